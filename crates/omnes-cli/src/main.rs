@@ -1,0 +1,47 @@
+//! The `omnes` command: launch ranks, copy files to all of them, measure, make a lab, look at
+//! the machine.
+//!
+//! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
+//! go to stdout, everything else to stderr. Exit status: 0 done, 1 a check failed, 2 usage or
+//! environment, 77 cannot run here; `omnes run` returns the first failing rank's status.
+
+mod bench;
+mod cp;
+mod doctor;
+mod lab;
+mod run;
+mod units;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Collective communication for clusters on plain Ethernet.
+#[derive(Parser)]
+#[command(name = "omnes", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Args),
+    Cp(cp::Args),
+    Bench(bench::Args),
+    Lab(lab::Args),
+    Doctor(doctor::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => run::run(args),
+        Command::Cp(args) => cp::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Lab(args) => lab::run(args),
+        Command::Doctor(args) => doctor::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("omnes: {error:#}");
+        ExitCode::from(2)
+    })
+}

@@ -1,0 +1,1 @@
+//! Real network under the machines: sockets, rendezvous and the progress engine.

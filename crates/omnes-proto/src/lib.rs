@@ -1,0 +1,1 @@
+//! The protocol machines of Omnes: no clock, no IO.

@@ -1,0 +1,1 @@
+//! Many ranks in one process and in virtual time, with faults and checkers.

@@ -1,0 +1,1 @@
+//! Pure structure: trees and barrier partners as functions of rank and size.

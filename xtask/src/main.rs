@@ -1,0 +1,2 @@
+//! Chores of the Omnes workspace.
+fn main() {}
