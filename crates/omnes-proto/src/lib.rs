@@ -1,1 +1,26 @@
 //! The protocol machines of Omnes: no clock, no IO.
+//!
+//! A machine takes packets, commands and the time, and gives packets, events and the time when it
+//! wants to be called again; sockets and the simulator drive the same code. Start at
+//! [`endpoint`], the gate of every packet; [`channel`] is PM's reliable message channel;
+//!
+//!
+//! Contract, for every machine:
+//! - After any input the caller drains moves, then transmits, then events, then reads the timeout.
+//! - `now` never goes back; equal instants are legal; spurious timeouts change nothing.
+//! - A packet counts as sent, and timers are armed, only when `poll_transmit` returns it. A driver
+//!   that cannot send keeps what it was given, retries that first, and polls no further.
+//! - Packets from peers can never panic or return an error: they are counted and dropped. Commands
+//!   may be refused, without effect.
+//! - User data never pass through a machine: it says where each byte lies or goes
+//!   ([`packet::Segment`], [`packet::Placement`]).
+
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+pub mod channel;
+pub mod endpoint;
+pub mod limits;
+mod liveness;
+pub mod packet;
+
+pub use liveness::LivenessConfig;

@@ -1,5 +1,38 @@
-//! Packet headers, identities, sequence numbers and the authentication tag of Omnes.
+//! What a packet of Omnes looks like: the only crate that knows byte offsets.
+//!
+//! Every packet starts with one fixed [`Header`] of 32 bytes and an 8-byte [`Tag`], both
+//! big-endian. The control body of a packet (envelope, grant or gap map) follows and is covered by
+//! the tag; user data come last and are covered by the UDP checksum only, since a SipHash over
+//! them would cost more than sending them.
+//!
+//! ```text
+//!  0        2        3      4          8              10        11      12
+//!  | magic  | version| kind | job      | communicator | channel | flags |
+//! 12         16         20          24        26         28          32          40
+//!  | source   | seq     | expects   | epoch   | credits  | argument  | tag       | body ...
+//! ```
+//!
+//! Guarantees: parsing never panics and never reads past the given bytes; whatever parses emits
+//! the same bytes again. Assumes nothing of the sender: a parsed header is *not* trusted before
+//! its tag is checked with [`SenderKey::verify`].
 
-/// Index of a member of a job or of a communicator, from 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Rank(pub u32);
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod body;
+#[doc(hidden)]
+pub mod fuzz;
+mod header;
+mod instant;
+mod rank;
+mod seq;
+mod tag;
+
+pub use body::{ENVELOPE_BYTES, Envelope, GAP_MAP_BITS, GAP_MAP_BYTES, GapMap};
+pub use header::{
+    Flags, HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PACKET_OVERHEAD_BYTES, TAG_BYTES,
+    VERSION,
+};
+pub use instant::Instant;
+pub use rank::{ChannelId, CommunicatorId, JobId, Rank};
+pub use seq::Seq;
+pub use tag::{JobKey, KeyError, SenderKey, Tag};

@@ -1,0 +1,536 @@
+//! Packets coming in: answers move the sending lanes, numbered packets the receiving ones.
+//!
+//! Everything here is decided by [`classify_answer`](super::send_lane::classify_answer) and
+//! [`ReceiveLane::classify`](super::receive_lane::ReceiveLane::classify); the rest applies it.
+
+use super::matching::Matched;
+use super::peer::{Assembling, BulkPart, Destination, Lane, Stashed};
+use super::receive_lane::{AckWhen, Arrival};
+use super::send_lane::{Item, Verdict, classify_answer};
+use super::{Channel, Event};
+use crate::limits::CREDIT_UNIT_BYTES;
+use crate::packet::{Move, Placement, Preview, ReceiveId, SlotId, Target};
+use omnes_wire::{
+    ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
+};
+use std::time::Duration;
+
+/// Shortest wait before a rejected packet is tried again.
+const PROBE_WAIT_MIN: Duration = Duration::from_micros(500);
+
+/// Where the data of a numbered packet are.
+#[derive(Clone, Copy)]
+enum Source {
+    /// In the packet, from this byte on.
+    Packet(usize),
+    /// In a slot of the pool, since the packet came before its turn.
+    Slot(Option<SlotId>),
+}
+
+/// What became of a packet of the ordered lane.
+enum Accepted {
+    Yes(Option<Placement>),
+    NoBuffer,
+    Malformed,
+}
+
+/// A numbered packet, taken apart.
+#[derive(Clone, Copy)]
+struct Numbered {
+    header: Header,
+    envelope: Option<Envelope>,
+    source: Source,
+    bytes: usize,
+}
+
+impl Channel {
+    /// Handles an authentic packet of this channel. `head` holds at least the packet's head,
+    /// `packet_bytes` is the length of the whole packet. Returns where its data go, if it has
+    /// any that are wanted.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        head: &[u8],
+        packet_bytes: usize,
+    ) -> Option<Placement> {
+        let from = header.source;
+        if self.failed.contains(&from) {
+            return None;
+        }
+        self.on_answer(now, header, head);
+        let placement = match header.kind {
+            Kind::Data | Kind::Grant => self.on_numbered(now, header, head, packet_bytes),
+            _ => None,
+        };
+        self.recount(from);
+        self.schedule(now, from);
+        self.check_stable();
+        placement
+    }
+
+    // ---- answers --------------------------------------------------------------------------
+
+    fn on_answer(&mut self, now: Instant, header: &Header, head: &[u8]) {
+        let lane = Lane::of(header);
+        let ack_delay = self.config.ack_delay;
+        let bytes_max = self.config.receive_truesize_bytes;
+        let peer = self.peer(header.source);
+        if header.credits > 0 {
+            peer.credit_bytes = u32::from(header.credits) * CREDIT_UNIT_BYTES;
+        }
+        peer.is_reported_silent = false;
+        let send = &mut peer.send[lane as usize];
+        match classify_answer(send.base(), send.next(), header.expects) {
+            Verdict::Stale => {
+                self.counters.answers_stale += 1;
+                return;
+            }
+            Verdict::BeyondWindow => {
+                self.counters.beyond_window += 1;
+                return;
+            }
+            Verdict::Valid => {}
+        }
+        let freed = self.free_answered(now, header, lane);
+        let peer = self.peer(header.source);
+        let timeout = peer.rtt.retransmit_timeout(ack_delay, 0);
+        let send = &mut peer.send[lane as usize];
+        // Data that pass by prove only that the peer lives, not that ours got there.
+        let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
+        if freed > 0 || is_report {
+            send.on_answer(now, freed > 0, timeout);
+        }
+        if freed > 0 || header.flags.has(Flags::RESUME) {
+            send.on_unblocked(now, timeout);
+        }
+        peer.loss_window.on_answered(freed, bytes_max.max(peer.credit_bytes));
+        if header.kind == Kind::Nack {
+            self.on_nack(now, header, head);
+        }
+    }
+
+    /// Frees all packets before the one the peer expects [PM-R13]; how many.
+    fn free_answered(&mut self, now: Instant, header: &Header, lane: Lane) -> u32 {
+        let held_back = Duration::from_micros(u64::from(header.argument));
+        let mut freed = 0;
+        let mut sample = None;
+        while let Some(sent) = self.peer(header.source).send[lane as usize].free_one(header.expects)
+        {
+            freed += 1;
+            if header.kind == Kind::Ack {
+                sample = sent.sample(now, held_back);
+            }
+            self.peer(header.source).flight_bytes -= sent.charge;
+            if let Item::Data { message, .. } = sent.item {
+                self.on_packet_answered(message.0 as usize);
+            }
+        }
+        if let Some(sample) = sample {
+            self.peer(header.source).rtt.add_sample(sample);
+        }
+        freed
+    }
+
+    fn on_packet_answered(&mut self, key: usize) {
+        let outgoing = &mut self.outgoing[key];
+        outgoing.answered += 1;
+        if outgoing.answered == outgoing.packets() {
+            self.outgoing.remove(key);
+            self.events.push_back(Event::Sent { id: crate::packet::SendId(key as u32) });
+        }
+    }
+
+    fn on_nack(&mut self, now: Instant, header: &Header, head: &[u8]) {
+        let lane = Lane::of(header) as usize;
+        let peer = self.peer(header.source);
+        let guard = peer.rtt.smoothed();
+        if header.flags.has(Flags::REJECT) {
+            let wait = guard.max(PROBE_WAIT_MIN);
+            peer.send[lane].on_reject(now, header.epoch, wait);
+        } else {
+            let map = GapMap::parse(head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default());
+            let lost = peer.send[lane].on_gap_map(now, header.expects, &map, guard);
+            peer.loss_window.on_lost(lost);
+        }
+    }
+
+    // ---- numbered packets -----------------------------------------------------------------
+
+    fn on_numbered(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        head: &[u8],
+        packet_bytes: usize,
+    ) -> Option<Placement> {
+        let Some(packet) = take_apart(header, head, packet_bytes) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        let lane = Lane::of(header);
+        let receive = &mut self.peer(header.source).receive[lane as usize];
+        receive.on_packet(now, header.epoch);
+        match receive.classify(header.seq) {
+            Arrival::Duplicate => {
+                self.counters.duplicates += 1;
+                self.acknowledge(now, header, AckWhen::Now);
+                None
+            }
+            Arrival::BeyondWindow => {
+                self.counters.beyond_window += 1;
+                None
+            }
+            Arrival::InOrder if lane == Lane::Ordered => self.on_ordered(now, packet),
+            Arrival::Ahead if lane == Lane::Ordered => self.stash(now, packet),
+            arrival => self.on_bulk(now, packet, arrival),
+        }
+    }
+
+    fn acknowledge(&mut self, now: Instant, header: &Header, when: AckWhen) {
+        let ack_delay = self.config.ack_delay;
+        let lane = Lane::of(header) as usize;
+        self.peer(header.source).receive[lane].owe(now, when, ack_delay);
+    }
+
+    fn acknowledge_as_asked(&mut self, now: Instant, header: &Header, had_gap: bool) {
+        let lane = Lane::of(header) as usize;
+        let closed = had_gap && !self.peer(header.source).receive[lane].has_gap();
+        let at_once = closed || header.flags.has(Flags::ACK_NOW);
+        let packets = AckWhen::After(self.config.ack_packets);
+        self.acknowledge(now, header, if at_once { AckWhen::Now } else { packets });
+    }
+
+    /// The expected packet of the ordered lane, and then those that had come ahead of it.
+    fn on_ordered(&mut self, now: Instant, packet: Numbered) -> Option<Placement> {
+        let from = packet.header.source;
+        let had_gap = self.peer(from).receive[Lane::Ordered as usize].has_gap();
+        let placement = match self.accept(now, packet) {
+            Accepted::Yes(placement) => placement,
+            Accepted::NoBuffer => {
+                self.reject(from);
+                return None;
+            }
+            Accepted::Malformed => {
+                self.counters.malformed += 1;
+                None
+            }
+        };
+        self.peer(from).receive[Lane::Ordered as usize].on_in_order(now);
+        while self.peer(from).receive[Lane::Ordered as usize].next_is_here() {
+            let peer = self.peer(from);
+            let expects = peer.receive[Lane::Ordered as usize].expects();
+            let Some(stashed) = peer.stash.remove(&expects.0) else { break };
+            self.stashed -= 1;
+            let Stashed { header, envelope, slot, bytes } = stashed;
+            let source = Source::Slot(slot);
+            match self.accept(now, Numbered { header, envelope, source, bytes }) {
+                Accepted::Yes(_) => {}
+                Accepted::NoBuffer | Accepted::Malformed => {
+                    self.counters.malformed += 1;
+                    self.free_slot(slot);
+                }
+            }
+            self.peer(from).receive[Lane::Ordered as usize].on_in_order(now);
+        }
+        self.acknowledge_as_asked(now, &packet.header, had_gap);
+        placement
+    }
+
+    /// No buffer [PM-R15]: tell the sender and discard what came ahead.
+    fn reject(&mut self, from: Rank) {
+        let peer = self.peer(from);
+        peer.receive[Lane::Ordered as usize].on_rejected();
+        for stashed in std::mem::take(&mut self.peer(from).stash).into_values() {
+            self.stashed -= 1;
+            self.free_slot(stashed.slot);
+        }
+        if !self.rejecting.contains(&from) {
+            self.rejecting.push(from);
+        }
+    }
+
+    fn free_slot(&mut self, slot: Option<SlotId>) {
+        if let Some(slot) = slot {
+            self.pool.give_back(slot);
+        }
+    }
+
+    /// Keeps a packet that came before its turn, if there is room to spare.
+    fn stash(&mut self, now: Instant, packet: Numbered) -> Option<Placement> {
+        let Numbered { header, envelope, source, bytes } = packet;
+        let nack_delay = self.config.nack_delay;
+        let is_full = self.stashed >= self.pool.slots() / 2;
+        let is_rejecting = self.peer(header.source).receive[Lane::Ordered as usize].is_rejecting();
+        if is_rejecting || is_full {
+            self.counters.discarded += 1; // [PM-R16]
+            return None;
+        }
+        let slot = if bytes == 0 { None } else { Some(self.pool.take(bytes)) };
+        if slot == Some(None) {
+            self.counters.discarded += 1;
+            return None;
+        }
+        let slot = slot.flatten();
+        let index = self.index;
+        self.stashed += 1;
+        let peer = self.peer(header.source);
+        peer.stash.insert(header.seq.0, Stashed { header, envelope, slot, bytes });
+        peer.receive[Lane::Ordered as usize].on_ahead(now, header.seq, nack_delay);
+        let Source::Packet(packet_offset) = source else { return None };
+        let target = Target::Slot(slot?);
+        Some(Placement { channel: index, target, offset: 0, packet_offset, bytes })
+    }
+
+    // ---- the ordered lane, in order -------------------------------------------------------
+
+    fn accept(&mut self, now: Instant, packet: Numbered) -> Accepted {
+        match (packet.header.kind, packet.envelope) {
+            (Kind::Grant, _) => self.accept_grant(packet.header),
+            (_, Some(envelope)) => self.accept_first(now, packet, envelope),
+            (_, None) => self.accept_next(packet),
+        }
+    }
+
+    fn accept_grant(&mut self, header: Header) -> Accepted {
+        let key = header.argument as usize;
+        let Some(outgoing) = self.outgoing.get_mut(key) else { return Accepted::Malformed };
+        let is_due = outgoing.message.to == header.source && outgoing.bulk_packets > 0;
+        if !is_due || outgoing.is_granted {
+            return Accepted::Malformed;
+        }
+        outgoing.is_granted = true;
+        let id = crate::packet::SendId(header.argument);
+        self.peer(header.source).granted.push_back(id);
+        Accepted::Yes(None)
+    }
+
+    /// First packet of a message: it finds its receive, or becomes unexpected.
+    fn accept_first(&mut self, now: Instant, packet: Numbered, envelope: Envelope) -> Accepted {
+        let Header { source: from, communicator, .. } = packet.header;
+        let ordered = self.config.ordered_bytes(envelope.bytes);
+        if self.peer(from).assembling.is_some() || packet.bytes as u64 > ordered {
+            return Accepted::Malformed;
+        }
+        let destination = if let Some(id) = self.matching.find(from, communicator, envelope.tag) {
+            self.matching.unpost(id);
+            let matched = Matched { from, envelope, ordered_done: 0, ordered, is_bulk_done: false };
+            self.matching.receives[id.0 as usize].matched = Some(matched);
+            self.grant_rest(now, id);
+            Destination::Receive(id)
+        } else {
+            let needs_slot = packet.bytes > 0 && matches!(packet.source, Source::Packet(_));
+            let is_full = self.matching.unexpected_count() >= self.pool.slots();
+            if is_full || needs_slot && self.pool.free_slots() == 0 {
+                return Accepted::NoBuffer;
+            }
+            self.counters.unexpected += 1;
+            Destination::Unexpected(self.matching.add_unexpected(from, communicator, envelope))
+        };
+        self.peer(from).assembling = Some(Assembling { destination, offset: 0, ordered });
+        self.accept_next(packet)
+    }
+
+    /// More data of the message that is arriving.
+    fn accept_next(&mut self, packet: Numbered) -> Accepted {
+        let from = packet.header.source;
+        let Some(assembling) = self.peer(from).assembling else { return Accepted::Malformed };
+        let offset = assembling.offset;
+        if offset + packet.bytes as u64 > assembling.ordered {
+            return Accepted::Malformed;
+        }
+        let placement = match assembling.destination {
+            Destination::Receive(id) => self.place_in_receive(id, offset, packet),
+            Destination::Unexpected(key) => match self.place_in_pool(key, packet) {
+                Some(placement) => placement,
+                None => return Accepted::NoBuffer,
+            },
+        };
+        let offset = offset + packet.bytes as u64;
+        let is_whole = offset == assembling.ordered;
+        self.peer(from).assembling = (!is_whole).then_some(Assembling { offset, ..assembling });
+        if let Destination::Receive(id) = assembling.destination {
+            if let Some(matched) = &mut self.matching.receives[id.0 as usize].matched {
+                matched.ordered_done = offset;
+            }
+            self.complete_if_done(id);
+        }
+        Accepted::Yes(placement)
+    }
+
+    fn place_in_receive(
+        &mut self,
+        id: ReceiveId,
+        offset: u64,
+        packet: Numbered,
+    ) -> Option<Placement> {
+        let capacity = self.matching.receives[id.0 as usize].capacity;
+        let bytes = packet.bytes.min(capacity.saturating_sub(offset) as usize);
+        match packet.source {
+            Source::Packet(_) if bytes == 0 => None,
+            Source::Packet(packet_offset) => {
+                let target = Target::Receive(id);
+                Some(Placement { channel: self.index, target, offset, packet_offset, bytes })
+            }
+            Source::Slot(None) => None,
+            Source::Slot(Some(slot)) => {
+                self.moves.push_back(Move { slot, receive: id, offset, bytes });
+                None
+            }
+        }
+    }
+
+    /// Puts the data into a slot of the unexpected message, or says that there is none.
+    fn place_in_pool(&mut self, key: u64, packet: Numbered) -> Option<Option<Placement>> {
+        if packet.bytes == 0 {
+            return Some(None);
+        }
+        let (slot, placement) = match packet.source {
+            Source::Slot(slot) => (slot?, None),
+            Source::Packet(packet_offset) => {
+                let slot = self.pool.take(packet.bytes)?;
+                let (channel, target) = (self.index, Target::Slot(slot));
+                let bytes = packet.bytes;
+                (slot, Some(Placement { channel, target, offset: 0, packet_offset, bytes }))
+            }
+        };
+        if let Some(message) = self.matching.unexpected_mut(key) {
+            self.pool.append(&mut message.chain, slot);
+        }
+        Some(placement)
+    }
+
+    // ---- the bulk lane --------------------------------------------------------------------
+
+    fn on_bulk(&mut self, now: Instant, packet: Numbered, arrival: Arrival) -> Option<Placement> {
+        let Numbered { header, source: Source::Packet(packet_offset), bytes, .. } = packet else {
+            return None;
+        };
+        let nack_delay = self.config.nack_delay;
+        let Some((part, offset, part_bytes)) = self.bulk_place(&header) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        if part_bytes != bytes as u64 || header.kind != Kind::Data {
+            self.counters.malformed += 1;
+            return None;
+        }
+        let capacity = self.matching.receives[part.receive.0 as usize].capacity;
+        let receive = &mut self.peer(header.source).receive[Lane::Bulk as usize];
+        let had_gap = receive.has_gap();
+        if arrival == Arrival::InOrder {
+            receive.on_in_order(now);
+            while receive.next_is_here() {
+                receive.on_in_order(now);
+            }
+        } else {
+            receive.on_ahead(now, header.seq, nack_delay);
+        }
+        self.finish_bulk_parts(header.source);
+        self.acknowledge_as_asked(now, &header, had_gap);
+        let bytes = bytes.min(capacity.saturating_sub(offset) as usize);
+        let target = Target::Receive(part.receive);
+        (bytes > 0).then_some(Placement {
+            channel: self.index,
+            target,
+            offset,
+            packet_offset,
+            bytes,
+        })
+    }
+
+    /// The granted part that a bulk packet belongs to, its place in the message and its length.
+    fn bulk_place(&self, header: &Header) -> Option<(BulkPart, u64, u64)> {
+        let peer = self.peers.get(&header.source)?;
+        let part = peer.bulk_parts.iter().find(|part| part.contains(header.seq))?;
+        let index = header.seq.since(part.first);
+        if header.argument != index {
+            return None;
+        }
+        let payload = u64::from(self.config.payload_bytes);
+        let start = u64::from(index) * payload;
+        Some((*part, part.base + start, (part.bytes - start).min(payload)))
+    }
+
+    fn finish_bulk_parts(&mut self, from: Rank) {
+        loop {
+            let peer = self.peer(from);
+            let expects = peer.receive[Lane::Bulk as usize].expects();
+            let Some(part) = peer.bulk_parts.front().copied() else { return };
+            if expects.precedes(part.end()) {
+                return;
+            }
+            peer.bulk_parts.pop_front();
+            if let Some(matched) = &mut self.matching.receives[part.receive.0 as usize].matched {
+                matched.is_bulk_done = true;
+            }
+            self.complete_if_done(part.receive);
+        }
+    }
+
+    // ---- looking ahead --------------------------------------------------------------------
+
+    /// Where the data of this packet and of the run that follows it would go, if they can be read
+    /// straight into a receive's memory. Changes nothing.
+    pub fn preview(&self, header: &Header, head: &[u8]) -> Option<Preview> {
+        if header.kind != Kind::Data {
+            return None;
+        }
+        let peer = self.peers.get(&header.source)?;
+        let lane = Lane::of(header);
+        let receive = &peer.receive[lane as usize];
+        let (id, offset, bytes_max, head_bytes) = if lane == Lane::Bulk {
+            let (part, offset, _) = self.bulk_place(header)?;
+            let rest = part.end().since(header.seq);
+            let untouched = u64::from(receive.untouched(header.seq, rest));
+            let most = untouched * u64::from(self.config.payload_bytes);
+            let bytes_max = most.min(part.base + part.bytes - offset);
+            (part.receive, offset, bytes_max, PACKET_OVERHEAD_BYTES)
+        } else {
+            if header.seq != receive.expects() || receive.has_gap() {
+                return None;
+            }
+            self.preview_ordered(header, head)?
+        };
+        let capacity = self.matching.receives[id.0 as usize].capacity;
+        let bytes_max = bytes_max.min(capacity.saturating_sub(offset));
+        let channel = self.index;
+        Some(Preview { channel, receive: id, offset, bytes_max, head_bytes })
+    }
+
+    fn preview_ordered(
+        &self,
+        header: &Header,
+        head: &[u8],
+    ) -> Option<(ReceiveId, u64, u64, usize)> {
+        if header.flags.has(Flags::FIRST) {
+            let envelope = Envelope::parse(head.get(PACKET_OVERHEAD_BYTES..)?)?;
+            let id = self.matching.find(header.source, header.communicator, envelope.tag)?;
+            let ordered = self.config.ordered_bytes(envelope.bytes);
+            return Some((id, 0, ordered, PACKET_OVERHEAD_BYTES + ENVELOPE_BYTES));
+        }
+        let assembling = self.peers.get(&header.source)?.assembling?;
+        let Destination::Receive(id) = assembling.destination else { return None };
+        let bytes_max = assembling.ordered - assembling.offset;
+        Some((id, assembling.offset, bytes_max, PACKET_OVERHEAD_BYTES))
+    }
+}
+
+/// Envelope and data of a numbered packet; `None` if it is shorter than its kind needs, or if a
+/// grant carries data.
+fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<Numbered> {
+    let body = packet_bytes.checked_sub(PACKET_OVERHEAD_BYTES)?;
+    let is_first = header.kind == Kind::Data && header.flags.has(Flags::FIRST);
+    let is_bulk = header.flags.has(Flags::BULK);
+    if header.kind == Kind::Grant && (body > 0 || is_bulk) || is_first && is_bulk {
+        return None;
+    }
+    let envelope = match is_first {
+        true => Some(Envelope::parse(head.get(PACKET_OVERHEAD_BYTES..)?)?),
+        false => None,
+    };
+    let envelope_bytes = if is_first { ENVELOPE_BYTES } else { 0 };
+    let bytes = body.checked_sub(envelope_bytes)?;
+    let source = Source::Packet(PACKET_OVERHEAD_BYTES + envelope_bytes);
+    Some(Numbered { header: *header, envelope, source, bytes })
+}

@@ -1,0 +1,177 @@
+//! What a channel may be told, and what it checks.
+
+use crate::limits::{
+    CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX, truesize,
+};
+use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Settings of a channel; the same on all ranks where a comment says so.
+#[derive(Clone, Debug)]
+pub struct ChannelConfig {
+    /// Data bytes per packet without header and tag,
+    /// [`PAYLOAD_BYTES_MIN`]`..=`[`PAYLOAD_BYTES_MAX`]; the same on all ranks.
+    pub payload_bytes: u16,
+    /// Messages up to this size are sent without asking; the same on all ranks.
+    pub eager_bytes: u32,
+    /// How much of a larger message is sent without asking; the same on all ranks.
+    pub eager_head_bytes: u32,
+    /// Buffers of one packet each for data that nobody has asked for yet.
+    pub pool_slots: u32,
+    /// Unanswered packets allowed per lane, `1..=`[`WINDOW_PACKETS_MAX`].
+    pub window_packets: u32,
+    /// Space of this rank's socket buffer for this channel, in bytes of truesize.
+    pub receive_truesize_bytes: u32,
+    /// Credits that a sender assumes before it has heard of the receiver's, in bytes of truesize.
+    pub initial_credit_bytes: u32,
+    /// Packets after which an acknowledgement is due.
+    pub ack_packets: u32,
+    /// Longest time that an acknowledgement is held back to travel with data.
+    pub ack_delay: Duration,
+    /// Wait between seeing a gap and the first NACK, where few later packets have come.
+    pub nack_delay: Duration,
+    /// A peer that owes an answer and has been silent for this long has failed.
+    pub peer_timeout: Duration,
+}
+
+impl Default for ChannelConfig {
+    fn default() -> Self {
+        Self {
+            payload_bytes: 1432,
+            eager_bytes: 128 << 10,
+            eager_head_bytes: 62 << 10,
+            pool_slots: 8192,
+            window_packets: WINDOW_PACKETS_MAX,
+            receive_truesize_bytes: 3 << 20,
+            initial_credit_bytes: 512 << 10,
+            ack_packets: 64,
+            ack_delay: Duration::from_micros(500),
+            nack_delay: Duration::from_micros(50),
+            peer_timeout: Duration::from_secs(4),
+        }
+    }
+}
+
+/// A setting out of range.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{name} is {value}, must be in {least}..={most}")]
+pub struct ConfigError {
+    /// The setting.
+    pub name: &'static str,
+    /// What it was.
+    pub value: u64,
+    /// Smallest allowed value.
+    pub least: u64,
+    /// Largest allowed value.
+    pub most: u64,
+}
+
+fn within(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(ConfigError { name, value, least, most })
+    }
+}
+
+impl ChannelConfig {
+    /// Checks the settings; nothing is checked later.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first setting that is out of range.
+    pub fn build(self) -> Result<Checked, ConfigError> {
+        let payload = u64::from(self.payload_bytes);
+        let (least, most) = (u64::from(PAYLOAD_BYTES_MIN), u64::from(PAYLOAD_BYTES_MAX));
+        within("payload_bytes", payload, least, most)?;
+        let window_max = u64::from(WINDOW_PACKETS_MAX);
+        within("window_packets", u64::from(self.window_packets), 1, window_max)?;
+        within("ack_packets", u64::from(self.ack_packets), 1, window_max)?;
+        within("pool_slots", u64::from(self.pool_slots), 1, 1 << 24)?;
+        let eager = u64::from(self.eager_bytes);
+        within("eager_head_bytes", u64::from(self.eager_head_bytes), 0, eager)?;
+        let unit = u64::from(CREDIT_UNIT_BYTES);
+        let credit_max = unit * u64::from(u16::MAX);
+        let receive = u64::from(self.receive_truesize_bytes);
+        within("receive_truesize_bytes", receive, unit, credit_max)?;
+        let initial = u64::from(self.initial_credit_bytes);
+        within("initial_credit_bytes", initial, unit, credit_max)?;
+        Ok(Checked(self))
+    }
+}
+
+/// Settings that have been checked, with the arithmetic that follows from them.
+#[derive(Clone, Debug)]
+pub struct Checked(ChannelConfig);
+
+impl std::ops::Deref for Checked {
+    type Target = ChannelConfig;
+
+    fn deref(&self) -> &ChannelConfig {
+        &self.0
+    }
+}
+
+impl Checked {
+    /// Bytes of a message of `bytes` that travel on the ordered lane, without asking.
+    pub(super) fn ordered_bytes(&self, bytes: u64) -> u64 {
+        if bytes <= u64::from(self.eager_bytes) { bytes } else { u64::from(self.eager_head_bytes) }
+    }
+
+    /// Data bytes in the first packet of a message, which also carries the envelope.
+    pub(super) fn first_bytes(&self) -> u64 {
+        u64::from(self.payload_bytes) - ENVELOPE_BYTES as u64
+    }
+
+    /// Packets on the ordered lane for `ordered` bytes; an empty message is one packet.
+    pub(super) fn ordered_packets(&self, ordered: u64) -> u64 {
+        let rest = ordered.saturating_sub(self.first_bytes());
+        1 + rest.div_ceil(u64::from(self.payload_bytes))
+    }
+
+    /// First byte, in the message, of packet `index` of the ordered part.
+    pub(super) fn ordered_offset(&self, index: u32) -> u64 {
+        if index == 0 {
+            return 0;
+        }
+        self.first_bytes() + u64::from(index - 1) * u64::from(self.payload_bytes)
+    }
+
+    /// Packets on the bulk lane for `bytes` bytes.
+    pub(super) fn bulk_packets(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(u64::from(self.payload_bytes))
+    }
+
+    /// Truesize that a packet with `body_bytes` after the tag is charged at the receiver.
+    pub(super) fn charge(body_bytes: u32) -> u32 {
+        truesize(PACKET_OVERHEAD_BYTES as u32 + body_bytes)
+    }
+
+    /// The largest message that packet numbers can count, in bytes.
+    pub(super) fn message_bytes_max(&self) -> u64 {
+        u64::from(u32::MAX) * u64::from(self.payload_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn packets_cover_a_message_without_gap_or_overlap() {
+        let config = ChannelConfig::default().build().unwrap();
+        for bytes in [0u64, 1, 1415, 1416, 1417, 2848, 2849, 100_000] {
+            let packets = config.ordered_packets(bytes) as u32;
+            assert!(config.ordered_offset(packets) >= bytes, "{bytes}");
+            assert!(packets == 1 || config.ordered_offset(packets - 1) < bytes, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn settings_out_of_range_are_named() {
+        let config = ChannelConfig { window_packets: 0, ..ChannelConfig::default() };
+        let error = config.build().unwrap_err();
+        assert_eq!(error.to_string(), "window_packets is 0, must be in 1..=1024");
+    }
+}

@@ -1,0 +1,295 @@
+//! Packets going out: answers first, then repairs, then new data; one peer's run at a time, so
+//! that a driver can send it as one train.
+
+use super::peer::{Lane, Peer};
+use super::receive_lane::Report;
+use super::send_lane::Item;
+use super::{Channel, Checked, Outgoing, Phase, Reply};
+use crate::limits::BURST_PACKETS;
+use crate::packet::{Head, Segment, SendId};
+use omnes_wire::{
+    CommunicatorId, ENVELOPE_BYTES, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
+};
+
+/// A packet about to be handed out, before the endpoint adds job and tag.
+pub(crate) struct Outbound {
+    pub(crate) to: Rank,
+    pub(crate) header: Header,
+    pub(crate) segment: Option<Segment>,
+}
+
+/// What a packet of a message looks like, by its index in the lane's part.
+struct Shape {
+    offset: u64,
+    bytes: u32,
+    is_last: bool,
+}
+
+impl Channel {
+    /// Hands out the next packet, which counts as sent from now on; its control body goes into
+    /// `head`. `None` means that nothing is to be sent before the next input or timeout.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Outbound> {
+        while let Some(rank) = self.ready.front().copied() {
+            if let Some(outbound) = self.next_packet(now, rank, head) {
+                self.burst += 1;
+                if self.burst >= BURST_PACKETS && self.ready.len() > 1 {
+                    self.burst = 0;
+                    self.ready.rotate_left(1);
+                }
+                return Some(outbound);
+            }
+            self.burst = 0;
+            self.ready.pop_front();
+            self.peer(rank).is_ready = false;
+            self.note_deadline(rank);
+        }
+        self.check_stable();
+        None
+    }
+
+    fn next_packet(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
+        for lane in Lane::BOTH {
+            if let Some(outbound) = self.next_report(now, rank, lane, head) {
+                return Some(outbound);
+            }
+        }
+        for lane in Lane::BOTH {
+            if let Some(outbound) = self.next_repair(now, rank, lane, head) {
+                return Some(outbound);
+            }
+        }
+        if self.phase != Phase::Running {
+            return None; // [PM-R21 C1]
+        }
+        self.next_ordered(now, rank, head).or_else(|| self.next_bulk(now, rank, head))
+    }
+
+    // ---- answers --------------------------------------------------------------------------
+
+    fn next_report(
+        &mut self,
+        now: Instant,
+        rank: Rank,
+        lane: Lane,
+        head: &mut Head,
+    ) -> Option<Outbound> {
+        let receive = &mut self.peer(rank).receive[lane as usize];
+        let report = receive.take_report(now)?;
+        let held_back = receive.held_back(now).as_micros().min(u128::from(u32::MAX)) as u32;
+        let epoch = receive.epoch();
+        let mut flags = lane.flags();
+        let mut kind = Kind::Ack;
+        head.set_body(&[]);
+        match report {
+            Report::Ack => self.counters.acks_sent += 1,
+            Report::Nack => {
+                kind = Kind::Nack;
+                head.set_body(receive.gap_map().as_bytes());
+                self.counters.nacks_sent += 1;
+            }
+            Report::Reject => {
+                kind = Kind::Nack;
+                flags = flags.with(Flags::REJECT);
+                self.counters.rejects_sent += 1;
+            }
+            Report::Resume => {
+                flags = flags.with(Flags::RESUME);
+                self.counters.acks_sent += 1;
+            }
+        }
+        let mut header = self.header(rank, lane, kind);
+        header.flags = flags;
+        header.epoch = epoch;
+        header.argument = held_back;
+        Some(Outbound { to: rank, header, segment: None })
+    }
+
+    // ---- repairs --------------------------------------------------------------------------
+
+    fn next_repair(
+        &mut self,
+        now: Instant,
+        rank: Rank,
+        lane: Lane,
+        head: &mut Head,
+    ) -> Option<Outbound> {
+        let peer = self.peers.get_mut(&rank)?;
+        let send = &mut peer.send[lane as usize];
+        let is_probe = std::mem::take(&mut peer.probe_due[lane as usize]) && send.is_blocked();
+        let (seq, item) = if is_probe {
+            send.take_probe(now)?
+        } else if send.is_blocked() {
+            return None; // not-to-send [PM-R13]
+        } else {
+            let lost = send.take_lost(now)?;
+            send.arm(now, &peer.rtt, self.config.ack_delay);
+            lost
+        };
+        let is_end = is_probe || !send.has_lost();
+        self.counters.retransmits += 1;
+        let mut outbound = self.numbered(rank, lane, seq, item, head);
+        outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, is_end);
+        Some(outbound)
+    }
+
+    // ---- new data -------------------------------------------------------------------------
+
+    fn next_ordered(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
+        let window_packets = self.config.window_packets;
+        let peer = self.peers.get_mut(&rank)?;
+        if peer.send[Lane::Ordered as usize].is_blocked() {
+            return None;
+        }
+        if let Some(token) = peer.grants.front().copied() {
+            let charge = Checked::charge(0);
+            if !peer.has_room(Lane::Ordered, charge, window_packets) {
+                return None;
+            }
+            peer.grants.pop_front();
+            return Some(self.send_new(now, rank, Lane::Ordered, Item::Grant { token }, 0, head));
+        }
+        let message = peer.messages.front().copied()?;
+        let outgoing = &self.outgoing[message.0 as usize];
+        let index = outgoing.ordered_next;
+        let shape = shape(&self.config, outgoing, Lane::Ordered, index);
+        let body = shape.bytes + if index == 0 { ENVELOPE_BYTES as u32 } else { 0 };
+        let is_here = shape.offset + u64::from(shape.bytes) <= outgoing.message.available;
+        if !is_here || !peer.has_room(Lane::Ordered, Checked::charge(body), window_packets) {
+            return None;
+        }
+        if shape.is_last {
+            peer.messages.pop_front();
+        }
+        self.outgoing[message.0 as usize].ordered_next += 1;
+        let item = Item::Data { message, index };
+        Some(self.send_new(now, rank, Lane::Ordered, item, body, head))
+    }
+
+    fn next_bulk(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
+        let window_packets = self.config.window_packets;
+        let peer = self.peers.get_mut(&rank)?;
+        let message = peer.granted.front().copied()?;
+        let outgoing = &self.outgoing[message.0 as usize];
+        let index = outgoing.bulk_next;
+        let shape = shape(&self.config, outgoing, Lane::Bulk, index);
+        let is_here = shape.offset + u64::from(shape.bytes) <= outgoing.message.available;
+        if !is_here || !peer.has_room(Lane::Bulk, Checked::charge(shape.bytes), window_packets) {
+            return None;
+        }
+        if shape.is_last {
+            peer.granted.pop_front();
+        }
+        self.outgoing[message.0 as usize].bulk_next += 1;
+        let item = Item::Data { message, index };
+        Some(self.send_new(now, rank, Lane::Bulk, item, shape.bytes, head))
+    }
+
+    /// Numbers a packet, charges it to the window, and asks for an answer where the window
+    /// would otherwise run dry.
+    fn send_new(
+        &mut self,
+        now: Instant,
+        rank: Rank,
+        lane: Lane,
+        item: Item,
+        body_bytes: u32,
+        head: &mut Head,
+    ) -> Outbound {
+        let charge = Checked::charge(body_bytes);
+        let timeout_after = self.config.ack_delay;
+        let full = Checked::charge(u32::from(self.config.payload_bytes));
+        let window_packets = self.config.window_packets;
+        let peer = self.peer(rank);
+        let timeout = peer.rtt.retransmit_timeout(timeout_after, 0);
+        let seq = peer.send[lane as usize].push(now, item, charge, timeout);
+        peer.flight_bytes += charge;
+        peer.unasked_bytes += charge;
+        let wants_answer = !peer.has_room(lane, full, window_packets)
+            || peer.unasked_bytes >= peer.window_bytes() / 2;
+        let mut outbound = self.numbered(rank, lane, seq, item, head);
+        outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, wants_answer);
+        if outbound.header.flags.has(Flags::ACK_NOW) {
+            self.peer(rank).unasked_bytes = 0;
+        }
+        self.counters.data_packets += 1;
+        outbound
+    }
+
+    // ---- headers --------------------------------------------------------------------------
+
+    fn header(&mut self, rank: Rank, lane: Lane, kind: Kind) -> Header {
+        let credits = self.credits();
+        let (channel, source) = (self.id, self.me);
+        let peer: &mut Peer = self.peer(rank);
+        Header {
+            kind,
+            job: JobId(0),
+            communicator: CommunicatorId(0),
+            channel,
+            flags: lane.flags(),
+            source,
+            seq: Seq(0),
+            expects: peer.receive[lane as usize].expects(),
+            epoch: peer.send[lane as usize].epoch(),
+            credits,
+            argument: 0,
+        }
+    }
+
+    /// A numbered packet; it carries the acknowledgement of the same lane the other way.
+    fn numbered(
+        &mut self,
+        rank: Rank,
+        lane: Lane,
+        seq: Seq,
+        item: Item,
+        head: &mut Head,
+    ) -> Outbound {
+        let mut header = self.header(rank, lane, Kind::Data);
+        self.peer(rank).receive[lane as usize].on_piggyback();
+        header.seq = seq;
+        head.set_body(&[]);
+        let (message, index) = match item {
+            Item::Grant { token } => {
+                header.kind = Kind::Grant;
+                header.argument = token;
+                return Outbound { to: rank, header, segment: None };
+            }
+            Item::Data { message, index } => (message, index),
+        };
+        let outgoing = &self.outgoing[message.0 as usize];
+        let shape = shape(&self.config, outgoing, lane, index);
+        let is_wanted = shape.is_last && outgoing.message.reply == Reply::Soon;
+        header.communicator = outgoing.message.communicator;
+        header.argument = index;
+        header.flags =
+            lane.flags().with_if(Flags::LAST, shape.is_last).with_if(Flags::ACK_NOW, is_wanted);
+        if lane == Lane::Ordered && index == 0 {
+            header.flags = header.flags.with(Flags::FIRST);
+            head.set_body(&envelope(outgoing, message).emit());
+        }
+        let Shape { offset, bytes, .. } = shape;
+        let segment = (bytes > 0).then_some(Segment { message, offset, bytes });
+        Outbound { to: rank, header, segment }
+    }
+}
+
+fn envelope(outgoing: &Outgoing, id: SendId) -> Envelope {
+    Envelope { tag: outgoing.message.tag, token: id.0, bytes: outgoing.message.bytes }
+}
+
+fn shape(config: &Checked, outgoing: &Outgoing, lane: Lane, index: u32) -> Shape {
+    let payload = u64::from(config.payload_bytes);
+    let (offset, end, most, is_last) = match lane {
+        Lane::Ordered => {
+            let most = if index == 0 { config.first_bytes() } else { payload };
+            let is_last = index + 1 == outgoing.ordered_packets;
+            (config.ordered_offset(index), outgoing.ordered, most, is_last)
+        }
+        Lane::Bulk => {
+            let offset = outgoing.ordered + u64::from(index) * payload;
+            (offset, outgoing.message.bytes, payload, index + 1 == outgoing.bulk_packets)
+        }
+    };
+    Shape { offset, bytes: end.saturating_sub(offset).min(most) as u32, is_last }
+}

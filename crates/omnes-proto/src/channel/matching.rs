@@ -1,0 +1,140 @@
+//! Which message goes to which receive: by communicator, source and tag, in order.
+
+use super::pool::Chain;
+use crate::packet::ReceiveId;
+use omnes_wire::{CommunicatorId, Envelope, Rank};
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// What a receive accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pattern {
+    /// The communicator of the message.
+    pub communicator: CommunicatorId,
+    /// The sender, or any.
+    pub source: Option<Rank>,
+    /// The tag, or any.
+    pub tag: Option<u32>,
+}
+
+impl Pattern {
+    fn accepts(&self, from: Rank, communicator: CommunicatorId, tag: u32) -> bool {
+        self.communicator == communicator
+            && self.source.is_none_or(|source| source == from)
+            && self.tag.is_none_or(|wanted| wanted == tag)
+    }
+}
+
+/// A message that a receive has been matched with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matched {
+    pub(super) from: Rank,
+    pub(super) envelope: Envelope,
+    /// Bytes of the ordered part in place, and all of them.
+    pub(super) ordered_done: u64,
+    pub(super) ordered: u64,
+    pub(super) is_bulk_done: bool,
+}
+
+/// A receive that the application has posted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Receive {
+    pub(super) pattern: Pattern,
+    pub(super) capacity: u64,
+    pub(super) matched: Option<Matched>,
+}
+
+/// A message, or the first part of one, that came before its receive.
+#[derive(Debug)]
+pub(super) struct Unexpected {
+    pub(super) key: u64,
+    pub(super) from: Rank,
+    pub(super) communicator: CommunicatorId,
+    pub(super) envelope: Envelope,
+    pub(super) chain: Chain,
+}
+
+/// Posted receives and unexpected messages of a channel.
+#[derive(Debug, Default)]
+pub(super) struct Matching {
+    pub(super) receives: Slab<Receive>,
+    posted: VecDeque<ReceiveId>,
+    unexpected: VecDeque<Unexpected>,
+    next_key: u64,
+}
+
+impl Matching {
+    /// Registers a receive; the caller matches or posts it.
+    pub(super) fn add(&mut self, pattern: Pattern, capacity: u64) -> ReceiveId {
+        ReceiveId(self.receives.insert(Receive { pattern, capacity, matched: None }) as u32)
+    }
+
+    pub(super) fn post(&mut self, id: ReceiveId) {
+        self.posted.push_back(id);
+    }
+
+    /// Takes a receive out that no message has come for; `None` if one has, or if it is unknown.
+    pub(super) fn cancel(&mut self, id: ReceiveId) -> Option<Receive> {
+        let at = self.posted.iter().position(|posted| *posted == id)?;
+        self.posted.remove(at);
+        self.receives.try_remove(id.0 as usize)
+    }
+
+    /// The oldest posted receive for such a message.
+    pub(super) fn find(
+        &self,
+        from: Rank,
+        communicator: CommunicatorId,
+        tag: u32,
+    ) -> Option<ReceiveId> {
+        let accepts =
+            |id: &&ReceiveId| self.receives[id.0 as usize].pattern.accepts(from, communicator, tag);
+        self.posted.iter().find(accepts).copied()
+    }
+
+    /// Takes a receive off the posted list because its message is here.
+    pub(super) fn unpost(&mut self, id: ReceiveId) {
+        self.posted.retain(|posted| *posted != id);
+    }
+
+    pub(super) fn unexpected_count(&self) -> usize {
+        self.unexpected.len()
+    }
+
+    pub(super) fn add_unexpected(
+        &mut self,
+        from: Rank,
+        communicator: CommunicatorId,
+        envelope: Envelope,
+    ) -> u64 {
+        let key = self.next_key;
+        self.next_key += 1;
+        let chain = Chain::default();
+        self.unexpected.push_back(Unexpected { key, from, communicator, envelope, chain });
+        key
+    }
+
+    pub(super) fn unexpected_mut(&mut self, key: u64) -> Option<&mut Unexpected> {
+        let at = self.unexpected.binary_search_by_key(&key, |unexpected| unexpected.key).ok()?;
+        self.unexpected.get_mut(at)
+    }
+
+    /// The oldest unexpected message that fits, without taking it.
+    pub(super) fn peek_unexpected(&self, pattern: &Pattern) -> Option<&Unexpected> {
+        self.unexpected.iter().find(|message| {
+            pattern.accepts(message.from, message.communicator, message.envelope.tag)
+        })
+    }
+
+    pub(super) fn take_unexpected(&mut self, pattern: &Pattern) -> Option<Unexpected> {
+        let key = self.peek_unexpected(pattern)?.key;
+        let at = self.unexpected.binary_search_by_key(&key, |unexpected| unexpected.key).ok()?;
+        self.unexpected.remove(at)
+    }
+
+    /// Takes out whatever came from `from`.
+    pub(super) fn take_unexpected_of(&mut self, from: Rank) -> Option<Unexpected> {
+        let at = self.unexpected.iter().position(|message| message.from == from)?;
+        self.unexpected.remove(at)
+    }
+}

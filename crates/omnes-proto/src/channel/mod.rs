@@ -1,0 +1,588 @@
+//! Channels: reliable messages in order between all ranks, with receive buffers that all senders
+//! share.
+//!
+//! Source: PM (seed 002), Modified ACK/NACK flow control [PM-R13–R18] and the first half of its
+//! context switch [PM-R20, R21]. A channel connects all ranks [PM-R1]; this machine is one rank's
+//! end of it, and all its state is in one place, as saving and restoring it needs.
+//!
+//! Guarantees: messages between two ranks on a channel arrive exactly once and match in the order
+//! of sending; memory is bounded whatever the peers do [PM-R17]; a message of up to
+//! [`ChannelConfig::eager_bytes`] leaves at once, of a larger one the head does, and the rest when
+//! the receiver's memory is known; data are placed straight into the receiver's memory [PM-R11];
+//! a message leaves as its bytes become available [PM-R7].
+//!
+//! Assumes: packets may be lost, duplicated, reordered and delayed at will; corrupted ones do not
+//! get here, as their tag is checked before. The caller drains moves, transmits and events after
+//! each input.
+//!
+//! Deviations: D-01 only missing packets are sent again, where PM repeats k..i; D-02 a rejected
+//! packet is repeated after a wait or a notice instead of at once, so that a full receiver is not
+//! flooded; D-03 large messages wait for their receive, so that they cannot block the channel;
+//! D-04 a stopped channel still retransmits, or a lossy network would never let it become stable.
+//!
+//! Cost: one packet per [`ChannelConfig::payload_bytes`], one answer per
+//! [`ChannelConfig::ack_packets`] or none where data go the other way. State: about 1 KiB per peer
+//! that was heard of, 40 B per packet in flight.
+
+mod arrive;
+mod bits;
+mod config;
+mod emit;
+mod failure;
+mod matching;
+mod peer;
+mod pool;
+mod receive_lane;
+mod rtt;
+mod send_lane;
+#[cfg(test)]
+mod tests;
+
+pub use config::{ChannelConfig, Checked, ConfigError};
+pub(crate) use emit::Outbound;
+pub use matching::Pattern;
+
+use crate::limits::{CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX};
+use crate::packet::{Move, ReceiveId, SendId};
+use matching::{Matched, Matching, Unexpected};
+use omnes_wire::{ChannelId, CommunicatorId, Instant, Rank};
+use peer::{BulkPart, Destination, Lane, Peer, Peers};
+use pool::Pool;
+use slab::Slab;
+use std::collections::VecDeque;
+use std::time::Duration;
+use thiserror::Error;
+
+/// How soon the sender wants to know that a message has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// Somebody waits to use the memory again.
+    Soon,
+    /// The message lies in a buffer of its own; the answer may travel with other data.
+    Lazy,
+}
+
+/// A message to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// Who gets it; not this rank itself.
+    pub to: Rank,
+    /// The communicator it belongs to.
+    pub communicator: CommunicatorId,
+    /// The application's tag.
+    pub tag: u32,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// Bytes that can be sent already; see [`Channel::extend`].
+    pub available: u64,
+    /// When the answer is wanted.
+    pub reply: Reply,
+}
+
+/// What a channel tells its user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The message has arrived at its receiver; its memory is free.
+    Sent {
+        /// The message.
+        id: SendId,
+    },
+    /// A receive is complete.
+    Received {
+        /// The receive.
+        id: ReceiveId,
+        /// The sender.
+        from: Rank,
+        /// The message's tag.
+        tag: u32,
+        /// The message's length; what exceeds the receive's capacity was dropped.
+        bytes: u64,
+    },
+    /// The receiver of a message has failed.
+    SendFailed {
+        /// The message.
+        id: SendId,
+        /// The failed rank.
+        to: Rank,
+    },
+    /// A receive cannot complete, as this rank has failed.
+    ReceiveFailed {
+        /// The receive.
+        id: ReceiveId,
+        /// The failed rank.
+        from: Rank,
+    },
+    /// A rank has owed an answer for [`ChannelConfig::peer_timeout`].
+    PeerSilent {
+        /// The rank.
+        rank: Rank,
+    },
+    /// Nothing is in flight and no answer is owed [PM-R20]; follows [`Channel::stop`].
+    Stable,
+}
+
+/// A caller's mistake.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ChannelError {
+    /// No such rank, or this rank itself.
+    #[error("cannot send to rank {to} of {size} ranks, from rank {me}")]
+    NoSuchRank {
+        /// The rank asked for.
+        to: Rank,
+        /// Ranks of the job.
+        size: u32,
+        /// This rank.
+        me: Rank,
+    },
+    /// More bytes than packet numbers can count.
+    #[error("message of {bytes} bytes, at most {bytes_max} can be sent")]
+    MessageTooLarge {
+        /// Bytes asked for.
+        bytes: u64,
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// The rank has failed.
+    #[error("rank {rank} has failed")]
+    PeerFailed {
+        /// The rank.
+        rank: Rank,
+    },
+}
+
+/// What a channel counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ChannelCounters {
+    /// Data packets sent for the first time.
+    pub data_packets: u64,
+    /// Data packets and grants sent again.
+    pub retransmits: u64,
+    /// Retransmission timers that ran out.
+    pub timeouts: u64,
+    /// Acknowledgements sent on their own.
+    pub acks_sent: u64,
+    /// Reports of gaps sent.
+    pub nacks_sent: u64,
+    /// Reports sent of packets that found no buffer.
+    pub rejects_sent: u64,
+    /// Packets that had come before.
+    pub duplicates: u64,
+    /// Packets discarded while a lane was rejecting, or for want of a buffer out of order.
+    pub discarded: u64,
+    /// Packets or answers with numbers outside the window.
+    pub beyond_window: u64,
+    /// Answers older than the window.
+    pub answers_stale: u64,
+    /// Authentic packets that make no sense.
+    pub malformed: u64,
+    /// Messages that came before their receive.
+    pub unexpected: u64,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    message: Message,
+    ordered: u64,
+    ordered_packets: u32,
+    ordered_next: u32,
+    bulk_packets: u32,
+    bulk_next: u32,
+    answered: u64,
+    is_granted: bool,
+}
+
+impl Outgoing {
+    fn packets(&self) -> u64 {
+        u64::from(self.ordered_packets) + u64::from(self.bulk_packets)
+    }
+}
+
+/// One rank's end of a channel; see the module header.
+#[derive(Debug)]
+pub struct Channel {
+    id: ChannelId,
+    index: usize,
+    me: Rank,
+    size: u32,
+    config: Checked,
+    peers: Peers,
+    outgoing: Slab<Outgoing>,
+    matching: Matching,
+    pool: Pool,
+    stashed: usize,
+    senders: u32,
+    ready: VecDeque<Rank>,
+    burst: u32,
+    moves: VecDeque<Move>,
+    events: VecDeque<Event>,
+    rejecting: Vec<Rank>,
+    failed: Vec<Rank>,
+    wake_at: Option<Instant>,
+    phase: Phase,
+    counters: ChannelCounters,
+}
+
+/// Context switch, steps C1 to C4 [PM-R21].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Running,
+    Stopping,
+    Stable,
+}
+
+impl Channel {
+    /// One end of channel `id` at rank `me` of `size` ranks; `index` comes back in transmits and
+    /// placements.
+    pub fn new(id: ChannelId, index: usize, me: Rank, size: u32, config: Checked) -> Self {
+        let pool = Pool::new(config.pool_slots);
+        Self {
+            id,
+            index,
+            me,
+            size,
+            pool,
+            config,
+            peers: Peers::new(),
+            outgoing: Slab::new(),
+            matching: Matching::default(),
+            stashed: 0,
+            senders: 0,
+            ready: VecDeque::new(),
+            burst: 0,
+            moves: VecDeque::new(),
+            events: VecDeque::new(),
+            rejecting: Vec::new(),
+            failed: Vec::new(),
+            wake_at: None,
+            phase: Phase::Running,
+            counters: ChannelCounters::default(),
+        }
+    }
+
+    /// The channel's number.
+    pub fn id(&self) -> ChannelId {
+        self.id
+    }
+
+    /// The checked settings.
+    pub fn config(&self) -> &Checked {
+        &self.config
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &ChannelCounters {
+        &self.counters
+    }
+
+    /// Bytes that the driver must provide for each of [`ChannelConfig::pool_slots`] slots.
+    pub const SLOT_BYTES: usize = PAYLOAD_BYTES_MAX as usize;
+
+    /// Begins to send a message.
+    ///
+    /// # Errors
+    /// [`ChannelError`] names the value that is refused; nothing has changed then.
+    pub fn send(&mut self, now: Instant, message: Message) -> Result<SendId, ChannelError> {
+        self.check(&message)?;
+        let ordered = self.config.ordered_bytes(message.bytes);
+        let outgoing = Outgoing {
+            message,
+            ordered,
+            ordered_packets: self.config.ordered_packets(ordered) as u32,
+            ordered_next: 0,
+            bulk_packets: self.config.bulk_packets(message.bytes - ordered) as u32,
+            bulk_next: 0,
+            answered: 0,
+            is_granted: false,
+        };
+        let id = SendId(self.outgoing.insert(outgoing) as u32);
+        self.peer(message.to).messages.push_back(id);
+        self.schedule(now, message.to);
+        Ok(id)
+    }
+
+    fn check(&self, message: &Message) -> Result<(), ChannelError> {
+        let Message { to, bytes, .. } = *message;
+        if to.0 >= self.size || to == self.me {
+            return Err(ChannelError::NoSuchRank { to, size: self.size, me: self.me });
+        }
+        if self.failed.contains(&to) {
+            return Err(ChannelError::PeerFailed { rank: to });
+        }
+        let bytes_max = self.config.message_bytes_max();
+        if bytes > bytes_max {
+            return Err(ChannelError::MessageTooLarge { bytes, bytes_max });
+        }
+        Ok(())
+    }
+
+    /// More of a message can be sent: its first `available` bytes are in memory [PM-R7].
+    pub fn extend(&mut self, now: Instant, id: SendId, available: u64) {
+        if let Some(outgoing) = self.outgoing.get_mut(id.0 as usize) {
+            let most = outgoing.message.bytes;
+            outgoing.message.available = available.clamp(outgoing.message.available, most);
+            let to = outgoing.message.to;
+            self.schedule(now, to);
+        }
+    }
+
+    /// Posts a receive for a message of at most `capacity` bytes.
+    ///
+    /// # Errors
+    /// [`ChannelError::PeerFailed`] if the only possible sender has failed and left no message.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        pattern: Pattern,
+        capacity: u64,
+    ) -> Result<ReceiveId, ChannelError> {
+        if let Some(message) = self.matching.take_unexpected(&pattern) {
+            let id = self.matching.add(pattern, capacity);
+            self.adopt(now, id, message);
+            return Ok(id);
+        }
+        if let Some(rank) = pattern.source.filter(|source| self.failed.contains(source)) {
+            return Err(ChannelError::PeerFailed { rank });
+        }
+        let id = self.matching.add(pattern, capacity);
+        self.matching.post(id);
+        self.resume_rejected(now);
+        Ok(id)
+    }
+
+    /// Takes back a receive that no message has come for. False if one has: it will complete.
+    pub fn cancel(&mut self, id: ReceiveId) -> bool {
+        self.matching.cancel(id).is_some()
+    }
+
+    /// Sender, tag and length of the oldest message that fits and has no receive yet.
+    pub fn probe(&self, pattern: &Pattern) -> Option<(Rank, u32, u64)> {
+        let message = self.matching.peek_unexpected(pattern)?;
+        Some((message.from, message.envelope.tag, message.envelope.bytes))
+    }
+
+    /// Bytes from the start of the message that are in the receive's memory without a gap.
+    pub fn received_bytes(&self, id: ReceiveId) -> u64 {
+        let Some(receive) = self.matching.receives.get(id.0 as usize) else { return 0 };
+        let Some(matched) = receive.matched else { return 0 };
+        let Some(peer) = self.peers.get(&matched.from) else { return 0 };
+        if matched.ordered_done < matched.ordered {
+            return matched.ordered_done;
+        }
+        let expects = peer.receive[Lane::Bulk as usize].expects();
+        let part = peer.bulk_parts.iter().find(|part| part.receive == id);
+        let done = part.map_or(0, |part| {
+            let packets = if expects.precedes(part.first) { 0 } else { expects.since(part.first) };
+            (u64::from(packets) * u64::from(self.config.payload_bytes)).min(part.bytes)
+        });
+        matched.ordered + done
+    }
+
+    /// Stops sending but for answers and repairs [PM-R21 C1]; [`Event::Stable`] follows when
+    /// everything sent has been answered and every answer owed has been given [PM-R21 C2–C4].
+    /// Incoming data are still received and answered [PM-R23].
+    pub fn stop(&mut self, now: Instant) {
+        self.phase = Phase::Stopping;
+        let ranks: Vec<Rank> = self.peers.keys().copied().collect();
+        for rank in ranks {
+            let ack = receive_lane::AckWhen::After(1);
+            for lane in &mut self.peer(rank).receive {
+                lane.owe(now, ack, Duration::ZERO);
+            }
+            self.schedule(now, rank);
+        }
+        self.check_stable();
+    }
+
+    /// Sends again [PM-R21 C8].
+    pub fn resume(&mut self, now: Instant) {
+        self.phase = Phase::Running;
+        let ranks: Vec<Rank> = self.peers.keys().copied().collect();
+        for rank in ranks {
+            self.schedule(now, rank);
+        }
+    }
+
+    /// True if the channel is stopped and stable [PM-R20].
+    pub fn is_stable(&self) -> bool {
+        self.phase == Phase::Stable
+    }
+
+    fn check_stable(&mut self) {
+        if self.phase == Phase::Stopping && self.peers.values().all(Peer::is_stable) {
+            self.phase = Phase::Stable;
+            self.events.push_back(Event::Stable);
+        }
+    }
+
+    /// Next data to move, before anything else is handled.
+    pub fn poll_move(&mut self) -> Option<Move> {
+        let next = self.moves.pop_front()?;
+        self.pool.give_back(next.slot);
+        Some(next)
+    }
+
+    /// Next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] is wanted next, if ever.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    /// True if nothing is queued, in flight or owed: every message sent has arrived.
+    pub fn is_idle(&self) -> bool {
+        self.outgoing.is_empty() && self.peers.values().all(Peer::is_stable)
+    }
+
+    /// Lets timers run out that are due at `now`; harmless if none is.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.wake_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.wake_at = None;
+        let ranks: Vec<Rank> = self.peers.keys().copied().collect();
+        for rank in ranks {
+            self.on_deadlines(now, rank);
+        }
+    }
+
+    fn on_deadlines(&mut self, now: Instant, rank: Rank) {
+        let peer_timeout = self.config.peer_timeout;
+        let ack_delay = self.config.ack_delay;
+        let peer = self.peer(rank);
+        let mut is_due = false;
+        let mut timeouts = 0;
+        for lane in Lane::BOTH {
+            is_due |= peer.receive[lane as usize].on_deadline(now);
+            let send = &mut peer.send[lane as usize];
+            if send.on_deadline(now) {
+                is_due = true;
+                timeouts += 1;
+                peer.probe_due[lane as usize] = send.is_blocked();
+                let rtt = &peer.rtt;
+                send.arm(now, rtt, ack_delay);
+            }
+        }
+        let silent = peer.unanswered_since().is_some_and(|at| now.since(at) >= peer_timeout);
+        let is_news = silent && !peer.is_reported_silent;
+        peer.is_reported_silent = silent;
+        self.counters.timeouts += timeouts;
+        if is_news {
+            self.events.push_back(Event::PeerSilent { rank });
+        }
+        if is_due {
+            self.schedule(now, rank);
+        } else {
+            self.note_deadline(rank);
+        }
+    }
+
+    fn note_deadline(&mut self, rank: Rank) {
+        let Some(at) = self.peers.get(&rank).and_then(Peer::deadline) else { return };
+        self.wake_at = Some(self.wake_at.map_or(at, |wake_at| wake_at.min(at)));
+    }
+
+    /// The peer's entry, made on first use.
+    fn peer(&mut self, rank: Rank) -> &mut Peer {
+        let credit = self.config.initial_credit_bytes;
+        self.peers.entry(rank).or_insert_with(|| Peer::new(credit))
+    }
+
+    /// Puts a peer on the list of those that may have something to send.
+    fn schedule(&mut self, _now: Instant, rank: Rank) {
+        let peer = self.peer(rank);
+        if !peer.is_ready {
+            peer.is_ready = true;
+            self.ready.push_back(rank);
+        }
+        self.note_deadline(rank);
+    }
+
+    /// Space of the socket buffer that this rank offers to one sender, in units of the header's
+    /// credits field. What is free is shared by those that are sending [PM-R17].
+    fn credits(&self) -> u16 {
+        let senders = self.senders.max(1);
+        let share = self.config.receive_truesize_bytes / (senders + 1) / CREDIT_UNIT_BYTES;
+        share.clamp(1, u32::from(u16::MAX)) as u16
+    }
+
+    /// Keeps the number of sending peers up to date.
+    fn recount(&mut self, rank: Rank) {
+        let peer = self.peer(rank);
+        let is_sending = peer.is_sending();
+        match (std::mem::replace(&mut peer.is_counted, is_sending), is_sending) {
+            (false, true) => self.senders += 1,
+            (true, false) => self.senders -= 1,
+            _ => {}
+        }
+    }
+
+    /// A receive takes over a message that came before it.
+    fn adopt(&mut self, now: Instant, id: ReceiveId, message: Unexpected) {
+        let Unexpected { key, from, envelope, mut chain, .. } = message;
+        let ordered = self.config.ordered_bytes(envelope.bytes);
+        let capacity = self.matching.receives[id.0 as usize].capacity;
+        let mut offset = 0;
+        while let Some((slot, bytes)) = self.pool.pop(&mut chain) {
+            let fits = bytes.min(capacity.saturating_sub(offset) as usize);
+            self.moves.push_back(Move { slot, receive: id, offset, bytes: fits });
+            offset += bytes as u64;
+        }
+        let peer = self.peer(from);
+        if let Some(assembling) = &mut peer.assembling
+            && matches!(assembling.destination, Destination::Unexpected(own) if own == key)
+        {
+            assembling.destination = Destination::Receive(id);
+        }
+        self.matching.receives[id.0 as usize].matched =
+            Some(Matched { from, envelope, ordered_done: offset, ordered, is_bulk_done: false });
+        self.grant_rest(now, id);
+        self.recount(from);
+        self.complete_if_done(id);
+        self.resume_rejected(now);
+    }
+
+    /// Asks for the rest of a message whose place is now known.
+    fn grant_rest(&mut self, now: Instant, id: ReceiveId) {
+        let receive = &mut self.matching.receives[id.0 as usize];
+        let Some(matched) = &mut receive.matched else { return };
+        let bytes = matched.envelope.bytes - matched.ordered;
+        matched.is_bulk_done = bytes == 0;
+        if bytes == 0 {
+            return;
+        }
+        let Matched { from, envelope, ordered, .. } = *matched;
+        let packets = self.config.bulk_packets(bytes) as u32;
+        let peer = self.peer(from);
+        let first = peer.bulk_end;
+        peer.bulk_end = first.plus(packets);
+        peer.bulk_parts.push_back(BulkPart { receive: id, first, packets, base: ordered, bytes });
+        peer.grants.push_back(envelope.token);
+        self.schedule(now, from);
+    }
+
+    fn complete_if_done(&mut self, id: ReceiveId) {
+        let Some(receive) = self.matching.receives.get(id.0 as usize) else { return };
+        let Some(matched) = receive.matched else { return };
+        if matched.ordered_done == matched.ordered && matched.is_bulk_done {
+            self.matching.receives.remove(id.0 as usize);
+            self.events.push_back(Event::Received {
+                id,
+                from: matched.from,
+                tag: matched.envelope.tag,
+                bytes: matched.envelope.bytes,
+            });
+        }
+    }
+
+    /// Tells rejected senders that they may try again: buffers are free, or a receive was posted
+    /// that may be theirs.
+    fn resume_rejected(&mut self, now: Instant) {
+        for rank in std::mem::take(&mut self.rejecting) {
+            self.peer(rank).receive[Lane::Ordered as usize].on_buffers();
+            self.schedule(now, rank);
+        }
+    }
+}

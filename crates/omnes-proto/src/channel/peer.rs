@@ -1,0 +1,209 @@
+//! What a channel knows of one other rank: two lanes each way, and the queues above them.
+
+use super::receive_lane::ReceiveLane;
+use super::rtt::Rtt;
+use super::send_lane::SendLane;
+use crate::packet::{ReceiveId, SendId, SlotId};
+use omnes_wire::{Envelope, Flags, Header, Instant, Rank, Seq};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The two numbered packet streams of a channel between an ordered pair of ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lane {
+    /// Messages in order of sending, and grants.
+    Ordered = 0,
+    /// What was granted: its place is known, so it is never rejected and never in the way.
+    Bulk = 1,
+}
+
+impl Lane {
+    pub(super) const BOTH: [Self; 2] = [Self::Ordered, Self::Bulk];
+
+    pub(super) fn of(header: &Header) -> Self {
+        if header.flags.has(Flags::BULK) { Self::Bulk } else { Self::Ordered }
+    }
+
+    pub(super) fn flags(self) -> Flags {
+        match self {
+            Self::Ordered => Flags::NONE,
+            Self::Bulk => Flags::BULK,
+        }
+    }
+}
+
+/// Where the message goes that is arriving on the ordered lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Destination {
+    Receive(ReceiveId),
+    Unexpected(u64),
+}
+
+/// The message that is arriving on the ordered lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Assembling {
+    pub(super) destination: Destination,
+    /// Bytes of the ordered part that have been placed, and all of them.
+    pub(super) offset: u64,
+    pub(super) ordered: u64,
+}
+
+/// A packet of the ordered lane that came before its turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stashed {
+    pub(super) header: Header,
+    pub(super) envelope: Option<Envelope>,
+    pub(super) slot: Option<SlotId>,
+    pub(super) bytes: usize,
+}
+
+/// A granted part of a message on the bulk lane, in the order of the grants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BulkPart {
+    pub(super) receive: ReceiveId,
+    pub(super) first: Seq,
+    pub(super) packets: u32,
+    /// First byte of the part in the message.
+    pub(super) base: u64,
+    pub(super) bytes: u64,
+}
+
+impl BulkPart {
+    pub(super) fn end(&self) -> Seq {
+        self.first.plus(self.packets)
+    }
+
+    pub(super) fn contains(&self, seq: Seq) -> bool {
+        seq.since(self.first) < self.packets
+    }
+}
+
+/// How much may be in flight to a peer, in bytes of truesize: grows while little is lost, halves
+/// when more than an eighth is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LossWindow {
+    bytes: u32,
+    answered: u32,
+    lost: u32,
+}
+
+const LOSS_ROUND_PACKETS: u32 = 64;
+const LOSS_WINDOW_MIN_BYTES: u32 = 16 * 2304;
+
+impl LossWindow {
+    pub(super) fn new(bytes: u32) -> Self {
+        Self { bytes: bytes.max(LOSS_WINDOW_MIN_BYTES), answered: 0, lost: 0 }
+    }
+
+    pub(super) fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    pub(super) fn on_lost(&mut self, packets: u32) {
+        self.lost += packets;
+    }
+
+    pub(super) fn on_answered(&mut self, packets: u32, bytes_max: u32) {
+        self.answered += packets;
+        if self.answered < LOSS_ROUND_PACKETS {
+            return;
+        }
+        if self.lost * 8 > self.answered {
+            self.bytes = (self.bytes / 2).max(LOSS_WINDOW_MIN_BYTES);
+        } else {
+            self.bytes = self.bytes.saturating_add(self.bytes / 8).min(bytes_max);
+        }
+        self.answered = 0;
+        self.lost = 0;
+    }
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) send: [SendLane; 2],
+    pub(super) receive: [ReceiveLane; 2],
+    pub(super) probe_due: [bool; 2],
+    /// Messages whose ordered part has not been handed out whole, in order.
+    pub(super) messages: VecDeque<SendId>,
+    /// Granted messages, in order of the grants.
+    pub(super) granted: VecDeque<SendId>,
+    /// Grants to send: tokens of the peer's messages.
+    pub(super) grants: VecDeque<u32>,
+    pub(super) assembling: Option<Assembling>,
+    pub(super) stash: BTreeMap<u32, Stashed>,
+    pub(super) bulk_parts: VecDeque<BulkPart>,
+    pub(super) bulk_end: Seq,
+    pub(super) rtt: Rtt,
+    pub(super) credit_bytes: u32,
+    pub(super) loss_window: LossWindow,
+    pub(super) flight_bytes: u32,
+    /// Truesize handed out since an answer was last asked for.
+    pub(super) unasked_bytes: u32,
+    pub(super) is_ready: bool,
+    /// Counted among the peers that are sending.
+    pub(super) is_counted: bool,
+    pub(super) is_reported_silent: bool,
+}
+
+impl Peer {
+    pub(super) fn new(credit_bytes: u32) -> Self {
+        Self {
+            send: Default::default(),
+            receive: Default::default(),
+            probe_due: [false; 2],
+            messages: VecDeque::new(),
+            granted: VecDeque::new(),
+            grants: VecDeque::new(),
+            assembling: None,
+            stash: BTreeMap::new(),
+            bulk_parts: VecDeque::new(),
+            bulk_end: Seq(0),
+            rtt: Rtt::new(),
+            credit_bytes,
+            loss_window: LossWindow::new(credit_bytes),
+            flight_bytes: 0,
+            unasked_bytes: 0,
+            is_ready: false,
+            is_counted: false,
+            is_reported_silent: false,
+        }
+    }
+
+    /// Truesize that may be in flight to the peer.
+    pub(super) fn window_bytes(&self) -> u32 {
+        self.credit_bytes.min(self.loss_window.bytes())
+    }
+
+    /// True if a packet of this charge may go out now; one always may.
+    pub(super) fn has_room(&self, lane: Lane, charge: u32, window_packets: u32) -> bool {
+        self.send[lane as usize].in_flight() < window_packets
+            && (self.flight_bytes == 0 || self.flight_bytes + charge <= self.window_bytes())
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let sending = self.send.iter().filter_map(SendLane::deadline).min();
+        let receiving = self.receive.iter().filter_map(ReceiveLane::deadline).min();
+        match (sending, receiving) {
+            (Some(first), Some(second)) => Some(first.min(second)),
+            (first, second) => first.or(second),
+        }
+    }
+
+    /// True if a message from the peer is under way to us.
+    pub(super) fn is_sending(&self) -> bool {
+        self.assembling.is_some() || !self.bulk_parts.is_empty()
+    }
+
+    /// Stable as [PM-R20] has it: nothing in flight, no answer owed either way.
+    pub(super) fn is_stable(&self) -> bool {
+        self.send.iter().all(SendLane::is_stable) && self.receive.iter().all(ReceiveLane::is_stable)
+    }
+
+    /// Since when the peer owes an answer, if it does.
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        self.send.iter().filter_map(|lane| lane.unanswered_since).min()
+    }
+}
+
+/// Ranks with a peer entry are few even in large jobs, so entries are made on first use.
+pub(super) type Peers = BTreeMap<Rank, Peer>;

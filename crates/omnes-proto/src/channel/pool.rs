@@ -1,0 +1,98 @@
+//! Receive buffers shared by all senders [PM-R17]: a fixed number of slots of one packet's data
+//! each, chained to messages.
+
+use crate::packet::SlotId;
+
+const END: u32 = u32::MAX;
+
+/// The slots' bookkeeping; the bytes belong to the driver.
+#[derive(Debug)]
+pub(super) struct Pool {
+    next: Vec<u32>,
+    bytes: Vec<u32>,
+    free: Vec<u32>,
+}
+
+/// Slots that hold one message's data, in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chain {
+    first: u32,
+    last: u32,
+}
+
+impl Default for Chain {
+    fn default() -> Self {
+        Self { first: END, last: END }
+    }
+}
+
+impl Pool {
+    pub(super) fn new(slots: u32) -> Self {
+        let count = slots as usize;
+        Self { next: vec![END; count], bytes: vec![0; count], free: (0..slots).rev().collect() }
+    }
+
+    pub(super) fn free_slots(&self) -> usize {
+        self.free.len()
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.next.len()
+    }
+
+    /// A free slot for `bytes` bytes, or `None` if all hold data.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<SlotId> {
+        let slot = self.free.pop()?;
+        self.next[slot as usize] = END;
+        self.bytes[slot as usize] = bytes as u32;
+        Some(SlotId(slot))
+    }
+
+    pub(super) fn give_back(&mut self, slot: SlotId) {
+        assert!(self.free.len() < self.next.len(), "a slot was given back twice");
+        self.free.push(slot.0);
+    }
+
+    pub(super) fn append(&mut self, chain: &mut Chain, slot: SlotId) {
+        if chain.first == END {
+            chain.first = slot.0;
+        } else {
+            self.next[chain.last as usize] = slot.0;
+        }
+        chain.last = slot.0;
+    }
+
+    /// Takes the first slot off the chain, with the number of bytes in it. It stays taken.
+    pub(super) fn pop(&self, chain: &mut Chain) -> Option<(SlotId, usize)> {
+        if chain.first == END {
+            return None;
+        }
+        let slot = chain.first;
+        chain.first = self.next[slot as usize];
+        Some((SlotId(slot), self.bytes[slot as usize] as usize))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn chain_gives_slots_back_in_order() {
+        let mut pool = Pool::new(3);
+        let mut chain = Chain::default();
+        for bytes in [10, 20, 30] {
+            let slot = pool.take(bytes).unwrap();
+            pool.append(&mut chain, slot);
+        }
+        assert!(pool.take(1).is_none());
+        let mut seen = Vec::new();
+        while let Some((slot, bytes)) = pool.pop(&mut chain) {
+            seen.push(bytes);
+            pool.give_back(slot);
+        }
+        assert_eq!(seen, [10, 20, 30]);
+        assert_eq!(pool.free_slots(), 3);
+    }
+}

@@ -1,0 +1,387 @@
+//! The receiving half of a lane: what has arrived, and what must be said about it.
+//!
+//! Source: [PM-R15, R16]: a run of packets is answered by one ACK; a packet without buffer is
+//! answered by NACK with reject, and then everything but that packet is discarded silently until
+//! it comes again and fits. For a lossy network [PM-R18]: a gap is reported with a map of all that
+//! arrived beyond it, at once when enough later packets prove it, else after a short wait, and
+//! again until it closes.
+
+use super::bits::SeqBits;
+use crate::limits::{REORDER_PACKETS, WINDOW_PACKETS_MAX};
+use omnes_wire::{GapMap, Instant, Seq};
+use std::time::Duration;
+
+/// How a numbered packet relates to the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Arrival {
+    /// Seen before; the answer got lost.
+    Duplicate,
+    /// Beyond what any honest sender may send.
+    BeyondWindow,
+    /// The one that was expected.
+    InOrder,
+    /// Later than expected, new.
+    Ahead,
+}
+
+/// What is to be said next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Report {
+    Ack,
+    Nack,
+    Reject,
+    Resume,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct ReceiveLane {
+    expects: Seq,
+    /// One past the highest number that arrived.
+    end: Seq,
+    ahead: SeqBits,
+    ahead_count: u32,
+    newest: Instant,
+    epoch: u16,
+    owed: u32,
+    due: Option<Report>,
+    ack_at: Option<Instant>,
+    nack_at: Option<Instant>,
+    /// `end` when the gaps were last reported, and when that was.
+    reported: Option<(Seq, Instant)>,
+    repeat_wait: Duration,
+    rejecting: bool,
+}
+
+/// Wait before a gap is reported again, until the first repair has shown how long one takes.
+const REPEAT_WAIT_INITIAL: Duration = Duration::from_millis(1);
+const REPEAT_WAIT_MIN: Duration = Duration::from_micros(100);
+const REPEAT_WAIT_MAX: Duration = Duration::from_millis(20);
+
+impl Default for ReceiveLane {
+    fn default() -> Self {
+        Self {
+            expects: Seq(0),
+            end: Seq(0),
+            ahead: SeqBits::default(),
+            ahead_count: 0,
+            newest: Instant::ZERO,
+            epoch: 0,
+            owed: 0,
+            due: None,
+            ack_at: None,
+            nack_at: None,
+            reported: None,
+            repeat_wait: REPEAT_WAIT_INITIAL,
+            rejecting: false,
+        }
+    }
+}
+
+impl ReceiveLane {
+    pub(super) fn expects(&self) -> Seq {
+        self.expects
+    }
+
+    pub(super) fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
+    #[cfg(test)]
+    fn due(&self) -> Option<Report> {
+        self.due
+    }
+
+    pub(super) fn is_rejecting(&self) -> bool {
+        self.rejecting
+    }
+
+    pub(super) fn has_gap(&self) -> bool {
+        self.end != self.expects
+    }
+
+    /// True if no answer is owed [PM-R21 C3].
+    pub(super) fn is_stable(&self) -> bool {
+        self.due.is_none() && self.owed == 0
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match (self.ack_at, self.nack_at) {
+            (Some(ack), Some(nack)) => Some(ack.min(nack)),
+            (ack, nack) => ack.or(nack),
+        }
+    }
+
+    /// Pure: where `seq` stands.
+    pub(super) fn classify(&self, seq: Seq) -> Arrival {
+        if seq == self.expects {
+            Arrival::InOrder
+        } else if seq.precedes(self.expects) {
+            Arrival::Duplicate
+        } else if seq.since(self.expects) >= WINDOW_PACKETS_MAX {
+            Arrival::BeyondWindow
+        } else if self.ahead.contains(seq) {
+            Arrival::Duplicate
+        } else {
+            Arrival::Ahead
+        }
+    }
+
+    /// Packets from `seq` on, at most `most`, none of which has arrived.
+    pub(super) fn untouched(&self, seq: Seq, most: u32) -> u32 {
+        if !self.has_gap() {
+            return most;
+        }
+        (0..most)
+            .take_while(|index| !matches!(self.classify(seq.plus(*index)), Arrival::Duplicate))
+            .count() as u32
+    }
+
+    /// An authentic numbered packet came, whatever becomes of it.
+    pub(super) fn on_packet(&mut self, now: Instant, epoch: u16) {
+        self.newest = now;
+        if epoch.wrapping_sub(self.epoch) < 1 << 15 {
+            self.epoch = epoch;
+        }
+    }
+
+    /// The expected packet was accepted. Call again while [`Self::next_is_here`].
+    pub(super) fn on_in_order(&mut self, now: Instant) {
+        self.rejecting = false;
+        if self.ahead.take(self.expects) {
+            self.ahead_count -= 1;
+        }
+        self.expects = self.expects.plus(1);
+        self.owed += 1;
+        if self.end.precedes(self.expects) {
+            self.end = self.expects;
+        }
+        self.on_gap_moved(now);
+    }
+
+    /// True if the packet that is expected now has come before.
+    pub(super) fn next_is_here(&self) -> bool {
+        self.ahead_count > 0 && self.ahead.contains(self.expects)
+    }
+
+    /// A later packet was accepted before its turn.
+    pub(super) fn on_ahead(&mut self, now: Instant, seq: Seq, nack_delay: Duration) {
+        self.ahead.insert(seq);
+        self.ahead_count += 1;
+        if !seq.precedes(self.end) {
+            self.end = seq.plus(1);
+        }
+        let is_new_gap = self.reported.is_none_or(|(end, _)| self.end.since(end) > REORDER_PACKETS);
+        if self.ahead_count >= REORDER_PACKETS && is_new_gap {
+            self.due = Some(Report::Nack);
+        } else if self.due.is_none() {
+            self.nack_at.get_or_insert(now + nack_delay);
+        }
+    }
+
+    fn on_gap_moved(&mut self, now: Instant) {
+        if self.has_gap() {
+            return;
+        }
+        if let Some((_, at)) = self.reported.take() {
+            // The repair shows how long a report takes to work.
+            let took = now.since(at) * 2;
+            let wait = (self.repeat_wait * 3 + took) / 4;
+            self.repeat_wait = wait.clamp(REPEAT_WAIT_MIN, REPEAT_WAIT_MAX);
+        }
+        self.nack_at = None;
+        if self.due == Some(Report::Nack) {
+            self.due = Some(Report::Ack);
+        }
+    }
+
+    /// No buffer for the expected packet [PM-R15]. What came ahead of it is discarded, and the
+    /// sender will send it again.
+    pub(super) fn on_rejected(&mut self) {
+        self.rejecting = true;
+        self.ahead.clear();
+        self.ahead_count = 0;
+        self.end = self.expects;
+        self.reported = None;
+        self.nack_at = None;
+        self.due = Some(Report::Reject);
+    }
+
+    /// Buffers are free again.
+    pub(super) fn on_buffers(&mut self) {
+        if self.rejecting {
+            self.due = Some(Report::Resume);
+        }
+    }
+
+    /// Decides whether an acknowledgement is due now or may wait to travel with data.
+    pub(super) fn owe(&mut self, now: Instant, at_once: AckWhen, ack_delay: Duration) {
+        if self.due.is_some() {
+            return;
+        }
+        match at_once {
+            AckWhen::Now => self.due = Some(Report::Ack),
+            AckWhen::After(packets) if self.owed >= packets => self.due = Some(Report::Ack),
+            AckWhen::After(_) => {
+                if self.owed > 0 {
+                    self.ack_at.get_or_insert(now + ack_delay);
+                }
+            }
+        }
+    }
+
+    /// True if a timer made something due.
+    pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
+        if self.ack_at.is_some_and(|at| at <= now) {
+            self.ack_at = None;
+            self.due.get_or_insert(Report::Ack);
+        }
+        if self.nack_at.is_some_and(|at| at <= now) {
+            self.nack_at = None;
+            if self.has_gap() {
+                self.due = Some(Report::Nack);
+            }
+        }
+        self.due.is_some()
+    }
+
+    /// Hands out what is due. A gap that stays is reported again later, less and less often.
+    pub(super) fn take_report(&mut self, now: Instant) -> Option<Report> {
+        let report = self.due.take()?;
+        self.owed = 0;
+        self.ack_at = None;
+        if report == Report::Nack {
+            self.reported = Some((self.end, now));
+            self.nack_at = Some(now + self.repeat_wait);
+            self.repeat_wait = (self.repeat_wait * 3 / 2).min(REPEAT_WAIT_MAX);
+        }
+        Some(report)
+    }
+
+    /// Data that go out now carry the acknowledgement.
+    pub(super) fn on_piggyback(&mut self) {
+        self.owed = 0;
+        self.ack_at = None;
+        if self.due == Some(Report::Ack) {
+            self.due = None;
+        }
+    }
+
+    /// What arrived beyond the gap.
+    pub(super) fn gap_map(&self) -> GapMap {
+        let mut map = GapMap::default();
+        for index in 1..self.end.since(self.expects) {
+            let seq = self.expects.plus(index);
+            if self.ahead.contains(seq) {
+                map.insert(self.expects, seq);
+            }
+        }
+        map
+    }
+
+    /// How long the answer was held back.
+    pub(super) fn held_back(&self, now: Instant) -> Duration {
+        now.since(self.newest)
+    }
+}
+
+/// When an arrival must be acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum AckWhen {
+    /// The sender waits, or has lost our answer.
+    Now,
+    /// When this many packets are owed, or after the delay.
+    After(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_micros(50);
+
+    fn at(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    #[test]
+    fn gap_is_reported_at_once_when_three_later_packets_came() {
+        let mut lane = ReceiveLane::default();
+        lane.on_in_order(at(0));
+        lane.on_ahead(at(1), Seq(2), DELAY);
+        lane.on_ahead(at(2), Seq(3), DELAY);
+        assert_eq!(lane.due(), None);
+        lane.on_ahead(at(3), Seq(5), DELAY);
+        assert_eq!(lane.take_report(at(3)), Some(Report::Nack));
+        let map = lane.gap_map();
+        let reported: Vec<u32> = (1..8).filter(|seq| map.contains(Seq(1), Seq(*seq))).collect();
+        assert_eq!(reported, [2, 3, 5]);
+    }
+
+    #[test]
+    fn single_late_packet_is_waited_for() {
+        let mut lane = ReceiveLane::default();
+        lane.on_ahead(at(0), Seq(1), DELAY);
+        assert_eq!(lane.deadline(), Some(at(50)));
+        lane.on_in_order(at(20));
+        assert!(lane.next_is_here());
+        lane.on_in_order(at(20));
+        assert_eq!(lane.deadline(), None);
+        assert!(!lane.has_gap());
+    }
+
+    #[test]
+    fn nack_is_sent_once_per_gap_until_its_repeat() {
+        let mut lane = ReceiveLane::default();
+        lane.on_ahead(at(0), Seq(1), DELAY);
+        assert!(lane.on_deadline(at(50)));
+        assert_eq!(lane.take_report(at(50)), Some(Report::Nack));
+        lane.on_ahead(at(60), Seq(2), DELAY);
+        assert_eq!(lane.due(), None);
+        assert!(!lane.on_deadline(at(1049)));
+        assert!(lane.on_deadline(at(1050)));
+    }
+
+    #[test]
+    fn run_of_packets_is_answered_once() {
+        // [PM-R15]
+        let mut lane = ReceiveLane::default();
+        for us in 0..10 {
+            lane.on_in_order(at(us));
+            lane.owe(at(us), AckWhen::After(10), Duration::from_micros(500));
+        }
+        assert_eq!(lane.take_report(at(10)), Some(Report::Ack));
+        assert_eq!(lane.take_report(at(11)), None);
+    }
+
+    #[test]
+    fn data_the_other_way_carry_the_acknowledgement() {
+        let mut lane = ReceiveLane::default();
+        lane.on_in_order(at(0));
+        lane.owe(at(0), AckWhen::After(64), Duration::from_micros(500));
+        assert!(!lane.is_stable());
+        lane.on_piggyback();
+        assert!(lane.is_stable());
+        assert_eq!(lane.deadline(), None);
+    }
+
+    #[test]
+    fn rejecting_lane_forgets_what_came_ahead() {
+        // [PM-R16]
+        let mut lane = ReceiveLane::default();
+        lane.on_ahead(at(0), Seq(2), DELAY);
+        lane.on_rejected();
+        assert_eq!(lane.take_report(at(1)), Some(Report::Reject));
+        assert_eq!(lane.classify(Seq(2)), Arrival::Ahead);
+        lane.on_buffers();
+        assert_eq!(lane.take_report(at(2)), Some(Report::Resume));
+    }
+
+    #[test]
+    fn numbers_beyond_the_window_are_refused() {
+        let lane = ReceiveLane::default();
+        assert_eq!(lane.classify(Seq(WINDOW_PACKETS_MAX)), Arrival::BeyondWindow);
+        assert_eq!(lane.classify(Seq(WINDOW_PACKETS_MAX - 1)), Arrival::Ahead);
+        assert_eq!(lane.classify(Seq(u32::MAX)), Arrival::Duplicate);
+    }
+}

@@ -1,0 +1,392 @@
+//! The sending half of a lane: numbered packets that stay until they are answered.
+//!
+//! Source: [PM-R13, R14], with what a network that loses packets needs [PM-R18]: timers, an epoch
+//! that tells reports on this round of retransmission from older ones, and gap maps, so that only
+//! what is missing is sent again (D-01: PM sends k..i again, as its network loses nothing).
+//!
+//! ```text
+//!   normal ──NACK(k) with reject──▶ not-to-send: probe k from time to time, nothing new
+//!     ▲                                  │
+//!     └── ACK beyond k, or RESUME(k) ────┘  then k+1..i go again, which were discarded
+//! ```
+
+use super::rtt::Rtt;
+use crate::limits::PROBE_WAIT_MAX;
+use crate::packet::SendId;
+use omnes_wire::{GapMap, Instant, Seq};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What a numbered packet carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Item {
+    /// Packet `index` of the lane's part of a message.
+    Data { message: SendId, index: u32 },
+    /// A grant for the peer's message with this token.
+    Grant { token: u32 },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flight {
+    Sent,
+    Arrived,
+    Lost,
+}
+
+/// A packet that has been handed out and is not yet answered for good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) item: Item,
+    pub(super) charge: u32,
+    sent_at: Instant,
+    transmissions: u32,
+    flight: Flight,
+}
+
+/// Not-to-send state [PM-R14].
+#[derive(Clone, Copy, Debug)]
+struct Blocked {
+    probe_at: Instant,
+    probe_wait: Duration,
+}
+
+/// What an answer says about a lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    Stale,
+    BeyondWindow,
+    Valid,
+}
+
+/// Pure: compares what the peer expects with the window `base..next`.
+pub(super) fn classify_answer(base: Seq, next: Seq, expects: Seq) -> Verdict {
+    if expects.precedes(base) {
+        Verdict::Stale
+    } else if next.precedes(expects) {
+        Verdict::BeyondWindow
+    } else {
+        Verdict::Valid
+    }
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct SendLane {
+    base: Seq,
+    flight: VecDeque<Sent>,
+    lost: u32,
+    arrived: u32,
+    epoch: u16,
+    blocked: Option<Blocked>,
+    doublings: u32,
+    retransmit_at: Option<Instant>,
+    /// Since when the oldest packet has gone without any answer.
+    pub(super) unanswered_since: Option<Instant>,
+}
+
+impl SendLane {
+    pub(super) fn base(&self) -> Seq {
+        self.base
+    }
+
+    pub(super) fn next(&self) -> Seq {
+        self.base.plus(self.flight.len() as u32)
+    }
+
+    pub(super) fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        self.flight.len() as u32
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// True if every packet has been answered: arrived, or rejected and to be sent again [PM-R20].
+    pub(super) fn is_stable(&self) -> bool {
+        self.flight.is_empty() || self.blocked.is_some()
+    }
+
+    /// Next timer of the lane.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self.blocked {
+            Some(blocked) => Some(blocked.probe_at),
+            None => self.retransmit_at,
+        }
+    }
+
+    /// Numbers a packet that is handed out now.
+    pub(super) fn push(&mut self, now: Instant, item: Item, charge: u32, timeout: Duration) -> Seq {
+        let seq = self.next();
+        let flight = Flight::Sent;
+        self.flight.push_back(Sent { item, charge, sent_at: now, transmissions: 1, flight });
+        self.retransmit_at.get_or_insert(now + timeout);
+        self.unanswered_since.get_or_insert(now);
+        seq
+    }
+
+    /// Takes the oldest packet out if the peer has it; the owner checked `expects`.
+    pub(super) fn free_one(&mut self, expects: Seq) -> Option<Sent> {
+        if !self.base.precedes(expects) {
+            return None;
+        }
+        let sent = self.flight.pop_front()?;
+        match sent.flight {
+            Flight::Lost => self.lost -= 1,
+            Flight::Arrived => self.arrived -= 1,
+            Flight::Sent => {}
+        }
+        self.base = self.base.plus(1);
+        Some(sent)
+    }
+
+    /// An answer came: the path works, so waits start anew.
+    pub(super) fn on_answer(&mut self, now: Instant, has_progress: bool, timeout: Duration) {
+        self.unanswered_since = (!self.flight.is_empty()).then_some(now);
+        if self.flight.is_empty() {
+            self.retransmit_at = None;
+            self.doublings = 0;
+        } else if has_progress {
+            self.doublings = 0;
+            self.retransmit_at = Some(now + timeout);
+        }
+    }
+
+    /// Notes what a gap map reports. Packets below its end that it does not report are lost,
+    /// unless they went out less than `guard` ago: the report cannot have seen those.
+    /// Returns how many were newly found lost.
+    pub(super) fn on_gap_map(
+        &mut self,
+        now: Instant,
+        expects: Seq,
+        map: &GapMap,
+        guard: Duration,
+    ) -> u32 {
+        let end = map.end(expects);
+        let reported = end.since(self.base).min(self.in_flight());
+        let mut found = 0;
+        for index in 0..reported {
+            let seq = self.base.plus(index);
+            let sent = &mut self.flight[index as usize];
+            if map.contains(expects, seq) {
+                match sent.flight {
+                    Flight::Lost => self.lost -= 1,
+                    Flight::Sent => {}
+                    Flight::Arrived => continue,
+                }
+                sent.flight = Flight::Arrived;
+                self.arrived += 1;
+            } else if sent.flight == Flight::Sent && now.since(sent.sent_at) >= guard {
+                sent.flight = Flight::Lost;
+                self.lost += 1;
+                found += 1;
+            }
+        }
+        found
+    }
+
+    /// The peer had no buffer for the oldest packet and discards what follows [PM-R13].
+    pub(super) fn on_reject(&mut self, now: Instant, epoch: u16, first_wait: Duration) {
+        if epoch != self.epoch || self.flight.is_empty() {
+            return; // A report on an earlier round [PM-R18].
+        }
+        let probe_wait = match self.blocked {
+            Some(blocked) => (blocked.probe_wait * 2).min(PROBE_WAIT_MAX),
+            None => first_wait,
+        };
+        for sent in &mut self.flight {
+            if sent.flight == Flight::Arrived {
+                self.arrived -= 1;
+            }
+            sent.flight = Flight::Lost;
+        }
+        self.lost = self.in_flight();
+        self.blocked = Some(Blocked { probe_at: now + probe_wait, probe_wait });
+        self.epoch = self.epoch.wrapping_add(1);
+        self.unanswered_since = Some(now);
+    }
+
+    /// The peer accepted the rejected packet or has buffers again.
+    pub(super) fn on_unblocked(&mut self, now: Instant, timeout: Duration) {
+        if self.blocked.take().is_some() {
+            self.retransmit_at = (!self.flight.is_empty()).then(|| now + timeout);
+        }
+    }
+
+    /// The oldest packet is due again: as a probe where the lane is blocked, as retransmission
+    /// where nothing was heard of it. True if so.
+    pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
+        if self.flight.is_empty() || self.deadline().is_none_or(|deadline| deadline > now) {
+            return false;
+        }
+        if let Some(blocked) = &mut self.blocked {
+            blocked.probe_at = now + blocked.probe_wait;
+        } else {
+            self.retransmit_at = None;
+            self.doublings += 1;
+            self.epoch = self.epoch.wrapping_add(1);
+            self.mark_front_lost();
+        }
+        true
+    }
+
+    fn mark_front_lost(&mut self) {
+        let front = &mut self.flight[0];
+        if front.flight == Flight::Sent {
+            front.flight = Flight::Lost;
+            self.lost += 1;
+        }
+    }
+
+    /// Timer for the next wait after `timeout_of(doublings)`.
+    pub(super) fn arm(&mut self, now: Instant, rtt: &Rtt, ack_delay: Duration) {
+        if self.blocked.is_none() && !self.flight.is_empty() {
+            let timeout = rtt.retransmit_timeout(ack_delay, self.doublings);
+            self.retransmit_at.get_or_insert(now + timeout);
+        }
+    }
+
+    /// Hands out the oldest lost packet, or `None`. The caller has checked that it may be sent.
+    pub(super) fn take_lost(&mut self, now: Instant) -> Option<(Seq, Item)> {
+        if self.lost == 0 {
+            return None;
+        }
+        let index = self.flight.iter().position(|sent| sent.flight == Flight::Lost)?;
+        self.lost -= 1;
+        Some(self.send_again(now, index))
+    }
+
+    /// Hands out the rejected packet as a probe; it stays marked as to be sent.
+    pub(super) fn take_probe(&mut self, now: Instant) -> Option<(Seq, Item)> {
+        if self.flight.is_empty() {
+            return None;
+        }
+        let probe = self.send_again(now, 0);
+        self.flight[0].flight = Flight::Lost;
+        Some(probe)
+    }
+
+    fn send_again(&mut self, now: Instant, index: usize) -> (Seq, Item) {
+        let sent = &mut self.flight[index];
+        sent.flight = Flight::Sent;
+        sent.sent_at = now;
+        sent.transmissions += 1;
+        (self.base.plus(index as u32), sent.item)
+    }
+
+    /// Forgets everything; yields the messages whose packets were under way.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Sent> + '_ {
+        self.lost = 0;
+        self.arrived = 0;
+        self.blocked = None;
+        self.retransmit_at = None;
+        self.unanswered_since = None;
+        self.flight.drain(..)
+    }
+}
+
+impl Sent {
+    /// Round-trip time that the answer shows, if the packet went out only once.
+    pub(super) fn sample(&self, now: Instant, held_back: Duration) -> Option<Duration> {
+        (self.transmissions == 1).then(|| now.since(self.sent_at).saturating_sub(held_back))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(3);
+
+    fn lane(packets: u32) -> SendLane {
+        let mut lane = SendLane::default();
+        for index in 0..packets {
+            let item = Item::Data { message: SendId(0), index };
+            lane.push(Instant::ZERO, item, 2304, TIMEOUT);
+        }
+        lane
+    }
+
+    fn after(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    fn map(arrived: &[u32]) -> GapMap {
+        let mut map = GapMap::default();
+        for seq in arrived {
+            map.insert(Seq(0), Seq(*seq));
+        }
+        map
+    }
+
+    #[test]
+    fn only_what_a_gap_map_misses_is_sent_again() {
+        // [PM-R13] as D-01 has it.
+        let mut lane = lane(6);
+        let found = lane.on_gap_map(after(100), Seq(0), &map(&[1, 3]), Duration::ZERO);
+        assert_eq!(found, 2);
+        assert_eq!(lane.take_lost(after(100)).unwrap().0, Seq(0));
+        assert_eq!(lane.take_lost(after(100)).unwrap().0, Seq(2));
+        assert_eq!(lane.take_lost(after(100)), None);
+    }
+
+    #[test]
+    fn a_report_that_is_older_than_the_retransmission_changes_nothing() {
+        let mut lane = lane(3);
+        lane.on_gap_map(after(100), Seq(0), &map(&[2]), Duration::from_micros(50));
+        while lane.take_lost(after(100)).is_some() {}
+        assert_eq!(lane.on_gap_map(after(120), Seq(0), &map(&[2]), Duration::from_micros(50)), 0);
+        assert_eq!(lane.on_gap_map(after(150), Seq(0), &map(&[2]), Duration::from_micros(50)), 2);
+    }
+
+    #[test]
+    fn a_rejected_lane_probes_and_then_sends_all_again() {
+        // [PM-R13, R14]
+        let mut lane = lane(3);
+        lane.on_reject(after(10), 0, Duration::from_micros(200));
+        assert!(lane.is_blocked() && lane.is_stable());
+        assert!(!lane.on_deadline(after(200)));
+        assert!(lane.on_deadline(after(210)));
+        assert_eq!(lane.take_probe(after(210)).unwrap().0, Seq(0));
+        lane.on_unblocked(after(300), TIMEOUT);
+        let again: Vec<_> = std::iter::from_fn(|| lane.take_lost(after(300))).collect();
+        assert_eq!(again.iter().map(|(seq, _)| seq.0).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_reject_of_an_earlier_epoch_is_ignored() {
+        // [PM-R18]
+        let mut lane = lane(2);
+        lane.on_reject(after(10), 0, Duration::from_micros(200));
+        lane.on_unblocked(after(20), TIMEOUT);
+        lane.on_reject(after(30), 0, Duration::from_micros(200));
+        assert!(!lane.is_blocked());
+    }
+
+    #[test]
+    fn timeout_sends_the_oldest_only() {
+        let mut lane = lane(5);
+        assert!(!lane.on_deadline(after(2999)));
+        assert!(lane.on_deadline(after(3000)));
+        assert_eq!(lane.take_lost(after(3000)).unwrap().0, Seq(0));
+        assert_eq!(lane.take_lost(after(3000)), None);
+    }
+
+    #[test]
+    fn answers_outside_the_window_are_told_apart() {
+        let base = Seq(u32::MAX - 1);
+        let next = base.plus(4);
+        assert_eq!(classify_answer(base, next, base.plus(u32::MAX)), Verdict::Stale);
+        assert_eq!(classify_answer(base, next, base), Verdict::Valid);
+        assert_eq!(classify_answer(base, next, next), Verdict::Valid);
+        assert_eq!(classify_answer(base, next, next.plus(1)), Verdict::BeyondWindow);
+    }
+}

@@ -1,0 +1,376 @@
+//! One rank's end of the network: the gate that every packet passes, the channels, the watch.
+//!
+//! A packet is parsed, its job compared and its tag checked before anything else looks at it;
+//! each way to be refused has its own counter. Nothing a stranger sends can move state or panic.
+//! Outgoing packets get job and tag here, so the machines behind never see a key.
+//!
+//! Cost: one SipHash of about 40 bytes per packet each way.
+
+use crate::channel::{Channel, Checked, Event as ChannelEvent};
+use crate::limits::CONTROL_QUEUE_MAX;
+use crate::liveness::{Liveness, LivenessConfig, Notice};
+use crate::packet::{Head, Placement, Preview, Transmit};
+use omnes_wire::{
+    ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES, HEADER_BYTES, Header,
+    HeaderError, Instant, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, SenderKey, Seq,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Settings of an endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// This rank.
+    pub me: Rank,
+    /// Ranks of the job.
+    pub size: u32,
+    /// The run.
+    pub job: JobId,
+    /// The run's secret.
+    pub key: JobKey,
+    /// Settings of each channel, in order of their numbers.
+    pub channels: Vec<Checked>,
+    /// Settings of the watch.
+    pub liveness: LivenessConfig,
+}
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// On a channel, by index.
+    Channel(usize, ChannelEvent),
+    /// A rank has failed; events of what depended on it have come before this one.
+    PeerFailed(Rank),
+    /// A rank has left in good order.
+    PeerDeparted(Rank),
+    /// Another rank says that this one has failed: the job goes on without it.
+    Excluded {
+        /// Who says so.
+        by: Rank,
+    },
+}
+
+/// Packets that came in, by what became of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GateCounters {
+    /// Authentic packets.
+    pub accepted: u64,
+    /// Not a packet of ours, or one that makes no sense.
+    pub malformed: u64,
+    /// Another version of the wire format.
+    pub unknown_version: u64,
+    /// Another job's.
+    pub foreign_job: u64,
+    /// No such sender, or the tag is wrong.
+    pub bad_tag: u64,
+    /// No such channel.
+    pub unknown_channel: u64,
+    /// From a rank that has failed or left.
+    pub from_gone: u64,
+}
+
+/// See the module header.
+pub struct Endpoint {
+    me: Rank,
+    size: u32,
+    job: JobId,
+    key: JobKey,
+    own_key: SenderKey,
+    sender_keys: BTreeMap<Rank, SenderKey>,
+    channels: Vec<Channel>,
+    next_channel: usize,
+    liveness: Liveness,
+    control: VecDeque<(Rank, Kind, u32)>,
+    events: VecDeque<Event>,
+    counters: GateCounters,
+}
+
+/// Bytes after the tag that the tag covers, by kind.
+fn control_body_bytes(header: &Header) -> usize {
+    match header.kind {
+        Kind::Data if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
+        Kind::Nack => GAP_MAP_BYTES,
+        _ => 0,
+    }
+}
+
+impl Endpoint {
+    /// An endpoint that has neither sent nor received anything.
+    pub fn new(now: Instant, config: EndpointConfig) -> Self {
+        let EndpointConfig { me, size, job, key, channels, liveness } = config;
+        let channels = channels.into_iter().enumerate();
+        let channel =
+            |(index, checked)| Channel::new(ChannelId(index as u8), index, me, size, checked);
+        Self {
+            me,
+            size,
+            job,
+            own_key: key.sender(me),
+            key,
+            sender_keys: BTreeMap::new(),
+            channels: channels.map(channel).collect(),
+            next_channel: 0,
+            liveness: Liveness::new(now, me, size, liveness),
+            control: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: GateCounters::default(),
+        }
+    }
+
+    /// A channel by index.
+    ///
+    /// # Panics
+    /// If there is no such channel.
+    pub fn channel(&mut self, index: usize) -> &mut Channel {
+        &mut self.channels[index]
+    }
+
+    /// All channels.
+    pub fn channels(&self) -> &[Channel] {
+        &self.channels
+    }
+
+    /// What came in so far.
+    pub fn counters(&self) -> &GateCounters {
+        &self.counters
+    }
+
+    /// True if `rank` has failed or left.
+    pub fn is_gone(&self, rank: Rank) -> bool {
+        self.liveness.is_gone(rank)
+    }
+
+    // ---- in -------------------------------------------------------------------------------
+
+    /// The header of an authentic packet of this job, or `None` with the reason counted.
+    fn admit(&mut self, head: &[u8]) -> Option<Header> {
+        let (header, tag) = match Header::parse(head) {
+            Ok(parsed) => parsed,
+            Err(HeaderError::UnknownVersion(_)) => {
+                self.counters.unknown_version += 1;
+                return None;
+            }
+            Err(_) => {
+                self.counters.malformed += 1;
+                return None;
+            }
+        };
+        if header.job != self.job {
+            self.counters.foreign_job += 1;
+            return None;
+        }
+        if header.source.0 >= self.size || header.source == self.me {
+            self.counters.bad_tag += 1;
+            return None;
+        }
+        let body = head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default();
+        let body = &body[..body.len().min(control_body_bytes(&header))];
+        let bytes = head.first_chunk::<HEADER_BYTES>()?;
+        let job_key = &self.key;
+        let source = header.source;
+        let key = self.sender_keys.entry(source).or_insert_with(|| job_key.sender(source));
+        if !key.verify(tag, bytes, self.me, body) {
+            self.counters.bad_tag += 1;
+            return None;
+        }
+        Some(header)
+    }
+
+    /// Handles a packet of `packet_bytes` whose first bytes are `head`: the whole packet, or at
+    /// least [`crate::packet::HEAD_BYTES_MAX`] bytes of it. Returns where its data go.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        head: &[u8],
+        packet_bytes: usize,
+    ) -> Option<Placement> {
+        let header = self.admit(head)?;
+        let from = header.source;
+        if self.liveness.is_gone(from) {
+            self.counters.from_gone += 1;
+            self.tell_excluded(from);
+            return None;
+        }
+        self.counters.accepted += 1;
+        self.liveness.on_heard(now, from);
+        match header.kind {
+            Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack => {
+                let Some(channel) = self.channels.get_mut(usize::from(header.channel.0)) else {
+                    self.counters.unknown_channel += 1;
+                    return None;
+                };
+                return channel.handle_packet(now, &header, head, packet_bytes);
+            }
+            Kind::Ping => self.answer(from, Kind::Pong, header.argument),
+            Kind::Pong => self.liveness.on_confirmed(from, Rank(header.argument)),
+            Kind::Failed => self.on_notice(now, from, Rank(header.argument)),
+            Kind::Bye => self.depart_rank(now, from),
+        }
+        None
+    }
+
+    /// Where the data of this packet would go; see [`Channel::preview`].
+    pub fn preview(&mut self, head: &[u8]) -> Option<Preview> {
+        let (header, _) = Header::parse(head).ok()?;
+        let header = if header.kind == Kind::Data { self.admit(head)? } else { return None };
+        self.channels.get(usize::from(header.channel.0))?.preview(&header, head)
+    }
+
+    fn answer(&mut self, to: Rank, kind: Kind, argument: u32) {
+        if self.control.len() < CONTROL_QUEUE_MAX {
+            self.control.push_back((to, kind, argument));
+        }
+    }
+
+    /// A rank that was given up on is still there: it must know that it is out.
+    fn tell_excluded(&mut self, rank: Rank) {
+        if self.control.is_empty() {
+            self.answer(rank, Kind::Failed, rank.0);
+        }
+    }
+
+    fn on_notice(&mut self, now: Instant, from: Rank, failed: Rank) {
+        if failed == self.me {
+            self.events.push_back(Event::Excluded { by: from });
+            return;
+        }
+        self.answer(from, Kind::Pong, failed.0);
+        self.lose_rank(now, failed);
+    }
+
+    fn lose_rank(&mut self, now: Instant, rank: Rank) -> bool {
+        if !self.liveness.on_failed(now, rank) {
+            return false;
+        }
+        for channel in &mut self.channels {
+            channel.fail_peer(now, rank);
+        }
+        self.collect_events(now);
+        self.events.push_back(Event::PeerFailed(rank));
+        true
+    }
+
+    /// `rank` has failed, as this rank has found out by itself: all others are told.
+    pub fn fail_rank(&mut self, now: Instant, rank: Rank) {
+        if self.lose_rank(now, rank) {
+            self.liveness.tell_all(now, rank);
+        }
+    }
+
+    /// `rank` has left in good order.
+    pub fn depart_rank(&mut self, now: Instant, rank: Rank) {
+        if !self.liveness.on_departed(now, rank) {
+            return;
+        }
+        for channel in &mut self.channels {
+            channel.depart_peer(now, rank);
+        }
+        self.collect_events(now);
+        self.events.push_back(Event::PeerDeparted(rank));
+    }
+
+    /// Says farewell to all others: this rank leaves in good order.
+    pub fn leave(&mut self) {
+        let others = (0..self.size).map(Rank).filter(|rank| *rank != self.me);
+        let others: Vec<Rank> = others.filter(|rank| !self.liveness.is_gone(*rank)).collect();
+        self.control.extend(others.into_iter().map(|rank| (rank, Kind::Bye, 0)));
+    }
+
+    // ---- time -----------------------------------------------------------------------------
+
+    /// Lets timers run out that are due at `now`; harmless if none is.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for channel in &mut self.channels {
+            channel.handle_timeout(now);
+        }
+        self.collect_events(now);
+        if let Some(rank) = self.liveness.handle_timeout(now) {
+            self.fail_rank(now, rank);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is wanted next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let channels = self.channels.iter().filter_map(Channel::poll_timeout).min();
+        match (channels, self.liveness.poll_timeout()) {
+            (Some(first), Some(second)) => Some(first.min(second)),
+            (first, second) => first.or(second),
+        }
+    }
+
+    // ---- out ------------------------------------------------------------------------------
+
+    fn collect_events(&mut self, now: Instant) {
+        let mut silent = Vec::new();
+        for (index, channel) in self.channels.iter_mut().enumerate() {
+            while let Some(event) = channel.poll_event() {
+                if let ChannelEvent::PeerSilent { rank } = event {
+                    silent.push(rank);
+                } else {
+                    self.events.push_back(Event::Channel(index, event));
+                }
+            }
+        }
+        for rank in silent {
+            self.fail_rank(now, rank);
+        }
+    }
+
+    /// Next thing that happened.
+    pub fn poll_event(&mut self, now: Instant) -> Option<Event> {
+        self.collect_events(now);
+        self.events.pop_front()
+    }
+
+    /// Hands out the next packet, which counts as sent from now on; its head goes into `head`.
+    /// `None` means that nothing is to be sent before the next input or timeout.
+    pub fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
+        if let Some(transmit) = self.next_control(head) {
+            return Some(transmit);
+        }
+        for _ in 0..self.channels.len() {
+            let index = self.next_channel;
+            if let Some(outbound) = self.channels[index].poll_transmit(now, head) {
+                let crate::channel::Outbound { to, header, segment } = outbound;
+                self.seal(header, to, head);
+                return Some(Transmit { to, channel: index, segment });
+            }
+            self.next_channel = (index + 1) % self.channels.len();
+        }
+        None
+    }
+
+    fn next_control(&mut self, head: &mut Head) -> Option<Transmit> {
+        let (to, kind, argument) = match self.control.pop_front() {
+            Some(answer) => answer,
+            None => match self.liveness.poll_notice()? {
+                Notice::Ping { to } => (to, Kind::Ping, self.size),
+                Notice::Failed { to, failed } => (to, Kind::Failed, failed.0),
+            },
+        };
+        let header = Header {
+            kind,
+            job: self.job,
+            communicator: CommunicatorId(0),
+            channel: ChannelId(0),
+            flags: Flags::NONE,
+            source: self.me,
+            seq: Seq(0),
+            expects: Seq(0),
+            epoch: 0,
+            credits: 0,
+            argument,
+        };
+        head.set_body(&[]);
+        self.seal(header, to, head);
+        Some(Transmit { to, channel: 0, segment: None })
+    }
+
+    /// Writes header and tag in front of the control body.
+    fn seal(&self, mut header: Header, to: Rank, head: &mut Head) {
+        header.job = self.job;
+        let bytes = header.emit();
+        let tag = self.own_key.tag(&bytes, to, head.body());
+        head.bytes[..HEADER_BYTES].copy_from_slice(&bytes);
+        head.bytes[HEADER_BYTES..PACKET_OVERHEAD_BYTES].copy_from_slice(&tag.0.to_be_bytes());
+    }
+}

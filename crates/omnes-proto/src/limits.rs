@@ -1,0 +1,53 @@
+//! All limits of the machines, with the relations that they must keep.
+
+use omnes_wire::GAP_MAP_BITS;
+use std::time::Duration;
+
+/// Packets of one lane that may be unanswered at once.
+pub const WINDOW_PACKETS_MAX: u32 = 1024;
+// One gap map must be able to report on a whole window, so that a NACK carries all gaps.
+const _: () = assert!(WINDOW_PACKETS_MAX <= GAP_MAP_BITS);
+// Sequence order is valid under 2^31 apart.
+const _: () = assert!(WINDOW_PACKETS_MAX < 1 << 31);
+
+/// Packets handed out to one peer before the next peer's turn: what one GSO train of 1,500-byte
+/// packets holds, so that a turn fills one train.
+pub const BURST_PACKETS: u32 = 44;
+
+/// Smallest and largest payload of a packet that a path may be configured for, in bytes.
+pub const PAYLOAD_BYTES_MIN: u16 = 256;
+/// See [`PAYLOAD_BYTES_MIN`]; a jumbo frame less the headers.
+pub const PAYLOAD_BYTES_MAX: u16 = 8908;
+
+/// Unit of the credits field of the header, in bytes of truesize.
+pub const CREDIT_UNIT_BYTES: u32 = 4096;
+
+/// Later packets that make a gap certain enough for a NACK without waiting.
+pub const REORDER_PACKETS: u32 = 3;
+
+/// Bounds of the retransmission timeout.
+pub const RETRANSMIT_TIMEOUT_MIN: Duration = Duration::from_millis(4);
+/// See [`RETRANSMIT_TIMEOUT_MIN`].
+pub const RETRANSMIT_TIMEOUT_MAX: Duration = Duration::from_millis(500);
+/// Doublings of the retransmission timeout without an answer.
+pub const BACKOFF_DOUBLINGS_MAX: u32 = 8;
+
+/// Longest wait between two probes of a rejected packet.
+pub const PROBE_WAIT_MAX: Duration = Duration::from_millis(50);
+
+/// The socket-buffer space that the kernel charges for one datagram with `wire_bytes` of UDP
+/// payload: a 64-byte one is charged about 830 bytes, a full Ethernet frame 2,304.
+pub const fn truesize(wire_bytes: u32) -> u32 {
+    if wire_bytes <= 128 {
+        832
+    } else if wire_bytes <= 1500 {
+        // One power-of-two head of 2 KiB plus the socket buffer structure.
+        2304
+    } else {
+        // Paged: the data in whole pages, plus head and structure.
+        wire_bytes.div_ceil(4096) * 4096 + 1280
+    }
+}
+
+/// Answers to pings and notices that may wait to be sent; more are dropped, and asked for again.
+pub const CONTROL_QUEUE_MAX: usize = 1024;

@@ -1,0 +1,242 @@
+//! Who is alive: every rank watches the next one, and tells all others when it has failed.
+//!
+//! The ranks form a ring. A rank asks its successor for a sign of life when it has not heard of
+//! it for a while; after [`LivenessConfig::timeout`] without one the successor has failed. Who
+//! finds a failure, here, by an answer that never came or by other means, tells every other rank
+//! and repeats that until it is confirmed; then the ring closes over the gap.
+//!
+//! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
+//! round trips, whether or not anyone waits for it. Cost: at most two packets per rank and
+//! interval while the job is idle, none where the successor talks anyway; one notice and one
+//! answer per rank and failure.
+
+use omnes_wire::{Instant, Rank};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Settings of the watch.
+#[derive(Clone, Copy, Debug)]
+pub struct LivenessConfig {
+    /// Silence after which a sign of life is asked for, and wait between two such questions.
+    pub interval: Duration,
+    /// Silence after which the successor has failed.
+    pub timeout: Duration,
+}
+
+impl Default for LivenessConfig {
+    fn default() -> Self {
+        Self { interval: Duration::from_millis(500), timeout: Duration::from_secs(4) }
+    }
+}
+
+/// Repetitions of a notice that nobody confirms.
+const NOTICE_REPEATS_MAX: u32 = 16;
+
+/// What the endpoint is to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Notice {
+    Ping { to: Rank },
+    Failed { to: Rank, failed: Rank },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Standing {
+    Alive,
+    Failed,
+    Departed,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    me: Rank,
+    standing: Vec<Standing>,
+    config: LivenessConfig,
+    successor: Option<Rank>,
+    heard_at: Instant,
+    ping_at: Option<Instant>,
+    is_ping_due: bool,
+    unconfirmed: BTreeSet<(Rank, Rank)>,
+    to_tell: Vec<(Rank, Rank)>,
+    tell_at: Option<Instant>,
+    repeats: u32,
+}
+
+impl Liveness {
+    pub(crate) fn new(now: Instant, me: Rank, size: u32, config: LivenessConfig) -> Self {
+        let mut liveness = Self {
+            me,
+            standing: vec![Standing::Alive; size as usize],
+            config,
+            successor: None,
+            heard_at: now,
+            ping_at: None,
+            is_ping_due: false,
+            unconfirmed: BTreeSet::new(),
+            to_tell: Vec::new(),
+            tell_at: None,
+            repeats: 0,
+        };
+        liveness.watch_next(now);
+        liveness
+    }
+
+    pub(crate) fn is_gone(&self, rank: Rank) -> bool {
+        self.standing.get(rank.index()).is_none_or(|standing| *standing != Standing::Alive)
+    }
+
+    /// Finds the next living rank of the ring and starts to watch it.
+    fn watch_next(&mut self, now: Instant) {
+        let size = self.standing.len() as u32;
+        let next = (1..size).map(|step| Rank((self.me.0 + step) % size));
+        let next = next.into_iter().find(|rank| !self.is_gone(*rank));
+        if next != self.successor {
+            self.successor = next;
+            self.heard_at = now;
+            self.is_ping_due = false;
+            self.ping_at = next.map(|_| now + self.config.interval);
+        }
+    }
+
+    /// An authentic packet of `rank` came.
+    pub(crate) fn on_heard(&mut self, now: Instant, rank: Rank) {
+        if self.successor == Some(rank) {
+            self.heard_at = now;
+        }
+    }
+
+    /// `rank` has failed; false if that was known.
+    pub(crate) fn on_failed(&mut self, now: Instant, rank: Rank) -> bool {
+        if self.is_gone(rank) || rank == self.me {
+            return false;
+        }
+        self.standing[rank.index()] = Standing::Failed;
+        self.unconfirmed.retain(|(to, _)| *to != rank);
+        self.watch_next(now);
+        true
+    }
+
+    /// Tells all others that `rank` has failed, until they confirm.
+    pub(crate) fn tell_all(&mut self, now: Instant, failed: Rank) {
+        let others = (0..self.standing.len() as u32).map(Rank);
+        let others = others.filter(|to| *to != self.me && !self.is_gone(*to));
+        let news: Vec<(Rank, Rank)> = others.map(|to| (to, failed)).collect();
+        self.unconfirmed.extend(&news);
+        self.to_tell.extend(news);
+        self.repeats = 0;
+        self.tell_at = Some(now + self.config.interval / 4);
+    }
+
+    /// `from` knows now that `failed` has failed.
+    pub(crate) fn on_confirmed(&mut self, from: Rank, failed: Rank) {
+        self.unconfirmed.remove(&(from, failed));
+    }
+
+    /// `rank` has left in good order; false if it was gone already.
+    pub(crate) fn on_departed(&mut self, now: Instant, rank: Rank) -> bool {
+        if self.is_gone(rank) || rank == self.me {
+            return false;
+        }
+        self.standing[rank.index()] = Standing::Departed;
+        self.unconfirmed.retain(|(to, _)| *to != rank);
+        self.watch_next(now);
+        true
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        match (self.ping_at, self.tell_at) {
+            (Some(ping), Some(tell)) => Some(ping.min(tell)),
+            (ping, tell) => ping.or(tell),
+        }
+    }
+
+    /// Runs due timers; the successor, if it has just failed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Rank> {
+        self.repeat_notices(now);
+        if self.ping_at.is_none_or(|at| at > now) {
+            return None;
+        }
+        let silence = now.since(self.heard_at);
+        if silence >= self.config.timeout {
+            return self.successor;
+        }
+        self.is_ping_due = silence >= self.config.interval;
+        self.ping_at = Some(now + self.config.interval);
+        None
+    }
+
+    fn repeat_notices(&mut self, now: Instant) {
+        if self.tell_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.tell_at = None;
+        if !self.unconfirmed.is_empty() && self.repeats < NOTICE_REPEATS_MAX {
+            self.repeats += 1;
+            self.to_tell = self.unconfirmed.iter().copied().collect();
+            self.tell_at = Some(now + self.config.interval);
+        }
+    }
+
+    pub(crate) fn poll_notice(&mut self) -> Option<Notice> {
+        if let Some((to, failed)) = self.to_tell.pop() {
+            return Some(Notice::Failed { to, failed });
+        }
+        let to = self.successor?;
+        std::mem::take(&mut self.is_ping_due).then_some(Notice::Ping { to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    fn liveness(me: u32, size: u32) -> Liveness {
+        Liveness::new(Instant::ZERO, Rank(me), size, LivenessConfig::default())
+    }
+
+    #[test]
+    fn silent_successor_is_asked_and_then_fails() {
+        let mut liveness = liveness(3, 4);
+        assert_eq!(liveness.handle_timeout(at(500)), None);
+        assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(0) }));
+        assert_eq!(liveness.poll_notice(), None);
+        for ms in (1000..4000).step_by(500) {
+            assert_eq!(liveness.handle_timeout(at(ms)), None);
+        }
+        assert_eq!(liveness.handle_timeout(at(4000)), Some(Rank(0)));
+    }
+
+    #[test]
+    fn talking_successor_is_not_asked() {
+        let mut liveness = liveness(0, 2);
+        liveness.on_heard(at(400), Rank(1));
+        assert_eq!(liveness.handle_timeout(at(500)), None);
+        assert_eq!(liveness.poll_notice(), None);
+    }
+
+    #[test]
+    fn ring_closes_over_a_failed_rank() {
+        let mut liveness = liveness(0, 3);
+        assert!(liveness.on_failed(at(1), Rank(1)));
+        assert!(!liveness.on_failed(at(1), Rank(1)));
+        liveness.tell_all(at(1), Rank(1));
+        assert_eq!(liveness.poll_notice(), Some(Notice::Failed { to: Rank(2), failed: Rank(1) }));
+        liveness.handle_timeout(at(600));
+        assert_eq!(liveness.poll_notice(), Some(Notice::Failed { to: Rank(2), failed: Rank(1) }));
+        assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(2) }));
+        liveness.on_confirmed(Rank(2), Rank(1));
+        liveness.handle_timeout(at(1200));
+        assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(2) }));
+    }
+
+    #[test]
+    fn last_rank_alone_watches_nobody() {
+        let mut liveness = liveness(0, 2);
+        assert!(liveness.on_departed(at(1), Rank(1)));
+        assert_eq!(liveness.poll_timeout(), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! What passes between machines and drivers: packets going out, places for data coming in.
+//!
+//! The machines never hold user data. A packet going out names the [`Segment`] of a message that
+//! belongs to it, and the driver gathers it from the user's memory; for a packet coming in the
+//! machine answers with the [`Placement`] of its data, and the driver scatters it there. So data
+//! are copied once on each side, and the simulator can run the same code without copying at all.
+
+use omnes_wire::{GAP_MAP_BYTES, PACKET_OVERHEAD_BYTES, Rank};
+
+/// The sender's name for a message in one channel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SendId(pub u32);
+
+/// The receiver's name for a posted receive in one channel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ReceiveId(pub u32);
+
+/// One buffer of the pool that all senders share; holds one packet's data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SlotId(pub u32);
+
+/// A piece of a message that goes out with a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// The message.
+    pub message: SendId,
+    /// First byte in the message.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u32,
+}
+
+/// Most bytes of header, tag and control body of one packet.
+pub const HEAD_BYTES_MAX: usize = PACKET_OVERHEAD_BYTES + GAP_MAP_BYTES;
+
+/// Header, tag and control body of a packet, ready for the wire.
+#[derive(Clone, Copy)]
+pub struct Head {
+    pub(crate) bytes: [u8; HEAD_BYTES_MAX],
+    pub(crate) length: usize,
+}
+
+impl Default for Head {
+    fn default() -> Self {
+        Self { bytes: [0; HEAD_BYTES_MAX], length: 0 }
+    }
+}
+
+impl Head {
+    /// The bytes that go on the wire before the data.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    pub(crate) fn set_body(&mut self, body: &[u8]) {
+        self.length = PACKET_OVERHEAD_BYTES + body.len();
+        self.bytes[PACKET_OVERHEAD_BYTES..self.length].copy_from_slice(body);
+    }
+
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.bytes[PACKET_OVERHEAD_BYTES..self.length]
+    }
+}
+
+/// A packet that counts as sent: the driver gathers head and segment and sends them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// Who gets it.
+    pub to: Rank,
+    /// The channel that `segment` belongs to, as an index.
+    pub channel: usize,
+    /// The data that follow the head, if any.
+    pub segment: Option<Segment>,
+}
+
+/// Where data go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// Into the memory of a posted receive.
+    Receive(ReceiveId),
+    /// Into a buffer of the shared pool, as nobody has asked for them yet.
+    Slot(SlotId),
+}
+
+/// Where the data of one packet go. The driver copies them before it does anything else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Placement {
+    /// The channel that `target` belongs to, as an index.
+    pub channel: usize,
+    /// The memory.
+    pub target: Target,
+    /// First byte in that memory.
+    pub offset: u64,
+    /// Where the data start in the packet.
+    pub packet_offset: usize,
+    /// Length in bytes; may be shorter than the packet where the receive is too small.
+    pub bytes: usize,
+}
+
+/// Where the data of a packet and of those that follow it would go: for reading them from the
+/// socket straight into place. Nothing has been decided yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Preview {
+    /// The channel, as an index.
+    pub channel: usize,
+    /// The receive whose memory it is.
+    pub receive: ReceiveId,
+    /// First byte in that memory.
+    pub offset: u64,
+    /// Bytes from `offset` that nothing has been placed in yet.
+    pub bytes_max: u64,
+    /// Bytes of head before the data of the first packet; later ones have no control body.
+    pub head_bytes: usize,
+}
+
+/// Data to move from a pool buffer to a receive. The buffer is free afterwards, so the driver
+/// moves them before it handles another packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Move {
+    /// The buffer.
+    pub slot: SlotId,
+    /// The receive.
+    pub receive: ReceiveId,
+    /// First byte in the receive's memory.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: usize,
+}

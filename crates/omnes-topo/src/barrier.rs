@@ -1,0 +1,246 @@
+//! Barrier algorithms as step tables: with whom a rank exchanges empty messages, and when.
+//!
+//! What it is: for each rank a list of steps; a step first sends, then waits for its receive.
+//!
+//! Source, with N for the size:
+//!
+//! | algorithm | rule | steps | messages | N = 10 |
+//! |---|---|---|---|---|
+//! | gather-broadcast | [CB-R9] | 2 ceil(log2 N) | 2 (N - 1) | 8, 18 |
+//! | pairwise exchange | [CB-R10] | floor(log2 N), + 2 if N is no power of 2 | see below | 5, 28 |
+//! | dissemination | [CB-R11] | ceil(log2 N) | N ceil(log2 N) | 4, 40 |
+//!
+//! Pairwise, with M = 2^floor(log2 N): M log2 M messages in exchanges (an exchange is two
+//! messages), plus two for each of the N - M extra ranks.
+//!
+//! Guarantees: nobody ends its last step before everybody has begun its first; no deadlock.
+//! Steps are *aligned*: all tables of a group have the same length, and a message sent in step s
+//! is awaited in step s. So a message needs no more than its step as a name, arrivals fit one bit
+//! vector (CB-R4), and a receiver that misses step s asks `receive_from` of its own step s for
+//! the message of step s (CB-R6). The price is steps in which a rank does nothing (for example a
+//! leaf between reporting in and being released); they cost no packet.
+//! Limit: at most 64 steps at any size, so a 64-bit word holds the arrivals.
+//!
+//! Assumes: all members use the same size and algorithm.
+//! Cost: tables are built in O(steps); state is one step number and one bit per step.
+//! Not done: barriers that know which ranks share a node; combining data on the way.
+
+use alloc::string::ToString;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use omnes_wire::Rank;
+
+use crate::error::{TopoError, check_rank, check_size};
+use crate::tree::Tree;
+
+/// Most steps of any algorithm at any size: one bit each in a 64-bit arrival vector.
+pub const STEPS_MAX: u32 = 2 * u32::BITS;
+
+/// What a rank does in one step: send one message, then wait for one; either may be absent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Step {
+    /// Destination of this step's message.
+    pub send_to: Option<Rank>,
+    /// Origin of the message without which the next step must not begin.
+    pub receive_from: Option<Rank>,
+}
+
+impl Step {
+    /// True if the rank neither sends nor waits; the step then only keeps the numbers aligned.
+    pub fn is_idle(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// Barrier algorithm.
+///
+/// Text form, both ways: `gather-broadcast`, `pairwise`, `dissemination`.
+///
+/// ```
+/// use omnes_topo::Barrier;
+///
+/// let counts = |b: Barrier| Ok((b.steps(10)?, b.messages(10)?));
+/// assert_eq!(counts(Barrier::GatherBroadcast)?, (8, 18));
+/// assert_eq!(counts("pairwise".parse()?)?, (5, 28));
+/// assert_eq!(counts(Barrier::Dissemination)?, (4, 40));
+/// # Ok::<(), omnes_topo::TopoError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Barrier {
+    /// Reports travel up the binomial tree of rank 0, the release travels down [CB-R9].
+    GatherBroadcast,
+    /// Recursive doubling; extra ranks report in first and are released at the end [CB-R10].
+    PairwiseExchange,
+    /// In step i, send to `rank + 2^i` and hear from `rank - 2^i`, modulo size [CB-R11].
+    Dissemination,
+}
+
+impl Barrier {
+    /// All algorithms, for tables and tests.
+    pub const ALL: [Self; 3] = [Self::GatherBroadcast, Self::PairwiseExchange, Self::Dissemination];
+
+    /// The step table of `rank`, in the order of execution.
+    ///
+    /// `rank` is in `0..size`, `size` at least 1. The length is [`Barrier::steps`] for every
+    /// rank; 0 in a group of one. Errors with [`TopoError::SizeZero`] or
+    /// [`TopoError::RankOutOfRange`]. Cost: O(log size), one or two allocations.
+    ///
+    /// ```
+    /// use omnes_topo::{Barrier, Step};
+    /// use omnes_wire::Rank;
+    ///
+    /// let steps = Barrier::Dissemination.schedule(Rank(0), 3)?;
+    /// assert_eq!(steps[0], Step { send_to: Some(Rank(1)), receive_from: Some(Rank(2)) });
+    /// assert_eq!(steps[1], Step { send_to: Some(Rank(2)), receive_from: Some(Rank(1)) });
+    /// # Ok::<(), omnes_topo::TopoError>(())
+    /// ```
+    pub fn schedule(self, rank: Rank, size: u32) -> Result<Vec<Step>, TopoError> {
+        let steps = self.steps(size)?;
+        check_rank(rank, size)?;
+        match self {
+            Self::GatherBroadcast => gather_broadcast(rank, size, steps),
+            Self::PairwiseExchange => Ok(pairwise_exchange(rank, size, steps)),
+            Self::Dissemination => Ok(dissemination(rank, size, steps)),
+        }
+    }
+
+    /// Steps of the barrier, at most [`STEPS_MAX`]; 0 for a group of one.
+    ///
+    /// Also the one-way latencies on the longest path: exactly so if `size` is a power of two,
+    /// or the algorithm is not gather-broadcast; an upper bound otherwise, as the tree is cut.
+    /// Errors with [`TopoError::SizeZero`]. Cost: O(1).
+    pub fn steps(self, size: u32) -> Result<u32, TopoError> {
+        check_size(size)?;
+        Ok(match self {
+            Self::GatherBroadcast => 2 * log2_ceil(size),
+            Self::PairwiseExchange if size.is_power_of_two() => size.ilog2(),
+            Self::PairwiseExchange => size.ilog2() + 2,
+            Self::Dissemination => log2_ceil(size),
+        })
+    }
+
+    /// Messages that all ranks together send in one barrier without loss; 0 for a group of one.
+    ///
+    /// Errors with [`TopoError::SizeZero`]. Cost: O(1).
+    pub fn messages(self, size: u32) -> Result<u64, TopoError> {
+        check_size(size)?;
+        let ranks = u64::from(size);
+        Ok(match self {
+            Self::GatherBroadcast => 2 * (ranks - 1),
+            Self::PairwiseExchange => {
+                let core = u64::from(core_size(size));
+                core * u64::from(size.ilog2()) + 2 * (ranks - core)
+            }
+            Self::Dissemination => ranks * u64::from(log2_ceil(size)),
+        })
+    }
+}
+
+impl fmt::Display for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::GatherBroadcast => "gather-broadcast",
+            Self::PairwiseExchange => "pairwise",
+            Self::Dissemination => "dissemination",
+        })
+    }
+}
+
+impl FromStr for Barrier {
+    type Err = TopoError;
+
+    /// Reads the text form; [`TopoError::UnknownBarrier`] otherwise.
+    fn from_str(text: &str) -> Result<Self, TopoError> {
+        match text {
+            "gather-broadcast" => Ok(Self::GatherBroadcast),
+            "pairwise" => Ok(Self::PairwiseExchange),
+            "dissemination" => Ok(Self::Dissemination),
+            _ => Err(TopoError::UnknownBarrier { name: text.to_string() }),
+        }
+    }
+}
+
+/// Up and down the binomial tree of rank 0 [CB-R9].
+///
+/// The edge between a parent and `parent + 2^i` is used in step i upwards and in the i-th step
+/// from the end downwards. A rank reports only after its children have, as they differ from it in
+/// lower bits; it is released before it releases them.
+fn gather_broadcast(rank: Rank, size: u32, steps: u32) -> Result<Vec<Step>, TopoError> {
+    let root = Rank(0);
+    let mut table = idle_table(steps);
+    let step_of_edge = |upper: Rank, lower: Rank| {
+        let up = (lower.0 - upper.0).trailing_zeros();
+        (up as usize, (steps - 1 - up) as usize)
+    };
+    for child in Tree::Binomial.children(rank, root, size)? {
+        let (up, down) = step_of_edge(rank, child);
+        table[up].receive_from = Some(child);
+        table[down].send_to = Some(child);
+    }
+    if let Some(parent) = Tree::Binomial.parent(rank, root, size)? {
+        let (up, down) = step_of_edge(parent, rank);
+        table[up].send_to = Some(parent);
+        table[down].receive_from = Some(parent);
+    }
+    Ok(table)
+}
+
+/// Recursive doubling among the largest power of two of ranks [CB-R10].
+///
+/// An extra rank, at or above that power, reports to the rank below it by that power in the first
+/// step and is released by it in the last.
+fn pairwise_exchange(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
+    let core = core_size(size);
+    let mut table = idle_table(steps);
+    let last = table.len().saturating_sub(1);
+    if rank.0 >= core {
+        let proxy = Some(Rank(rank.0 - core));
+        table[0].send_to = proxy;
+        table[last].receive_from = proxy;
+        return table;
+    }
+    // Compared by distance: `rank + core` may pass the range of a rank.
+    if rank.0 < size - core {
+        let extra = Some(Rank(rank.0 + core));
+        table[0].receive_from = extra;
+        table[last].send_to = extra;
+    }
+    let exchanges = core.ilog2();
+    // All ranks leave the first step to the reports if there are extras, with one or without.
+    let first = usize::from(exchanges < steps);
+    for (bit, step) in (0..exchanges).zip(&mut table[first..]) {
+        let partner = Some(Rank(rank.0 ^ (1 << bit)));
+        *step = Step { send_to: partner, receive_from: partner };
+    }
+    table
+}
+
+/// Each rank hears from twice as many in every step [CB-R11].
+fn dissemination(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
+    let (own, ranks) = (u64::from(rank.0), u64::from(size));
+    // The remainders are below a u32, so the casts keep them whole.
+    let at = |index: u64| Some(Rank((index % ranks) as u32));
+    (0..steps)
+        .map(|step| {
+            let distance = 1u64 << step;
+            Step { send_to: at(own + distance), receive_from: at(own + ranks - distance) }
+        })
+        .collect()
+}
+
+fn idle_table(steps: u32) -> Vec<Step> {
+    vec![Step::default(); steps as usize]
+}
+
+/// Largest power of two not above `size`, which is not 0.
+fn core_size(size: u32) -> u32 {
+    1 << size.ilog2()
+}
+
+/// ceil(log2 size); `size` is not 0.
+fn log2_ceil(size: u32) -> u32 {
+    u32::BITS - (size - 1).leading_zeros()
+}

@@ -1,0 +1,91 @@
+//! What a caller can get wrong about a structure.
+//!
+//! What it is: the one error type of this crate, and the checks that every entry point shares.
+//! Guarantees: each variant carries the refused value and the limit it broke, and its text names
+//! both. Checks run in a fixed order (size, parameters, root, rank), so that the same mistake is
+//! always reported the same way. Cost: four comparisons per call.
+
+use alloc::string::String;
+use core::fmt;
+
+use omnes_wire::Rank;
+
+use crate::tree::RADIX_MIN;
+
+/// A caller's mistake: the value given and the limit it broke.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TopoError {
+    /// A group of size 0 was given; the smallest has one rank.
+    SizeZero,
+    /// `rank` is not below `size`.
+    RankOutOfRange {
+        /// The rank given.
+        rank: Rank,
+        /// Ranks in the group; legal ranks are `0..size`.
+        size: u32,
+    },
+    /// `root` is not below `size`.
+    RootOutOfRange {
+        /// The root given.
+        root: Rank,
+        /// Ranks in the group; legal roots are `0..size`.
+        size: u32,
+    },
+    /// A k-nomial tree needs a radix of at least [`RADIX_MIN`].
+    RadixTooSmall {
+        /// The radix given.
+        radix: u32,
+    },
+    /// No tree has this name.
+    UnknownTree {
+        /// The text given.
+        name: String,
+    },
+    /// No barrier algorithm has this name.
+    UnknownBarrier {
+        /// The text given.
+        name: String,
+    },
+}
+
+impl fmt::Display for TopoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SizeZero => write!(f, "size is 0, but a group has at least 1 rank"),
+            Self::RankOutOfRange { rank, size } => {
+                write!(f, "rank {} is not below the size {size}", rank.0)
+            }
+            Self::RootOutOfRange { root, size } => {
+                write!(f, "root {} is not below the size {size}", root.0)
+            }
+            Self::RadixTooSmall { radix } => {
+                write!(f, "radix {radix} is below the minimum {RADIX_MIN}")
+            }
+            Self::UnknownTree { name } => {
+                write!(f, "unknown tree \"{name}\": expected binomial, chain, flat or knomial=K")
+            }
+            Self::UnknownBarrier { name } => write!(
+                f,
+                "unknown barrier \"{name}\": expected gather-broadcast, pairwise or dissemination"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for TopoError {}
+
+/// Refuses the empty group.
+pub(crate) fn check_size(size: u32) -> Result<(), TopoError> {
+    if size == 0 { Err(TopoError::SizeZero) } else { Ok(()) }
+}
+
+/// Refuses a rank that is not in `0..size`.
+pub(crate) fn check_rank(rank: Rank, size: u32) -> Result<(), TopoError> {
+    if rank.0 < size { Ok(()) } else { Err(TopoError::RankOutOfRange { rank, size }) }
+}
+
+/// Refuses a root that is not in `0..size`.
+pub(crate) fn check_root(root: Rank, size: u32) -> Result<(), TopoError> {
+    if root.0 < size { Ok(()) } else { Err(TopoError::RootOutOfRange { root, size }) }
+}

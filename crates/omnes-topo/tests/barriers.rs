@@ -1,0 +1,308 @@
+//! Barriers, checked by running the step tables of all ranks for every size to 130.
+//!
+//! The executor knows nothing of the algorithms: it sends, matches messages to receives per
+//! ordered pair in FIFO order, and carries with each message the set of ranks of whose entry the
+//! sender knows. A barrier is safe if every rank knows of all when it leaves.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use omnes_topo::barrier::STEPS_MAX;
+use omnes_topo::{Barrier, Step, TopoError};
+use omnes_wire::Rank;
+
+const SIZE_LAST: u32 = 130;
+const SIZES: std::ops::RangeInclusive<u32> = 1..=SIZE_LAST;
+
+/// Bit r is set if the entry of rank r is known.
+type RankSet = [u64; SIZE_LAST as usize / 64 + 1];
+
+struct Message {
+    known: RankSet,
+    step: usize,
+    arrives: u32,
+}
+
+struct Runner {
+    rank: u32,
+    table: Vec<Step>,
+    step: usize,
+    /// The message of the current step is out.
+    has_sent: bool,
+    known: RankSet,
+    /// Own clock in one-way latencies; a send takes one.
+    clock: u32,
+}
+
+#[derive(Default)]
+struct Network {
+    in_flight: BTreeMap<(u32, u32), VecDeque<Message>>,
+    messages: u64,
+}
+
+/// How a run of all tables ended.
+#[derive(PartialEq, Eq, Debug)]
+enum Outcome {
+    /// Everybody left, knowing of all, and no message is left over.
+    Safe {
+        messages: u64,
+        latencies: u32,
+    },
+    Deadlock,
+    LeftEarly,
+    MessageNotReceived,
+}
+
+impl Runner {
+    fn new(rank: u32, table: Vec<Step>) -> Self {
+        let mut known = RankSet::default();
+        known[rank as usize / 64] |= 1 << (rank % 64);
+        Self { rank, table, step: 0, has_sent: false, known, clock: 0 }
+    }
+
+    fn is_done(&self) -> bool {
+        self.step == self.table.len()
+    }
+
+    /// Goes on until done or waiting; true if anything happened.
+    fn advance(&mut self, network: &mut Network) -> bool {
+        let mut moved = false;
+        while let Some(&step) = self.table.get(self.step) {
+            if !self.has_sent {
+                self.send(step.send_to, network);
+                moved = true;
+            }
+            if !self.try_receive(step.receive_from, network) {
+                return moved;
+            }
+            self.step += 1;
+            self.has_sent = false;
+        }
+        moved
+    }
+
+    fn send(&mut self, to: Option<Rank>, network: &mut Network) {
+        self.has_sent = true;
+        let Some(to) = to else { return };
+        self.clock += 1;
+        let message = Message { known: self.known, step: self.step, arrives: self.clock };
+        network.in_flight.entry((self.rank, to.0)).or_default().push_back(message);
+        network.messages += 1;
+    }
+
+    fn try_receive(&mut self, from: Option<Rank>, network: &mut Network) -> bool {
+        let Some(from) = from else { return true };
+        let queue = network.in_flight.get_mut(&(from.0, self.rank));
+        let Some(message) = queue.and_then(VecDeque::pop_front) else { return false };
+        assert_eq!(message.step, self.step, "steps of {from:?} and rank {} differ", self.rank);
+        self.clock = self.clock.max(message.arrives);
+        for (own, new) in self.known.iter_mut().zip(message.known) {
+            *own |= new;
+        }
+        true
+    }
+
+    fn knows_all(&self, size: u32) -> bool {
+        self.known.iter().map(|word| word.count_ones()).sum::<u32>() == size
+    }
+}
+
+fn run(tables: Vec<Vec<Step>>) -> Outcome {
+    let size = tables.len() as u32;
+    let mut network = Network::default();
+    let mut runners: Vec<Runner> =
+        (0..).zip(tables).map(|(rank, table)| Runner::new(rank, table)).collect();
+    // Every turn but the last takes at least one step, so the loop ends.
+    loop {
+        let moved =
+            runners.iter_mut().filter_map(|r| r.advance(&mut network).then_some(())).count();
+        if moved == 0 {
+            break;
+        }
+    }
+    if !runners.iter().all(Runner::is_done) {
+        return Outcome::Deadlock;
+    }
+    if !runners.iter().all(|runner| runner.knows_all(size)) {
+        return Outcome::LeftEarly;
+    }
+    if !network.in_flight.values().all(VecDeque::is_empty) {
+        return Outcome::MessageNotReceived;
+    }
+    let latencies = runners.iter().map(|runner| runner.clock).max().unwrap();
+    Outcome::Safe { messages: network.messages, latencies }
+}
+
+fn tables(barrier: Barrier, size: u32) -> Vec<Vec<Step>> {
+    (0..size).map(|rank| barrier.schedule(Rank(rank), size).unwrap()).collect()
+}
+
+/// Runs the barrier, which must be safe with the closed form of messages; gives the latencies.
+fn latencies_of_safe_run(barrier: Barrier, size: u32) -> u32 {
+    match run(tables(barrier, size)) {
+        Outcome::Safe { messages, latencies } => {
+            assert_eq!(messages, barrier.messages(size).unwrap(), "{barrier} of {size}");
+            latencies
+        }
+        other => panic!("{barrier} of {size}: {other:?}"),
+    }
+}
+
+fn step(send_to: impl Into<Option<u32>>, receive_from: impl Into<Option<u32>>) -> Step {
+    Step { send_to: send_to.into().map(Rank), receive_from: receive_from.into().map(Rank) }
+}
+
+#[test]
+fn gather_broadcast_is_safe_within_its_steps() {
+    // [CB-R9]: 2 ceil(log2 N) one-way latencies; a tree cut by the size may be quicker.
+    for size in SIZES {
+        let latencies = latencies_of_safe_run(Barrier::GatherBroadcast, size);
+        let steps = Barrier::GatherBroadcast.steps(size).unwrap();
+        assert_eq!(steps, 2 * f64::from(size).log2().ceil() as u32);
+        assert!(latencies <= steps, "{latencies} latencies at size {size}");
+        assert!(latencies == steps || !size.is_power_of_two(), "size {size}");
+    }
+}
+
+#[test]
+fn pairwise_exchange_is_safe_and_takes_two_more_steps_with_extras() {
+    // [CB-R10]
+    for size in SIZES {
+        let extra_steps = if size.is_power_of_two() { 0 } else { 2 };
+        let expected = f64::from(size).log2().floor() as u32 + extra_steps;
+        assert_eq!(Barrier::PairwiseExchange.steps(size), Ok(expected));
+        assert_eq!(latencies_of_safe_run(Barrier::PairwiseExchange, size), expected);
+    }
+}
+
+#[test]
+fn dissemination_is_safe_in_log_steps_at_any_size() {
+    // [CB-R11]
+    for size in SIZES {
+        let expected = f64::from(size).log2().ceil() as u32;
+        assert_eq!(Barrier::Dissemination.steps(size), Ok(expected));
+        assert_eq!(latencies_of_safe_run(Barrier::Dissemination, size), expected);
+    }
+}
+
+#[test]
+fn ten_ranks_need_the_published_steps_and_messages() {
+    let counts = |barrier: Barrier| (barrier.steps(10).unwrap(), barrier.messages(10).unwrap());
+    assert_eq!(Barrier::ALL.map(counts), [(8, 18), (5, 28), (4, 40)]);
+}
+
+#[test]
+fn messages_are_awaited_in_the_step_in_which_they_are_sent() {
+    // What CB-R4 (one bit per step) and CB-R6 (a NACK goes to the sender of that step) build on.
+    for barrier in Barrier::ALL {
+        for size in SIZES {
+            let tables = tables(barrier, size);
+            for (rank, table) in (0..).map(Rank).zip(&tables) {
+                assert_eq!(table.len(), barrier.steps(size).unwrap() as usize);
+                for (index, step) in table.iter().enumerate() {
+                    let awaits = |to: Rank| tables[to.0 as usize][index].receive_from;
+                    let sends = |from: Rank| tables[from.0 as usize][index].send_to;
+                    assert!(step.send_to.is_none_or(|to| awaits(to) == Some(rank)));
+                    assert!(step.receive_from.is_none_or(|from| sends(from) == Some(rank)));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn no_rank_talks_to_itself_and_no_step_is_idle_for_all() {
+    for barrier in Barrier::ALL {
+        for size in SIZES {
+            let tables = tables(barrier, size);
+            for (rank, table) in (0..).map(Rank).zip(&tables) {
+                let own = Some(rank);
+                assert!(table.iter().all(|s| s.send_to != own && s.receive_from != own));
+            }
+            for index in 0..barrier.steps(size).unwrap() as usize {
+                assert!(tables.iter().any(|table| !table[index].is_idle()));
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_of_five_ranks_are_as_written_by_hand() {
+    let table = |barrier: Barrier, rank| barrier.schedule(Rank(rank), 5).unwrap();
+    let idle = Step::default();
+    assert_eq!(
+        table(Barrier::GatherBroadcast, 0),
+        [step(None, 1), step(None, 2), step(None, 4), step(4, None), step(2, None), step(1, None)]
+    );
+    assert_eq!(
+        table(Barrier::GatherBroadcast, 2),
+        [step(None, 3), step(0, None), idle, idle, step(None, 0), step(3, None)]
+    );
+    assert_eq!(
+        table(Barrier::PairwiseExchange, 0),
+        [step(None, 4), step(1, 1), step(2, 2), step(4, None)]
+    );
+    assert_eq!(table(Barrier::PairwiseExchange, 3), [idle, step(2, 2), step(1, 1), idle]);
+    assert_eq!(table(Barrier::PairwiseExchange, 4), [step(0, None), idle, idle, step(None, 0)]);
+    assert_eq!(table(Barrier::Dissemination, 3), [step(4, 2), step(0, 1), step(2, 4)]);
+}
+
+#[test]
+fn executor_notices_broken_tables() {
+    let broken = |change: fn(&mut Vec<Vec<Step>>)| {
+        let mut tables = tables(Barrier::Dissemination, 8);
+        change(&mut tables);
+        run(tables)
+    };
+    assert_eq!(broken(|t| t[3][1].send_to = None), Outcome::Deadlock);
+    assert_eq!(broken(|t| t[3][2].receive_from = None), Outcome::LeftEarly);
+    assert_eq!(broken(|t| t.iter_mut().for_each(|table| _ = table.pop())), Outcome::LeftEarly);
+    assert_eq!(broken(|t| t[3].push(step(4, None))), Outcome::MessageNotReceived);
+}
+
+#[test]
+fn a_group_of_one_passes_at_once() {
+    for barrier in Barrier::ALL {
+        assert_eq!(barrier.schedule(Rank(0), 1), Ok(vec![]));
+        assert_eq!((barrier.steps(1), barrier.messages(1)), (Ok(0), Ok(0)));
+    }
+}
+
+#[test]
+fn the_largest_size_does_not_overflow() {
+    let (size, last) = (u32::MAX, Rank(u32::MAX - 1));
+    for barrier in Barrier::ALL {
+        let steps = barrier.steps(size).unwrap();
+        assert!(steps <= STEPS_MAX);
+        for rank in [Rank(0), Rank(1 << 31), last] {
+            let table = barrier.schedule(rank, size).unwrap();
+            assert_eq!(table.len(), steps as usize);
+            let partners = table.iter().flat_map(|s| [s.send_to, s.receive_from]).flatten();
+            assert!(partners.into_iter().all(|partner| partner.0 < size));
+        }
+    }
+    assert_eq!(Barrier::GatherBroadcast.steps(size), Ok(STEPS_MAX));
+    assert_eq!(Barrier::Dissemination.messages(size), Ok(u64::from(size) * 32));
+}
+
+#[test]
+fn mistakes_are_refused_with_value_and_limit() {
+    for barrier in Barrier::ALL {
+        let expected = TopoError::RankOutOfRange { rank: Rank(4), size: 4 };
+        assert_eq!(barrier.schedule(Rank(4), 4), Err(expected));
+        assert_eq!(barrier.schedule(Rank(0), 0), Err(TopoError::SizeZero));
+        assert_eq!(barrier.steps(0), Err(TopoError::SizeZero));
+        assert_eq!(barrier.messages(0), Err(TopoError::SizeZero));
+    }
+}
+
+#[test]
+fn names_are_read_back_as_written_and_others_refused() {
+    for barrier in Barrier::ALL {
+        assert_eq!(barrier.to_string().parse(), Ok(barrier));
+    }
+    let error = "pair-wise".parse::<Barrier>().unwrap_err();
+    assert_eq!(error, TopoError::UnknownBarrier { name: "pair-wise".to_string() });
+    let text = "expected gather-broadcast, pairwise or dissemination";
+    assert_eq!(error.to_string(), format!("unknown barrier \"pair-wise\": {text}"));
+}

@@ -1,0 +1,137 @@
+//! Control bodies: what follows header and tag and is covered by the tag too.
+
+use crate::Seq;
+
+/// Bytes of an [`Envelope`].
+pub const ENVELOPE_BYTES: usize = 16;
+/// Packets that one [`GapMap`] reports on.
+pub const GAP_MAP_BITS: u32 = 1024;
+/// Most bytes of a [`GapMap`].
+pub const GAP_MAP_BYTES: usize = GAP_MAP_BITS as usize / 8;
+
+/// What the first packet of a message says of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// The application's tag.
+    pub tag: u32,
+    /// The sender's name for the message; a grant repeats it.
+    pub token: u32,
+    /// Bytes of the whole message.
+    pub bytes: u64,
+}
+
+impl Envelope {
+    /// Reads an envelope from the front of a body; `None` if it is too short.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let bytes = body.first_chunk::<ENVELOPE_BYTES>()?;
+        let (tag, rest) = bytes.split_first_chunk::<4>()?;
+        let (token, rest) = rest.split_first_chunk::<4>()?;
+        Some(Self {
+            tag: u32::from_be_bytes(*tag),
+            token: u32::from_be_bytes(*token),
+            bytes: u64::from_be_bytes(*rest.first_chunk()?),
+        })
+    }
+
+    /// The envelope as it goes on the wire.
+    pub fn emit(&self) -> [u8; ENVELOPE_BYTES] {
+        let mut bytes = [0; ENVELOPE_BYTES];
+        bytes[0..4].copy_from_slice(&self.tag.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.token.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.bytes.to_be_bytes());
+        bytes
+    }
+}
+
+/// Which packets after `expects` have arrived: bit `i` stands for `expects + 1 + i`, least
+/// significant bit of a byte first. All gaps of a window fit into one map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GapMap {
+    bits: [u8; GAP_MAP_BYTES],
+    bytes: usize,
+}
+
+impl Default for GapMap {
+    fn default() -> Self {
+        Self { bits: [0; GAP_MAP_BYTES], bytes: 0 }
+    }
+}
+
+impl GapMap {
+    /// Reads a map from a body; bytes beyond [`GAP_MAP_BYTES`] are ignored.
+    pub fn parse(body: &[u8]) -> Self {
+        let mut map = Self { bytes: body.len().min(GAP_MAP_BYTES), ..Self::default() };
+        map.bits[..map.bytes].copy_from_slice(&body[..map.bytes]);
+        map
+    }
+
+    /// The map as it goes on the wire, as short as it can be.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bits[..self.bytes]
+    }
+
+    /// Notes that `seq` has arrived. Numbers that the map cannot hold are left out: they count
+    /// as not reported, which is safe.
+    pub fn insert(&mut self, expects: Seq, seq: Seq) {
+        let index = seq.since(expects.plus(1));
+        if index < GAP_MAP_BITS {
+            let byte = index as usize / 8;
+            self.bits[byte] |= 1 << (index % 8);
+            self.bytes = self.bytes.max(byte + 1);
+        }
+    }
+
+    /// True if the map says that `seq` has arrived.
+    pub fn contains(&self, expects: Seq, seq: Seq) -> bool {
+        let index = seq.since(expects.plus(1));
+        index < GAP_MAP_BITS && self.bits[index as usize / 8] & (1 << (index % 8)) != 0
+    }
+
+    /// One past the highest number that the map reports, or `expects` if it reports none.
+    pub fn end(&self, expects: Seq) -> Seq {
+        let Some(byte) = self.bits[..self.bytes].iter().rposition(|bits| *bits != 0) else {
+            return expects;
+        };
+        let top = 8 * byte as u32 + 7 - self.bits[byte].leading_zeros();
+        expects.plus(top + 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn envelope_round_trips(tag: u32, token: u32, bytes: u64) {
+            let envelope = Envelope { tag, token, bytes };
+            prop_assert_eq!(Envelope::parse(&envelope.emit()), Some(envelope));
+        }
+
+        #[test]
+        fn gap_map_agrees_with_a_set(expects: u32, offsets: BTreeSet<u16>) {
+            let expects = Seq(expects);
+            let mut map = GapMap::default();
+            for offset in &offsets {
+                map.insert(expects, expects.plus(1 + u32::from(*offset)));
+            }
+            let again = GapMap::parse(map.as_bytes());
+            for offset in 0..2 * GAP_MAP_BITS {
+                let held = offset < GAP_MAP_BITS && offsets.contains(&(offset as u16));
+                prop_assert_eq!(again.contains(expects, expects.plus(1 + offset)), held);
+            }
+            let top = offsets.range(..GAP_MAP_BITS as u16).next_back();
+            let end = top.map_or(expects, |top| expects.plus(2 + u32::from(*top)));
+            prop_assert_eq!(again.end(expects), end);
+        }
+    }
+
+    #[test]
+    fn truncated_envelope_is_refused() {
+        let envelope = Envelope { tag: 1, token: 2, bytes: 3 };
+        assert_eq!(Envelope::parse(&envelope.emit()[..15]), None);
+    }
+}

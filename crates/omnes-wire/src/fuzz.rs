@@ -1,0 +1,32 @@
+//! Entry points for the fuzzer; the plain tests replay its corpus.
+
+use crate::{Envelope, GapMap, HEADER_BYTES, Header, PACKET_OVERHEAD_BYTES, Seq};
+
+/// Parses any bytes; whatever parses must emit the same bytes again.
+pub fn header(bytes: &[u8]) {
+    if let Ok((header, tag)) = Header::parse(bytes) {
+        assert_eq!(header.emit()[..], bytes[..HEADER_BYTES]);
+        assert_eq!(tag.0.to_be_bytes()[..], bytes[HEADER_BYTES..PACKET_OVERHEAD_BYTES]);
+        let body = &bytes[PACKET_OVERHEAD_BYTES..];
+        if let Some(envelope) = Envelope::parse(body) {
+            assert!(body.starts_with(&envelope.emit()));
+        }
+        let map = GapMap::parse(body);
+        let end = map.end(header.expects);
+        assert!(end == header.expects || map.contains(header.expects, Seq(end.0.wrapping_sub(1))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    #[test]
+    fn corpus_is_replayed() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/header");
+        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        for entry in entries {
+            super::header(&std::fs::read(entry.unwrap().path()).unwrap());
+        }
+    }
+}

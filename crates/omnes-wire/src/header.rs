@@ -1,0 +1,292 @@
+//! The fixed header.
+
+use crate::{ChannelId, CommunicatorId, JobId, Rank, Seq, Tag};
+use std::fmt;
+
+/// First two bytes of every packet: "Om".
+pub const MAGIC: u16 = 0x4f6d;
+/// Version of the wire format; others are counted and dropped.
+pub const VERSION: u8 = 1;
+/// Bytes of the header without the tag.
+pub const HEADER_BYTES: usize = 32;
+/// Bytes of the tag.
+pub const TAG_BYTES: usize = 8;
+/// Bytes in front of every body.
+pub const PACKET_OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
+
+/// What a packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Part of a message, numbered on its lane; `argument` is its index in that part of the
+    /// message. With [`Flags::FIRST`] an [`crate::Envelope`] stands before the data.
+    Data = 1,
+    /// The receiver's buffer for a large message is known: `argument` is the sender's token.
+    /// Numbered on the ordered lane.
+    Grant = 2,
+    /// Everything before `expects` has arrived; `argument` is the delay in microseconds between
+    /// the newest arrival and this answer.
+    Ack = 3,
+    /// `expects` is missing, with a [`crate::GapMap`] of all that arrived beyond it; with
+    /// [`Flags::REJECT`] it came but found no buffer [PM-R15].
+    Nack = 4,
+    /// Are you there? `argument` comes back in the answer.
+    Ping = 5,
+    /// I am here.
+    Pong = 6,
+    /// Rank `argument` has failed, says the sender; answered by [`Kind::Pong`].
+    Failed = 7,
+    /// The sender leaves the job in good order.
+    Bye = 8,
+}
+
+impl Kind {
+    fn from_wire(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Data,
+            2 => Self::Grant,
+            3 => Self::Ack,
+            4 => Self::Nack,
+            5 => Self::Ping,
+            6 => Self::Pong,
+            7 => Self::Failed,
+            8 => Self::Bye,
+            _ => return None,
+        })
+    }
+}
+
+/// Marks on a packet; unknown ones are kept and ignored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flags(pub u8);
+
+impl Flags {
+    /// No mark.
+    pub const NONE: Self = Self(0);
+    /// `seq` and `expects` count on the bulk lane instead of the ordered one.
+    pub const BULK: Self = Self(1);
+    /// First packet of a message: an envelope stands before the data.
+    pub const FIRST: Self = Self(2);
+    /// Last packet of a message or of its granted part.
+    pub const LAST: Self = Self(4);
+    /// The sender waits for an acknowledgement: answer without delay.
+    pub const ACK_NOW: Self = Self(8);
+    /// No buffer was free for `expects`.
+    pub const REJECT: Self = Self(16);
+    /// Buffers are free again for `expects`.
+    pub const RESUME: Self = Self(32);
+
+    /// Both sets of marks.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// `self`, with `other` added if `wanted`.
+    #[must_use]
+    pub const fn with_if(self, other: Self, wanted: bool) -> Self {
+        if wanted { self.with(other) } else { self }
+    }
+
+    /// True if every mark of `other` is set.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// The fixed part of every packet, in host order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What the packet is.
+    pub kind: Kind,
+    /// The run it belongs to.
+    pub job: JobId,
+    /// The communicator of the message; 0 where none is meant.
+    pub communicator: CommunicatorId,
+    /// The channel it travels on.
+    pub channel: ChannelId,
+    /// Marks.
+    pub flags: Flags,
+    /// Rank of the sender in the job.
+    pub source: Rank,
+    /// Number on the lane, for the numbered kinds.
+    pub seq: Seq,
+    /// Next number that the sender of this packet expects on the same lane the other way.
+    pub expects: Seq,
+    /// Counts the sender's rounds of retransmission; a report repeats the newest it saw [PM-R18].
+    pub epoch: u16,
+    /// Socket-buffer space that the sender of this packet offers to its receiver, in units of
+    /// 4,096 bytes of truesize.
+    pub credits: u16,
+    /// Depends on the kind.
+    pub argument: u32,
+}
+
+/// Why bytes are not a packet of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderError {
+    /// Fewer bytes than header and tag need.
+    TooShort {
+        /// Bytes there were.
+        bytes: usize,
+    },
+    /// Not our magic number.
+    ForeignMagic,
+    /// A version that we do not speak.
+    UnknownVersion(u8),
+    /// A kind that does not exist.
+    UnknownKind(u8),
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort { bytes } => {
+                write!(formatter, "{bytes} bytes, shorter than {PACKET_OVERHEAD_BYTES}")
+            }
+            Self::ForeignMagic => write!(formatter, "not a packet of ours"),
+            Self::UnknownVersion(version) => {
+                write!(formatter, "wire version {version}, ours is {VERSION}")
+            }
+            Self::UnknownKind(kind) => write!(formatter, "unknown kind {kind}"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+/// The `N` bytes from `offset`; the caller has checked that they are there.
+fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], offset: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[offset..offset + N]);
+    out
+}
+
+impl Header {
+    /// Reads the header and the tag from the front of a packet.
+    ///
+    /// # Errors
+    /// [`HeaderError`] says what is wrong. The tag is read, not checked.
+    pub fn parse(packet: &[u8]) -> Result<(Self, Tag), HeaderError> {
+        let too_short = HeaderError::TooShort { bytes: packet.len() };
+        let (bytes, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(too_short)?;
+        let tag = rest.first_chunk::<TAG_BYTES>().ok_or(too_short)?;
+        if u16::from_be_bytes(field(bytes, 0)) != MAGIC {
+            return Err(HeaderError::ForeignMagic);
+        }
+        if bytes[2] != VERSION {
+            return Err(HeaderError::UnknownVersion(bytes[2]));
+        }
+        let header = Self {
+            kind: Kind::from_wire(bytes[3]).ok_or(HeaderError::UnknownKind(bytes[3]))?,
+            job: JobId(u32::from_be_bytes(field(bytes, 4))),
+            communicator: CommunicatorId(u16::from_be_bytes(field(bytes, 8))),
+            channel: ChannelId(bytes[10]),
+            flags: Flags(bytes[11]),
+            source: Rank(u32::from_be_bytes(field(bytes, 12))),
+            seq: Seq(u32::from_be_bytes(field(bytes, 16))),
+            expects: Seq(u32::from_be_bytes(field(bytes, 20))),
+            epoch: u16::from_be_bytes(field(bytes, 24)),
+            credits: u16::from_be_bytes(field(bytes, 26)),
+            argument: u32::from_be_bytes(field(bytes, 28)),
+        };
+        Ok((header, Tag(u64::from_be_bytes(*tag))))
+    }
+
+    /// The header as it goes on the wire, without the tag.
+    pub fn emit(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0..2].copy_from_slice(&MAGIC.to_be_bytes());
+        bytes[2] = VERSION;
+        bytes[3] = self.kind as u8;
+        bytes[4..8].copy_from_slice(&self.job.0.to_be_bytes());
+        bytes[8..10].copy_from_slice(&self.communicator.0.to_be_bytes());
+        bytes[10] = self.channel.0;
+        bytes[11] = self.flags.0;
+        bytes[12..16].copy_from_slice(&self.source.0.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.seq.0.to_be_bytes());
+        bytes[20..24].copy_from_slice(&self.expects.0.to_be_bytes());
+        bytes[24..26].copy_from_slice(&self.epoch.to_be_bytes());
+        bytes[26..28].copy_from_slice(&self.credits.to_be_bytes());
+        bytes[28..32].copy_from_slice(&self.argument.to_be_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    pub(crate) fn any_header() -> impl Strategy<Value = Header> {
+        let ids = (1u8..=8, any::<u32>(), any::<u16>(), any::<u8>(), any::<u8>(), any::<u32>());
+        let numbers = (any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), any::<u32>());
+        (ids, numbers).prop_map(|(ids, numbers)| Header {
+            kind: Kind::from_wire(ids.0).unwrap(),
+            job: JobId(ids.1),
+            communicator: CommunicatorId(ids.2),
+            channel: ChannelId(ids.3),
+            flags: Flags(ids.4),
+            source: Rank(ids.5),
+            seq: Seq(numbers.0),
+            expects: Seq(numbers.1),
+            epoch: numbers.2,
+            credits: numbers.3,
+            argument: numbers.4,
+        })
+    }
+
+    fn packet(header: &Header) -> Vec<u8> {
+        let mut packet = header.emit().to_vec();
+        packet.extend_from_slice(&[0xab; TAG_BYTES]);
+        packet
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_emitted_parses_to_the_same(header in any_header()) {
+            let (parsed, tag) = Header::parse(&packet(&header)).unwrap();
+            prop_assert_eq!(parsed, header);
+            prop_assert_eq!(tag, Tag(0xabab_abab_abab_abab));
+        }
+
+        #[test]
+        fn every_truncation_is_refused(header in any_header(), bytes in 0..PACKET_OVERHEAD_BYTES) {
+            let packet = packet(&header);
+            prop_assert_eq!(Header::parse(&packet[..bytes]), Err(HeaderError::TooShort { bytes }));
+        }
+
+        #[test]
+        fn any_bytes_parse_or_are_refused_without_panic(bytes: Vec<u8>) {
+            if let Ok((header, _)) = Header::parse(&bytes) {
+                prop_assert_eq!(&header.emit()[..], &bytes[..HEADER_BYTES]);
+            }
+        }
+    }
+
+    #[test]
+    fn wrong_magic_version_and_kind_have_each_their_own_error() {
+        let good = Header {
+            kind: Kind::Ack,
+            job: JobId(1),
+            communicator: CommunicatorId(0),
+            channel: ChannelId(0),
+            flags: Flags::NONE,
+            source: Rank(0),
+            seq: Seq(0),
+            expects: Seq(0),
+            epoch: 0,
+            credits: 0,
+            argument: 0,
+        };
+        let corrupt = |offset: usize, value: u8| {
+            let mut packet = packet(&good);
+            packet[offset] = value;
+            Header::parse(&packet).unwrap_err()
+        };
+        assert_eq!(corrupt(0, 0), HeaderError::ForeignMagic);
+        assert_eq!(corrupt(2, 9), HeaderError::UnknownVersion(9));
+        assert_eq!(corrupt(3, 0), HeaderError::UnknownKind(0));
+    }
+}

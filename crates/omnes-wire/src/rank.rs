@@ -1,0 +1,38 @@
+//! Identities that packets carry.
+
+use std::fmt;
+
+/// Index of a member of a job or of a communicator, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Rank(pub u32);
+
+impl Rank {
+    /// The rank as an index into a table with one row per rank.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl From<u32> for Rank {
+    fn from(rank: u32) -> Self {
+        Self(rank)
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.0)
+    }
+}
+
+/// One run of a parallel program; random, so that stale packets of an earlier run are foreign.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct JobId(pub u32);
+
+/// The context that keeps the messages of one communicator apart from those of all others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct CommunicatorId(pub u16);
+
+/// One of the channels that connect all ranks of a job [PM-R1].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ChannelId(pub u8);

@@ -1,0 +1,52 @@
+//! Sequence numbers, which wrap.
+
+/// Number of a packet on a lane. Wraps at 2^32; the only home of sequence order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Seq(pub u32);
+
+impl Seq {
+    /// True if `self` was issued before `other`; valid while they are under 2^31 apart.
+    pub fn precedes(self, other: Self) -> bool {
+        let ahead = other.0.wrapping_sub(self.0);
+        ahead != 0 && ahead < 1 << 31
+    }
+
+    /// The number `packets` later.
+    #[must_use]
+    pub fn plus(self, packets: u32) -> Self {
+        Self(self.0.wrapping_add(packets))
+    }
+
+    /// How many packets `self` lies after `earlier`; wraps when it lies before.
+    pub fn since(self, earlier: Self) -> u32 {
+        self.0.wrapping_sub(earlier.0)
+    }
+
+    /// Issues this number and moves on to the next.
+    pub fn take_next(&mut self) -> Self {
+        let issued = *self;
+        *self = self.plus(1);
+        issued
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Seq;
+
+    #[test]
+    fn order_survives_the_wrap() {
+        let last = Seq(u32::MAX);
+        assert!(last.precedes(last.plus(1)));
+        assert!(!last.plus(1).precedes(last));
+        assert!(!last.precedes(last));
+        assert_eq!(last.plus(3).since(last), 3);
+    }
+
+    #[test]
+    fn order_is_valid_up_to_half_of_the_space() {
+        let first = Seq(7);
+        assert!(first.precedes(first.plus((1 << 31) - 1)));
+        assert!(!first.precedes(first.plus(1 << 31)));
+    }
+}
