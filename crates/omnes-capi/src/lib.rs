@@ -1,1 +1,27 @@
-//! The C interface of Omnes: omnes.h and libomnes.so.
+//! The C interface of Omnes: `include/omnes.h` and `libomnes.so`.
+//!
+//! Every exported function does three things: check its arguments, call the crate `omnes`, and
+//! turn the result into a number. No protocol logic is here.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `failure` | codes and texts, and the guard that no panic passes |
+//! | `arguments` | pointers and numbers of C turned into references and types |
+//! | `communicator` | init, finalize, rank, size, split, dup, free |
+//! | `transfer` | send, recv, bcast, barrier |
+//! | `about` | error texts, version |
+//!
+//! Guarantees: a panic never crosses the boundary (it becomes `OMNES_ERROR_INTERNAL`); a call that
+//! is refused for an argument has no effect; output pointers are written on every path on which
+//! the header says so.
+//! Assumes: what C cannot have checked for it, namely that non-NULL pointers point to what the
+//! header says, of the length given, and that handles came from this library and are not yet freed.
+//! The header is written by hand; `tests/header.rs` compares its functions with the library's
+//! symbols and its codes with [`failure::Code`].
+//! Not done: nonblocking operations, choice of an algorithm per call, statistics.
+
+pub mod about;
+mod arguments;
+pub mod communicator;
+pub mod failure;
+pub mod transfer;

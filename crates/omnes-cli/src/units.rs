@@ -1,1 +1,187 @@
 //! Values with units, as typed on the command line and as shown in tables.
+//!
+//! A value whose unit is part of its meaning (a rate, a share, a time) is refused without one: a
+//! bare `--delay 50` could be any of four orders of magnitude. Byte counts may be bare; their
+//! suffixes are powers of 1024, as message sizes are. Rates are powers of 1000, as links are.
+//!
+//! All parsers have the shape that clap's `value_parser` takes: text in, value or a sentence that
+//! names the value, what is wanted and an example.
+
+use std::time::Duration;
+
+/// Splits `text` into the number at its start and the unit behind it, lower case.
+fn split(text: &str) -> Result<(f64, String), String> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number =
+        number.parse::<f64>().map_err(|_| format!("`{text}` does not start with a number"))?;
+    Ok((number, unit.trim().to_ascii_lowercase()))
+}
+
+/// Scales `number` by `factor` to an integer; refuses what does not fit.
+fn scaled(text: &str, number: f64, factor: f64) -> Result<u64, String> {
+    let value = (number * factor).round();
+    // 2^53: above it an f64 is no longer exact, and nobody means so much.
+    if value > 9_007_199_254_740_992.0 {
+        return Err(format!("`{text}` is too large"));
+    }
+    Ok(value as u64)
+}
+
+/// Bits per second from `1gbit`, `100mbit`, `1.28Gbit/s`, `9600bit`; `none` gives 0, which stands
+/// for a link that is not shaped.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    if text == "none" {
+        return Ok(0);
+    }
+    let (number, unit) = split(text)?;
+    let factor = match unit.trim_end_matches("/s").trim_end_matches("ps") {
+        "bit" => 1e0,
+        "kbit" => 1e3,
+        "mbit" => 1e6,
+        "gbit" => 1e9,
+        _ => return Err(format!("`{text}` needs a unit of rate: bit, kbit, mbit or gbit (1gbit)")),
+    };
+    match scaled(text, number, factor)? {
+        0 => Err(format!("`{text}`: a rate must be above zero; `none` means not shaped")),
+        bps => Ok(bps),
+    }
+}
+
+/// A share between 0 and 1 from `1%`, `0.1%`.
+pub fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, unit) = split(text)?;
+    match unit.as_str() {
+        "%" if number <= 100.0 => Ok(number / 100.0),
+        "%" => Err(format!("`{text}` is more than 100%")),
+        _ => Err(format!("`{text}` needs a percent sign ({text}%)")),
+    }
+}
+
+/// A time from `50ns`, `25us`, `1.5ms`, `5s`, `2min`.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text)?;
+    let factor = match unit.as_str() {
+        "ns" => 1e0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "min" => 60e9,
+        _ => return Err(format!("`{text}` needs a unit of time: ns, us, ms, s or min (25us)")),
+    };
+    scaled(text, number, factor).map(Duration::from_nanos)
+}
+
+/// Bytes from `8`, `64k`, `4m`, `1g` (powers of 1024); `KiB` and `kB` mean the same as `k`.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text)?;
+    let factor = match unit.as_str() {
+        "" | "b" => 1u64,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        _ => return Err(format!("`{text}`: sizes end in k, m, g or nothing (64k)")),
+    };
+    scaled(text, number, factor as f64)
+}
+
+/// Bytes as people read them: `8 B`, `64 KiB`, `1.5 MiB`; exact whenever shown without a point.
+#[allow(dead_code, reason = "for the tables of other subcommands")]
+pub fn format_bytes(bytes: u64) -> String {
+    let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    for (unit, size) in units {
+        if bytes >= size {
+            return if bytes.is_multiple_of(size) {
+                format!("{} {unit}", bytes / size)
+            } else {
+                format!("{:.1} {unit}", bytes as f64 / size as f64)
+            };
+        }
+    }
+    format!("{bytes} B")
+}
+
+/// Microseconds for a table: three significant digits below a thousand, whole ones above.
+#[allow(dead_code, reason = "for the tables of other subcommands")]
+pub fn format_us(time: Duration) -> String {
+    let us = time.as_nanos() as f64 / 1e3;
+    match us {
+        _ if us >= 100.0 => format!("{us:.0}"),
+        _ if us >= 10.0 => format!("{us:.1}"),
+        _ => format!("{us:.2}"),
+    }
+}
+
+/// Bits per second for a table: `1 Gbit/s`, `1.28 Gbit/s`, `100 Mbit/s`.
+pub fn format_rate(bps: u64) -> String {
+    let units = [("Gbit/s", 1_000_000_000u64), ("Mbit/s", 1_000_000), ("kbit/s", 1_000)];
+    for (unit, size) in units {
+        if bps >= size {
+            return format!("{} {unit}", bps as f64 / size as f64);
+        }
+    }
+    format!("{bps} bit/s")
+}
+
+/// A share as percent: `1%`, `0.1%`.
+pub fn format_share(share: f64) -> String {
+    // Rounded first, so that 0.07 is not shown as 7.000000000000001%.
+    format!("{}%", (share * 1e8).round() / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn bare_numbers_are_refused_where_a_unit_is_due() {
+        assert!(parse_rate("1000").unwrap_err().contains("1gbit"));
+        assert!(parse_share("1").unwrap_err().contains("1%"));
+        assert!(parse_duration("50").unwrap_err().contains("25us"));
+        assert_eq!(parse_bytes("8"), Ok(8));
+    }
+
+    #[test]
+    fn rates_are_powers_of_a_thousand() {
+        assert_eq!(parse_rate("1gbit"), Ok(1_000_000_000));
+        assert_eq!(parse_rate("1.28Gbit/s"), Ok(1_280_000_000));
+        assert_eq!(parse_rate("100mbit"), Ok(100_000_000));
+        assert_eq!(parse_rate("none"), Ok(0));
+        assert!(parse_rate("0gbit").is_err());
+        assert!(parse_rate("fast").is_err());
+    }
+
+    #[test]
+    fn shares_reach_from_nothing_to_all() {
+        assert_eq!(parse_share("0%"), Ok(0.0));
+        assert_eq!(parse_share("0.1%"), Ok(0.001));
+        assert_eq!(parse_share("100%"), Ok(1.0));
+        assert!(parse_share("101%").is_err());
+        assert!(parse_share("-1%").is_err());
+    }
+
+    #[test]
+    fn durations_and_bytes_round_trip_through_their_units() {
+        assert_eq!(parse_duration("25us"), Ok(Duration::from_micros(25)));
+        assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(parse_duration("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(parse_bytes("64k"), Ok(65_536));
+        assert_eq!(parse_bytes("4m"), Ok(4 << 20));
+        assert_eq!(parse_bytes("1g"), Ok(1 << 30));
+        assert!(parse_bytes("1x").is_err());
+    }
+
+    #[test]
+    fn values_are_shown_as_people_read_them() {
+        assert_eq!(format_bytes(8), "8 B");
+        assert_eq!(format_bytes(65_536), "64 KiB");
+        assert_eq!(format_bytes(3 << 19), "1.5 MiB");
+        assert_eq!(format_us(Duration::from_nanos(1_234)), "1.23");
+        assert_eq!(format_us(Duration::from_micros(12)), "12.0");
+        assert_eq!(format_us(Duration::from_millis(12)), "12000");
+        assert_eq!(format_rate(1_280_000_000), "1.28 Gbit/s");
+        assert_eq!(format_share(0.07), "7%");
+    }
+}

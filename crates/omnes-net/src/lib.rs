@@ -1,1 +1,26 @@
 //! Real network under the machines: sockets, rendezvous and the progress engine.
+//!
+//! Start at [`Engine`]. Inside, `core` moves one endpoint on, `socket` sends and receives trains,
+//! `scatter` reads them straight into user memory, `memory` knows where the bytes are,
+//! `rendezvous` lets the ranks find each other, `watch` sees them end, `waiting` and `poller` are
+//! how callers wait.
+
+mod core;
+mod engine;
+mod error;
+mod memory;
+mod operations;
+mod own;
+mod poller;
+mod rendezvous;
+mod scatter;
+mod socket;
+mod waiting;
+mod watch;
+
+pub use engine::{Engine, EngineCounters, JobConfig};
+pub use error::NetError;
+pub use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
+pub use operations::{Completion, Operation, OperationError, Outcome};
+pub use socket::{Offloads, SocketCounters};
+pub use waiting::WaitPolicy;

@@ -1,1 +1,55 @@
 //! Many ranks in one process and in virtual time, with faults and checkers.
+//!
+//! The rig runs the machines of `omnes-proto` exactly as sockets do, in a [`Cluster`] with a
+//! model of the network between them. Faults are [`Rule`]s that a test names or a seed draws;
+//! checkers see commands, packets and events, never the fields of a machine.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `cluster`, `builder` | the rig and its settings |
+//! | `node`, `memory`, `program` | one rank: the driver of its endpoint, its memory, its script |
+//! | `network`, `rule`, `stranger` | what happens between the ranks |
+//! | `ledger`, `bounds`, `checks` | checkers |
+//! | [`conformance`], [`script`], [`collective`] | test bodies that sockets can run too |
+//! | [`swarm`], [`fuzz`] | everything drawn from a seed, or from bytes |
+//!
+//! Guarantees: the same seed and calls give the same trace, byte for byte, in debug and release;
+//! no clock, no thread, no hash map. Not done: switches, shared links, models of hosts beyond one
+//! time per packet.
+
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+mod bounds;
+mod builder;
+mod checks;
+mod cluster;
+pub mod collective;
+pub mod conformance;
+//fuzz
+mod ledger;
+mod memory;
+mod network;
+mod node;
+mod payload;
+mod program;
+mod queue;
+mod random;
+mod rule;
+pub mod script;
+mod stranger;
+//swarm
+mod trace;
+
+pub use builder::{Builder, ClusterConfig, Printing};
+pub use checks::{
+    Checker, dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named,
+    no_message_is_in_flight, nothing_is_missing,
+};
+pub use cluster::{COMMUNICATOR, Cluster, Send};
+pub use ledger::{Operation, State, Stream};
+pub use network::{NetworkConfig, NetworkCounters, Order};
+pub use node::Previews;
+pub use payload::content;
+pub use random::Random;
+pub use rule::{Guard, Rule, Ways, corrupt, delay, drop, duplicate, partition, reorder};
+pub use stranger::Forgery;

@@ -162,6 +162,18 @@ fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], offset: usize) -> [u8; N] {
     out
 }
 
+/// True if a control body follows the tag in a packet that starts with these bytes. Looks only
+/// at kind and marks: the packet may still turn out to be none of ours.
+pub fn has_control_body(head: &[u8]) -> bool {
+    match (head.get(3), head.get(11)) {
+        (Some(kind), Some(flags)) => {
+            *kind == Kind::Nack as u8
+                || *kind == Kind::Data as u8 && Flags(*flags).has(Flags::FIRST)
+        }
+        _ => false,
+    }
+}
+
 impl Header {
     /// Reads the header and the tag from the front of a packet.
     ///

@@ -30,7 +30,7 @@ mod tag;
 pub use body::{ENVELOPE_BYTES, Envelope, GAP_MAP_BITS, GAP_MAP_BYTES, GapMap};
 pub use header::{
     Flags, HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PACKET_OVERHEAD_BYTES, TAG_BYTES,
-    VERSION,
+    VERSION, has_control_body,
 };
 pub use instant::Instant;
 pub use rank::{ChannelId, CommunicatorId, JobId, Rank};

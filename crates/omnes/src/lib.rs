@@ -1,1 +1,43 @@
 //! Collective communication for clusters on plain Ethernet.
+//!
+//! A program is started once per rank, by `omnes run`, `mpirun`, `srun` or `torchrun`, and each
+//! copy asks for its [`Communicator`]:
+//!
+//! ```no_run
+//! // Needs a launcher: omnes run -n 8 -- ./program
+//! # fn main() -> Result<(), omnes::Error> {
+//! let world = omnes::Communicator::from_env()?;
+//! let mut weights = vec![0u8; 1 << 20];
+//! if world.rank() == 0 {
+//!     weights.fill(7);
+//! }
+//! world.bcast(0, &mut weights)?;
+//! world.barrier()?;
+//! world.finalize()
+//! # }
+//! ```
+//!
+//! Guarantees: messages between two ranks of a communicator arrive once, unchanged and in order; a
+//! rank that dies or is cut off is named as an error to all others within
+//! [`Config::peer_timeout`]; nobody hangs. A communicator with a failed member is broken: every
+//! operation on it ends with [`Error::PeerFailed`].
+
+mod barrier;
+mod bcast;
+mod communicator;
+mod config;
+mod environment;
+mod error;
+mod job;
+mod point_to_point;
+mod split;
+mod stats;
+
+pub use bcast::{Bcast, Forwarding};
+pub use communicator::Communicator;
+pub use config::Config;
+pub use environment::{Launcher, VARIABLES};
+pub use error::Error;
+pub use omnes_topo::{Barrier, Tree};
+pub use point_to_point::{Request, Scope, Source, Status, Tag};
+pub use stats::Stats;

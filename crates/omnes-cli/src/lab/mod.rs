@@ -1,12 +1,227 @@
-//! `omnes lab`: not written yet.
+//! `omnes lab`: a cluster of namespace hosts on this machine, with link faults on command.
+//!
+//! Real kernel, real sockets, real loss: every host has its own network, host name and `/dev/shm`,
+//! and nothing passes between hosts but through the switch. [`Lab`] is the same for other
+//! subcommands. Exit status: 0 done, 2 usage or environment, 77 cannot run here; `exec` returns the
+//! status of its command.
+//!
+//! ```text
+//! options --> cluster (Lab) --> namespace   hosts and switch
+//!               |   |    +----> network     bridge, addresses, shaping
+//!               |   +---------> firmware    loss, duplication; sends frames to be held to
+//!               |               hold        delay, reordering (thread, or keeper process)
+//!               +-- named, process          labs that outlive the command
+//! ```
 
-use std::process::ExitCode;
+mod cluster;
+mod firmware;
+mod hold;
+mod keeper;
+mod list;
+mod named;
+mod namespace;
+mod network;
+mod options;
+mod process;
+mod stats;
+
+pub use cluster::Lab;
+pub use namespace::CannotRun;
+pub use options::LinkOptions;
+
+use anyhow::Result;
+use clap::Subcommand;
+use options::Link;
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+/// Status of a command that cannot run here.
+const STATUS_CANNOT_RUN: u8 = 77;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes lab up 8 --rate 1gbit --loss 1%      eight hosts, 10.77.0.1 to 10.77.0.8
+  omnes lab exec 0 -- ip address             what host 0 sees
+  omnes lab set --loss 0% --delay 50us       change the links while they are in use
+  omnes lab list                             labs with the counters of their hosts
+  omnes lab down                             end what runs inside, remove the lab
+
+Needs root and iproute2; link faults need a build with clang.";
 
 /// Make a cluster of namespace hosts on this machine.
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Args)]
+struct Name {
+    /// Name of the lab
+    #[arg(long, default_value = "omnes", value_parser = named::parse_name)]
+    name: String,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Make a lab of N hosts that stays until `omnes lab down`
+    #[command(after_help = "Examples:
+  omnes lab up 8
+  omnes lab up 16 --name big --rate 1gbit --delay 50us --loss 0.1%")]
+    Up {
+        /// Number of hosts, 1 to 250
+        #[arg(value_name = "N")]
+        hosts: usize,
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        link: LinkOptions,
+    },
+    /// End what runs in a lab and remove it; fine when there is none
+    #[command(after_help = "Examples:\n  omnes lab down\n  omnes lab down --all")]
+    Down {
+        #[command(flatten)]
+        name: Name,
+        /// Remove every named lab, damaged ones too
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+    },
+    /// Run a command on a host and return its status
+    #[command(after_help = "Examples:
+  omnes lab exec 0 -- ip address
+  omnes lab exec 3 --name big -- bash")]
+    Exec {
+        /// Host, from 0
+        host: usize,
+        #[command(flatten)]
+        name: Name,
+        /// Command with its arguments
+        #[arg(last = true, required = true, value_name = "CMD")]
+        command: Vec<OsString>,
+    },
+    /// Show the labs that are up, their links and the counters of their hosts
+    #[command(after_help = "Examples:\n  omnes lab list\n  omnes lab list --format json")]
+    List {
+        /// How to show them
+        #[arg(long, default_value = "table")]
+        format: list::Format,
+    },
+    /// Change the links of a lab while it is in use; what is not given stays
+    #[command(after_help = "Examples:
+  omnes lab set --loss 2%
+  omnes lab set --name big --loss 0% --reorder 1% --rate none")]
+    Set {
+        #[command(flatten)]
+        name: Name,
+        #[command(flatten)]
+        link: LinkOptions,
+    },
+    /// Hold the delayed frames of a named lab
+    #[command(hide = true)]
+    Keep {
+        #[command(flatten)]
+        name: Name,
+    },
+    /// Make an ephemeral lab, say how to enter its hosts, keep it until standard input ends
+    #[command(hide = true)]
+    Hold {
+        #[arg(value_name = "N")]
+        hosts: usize,
+        #[command(flatten)]
+        link: LinkOptions,
+    },
+}
 
 /// Runs the subcommand.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+pub fn run(args: Args) -> Result<ExitCode> {
+    let done = match args.verb {
+        Verb::Up { hosts, name, link } => up(&name.name, hosts, &link),
+        Verb::Down { name, all } => down(&name.name, all),
+        Verb::Exec { host, name, command } => exec(&name.name, host, &command),
+        Verb::List { format } => list::show(format),
+        Verb::Set { name, link } => Lab::open(&name.name).and_then(|lab| lab.set_faults(&link)),
+        Verb::Keep { name } => keeper::serve(&name.name),
+        Verb::Hold { hosts, link } => hold(hosts, &link),
+    };
+    match done {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => status_of(error),
+    }
+}
+
+/// The exit status that `error` carries, after saying why; other errors are passed on.
+pub fn status_of(error: anyhow::Error) -> Result<ExitCode> {
+    let status = match error.downcast_ref::<NotStarted>() {
+        Some(not_started) => not_started.status,
+        None if error.is::<CannotRun>() => STATUS_CANNOT_RUN,
+        None => return Err(error),
+    };
+    eprintln!("omnes: {error:#}");
+    Ok(ExitCode::from(status))
+}
+
+fn up(name: &str, hosts: usize, options: &LinkOptions) -> Result<()> {
+    namespace::require_privilege()?;
+    let lab = named::up(name, hosts, &Link::resolve(options)?)?;
+    let (first, last) = (lab.address(0, false), lab.address(hosts - 1, false));
+    println!("lab {name}: {hosts} hosts, {first} to {last}, links: {}", lab.link());
+    Ok(())
+}
+
+fn down(name: &str, is_all: bool) -> Result<()> {
+    namespace::require_privilege()?;
+    let _lock = named::Lock::take()?;
+    let names = if is_all { named::names() } else { vec![name.to_owned()] };
+    for name in &names {
+        if !named::remove(name)? {
+            eprintln!("omnes: no lab `{name}` is up");
+        }
+    }
+    Ok(())
+}
+
+/// The command of `omnes lab exec` could not be started.
+#[derive(Debug)]
+struct NotStarted {
+    reason: String,
+    status: u8,
+}
+
+impl std::fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for NotStarted {}
+
+/// Becomes the command; comes back only if that fails.
+fn exec(name: &str, host: usize, words: &[OsString]) -> Result<()> {
+    let (program, arguments) = words.split_first().expect("clap requires a command");
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Lab::open(name)?.enter_in(host, &mut command)?;
+    let error = command.exec();
+    // As shells have it.
+    let status = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
+    let reason = format!("cannot run {} on host {host}: {error}", program.to_string_lossy());
+    Err(NotStarted { reason, status }.into())
+}
+
+/// Keeps an ephemeral lab; prints where its networks and its fault program are to be found.
+fn hold(hosts: usize, options: &LinkOptions) -> Result<()> {
+    let lab = Lab::ephemeral(hosts, options)?;
+    for space in &lab.spaces.hosts {
+        println!("net {}", namespace::path_of(space.net.as_fd()));
+    }
+    if let Some(program) = lab.program_id() {
+        println!("program {program}");
+    }
+    println!("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
 }

@@ -1,12 +1,174 @@
-//! `omnes run`: not written yet.
+//! `omnes run`: launch the ranks of a job on this machine, on lab hosts or over ssh.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `placement` | which rank runs where, and where they meet |
+//! | `job` | what every rank is told: environment, key, command |
+//! | `ssh` | the remote command line and its control pipe |
+//! | `process` | one rank as a child of the launcher |
+//! | `output` | lines of all ranks, prefixed |
+//! | `signals`, `supervise` | what the launcher hears, and what it decides |
+//! | `launch` | puts these together: start, watch, end |
+//!
+//! Guarantees: no rank outlives the launcher; a rank that fails ends the job, and its status is
+//! the job's; the job key is on no command line and in no output.
+//!
+//! Under `mpirun`, `srun`, `torchrun` or Kubernetes this launcher is not needed: Omnes reads their
+//! environment.
 
+mod job;
+mod launch;
+mod output;
+mod placement;
+mod process;
+mod signals;
+mod ssh;
+mod supervise;
+
+use crate::lab;
+use crate::units::parse_duration;
+use anyhow::{Context, Result, ensure};
+use job::Job;
+use placement::{Host, Place, RANKS_MAX, Site, SiteArgs};
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes run -n 8 -- ./solver --steps 100
+  omnes run -n 4 --env RUST_LOG=info --timeout 30s -- omnes bench bcast
+  omnes run -n 8 --lab --loss 1% -- omnes bench barrier      (root: eight hosts for this job)
+  omnes run -n 16 --lab omnes -- ./solver                    (root: after `omnes lab up 8`)
+  omnes run -n 6 --hosts a:2,b:2,c:2 -- ./solver             (ssh keys must be in place)
+  omnes run -n 8 --output-dir logs -- ./solver               (logs/rank.0.out, logs/rank.0.err, ...)
+
+Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY, OMNES_LOCAL_RANK and
+OMNES_LOCAL_SIZE (ranks that share the machine's cores).
+
+Status: that of the first rank that fails (128 + signal if by a signal); 124 after --timeout;
+126 or 127 if CMD cannot be started; 2 for wrong usage; 77 if a lab is asked for without root.";
 
 /// Launch ranks on this machine, on lab hosts or over ssh.
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Number of ranks, 1 to 4096
+    #[arg(short = 'n', long = "ranks", value_name = "N")]
+    ranks: usize,
+    #[command(flatten)]
+    site: SiteArgs,
+    /// Set a variable for every rank (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = job::parse_variable)]
+    env: Vec<(String, String)>,
+    /// Give standard input to this rank (not with --hosts); the others read the end of file
+    #[arg(long, value_name = "RANK", conflicts_with = "hosts")]
+    stdin: Option<usize>,
+    #[command(flatten)]
+    output: OutputArgs,
+    /// Time that ranks get to end: by themselves after another failed, then after TERM
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
+    grace: Duration,
+    /// End the job after this time, with status 124
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    timeout: Option<Duration>,
+    /// Print what would be run, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Say nothing about failed ranks and signals; the status tells
+    #[arg(long)]
+    quiet: bool,
+    /// Program and arguments, after `--`
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
 
-/// Runs the subcommand.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+/// Where the ranks' output goes.
+#[derive(clap::Args)]
+struct OutputArgs {
+    /// Pass output through as it comes, without `[rank]` and without waiting for whole lines
+    #[arg(long)]
+    no_prefix: bool,
+    /// Write DIR/rank.N.out and DIR/rank.N.err in place of the terminal
+    #[arg(long, value_name = "DIR", conflicts_with = "no_prefix")]
+    output_dir: Option<PathBuf>,
+}
+
+/// Runs the subcommand; the status is that of the job.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let ranks = args.ranks;
+    ensure!(
+        (1..=RANKS_MAX).contains(&ranks),
+        "-n {ranks}: a job has 1 to {RANKS_MAX} ranks; for more use your cluster's launcher"
+    );
+    if let Some(rank) = args.stdin {
+        ensure!(
+            rank < ranks,
+            "--stdin {rank}: there is no such rank; ranks are 0 to {}",
+            ranks - 1
+        );
+    }
+    let is_dry = args.dry_run;
+    let built = args.site.resolve(ranks).and_then(|mut site| {
+        if !is_dry {
+            site.build()?;
+        }
+        Ok(site)
+    });
+    let site = match built {
+        Ok(site) => site,
+        Err(error) => return lab::status_of(error),
+    };
+    let places = site.places(ranks);
+    let job = Job::new(ranks, site.rendezvous()?, args.env, args.command)?;
+    if is_dry {
+        return print_plan(&job, &site, &places).map(|()| ExitCode::SUCCESS);
+    }
+    let options = launch::Options {
+        stdin: args.stdin,
+        output: launch::Output::from(args.output),
+        grace: args.grace,
+        timeout: args.timeout,
+        voice: if args.quiet { launch::Voice::Quiet } else { launch::Voice::Stderr },
+    };
+    launch::launch(&job, &site, &places, &options).map(ExitCode::from)
+}
+
+impl From<OutputArgs> for launch::Output {
+    fn from(args: OutputArgs) -> Self {
+        match args.output_dir {
+            Some(directory) => launch::Output::Files(directory),
+            None if args.no_prefix => launch::Output::Raw,
+            None => launch::Output::Prefixed,
+        }
+    }
+}
+
+/// One line per rank: its host, then words that a shell would take.
+fn print_plan(job: &Job, site: &Site, places: &[Place]) -> Result<()> {
+    let directory = std::env::current_dir().context("the working directory is gone")?;
+    let mut stdout = std::io::stdout().lock();
+    for place in places {
+        let words: Vec<OsString> = match (&place.host, site) {
+            (Host::Ssh(name), Site::Ssh { ssh, .. }) => {
+                let command = ssh::command(ssh, name, job, place, &directory);
+                let program = std::iter::once(command.get_program());
+                program.chain(command.get_args()).map(OsStr::to_owned).collect()
+            }
+            _ => {
+                let environment = job.environment(place).into_iter();
+                let assignments = environment.map(|(name, value)| format!("{name}={value}").into());
+                let key = OsString::from(format!("{}=(secret)", job::KEY_NAME));
+                let command = job.command.iter().cloned();
+                assignments.chain([key]).chain(command).collect()
+            }
+        };
+        let quoted: Vec<Vec<u8>> = words.iter().map(|word| ssh::quote(word)).collect();
+        write!(stdout, "[{}] {}: ", place.rank, place.host)?;
+        stdout.write_all(&quoted.join(&b' '))?;
+        writeln!(stdout)?;
+    }
+    Ok(())
 }

@@ -118,7 +118,7 @@ impl Channel {
         while let Some(sent) = self.peer(header.source).send[lane as usize].free_one(header.expects)
         {
             freed += 1;
-            if header.kind == Kind::Ack {
+            if matches!(header.kind, Kind::Ack | Kind::Nack) {
                 sample = sent.sample(now, held_back);
             }
             self.peer(header.source).flight_bytes -= sent.charge;
@@ -250,7 +250,7 @@ impl Channel {
         }
     }
 
-    fn free_slot(&mut self, slot: Option<SlotId>) {
+    pub(super) fn free_slot(&mut self, slot: Option<SlotId>) {
         if let Some(slot) = slot {
             self.pool.give_back(slot);
         }
@@ -493,7 +493,7 @@ impl Channel {
             self.preview_ordered(header, head)?
         };
         let capacity = self.matching.receives[id.0 as usize].capacity;
-        let bytes_max = bytes_max.min(capacity.saturating_sub(offset));
+        let bytes_max = bytes_max.min(capacity.checked_sub(offset)?);
         let channel = self.index;
         Some(Preview { channel, receive: id, offset, bytes_max, head_bytes })
     }

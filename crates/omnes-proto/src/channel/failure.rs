@@ -5,21 +5,24 @@ use super::{Channel, Event};
 use crate::packet::{ReceiveId, SendId};
 use omnes_wire::{Instant, Rank};
 
+/// How a rank went.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Going {
+    Failed,
+    Departed,
+}
+
 impl Channel {
     /// Ends all messages and receives that depend on `rank`, each with its event. Receives from
     /// any source end too, as the message that they wait for may have been its.
     pub fn fail_peer(&mut self, _now: Instant, rank: Rank) {
-        if self.failed.contains(&rank) || rank == self.me {
+        if !self.forget_peer(rank) {
             return;
         }
-        self.failed.push(rank);
-        self.rejecting.retain(|rejected| *rejected != rank);
-        self.ready.retain(|ready| *ready != rank);
-        if let Some(peer) = self.peers.remove(&rank) {
-            self.drop_peer(peer);
+        for id in self.sends_to(rank) {
+            self.events.push_back(Event::SendFailed { id, to: rank });
         }
-        self.fail_sends(rank);
-        self.fail_receives(rank);
+        self.fail_receives(rank, Going::Failed);
         while let Some(mut message) = self.matching.take_unexpected_of(rank) {
             while let Some((slot, _)) = self.pool.pop(&mut message.chain) {
                 self.pool.give_back(slot);
@@ -28,58 +31,69 @@ impl Channel {
         self.check_stable();
     }
 
+    /// A rank has left in good order: it has all that it wanted, so messages to it count as
+    /// arrived, and what it has sent is kept. Receives that only it could fill end with an error.
+    pub fn depart_peer(&mut self, _now: Instant, rank: Rank) {
+        if !self.forget_peer(rank) {
+            return;
+        }
+        for id in self.sends_to(rank) {
+            self.events.push_back(Event::Sent { id });
+        }
+        self.fail_receives(rank, Going::Departed);
+        self.check_stable();
+    }
+
+    /// Drops all state of a peer's lanes; false if it was gone already.
+    fn forget_peer(&mut self, rank: Rank) -> bool {
+        if self.failed.contains(&rank) || rank == self.me {
+            return false;
+        }
+        self.failed.push(rank);
+        self.rejecting.retain(|rejected| *rejected != rank);
+        self.ready.retain(|ready| *ready != rank);
+        if let Some(peer) = self.peers.remove(&rank) {
+            self.drop_peer(peer);
+        }
+        true
+    }
+
     fn drop_peer(&mut self, mut peer: Peer) {
         for lane in &mut peer.send {
             lane.drain().for_each(drop);
         }
         for stashed in peer.stash.into_values() {
             self.stashed -= 1;
-            if let Some(slot) = stashed.slot {
-                self.pool.give_back(slot);
-            }
+            self.free_slot(stashed.slot);
         }
         if peer.is_counted {
             self.senders -= 1;
         }
     }
 
-    fn fail_sends(&mut self, to: Rank) {
-        for key in self.sends_to(to) {
-            self.outgoing.remove(key);
-            self.events.push_back(Event::SendFailed { id: SendId(key as u32), to });
+    /// Takes out all messages to `to`.
+    fn sends_to(&mut self, to: Rank) -> Vec<SendId> {
+        let outgoing = self.outgoing.iter();
+        let keys = outgoing.filter(|(_, out)| out.message.to == to).map(|(key, _)| key);
+        let keys: Vec<usize> = keys.collect();
+        for key in &keys {
+            self.outgoing.remove(*key);
         }
+        keys.into_iter().map(|key| SendId(key as u32)).collect()
     }
 
-    fn fail_receives(&mut self, from: Rank) {
-        let concerned: Vec<ReceiveId> = self
-            .matching
-            .receives
-            .iter()
-            .filter(|(_, receive)| match receive.matched {
-                Some(matched) => matched.from == from,
-                None => receive.pattern.source.is_none_or(|source| source == from),
-            })
-            .map(|(key, _)| ReceiveId(key as u32))
-            .collect();
+    fn fail_receives(&mut self, from: Rank, going: Going) {
+        let is_concerned = |receive: &super::matching::Receive| match receive.matched {
+            Some(matched) => matched.from == from,
+            None => receive.pattern.source.map_or(going == Going::Failed, |source| source == from),
+        };
+        let receives = self.matching.receives.iter();
+        let concerned = receives.filter(|(_, receive)| is_concerned(receive));
+        let concerned: Vec<ReceiveId> = concerned.map(|(key, _)| ReceiveId(key as u32)).collect();
         for id in concerned {
             self.matching.unpost(id);
             self.matching.receives.remove(id.0 as usize);
             self.events.push_back(Event::ReceiveFailed { id, from });
         }
-    }
-
-    fn sends_to(&self, to: Rank) -> Vec<usize> {
-        let is_to = |outgoing: &super::Outgoing| outgoing.message.to == to;
-        self.outgoing.iter().filter(|(_, out)| is_to(out)).map(|(key, _)| key).collect()
-    }
-
-    /// A rank has left in good order: it has all that it wanted, so messages to it count as
-    /// arrived. Receives that only it could fill end with an error.
-    pub fn depart_peer(&mut self, now: Instant, rank: Rank) {
-        for key in self.sends_to(rank) {
-            self.outgoing.remove(key);
-            self.events.push_back(Event::Sent { id: SendId(key as u32) });
-        }
-        self.fail_peer(now, rank);
     }
 }

@@ -179,6 +179,24 @@ pub struct ChannelCounters {
     pub unexpected: u64,
 }
 
+impl ChannelCounters {
+    /// Adds what another channel counted.
+    pub fn add(&mut self, other: &Self) {
+        self.data_packets += other.data_packets;
+        self.retransmits += other.retransmits;
+        self.timeouts += other.timeouts;
+        self.acks_sent += other.acks_sent;
+        self.nacks_sent += other.nacks_sent;
+        self.rejects_sent += other.rejects_sent;
+        self.duplicates += other.duplicates;
+        self.discarded += other.discarded;
+        self.beyond_window += other.beyond_window;
+        self.answers_stale += other.answers_stale;
+        self.malformed += other.malformed;
+        self.unexpected += other.unexpected;
+    }
+}
+
 #[derive(Debug)]
 struct Outgoing {
     message: Message,
@@ -323,6 +341,11 @@ impl Channel {
             let to = outgoing.message.to;
             self.schedule(now, to);
         }
+    }
+
+    /// Bytes of a message that may have been sent: no others will be, unless it is extended.
+    pub fn available_bytes(&self, id: SendId) -> u64 {
+        self.outgoing.get(id.0 as usize).map_or(0, |outgoing| outgoing.message.available)
     }
 
     /// Posts a receive for a message of at most `capacity` bytes.

@@ -41,6 +41,8 @@ pub(super) struct ReceiveLane {
     end: Seq,
     ahead: SeqBits,
     ahead_count: u32,
+    /// One past the highest number that was found missing.
+    gap_end: Seq,
     newest: Instant,
     epoch: u16,
     owed: u32,
@@ -65,6 +67,7 @@ impl Default for ReceiveLane {
             end: Seq(0),
             ahead: SeqBits::default(),
             ahead_count: 0,
+            gap_end: Seq(0),
             newest: Instant::ZERO,
             epoch: 0,
             owed: 0,
@@ -168,14 +171,27 @@ impl ReceiveLane {
     pub(super) fn on_ahead(&mut self, now: Instant, seq: Seq, nack_delay: Duration) {
         self.ahead.insert(seq);
         self.ahead_count += 1;
+        if self.end.precedes(seq) {
+            self.gap_end = seq;
+        }
         if !seq.precedes(self.end) {
             self.end = seq.plus(1);
         }
-        let is_new_gap = self.reported.is_none_or(|(end, _)| self.end.since(end) > REORDER_PACKETS);
-        if self.ahead_count >= REORDER_PACKETS && is_new_gap {
+        if self.has_unreported_gap() {
             self.due = Some(Report::Nack);
         } else if self.due.is_none() {
             self.nack_at.get_or_insert(now + nack_delay);
+        }
+    }
+
+    /// True if a gap that no report has told of yet is certain enough: what follows a gap without
+    /// another one needs no second report.
+    fn has_unreported_gap(&self) -> bool {
+        match self.reported {
+            None => self.ahead_count >= REORDER_PACKETS,
+            Some((end, _)) => {
+                end.precedes(self.gap_end) && self.end.since(self.gap_end) >= REORDER_PACKETS
+            }
         }
     }
 

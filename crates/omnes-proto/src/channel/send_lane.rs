@@ -160,7 +160,7 @@ impl SendLane {
     }
 
     /// Notes what a gap map reports. Packets below its end that it does not report are lost,
-    /// unless they went out less than `guard` ago: the report cannot have seen those.
+    /// unless they went out again less than `guard` ago: the report cannot have seen those.
     /// Returns how many were newly found lost.
     pub(super) fn on_gap_map(
         &mut self,
@@ -183,7 +183,9 @@ impl SendLane {
                 }
                 sent.flight = Flight::Arrived;
                 self.arrived += 1;
-            } else if sent.flight == Flight::Sent && now.since(sent.sent_at) >= guard {
+            } else if sent.flight == Flight::Sent
+                && (sent.transmissions == 1 || now.since(sent.sent_at) >= guard)
+            {
                 sent.flight = Flight::Lost;
                 self.lost += 1;
                 found += 1;

@@ -1,0 +1,45 @@
+# Omnes: the usual commands. `make help` lists them; the chores behind them are in xtask/ and tools/.
+
+CARGO ?= cargo
+# Passed on to the scripts of `bench`, `collbench`, `bench-peers` and to `cargo xtask fuzz`.
+ARGS ?=
+
+.DEFAULT_GOAL := build
+.PHONY: build setup setup-peers setup-fuzz run test bench collbench bench-peers fuzz clean help
+
+build: ## build everything in release mode (the default)
+	$(CARGO) build --release --workspace
+
+setup: ## install what building and testing need (root; else says what it would do)
+	tools/setup.sh build
+
+setup-peers: ## install the MPI libraries that `bench-peers` compares with
+	tools/setup.sh peers
+
+setup-fuzz: ## install the nightly compiler and cargo-fuzz
+	tools/setup.sh fuzz
+
+run: build ## measure broadcast and barrier over 8 ranks, copy a file to 8 places
+	tools/demo.sh
+
+test: ## all checks and tests; as root also those that need a lab
+	tools/test.sh
+
+bench: ## the benchmarks of this library
+	$(CARGO) xtask bench $(ARGS)
+
+collbench: build ## collectives in a lab, over sizes
+	tools/collbench.sh $(ARGS)
+
+bench-peers: build ## the same beside the MPI libraries
+	tools/bench-peers.sh $(ARGS)
+
+fuzz: ## fuzz the parsers and machines (ARGS="--seconds 60 header")
+	$(CARGO) xtask fuzz $(ARGS)
+
+clean: ## remove what was built
+	$(CARGO) clean
+	rm -rf fuzz/target fuzz/artifacts
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * omnes.h - collective communication for clusters on plain Ethernet.
+ *
+ * A job is a fixed set of ranks, each a process, started by `omnes run`,
+ * mpirun, srun, torchrun or by hand with OMNES_RANK, OMNES_SIZE and
+ * OMNES_RENDEZVOUS (host:port of rank 0) in the environment:
+ *
+ *	omnes_comm *world;
+ *	double weights[1000];
+ *
+ *	if (omnes_init(&world) != OMNES_SUCCESS) {
+ *		fprintf(stderr, "%s\n", omnes_last_error());
+ *		return 1;
+ *	}
+ *	if (omnes_bcast(world, weights, sizeof(weights), 0) != OMNES_SUCCESS)
+ *		fprintf(stderr, "%s\n", omnes_last_error());
+ *	omnes_finalize(world);
+ *
+ * Results. Every function that can fail returns 0 or a negative value of
+ * enum omnes_error; omnes_rank() and omnes_size() return their number in place
+ * of the 0. A call that fails because of an argument has no effect. NULL is an
+ * error wherever a comment does not allow it.
+ *
+ * A rank that dies or is cut off is OMNES_ERROR_PEER_FAILED to the others, and
+ * named by omnes_last_error(). A communicator with such a member is broken:
+ * every operation on it ends so. Any operation may also return
+ * OMNES_ERROR_EXCLUDED, when the others gave up on the caller, and
+ * OMNES_ERROR_INTERNAL; comments do not repeat these.
+ *
+ * Messages are bytes; no conversion is made between machines. A pointer to
+ * data may be NULL when the number of bytes is 0. Data must not be written by
+ * others during a call, and a buffer not be read either. bytes is at most
+ * PTRDIFF_MAX.
+ *
+ * Threads. All functions may be called from any thread. Collective calls
+ * (bcast, barrier, split, dup) on one communicator must come in the same order
+ * on all its ranks, so from one thread at a time. A communicator must not be
+ * in use when it is freed. After fork() the child must not call this library.
+ */
+#ifndef OMNES_H
+#define OMNES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What calls return; see omnes_error_text() for a sentence on each. */
+enum omnes_error {
+	OMNES_SUCCESS = 0,
+	OMNES_ERROR_NO_LAUNCHER = -1,
+	OMNES_ERROR_VARIABLE = -2,
+	OMNES_ERROR_JOIN = -3,
+	OMNES_ERROR_RANK = -4,
+	OMNES_ERROR_TRUNCATED = -5,
+	OMNES_ERROR_PEER_FAILED = -6,
+	OMNES_ERROR_PEER_LEFT = -7,
+	OMNES_ERROR_EXCLUDED = -8,
+	OMNES_ERROR_DISAGREEMENT = -9,
+	OMNES_ERROR_TOO_MANY_COMMUNICATORS = -10,
+	OMNES_ERROR_ARGUMENT = -100,
+	OMNES_ERROR_INTERNAL = -101
+};
+
+enum {
+	/* omnes_recv(): a message of any rank, with any tag. */
+	OMNES_ANY_SOURCE = -1,
+	OMNES_ANY_TAG = -1,
+	/* omnes_comm_split(): this rank joins no part. */
+	OMNES_NO_COLOR = -1
+};
+
+/* A communicator: ranks 0..size-1 with messages of their own. Opaque. */
+typedef struct omnes_comm omnes_comm;
+
+/* What omnes_recv() got. */
+typedef struct omnes_status {
+	int source;   /* rank that sent it, in the communicator */
+	int tag;      /* its tag, in [0,INT_MAX] */
+	size_t bytes; /* its length, at most that of the buffer */
+} omnes_status;
+
+/*
+ * omnes_init joins the job that the environment describes and waits until all
+ * its ranks did. *world gets the communicator of all ranks; it is set to NULL
+ * on failure. End it with omnes_finalize().
+ * Errors: OMNES_ERROR_ARGUMENT if world is NULL; OMNES_ERROR_NO_LAUNCHER,
+ * OMNES_ERROR_VARIABLE or OMNES_ERROR_RANK if the environment says too little
+ * or nothing sensible; OMNES_ERROR_JOIN if the ranks do not find each other.
+ */
+int omnes_init(omnes_comm **world);
+
+/*
+ * omnes_finalize waits for all ranks and until what was sent has arrived,
+ * leaves the job, and frees world, also when it returns an error other than
+ * OMNES_ERROR_ARGUMENT. Collective, and the last act: communicators made from
+ * world can then only be freed. A rank that ends without it counts as failed.
+ * Errors: OMNES_ERROR_ARGUMENT, without effect, if world is NULL or did not
+ * come from omnes_init(); OMNES_ERROR_PEER_FAILED.
+ */
+int omnes_finalize(omnes_comm *world);
+
+/*
+ * omnes_rank is the rank of the caller in comm, in [0,size-1].
+ * Errors: OMNES_ERROR_ARGUMENT if comm is NULL.
+ */
+int omnes_rank(const omnes_comm *comm);
+
+/*
+ * omnes_size is the number of ranks of comm, at least 1.
+ * Errors: OMNES_ERROR_ARGUMENT if comm is NULL.
+ */
+int omnes_size(const omnes_comm *comm);
+
+/*
+ * omnes_send sends one message; when it returns, data may be reused. Messages
+ * from one rank to another with one tag arrive in the order sent. to is in
+ * [0,size-1], tag in [0,INT_MAX]. A message longer than one packet waits until
+ * it has arrived, and a large one for its receiver.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED;
+ * OMNES_ERROR_PEER_LEFT.
+ */
+int omnes_send(omnes_comm *comm, int to, int tag, const void *data, size_t bytes);
+
+/*
+ * omnes_recv waits for a message that matches from and tag, and copies it to
+ * buffer, which has room for bytes. from is in [0,size-1] or OMNES_ANY_SOURCE,
+ * tag in [0,INT_MAX] or OMNES_ANY_TAG. status may be NULL; it is written only
+ * on success.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED if the message is longer
+ * than bytes, upon which buffer holds its beginning; OMNES_ERROR_PEER_FAILED;
+ * OMNES_ERROR_PEER_LEFT if the rank waited for has left the job.
+ */
+int omnes_recv(omnes_comm *comm, int from, int tag, void *buffer, size_t bytes,
+	       omnes_status *status);
+
+/*
+ * omnes_bcast copies the root's buffer into that of every rank. Collective:
+ * all ranks give the same bytes and root, which is in [0,size-1]. The root's
+ * buffer is not changed. A rank may return before others have the data.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED or
+ * OMNES_ERROR_DISAGREEMENT if bytes differs; OMNES_ERROR_PEER_FAILED.
+ */
+int omnes_bcast(omnes_comm *comm, void *buffer, size_t bytes, int root);
+
+/*
+ * omnes_barrier returns when every rank of comm has called it. Collective.
+ * Errors: OMNES_ERROR_ARGUMENT if comm is NULL; OMNES_ERROR_PEER_FAILED.
+ */
+int omnes_barrier(omnes_comm *comm);
+
+/*
+ * omnes_comm_split parts comm: the ranks that give one color, in [0,INT_MAX],
+ * form a new communicator, in the order of key, then of their rank in comm.
+ * OMNES_NO_COLOR takes part in no part; *part is then NULL, as it is on
+ * failure. Collective. Free the result with omnes_comm_free().
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED;
+ * OMNES_ERROR_TOO_MANY_COMMUNICATORS.
+ */
+int omnes_comm_split(omnes_comm *comm, int color, int64_t key, omnes_comm **part);
+
+/*
+ * omnes_comm_dup makes a communicator of the same ranks whose messages are
+ * apart from those of comm. Collective. *copy is NULL on failure. Free it with
+ * omnes_comm_free().
+ * Errors: those of omnes_comm_split().
+ */
+int omnes_comm_dup(omnes_comm *comm, omnes_comm **copy);
+
+/*
+ * omnes_comm_free frees a communicator of omnes_comm_split() or
+ * omnes_comm_dup(). Not collective.
+ * Errors: OMNES_ERROR_ARGUMENT, without effect, if comm is NULL or came from
+ * omnes_init(), which omnes_finalize() frees.
+ */
+int omnes_comm_free(omnes_comm *comm);
+
+/*
+ * omnes_error_text is a sentence on one value of enum omnes_error, or says
+ * that there is no such value. Never NULL; valid for ever.
+ */
+const char *omnes_error_text(int code);
+
+/*
+ * omnes_last_error is the full text of the last call on this thread that
+ * failed, with what and where, or "" if none did. Calls that succeed leave it.
+ * Never NULL; valid until the next failing call on this thread or its end.
+ */
+const char *omnes_last_error(void);
+
+/*
+ * omnes_version is the version of the library, "MAJOR.MINOR.PATCH". Never
+ * NULL; valid for ever.
+ */
+const char *omnes_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,164 @@
+//! Pointers and numbers of C turned into references and types, or refused.
+
+use crate::communicator::OmnesComm;
+use crate::failure::Failure;
+use omnes::{Source, Tag};
+use std::ffi::{c_int, c_void};
+
+/// The wildcard of ranks and tags and the absent color, as in the header.
+pub(crate) const ANY: c_int = -1;
+
+/// The communicator behind a handle.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle of this library that is not freed during `'a`.
+pub(crate) unsafe fn comm<'a>(comm: *const OmnesComm) -> Result<&'a OmnesComm, Failure> {
+    // SAFETY: passed on to our caller.
+    unsafe { comm.as_ref() }.ok_or_else(|| Failure::argument("comm is NULL"))
+}
+
+/// The place for a result; `name` is that of the parameter.
+///
+/// # Safety
+///
+/// `place` is NULL or valid for writes of a `T` during `'a`, by this call alone; it need not hold
+/// a valid `T` unless the result is read, which the `MaybeUninit` prevents.
+pub(crate) unsafe fn place<'a, T>(
+    place: *mut T,
+    name: &str,
+) -> Result<&'a mut std::mem::MaybeUninit<T>, Failure> {
+    // SAFETY: passed on to our caller; MaybeUninit<T> has the layout of T.
+    unsafe { place.cast::<std::mem::MaybeUninit<T>>().as_mut() }
+        .ok_or_else(|| Failure::argument(format!("{name} is NULL")))
+}
+
+/// Data to read.
+///
+/// # Safety
+///
+/// `data` is NULL, or valid for reads of `bytes` bytes that nobody writes during `'a`.
+pub(crate) unsafe fn data<'a>(data: *const c_void, bytes: usize) -> Result<&'a [u8], Failure> {
+    check_length(data, bytes, "data")?;
+    if bytes == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: not NULL and not above isize::MAX, as checked; the rest is our caller's. Memory of C
+    // counts as initialized, for the compiler cannot see who wrote it.
+    Ok(unsafe { std::slice::from_raw_parts(data.cast(), bytes) })
+}
+
+/// A buffer to fill.
+///
+/// # Safety
+///
+/// `buffer` is NULL, or valid for reads and writes of `bytes` bytes that nobody else touches
+/// during `'a`.
+pub(crate) unsafe fn buffer<'a>(
+    buffer: *mut c_void,
+    bytes: usize,
+) -> Result<&'a mut [u8], Failure> {
+    check_length(buffer, bytes, "buffer")?;
+    if bytes == 0 {
+        return Ok(&mut []);
+    }
+    // SAFETY: as in `data`, and the caller promises that no one else has it.
+    Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), bytes) })
+}
+
+fn check_length(pointer: *const c_void, bytes: usize, name: &str) -> Result<(), Failure> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    if pointer.is_null() {
+        return Err(Failure::argument(format!("{name} is NULL, but bytes is {bytes}")));
+    }
+    if isize::try_from(bytes).is_err() {
+        let limit = isize::MAX;
+        return Err(Failure::argument(format!("bytes is {bytes}, at most {limit} are possible")));
+    }
+    Ok(())
+}
+
+/// A rank in `0..size`; `name` is that of the parameter.
+pub(crate) fn rank(rank: c_int, size: u32, name: &str) -> Result<u32, Failure> {
+    u32::try_from(rank)
+        .ok()
+        .filter(|rank| *rank < size)
+        .ok_or_else(|| Failure::argument(format!("{name} is {rank}, ranks are 0 to {}", size - 1)))
+}
+
+/// A sender in `0..size`, or any.
+pub(crate) fn source(from: c_int, size: u32) -> Result<Source, Failure> {
+    if from == ANY { Ok(Source::Any) } else { rank(from, size, "from").map(Source::Rank) }
+}
+
+/// A tag to send with.
+pub(crate) fn tag(tag: c_int) -> Result<u32, Failure> {
+    u32::try_from(tag)
+        .map_err(|_| Failure::argument(format!("tag is {tag}, tags are 0 to {}", c_int::MAX)))
+}
+
+/// A tag to receive, or any.
+pub(crate) fn wanted_tag(wanted: c_int) -> Result<Tag, Failure> {
+    if wanted == ANY { Ok(Tag::Any) } else { tag(wanted).map(Tag::Is) }
+}
+
+/// A color, or none.
+pub(crate) fn color(color: c_int) -> Result<Option<u32>, Failure> {
+    if color == ANY {
+        return Ok(None);
+    }
+    u32::try_from(color).map(Some).map_err(|_| {
+        Failure::argument(format!("color is {color}, colors are 0 to {} or -1", c_int::MAX))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn ranks_below_the_size_pass() {
+        assert_eq!(rank(0, 1, "to").unwrap(), 0);
+        assert_eq!(rank(3, 4, "to").unwrap(), 3);
+        for wrong in [-2, -1, 4, c_int::MAX, c_int::MIN] {
+            assert!(rank(wrong, 4, "to").is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn minus_one_is_any_and_other_negative_numbers_are_refused() {
+        assert!(matches!(source(-1, 4), Ok(Source::Any)));
+        assert!(matches!(source(2, 4), Ok(Source::Rank(2))));
+        assert!(source(-2, 4).is_err());
+        assert!(matches!(wanted_tag(-1), Ok(Tag::Any)));
+        assert!(matches!(wanted_tag(c_int::MAX), Ok(Tag::Is(0x7fff_ffff))));
+        assert!(wanted_tag(c_int::MIN).is_err());
+        assert_eq!(color(-1).unwrap(), None);
+        assert_eq!(color(0).unwrap(), Some(0));
+        assert!(color(-2).is_err());
+    }
+
+    #[test]
+    fn null_is_data_only_of_no_length() {
+        // SAFETY: NULL is allowed in each of these calls, and nothing else is passed.
+        unsafe {
+            assert_eq!(data(std::ptr::null(), 0).unwrap(), &[] as &[u8]);
+            assert!(data(std::ptr::null(), 1).is_err());
+            assert!(buffer(std::ptr::null_mut(), 0).unwrap().is_empty());
+            assert!(buffer(std::ptr::null_mut(), 1).is_err());
+        }
+    }
+
+    #[test]
+    fn lengths_above_the_address_space_are_refused() {
+        let mut byte = 0_u8;
+        let pointer = std::ptr::from_mut(&mut byte).cast();
+        // SAFETY: refused before a slice is made.
+        assert!(unsafe { buffer(pointer, usize::MAX) }.is_err());
+        // SAFETY: refused before a slice is made.
+        assert!(unsafe { data(pointer, isize::MAX as usize + 1) }.is_err());
+    }
+}

@@ -1,0 +1,180 @@
+//! Codes and texts of errors, and the guard around every exported function.
+//!
+//! A failing call returns a code and leaves its full text in a place of its thread, which
+//! `omnes_last_error` shows. Codes are those of `omnes::Error::code`, plus two of the boundary.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::error::Error;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a call returns on success.
+pub const SUCCESS: c_int = 0;
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// Why a call failed: a code of the header and a text with what and where.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: c_int,
+    text: String,
+}
+
+impl Failure {
+    /// A mistake in an argument of the call.
+    pub(crate) fn argument(text: impl Into<String>) -> Self {
+        Self { code: Code::ARGUMENT, text: text.into() }
+    }
+
+    fn internal(panic: &(dyn Any + Send)) -> Self {
+        let message = panic.downcast_ref::<&str>().copied();
+        let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = format!("a bug in Omnes: {}", message.unwrap_or("panic without a text"));
+        Self { code: Code::INTERNAL, text }
+    }
+}
+
+impl From<omnes::Error> for Failure {
+    fn from(error: omnes::Error) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            // Many errors repeat their cause; once is enough.
+            if !text.contains(&cause_text) {
+                text = format!("{text}: {cause_text}");
+            }
+            source = cause.source();
+        }
+        Self { code: error.code(), text }
+    }
+}
+
+/// Runs the body of an exported function; its number, or the code of its failure.
+///
+/// Catches panics. The body's captures are references to C memory and atomically counted handles;
+/// after a panic the caller can only learn that the call failed, so nothing half-done is seen.
+pub(crate) fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
+    let failure = match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(number)) => return number,
+        Ok(Err(failure)) => failure,
+        Err(panic) => {
+            let failure = Failure::internal(&*panic);
+            // Dropping a payload may panic again, here outside of any guard.
+            std::mem::forget(panic);
+            failure
+        }
+    };
+    remember(failure.text);
+    failure.code
+}
+
+fn remember(mut text: String) {
+    text.retain(|character| character != '\0');
+    let text = CString::new(text).expect("zero bytes were taken out");
+    // At the end of a thread its place may be gone; the code has to do then.
+    let _ = LAST_ERROR.try_with(|last| last.replace(text));
+}
+
+/// Pointer to this thread's last text; valid until the next failure on it.
+pub(crate) fn last_text() -> *const c_char {
+    LAST_ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// A value of `enum omnes_error`.
+pub struct Code {
+    /// Its name in the header without `OMNES_ERROR_`.
+    pub name: &'static str,
+    /// Its value.
+    pub number: c_int,
+    text: &'static CStr,
+}
+
+impl Code {
+    /// A mistake in an argument, found at the boundary.
+    pub(crate) const ARGUMENT: c_int = -100;
+    /// A panic, caught at the boundary.
+    pub(crate) const INTERNAL: c_int = -101;
+
+    /// Every code: those of `omnes::Error::code`, then those of the boundary.
+    pub const ALL: [Self; 12] = [
+        Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
+        Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
+        Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
+        Self::new("RANK", -4, c"a rank is not below the number of ranks"),
+        Self::new("TRUNCATED", -5, c"a message is longer than the buffer for it"),
+        Self::new("PEER_FAILED", -6, c"another rank has died or is cut off"),
+        Self::new("PEER_LEFT", -7, c"the rank that was waited for has left the job"),
+        Self::new("EXCLUDED", -8, c"the other ranks have given up on this one"),
+        Self::new("DISAGREEMENT", -9, c"ranks differ in something that must be the same on all"),
+        Self::new("TOO_MANY_COMMUNICATORS", -10, c"no number is left for another communicator"),
+        Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
+        Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
+    ];
+
+    const fn new(name: &'static str, number: c_int, text: &'static CStr) -> Self {
+        Self { name, number, text }
+    }
+
+    /// A sentence on a code, also on one that does not exist.
+    pub(crate) fn text(number: c_int) -> &'static CStr {
+        if number == SUCCESS {
+            return c"success";
+        }
+        let known = Self::ALL.iter().find(|code| code.number == number);
+        known.map_or(c"no such error code", |code| code.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn last() -> String {
+        // SAFETY: the text stays until the next failure on this thread.
+        unsafe { CStr::from_ptr(last_text()) }.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn errors_of_the_library_keep_their_code_and_text() {
+        let code = guard(|| Err(omnes::Error::PeerFailed { rank: 3 }.into()));
+        let known = Code::ALL.iter().find(|known| known.number == code).unwrap();
+        assert_eq!((known.name, last().as_str()), ("PEER_FAILED", "rank 3 has failed"));
+        let code = guard(|| Err(omnes::Error::Truncated { bytes: 9, capacity: 4 }.into()));
+        let known = Code::ALL.iter().find(|known| known.number == code).unwrap();
+        assert_eq!(known.name, "TRUNCATED");
+    }
+
+    #[test]
+    fn panics_become_internal_errors_with_their_text() {
+        assert_eq!(guard(|| panic!("left the path")), Code::INTERNAL);
+        assert!(last().ends_with("left the path"), "{}", last());
+        let rank = 7;
+        assert_eq!(guard(|| panic!("rank {rank}")), Code::INTERNAL);
+        assert!(last().ends_with("rank 7"), "{}", last());
+    }
+
+    #[test]
+    fn payloads_that_panic_when_dropped_do_not_pass() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        assert_eq!(guard(|| std::panic::panic_any(Bomb)), Code::INTERNAL);
+    }
+
+    #[test]
+    fn text_of_the_last_failure_stays_after_success_and_is_of_its_thread() {
+        guard(|| Err(Failure::argument("first\0 part")));
+        assert_eq!(guard(|| Ok(3)), 3);
+        assert_eq!(last(), "first part");
+        let elsewhere = std::thread::spawn(last).join().unwrap();
+        assert_eq!(elsewhere, "");
+    }
+}

@@ -1,0 +1,121 @@
+//! Messages and collective operations.
+
+use crate::arguments;
+use crate::communicator::OmnesComm;
+use crate::failure::{SUCCESS, guard};
+use std::ffi::{c_int, c_void};
+
+/// `struct omnes_status` of the header.
+#[repr(C)]
+pub struct OmnesStatus {
+    /// Rank that sent the message.
+    pub source: c_int,
+    /// Its tag.
+    pub tag: c_int,
+    /// Its length.
+    pub bytes: usize,
+}
+
+/// See `omnes_send` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
+/// bytes that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_send(
+    comm: *mut OmnesComm,
+    to: c_int,
+    tag: c_int,
+    data: *const c_void,
+    bytes: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let to = arguments::rank(to, communicator.size(), "to")?;
+        let tag = arguments::tag(tag)?;
+        // SAFETY: as our caller promises.
+        communicator.send(to, tag, unsafe { arguments::data(data, bytes) }?)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_recv` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads and writes
+/// of `bytes` bytes that nobody else touches meanwhile; `status` is NULL or valid for the write of
+/// one, and does not overlap `buffer`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_recv(
+    comm: *mut OmnesComm,
+    from: c_int,
+    tag: c_int,
+    buffer: *mut c_void,
+    bytes: usize,
+    status: *mut OmnesStatus,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let from = arguments::source(from, communicator.size())?;
+        let tag = arguments::wanted_tag(tag)?;
+        // SAFETY: as our caller promises.
+        let buffer = unsafe { arguments::buffer(buffer, bytes) }?;
+        let received = communicator.recv(from, tag, buffer)?;
+        // SAFETY: as our caller promises.
+        if let Ok(status) = unsafe { arguments::place(status, "status") } {
+            status.write(OmnesStatus {
+                source: clamped(received.source),
+                tag: clamped(received.tag),
+                bytes: received.bytes,
+            });
+        }
+        Ok(SUCCESS)
+    })
+}
+
+/// Ranks and tags of C programs fit; a tag above them, which only other languages can send, is
+/// shown as the largest: the message is there, so the call must not fail.
+fn clamped(number: u32) -> c_int {
+    c_int::try_from(number).unwrap_or(c_int::MAX)
+}
+
+/// See `omnes_bcast` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads and writes
+/// of `bytes` bytes that nobody else touches meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_bcast(
+    comm: *mut OmnesComm,
+    buffer: *mut c_void,
+    bytes: usize,
+    root: c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        // SAFETY: as our caller promises.
+        communicator.bcast(root, unsafe { arguments::buffer(buffer, bytes) }?)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_barrier` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_barrier(comm: *mut OmnesComm) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        unsafe { arguments::comm(comm) }?.communicator.barrier()?;
+        Ok(SUCCESS)
+    })
+}

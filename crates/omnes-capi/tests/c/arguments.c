@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Every argument that can be seen to be wrong is refused, without effect. */
+#include "check.h"
+#include <assert.h>
+#include <limits.h>
+
+static_assert(OMNES_SUCCESS == 0, "tests of the form if (call) must work");
+
+static void refused_without_a_job(void)
+{
+	omnes_comm *out = NULL;
+	char byte;
+
+	CHECK(!strcmp(omnes_last_error(), ""));
+	REFUSED(omnes_init(NULL), "world");
+	REFUSED(omnes_finalize(NULL), "NULL");
+	REFUSED(omnes_rank(NULL), "comm");
+	REFUSED(omnes_size(NULL), "comm");
+	REFUSED(omnes_send(NULL, 0, 0, &byte, 1), "comm");
+	REFUSED(omnes_recv(NULL, 0, 0, &byte, 1, NULL), "comm");
+	REFUSED(omnes_bcast(NULL, &byte, 1, 0), "comm");
+	REFUSED(omnes_barrier(NULL), "comm");
+	REFUSED(omnes_comm_split(NULL, 0, 0, &out), "comm");
+	REFUSED(omnes_comm_dup(NULL, &out), "comm");
+	REFUSED(omnes_comm_free(NULL), "comm");
+	CHECK(out == NULL);
+}
+
+static void refused_in_a_job(omnes_comm *world, int size)
+{
+	omnes_comm *out = world;
+	char byte = 0;
+
+	REFUSED(omnes_send(world, -1, 0, &byte, 1), "to");
+	REFUSED(omnes_send(world, size, 0, &byte, 1), "to");
+	REFUSED(omnes_send(world, 0, -1, &byte, 1), "tag");
+	REFUSED(omnes_send(world, 0, 0, NULL, 1), "data");
+	REFUSED(omnes_send(world, 0, 0, &byte, SIZE_MAX), "bytes");
+	REFUSED(omnes_recv(world, -2, 0, &byte, 1, NULL), "from");
+	REFUSED(omnes_recv(world, size, 0, &byte, 1, NULL), "from");
+	REFUSED(omnes_recv(world, 0, INT_MIN, &byte, 1, NULL), "tag");
+	REFUSED(omnes_recv(world, 0, 0, NULL, 1, NULL), "buffer");
+	REFUSED(omnes_recv(world, 0, 0, &byte, SIZE_MAX, NULL), "bytes");
+	REFUSED(omnes_bcast(world, &byte, 1, -1), "root");
+	REFUSED(omnes_bcast(world, &byte, 1, size), "root");
+	REFUSED(omnes_bcast(world, NULL, 1, 0), "buffer");
+	REFUSED(omnes_comm_split(world, -2, 0, &out), "color");
+	CHECK(out == NULL);
+	REFUSED(omnes_comm_split(world, 0, 0, NULL), "part");
+	REFUSED(omnes_comm_dup(world, NULL), "copy");
+	REFUSED(omnes_comm_free(world), "omnes_finalize");
+}
+
+static void texts(void)
+{
+	for (int code = -32; code <= 1; code++)
+		CHECK(strlen(omnes_error_text(code)) > 0);
+	CHECK(strcmp(omnes_error_text(OMNES_SUCCESS), omnes_error_text(OMNES_ERROR_ARGUMENT)));
+	CHECK(!strcmp(omnes_error_text(INT_MIN), omnes_error_text(1)));
+	CHECK(!strcmp(omnes_version(), getenv("TEST_VERSION")));
+}
+
+int main(void)
+{
+	omnes_comm *world = NULL;
+	int ours = 7, got = 0, rank;
+
+	refused_without_a_job();
+	texts();
+	OK(omnes_init(&world));
+	rank = omnes_rank(world);
+	refused_in_a_job(world, omnes_size(world));
+
+	/* The job is as if nothing had been asked. */
+	if (rank == 0)
+		OK(omnes_send(world, 1, 0, &ours, sizeof(ours)));
+	if (rank == 1) {
+		OK(omnes_recv(world, 0, 0, &got, sizeof(got), NULL));
+		CHECK(got == ours);
+	}
+	OK(omnes_barrier(world));
+	OK(omnes_finalize(world));
+	return 0;
+}

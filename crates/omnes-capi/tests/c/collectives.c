@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Messages and collective operations of a job of any size from 2 on. */
+#include "check.h"
+
+enum { LARGE = 1 << 20 };
+
+static unsigned char pattern(size_t index, int salt)
+{
+	return (unsigned char)(index * 31 + index / 256 + (size_t)salt * 7);
+}
+
+static void ring(omnes_comm *comm, int rank, int size)
+{
+	omnes_status status;
+	int token = rank, got = -1;
+
+	if (rank) {
+		OK(omnes_recv(comm, rank - 1, 5, &got, sizeof(got), &status));
+		CHECK(got == rank - 1 && status.source == rank - 1);
+		CHECK(status.tag == 5 && status.bytes == sizeof(got));
+	}
+	OK(omnes_send(comm, (rank + 1) % size, 5, &token, sizeof(token)));
+	if (!rank) {
+		OK(omnes_recv(comm, OMNES_ANY_SOURCE, OMNES_ANY_TAG, &got, sizeof(got), &status));
+		CHECK(got == size - 1 && status.source == size - 1 && status.tag == 5);
+	}
+}
+
+/* Tags pick messages out of the order in which they were sent. */
+static void tags(omnes_comm *comm, int rank)
+{
+	char first = 'a', second = 'b', got = 0;
+	omnes_status status;
+
+	if (rank == 1) {
+		OK(omnes_send(comm, 0, 1, &first, 1));
+		OK(omnes_send(comm, 0, 2147483647, &second, 1));
+		OK(omnes_send(comm, 0, 3, NULL, 0));
+	} else if (rank == 0) {
+		OK(omnes_recv(comm, 1, 2147483647, &got, 1, &status));
+		CHECK(got == 'b' && status.tag == 2147483647);
+		OK(omnes_recv(comm, 1, 1, &got, 1, NULL));
+		CHECK(got == 'a');
+		OK(omnes_recv(comm, 1, 3, NULL, 0, &status));
+		CHECK(status.bytes == 0 && status.tag == 3);
+	}
+}
+
+static void broadcasts(omnes_comm *comm, int rank, int size)
+{
+	static const size_t sizes[] = { 0, 1, 8, 1471, 65536, LARGE };
+	unsigned char *buffer = malloc(LARGE);
+
+	CHECK(buffer != NULL);
+	for (int root = 0; root < size; root++) {
+		for (size_t k = 0; k < sizeof(sizes) / sizeof(*sizes); k++) {
+			for (size_t i = 0; i < sizes[k]; i++)
+				buffer[i] = rank == root ? pattern(i, root) : 0xee;
+			OK(omnes_bcast(comm, buffer, sizes[k], root));
+			for (size_t i = 0; i < sizes[k]; i++)
+				CHECK(buffer[i] == pattern(i, root));
+		}
+	}
+	OK(omnes_bcast(comm, NULL, 0, 0));
+	free(buffer);
+}
+
+/* Even and odd ranks apart, in reverse order; the last rank stays out. */
+static void parts(omnes_comm *comm, int rank, int size)
+{
+	int is_out = rank == size - 1, number = rank, members, own;
+	omnes_comm *part = comm;
+
+	OK(omnes_comm_split(comm, is_out ? OMNES_NO_COLOR : rank % 2, -(int64_t)rank, &part));
+	CHECK(is_out == (part == NULL));
+	if (is_out)
+		return;
+	members = omnes_size(part);
+	own = omnes_rank(part);
+	CHECK(members == (size - 1 - rank % 2 + 1) / 2);
+	CHECK(own == members - 1 - rank / 2);
+	OK(omnes_bcast(part, &number, sizeof(number), members - 1));
+	CHECK(number == rank % 2);
+	OK(omnes_barrier(part));
+	REFUSED(omnes_finalize(part), "world");
+	OK(omnes_comm_free(part));
+}
+
+/* A message of one communicator is not received in its copy. */
+static void copies(omnes_comm *comm, int rank)
+{
+	omnes_comm *copy = NULL;
+	int in_comm = 1, in_copy = 2, got = 0;
+
+	OK(omnes_comm_dup(comm, &copy));
+	CHECK(copy != NULL && omnes_rank(copy) == rank);
+	if (rank == 1) {
+		OK(omnes_send(comm, 0, 9, &in_comm, sizeof(in_comm)));
+		OK(omnes_send(copy, 0, 9, &in_copy, sizeof(in_copy)));
+	} else if (rank == 0) {
+		OK(omnes_recv(copy, OMNES_ANY_SOURCE, 9, &got, sizeof(got), NULL));
+		CHECK(got == in_copy);
+		OK(omnes_recv(comm, OMNES_ANY_SOURCE, 9, &got, sizeof(got), NULL));
+		CHECK(got == in_comm);
+	}
+	OK(omnes_barrier(copy));
+	OK(omnes_comm_free(copy));
+}
+
+int main(void)
+{
+	omnes_comm *world = NULL;
+	int rank, size;
+
+	OK(omnes_init(&world));
+	rank = omnes_rank(world);
+	size = omnes_size(world);
+	CHECK(rank == atoi(getenv("OMNES_RANK")) && size == atoi(getenv("OMNES_SIZE")));
+	ring(world, rank, size);
+	/* Rank 0 takes any message; those of what follows must not be there yet. */
+	OK(omnes_barrier(world));
+	tags(world, rank);
+	broadcasts(world, rank, size);
+	parts(world, rank, size);
+	copies(world, rank);
+	OK(omnes_barrier(world));
+	OK(omnes_finalize(world));
+	return 0;
+}

@@ -1,0 +1,100 @@
+//! C programs that use the library, as jobs on the loopback interface.
+//!
+//! Each program in `tests/c` is compiled against the header and linked with the library that cargo
+//! built; the test sets the environment that a launcher would. A program checks itself and says
+//! where it failed. No test waits by the clock; `timeout` ends a job that hangs.
+
+#![allow(clippy::unwrap_used)]
+
+mod compiler;
+
+use compiler::{STRICT, crate_folder, find, library, output_of};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// What a job may take; far more than it does.
+const LIMIT_SECONDS: &str = "60";
+
+/// A program and the library under the name that the loader wants, in a folder that goes with it.
+struct Program {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Program {
+    /// Compiles `tests/c/NAME.c`; `None` without a C compiler.
+    fn compile(name: &str) -> Option<Self> {
+        let compiler = find("CC", &["cc", "gcc", "clang"])?;
+        let folder = tempfile::tempdir().unwrap();
+        let soname = concat!("libomnes.so.", env!("CARGO_PKG_VERSION_MAJOR"));
+        symlink(library(), folder.path().join(soname)).unwrap();
+        symlink(soname, folder.path().join("libomnes.so")).unwrap();
+
+        let path = folder.path().join(name);
+        let source = crate_folder().join("tests/c").join(name).with_extension("c");
+        let mut command = Command::new(compiler);
+        command.arg("-std=c11").args(["-D_POSIX_C_SOURCE=200809L"]).args(STRICT).arg("-I");
+        command.arg(crate_folder().join("include")).arg("-o").arg(&path).arg(source);
+        output_of(command.arg("-L").arg(folder.path()).arg("-lomnes"));
+        Some(Self { folder, path })
+    }
+
+    fn start(&self, rank: u32, size: u32, rendezvous: &str) -> Child {
+        let mut command = Command::new("timeout");
+        command.arg(LIMIT_SECONDS).arg(&self.path).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.env("LD_LIBRARY_PATH", self.folder.path());
+        command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", size.to_string());
+        command.env("OMNES_RENDEZVOUS", rendezvous).env("TEST_VERSION", env!("CARGO_PKG_VERSION"));
+        command.env("OMNES_PEER_TIMEOUT", "1s");
+        command.spawn().unwrap()
+    }
+
+    /// Runs a job of `size` ranks on the loopback interface; all must end well.
+    fn run(&self, size: u32) {
+        let rendezvous = free_address();
+        let children: Vec<Child> =
+            (0..size).map(|rank| self.start(rank, size, &rendezvous)).collect();
+        let name = Path::new(self.path.file_name().unwrap()).display();
+        let complaints: Vec<String> = (0..)
+            .zip(children)
+            .filter_map(|(rank, child): (u32, Child)| {
+                let output = child.wait_with_output().unwrap();
+                let errors = String::from_utf8_lossy(&output.stderr);
+                let good = output.status.success();
+                (!good).then(|| format!("{name} rank {rank}: {}: {errors}", output.status))
+            })
+            .collect();
+        assert!(complaints.is_empty(), "{size} ranks:\n{}", complaints.join("\n"));
+    }
+}
+
+/// An address on the loopback interface where nobody listened just now.
+fn free_address() -> String {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.local_addr().unwrap().to_string()
+}
+
+#[test]
+fn messages_and_collectives_work_from_c_with_2_and_4_ranks() {
+    if let Some(program) = Program::compile("collectives") {
+        program.run(2);
+        program.run(4);
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused_and_named() {
+    if let Some(program) = Program::compile("arguments") {
+        program.run(2);
+    }
+}
+
+#[test]
+fn long_messages_and_dead_ranks_are_reported() {
+    if let Some(program) = Program::compile("failures") {
+        program.run(2);
+        program.run(4);
+    }
+}

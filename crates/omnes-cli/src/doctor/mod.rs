@@ -1,0 +1,126 @@
+//! `omnes doctor`: what this machine allows, and what to change.
+//!
+//! Every line is a *finding*: a name, what was found, a verdict, and advice where something can be
+//! gained. What can be tried is tried, with real sockets over loopback (segmentation offload,
+//! coalescing, multicast, buffer sizes), as settings and versions promise more than containers and
+//! old drivers keep. What cannot be tried without leaving traces is read (capabilities, kernel
+//! version, tools).
+//!
+//! Guarantees: nothing is changed; a probe that fails is a finding, not an error, and waits at
+//! most a second; status 0. Cost: some dozen loopback datagrams, and one IGMP or MLD report for
+//! each interface that is up, because a join is announced to the network.
+
+mod launcher;
+mod machine;
+mod multicast;
+mod sockets;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes doctor
+  omnes doctor --format json | jq '.findings[] | select(.verdict != \"ok\")'
+  omnes run -n 2 --lab -- omnes doctor                       (root: what lab hosts allow)
+
+Verdicts: ok; limited (works, slower or less than it could); missing (Omnes does without).";
+
+/// Say what this machine allows and what to change.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// How findings are printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// How good a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    /// Nothing to gain.
+    Ok,
+    /// Works, slower or less than it could.
+    Limited,
+    /// Omnes does without.
+    Missing,
+}
+
+/// One line of the report.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Finding {
+    name: String,
+    value: String,
+    verdict: Verdict,
+    /// Empty if there is nothing to do.
+    advice: String,
+}
+
+impl Finding {
+    fn ok(name: impl Into<String>, value: impl ToString) -> Self {
+        let advice = String::new();
+        Self { name: name.into(), value: value.to_string(), verdict: Verdict::Ok, advice }
+    }
+
+    fn limited(name: impl Into<String>, value: impl ToString, advice: &str) -> Self {
+        let advice = advice.to_owned();
+        Self { name: name.into(), value: value.to_string(), verdict: Verdict::Limited, advice }
+    }
+
+    fn missing(name: impl Into<String>, value: impl ToString, advice: &str) -> Self {
+        let advice = advice.to_owned();
+        Self { name: name.into(), value: value.to_string(), verdict: Verdict::Missing, advice }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    omnes_version: &'static str,
+    findings: Vec<Finding>,
+}
+
+/// Runs the subcommand; the status is 0 whatever is found.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let mut findings = machine::findings();
+    findings.extend(sockets::findings());
+    findings.extend(multicast::findings());
+    findings.extend(launcher::findings(|name| std::env::var(name).ok()));
+    match args.format {
+        Format::Json => {
+            let report = Report { omnes_version: env!("CARGO_PKG_VERSION"), findings };
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        }
+        Format::Table => println!("{}", table(&findings)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn table(findings: &[Finding]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table.set_content_arrangement(comfy_table::ContentArrangement::Dynamic);
+    table.set_header(["name", "value", "verdict", "advice"]);
+    for finding in findings {
+        let verdict = match finding.verdict {
+            Verdict::Ok => "ok",
+            Verdict::Limited => "limited",
+            Verdict::Missing => "missing",
+        };
+        table.add_row([&*finding.name, &*finding.value, verdict, &*finding.advice]);
+    }
+    table
+}
+
+/// A number that the kernel shows in a file; `None` where it has no such file.
+fn read_number(path: &str) -> Option<u64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,190 @@
+//! The fault program of a lab (`firmware/link_faults.bpf.c`): loading, attaching, configuration
+//! and counters.
+//!
+//! The programs are attached as clsact filters in the switch's namespace. They vanish with the
+//! interfaces, thus with the lab, and hold the maps while they live, so that another process can
+//! find the maps by their numbers (`omnes lab set`, `omnes lab list`).
+//!
+//! All fields of `struct link_config` and `struct link_port` are 64-bit words; each access checks
+//! that the map has as many as are known here.
+
+use super::namespace::CannotRun;
+use super::network::{HOLD_INDEX_FIRST, PORT_INDEX_FIRST, batch};
+use super::options::Link;
+use anyhow::{Context, Result, ensure};
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, ObjectBuilder, ProgramHandle, TC_INGRESS, TcHookBuilder,
+};
+use serde::{Deserialize, Serialize};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// The compiled object; empty when the command was built without clang.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/link_faults.bpf.o"));
+
+const CONFIG_MAP: &str = "link_configs";
+const PORTS_MAP: &str = "link_ports";
+
+/// Words of `struct link_config`, in the order of its fields.
+const CONFIG_WORDS: usize = 8;
+/// Words of `struct link_port`: packets, dropped, duplicated, delayed, reordered.
+const PORT_WORDS: usize = 5;
+const DELAY_FIELD: usize = 1;
+
+/// What the fault program did to the packets of one host.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FaultCounters {
+    /// Wire packets that reached the port and were drawn for.
+    pub packets: u64,
+    /// Lost on purpose.
+    pub dropped: u64,
+    /// Sent twice.
+    pub duplicated: u64,
+    /// Held for the delay.
+    pub delayed: u64,
+    /// Held longer, so that later packets overtake.
+    pub reordered: u64,
+}
+
+/// Kernel numbers of a loaded fault program; valid while the lab lives.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct FirmwareIds {
+    config_map: u32,
+    ports_map: u32,
+    /// The program itself.
+    pub program: u32,
+}
+
+/// A loaded fault program.
+pub struct Firmware {
+    config: MapHandle,
+    ports: MapHandle,
+    program: OwnedFd,
+    ids: FirmwareIds,
+}
+
+impl Firmware {
+    /// Loads the program and attaches it to the ports of `hosts` hosts; to be called inside the
+    /// switch's namespace. Changes nothing for the packets until [`Firmware::configure`].
+    pub fn load(hosts: usize) -> Result<Self> {
+        if OBJECT.is_empty() {
+            let reason = "this omnes was built without clang: link faults are unavailable";
+            return Err(CannotRun(reason.to_owned()).into());
+        }
+        // The library would print to stderr what its error values say again.
+        libbpf_rs::set_print(None);
+        let object = ObjectBuilder::default()
+            .open_memory(OBJECT)
+            .and_then(|object| object.load())
+            .context("the kernel refuses the link-fault program")?;
+        let map = |name: &str| {
+            let found = object.maps().find(|map| map.name() == name);
+            MapHandle::try_from(&found.expect("the object has this map"))
+                .context("cannot keep a map")
+        };
+        let (config, ports) = (map(CONFIG_MAP)?, map(PORTS_MAP)?);
+        let program = object.progs().next().expect("the object has one program");
+        let program = program.as_fd().try_clone_to_owned()?;
+        let ids = FirmwareIds {
+            config_map: config.info()?.info.id,
+            ports_map: ports.info()?.info.id,
+            program: libbpf_rs::Program::id_from_fd(program.as_fd())?,
+        };
+        for port in 0..hosts as u32 {
+            attach(program.as_fd(), PORT_INDEX_FIRST + port)?;
+        }
+        Ok(Self { config, ports, program, ids })
+    }
+
+    /// The program that another process loaded.
+    pub fn open(ids: FirmwareIds) -> Result<Self> {
+        let open = |id, name: &str| {
+            let map = MapHandle::from_map_id(id).with_context(|| format!("map {id} is gone"))?;
+            ensure!(map.name() == name, "map {id} is not one of a lab");
+            Ok(map)
+        };
+        let program = ProgramHandle::from_prog_id(ids.program)?;
+        Ok(Self {
+            config: open(ids.config_map, CONFIG_MAP)?,
+            ports: open(ids.ports_map, PORTS_MAP)?,
+            program: program.as_fd().try_clone_to_owned()?,
+            ids,
+        })
+    }
+
+    /// A second handle of the same program.
+    pub fn try_clone(&self) -> Result<Self> {
+        Self::open(self.ids)
+    }
+
+    /// The numbers by which another process can [`Firmware::open`] it.
+    pub fn ids(&self) -> FirmwareIds {
+        self.ids
+    }
+
+    /// Sets the faults that the next packets meet.
+    pub fn configure(&self, link: &Link, hosts: usize) -> Result<()> {
+        let threshold = |share: f64| (share * 2f64.powi(32)).round() as u64;
+        let config: [u64; CONFIG_WORDS] = [
+            link.fault_seed,
+            link.delay_ns,
+            threshold(link.loss),
+            threshold(link.duplicate),
+            threshold(link.reorder),
+            PORT_INDEX_FIRST.into(),
+            HOLD_INDEX_FIRST.into(),
+            hosts as u64,
+        ];
+        let bytes: Vec<u8> = config.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.config.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY).context("cannot set faults")
+    }
+
+    /// The delay in force.
+    pub fn delay_ns(&self) -> Result<u64> {
+        Ok(words::<CONFIG_WORDS>(&self.config, 0)?[DELAY_FIELD])
+    }
+
+    /// What happened to the packets of `host`.
+    pub fn counters(&self, host: usize) -> Result<FaultCounters> {
+        let [packets, dropped, duplicated, delayed, reordered] =
+            words::<PORT_WORDS>(&self.ports, host as u32)?;
+        Ok(FaultCounters { packets, dropped, duplicated, delayed, reordered })
+    }
+
+    /// Lets frames that come back through the hold device with `index` pass to their port.
+    pub fn attach_hold(&self, index: u32) -> Result<()> {
+        attach(self.program.as_fd(), index)
+    }
+}
+
+/// Takes the program off the ports of `hosts` hosts, in the switch's namespace.
+pub fn detach(hosts: usize) -> Result<()> {
+    batch(
+        "tc",
+        &(0..hosts).map(|host| format!("qdisc del dev p{host} clsact\n")).collect::<String>(),
+    )
+}
+
+fn attach(program: BorrowedFd, index: u32) -> Result<()> {
+    let attach = || {
+        let index = i32::try_from(index).expect("indices are small");
+        let mut hook =
+            TcHookBuilder::new(program).ifindex(index).handle(1).priority(1).hook(TC_INGRESS);
+        hook.create()?.attach()
+    };
+    attach().with_context(|| format!("cannot attach the fault program to interface {index}"))?;
+    Ok(())
+}
+
+/// Entry `index` of an array map whose values are `N` words.
+fn words<const N: usize>(map: &MapHandle, index: u32) -> Result<[u64; N]> {
+    let value = map
+        .lookup(&index.to_ne_bytes(), MapFlags::ANY)
+        .context("cannot read a map of the fault program")?
+        .context("no such entry in a map of the fault program")?;
+    let mut words = [0; N];
+    ensure!(value.len() == N * 8, "a map of the fault program has another layout");
+    for (word, bytes) in words.iter_mut().zip(value.chunks_exact(8)) {
+        *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of eight"));
+    }
+    Ok(words)
+}

@@ -1,0 +1,109 @@
+//! `omnes lab list`: labs that are up, their links and the counters of their hosts.
+
+use super::Lab;
+use super::named;
+use super::namespace::require_privilege;
+use super::options::Link;
+use super::stats::HostStats;
+use anyhow::Result;
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+use std::net::IpAddr;
+
+/// How results are shown.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// One lab.
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    /// Why the rest is missing, for a damaged lab.
+    error: Option<String>,
+    link: Option<Link>,
+    hosts: Vec<HostRow>,
+}
+
+#[derive(Serialize)]
+struct HostRow {
+    host: usize,
+    ipv4: IpAddr,
+    ipv6: IpAddr,
+    #[serde(flatten)]
+    stats: HostStats,
+}
+
+/// Prints all labs to standard output.
+pub fn show(format: Format) -> Result<()> {
+    require_privilege()?;
+    let rows: Vec<_> = named::names().into_iter().map(row).collect();
+    match format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&rows)?),
+        Format::Table if rows.is_empty() => println!("no lab is up"),
+        Format::Table => rows.iter().for_each(print_row),
+    }
+    Ok(())
+}
+
+fn row(name: String) -> Row {
+    let read = || -> Result<(Link, Vec<HostRow>)> {
+        let lab = Lab::open(&name)?;
+        let hosts = lab.stats()?.into_iter().enumerate().map(|(host, stats)| HostRow {
+            host,
+            ipv4: lab.address(host, false),
+            ipv6: lab.address(host, true),
+            stats,
+        });
+        Ok((lab.link(), hosts.collect()))
+    };
+    match read() {
+        Ok((link, hosts)) => Row { name, error: None, link: Some(link), hosts },
+        Err(error) => {
+            Row { name, error: Some(format!("{error:#}")), link: None, hosts: Vec::new() }
+        }
+    }
+}
+
+fn print_row(row: &Row) {
+    let Some(link) = &row.link else {
+        println!("lab {}: {}", row.name, row.error.as_deref().unwrap_or("unknown"));
+        return;
+    };
+    println!("lab {}: {} hosts, links: {link}", row.name, row.hosts.len());
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header([
+        "host",
+        "address",
+        "tx packets",
+        "tx bytes",
+        "rx packets",
+        "rx bytes",
+        "dropped",
+        "duplicated",
+        "delayed",
+        "reordered",
+        "queue drops",
+    ]);
+    for HostRow { host, ipv4, stats, .. } in &row.hosts {
+        let numbers = [
+            stats.tx_packets,
+            stats.tx_bytes,
+            stats.rx_packets,
+            stats.rx_bytes,
+            stats.dropped,
+            stats.duplicated,
+            stats.delayed,
+            stats.reordered,
+            stats.hold_dropped + stats.queue_dropped,
+        ];
+        let cells = [host.to_string(), ipv4.to_string()];
+        table.add_row(cells.into_iter().chain(numbers.map(|number| number.to_string())));
+    }
+    table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    println!("{table}");
+}

@@ -1,0 +1,265 @@
+//! Named labs: pinned in the file system, kept until `omnes lab down`.
+//!
+//! ```text
+//! /run/omnes-lab/NAME/     a mount of its own, private, so that no pin spreads
+//!     net.switch           network namespace of the switch
+//!     net.0 uts.0 mnt.0    namespaces of host 0, and so on
+//!     state.json           hosts, links, numbers of the fault program, the keeper
+//! ```
+//!
+//! `nsenter --net=/run/omnes-lab/NAME/net.0` enters a host with other tools. Removal goes by what
+//! is found there and in the mount table, not by the state, which may be damaged.
+
+use super::cluster::{Hold, Lab, Wiring};
+use super::firmware::{Firmware, FirmwareIds};
+use super::keeper;
+use super::namespace::{HostSpace, Spaces, checked, mount, path_of};
+use super::options::Link;
+use super::process::{self, Process, identity};
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+/// Where named labs lie.
+const ROOT: &str = "/run/omnes-lab";
+const STATE_FILE: &str = "state.json";
+const NAME_BYTES_MAX: usize = 32;
+
+/// What is known of a named lab.
+#[derive(Serialize, Deserialize)]
+pub struct State {
+    /// Its name.
+    pub name: String,
+    /// Number of hosts.
+    pub hosts: usize,
+    /// What its links are like.
+    pub link: Link,
+    /// The fault program, if faults are on.
+    pub firmware: Option<FirmwareIds>,
+    /// The process that holds delayed frames, if one was needed.
+    pub keeper: Option<Process>,
+}
+
+impl State {
+    pub(super) fn of(name: &str, hosts: usize, wiring: &Wiring) -> Self {
+        let keeper = match wiring.hold {
+            Some(Hold::Process(keeper)) => Some(keeper),
+            _ => None,
+        };
+        let firmware = wiring.firmware.as_ref().map(Firmware::ids);
+        Self { name: name.to_owned(), hosts, link: wiring.link.clone(), firmware, keeper }
+    }
+
+    /// Reads the state of the lab `name`.
+    pub fn load(name: &str) -> Result<Self> {
+        let path = folder(name).join(STATE_FILE);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !folder(name).exists() => {
+                bail!("no lab `{name}` is up; make one with `omnes lab up N --name {name}`")
+            }
+            text => text.map_err(anyhow::Error::new),
+        };
+        text.and_then(|text| Ok(serde_json::from_slice(&text)?))
+            .with_context(|| format!("lab `{name}` is damaged; remove it with `{}`", removal(name)))
+    }
+
+    /// Writes the state, whole or not at all.
+    pub fn save(&self) -> Result<()> {
+        let path = folder(&self.name).join(STATE_FILE);
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec_pretty(self)?)
+            .and_then(|()| fs::rename(&fresh, &path))
+            .with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// A lab's name as typed: letters, digits and dashes; not a number and not `ephemeral`, which mean
+/// other things to `omnes run --lab`.
+pub fn parse_name(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(is_plain) {
+        return Err(format!("a name has 1 to {NAME_BYTES_MAX} letters, digits and dashes"));
+    }
+    if text.starts_with('-') || text == "ephemeral" || text.chars().all(|c| c.is_ascii_digit()) {
+        return Err(format!("`{text}` means something else to `omnes run --lab`"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The command that removes the lab `name`.
+pub fn removal(name: &str) -> String {
+    format!("omnes lab down --name {name}")
+}
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(ROOT).join(name)
+}
+
+/// Names of all labs there are, damaged ones too, in order.
+pub fn names() -> Vec<String> {
+    let entries = fs::read_dir(ROOT).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+/// The right to change named labs, held by one process at a time.
+pub struct Lock(#[expect(dead_code, reason = "held for its effect")] File);
+
+impl Lock {
+    /// Waits for the right. The lock is the folder of all labs itself, so that nothing is left.
+    pub fn take() -> Result<Self> {
+        loop {
+            fs::create_dir_all(ROOT).with_context(|| format!("cannot make {ROOT}"))?;
+            let Ok(root) = File::open(ROOT) else { continue };
+            root.lock().with_context(|| format!("cannot lock {ROOT}"))?;
+            // Who held it before may have removed the folder; then this lock is worth nothing.
+            if identity(ROOT) == root.metadata().ok().map(|root| (root.dev(), root.ino())) {
+                return Ok(Self(root));
+            }
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Succeeds only when the last lab is gone.
+        let _ = fs::remove_dir(ROOT);
+    }
+}
+
+/// Makes the named lab `name`; removes what it made when it fails half way.
+pub fn up(name: &str, hosts: usize, link: &Link) -> Result<Lab> {
+    let _lock = Lock::take()?;
+    if folder(name).exists() {
+        let hosts = State::load(name)?.hosts;
+        bail!("lab `{name}` is up already, with {hosts} hosts; remove it with `{}`", removal(name));
+    }
+    let lab = Lab::perfect(hosts, Some(name), link.mtu_bytes)?;
+    match pin(name, &lab.spaces).and_then(|()| lab.rewire(link)) {
+        Ok(()) => Ok(lab),
+        Err(error) => {
+            // What went wrong first is what the user wants to know; this is said beside it.
+            if let Err(error) = remove(name) {
+                eprintln!("omnes: {error:#}");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Opens the named lab `name`.
+pub(super) fn open(name: &str) -> Result<Lab> {
+    let State { hosts, link, firmware, keeper, .. } = State::load(name)?;
+    let spaces = open_spaces(name, hosts)?;
+    let damaged = || format!("lab `{name}` is damaged; remove it with `{}`", removal(name));
+    let firmware = firmware.map(Firmware::open).transpose().with_context(damaged)?;
+    let wiring = Mutex::new(Wiring { link, firmware, hold: keeper.map(Hold::Process) });
+    Ok(Lab { spaces, name: Some(name.to_owned()), wiring })
+}
+
+/// Opens the pinned namespaces of the lab `name`.
+pub fn open_spaces(name: &str, hosts: usize) -> Result<Spaces> {
+    let namespaces = fs::metadata("/proc/self/ns/net")?.dev();
+    let open = |pin: String| -> Result<OwnedFd> {
+        let file = File::open(folder(name).join(&pin)).map_err(anyhow::Error::new);
+        // A file that nothing is mounted on would open just as well.
+        file.and_then(|file| {
+            ensure!(file.metadata()?.dev() == namespaces, "{pin} is no namespace");
+            Ok(file.into())
+        })
+        .with_context(|| format!("lab `{name}` is damaged; remove it with `{}`", removal(name)))
+    };
+    let host = |host| {
+        let space = |kind| open(format!("{kind}.{host}"));
+        Ok(HostSpace { net: space("net")?, uts: space("uts")?, mnt: space("mnt")? })
+    };
+    let hosts = (0..hosts).map(host).collect::<Result<_>>()?;
+    Ok(Spaces { switch: open("net.switch".to_owned())?, hosts })
+}
+
+/// Pins the namespaces of the lab `name` under its folder.
+fn pin(name: &str, spaces: &Spaces) -> Result<()> {
+    let folder = folder(name);
+    fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = c_path(&folder);
+    mount(&path, &path, c"none", libc::MS_BIND, c"")
+        .and_then(|()| mount(c"none", &path, c"none", libc::MS_PRIVATE, c""))
+        .with_context(|| format!("cannot mount {}", folder.display()))?;
+    let pin_one = |pin: &str, space: BorrowedFd| -> Result<()> {
+        let target = folder.join(pin);
+        File::create_new(&target)?;
+        let source = CString::new(path_of(space))?;
+        mount(&source, &c_path(&target), c"none", libc::MS_BIND, c"")
+            .with_context(|| format!("cannot pin {}", target.display()))
+    };
+    pin_one("net.switch", spaces.switch.as_fd())?;
+    for (host, HostSpace { net, uts, mnt }) in spaces.hosts.iter().enumerate() {
+        for (kind, space) in [("net", net), ("uts", uts), ("mnt", mnt)] {
+            pin_one(&format!("{kind}.{host}"), space.as_fd())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the lab `name`, whatever is left of it; false if there is none. Needs the [`Lock`],
+/// but for [`up`], which has it.
+pub fn remove(name: &str) -> Result<bool> {
+    let folder = folder(name);
+    if !folder.exists() {
+        return Ok(false);
+    }
+    let networks: Vec<_> = fs::read_dir(&folder)?
+        .flatten()
+        .filter(|pin| pin.file_name().to_string_lossy().starts_with("net."))
+        .filter_map(|pin| identity(&pin.path().to_string_lossy()))
+        .collect();
+    let inside = || {
+        process::find(|pid| {
+            identity(&format!("/proc/{pid}/ns/net")).is_some_and(|net| networks.contains(&net))
+        })
+    };
+    let ended = process::end(|| inside().into_iter().chain(keeper::find(name)).collect());
+    for target in mounts_below(&folder)? {
+        let path = c_path(&target);
+        // SAFETY: `path` is NUL-ended and lives through the call.
+        checked(unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) })
+            .with_context(|| format!("cannot unmount {}", target.display()))?;
+    }
+    fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    ensure!(ended, "lab `{name}` is removed, but processes in it refuse to end");
+    Ok(true)
+}
+
+/// Mounts at `folder` and below, the last mounted first.
+fn mounts_below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let table = fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
+    let targets = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let mut targets: Vec<_> = targets.filter(|target| target.starts_with(folder)).collect();
+    targets.reverse();
+    Ok(targets)
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_encoded_bytes()).expect("names have no NUL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_mean_something_else_are_refused() {
+        assert!(parse_name("omnes").is_ok() && parse_name("a-1").is_ok());
+        for name in ["", "8", "ephemeral", "-x", "a/b", "..", &"a".repeat(NAME_BYTES_MAX + 1)] {
+            assert!(parse_name(name).is_err(), "{name}");
+        }
+    }
+}

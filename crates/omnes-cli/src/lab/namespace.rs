@@ -1,0 +1,194 @@
+//! Namespaces of a lab: making them, working inside them, sending a command into them.
+//!
+//! A host is three namespaces: network, host name (UTS) and mounts, the last with a `/dev/shm` of
+//! its own, so that ranks of one host share memory and ranks of two hosts do not. The switch is a
+//! network namespace alone. All are held by file descriptors only: nothing has a name until
+//! [`super::named`] pins it, so the kernel removes everything when the holder ends, however it
+//! ends.
+//!
+//! Namespaces belong to threads; each piece of work runs on a short-lived thread of its own, and
+//! this process's other threads never change theirs.
+//!
+//! Assumes CAP_SYS_ADMIN, checked by [`require_privilege`].
+
+use anyhow::{Context, Result, ensure};
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// This machine or this user cannot have a lab; the command ends with status 77.
+#[derive(Debug)]
+pub struct CannotRun(pub String);
+
+impl std::fmt::Display for CannotRun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CannotRun {}
+
+/// Capabilities a lab needs, with their numbers in `capability(7)`.
+const CAPABILITIES: [(&str, u32); 2] = [("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21)];
+
+/// Refuses with [`CannotRun`], naming what is missing.
+pub fn require_privilege() -> Result<()> {
+    let status = std::fs::read_to_string("/proc/self/status").context("cannot read own status")?;
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .context("no CapEff in /proc/self/status")?;
+    let missing: Vec<_> = CAPABILITIES
+        .iter()
+        .filter(|(_, bit)| effective & (1 << bit) == 0)
+        .map(|(name, _)| *name)
+        .collect();
+    if !missing.is_empty() {
+        let missing = missing.join(" and ");
+        return Err(CannotRun(format!(
+            "a lab needs {missing}, which this user lacks: run as root"
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+/// The namespaces of one host.
+pub struct HostSpace {
+    /// Network namespace.
+    pub net: OwnedFd,
+    /// Host name.
+    pub uts: OwnedFd,
+    /// Mounts, with a `/dev/shm` of the host's own.
+    pub mnt: OwnedFd,
+}
+
+/// The namespaces of a lab.
+pub struct Spaces {
+    /// Network namespace of the switch.
+    pub switch: OwnedFd,
+    /// One entry per host, in order.
+    pub hosts: Vec<HostSpace>,
+}
+
+impl Spaces {
+    /// Makes the namespaces of a switch and of `hosts` hosts called `NAME-0`, `NAME-1`, ...
+    pub fn create(hosts: usize, name: &str) -> Result<Self> {
+        on_own_thread(|| {
+            let home = File::open("/proc/thread-self/ns/mnt")?;
+            unshare(libc::CLONE_NEWNET).context("cannot make a network namespace")?;
+            let switch = own_space("net")?;
+            let hosts = (0..hosts)
+                .map(|host| {
+                    let space = create_host(&format!("{name}-{host}"))
+                        .with_context(|| format!("cannot make host {host}"))?;
+                    // Back, so that the next host does not inherit this one's /dev/shm.
+                    set_namespace(home.as_fd(), libc::CLONE_NEWNS)?;
+                    Ok(space)
+                })
+                .collect::<Result<_>>()?;
+            Ok(Self { switch, hosts })
+        })
+    }
+
+    /// Lets `command` start in `host`, with the working directory it would have had.
+    pub fn enter_in(&self, host: usize, command: &mut Command) -> Result<()> {
+        let count = self.hosts.len();
+        ensure!(host < count, "no host {host}: the lab has hosts 0 to {}", count - 1);
+        let HostSpace { net, uts, mnt } = &self.hosts[host];
+        // Copies of its own: the command may be started after the lab was dropped.
+        let (net, uts, mnt) = (net.try_clone()?, uts.try_clone()?, mnt.try_clone()?);
+        let hook = move || enter(net.as_fd(), uts.as_fd(), mnt.as_fd());
+        // SAFETY: `enter` makes system calls on descriptors opened before the fork and on memory
+        // of its own stack; it neither allocates nor takes a lock.
+        unsafe { command.pre_exec(hook) };
+        Ok(())
+    }
+}
+
+/// Makes the three namespaces of the host `name`; leaves the calling thread inside them.
+fn create_host(name: &str) -> Result<HostSpace> {
+    unshare(libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWNS)?;
+    // SAFETY: the pointer and length are those of `name`, which the call only reads.
+    let named = unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) };
+    checked(named).context("cannot set the host name")?;
+    // Slave: what is mounted on the machine later appears here too, and nothing goes back.
+    mount(c"none", c"/", c"none", libc::MS_REC | libc::MS_SLAVE, c"")
+        .context("cannot detach the mounts")?;
+    let flags = libc::MS_NOSUID | libc::MS_NODEV;
+    mount(c"omnes-lab", c"/dev/shm", c"tmpfs", flags, c"mode=1777")
+        .context("cannot mount a private /dev/shm")?;
+    Ok(HostSpace { net: own_space("net")?, uts: own_space("uts")?, mnt: own_space("mnt")? })
+}
+
+/// Runs `work` on a thread inside the network namespace `net`; processes it starts are inside too.
+pub fn inside<T: Send>(net: BorrowedFd, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    on_own_thread(|| {
+        set_namespace(net, libc::CLONE_NEWNET).context("cannot enter a network namespace")?;
+        work()
+    })
+}
+
+fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// The path under which processes of this machine can open `space` while this process holds it.
+pub fn path_of(space: BorrowedFd) -> String {
+    format!("/proc/{}/fd/{}", std::process::id(), space.as_raw_fd())
+}
+
+/// Mounts; see mount(2).
+pub fn mount(
+    source: &CStr,
+    target: &CStr,
+    kind: &CStr,
+    flags: libc::c_ulong,
+    data: &CStr,
+) -> io::Result<()> {
+    // SAFETY: all pointers are to NUL-ended strings which live through the call.
+    checked(unsafe {
+        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast())
+    })
+}
+
+/// Moves the calling child, between fork and exec, into a host. Async-signal-safe.
+fn enter(net: BorrowedFd, uts: BorrowedFd, mnt: BorrowedFd) -> io::Result<()> {
+    let mut cwd = [0u8; libc::PATH_MAX as usize];
+    // The raw call, since the C function may allocate for long paths.
+    // SAFETY: the kernel writes at most `cwd.len()` bytes, ended by NUL.
+    if unsafe { libc::syscall(libc::SYS_getcwd, cwd.as_mut_ptr(), cwd.len()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    set_namespace(net, libc::CLONE_NEWNET)?;
+    set_namespace(uts, libc::CLONE_NEWUTS)?;
+    set_namespace(mnt, libc::CLONE_NEWNS)?; // moves to its root
+    // SAFETY: `cwd` was filled with a NUL-ended string above.
+    checked(unsafe { libc::chdir(cwd.as_ptr().cast()) })
+}
+
+/// The calling thread's namespace of `kind`.
+fn own_space(kind: &str) -> io::Result<OwnedFd> {
+    File::open(format!("/proc/thread-self/ns/{kind}")).map(OwnedFd::from)
+}
+
+fn unshare(flags: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes no memory; changes the calling thread alone.
+    checked(unsafe { libc::unshare(flags) })
+}
+
+fn set_namespace(space: BorrowedFd, kind: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes no memory; changes the calling thread alone.
+    checked(unsafe { libc::setns(space.as_raw_fd(), kind) })
+}
+
+/// The error of a C call that failed with -1.
+pub fn checked(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,117 @@
+//! What every rank of a job is told: the environment, the key, the command.
+//!
+//! The key is 128 fresh random bits per job. It reaches ranks through their environment, or a pipe
+//! for those on other machines, and is never printed: anybody who reads it can forge packets.
+
+use super::placement::Place;
+use anyhow::{Result, anyhow};
+use std::ffi::OsString;
+
+/// Name of the variable that holds the key; kept apart from the rest of the environment.
+pub const KEY_NAME: &str = "OMNES_JOB_KEY";
+
+/// Names that the launcher sets, so that `--env` must not.
+pub const RESERVED_NAMES: [&str; 6] = [
+    "OMNES_RANK",
+    "OMNES_SIZE",
+    "OMNES_RENDEZVOUS",
+    "OMNES_LOCAL_RANK",
+    "OMNES_LOCAL_SIZE",
+    KEY_NAME,
+];
+
+/// One job, common to all its ranks.
+pub struct Job {
+    /// Number of ranks.
+    pub size: usize,
+    /// `host:port` where rank 0 is met.
+    pub rendezvous: String,
+    /// From `--env`, in the order typed; the last of equal names wins.
+    pub extra: Vec<(String, String)>,
+    /// Program and arguments, at least one word.
+    pub command: Vec<OsString>,
+    key: String,
+}
+
+impl Job {
+    /// A job with a key of its own.
+    pub fn new(
+        size: usize,
+        rendezvous: String,
+        extra: Vec<(String, String)>,
+        command: Vec<OsString>,
+    ) -> Result<Self> {
+        let key = format!("{:032x}", u128::from_be_bytes(random_bytes()?));
+        Ok(Self { size, rendezvous, extra, command, key })
+    }
+
+    /// 32 lower-case hex digits; keep off command lines and logs.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Environment of the rank at `place`, without the key.
+    pub fn environment(&self, place: &Place) -> Vec<(String, String)> {
+        let mut environment = self.extra.clone();
+        let own = [
+            ("OMNES_RANK", place.rank.to_string()),
+            ("OMNES_SIZE", self.size.to_string()),
+            ("OMNES_RENDEZVOUS", self.rendezvous.clone()),
+            ("OMNES_LOCAL_RANK", place.local_rank.to_string()),
+            ("OMNES_LOCAL_SIZE", place.local_size.to_string()),
+        ];
+        environment.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        environment
+    }
+}
+
+/// Bytes from the kernel's generator; errors only where the kernel has none.
+pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow!("no random numbers: {error}"))?;
+    Ok(bytes)
+}
+
+/// Parses `NAME=VALUE` of `--env`.
+pub fn parse_variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) =
+        text.split_once('=').ok_or_else(|| format!("'{text}' has no '='; give NAME=VALUE"))?;
+    let letter = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    if name.is_empty()
+        || name.starts_with(|c: char| c.is_ascii_digit())
+        || !name.chars().all(letter)
+    {
+        return Err(format!("'{name}' is no name of a variable; use letters, digits and '_'"));
+    }
+    if RESERVED_NAMES.contains(&name) {
+        return Err(format!("{name} is set by omnes run"));
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn variables_split_at_the_first_equals_sign() {
+        assert_eq!(parse_variable("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
+        assert_eq!(parse_variable("A=").unwrap(), ("A".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn names_that_the_launcher_sets_are_refused() {
+        for text in ["A", "=b", "1A=b", "A B=c", "OMNES_RANK=1", "OMNES_JOB_KEY=0"] {
+            assert!(parse_variable(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_differ_between_jobs_and_have_32_digits() {
+        let key = || Job::new(1, String::new(), vec![], vec![]).unwrap().key().to_owned();
+        let (first, second) = (key(), key());
+        assert_eq!(first.len(), 32);
+        assert_ne!(first, second);
+    }
+}

@@ -1,0 +1,268 @@
+//! The life of a job: start every rank, watch them, end all of them.
+//!
+//! Runs on the main thread and starts the ranks there (see `process`). Two further threads sleep:
+//! one for output, one for signals. A rank that cannot be started ends those that were.
+
+use super::job::{Job, KEY_NAME};
+use super::output::{Pump, Streams};
+use super::placement::{Host, Place, Site};
+use super::process::{Process, signal_name, tie_to_launcher};
+use super::supervise::{Note, Order, Supervisor};
+use super::{signals, ssh};
+use anyhow::{Context, Result};
+use libc::{SIGCONT, SIGTSTP};
+use std::fs::File;
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Statuses that shells give to commands that cannot be started.
+const NOT_EXECUTABLE_STATUS: u8 = 126;
+const NOT_FOUND_STATUS: u8 = 127;
+
+/// Where the ranks' output goes.
+pub enum Output {
+    /// Whole lines with the rank before them.
+    Prefixed,
+    /// The launcher's own output and error.
+    Raw,
+    /// `rank.N.out` and `rank.N.err` in this directory.
+    Files(PathBuf),
+}
+
+/// Whether the launcher tells of failures and signals.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Voice {
+    /// It does not.
+    Quiet,
+    /// On standard error.
+    Stderr,
+}
+
+/// How a job is run, apart from what it is.
+pub struct Options {
+    /// Rank that gets the launcher's standard input.
+    pub stdin: Option<usize>,
+    /// Where output goes.
+    pub output: Output,
+    /// Time to end by itself, and time between TERM and KILL.
+    pub grace: Duration,
+    /// Longest time to run.
+    pub timeout: Option<Duration>,
+    /// Notes on standard error.
+    pub voice: Voice,
+}
+
+/// Runs the job to its end and gives the launcher's exit status.
+///
+/// Errors: the environment does not allow it (threads, pipes, output directory, lab). A command
+/// that cannot be started is told on standard error and gives 126 or 127.
+pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Result<u8> {
+    if let Output::Files(directory) = &options.output {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("--output-dir {}", directory.display()))?;
+    }
+    let heard = signals::listen()?;
+    let mut streams = Streams::new(job.size);
+    let mut ranks = Vec::with_capacity(places.len());
+    for place in places {
+        let command = prepare(job, site, place, options)?;
+        let program = command.get_program().to_owned();
+        match Process::start(place.rank, place.host.to_string(), command) {
+            Ok(process) => ranks.push(process),
+            Err(error) => return refuse(&program.to_string_lossy(), place, &error),
+        }
+        let process = ranks.last_mut().expect("just pushed");
+        connect(process, job, place, &mut streams)?;
+    }
+    let pump = streams.start().context("cannot start to copy output")?;
+    let status = supervise(&mut ranks, &heard, options);
+    end(ranks, pump);
+    Ok(status)
+}
+
+/// The local command of one rank, ready to be started.
+fn prepare(job: &Job, site: &Site, place: &Place, options: &Options) -> Result<Command> {
+    let mut command = match (&place.host, site) {
+        (Host::Ssh(name), Site::Ssh { ssh, .. }) => {
+            let directory = std::env::current_dir().context("the working directory is gone")?;
+            ssh::command(ssh, name, job, place, &directory)
+        }
+        (host, site) => {
+            let mut command = local_command(job, place, options);
+            if let (Host::Lab(index), Site::Lab(site)) = (host, site) {
+                let lab = site.lab.as_ref().expect("Site::build made the lab");
+                lab.enter_in(*index, &mut command)?;
+            }
+            command
+        }
+    };
+    match &options.output {
+        Output::Prefixed => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
+        Output::Raw => command.stdout(Stdio::inherit()).stderr(Stdio::inherit()),
+        Output::Files(directory) => {
+            let create = |ending: &str| {
+                let path = directory.join(format!("rank.{}.{ending}", place.rank));
+                File::create(&path).with_context(|| format!("cannot write {}", path.display()))
+            };
+            command.stdout(create("out")?).stderr(create("err")?)
+        }
+    };
+    tie_to_launcher(&mut command);
+    Ok(command)
+}
+
+fn local_command(job: &Job, place: &Place, options: &Options) -> Command {
+    let (program, arguments) = job.command.split_first().expect("clap requires CMD");
+    let mut command = Command::new(program);
+    command.args(arguments).envs(job.environment(place)).env(KEY_NAME, job.key());
+    command.stdin(if options.stdin != Some(place.rank) {
+        Stdio::null()
+    } else if std::io::stdin().is_terminal() {
+        // A group other than the terminal's foreground would be stopped when it reads there.
+        Stdio::piped()
+    } else {
+        Stdio::inherit()
+    });
+    command
+}
+
+/// Ties up the pipes of a process that has just been started.
+fn connect(process: &mut Process, job: &Job, place: &Place, streams: &mut Streams) -> Result<()> {
+    if let (Some(stdout), Some(stderr)) = process.take_outputs() {
+        streams.push(place.rank, OwnedFd::from(stdout), OwnedFd::from(stderr));
+    }
+    if matches!(place.host, Host::Ssh(_)) {
+        process.open_control(&ssh::key_line(job));
+    } else if let Some(stdin) = process.take_stdin() {
+        feed_from_terminal(stdin)?;
+    }
+    Ok(())
+}
+
+/// Copies the terminal's lines to a rank, until either ends; the thread ends with the launcher.
+fn feed_from_terminal(mut stdin: ChildStdin) -> Result<()> {
+    let copy = move || {
+        // A rank that has ended reads no more; that is not an error of the launcher.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut stdin);
+    };
+    std::thread::Builder::new().name("stdin".to_owned()).spawn(copy)?;
+    Ok(())
+}
+
+/// Tells why a command cannot be started; those that were started end as the caller drops them.
+fn refuse(program: &str, place: &Place, error: &std::io::Error) -> Result<u8> {
+    let way_out = match (&place.host, error.kind()) {
+        (Host::Ssh(_), ErrorKind::NotFound) => "not found; install ssh or name another with --ssh",
+        (_, ErrorKind::NotFound) => "not found; give its path, or put it into a PATH directory",
+        (_, ErrorKind::PermissionDenied) => "not executable; see its mode with `ls -l`",
+        _ => {
+            let rank = place.rank;
+            return Err(anyhow::anyhow!("cannot start '{program}' as rank {rank}: {error}"));
+        }
+    };
+    eprintln!("omnes: cannot start '{program}': {way_out}");
+    let is_missing = error.kind() == ErrorKind::NotFound;
+    Ok(if is_missing { NOT_FOUND_STATUS } else { NOT_EXECUTABLE_STATUS })
+}
+
+/// Waits until every rank has ended, and does what the supervisor orders meanwhile.
+fn supervise(ranks: &mut [Process], heard: &Receiver<i32>, options: &Options) -> u8 {
+    let mut supervisor =
+        Supervisor::new(Instant::now(), ranks.len(), options.grace, options.timeout);
+    loop {
+        for index in 0..ranks.len() {
+            if let Some(end) = ranks[index].poll_end() {
+                let order = supervisor.handle_end(Instant::now(), ranks[index].rank, end);
+                apply(order, ranks, options);
+            }
+        }
+        if supervisor.is_over() {
+            return supervisor.status();
+        }
+        match next_signal(heard, supervisor.poll_timeout()) {
+            Some(SIGTSTP) => {
+                ranks.iter_mut().for_each(|process| process.signal(SIGTSTP));
+                signals::stop_self();
+            }
+            Some(SIGCONT) => ranks.iter_mut().for_each(|process| process.signal(SIGCONT)),
+            Some(signal) if signals::FORWARDED.contains(&signal) => {
+                let order = supervisor.handle_signal(Instant::now(), signal);
+                apply(Some(order), ranks, options);
+            }
+            Some(_) => {} // CHLD: the ends are looked at above
+            None => apply(supervisor.handle_timeout(Instant::now()), ranks, options),
+        }
+    }
+}
+
+/// The next signal, or `None` at `deadline`.
+fn next_signal(heard: &Receiver<i32>, deadline: Option<Instant>) -> Option<i32> {
+    let result = match deadline {
+        None => heard.recv().map_err(RecvTimeoutError::from),
+        Some(at) => heard.recv_timeout(at.saturating_duration_since(Instant::now())),
+    };
+    match result {
+        Ok(signal) => Some(signal),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => unreachable!("the signal thread never ends"),
+    }
+}
+
+fn apply(order: Option<Order>, ranks: &mut [Process], options: &Options) {
+    let Some(order) = order else { return };
+    if let Some(signal) = order.signal {
+        ranks.iter_mut().for_each(|process| process.signal(signal));
+    }
+    if let (Some(note), Voice::Stderr) = (order.note, options.voice) {
+        let line = format!("omnes: {}\n", describe(note, ranks, options));
+        // One write, so that no rank's line gets into ours; a closed stderr must not end the job.
+        let _ = std::io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+fn describe(note: Note, ranks: &[Process], options: &Options) -> String {
+    let grace = options.grace;
+    match note {
+        Note::Failed { rank, end, others } => {
+            let host = &ranks[rank].host;
+            let rest = match others {
+                0 => String::new(),
+                others => format!("; {} to end", given(others, grace)),
+            };
+            format!("rank {rank} on {host} {end}{rest}")
+        }
+        Note::Forwarded(signal) => {
+            let live = ranks.iter().filter(|process| !process.is_ended()).count();
+            format!(
+                "{} forwarded; {} to end (a second SIGINT kills)",
+                signal_name(signal),
+                given(live, grace)
+            )
+        }
+        Note::TimedOut => {
+            let limit = options.timeout.unwrap_or_default();
+            format!("the job's {limit:?} are over (--timeout); ranks got SIGTERM")
+        }
+        Note::Terminated(live) => format!("{live} still running after {grace:?}: SIGTERM"),
+        Note::Killed(live) => format!("{live} still running: SIGKILL"),
+    }
+}
+
+fn given(live: usize, grace: Duration) -> String {
+    match live {
+        1 => format!("1 rank has {grace:?}"),
+        live => format!("{live} ranks have {grace:?}"),
+    }
+}
+
+/// Ends what ranks left behind, then writes the last of their output.
+fn end(ranks: Vec<Process>, pump: Pump) {
+    drop(ranks);
+    // Our output may be blocked by a slow reader; a signal may now end that at once.
+    signals::release();
+    pump.finish();
+}

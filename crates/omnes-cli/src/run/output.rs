@@ -1,0 +1,230 @@
+//! The ranks' output: whole lines, each with its rank before it.
+//!
+//! One thread polls the pipes of all ranks, so that ranks that spin share the cores with one
+//! sleeping thread and not with two per rank. A line is written in one piece, so lines of ranks
+//! never mix; a line without an end is given one when its pipe ends, or when it reaches
+//! [`LINE_BYTES_MAX`].
+//!
+//! Back-pressure is that of a pipeline: while our output is full, ranks wait in `write`; when
+//! nobody reads it any more, their pipes are closed, and they get PIPE.
+//!
+//! A process that left its rank's group may hold a pipe open for ever. So the end of the pipes is
+//! not awaited: once all ranks are reaped, [`Pump::finish`] writes what the pipes hold, and stops.
+
+use std::fs::File;
+use std::io::{IsTerminal, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::thread::JoinHandle;
+
+/// Longer lines are broken, so that a rank that writes no line ends cannot fill the memory.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes taken from a pipe at once; the size of a pipe's buffer.
+const READ_BYTES: usize = 1 << 16;
+
+/// Reads per pipe after the ranks have ended; times [`READ_BYTES`] it is the largest pipe that an
+/// ordinary user may have (1 MiB), and it bounds what a process that goes on writing can add.
+const DRAIN_READS_MAX: usize = 16;
+
+/// Colours that can be read on light and dark ground, in turn by rank.
+const COLOURS: [u8; 6] = [36, 33, 35, 32, 34, 31];
+
+#[derive(Clone, Copy)]
+enum Sink {
+    Stdout,
+    Stderr,
+}
+
+impl Sink {
+    fn is_coloured(self) -> bool {
+        let is_terminal = match self {
+            Sink::Stdout => std::io::stdout().is_terminal(),
+            Sink::Stderr => std::io::stderr().is_terminal(),
+        };
+        is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    }
+
+    fn write(self, bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Sink::Stdout => {
+                let mut stdout = std::io::stdout().lock();
+                stdout.write_all(bytes).and_then(|()| stdout.flush())
+            }
+            Sink::Stderr => std::io::stderr().lock().write_all(bytes),
+        }
+    }
+}
+
+/// One pipe from a rank.
+struct Stream {
+    pipe: File,
+    sink: Sink,
+    prefix: Vec<u8>,
+    /// Start of a line whose end has not come.
+    line: Vec<u8>,
+}
+
+/// The thread that copies, and the pipe whose closing ends it.
+pub struct Pump {
+    thread: JoinHandle<()>,
+    stop: PipeWriter,
+}
+
+/// Pipes of all ranks, before the copying starts.
+pub struct Streams {
+    streams: Vec<Stream>,
+    digits: usize,
+}
+
+impl Streams {
+    /// None yet, for ranks `0..size`; `size` sets the width of the prefix.
+    pub fn new(size: usize) -> Self {
+        Self { streams: Vec::new(), digits: (size - 1).to_string().len() }
+    }
+
+    /// Adds the pipes of `rank`.
+    pub fn push(&mut self, rank: usize, stdout: OwnedFd, stderr: OwnedFd) {
+        for (pipe, sink) in [(stdout, Sink::Stdout), (stderr, Sink::Stderr)] {
+            let prefix = prefix(rank, self.digits, sink.is_coloured().then_some(&COLOURS));
+            self.streams.push(Stream { pipe: pipe.into(), sink, prefix, line: Vec::new() });
+        }
+    }
+
+    /// Starts to copy. Errors if no thread or no pipe can be made.
+    pub fn start(self) -> std::io::Result<Pump> {
+        let (stopped, stop) = std::io::pipe()?;
+        let streams = self.streams;
+        let thread = std::thread::Builder::new()
+            .name("output".to_owned())
+            .spawn(move || copy(streams, &stopped))?;
+        Ok(Pump { thread, stop })
+    }
+}
+
+impl Pump {
+    /// Writes what the pipes hold, and returns; call it when all ranks are reaped.
+    pub fn finish(self) {
+        drop(self.stop);
+        self.thread.join().expect("the output thread does not panic");
+    }
+}
+
+fn prefix(rank: usize, digits: usize, colours: Option<&[u8]>) -> Vec<u8> {
+    match colours {
+        None => format!("[{rank:digits$}] "),
+        Some(colours) => {
+            format!("\x1b[{}m[{rank:digits$}]\x1b[0m ", colours[rank % colours.len()])
+        }
+    }
+    .into_bytes()
+}
+
+fn copy(mut streams: Vec<Stream>, stopped: &PipeReader) {
+    let mut buffer = vec![0; READ_BYTES];
+    while !streams.is_empty() {
+        let mut polled: Vec<RawFd> = streams.iter().map(|stream| stream.pipe.as_raw_fd()).collect();
+        polled.push(stopped.as_raw_fd());
+        let mut ready = poll_readable(&polled, Wait::Forever);
+        if ready.pop() == Some(true) {
+            break;
+        }
+        let mut ready = ready.into_iter();
+        streams
+            .retain_mut(|stream| !ready.next().unwrap_or(false) || stream.copy_once(&mut buffer));
+    }
+    for stream in &mut streams {
+        stream.drain(&mut buffer);
+    }
+}
+
+impl Stream {
+    /// One read, and the lines it completes; false when the stream is at its end.
+    fn copy_once(&mut self, buffer: &mut [u8]) -> bool {
+        match self.pipe.read(buffer) {
+            Ok(0) => {
+                self.flush();
+                false
+            }
+            Ok(length) => self.push(&buffer[..length]).is_ok(),
+            Err(error) => error.kind() == std::io::ErrorKind::Interrupted,
+        }
+    }
+
+    fn drain(&mut self, buffer: &mut [u8]) {
+        for _ in 0..DRAIN_READS_MAX {
+            let is_ready = poll_readable(&[self.pipe.as_raw_fd()], Wait::No)[0];
+            if !is_ready || !self.copy_once(buffer) {
+                break;
+            }
+        }
+        self.flush();
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let mut whole = Vec::new();
+        for part in bytes.split_inclusive(|&byte| byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if self.line.len() >= LINE_BYTES_MAX || part.ends_with(b"\n") {
+                self.take_line(&mut whole);
+            }
+        }
+        if whole.is_empty() { Ok(()) } else { self.sink.write(&whole) }
+    }
+
+    fn take_line(&mut self, whole: &mut Vec<u8>) {
+        whole.extend_from_slice(&self.prefix);
+        whole.append(&mut self.line);
+        if !whole.ends_with(b"\n") {
+            whole.push(b'\n');
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.line.is_empty() {
+            return;
+        }
+        let mut whole = Vec::new();
+        self.take_line(&mut whole);
+        // Nobody reads our output any more, and the rank has ended: there is nobody to tell.
+        let _ = self.sink.write(&whole);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Wait {
+    No,
+    Forever,
+}
+
+/// Which of the descriptors can be read, or are at their end; in the same order.
+fn poll_readable(descriptors: &[RawFd], wait: Wait) -> Vec<bool> {
+    let mut polled: Vec<libc::pollfd> = descriptors
+        .iter()
+        .map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
+        .collect();
+    let count = libc::nfds_t::try_from(polled.len()).expect("lengths fit nfds_t");
+    let timeout_ms = match wait {
+        Wait::No => 0,
+        Wait::Forever => -1,
+    };
+    // SAFETY: `polled` is valid for `count` entries. An interrupted call leaves no bit set, and
+    // the caller comes back.
+    unsafe { libc::poll(polled.as_mut_ptr(), count, timeout_ms) };
+    polled.iter().map(|entry| entry.revents != 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_is_right_aligned_to_the_largest_rank() {
+        assert_eq!(prefix(3, 2, None), b"[ 3] ");
+        assert_eq!(prefix(11, 2, None), b"[11] ");
+    }
+
+    #[test]
+    fn colours_go_round() {
+        assert_eq!(prefix(7, 1, Some(&COLOURS)), b"\x1b[33m[7]\x1b[0m ");
+    }
+}

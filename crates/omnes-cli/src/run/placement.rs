@@ -1,0 +1,388 @@
+//! Where the ranks of a job run: this machine, the hosts of a lab, or hosts reached by ssh.
+//!
+//! A *site* is what the flags ask for; a *place* is the answer for one rank. Placement is a pure
+//! function of (number of ranks, site), so `--dry-run` shows what a run does.
+//!
+//! - here: every rank on this machine, rendezvous on the loopback address;
+//! - lab: rank i on host i mod size, rendezvous at the address of rank 0's host;
+//! - ssh: slots in the order they were typed, `a:2,b` gives ranks 0 and 1 to `a`, rank 2 to `b`.
+//!
+//! "Local" means *shares the cores*: hosts of a lab are one machine, so there every rank is local
+//! to every other, whatever host it has. Waiting strategies depend on that, not on the address.
+//!
+//! The rendezvous port is free when it is picked, not reserved: it is bound on rank 0's host and
+//! released. On ssh hosts it is drawn at random below the range that kernels hand out by
+//! themselves; a clash there shows as an error of rank 0, and a second run draws another one.
+
+use super::job::random_bytes;
+use crate::lab::{Lab, LinkOptions};
+use anyhow::{Context, Result, bail, ensure};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Most ranks that one launcher starts; above it, a cluster's own launcher is the right tool.
+pub const RANKS_MAX: usize = 4096;
+
+/// Ports drawn for ssh hosts: above the registered services most sites use, below 32768, where
+/// Linux begins to hand out ports by itself.
+const RANDOM_PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// Flags that say where ranks run.
+#[derive(clap::Args)]
+pub struct SiteArgs {
+    /// Run on lab hosts: `ephemeral` (as many hosts as ranks), a number of hosts, or the NAME of a
+    /// lab made by `omnes lab up`
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ephemeral")]
+    #[arg(conflicts_with = "hosts")]
+    lab: Option<String>,
+    /// Run over ssh on these hosts, slots after a colon, such as a,b:2,user@c:4
+    #[arg(long, value_name = "HOST[:SLOTS],...")]
+    hosts: Option<String>,
+    /// Command used in place of ssh, split at spaces; it gets the host and one command line
+    #[arg(long, value_name = "COMMAND", requires = "hosts")]
+    #[arg(default_value = "ssh -T -o BatchMode=yes -o ServerAliveInterval=15")]
+    ssh: String,
+    /// Use IPv6 addresses on this machine and in labs
+    #[arg(long, conflicts_with = "hosts")]
+    ipv6: bool,
+    /// Faults and rate of the links of an ephemeral lab.
+    #[command(flatten)]
+    link: Option<LinkOptions>,
+}
+
+/// One host of `--hosts`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SshHost {
+    /// Name as given to ssh, possibly `user@host`.
+    pub name: String,
+    /// Ranks it takes, at least 1.
+    pub slots: usize,
+}
+
+/// A lab that is up, or one that is yet to be made.
+pub struct LabSite {
+    /// `None` for an ephemeral one until [`Site::build`]; it lives as long as this value.
+    pub lab: Option<Lab>,
+    hosts: usize,
+    /// Links of a lab that is yet to be made.
+    link: LinkOptions,
+    ipv6: bool,
+}
+
+/// Where a job runs, checked.
+pub enum Site {
+    /// This machine.
+    Here {
+        /// `[::1]` in place of `127.0.0.1`.
+        ipv6: bool,
+    },
+    /// Hosts of a lab.
+    Lab(Box<LabSite>),
+    /// Hosts reached by ssh.
+    Ssh {
+        /// Program and leading arguments.
+        ssh: Vec<String>,
+        /// In the order typed, names unique.
+        hosts: Vec<SshHost>,
+    },
+}
+
+/// The host of one rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// This machine.
+    Here,
+    /// Host of the lab, by index.
+    Lab(usize),
+    /// Host reached by ssh, by name.
+    Ssh(String),
+}
+
+/// Where one rank runs, and with whom it shares the cores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// `0..size`.
+    pub rank: usize,
+    /// Its host.
+    pub host: Host,
+    /// Index among the ranks that share its machine's cores.
+    pub local_rank: usize,
+    /// Number of ranks that share its machine's cores.
+    pub local_size: usize,
+}
+
+impl std::fmt::Display for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Host::Here => write!(f, "this machine"),
+            Host::Lab(index) => write!(f, "lab host {index}"),
+            Host::Ssh(name) => write!(f, "{name}"),
+        }
+    }
+}
+
+impl SiteArgs {
+    /// Checks the flags for a job of `ranks`; opens a named lab, makes nothing.
+    ///
+    /// Errors name the value and the way out: malformed `--hosts`, more ranks than slots, link
+    /// options without an ephemeral lab, a lab that is not up.
+    pub fn resolve(self, ranks: usize) -> Result<Site> {
+        if let Some(list) = &self.hosts {
+            ensure!(self.link.is_none(), "link options such as --loss need --lab, not --hosts");
+            let ssh: Vec<String> = self.ssh.split_whitespace().map(str::to_owned).collect();
+            ensure!(!ssh.is_empty(), "--ssh is empty: name a command, such as --ssh \"ssh -p 22\"");
+            let hosts = parse_hosts(list)?;
+            let slots: usize = hosts.iter().map(|host| host.slots).sum();
+            ensure!(
+                ranks <= slots,
+                "-n {ranks}: --hosts {list} has only {slots} slots; \
+                 add hosts, or slots as in HOST:{ranks}"
+            );
+            return Ok(Site::Ssh { ssh, hosts });
+        }
+        match self.lab {
+            None => {
+                ensure!(self.link.is_none(), "link options such as --loss need --lab");
+                Ok(Site::Here { ipv6: self.ipv6 })
+            }
+            Some(name) => resolve_lab(&name, ranks, self.link, self.ipv6),
+        }
+    }
+}
+
+fn resolve_lab(name: &str, ranks: usize, link: Option<LinkOptions>, ipv6: bool) -> Result<Site> {
+    let hosts = match name {
+        "ephemeral" => Some(ranks),
+        digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(
+            digits
+                .parse()
+                .ok()
+                .filter(|hosts| (1..=RANKS_MAX).contains(hosts))
+                .with_context(|| format!("--lab {digits}: hosts must be 1 to {RANKS_MAX}"))?,
+        ),
+        _ => None,
+    };
+    if let Some(hosts) = hosts {
+        let link = link.unwrap_or_default();
+        return Ok(Site::Lab(Box::new(LabSite { lab: None, hosts, link, ipv6 })));
+    }
+    ensure!(
+        link.is_none(),
+        "--lab {name}: the links of a lab that is up are changed by `omnes lab set --name {name}`"
+    );
+    let lab = Lab::open(name)?;
+    let (hosts, link) = (lab.size(), LinkOptions::default());
+    Ok(Site::Lab(Box::new(LabSite { lab: Some(lab), hosts, link, ipv6 })))
+}
+
+/// Parses `a,b:2,[fd00::1]:4`; a name that comes twice gets the slots of both.
+fn parse_hosts(list: &str) -> Result<Vec<SshHost>> {
+    let mut hosts: Vec<SshHost> = Vec::new();
+    for item in list.split(',') {
+        let host = parse_host(item).with_context(|| format!("--hosts {list}"))?;
+        match hosts.iter_mut().find(|known| known.name == host.name) {
+            Some(known) => known.slots += host.slots,
+            None => hosts.push(host),
+        }
+    }
+    Ok(hosts)
+}
+
+fn parse_host(item: &str) -> Result<SshHost> {
+    let (name, slots) = match item.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((name, "")) => (name, None),
+        Some((name, rest)) => (
+            name,
+            Some(rest.strip_prefix(':').with_context(|| format!("'{item}': want ':' after ']'"))?),
+        ),
+        None => match item.split_once(':') {
+            Some((name, slots)) => (name, Some(slots)),
+            None => (item, None),
+        },
+    };
+    // A leading dash would reach ssh as an option, such as one that runs a local command.
+    if name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
+        bail!("'{item}' names no host; give HOST or HOST:SLOTS");
+    }
+    let slots = match slots {
+        None => 1,
+        Some(text) => {
+            text.parse().ok().filter(|slots| (1..=RANKS_MAX).contains(slots)).with_context(
+                || format!("'{item}': slots must be a number from 1 to {RANKS_MAX}"),
+            )?
+        }
+    };
+    Ok(SshHost { name: name.to_owned(), slots })
+}
+
+impl Site {
+    /// Makes the ephemeral lab, if one was asked for and is not there yet.
+    pub fn build(&mut self) -> Result<()> {
+        if let Site::Lab(site) = self
+            && site.lab.is_none()
+        {
+            site.lab = Some(Lab::ephemeral(site.hosts, &site.link)?);
+        }
+        Ok(())
+    }
+
+    /// One place per rank, by rank; `ranks` fits the site, as [`SiteArgs::resolve`] checked.
+    pub fn places(&self, ranks: usize) -> Vec<Place> {
+        let together = |host: fn(usize, usize) -> Host, hosts: usize| {
+            (0..ranks)
+                .map(|rank| Place {
+                    rank,
+                    host: host(rank, hosts),
+                    local_rank: rank,
+                    local_size: ranks,
+                })
+                .collect()
+        };
+        match self {
+            Site::Here { .. } => together(|_, _| Host::Here, 1),
+            Site::Lab(site) => together(|rank, hosts| Host::Lab(rank % hosts), site.hosts),
+            Site::Ssh { hosts, .. } => ssh_places(ranks, hosts),
+        }
+    }
+
+    /// `host:port` where rank 0 is met; IPv6 addresses are in brackets.
+    pub fn rendezvous(&self) -> Result<String> {
+        match self {
+            Site::Here { ipv6 } => {
+                let loopback: IpAddr =
+                    if *ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+                let listener = TcpListener::bind((loopback, 0))
+                    .with_context(|| format!("no free port on {loopback}"))?;
+                Ok(listener.local_addr()?.to_string())
+            }
+            Site::Lab(site) => {
+                let Some(lab) = &site.lab else {
+                    return Ok("(lab host 0):(free port)".to_owned());
+                };
+                let address = lab.address(0, site.ipv6);
+                let port = free_port_in_lab(lab, address)
+                    .with_context(|| format!("no free port on lab host 0 ({address})"))?;
+                Ok(SocketAddr::new(address, port).to_string())
+            }
+            Site::Ssh { hosts, .. } => {
+                let host = hosts.first().expect("resolve checked that there is a slot per rank");
+                // ssh takes user@host; the network wants the host alone.
+                let name = host.name.rsplit_once('@').map_or(&*host.name, |(_, name)| name);
+                let port = random_port()?;
+                Ok(if name.contains(':') {
+                    format!("[{name}]:{port}")
+                } else {
+                    format!("{name}:{port}")
+                })
+            }
+        }
+    }
+}
+
+fn ssh_places(ranks: usize, hosts: &[SshHost]) -> Vec<Place> {
+    let mut places = Vec::with_capacity(ranks);
+    for host in hosts {
+        let first = places.len();
+        let local_size = host.slots.min(ranks - first);
+        places.extend((0..local_size).map(|local_rank| Place {
+            rank: first + local_rank,
+            host: Host::Ssh(host.name.clone()),
+            local_rank,
+            local_size,
+        }));
+    }
+    places
+}
+
+fn random_port() -> Result<u16> {
+    let span = u32::from(RANDOM_PORTS.end - RANDOM_PORTS.start);
+    let offset =
+        u16::try_from(u32::from_le_bytes(random_bytes()?) % span).expect("span fits a port");
+    Ok(RANDOM_PORTS.start + offset)
+}
+
+/// Binds port 0 inside rank 0's namespace, in a child that is there for nothing else.
+fn free_port_in_lab(lab: &Lab, address: IpAddr) -> Result<u16> {
+    let mut probe = Command::new("true");
+    lab.enter_in(0, &mut probe)?;
+    let (mut reader, mut writer) = std::io::pipe()?;
+    // SAFETY: the hook runs between fork and exec; it only makes the system calls socket, bind,
+    // listen, getsockname, write and close, allocates nothing and takes no lock.
+    unsafe {
+        probe.pre_exec(move || {
+            let port = TcpListener::bind((address, 0))?.local_addr()?.port();
+            writer.write_all(&port.to_be_bytes())
+        });
+    }
+    probe.status()?;
+    drop(probe); // closes our copy of the writer, so that the read below can see its end
+    let mut port = [0; 2];
+    reader.read_exact(&mut port)?;
+    Ok(u16::from_be_bytes(port))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn ssh_site(list: &str) -> Site {
+        Site::Ssh { ssh: vec!["ssh".to_owned()], hosts: parse_hosts(list).unwrap() }
+    }
+
+    fn names(places: &[Place]) -> Vec<String> {
+        places.iter().map(|place| place.host.to_string()).collect()
+    }
+
+    #[test]
+    fn ranks_fill_slots_in_the_order_typed() {
+        let places = ssh_site("a,b:2,c").places(4);
+        assert_eq!(names(&places), ["a", "b", "b", "c"]);
+        let locals: Vec<_> = places.iter().map(|p| (p.local_rank, p.local_size)).collect();
+        assert_eq!(locals, [(0, 1), (0, 2), (1, 2), (0, 1)]);
+    }
+
+    #[test]
+    fn local_size_counts_ranks_not_slots() {
+        let places = ssh_site("a:8").places(3);
+        assert!(places.iter().all(|place| place.local_size == 3));
+    }
+
+    #[test]
+    fn a_host_named_twice_is_one_host() {
+        let places = ssh_site("a,b,a").places(3);
+        assert_eq!(names(&places), ["a", "a", "b"]);
+    }
+
+    #[test]
+    fn lab_ranks_go_round_the_hosts_and_share_the_cores() {
+        let link = LinkOptions::default();
+        let site = LabSite { lab: None, hosts: 2, link, ipv6: false };
+        let places = Site::Lab(Box::new(site)).places(3);
+        assert_eq!(names(&places), ["lab host 0", "lab host 1", "lab host 0"]);
+        assert!(places.iter().all(|place| place.local_size == 3));
+    }
+
+    #[test]
+    fn hosts_that_ssh_could_take_for_options_are_refused() {
+        for list in ["-oProxyCommand=x", "a,,b", "", "a:0", "a:x", "a:99999", "[::1]2", "a b"] {
+            assert!(parse_hosts(list).is_err(), "{list}");
+        }
+    }
+
+    #[test]
+    fn ipv6_hosts_keep_their_colons_and_get_brackets_in_the_rendezvous() {
+        let site = ssh_site("[fd00::1]:2");
+        assert_eq!(names(&site.places(2)), ["fd00::1", "fd00::1"]);
+        assert!(site.rendezvous().unwrap().starts_with("[fd00::1]:"));
+        assert!(ssh_site("user@b").rendezvous().unwrap().starts_with("b:"));
+    }
+
+    #[test]
+    fn loopback_rendezvous_follows_the_family() {
+        let rendezvous = Site::Here { ipv6: false }.rendezvous().unwrap();
+        assert!(rendezvous.starts_with("127.0.0.1:"), "{rendezvous}");
+    }
+}

@@ -1,0 +1,204 @@
+//! One rank as a process of this machine: started, watched, signalled, reaped.
+//!
+//! Guarantees:
+//! - *Dies with the launcher.* Each child asks the kernel for KILL when the launcher is gone, also
+//!   by KILL. The kernel ties this to the *thread* that started the child, so ranks are started by
+//!   the main thread, which lives as long as the process.
+//! - *Signals reach what the rank started.* Every rank leads a process group of its own, in the
+//!   launcher's session: a session of its own would get its own share of the cores from the
+//!   kernel's autogroups, and ranks that spin would starve each other.
+//! - *No signal to strangers.* An ended rank is looked at without reaping it; as a zombie it holds
+//!   its process id, so a group signal can only meet what belonged to the rank.
+//!
+//! Dropping a process kills what is left of its group, then reaps it.
+//!
+//! Not done: processes that leave the group on purpose (`setsid`) outlive the job, and when the
+//! launcher itself is killed by KILL only the ranks end with it, not what they started.
+
+use super::ssh;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+
+/// A started rank.
+pub struct Process {
+    /// `0..size`.
+    pub rank: usize,
+    /// Its host, for messages.
+    pub host: String,
+    child: Child,
+    /// Group of the child, equal to its process id.
+    group: libc::pid_t,
+    /// The control pipe of a rank behind ssh.
+    control: Option<ChildStdin>,
+    is_ended: bool,
+}
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By itself, with this status.
+    Exited(i32),
+    /// By this signal.
+    Signalled(i32),
+    /// The connection of a rank behind ssh, or ssh itself, failed.
+    Disconnected,
+}
+
+impl End {
+    /// Anything but status 0.
+    pub fn is_failure(self) -> bool {
+        self != End::Exited(0)
+    }
+
+    /// Status that a shell would show: 128 + signal for signals.
+    pub fn status(self) -> u8 {
+        let status = match self {
+            End::Exited(status) => status,
+            End::Signalled(signal) => 128 + signal,
+            End::Disconnected => ssh::SSH_FAILED_STATUS,
+        };
+        u8::try_from(status).unwrap_or(u8::MAX)
+    }
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            End::Exited(status @ 127) => write!(f, "exited with status {status} (not found?)"),
+            // Shells report a child's signal so; the far side of ssh always does.
+            End::Exited(status @ 129..=192) => {
+                write!(f, "exited with status {status} (128 + {})", signal_name(status - 128))
+            }
+            End::Exited(status) => write!(f, "exited with status {status}"),
+            End::Signalled(signal) => write!(f, "was killed by {}", signal_name(signal)),
+            End::Disconnected => write!(f, "ended with the connection (ssh status 255)"),
+        }
+    }
+}
+
+/// `SIGTERM` for 15; the number for signals without a name.
+pub fn signal_name(signal: i32) -> String {
+    signal_hook::low_level::signal_name(signal)
+        .map_or_else(|| format!("signal {signal}"), str::to_owned)
+}
+
+/// Makes `command` the leader of a group that dies with the launcher. Call it last, so that the
+/// request is not undone by another hook.
+pub fn tie_to_launcher(command: &mut Command) {
+    command.process_group(0);
+    let launcher = std::process::id();
+    // SAFETY: the hook runs between fork and exec; prctl and getppid are plain system calls, and
+    // errors made from an error number do not allocate.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            // A launcher that died before the request would never be noticed.
+            if u32::try_from(libc::getppid()) != Ok(launcher) {
+                return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            Ok(())
+        });
+    }
+}
+
+impl Process {
+    /// Starts `command`, which [`tie_to_launcher`] has prepared; main thread only.
+    pub fn start(rank: usize, host: String, mut command: Command) -> std::io::Result<Self> {
+        let child = command.spawn()?;
+        let group = libc::pid_t::try_from(child.id()).expect("Linux process ids fit pid_t");
+        Ok(Self { rank, host, child, group, control: None, is_ended: false })
+    }
+
+    /// Turns the standard input of an ssh child into its control pipe and sends the first line.
+    pub fn open_control(&mut self, first_line: &str) {
+        self.control = self.child.stdin.take();
+        self.write_control(first_line.as_bytes());
+    }
+
+    /// The pipe to the rank's standard input, when it has one; once.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// The pipes from the rank, when it has them; once.
+    pub fn take_outputs(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
+        (self.child.stdout.take(), self.child.stderr.take())
+    }
+
+    /// Sends `signal` to the rank and what it started; nothing if it has ended.
+    pub fn signal(&mut self, signal: i32) {
+        if self.is_ended {
+            return;
+        }
+        match ssh::control_line(signal).filter(|_| self.control.is_some()) {
+            Some(line) => self.write_control(line),
+            // KILL takes ssh itself: the far side sees the control pipe end, and kills.
+            None if self.control.is_some() && signal != libc::SIGKILL => {}
+            None => self.signal_group(signal),
+        }
+    }
+
+    /// How the rank ended, told once; `None` while it lives and after it was told.
+    pub fn poll_end(&mut self) -> Option<End> {
+        if self.is_ended {
+            return None;
+        }
+        let end = self.look()?;
+        self.is_ended = true;
+        let is_remote = self.control.take().is_some();
+        match end {
+            End::Exited(ssh::SSH_FAILED_STATUS) if is_remote => Some(End::Disconnected),
+            end => Some(end),
+        }
+    }
+
+    /// True once [`Self::poll_end`] has told the end.
+    pub fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    fn look(&self) -> Option<End> {
+        let id = libc::id_t::try_from(self.group).expect("process ids are positive");
+        let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: an all-zero siginfo_t is a valid value of that plain C struct.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is valid for writing; the child is ours and not yet reaped, as only
+        // `drop` reaps it.
+        let result = unsafe { libc::waitid(libc::P_PID, id, &mut info, flags) };
+        // SAFETY: waitid filled the fields for SIGCHLD, or left all zero while the child lives.
+        let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+        if result != 0 || pid == 0 {
+            return None;
+        }
+        Some(if info.si_code == libc::CLD_EXITED {
+            End::Exited(status)
+        } else {
+            End::Signalled(status)
+        })
+    }
+
+    fn write_control(&mut self, line: &[u8]) {
+        // A failed write means that ssh has ended; the end is told by poll_end.
+        if let Some(control) = &mut self.control {
+            let _ = control.write_all(line).and_then(|()| control.flush());
+        }
+    }
+
+    fn signal_group(&self, signal: i32) {
+        // SAFETY: plain system call; the group is ours as long as the child is not reaped. ESRCH
+        // is the only error, and means that there is nobody to signal.
+        let _ = unsafe { libc::kill(-self.group, signal) };
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.control = None;
+        self.signal_group(libc::SIGKILL);
+        // Only fails if somebody else reaped our child; there is then nothing to do.
+        let _ = self.child.wait();
+    }
+}

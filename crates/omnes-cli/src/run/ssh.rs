@@ -1,0 +1,132 @@
+//! Ranks on hosts reached by ssh: the remote command line, and the control pipe.
+//!
+//! The local child is `ssh HOST COMMAND`, where COMMAND makes the remote login shell start `sh`
+//! with a small script. The standard input of ssh is a *control pipe* held by the launcher:
+//!
+//! ```text
+//! launcher                         remote sh
+//!   job key, one line      ──►     exported as OMNES_JOB_KEY, seen on no command line
+//!   INT | TERM | HUP, lines ──►    sent to the process group of the session
+//!   end of input           ──►     KILL to that group: the launcher or the connection is gone
+//! ```
+//!
+//! So the real signal reaches the rank, and nothing survives a lost connection, without a
+//! terminal on the far side. The shell stays as the parent of the rank: a rank that dies by
+//! signal s is then seen as status 128+s, where ssh itself would only say 255.
+//!
+//! Assumes: login shells that read POSIX quoting (sh, bash, dash, ksh, zsh), and sshd's habit of
+//! one session per command, which makes "group 0" the rank and what it started. Everything of the
+//! environment but the key is visible on the remote command line. Not done: a rank's standard
+//! input, because the pipe is taken; TSTP, because a remote session has no job control.
+
+use super::job::Job;
+use super::placement::Place;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Status of ssh itself, as against that of the remote command.
+pub const SSH_FAILED_STATUS: i32 = 255;
+
+/// Arguments: directory, `NAME=VALUE` repeated, `--`, command.
+///
+/// The watcher runs in the background, so it must not hold the output (sshd would wait for it),
+/// and it ignores what it sends. `(exec ...)` keeps names such as `exit` from meaning builtins.
+const SCRIPT: &str = r#"IFS= read -r OMNES_JOB_KEY || exit 255
+export OMNES_JOB_KEY
+cd -- "$1" || exit 126
+shift
+while [ "$1" != -- ]; do export "$1"; shift; done
+shift
+exec 3<&0 </dev/null
+(
+trap "" HUP INT TERM
+while read -r signal; do kill -s "$signal" 0; done
+kill -s KILL 0
+) <&3 >/dev/null 2>&1 &
+exec 3<&-
+trap : HUP INT TERM
+(exec "$@")
+exit "$?"
+"#;
+
+/// The local command for a rank on `host`: `ssh` as split words, standard input a pipe that must
+/// get [`key_line`] first and stay open as long as the rank may live.
+pub fn command(ssh: &[String], host: &str, job: &Job, place: &Place, directory: &Path) -> Command {
+    let (program, arguments) = ssh.split_first().expect("resolve checked that --ssh has a word");
+    let mut command = Command::new(program);
+    command.args(arguments).arg(host).arg(remote_line(job, place, directory));
+    command.stdin(Stdio::piped());
+    command
+}
+
+/// First line of the control pipe.
+pub fn key_line(job: &Job) -> String {
+    format!("{}\n", job.key())
+}
+
+/// Line that makes the remote shell send `signal`; `None` for those it does not know.
+pub fn control_line(signal: i32) -> Option<&'static [u8]> {
+    match signal {
+        libc::SIGINT => Some(b"INT\n"),
+        libc::SIGTERM => Some(b"TERM\n"),
+        libc::SIGHUP => Some(b"HUP\n"),
+        _ => None,
+    }
+}
+
+fn remote_line(job: &Job, place: &Place, directory: &Path) -> OsString {
+    let mut line = b"exec sh -c ".to_vec();
+    let mut push = |word: &OsStr| {
+        line.extend(quote(word));
+        line.push(b' ');
+    };
+    push(OsStr::new(SCRIPT));
+    push(OsStr::new("omnes-rank"));
+    push(directory.as_os_str());
+    for (name, value) in job.environment(place) {
+        push(OsStr::new(&format!("{name}={value}")));
+    }
+    push(OsStr::new("--"));
+    job.command.iter().for_each(|word| push(word));
+    line.pop(); // the last space
+    OsString::from_vec(line)
+}
+
+/// One word for a POSIX shell, whatever bytes it has; plain words stay as they are.
+pub fn quote(word: &OsStr) -> Vec<u8> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(byte);
+    let bytes = word.as_bytes();
+    // A leading '=' or '~' means something to zsh and others.
+    if !bytes.is_empty() && bytes[0] != b'=' && bytes.iter().all(plain) {
+        return bytes.to_vec();
+    }
+    let mut quoted = vec![b'\''];
+    for &byte in bytes {
+        match byte {
+            b'\'' => quoted.extend(br"'\''"),
+            _ => quoted.push(byte),
+        }
+    }
+    quoted.push(b'\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn quoted_words_come_back_from_a_shell_unchanged() {
+        let words: [&[u8]; 9] =
+            [b"", b"a b", b"it's", b"$HOME `x` \\", b"~", b"=ls", b"two\nlines", b"*", b"\xff\x01"];
+        for word in words {
+            let mut line = b"printf %s ".to_vec();
+            line.extend(quote(OsStr::from_bytes(word)));
+            let output = Command::new("sh").arg("-c").arg(OsString::from_vec(line)).output();
+            assert_eq!(output.unwrap().stdout, word, "{word:?}");
+        }
+    }
+}

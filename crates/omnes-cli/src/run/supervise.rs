@@ -1,0 +1,260 @@
+//! When ranks are signalled, and with which status the job ends: decisions only, no clock, no IO.
+//!
+//! ```text
+//!            rank fails                  grace over             grace over
+//!  Running ─────────────► others may end ──────────► TERM sent ───────────► KILL sent
+//!     │                                                 ▲                       ▲
+//!     ├── time limit ───────────────────────────────────┘                       │
+//!     └── INT, TERM or HUP: forwarded ──── grace over, or a second INT ─────────┘
+//! ```
+//!
+//! The job is over when every rank has ended. Its status: 0 if none failed; 124 after the time
+//! limit; else that of the first rank that failed. Where a forwarded signal had to be followed by
+//! KILL, the ranks' own status says nothing, so it is 128 + the forwarded signal.
+
+use super::process::End;
+use std::time::{Duration, Instant};
+
+/// Status of a job that met its time limit, as `timeout(1)` has it.
+const TIMEOUT_STATUS: u8 = 124;
+
+/// What the supervisor decided, to be applied to all ranks that live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Signal to send, if any.
+    pub signal: Option<i32>,
+    /// Line to tell, if any.
+    pub note: Option<Note>,
+}
+
+/// What is told to the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// This rank failed first; `others` still live and get the grace.
+    Failed {
+        /// `0..size`.
+        rank: usize,
+        /// How.
+        end: End,
+        /// Ranks that live.
+        others: usize,
+    },
+    /// This signal went to the ranks.
+    Forwarded(i32),
+    /// The time limit is over.
+    TimedOut,
+    /// Ranks that live got TERM.
+    Terminated(usize),
+    /// Ranks that live got KILL.
+    Killed(usize),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    TimeLimit,
+    Terminate,
+    Kill,
+}
+
+#[derive(Clone, Copy)]
+enum Cause {
+    Failure,
+    Signal(i32),
+    Timeout,
+}
+
+/// State of a running job.
+pub struct Supervisor {
+    grace: Duration,
+    live: usize,
+    cause: Option<Cause>,
+    first_failure: Option<End>,
+    next: Option<(Instant, Step)>,
+    is_interrupted: bool,
+    is_killed: bool,
+}
+
+impl Supervisor {
+    /// A job of `live` ranks that starts at `now`, with at most `timeout` to run.
+    pub fn new(now: Instant, live: usize, grace: Duration, timeout: Option<Duration>) -> Self {
+        // A limit beyond the end of the clock is no limit.
+        let limit = timeout.and_then(|timeout| now.checked_add(timeout));
+        Self {
+            grace,
+            live,
+            cause: None,
+            first_failure: None,
+            next: limit.map(|limit| (limit, Step::TimeLimit)),
+            is_interrupted: false,
+            is_killed: false,
+        }
+    }
+
+    /// True when every rank has ended.
+    pub fn is_over(&self) -> bool {
+        self.live == 0
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.next.map(|(at, _)| at)
+    }
+
+    /// A rank ended; to be told once per rank.
+    pub fn handle_end(&mut self, now: Instant, rank: usize, end: End) -> Option<Order> {
+        self.live = self.live.checked_sub(1).expect("a rank ends once");
+        // After KILL the ranks' ends are ours, not theirs.
+        if !end.is_failure() || self.is_killed || self.first_failure.is_some() {
+            return None;
+        }
+        self.first_failure = Some(end);
+        if self.cause.is_some() {
+            return None;
+        }
+        self.cause = Some(Cause::Failure);
+        self.schedule(now, Step::Terminate);
+        Some(Order { signal: None, note: Some(Note::Failed { rank, end, others: self.live }) })
+    }
+
+    /// The launcher got INT, TERM or HUP.
+    pub fn handle_signal(&mut self, now: Instant, signal: i32) -> Order {
+        let is_second_interrupt = signal == libc::SIGINT && self.is_interrupted;
+        self.is_interrupted |= signal == libc::SIGINT;
+        self.cause.get_or_insert(Cause::Signal(signal));
+        if is_second_interrupt {
+            return self.kill();
+        }
+        // A KILL that is already due must not be put off by a further signal.
+        if !self.is_killed && !matches!(self.next, Some((_, Step::Kill))) {
+            self.schedule(now, Step::Kill);
+        }
+        Order { signal: Some(signal), note: Some(Note::Forwarded(signal)) }
+    }
+
+    /// The time of [`Self::poll_timeout`] has come; spurious calls do nothing.
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<Order> {
+        let (_, step) = self.next.filter(|(at, _)| *at <= now)?;
+        match step {
+            Step::TimeLimit => {
+                self.cause = Some(Cause::Timeout);
+                self.schedule(now, Step::Kill);
+                Some(Order { signal: Some(libc::SIGTERM), note: Some(Note::TimedOut) })
+            }
+            Step::Terminate => {
+                self.schedule(now, Step::Kill);
+                let note = Some(Note::Terminated(self.live));
+                Some(Order { signal: Some(libc::SIGTERM), note })
+            }
+            Step::Kill => Some(self.kill()),
+        }
+    }
+
+    /// Exit status of the launcher, once the job is over.
+    pub fn status(&self) -> u8 {
+        match (self.cause, self.first_failure) {
+            (Some(Cause::Timeout), _) => TIMEOUT_STATUS,
+            (_, Some(end)) => end.status(),
+            (Some(Cause::Signal(signal)), None) if self.is_killed => {
+                End::Signalled(signal).status()
+            }
+            _ => 0,
+        }
+    }
+
+    fn kill(&mut self) -> Order {
+        self.is_killed = true;
+        self.next = None;
+        Order { signal: Some(libc::SIGKILL), note: Some(Note::Killed(self.live)) }
+    }
+
+    fn schedule(&mut self, now: Instant, step: Step) {
+        self.next = now.checked_add(self.grace).map(|at| (at, step));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use libc::{SIGINT, SIGKILL, SIGTERM};
+
+    const GRACE: Duration = Duration::from_secs(5);
+    const FAILED: End = End::Exited(7);
+
+    fn job(live: usize) -> (Instant, Supervisor) {
+        let start = Instant::now();
+        (start, Supervisor::new(start, live, GRACE, None))
+    }
+
+    fn sent(order: Option<Order>) -> Option<i32> {
+        order.and_then(|order| order.signal)
+    }
+
+    #[test]
+    fn a_job_without_failure_has_no_deadline_and_status_0() {
+        let (now, mut job) = job(2);
+        assert_eq!(job.poll_timeout(), None);
+        for rank in 0..2 {
+            assert_eq!(job.handle_end(now, rank, End::Exited(0)), None);
+        }
+        assert!(job.is_over());
+        assert_eq!(job.status(), 0);
+    }
+
+    #[test]
+    fn a_failure_is_followed_by_grace_then_term_then_grace_then_kill() {
+        let (now, mut job) = job(3);
+        let order = job.handle_end(now, 1, FAILED).unwrap();
+        let note = Some(Note::Failed { rank: 1, end: FAILED, others: 2 });
+        assert_eq!(order, Order { signal: None, note });
+        assert_eq!(job.handle_timeout(now + GRACE - Duration::from_nanos(1)), None);
+        assert_eq!(sent(job.handle_timeout(now + GRACE)), Some(SIGTERM));
+        assert_eq!(job.handle_timeout(now + GRACE), None);
+        assert_eq!(sent(job.handle_timeout(now + 2 * GRACE)), Some(SIGKILL));
+        assert_eq!(job.poll_timeout(), None);
+    }
+
+    #[test]
+    fn the_first_failure_decides_whatever_comes_later() {
+        let (now, mut job) = job(3);
+        job.handle_end(now, 1, FAILED);
+        assert_eq!(job.handle_end(now, 0, End::Signalled(SIGTERM)), None);
+        job.handle_end(now, 2, End::Exited(0));
+        assert_eq!(job.status(), 7);
+    }
+
+    #[test]
+    fn a_further_signal_does_not_put_off_the_kill() {
+        let (now, mut job) = job(1);
+        job.handle_signal(now, SIGTERM);
+        job.handle_signal(now + GRACE / 2, SIGTERM);
+        assert_eq!(job.poll_timeout(), Some(now + GRACE));
+    }
+
+    #[test]
+    fn only_a_second_interrupt_kills_at_once() {
+        let (now, mut job) = job(1);
+        assert_eq!(job.handle_signal(now, SIGTERM).signal, Some(SIGTERM));
+        assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGINT));
+        assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGKILL));
+        job.handle_end(now, 0, End::Signalled(SIGKILL));
+        assert_eq!(job.status(), 128 + 15);
+    }
+
+    #[test]
+    fn ranks_that_end_well_after_a_signal_make_a_job_that_ended_well() {
+        let (now, mut job) = job(1);
+        job.handle_signal(now, SIGTERM);
+        job.handle_end(now, 0, End::Exited(0));
+        assert_eq!(job.status(), 0);
+    }
+
+    #[test]
+    fn the_time_limit_decides_over_the_ranks_ends() {
+        let now = Instant::now();
+        let mut job = Supervisor::new(now, 1, GRACE, Some(GRACE));
+        assert_eq!(sent(job.handle_timeout(now + GRACE)), Some(SIGTERM));
+        job.handle_end(now, 0, FAILED);
+        assert_eq!(job.status(), TIMEOUT_STATUS);
+    }
+}

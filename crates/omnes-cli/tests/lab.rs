@@ -1,0 +1,457 @@
+//! `omnes lab` from outside: whole commands, real namespaces, packets between hosts.
+//!
+//! Without root a test prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
+//! failure. Faults are seeded, so that each run meets the same ones; what was lost is compared with
+//! the lab's own counters.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+/// A limit for what happens within milliseconds; reached only by a failure.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn omnes(words: &[&str]) -> Output {
+    Command::new(OMNES).args(words).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// True if the test shall go on.
+fn is_root() -> bool {
+    // SAFETY: takes no memory.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|ability| ability == "root"), "needs root");
+        println!("skipped: needs root");
+    }
+    is_root
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "still waiting until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A named lab of this test alone; removed when dropped.
+struct TestLab {
+    name: String,
+}
+
+impl TestLab {
+    fn fresh_name() -> String {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn up(hosts: usize, flags: &str) -> Self {
+        let lab = Self { name: Self::fresh_name() };
+        let hosts = hosts.to_string();
+        let words = ["lab", "up", &hosts, "--name", &lab.name];
+        let done = omnes(&words.into_iter().chain(flags.split_whitespace()).collect::<Vec<_>>());
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        lab
+    }
+
+    fn run(&self, verb: &str, words: &[&str]) -> Output {
+        omnes(&[&["lab", verb, "--name", &self.name], words].concat())
+    }
+
+    fn set(&self, flags: &str) {
+        let done = self.run("set", &flags.split_whitespace().collect::<Vec<_>>());
+        assert!(done.status.success(), "{}", text(&done.stderr));
+    }
+
+    fn exec(&self, host: usize, words: &[&str]) -> Output {
+        self.run("exec", &[&[&host.to_string(), "--"], words].concat())
+    }
+
+    fn path(&self, pin: &str) -> PathBuf {
+        Path::new("/run/omnes-lab").join(&self.name).join(pin)
+    }
+
+    /// This lab in what `omnes lab list` prints.
+    fn listed(&self) -> Value {
+        let done = omnes(&["lab", "list", "--format", "json"]);
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        let labs: Vec<Value> = serde_json::from_slice(&done.stdout).unwrap();
+        labs.into_iter().find(|lab| lab["name"] == self.name.as_str()).unwrap()
+    }
+
+    fn counter(&self, host: usize, name: &str) -> usize {
+        self.listed()["hosts"][host][name].as_u64().unwrap() as usize
+    }
+
+    /// A UDP socket of `host`, with room for all packets of a test.
+    fn socket(&self, host: usize, ipv6: bool) -> UdpSocket {
+        let namespace = std::fs::File::open(self.path(&format!("net.{host}"))).unwrap();
+        let field = if ipv6 { "ipv6" } else { "ipv4" };
+        let address = self.listed()["hosts"][host][field].as_str().unwrap().to_owned();
+        let address = SocketAddr::new(address.parse::<IpAddr>().unwrap(), 0);
+        // A socket stays in the namespace of the thread that made it.
+        let bind = move || {
+            // SAFETY: takes no memory; changes this thread alone.
+            assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+            UdpSocket::bind(address).unwrap()
+        };
+        let socket = std::thread::spawn(bind).join().unwrap();
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20);
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        omnes(&["lab", "down", "--name", &self.name]);
+    }
+}
+
+fn set_option(socket: &UdpSocket, level: libc::c_int, option: libc::c_int, value: libc::c_int) {
+    let size = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: pointer and size are those of `value`, which the call only reads.
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), size)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Sends packets numbered 0 to `count`.
+fn send_numbered(from: &UdpSocket, to: &UdpSocket, count: u32) {
+    let to = to.local_addr().unwrap();
+    (0..count).for_each(|number| assert_eq!(from.send_to(&number.to_be_bytes(), to).unwrap(), 4));
+}
+
+/// Numbers of the next `count` packets, after which there must be no more.
+fn receive_numbered(socket: &UdpSocket, count: usize) -> Vec<u32> {
+    let mut buffer = [0; 4];
+    let mut numbers = Vec::new();
+    for received in 0..count {
+        let packet = socket.recv(&mut buffer);
+        packet.unwrap_or_else(|error| panic!("packet {received} of {count}: {error}"));
+        numbers.push(u32::from_be_bytes(buffer));
+    }
+    socket.set_nonblocking(true).unwrap();
+    assert_eq!(socket.recv(&mut buffer).unwrap_err().kind(), ErrorKind::WouldBlock, "too many");
+    socket.set_nonblocking(false).unwrap();
+    numbers
+}
+
+/// Shortest of `tries` round trips between two hosts.
+fn round_trip(one: &UdpSocket, other: &UdpSocket, tries: usize) -> Duration {
+    let mut buffer = [0; 4];
+    let trip = |_| {
+        let start = Instant::now();
+        one.send_to(b"ping", other.local_addr().unwrap()).unwrap();
+        other.recv(&mut buffer).unwrap();
+        other.send_to(b"pong", one.local_addr().unwrap()).unwrap();
+        one.recv(&mut buffer).unwrap();
+        assert_eq!(&buffer, b"pong");
+        start.elapsed()
+    };
+    (0..tries).map(trip).min().unwrap()
+}
+
+#[test]
+fn values_without_a_unit_are_refused_with_the_way_out() {
+    for (flag, value, hint) in [
+        ("--loss", "1", "1%"),
+        ("--delay", "50", "25us"),
+        ("--rate", "1000", "1gbit"),
+        ("--mtu", "100", "1280"),
+    ] {
+        let done = omnes(&["lab", "up", "2", flag, value]);
+        assert_eq!(done.status.code(), Some(2));
+        assert!(text(&done.stderr).contains(hint), "{}", text(&done.stderr));
+    }
+}
+
+#[test]
+fn lab_without_privilege_names_what_is_missing_and_ends_with_77() {
+    let mut command = Command::new(OMNES);
+    command.args(["lab", "up", "2", "--name", &TestLab::fresh_name()]);
+    // SAFETY: one system call without memory. An ordinary user may not drop what it has not.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_CAPBSET_DROP, 12, 0, 0, 0);
+            Ok(())
+        });
+    }
+    let done = command.output().unwrap();
+    assert_eq!(done.status.code(), Some(77), "{}", text(&done.stderr));
+    assert!(text(&done.stderr).contains("CAP_NET_ADMIN"), "{}", text(&done.stderr));
+}
+
+#[test]
+fn hosts_answer_each_other_in_both_families_and_to_multicast() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(3, "");
+    for ipv6 in [false, true] {
+        let sockets: Vec<_> = (0..3).map(|host| lab.socket(host, ipv6)).collect();
+        round_trip(&sockets[0], &sockets[1], 1);
+        round_trip(&sockets[2], &sockets[0], 1);
+    }
+    // A group: `join` needs the interface, which is eth0's number in the host.
+    let (sender, any) = (lab.socket(0, false), lab.socket(1, false));
+    let group = std::net::Ipv4Addr::new(239, 255, 77, 1);
+    let IpAddr::V4(own) = any.local_addr().unwrap().ip() else { panic!("not IPv4") };
+    let namespace = std::fs::File::open(lab.path("net.1")).unwrap();
+    let member = std::thread::spawn(move || {
+        // SAFETY: takes no memory; changes this thread alone.
+        assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+        UdpSocket::bind((group, 0)).unwrap()
+    });
+    let member = member.join().unwrap();
+    member.join_multicast_v4(&group, &own).unwrap();
+    member.set_read_timeout(Some(PATIENCE)).unwrap();
+    sender.send_to(b"all", member.local_addr().unwrap()).unwrap();
+    assert_eq!(member.recv(&mut [0; 8]).unwrap(), 3);
+}
+
+#[test]
+fn five_percent_loss_is_within_bounds_counted_and_repeatable() {
+    if !is_root() {
+        return;
+    }
+    let survivors = || {
+        let lab = TestLab::up(2, "--loss 5% --fault-seed 7");
+        let (from, to) = (lab.socket(0, false), lab.socket(1, false));
+        send_numbered(&from, &to, 2000);
+        let lost = lab.counter(0, "dropped");
+        // Five standard deviations around 100.
+        assert!((51..=149).contains(&lost), "{lost} of 2000 lost");
+        assert_eq!(lab.counter(0, "faulted_packets"), 2000);
+        receive_numbered(&to, 2000 - lost)
+    };
+    assert_eq!(survivors(), survivors());
+}
+
+#[test]
+fn duplicates_arrive_and_are_counted() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(2, "--duplicate 10% --fault-seed 7");
+    let (from, to) = (lab.socket(0, true), lab.socket(1, true));
+    send_numbered(&from, &to, 1000);
+    let twice = lab.counter(0, "duplicated");
+    assert!((50..=150).contains(&twice), "{twice} of 1000 twice");
+    let numbers = receive_numbered(&to, 1000 + twice);
+    assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), 1000);
+}
+
+#[test]
+fn reordered_packets_are_overtaken_and_none_is_lost() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(2, "--reorder 5% --fault-seed 7");
+    let (from, to) = (lab.socket(0, false), lab.socket(1, false));
+    send_numbered(&from, &to, 2000);
+    let numbers = receive_numbered(&to, 2000);
+    assert!(numbers.iter().collect::<BTreeSet<_>>().len() == 2000);
+    let late = numbers.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert!(late > 0 && lab.counter(0, "reordered") >= late, "{late} overtaken");
+}
+
+#[test]
+fn delay_adds_to_both_ways_and_goes_again_while_the_lab_is_in_use() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(2, "--loss 0%");
+    let (one, other) = (lab.socket(0, false), lab.socket(1, false));
+    assert!(round_trip(&one, &other, 20) < Duration::from_millis(10));
+    lab.set("--delay 5ms");
+    assert!(round_trip(&one, &other, 3) >= Duration::from_millis(10));
+    assert_eq!(lab.counter(0, "delayed"), 3);
+    lab.set("--delay 0us");
+    assert!(round_trip(&one, &other, 20) < Duration::from_millis(10));
+    assert_eq!(lab.listed()["link"]["delay_ns"], 0);
+}
+
+#[test]
+fn each_segment_of_a_train_meets_its_own_fault() {
+    if !is_root() {
+        return;
+    }
+    // So rare that none is lost: only the counting is wanted.
+    let lab = TestLab::up(2, "--loss 0.000001% --fault-seed 7");
+    let (from, to) = (lab.socket(0, false), lab.socket(1, false));
+    set_option(&from, libc::SOL_UDP, libc::UDP_SEGMENT, 1000);
+    from.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();
+    assert_eq!((0..40).map(|_| to.recv(&mut [0; 65_536]).unwrap()).sum::<usize>(), 40_000);
+    assert_eq!(lab.counter(0, "faulted_packets"), 40);
+    // Without faults it crosses whole, and no program looks at it.
+    let before = lab.counter(0, "tx_packets");
+    lab.set("--loss 0%");
+    from.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();
+    assert_eq!((0..40).map(|_| to.recv(&mut [0; 65_536]).unwrap()).sum::<usize>(), 40_000);
+    let crossed = lab.counter(0, "tx_packets") - before;
+    assert!(crossed < 40, "{crossed} packets for one train");
+}
+
+#[test]
+fn lab_goes_up_runs_commands_is_listed_and_goes_down() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(2, "--rate 1gbit");
+    let again = lab.run("up", &["3"]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(text(&again.stderr).contains(&format!("omnes lab down --name {}", lab.name)));
+
+    let named = lab.exec(1, &["uname", "-n"]);
+    assert_eq!(text(&named.stdout).trim(), format!("{}-1", lab.name));
+    assert_eq!(lab.exec(0, &["sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert_eq!(lab.exec(0, &["no-such-command"]).status.code(), Some(127));
+    assert_eq!(lab.exec(2, &["true"]).status.code(), Some(2));
+    // Ranks of one host share memory, ranks of two do not.
+    assert!(lab.exec(0, &["touch", "/dev/shm/omnes-test"]).status.success());
+    assert!(lab.exec(0, &["test", "-e", "/dev/shm/omnes-test"]).status.success());
+    assert!(!lab.exec(1, &["test", "-e", "/dev/shm/omnes-test"]).status.success());
+    assert!(!Path::new("/dev/shm/omnes-test").exists());
+    assert_eq!(lab.listed()["link"]["rate_bps"], 1_000_000_000);
+
+    assert!(lab.run("down", &[]).status.success());
+    assert!(lab.run("down", &[]).status.success(), "down twice is fine");
+    assert!(!lab.path("").exists());
+    assert_eq!(lab.exec(0, &["true"]).status.code(), Some(2));
+}
+
+#[test]
+fn down_ends_what_runs_inside_even_if_the_state_is_damaged() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(2, "--delay 50us");
+    let keeper = lab_process(&lab);
+    let host = identity(&lab.path("net.1"));
+    let mut inside = Command::new(OMNES)
+        .args(["lab", "exec", "1", "--name", &lab.name, "--", "sleep", "1000"])
+        .spawn()
+        .unwrap();
+    let network = PathBuf::from(format!("/proc/{}/ns/net", inside.id()));
+    wait_until("the command is in the host", || identity(&network) == host);
+
+    std::fs::write(lab.path("state.json"), b"{ torn").unwrap();
+    let listed = text(&omnes(&["lab", "list"]).stdout);
+    assert!(listed.contains("is damaged"), "{listed}");
+    let down = lab.run("down", &[]);
+    assert!(down.status.success(), "{}", text(&down.stderr));
+    assert_eq!(inside.wait().unwrap().signal(), Some(libc::SIGTERM));
+    wait_until("the keeper is gone", || !Path::new(&format!("/proc/{keeper}")).exists());
+    assert!(!lab.path("").exists());
+}
+
+/// Number of the process that holds the delayed frames of `lab`.
+fn lab_process(lab: &TestLab) -> u64 {
+    let state = std::fs::read(lab.path("state.json")).unwrap();
+    let state: Value = serde_json::from_slice(&state).unwrap();
+    state["keeper"]["pid"].as_u64().unwrap()
+}
+
+#[test]
+fn failed_up_leaves_nothing_behind() {
+    if !is_root() {
+        return;
+    }
+    // iproute2 without tc: fails after the namespaces are pinned.
+    let tools = tempfile::tempdir().unwrap();
+    for tool in ["ip", "bridge"] {
+        let found = std::env::var("PATH").unwrap();
+        let found = found.split(':').map(|folder| Path::new(folder).join(tool));
+        let found = found.chain([Path::new("/usr/sbin").join(tool)]).find(|path| path.exists());
+        std::os::unix::fs::symlink(found.unwrap(), tools.path().join(tool)).unwrap();
+    }
+    let name = TestLab::fresh_name();
+    let done = Command::new(OMNES)
+        .args(["lab", "up", "2", "--rate", "1gbit", "--name", &name])
+        .env("PATH", tools.path())
+        .output()
+        .unwrap();
+    assert_eq!(done.status.code(), Some(77));
+    assert!(text(&done.stderr).contains("install iproute2"), "{}", text(&done.stderr));
+    assert!(!Path::new("/run/omnes-lab").join(&name).exists());
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&name));
+}
+
+#[test]
+fn killed_owner_of_an_ephemeral_lab_leaves_nothing_behind() {
+    if !is_root() {
+        return;
+    }
+    let mut owner = Command::new(OMNES)
+        .args(["lab", "hold", "3", "--delay", "50us"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = owned_lines(&mut owner);
+    let networks: Vec<_> =
+        lines.iter().filter_map(|line| identity(Path::new(line.strip_prefix("net ")?))).collect();
+    assert_eq!(networks.len(), 3);
+    let program = lines.iter().find_map(|line| line.strip_prefix("program ")?.parse().ok());
+    let program: u32 = program.expect("faults are on");
+    assert!(program_fd(program).is_some());
+
+    owner.kill().unwrap();
+    assert_eq!(owner.wait().unwrap().signal(), Some(libc::SIGKILL));
+    // The program lives as long as the switch's interfaces, and these as long as its namespace.
+    wait_until("the fault program is gone", || program_fd(program).is_none());
+    assert!(processes_in(&networks).is_empty());
+    let own_interfaces = std::fs::read_to_string("/proc/self/net/dev").unwrap();
+    assert!(!own_interfaces.contains("hold0:") && !own_interfaces.contains("p0:"));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains("tmpfs omnes-lab"));
+}
+
+/// What `omnes lab hold` prints until it is ready.
+fn owned_lines(owner: &mut Child) -> Vec<String> {
+    let lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+    lines.map(Result::unwrap).take_while(|line| line != "ready").collect()
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
+fn processes_in(networks: &[(u64, u64)]) -> Vec<PathBuf> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let is_inside = |process: &PathBuf| {
+        identity(&process.join("ns/net")).is_some_and(|network| networks.contains(&network))
+    };
+    processes.filter(is_inside).collect()
+}
+
+/// A descriptor of the BPF program with number `id`, while there is one.
+fn program_fd(id: u32) -> Option<OwnedFd> {
+    const BPF_PROG_GET_FD_BY_ID: libc::c_long = 13;
+    let attributes = [id, 0, 0];
+    // SAFETY: pointer and size are those of `attributes`, which the call only reads.
+    let fd = unsafe {
+        let size = size_of_val(&attributes) as libc::c_long;
+        libc::syscall(libc::SYS_bpf, BPF_PROG_GET_FD_BY_ID, attributes.as_ptr(), size)
+    };
+    // SAFETY: just opened and owned by nobody else.
+    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}

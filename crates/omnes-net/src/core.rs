@@ -1,0 +1,569 @@
+//! The engine's inside: one endpoint, its socket and its memory, moved on step by step by
+//! whoever holds the lock.
+//!
+//! A packet's way in: `receive` reads it (a large one straight into user memory, after a look at
+//! its head), [`Endpoint::handle_packet`] decides, [`Memory::place`] puts what is not in place
+//! yet. A packet's way out: [`Endpoint::poll_transmit`] hands it out, `transmit` lines it up
+//! with others for the same peer into a train, the socket sends trains.
+
+use crate::memory::Memory;
+use crate::operations::{Completion, Operation, OperationError, OperationId, Operations, Part};
+use crate::own::OwnMessages;
+use crate::scatter::Scatter;
+use crate::socket::{
+    DATAGRAMS_PER_CALL, Received, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, TRAINS_PER_CALL, Train,
+    UdpSocket,
+};
+use crate::watch::{News, Watch};
+use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern};
+use omnes_proto::endpoint::{Endpoint, Event};
+use omnes_proto::packet::{Head, ReceiveId, Target};
+use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES, Rank};
+use std::net::SocketAddr;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+/// Packets lined up for one call.
+const HEADS_MAX: usize = TRAIN_PACKETS_MAX + TRAINS_PER_CALL;
+/// Bytes lined up after which they are sent: the first train leaves while the next is prepared
+/// [PM-R7].
+const LINE_BYTES: usize = TRAIN_BYTES_MAX;
+/// Reads of the socket in one step, so that sending gets its turn.
+const READS_PER_STEP: usize = 4;
+/// Receives of at least this size are read straight into place.
+const SCATTER_BYTES: u64 = 16 << 10;
+const DATAGRAM_BYTES: usize = 1 << 16;
+
+/// Packets lined up to be sent; survives a full socket.
+struct Line {
+    heads: Vec<Head>,
+    used: usize,
+    parts: Vec<libc::iovec>,
+    trains: Vec<Train>,
+    sent: usize,
+    bytes: usize,
+    /// A shorter packet ends a train.
+    is_train_closed: bool,
+}
+
+/// See the module header.
+pub(crate) struct Core {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) socket: UdpSocket,
+    pub(crate) memory: Memory,
+    pub(crate) operations: Operations,
+    pub(crate) watch: Watch,
+    own: OwnMessages,
+    peers: Vec<SocketAddr>,
+    me: Rank,
+    small_bytes: usize,
+    line: Line,
+    bounce: Vec<u8>,
+    received: Vec<Received>,
+    scatter: Scatter,
+    large_receives: usize,
+    origin: std::time::Instant,
+    stepped_at: Instant,
+    departed: Vec<Rank>,
+    pub(crate) excluded_by: Option<Rank>,
+    pub(crate) failed: Vec<Rank>,
+}
+
+// SAFETY: the io vectors in `line` point into `heads` of the same struct and into memory lent for
+// the operations under way; they are followed only by the holder of the engine's lock.
+unsafe impl Send for Core {}
+
+/// What a core is made of.
+pub(crate) struct Parts {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) socket: UdpSocket,
+    pub(crate) memory: Memory,
+    pub(crate) watch: Watch,
+    pub(crate) peers: Vec<SocketAddr>,
+    pub(crate) me: Rank,
+    pub(crate) small_bytes: usize,
+    pub(crate) origin: std::time::Instant,
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { endpoint, socket, memory, watch, peers, me, small_bytes, origin } = parts;
+        let line = Line {
+            heads: vec![Head::default(); HEADS_MAX],
+            used: 0,
+            parts: Vec::with_capacity(2 * HEADS_MAX),
+            trains: Vec::with_capacity(TRAINS_PER_CALL),
+            sent: 0,
+            bytes: 0,
+            is_train_closed: false,
+        };
+        Self {
+            endpoint,
+            socket,
+            memory,
+            operations: Operations::default(),
+            watch,
+            own: OwnMessages::default(),
+            peers,
+            me,
+            small_bytes,
+            line,
+            bounce: vec![0; DATAGRAMS_PER_CALL * DATAGRAM_BYTES],
+            received: Vec::with_capacity(DATAGRAMS_PER_CALL),
+            scatter: Scatter::default(),
+            large_receives: 0,
+            origin,
+            stepped_at: Instant::ZERO,
+            departed: Vec::new(),
+            excluded_by: None,
+            failed: Vec::new(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        Instant::from_ns(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The clock as the last step read it: near enough for what is done now and then.
+    pub(crate) fn clock(&self) -> std::time::Instant {
+        self.origin + Duration::from_nanos(self.stepped_at.as_ns())
+    }
+
+    // ---- operations -----------------------------------------------------------------------
+
+    /// Starts a send; `None` if it is done as far as the caller is concerned. Of a message that
+    /// is not `available` yet the rest follows by [`Self::extend`].
+    ///
+    /// # Safety
+    /// `base` must be valid for reading `message.bytes` until the operation returned has ended or
+    /// was released, and bytes that are available must not change.
+    pub(crate) unsafe fn send(
+        &mut self,
+        channel: usize,
+        message: Message,
+        base: NonNull<u8>,
+    ) -> Result<Option<Operation>, OperationError> {
+        self.check_standing()?;
+        let is_whole = message.available == message.bytes;
+        if message.to == self.me {
+            // SAFETY: the caller vouches for the memory.
+            let data = unsafe { slice(base, message.bytes) };
+            let done = self.own.send(message, data);
+            self.finish_own(channel, done);
+            return Ok(None);
+        }
+        let now = self.now();
+        let started = self.endpoint.channel(channel).send(now, message);
+        let id = started.map_err(|_| self.gone(message.to))?;
+        if message.bytes <= self.small_bytes as u64 && is_whole {
+            // SAFETY: the caller vouches for the memory.
+            self.memory.copy_in(channel, id, unsafe { slice(base, message.bytes) });
+            return Ok(None);
+        }
+        let operation = self.operations.start();
+        self.memory.lend(channel, id, base, operation);
+        Ok(Some(Operation { id: operation, channel, part: Part::Send(id) }))
+    }
+
+    pub(crate) fn extend(&mut self, operation: Operation, available: u64) {
+        let Part::Send(id) = operation.part else { return };
+        if self.operations.is_ended(operation.id) {
+            return;
+        }
+        let now = self.now();
+        self.endpoint.channel(operation.channel).extend(now, id, available);
+    }
+
+    /// Starts a receive.
+    ///
+    /// # Safety
+    /// `base` must be valid for writing `capacity` bytes, and used by nobody else, until the
+    /// operation returned has ended or was released.
+    pub(crate) unsafe fn receive(
+        &mut self,
+        channel: usize,
+        pattern: Pattern,
+        base: NonNull<u8>,
+        capacity: u64,
+    ) -> Result<Operation, OperationError> {
+        self.check_standing()?;
+        let id = self.operations.start();
+        let mut operation = Operation { id, channel, part: Part::Receive(None) };
+        if pattern.source.is_none_or(|source| source == self.me) {
+            // SAFETY: the caller's promise is passed on.
+            let done = unsafe { self.own.receive(pattern, base, capacity, id) };
+            if let Some(done) = done {
+                self.operations.end(id, done.outcome);
+                return Ok(operation);
+            }
+            if pattern.source == Some(self.me) {
+                return Ok(operation);
+            }
+        }
+        let now = self.now();
+        match self.endpoint.channel(channel).receive(now, pattern, capacity) {
+            Ok(receive) => {
+                self.memory.open_sink(channel, receive, base, capacity, id);
+                self.own.pair(id, receive);
+                operation.part = Part::Receive(Some(receive));
+                if capacity >= SCATTER_BYTES {
+                    self.large_receives += 1;
+                }
+                self.settle(now);
+            }
+            Err(_) => {
+                let gone = self.gone(pattern.source.unwrap_or(self.me));
+                self.operations.end(id, Err(gone));
+            }
+        }
+        Ok(operation)
+    }
+
+    /// Lets go of an operation's memory, whatever the others do: a receive without message is
+    /// taken back; what is under way goes on in memory of the engine's own.
+    pub(crate) fn release(&mut self, operation: Operation) {
+        let Operation { id, channel, part } = operation;
+        if self.operations.take(id).is_some() {
+            return;
+        }
+        match part {
+            Part::Send(send) => {
+                self.line.clear();
+                let sent = self.endpoint.channel(channel).available_bytes(send);
+                self.memory.keep_source(channel, send, sent);
+            }
+            Part::Receive(receive) => {
+                self.own.cancel(id);
+                if let Some(receive) = receive {
+                    if self.endpoint.channel(channel).cancel(receive) {
+                        self.close(channel, receive);
+                    } else {
+                        self.memory.replace_sink(channel, receive);
+                    }
+                }
+            }
+        }
+        self.operations.forget(id);
+    }
+
+    fn close(&mut self, channel: usize, id: ReceiveId) -> Option<(OperationId, u64)> {
+        let (operation, capacity) = self.memory.close_sink(channel, id)?;
+        if capacity >= SCATTER_BYTES {
+            self.large_receives -= 1;
+        }
+        Some((operation, capacity))
+    }
+
+    fn finish_own(&mut self, channel: usize, done: Option<crate::own::Done>) {
+        let Some(done) = done else { return };
+        if let Some(id) = done.paired {
+            self.endpoint.channel(channel).cancel(id);
+            self.close(channel, id);
+        }
+        self.operations.end(done.operation, done.outcome);
+    }
+
+    fn check_standing(&self) -> Result<(), OperationError> {
+        match self.excluded_by {
+            Some(by) => Err(OperationError::Excluded { by }),
+            None => Ok(()),
+        }
+    }
+
+    /// The first failure that concerns the caller.
+    pub(crate) fn failure(&self, concerns: &impl Fn(u32) -> bool) -> Option<OperationError> {
+        if let Some(by) = self.excluded_by {
+            return Some(OperationError::Excluded { by });
+        }
+        let failed = self.failed.iter().find(|rank| concerns(rank.0));
+        failed.map(|rank| OperationError::PeerFailed { rank: *rank })
+    }
+
+    pub(crate) fn gone(&self, rank: Rank) -> OperationError {
+        if self.departed.contains(&rank) {
+            OperationError::PeerLeft { rank }
+        } else {
+            OperationError::PeerFailed { rank }
+        }
+    }
+
+    // ---- one step -------------------------------------------------------------------------
+
+    /// Reads what has come, lets timers run out, sends what may be sent. True if packets came.
+    pub(crate) fn progress(&mut self) -> bool {
+        let mut has_news = false;
+        for _ in 0..READS_PER_STEP {
+            if !self.read() {
+                break;
+            }
+            has_news = true;
+        }
+        let now = self.now();
+        self.stepped_at = now;
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+        self.settle(now);
+        self.transmit(now);
+        has_news
+    }
+
+    /// Sends what a caller has just started, before anything is read.
+    pub(crate) fn push(&mut self) {
+        let now = self.now();
+        self.settle(now);
+        self.transmit(now);
+    }
+
+    /// Looks whether ranks have ended, as their connections to rank 0 tell.
+    pub(crate) fn check_watch(&mut self) {
+        let now = self.now();
+        while let Some(news) = self.watch.poll() {
+            match news {
+                News::Left(rank) => self.endpoint.depart_rank(now, rank),
+                News::Lost(rank) => self.endpoint.fail_rank(now, rank),
+            }
+        }
+        self.settle(now);
+        self.transmit(now);
+    }
+
+    /// Time until something must be done, if nothing comes before.
+    pub(crate) fn next_timeout(&self) -> Option<Duration> {
+        self.endpoint.poll_timeout().map(|at| at.since(self.now()))
+    }
+
+    /// True if packets wait for room in the socket.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.line.sent < self.line.trains.len()
+    }
+
+    // ---- in -------------------------------------------------------------------------------
+
+    fn read(&mut self) -> bool {
+        if self.large_receives > 0 { self.read_scattered() } else { self.read_batch() }
+    }
+
+    fn read_batch(&mut self) -> bool {
+        let mut buffers: [libc::iovec; DATAGRAMS_PER_CALL] =
+            std::array::from_fn(|index| libc::iovec {
+                iov_base: self.bounce[index * DATAGRAM_BYTES..].as_mut_ptr().cast(),
+                iov_len: DATAGRAM_BYTES,
+            });
+        let mut received = std::mem::take(&mut self.received);
+        let count = self.socket.receive(&mut buffers, &mut received);
+        let now = self.now();
+        for (index, datagram) in received.iter().enumerate() {
+            self.handle_train(now, index * DATAGRAM_BYTES, *datagram);
+        }
+        self.received = received;
+        count > 0
+    }
+
+    /// Handles a train that lies in the bounce buffer.
+    fn handle_train(&mut self, now: Instant, start: usize, train: Received) {
+        let end = start + train.bytes.min(DATAGRAM_BYTES);
+        let mut from = start;
+        while from < end {
+            let to = (from + train.packet_bytes).min(end);
+            let packet = &self.bounce[from..to];
+            if let Some(placement) = self.endpoint.handle_packet(now, packet, packet.len()) {
+                self.memory.place(placement, &packet[placement.packet_offset..]);
+            }
+            self.drain_moves();
+            from = to;
+        }
+    }
+
+    /// Looks at the head of the next datagram and reads a large one straight into place.
+    fn read_scattered(&mut self) -> bool {
+        let Some(seen) = self.scatter.look(&mut self.socket) else { return false };
+        let preview = if seen.bytes >= 2 * PACKET_OVERHEAD_BYTES + 1024 {
+            self.endpoint.preview(self.scatter.head(seen))
+        } else {
+            None
+        };
+        let Some(preview) = preview else {
+            return self.read_one();
+        };
+        let base = self.memory.sink_at(preview.channel, preview.receive, preview.offset, 0);
+        let bytes_max = preview.bytes_max as usize;
+        let Some(train) =
+            self.scatter.read(&mut self.socket, seen, base, bytes_max, preview.head_bytes)
+        else {
+            return true;
+        };
+        let now = self.now();
+        for index in 0..train.packets() {
+            let packet = self.scatter.packet(&train, index);
+            let placement = self.endpoint.handle_packet(now, packet.head, packet.bytes);
+            if let Some(placement) = placement {
+                let target = match placement.target {
+                    Target::Receive(id) => Some(self.memory.sink_at(
+                        placement.channel,
+                        id,
+                        placement.offset,
+                        placement.bytes,
+                    )),
+                    Target::Slot(_) => None,
+                };
+                if target != self.scatter.address(&train, index, placement.packet_offset) {
+                    let data = self.scatter.rescue(&train, index, placement.packet_offset);
+                    self.memory.place(placement, data);
+                }
+            }
+            self.drain_moves();
+        }
+        true
+    }
+
+    fn read_one(&mut self) -> bool {
+        let mut buffers =
+            [libc::iovec { iov_base: self.bounce.as_mut_ptr().cast(), iov_len: DATAGRAM_BYTES }];
+        let mut received = std::mem::take(&mut self.received);
+        let count = self.socket.receive(&mut buffers, &mut received);
+        let now = self.now();
+        if let Some(datagram) = received.first() {
+            self.handle_train(now, 0, *datagram);
+        }
+        self.received = received;
+        count > 0
+    }
+
+    fn drain_moves(&mut self) {
+        for channel in 0..self.endpoint.channels().len() {
+            while let Some(step) = self.endpoint.channel(channel).poll_move() {
+                self.memory.execute(channel, step);
+            }
+        }
+    }
+
+    // ---- events ---------------------------------------------------------------------------
+
+    fn settle(&mut self, now: Instant) {
+        self.drain_moves();
+        while let Some(event) = self.endpoint.poll_event(now) {
+            match event {
+                Event::Channel(channel, event) => self.on_channel_event(channel, event),
+                Event::PeerFailed(rank) => self.failed.push(rank),
+                Event::PeerDeparted(rank) => self.departed.push(rank),
+                Event::Excluded { by } => self.excluded_by = Some(by),
+            }
+        }
+    }
+
+    fn on_channel_event(&mut self, channel: usize, event: ChannelEvent) {
+        match event {
+            ChannelEvent::Sent { id } => {
+                if let Some(operation) = self.memory.take_source(channel, id) {
+                    let sent = Completion { peer: self.me, tag: 0, bytes: 0 };
+                    self.operations.end(operation, Ok(sent));
+                }
+            }
+            ChannelEvent::Received { id, from, tag, bytes } => {
+                let Some((operation, capacity)) = self.close(channel, id) else { return };
+                self.own.cancel(operation);
+                let outcome = if bytes > capacity {
+                    Err(OperationError::Truncated { bytes, capacity })
+                } else {
+                    Ok(Completion { peer: from, tag, bytes })
+                };
+                self.operations.end(operation, outcome);
+            }
+            ChannelEvent::SendFailed { id, to } => {
+                // Packets of the message may be lined up: they must not be sent from memory
+                // that its owner gets back now.
+                self.line.clear();
+                if let Some(operation) = self.memory.take_source(channel, id) {
+                    self.operations.end(operation, Err(self.gone(to)));
+                }
+            }
+            ChannelEvent::ReceiveFailed { id, from } => {
+                let Some((operation, _)) = self.close(channel, id) else { return };
+                self.own.cancel(operation);
+                self.operations.end(operation, Err(self.gone(from)));
+            }
+            ChannelEvent::PeerSilent { .. } | ChannelEvent::Stable => {}
+        }
+    }
+
+    // ---- out ------------------------------------------------------------------------------
+
+    fn transmit(&mut self, now: Instant) {
+        loop {
+            if !self.flush() {
+                return;
+            }
+            self.line.clear();
+            while self.line.has_room() {
+                let head = &mut self.line.heads[self.line.used];
+                let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
+                let data =
+                    transmit.segment.map(|segment| self.memory.gather(transmit.channel, segment));
+                self.line.push(self.peers[transmit.to.index()], data);
+            }
+            if self.line.trains.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Sends what is lined up; false if the socket is full.
+    fn flush(&mut self) -> bool {
+        let line = &mut self.line;
+        line.sent += self.socket.send(&line.trains[line.sent..], &mut line.parts);
+        line.sent == line.trains.len()
+    }
+}
+
+impl Line {
+    fn clear(&mut self) {
+        self.used = 0;
+        self.parts.clear();
+        self.trains.clear();
+        self.sent = 0;
+        self.bytes = 0;
+    }
+
+    fn has_room(&self) -> bool {
+        self.used < HEADS_MAX && self.trains.len() < TRAINS_PER_CALL && self.bytes < LINE_BYTES
+    }
+
+    /// Adds the packet whose head was written last: to the last train where it fits, else as the
+    /// first of a new one.
+    fn push(&mut self, to: SocketAddr, data: Option<libc::iovec>) {
+        let head = self.heads[self.used].as_bytes();
+        let packet_bytes = head.len() + data.map_or(0, |data| data.iov_len);
+        let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
+        self.used += 1;
+        self.parts.push(head);
+        self.parts.extend(data);
+        self.bytes += packet_bytes;
+        let end = self.parts.len();
+        let start = end - 1 - usize::from(data.is_some());
+        if let Some(train) = self.trains.last_mut() {
+            let fits = train.to == to
+                && !self.is_train_closed
+                && packet_bytes <= train.packet_bytes
+                && (train.packets + 1) * train.packet_bytes <= TRAIN_BYTES_MAX
+                && train.packets < TRAIN_PACKETS_MAX;
+            if fits {
+                train.parts.1 = end;
+                train.packets += 1;
+                self.is_train_closed = packet_bytes < train.packet_bytes;
+                return;
+            }
+        }
+        self.is_train_closed = false;
+        self.trains.push(Train { to, parts: (start, end), packets: 1, packet_bytes });
+    }
+}
+
+/// User memory as bytes.
+///
+/// # Safety
+/// `base` must be valid for reading `bytes` bytes for as long as the slice is used.
+unsafe fn slice<'a>(base: NonNull<u8>, bytes: u64) -> &'a [u8] {
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes as usize) }
+}

@@ -1,0 +1,133 @@
+//! Why a rank could not join its job.
+
+use omnes_wire::Rank;
+use std::time::Duration;
+use thiserror::Error;
+
+/// See the variants; each message names the value and the way out.
+#[derive(Debug, Error)]
+pub enum NetError {
+    /// The rendezvous address means nothing here.
+    #[error("cannot resolve the rendezvous address '{address}': {source}; give host:port")]
+    Resolve {
+        /// What was given.
+        address: String,
+        /// What the resolver says.
+        source: std::io::Error,
+    },
+    /// Rank 0 cannot listen at the rendezvous address.
+    #[error(
+        "rank 0 cannot listen at '{address}': {source}; it must be an address of rank 0's host with a free port"
+    )]
+    Listen {
+        /// What was given.
+        address: String,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// Nobody answers at the rendezvous address.
+    #[error(
+        "rank 0 cannot be reached at '{address}' within {waited:?}: {source}; is it running, and is the port open?"
+    )]
+    Unreachable {
+        /// What was given.
+        address: String,
+        /// How long was tried.
+        waited: Duration,
+        /// What the last attempt says.
+        source: std::io::Error,
+    },
+    /// The connection to rank 0 broke during the rendezvous.
+    #[error("lost the connection to rank 0 at '{address}' during the rendezvous: {source}")]
+    RendezvousLost {
+        /// The address.
+        address: String,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// A rank went away during the rendezvous.
+    #[error("rank {rank} went away during the rendezvous: {source}")]
+    RankLost {
+        /// The rank.
+        rank: Rank,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// Rank 0 has refused this rank.
+    #[error("rank 0 refused: {reason}")]
+    Refused {
+        /// Its words.
+        reason: String,
+    },
+    /// Two versions of Omnes in one job.
+    #[error(
+        "versions differ: this rank has {ours}, the other side {theirs}; use one version for all ranks"
+    )]
+    Version {
+        /// Ours.
+        ours: String,
+        /// Theirs.
+        theirs: String,
+    },
+    /// Ranks disagree on the size of the job.
+    #[error("rank {rank} says that the job has {theirs} ranks, rank 0 says {ours}")]
+    SizeDiffers {
+        /// The rank.
+        rank: Rank,
+        /// Rank 0's number.
+        ours: u32,
+        /// The rank's number.
+        theirs: u32,
+    },
+    /// A rank number twice, or out of range.
+    #[error(
+        "rank {rank} is taken twice or not below the size {size}; each rank needs its own number"
+    )]
+    RankTaken {
+        /// The number.
+        rank: Rank,
+        /// Ranks of the job.
+        size: u32,
+    },
+    /// Ranks did not come in time.
+    #[error(
+        "ranks {ranks:?} did not come within {waited:?}; are they running, and can they reach rank 0?"
+    )]
+    Missing {
+        /// Their numbers.
+        ranks: Vec<u32>,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The other side does not know the job key.
+    #[error("rank {rank} does not know the job key; OMNES_JOB_KEY must be the same for all ranks")]
+    WrongKey {
+        /// The rank.
+        rank: Rank,
+    },
+    /// Rank 0 has a key and this rank has none.
+    #[error("rank 0 uses a job key and this rank has none; set OMNES_JOB_KEY as for rank 0")]
+    KeyMissing,
+    /// The socket could not be made.
+    #[error("cannot make a UDP socket at {address}: {source}")]
+    Socket {
+        /// The local address.
+        address: std::net::IpAddr,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// The kernel refused something that every Linux has.
+    #[error("{what}: {source}")]
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What the kernel says.
+        source: std::io::Error,
+    },
+    /// No random numbers.
+    #[error("no random numbers for keys: {0}")]
+    Random(String),
+    /// A setting out of range.
+    #[error(transparent)]
+    Config(#[from] omnes_proto::channel::ConfigError),
+}

@@ -1,0 +1,209 @@
+//! Where the bytes are: user memory lent for the time of an operation, buffers for small
+//! messages, and the pool for messages that nobody has asked for yet.
+//!
+//! The machines name bytes by (message, offset); this is the only place that turns such names
+//! into addresses. Whoever starts an operation promises that its memory stays valid until the
+//! operation is done or cancelled ([`crate::Engine`] is where that promise is made).
+
+use crate::operations::OperationId;
+use omnes_proto::channel::Channel;
+use omnes_proto::packet::{Move, Placement, ReceiveId, Segment, SendId, Target};
+use std::ptr::NonNull;
+
+/// Memory of a message to send.
+enum Source {
+    /// Lent by the caller, who waits for this operation.
+    Lent(NonNull<u8>, OperationId),
+    /// A copy; nobody waits.
+    Own(Vec<u8>),
+}
+
+/// Memory of a receive.
+#[derive(Clone, Copy)]
+struct Sink {
+    base: NonNull<u8>,
+    capacity: u64,
+    operation: OperationId,
+}
+
+/// Memory of one channel.
+#[derive(Default)]
+struct ChannelMemory {
+    sources: Vec<Option<Source>>,
+    sinks: Vec<Option<Sink>>,
+    pool: Vec<u8>,
+}
+
+/// See the module header.
+pub(crate) struct Memory {
+    channels: Vec<ChannelMemory>,
+    spare: Vec<Vec<u8>>,
+    /// Memory of receives that were given up while data came in; kept until the end.
+    scrap: Vec<Vec<u8>>,
+    /// Bytes copied between memory of this process; the kernel's copies are not in it.
+    pub(crate) copied_bytes: u64,
+}
+
+// SAFETY: the pointers are only followed under the lock of the engine that owns this value, and
+// the memory behind them is lent for the time of the operation whatever thread that is on.
+unsafe impl Send for Memory {}
+
+const SLOT_BYTES: usize = Channel::SLOT_BYTES;
+
+/// Copies kept for reuse.
+const SPARE_MAX: usize = 256;
+
+fn entry<T>(table: &mut Vec<Option<T>>, index: u32) -> &mut Option<T> {
+    let index = index as usize;
+    if table.len() <= index {
+        table.resize_with(index + 1, || None);
+    }
+    &mut table[index]
+}
+
+impl Memory {
+    /// `pool_slots` of each channel.
+    pub(crate) fn new(pool_slots: &[u32]) -> Self {
+        let pool = |slots: &u32| ChannelMemory {
+            pool: vec![0; *slots as usize * SLOT_BYTES],
+            ..ChannelMemory::default()
+        };
+        let channels = pool_slots.iter().map(pool).collect();
+        Self { channels, spare: Vec::new(), scrap: Vec::new(), copied_bytes: 0 }
+    }
+
+    // ---- sending --------------------------------------------------------------------------
+
+    pub(crate) fn lend(
+        &mut self,
+        channel: usize,
+        id: SendId,
+        base: NonNull<u8>,
+        operation: OperationId,
+    ) {
+        *entry(&mut self.channels[channel].sources, id.0) = Some(Source::Lent(base, operation));
+    }
+
+    pub(crate) fn copy_in(&mut self, channel: usize, id: SendId, data: &[u8]) {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        copy.clear();
+        copy.extend_from_slice(data);
+        self.copied_bytes += data.len() as u64;
+        *entry(&mut self.channels[channel].sources, id.0) = Some(Source::Own(copy));
+    }
+
+    /// Forgets a message; the operation that waits for it, if one does.
+    pub(crate) fn take_source(&mut self, channel: usize, id: SendId) -> Option<OperationId> {
+        match entry(&mut self.channels[channel].sources, id.0).take()? {
+            Source::Lent(_, operation) => Some(operation),
+            Source::Own(copy) => {
+                if self.spare.len() < SPARE_MAX {
+                    self.spare.push(copy);
+                }
+                None
+            }
+        }
+    }
+
+    /// Copies the first `bytes` bytes of a lent message, so that its owner gets the memory back.
+    pub(crate) fn keep_source(&mut self, channel: usize, id: SendId, bytes: u64) {
+        let source = entry(&mut self.channels[channel].sources, id.0);
+        if let Some(Source::Lent(base, _)) = source {
+            // SAFETY: lent, and still valid: its owner is giving it back only now.
+            let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes as usize) };
+            *source = Some(Source::Own(data.to_vec()));
+        }
+    }
+
+    /// Lets what still comes in for a receive go to memory that nobody looks at.
+    pub(crate) fn replace_sink(&mut self, channel: usize, id: ReceiveId) {
+        if let Some(sink) = entry(&mut self.channels[channel].sinks, id.0) {
+            let mut scrap = vec![0; sink.capacity.max(1) as usize];
+            sink.base = NonNull::from(&mut scrap[0]);
+            self.scrap.push(scrap);
+        }
+    }
+
+    /// The bytes of a segment, for the kernel to read.
+    pub(crate) fn gather(&self, channel: usize, segment: Segment) -> libc::iovec {
+        let index = segment.message.0 as usize;
+        let source = self.channels[channel].sources.get(index).and_then(Option::as_ref);
+        let base = match source.expect("a segment of a message that is being sent") {
+            Source::Lent(base, _) => base.as_ptr().cast_const(),
+            Source::Own(copy) => copy.as_ptr(),
+        };
+        // SAFETY: the machine hands out segments inside the message, whose memory is valid.
+        let base = unsafe { base.add(segment.offset as usize) };
+        libc::iovec { iov_base: base.cast_mut().cast(), iov_len: segment.bytes as usize }
+    }
+
+    // ---- receiving ------------------------------------------------------------------------
+
+    pub(crate) fn open_sink(
+        &mut self,
+        channel: usize,
+        id: ReceiveId,
+        base: NonNull<u8>,
+        capacity: u64,
+        operation: OperationId,
+    ) {
+        *entry(&mut self.channels[channel].sinks, id.0) = Some(Sink { base, capacity, operation });
+    }
+
+    /// Forgets a receive; the operation that waits for it and its capacity.
+    pub(crate) fn close_sink(
+        &mut self,
+        channel: usize,
+        id: ReceiveId,
+    ) -> Option<(OperationId, u64)> {
+        let sink = entry(&mut self.channels[channel].sinks, id.0).take()?;
+        Some((sink.operation, sink.capacity))
+    }
+
+    /// Address of `bytes` bytes at `offset` of a receive's memory.
+    pub(crate) fn sink_at(
+        &self,
+        channel: usize,
+        id: ReceiveId,
+        offset: u64,
+        bytes: usize,
+    ) -> NonNull<u8> {
+        let sink = self.channels[channel].sinks.get(id.0 as usize).and_then(Option::as_ref);
+        let sink = sink.expect("a receive that is under way");
+        assert!(offset + bytes as u64 <= sink.capacity, "a placement beyond the receive's memory");
+        // SAFETY: just checked to lie inside the memory lent for this receive.
+        unsafe { sink.base.add(offset as usize) }
+    }
+
+    /// Copies data where they belong.
+    pub(crate) fn place(&mut self, placement: Placement, data: &[u8]) {
+        let data = &data[..placement.bytes];
+        self.copied_bytes += data.len() as u64;
+        match placement.target {
+            Target::Receive(id) => {
+                let to = self.sink_at(placement.channel, id, placement.offset, data.len());
+                // SAFETY: `sink_at` checked the bounds; `data` may lie in the same user memory
+                // (read there in advance), hence a copy that allows overlap.
+                unsafe { std::ptr::copy(data.as_ptr(), to.as_ptr(), data.len()) };
+            }
+            Target::Slot(slot) => {
+                let start = slot.0 as usize * SLOT_BYTES + placement.offset as usize;
+                let pool = &mut self.channels[placement.channel].pool;
+                pool[start..start + data.len()].copy_from_slice(data);
+            }
+        }
+    }
+
+    /// Moves data from the pool to the receive that has come for them.
+    pub(crate) fn execute(&mut self, channel: usize, step: Move) {
+        if step.bytes == 0 {
+            return; // Beyond the end of a receive that is too short.
+        }
+        let start = step.slot.0 as usize * SLOT_BYTES;
+        let to = self.sink_at(channel, step.receive, step.offset, step.bytes);
+        let data = &self.channels[channel].pool[start..start + step.bytes];
+        self.copied_bytes += data.len() as u64;
+        // SAFETY: `sink_at` checked the bounds; pool and user memory are different allocations.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
+    }
+}

@@ -1,0 +1,115 @@
+//! What callers wait for.
+
+use omnes_proto::packet::{ReceiveId, SendId};
+use omnes_wire::Rank;
+use slab::Slab;
+use thiserror::Error;
+
+/// Name of an operation that has been started and not yet been taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct OperationId(usize);
+
+/// An operation that has been started: what the engine needs to find it again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    pub(crate) id: OperationId,
+    pub(crate) channel: usize,
+    pub(crate) part: Part,
+}
+
+/// What the machine calls it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    Send(SendId),
+    /// `None` where only this rank itself can be the sender.
+    Receive(Option<ReceiveId>),
+}
+
+/// How a finished send or receive went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The sender, for a receive; the receiver, for a send.
+    pub peer: Rank,
+    /// The message's tag.
+    pub tag: u32,
+    /// The message's length in bytes.
+    pub bytes: u64,
+}
+
+/// Why an operation failed.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum OperationError {
+    /// The other side has failed.
+    #[error("rank {rank} has failed")]
+    PeerFailed {
+        /// Its rank in the job.
+        rank: Rank,
+    },
+    /// The other side has left the job in good order.
+    #[error("rank {rank} has left the job")]
+    PeerLeft {
+        /// Its rank in the job.
+        rank: Rank,
+    },
+    /// The others have given up on this rank.
+    #[error("rank {by} says that this rank has failed; the job goes on without it")]
+    Excluded {
+        /// Who says so.
+        by: Rank,
+    },
+    /// The message is longer than the receive's memory.
+    #[error("message of {bytes} bytes does not fit into {capacity} bytes")]
+    Truncated {
+        /// Length of the message.
+        bytes: u64,
+        /// Bytes there were.
+        capacity: u64,
+    },
+    /// It did not end in the time given.
+    #[error("not finished after {ms} ms")]
+    Timeout {
+        /// The time given.
+        ms: u64,
+    },
+}
+
+/// How an operation ended.
+pub type Outcome = Result<Completion, OperationError>;
+
+#[derive(Default)]
+pub(crate) struct Operations {
+    slots: Slab<Option<Outcome>>,
+    /// Operations that ended since somebody asked.
+    pub(crate) ended: u64,
+}
+
+impl Operations {
+    pub(crate) fn start(&mut self) -> OperationId {
+        OperationId(self.slots.insert(None))
+    }
+
+    pub(crate) fn end(&mut self, id: OperationId, outcome: Outcome) {
+        if let Some(slot) = self.slots.get_mut(id.0) {
+            slot.get_or_insert(outcome);
+            self.ended += 1;
+        }
+    }
+
+    pub(crate) fn is_ended(&self, id: OperationId) -> bool {
+        self.slots.get(id.0).is_none_or(Option::is_some)
+    }
+
+    /// The outcome, if there is one; the operation is gone then.
+    pub(crate) fn take(&mut self, id: OperationId) -> Option<Outcome> {
+        self.slots.get(id.0)?.as_ref()?;
+        self.slots.remove(id.0)
+    }
+
+    /// Nobody waits any more; an end that comes later is ignored.
+    pub(crate) fn forget(&mut self, id: OperationId) {
+        // The number is not used again while the machine may still name it: it is kept as ended.
+        if let Some(slot) = self.slots.get_mut(id.0) {
+            *slot = Some(Err(OperationError::Timeout { ms: 0 }));
+        }
+    }
+}

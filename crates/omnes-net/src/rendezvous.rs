@@ -1,0 +1,374 @@
+//! How the ranks of a job find each other: everybody reports to rank 0, who answers all with a
+//! table of addresses.
+//!
+//! One TCP connection per rank, one JSON line each way. With a job key both sides prove that they
+//! know it, by answering a challenge, before anything is believed; without one, rank 0 draws a key
+//! and hands it out, which trusts the network for the length of the start.
+
+use crate::error::NetError;
+use omnes_wire::{JobId, JobKey, Rank};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// Version of these lines; ranks of different versions refuse each other.
+const PROTOCOL: u32 = 1;
+/// Longest line that is read.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Wait between attempts to reach rank 0.
+const RETRY_WAIT: Duration = Duration::from_millis(20);
+
+/// What a rank brings to the rendezvous.
+#[derive(Clone, Debug)]
+pub(crate) struct Rendezvous {
+    pub(crate) rank: Rank,
+    pub(crate) size: u32,
+    /// `host:port` of rank 0.
+    pub(crate) address: String,
+    pub(crate) key: Option<JobKey>,
+    pub(crate) deadline: Duration,
+}
+
+/// What it takes away.
+pub(crate) struct Met {
+    pub(crate) job: JobId,
+    pub(crate) key: JobKey,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) payload_bytes: u16,
+    /// Connections to keep: to rank 0, or at rank 0 to all others.
+    pub(crate) streams: Vec<(Rank, TcpStream)>,
+}
+
+/// Where this rank's packets come in, made when its own address is known.
+pub(crate) struct Local {
+    pub(crate) port: u16,
+    /// Largest payload of a packet that fits this rank's link.
+    pub(crate) payload_bytes: u16,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Challenge {
+    omnes: u32,
+    challenge: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Hello {
+    version: String,
+    rank: u32,
+    size: u32,
+    port: u16,
+    payload_bytes: u16,
+    challenge: u64,
+    answer: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Reply {
+    Refused(String),
+    Table(Table),
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Table {
+    job: u32,
+    /// Hexadecimal; absent where the ranks have a key already.
+    key: Option<String>,
+    /// In order of ranks; rank 0's has the address under which it was reached.
+    addresses: Vec<Option<SocketAddr>>,
+    own_port: u16,
+    payload_bytes: u16,
+    answer: u64,
+}
+
+fn random<const N: usize>() -> Result<[u8; N], NetError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| NetError::Random(error.to_string()))?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Both sides answer the same way: the other's challenge, who answers, and both ends' roles.
+fn answer(key: Option<&JobKey>, challenge: u64, role: u32) -> u64 {
+    let Some(key) = key else { return 0 };
+    let mut bytes = challenge.to_be_bytes().to_vec();
+    bytes.extend(role.to_be_bytes());
+    key.answer(&bytes)
+}
+
+/// The role of rank 0 in [`answer`]; no rank has this number.
+const SERVER: u32 = u32::MAX;
+
+fn write_line(mut stream: &TcpStream, value: &impl Serialize) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn read_line<T: for<'a> Deserialize<'a>>(stream: &TcpStream) -> std::io::Result<T> {
+    let mut line = Vec::new();
+    // One line is all that comes before the answer, so reading ahead loses nothing.
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&line)?)
+}
+
+/// Resolves `host:port`.
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr, NetError> {
+    let resolved = address
+        .to_socket_addrs()
+        .map_err(|source| NetError::Resolve { address: address.to_owned(), source })?;
+    resolved.into_iter().next().ok_or_else(|| NetError::Resolve {
+        address: address.to_owned(),
+        source: std::io::ErrorKind::NotFound.into(),
+    })
+}
+
+impl Rendezvous {
+    /// Meets the other ranks. `local` makes this rank's socket once its address is known, given
+    /// that address and one of a peer where there is one.
+    pub(crate) fn meet(
+        &self,
+        local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
+    ) -> Result<Met, NetError> {
+        let address = resolve(&self.address)?;
+        if self.rank == Rank(0) { self.serve(address, local) } else { self.report(address, local) }
+    }
+
+    // ---- every other rank -----------------------------------------------------------------
+
+    fn report(
+        &self,
+        address: SocketAddr,
+        local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
+    ) -> Result<Met, NetError> {
+        let until = Instant::now() + self.deadline;
+        let stream = self.connect(address, until)?;
+        let lost = |source| NetError::RendezvousLost { address: self.address.clone(), source };
+        let greeting: Challenge = read_line(&stream).map_err(lost)?;
+        if greeting.omnes != PROTOCOL {
+            let (ours, theirs) = (PROTOCOL.to_string(), greeting.omnes.to_string());
+            return Err(NetError::Version { ours, theirs });
+        }
+        let own = stream.local_addr().map_err(lost)?;
+        let local = local(own.ip(), Some(address))?;
+        let challenge = u64::from_be_bytes(random()?);
+        let hello = Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            rank: self.rank.0,
+            size: self.size,
+            port: local.port,
+            payload_bytes: local.payload_bytes,
+            challenge,
+            answer: answer(self.key.as_ref(), greeting.challenge, self.rank.0),
+        };
+        write_line(&stream, &hello).map_err(lost)?;
+        let table = match read_line(&stream).map_err(lost)? {
+            Reply::Refused(reason) => return Err(NetError::Refused { reason }),
+            Reply::Table(table) => table,
+        };
+        if table.answer != answer(self.key.as_ref(), challenge, SERVER) {
+            return Err(NetError::WrongKey { rank: Rank(0) });
+        }
+        self.accept(table, address, stream)
+    }
+
+    fn accept(
+        &self,
+        table: Table,
+        address: SocketAddr,
+        stream: TcpStream,
+    ) -> Result<Met, NetError> {
+        let malformed = || NetError::Refused { reason: "rank 0 sent a malformed table".to_owned() };
+        let key = match (&self.key, &table.key) {
+            (Some(key), _) => key.clone(),
+            (None, Some(hex)) => JobKey::from_hex(hex).map_err(|_| malformed())?,
+            (None, None) => return Err(NetError::KeyMissing),
+        };
+        if table.addresses.len() != self.size as usize {
+            return Err(malformed());
+        }
+        let own_address = SocketAddr::new(address.ip(), table.own_port);
+        let addresses = table.addresses.into_iter().map(|entry| entry.unwrap_or(own_address));
+        Ok(Met {
+            job: JobId(table.job),
+            key,
+            addresses: addresses.collect(),
+            payload_bytes: table.payload_bytes,
+            streams: vec![(Rank(0), stream)],
+        })
+    }
+
+    fn connect(&self, address: SocketAddr, until: Instant) -> Result<TcpStream, NetError> {
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let attempt = TcpStream::connect_timeout(&address, left.max(RETRY_WAIT));
+            let source = match attempt {
+                Ok(stream) => {
+                    let _ = stream.set_nodelay(true);
+                    let _ = stream.set_read_timeout(Some(left.max(RETRY_WAIT) + self.deadline / 8));
+                    return Ok(stream);
+                }
+                Err(source) => source,
+            };
+            if left.is_zero() {
+                let (address, waited) = (self.address.clone(), self.deadline);
+                return Err(NetError::Unreachable { address, waited, source });
+            }
+            // Rank 0 may not have started yet.
+            std::thread::sleep(RETRY_WAIT.min(left));
+        }
+    }
+
+    // ---- rank 0 ---------------------------------------------------------------------------
+
+    fn serve(
+        &self,
+        address: SocketAddr,
+        local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
+    ) -> Result<Met, NetError> {
+        let listener = self.listen(address)?;
+        let mut hellos = BTreeMap::new();
+        let until = Instant::now() + self.deadline;
+        while hellos.len() + 1 < self.size as usize {
+            let Some((stream, from)) = self.next_connection(&listener, until)? else {
+                return Err(self.missing(hellos));
+            };
+            self.admit(stream, from, &mut hellos)?;
+        }
+        let peer = hellos.values().next().map(|(_, from, _): &(Hello, SocketAddr, _)| *from);
+        let local = local(address.ip(), peer)?;
+        self.answer_all(&local, address, hellos)
+    }
+
+    fn listen(&self, address: SocketAddr) -> Result<TcpListener, NetError> {
+        let listener = TcpListener::bind(address)
+            .map_err(|source| NetError::Listen { address: self.address.clone(), source })?;
+        let listen = |source| NetError::Listen { address: self.address.clone(), source };
+        listener.set_nonblocking(true).map_err(listen)?;
+        Ok(listener)
+    }
+
+    fn next_connection(
+        &self,
+        listener: &TcpListener,
+        until: Instant,
+    ) -> Result<Option<(TcpStream, SocketAddr)>, NetError> {
+        loop {
+            match listener.accept() {
+                Ok(connection) => return Ok(Some(connection)),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(source) => {
+                    return Err(NetError::Listen { address: self.address.clone(), source });
+                }
+            }
+            if Instant::now() >= until {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn missing(&self, hellos: BTreeMap<u32, (Hello, SocketAddr, TcpStream)>) -> NetError {
+        let missing: Vec<u32> = (1..self.size).filter(|rank| !hellos.contains_key(rank)).collect();
+        let names: Vec<String> = missing.iter().map(u32::to_string).collect();
+        for (_, _, stream) in hellos.values() {
+            let reason =
+                format!("rank {} did not come within {:?}", names.join(", "), self.deadline);
+            let _ = write_line(stream, &Reply::Refused(reason));
+        }
+        NetError::Missing { ranks: missing, waited: self.deadline }
+    }
+
+    /// Hears one rank. A stranger, or one of another job, is refused and forgotten.
+    fn admit(
+        &self,
+        stream: TcpStream,
+        from: SocketAddr,
+        hellos: &mut BTreeMap<u32, (Hello, SocketAddr, TcpStream)>,
+    ) -> Result<(), NetError> {
+        let challenge = u64::from_be_bytes(random()?);
+        let _ = stream.set_nodelay(true);
+        let _ = stream.set_nonblocking(false);
+        let _ = stream.set_read_timeout(Some(Duration::from_secs(2).min(self.deadline)));
+        let hello = write_line(&stream, &Challenge { omnes: PROTOCOL, challenge })
+            .and_then(|()| read_line::<Hello>(&stream));
+        let Ok(hello) = hello else { return Ok(()) };
+        if hello.answer != answer(self.key.as_ref(), challenge, hello.rank) {
+            let reason = "wrong job key: OMNES_JOB_KEY differs from rank 0's".to_owned();
+            let _ = write_line(&stream, &Reply::Refused(reason));
+            return Ok(());
+        }
+        if let Some(problem) = self.judge(&hello, hellos) {
+            let _ = write_line(&stream, &Reply::Refused(problem.to_string()));
+            return Err(problem);
+        }
+        hellos.insert(hello.rank, (hello, from, stream));
+        Ok(())
+    }
+
+    fn judge(
+        &self,
+        hello: &Hello,
+        hellos: &BTreeMap<u32, (Hello, SocketAddr, TcpStream)>,
+    ) -> Option<NetError> {
+        let ours = env!("CARGO_PKG_VERSION");
+        let rank = Rank(hello.rank);
+        if hello.version != ours {
+            let (ours, theirs) = (ours.to_owned(), hello.version.clone());
+            return Some(NetError::Version { ours, theirs });
+        }
+        if hello.size != self.size {
+            return Some(NetError::SizeDiffers { rank, ours: self.size, theirs: hello.size });
+        }
+        if hello.rank >= self.size || hello.rank == 0 || hellos.contains_key(&hello.rank) {
+            return Some(NetError::RankTaken { rank, size: self.size });
+        }
+        None
+    }
+
+    fn answer_all(
+        &self,
+        local: &Local,
+        address: SocketAddr,
+        hellos: BTreeMap<u32, (Hello, SocketAddr, TcpStream)>,
+    ) -> Result<Met, NetError> {
+        let key = match &self.key {
+            Some(key) => key.clone(),
+            None => JobKey::new(random()?),
+        };
+        let payloads = hellos.values().map(|(hello, _, _)| hello.payload_bytes);
+        let payload_bytes = payloads.fold(local.payload_bytes, u16::min);
+        let mut addresses = vec![None; self.size as usize];
+        for (hello, from, _) in hellos.values() {
+            addresses[hello.rank as usize] = Some(SocketAddr::new(from.ip(), hello.port));
+        }
+        let table = Table {
+            job: u32::from_be_bytes(random()?),
+            key: self.key.is_none().then(|| hex(key.as_bytes())),
+            addresses,
+            own_port: local.port,
+            payload_bytes,
+            answer: 0,
+        };
+        let mut streams = Vec::new();
+        for (rank, (hello, _, stream)) in hellos {
+            let answer = answer(self.key.as_ref(), hello.challenge, SERVER);
+            let reply = Reply::Table(Table { answer, ..table.clone() });
+            write_line(&stream, &reply)
+                .map_err(|source| NetError::RankLost { rank: Rank(rank), source })?;
+            streams.push((Rank(rank), stream));
+        }
+        let own = SocketAddr::new(address.ip(), local.port);
+        let addresses = table.addresses.into_iter().map(|entry| entry.unwrap_or(own)).collect();
+        Ok(Met { job: JobId(table.job), key, addresses, payload_bytes, streams })
+    }
+}

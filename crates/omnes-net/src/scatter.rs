@@ -1,0 +1,201 @@
+//! Reading a train straight into user memory.
+//!
+//! The head of the next datagram is looked at without taking it; if the machine says where its
+//! data would go, one call reads the whole train with every head into a buffer of its own and all
+//! data into place. The guess holds for a train of consecutive packets, which is what GRO makes.
+//! Where it does not hold, nothing is lost: only memory that nothing had been placed in was
+//! written, and the data are moved to where the machine says.
+
+use crate::socket::{Received, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, Take, UdpSocket};
+use omnes_proto::packet::HEAD_BYTES_MAX;
+use omnes_wire::{PACKET_OVERHEAD_BYTES, has_control_body};
+use std::ptr::NonNull;
+
+/// Trains of more packets are read by copying.
+const PACKETS_MAX: usize = 2 * TRAIN_PACKETS_MAX;
+const HEAD_STRIDE: usize = HEAD_BYTES_MAX;
+
+/// Heads of a train, and room for data that turn out to be in the wrong place.
+pub(crate) struct Scatter {
+    look: [u8; HEAD_BYTES_MAX],
+    heads: Vec<u8>,
+    rescue: Vec<u8>,
+    is_rescued: bool,
+    buffers: Vec<libc::iovec>,
+}
+
+// SAFETY: `buffers` is filled anew for each call and not followed outside of it.
+unsafe impl Send for Scatter {}
+
+/// A train that was read.
+pub(crate) struct ScatteredTrain {
+    bytes: usize,
+    packet_bytes: usize,
+    head_bytes: usize,
+    base: NonNull<u8>,
+}
+
+/// One packet of it.
+pub(crate) struct ScatteredPacket<'a> {
+    pub(crate) head: &'a [u8],
+    pub(crate) bytes: usize,
+}
+
+impl Default for Scatter {
+    fn default() -> Self {
+        Self {
+            look: [0; HEAD_BYTES_MAX],
+            heads: vec![0; PACKETS_MAX * HEAD_STRIDE],
+            rescue: Vec::new(),
+            is_rescued: false,
+            buffers: Vec::with_capacity(2 * PACKETS_MAX),
+        }
+    }
+}
+
+impl ScatteredTrain {
+    pub(crate) fn packets(&self) -> usize {
+        self.bytes.div_ceil(self.packet_bytes)
+    }
+
+    fn packet_length(&self, index: usize) -> usize {
+        self.packet_bytes.min(self.bytes - index * self.packet_bytes)
+    }
+
+    /// Bytes of head that were read apart from the data.
+    fn head_length(&self, index: usize) -> usize {
+        let head = if index == 0 { self.head_bytes } else { PACKET_OVERHEAD_BYTES };
+        head.min(self.packet_length(index))
+    }
+
+    /// Where the data of packet `index` start, counted from the first data byte of the train.
+    fn data_offset(&self, index: usize) -> usize {
+        let whole = self.packet_bytes - PACKET_OVERHEAD_BYTES;
+        match index {
+            0 => 0,
+            _ => index * whole - (self.head_bytes - PACKET_OVERHEAD_BYTES),
+        }
+    }
+}
+
+impl Scatter {
+    /// Looks at the next datagram; `None` if there is none.
+    pub(crate) fn look(&mut self, socket: &mut UdpSocket) -> Option<Received> {
+        let mut buffers =
+            [libc::iovec { iov_base: self.look.as_mut_ptr().cast(), iov_len: HEAD_BYTES_MAX }];
+        socket.receive_scattered(&mut buffers, Take::Look)
+    }
+
+    /// The bytes that were looked at.
+    pub(crate) fn head(&self, seen: Received) -> &[u8] {
+        &self.look[..seen.bytes.min(seen.packet_bytes).min(HEAD_BYTES_MAX)]
+    }
+
+    /// Reads the train that was seen: heads apart, data from `base` on, of which at most
+    /// `bytes_max` bytes may be written; what exceeds them goes to the rescue buffer.
+    pub(crate) fn read(
+        &mut self,
+        socket: &mut UdpSocket,
+        seen: Received,
+        base: NonNull<u8>,
+        bytes_max: usize,
+        head_bytes: usize,
+    ) -> Option<ScatteredTrain> {
+        let train = ScatteredTrain {
+            bytes: seen.bytes.min(TRAIN_BYTES_MAX),
+            packet_bytes: seen.packet_bytes,
+            head_bytes,
+            base,
+        };
+        let data = self.line_up(&train, bytes_max);
+        self.is_rescued = data > bytes_max;
+        let got = socket.receive_scattered(&mut self.buffers, Take::Out)?;
+        // Nobody else reads this socket: what was seen is what was read.
+        assert!(got.bytes == seen.bytes, "the datagram changed between look and read");
+        if self.is_rescued {
+            self.keep_prefix(&train, bytes_max);
+        }
+        Some(train)
+    }
+
+    /// Makes the io vectors; returns the bytes of data in the train.
+    fn line_up(&mut self, train: &ScatteredTrain, bytes_max: usize) -> usize {
+        self.rescue.resize(TRAIN_BYTES_MAX, 0);
+        self.buffers.clear();
+        let mut data = 0;
+        for index in 0..train.packets().min(PACKETS_MAX) {
+            let head_length = train.head_length(index);
+            let head = &mut self.heads[index * HEAD_STRIDE..][..head_length];
+            self.buffers
+                .push(libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head_length });
+            let length = train.packet_length(index) - head_length;
+            let inside = length.min(bytes_max.saturating_sub(data));
+            // SAFETY: `data + inside <= bytes_max`, which the caller vouches for from `base` on.
+            let place = unsafe { train.base.add(data.min(bytes_max)) };
+            self.buffers.push(libc::iovec { iov_base: place.as_ptr().cast(), iov_len: inside });
+            if inside < length {
+                let rest = &mut self.rescue[data + inside..data + length];
+                let iov_len = rest.len();
+                self.buffers.push(libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len });
+            }
+            data += length;
+        }
+        data
+    }
+
+    /// Packet `index` with its whole head, control body and all.
+    pub(crate) fn packet(&mut self, train: &ScatteredTrain, index: usize) -> ScatteredPacket<'_> {
+        let bytes = train.packet_length(index);
+        let read = train.head_length(index);
+        let mut head_bytes = read;
+        let start = index * HEAD_STRIDE;
+        if index > 0 && has_control_body(&self.heads[start..start + read]) {
+            // Not the kind of packet that was guessed: its control body was read as data.
+            head_bytes = bytes.min(HEAD_BYTES_MAX);
+            let body = self.rescue(train, index, read)[..head_bytes - read].to_vec();
+            self.heads[start + read..start + head_bytes].copy_from_slice(&body);
+        }
+        ScatteredPacket { head: &self.heads[start..start + head_bytes], bytes }
+    }
+
+    /// Where the data of packet `index` are, as long as they are where they were read to.
+    pub(crate) fn address(
+        &self,
+        train: &ScatteredTrain,
+        index: usize,
+        packet_offset: usize,
+    ) -> Option<NonNull<u8>> {
+        if self.is_rescued || packet_offset != train.head_length(index) {
+            return None;
+        }
+        // SAFETY: inside the memory that `read` was given for this train.
+        Some(unsafe { train.base.add(train.data_offset(index)) })
+    }
+
+    /// Saves all data of the train from being overwritten, then gives those of packet `index`.
+    pub(crate) fn rescue(
+        &mut self,
+        train: &ScatteredTrain,
+        index: usize,
+        packet_offset: usize,
+    ) -> &[u8] {
+        if !self.is_rescued {
+            let last = train.packets() - 1;
+            let data =
+                train.data_offset(last) + train.packet_length(last) - train.head_length(last);
+            self.is_rescued = true;
+            self.keep_prefix(train, data);
+        }
+        let start = train.data_offset(index);
+        let length = train.packet_length(index) - train.head_length(index);
+        // A packet whose data start later than guessed has lost its first bytes to the head.
+        let skipped = packet_offset.saturating_sub(train.head_length(index)).min(length);
+        &self.rescue[start + skipped..start + length]
+    }
+
+    fn keep_prefix(&mut self, train: &ScatteredTrain, bytes: usize) {
+        // SAFETY: the memory from `base` on was written by `read` and is valid for `bytes`.
+        let data = unsafe { std::slice::from_raw_parts(train.base.as_ptr(), bytes) };
+        self.rescue[..bytes].copy_from_slice(data);
+    }
+}

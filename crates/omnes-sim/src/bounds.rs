@@ -1,0 +1,120 @@
+//! Checker of bounds: what a sender has in flight, judged from packets alone.
+//!
+//! For each ordered pair of ranks, channel and lane: numbers handed out less those that an answer
+//! has freed never exceed the window; numbers are issued without gaps; a new packet goes out only
+//! within the credit that its receiver last gave, but one always may.
+
+use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
+use omnes_wire::{Flags, Header, Kind, Rank, Seq};
+use std::collections::{BTreeMap, VecDeque};
+
+#[derive(Debug, Default)]
+struct Flow {
+    base: Seq,
+    charges: VecDeque<u32>,
+    charged: u32,
+}
+
+impl Flow {
+    fn next(&self) -> Seq {
+        self.base.plus(self.charges.len() as u32)
+    }
+
+    fn push(&mut self, charge: u32) {
+        self.charges.push_back(charge);
+        self.charged += charge;
+    }
+
+    fn free_until(&mut self, expects: Seq) {
+        if self.next().precedes(expects) {
+            return;
+        }
+        while self.base.precedes(expects) {
+            self.charged -= self.charges.pop_front().unwrap_or(0);
+            self.base = self.base.plus(1);
+        }
+    }
+}
+
+/// What is known of the traffic from one rank to another on one channel.
+#[derive(Debug)]
+struct Pair {
+    lanes: [Flow; 2],
+    credit_bytes: u32,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    window_packets: u32,
+    initial_credit_bytes: u32,
+    pairs: BTreeMap<(Rank, Rank, u8), Pair>,
+    /// Most packets that any lane had in flight.
+    pub(crate) window_packets_seen: u32,
+}
+
+fn lane(header: &Header) -> usize {
+    usize::from(header.flags.has(Flags::BULK))
+}
+
+fn is_numbered(header: &Header) -> bool {
+    matches!(header.kind, Kind::Data | Kind::Grant)
+}
+
+impl Bounds {
+    pub(crate) fn new(window_packets: u32, initial_credit_bytes: u32) -> Self {
+        let pairs = BTreeMap::new();
+        Self { window_packets, initial_credit_bytes, pairs, window_packets_seen: 0 }
+    }
+
+    fn pair(&mut self, from: Rank, to: Rank, channel: u8) -> &mut Pair {
+        let credit_bytes = self.initial_credit_bytes;
+        self.pairs
+            .entry((from, to, channel))
+            .or_insert_with(|| Pair { lanes: Default::default(), credit_bytes })
+    }
+
+    /// A rank hands out a packet. The error says which bound it broke.
+    pub(crate) fn on_sent(&mut self, from: Rank, to: Rank, packet: &[u8]) -> Result<(), String> {
+        let Ok((header, _)) = Header::parse(packet) else { return Ok(()) };
+        if !is_numbered(&header) {
+            return Ok(());
+        }
+        let window = self.window_packets;
+        let pair = self.pair(from, to, header.channel.0);
+        let next = pair.lanes[lane(&header)].next();
+        if header.seq != next {
+            let is_old = header.seq.precedes(next);
+            let complaint = format!("{from}>{to} skips from {} to {}", next.0, header.seq.0);
+            return if is_old { Ok(()) } else { Err(complaint) };
+        }
+        let charge = truesize(packet.len() as u32);
+        let in_flight: u32 = pair.lanes.iter().map(|flow| flow.charged).sum();
+        let credit = pair.credit_bytes;
+        if in_flight > 0 && in_flight + charge > credit {
+            let text = format!("{from}>{to} sends {charge} over {in_flight} with credit {credit}");
+            return Err(text);
+        }
+        let flow = &mut pair.lanes[lane(&header)];
+        flow.push(charge);
+        let packets = flow.charges.len() as u32;
+        self.window_packets_seen = self.window_packets_seen.max(packets);
+        if packets > window {
+            return Err(format!("{from}>{to} has {packets} packets in flight, window {window}"));
+        }
+        Ok(())
+    }
+
+    /// A rank takes in an authentic packet.
+    pub(crate) fn on_taken(&mut self, from: Rank, to: Rank, packet: &[u8]) {
+        let Ok((header, _)) = Header::parse(packet) else { return };
+        if !matches!(header.kind, Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack) {
+            return;
+        }
+        let pair = self.pair(to, from, header.channel.0);
+        if header.credits > 0 {
+            pair.credit_bytes = u32::from(header.credits) * CREDIT_UNIT_BYTES;
+        }
+        pair.lanes[lane(&header)].free_until(header.expects);
+    }
+}

@@ -1,0 +1,182 @@
+//! Settings of a cluster and its construction.
+
+use crate::bounds::Bounds;
+use crate::cluster::Cluster;
+use crate::network::{Network, NetworkConfig, Order};
+use crate::node::{Node, Previews};
+use crate::trace::Trace;
+use omnes_proto::LivenessConfig;
+use omnes_proto::channel::{ChannelConfig, Checked};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_wire::{Instant, JobId, JobKey, Rank};
+use std::time::Duration;
+
+/// The job of every cluster.
+pub(crate) const JOB: JobId = JobId(0x0a11_0001);
+/// The key of every cluster.
+pub(crate) const KEY: JobKey = JobKey::new(*b"simulated secret");
+/// Channels of every rank.
+const CHANNELS: usize = 2;
+
+/// Settings of a cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// What all randomness follows from.
+    pub seed: u64,
+    /// Ranks, at least 2.
+    pub ranks: u32,
+    /// Settings of both channels at every rank.
+    pub channel: ChannelConfig,
+    /// Settings of the watch at every rank.
+    pub liveness: LivenessConfig,
+    /// Settings of the network.
+    pub network: NetworkConfig,
+    /// Time that a rank needs for one packet coming in.
+    pub packet_time: Duration,
+    /// Whether ranks ask for previews, as socket drivers do.
+    pub previews: Previews,
+    /// How long to wait for a run to end.
+    pub patience: Duration,
+    /// Whether every event is printed.
+    pub trace: Printing,
+}
+
+/// Whether events are printed as they happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Printing {
+    /// On standard output, one per line.
+    All,
+    /// Only those before a failure, with its report.
+    Last,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            seed: 1,
+            ranks: 2,
+            channel: ChannelConfig::default(),
+            liveness: LivenessConfig::default(),
+            network: NetworkConfig::default(),
+            packet_time: Duration::ZERO,
+            previews: Previews::Unused,
+            patience: Duration::from_secs(300),
+            trace: Printing::Last,
+        }
+    }
+}
+
+/// Builds a cluster step by step; what is not set has its default.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Builder {
+    config: ClusterConfig,
+}
+
+impl Builder {
+    /// Starts from whole settings.
+    pub fn from_config(config: ClusterConfig) -> Self {
+        Self { config }
+    }
+
+    /// Number of ranks, at least 2.
+    pub fn ranks(mut self, ranks: u32) -> Self {
+        self.config.ranks = ranks;
+        self
+    }
+
+    /// What all randomness follows from.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = seed;
+        self
+    }
+
+    /// Time from one rank to another.
+    pub fn latency(mut self, latency: Duration) -> Self {
+        self.config.network.latency = latency;
+        self
+    }
+
+    /// Random part of the latency, and what it does to the order of packets.
+    pub fn jitter(mut self, jitter: Duration, order: Order) -> Self {
+        self.config.network.jitter = jitter;
+        self.config.network.order = order;
+        self
+    }
+
+    /// Rate of the link into each rank, in bits per second.
+    pub fn receiver_bps(mut self, bps: u64) -> Self {
+        self.config.network.receiver_bps = Some(bps);
+        self
+    }
+
+    /// Socket buffer of each rank, in bytes of truesize.
+    pub fn receive_queue_bytes(mut self, bytes: u32) -> Self {
+        self.config.network.receive_queue_bytes = bytes;
+        self
+    }
+
+    /// Time that a rank needs for one packet coming in.
+    pub fn packet_time(mut self, time: Duration) -> Self {
+        self.config.packet_time = time;
+        self
+    }
+
+    /// Settings of both channels at every rank.
+    pub fn channel(mut self, channel: ChannelConfig) -> Self {
+        self.config.channel = channel;
+        self
+    }
+
+    /// Settings of the watch at every rank.
+    pub fn liveness(mut self, liveness: LivenessConfig) -> Self {
+        self.config.liveness = liveness;
+        self
+    }
+
+    /// Ranks ask for previews and compare them with the placements.
+    pub fn with_previews(mut self) -> Self {
+        self.config.previews = Previews::Compared;
+        self
+    }
+
+    /// The cluster at time 0.
+    ///
+    /// # Panics
+    /// If a setting of the channels is out of range or there are fewer than 2 ranks.
+    pub fn build(self) -> Cluster {
+        let config = self.config;
+        assert!(config.ranks >= 2, "a cluster of {} ranks", config.ranks);
+        let checked = match config.channel.clone().build() {
+            Ok(checked) => checked,
+            Err(error) => panic!("{error}"),
+        };
+        let node = |rank: u32| {
+            let endpoint = Endpoint::new(Instant::ZERO, endpoint_config(&config, &checked, rank));
+            Node::new(Rank(rank), endpoint, checked.pool_slots)
+        };
+        let nodes = (0..config.ranks).map(node).collect();
+        let bounds = Bounds::new(checked.window_packets, checked.initial_credit_bytes);
+        let trace = Trace::new(config.trace == Printing::All);
+        let network = Network::new(config.seed, config.network.clone(), bounds, trace);
+        Cluster::new(config, nodes, network)
+    }
+}
+
+fn endpoint_config(config: &ClusterConfig, checked: &Checked, rank: u32) -> EndpointConfig {
+    EndpointConfig {
+        me: Rank(rank),
+        size: config.ranks,
+        job: JOB,
+        key: KEY,
+        channels: vec![checked.clone(); CHANNELS],
+        liveness: config.liveness,
+    }
+}
+
+impl Cluster {
+    /// Starts to build a cluster of 2 ranks with seed 1 and default settings.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+}

@@ -1,0 +1,85 @@
+//! Checkers that are asked at chosen moments; those that look on all the time are in `bounds`,
+//! `memory` and `node`.
+
+use crate::cluster::Cluster;
+use omnes_wire::{Header, Kind};
+use std::time::Duration;
+
+/// Looks at a cluster; the error says what is wrong with it.
+pub type Checker = fn(&Cluster) -> Result<(), String>;
+
+/// Every receive that completed holds the right message, in order of sending, each once; streams
+/// that begin or end at a dead rank may have holes.
+///
+/// # Errors
+/// Names the stream and the message.
+pub fn delivered_once_in_order(cluster: &Cluster) -> Result<(), String> {
+    cluster.ledger().check_delivery(&cluster.dead())
+}
+
+/// Every message between living ranks has been received.
+///
+/// # Errors
+/// Names the streams with the number of messages that are missing.
+pub fn nothing_is_missing(cluster: &Cluster) -> Result<(), String> {
+    let missing = cluster.ledger().missing(&cluster.dead());
+    if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
+}
+
+/// Nothing of a message is on its way [PM-R20].
+///
+/// # Errors
+/// Counts the packets.
+pub fn no_message_is_in_flight(cluster: &Cluster) -> Result<(), String> {
+    let is_message = |bytes: &[u8]| {
+        let header = Header::parse(bytes).ok().map(|(header, _)| header);
+        header.is_some_and(|header| matches!(header.kind, Kind::Data | Kind::Grant))
+    };
+    let on_their_way = cluster.network.on_their_way();
+    let count = on_their_way.filter(|packet| is_message(&packet.bytes)).count();
+    if count == 0 { Ok(()) } else { Err(format!("{count} packets of messages are in flight")) }
+}
+
+/// Every living rank has named every dead one.
+///
+/// # Errors
+/// Names the pairs that are missing.
+pub fn dead_are_named_to_all(cluster: &Cluster) -> Result<(), String> {
+    let dead = cluster.dead();
+    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+        let knows = |rank| node.failed.contains_key(rank) || node.departed.contains_key(rank);
+        if let Some(rank) = dead.iter().find(|rank| !knows(rank)) {
+            return Err(format!("rank {} does not know that {rank} is dead", node.rank));
+        }
+    }
+    Ok(())
+}
+
+/// Nobody has named a living rank.
+///
+/// # Errors
+/// Names the pair.
+pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
+    let dead = cluster.dead();
+    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+        if let Some(rank) = node.failed.keys().find(|rank| !dead.contains(rank)) {
+            return Err(format!("rank {} takes the living {rank} for dead", node.rank));
+        }
+    }
+    Ok(())
+}
+
+impl Cluster {
+    /// Lets time pass in which nothing may be sent but signs of life.
+    ///
+    /// # Panics
+    /// If a channel sends anything.
+    pub fn check_quiet_for(&mut self, time: Duration) {
+        let before = self.network.counters.sent_on_channels;
+        self.run_for(time);
+        let sent = self.network.counters.sent_on_channels - before;
+        if sent > 0 {
+            self.fail(&format!("{sent} packets although there is nothing to say"));
+        }
+    }
+}

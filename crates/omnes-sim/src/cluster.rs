@@ -1,0 +1,438 @@
+//! The rig itself: ranks and network in virtual time, driven by one event queue.
+//!
+//! ```
+//! use omnes_sim::{Cluster, delivered_once_in_order, drop};
+//! use omnes_wire::Kind;
+//!
+//! let mut cluster = Cluster::builder().ranks(4).seed(7).build();
+//! let _loss = cluster.rule(drop().kind(Kind::Data).seq(3).to(2).times(1));
+//! cluster.send(0, 2, 1, 10_000);
+//! cluster.receive(2, 0, 1, 10_000);
+//! cluster.run_until_quiescent();
+//! cluster.check(delivered_once_in_order);
+//! assert_eq!(cluster.counters(0).retransmits, 1);
+//! ```
+//!
+//! Guarantees: the same seed and the same calls give the same trace, byte for byte. Checkers look
+//! on all the time; the first complaint ends the run with seed and last events.
+
+use crate::builder::ClusterConfig;
+use crate::ledger::{Ledger, Operation, State, Stream};
+use crate::network::{Happening, InFlight, Network, NetworkCounters};
+use crate::node::{Node, World};
+use crate::payload::content;
+use crate::program::Program;
+use crate::random::Random;
+use crate::rule::{Guard, Rule};
+use crate::script::{Outcome, Script};
+use crate::trace::What;
+use omnes_proto::channel::{Channel, ChannelCounters, Pattern, Reply};
+use omnes_proto::endpoint::{Endpoint, GateCounters};
+use omnes_wire::{CommunicatorId, Instant, Rank};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The communicator of the short forms of send and receive.
+pub const COMMUNICATOR: CommunicatorId = CommunicatorId(1);
+
+/// A message to send from one rank to another; see [`Cluster::post_send`].
+#[derive(Clone, Debug)]
+pub struct Send {
+    /// Who sends to whom, on what, with which tag.
+    pub stream: Stream,
+    /// The bytes.
+    pub content: Rc<[u8]>,
+    /// How many of them are there already.
+    pub available: u64,
+    /// When the sender wants its answer.
+    pub reply: Reply,
+}
+
+/// See the module header.
+pub struct Cluster {
+    pub(crate) config: ClusterConfig,
+    now: Instant,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) network: Network,
+    ledger: Ledger,
+    complaint: Option<String>,
+    pub(crate) strangers: Random,
+    messages: u64,
+}
+
+impl Cluster {
+    pub(crate) fn new(config: ClusterConfig, nodes: Vec<Node>, network: Network) -> Self {
+        let strangers = Random::named(config.seed, "strangers", 0);
+        let mut cluster = Self {
+            config,
+            now: Instant::ZERO,
+            nodes,
+            network,
+            ledger: Ledger::default(),
+            complaint: None,
+            strangers,
+            messages: 0,
+        };
+        for rank in 0..cluster.size() {
+            cluster.act(rank, |_, _| {});
+        }
+        cluster
+    }
+
+    // ---- commands -------------------------------------------------------------------------
+
+    /// Lets a rank do something outside of an event, and then what follows from it.
+    fn act<T>(&mut self, rank: u32, action: impl FnOnce(&mut Node, &mut World) -> T) -> T {
+        let Self { nodes, network, ledger, complaint, config, now, .. } = self;
+        let (previews, packet_time) = (config.previews, config.packet_time);
+        let mut world = World { now: *now, network, ledger, complaint, previews, packet_time };
+        let node = &mut nodes[rank as usize];
+        let result = action(node, &mut world);
+        if !node.is_crashed {
+            node.drain(&mut world);
+        }
+        node.run(&mut world);
+        self.complain();
+        result
+    }
+
+    fn complain(&self) {
+        if let Some(complaint) = &self.complaint {
+            self.fail(complaint);
+        }
+    }
+
+    /// Begins to send a new message of `bytes` on channel 0.
+    pub fn send(&mut self, from: u32, to: u32, tag: u32, bytes: usize) -> Operation {
+        self.messages += 1;
+        let content = content(self.config.seed ^ self.messages << 20, bytes);
+        let (from, to) = (Rank(from), Rank(to));
+        let stream = Stream { from, to, channel: 0, communicator: COMMUNICATOR, tag };
+        let available = bytes as u64;
+        self.post_send(Send { stream, content, available, reply: Reply::Soon })
+    }
+
+    /// Begins to send a message. If the machine refuses, the operation has failed.
+    pub fn post_send(&mut self, send: Send) -> Operation {
+        let Send { stream, content, available, reply } = send;
+        let bytes = content.len();
+        let note = format!("send {}>{} tag={} {bytes} B", stream.from, stream.to, stream.tag);
+        self.network.trace.note(self.now, stream.from, note);
+        self.act(stream.from.0, |node, world| node.send(world, stream, content, available, reply))
+    }
+
+    /// More of a message is there.
+    pub fn extend(&mut self, rank: u32, channel: usize, send: Operation, available: u64) {
+        self.act(rank, |node, world| {
+            if let Some(id) = node.memory[channel].extend(send, available) {
+                node.endpoint.channel(channel).extend(world.now, id, available);
+            }
+        });
+    }
+
+    /// Posts a receive on channel 0.
+    pub fn receive(&mut self, rank: u32, from: u32, tag: u32, capacity: u64) -> Operation {
+        let source = Some(Rank(from));
+        let pattern = Pattern { communicator: COMMUNICATOR, source, tag: Some(tag) };
+        self.post_receive(rank, 0, pattern, capacity)
+    }
+
+    /// Posts a receive.
+    pub fn post_receive(
+        &mut self,
+        rank: u32,
+        channel: usize,
+        pattern: Pattern,
+        capacity: u64,
+    ) -> Operation {
+        let note = format!("receive {pattern:?} capacity {capacity}");
+        self.network.trace.note(self.now, Rank(rank), note);
+        self.act(rank, |node, world| node.receive(world, channel, pattern, capacity))
+    }
+
+    /// Takes a receive back; false if a message has come for it.
+    pub fn cancel(&mut self, rank: u32, channel: usize, receive: Operation) -> bool {
+        self.act(rank, |node, world| node.cancel(world, channel, receive))
+    }
+
+    /// Stops a channel at one rank [PM-R21 C1].
+    pub fn stop(&mut self, rank: u32, channel: usize) {
+        self.network.trace.note(self.now, Rank(rank), format!("stop channel {channel}"));
+        self.act(rank, |node, world| {
+            node.stable_at[channel] = None;
+            node.endpoint.channel(channel).stop(world.now);
+        });
+    }
+
+    /// Lets a channel at one rank send again [PM-R21 C8].
+    pub fn resume(&mut self, rank: u32, channel: usize) {
+        self.network.trace.note(self.now, Rank(rank), format!("resume channel {channel}"));
+        self.act(rank, |node, world| node.endpoint.channel(channel).resume(world.now));
+    }
+
+    /// When the channel of a rank became stable after the last [`Self::stop`].
+    pub fn stable_at(&self, rank: u32, channel: usize) -> Option<Instant> {
+        self.nodes[rank as usize].stable_at[channel]
+    }
+
+    /// A rank says farewell and leaves the job in good order, with its last packets.
+    pub fn leave(&mut self, rank: u32) {
+        self.network.trace.note(self.now, Rank(rank), "leaves".to_owned());
+        self.act(rank, |node, _| node.endpoint.leave());
+        self.nodes[rank as usize].is_crashed = true;
+        self.ledger.bury(Rank(rank));
+    }
+
+    /// A rank looks away from the network for a while, as it computes.
+    pub fn distract(&mut self, rank: u32, time: Duration) {
+        self.network.trace.note(self.now, Rank(rank), format!("looks away for {time:?}"));
+        self.act(rank, |node, world| node.look_away(world.now, time));
+    }
+
+    /// A rank dies now.
+    pub fn crash(&mut self, rank: u32) {
+        self.network.trace.note(self.now, Rank(rank), "dies".to_owned());
+        self.nodes[rank as usize].is_crashed = true;
+        self.ledger.bury(Rank(rank));
+    }
+
+    /// A rank dies at a time to come.
+    pub fn crash_at(&mut self, rank: u32, at: Instant) {
+        self.network.queue.push(at, Happening::Crash(Rank(rank)));
+    }
+
+    /// Brings a fault into force for as long as the guard lives.
+    pub fn rule(&mut self, rule: Rule) -> Guard {
+        self.network.trace.note(self.now, Rank(0), format!("{rule:?}"));
+        self.network.rules.add(rule)
+    }
+
+    // ---- time -----------------------------------------------------------------------------
+
+    /// Handles the next event; false if there is none before or at `until`.
+    fn step(&mut self, until: Instant) -> bool {
+        if self.network.queue.next_at().is_none_or(|at| at > until) {
+            return false;
+        }
+        let Some((at, happening)) = self.network.queue.pop() else { return false };
+        assert!(at >= self.now, "time runs back");
+        self.now = at;
+        match happening {
+            Happening::Link(packet) => {
+                if let Some(packet) = self.network.pass_link(at, packet) {
+                    self.deliver(packet);
+                }
+            }
+            Happening::Deliver(packet) => self.deliver(packet),
+            Happening::Wake(rank) => self.run_node(rank),
+            Happening::Crash(rank) => self.crash(rank.0),
+        }
+        self.complain();
+        true
+    }
+
+    fn deliver(&mut self, packet: InFlight) {
+        let to = packet.to;
+        let node = &mut self.nodes[to.index()];
+        if node.is_crashed {
+            return;
+        }
+        let from = packet.from.unwrap_or(to);
+        let bytes_max = self.network.config.receive_queue_bytes;
+        // The socket drops the newest, so its bytes are worth a line in the trace.
+        let head: Vec<u8> = packet.bytes.iter().copied().take(48).collect();
+        if !node.enqueue(packet, bytes_max) {
+            self.network.counters.overruns += 1;
+            self.network.trace.packet(self.now, What::Overrun, from, to, &head);
+            return;
+        }
+        self.run_node(to);
+    }
+
+    fn run_node(&mut self, rank: Rank) {
+        let Self { nodes, network, ledger, complaint, config, now, .. } = self;
+        let (previews, packet_time) = (config.previews, config.packet_time);
+        let mut world = World { now: *now, network, ledger, complaint, previews, packet_time };
+        nodes[rank.index()].run(&mut world);
+    }
+
+    /// Lets time pass until `until`.
+    pub fn run_until(&mut self, until: Instant) {
+        while self.step(until) {}
+        self.now = self.now.max(until);
+    }
+
+    /// Lets this much time pass.
+    pub fn run_for(&mut self, time: Duration) {
+        self.run_until(self.now + time);
+    }
+
+    /// Runs until a condition holds, which is asked after each event; false if it did not come
+    /// true within `patience`.
+    pub fn run_while(
+        &mut self,
+        patience: Duration,
+        mut goes_on: impl FnMut(&Self) -> bool,
+    ) -> bool {
+        let until = self.now + patience;
+        while goes_on(self) {
+            if !self.step(until) {
+                self.now = until;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Runs until every operation has ended and no channel has anything left to say.
+    ///
+    /// # Panics
+    /// If that does not come about within [`ClusterConfig::patience`].
+    pub fn run_until_quiescent(&mut self) {
+        let patience = self.config.patience;
+        if !self.run_while(patience, |cluster| !cluster.is_quiescent()) {
+            self.fail(&format!("hangs: not quiescent after {patience:?}"));
+        }
+    }
+
+    /// True if every operation has ended and no channel has anything left to say.
+    pub fn is_quiescent(&self) -> bool {
+        let is_idle = |node: &Node| {
+            node.is_crashed || node.endpoint.channels().iter().all(Channel::is_idle)
+        };
+        !self.ledger.has_pending() && self.nodes.iter().all(is_idle)
+    }
+
+    /// Carries out one script per rank, until all are done; what came of them. Ranks that die on
+    /// the way do not count.
+    ///
+    /// # Panics
+    /// If they are not done within [`ClusterConfig::patience`].
+    pub fn run_scripts(&mut self, scripts: Vec<Script>) -> Vec<Outcome> {
+        assert_eq!(scripts.len(), self.nodes.len(), "one script for each rank");
+        for (rank, script) in (0..).zip(scripts) {
+            self.act(rank, |node, _| node.program = Program::new(script));
+        }
+        let is_done = |node: &Node| node.is_crashed || node.program.outcome.is_complete;
+        let patience = self.config.patience;
+        if !self.run_while(patience, |cluster| !cluster.nodes.iter().all(is_done)) {
+            self.fail(&format!("hangs: a script is not done after {patience:?}"));
+        }
+        self.run_until_quiescent();
+        self.nodes.iter_mut().map(|node| std::mem::take(&mut node.program.outcome)).collect()
+    }
+
+    // ---- what can be seen -----------------------------------------------------------------
+
+    /// Ranks of the job.
+    pub fn size(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    /// Virtual time.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// What channel 0 of a rank has counted.
+    pub fn counters(&self, rank: u32) -> &ChannelCounters {
+        self.endpoint(rank).channels()[0].counters()
+    }
+
+    /// What the gate of a rank has counted.
+    pub fn gate(&self, rank: u32) -> &GateCounters {
+        self.endpoint(rank).counters()
+    }
+
+    /// What the network has done.
+    pub fn network_counters(&self) -> &NetworkCounters {
+        &self.network.counters
+    }
+
+    /// The endpoint of a rank.
+    pub fn endpoint(&self, rank: u32) -> &Endpoint {
+        &self.nodes[rank as usize].endpoint
+    }
+
+    /// Most packets that any lane had in flight so far.
+    pub fn window_packets_seen(&self) -> u32 {
+        self.network.bounds.window_packets_seen
+    }
+
+    /// How an operation stands.
+    pub fn state(&self, operation: Operation) -> State {
+        self.ledger.state(operation)
+    }
+
+    /// Stream and content of a completed receive.
+    pub fn received(&self, receive: Operation) -> Option<(&Stream, &[u8])> {
+        self.ledger.content(receive)
+    }
+
+    /// When `rank` was told that `failed` has failed.
+    pub fn named_at(&self, rank: u32, failed: u32) -> Option<Instant> {
+        self.nodes[rank as usize].failed.get(&Rank(failed)).copied()
+    }
+
+    /// When `rank` was told that `departed` has left in good order.
+    pub fn departed_at(&self, rank: u32, departed: u32) -> Option<Instant> {
+        self.nodes[rank as usize].departed.get(&Rank(departed)).copied()
+    }
+
+    /// True if somebody has told `rank` that it is out.
+    pub fn is_excluded(&self, rank: u32) -> bool {
+        !self.nodes[rank as usize].excluded_by.is_empty()
+    }
+
+    /// Ranks that have died or left.
+    pub fn dead(&self) -> BTreeSet<Rank> {
+        self.nodes.iter().filter(|node| node.is_crashed).map(|node| node.rank).collect()
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// A number that two runs share only if they did the same.
+    pub fn trace_hash(&self) -> u64 {
+        self.network.trace.hash()
+    }
+
+    /// Packets, commands and events so far.
+    pub fn events(&self) -> u64 {
+        self.network.trace.events()
+    }
+
+    /// Seed, time, last events and open operations, for the report of a failure.
+    pub fn report(&self) -> String {
+        let open: Vec<Operation> = self.ledger.pending().collect();
+        let lines = open.iter().take(20).map(|operation| self.ledger.describe(*operation));
+        let lines: String = lines.map(|line| format!("  {line}\n")).collect();
+        format!(
+            "seed {} at {} ns\nlast events:\n{}{} operations open:\n{lines}",
+            self.config.seed,
+            self.now.as_ns(),
+            self.network.trace.last_lines(),
+            open.len(),
+        )
+    }
+
+    /// Ends the run with a report.
+    ///
+    /// # Panics
+    /// Always.
+    pub fn fail(&self, text: &str) -> ! {
+        panic!("{text}\n{}", self.report());
+    }
+
+    /// Asks a checker.
+    ///
+    /// # Panics
+    /// If it complains.
+    pub fn check(&self, checker: crate::Checker) {
+        if let Err(text) = checker(self) {
+            self.fail(&text);
+        }
+    }
+}

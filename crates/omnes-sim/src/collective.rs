@@ -1,0 +1,86 @@
+//! Collectives as scripts over channels: whom to talk to comes from `omnes-topo`.
+
+use crate::script::{Script, Step};
+use omnes_topo::{Barrier, TopoError, Tree};
+use omnes_wire::Rank;
+
+/// Barriers have tags from here on, apart from those of messages.
+const BARRIER_TAG: u32 = 1 << 20;
+/// Room for the steps of one barrier among the tags.
+const STEPS_MAX: u32 = 64;
+
+/// Broadcast of `content` from `root` along a tree in chunks of `chunk_bytes`, one script per
+/// rank; a rank passes a chunk on as soon as it has it. Buffer 0 and on hold the chunks.
+///
+/// # Errors
+/// [`TopoError`] if root or size make no sense. `chunk_bytes` 0 means the whole message.
+pub fn broadcast(
+    tree: Tree,
+    root: Rank,
+    size: u32,
+    content: &[u8],
+    chunk_bytes: usize,
+) -> Result<Vec<Script>, TopoError> {
+    let chunk_bytes = if chunk_bytes == 0 { content.len().max(1) } else { chunk_bytes };
+    let chunks: Vec<&[u8]> = match content.is_empty() {
+        true => vec![content],
+        false => content.chunks(chunk_bytes).collect(),
+    };
+    let script = |rank: u32| {
+        let rank = Rank(rank);
+        let parent = tree.parent(rank, root, size)?;
+        let children = tree.children(rank, root, size)?;
+        let mut script = Script::default();
+        for (tag, chunk) in (0..).zip(&chunks) {
+            let is_root = parent.is_none();
+            let buffer = script.buffer(if is_root { chunk.to_vec() } else { vec![0; chunk.len()] });
+            if let Some(parent) = parent {
+                script.receive(parent, tag, buffer);
+            }
+        }
+        for (tag, buffer) in (0..).zip(0..chunks.len()) {
+            script.step(Step::WaitFor { buffer });
+            for child in &children {
+                script.send(*child, tag, buffer);
+            }
+        }
+        script.wait();
+        Ok(script)
+    };
+    (0..size).map(script).collect()
+}
+
+/// `count` barriers in a row, one script per rank. Marks `2 i` and `2 i + 1` say when a rank came
+/// to barrier `i` and when it left it; before barrier `i` rank `r` computes for `compute(r, i)`.
+///
+/// # Errors
+/// [`TopoError`] if the size is 0.
+pub fn barriers(
+    algorithm: Barrier,
+    size: u32,
+    count: u32,
+    compute: impl Fn(u32, u32) -> std::time::Duration,
+) -> Result<Vec<Script>, TopoError> {
+    let script = |rank: u32| {
+        let steps = algorithm.schedule(Rank(rank), size)?;
+        let mut script = Script::default();
+        let empty = script.buffer([]);
+        for index in 0..count {
+            script.step(Step::Compute(compute(rank, index)));
+            script.step(Step::Mark(2 * index));
+            for (number, step) in (0..).zip(&steps) {
+                let tag = BARRIER_TAG + index * STEPS_MAX + number;
+                if let Some(to) = step.send_to {
+                    script.send(to, tag, empty);
+                }
+                if let Some(from) = step.receive_from {
+                    script.receive(from, tag, empty);
+                }
+                script.wait();
+            }
+            script.step(Step::Mark(2 * index + 1));
+        }
+        Ok(script)
+    };
+    (0..size).map(script).collect()
+}

@@ -1,0 +1,162 @@
+//! Test bodies that every driver must pass: the rig now, sockets with the same functions.
+//!
+//! A driver implements [`Arm`]: it carries out one script per rank on channel 0 and reports what
+//! came of them. Bodies assert; a driver calls them from its own tests.
+
+use crate::cluster::Cluster;
+use crate::collective;
+use crate::payload::content;
+use crate::script::{Outcome, Script};
+use omnes_topo::{Barrier, Tree};
+use omnes_wire::{Instant, Rank};
+use std::time::Duration;
+
+/// A driver that can carry out scripts.
+pub trait Arm {
+    /// Ranks of the job, at least 2.
+    fn size(&self) -> u32;
+
+    /// Carries out one script per rank until all are complete, and says what came of each.
+    fn run(&mut self, scripts: Vec<Script>) -> Vec<Outcome>;
+}
+
+impl Arm for Cluster {
+    fn size(&self) -> u32 {
+        Cluster::size(self)
+    }
+
+    fn run(&mut self, scripts: Vec<Script>) -> Vec<Outcome> {
+        self.run_scripts(scripts)
+    }
+}
+
+/// Lengths around every border of the wire format, in bytes.
+pub const LENGTHS: [usize; 10] = [0, 1, 15, 16, 255, 1416, 1417, 1432, 4096, 70_000];
+
+fn run(arm: &mut impl Arm, scripts: Vec<Script>) -> Vec<Outcome> {
+    let outcomes = arm.run(scripts);
+    assert_eq!(outcomes.len() as u32, arm.size());
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert!(outcome.is_complete, "rank {rank} is not done");
+        assert_eq!(outcome.failures, 0, "rank {rank} has failures");
+    }
+    outcomes
+}
+
+/// Messages of every length from rank 0 to 1 and back arrive whole.
+pub fn messages_of_every_length_arrive(arm: &mut impl Arm) {
+    let mut scripts = vec![Script::default(); arm.size() as usize];
+    for (index, bytes) in LENGTHS.into_iter().enumerate() {
+        let tag = index as u32;
+        for (from, to) in [(0, 1), (1, 0)] {
+            let sent = content(u64::from(tag) << 1 | from as u64, bytes).to_vec();
+            let buffer = scripts[from].buffer(sent);
+            scripts[from].send(Rank(to as u32), tag, buffer);
+            let buffer = scripts[to].buffer(vec![0; bytes]);
+            scripts[to].receive(Rank(from as u32), tag, buffer);
+        }
+    }
+    for script in &mut scripts {
+        script.wait();
+    }
+    let outcomes = run(arm, scripts);
+    for (rank, outcome) in outcomes.iter().enumerate().take(2) {
+        assert_eq!(outcome.receipts.len(), LENGTHS.len());
+        for receipt in &outcome.receipts {
+            let bytes = LENGTHS[receipt.tag as usize];
+            let sent = content(u64::from(receipt.tag) << 1 | 1 - rank as u64, bytes);
+            assert_eq!(receipt.bytes, bytes as u64);
+            assert_eq!(outcome.buffers[receipt.buffer], sent[..], "{bytes} bytes");
+        }
+    }
+}
+
+/// Messages with one tag are received in the order of sending.
+pub fn equal_tags_keep_their_order(arm: &mut impl Arm) {
+    const MESSAGES: u32 = 50;
+    let mut scripts = vec![Script::default(); arm.size() as usize];
+    for number in 0..MESSAGES {
+        let bytes = (number * 37 % 3000) as usize;
+        let sent = scripts[0].buffer(content(u64::from(number), bytes).to_vec());
+        scripts[0].send(Rank(1), 5, sent);
+        let received = scripts[1].buffer(vec![0; 3000]);
+        scripts[1].receive(Rank(0), 5, received);
+    }
+    for script in &mut scripts {
+        script.wait();
+    }
+    let outcomes = run(arm, scripts);
+    for receipt in &outcomes[1].receipts {
+        let number = receipt.buffer as u32;
+        let bytes = (number * 37 % 3000) as usize;
+        assert_eq!(receipt.bytes, bytes as u64);
+        let sent = content(u64::from(number), bytes);
+        assert_eq!(outcomes[1].buffers[receipt.buffer][..bytes], sent[..]);
+    }
+}
+
+/// Receives from any rank with any tag take each message once.
+pub fn any_source_takes_each_message_once(arm: &mut impl Arm) {
+    let size = arm.size();
+    let mut scripts = vec![Script::default(); size as usize];
+    for from in 1..size {
+        let script = &mut scripts[from as usize];
+        let buffer = script.buffer(content(u64::from(from), 100).to_vec());
+        script.send(Rank(0), from, buffer).wait();
+        let buffer = scripts[0].buffer(vec![0; 100]);
+        scripts[0].receive_any(None, buffer);
+    }
+    scripts[0].wait();
+    let outcomes = run(arm, scripts);
+    let mut senders: Vec<u32> = Vec::new();
+    for receipt in &outcomes[0].receipts {
+        assert_eq!(receipt.tag, receipt.from.0);
+        let sent = content(u64::from(receipt.from.0), 100);
+        assert_eq!(outcomes[0].buffers[receipt.buffer], sent[..]);
+        senders.push(receipt.from.0);
+    }
+    senders.sort_unstable();
+    assert_eq!(senders, (1..size).collect::<Vec<_>>());
+}
+
+/// A broadcast along a tree gives everybody the root's bytes.
+pub fn broadcast_reaches_everybody(
+    arm: &mut impl Arm,
+    tree: Tree,
+    root: Rank,
+    bytes: usize,
+    chunk_bytes: usize,
+) {
+    let sent = content(77, bytes);
+    let scripts = collective::broadcast(tree, root, arm.size(), &sent, chunk_bytes);
+    let Ok(scripts) = scripts else { panic!("no tree {tree} from {root}") };
+    for (rank, outcome) in run(arm, scripts).iter().enumerate() {
+        assert_eq!(outcome.buffers.concat(), sent[..], "rank {rank}");
+    }
+}
+
+/// Nobody leaves a barrier before all have come to it, whoever is late.
+pub fn nobody_leaves_a_barrier_early(arm: &mut impl Arm, algorithm: Barrier) {
+    const BARRIERS: u32 = 6;
+    let size = arm.size();
+    // A different rank is late each time, some not at all.
+    let compute = |rank: u32, index: u32| {
+        let lateness = (rank * 7 + index * 3) % size;
+        Duration::from_micros(u64::from(lateness) * 90)
+    };
+    let scripts = collective::barriers(algorithm, size, BARRIERS, compute);
+    let Ok(scripts) = scripts else { panic!("no barrier {algorithm} of {size}") };
+    let outcomes = run(arm, scripts);
+    let times = |mark: u32| {
+        let of = move |outcome: &Outcome| {
+            outcome.marks.iter().find(|(number, _)| *number == mark).map(|(_, at)| *at)
+        };
+        outcomes.iter().filter_map(of).collect::<Vec<Instant>>()
+    };
+    for index in 0..BARRIERS {
+        let (come, left) = (times(2 * index), times(2 * index + 1));
+        assert_eq!((come.len(), left.len()), (outcomes.len(), outcomes.len()));
+        let (last, first) = (come.iter().max(), left.iter().min());
+        assert!(last <= first, "barrier {index}: last came {last:?}, first left {first:?}");
+    }
+}

@@ -1,0 +1,292 @@
+//! Checker of delivery: what was asked for, what came of it, and whether the two agree.
+//!
+//! It sees commands and events only. Messages of one *stream* (sender, receiver, channel,
+//! communicator, tag) must be matched in the order of sending: taken in the order in which they
+//! were posted, the receives that completed hold the stream's messages, each once, byte for byte.
+//! Zero bytes have no content to compare, so there the count decides.
+
+use omnes_proto::channel::Pattern;
+use omnes_wire::{CommunicatorId, Instant, Rank};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// The rig's name for one send or receive.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Operation(pub usize);
+
+/// Messages that must stay in order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Stream {
+    /// The sender.
+    pub from: Rank,
+    /// The receiver.
+    pub to: Rank,
+    /// Index of the channel.
+    pub channel: usize,
+    /// The communicator.
+    pub communicator: CommunicatorId,
+    /// The tag.
+    pub tag: u32,
+}
+
+/// How an operation stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Under way.
+    Pending,
+    /// Complete.
+    Done(Instant),
+    /// Ended with an error, as a rank has failed.
+    Failed(Instant),
+    /// A receive that was taken back.
+    Cancelled,
+}
+
+#[derive(Debug)]
+enum Sort {
+    Send { stream: Stream, content: Rc<[u8]> },
+    Receive { rank: Rank, channel: usize, pattern: Pattern, capacity: u64, got: Option<Got> },
+}
+
+#[derive(Debug)]
+struct Got {
+    stream: Stream,
+    bytes: u64,
+    content: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    sort: Sort,
+    state: State,
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    entries: Vec<Entry>,
+    pending: BTreeSet<Operation>,
+}
+
+impl Ledger {
+    fn add(&mut self, sort: Sort) -> Operation {
+        let operation = Operation(self.entries.len());
+        self.entries.push(Entry { sort, state: State::Pending });
+        self.pending.insert(operation);
+        operation
+    }
+
+    pub(crate) fn add_send(&mut self, stream: Stream, content: Rc<[u8]>) -> Operation {
+        self.add(Sort::Send { stream, content })
+    }
+
+    pub(crate) fn add_receive(
+        &mut self,
+        rank: Rank,
+        channel: usize,
+        pattern: Pattern,
+        capacity: u64,
+    ) -> Operation {
+        self.add(Sort::Receive { rank, channel, pattern, capacity, got: None })
+    }
+
+    pub(crate) fn settle(&mut self, operation: Operation, state: State) {
+        self.pending.remove(&operation);
+        self.entries[operation.0].state = state;
+    }
+
+    /// A receive is complete; the error says what is wrong with what it holds.
+    pub(crate) fn on_received(
+        &mut self,
+        now: Instant,
+        operation: Operation,
+        stream: Stream,
+        bytes: u64,
+        content: Vec<u8>,
+    ) -> Result<(), String> {
+        let entry = &mut self.entries[operation.0];
+        let Sort::Receive { pattern, got, .. } = &mut entry.sort else {
+            return Err(format!("{operation:?} is no receive"));
+        };
+        if entry.state != State::Pending {
+            return Err(format!("{operation:?} completes twice"));
+        }
+        let fits = pattern.communicator == stream.communicator
+            && pattern.source.is_none_or(|source| source == stream.from)
+            && pattern.tag.is_none_or(|tag| tag == stream.tag);
+        if !fits {
+            return Err(format!("{pattern:?} got a message of {stream:?}"));
+        }
+        *got = Some(Got { stream, bytes, content });
+        self.settle(operation, State::Done(now));
+        Ok(())
+    }
+
+    /// The communicator of a receive.
+    pub(crate) fn communicator(&self, operation: Operation) -> CommunicatorId {
+        match &self.entries[operation.0].sort {
+            Sort::Send { stream, .. } => stream.communicator,
+            Sort::Receive { pattern, .. } => pattern.communicator,
+        }
+    }
+
+    pub(crate) fn state(&self, operation: Operation) -> State {
+        self.entries[operation.0].state
+    }
+
+    /// What a completed receive holds.
+    pub(crate) fn content(&self, operation: Operation) -> Option<(&Stream, &[u8])> {
+        match &self.entries[operation.0].sort {
+            Sort::Receive { got: Some(got), .. } => Some((&got.stream, &got.content)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn pending(&self) -> impl Iterator<Item = Operation> + '_ {
+        self.pending.iter().copied()
+    }
+
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// What an operation is, for reports.
+    pub(crate) fn describe(&self, operation: Operation) -> String {
+        match &self.entries[operation.0].sort {
+            Sort::Send { stream, content } => {
+                let Stream { from, to, channel, communicator, tag } = stream;
+                let bytes = content.len();
+                let communicator = communicator.0;
+                format!("send {from}>{to} ch={channel} comm={communicator} tag={tag} {bytes} B")
+            }
+            Sort::Receive { rank, channel, pattern, capacity, .. } => {
+                format!("receive at {rank} ch={channel} {pattern:?} capacity {capacity} B")
+            }
+        }
+    }
+
+    /// Forgets the operations of a dead rank.
+    pub(crate) fn bury(&mut self, rank: Rank) {
+        let entries = &self.entries;
+        self.pending.retain(|operation| match &entries[operation.0].sort {
+            Sort::Send { stream, .. } => stream.from != rank,
+            Sort::Receive { rank: own, .. } => *own != rank,
+        });
+    }
+
+    /// Compares what was received with what was sent. Messages of the ranks in `dead`, and
+    /// those that the receiver never asked for, may be missing, but only as a whole.
+    pub(crate) fn check_delivery(&self, dead: &BTreeSet<Rank>) -> Result<(), String> {
+        let mut sent: BTreeMap<Stream, Vec<&Rc<[u8]>>> = BTreeMap::new();
+        let mut received: BTreeMap<Stream, Vec<(&Got, u64)>> = BTreeMap::new();
+        for entry in &self.entries {
+            match &entry.sort {
+                Sort::Send { stream, content } => sent.entry(*stream).or_default().push(content),
+                Sort::Receive { got: Some(got), capacity, .. } => {
+                    received.entry(got.stream).or_default().push((got, *capacity));
+                }
+                Sort::Receive { got: None, .. } => {}
+            }
+        }
+        for (stream, got) in &received {
+            let messages = sent.get(stream).map_or(&[][..], Vec::as_slice);
+            let has_holes = dead.contains(&stream.from) || dead.contains(&stream.to);
+            check_stream(messages, got, has_holes).map_err(|text| format!("{stream:?}: {text}"))?;
+        }
+        Ok(())
+    }
+
+    /// Messages from and to living ranks that no receive has got, as streams with counts.
+    pub(crate) fn missing(&self, dead: &BTreeSet<Rank>) -> BTreeMap<Stream, i64> {
+        let mut count: BTreeMap<Stream, i64> = BTreeMap::new();
+        for entry in &self.entries {
+            match &entry.sort {
+                Sort::Send { stream, .. } => *count.entry(*stream).or_default() += 1,
+                Sort::Receive { got: Some(got), .. } => {
+                    *count.entry(got.stream).or_default() -= 1;
+                }
+                Sort::Receive { got: None, .. } => {}
+            }
+        }
+        count.retain(|stream, count| {
+            *count != 0 && !dead.contains(&stream.from) && !dead.contains(&stream.to)
+        });
+        count
+    }
+}
+
+/// The receives of one stream, in order of posting, against its messages in order of sending.
+fn check_stream(
+    messages: &[&Rc<[u8]>],
+    received: &[(&Got, u64)],
+    has_holes: bool,
+) -> Result<(), String> {
+    if received.len() > messages.len() {
+        return Err(format!("{} sent, {} received", messages.len(), received.len()));
+    }
+    let mut next = 0;
+    for (index, (got, capacity)) in received.iter().enumerate() {
+        let is_it = |message: &&Rc<[u8]>| {
+            let kept = message.len().min(*capacity as usize);
+            got.bytes == message.len() as u64 && got.content[..] == message[..kept]
+        };
+        let most = if has_holes { messages.len() } else { (next + 1).min(messages.len()) };
+        let Some(found) = messages[next..most].iter().position(is_it) else {
+            let at = messages.iter().position(is_it);
+            let (bytes, length) = (got.bytes, got.content.len());
+            return Err(format!(
+                "receive {index} holds {length} of {bytes} bytes that are message {at:?}"
+            ));
+        };
+        next += found + 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const STREAM: Stream =
+        Stream { from: Rank(0), to: Rank(1), channel: 0, communicator: CommunicatorId(1), tag: 2 };
+
+    fn exchange(sent: &[&str], received: &[&str]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for content in sent {
+            ledger.add_send(STREAM, content.as_bytes().into());
+        }
+        let pattern = Pattern { communicator: CommunicatorId(1), source: None, tag: Some(2) };
+        for content in received {
+            let receive = ledger.add_receive(Rank(1), 0, pattern, 100);
+            let bytes = content.len() as u64;
+            let content = content.as_bytes().to_vec();
+            ledger.on_received(Instant::ZERO, receive, STREAM, bytes, content).unwrap();
+        }
+        ledger
+    }
+
+    #[test]
+    fn messages_in_order_pass() {
+        let ledger = exchange(&["a", "b", "c"], &["a", "b"]);
+        assert_eq!(ledger.check_delivery(&BTreeSet::new()), Ok(()));
+        assert_eq!(ledger.missing(&BTreeSet::new()), BTreeMap::from([(STREAM, 1)]));
+    }
+
+    #[test]
+    fn change_of_order_repetition_and_other_content_are_found() {
+        let none = BTreeSet::new();
+        assert!(exchange(&["a", "b"], &["b", "a"]).check_delivery(&none).is_err());
+        assert!(exchange(&["a", "b"], &["a", "a"]).check_delivery(&none).is_err());
+        assert!(exchange(&["a"], &["a", "a"]).check_delivery(&none).is_err());
+        assert!(exchange(&["a"], &["x"]).check_delivery(&none).is_err());
+        assert!(exchange(&["a", "b"], &["b"]).check_delivery(&none).is_err());
+    }
+
+    #[test]
+    fn streams_of_the_dead_may_have_holes_but_no_other_order() {
+        let dead = BTreeSet::from([Rank(0)]);
+        assert!(exchange(&["a", "b", "c"], &["a", "c"]).check_delivery(&dead).is_ok());
+        assert!(exchange(&["a", "b", "c"], &["c", "a"]).check_delivery(&dead).is_err());
+    }
+}

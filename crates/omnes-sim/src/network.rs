@@ -1,0 +1,246 @@
+//! The network between the ranks: latency, jitter, one link into each rank, faults, strangers.
+//!
+//! A packet takes the path's latency and jitter, then queues for the receiver's link if that has
+//! a rate, then stands in the receiver's socket buffer, which is counted in truesize and drops at
+//! its tail. All costs are integers in nanoseconds and bytes. Not done: switches, shared links,
+//! the sender's own link.
+
+use crate::bounds::Bounds;
+use crate::queue::Queue;
+use crate::random::Random;
+use crate::rule::Rules;
+use crate::trace::{Trace, What};
+use omnes_wire::{Header, Instant, Kind, Rank};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// Packets kept for replays.
+const HISTORY_PACKETS: usize = 512;
+
+/// Settings of the network.
+#[derive(Clone, Debug)]
+pub struct NetworkConfig {
+    /// Time from one rank to another without any queue.
+    pub latency: Duration,
+    /// Random time added to the latency, at most this.
+    pub jitter: Duration,
+    /// Whether jitter may change the order of packets of one pair of ranks.
+    pub order: Order,
+    /// Rate of the link into each rank, in bits per second; `None` for no limit.
+    pub receiver_bps: Option<u64>,
+    /// Socket buffer of each rank, in bytes of truesize.
+    pub receive_queue_bytes: u32,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            latency: Duration::from_micros(25),
+            jitter: Duration::ZERO,
+            order: Order::Kept,
+            receiver_bps: None,
+            receive_queue_bytes: 4 << 20,
+        }
+    }
+}
+
+/// What jitter does to the order of packets between two ranks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// A packet never overtakes another.
+    Kept,
+    /// Packets arrive as their jitter has it.
+    Free,
+}
+
+/// What the network has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NetworkCounters {
+    /// Packets that ranks handed out.
+    pub sent: u64,
+    /// Those of them that belong to a channel, and not to the watch over the ranks.
+    pub sent_on_channels: u64,
+    /// Packets that rules dropped.
+    pub dropped: u64,
+    /// Copies made by rules.
+    pub duplicated: u64,
+    /// Packets with flipped bits in their head, which reached a rank.
+    pub corrupted: u64,
+    /// Packets with flipped bits in their data, which the UDP checksum caught.
+    pub checksum_errors: u64,
+    /// Packets that found a receive queue full.
+    pub overruns: u64,
+    /// Packets of strangers.
+    pub forged: u64,
+}
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct InFlight {
+    /// `None` for a stranger.
+    pub(crate) from: Option<Rank>,
+    pub(crate) to: Rank,
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of header, tag and control body.
+    pub(crate) head_bytes: usize,
+    pub(crate) is_corrupt: bool,
+}
+
+/// Something that will happen.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    /// A packet reaches the receiver's link.
+    Link(InFlight),
+    /// A packet has passed the link.
+    Deliver(InFlight),
+    /// A rank looks at its timers and its queue.
+    Wake(Rank),
+    /// A rank dies.
+    Crash(Rank),
+}
+
+#[derive(Debug)]
+struct Path {
+    random: Random,
+    last_arrival: Instant,
+}
+
+/// Everything between the ranks, and the record of it.
+#[derive(Debug)]
+pub(crate) struct Network {
+    seed: u64,
+    pub(crate) config: NetworkConfig,
+    pub(crate) queue: Queue<Happening>,
+    pub(crate) rules: Rules,
+    pub(crate) trace: Trace,
+    pub(crate) bounds: Bounds,
+    pub(crate) counters: NetworkCounters,
+    paths: BTreeMap<(Rank, Rank), Path>,
+    link_free_at: BTreeMap<Rank, Instant>,
+    corruption: Random,
+    pub(crate) history: VecDeque<InFlight>,
+}
+
+impl Network {
+    pub(crate) fn new(seed: u64, config: NetworkConfig, bounds: Bounds, trace: Trace) -> Self {
+        Self {
+            seed,
+            config,
+            queue: Queue::new(),
+            rules: Rules::new(seed),
+            trace,
+            bounds,
+            counters: NetworkCounters::default(),
+            paths: BTreeMap::new(),
+            link_free_at: BTreeMap::new(),
+            corruption: Random::named(seed, "corruption", 0),
+            history: VecDeque::new(),
+        }
+    }
+
+    /// A rank hands out a packet.
+    pub(crate) fn send(&mut self, now: Instant, from: Rank, packet: InFlight) {
+        self.counters.sent += 1;
+        let header = Header::parse(&packet.bytes).ok().map(|(header, _)| header);
+        let is_on_channel = |header: &Header| {
+            matches!(header.kind, Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack)
+        };
+        self.counters.sent_on_channels += u64::from(header.as_ref().is_some_and(is_on_channel));
+        self.trace.packet(now, What::Sent, from, packet.to, &packet.bytes);
+        if self.history.len() == HISTORY_PACKETS {
+            self.history.pop_front();
+        }
+        self.history.push_back(packet.clone());
+        self.carry(now, packet);
+    }
+
+    /// A stranger hands out a packet.
+    pub(crate) fn inject(&mut self, now: Instant, packet: InFlight) {
+        self.counters.forged += 1;
+        self.trace.packet(now, What::Forged, packet.to, packet.to, &packet.bytes);
+        self.queue.push(now + self.config.latency, Happening::Link(packet));
+    }
+
+    fn carry(&mut self, now: Instant, mut packet: InFlight) {
+        let header = Header::parse(&packet.bytes).ok().map(|(header, _)| header);
+        let verdict = self.rules.judge(packet.from, packet.to, header.as_ref());
+        if verdict.is_dropped {
+            self.counters.dropped += 1;
+            let from = packet.from.unwrap_or(packet.to);
+            self.trace.packet(now, What::Lost, from, packet.to, &packet.bytes);
+            return;
+        }
+        for _ in 0..verdict.copies {
+            self.counters.duplicated += 1;
+            self.depart(now, verdict.delay, packet.clone());
+        }
+        if verdict.corruptions > 0 && !self.corrupt(now, &mut packet, verdict.corruptions) {
+            return;
+        }
+        self.depart(now, verdict.delay, packet);
+    }
+
+    /// Flips bits; false if the checksum catches it.
+    fn corrupt(&mut self, now: Instant, packet: &mut InFlight, flips: u32) -> bool {
+        let before = packet.bytes.clone();
+        for _ in 0..flips {
+            let bit = self.corruption.below(8 * packet.bytes.len() as u64);
+            packet.bytes[bit as usize / 8] ^= 1 << (bit % 8);
+        }
+        let head_bytes = packet.head_bytes;
+        let is_data_hit = packet.bytes[head_bytes..] != before[head_bytes..];
+        packet.is_corrupt = packet.bytes != before;
+        if is_data_hit {
+            self.counters.checksum_errors += 1;
+            let from = packet.from.unwrap_or(packet.to);
+            self.trace.packet(now, What::Checksum, from, packet.to, &packet.bytes);
+        } else if packet.is_corrupt {
+            self.counters.corrupted += 1;
+        }
+        !is_data_hit
+    }
+
+    fn depart(&mut self, now: Instant, delay: Duration, packet: InFlight) {
+        let NetworkConfig { latency, jitter, order, .. } = self.config;
+        let from = packet.from.unwrap_or(packet.to);
+        let seed = self.seed;
+        let path = self.paths.entry((from, packet.to)).or_insert_with(|| Path {
+            random: Random::named(
+                seed,
+                "path",
+                u64::from(from.0) << 32 | u64::from(packet.to.0),
+            ),
+            last_arrival: Instant::ZERO,
+        });
+        let jitter_ns = jitter.as_nanos() as u64;
+        let jitter = Duration::from_nanos(path.random.within(0, jitter_ns));
+        let mut arrival = now + latency + jitter;
+        if order == Order::Kept {
+            // Only jitter keeps the order; a rule that delays means to change it.
+            arrival = arrival.max(path.last_arrival);
+            path.last_arrival = arrival;
+        }
+        self.queue.push(arrival + delay, Happening::Link(packet));
+    }
+
+    /// A packet reaches the receiver's link: it waits for its turn there.
+    pub(crate) fn pass_link(&mut self, now: Instant, packet: InFlight) -> Option<InFlight> {
+        let Some(bps) = self.config.receiver_bps else { return Some(packet) };
+        // Frame, addresses, UDP and the gap between frames: 66 bytes on Ethernet.
+        let bits = 8 * (packet.bytes.len() as u64 + 66);
+        let time = Duration::from_nanos(bits * 1_000_000_000 / bps);
+        let free_at = self.link_free_at.entry(packet.to).or_insert(Instant::ZERO);
+        let done = (*free_at).max(now) + time;
+        *free_at = done;
+        self.queue.push(done, Happening::Deliver(packet));
+        None
+    }
+
+    /// Packets of ranks that are still on their way.
+    pub(crate) fn on_their_way(&self) -> impl Iterator<Item = &InFlight> {
+        self.queue.iter().filter_map(|happening| match happening {
+            Happening::Link(packet) | Happening::Deliver(packet) => Some(packet),
+            Happening::Wake(_) | Happening::Crash(_) => None,
+        })
+    }
+}

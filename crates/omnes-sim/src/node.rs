@@ -1,0 +1,415 @@
+//! One rank: its endpoint, its user memory, its socket buffer and what it is doing.
+//!
+//! This is the rig's driver; it keeps the machines' contract to the letter, and looks at whether
+//! the machines keep theirs: packets leave before moves are applied, nothing is placed outside of
+//! posted memory, nothing is sent from memory that was given back.
+
+use crate::ledger::{Ledger, Operation, State, Stream};
+use crate::memory::Memory;
+use crate::network::{Happening, InFlight, Network};
+use crate::program::Program;
+use crate::script::{Receipt, Step};
+use crate::trace::What;
+use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
+use omnes_proto::endpoint::{Endpoint, Event};
+use omnes_proto::limits::truesize;
+use omnes_proto::packet::{HEAD_BYTES_MAX, Head, Placement, Target};
+use omnes_wire::{CommunicatorId, Instant, Rank};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Packets and events handled in one go, beyond which a machine is taken to be in a loop.
+const TURNS_MAX: u32 = 1_000_000;
+/// Timers that may be due at one instant.
+const TIMERS_MAX: u32 = 10_000;
+/// The communicator of scripts.
+const SCRIPT_COMMUNICATOR: CommunicatorId = CommunicatorId(1);
+
+/// What the rest of the rig lends to a rank while it acts.
+pub(crate) struct World<'a> {
+    pub(crate) now: Instant,
+    pub(crate) network: &'a mut Network,
+    pub(crate) ledger: &'a mut Ledger,
+    /// The first complaint of a checker.
+    pub(crate) complaint: &'a mut Option<String>,
+    pub(crate) previews: Previews,
+    pub(crate) packet_time: Duration,
+}
+
+/// Whether a rank asks where data would go before it handles a packet, as socket drivers do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Previews {
+    /// Asked, and compared with the placement.
+    Compared,
+    /// Not asked.
+    Unused,
+}
+
+impl World<'_> {
+    fn check(&mut self, rank: Rank, result: Result<(), String>) {
+        if let Err(text) = result {
+            self.network.trace.note(self.now, rank, format!("BROKEN {text}"));
+            self.complaint.get_or_insert(format!("rank {rank}: {text}"));
+        }
+    }
+}
+
+/// See the module header.
+pub(crate) struct Node {
+    pub(crate) rank: Rank,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) memory: Vec<Memory>,
+    socket: VecDeque<InFlight>,
+    socket_bytes: u32,
+    /// It looks at the network again from then on.
+    attentive_at: Instant,
+    wake_at: Option<Instant>,
+    pub(crate) is_crashed: bool,
+    pub(crate) program: Program,
+    pub(crate) failed: BTreeMap<Rank, Instant>,
+    pub(crate) departed: BTreeMap<Rank, Instant>,
+    pub(crate) excluded_by: BTreeMap<Rank, Instant>,
+    pub(crate) stable_at: Vec<Option<Instant>>,
+    head: Head,
+}
+
+impl Node {
+    pub(crate) fn new(rank: Rank, endpoint: Endpoint, pool_slots: u32) -> Self {
+        let channels = endpoint.channels().len();
+        Self {
+            rank,
+            endpoint,
+            memory: (0..channels).map(|_| Memory::new(pool_slots)).collect(),
+            socket: VecDeque::new(),
+            socket_bytes: 0,
+            attentive_at: Instant::ZERO,
+            wake_at: None,
+            is_crashed: false,
+            program: Program::default(),
+            failed: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            excluded_by: BTreeMap::new(),
+            stable_at: vec![None; channels],
+            head: Head::default(),
+        }
+    }
+
+    // ---- commands -------------------------------------------------------------------------
+
+    /// Begins to send; `None` with a failed operation where the machine refuses.
+    pub(crate) fn send(
+        &mut self,
+        world: &mut World,
+        stream: Stream,
+        content: Rc<[u8]>,
+        available: u64,
+        reply: Reply,
+    ) -> Operation {
+        let Stream { to, channel, communicator, tag, .. } = stream;
+        let bytes = content.len() as u64;
+        let operation = world.ledger.add_send(stream, content.clone());
+        let message = Message { to, communicator, tag, bytes, available, reply };
+        match self.endpoint.channel(channel).send(world.now, message) {
+            Ok(id) => self.memory[channel].add_send(id, operation, content, available),
+            Err(_) => world.ledger.settle(operation, State::Failed(world.now)),
+        }
+        operation
+    }
+
+    pub(crate) fn receive(
+        &mut self,
+        world: &mut World,
+        channel: usize,
+        pattern: Pattern,
+        capacity: u64,
+    ) -> Operation {
+        let operation = world.ledger.add_receive(self.rank, channel, pattern, capacity);
+        match self.endpoint.channel(channel).receive(world.now, pattern, capacity) {
+            Ok(id) => self.memory[channel].add_receive(id, operation, capacity),
+            Err(_) => world.ledger.settle(operation, State::Failed(world.now)),
+        }
+        operation
+    }
+
+    /// Takes a receive back; false if a message has come for it.
+    pub(crate) fn cancel(&mut self, world: &mut World, channel: usize, what: Operation) -> bool {
+        let Some(id) = self.memory[channel].receive_id(what) else { return false };
+        if !self.endpoint.channel(channel).cancel(id) {
+            return false;
+        }
+        let abandoned = self.memory[channel].abandon_receive(id).map(|_| ());
+        world.check(self.rank, abandoned);
+        world.ledger.settle(what, State::Cancelled);
+        true
+    }
+
+    pub(crate) fn look_away(&mut self, now: Instant, time: Duration) {
+        self.attentive_at = self.attentive_at.max(now + time);
+    }
+
+    // ---- in -------------------------------------------------------------------------------
+
+    /// A packet reaches the socket buffer; false if that is full.
+    pub(crate) fn enqueue(&mut self, packet: InFlight, bytes_max: u32) -> bool {
+        let charge = truesize(packet.bytes.len() as u32);
+        if self.socket_bytes + charge > bytes_max {
+            return false;
+        }
+        self.socket_bytes += charge;
+        self.socket.push_back(packet);
+        true
+    }
+
+    /// Handles whatever there is to handle now: packets, then timers.
+    pub(crate) fn run(&mut self, world: &mut World) {
+        if self.is_crashed {
+            return;
+        }
+        while self.attentive_at <= world.now {
+            let Some(packet) = self.socket.pop_front() else { break };
+            self.socket_bytes -= truesize(packet.bytes.len() as u32);
+            self.take_in(world, &packet);
+            if !world.packet_time.is_zero() {
+                self.look_away(world.now, world.packet_time);
+            }
+        }
+        if self.attentive_at <= world.now {
+            self.run_timers(world);
+        }
+        self.plan_wake(world);
+    }
+
+    fn run_timers(&mut self, world: &mut World) {
+        self.drain(world);
+        // Again and again, as a second rank may be found to have failed at the same time.
+        for _ in 0..TIMERS_MAX {
+            if self.endpoint.poll_timeout().is_none_or(|at| at > world.now) {
+                return;
+            }
+            self.endpoint.handle_timeout(world.now);
+            self.drain(world);
+        }
+        world.check(self.rank, Err("has a timer that never rests".to_owned()));
+    }
+
+    fn take_in(&mut self, world: &mut World, packet: &InFlight) {
+        let sender = packet.from.unwrap_or(self.rank);
+        world.network.trace.packet(world.now, What::Taken, sender, self.rank, &packet.bytes);
+        let head = &packet.bytes[..packet.bytes.len().min(HEAD_BYTES_MAX)];
+        let preview = match world.previews {
+            Previews::Compared => self.endpoint.preview(head),
+            Previews::Unused => None,
+        };
+        let before = self.endpoint.counters().accepted;
+        let placement = self.endpoint.handle_packet(world.now, head, packet.bytes.len());
+        let is_accepted = self.endpoint.counters().accepted > before;
+        if is_accepted && (packet.is_corrupt || packet.from.is_none()) {
+            let text = "accepts a packet that no rank has sent so".to_owned();
+            world.check(self.rank, Err(text));
+        }
+        if let (true, Some(from)) = (is_accepted, packet.from) {
+            world.network.bounds.on_taken(from, self.rank, &packet.bytes);
+        }
+        if let (Some(preview), Some(placement)) = (preview, placement) {
+            let Placement { target, offset, bytes, packet_offset, .. } = placement;
+            let is_same = target == Target::Receive(preview.receive)
+                && offset == preview.offset
+                && bytes as u64 <= preview.bytes_max
+                && packet_offset == preview.head_bytes;
+            let text = || format!("{preview:?} but {placement:?}");
+            world.check(self.rank, if is_same { Ok(()) } else { Err(text()) });
+        }
+        if let Some(placement) = placement {
+            let placed = self.place(&placement, &packet.bytes);
+            world.check(self.rank, placed);
+        }
+        self.drain(world);
+    }
+
+    fn place(&mut self, placement: &Placement, packet: &[u8]) -> Result<(), String> {
+        let Placement { channel, target, offset, packet_offset, bytes } = *placement;
+        let Some(data) = packet.get(packet_offset..packet_offset + bytes) else {
+            return Err(format!("{placement:?} beyond a packet of {} bytes", packet.len()));
+        };
+        match target {
+            Target::Receive(id) => self.memory[channel].place(id, offset, data),
+            Target::Slot(slot) => self.memory[channel].fill_slot(slot, data),
+        }
+    }
+
+    fn plan_wake(&mut self, world: &mut World) {
+        let timer = self.endpoint.poll_timeout();
+        let queued = (!self.socket.is_empty()).then_some(self.attentive_at);
+        let Some(at) = timer.into_iter().chain(queued).min() else { return };
+        let at = at.max(self.attentive_at).max(world.now);
+        if self.wake_at.is_none_or(|planned| planned <= world.now || at < planned) {
+            self.wake_at = Some(at);
+            world.network.queue.push(at, Happening::Wake(self.rank));
+        }
+    }
+
+    // ---- out ------------------------------------------------------------------------------
+
+    /// Drains the machine after an input and lets the script go on, until both rest.
+    pub(crate) fn drain(&mut self, world: &mut World) {
+        for _ in 0..TURNS_MAX {
+            self.apply_moves(world);
+            self.send_packets(world);
+            let is_news = self.take_events(world);
+            if !is_news && !self.take_step(world) {
+                return;
+            }
+        }
+        world.check(self.rank, Err("is never drained".to_owned()));
+    }
+
+    fn apply_moves(&mut self, world: &mut World) {
+        for channel in 0..self.memory.len() {
+            while let Some(step) = self.endpoint.channel(channel).poll_move() {
+                let moved = self.memory[channel].apply_move(&step);
+                world.check(self.rank, moved);
+            }
+        }
+    }
+
+    fn send_packets(&mut self, world: &mut World) {
+        for _ in 0..TURNS_MAX {
+            let Some(transmit) = self.endpoint.poll_transmit(world.now, &mut self.head) else {
+                return;
+            };
+            let mut bytes = self.head.as_bytes().to_vec();
+            let head_bytes = bytes.len();
+            if let Some(segment) = &transmit.segment {
+                match self.memory[transmit.channel].gather(segment) {
+                    Ok(data) => bytes.extend_from_slice(data),
+                    Err(text) => world.check(self.rank, Err(text)),
+                }
+            }
+            let is_bounded = world.network.bounds.on_sent(self.rank, transmit.to, &bytes);
+            world.check(self.rank, is_bounded);
+            let (from, to) = (Some(self.rank), transmit.to);
+            let packet = InFlight { from, to, bytes, head_bytes, is_corrupt: false };
+            world.network.send(world.now, self.rank, packet);
+        }
+        world.check(self.rank, Err("never stops sending".to_owned()));
+    }
+
+    fn take_events(&mut self, world: &mut World) -> bool {
+        let mut is_news = false;
+        while let Some(event) = self.endpoint.poll_event(world.now) {
+            is_news = true;
+            world.network.trace.note(world.now, self.rank, format!("{event:?}"));
+            let taken = self.take_event(world, event);
+            world.check(self.rank, taken);
+        }
+        is_news
+    }
+
+    fn take_event(&mut self, world: &mut World, event: Event) -> Result<(), String> {
+        match event {
+            Event::Channel(channel, event) => self.take_channel_event(world, channel, event),
+            Event::PeerFailed(rank) => note_once(&mut self.failed, rank, world.now),
+            Event::PeerDeparted(rank) => note_once(&mut self.departed, rank, world.now),
+            Event::Excluded { by } => {
+                self.excluded_by.entry(by).or_insert(world.now);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_channel_event(
+        &mut self,
+        world: &mut World,
+        channel: usize,
+        event: ChannelEvent,
+    ) -> Result<(), String> {
+        let memory = &mut self.memory[channel];
+        match event {
+            ChannelEvent::Sent { id } => {
+                let operation = memory.finish_send(id)?;
+                world.ledger.settle(operation, State::Done(world.now));
+                self.program.on_done(operation, None);
+            }
+            ChannelEvent::Received { id, from, tag, bytes } => {
+                let (operation, content) = memory.finish_receive(id, bytes)?;
+                let receipt = Receipt { from, tag, bytes, buffer: 0 };
+                self.program.on_done(operation, Some((receipt, &content)));
+                let communicator = world.ledger.communicator(operation);
+                let stream = Stream { from, to: self.rank, channel, communicator, tag };
+                world.ledger.on_received(world.now, operation, stream, bytes, content)?;
+            }
+            ChannelEvent::SendFailed { id, .. } => {
+                let operation = memory.finish_send(id)?;
+                self.fail(world, operation);
+            }
+            ChannelEvent::ReceiveFailed { id, .. } => {
+                let operation = memory.abandon_receive(id)?;
+                self.fail(world, operation);
+            }
+            ChannelEvent::Stable => self.stable_at[channel] = Some(world.now),
+            ChannelEvent::PeerSilent { rank } => {
+                return Err(format!("silence of {rank} gets past the endpoint"));
+            }
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, world: &mut World, operation: Operation) {
+        world.ledger.settle(operation, State::Failed(world.now));
+        self.program.on_failed(operation);
+    }
+
+    // ---- the script -----------------------------------------------------------------------
+
+    /// Does the next step of the script; false if there is none to do now.
+    fn take_step(&mut self, world: &mut World) -> bool {
+        if self.attentive_at > world.now {
+            return false;
+        }
+        let Some(step) = self.program.take_step() else { return false };
+        match step {
+            Step::Send { to, tag, buffer } => {
+                let communicator = SCRIPT_COMMUNICATOR;
+                let stream = Stream { from: self.rank, to, channel: 0, communicator, tag };
+                let content: Rc<[u8]> = self.program.outcome.buffers[buffer].as_slice().into();
+                let available = content.len() as u64;
+                let operation = self.send(world, stream, content, available, Reply::Soon);
+                self.begin(world, operation, buffer);
+            }
+            Step::Receive { from, tag, buffer } => {
+                let pattern = Pattern { communicator: SCRIPT_COMMUNICATOR, source: from, tag };
+                let capacity = self.program.outcome.buffers[buffer].len() as u64;
+                let operation = self.receive(world, 0, pattern, capacity);
+                self.begin(world, operation, buffer);
+            }
+            Step::Compute(time) => {
+                self.look_away(world.now, time);
+                // It must come back by itself, also where nothing else wakes it.
+                self.wake_at = Some(self.attentive_at);
+                world.network.queue.push(self.attentive_at, Happening::Wake(self.rank));
+            }
+            Step::Mark(number) => self.program.outcome.marks.push((number, world.now)),
+            Step::Wait | Step::WaitFor { .. } => {}
+        }
+        true
+    }
+
+    fn begin(&mut self, world: &mut World, operation: Operation, buffer: usize) {
+        self.program.begin(operation, buffer);
+        if matches!(world.ledger.state(operation), State::Failed(_)) {
+            self.program.on_failed(operation);
+        }
+    }
+}
+
+fn note_once(
+    ranks: &mut BTreeMap<Rank, Instant>,
+    rank: Rank,
+    now: Instant,
+) -> Result<(), String> {
+    match ranks.insert(rank, now) {
+        None => Ok(()),
+        Some(_) => Err(format!("names rank {rank} twice")),
+    }
+}

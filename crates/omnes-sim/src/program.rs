@@ -1,0 +1,71 @@
+//! A script as one rank of the rig carries it out.
+
+use crate::ledger::Operation;
+use crate::script::{Outcome, Receipt, Script, Step};
+use std::collections::BTreeMap;
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(crate) struct Program {
+    steps: Vec<Step>,
+    next: usize,
+    /// Operations under way, with their buffers.
+    pending: BTreeMap<Operation, usize>,
+    pub(crate) outcome: Outcome,
+}
+
+impl Program {
+    pub(crate) fn new(script: Script) -> Self {
+        let outcome = Outcome { buffers: script.buffers, ..Outcome::default() };
+        let mut program = Self { steps: script.steps, outcome, ..Self::default() };
+        program.note_end();
+        program
+    }
+
+    /// The next step, if nothing that it waits for is under way.
+    pub(crate) fn take_step(&mut self) -> Option<Step> {
+        let step = self.steps.get(self.next)?.clone();
+        let is_held = match step {
+            Step::Wait => !self.pending.is_empty(),
+            Step::WaitFor { buffer } => self.pending.values().any(|held| *held == buffer),
+            _ => false,
+        };
+        if is_held {
+            return None;
+        }
+        self.next += 1;
+        self.note_end();
+        Some(step)
+    }
+
+    fn note_end(&mut self) {
+        self.outcome.is_complete = self.next == self.steps.len() && self.pending.is_empty();
+    }
+
+    pub(crate) fn begin(&mut self, operation: Operation, buffer: usize) {
+        self.pending.insert(operation, buffer);
+        self.note_end();
+    }
+
+    /// An operation has ended, as a receive with its content; false if it is not the script's.
+    pub(crate) fn on_done(
+        &mut self,
+        operation: Operation,
+        received: Option<(Receipt, &[u8])>,
+    ) -> bool {
+        let Some(buffer) = self.pending.remove(&operation) else { return false };
+        if let Some((receipt, content)) = received {
+            self.outcome.buffers[buffer] = content.to_vec();
+            self.outcome.receipts.push(Receipt { buffer, ..receipt });
+        }
+        self.note_end();
+        true
+    }
+
+    pub(crate) fn on_failed(&mut self, operation: Operation) {
+        if self.pending.remove(&operation).is_some() {
+            self.outcome.failures += 1;
+        }
+        self.note_end();
+    }
+}

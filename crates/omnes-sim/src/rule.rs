@@ -1,0 +1,351 @@
+//! Faults: a rule sees a packet on its way and drops, delays, repeats or corrupts it.
+//!
+//! A rule is built from an action and any number of guards, all of which must hold:
+//! `drop().kind(Kind::Data).seq(3).to(2).times(1)`. It acts while its [`Guard`] lives: a lexical
+//! value, so that a test shows where its faults end. Rules do not see each other: the first that
+//! drops a packet ends its way, delays and copies add up.
+
+use crate::random::Random;
+use omnes_wire::{Flags, Header, Kind, Rank};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What a rule does to a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Action {
+    Drop,
+    Delay { least: Duration, most: Duration },
+    Duplicate,
+    Corrupt,
+}
+
+/// What becomes of a packet, all rules taken together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) is_dropped: bool,
+    pub(crate) delay: Duration,
+    pub(crate) copies: u32,
+    pub(crate) corruptions: u32,
+}
+
+/// A fault and the packets that it concerns.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Rule {
+    action: Action,
+    kind: Option<Kind>,
+    lane: Option<Flags>,
+    seq: Option<u32>,
+    channel: Option<u8>,
+    from: Option<Rank>,
+    to: Option<Rank>,
+    between: Option<(BTreeSet<Rank>, BTreeSet<Rank>, Ways)>,
+    skipped: u64,
+    times: u64,
+    ppm: u32,
+}
+
+/// Directions of a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ways {
+    /// Nothing passes either way.
+    Both,
+    /// Only packets from the first side to the second are lost.
+    One,
+}
+
+/// The packet is lost.
+pub fn drop() -> Rule {
+    Rule::new(Action::Drop)
+}
+
+/// The packet comes later by `delay`; those sent after it may overtake it.
+pub fn delay(delay: Duration) -> Rule {
+    Rule::new(Action::Delay { least: delay, most: delay })
+}
+
+/// The packet comes later by a random time of at most `most`, so that packets change places.
+pub fn reorder(most: Duration) -> Rule {
+    Rule::new(Action::Delay { least: Duration::ZERO, most })
+}
+
+/// The packet comes twice.
+pub fn duplicate() -> Rule {
+    Rule::new(Action::Duplicate)
+}
+
+/// One to three bits of the packet flip. Flips in the head get past the UDP checksum here, so
+/// that the tag has something to do; flips in user data, which no tag covers, are caught by it.
+pub fn corrupt() -> Rule {
+    Rule::new(Action::Corrupt)
+}
+
+/// Nothing passes from one of the ranks `first` to one of `second`, nor back if `ways` says so.
+pub fn partition(first: &[u32], second: &[u32], ways: Ways) -> Rule {
+    let side = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect();
+    Rule { between: Some((side(first), side(second), ways)), ..drop() }
+}
+
+impl Rule {
+    fn new(action: Action) -> Self {
+        Self {
+            action,
+            kind: None,
+            lane: None,
+            seq: None,
+            channel: None,
+            from: None,
+            to: None,
+            between: None,
+            skipped: 0,
+            times: u64::MAX,
+            ppm: 1_000_000,
+        }
+    }
+
+    /// Only packets of this kind.
+    pub fn kind(self, kind: Kind) -> Self {
+        Self { kind: Some(kind), ..self }
+    }
+
+    /// Only numbered packets with this number, on either lane.
+    pub fn seq(self, seq: u32) -> Self {
+        Self { seq: Some(seq), ..self }
+    }
+
+    /// Only packets of the bulk lane.
+    pub fn bulk(self) -> Self {
+        Self { lane: Some(Flags::BULK), ..self }
+    }
+
+    /// Only packets of the ordered lane.
+    pub fn ordered(self) -> Self {
+        Self { lane: Some(Flags::NONE), ..self }
+    }
+
+    /// Only packets of this channel.
+    pub fn channel(self, channel: u8) -> Self {
+        Self { channel: Some(channel), ..self }
+    }
+
+    /// Only packets that this rank sends.
+    pub fn from(self, rank: u32) -> Self {
+        Self { from: Some(Rank(rank)), ..self }
+    }
+
+    /// Only packets to this rank.
+    pub fn to(self, rank: u32) -> Self {
+        Self { to: Some(Rank(rank)), ..self }
+    }
+
+    /// Only the packet with this index among those that fit otherwise, from 0.
+    pub fn nth(self, index: u64) -> Self {
+        Self { skipped: index, times: 1, ..self }
+    }
+
+    /// Only the first `times` packets that fit otherwise.
+    pub fn times(self, times: u64) -> Self {
+        Self { times, ..self }
+    }
+
+    /// Only this share of the packets that fit otherwise, in parts per million.
+    pub fn ppm(self, ppm: u32) -> Self {
+        Self { ppm, ..self }
+    }
+
+    /// `header` is `None` for bytes that are no packet of ours: only guards on ranks can hold.
+    fn fits(&self, from: Option<Rank>, to: Rank, header: Option<&Header>) -> bool {
+        let is_numbered = |header: &Header| matches!(header.kind, Kind::Data | Kind::Grant);
+        let fits_header = |test: &dyn Fn(&Header) -> bool| header.is_some_and(test);
+        self.from.is_none_or(|rank| from == Some(rank))
+            && self.to.is_none_or(|rank| to == rank)
+            && self.between.as_ref().is_none_or(|between| separates(between, from, to))
+            && self.kind.is_none_or(|kind| fits_header(&|header| header.kind == kind))
+            && self.channel.is_none_or(|id| fits_header(&|header| header.channel.0 == id))
+            && self.lane.is_none_or(|lane| {
+                fits_header(&|header| header.flags.has(Flags::BULK) == (lane == Flags::BULK))
+            })
+            && self.seq.is_none_or(|seq| {
+                fits_header(&|header| is_numbered(header) && header.seq.0 == seq)
+            })
+    }
+}
+
+fn separates(
+    (first, second, ways): &(BTreeSet<Rank>, BTreeSet<Rank>, Ways),
+    from: Option<Rank>,
+    to: Rank,
+) -> bool {
+    let Some(from) = from else { return false };
+    first.contains(&from) && second.contains(&to)
+        || *ways == Ways::Both && second.contains(&from) && first.contains(&to)
+}
+
+/// Keeps a rule in force; the rule ends when this is dropped.
+#[derive(Debug)]
+#[must_use = "the rule ends when its guard is dropped"]
+pub struct Guard {
+    is_on: Rc<Cell<bool>>,
+    hits: Rc<Cell<u64>>,
+}
+
+impl Guard {
+    /// Packets that the rule has acted on.
+    pub fn hits(&self) -> u64 {
+        self.hits.get()
+    }
+
+    /// Ends the rule.
+    pub fn heal(self) {}
+
+    /// Leaves the rule in force for good.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.is_on.set(false);
+    }
+}
+
+#[derive(Debug)]
+struct Active {
+    rule: Rule,
+    random: Random,
+    is_on: Rc<Cell<bool>>,
+    fitting: u64,
+    hits: Rc<Cell<u64>>,
+}
+
+/// The rules in force.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    seed: u64,
+    count: u64,
+    active: Vec<Active>,
+}
+
+impl Rules {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { seed, count: 0, active: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, rule: Rule) -> Guard {
+        let is_on = Rc::new(Cell::new(true));
+        let hits = Rc::new(Cell::new(0));
+        let random = Random::named(self.seed, "rule", self.count);
+        self.count += 1;
+        self.active.push(Active {
+            rule,
+            random,
+            is_on: is_on.clone(),
+            fitting: 0,
+            hits: hits.clone(),
+        });
+        Guard { is_on, hits }
+    }
+
+    /// What becomes of a packet.
+    pub(crate) fn judge(
+        &mut self,
+        from: Option<Rank>,
+        to: Rank,
+        header: Option<&Header>,
+    ) -> Verdict {
+        self.active.retain(|active| active.is_on.get());
+        let mut verdict = Verdict::default();
+        for active in &mut self.active {
+            if active.acts(from, to, header) {
+                active.hits.set(active.hits.get() + 1);
+                active.apply(&mut verdict);
+            }
+        }
+        verdict
+    }
+}
+
+impl Active {
+    fn acts(&mut self, from: Option<Rank>, to: Rank, header: Option<&Header>) -> bool {
+        let Rule { skipped, times, ppm, .. } = self.rule;
+        if !self.rule.fits(from, to, header) || ppm < 1_000_000 && !self.random.chance(ppm) {
+            return false;
+        }
+        let index = self.fitting;
+        self.fitting += 1;
+        index >= skipped && index - skipped < times
+    }
+
+    fn apply(&mut self, verdict: &mut Verdict) {
+        match self.rule.action {
+            Action::Drop => verdict.is_dropped = true,
+            Action::Delay { least, most } => {
+                let span = (most - least).as_nanos() as u64;
+                verdict.delay += least + Duration::from_nanos(self.random.within(0, span));
+            }
+            Action::Duplicate => verdict.copies += 1,
+            Action::Corrupt => verdict.corruptions += self.random.within(1, 3) as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use omnes_wire::{ChannelId, CommunicatorId, JobId, Seq};
+
+    fn header(kind: Kind, seq: u32) -> Header {
+        Header {
+            kind,
+            job: JobId(1),
+            communicator: CommunicatorId(0),
+            channel: ChannelId(0),
+            flags: Flags::NONE,
+            source: Rank(0),
+            seq: Seq(seq),
+            expects: Seq(0),
+            epoch: 0,
+            credits: 0,
+            argument: 0,
+        }
+    }
+
+    fn is_lost(rules: &mut Rules, from: u32, to: u32, header: &Header) -> bool {
+        rules.judge(Some(Rank(from)), Rank(to), Some(header)).is_dropped
+    }
+
+    #[test]
+    fn all_guards_of_a_rule_must_hold() {
+        let mut rules = Rules::new(1);
+        let _loss = rules.add(drop().kind(Kind::Data).seq(3).to(2).times(1));
+        assert!(!is_lost(&mut rules, 0, 1, &header(Kind::Data, 3)));
+        assert!(!is_lost(&mut rules, 0, 2, &header(Kind::Data, 4)));
+        assert!(!is_lost(&mut rules, 0, 2, &header(Kind::Ack, 3)));
+        assert!(is_lost(&mut rules, 0, 2, &header(Kind::Data, 3)));
+        assert!(!is_lost(&mut rules, 0, 2, &header(Kind::Data, 3)));
+    }
+
+    #[test]
+    fn rule_ends_with_its_guard() {
+        let mut rules = Rules::new(1);
+        let cut = rules.add(partition(&[0, 1], &[2], Ways::One));
+        assert!(is_lost(&mut rules, 1, 2, &header(Kind::Ack, 0)));
+        assert!(!is_lost(&mut rules, 2, 1, &header(Kind::Ack, 0)));
+        assert_eq!(cut.hits(), 1);
+        cut.heal();
+        assert!(!is_lost(&mut rules, 1, 2, &header(Kind::Ack, 0)));
+    }
+
+    #[test]
+    fn only_the_named_occurrence_is_hit() {
+        let mut rules = Rules::new(1);
+        let _loss = rules.add(drop().from(0).nth(2));
+        let lost: Vec<bool> =
+            (0..4).map(|seq| is_lost(&mut rules, 0, 1, &header(Kind::Data, seq))).collect();
+        assert_eq!(lost, [false, false, true, false]);
+    }
+}

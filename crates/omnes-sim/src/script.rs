@@ -1,0 +1,112 @@
+//! What one rank does: a list of steps over channels, the same for every driver.
+//!
+//! A script owns numbered buffers; sends read from them, receives write into them. It is plain
+//! data, so the conformance bodies can hand it to the rig as well as to sockets.
+
+use omnes_wire::{Instant, Rank};
+use std::time::Duration;
+
+/// One step of a script.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Begins to send a buffer.
+    Send {
+        /// Who gets it.
+        to: Rank,
+        /// The tag.
+        tag: u32,
+        /// Index of the buffer.
+        buffer: usize,
+    },
+    /// Begins to receive into a buffer, which is as large as the message may be.
+    Receive {
+        /// The sender, or any.
+        from: Option<Rank>,
+        /// The tag, or any.
+        tag: Option<u32>,
+        /// Index of the buffer.
+        buffer: usize,
+    },
+    /// Waits until what was begun with this buffer is complete.
+    WaitFor {
+        /// Index of the buffer.
+        buffer: usize,
+    },
+    /// Waits until everything begun so far is complete.
+    Wait,
+    /// Computes for a while without looking at the network.
+    Compute(Duration),
+    /// Notes the time under a number of the script's choice.
+    Mark(u32),
+}
+
+/// The steps of one rank with its buffers; communicator and channel are the driver's choice.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Script {
+    /// What to do, in order.
+    pub steps: Vec<Step>,
+    /// Contents before the first step.
+    pub buffers: Vec<Vec<u8>>,
+}
+
+impl Script {
+    /// Adds a buffer; its index.
+    pub fn buffer(&mut self, content: impl Into<Vec<u8>>) -> usize {
+        self.buffers.push(content.into());
+        self.buffers.len() - 1
+    }
+
+    /// Adds a step that begins to send a buffer.
+    pub fn send(&mut self, to: Rank, tag: u32, buffer: usize) -> &mut Self {
+        self.step(Step::Send { to, tag, buffer })
+    }
+
+    /// Adds a step that begins to receive from one rank.
+    pub fn receive(&mut self, from: Rank, tag: u32, buffer: usize) -> &mut Self {
+        self.step(Step::Receive { from: Some(from), tag: Some(tag), buffer })
+    }
+
+    /// Adds a step that begins to receive from anyone.
+    pub fn receive_any(&mut self, tag: Option<u32>, buffer: usize) -> &mut Self {
+        self.step(Step::Receive { from: None, tag, buffer })
+    }
+
+    /// Adds a step that waits for everything.
+    pub fn wait(&mut self) -> &mut Self {
+        self.step(Step::Wait)
+    }
+
+    /// Adds any step.
+    pub fn step(&mut self, step: Step) -> &mut Self {
+        self.steps.push(step);
+        self
+    }
+}
+
+/// A receive of a script that is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// The sender.
+    pub from: Rank,
+    /// The tag.
+    pub tag: u32,
+    /// Length of the message.
+    pub bytes: u64,
+    /// Index of the buffer that holds it.
+    pub buffer: usize,
+}
+
+/// What came of a script.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Contents after the last step.
+    pub buffers: Vec<Vec<u8>>,
+    /// Receives in order of completion.
+    pub receipts: Vec<Receipt>,
+    /// Numbers of [`Step::Mark`] with the time, on a clock that all ranks share.
+    pub marks: Vec<(u32, Instant)>,
+    /// Operations that ended with an error.
+    pub failures: u32,
+    /// True if the last step was done.
+    pub is_complete: bool,
+}

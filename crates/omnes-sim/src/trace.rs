@@ -1,0 +1,168 @@
+//! What happened, as one number and as the last lines of text.
+//!
+//! Every event of the rig goes into a hash; equal seeds must give equal hashes, in debug and in
+//! release. The newest [`LINES_KEPT`] events are kept for the report of a failure:
+//! `25000 r2 rx 0>2 data seq=4 expects=1`.
+
+use omnes_wire::{Flags, Header, Instant, Kind, Rank};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Events kept for the report of a failure.
+pub(crate) const LINES_KEPT: usize = 60;
+
+/// What sort of thing happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum What {
+    /// A rank handed a packet out.
+    Sent = 1,
+    /// A rank took a packet in.
+    Taken = 2,
+    /// A rule dropped a packet.
+    Lost = 3,
+    /// A receive queue was full.
+    Overrun = 4,
+    /// The UDP checksum was wrong.
+    Checksum = 5,
+    /// A stranger sent something.
+    Forged = 6,
+    /// A command, an event or a change of the rig, told by its text.
+    Note = 7,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sent => "tx",
+            Self::Taken => "rx",
+            Self::Lost => "lost",
+            Self::Overrun => "overrun",
+            Self::Checksum => "checksum",
+            Self::Forged => "forged",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// One event.
+#[derive(Clone, Debug)]
+struct Line {
+    at: Instant,
+    what: What,
+    from: Rank,
+    to: Rank,
+    header: Option<Header>,
+    bytes: usize,
+    note: String,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, what, from, to, bytes, .. } = self;
+        write!(formatter, "{} ", at.as_ns())?;
+        if *what == What::Note {
+            return write!(formatter, "r{from} {}", self.note);
+        }
+        let at_rank = if *what == What::Taken { to } else { from };
+        write!(formatter, "r{at_rank} {} {from}>{to} ", what.name())?;
+        let Some(header) = &self.header else { return write!(formatter, "{bytes} bytes") };
+        let Header { kind, seq, expects, epoch, credits, argument, flags, channel, .. } = header;
+        let name = format!("{kind:?}").to_lowercase();
+        write!(formatter, "{name} ch={} ", channel.0)?;
+        if matches!(kind, Kind::Data | Kind::Grant) {
+            write!(formatter, "seq={} ", seq.0)?;
+        }
+        write!(formatter, "expects={} epoch={epoch} credits={credits} ", expects.0)?;
+        write!(formatter, "argument={argument} bytes={bytes}")?;
+        let marks = [
+            (Flags::BULK, "bulk"),
+            (Flags::FIRST, "first"),
+            (Flags::LAST, "last"),
+            (Flags::ACK_NOW, "ack_now"),
+            (Flags::REJECT, "reject"),
+            (Flags::RESUME, "resume"),
+        ];
+        for (_, name) in marks.iter().filter(|(flag, _)| flags.has(*flag)) {
+            write!(formatter, " {name}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The hash and the newest lines.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    hash: u64,
+    events: u64,
+    lines: VecDeque<Line>,
+    is_printed: bool,
+}
+
+impl Trace {
+    pub(crate) fn new(is_printed: bool) -> Self {
+        let hash = 0xcbf2_9ce4_8422_2325;
+        Self { hash, events: 0, lines: VecDeque::with_capacity(LINES_KEPT), is_printed }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn events(&self) -> u64 {
+        self.events
+    }
+
+    fn mix(&mut self, number: u64) {
+        // FNV-1a over 64-bit words, with a fold so that high bits reach low ones.
+        let mixed = (self.hash ^ number).wrapping_mul(0x0100_0000_01b3);
+        self.hash = mixed ^ (mixed >> 29);
+    }
+
+    /// A packet on its way; `packet` may be anything.
+    pub(crate) fn packet(&mut self, at: Instant, what: What, from: Rank, to: Rank, packet: &[u8]) {
+        self.mix(at.as_ns());
+        self.mix(u64::from(what as u8) << 56 | u64::from(from.0) << 28 | u64::from(to.0));
+        self.mix(packet.len() as u64);
+        for chunk in packet.chunks(8).take(6) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.mix(u64::from_le_bytes(word));
+        }
+        let header = Header::parse(packet).ok().map(|(header, _)| header);
+        let note = String::new();
+        self.keep(Line { at, what, from, to, header, bytes: packet.len(), note });
+    }
+
+    /// A command, an event of a machine or a change of the rig.
+    pub(crate) fn note(&mut self, at: Instant, rank: Rank, note: String) {
+        self.mix(at.as_ns());
+        self.mix(u64::from(What::Note as u8) << 56 | u64::from(rank.0));
+        note.bytes().for_each(|byte| self.mix(u64::from(byte)));
+        self.keep(Line {
+            at,
+            what: What::Note,
+            from: rank,
+            to: rank,
+            header: None,
+            bytes: 0,
+            note,
+        });
+    }
+
+    fn keep(&mut self, line: Line) {
+        self.events += 1;
+        if self.is_printed {
+            println!("{line}");
+        }
+        if self.lines.len() == LINES_KEPT {
+            self.lines.pop_front();
+        }
+        self.lines.push_back(line);
+    }
+
+    /// The newest events, oldest first, one per line.
+    pub(crate) fn last_lines(&self) -> String {
+        self.lines.iter().map(|line| format!("  {line}\n")).collect()
+    }
+}

@@ -1,0 +1,211 @@
+//! A group of ranks with a context of its own.
+
+use crate::config::Config;
+use crate::error::Error;
+use crate::job::{COLLECTIVE, Job};
+use crate::stats::Stats;
+use omnes_net::{Message, Operation, OperationError, Pattern, Reply};
+use omnes_wire::{CommunicatorId, Rank};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A group of ranks that communicate with each other, apart from all other groups.
+///
+/// Cheap to clone; clones are the same communicator. All ranks of a communicator call its
+/// collective operations in the same order; different communicators do not disturb each other.
+#[derive(Clone)]
+pub struct Communicator {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) job: Arc<Job>,
+    pub(crate) id: CommunicatorId,
+    /// Rank in the job of each member, in order of their ranks here.
+    members: Vec<u32>,
+    rank: u32,
+}
+
+/// What a collective's message is for; its tag.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub(crate) enum Purpose {
+    Barrier = 1,
+    Bcast = 2,
+    Gather = 3,
+}
+
+/// Memory that an operation uses while it is under way.
+#[derive(Clone, Copy)]
+pub(crate) struct Bytes {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) length: usize,
+}
+
+impl Bytes {
+    pub(crate) fn of(data: &[u8]) -> Self {
+        Self { base: NonNull::from(data).cast(), length: data.len() }
+    }
+
+    pub(crate) fn of_mut(data: &mut [u8]) -> Self {
+        Self { length: data.len(), base: NonNull::from(data).cast() }
+    }
+}
+
+impl Communicator {
+    /// All ranks of the job that this process belongs to, as the launcher's environment says.
+    ///
+    /// # Errors
+    /// [`Error::NoLauncher`] without a launcher, [`Error::Variable`] for a value that makes no
+    /// sense, [`Error::Join`] if the ranks do not find each other.
+    pub fn from_env() -> Result<Self, Error> {
+        Self::from_config(Config::from_env()?)
+    }
+
+    /// All ranks of the job described.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`] if the rank is not below the size, [`Error::Join`] if the ranks
+    /// do not find each other.
+    pub fn from_config(config: Config) -> Result<Self, Error> {
+        let (rank, size) = (config.rank, config.size);
+        if rank >= size {
+            return Err(Error::RankOutOfRange { rank, size });
+        }
+        let job = Arc::new(Job::join(config)?);
+        Ok(Self::new(job, CommunicatorId(0), (0..size).collect(), rank))
+    }
+
+    pub(crate) fn new(job: Arc<Job>, id: CommunicatorId, members: Vec<u32>, rank: u32) -> Self {
+        Self { inner: Arc::new(Inner { job, id, members, rank }) }
+    }
+
+    /// This process's rank here, from 0.
+    pub fn rank(&self) -> u32 {
+        self.inner.rank
+    }
+
+    /// Number of ranks here.
+    pub fn size(&self) -> u32 {
+        self.inner.members.len() as u32
+    }
+
+    /// What this rank has sent, received, copied and waited for since it started; all
+    /// communicators of the process together.
+    pub fn stats(&self) -> Stats {
+        Stats::of(&self.inner.job.engine.counters())
+    }
+
+    /// Leaves the job: waits for all ranks of this communicator, then for the last answers, and
+    /// says farewell. To be called by every rank, on the communicator of all ranks, as its last
+    /// act. A rank that merely drops its last communicator says farewell without waiting for the
+    /// others; one that ends without either counts as failed.
+    ///
+    /// # Errors
+    /// [`Error::PeerFailed`] if a rank has failed.
+    pub fn finalize(self) -> Result<(), Error> {
+        let together = self.barrier();
+        if together.is_ok() {
+            self.inner.job.leave();
+        }
+        together
+    }
+
+    // ---- for the operations ---------------------------------------------------------------
+
+    pub(crate) fn job(&self) -> &Job {
+        &self.inner.job
+    }
+
+    pub(crate) fn check_rank(&self, rank: u32) -> Result<(), Error> {
+        let size = self.size();
+        if rank < size { Ok(()) } else { Err(Error::RankOutOfRange { rank, size }) }
+    }
+
+    /// Rank in the job of member `rank`.
+    pub(crate) fn in_job(&self, rank: u32) -> Rank {
+        Rank(self.inner.members[rank as usize])
+    }
+
+    /// Rank here of a rank of the job.
+    pub(crate) fn here(&self, in_job: u32) -> u32 {
+        let members = &self.inner.members;
+        if members.get(in_job as usize) == Some(&in_job) {
+            return in_job;
+        }
+        let position = members.iter().position(|member| *member == in_job);
+        position.map_or(in_job, |rank| rank as u32)
+    }
+
+    pub(crate) fn has_member(&self, in_job: u32) -> bool {
+        let members = &self.inner.members;
+        members.get(in_job as usize) == Some(&in_job) || members.contains(&in_job)
+    }
+
+    pub(crate) fn error(&self, error: OperationError) -> Error {
+        Error::from_operation(error, |rank| self.here(rank))
+    }
+
+    /// Starts a message of a collective, of which `available` bytes may be sent already.
+    ///
+    /// # Safety
+    /// `data` must stay valid until the operation has ended or was released, and what is
+    /// available must not change.
+    pub(crate) unsafe fn start_send(
+        &self,
+        to: u32,
+        purpose: Purpose,
+        data: Bytes,
+        available: usize,
+    ) -> Result<Option<Operation>, Error> {
+        let message = Message {
+            to: self.in_job(to),
+            communicator: self.inner.id,
+            tag: purpose as u32,
+            bytes: data.length as u64,
+            available: available as u64,
+            reply: Reply::Soon,
+        };
+        // SAFETY: promised by the caller.
+        let started = unsafe { self.job().engine.send(COLLECTIVE, message, data.base) };
+        started.map_err(|error| self.error(error))
+    }
+
+    /// Starts the receive of a collective.
+    ///
+    /// # Safety
+    /// `data` must stay valid and be used by nobody else until the operation has ended or was
+    /// released.
+    pub(crate) unsafe fn start_receive(
+        &self,
+        from: u32,
+        purpose: Purpose,
+        data: Bytes,
+    ) -> Result<Operation, Error> {
+        let pattern = Pattern {
+            communicator: self.inner.id,
+            source: Some(self.in_job(from)),
+            tag: Some(purpose as u32),
+        };
+        let (base, length) = (data.base, data.length as u64);
+        // SAFETY: promised by the caller.
+        let started = unsafe { self.job().engine.receive(COLLECTIVE, pattern, base, length) };
+        started.map_err(|error| self.error(error))
+    }
+
+    /// Waits for an operation; it ends with an error when any member has failed.
+    pub(crate) fn wait_for(&self, operation: Operation) -> Result<omnes_net::Completion, Error> {
+        let outcome = self.job().engine.wait(operation, |rank| self.has_member(rank));
+        outcome.map_err(|error| self.error(error))
+    }
+
+    /// Waits for all, so that no memory is in use afterwards; the first error, if there is one.
+    pub(crate) fn wait_for_all(&self, operations: &[Operation]) -> Result<(), Error> {
+        let mut result = Ok(());
+        for operation in operations {
+            let outcome = self.wait_for(*operation).map(|_| ());
+            result = result.and(outcome);
+        }
+        result
+    }
+}

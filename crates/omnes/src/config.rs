@@ -1,0 +1,57 @@
+//! What a rank can be told; the environment fills in the rest.
+
+use crate::bcast::Bcast;
+use omnes_net::{Offloads, WaitPolicy};
+use omnes_topo::Barrier;
+use omnes_wire::JobKey;
+use std::time::Duration;
+
+/// Settings of a rank; see [`crate::VARIABLES`] for the environment's names of them.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This rank, from 0.
+    pub rank: u32,
+    /// Ranks of the job.
+    pub size: u32,
+    /// `host:port` at which rank 0 waits for the others; the port must be free there.
+    pub rendezvous: String,
+    /// The job's secret. Without one, rank 0 draws a key and hands it out in the clear.
+    pub key: Option<JobKey>,
+    /// Wait for all ranks at the start.
+    pub join_timeout: Duration,
+    /// Silence after which a rank has failed.
+    pub peer_timeout: Duration,
+    /// How waiting calls wait.
+    pub wait: WaitPolicy,
+    /// Broadcast algorithm; chosen by size where there is none.
+    pub bcast: Option<Bcast>,
+    /// Barrier algorithm; dissemination where there is none.
+    pub barrier: Option<Barrier>,
+    /// Messages up to this size are sent without asking; the same on all ranks.
+    pub eager_bytes: u32,
+    /// Memory per channel for messages that nobody has asked for yet, in packets.
+    pub pool_slots: u32,
+    /// Offloads that may be used.
+    pub offloads: Offloads,
+}
+
+impl Config {
+    /// Settings for a rank of a job, all else as by default.
+    pub fn new(rank: u32, size: u32, rendezvous: impl Into<String>) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        Self {
+            rank,
+            size,
+            rendezvous: rendezvous.into(),
+            key: None,
+            join_timeout: Duration::from_secs(60),
+            peer_timeout: Duration::from_secs(5),
+            wait: WaitPolicy::for_ranks(size, cores),
+            bcast: None,
+            barrier: None,
+            eager_bytes: 128 << 10,
+            pool_slots: 8192,
+            offloads: Offloads { gso: true, gro: true },
+        }
+    }
+}

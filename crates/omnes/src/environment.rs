@@ -1,0 +1,327 @@
+//! What the launcher's environment says of this process.
+//!
+//! Several launchers' variables may be set at once: `omnes run` inside a Slurm job, or torchrun
+//! under mpirun. The nearest to the process is used, which is the order of [`Launcher::ALL`].
+
+use crate::config::Config;
+use crate::error::Error;
+use omnes_net::WaitPolicy;
+use omnes_wire::JobKey;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// All variables that Omnes reads for itself, with their meaning.
+pub const VARIABLES: &[(&str, &str)] = &[
+    ("OMNES_RANK", "this process's rank, from 0"),
+    ("OMNES_SIZE", "number of ranks"),
+    ("OMNES_RENDEZVOUS", "host:port of rank 0 at which the ranks meet; overrides the launcher's"),
+    ("OMNES_JOB_KEY", "the job's secret, 32 hexadecimal digits; drawn by rank 0 where unset"),
+    ("OMNES_LOCAL_SIZE", "ranks that share this machine's cores; decides how ranks wait"),
+    ("OMNES_BCAST", "broadcast algorithm: binomial, chain, flat, knomial=4; :store or :pipelined"),
+    ("OMNES_BARRIER", "barrier algorithm: dissemination, pairwise, gather-broadcast"),
+    ("OMNES_PEER_TIMEOUT", "silence after which a rank has failed, e.g. 5s"),
+    ("OMNES_JOIN_TIMEOUT", "wait for all ranks at the start, e.g. 60s"),
+    ("OMNES_SPIN", "time for which a waiting call spins, e.g. 200us"),
+    ("OMNES_GIVE_WAY", "time for which it then gives its core away between looks, e.g. 1ms"),
+    ("OMNES_EAGER_BYTES", "messages up to this size leave without asking; the same on all ranks"),
+    ("OMNES_POOL_PACKETS", "packets kept per channel for messages that nobody has asked for"),
+    ("OMNES_OFFLOADS", "offloads to use: both, gso, gro, none"),
+];
+
+/// Who has started this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Launcher {
+    /// Its name.
+    pub name: &'static str,
+    /// The variable with the rank.
+    pub rank: &'static str,
+    /// The variable with the number of ranks.
+    pub size: &'static str,
+    /// The variable with the number of ranks on this machine, where there is one.
+    pub local_size: &'static str,
+}
+
+impl Launcher {
+    /// All that are known, nearest first.
+    pub const ALL: [Self; 5] = [
+        Self {
+            name: "omnes run",
+            rank: "OMNES_RANK",
+            size: "OMNES_SIZE",
+            local_size: "OMNES_LOCAL_SIZE",
+        },
+        Self {
+            name: "Open MPI",
+            rank: "OMPI_COMM_WORLD_RANK",
+            size: "OMPI_COMM_WORLD_SIZE",
+            local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        },
+        Self {
+            name: "PMI (MPICH, Intel MPI)",
+            rank: "PMI_RANK",
+            size: "PMI_SIZE",
+            local_size: "MPI_LOCALNRANKS",
+        },
+        Self {
+            name: "Slurm",
+            rank: "SLURM_PROCID",
+            size: "SLURM_NTASKS",
+            local_size: "SLURM_NTASKS_PER_NODE",
+        },
+        Self { name: "torchrun", rank: "RANK", size: "WORLD_SIZE", local_size: "LOCAL_WORLD_SIZE" },
+    ];
+}
+
+/// Reads variables; the environment, but for tests.
+struct Environment<F>(F);
+
+impl<F: Fn(&str) -> Option<String>> Environment<F> {
+    fn text(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.is_empty())
+    }
+
+    fn value<T: FromStr>(&self, name: &str) -> Result<Option<T>, Error>
+    where
+        T::Err: Display,
+    {
+        self.parsed(name, |text| text.parse::<T>().map_err(|error| error.to_string()))
+    }
+
+    fn duration(&self, name: &str) -> Result<Option<Duration>, Error> {
+        self.parsed(name, parse_duration)
+    }
+
+    fn parsed<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Error> {
+        let Some(value) = self.text(name) else { return Ok(None) };
+        match parse(&value) {
+            Ok(parsed) => Ok(Some(parsed)),
+            Err(reason) => Err(Error::Variable { name: name.to_owned(), value, reason }),
+        }
+    }
+
+    /// The nearest launcher, with rank and size.
+    fn launcher(&self) -> Result<(Launcher, u32, u32), Error> {
+        for launcher in Launcher::ALL {
+            let rank = self.value::<u32>(launcher.rank)?;
+            let size = self.value::<u32>(launcher.size)?;
+            match (rank, size) {
+                (Some(rank), Some(size)) if rank < size => return Ok((launcher, rank, size)),
+                (Some(rank), Some(size)) => {
+                    return Err(Error::RankOutOfRange { rank, size });
+                }
+                _ => {}
+            }
+        }
+        Err(Error::NoLauncher)
+    }
+
+    /// Where rank 0 waits for the others.
+    fn rendezvous(&self, launcher: Launcher, local_size: Option<u32>, size: u32) -> Option<String> {
+        if let Some(address) = self.text("OMNES_RENDEZVOUS") {
+            return Some(address);
+        }
+        match launcher.name {
+            "torchrun" => {
+                // The port itself belongs to torchrun's store.
+                let port: u16 = self.text("MASTER_PORT")?.parse().ok()?;
+                Some(format!("{}:{}", self.text("MASTER_ADDR")?, port.checked_add(1)?))
+            }
+            "Slurm" => {
+                let nodes = self.text("SLURM_STEP_NODELIST").or(self.text("SLURM_NODELIST"))?;
+                let job: u32 = self.text("SLURM_JOB_ID")?.parse().ok()?;
+                let step: u32 = self.text("SLURM_STEP_ID").and_then(|s| s.parse().ok())?;
+                let port = 20_000 + job.wrapping_mul(31).wrapping_add(step) % 20_000;
+                Some(format!("{}:{port}", first_host(&nodes)?))
+            }
+            _ if size == 1 => Some("127.0.0.1:0".to_owned()),
+            // All on this machine, so all are children of the same daemon.
+            _ if local_size == Some(size) => {
+                Some(format!("127.0.0.1:{}", 20_000 + std::os::unix::process::parent_id() % 20_000))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Config {
+    /// Settings as the environment has them; see [`VARIABLES`].
+    ///
+    /// # Errors
+    /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for a value that makes no
+    /// sense or a rendezvous address that cannot be guessed.
+    pub fn from_env() -> Result<Self, Error> {
+        Self::from_environment(|name| std::env::var(name).ok())
+    }
+
+    fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let environment = Environment(variable);
+        let (launcher, rank, size) = environment.launcher()?;
+        let local_size = match environment.value("OMNES_LOCAL_SIZE")? {
+            Some(local_size) => Some(local_size),
+            None => environment.text(launcher.local_size).and_then(|text| text.parse().ok()),
+        };
+        let rendezvous = environment.rendezvous(launcher, local_size, size);
+        let rendezvous = rendezvous.ok_or_else(|| Error::Variable {
+            name: "OMNES_RENDEZVOUS".to_owned(),
+            value: String::new(),
+            reason: format!(
+                "{} does not say where rank 0 runs: set it to host:port of rank 0's host, with a \
+                 free port, for all ranks",
+                launcher.name
+            ),
+        })?;
+        let mut config = Self::new(rank, size, rendezvous);
+        environment.fill(&mut config, local_size.unwrap_or(size))?;
+        Ok(config)
+    }
+}
+
+impl<F: Fn(&str) -> Option<String>> Environment<F> {
+    fn fill(&self, config: &mut Config, local_size: u32) -> Result<(), Error> {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        config.wait = WaitPolicy::for_ranks(local_size, cores);
+        let hex = |text: &str| JobKey::from_hex(text).map_err(|error| error.to_string());
+        if let Some(text) = self.text("OMNES_JOB_KEY") {
+            // A secret must not show up in an error.
+            config.key = Some(hex(&text).map_err(|reason| Error::Variable {
+                name: "OMNES_JOB_KEY".to_owned(),
+                value: "(secret)".to_owned(),
+                reason,
+            })?);
+        }
+        config.bcast = self.value("OMNES_BCAST")?;
+        config.barrier = self.value("OMNES_BARRIER")?;
+        let set = |slot: &mut Duration, value: Option<Duration>| *slot = value.unwrap_or(*slot);
+        set(&mut config.peer_timeout, self.duration("OMNES_PEER_TIMEOUT")?);
+        set(&mut config.join_timeout, self.duration("OMNES_JOIN_TIMEOUT")?);
+        set(&mut config.wait.spin, self.duration("OMNES_SPIN")?);
+        set(&mut config.wait.give_way, self.duration("OMNES_GIVE_WAY")?);
+        config.eager_bytes = self.value("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
+        config.pool_slots = self.value("OMNES_POOL_PACKETS")?.unwrap_or(config.pool_slots);
+        if let Some((gso, gro)) = self.parsed("OMNES_OFFLOADS", parse_offloads)? {
+            (config.offloads.gso, config.offloads.gro) = (gso, gro);
+        }
+        Ok(())
+    }
+}
+
+fn parse_offloads(text: &str) -> Result<(bool, bool), String> {
+    match text {
+        "both" => Ok((true, true)),
+        "gso" => Ok((true, false)),
+        "gro" => Ok((false, true)),
+        "none" => Ok((false, false)),
+        _ => Err("must be both, gso, gro or none".to_owned()),
+    }
+}
+
+/// A number with its unit: `5s`, `200us`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let number: f64 = digits.parse().map_err(|_| "must be a number with a unit, as 5s")?;
+    let seconds = match &text[digits.len()..] {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err("needs a unit: ns, us, ms, s or min".to_owned()),
+    };
+    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
+}
+
+/// First host of a Slurm list such as `rack[02-05,9],login`.
+fn first_host(nodes: &str) -> Option<String> {
+    let end = nodes.find([',', '[']).unwrap_or(nodes.len());
+    if !nodes[end..].starts_with('[') {
+        return Some(nodes[..end].to_owned());
+    }
+    let inside = nodes[end + 1..].split([',', '-', ']']).next()?;
+    Some(format!("{}{inside}", &nodes[..end]))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn config(set: &[(&str, &str)]) -> Result<Config, Error> {
+        Config::from_environment(|name| {
+            set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn three_variables_are_enough() {
+        let config = config(&[
+            ("OMNES_RANK", "2"),
+            ("OMNES_SIZE", "8"),
+            ("OMNES_RENDEZVOUS", "10.0.0.1:4000"),
+        ])
+        .unwrap();
+        assert_eq!((config.rank, config.size), (2, 8));
+        assert_eq!(config.rendezvous, "10.0.0.1:4000");
+        assert!(config.key.is_none());
+    }
+
+    #[test]
+    fn each_launcher_is_understood() {
+        let torchrun = [
+            ("RANK", "1"),
+            ("WORLD_SIZE", "4"),
+            ("MASTER_ADDR", "node1"),
+            ("MASTER_PORT", "29500"),
+        ];
+        assert_eq!(config(&torchrun).unwrap().rendezvous, "node1:29501");
+        let slurm = [
+            ("SLURM_PROCID", "1"),
+            ("SLURM_NTASKS", "4"),
+            ("SLURM_STEP_NODELIST", "rack[02-05,9]"),
+            ("SLURM_JOB_ID", "100"),
+            ("SLURM_STEP_ID", "0"),
+        ];
+        assert_eq!(config(&slurm).unwrap().rendezvous, "rack02:23100");
+        let local = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
+        assert!(config(&local).unwrap().rendezvous.starts_with("127.0.0.1:"));
+        let spread = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        assert!(config(&spread).unwrap_err().to_string().contains("OMNES_RENDEZVOUS"));
+    }
+
+    #[test]
+    fn nearest_launcher_wins_and_none_is_an_error() {
+        let both = [
+            ("RANK", "1"),
+            ("WORLD_SIZE", "2"),
+            ("OMNES_RANK", "5"),
+            ("OMNES_SIZE", "6"),
+            ("OMNES_RENDEZVOUS", "h:1"),
+        ];
+        assert_eq!(config(&both).unwrap().rank, 5);
+        assert!(matches!(config(&[]), Err(Error::NoLauncher)));
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
+        let with = |name, value| config(&[base[0], base[1], (name, value)]);
+        let error = with("OMNES_PEER_TIMEOUT", "5").unwrap_err().to_string();
+        assert!(error.contains("OMNES_PEER_TIMEOUT=5") && error.contains("unit"), "{error}");
+        let error = with("OMNES_JOB_KEY", "topsecret").unwrap_err().to_string();
+        assert!(!error.contains("topsecret"));
+        assert_eq!(
+            with("OMNES_PEER_TIMEOUT", "250ms").unwrap().peer_timeout,
+            Duration::from_millis(250)
+        );
+    }
+
+    #[test]
+    fn first_host_of_a_list() {
+        assert_eq!(first_host("a,b"), Some("a".to_owned()));
+        assert_eq!(first_host("a[7]"), Some("a7".to_owned()));
+    }
+}

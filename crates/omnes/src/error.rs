@@ -1,0 +1,108 @@
+//! What can go wrong, as a caller sees it.
+
+use omnes_net::{NetError, OperationError};
+use thiserror::Error as ThisError;
+
+/// Every error names the value and the way out.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing in the environment says which rank this is.
+    #[error(
+        "no launcher found: start the program with 'omnes run -n 8 -- PROGRAM', mpirun, srun or \
+         torchrun, or set OMNES_RANK, OMNES_SIZE and OMNES_RENDEZVOUS"
+    )]
+    NoLauncher,
+    /// A variable has a value that makes no sense.
+    #[error("{name}={value}: {reason}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The job could not be joined.
+    #[error(transparent)]
+    Join(#[from] NetError),
+    /// A rank outside the communicator.
+    #[error("rank {rank} is not in a communicator of {size} ranks")]
+    RankOutOfRange {
+        /// What was asked for.
+        rank: u32,
+        /// Ranks there are.
+        size: u32,
+    },
+    /// A message longer than the memory for it.
+    #[error("message of {bytes} bytes does not fit into the buffer of {capacity} bytes")]
+    Truncated {
+        /// Length of the message.
+        bytes: u64,
+        /// Length of the buffer.
+        capacity: u64,
+    },
+    /// A rank of the communicator has died or is cut off.
+    #[error("rank {rank} has failed")]
+    PeerFailed {
+        /// Its rank in the communicator, or in the job where it is not a member.
+        rank: u32,
+    },
+    /// The rank that was waited for has left the job.
+    #[error("rank {rank} has left the job")]
+    PeerLeft {
+        /// Its rank in the communicator.
+        rank: u32,
+    },
+    /// The others have given up on this rank.
+    #[error(
+        "rank {by} says that this rank has failed: it did not answer in time; the job goes on \
+         without it"
+    )]
+    Excluded {
+        /// Who says so, by its rank in the job.
+        by: u32,
+    },
+    /// The ranks of a communicator disagree about something that must be the same on all.
+    #[error("{what} differs between the ranks of the communicator")]
+    Disagreement {
+        /// What differs.
+        what: &'static str,
+    },
+    /// No number is left for another communicator.
+    #[error("too many communicators: all {limit} numbers are used")]
+    TooManyCommunicators {
+        /// The limit.
+        limit: u32,
+    },
+}
+
+impl Error {
+    /// A negative number per kind of error, for interfaces without enums.
+    pub fn code(&self) -> i32 {
+        match self {
+            Self::NoLauncher => -1,
+            Self::Variable { .. } => -2,
+            Self::Join(_) => -3,
+            Self::RankOutOfRange { .. } => -4,
+            Self::Truncated { .. } => -5,
+            Self::PeerFailed { .. } => -6,
+            Self::PeerLeft { .. } => -7,
+            Self::Excluded { .. } => -8,
+            Self::Disagreement { .. } => -9,
+            Self::TooManyCommunicators { .. } => -10,
+        }
+    }
+
+    /// An operation's error, with ranks as the communicator numbers them.
+    pub(crate) fn from_operation(error: OperationError, number: impl Fn(u32) -> u32) -> Self {
+        match error {
+            OperationError::PeerFailed { rank } => Self::PeerFailed { rank: number(rank.0) },
+            OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
+            OperationError::Excluded { by } => Self::Excluded { by: by.0 },
+            OperationError::Truncated { bytes, capacity } => Self::Truncated { bytes, capacity },
+            // Only operations that were given up end like this, and nobody waits for those.
+            OperationError::Timeout { .. } => Self::Disagreement { what: "a released operation" },
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What all communicators of a process share: the engine, and how it ends.
+
+use crate::config::Config;
+use crate::error::Error;
+use omnes_net::{ChannelConfig, Engine, JobConfig};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Channel of the collective operations.
+pub(crate) const COLLECTIVE: usize = 0;
+/// Channel of `send` and `recv`: unexpected messages cannot stand in a collective's way.
+pub(crate) const POINT_TO_POINT: usize = 1;
+
+/// Wait for the last answers when a rank leaves.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// See the module header.
+pub(crate) struct Job {
+    pub(crate) engine: Engine,
+    pub(crate) config: Config,
+    /// Number of the next communicator, as far as this rank knows.
+    pub(crate) next_communicator: AtomicU32,
+    has_left: AtomicBool,
+}
+
+impl Job {
+    pub(crate) fn join(config: Config) -> Result<Self, Error> {
+        let channel = ChannelConfig {
+            eager_bytes: config.eager_bytes,
+            eager_head_bytes: (62 << 10).min(config.eager_bytes),
+            pool_slots: config.pool_slots,
+            ..ChannelConfig::default()
+        };
+        let engine = Engine::join(JobConfig {
+            rank: config.rank,
+            size: config.size,
+            rendezvous: config.rendezvous.clone(),
+            key: config.key.clone(),
+            join_timeout: config.join_timeout,
+            peer_timeout: config.peer_timeout,
+            wait: config.wait,
+            channels: vec![channel.clone(), channel],
+            offloads: config.offloads,
+        })?;
+        let next_communicator = AtomicU32::new(1);
+        Ok(Self { engine, config, next_communicator, has_left: AtomicBool::new(false) })
+    }
+
+    /// Waits for the last answers and says farewell.
+    pub(crate) fn leave(&self) {
+        if !self.has_left.swap(true, Ordering::SeqCst) {
+            self.engine.drain(DRAIN_TIMEOUT);
+            self.engine.leave();
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // A panicking rank must look failed to the others, not finished.
+        if !std::thread::panicking() {
+            self.leave();
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Ranks as threads of the test, each with an engine of its own, over loopback.
+
+use omnes::{Communicator, Config};
+use std::net::TcpListener;
+use std::time::Duration;
+
+/// A loopback address with a port that is free.
+pub fn rendezvous(host: &str) -> String {
+    let listener = TcpListener::bind((host, 0)).unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// Runs `body` as every rank of a job of `size` ranks; results in order of ranks.
+pub fn with_ranks<T: Send>(
+    size: u32,
+    adjust: impl Fn(&mut Config) + Sync,
+    body: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
+    with_ranks_at(&rendezvous("127.0.0.1"), size, adjust, body)
+}
+
+/// As [`with_ranks`], at an address of choice.
+pub fn with_ranks_at<T: Send>(
+    address: &str,
+    size: u32,
+    adjust: impl Fn(&mut Config) + Sync,
+    body: impl Fn(Communicator) -> T + Sync,
+) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size)
+            .map(|rank| {
+                let (adjust, body) = (&adjust, &body);
+                scope.spawn(move || {
+                    let mut config = Config::new(rank, size, address);
+                    config.join_timeout = Duration::from_secs(20);
+                    adjust(&mut config);
+                    body(Communicator::from_config(config).unwrap())
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// Bytes that differ by position and by seed.
+pub fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
+    (0..bytes as u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761).wrapping_add(seed * 40_503) >> 13) as u8)
+        .collect()
+}

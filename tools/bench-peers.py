@@ -1,0 +1,478 @@
+#!/usr/bin/env python3
+"""Measure Omnes beside MPI libraries in one lab, in alternating rounds.
+
+Every library runs one rank per namespace host, and the same loop times all of
+them: collbench of the peers for broadcast and barrier, benches/pt2pt.c for
+messages between two hosts. Numbers of one machine are compared as ratios
+within a round; the tables give the median over the rounds and the spread.
+
+A point during which others used more than a tenth of the machine is measured
+again and, if that does not help, marked with *. Libraries:
+
+  omnes            as it comes
+  omnes:ALGORITHM  with OMNES_BCAST=ALGORITHM; broadcasts only
+  openmpi          Open MPI as it comes
+  openmpi-best     with the measured best algorithm for every size
+  mpich-yield      MPICH, where a rank that waits gives its processor away
+
+OMNES_PEERS is the folder of the peers (default ../shared/peers beside this
+repository). Needs root. What is missing is named, and the rest measured.
+Status: 0; 1 if a target is missed, a job failed or data arrived wrong; 2 for
+wrong usage; 77 if nothing can be measured here.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RELEASE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "release"
+PEERS = pathlib.Path(os.environ.get("OMNES_PEERS", ROOT.parent / "shared" / "peers")).resolve()
+BUILT = RELEASE / "peers"
+
+PAIR_OPS = ("latency", "bandwidth")  # of benches/pt2pt.c; the others are collbench's
+COLLECTIVE_OPS = ("barrier", "bcast", "wbcast")
+PRINTED_OPS = {"wbcast": "bcast_window"}  # where a loop prints another name than it takes
+DISTURBED = 0.1  # share of the machine that others used
+QUIET = 0.15  # share of the machine in use below which a job may start
+PORT_FIRST = 20000  # in namespaces of our own, so nobody else's
+STOP_S = 10  # what a job gets to end after TERM
+
+Key = collections.namedtuple("Key", "n op bytes")
+Target = collections.namedtuple("Target", "key impl peer relation limit")
+Job = collections.namedtuple("Job", "impl n program ops sizes")
+
+K64, M4 = 64 << 10, 4 << 20
+TARGETS = (
+    Target(Key(2, "latency", 8), "omnes", "openmpi", "<=", 0.6),
+    Target(Key(2, "bandwidth", M4), "omnes", "openmpi", ">=", 1.5),
+    Target(Key(8, "bcast_window", 8), "omnes:binomial", "openmpi", "<=", 1.0),
+    Target(Key(8, "bcast_window", K64), "omnes:binomial", "openmpi", "<=", 1.0),
+    Target(Key(8, "bcast", M4), "omnes", "openmpi", "<=", 1.0),
+    Target(Key(8, "barrier", 0), "omnes", "openmpi", "<=", 0.7),
+)
+
+
+def say(text):
+    print(f"bench-peers: {text}", file=sys.stderr, flush=True)
+
+
+def is_omnes(impl):
+    return impl.split(":")[0] == "omnes"
+
+
+# ---- what is there, and building it -----------------------------------------
+
+
+def build(command, what):
+    """Run a build command; True if it worked, else say that `what` is left out."""
+    result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True, check=False)
+    if result.returncode != 0:
+        say(f"{what} is left out: {' '.join(map(str, command[:3]))} failed:")
+        print(result.stdout[-2000:], file=sys.stderr)
+    return result.returncode == 0
+
+
+def build_mpi(library):
+    """Build both measuring programs for "openmpi" or "mpich"; False if that is not possible."""
+    compiler = f"mpicc.{library}"
+    for tool in (compiler, "mpirun.openmpi" if library == "openmpi" else "mpiexec.mpich"):
+        if not shutil.which(tool):
+            say(f"missing: {tool}, so {library} is left out ('make setup-peers' installs it)")
+            return False
+    targets = [BUILT / f"mpibench.{library}"]
+    if library == "mpich":
+        targets.append(BUILT / "mpichfix.so")
+    sources = [ROOT / "benches" / name for name in ("pt2pt_mpi.c", "pt2pt.c", "pt2pt_cpu.c")]
+    compile_pair = [compiler, "-std=c11", "-O2", "-o", BUILT / f"pt2pt.{library}", *sources, "-lm"]
+    make_loop = ["make", "-C", PEERS / "bench", f"OUT={BUILT}", *targets]
+    return build(make_loop, library) and build(compile_pair, library)
+
+
+def prepare(impls):
+    """Build what is needed; those of `impls` that can be measured. Ends the program if none can."""
+    if os.geteuid() != 0:
+        say("needs root, for namespaces")
+        sys.exit(77)
+    tools = [tool for tool in ("ip", "jq", "unshare", "cc", "make") if not shutil.which(tool)]
+    if tools:
+        say(f"missing: {', '.join(tools)} ('make setup' installs them)")
+        sys.exit(77)
+    if any(map(is_omnes, impls)):
+        status = subprocess.run([ROOT / "tools" / "collbench.sh"], stdout=subprocess.DEVNULL,
+                                check=False).returncode
+        if status not in (0, 77):
+            sys.exit(77)
+    if not (PEERS / "lab").is_file():
+        say(f"missing: the peers, no lab in {PEERS} (OMNES_PEERS=FOLDER names it);")
+        say("only messages of Omnes are measured, over a lab of its own")
+        return [impl for impl in impls if impl == "omnes"]
+    BUILT.mkdir(parents=True, exist_ok=True)
+    libraries = {impl.split("-")[0] for impl in impls if not is_omnes(impl)}
+    usable = {library for library in sorted(libraries) if build_mpi(library)}
+    return [impl for impl in impls if is_omnes(impl) or impl.split("-")[0] in usable]
+
+
+# ---- the lab, and jobs in it --------------------------------------------------
+
+
+class Site:
+    """The lab, the job that runs in it, and a folder for what jobs leave behind."""
+
+    def __init__(self, hosts):
+        self.hosts = hosts
+        self.lab = PEERS / "lab"
+        self.scratch = tempfile.TemporaryDirectory(prefix="omnes-peers.")
+        self.environment = dict(os.environ, LAB_NAME=f"omb{os.getpid()}", TMPDIR=self.scratch.name)
+        self.subnet = self.environment.setdefault("LAB_SUBNET", "10.78.0")
+        self.child = None
+        self.jobs = 0
+
+    def __enter__(self):
+        # A signal must reach __exit__, also one that the shell of a background job ignores.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+        try:
+            if self.lab.is_file():
+                subprocess.run([self.lab, "up", str(self.hosts)], env=self.environment, check=True)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        self.stop()
+        if self.lab.is_file():
+            # Ends also what a launcher left running in the namespaces.
+            subprocess.run([self.lab, "down"], env=self.environment, check=False)
+        self.scratch.cleanup()
+
+    def stop(self):
+        """End the job that runs, if one does, with all its processes here."""
+        if self.child is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.child.pid, number)
+                self.child.wait(STOP_S)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+        self.child = None
+
+    def command(self, job, options):
+        """The command line of a job."""
+        if is_omnes(job.impl):
+            return self.omnes_command(job, options)
+        library = job.impl.split("-")[0]
+        program = BUILT / f"{'mpibench' if job.program == 'collbench' else 'pt2pt'}.{library}"
+        config, extra = job.impl, []
+        if job.impl in ("mpich", "mpich-yield"):
+            # What mpi-in-lab itself does for these, with the fix where we built it.
+            config, extra = "mpich-bare", ["--preload", BUILT / "mpichfix.so"]
+            if job.impl == "mpich-yield":
+                extra += ["--env", "MPICHFIX_YIELD=1"]
+        return [PEERS / "mpi-in-lab", *extra, config, "-n", str(job.n), "--", program, *options]
+
+    def omnes_command(self, job, options):
+        program = RELEASE / f"omnes-{job.program}"
+        if not self.lab.is_file():
+            return [RELEASE / "omnes", "run", "-n", str(job.n), "--lab=ephemeral", "--no-prefix",
+                    "--", program, *options]
+        # A new port for every job: nothing of the last one can be taken for this one's.
+        port = PORT_FIRST + self.jobs
+        variables = "OMNES_RANK=$LAB_RANK OMNES_SIZE=$LAB_SIZE "
+        variables += f"OMNES_RENDEZVOUS={self.subnet}.1:{port}"
+        algorithm = job.impl.partition(":")[2]
+        if algorithm:
+            variables += f" OMNES_BCAST={algorithm}"
+        return [self.lab, "run", str(job.n), "sh", "-c", f'{variables} exec "$0" "$@"', program,
+                *options]
+
+    def run(self, job, options, timeout_s):
+        """Run a job; its points and None, or what came before it failed and why."""
+        self.jobs += 1
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            self.child = subprocess.Popen(self.command(job, options), env=self.environment,
+                                          stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                          start_new_session=True)
+            try:
+                status = self.child.wait(timeout_s)
+                self.child = None
+                why = f"status {status}" if status else None
+            except subprocess.TimeoutExpired:
+                why = f"no end after {timeout_s:.0f} s"
+                self.stop()
+            out.seek(0)
+            err.seek(0)
+            # A rank that was ended may leave half a line.
+            whole = [line for line in out if line.startswith("{") and line.endswith("}\n")]
+            points = [json.loads(line) for line in whole]
+            return points, why and f"{why}: {err.read().strip()[-600:]}"
+
+
+def wait_until_quiet(limit_s):
+    """Wait, at most `limit_s`, until the machine has little else to do."""
+
+    def read():
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(field) for field in file.readline().split()[1:8]]
+        return sum(ticks), ticks[3] + ticks[4]
+
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        all_before, idle_before = read()
+        time.sleep(0.5)
+        all_after, idle_after = read()
+        if (idle_after - idle_before) > (1 - QUIET) * (all_after - all_before):
+            return
+
+
+# ---- rounds ---------------------------------------------------------------------
+
+
+class Comparison:
+    """All points, best attempt of each round, and what went wrong."""
+
+    def __init__(self, args, site):
+        self.args, self.site = args, site
+        self.rounds = []  # per round: {(impl, Key): point}
+        self.failures = []
+        self.out = open(args.out, "a", encoding="utf-8") if args.out else None
+
+    def jobs(self, shift):
+        """The jobs of a round; libraries take turns in going first."""
+        first = shift % len(self.args.impls)
+        order = self.args.impls[first:] + self.args.impls[:first]
+        for n in self.args.n:
+            pair = [op for op in self.args.ops if op in PAIR_OPS and n == 2]
+            collective = [op for op in self.args.ops if op in COLLECTIVE_OPS and PEERS.is_dir()]
+            for impl in order:
+                if pair and ":" not in impl:
+                    yield Job(impl, n, "pt2pt", pair, None)
+            for impl in order:
+                ops = [op for op in collective if ":" not in impl or "bcast" in op]
+                if ops:
+                    yield Job(impl, n, "collbench", ops, self.args.sizes)
+
+    def measure(self, job, attempt):
+        """Run one job and keep each point that is less disturbed than the one before."""
+        wait_until_quiet(self.args.wait)
+        options = ["--impl", job.impl, "--ops", ",".join(job.ops),
+                   "--budget", str(self.args.budget), "--tag", f"round={len(self.rounds)}",
+                   "--tag", f"attempt={attempt}"]
+        if job.sizes:
+            options += ["--sizes", ",".join(map(str, job.sizes))]
+        points, why = self.site.run(job, options, self.args.timeout)
+        if why:
+            self.failures.append(f"{job.impl} n={job.n} {','.join(job.ops)}: {why}")
+            say(self.failures[-1])
+        for point in points:
+            if self.out:
+                self.out.write(json.dumps(point) + "\n")
+                self.out.flush()
+            place = job.impl, Key(job.n, point["op"], point["bytes"])
+            old = self.rounds[-1].get(place)
+            if old is None or point["other_cpu"] < old["other_cpu"]:
+                self.rounds[-1][place] = point
+            if point["errors"]:
+                self.failures.append(f"{place}: {point['errors']:.0f} bytes arrived wrong")
+        return why is None
+
+    def again(self, job):
+        """Jobs that measure anew what was disturbed of `job`."""
+        for op in job.ops:
+            printed = PRINTED_OPS.get(op, op)
+            sizes = [key.bytes for (impl, key), point in self.rounds[-1].items()
+                     if impl == job.impl and key.n == job.n and key.op == printed
+                     and point["other_cpu"] > DISTURBED]
+            if sizes:
+                yield job._replace(ops=[op], sizes=sizes)
+
+    def run(self):
+        for turn in range(self.args.rounds):
+            self.rounds.append({})
+            for job in self.jobs(turn):
+                say(f"round {turn + 1} of {self.args.rounds}: {job.impl}, {job.n} hosts, "
+                    f"{','.join(job.ops)}")
+                good = self.measure(job, 0)
+                for attempt in range(1, self.args.repeats + 1):
+                    if good:
+                        good = all([self.measure(part, attempt) for part in self.again(job)])
+
+    def values(self, impl, key):
+        """Per round: what the point is judged by (microseconds or MB/s), or None."""
+        field = "MBps" if key.op == "bandwidth" else "median_us"
+        points = [points.get((impl, key)) for points in self.rounds]
+        return [point and point[field] for point in points]
+
+    def is_disturbed(self, impl, key):
+        points = [points.get((impl, key)) for points in self.rounds]
+        return any(point and point["other_cpu"] > DISTURBED for point in points)
+
+    def ratios(self, impl, peer, key):
+        """impl / peer in each round that has both."""
+        pairs = zip(self.values(impl, key), self.values(peer, key))
+        return [own / other for own, other in pairs if own is not None and other]
+
+
+# ---- tables ---------------------------------------------------------------------
+
+
+def size_name(size):
+    for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size and size % factor == 0:
+            return f"{size // factor} {unit}"
+    return f"{size} B" if size else "-"
+
+
+def print_table(title, head, rows):
+    print(f"\n{title}")
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row in [head, ["-" * width for width in widths], *rows]:
+        # Names to the left, numbers to the right.
+        cells = [cell.ljust(width) if i < 2 else cell.rjust(width)
+                 for i, (cell, width) in enumerate(zip(row, widths))]
+        print("  ".join(cells).rstrip())
+
+
+def spread(ratios):
+    if not ratios:
+        return "-"
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})"
+
+
+def row_start(key):
+    return [key.op, str(key.n), size_name(key.bytes)]
+
+
+def print_results(comparison, impls):
+    keys = sorted({key for points in comparison.rounds for _, key in points})
+    head = ["operation", "hosts", "message"]
+    rows = []
+    for key in keys:
+        cells = []
+        for impl in impls:
+            values = [value for value in comparison.values(impl, key) if value is not None]
+            mark = "*" if comparison.is_disturbed(impl, key) else " "
+            cells.append(f"{statistics.median(values):.1f}{mark}" if values else "- ")
+        rows.append(row_start(key) + cells)
+    print_table(f"Median of {len(comparison.rounds)} rounds; microseconds, bandwidth in MB/s "
+                f"(* others used over {DISTURBED:.0%} of the machine)", head + impls, rows)
+    peers = [impl for impl in impls if not is_omnes(impl)]
+    rows = []
+    for key in keys:
+        for impl in filter(is_omnes, impls):
+            cells = [spread(comparison.ratios(impl, peer, key)) for peer in peers]
+            if any(cell != "-" for cell in cells):
+                rows.append(row_start(key) + [impl] + cells)
+    if rows:
+        print_table("Ratio of Omnes to its peer, median (least..most over rounds); below 1 Omnes "
+                    "is faster, for bandwidth above 1", head + ["library"] + peers, rows)
+
+
+def print_targets(comparison):
+    """The table of targets; True if no measured one is missed."""
+    rows, passed = [], True
+    for target in TARGETS:
+        key, ratios = target.key, comparison.ratios(target.impl, target.peer, target.key)
+        verdict = "not measured"
+        if ratios:
+            middle = statistics.median(ratios)
+            met = middle <= target.limit if target.relation == "<=" else middle >= target.limit
+            passed &= met
+            verdict = "pass" if met else "MISS"
+            if any(comparison.is_disturbed(impl, key) for impl in (target.impl, target.peer)):
+                verdict += " *"
+        rows.append(row_start(key) + [f"{target.impl} / {target.peer}",
+                                      f"{target.relation} {target.limit}", spread(ratios), verdict])
+    print_table("Targets", ["operation", "hosts", "message", "ratio of", "target", "measured",
+                            "verdict"], rows)
+    return passed
+
+
+# ---- command line ---------------------------------------------------------------
+
+
+def parse_size(text):
+    factor = {"k": 1 << 10, "m": 1 << 20}.get(text[-1:].lower(), 1)
+    return int(text[:-1] if factor > 1 else text) * factor
+
+
+def list_of(parse):
+    return lambda text: [parse(part) for part in text.split(",")]
+
+
+def one_of(names):
+    def parse(text):
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(names)}")
+        return text
+
+    return parse
+
+
+def library(text):
+    return text if text.startswith("omnes:") else one_of(
+        ("omnes", "openmpi", "openmpi-best", "openmpi-ucx", "mpich", "mpich-yield"))(text)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(prog="bench-peers", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--n", type=list_of(int), default="2,8", help="numbers of hosts (default: %(default)s)")
+    add("--ops", type=list_of(one_of(PAIR_OPS + COLLECTIVE_OPS)),
+        default=",".join(PAIR_OPS + COLLECTIVE_OPS),
+        help="operations (default: %(default)s); wbcast is a broadcast started by the clock, of at "
+             "most 64 KiB; latency (8 B) and bandwidth (4 MiB) are measured at 2 hosts")
+    add("--sizes", type=list_of(parse_size), default="8,64k,4m",
+        help="bytes of a broadcast, with k and m (default: %(default)s)")
+    add("--rounds", type=int, default=5, help="rounds (default: %(default)s)")
+    add("--budget", type=float, default=0.3, help="seconds per point (default: %(default)s)")
+    add("--impls", type=list_of(library), help="libraries",
+        default="omnes,omnes:binomial,openmpi,openmpi-best,mpich-yield")
+    add("--repeats", type=int, default=2,
+        help="times that a disturbed point is measured again in a round (default: %(default)s)")
+    add("--wait", type=float, default=5,
+        help="seconds to wait at most for a quiet machine before a job (default: %(default)s)")
+    add("--timeout", type=float, default=180, help="seconds a job may take (default: %(default)s)")
+    add("--out", metavar="FILE", help="append every point to FILE, as a JSON line")
+    add("--quick", action="store_true", help="2 rounds of 0.1 s per point, nothing measured again")
+    args = parser.parse_args()
+    if args.quick:
+        args.rounds, args.budget, args.repeats, args.wait = 2, 0.1, 0, 0
+    if args.rounds < 1 or min(args.n) < 2 or max(args.n) > 200:
+        parser.error("--rounds must be at least 1, --n 2 to 200")
+    return args
+
+
+def main():
+    args = parse_arguments()
+    args.impls = prepare(args.impls)
+    if not args.impls:
+        say("nothing that was asked for can be measured here")
+        return 77
+    with Site(max(args.n)) as site:
+        comparison = Comparison(args, site)
+        comparison.run()
+    print_results(comparison, args.impls)
+    passed = print_targets(comparison)
+    for failure in comparison.failures:
+        say(f"failed: {failure}")
+    return 0 if passed and not comparison.failures else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

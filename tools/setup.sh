@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Installs what a fresh Debian machine lacks, or says what that is.
+#
+#   tools/setup.sh [--check] GROUP...      GROUP: build, peers, fuzz
+#
+# Only what is missing is installed, so a second run is quick and needs no network. Without root,
+# and with --check, it prints the exact commands and runs none of them. Status: 0; with --check 1
+# when something is missing.
+set -euo pipefail
+
+# The commands that are still to be run, in order.
+steps=()
+
+packages_of() {
+    case $1 in
+        build) echo clang llvm libelf-dev zlib1g-dev pkg-config iproute2 ethtool jq util-linux ;;
+        peers) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
+        # libfuzzer is C++.
+        fuzz) echo g++ ;;
+    esac
+}
+
+is_installed() {
+    [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+plan_packages() {
+    local package missing=()
+    if ! command -v dpkg-query >/dev/null; then
+        echo "setup: not a Debian machine; install what corresponds to: $*" >&2
+        return
+    fi
+    for package in "$@"; do
+        is_installed "$package" || missing+=("$package")
+    done
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        local install="DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends"
+        steps+=("apt-get update -q" "$install ${missing[*]}")
+    fi
+}
+
+plan_components() {
+    cargo fmt --version >/dev/null 2>&1 || steps+=("rustup component add rustfmt")
+    cargo clippy --version >/dev/null 2>&1 || steps+=("rustup component add clippy")
+}
+
+plan_fuzz_tools() {
+    if ! rustup toolchain list 2>/dev/null | grep -q '^nightly'; then
+        steps+=("rustup toolchain install nightly --profile minimal")
+    fi
+    command -v cargo-fuzz >/dev/null || steps+=("cargo install --locked cargo-fuzz")
+}
+
+main() {
+    local check=no group packages=() step
+    if [[ ${1-} == --check ]]; then
+        check=yes
+        shift
+    fi
+    if [[ $# -eq 0 ]]; then
+        echo "usage: tools/setup.sh [--check] build|peers|fuzz ..." >&2
+        exit 2
+    fi
+    for group in "$@"; do
+        case $group in
+            build | peers | fuzz) ;;
+            *)
+                echo "setup: no group named '$group'; there are build, peers and fuzz" >&2
+                exit 2
+                ;;
+        esac
+        read -ra words <<<"$(packages_of "$group")"
+        packages+=("${words[@]}")
+    done
+    plan_packages "${packages[@]}"
+    if ! command -v cargo >/dev/null; then
+        echo "setup: cargo is missing; https://rustup.rs tells how to install Rust" >&2
+    else
+        for group in "$@"; do
+            case $group in
+                build) plan_components ;;
+                fuzz) plan_fuzz_tools ;;
+            esac
+        done
+    fi
+
+    if [[ ${#steps[@]} -eq 0 ]]; then
+        echo "setup $*: everything is there"
+    elif [[ $check == yes ]]; then
+        echo "setup $*: missing; 'make setup' as root runs:" >&2
+        printf '    %s\n' "${steps[@]}" >&2
+        exit 1
+    elif [[ $(id -u) -ne 0 ]]; then
+        echo "setup $*: not root, so nothing is done; root would run:"
+        printf '    %s\n' "${steps[@]}"
+    else
+        for step in "${steps[@]}"; do
+            printf '+ %s\n' "$step"
+            bash -c "$step"
+        done
+    fi
+}
+
+main "$@"

@@ -1,0 +1,108 @@
+//! The arrows between crates: `wire ← topo ← proto ← {net, nic, sim} ← omnes ← {capi, mpi, py,
+//! cli}`.
+//!
+//! A crate may need any crate of an earlier layer, none of its own layer and none of a later one.
+//! Tests may in addition use the simulator from beside it (net and nic run its conformance
+//! bodies). xtask stands apart: it needs no crate of ours, and none needs it.
+
+use crate::workspace::Workspace;
+
+/// Layer of each crate; a new crate gets its line here.
+const LAYERS: [(&str, u8); 11] = [
+    ("omnes-wire", 0),
+    ("omnes-topo", 1),
+    ("omnes-proto", 2),
+    ("omnes-net", 3),
+    ("omnes-nic", 3),
+    (SIMULATOR, 3),
+    ("omnes", 4),
+    ("omnes-capi", 5),
+    ("omnes-mpi", 5),
+    ("omnes-py", 5),
+    ("omnes-cli", 5),
+];
+const SIMULATOR: &str = "omnes-sim";
+const APART: &str = "xtask";
+
+/// That package `from` needs package `to`.
+struct Edge<'a> {
+    from: &'a str,
+    to: &'a str,
+    only_tests: bool,
+}
+
+/// What is wrong with the dependencies inside the workspace, one line each.
+pub fn findings(workspace: &Workspace) -> Vec<String> {
+    let mut findings: Vec<String> = Vec::new();
+    for package in &workspace.packages {
+        let from = package.name.as_str();
+        if from != APART && layer(from).is_none() {
+            findings.push(format!("{from}: has no layer; give it one in xtask/src/arrows.rs"));
+            continue;
+        }
+        for dependency in &package.dependencies {
+            let to = dependency.name.as_str();
+            if workspace.packages.iter().any(|other| other.name == to) {
+                findings.extend(judge(&Edge { from, to, only_tests: dependency.only_tests }));
+            }
+        }
+    }
+    findings
+}
+
+/// The finding against one edge, if it is not allowed.
+fn judge(edge: &Edge) -> Option<String> {
+    let Edge { from, to, only_tests } = *edge;
+    if from == APART || to == APART {
+        return Some(format!("{from}: must not need {to}, for xtask stands apart"));
+    }
+    let (Some(own), Some(other)) = (layer(from), layer(to)) else {
+        return Some(format!("{from}: needs {to}, one of which has no layer"));
+    };
+    let beside = only_tests && to == SIMULATOR && from != to && other == own;
+    if other < own || beside {
+        return None;
+    }
+    let table = if only_tests { "dev-dependencies" } else { "dependencies" };
+    Some(format!("{from}: must not need {to} in its {table}: arrows point to earlier layers"))
+}
+
+fn layer(name: &str) -> Option<u8> {
+    LAYERS.iter().find(|(crate_name, _)| *crate_name == name).map(|(_, layer)| *layer)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn crates_of_this_workspace_need_only_earlier_layers() {
+        let findings = findings(&Workspace::load().unwrap());
+        assert!(findings.is_empty(), "{findings:#?}");
+    }
+
+    #[test]
+    fn only_earlier_layers_may_be_needed() {
+        let allowed = |from, to| judge(&Edge { from, to, only_tests: false }).is_none();
+        assert!(allowed("omnes-topo", "omnes-wire"));
+        assert!(allowed("omnes-cli", "omnes-wire"));
+        assert!(allowed("omnes", "omnes-net"));
+        assert!(!allowed("omnes-wire", "omnes-topo"));
+        assert!(!allowed("omnes-sim", "omnes"));
+        assert!(!allowed("omnes-net", "omnes-sim"));
+        assert!(!allowed("omnes-cli", "omnes-capi"));
+        assert!(!allowed("omnes", "xtask"));
+        assert!(!allowed("xtask", "omnes-wire"));
+    }
+
+    #[test]
+    fn tests_may_use_the_simulator_from_beside_it() {
+        let allowed = |from, to| judge(&Edge { from, to, only_tests: true }).is_none();
+        assert!(allowed("omnes-net", "omnes-sim"));
+        assert!(allowed("omnes", "omnes-sim"));
+        assert!(!allowed("omnes-proto", "omnes-sim"));
+        assert!(!allowed("omnes-sim", "omnes-net"));
+        assert!(!allowed("omnes-sim", "omnes-sim"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Everything that continuous integration runs: cheap checks first, all of them even when one
+//! fails, and a table at the end.
+
+use crate::workspace::Workspace;
+use crate::{arrows, markers, purity, report, succeeds, tidy};
+use std::time::{Duration, Instant};
+
+/// Name of a step and how to run it; true if it found nothing.
+type Step = (&'static str, fn(&Workspace) -> anyhow::Result<bool>);
+
+const STEPS: [Step; 8] = [
+    ("fmt", |workspace| succeeds(workspace.cargo().args(["fmt", "--all", "--check"]))),
+    ("arrows", |workspace| Ok(report("arrows", &arrows::findings(workspace)))),
+    ("tidy", tidy::run),
+    ("markers", |workspace| markers::run(workspace, &markers::Args::checking())),
+    ("purity", purity::run),
+    ("clippy", |workspace| {
+        succeeds(workspace.cargo().args(["clippy", "--workspace", "--all-targets"]))
+    }),
+    ("test", |workspace| {
+        succeeds(workspace.cargo().args(["test", "--workspace", "--no-fail-fast"]))
+    }),
+    ("doc", document),
+];
+
+/// Runs every step; true if all found nothing.
+///
+/// A step that cannot run counts as failed and the rest still run.
+pub fn run(workspace: &Workspace) -> anyhow::Result<bool> {
+    let mut results: Vec<(&str, bool, Duration)> = Vec::new();
+    for (name, step) in STEPS {
+        eprintln!("== {name}");
+        let start = Instant::now();
+        let passed = step(workspace).unwrap_or_else(|error| {
+            eprintln!("{name}: {error:#}");
+            false
+        });
+        results.push((name, passed, start.elapsed()));
+    }
+    eprintln!("== summary");
+    for (name, passed, time) in &results {
+        let word = if *passed { "ok" } else { "FAILED" };
+        eprintln!("{name:8} {word:6} {:4} s", time.as_secs());
+    }
+    Ok(results.iter().all(|(_, passed, _)| *passed))
+}
+
+/// The documents of every item, private ones included, with warnings as errors.
+///
+/// In two runs, since the command `omnes` and the library `omnes` would write the same folder.
+fn document(workspace: &Workspace) -> anyhow::Result<bool> {
+    let selections: [&[&str]; 2] =
+        [&["--package", "omnes-cli"], &["--workspace", "--exclude", "omnes-cli"]];
+    for selection in selections {
+        let mut cargo = workspace.cargo();
+        cargo.args(["doc", "--no-deps", "--document-private-items"]).args(selection);
+        if !succeeds(cargo.env("RUSTDOCFLAGS", "-D warnings"))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
