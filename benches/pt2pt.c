@@ -159,9 +159,9 @@ static unsigned char pattern(size_t index, unsigned salt)
 }
 
 /*
- * wrong_bytes does one iteration with known data; the number of bytes that are
- * wrong here afterwards. Rank 0 wipes its buffer between the ways of a round
- * trip only by what comes back, so the echo changes every byte.
+ * wrong_bytes does one round trip with known data; the number of bytes that
+ * came wrong here. The echo inverts every byte, so that rank 0 cannot take what
+ * it has sent for what came back.
  */
 static double wrong_bytes(const struct point *point, unsigned salt)
 {

@@ -15,7 +15,7 @@ use crate::socket::{
     UdpSocket,
 };
 use crate::watch::{News, Watch};
-use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern};
+use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::packet::{Head, ReceiveId, Target};
 use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES, Rank};
@@ -152,10 +152,13 @@ impl Core {
             self.finish_own(channel, done);
             return Ok(None);
         }
+        let is_small = message.bytes <= self.small_bytes as u64 && is_whole;
+        // Nobody waits for the answer to a message that has been copied.
+        let reply = if is_small { Reply::Lazy } else { message.reply };
         let now = self.now();
-        let started = self.endpoint.channel(channel).send(now, message);
+        let started = self.endpoint.channel(channel).send(now, Message { reply, ..message });
         let id = started.map_err(|_| self.gone(message.to))?;
-        if message.bytes <= self.small_bytes as u64 && is_whole {
+        if is_small {
             // SAFETY: the caller vouches for the memory.
             self.memory.copy_in(channel, id, unsafe { slice(base, message.bytes) });
             return Ok(None);

@@ -19,7 +19,7 @@ impl WaitPolicy {
     /// What suits `ranks` ranks that share `cores` cores.
     pub fn for_ranks(ranks: u32, cores: u32) -> Self {
         if ranks <= cores {
-            Self { spin: Duration::from_micros(200), give_way: Duration::from_millis(2) }
+            Self { spin: Duration::from_micros(15), give_way: Duration::from_millis(2) }
         } else {
             Self { spin: Duration::ZERO, give_way: Duration::from_millis(1) }
         }

@@ -69,6 +69,14 @@ pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
+/// Operations have failed only where a rank has died that they depend on.
+///
+/// # Errors
+/// Names the operation.
+pub fn only_the_dead_fail(cluster: &Cluster) -> Result<(), String> {
+    cluster.ledger().check_failures(&cluster.dead())
+}
+
 impl Cluster {
     /// Lets time pass in which nothing may be sent but signs of life.
     ///

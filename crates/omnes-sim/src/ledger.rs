@@ -196,6 +196,39 @@ impl Ledger {
         Ok(())
     }
 
+    /// Names an operation that failed although none of the ranks in `dead` was part of it. A
+    /// receive from anyone may fail as soon as one rank has died.
+    pub(crate) fn check_failures(&self, dead: &BTreeSet<Rank>) -> Result<(), String> {
+        let is_wrong = |entry: &Entry| {
+            let may_fail = match &entry.sort {
+                Sort::Send { stream, .. } => {
+                    dead.contains(&stream.to) || dead.contains(&stream.from)
+                }
+                Sort::Receive { rank, pattern, .. } => {
+                    let source = pattern.source;
+                    dead.contains(rank)
+                        || source.map_or(!dead.is_empty(), |source| dead.contains(&source))
+                }
+            };
+            matches!(entry.state, State::Failed(_)) && !may_fail
+        };
+        match self.entries.iter().position(is_wrong) {
+            Some(index) => Err(format!("fails: {}", self.describe(Operation(index)))),
+            None => Ok(()),
+        }
+    }
+
+    /// Receives from anyone, with their ranks.
+    pub(crate) fn receives_from_any(&self) -> Vec<(Operation, u32, usize, Pattern, u64)> {
+        let of = |(index, entry): (usize, &Entry)| match &entry.sort {
+            Sort::Receive { rank, channel, pattern, capacity, .. } if pattern.source.is_none() => {
+                Some((Operation(index), rank.0, *channel, *pattern, *capacity))
+            }
+            _ => None,
+        };
+        self.entries.iter().enumerate().filter_map(of).collect()
+    }
+
     /// Messages from and to living ranks that no receive has got, as streams with counts.
     pub(crate) fn missing(&self, dead: &BTreeSet<Rank>) -> BTreeMap<Stream, i64> {
         let mut count: BTreeMap<Stream, i64> = BTreeMap::new();

@@ -25,7 +25,7 @@ mod checks;
 mod cluster;
 pub mod collective;
 pub mod conformance;
-//fuzz
+
 mod ledger;
 mod memory;
 mod network;
@@ -37,12 +37,12 @@ mod random;
 mod rule;
 pub mod script;
 mod stranger;
-//swarm
+pub mod swarm;
 mod trace;
 
 pub use builder::{Builder, ClusterConfig, Printing};
 pub use checks::{
-    Checker, dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named,
+    Checker, dead_are_named_to_all, delivered_once_in_order, only_the_dead_fail, no_living_rank_is_named,
     no_message_is_in_flight, nothing_is_missing,
 };
 pub use cluster::{COMMUNICATOR, Cluster, Send};

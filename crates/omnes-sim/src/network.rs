@@ -163,7 +163,7 @@ impl Network {
 
     fn carry(&mut self, now: Instant, mut packet: InFlight) {
         let header = Header::parse(&packet.bytes).ok().map(|(header, _)| header);
-        let verdict = self.rules.judge(packet.from, packet.to, header.as_ref());
+        let verdict = self.rules.judge(now, packet.from, packet.to, header.as_ref());
         if verdict.is_dropped {
             self.counters.dropped += 1;
             let from = packet.from.unwrap_or(packet.to);

@@ -6,7 +6,7 @@
 //! drops a packet ends its way, delays and copies add up.
 
 use crate::random::Random;
-use omnes_wire::{Flags, Header, Kind, Rank};
+use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -45,6 +45,8 @@ pub struct Rule {
     skipped: u64,
     times: u64,
     ppm: u32,
+    after: Instant,
+    until: Instant,
 }
 
 /// Directions of a partition.
@@ -102,7 +104,24 @@ impl Rule {
             skipped: 0,
             times: u64::MAX,
             ppm: 1_000_000,
+            after: Instant::ZERO,
+            until: Instant::from_ns(u64::MAX),
         }
+    }
+
+    /// Only packets sent at this time or later.
+    pub fn after(self, after: Instant) -> Self {
+        Self { after, ..self }
+    }
+
+    /// Only packets sent before this time.
+    pub fn until(self, until: Instant) -> Self {
+        Self { until, ..self }
+    }
+
+    /// When the rule ends by itself, if it does.
+    pub(crate) fn ends(&self) -> Option<Instant> {
+        (self.until != Instant::from_ns(u64::MAX)).then_some(self.until)
     }
 
     /// Only packets of this kind.
@@ -252,13 +271,15 @@ impl Rules {
     /// What becomes of a packet.
     pub(crate) fn judge(
         &mut self,
+        now: Instant,
         from: Option<Rank>,
         to: Rank,
         header: Option<&Header>,
     ) -> Verdict {
         self.active.retain(|active| active.is_on.get());
         let mut verdict = Verdict::default();
-        for active in &mut self.active {
+        let is_time = |rule: &Rule| rule.after <= now && now < rule.until;
+        for active in self.active.iter_mut().filter(|active| is_time(&active.rule)) {
             if active.acts(from, to, header) {
                 active.hits.set(active.hits.get() + 1);
                 active.apply(&mut verdict);
@@ -315,7 +336,7 @@ mod tests {
     }
 
     fn is_lost(rules: &mut Rules, from: u32, to: u32, header: &Header) -> bool {
-        rules.judge(Some(Rank(from)), Rank(to), Some(header)).is_dropped
+        rules.judge(Instant::ZERO, Some(Rank(from)), Rank(to), Some(header)).is_dropped
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::matching::Matched;
 use super::peer::{Assembling, BulkPart, Destination, Lane, Stashed};
 use super::receive_lane::{AckWhen, Arrival};
 use super::send_lane::{Item, Verdict, classify_answer};
-use super::{Channel, Event};
+use super::{Channel, Event, Phase};
 use crate::limits::CREDIT_UNIT_BYTES;
 use crate::packet::{Move, Placement, Preview, ReceiveId, SlotId, Target};
 use omnes_wire::{
@@ -93,6 +93,7 @@ impl Channel {
             Verdict::Valid => {}
         }
         let freed = self.free_answered(now, header, lane);
+        let is_running = self.phase == Phase::Running;
         let peer = self.peer(header.source);
         let timeout = peer.rtt.retransmit_timeout(ack_delay, 0);
         let send = &mut peer.send[lane as usize];
@@ -102,7 +103,11 @@ impl Channel {
             send.on_answer(now, freed > 0, timeout);
         }
         if freed > 0 || header.flags.has(Flags::RESUME) {
-            send.on_unblocked(now, timeout);
+            if is_running {
+                send.on_unblocked(now, timeout);
+            } else {
+                send.on_unblocked_while_stopped();
+            }
         }
         peer.loss_window.on_answered(freed, bytes_max.max(peer.credit_bytes));
         if header.kind == Kind::Nack {

@@ -113,9 +113,13 @@ impl Channel {
         lane: Lane,
         head: &mut Head,
     ) -> Option<Outbound> {
+        let is_running = self.phase == Phase::Running;
         let peer = self.peers.get_mut(&rank)?;
         let send = &mut peer.send[lane as usize];
-        let is_probe = std::mem::take(&mut peer.probe_due[lane as usize]) && send.is_blocked();
+        // A stopped channel asks only for the answer to a probe that is out [PM-R20].
+        let may_probe = is_running || send.is_probed();
+        let is_probe = send.is_blocked() && may_probe && peer.probe_due[lane as usize];
+        peer.probe_due[lane as usize] &= send.is_blocked() && !is_probe;
         let (seq, item) = if is_probe {
             send.take_probe(now)?
         } else if send.is_blocked() {

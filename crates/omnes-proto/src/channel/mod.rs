@@ -421,6 +421,10 @@ impl Channel {
         self.phase = Phase::Running;
         let ranks: Vec<Rank> = self.peers.keys().copied().collect();
         for rank in ranks {
+            let peer = self.peer(rank);
+            for lane in Lane::BOTH {
+                peer.probe_due[lane as usize] |= peer.send[lane as usize].on_resumed();
+            }
             self.schedule(now, rank);
         }
     }

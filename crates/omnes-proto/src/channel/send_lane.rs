@@ -48,6 +48,8 @@ pub(super) struct Sent {
 struct Blocked {
     probe_at: Instant,
     probe_wait: Duration,
+    /// A probe is out and nothing has been heard of it.
+    is_probed: bool,
 }
 
 /// What an answer says about a lane.
@@ -109,9 +111,14 @@ impl SendLane {
         self.lost > 0
     }
 
+    /// True if a probe of the rejected packet is out.
+    pub(super) fn is_probed(&self) -> bool {
+        self.blocked.is_some_and(|blocked| blocked.is_probed)
+    }
+
     /// True if every packet has been answered: arrived, or rejected and to be sent again [PM-R20].
     pub(super) fn is_stable(&self) -> bool {
-        self.flight.is_empty() || self.blocked.is_some()
+        self.flight.is_empty() || self.blocked.is_some_and(|blocked| !blocked.is_probed)
     }
 
     /// Next timer of the lane.
@@ -149,7 +156,9 @@ impl SendLane {
 
     /// An answer came: the path works, so waits start anew.
     pub(super) fn on_answer(&mut self, now: Instant, has_progress: bool, timeout: Duration) {
-        self.unanswered_since = (!self.flight.is_empty()).then_some(now);
+        // A rejected packet has its answer, so silence after it means nothing.
+        let is_owed = !self.flight.is_empty() && (self.blocked.is_none() || self.is_probed());
+        self.unanswered_since = is_owed.then_some(now);
         if self.flight.is_empty() {
             self.retransmit_at = None;
             self.doublings = 0;
@@ -210,9 +219,27 @@ impl SendLane {
             sent.flight = Flight::Lost;
         }
         self.lost = self.in_flight();
-        self.blocked = Some(Blocked { probe_at: now + probe_wait, probe_wait });
+        let probe_at = now + probe_wait;
+        self.blocked = Some(Blocked { probe_at, probe_wait, is_probed: false });
         self.epoch = self.epoch.wrapping_add(1);
-        self.unanswered_since = Some(now);
+        self.unanswered_since = None;
+    }
+
+    /// The peer accepted the rejected packet or has buffers again, but the channel is stopped:
+    /// what is to be sent again waits until it is not [PM-R20].
+    pub(super) fn on_unblocked_while_stopped(&mut self) {
+        if let Some(blocked) = &mut self.blocked {
+            blocked.is_probed = false;
+            self.unanswered_since = None;
+        }
+    }
+
+    /// The channel runs again. True if there is a rejected packet to be tried at once.
+    pub(super) fn on_resumed(&mut self) -> bool {
+        if self.flight.is_empty() {
+            self.blocked = None;
+        }
+        self.blocked.is_some()
     }
 
     /// The peer accepted the rejected packet or has buffers again.
@@ -272,6 +299,10 @@ impl SendLane {
         }
         let probe = self.send_again(now, 0);
         self.flight[0].flight = Flight::Lost;
+        self.unanswered_since.get_or_insert(now);
+        if let Some(blocked) = &mut self.blocked {
+            blocked.is_probed = true;
+        }
         Some(probe)
     }
 

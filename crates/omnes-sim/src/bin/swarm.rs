@@ -1,0 +1,102 @@
+//! Runs many seeds of the swarm on all cores: `swarm --seeds 10000 [--from 0]`, or one again:
+//! `swarm --seed 7 --trace`.
+//!
+//! Result on standard output, progress and failures on standard error. Exit code 0 if all seeds
+//! passed, 1 if one failed, 2 for a mistake in the arguments.
+
+use omnes_sim::Printing;
+use omnes_sim::swarm::run_seed;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const USAGE: &str = "usage: swarm --seeds COUNT [--from SEED] | swarm --seed SEED [--trace]";
+/// Failures printed in full.
+const REPORTS_MAX: u64 = 3;
+
+struct Arguments {
+    seeds: u64,
+    from: u64,
+    trace: Printing,
+}
+
+fn arguments() -> Option<Arguments> {
+    let mut arguments = Arguments { seeds: 0, from: 0, trace: Printing::Last };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut number = || words.next()?.parse::<u64>().ok();
+        match word.as_str() {
+            "--seeds" => arguments.seeds = number()?,
+            "--from" => arguments.from = number()?,
+            "--seed" => {
+                arguments.from = number()?;
+                arguments.seeds = 1;
+            }
+            "--trace" => arguments.trace = Printing::All,
+            _ => return None,
+        }
+    }
+    (arguments.seeds > 0).then_some(arguments)
+}
+
+/// What all threads share.
+struct Progress {
+    next: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicU64,
+    events: AtomicU64,
+}
+
+fn work(arguments: &Arguments, progress: &Progress) {
+    loop {
+        let index = progress.next.fetch_add(1, Ordering::Relaxed);
+        if index >= arguments.seeds {
+            return;
+        }
+        let seed = arguments.from + index;
+        match run_seed(seed, arguments.trace) {
+            Ok(passed) => {
+                progress.events.fetch_add(passed.events, Ordering::Relaxed);
+                if arguments.seeds == 1 {
+                    println!("trace hash {:016x}", passed.trace_hash);
+                }
+            }
+            Err(report) => {
+                if progress.failed.fetch_add(1, Ordering::Relaxed) < REPORTS_MAX {
+                    eprintln!("{report}replay: swarm --seed {seed} --trace\n");
+                } else {
+                    let first = report.lines().next().unwrap_or_default();
+                    eprintln!("{first}");
+                }
+            }
+        }
+        let done = progress.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if done.is_multiple_of(1000) {
+            eprintln!("{done} of {} seeds", arguments.seeds);
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(arguments) = arguments() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    // A failing seed is reported with its options; the panic itself would be said twice.
+    std::panic::set_hook(Box::new(|_| {}));
+    let progress = Progress {
+        next: AtomicU64::new(0),
+        done: AtomicU64::new(0),
+        failed: AtomicU64::new(0),
+        events: AtomicU64::new(0),
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(arguments.seeds as usize) {
+            scope.spawn(|| work(&arguments, &progress));
+        }
+    });
+    let failed = progress.failed.load(Ordering::Relaxed);
+    eprintln!("{} events", progress.events.load(Ordering::Relaxed));
+    println!("{} seeds passed, {failed} failed", arguments.seeds - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

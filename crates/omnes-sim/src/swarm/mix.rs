@@ -1,0 +1,212 @@
+//! Messages of all sorts between all ranks, at times drawn from the seed.
+
+use super::options::{HEALED, Options};
+use crate::cluster::{Cluster, Send};
+use crate::ledger::{Operation, State, Stream};
+use crate::payload::content;
+use crate::random::Random;
+use omnes_proto::channel::{Pattern, Reply};
+use omnes_wire::{CommunicatorId, Instant, Rank};
+use std::time::Duration;
+
+/// Messages here are received by name.
+const NAMED: CommunicatorId = CommunicatorId(1);
+/// Messages here are received from anyone with their tag.
+const ANY_SOURCE: CommunicatorId = CommunicatorId(2);
+/// Messages here are received from anyone with any tag.
+const ANY: CommunicatorId = CommunicatorId(3);
+/// Most bytes of a message in a communicator whose receives cannot know the length.
+const ANY_BYTES_MAX: u64 = 20_000;
+
+/// Something that is done at a time.
+enum Deed {
+    Send(Send),
+    Extend { rank: u32, channel: usize, message: usize, available: u64 },
+    Receive { rank: u32, channel: usize, pattern: Pattern, capacity: u64 },
+    Distract { rank: u32, time: Duration },
+    Stop { channel: usize, only: Option<u32> },
+    Forge,
+}
+
+/// Does everything, then waits until all of it has ended.
+pub(super) fn run(cluster: &mut Cluster, options: &Options) {
+    let mut random = Random::named(options.config.seed, "mix", 0);
+    let mut sends: Vec<Operation> = Vec::new();
+    for (at, deed) in draw_deeds(&mut random, options) {
+        cluster.run_until(at.max(cluster.now()));
+        let is_dead = |cluster: &Cluster, rank: u32| cluster.dead().contains(&Rank(rank));
+        match deed {
+            Deed::Send(send) if is_dead(cluster, send.stream.from.0) => {
+                sends.push(Operation(usize::MAX));
+            }
+            Deed::Send(send) => sends.push(cluster.post_send(send)),
+            Deed::Extend { rank, channel, message, available } => {
+                if !is_dead(cluster, rank) {
+                    cluster.extend(rank, channel, sends[message], available);
+                }
+            }
+            Deed::Receive { rank, channel, pattern, capacity } => {
+                if !is_dead(cluster, rank) {
+                    cluster.post_receive(rank, channel, pattern, capacity);
+                }
+            }
+            Deed::Distract { rank, time } => {
+                if !is_dead(cluster, rank) {
+                    cluster.distract(rank, time);
+                }
+            }
+            Deed::Stop { channel, only } => switch(cluster, channel, only),
+            Deed::Forge => super::forge(cluster, &mut random),
+        }
+    }
+    cluster.run_until(Instant::ZERO + HEALED);
+    settle(cluster, options);
+}
+
+// ---- what is done ---------------------------------------------------------------------------
+
+fn draw_deeds(random: &mut Random, options: &Options) -> Vec<(Instant, Deed)> {
+    let mut deeds = Vec::new();
+    let at = |random: &mut Random, most_ms: u64| {
+        Instant::from_ns(random.below(most_ms * 1_000_000))
+    };
+    let mut bytes_left = options.bytes_max;
+    // Deeds of one message keep their order, as its extensions name it by its number.
+    let mut times: Vec<Instant> = (0..options.messages).map(|_| at(random, 900)).collect();
+    times.sort_unstable();
+    for (message, sent_at) in times.into_iter().enumerate() {
+        draw_message(random, options, (message, sent_at), &mut bytes_left, &mut deeds);
+    }
+    let ranks = u64::from(options.config.ranks);
+    for _ in 0..options.distractions {
+        let time = Duration::from_micros(random.within(1, 300_000));
+        let rank = random.below(ranks) as u32;
+        deeds.push((at(random, 900), Deed::Distract { rank, time }));
+    }
+    for _ in 0..options.stops {
+        let only = random.chance(300_000).then(|| random.below(ranks) as u32);
+        let channel = random.below(2) as usize;
+        deeds.push((at(random, 1000), Deed::Stop { channel, only }));
+    }
+    for _ in 0..options.faults.forgeries {
+        deeds.push((at(random, 1100), Deed::Forge));
+    }
+    deeds.sort_by_key(|(at, _)| *at);
+    deeds
+}
+
+fn draw_bytes(random: &mut Random, most: u64) -> u64 {
+    let class = random.pick(&[0, 64, 2_000, 20_000, 300_000]);
+    random.within(0, class).min(most)
+}
+
+fn draw_message(
+    random: &mut Random,
+    options: &Options,
+    (message, sent_at): (usize, Instant),
+    bytes_left: &mut usize,
+    deeds: &mut Vec<(Instant, Deed)>,
+) {
+    let ranks = u64::from(options.config.ranks);
+    let from = random.below(ranks) as u32;
+    let to = ((u64::from(from) + random.within(1, ranks - 1)) % ranks) as u32;
+    let communicator = random.pick(&[NAMED, NAMED, ANY_SOURCE, ANY]);
+    let bytes_max = if communicator == NAMED { u64::MAX } else { ANY_BYTES_MAX };
+    let bytes = draw_bytes(random, bytes_max.min(*bytes_left as u64));
+    *bytes_left -= bytes as usize;
+    let channel = random.pick(&[0, 0, 1]);
+    let tag = random.below(3) as u32;
+    let stream = Stream { from: Rank(from), to: Rank(to), channel, communicator, tag };
+    let identity = options.config.seed << 16 ^ message as u64;
+    let content = content(identity, bytes as usize);
+    let reply = random.pick(&[Reply::Soon, Reply::Lazy]);
+    let is_partial = random.chance(200_000);
+    let available = if is_partial { random.within(0, bytes) } else { bytes };
+    deeds.push((sent_at, Deed::Send(Send { stream, content, available, reply })));
+    if is_partial {
+        let more = random.within(available, bytes);
+        for (wait_us, available) in [(300, more), (40_000, bytes)] {
+            let at = sent_at + Duration::from_micros(random.within(1, wait_us));
+            let at = if available == bytes { at + Duration::from_micros(300) } else { at };
+            deeds.push((at, Deed::Extend { rank: from, channel, message, available }));
+        }
+    }
+    let pattern = Pattern {
+        communicator,
+        source: (communicator == NAMED).then_some(Rank(from)),
+        tag: (communicator != ANY).then_some(tag),
+    };
+    let capacity = match communicator {
+        NAMED if random.chance(50_000) => random.within(0, bytes),
+        // Another message of the stream may come first.
+        NAMED => bytes,
+        _ => ANY_BYTES_MAX,
+    };
+    let posted_at = Instant::from_ns(random.below(1_150_000_000));
+    deeds.push((posted_at, Deed::Receive { rank: to, channel, pattern, capacity }));
+}
+
+/// Context switch [PM-R21]: stops a channel, waits until it is stable, looks whether it is quiet,
+/// and lets it go on.
+fn switch(cluster: &mut Cluster, channel: usize, only: Option<u32>) {
+    let dead = cluster.dead();
+    let ranks: Vec<u32> = (0..cluster.size())
+        .filter(|rank| !dead.contains(&Rank(*rank)) && only.is_none_or(|only| only == *rank))
+        .collect();
+    for rank in &ranks {
+        cluster.stop(*rank, channel);
+    }
+    let patience = Duration::from_secs(20);
+    let is_unstable = |cluster: &Cluster, rank: &u32| {
+        cluster.stable_at(*rank, channel).is_none() && !cluster.dead().contains(&Rank(*rank))
+    };
+    if !cluster.run_while(patience, |cluster| ranks.iter().any(|rank| is_unstable(cluster, rank))) {
+        cluster.fail(&format!("channel {channel} does not become stable"));
+    }
+    let sent = |cluster: &Cluster| {
+        let of = |rank: &u32| {
+            let counters = cluster.endpoint(*rank).channels()[channel].counters();
+            counters.data_packets + counters.retransmits
+        };
+        ranks.iter().map(of).sum::<u64>()
+    };
+    let before = sent(cluster);
+    cluster.run_for(Duration::from_millis(30));
+    if sent(cluster) != before {
+        cluster.fail(&format!("channel {channel} sends although it is stable"));
+    }
+    for rank in ranks {
+        if !cluster.dead().contains(&Rank(rank)) {
+            cluster.resume(rank, channel);
+        }
+    }
+}
+
+// ---- the end --------------------------------------------------------------------------------
+
+/// Waits for the end of everything. Receives from anyone that failed with the dead rank are
+/// posted again, and taken back where nothing is left for them.
+fn settle(cluster: &mut Cluster, options: &Options) {
+    if options.faults.crash.is_some() {
+        let liveness = options.config.liveness;
+        cluster.run_for(liveness.timeout + 3 * liveness.interval);
+        for (receive, rank, channel, pattern, capacity) in cluster.ledger().receives_from_any() {
+            let is_alive = !cluster.dead().contains(&Rank(rank));
+            if is_alive && matches!(cluster.state(receive), State::Failed(_)) {
+                cluster.post_receive(rank, channel, pattern, capacity);
+            }
+        }
+    }
+    let until = cluster.now() + options.config.patience;
+    while cluster.now() < until && crate::checks::nothing_is_missing(cluster).is_err() {
+        cluster.run_for(Duration::from_millis(10));
+    }
+    if !cluster.dead().is_empty() {
+        for (receive, rank, channel, ..) in cluster.ledger().receives_from_any() {
+            if cluster.state(receive) == State::Pending {
+                cluster.cancel(rank, channel, receive);
+            }
+        }
+    }
+    cluster.run_until_quiescent();
+}

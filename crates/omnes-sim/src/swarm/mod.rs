@@ -1,0 +1,167 @@
+//! The swarm: everything that can be drawn is drawn from a seed, for many seeds.
+//!
+//! A run has two phases. In the first the network loses, doubles, corrupts and mixes up packets,
+//! is cut in two for a while, ranks look away, strangers speak, and a rank may die. In the second
+//! it is healed: then every operation must end, everything must have been delivered exactly once
+//! and in order, bounds must have held, the dead rank must be named to all and nobody else, and
+//! silence must follow. A failure is reported with its seed, the options and the last events;
+//! `swarm --seed N` repeats it.
+
+mod mix;
+mod options;
+
+pub use options::{Faults, Options, Work};
+
+use crate::builder::{Builder, Printing};
+use crate::checks::{
+    dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named, nothing_is_missing,
+    only_the_dead_fail,
+};
+use crate::cluster::Cluster;
+use crate::conformance;
+use crate::random::Random;
+use crate::rule::{Guard, Ways, corrupt, drop, duplicate, partition, reorder};
+use crate::stranger::Forgery;
+use omnes_topo::{Barrier, Tree};
+use omnes_wire::{Instant, Rank};
+use options::HEALED;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// What a seed led to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Passed {
+    /// Equal for equal runs.
+    pub trace_hash: u64,
+    /// Packets, commands and events.
+    pub events: u64,
+    /// Virtual time that passed, in nanoseconds.
+    pub time_ns: u64,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The report of a failure: what is wrong, seed, options, last events.
+pub fn run_seed(seed: u64, trace: Printing) -> Result<Passed, String> {
+    let options = Options::draw(seed, trace);
+    let mut cluster = Builder::from_config(options.config.clone()).build();
+    let run = AssertUnwindSafe(|| run(&mut cluster, &options));
+    match catch_unwind(run) {
+        Ok(()) => Ok(Passed {
+            trace_hash: cluster.trace_hash(),
+            events: cluster.events(),
+            time_ns: cluster.now().as_ns(),
+        }),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            let mut text = text.unwrap_or_else(|| "panicked".to_owned());
+            if !text.contains("last events") {
+                // A machine's own assertion, which knows nothing of the run.
+                text = format!("{text}\n{}", cluster.report());
+            }
+            Err(format!("seed {seed} failed: {text}\noptions: {options:#?}\n"))
+        }
+    }
+}
+
+fn run(cluster: &mut Cluster, options: &Options) {
+    let _faults = bring_faults(cluster, options);
+    match options.work {
+        Work::Mix => mix::run(cluster, options),
+        Work::Barriers => {
+            for algorithm in Barrier::ALL {
+                conformance::nobody_leaves_a_barrier_early(cluster, algorithm);
+            }
+        }
+        Work::Broadcasts => broadcasts(cluster, options),
+    }
+    cluster.run_until(Instant::ZERO + HEALED);
+    cluster.check(delivered_once_in_order);
+    cluster.check(nothing_is_missing);
+    cluster.check(only_the_dead_fail);
+    cluster.check(no_living_rank_is_named);
+    check_names(cluster, options);
+    part(cluster, options);
+    // Answers that were held back, and copies of packets that come late.
+    cluster.run_for(Duration::from_secs(1));
+    cluster.check_quiet_for(Duration::from_secs(2));
+}
+
+fn broadcasts(cluster: &mut Cluster, options: &Options) {
+    let random = &mut Random::named(options.config.seed, "broadcasts", 0);
+    let knomial = Tree::Knomial { radix: random.within(2, 5) as u32 };
+    for tree in [Tree::Binomial, Tree::Chain, Tree::Flat, knomial] {
+        let root = Rank(random.below(u64::from(options.config.ranks)) as u32);
+        let bytes = random.within(0, options.bytes_max as u64 / 16) as usize;
+        let chunk_bytes = random.pick(&[0, 1000, 10_000]);
+        conformance::broadcast_reaches_everybody(cluster, tree, root, bytes, chunk_bytes);
+    }
+}
+
+fn bring_faults(cluster: &mut Cluster, options: &Options) -> Vec<Guard> {
+    let faults = &options.faults;
+    let healed = Instant::ZERO + HEALED;
+    let mut rules = vec![
+        drop().ppm(faults.loss_ppm),
+        duplicate().ppm(faults.duplicate_ppm),
+        corrupt().ppm(faults.corrupt_ppm),
+        reorder(faults.reorder).ppm(faults.reorder_ppm),
+    ];
+    if let Some((cut, from, time)) = faults.partition {
+        let (first, second): (Vec<u32>, Vec<u32>) =
+            (0..options.config.ranks).partition(|rank| *rank < cut);
+        let ways = if cut.is_multiple_of(2) { Ways::Both } else { Ways::One };
+        let from = Instant::ZERO + from;
+        rules.push(partition(&first, &second, ways).after(from).until(from + time));
+    }
+    if let Some((rank, at)) = faults.crash {
+        cluster.crash_at(rank, Instant::ZERO + at);
+    }
+    let until = |rule: crate::rule::Rule| match rule.ends() {
+        Some(_) => rule,
+        None => rule.until(healed),
+    };
+    rules.into_iter().map(|rule| cluster.rule(until(rule))).collect()
+}
+
+/// Waits until everybody must know of the dead rank, and asks.
+fn check_names(cluster: &mut Cluster, options: &Options) {
+    let Some((rank, at)) = options.faults.crash else { return };
+    let liveness = options.config.liveness;
+    // A replay may have made the dead rank look alive until the network was healed; then come
+    // the timeout, the round in which it is noticed, and the way of the notice.
+    let at = (Instant::ZERO + at).max(Instant::ZERO + HEALED);
+    let deadline = at + liveness.timeout + 3 * liveness.interval;
+    cluster.run_until(deadline);
+    cluster.check(dead_are_named_to_all);
+    for other in (0..options.config.ranks).filter(|other| *other != rank) {
+        if cluster.named_at(other, rank).is_none_or(|named| named > deadline) {
+            cluster.fail(&format!("rank {other} heard late of the death of {rank}"));
+        }
+    }
+}
+
+/// A rank leaves: all others hear of it, and nobody takes it for dead.
+fn part(cluster: &mut Cluster, options: &Options) {
+    let Some(leaver) = options.leaver else { return };
+    if cluster.dead().contains(&Rank(leaver)) {
+        return;
+    }
+    cluster.leave(leaver);
+    cluster.run_for(Duration::from_secs(1));
+    for rank in (0..options.config.ranks).filter(|rank| *rank != leaver) {
+        let is_alive = !cluster.dead().contains(&Rank(rank));
+        if is_alive && cluster.departed_at(rank, leaver).is_none() {
+            cluster.fail(&format!("rank {rank} has not heard that {leaver} has left"));
+        }
+    }
+}
+
+/// A stranger says something to somebody.
+fn forge(cluster: &mut Cluster, random: &mut Random) {
+    let forgery = random.pick(&Forgery::ALL);
+    let to = random.below(u64::from(cluster.size())) as u32;
+    cluster.forge(forgery, to);
+}

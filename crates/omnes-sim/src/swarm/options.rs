@@ -1,0 +1,158 @@
+//! What one seed stands for.
+
+use crate::builder::{ClusterConfig, Printing};
+use crate::network::{NetworkConfig, Order};
+use crate::node::Previews;
+use crate::random::Random;
+use omnes_proto::LivenessConfig;
+use omnes_proto::channel::ChannelConfig;
+use std::time::Duration;
+
+/// Shares of packets that suffer, in parts per million.
+#[derive(Clone, Debug)]
+pub struct Faults {
+    /// Lost.
+    pub loss_ppm: u32,
+    /// Doubled.
+    pub duplicate_ppm: u32,
+    /// With flipped bits.
+    pub corrupt_ppm: u32,
+    /// Held up for a random time.
+    pub reorder_ppm: u32,
+    /// Longest such time.
+    pub reorder: Duration,
+    /// Ranks `0..cut` cannot talk to the others for a while: when and how long.
+    pub partition: Option<(u32, Duration, Duration)>,
+    /// A rank that dies, and when.
+    pub crash: Option<(u32, Duration)>,
+    /// Packets of strangers.
+    pub forgeries: u32,
+}
+
+/// What the ranks do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Messages of all sorts between all ranks.
+    Mix,
+    /// Barriers of each algorithm.
+    Barriers,
+    /// Broadcasts along each tree.
+    Broadcasts,
+}
+
+/// Everything that a run draws from its seed before it begins.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The rig.
+    pub config: ClusterConfig,
+    /// The faults of phase 1.
+    pub faults: Faults,
+    /// What the ranks do.
+    pub work: Work,
+    /// Messages of the mix.
+    pub messages: u32,
+    /// Bytes of all messages of the mix together, at most.
+    pub bytes_max: usize,
+    /// Times that some rank looks away.
+    pub distractions: u32,
+    /// Times that a channel is stopped and resumed.
+    pub stops: u32,
+    /// A rank that leaves in good order at the end.
+    pub leaver: Option<u32>,
+}
+
+/// Phase 1, with faults, ends then; phase 2 has a healed network.
+pub(super) const HEALED: Duration = Duration::from_millis(1200);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+impl Options {
+    /// Draws the options of a seed.
+    pub fn draw(seed: u64, trace: Printing) -> Self {
+        let random = &mut Random::named(seed, "options", 0);
+        let ranks = random.within(2, 12) as u32;
+        let work = random.pick(&[Work::Mix, Work::Mix, Work::Mix, Work::Barriers, Work::Broadcasts]);
+        let mut faults = draw_faults(random, ranks);
+        if work != Work::Mix {
+            faults.crash = None;
+        }
+        let config = ClusterConfig {
+            seed,
+            ranks,
+            channel: draw_channel(random),
+            liveness: LivenessConfig::default(),
+            network: draw_network(random),
+            packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
+            previews: random.pick(&[Previews::Compared, Previews::Unused]),
+            patience: Duration::from_secs(120),
+            trace,
+        };
+        Self {
+            config,
+            faults,
+            work,
+            messages: random.within(1, 50) as u32,
+            bytes_max: random.pick(&[20_000, 200_000, 700_000]),
+            distractions: random.below(6) as u32,
+            stops: random.pick(&[0, 0, 1, 2]),
+            leaver: random.chance(300_000).then(|| random.below(u64::from(ranks)) as u32),
+        }
+    }
+}
+
+fn draw_channel(random: &mut Random) -> ChannelConfig {
+    let defaults = ChannelConfig::default();
+    let eager_bytes = random.pick(&[0, 100, 3000, 20_000, defaults.eager_bytes]);
+    ChannelConfig {
+        payload_bytes: random.pick(&[256, 700, 1432, 1432, 8908]),
+        eager_bytes,
+        eager_head_bytes: random.within(0, u64::from(eager_bytes)) as u32,
+        pool_slots: random.pick(&[1, 2, 5, 16, 100, defaults.pool_slots]),
+        window_packets: random.pick(&[1, 2, 7, 64, defaults.window_packets]),
+        receive_truesize_bytes: random.pick(&[4096, 20_000, 200_000, 3 << 20]),
+        initial_credit_bytes: random.pick(&[4096, 16_384, 512 << 10]),
+        ack_packets: random.pick(&[1, 2, 16, 64]),
+        ack_delay: us(random.pick(&[0, 50, 500, 2000])),
+        nack_delay: us(random.pick(&[0, 50, 500])),
+        peer_timeout: Duration::from_secs(4),
+    }
+}
+
+fn draw_network(random: &mut Random) -> NetworkConfig {
+    NetworkConfig {
+        latency: us(random.pick(&[1, 10, 25, 100, 1000])),
+        jitter: us(random.pick(&[0, 0, 5, 50, 500])),
+        order: random.pick(&[Order::Kept, Order::Kept, Order::Free]),
+        receiver_bps: random.pick(&[None, None, Some(1_000_000_000), Some(10_000_000_000)]),
+        receive_queue_bytes: random.pick(&[30_000, 212_992, 4 << 20]),
+    }
+}
+
+fn draw_faults(random: &mut Random, ranks: u32) -> Faults {
+    let share = |random: &mut Random, most: u64| {
+        if random.chance(400_000) { 0 } else { random.within(0, most) as u32 }
+    };
+    let partition = random.chance(250_000).then(|| {
+        let cut = random.within(1, u64::from(ranks) - 1) as u32;
+        (cut, ms(random.below(700)), ms(random.within(1, 450)))
+    });
+    let crash = random
+        .chance(200_000)
+        .then(|| (random.below(u64::from(ranks)) as u32, ms(random.below(1000))));
+    Faults {
+        loss_ppm: share(random, 200_000),
+        duplicate_ppm: share(random, 100_000),
+        corrupt_ppm: share(random, 50_000),
+        reorder_ppm: share(random, 300_000),
+        reorder: us(random.pick(&[20, 200, 3000])),
+        partition,
+        crash,
+        forgeries: random.pick(&[0, 0, 20, 100]),
+    }
+}
