@@ -9,7 +9,8 @@ fn main() {
         let peer = 1 - me;
         let mut b = [0u8; 8];
         let mut best = f64::MAX;
-        for _ in 0..10 {
+        let only_bw = std::env::var("BW").is_ok();
+        for _ in 0..(if only_bw { 0 } else { 10 }) {
             world.barrier().unwrap();
             let t = Instant::now();
             let k = 2000;
@@ -25,11 +26,11 @@ fn main() {
             best = best.min(t.elapsed().as_secs_f64() / k as f64 / 2.0 * 1e6);
         }
         if me == 0 { println!("latency 8 B: best {best:.2} us"); }
-        for bytes in [65536usize, 4 << 20] {
+        for bytes in if only_bw {vec![4 << 20]} else if std::env::var("LAT").is_ok() { vec![] } else {vec![65536usize, 4<<20]} {
             let mut big = vec![1u8; bytes];
             let mut best = f64::MAX;
             let before = world.stats();
-            for _ in 0..10 {
+            for _ in 0..(if only_bw {60} else {10}) {
                 world.barrier().unwrap();
                 let t = Instant::now();
                 let k = (64 << 20) / bytes;

@@ -1,12 +1,148 @@
-//! `omnes bench`: not written yet.
+//! `omnes bench`: measure latency, bandwidth, broadcast and barrier in the ranks of a job.
+//!
+//! Runs in every rank, under any launcher; rank 0 prints. Results go to stdout; the head line
+//! (version, ranks, a command line that measures the same again) goes to stderr with `--format
+//! json`, else before the table.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `options` | what was typed, checked |
+//! | `transfer`, `pattern` | one call of an operation; its data |
+//! | `measure`, `clock` | the loop around it; a start by the clock |
+//! | `counts`, `summary` | packets, bytes, system calls; median and percentiles |
+//! | `report` | lines and table |
+//! | `group` | joining a job, gathering at rank 0; `omnes cp` uses it too |
+//!
+//! A sample is the slowest rank's time of one iteration, as the OSU benchmarks have it; latency is
+//! half a round trip. Exit status: 0; 1 if data were wrong or a rank failed; 2 for wrong usage or
+//! without a launcher.
 
+mod clock;
+mod counts;
+pub mod group;
+mod measure;
+mod options;
+mod pattern;
+mod report;
+mod summary;
+mod transfer;
+
+use anyhow::{Context, Result};
+use measure::Bench;
+use omnes::Communicator;
+use options::{Format, Measure, Op};
+use report::{Line, Run};
+use serde_json::Value;
+use std::io::Write;
 use std::process::ExitCode;
+use transfer::Point;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes run -n 8 -- omnes bench bcast,barrier
+  omnes run -n 8 --no-prefix -- omnes bench bcast --sizes 64k,4m --algorithms binomial,chain
+  omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --format json --tag net=lab
+  mpirun -n 8 omnes bench wbcast --sizes 8,1k
+
+Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are per operation,
+summed over ranks; of broadcasts only what happens inside the calls.";
 
 /// Measure latency, bandwidth, broadcast and barrier.
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(flatten)]
+    measure: Measure,
+    /// How results are printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// Name of what is measured, in the output
+    #[arg(long = "impl", default_value = "omnes", value_name = "NAME")]
+    implementation: String,
+    /// Put into every output line (repeatable); a number stays a number
+    #[arg(long, value_name = "KEY=VALUE", value_parser = options::parse_tag)]
+    tag: Vec<(String, Value)>,
+}
 
-/// Runs the subcommand.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not written yet")
+/// Runs the subcommand in this rank.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let comm = group::join("omnes run -n 8 -- omnes bench bcast")?;
+    if let Err(error) = args.measure.check(comm.size()) {
+        return Ok(group::refuse(&comm, &error));
+    }
+    let errors = measure_all(&comm, args);
+    Ok(group::leave(comm, errors.map(|errors| errors == 0)))
+}
+
+/// Measures every point; gives the number of wrong bytes found, the same at every rank.
+fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
+    let seed = group::share_number(comm, args.measure.seed.map_or_else(draw_seed, Ok)?)?;
+    let run = Run {
+        implementation: args.implementation,
+        ranks: comm.size(),
+        tags: args.tag.into_iter().collect(),
+    };
+    if comm.rank() == 0 {
+        print_head(&args.measure, args.format, comm.size(), seed);
+    }
+    let bench = Bench::new(comm, &args.measure, seed);
+    let (mut lines, mut errors) = (Vec::new(), 0);
+    for point in points(comm, &args.measure)? {
+        let measured = bench.measure(point)?;
+        errors += measured.errors;
+        if comm.rank() != 0 {
+            continue;
+        }
+        let line = Line::new(&run, &measured);
+        match args.format {
+            Format::Json => print(&line.to_json()?)?,
+            Format::Table => lines.push(line),
+        }
+    }
+    if !lines.is_empty() {
+        print(&report::table(&lines).to_string())?;
+    }
+    group::share_number(comm, errors)
+}
+
+/// What is to be measured, in order. Collective.
+fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
+    let direction = measure.direction();
+    let mut points = Vec::new();
+    for &op in &measure.ops {
+        if op == Op::Wbcast && !clock::is_common(comm)? {
+            if comm.rank() == 0 {
+                eprintln!("omnes: wbcast left out: it needs all ranks on one machine (one clock)");
+            }
+            continue;
+        }
+        for algorithm in measure.algorithms_for(op) {
+            for bytes in measure.sizes_for(op) {
+                let bytes = usize::try_from(bytes)?;
+                points.push(Point { op, direction, bytes, algorithm });
+            }
+        }
+    }
+    Ok(points)
+}
+
+fn draw_seed() -> Result<u64> {
+    // 32 bits: short to type, and enough for data that only have to differ from the last run's.
+    let drawn = getrandom::u32();
+    drawn.map(u64::from).map_err(|error| anyhow::anyhow!("no random number to be had: {error}"))
+}
+
+fn print_head(measure: &Measure, format: Format, ranks: u32, seed: u64) {
+    let version = env!("CARGO_PKG_VERSION");
+    let head = format!("# omnes {version}, {ranks} ranks: {}", measure.command_line(seed));
+    match format {
+        Format::Json => eprintln!("{head}"),
+        Format::Table => println!("{head}"),
+    }
+}
+
+/// A line, at once: whoever reads may want to see it before the next point is measured.
+fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).context("cannot print the result")
 }

@@ -102,7 +102,14 @@ impl Channel {
         if freed > 0 || is_report {
             send.on_answer(now, freed > 0, timeout);
         }
-        if freed > 0 || header.flags.has(Flags::RESUME) {
+        if is_report {
+            send.on_round_seen(header.epoch);
+        }
+        let resumes = header.flags.has(Flags::RESUME);
+        if resumes && freed == 0 {
+            send.on_resume_unblocked(header.epoch);
+        }
+        if freed > 0 || resumes {
             if is_running {
                 send.on_unblocked(now, timeout);
             } else {
@@ -120,19 +127,26 @@ impl Channel {
         let held_back = Duration::from_micros(u64::from(header.argument));
         let mut freed = 0;
         let mut sample = None;
+        // An answer that a repair has set free tells of the repair, not of the path.
+        let mut has_repair = false;
         while let Some(sent) = self.peer(header.source).send[lane as usize].free_one(header.expects)
         {
             freed += 1;
             if matches!(header.kind, Kind::Ack | Kind::Nack) {
                 sample = sent.sample(now, held_back);
             }
+            has_repair |= !sent.went_straight();
             self.peer(header.source).flight_bytes -= sent.charge;
             if let Item::Data { message, .. } = sent.item {
                 self.on_packet_answered(message.0 as usize);
             }
         }
-        if let Some(sample) = sample {
-            self.peer(header.source).rtt.add_sample(sample);
+        let peer = self.peer(header.source);
+        if let (Some(sample), false) = (sample, has_repair) {
+            peer.rtt.add_sample(sample);
+        }
+        if freed > 0 {
+            peer.send[lane as usize].find_discarded();
         }
         freed
     }
@@ -231,7 +245,13 @@ impl Channel {
             let source = Source::Slot(slot);
             match self.accept(now, Numbered { header, envelope, source, bytes }) {
                 Accepted::Yes(_) => {}
-                Accepted::NoBuffer | Accepted::Malformed => {
+                Accepted::NoBuffer => {
+                    // Only messages without data get here: too many are unexpected already.
+                    self.free_slot(slot);
+                    self.reject(from);
+                    break;
+                }
+                Accepted::Malformed => {
                     self.counters.malformed += 1;
                     self.free_slot(slot);
                 }

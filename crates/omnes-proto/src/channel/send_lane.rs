@@ -82,6 +82,8 @@ pub(super) struct SendLane {
     blocked: Option<Blocked>,
     doublings: u32,
     retransmit_at: Option<Instant>,
+    /// When the timer last ran out, until a report shows that the peer has heard of that.
+    round_at: Option<Instant>,
     /// Since when the oldest packet has gone without any answer.
     pub(super) unanswered_since: Option<Instant>,
 }
@@ -124,6 +126,7 @@ impl SendLane {
     /// Next timer of the lane.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.blocked {
+            _ if self.flight.is_empty() => None,
             Some(blocked) => Some(blocked.probe_at),
             None => self.retransmit_at,
         }
@@ -152,6 +155,33 @@ impl SendLane {
         }
         self.base = self.base.plus(1);
         Some(sent)
+    }
+
+    /// The peer expects the oldest packet although it has reported it as arrived: it has
+    /// discarded what had come ahead, as a peer does that rejects, and wants all of it again.
+    pub(super) fn find_discarded(&mut self) {
+        if self.flight.front().is_none_or(|front| front.flight != Flight::Arrived) {
+            return;
+        }
+        for sent in self.flight.iter_mut().filter(|sent| sent.flight == Flight::Arrived) {
+            sent.flight = Flight::Lost;
+        }
+        self.lost += std::mem::take(&mut self.arrived);
+    }
+
+    /// A report came that repeats `epoch`. If that is the present round of retransmission, what
+    /// went out before the round and has not been acknowledged by now is lost too.
+    pub(super) fn on_round_seen(&mut self, epoch: u16) {
+        if epoch != self.epoch {
+            return;
+        }
+        let Some(round_at) = self.round_at.take() else { return };
+        for sent in &mut self.flight {
+            if sent.flight == Flight::Sent && sent.sent_at < round_at {
+                sent.flight = Flight::Lost;
+                self.lost += 1;
+            }
+        }
     }
 
     /// An answer came: the path works, so waits start anew.
@@ -212,16 +242,9 @@ impl SendLane {
             Some(blocked) => (blocked.probe_wait * 2).min(PROBE_WAIT_MAX),
             None => first_wait,
         };
-        for sent in &mut self.flight {
-            if sent.flight == Flight::Arrived {
-                self.arrived -= 1;
-            }
-            sent.flight = Flight::Lost;
-        }
-        self.lost = self.in_flight();
+        self.mark_all_lost();
         let probe_at = now + probe_wait;
         self.blocked = Some(Blocked { probe_at, probe_wait, is_probed: false });
-        self.epoch = self.epoch.wrapping_add(1);
         self.unanswered_since = None;
     }
 
@@ -231,6 +254,9 @@ impl SendLane {
         if let Some(blocked) = &mut self.blocked {
             blocked.is_probed = false;
             self.unanswered_since = None;
+        }
+        if self.flight.is_empty() {
+            self.blocked = None;
         }
     }
 
@@ -261,9 +287,29 @@ impl SendLane {
             self.retransmit_at = None;
             self.doublings += 1;
             self.epoch = self.epoch.wrapping_add(1);
+            self.round_at = Some(now);
             self.mark_front_lost();
         }
         true
+    }
+
+    /// The peer has buffers again for what it rejected. If the reject itself got lost, this is
+    /// the first that is heard of it: all that is in flight has been discarded.
+    pub(super) fn on_resume_unblocked(&mut self, epoch: u16) {
+        if self.blocked.is_some() || epoch != self.epoch || self.flight.is_empty() {
+            return;
+        }
+        self.mark_all_lost();
+    }
+
+    fn mark_all_lost(&mut self) {
+        for sent in &mut self.flight {
+            sent.flight = Flight::Lost;
+        }
+        self.arrived = 0;
+        self.lost = self.in_flight();
+        self.round_at = None;
+        self.epoch = self.epoch.wrapping_add(1);
     }
 
     fn mark_front_lost(&mut self) {
@@ -320,12 +366,18 @@ impl SendLane {
         self.arrived = 0;
         self.blocked = None;
         self.retransmit_at = None;
+        self.round_at = None;
         self.unanswered_since = None;
         self.flight.drain(..)
     }
 }
 
 impl Sent {
+    /// True if the packet went out once and was not held up behind a gap.
+    pub(super) fn went_straight(&self) -> bool {
+        self.transmissions == 1 && self.flight == Flight::Sent
+    }
+
     /// Round-trip time that the answer shows, if the packet went out only once.
     pub(super) fn sample(&self, now: Instant, held_back: Duration) -> Option<Duration> {
         (self.transmissions == 1).then(|| now.since(self.sent_at).saturating_sub(held_back))

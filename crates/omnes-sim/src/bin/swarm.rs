@@ -5,8 +5,9 @@
 //! passed, 1 if one failed, 2 for a mistake in the arguments.
 
 use omnes_sim::Printing;
-use omnes_sim::swarm::run_seed;
+use omnes_sim::swarm::{Passed, run_seed};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const USAGE: &str = "usage: swarm --seeds COUNT [--from SEED] | swarm --seed SEED [--trace]";
@@ -44,6 +45,8 @@ struct Progress {
     done: AtomicU64,
     failed: AtomicU64,
     events: AtomicU64,
+    /// Longest time that a run took to settle in a healed network, in milliseconds, and its seed.
+    slowest: Mutex<(u128, u64)>,
 }
 
 fn work(arguments: &Arguments, progress: &Progress) {
@@ -56,6 +59,7 @@ fn work(arguments: &Arguments, progress: &Progress) {
         match run_seed(seed, arguments.trace) {
             Ok(passed) => {
                 progress.events.fetch_add(passed.events, Ordering::Relaxed);
+                note_slowest(progress, seed, &passed);
                 if arguments.seeds == 1 {
                     println!("trace hash {:016x}", passed.trace_hash);
                 }
@@ -76,6 +80,14 @@ fn work(arguments: &Arguments, progress: &Progress) {
     }
 }
 
+fn note_slowest(progress: &Progress, seed: u64, passed: &Passed) {
+    let time_ms = passed.settled_after.as_millis();
+    let Ok(mut slowest) = progress.slowest.lock() else { return };
+    if time_ms > slowest.0 {
+        *slowest = (time_ms, seed);
+    }
+}
+
 fn main() -> ExitCode {
     let Some(arguments) = arguments() else {
         eprintln!("{USAGE}");
@@ -88,6 +100,7 @@ fn main() -> ExitCode {
         done: AtomicU64::new(0),
         failed: AtomicU64::new(0),
         events: AtomicU64::new(0),
+        slowest: Mutex::new((0, arguments.from)),
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -97,6 +110,9 @@ fn main() -> ExitCode {
     });
     let failed = progress.failed.load(Ordering::Relaxed);
     eprintln!("{} events", progress.events.load(Ordering::Relaxed));
+    if let Ok(slowest) = progress.slowest.lock() {
+        eprintln!("slowest to settle: seed {} after {} ms", slowest.1, slowest.0);
+    }
     println!("{} seeds passed, {failed} failed", arguments.seeds - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -35,8 +35,9 @@ pub struct Passed {
     pub trace_hash: u64,
     /// Packets, commands and events.
     pub events: u64,
-    /// Virtual time that passed, in nanoseconds.
-    pub time_ns: u64,
+    /// Virtual time from the healing of the network to the end of all operations; zero where a
+    /// rank has died, since that is waited for.
+    pub settled_after: Duration,
 }
 
 /// Runs one seed.
@@ -48,10 +49,10 @@ pub fn run_seed(seed: u64, trace: Printing) -> Result<Passed, String> {
     let mut cluster = Builder::from_config(options.config.clone()).build();
     let run = AssertUnwindSafe(|| run(&mut cluster, &options));
     match catch_unwind(run) {
-        Ok(()) => Ok(Passed {
+        Ok(settled_after) => Ok(Passed {
             trace_hash: cluster.trace_hash(),
             events: cluster.events(),
-            time_ns: cluster.now().as_ns(),
+            settled_after,
         }),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
@@ -66,7 +67,7 @@ pub fn run_seed(seed: u64, trace: Printing) -> Result<Passed, String> {
     }
 }
 
-fn run(cluster: &mut Cluster, options: &Options) {
+fn run(cluster: &mut Cluster, options: &Options) -> Duration {
     let _faults = bring_faults(cluster, options);
     match options.work {
         Work::Mix => mix::run(cluster, options),
@@ -77,6 +78,10 @@ fn run(cluster: &mut Cluster, options: &Options) {
         }
         Work::Broadcasts => broadcasts(cluster, options),
     }
+    let settled_after = match options.faults.crash {
+        Some(_) => Duration::ZERO,
+        None => cluster.now().since(Instant::ZERO + HEALED),
+    };
     cluster.run_until(Instant::ZERO + HEALED);
     cluster.check(delivered_once_in_order);
     cluster.check(nothing_is_missing);
@@ -87,6 +92,7 @@ fn run(cluster: &mut Cluster, options: &Options) {
     // Answers that were held back, and copies of packets that come late.
     cluster.run_for(Duration::from_secs(1));
     cluster.check_quiet_for(Duration::from_secs(2));
+    settled_after
 }
 
 fn broadcasts(cluster: &mut Cluster, options: &Options) {

@@ -1,0 +1,109 @@
+//! What an operation costs in packets, bytes, copies and system calls, summed over ranks.
+//!
+//! Where iterations are synchronised, only what happens inside the calls counts, and not what the
+//! synchronising costs; answers that go out after a call has returned then count for none. Where
+//! they are not, the whole loop counts. Retransmits always count over the whole loop, as they come
+//! late by nature.
+
+use super::group;
+use anyhow::Result;
+use omnes::Communicator;
+
+/// Place of the retransmits among the counters.
+const RETRANSMITS: usize = COUNTERS - 1;
+
+/// Counters in the order of [`Counts`]' fields.
+const COUNTERS: usize = 6;
+
+/// One rank's counters since its start, or a difference of two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts([u64; COUNTERS]);
+
+impl Counts {
+    /// This rank's counters now.
+    pub fn read(comm: &Communicator) -> Self {
+        let stats = comm.stats();
+        Self([
+            stats.packets_sent,
+            stats.bytes_sent,
+            stats.copied_bytes,
+            stats.system_calls(),
+            stats.wakeups,
+            stats.retransmits,
+        ])
+    }
+
+    /// What was counted from `earlier` to `self`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, count)| *sum += count);
+    }
+
+    /// These counts with the retransmits of `whole`.
+    pub fn with_retransmits_of(mut self, whole: Self) -> Self {
+        self.0[RETRANSMITS] = whole.0[RETRANSMITS];
+        self
+    }
+}
+
+/// Costs of one operation, summed over ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct PerOperation {
+    /// Packets sent, retransmits and acknowledgements included.
+    pub packets: f64,
+    /// UDP payload of these packets: headers of Omnes and data.
+    pub wire_bytes: f64,
+    /// Payload bytes copied between memory of the process and of Omnes.
+    pub copied_bytes: f64,
+    /// System calls that send, receive, wait or yield.
+    pub syscalls: f64,
+    /// Times a rank slept and was woken.
+    pub wakeups: f64,
+    /// Packets sent again.
+    pub retransmits: f64,
+}
+
+impl PerOperation {
+    /// Sums `counts` over ranks and divides by `operations`; valid at rank 0. Collective.
+    pub fn gather(comm: &Communicator, counts: Counts, operations: u64) -> Result<Self> {
+        let sums = group::combine(comm, &counts.0, |a, b| a.saturating_add(b))?;
+        Ok(Self::from_sums(&sums, operations))
+    }
+
+    fn from_sums(sums: &[u64], operations: u64) -> Self {
+        let each = |at: usize| sums[at] as f64 / operations.max(1) as f64;
+        Self {
+            packets: each(0),
+            wire_bytes: each(1),
+            copied_bytes: each(2),
+            syscalls: each(3),
+            wakeups: each(4),
+            retransmits: each(5),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_never_wraps() {
+        let (earlier, later) = (Counts([5, 0, 0, 0, 0, 7]), Counts([9, 1, 0, 0, 0, 6]));
+        assert_eq!(later.since(earlier), Counts([4, 1, 0, 0, 0, 0]));
+    }
+
+    #[test]
+    fn only_the_retransmits_are_those_of_the_whole_loop() {
+        let mut calls = Counts([1, 2, 3, 4, 5, 0]);
+        calls.add(Counts([1, 1, 1, 1, 1, 0]));
+        let counts = calls.with_retransmits_of(Counts([90, 90, 90, 90, 90, 7]));
+        assert_eq!(counts, Counts([2, 3, 4, 5, 6, 7]));
+        let costs = PerOperation::from_sums(&counts.0, 2);
+        assert_eq!((costs.packets, costs.retransmits), (1.0, 3.5));
+    }
+}

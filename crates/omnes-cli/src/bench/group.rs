@@ -1,0 +1,111 @@
+//! What `omnes bench` and `omnes cp` ask of a job beyond broadcast: joining it, and small
+//! gatherings at rank 0.
+//!
+//! Gathering is linear: one message from every rank to rank 0. It happens between measurements and
+//! between chunks, never inside a timed call, so its cost is that of `size - 1` small packets.
+//! Every call here is collective: all ranks make the same calls in the same order.
+
+use anyhow::{Context, Result, bail};
+use omnes::{Communicator, Error, Source, Tag};
+use std::process::ExitCode;
+
+/// Tag of all messages sent here; messages of one pair of ranks arrive in the order of the calls.
+const TAG: u32 = 0x6272;
+
+/// The job this process is a rank of.
+///
+/// `example` is a command line that would have worked; it is told when there is no launcher.
+/// Errors: no launcher's environment, or the other ranks cannot be met.
+pub fn join(example: &str) -> Result<Communicator> {
+    match Communicator::from_env() {
+        Ok(comm) => Ok(comm),
+        Err(Error::NoLauncher) => {
+            bail!("this is a rank of a job, and no launcher started it; run `{example}`")
+        }
+        Err(error) => Err(error).context("cannot join the job"),
+    }
+}
+
+/// Ends a rank for a mistake that every rank sees alike: rank 0 tells it, and all give status 2.
+pub fn refuse(comm: &Communicator, error: &anyhow::Error) -> ExitCode {
+    if comm.rank() == 0 {
+        eprintln!("omnes: {error:#}");
+    }
+    ExitCode::from(2)
+}
+
+/// Ends a rank: together with the others unless one of them is gone. `outcome` tells whether all
+/// went well, the same at every rank.
+pub fn leave(comm: Communicator, outcome: Result<bool>) -> ExitCode {
+    let rank = comm.rank();
+    let left = outcome.and_then(|is_good| {
+        comm.finalize()?;
+        Ok(is_good)
+    });
+    match left {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("omnes: rank {rank}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Brings `mine`, of the same length at every rank, to rank 0, which hands each rank's bytes to
+/// `take` in the order of ranks, its own first. Elsewhere `take` is not called.
+pub fn gather(comm: &Communicator, mine: &[u8], mut take: impl FnMut(u32, &[u8])) -> Result<()> {
+    if comm.rank() != 0 {
+        return post(comm, mine);
+    }
+    take(0, mine);
+    collect(comm, mine.len(), take)
+}
+
+/// First half of a gathering, at every rank but rank 0, which may collect at a later time.
+pub fn post(comm: &Communicator, mine: &[u8]) -> Result<()> {
+    Ok(comm.send(0, TAG, mine)?)
+}
+
+/// Second half of a gathering, at rank 0: takes one posted message of `bytes` from every other
+/// rank, in the order of ranks; waits for those that have not posted yet.
+pub fn collect(comm: &Communicator, bytes: usize, mut take: impl FnMut(u32, &[u8])) -> Result<()> {
+    let mut theirs = vec![0; bytes];
+    for rank in 1..comm.size() {
+        comm.recv(Source::Rank(rank), Tag::Is(TAG), &mut theirs)?;
+        take(rank, &theirs);
+    }
+    Ok(())
+}
+
+/// [`gather`] of whole numbers, combined number by number; the result is valid at rank 0.
+pub fn combine(
+    comm: &Communicator,
+    mine: &[u64],
+    with: impl Fn(u64, u64) -> u64,
+) -> Result<Vec<u64>> {
+    let bytes: Vec<u8> = mine.iter().flat_map(|value| value.to_be_bytes()).collect();
+    let mut combined: Option<Vec<u64>> = None;
+    gather(comm, &bytes, |_, theirs| {
+        let theirs = theirs.as_chunks::<8>().0.iter().map(|bytes| u64::from_be_bytes(*bytes));
+        match &mut combined {
+            None => combined = Some(theirs.collect()),
+            Some(so_far) => {
+                so_far.iter_mut().zip(theirs).for_each(|(old, new)| *old = with(*old, new));
+            }
+        }
+    })?;
+    Ok(combined.unwrap_or_else(|| mine.to_vec()))
+}
+
+/// Rank 0's bytes, at every rank.
+pub fn share<const BYTES: usize>(comm: &Communicator, mine: [u8; BYTES]) -> Result<[u8; BYTES]> {
+    let mut bytes = mine;
+    comm.bcast(0, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Rank 0's number, at every rank.
+pub fn share_number(comm: &Communicator, mine: u64) -> Result<u64> {
+    share(comm, mine.to_be_bytes()).map(u64::from_be_bytes)
+}

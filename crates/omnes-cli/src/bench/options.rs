@@ -1,0 +1,348 @@
+//! Options of `omnes bench`: as typed, then resolved and checked.
+
+use crate::units::{parse_bytes, parse_duration};
+use anyhow::{Result, bail, ensure};
+use clap::ValueEnum;
+use serde_json::Value;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Larger messages are refused: a rank holds one or two of them in memory.
+const MESSAGE_BYTES_MAX: u64 = 16 << 30;
+
+/// Names that an output line has of its own; a tag of such a name would hide it.
+const OWN_FIELDS: [&str; 21] = [
+    "impl",
+    "op",
+    "n",
+    "bytes",
+    "iters",
+    "median_us",
+    "p99_us",
+    "min_us",
+    "mean_us",
+    "errors",
+    "algorithm",
+    "MBps",
+    "packets",
+    "wire_bytes",
+    "copied_bytes",
+    "syscalls",
+    "wakeups",
+    "retransmits",
+    "late",
+    "window_us",
+    "window",
+];
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Op {
+    /// Ping-pong of ranks 0 and 1; one way, half of the round trip
+    Latency,
+    /// Stream of messages from rank 0 to rank 1
+    Bandwidth,
+    /// Broadcast by rank 0, each started by a barrier
+    Bcast,
+    /// Broadcast by rank 0, each started by the clock; only with all ranks on one machine
+    Wbcast,
+    /// Barrier
+    Barrier,
+}
+
+impl Op {
+    /// Name in the output. The broadcast by the clock has that of other tools.
+    pub fn name(self, direction: Direction) -> &'static str {
+        match (self, direction) {
+            (Self::Latency, _) => "latency",
+            (Self::Bandwidth, Direction::Forth) => "bandwidth",
+            (Self::Bandwidth, Direction::Both) => "bibandwidth",
+            (Self::Bcast, _) => "bcast",
+            (Self::Wbcast, _) => "bcast_window",
+            (Self::Barrier, _) => "barrier",
+        }
+    }
+
+    fn is_between_two(self) -> bool {
+        matches!(self, Self::Latency | Self::Bandwidth)
+    }
+}
+
+/// Which way a bandwidth test streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From rank 0 to rank 1.
+    Forth,
+    /// Both ways at once.
+    Both,
+}
+
+/// Whether data are compared with what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Before and after each timed loop.
+    BeforeAndAfter,
+    /// Never.
+    Off,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One table at the end
+    Table,
+    /// One JSON object per line, as soon as it is measured
+    Json,
+}
+
+/// An algorithm of one of the collectives, or the library's own choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// What the library takes by itself.
+    Default,
+    /// For broadcasts.
+    Bcast(omnes::Bcast),
+    /// For barriers.
+    Barrier(omnes::Barrier),
+}
+
+impl Algorithm {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "default" {
+            return Ok(Self::Default);
+        }
+        if let Ok(bcast) = text.parse() {
+            return Ok(Self::Bcast(bcast));
+        }
+        text.parse().map(Self::Barrier).map_err(|_| {
+            format!(
+                "`{text}` is no algorithm; broadcast: binomial, chain, flat, knomial=4, each with \
+                 :store or :pipelined; barrier: gather-broadcast, pairwise, dissemination"
+            )
+        })
+    }
+
+    fn fits(self, op: Op) -> bool {
+        match self {
+            Self::Default => true,
+            Self::Bcast(_) => matches!(op, Op::Bcast | Op::Wbcast),
+            Self::Barrier(_) => op == Op::Barrier,
+        }
+    }
+}
+
+impl std::fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Bcast(bcast) => bcast.fmt(f),
+            Self::Barrier(barrier) => barrier.fmt(f),
+        }
+    }
+}
+
+/// What is measured, and how long.
+#[derive(clap::Args)]
+pub struct Measure {
+    /// What to measure, separated by commas
+    #[arg(value_enum, value_delimiter = ',', required = true, value_name = "OP")]
+    pub ops: Vec<Op>,
+    /// Message sizes (8, 64k, 4m)
+    #[arg(long, value_delimiter = ',', default_value = "8,1k,64k,1m,4m", value_name = "BYTES",
+          value_parser = parse_bytes)]
+    pub sizes: Vec<u64>,
+    /// Algorithms to compare; each is used for the operations that it fits
+    #[arg(long, value_delimiter = ',', default_value = "default", value_name = "NAME",
+          value_parser = Algorithm::parse)]
+    pub algorithms: Vec<Algorithm>,
+    /// Time that one point is measured for
+    #[arg(long, default_value = "0.5s", value_name = "TIME", value_parser = parse_duration)]
+    pub budget: Duration,
+    /// Iterations at least, however long they take
+    #[arg(long, default_value_t = 5, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub min_iters: u64,
+    /// Iterations at most
+    #[arg(long, default_value_t = 1000, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_iters: u64,
+    /// Iterations before the timed ones
+    #[arg(long, default_value_t = 5, value_name = "N",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub warmup: u64,
+    /// Bandwidth both ways at once
+    #[arg(long)]
+    pub bidirectional: bool,
+    /// Do not compare the data with what was sent
+    #[arg(long)]
+    pub no_check: bool,
+    /// Seed of the data; drawn and printed if not given
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+impl Measure {
+    /// Refuses what contradicts itself or the number of ranks.
+    pub fn check(&self, ranks: u32) -> Result<()> {
+        ensure!(
+            self.min_iters <= self.max_iters,
+            "--min-iters {} is above --max-iters {}",
+            self.min_iters,
+            self.max_iters
+        );
+        for &bytes in &self.sizes {
+            ensure!(bytes <= MESSAGE_BYTES_MAX, "--sizes: {bytes} bytes is above 16g");
+        }
+        for &algorithm in &self.algorithms {
+            if !self.ops.iter().any(|&op| algorithm.fits(op)) {
+                bail!("--algorithms {algorithm}: none of the operations can use it");
+            }
+        }
+        if let Some(op) = self.ops.iter().find(|op| op.is_between_two() && ranks < 2) {
+            let name = op.name(self.direction());
+            bail!("{name} needs 2 ranks; run `omnes run -n 2 -- omnes bench {name}`");
+        }
+        Ok(())
+    }
+
+    /// Algorithms of `op`: those named that fit, else the library's choice.
+    pub fn algorithms_for(&self, op: Op) -> Vec<Algorithm> {
+        let fitting = self.algorithms.iter().copied().filter(|algorithm| algorithm.fits(op));
+        let fitting: Vec<_> = if op.is_between_two() { Vec::new() } else { fitting.collect() };
+        if fitting.is_empty() { vec![Algorithm::Default] } else { fitting }
+    }
+
+    /// Sizes of `op`; a barrier has none.
+    pub fn sizes_for(&self, op: Op) -> Vec<u64> {
+        if op == Op::Barrier { vec![0] } else { self.sizes.clone() }
+    }
+
+    /// Which way bandwidth is measured.
+    pub fn direction(&self) -> Direction {
+        if self.bidirectional { Direction::Both } else { Direction::Forth }
+    }
+
+    /// Whether data are checked.
+    pub fn data_check(&self) -> Check {
+        if self.no_check { Check::Off } else { Check::BeforeAndAfter }
+    }
+
+    /// The command line that measures the same again.
+    pub fn command_line(&self, seed: u64) -> String {
+        let ops: Vec<_> = self.ops.iter().filter_map(ValueEnum::to_possible_value).collect();
+        let ops: Vec<_> = ops.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let sizes: Vec<_> = self.sizes.iter().map(|&bytes| short_bytes(bytes)).collect();
+        let algorithms: Vec<_> = self.algorithms.iter().map(Algorithm::to_string).collect();
+        let mut line = format!(
+            "omnes bench {} --sizes {} --algorithms {} --budget {} --min-iters {} --max-iters {} \
+             --warmup {}",
+            ops.join(","),
+            sizes.join(","),
+            algorithms.join(","),
+            short_time(self.budget),
+            self.min_iters,
+            self.max_iters,
+            self.warmup
+        );
+        for (is_given, flag) in
+            [(self.bidirectional, " --bidirectional"), (self.no_check, " --no-check")]
+        {
+            line.push_str(if is_given { flag } else { "" });
+        }
+        write!(line, " --seed {seed}").expect("a string takes all text");
+        line
+    }
+}
+
+/// A size as it may be typed: `8`, `64k`, `4m`.
+fn short_bytes(bytes: u64) -> String {
+    match bytes {
+        0 => "0".to_owned(),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{}m", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
+        _ => bytes.to_string(),
+    }
+}
+
+/// A time as it may be typed: `500ms`, `1500ns`.
+fn short_time(time: Duration) -> String {
+    match time.as_nanos() {
+        ns if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
+        ns => format!("{ns}ns"),
+    }
+}
+
+/// `KEY=VALUE` for the output lines; a number stays a number.
+pub fn parse_tag(text: &str) -> Result<(String, Value), String> {
+    let (key, value) = text
+        .split_once('=')
+        .filter(|(key, _)| !key.is_empty())
+        .ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
+    if OWN_FIELDS.contains(&key) {
+        return Err(format!("`{key}` is a field of the output; name the tag otherwise"));
+    }
+    let number = serde_json::from_str::<serde_json::Number>(value).map(Value::Number);
+    Ok((key.to_owned(), number.unwrap_or_else(|_| Value::String(value.to_owned()))))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        measure: Measure,
+    }
+
+    fn parse(line: &str) -> Measure {
+        let words = std::iter::once("bench").chain(line.split_whitespace());
+        Cli::try_parse_from(words).map_err(|error| error.to_string()).unwrap().measure
+    }
+
+    #[test]
+    fn the_printed_command_line_measures_the_same() {
+        let line = "bcast,barrier --sizes 8,64k,3m --algorithms chain,dissemination --no-check";
+        let first = parse(line).command_line(7);
+        let again = parse(first.strip_prefix("omnes bench").unwrap());
+        assert_eq!(again.seed, Some(7));
+        assert_eq!(again.command_line(7), first);
+    }
+
+    #[test]
+    fn algorithms_go_to_the_operations_they_fit() {
+        let measure = parse("bcast,barrier,latency --algorithms chain,flat,dissemination");
+        let names = |op| -> Vec<String> {
+            measure.algorithms_for(op).iter().map(Algorithm::to_string).collect()
+        };
+        assert_eq!(names(Op::Bcast), ["chain", "flat"]);
+        assert_eq!(names(Op::Barrier), ["dissemination"]);
+        assert_eq!(names(Op::Latency), ["default"]);
+        assert!(measure.check(2).is_ok());
+        let error = parse("barrier --algorithms chain").check(2).unwrap_err().to_string();
+        assert_eq!(error, "--algorithms chain: none of the operations can use it");
+    }
+
+    #[test]
+    fn two_ranks_are_needed_for_a_ping_pong() {
+        assert!(parse("latency").check(2).is_ok());
+        let error = parse("bcast,latency").check(1).unwrap_err().to_string();
+        assert!(error.contains("omnes run -n 2 -- omnes bench latency"), "{error}");
+    }
+
+    #[test]
+    fn more_iterations_at_least_than_at_most_are_refused() {
+        let error = parse("bcast --min-iters 9 --max-iters 8").check(2).unwrap_err().to_string();
+        assert_eq!(error, "--min-iters 9 is above --max-iters 8");
+    }
+
+    #[test]
+    fn tags_keep_numbers_and_refuse_our_own_fields() {
+        assert_eq!(parse_tag("loss=0.1"), Ok(("loss".to_owned(), serde_json::json!(0.1))));
+        assert_eq!(parse_tag("net=lab=2"), Ok(("net".to_owned(), serde_json::json!("lab=2"))));
+        assert!(parse_tag("median_us=3").unwrap_err().contains("median_us"));
+        assert!(parse_tag("=3").is_err() && parse_tag("loss").is_err());
+    }
+}

@@ -1,0 +1,236 @@
+//! Results as lines for programs or as a table for people.
+//!
+//! Field names carry units and stay as they are. Times are rounded to nanoseconds, costs to
+//! hundredths.
+
+use super::counts::PerOperation;
+use super::measure::Measured;
+use super::options::{Direction, Op};
+use crate::units::format_bytes;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// What all lines of a run have in common.
+pub struct Run {
+    /// Name of what was measured.
+    pub implementation: String,
+    /// Ranks of the job.
+    pub ranks: u32,
+    /// What the user adds to every line.
+    pub tags: Map<String, Value>,
+}
+
+/// One measured point, as printed.
+#[derive(Serialize)]
+pub struct Line<'run> {
+    #[serde(rename = "impl")]
+    implementation: &'run str,
+    op: &'static str,
+    n: u32,
+    bytes: u64,
+    iters: u64,
+    median_us: Option<f64>,
+    p99_us: Option<f64>,
+    min_us: Option<f64>,
+    mean_us: Option<f64>,
+    errors: u64,
+    algorithm: String,
+    #[serde(rename = "MBps", skip_serializing_if = "Option::is_none")]
+    megabytes_per_s: Option<f64>,
+    #[serde(flatten)]
+    costs: PerOperation,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    late: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window_us: Option<f64>,
+    #[serde(flatten)]
+    tags: &'run Map<String, Value>,
+}
+
+impl<'run> Line<'run> {
+    /// The line of one point.
+    pub fn new(run: &'run Run, measured: &Measured) -> Self {
+        let point = measured.point;
+        let time = |value: fn(&super::summary::Summary) -> f64| {
+            measured.summary.as_ref().map(|summary| rounded(value(summary), 1e3))
+        };
+        Self {
+            implementation: &run.implementation,
+            op: point.op.name(point.direction),
+            n: run.ranks,
+            bytes: point.bytes as u64,
+            iters: measured.iters,
+            median_us: time(|summary| summary.median_us),
+            p99_us: time(|summary| summary.p99_us),
+            min_us: time(|summary| summary.min_us),
+            mean_us: time(|summary| summary.mean_us),
+            errors: measured.errors,
+            algorithm: point.algorithm.to_string(),
+            megabytes_per_s: megabytes_per_s(measured),
+            costs: measured.costs.rounded(),
+            late: measured.window.map(|window| rounded(window.late, 1e3)),
+            window_us: measured.window.map(|window| window.window_us),
+            tags: &run.tags,
+        }
+    }
+
+    /// The line as JSON.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+}
+
+impl PerOperation {
+    fn rounded(self) -> Self {
+        let round = |value| rounded(value, 1e2);
+        Self {
+            packets: round(self.packets),
+            wire_bytes: round(self.wire_bytes),
+            copied_bytes: round(self.copied_bytes),
+            syscalls: round(self.syscalls),
+            wakeups: round(self.wakeups),
+            retransmits: round(self.retransmits),
+        }
+    }
+}
+
+fn rounded(value: f64, steps: f64) -> f64 {
+    (value * steps).round() / steps
+}
+
+/// Payload per time, in millions of bytes per second, where messages are sent and have bytes.
+/// For a broadcast it is what each rank receives, not the sum.
+fn megabytes_per_s(measured: &Measured) -> Option<f64> {
+    let point = measured.point;
+    let is_rate = matches!(point.op, Op::Bandwidth | Op::Bcast | Op::Wbcast) && point.bytes > 0;
+    let median_us = measured.summary.filter(|_| is_rate)?.median_us;
+    Some(rounded(point.bytes as f64 / median_us, 1e3))
+}
+
+/// The lines as a table; units are in the head, costs are per operation and summed over ranks.
+pub fn table(lines: &[Line<'_>]) -> comfy_table::Table {
+    let mut table = comfy_table::Table::new();
+    table.load_preset(comfy_table::presets::NOTHING);
+    table.set_header([
+        "op",
+        "algorithm",
+        "size",
+        "iters",
+        "median us",
+        "p99 us",
+        "min us",
+        "mean us",
+        "MB/s",
+        "packets",
+        "wire",
+        "copied",
+        "syscalls",
+        "wakeups",
+        "retransmits",
+        "errors",
+    ]);
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(comfy_table::CellAlignment::Right);
+    }
+    for line in lines {
+        table.add_row(row(line));
+    }
+    table
+}
+
+fn row(line: &Line<'_>) -> Vec<String> {
+    let time = |us: Option<f64>| us.map_or_else(|| "late".to_owned(), significant);
+    let costs = &line.costs;
+    vec![
+        line.op.to_owned(),
+        line.algorithm.clone(),
+        if line.op == Op::Barrier.name(Direction::Forth) {
+            String::new()
+        } else {
+            format_bytes(line.bytes)
+        },
+        line.iters.to_string(),
+        time(line.median_us),
+        time(line.p99_us),
+        time(line.min_us),
+        time(line.mean_us),
+        line.megabytes_per_s.map(significant).unwrap_or_default(),
+        significant(costs.packets),
+        format_bytes(costs.wire_bytes.round() as u64),
+        format_bytes(costs.copied_bytes.round() as u64),
+        significant(costs.syscalls),
+        significant(costs.wakeups),
+        significant(costs.retransmits),
+        line.errors.to_string(),
+    ]
+}
+
+/// Three significant digits below a thousand, whole numbers above.
+fn significant(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        _ if value >= 100.0 => format!("{value:.0}"),
+        _ if value >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::measure::Window;
+    use super::super::options::Algorithm;
+    use super::super::summary::Summary;
+    use super::super::transfer::Point;
+    use super::*;
+
+    fn run() -> Run {
+        let tags = Map::from_iter([("net".to_owned(), Value::from("lab"))]);
+        Run { implementation: "omnes".to_owned(), ranks: 8, tags }
+    }
+
+    fn measured(op: Op, bytes: usize, window: Option<Window>) -> Measured {
+        let point = Point { op, direction: Direction::Forth, bytes, algorithm: Algorithm::Default };
+        let costs = PerOperation { packets: 14.0 / 3.0, ..PerOperation::default() };
+        let summary = Summary::of(&[1_000_000], 1);
+        Measured { point, iters: 1, summary, costs, errors: 0, window }
+    }
+
+    #[test]
+    fn a_line_has_the_common_fields_ours_and_the_tags() {
+        let run = run();
+        let text = Line::new(&run, &measured(Op::Bcast, 1_000_000, None)).to_json().unwrap();
+        let line: Value = serde_json::from_str(&text).unwrap();
+        for field in ["median_us", "p99_us", "min_us", "mean_us", "wire_bytes", "copied_bytes"] {
+            assert!(line[field].is_number(), "{field} in {text}");
+        }
+        assert_eq!((&line["impl"], &line["op"]), (&Value::from("omnes"), &Value::from("bcast")));
+        assert_eq!((&line["n"], &line["net"]), (&Value::from(8), &Value::from("lab")));
+        assert_eq!(line["packets"], Value::from(4.67));
+        assert!((line["MBps"].as_f64().unwrap() - 1000.0).abs() < 1.0, "{text}");
+        assert!(line.get("late").is_none());
+    }
+
+    #[test]
+    fn a_barrier_has_no_rate_and_a_start_by_the_clock_says_how_many_were_late() {
+        let run = run();
+        let barrier = Line::new(&run, &measured(Op::Barrier, 0, None)).to_json().unwrap();
+        assert!(!barrier.contains("MBps"), "{barrier}");
+        let window = Window { late: 0.25, window_us: 200.0 };
+        let started = Line::new(&run, &measured(Op::Wbcast, 8, Some(window))).to_json().unwrap();
+        assert!(started.contains("\"op\":\"bcast_window\""), "{started}");
+        assert!(started.contains("\"late\":0.25,\"window_us\":200.0"), "{started}");
+    }
+
+    #[test]
+    fn a_table_shows_sizes_as_people_read_them() {
+        let run = run();
+        let lines = [
+            Line::new(&run, &measured(Op::Bcast, 64 << 10, None)),
+            Line::new(&run, &measured(Op::Barrier, 0, None)),
+        ];
+        let text = table(&lines).to_string();
+        assert!(text.contains("median us") && text.contains("64 KiB"), "{text}");
+        assert_eq!(text.lines().count(), 3);
+    }
+}

@@ -1,0 +1,198 @@
+//! One call of each operation: what is inside the timed loop.
+
+use super::options::{Algorithm, Direction, Op};
+use super::pattern::Pattern;
+use anyhow::Result;
+use omnes::{Communicator, Source, Tag};
+
+/// Tag of the messages that are measured.
+const DATA: u32 = 1;
+/// Tag of the message that ends a window.
+const ANSWER: u32 = 2;
+/// Messages on their way at once in a bandwidth test.
+const WINDOW_MESSAGES_MAX: usize = 64;
+/// Memory for these messages; above it the window gets smaller.
+const WINDOW_BYTES_MAX: usize = 32 << 20;
+
+/// One operation with one size and one algorithm.
+#[derive(Clone, Copy, Debug)]
+pub struct Point {
+    /// What is called.
+    pub op: Op,
+    /// Which way bandwidth is measured.
+    pub direction: Direction,
+    /// Payload of one message.
+    pub bytes: usize,
+    /// Algorithm of a collective.
+    pub algorithm: Algorithm,
+}
+
+impl Point {
+    /// Messages that one iteration sends one after the other without waiting.
+    pub fn window(&self) -> usize {
+        match self.op {
+            Op::Bandwidth => (WINDOW_BYTES_MAX / self.bytes.max(1)).clamp(1, WINDOW_MESSAGES_MAX),
+            _ => 1,
+        }
+    }
+
+    /// Operations in one iteration; a ping-pong is two.
+    pub fn operations(&self) -> u64 {
+        let window = self.window() as u64;
+        match (self.op, self.direction) {
+            (Op::Latency, _) | (Op::Bandwidth, Direction::Both) => 2 * window,
+            _ => window,
+        }
+    }
+}
+
+/// A point with its memory on this rank.
+pub struct Transfer<'comm> {
+    comm: &'comm Communicator,
+    point: Point,
+    outgoing: Vec<u8>,
+    /// A window of messages; unused by collectives.
+    incoming: Vec<u8>,
+}
+
+impl<'comm> Transfer<'comm> {
+    /// Takes the memory.
+    pub fn new(comm: &'comm Communicator, point: Point) -> Self {
+        let is_streamed = matches!(point.op, Op::Latency | Op::Bandwidth) && comm.rank() < 2;
+        let incoming = if is_streamed { point.window() * point.bytes } else { 0 };
+        Self { comm, point, outgoing: vec![0; point.bytes], incoming: vec![0; incoming] }
+    }
+
+    /// The operation, once (a window of messages for bandwidth). Ranks that have no part in it
+    /// return at once.
+    pub fn call(&mut self) -> Result<()> {
+        match (self.point.op, self.comm.rank()) {
+            (Op::Bcast | Op::Wbcast, _) => self.broadcast(),
+            (Op::Barrier, _) => self.barrier(),
+            (Op::Latency, 0) => self.ping(),
+            (Op::Latency, 1) => self.pong(),
+            (Op::Bandwidth, rank @ 0..=1) => self.stream(rank),
+            _ => Ok(()),
+        }
+    }
+
+    /// The operation with data that are looked at; gives the number of wrong bytes here.
+    pub fn checked(&mut self, pattern: Pattern) -> Result<u64> {
+        let rank = self.comm.rank();
+        let is_sender = rank == 0 || self.point.direction == Direction::Both;
+        if is_sender {
+            pattern.fill(&mut self.outgoing);
+        } else {
+            pattern.fill_wrong(&mut self.outgoing);
+        }
+        pattern.fill_wrong(&mut self.incoming);
+        if (self.point.op, rank) == (Op::Latency, 1) {
+            self.echo()?;
+        } else {
+            self.call()?;
+        }
+        Ok(match (self.point.op, rank) {
+            (Op::Barrier, _) => 0,
+            (Op::Bcast | Op::Wbcast, _) => pattern.count_wrong(&self.outgoing),
+            (Op::Latency, 0) => pattern.count_wrong(&self.incoming),
+            (Op::Bandwidth, 0..=1) if rank == 1 || is_both(&self.point) => {
+                let messages = self.incoming.chunks(self.point.bytes.max(1));
+                messages.map(|message| pattern.count_wrong(message)).sum()
+            }
+            _ => 0,
+        })
+    }
+
+    fn broadcast(&mut self) -> Result<()> {
+        match self.point.algorithm {
+            Algorithm::Bcast(bcast) => self.comm.bcast_with(0, &mut self.outgoing, bcast)?,
+            _ => self.comm.bcast(0, &mut self.outgoing)?,
+        }
+        Ok(())
+    }
+
+    fn barrier(&self) -> Result<()> {
+        match self.point.algorithm {
+            Algorithm::Barrier(barrier) => self.comm.barrier_with(barrier)?,
+            _ => self.comm.barrier()?,
+        }
+        Ok(())
+    }
+
+    fn ping(&mut self) -> Result<()> {
+        self.comm.send(1, DATA, &self.outgoing)?;
+        self.comm.recv(Source::Rank(1), Tag::Is(DATA), &mut self.incoming)?;
+        Ok(())
+    }
+
+    fn pong(&mut self) -> Result<()> {
+        self.comm.recv(Source::Rank(0), Tag::Is(DATA), &mut self.incoming)?;
+        Ok(self.comm.send(0, DATA, &self.outgoing)?)
+    }
+
+    /// A pong of what came, so that rank 0 sees what rank 1 saw.
+    fn echo(&mut self) -> Result<()> {
+        self.comm.recv(Source::Rank(0), Tag::Is(DATA), &mut self.incoming)?;
+        Ok(self.comm.send(0, DATA, &self.incoming)?)
+    }
+
+    /// A window of messages, all of them started before any is waited for; then rank 1 answers,
+    /// so rank 0 knows that they have arrived.
+    fn stream(&mut self, rank: u32) -> Result<()> {
+        let Self { comm, point, outgoing, incoming } = self;
+        let (peer, bytes, window) = (1 - rank, point.bytes, point.window());
+        let outgoing: &[u8] = outgoing;
+        comm.scope(|scope| -> Result<()> {
+            let mut requests = Vec::with_capacity(2 * window);
+            if rank == 1 || is_both(point) {
+                let mut rest: &mut [u8] = incoming;
+                for _ in 0..window {
+                    let (message, behind) = rest.split_at_mut(bytes);
+                    rest = behind;
+                    requests.push(scope.irecv(Source::Rank(peer), Tag::Is(DATA), message)?);
+                }
+            }
+            if rank == 0 || is_both(point) {
+                for _ in 0..window {
+                    requests.push(scope.isend(peer, DATA, outgoing)?);
+                }
+            }
+            for request in requests {
+                request.wait()?;
+            }
+            Ok(())
+        })?;
+        if rank == 1 {
+            return Ok(comm.send(0, ANSWER, &[1])?);
+        }
+        comm.recv(Source::Rank(1), Tag::Is(ANSWER), &mut [0])?;
+        Ok(())
+    }
+}
+
+fn is_both(point: &Point) -> bool {
+    point.direction == Direction::Both
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bandwidth(bytes: usize, direction: Direction) -> Point {
+        Point { op: Op::Bandwidth, direction, bytes, algorithm: Algorithm::Default }
+    }
+
+    #[test]
+    fn a_window_is_bounded_in_messages_and_in_bytes() {
+        assert_eq!(bandwidth(0, Direction::Forth).window(), WINDOW_MESSAGES_MAX);
+        assert_eq!(bandwidth(WINDOW_BYTES_MAX / 64, Direction::Forth).window(), 64);
+        assert_eq!(bandwidth(4 << 20, Direction::Forth).window(), 8);
+        assert_eq!(bandwidth(WINDOW_BYTES_MAX * 2, Direction::Forth).window(), 1);
+    }
+
+    #[test]
+    fn both_directions_are_twice_as_many_operations() {
+        assert_eq!(bandwidth(8, Direction::Forth).operations(), 64);
+        assert_eq!(bandwidth(8, Direction::Both).operations(), 128);
+    }
+}

@@ -1,0 +1,106 @@
+//! The checksum of a copy, from what was read to what is written.
+//!
+//! Two sums: one of the contents of all files one after the other, without holes, so that for a
+//! plain file it is what `b3sum` prints; and one of everything else (names, sizes, modes, links,
+//! and where the data go).
+
+use super::frame::{Frame, data_header};
+
+/// Bytes of [`Sums`] as sent.
+pub const SUMS_BYTES: usize = 2 * blake3::OUT_LEN;
+
+/// Takes frames, one after the other.
+#[derive(Default)]
+pub struct Checksum {
+    contents: blake3::Hasher,
+    structure: blake3::Hasher,
+    /// A frame as bytes; kept for its memory.
+    emitted: Vec<u8>,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sums {
+    contents: blake3::Hash,
+    structure: blake3::Hash,
+}
+
+impl Checksum {
+    /// Goes on with `frame`.
+    pub fn update(&mut self, frame: &Frame<'_>) {
+        if let Frame::Data { offset, bytes } = frame {
+            self.structure.update(&data_header(*offset, bytes.len()));
+            self.contents.update(bytes);
+        } else {
+            self.emitted.clear();
+            frame.emit(&mut self.emitted);
+            self.structure.update(&self.emitted);
+        }
+    }
+
+    /// The sums so far.
+    pub fn sums(&self) -> Sums {
+        Sums { contents: self.contents.finalize(), structure: self.structure.finalize() }
+    }
+}
+
+impl Sums {
+    /// As sent.
+    pub fn to_bytes(self) -> [u8; SUMS_BYTES] {
+        let mut bytes = [0; SUMS_BYTES];
+        bytes[..blake3::OUT_LEN].copy_from_slice(self.contents.as_bytes());
+        bytes[blake3::OUT_LEN..].copy_from_slice(self.structure.as_bytes());
+        bytes
+    }
+
+    /// As received.
+    pub fn from_bytes(bytes: &[u8; SUMS_BYTES]) -> Self {
+        let (contents, structure) = bytes.split_at(blake3::OUT_LEN);
+        let hash = |half| blake3::Hash::from_slice(half).expect("half of the bytes is one hash");
+        Self { contents: hash(contents), structure: hash(structure) }
+    }
+}
+
+impl std::fmt::Display for Sums {
+    /// First digits of the contents' sum; enough to compare by eye.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.contents.to_hex()[..16])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sums_of(frames: &[Frame<'_>]) -> Sums {
+        let mut checksum = Checksum::default();
+        frames.iter().for_each(|frame| checksum.update(frame));
+        checksum.sums()
+    }
+
+    #[test]
+    fn the_contents_have_the_sum_of_the_plain_file() {
+        let halves = [
+            Frame::Data { offset: 0, bytes: b"abc" },
+            Frame::Data { offset: 3, bytes: b"def" },
+            Frame::End,
+        ];
+        let expected = blake3::hash(b"abcdef").to_hex()[..16].to_owned();
+        assert_eq!(sums_of(&halves).to_string(), expected);
+    }
+
+    #[test]
+    fn data_elsewhere_or_under_another_name_differ() {
+        let data = |offset| sums_of(&[Frame::Data { offset, bytes: b"abc" }]);
+        let enter = |name| sums_of(&[Frame::Enter { name }]);
+        assert_ne!(data(0), data(1));
+        assert_ne!(enter(b"a"), enter(b"b"));
+        assert_eq!(enter(b"a"), enter(b"a"));
+    }
+
+    #[test]
+    fn sums_come_back_as_they_were_sent() {
+        let sums = sums_of(&[Frame::Data { offset: 0, bytes: b"abc" }, Frame::End]);
+        assert_eq!(Sums::from_bytes(&sums.to_bytes()), sums);
+    }
+}

@@ -1,0 +1,390 @@
+//! `omnes cp`: copy a file or a directory from rank 0 to every rank.
+//!
+//! Runs in every rank, under any launcher. Rank 0 reads the source; every other rank writes a copy,
+//! and rank 0 too if each rank has a destination of its own (`{rank}`).
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `names` | destinations; names that a stream may hold |
+//! | `frame`, `checksum` | the stream format, and its sums |
+//! | `source`, `sink`, `writer` | a tree to chunks, chunks to a tree |
+//! | `staging`, `leftovers`, `sys` | the hidden place of a copy until it is whole |
+//! | `pump` | chunks from rank 0's source to every sink |
+//! | `verdict` | agreeing that all copies are good |
+//!
+//! Guarantees: a copy appears whole or not at all, and on all ranks or on none, unless a rank or
+//! its system fails in the moment between; every copy's checksum (blake3) was compared with that of
+//! what was read. If a rank fails or cannot write, all ranks end with an error that
+//! names it. Exit status: 0; 1 if there are no copies; 2 for wrong usage or without a launcher.
+//!
+//! Memory: four chunks per rank. Not done: owners, hard links, extended attributes; going on with a
+//! copy that was cut off.
+
+mod checksum;
+mod frame;
+#[cfg(test)]
+mod frame_tests;
+mod leftovers;
+mod names;
+mod pump;
+mod sink;
+#[cfg(test)]
+mod sink_tests;
+mod source;
+mod staging;
+mod sys;
+mod verdict;
+mod writer;
+
+use crate::bench::group;
+use crate::units::{format_bytes, parse_bytes};
+use anyhow::{Result, bail, ensure};
+use indicatif::{ProgressBar, ProgressStyle};
+use omnes::{Bcast, Communicator};
+use pump::{Ending, How, Whole};
+use sink::{ReadBack, Sink};
+use staging::{Destination, Durability, Existing, Kind, Staging};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use verdict::{Outcome, Verdict};
+
+/// Longest chunk; a rank holds four.
+const CHUNK_BYTES_MAX: u64 = 1 << 30;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes run -n 8 --hosts a,b,c,d,e,f,g,h -- omnes cp model.bin /data/model.bin
+  omnes run -n 8 -- omnes cp model.bin out/{rank}/model.bin   (eight copies on one machine)
+  srun omnes cp --force checkpoint/ /scratch/checkpoint
+  mpirun -n 4 omnes cp image.raw /srv/images/                 (keeps its name)
+
+Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST holds {rank}, which
+stands for the rank's number. DEST is the name of the copy; with / at its end the copy goes into
+it. Missing directories above it are made. A copy appears whole or not at all. The checksum that
+is printed is blake3 of the contents, as b3sum gives it for a file without holes.
+
+Modes (without set-user-ID and set-group-ID), times, symbolic links, empty directories and holes
+are kept; owners, hard links and extended attributes are not.";
+
+/// Copy a file or a directory to every rank.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// File or directory on rank 0's machine
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+    /// Name of the copy, the same for every rank but for {rank}
+    #[arg(value_name = "DEST")]
+    dest: PathBuf,
+    /// Bytes that one broadcast carries, 256k to 1g; a rank holds four of these
+    #[arg(long, default_value = "4m", value_name = "BYTES", value_parser = parse_bytes)]
+    chunk: u64,
+    /// Algorithm of the broadcasts: binomial, chain, flat, ...
+    #[arg(long, value_name = "NAME", value_parser = parse_algorithm)]
+    algorithm: Option<Bcast>,
+    /// Replace what is at DEST
+    #[arg(long)]
+    force: bool,
+    /// Read every file back from the disk and compare it before the copy appears
+    #[arg(long)]
+    verify: bool,
+    /// Write copies to the disk before they appear
+    #[arg(long)]
+    sync: bool,
+    /// Show no progress bar; without a terminal there is none anyway
+    #[arg(long)]
+    no_progress: bool,
+}
+
+fn parse_algorithm(text: &str) -> Result<Bcast, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "`{text}` is no broadcast algorithm: binomial, chain, flat, knomial=4, each with \
+                 :store or :pipelined"
+        )
+    })
+}
+
+/// Runs the subcommand in this rank.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let comm = group::join("omnes run -n 8 -- omnes cp SRC DEST")?;
+    if let Err(error) = args.check(comm.size()) {
+        return Ok(group::refuse(&comm, &error));
+    }
+    leftovers::remove_on_signal()?;
+    let copied = Job { comm: &comm, args: &args }.copy();
+    Ok(group::leave(comm, copied))
+}
+
+impl Args {
+    fn check(&self, ranks: u32) -> Result<()> {
+        ensure!(
+            (frame::CHUNK_BYTES_MIN as u64..=CHUNK_BYTES_MAX).contains(&self.chunk),
+            "--chunk {}: between 256k and 1g",
+            self.chunk
+        );
+        if ranks == 1 && !names::names_rank(&self.dest) {
+            bail!("one rank alone has nobody to copy to; run `omnes run -n 8 -- omnes cp ...`");
+        }
+        names::destination(&self.dest, &self.source, 0).map_err(anyhow::Error::msg).map(|_| ())
+    }
+
+    fn existing(&self) -> Existing {
+        if self.force { Existing::Replace } else { Existing::Keep }
+    }
+
+    fn read_back(&self) -> ReadBack {
+        if self.verify { ReadBack::EveryFile } else { ReadBack::Off }
+    }
+
+    fn durability(&self) -> Durability {
+        if self.sync { Durability::Synced } else { Durability::Lazy }
+    }
+}
+
+/// What rank 0 tells before it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Opening {
+    /// `None`: the source cannot be read.
+    kind: Option<Kind>,
+    chunk_bytes: u32,
+    /// Of a file; 0 for a directory.
+    data_bytes: u64,
+}
+
+impl Opening {
+    fn emit(self) -> [u8; 13] {
+        let mut bytes = [0; 13];
+        bytes[0] = match self.kind {
+            None => 0,
+            Some(Kind::File) => 1,
+            Some(Kind::Directory) => 2,
+        };
+        bytes[1..5].copy_from_slice(&self.chunk_bytes.to_be_bytes());
+        bytes[5..].copy_from_slice(&self.data_bytes.to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: [u8; 13]) -> Self {
+        let [kind, c0, c1, c2, c3, data_bytes @ ..] = bytes;
+        let kind = match kind {
+            1 => Some(Kind::File),
+            2 => Some(Kind::Directory),
+            _ => None,
+        };
+        let chunk_bytes = u32::from_be_bytes([c0, c1, c2, c3]);
+        Self { kind, chunk_bytes, data_bytes: u64::from_be_bytes(data_bytes) }
+    }
+}
+
+/// Data that are whole on all ranks.
+struct Arrived {
+    /// This rank's copy, ready to appear.
+    copy: Option<Staging>,
+    /// What was sent.
+    whole: Option<Whole>,
+}
+
+/// One rank's part in a copy.
+struct Job<'a> {
+    comm: &'a Communicator,
+    args: &'a Args,
+}
+
+impl Job<'_> {
+    /// Copies; true if all copies are in place. What failed has been told. Collective.
+    ///
+    /// Errors: another rank is gone.
+    fn copy(&self) -> Result<bool> {
+        let dest = self.dest().map_err(anyhow::Error::msg)?;
+        // Not a directory is made before all ranks have looked; see `Destination`.
+        self.comm.barrier()?;
+        let (opening, source_failure) = self.open_source()?;
+        let staging = self.open_staging(opening, dest);
+        let verdict = match (&staging, &source_failure) {
+            (_, Some(failure)) | (Err(failure), None) => Verdict::of(Some(failure.clone())),
+            (Ok(Some((_, place))), None) => Verdict { place: Some(place.clone()), failure: None },
+            (Ok(None), None) => Verdict::default(),
+        };
+        let outcome = verdict::agree(self.comm, &verdict)?;
+        let (true, Ok(staging)) = (outcome.is_good(), staging) else {
+            return Ok(self.tell(&outcome, ""));
+        };
+        let start = Instant::now();
+        let arrived = match self.transfer(opening, staging.map(|(staging, _)| staging))? {
+            Ok(arrived) => arrived,
+            Err(outcome) => return Ok(self.tell(&outcome, "")),
+        };
+        let committed =
+            arrived.copy.map_or(Ok(()), |staging| staging.commit(self.args.durability()));
+        let verdict = Verdict::of(committed.err().map(|error| error.to_string()));
+        let committed = verdict::agree(self.comm, &verdict)?;
+        if !committed.is_good() {
+            return Ok(self.tell(&committed, " (the other copies are in place)"));
+        }
+        if self.comm.rank() == 0 {
+            print_summary(opening.kind, arrived.whole, outcome.copies, start.elapsed());
+        }
+        Ok(true)
+    }
+
+    /// What rank 0 will send, at every rank; at rank 0 also why it cannot.
+    fn open_source(&self) -> Result<(Opening, Option<String>)> {
+        let chunk_bytes = u32::try_from(self.args.chunk)?;
+        let mut opening = Opening { kind: None, chunk_bytes, data_bytes: 0 };
+        let mut failure = None;
+        if self.comm.rank() == 0 {
+            match source::inspect(&self.args.source) {
+                Ok((kind, data_bytes)) => {
+                    opening = Opening { kind: Some(kind), chunk_bytes, data_bytes };
+                }
+                Err(error) => failure = Some(error.to_string()),
+            }
+        }
+        let opening = Opening::parse(group::share(self.comm, opening.emit())?);
+        ensure!(
+            (frame::CHUNK_BYTES_MIN as u64..=CHUNK_BYTES_MAX).contains(&opening.chunk_bytes.into()),
+            "rank 0 announces chunks of {} bytes",
+            opening.chunk_bytes
+        );
+        Ok((opening, failure))
+    }
+
+    /// Where this rank's copy is to appear; nothing if it writes none.
+    fn dest(&self) -> Result<Option<Destination>, String> {
+        let (Args { source, dest, .. }, rank) = (self.args, self.comm.rank());
+        let is_writer = rank != 0 || names::names_rank(dest);
+        let path = is_writer.then(|| names::destination(dest, source, rank)).transpose()?;
+        Ok(path.map(Destination::look_at))
+    }
+
+    /// Where this rank's copy is written for now, with the name of that place.
+    fn open_staging(
+        &self,
+        opening: Opening,
+        dest: Option<Destination>,
+    ) -> Result<Option<(Staging, String)>, String> {
+        let (Some(kind), Some(dest)) = (opening.kind, dest) else { return Ok(None) };
+        if kind == Kind::Directory {
+            check_not_inside(dest.path(), &self.args.source)?;
+        }
+        let staging = Staging::open(dest, kind, opening.data_bytes, self.args.existing());
+        let staging = staging.map_err(|error| error.to_string())?;
+        let place = staging.place().map_err(|error| error.to_string())?;
+        Ok(Some((staging, place)))
+    }
+
+    /// Moves the data; gives the copy that may now appear, or the outcome if one failed.
+    fn transfer(
+        &self,
+        opening: Opening,
+        staging: Option<Staging>,
+    ) -> Result<Result<Arrived, Outcome>> {
+        let how = How { chunk_bytes: opening.chunk_bytes as usize, algorithm: self.args.algorithm };
+        let sink = staging.map(|staging| Sink::new(staging, self.args.read_back()));
+        let ending = match (self.comm.rank(), sink) {
+            (0, sink) => {
+                let progress = self.progress(opening);
+                let ending = pump::send(self.comm, how, &self.args.source, sink, &progress);
+                progress.finish_and_clear();
+                ending?
+            }
+            (_, Some(sink)) => pump::receive(self.comm, how, sink)?,
+            (_, None) => bail!("a rank that is not rank 0 has a copy"),
+        };
+        let whole = ending.whole;
+        let (copy, failure) = settle(ending);
+        let outcome = verdict::agree(self.comm, &Verdict::of(failure))?;
+        Ok(if outcome.is_good() { Ok(Arrived { copy, whole }) } else { Err(outcome) })
+    }
+
+    fn progress(&self, opening: Opening) -> ProgressBar {
+        if self.args.no_progress || !std::io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bytes = match opening.kind {
+            Some(Kind::Directory) => source::count_bytes(&self.args.source),
+            _ => opening.data_bytes,
+        };
+        let style = "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+        let style = ProgressStyle::with_template(style).expect("a constant");
+        ProgressBar::new(bytes).with_style(style)
+    }
+
+    /// Tells why there is no copy: rank 0 every failure, the others the first. Gives false.
+    fn tell(&self, outcome: &Outcome, addition: &str) -> bool {
+        let lines = outcome.lines();
+        if self.comm.rank() == 0 {
+            lines.iter().for_each(|line| eprintln!("omnes: {line}{addition}"));
+        } else if let Some(first) = lines.first() {
+            eprintln!("omnes: no copy: {first}{addition}");
+        }
+        false
+    }
+}
+
+/// This rank's copy if it is whole, and why it is not if that is this rank's fault.
+fn settle(ending: Ending) -> (Option<Staging>, Option<String>) {
+    match (ending.source_failure, ending.copy, ending.whole) {
+        (Some(failure), ..) | (None, Some(Err(failure)), _) => (None, Some(failure)),
+        (None, Some(Ok(sink)), Some(whole)) => match sink.finish(&whole.sums) {
+            Ok(staging) => (Some(staging), None),
+            Err(error) => (None, Some(error.to_string())),
+        },
+        // Rank 0 gave up for another rank's failure, which that rank tells.
+        (None, ..) => (None, None),
+    }
+}
+
+/// A tree that is copied into itself would never end.
+fn check_not_inside(dest: &Path, source: &Path) -> Result<(), String> {
+    // Where a part of the path is not there yet, what is there decides.
+    let is_inside = source.canonicalize().is_ok_and(|source| {
+        let above = dest.ancestors().skip(1).map(|path| match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        });
+        above.filter_map(|path| path.canonicalize().ok()).any(|path| path.starts_with(&source))
+    });
+    if is_inside {
+        return Err(format!("{}: lies inside of {}", dest.display(), source.display()));
+    }
+    Ok(())
+}
+
+fn print_summary(kind: Option<Kind>, whole: Option<Whole>, copies: u32, time: Duration) {
+    let Some(Whole { sums, totals }) = whole else { return };
+    let gigabytes_per_s = totals.bytes as f64 / time.as_secs_f64() / 1e9;
+    let noun = if copies == 1 { "copy" } else { "copies" };
+    let files = match kind {
+        Some(Kind::Directory) => format!(" of {} files", totals.files),
+        _ => String::new(),
+    };
+    println!(
+        "{copies} {noun}{files}, {}, blake3 {sums}, {gigabytes_per_s:.2} GB/s",
+        format_bytes(totals.bytes)
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_opening_comes_back_as_it_was_sent() {
+        for kind in [None, Some(Kind::File), Some(Kind::Directory)] {
+            let opening = Opening { kind, chunk_bytes: 4 << 20, data_bytes: 1 << 40 };
+            assert_eq!(Opening::parse(opening.emit()), opening);
+        }
+    }
+
+    #[test]
+    fn a_tree_is_not_copied_into_itself() {
+        let inside = check_not_inside(Path::new("src/a/b/c"), Path::new("src"));
+        assert_eq!(inside, Err("src/a/b/c: lies inside of src".to_owned()));
+        assert_eq!(check_not_inside(Path::new("src-copy"), Path::new("src")), Ok(()));
+        assert_eq!(check_not_inside(Path::new("/"), Path::new("src")), Ok(()));
+    }
+}

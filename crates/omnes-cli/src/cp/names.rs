@@ -1,0 +1,117 @@
+//! Names: of what is copied, and of where it goes.
+//!
+//! A name in a stream is one component of a path, so no stream can name anything outside of its
+//! destination. A destination is a path in which `{rank}` stands for the rank's number; one that
+//! ends in `/` is a directory to copy into, as with `cp`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+/// Stands for the rank's number in a destination.
+pub const RANK_PLACE: &str = "{rank}";
+
+/// Longest component that Linux file systems take.
+const COMPONENT_BYTES_MAX: usize = 255;
+
+/// Why a name in a stream is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing, `.` or `..`.
+    #[error("`{0}` is not the name of an entry")]
+    NotAnEntry(String),
+    /// It holds `/` or a zero byte.
+    #[error("`{0}` is a path or no name at all")]
+    NotOneComponent(String),
+    /// No file system takes it.
+    #[error("a name has {0} bytes")]
+    TooLong(usize),
+}
+
+/// Refuses a name that is not that of an entry in a directory.
+pub fn check_component(name: &[u8]) -> Result<(), NameError> {
+    let shown = || String::from_utf8_lossy(name).into_owned();
+    match name {
+        b"" | b"." | b".." => Err(NameError::NotAnEntry(shown())),
+        _ if name.contains(&b'/') || name.contains(&0) => Err(NameError::NotOneComponent(shown())),
+        _ if name.len() > COMPONENT_BYTES_MAX => Err(NameError::TooLong(name.len())),
+        _ => Ok(()),
+    }
+}
+
+/// True if every rank has a destination of its own.
+pub fn names_rank(dest: &Path) -> bool {
+    dest.as_os_str().as_bytes().windows(RANK_PLACE.len()).any(|part| part == RANK_PLACE.as_bytes())
+}
+
+/// The path that `rank` writes to: `dest` with the rank's number in it, and with the name of
+/// `source` at its end if it names a directory to copy into.
+///
+/// Errors with a sentence if there is no such name.
+pub fn destination(dest: &Path, source: &Path, rank: u32) -> Result<PathBuf, String> {
+    let number = rank.to_string();
+    let mut path = Vec::new();
+    let mut rest = dest.as_os_str().as_bytes();
+    while !rest.is_empty() {
+        if let Some(behind) = rest.strip_prefix(RANK_PLACE.as_bytes()) {
+            path.extend(number.as_bytes());
+            rest = behind;
+        } else {
+            path.push(rest[0]);
+            rest = &rest[1..];
+        }
+    }
+    let is_into = path.ends_with(b"/");
+    let mut path = PathBuf::from(OsString::from_vec(path));
+    if is_into {
+        path.push(source.file_name().ok_or_else(|| {
+            format!("{}: the source has no name of its own; name the copy", source.display())
+        })?);
+    }
+    if path.file_name().is_none() {
+        return Err(format!("{}: a copy needs a name at its end", path.display()));
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn only_names_of_entries_pass() {
+        for name in [&b"a"[..], b"...", b"..a", b".hidden", b"a b", b"\xff\xfe", b"{rank}", b"-rf"]
+        {
+            assert_eq!(check_component(name), Ok(()), "{name:?}");
+        }
+        assert_eq!(check_component(&[b'a'; 255]), Ok(()));
+        assert_eq!(check_component(&[b'a'; 256]), Err(NameError::TooLong(256)));
+        for name in [&b""[..], b".", b".."] {
+            assert!(matches!(check_component(name), Err(NameError::NotAnEntry(_))), "{name:?}");
+        }
+        for name in [&b"/"[..], b"/etc/passwd", b"a/..", b"../a", b"a/", b"a\0"] {
+            let checked = check_component(name);
+            assert!(matches!(checked, Err(NameError::NotOneComponent(_))), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_rank_is_put_in_wherever_it_is_asked_for() {
+        let to = |dest: &str| destination(Path::new(dest), Path::new("dir/model.bin"), 12);
+        assert_eq!(to("out/{rank}/x").unwrap(), Path::new("out/12/x"));
+        assert_eq!(to("{rank}-{rank}").unwrap(), Path::new("12-12"));
+        assert_eq!(to("{rank").unwrap(), Path::new("{rank"));
+        assert!(names_rank(Path::new("a/{rank}/b")) && !names_rank(Path::new("a/rank")));
+    }
+
+    #[test]
+    fn a_slash_at_the_end_copies_into() {
+        let to = |dest: &str, source: &str| destination(Path::new(dest), Path::new(source), 3);
+        assert_eq!(to("out/{rank}/", "dir/model.bin").unwrap(), Path::new("out/3/model.bin"));
+        assert_eq!(to("out", "dir/").unwrap(), Path::new("out"));
+        assert_eq!(to("out/", "dir/").unwrap(), Path::new("out/dir"));
+        assert!(to("out/", "/").unwrap_err().contains("no name of its own"));
+        assert!(to("..", "dir").unwrap_err().contains("needs a name"));
+    }
+}

@@ -1,0 +1,281 @@
+//! The source, read into chunks on rank 0.
+//!
+//! A thread of its own walks the source and fills chunks, so that reading runs ahead of sending;
+//! how far is bounded by the buffers that come back to it. Entries are taken in the order of their
+//! names, so equal trees give equal streams. Data are read straight into the chunk, extent by
+//! extent (`SEEK_DATA`, `SEEK_HOLE`); holes cost nothing.
+//!
+//! Not copied: sockets, pipes and devices (told on stderr); owners, extended attributes, hard links
+//! as such. A source that is a symbolic link is followed; links below it stay links. A file that
+//! gets shorter while it is read is an error; one that grows is copied as long as it was.
+
+use super::checksum::{Checksum, Sums};
+use super::frame::{CHUNK_HEADER_BYTES, DATA_HEADER_BYTES, Frame, Meta, Totals, data_header};
+use super::staging::Kind;
+use super::sys;
+use std::ffi::OsString;
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender};
+
+/// Less room than this is left free, rather than cutting data into crumbs.
+const DATA_BYTES_MIN: usize = 4096;
+
+/// What the reader hands on.
+pub enum Read {
+    /// A full chunk, or the last one; its header is not filled in.
+    Chunk(Vec<u8>),
+    /// There are no more chunks.
+    Whole {
+        /// Of the frames of all chunks.
+        sums: Sums,
+        /// What they hold.
+        totals: Totals,
+    },
+    /// The source cannot be read.
+    Failed(SourceError),
+}
+
+/// Why the source cannot be copied.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The system said no.
+    #[error("cannot read {}: {source}", .path.display())]
+    Io {
+        /// What was to be read.
+        path: PathBuf,
+        /// The answer.
+        source: io::Error,
+    },
+    /// The file lost bytes while it was read.
+    #[error("{}: got shorter while it was read", .0.display())]
+    GotShorter(PathBuf),
+    /// Neither a file nor a directory.
+    #[error("{}: neither a file nor a directory", .0.display())]
+    Special(PathBuf),
+    /// Nobody takes chunks any more.
+    #[error("sending has ended")]
+    Stopped,
+}
+
+impl SourceError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| match source.kind() {
+            ErrorKind::UnexpectedEof => Self::GotShorter(path),
+            _ => Self::Io { path, source },
+        }
+    }
+}
+
+/// What the source is, and how many bytes of data a file has; a directory is not counted, as that
+/// would take a walk.
+pub fn inspect(path: &Path) -> Result<(Kind, u64), SourceError> {
+    let metadata = fs::metadata(path).map_err(SourceError::io(path))?;
+    match metadata.file_type() {
+        kind if kind.is_file() => Ok((Kind::File, data_bytes(&metadata))),
+        kind if kind.is_dir() => Ok((Kind::Directory, 0)),
+        _ => Err(SourceError::Special(path.to_owned())),
+    }
+}
+
+/// Bytes of data below `path`, as far as it can be read; for a progress bar.
+pub fn count_bytes(path: &Path) -> u64 {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
+    match metadata.file_type() {
+        kind if kind.is_file() => data_bytes(&metadata),
+        kind if kind.is_dir() => {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| count_bytes(&entry.path())).sum()
+        }
+        _ => 0,
+    }
+}
+
+/// Allocated blocks can be more than the size (the last block) or less (holes).
+fn data_bytes(metadata: &Metadata) -> u64 {
+    metadata.len().min(metadata.blocks().saturating_mul(512))
+}
+
+/// Reads the source to its end; `chunks` gets what there is to send, `free` gives buffers of equal
+/// capacity. Runs in a thread of its own.
+pub fn read(path: &Path, free: Receiver<Vec<u8>>, chunks: &Sender<Read>) {
+    let mut packer = Packer {
+        free,
+        chunks,
+        chunk: Vec::new(),
+        checksum: Checksum::default(),
+        totals: Totals::default(),
+    };
+    let last = match packer.pack(path) {
+        Ok(()) => Read::Whole { sums: packer.checksum.sums(), totals: packer.totals },
+        Err(error) => Read::Failed(error),
+    };
+    // Nobody listens if sending has failed; that is told elsewhere.
+    let _ = chunks.send(last);
+}
+
+/// Fills chunks.
+struct Packer<'chunks> {
+    free: Receiver<Vec<u8>>,
+    chunks: &'chunks Sender<Read>,
+    /// Capacity 0 before the first buffer is taken.
+    chunk: Vec<u8>,
+    checksum: Checksum,
+    totals: Totals,
+}
+
+impl Packer<'_> {
+    fn pack(&mut self, path: &Path) -> Result<(), SourceError> {
+        let metadata = fs::metadata(path).map_err(SourceError::io(path))?;
+        self.take_buffer()?;
+        if metadata.is_dir() {
+            self.pack_tree(path)?;
+        } else {
+            self.pack_file(path, b"")?;
+        }
+        self.put(&Frame::Finish(self.totals))?;
+        self.flush()
+    }
+
+    /// A directory and all below it, without recursion: trees may be deeper than a stack.
+    fn pack_tree(&mut self, top: &Path) -> Result<(), SourceError> {
+        self.put(&Frame::Enter { name: b"" })?;
+        let mut path = top.to_owned();
+        let mut open = vec![entries_backwards(top)?];
+        while let Some(entries) = open.last_mut() {
+            let Some(name) = entries.pop() else {
+                open.pop();
+                let metadata = fs::metadata(&path).map_err(SourceError::io(&path))?;
+                self.put(&Frame::Leave { meta: meta_of(&metadata) })?;
+                if !open.is_empty() {
+                    path.pop();
+                }
+                continue;
+            };
+            path.push(&name);
+            if self.pack_entry(&path, name.as_bytes())? == Entry::Directory {
+                open.push(entries_backwards(&path)?);
+            } else {
+                path.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry; of a directory only its start.
+    fn pack_entry(&mut self, path: &Path, name: &[u8]) -> Result<Entry, SourceError> {
+        let metadata = fs::symlink_metadata(path).map_err(SourceError::io(path))?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            self.put(&Frame::Enter { name })?;
+            return Ok(Entry::Directory);
+        }
+        if kind.is_file() {
+            self.pack_file(path, name)?;
+        } else if kind.is_symlink() {
+            let target = fs::read_link(path).map_err(SourceError::io(path))?;
+            let target = target.as_os_str().as_bytes();
+            self.put(&Frame::Link { meta: meta_of(&metadata), name, target })?;
+        } else {
+            eprintln!("omnes: {}: neither file, directory nor link; left out", path.display());
+        }
+        Ok(Entry::Other)
+    }
+
+    fn pack_file(&mut self, path: &Path, name: &[u8]) -> Result<(), SourceError> {
+        let file = File::open(path).map_err(SourceError::io(path))?;
+        let metadata = file.metadata().map_err(SourceError::io(path))?;
+        let size = metadata.len();
+        self.put(&Frame::File { meta: meta_of(&metadata), size, name })?;
+        let mut offset = 0;
+        while let Some((start, end)) =
+            sys::next_data(&file, offset, size).map_err(SourceError::io(path))?
+        {
+            self.put_data(&file, start, end, path)?;
+            offset = end;
+        }
+        self.totals.files += 1;
+        self.put(&Frame::End)
+    }
+
+    fn put_data(
+        &mut self,
+        file: &File,
+        start: u64,
+        end: u64,
+        path: &Path,
+    ) -> Result<(), SourceError> {
+        let mut offset = start;
+        while offset < end {
+            let room = self.chunk.capacity() - self.chunk.len();
+            if room < DATA_HEADER_BYTES + DATA_BYTES_MIN {
+                self.flush()?;
+                self.take_buffer()?;
+                continue;
+            }
+            let left = usize::try_from(end - offset).unwrap_or(usize::MAX);
+            let bytes = left.min(room - DATA_HEADER_BYTES);
+            self.chunk.extend(data_header(offset, bytes));
+            let data = self.chunk.len();
+            self.chunk.resize(data + bytes, 0);
+            file.read_exact_at(&mut self.chunk[data..], offset).map_err(SourceError::io(path))?;
+            self.checksum.update(&Frame::Data { offset, bytes: &self.chunk[data..] });
+            offset += bytes as u64;
+            self.totals.bytes += bytes as u64;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, frame: &Frame<'_>) -> Result<(), SourceError> {
+        self.checksum.update(frame);
+        if frame.try_emit(&mut self.chunk).is_err() {
+            self.flush()?;
+            self.take_buffer()?;
+            frame
+                .try_emit(&mut self.chunk)
+                .expect("an empty chunk has room for any frame but data");
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), SourceError> {
+        let chunk = std::mem::take(&mut self.chunk);
+        self.chunks.send(Read::Chunk(chunk)).map_err(|_| SourceError::Stopped)
+    }
+
+    fn take_buffer(&mut self) -> Result<(), SourceError> {
+        self.chunk = self.free.recv().map_err(|_| SourceError::Stopped)?;
+        self.chunk.clear();
+        self.chunk.resize(CHUNK_HEADER_BYTES, 0);
+        Ok(())
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Entry {
+    Directory,
+    Other,
+}
+
+/// Names in a directory, the last one first, to be taken from the end.
+fn entries_backwards(directory: &Path) -> Result<Vec<OsString>, SourceError> {
+    let entries = fs::read_dir(directory).map_err(SourceError::io(directory))?;
+    let mut names = entries
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(SourceError::io(directory))?;
+    names.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(names)
+}
+
+fn meta_of(metadata: &Metadata) -> Meta {
+    Meta {
+        mode: metadata.mode(),
+        mtime_s: metadata.mtime(),
+        mtime_ns: u32::try_from(metadata.mtime_nsec()).expect("below a billion"),
+    }
+}

@@ -1,0 +1,391 @@
+//! Where a copy is written until it is whole, and how it then appears.
+//!
+//! A file is written without a name (`O_TMPFILE`), so nothing is left even if this process is
+//! killed; where the file system has no such files, and for directories, it is written under a
+//! hidden name (`.omnes-…`) beside the destination. It appears in one step, by a link or a rename,
+//! so nobody sees a part of it. Without `--force` that step fails if the destination has come into
+//! being meanwhile. A directory that is replaced is exchanged with its successor, then removed.
+//!
+//! Directories above the destination are made if they are missing, and removed again if the copy
+//! does not appear. What a signal leaves is removed by `leftovers`; after KILL a hidden directory
+//! stays.
+
+use super::leftovers;
+use super::sys;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Start of hidden names.
+const HIDDEN_PREFIX: &str = ".omnes-";
+/// Hidden names tried before giving up; each is drawn from 2^64.
+const HIDDEN_NAMES_TRIED: u32 = 8;
+
+/// What is copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory and all below it.
+    Directory,
+}
+
+/// What to do with a destination that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// Refuse.
+    Keep,
+    /// Put the copy in its place.
+    Replace,
+}
+
+/// Whether a copy must survive a power cut before it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// The kernel writes it when it likes.
+    Lazy,
+    /// On the disk before the command ends.
+    Synced,
+}
+
+/// A step on the way to a copy that the system refused.
+#[derive(Debug, thiserror::Error)]
+pub enum StagingError {
+    /// `--force` was not given.
+    #[error("{}: exists (--force replaces it)", .0.display())]
+    Exists(PathBuf),
+    /// A file where a directory is to go, or the other way round; never replaced.
+    #[error("{}: is {found}; it is not replaced by {wanted}", .path.display())]
+    OtherKind {
+        /// The destination.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+        /// What was to go there.
+        wanted: &'static str,
+    },
+    /// Too little is free.
+    #[error("{}: needs {needed} bytes, and {free} are free", .path.display())]
+    NoSpace {
+        /// Directory of the destination.
+        path: PathBuf,
+        /// Bytes of data to come.
+        needed: u64,
+        /// Bytes that this user may still write.
+        free: u64,
+    },
+    /// The system said no.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl StagingError {
+    /// For `map_err`: the system refused to do `action` with `path`.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// Where a copy is to appear, and what is missing above it.
+///
+/// All ranks of a machine look before any of them makes a directory. So each of them knows all
+/// that are new, and whichever rank is the last to give up removes them.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    path: PathBuf,
+    parent: PathBuf,
+    /// Outermost first.
+    missing: Vec<PathBuf>,
+}
+
+impl Destination {
+    /// Looks at `path`, and changes nothing.
+    pub fn look_at(path: PathBuf) -> Self {
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+        let mut missing: Vec<_> =
+            parent.ancestors().take_while(is_missing).map(Path::to_owned).collect();
+        missing.reverse();
+        Self { path, parent, missing }
+    }
+
+    /// Where the copy will appear.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Where the copy is for now.
+#[derive(Debug)]
+enum Hidden {
+    /// A file without a name.
+    Unnamed(File),
+    /// A file with a hidden name.
+    Named(File, PathBuf),
+    /// A directory with a hidden name.
+    Directory(PathBuf),
+}
+
+/// A copy that is not there yet; dropped, it never was.
+#[derive(Debug)]
+pub struct Staging {
+    dest: PathBuf,
+    parent: PathBuf,
+    made: MadeDirectories,
+    hidden: Hidden,
+    existing: Existing,
+}
+
+impl Staging {
+    /// Opens a place beside the destination for a copy of `kind` with `bytes` of data.
+    ///
+    /// Errors: the destination is there and is to be kept, or is of another kind; it cannot be
+    /// written; too little space. Then nothing is left.
+    pub fn open(
+        dest: Destination,
+        kind: Kind,
+        bytes: u64,
+        existing: Existing,
+    ) -> Result<Self, StagingError> {
+        let Destination { path: dest, parent, missing } = dest;
+        check_existing(&dest, kind, existing)?;
+        let made = MadeDirectories::make(missing)?;
+        let free = sys::free_bytes(&parent).map_err(StagingError::io("look at", &parent))?;
+        if free < bytes {
+            return Err(StagingError::NoSpace { path: parent, needed: bytes, free });
+        }
+        let hidden = match kind {
+            Kind::File => open_file(&parent)?,
+            Kind::Directory => {
+                let path = hidden_path(&parent, sys::make_private_directory)
+                    .map_err(StagingError::io("make a directory in", &parent))?
+                    .1;
+                leftovers::add(&path);
+                Hidden::Directory(path)
+            }
+        };
+        Ok(Self { dest, parent, made, hidden, existing })
+    }
+
+    /// Says which place this is, the same on all ranks of one machine and different on others.
+    pub fn place(&self) -> Result<String, StagingError> {
+        let directory =
+            fs::metadata(&self.parent).map_err(StagingError::io("look at", &self.parent))?;
+        let mut hasher = blake3::Hasher::new();
+        // Without it, equal numbers of two machines would look like one place.
+        hasher.update(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
+        hasher.update(&directory.dev().to_be_bytes()).update(&directory.ino().to_be_bytes());
+        hasher.update(self.dest.file_name().unwrap_or_default().as_bytes());
+        Ok(hasher.finalize().to_hex().to_string())
+    }
+
+    /// The file to write to; `None` for a directory.
+    pub fn file(&self) -> Option<&File> {
+        match &self.hidden {
+            Hidden::Unnamed(file) | Hidden::Named(file, _) => Some(file),
+            Hidden::Directory(_) => None,
+        }
+    }
+
+    /// The directory to write into; `None` for a file.
+    pub fn directory(&self) -> Option<&Path> {
+        match &self.hidden {
+            Hidden::Directory(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Where the copy will appear.
+    pub fn dest(&self) -> &Path {
+        &self.dest
+    }
+
+    /// Lets the copy appear.
+    ///
+    /// Errors: the destination came into being, or the system refuses; then nothing is left.
+    pub fn commit(mut self, durability: Durability) -> Result<(), StagingError> {
+        if durability == Durability::Synced {
+            self.sync_contents().map_err(StagingError::io("sync", &self.dest))?;
+        }
+        let appeared = match &self.hidden {
+            Hidden::Unnamed(file) => self.link(file),
+            Hidden::Named(_, path) => self.rename(path),
+            Hidden::Directory(path) => self.rename(path),
+        };
+        appeared.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => StagingError::Exists(self.dest.clone()),
+            _ => StagingError::io("make", &self.dest)(error),
+        })?;
+        self.made.keep();
+        if durability == Durability::Synced {
+            let synced = File::open(&self.parent).and_then(|directory| directory.sync_all());
+            synced.map_err(StagingError::io("sync", &self.parent))?;
+        }
+        Ok(())
+    }
+
+    fn sync_contents(&self) -> io::Result<()> {
+        match &self.hidden {
+            Hidden::Unnamed(file) | Hidden::Named(file, _) => file.sync_all(),
+            Hidden::Directory(path) => sys::sync_file_system(&File::open(path)?),
+        }
+    }
+
+    fn link(&self, file: &File) -> io::Result<()> {
+        match self.existing {
+            Existing::Keep => sys::link_unnamed(file, &self.dest),
+            // A link never replaces, so it takes a name first.
+            Existing::Replace => {
+                let (_, path) = hidden_path(&self.parent, |path| sys::link_unnamed(file, path))?;
+                fs::rename(&path, &self.dest).inspect_err(|_| {
+                    let _ = fs::remove_file(&path);
+                })
+            }
+        }
+    }
+
+    fn rename(&self, path: &Path) -> io::Result<()> {
+        match self.existing {
+            Existing::Keep => sys::rename_to_new(path, &self.dest),
+            // Only an empty directory can be renamed over.
+            Existing::Replace if self.directory().is_some() && self.dest.exists() => {
+                sys::exchange(path, &self.dest)
+            }
+            Existing::Replace => fs::rename(path, &self.dest),
+        }
+    }
+}
+
+impl Drop for Staging {
+    /// After a commit the hidden name is free, or holds what was replaced.
+    fn drop(&mut self) {
+        match &self.hidden {
+            Hidden::Unnamed(_) => {}
+            Hidden::Named(_, path) => drop(fs::remove_file(path)),
+            Hidden::Directory(path) => remove_tree(path),
+        }
+        if let Hidden::Named(_, path) | Hidden::Directory(path) = &self.hidden {
+            leftovers::forget(path);
+        }
+    }
+}
+
+/// Refuses a destination that must stay, or that the copy cannot take the place of.
+fn check_existing(dest: &Path, kind: Kind, existing: Existing) -> Result<(), StagingError> {
+    let found = match fs::symlink_metadata(dest) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(StagingError::io("look at", dest)(error)),
+    };
+    match (kind, found.is_dir()) {
+        (Kind::File, true) => Err(StagingError::OtherKind {
+            path: dest.to_owned(),
+            found: "a directory (with / at its end the copy goes into it)",
+            wanted: "a file",
+        }),
+        (Kind::Directory, false) => Err(StagingError::OtherKind {
+            path: dest.to_owned(),
+            found: "no directory",
+            wanted: "one",
+        }),
+        _ if existing == Existing::Keep => Err(StagingError::Exists(dest.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+fn open_file(parent: &Path) -> Result<Hidden, StagingError> {
+    match sys::open_unnamed(parent) {
+        Ok(Some(file)) => Ok(Hidden::Unnamed(file)),
+        Ok(None) => {
+            let (file, path) = hidden_path(parent, |path| {
+                use std::os::unix::fs::OpenOptionsExt;
+                File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
+            })
+            .map_err(StagingError::io("make a file in", parent))?;
+            leftovers::add(&path);
+            Ok(Hidden::Named(file, path))
+        }
+        Err(error) => Err(StagingError::io("make a file in", parent)(error)),
+    }
+}
+
+/// Makes something under a new hidden name in `parent`.
+fn hidden_path<T>(
+    parent: &Path,
+    make: impl Fn(&Path) -> io::Result<T>,
+) -> io::Result<(T, PathBuf)> {
+    let mut last = io::Error::from(ErrorKind::AlreadyExists);
+    for _ in 0..HIDDEN_NAMES_TRIED {
+        let drawn = getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?;
+        let path = parent.join(OsString::from(format!("{HIDDEN_PREFIX}{drawn:016x}")));
+        match make(&path) {
+            Ok(made) => return Ok((made, path)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+/// Removes a tree, also where its directories may not be written to. What cannot be removed stays:
+/// this happens after the copy has succeeded or failed, and cannot change which.
+pub fn remove_tree(path: &Path) {
+    if fs::remove_dir_all(path).is_err() {
+        open_up(path);
+        let _ = fs::remove_dir_all(path);
+    }
+}
+
+fn open_up(directory: &Path) {
+    let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .for_each(|entry| open_up(&entry.path()));
+}
+
+/// Directories above the destination that were missing; removed on drop unless kept.
+#[derive(Debug)]
+struct MadeDirectories(Vec<PathBuf>);
+
+impl MadeDirectories {
+    fn make(missing: Vec<PathBuf>) -> Result<Self, StagingError> {
+        let made = Self(missing);
+        for path in &made.0 {
+            match fs::create_dir(path) {
+                // Another rank of this machine may have been quicker.
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                    return Err(StagingError::io("make the directory", path)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(made)
+    }
+
+    fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeDirectories {
+    fn drop(&mut self) {
+        // Those that hold something are in use by another rank; those of others that are empty are
+        // in use no more, as all ranks give up together.
+        self.0.iter().rev().for_each(|path| drop(fs::remove_dir(path)));
+    }
+}

@@ -1,0 +1,248 @@
+//! How ranks agree that all copies are good, or hear whose is not and why.
+//!
+//! Three times every rank gives its verdict and hears the outcome: when its destination is open,
+//! when the data are written and their checksum is right, and when the copy is in place. So no
+//! data are sent if one rank cannot write, and no copy appears unless all are whole.
+//!
+//! In between, every rank posts its verdict after each [`VERDICT_CHUNKS`] chunks. Rank 0 collects
+//! a round when the next one is due, so it never waits for what is on its way, and gives up within
+//! `2 * VERDICT_CHUNKS` chunks after a rank's disk is full.
+//!
+//! Cost: a message of [`VERDICT_BYTES`] from every rank to rank 0 per round, and for an outcome a
+//! broadcast of [`OUTCOME_BYTES`].
+
+use crate::bench::group;
+use anyhow::Result;
+use omnes::Communicator;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Chunks between two verdicts while data are sent.
+pub const VERDICT_CHUNKS: u64 = 4;
+/// A verdict as sent.
+const VERDICT_BYTES: usize = 512;
+/// An outcome as sent.
+const OUTCOME_BYTES: usize = 4096;
+/// Reasons are cut to this, so that verdicts and outcomes fit even if every byte is escaped.
+const REASON_BYTES_MAX: usize = 320;
+/// Failures told to everybody; the rest is counted.
+const FAILURES_MAX: usize = 5;
+
+/// What a rank says of its copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Why there will be no copy.
+    #[serde(rename = "f", skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Names the destination among those of all machines; nothing if the rank writes none.
+    #[serde(rename = "p", skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+}
+
+impl Verdict {
+    /// Good if there is no failure.
+    pub fn of(failure: Option<String>) -> Self {
+        Self { failure: failure.map(|reason| shortened(&reason)), place: None }
+    }
+}
+
+/// What all ranks hear.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Rank and reason of the first failures, by rank.
+    failures: Vec<(u32, String)>,
+    /// Failures that are not among these.
+    more: u32,
+    /// Ranks that write a copy.
+    pub copies: u32,
+}
+
+impl Outcome {
+    /// True if no rank failed.
+    pub fn is_good(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// A line per failure.
+    pub fn lines(&self) -> Vec<String> {
+        let told = self.failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}"));
+        let more = (self.more > 0).then(|| format!("and {} more ranks failed", self.more));
+        told.chain(more).collect()
+    }
+
+    fn add(&mut self, rank: u32, reason: String) {
+        if self.failures.len() < FAILURES_MAX {
+            self.failures.push((rank, reason));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Notes what `rank` says; `places` are those of the ranks before it.
+    fn hear(&mut self, rank: u32, verdict: Verdict, places: &mut BTreeMap<String, u32>) {
+        if let Some(reason) = verdict.failure {
+            self.add(rank, reason);
+        }
+        let Some(place) = verdict.place else { return };
+        self.copies += 1;
+        if let Some(other) = places.insert(place, rank) {
+            let rank_place = super::names::RANK_PLACE;
+            let reason =
+                format!("writes to the same place as rank {other}; put {rank_place} into DEST");
+            self.add(rank, reason);
+        }
+    }
+}
+
+/// Every rank's verdict, heard by all. Collective.
+pub fn agree(comm: &Communicator, mine: &Verdict) -> Result<Outcome> {
+    let (mut outcome, mut places) = (Outcome::default(), BTreeMap::new());
+    group::gather(comm, &packed::<VERDICT_BYTES>(mine), |rank, theirs| {
+        outcome.hear(rank, unpacked(theirs), &mut places);
+    })?;
+    let shared = group::share(comm, packed::<OUTCOME_BYTES>(&outcome))?;
+    Ok(serde_json::from_slice(until_zero(&shared))?)
+}
+
+/// Verdicts while data are sent: who posted how many, and who heard them.
+#[derive(Default)]
+pub struct Rounds {
+    chunks: u64,
+    collected: u64,
+}
+
+impl Rounds {
+    /// A chunk was broadcast; `failure` tells this rank's. Gives what rank 0 heard; elsewhere, and
+    /// if nothing was due, nothing. Collective.
+    pub fn on_chunk(
+        &mut self,
+        comm: &Communicator,
+        failure: impl FnOnce() -> Option<String>,
+    ) -> Result<Outcome> {
+        self.chunks += 1;
+        let is_due = self.chunks.is_multiple_of(VERDICT_CHUNKS);
+        if comm.rank() != 0 && is_due {
+            group::post(comm, &packed::<VERDICT_BYTES>(&Verdict::of(failure())))?;
+        }
+        if is_due && self.chunks / VERDICT_CHUNKS > 1 {
+            self.collect(comm)
+        } else {
+            Ok(Outcome::default())
+        }
+    }
+
+    /// Collects what was posted and not heard yet. Collective.
+    pub fn finish(mut self, comm: &Communicator) -> Result<()> {
+        while self.collected < self.chunks / VERDICT_CHUNKS {
+            self.collect(comm)?;
+        }
+        Ok(())
+    }
+
+    fn collect(&mut self, comm: &Communicator) -> Result<Outcome> {
+        self.collected += 1;
+        let (mut outcome, mut places) = (Outcome::default(), BTreeMap::new());
+        if comm.rank() == 0 {
+            group::collect(comm, VERDICT_BYTES, |rank, theirs| {
+                outcome.hear(rank, unpacked(theirs), &mut places);
+            })?;
+        }
+        Ok(outcome)
+    }
+}
+
+/// JSON, then zeros.
+fn packed<const BYTES: usize>(value: &impl Serialize) -> [u8; BYTES] {
+    let text = serde_json::to_vec(value).expect("plain data");
+    let mut bytes = [0; BYTES];
+    bytes[..text.len()].copy_from_slice(&text);
+    bytes
+}
+
+fn until_zero(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]
+}
+
+/// A verdict that cannot be read is a bad one: the rank is of another version.
+fn unpacked(bytes: &[u8]) -> Verdict {
+    let unreadable = |_| Verdict::of(Some("says what rank 0 cannot read".to_owned()));
+    serde_json::from_slice(until_zero(bytes)).unwrap_or_else(unreadable)
+}
+
+/// At most [`REASON_BYTES_MAX`] bytes as JSON; the middle goes, since a reason starts with what was
+/// tried and ends with why it failed.
+fn shortened(reason: &str) -> String {
+    let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let escaped = |part: &str| part.len() + part.matches(['"', '\\']).count();
+    if escaped(&reason) <= REASON_BYTES_MAX {
+        return reason;
+    }
+    let half = (REASON_BYTES_MAX - '…'.len_utf8()) / 2;
+    let head = first_chars(reason.chars(), half);
+    let tail = first_chars(reason.chars().rev(), half);
+    format!("{head}…{}", tail.chars().rev().collect::<String>())
+}
+
+/// As many of `chars` as take at most `bytes_max` bytes when escaped.
+fn first_chars(chars: impl Iterator<Item = char>, bytes_max: usize) -> String {
+    let mut bytes = 0;
+    chars
+        .take_while(|c| {
+            bytes += c.len_utf8() + usize::from(matches!(c, '"' | '\\'));
+            bytes <= bytes_max
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failing(reason: &str) -> Verdict {
+        Verdict::of(Some(reason.to_owned()))
+    }
+
+    #[test]
+    fn verdicts_and_outcomes_fit_whatever_the_reason() {
+        for reason in ["\"".repeat(5000), "\u{1}".repeat(5000), "ß".repeat(5000), "€\\".repeat(999)]
+        {
+            let place = Some("0".repeat(64));
+            let verdict = Verdict { place, ..failing(&reason) };
+            assert_eq!(unpacked(&packed::<VERDICT_BYTES>(&verdict)), verdict);
+            let mut outcome = Outcome::default();
+            for rank in 0..2000 {
+                let verdict = Verdict { place: Some(rank.to_string()), ..verdict.clone() };
+                outcome.hear(u32::MAX - rank, verdict, &mut BTreeMap::new());
+            }
+            let bytes = packed::<OUTCOME_BYTES>(&outcome);
+            let again: Outcome = serde_json::from_slice(until_zero(&bytes)).expect("packed above");
+            assert_eq!(again, outcome);
+            assert_eq!((outcome.failures.len(), outcome.more), (FAILURES_MAX, 1995));
+        }
+    }
+
+    #[test]
+    fn a_long_reason_keeps_what_was_tried_and_why_it_failed() {
+        let reason = format!("cannot write /data/{}: No space left on device", "x/".repeat(400));
+        let short = shortened(&reason);
+        assert!(short.starts_with("cannot write /data/x/"), "{short}");
+        assert!(short.ends_with("No space left on device"), "{short}");
+    }
+
+    #[test]
+    fn two_ranks_with_one_place_are_told_what_to_do() {
+        let (mut outcome, mut places) = (Outcome::default(), BTreeMap::new());
+        for rank in 1..3 {
+            let verdict = Verdict { place: Some("host:dir:name".to_owned()), failure: None };
+            outcome.hear(rank, verdict, &mut places);
+        }
+        let expected = "rank 2: writes to the same place as rank 1; put {rank} into DEST";
+        assert_eq!(outcome.lines(), [expected]);
+    }
+
+    #[test]
+    fn an_unreadable_verdict_is_a_bad_one() {
+        assert!(unpacked(b"\xff\xff").failure.is_some());
+        assert!(unpacked(b"").failure.is_some());
+    }
+}

@@ -1,0 +1,210 @@
+//! Ranks that die, leave or are cut off, and packets that no rank has sent.
+
+#![allow(clippy::unwrap_used)]
+
+use omnes_proto::LivenessConfig;
+use omnes_sim::{
+    Cluster, Forgery, State, Ways, corrupt, dead_are_named_to_all, delivered_once_in_order,
+    no_living_rank_is_named, nothing_is_missing, only_the_dead_fail, partition,
+};
+use omnes_wire::Instant;
+use std::time::Duration;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Time within which a death must be known to all: the timeout, the round in which it is noticed
+/// and the way of the notice.
+fn naming_time() -> Duration {
+    let LivenessConfig { interval, timeout, .. } = LivenessConfig::default();
+    timeout + 2 * interval
+}
+
+#[test]
+fn death_of_an_idle_rank_is_named_to_all() {
+    for ranks in [2, 3, 8] {
+        let mut cluster = Cluster::builder().ranks(ranks).seed(1).build();
+        cluster.crash_at(1, Instant::ZERO + ms(100));
+        cluster.run_for(ms(100) + naming_time());
+        cluster.check(dead_are_named_to_all);
+        cluster.check(no_living_rank_is_named);
+    }
+}
+
+#[test]
+fn two_deaths_at_once_are_named_to_all() {
+    let mut cluster = Cluster::builder().ranks(6).seed(1).build();
+    cluster.crash(2);
+    cluster.crash(3);
+    // The second is watched only after the first has been found out.
+    cluster.run_for(2 * naming_time());
+    cluster.check(dead_are_named_to_all);
+    cluster.check(no_living_rank_is_named);
+}
+
+#[test]
+fn operations_with_the_dead_fail_and_all_others_complete() {
+    let mut cluster = Cluster::builder().ranks(4).seed(2).build();
+    let lost = cluster.send(0, 1, 1, 500_000);
+    let missed = cluster.receive(2, 1, 1, 100);
+    cluster.crash(1);
+    for (from, to) in [(0, 2), (2, 3), (3, 0)] {
+        cluster.send(from, to, 5, 300_000);
+        cluster.receive(to, from, 5, 300_000);
+    }
+    cluster.run_for(ms(200));
+    cluster.check(nothing_is_missing);
+    cluster.run_until_quiescent();
+    assert!(matches!(cluster.state(lost), State::Failed(_)));
+    assert!(matches!(cluster.state(missed), State::Failed(_)));
+    cluster.check(delivered_once_in_order);
+    cluster.check(only_the_dead_fail);
+    let late = cluster.send(3, 1, 1, 10);
+    assert!(matches!(cluster.state(late), State::Failed(_)));
+}
+
+#[test]
+fn both_sides_of_a_lasting_partition_name_each_other() {
+    let mut cluster = Cluster::builder().ranks(4).seed(3).build();
+    let cut = cluster.rule(partition(&[0, 1], &[2, 3], Ways::Both));
+    cluster.send(0, 2, 1, 10);
+    cluster.send(0, 1, 1, 10);
+    cluster.receive(1, 0, 1, 10);
+    cluster.run_for(2 * naming_time());
+    for (near, far) in [(0, 2), (0, 3), (1, 2), (1, 3)] {
+        assert!(cluster.named_at(near, far).is_some(), "{near} does not name {far}");
+        assert!(cluster.named_at(far, near).is_some(), "{far} does not name {near}");
+    }
+    assert_eq!(cluster.named_at(0, 1), None);
+    cut.heal();
+    assert!(!cluster.is_excluded(2));
+    cluster.send(2, 3, 1, 10);
+    cluster.receive(3, 2, 1, 10);
+    cluster.run_until_quiescent();
+}
+
+#[test]
+fn rank_that_is_given_up_learns_of_it_when_it_is_heard_again() {
+    let mut cluster = Cluster::builder().ranks(3).seed(3).build();
+    // What 2 says is lost, what it is told arrives: it does not take the others for dead.
+    let cut = cluster.rule(partition(&[2], &[0, 1], Ways::One));
+    cluster.run_for(naming_time());
+    assert!(cluster.named_at(0, 2).is_some() && cluster.named_at(1, 2).is_some());
+    cut.heal();
+    cluster.run_for(naming_time());
+    assert!(cluster.is_excluded(2));
+}
+
+#[test]
+fn short_partition_harms_nobody() {
+    for ways in [Ways::Both, Ways::One] {
+        let mut cluster = Cluster::builder().ranks(5).seed(4).build();
+        let cut = cluster.rule(partition(&[0], &[1, 2, 3, 4], ways));
+        for rank in 1..5 {
+            cluster.send(0, rank, 1, 50_000);
+            cluster.receive(rank, 0, 1, 50_000);
+        }
+        cluster.run_for(ms(2000));
+        cut.heal();
+        cluster.run_until_quiescent();
+        cluster.check(delivered_once_in_order);
+        cluster.check(nothing_is_missing);
+        cluster.run_for(naming_time());
+        cluster.check(no_living_rank_is_named);
+    }
+}
+
+#[test]
+fn rank_that_leaves_is_not_taken_for_dead() {
+    let mut cluster = Cluster::builder().ranks(4).seed(5).build();
+    cluster.leave(2);
+    cluster.run_for(2 * naming_time());
+    for rank in [0, 1, 3] {
+        assert!(cluster.departed_at(rank, 2).is_some());
+        assert_eq!(cluster.named_at(rank, 2), None);
+    }
+    cluster.send(1, 3, 1, 10);
+    cluster.receive(3, 1, 1, 10);
+    cluster.run_until_quiescent();
+}
+
+#[test]
+fn message_of_a_rank_that_has_left_can_still_be_received() {
+    let mut cluster = Cluster::builder().seed(5).build();
+    let sent = cluster.send(0, 1, 1, 5000);
+    cluster.run_for(ms(10));
+    assert!(matches!(cluster.state(sent), State::Done(_)));
+    cluster.leave(0);
+    cluster.run_for(ms(10));
+    let received = cluster.receive(1, 0, 1, 5000);
+    cluster.run_until_quiescent();
+    assert!(matches!(cluster.state(received), State::Done(_)), "{:?}", cluster.state(received));
+    cluster.check(delivered_once_in_order);
+}
+
+#[test]
+fn half_a_message_of_a_dead_rank_is_never_delivered() {
+    let mut cluster = Cluster::builder().seed(5).build();
+    cluster.send(0, 1, 1, 1_000_000);
+    cluster.run_for(ms(10));
+    cluster.crash(0);
+    cluster.run_for(naming_time());
+    let received = cluster.receive(1, 0, 1, 1_000_000);
+    assert!(matches!(cluster.state(received), State::Failed(_)));
+}
+
+#[test]
+fn corrupted_packets_are_counted_and_never_delivered() {
+    let mut cluster = Cluster::builder().ranks(2).seed(6).build();
+    let _noise = cluster.rule(corrupt().ppm(100_000));
+    for _ in 0..50 {
+        cluster.send(0, 1, 1, 3000);
+        cluster.receive(1, 0, 1, 3000);
+        cluster.run_until_quiescent();
+    }
+    cluster.check(delivered_once_in_order);
+    cluster.run_for(ms(100));
+    let refused = |rank| {
+        let gate = cluster.gate(rank);
+        gate.malformed + gate.unknown_version + gate.foreign_job + gate.bad_tag
+    };
+    let network = cluster.network_counters();
+    assert!(network.corrupted > 0 && network.checksum_errors > 0, "{network:?}");
+    assert_eq!(refused(0) + refused(1), network.corrupted);
+}
+
+#[test]
+fn each_sort_of_forgery_has_its_own_counter() {
+    let mut cluster = Cluster::builder().ranks(3).seed(7).build();
+    for (count, forgery) in (1..).zip(Forgery::ALL) {
+        for _ in 0..count {
+            cluster.forge(forgery, 1);
+        }
+    }
+    cluster.run_for(ms(1));
+    let gate = *cluster.gate(1);
+    assert_eq!(gate.malformed, 1 + 2, "{gate:?}");
+    assert_eq!(gate.unknown_version, 3);
+    assert_eq!(gate.foreign_job, 4);
+    assert_eq!(gate.bad_tag, 5);
+    assert_eq!(gate.accepted, 0);
+}
+
+#[test]
+fn strangers_and_replays_do_not_disturb_messages() {
+    let mut cluster = Cluster::builder().ranks(3).seed(8).build();
+    for round in 0..60 {
+        cluster.send(0, 1, 1, 4000);
+        cluster.receive(1, 0, 1, 4000);
+        for to in 0..3 {
+            cluster.forge(Forgery::ALL[round % Forgery::ALL.len()], to);
+            cluster.forge(Forgery::Replay, to);
+        }
+        cluster.run_for(Duration::from_micros(70));
+    }
+    cluster.run_until_quiescent();
+    cluster.check(delivered_once_in_order);
+    cluster.check(nothing_is_missing);
+    cluster.check(no_living_rank_is_named);
+}
