@@ -6,13 +6,14 @@
 //! yet. A packet's way out: [`Endpoint::poll_transmit`] hands it out, `transmit` lines it up
 //! with others for the same peer into a train, the socket sends trains.
 
+use crate::links::Links;
 use crate::memory::Memory;
 use crate::operations::{Completion, Operation, OperationError, OperationId, Operations, Part};
 use crate::own::OwnMessages;
+use crate::poller::Poller;
 use crate::scatter::Scatter;
 use crate::socket::{
-    DATAGRAMS_PER_CALL, Received, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, TRAINS_PER_CALL, Train,
-    UdpSocket,
+    DATAGRAMS_PER_CALL, Received, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, TRAINS_PER_CALL, Take, Train,
 };
 use crate::watch::{News, Watch};
 use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
@@ -34,12 +35,23 @@ const READS_PER_STEP: usize = 4;
 const SCATTER_BYTES: u64 = 16 << 10;
 const DATAGRAM_BYTES: usize = 1 << 16;
 
+/// Where a step looks for packets.
+#[derive(Clone, Copy)]
+pub(crate) enum Look<'a> {
+    /// Where those of this rank come in: the caller waits for it.
+    At(Rank),
+    /// Wherever there are some.
+    Everywhere(&'a Poller),
+}
+
 /// Packets lined up to be sent; survives a full socket.
 struct Line {
     heads: Vec<Head>,
     used: usize,
     parts: Vec<libc::iovec>,
-    trains: Vec<Train>,
+    /// Each with the socket that it leaves by.
+    trains: Vec<(usize, Train)>,
+    batch: Vec<Train>,
     sent: usize,
     bytes: usize,
     /// A shorter packet ends a train.
@@ -49,12 +61,11 @@ struct Line {
 /// See the module header.
 pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
-    pub(crate) socket: UdpSocket,
+    pub(crate) links: Links,
     pub(crate) memory: Memory,
     pub(crate) operations: Operations,
     pub(crate) watch: Watch,
     own: OwnMessages,
-    peers: Vec<SocketAddr>,
     me: Rank,
     small_bytes: usize,
     line: Line,
@@ -76,10 +87,9 @@ unsafe impl Send for Core {}
 /// What a core is made of.
 pub(crate) struct Parts {
     pub(crate) endpoint: Endpoint,
-    pub(crate) socket: UdpSocket,
+    pub(crate) links: Links,
     pub(crate) memory: Memory,
     pub(crate) watch: Watch,
-    pub(crate) peers: Vec<SocketAddr>,
     pub(crate) me: Rank,
     pub(crate) small_bytes: usize,
     pub(crate) origin: std::time::Instant,
@@ -87,24 +97,24 @@ pub(crate) struct Parts {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { endpoint, socket, memory, watch, peers, me, small_bytes, origin } = parts;
+        let Parts { endpoint, links, memory, watch, me, small_bytes, origin } = parts;
         let line = Line {
             heads: vec![Head::default(); HEADS_MAX],
             used: 0,
             parts: Vec::with_capacity(2 * HEADS_MAX),
             trains: Vec::with_capacity(TRAINS_PER_CALL),
+            batch: Vec::with_capacity(TRAINS_PER_CALL),
             sent: 0,
             bytes: 0,
             is_train_closed: false,
         };
         Self {
             endpoint,
-            socket,
+            links,
             memory,
             operations: Operations::default(),
             watch,
             own: OwnMessages::default(),
-            peers,
             me,
             small_bytes,
             line,
@@ -165,7 +175,8 @@ impl Core {
         }
         let operation = self.operations.start();
         self.memory.lend(channel, id, base, operation);
-        Ok(Some(Operation { id: operation, channel, part: Part::Send(id) }))
+        let (part, peer) = (Part::Send(id), Some(message.to));
+        Ok(Some(Operation { id: operation, channel, part, peer }))
     }
 
     pub(crate) fn extend(&mut self, operation: Operation, available: u64) {
@@ -191,7 +202,8 @@ impl Core {
     ) -> Result<Operation, OperationError> {
         self.check_standing()?;
         let id = self.operations.start();
-        let mut operation = Operation { id, channel, part: Part::Receive(None) };
+        let (part, peer) = (Part::Receive(None), pattern.source);
+        let mut operation = Operation { id, channel, part, peer };
         if pattern.source.is_none_or(|source| source == self.me) {
             // SAFETY: the caller's promise is passed on.
             let done = unsafe { self.own.receive(pattern, base, capacity, id) };
@@ -225,7 +237,7 @@ impl Core {
     /// Lets go of an operation's memory, whatever the others do: a receive without message is
     /// taken back; what is under way goes on in memory of the engine's own.
     pub(crate) fn release(&mut self, operation: Operation) {
-        let Operation { id, channel, part } = operation;
+        let Operation { id, channel, part, .. } = operation;
         if self.operations.take(id).is_some() {
             return;
         }
@@ -293,14 +305,11 @@ impl Core {
     // ---- one step -------------------------------------------------------------------------
 
     /// Reads what has come, lets timers run out, sends what may be sent. True if packets came.
-    pub(crate) fn progress(&mut self) -> bool {
-        let mut has_news = false;
-        for _ in 0..READS_PER_STEP {
-            if !self.read() {
-                break;
-            }
-            has_news = true;
-        }
+    pub(crate) fn progress(&mut self, look: Look<'_>) -> bool {
+        let has_news = match look {
+            Look::At(rank) => self.links.index(rank).is_some_and(|index| self.read(index)),
+            Look::Everywhere(poller) => self.read_all(poller),
+        };
         let now = self.now();
         self.stepped_at = now;
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
@@ -308,6 +317,18 @@ impl Core {
         }
         self.settle(now);
         self.transmit(now);
+        has_news
+    }
+
+    /// Reads every socket that has packets.
+    fn read_all(&mut self, poller: &Poller) -> bool {
+        if self.links.sockets().len() == 1 {
+            return self.read(0);
+        }
+        let mut has_news = false;
+        for index in poller.ready() {
+            has_news |= self.read(index);
+        }
         has_news
     }
 
@@ -343,24 +364,40 @@ impl Core {
 
     // ---- in -------------------------------------------------------------------------------
 
-    fn read(&mut self) -> bool {
-        if self.large_receives > 0 { self.read_scattered() } else { self.read_batch() }
+    /// Reads a socket until it is empty, or for a few calls; true if anything was there. The
+    /// first datagram is mostly the only one, so it is read alone, the others many at a time.
+    fn read(&mut self, index: usize) -> bool {
+        let ended = self.operations.ended;
+        for call in 0..READS_PER_STEP {
+            let is_more = match (self.large_receives > 0, call) {
+                (true, _) => self.read_scattered(index),
+                (false, 0) => self.read_one(index),
+                (false, _) => self.read_batch(index) == DATAGRAMS_PER_CALL,
+            };
+            if !is_more {
+                return call > 0;
+            }
+            if self.operations.ended != ended {
+                return true; // Somebody may have what it waits for: the rest can wait.
+            }
+        }
+        true
     }
 
-    fn read_batch(&mut self) -> bool {
+    fn read_batch(&mut self, index: usize) -> usize {
         let mut buffers: [libc::iovec; DATAGRAMS_PER_CALL] =
             std::array::from_fn(|index| libc::iovec {
                 iov_base: self.bounce[index * DATAGRAM_BYTES..].as_mut_ptr().cast(),
                 iov_len: DATAGRAM_BYTES,
             });
         let mut received = std::mem::take(&mut self.received);
-        let count = self.socket.receive(&mut buffers, &mut received);
+        let count = self.links.socket(index).receive(&mut buffers, &mut received);
         let now = self.now();
         for (index, datagram) in received.iter().enumerate() {
             self.handle_train(now, index * DATAGRAM_BYTES, *datagram);
         }
         self.received = received;
-        count > 0
+        count
     }
 
     /// Handles a train that lies in the bounce buffer.
@@ -379,20 +416,21 @@ impl Core {
     }
 
     /// Looks at the head of the next datagram and reads a large one straight into place.
-    fn read_scattered(&mut self) -> bool {
-        let Some(seen) = self.scatter.look(&mut self.socket) else { return false };
+    fn read_scattered(&mut self, index: usize) -> bool {
+        let socket = self.links.socket(index);
+        let Some(seen) = self.scatter.look(socket) else { return false };
         let preview = if seen.bytes >= 2 * PACKET_OVERHEAD_BYTES + 1024 {
             self.endpoint.preview(self.scatter.head(seen))
         } else {
             None
         };
         let Some(preview) = preview else {
-            return self.read_one();
+            return self.read_one(index);
         };
         let base = self.memory.sink_at(preview.channel, preview.receive, preview.offset, 0);
         let bytes_max = preview.bytes_max as usize;
-        let Some(train) =
-            self.scatter.read(&mut self.socket, seen, base, bytes_max, preview.head_bytes)
+        let socket = self.links.socket(index);
+        let Some(train) = self.scatter.read(socket, seen, base, bytes_max, preview.head_bytes)
         else {
             return true;
         };
@@ -420,17 +458,16 @@ impl Core {
         true
     }
 
-    fn read_one(&mut self) -> bool {
-        let mut buffers =
-            [libc::iovec { iov_base: self.bounce.as_mut_ptr().cast(), iov_len: DATAGRAM_BYTES }];
-        let mut received = std::mem::take(&mut self.received);
-        let count = self.socket.receive(&mut buffers, &mut received);
+    fn read_one(&mut self, index: usize) -> bool {
+        let base = self.bounce.as_mut_ptr().cast();
+        let mut buffers = [libc::iovec { iov_base: base, iov_len: DATAGRAM_BYTES }];
+        let socket = self.links.socket(index);
+        let Some(datagram) = socket.receive_scattered(&mut buffers, Take::Out) else {
+            return false;
+        };
         let now = self.now();
-        if let Some(datagram) = received.first() {
-            self.handle_train(now, 0, *datagram);
-        }
-        self.received = received;
-        count > 0
+        self.handle_train(now, 0, datagram);
+        true
     }
 
     fn drain_moves(&mut self) {
@@ -503,7 +540,7 @@ impl Core {
                 let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
                 let data =
                     transmit.segment.map(|segment| self.memory.gather(transmit.channel, segment));
-                self.line.push(self.peers[transmit.to.index()], data);
+                self.line.push(self.links.route(transmit.to), data);
             }
             if self.line.trains.is_empty() {
                 return;
@@ -514,7 +551,8 @@ impl Core {
     /// Sends what is lined up; false if the socket is full.
     fn flush(&mut self) -> bool {
         let line = &mut self.line;
-        line.sent += self.socket.send(&line.trains[line.sent..], &mut line.parts);
+        let Line { trains, parts, batch, .. } = line;
+        line.sent += self.links.send(&trains[line.sent..], parts, batch);
         line.sent == line.trains.len()
     }
 }
@@ -534,7 +572,7 @@ impl Line {
 
     /// Adds the packet whose head was written last: to the last train where it fits, else as the
     /// first of a new one.
-    fn push(&mut self, to: SocketAddr, data: Option<libc::iovec>) {
+    fn push(&mut self, route: (usize, Option<SocketAddr>), data: Option<libc::iovec>) {
         let head = self.heads[self.used].as_bytes();
         let packet_bytes = head.len() + data.map_or(0, |data| data.iov_len);
         let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
@@ -544,8 +582,10 @@ impl Line {
         self.bytes += packet_bytes;
         let end = self.parts.len();
         let start = end - 1 - usize::from(data.is_some());
-        if let Some(train) = self.trains.last_mut() {
-            let fits = train.to == to
+        let (socket, to) = route;
+        if let Some((through, train)) = self.trains.last_mut() {
+            let fits = *through == socket
+                && train.to == to
                 && !self.is_train_closed
                 && packet_bytes <= train.packet_bytes
                 && (train.packets + 1) * train.packet_bytes <= TRAIN_BYTES_MAX
@@ -558,7 +598,7 @@ impl Line {
             }
         }
         self.is_train_closed = false;
-        self.trains.push(Train { to, parts: (start, end), packets: 1, packet_bytes });
+        self.trains.push((socket, Train { to, parts: (start, end), packets: 1, packet_bytes }));
     }
 }
 

@@ -12,12 +12,13 @@
 //!        └──────────── enters ────────────┴──────────────── enters ──────────────────┘
 //! ```
 
-use crate::core::{Core, Parts};
+use crate::core::{Core, Look, Parts};
 use crate::error::NetError;
+use crate::links::Links;
 use crate::memory::Memory;
 use crate::operations::{Operation, OperationError, Outcome, Part};
 use crate::poller::Poller;
-use crate::rendezvous::{Local, Met, Rendezvous, resolve};
+use crate::rendezvous::{Local, Met, Rendezvous};
 use crate::socket::{Offloads, SocketCounters, UdpSocket};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use crate::watch::Watch;
@@ -39,8 +40,8 @@ const TICK: Duration = Duration::from_millis(2);
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
-/// Socket buffer asked for, in bytes; the kernel doubles it and counts truesize.
-const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Looks at the rank that is waited for, after which all others get one.
+const LOOKS_PER_SWEEP: u32 = 4;
 
 /// What a rank must know to join its job.
 #[derive(Clone, Debug)]
@@ -136,29 +137,26 @@ impl Engine {
             key: config.key.clone(),
             deadline: config.join_timeout,
         };
-        let mut socket = None;
-        let met = rendezvous.meet(|address, peer| {
-            let (made, local) = open_socket(address, peer, config.offloads)?;
-            socket = Some(made);
+        let mut opened = None;
+        let open = |address, peer| {
+            let (links, local) = open_links(&config, address, peer)?;
+            opened = Some(links);
             Ok(local)
-        })?;
-        let socket = match socket {
-            Some(socket) => socket,
-            None => {
-                let address = resolve(&config.rendezvous)?.ip();
-                open_socket(address, None, config.offloads)?.0
-            }
         };
-        Self::start(config, met, socket)
+        let met = rendezvous.meet(open)?;
+        let links = opened.expect("whoever has met the others has opened its links");
+        Self::start(config, met, links)
     }
 
-    fn start(config: JobConfig, met: Met, socket: UdpSocket) -> Result<Self, NetError> {
+    fn start(config: JobConfig, met: Met, mut links: Links) -> Result<Self, NetError> {
         let JobConfig { rank, size, peer_timeout, wait, channels, .. } = config;
         let Met { job, key, addresses, payload_bytes, streams } = met;
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
-        let poller = Poller::new(socket.fd(), watch.descriptors())?;
-        let share = socket.receive_buffer_bytes() / 4 * 3 / channels.len().max(1);
+        links.connect(addresses.clone())?;
+        let descriptors = links.sockets().iter().map(UdpSocket::fd).collect();
+        let poller = Poller::new(descriptors, watch.descriptors())?;
+        let share = links.sockets()[0].receive_buffer_bytes() / 4 * 3 / channels.len().max(1);
         let share = u32::try_from(share).unwrap_or(u32::MAX).min(256 << 20);
         let mut checked = Vec::new();
         for channel in channels {
@@ -181,10 +179,9 @@ impl Engine {
         );
         let core = Core::new(Parts {
             endpoint,
-            socket,
+            links,
             memory: Memory::new(&slots),
             watch,
-            peers: addresses.clone(),
             me,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             origin: Instant::now(),
@@ -286,7 +283,7 @@ impl Engine {
     /// The outcome of an operation, if it has ended; it is gone then.
     pub fn test(&self, operation: Operation) -> Option<Outcome> {
         self.enter(|core| {
-            core.progress();
+            core.progress(Look::Everywhere(&self.shared.poller));
             core.operations.take(operation.id)
         })
     }
@@ -294,12 +291,14 @@ impl Engine {
     /// Waits until an operation has ended. If a rank for which `concerns` is true has failed, the
     /// operation is released and ends with that error, whoever it is with.
     pub fn wait(&self, operation: Operation, concerns: impl Fn(u32) -> bool) -> Outcome {
-        let ended = self.wait_until(None, |core| match core.operations.take(operation.id) {
-            Some(outcome) => Some(outcome),
-            None => core.failure(&concerns).map(|failure| {
-                core.release(operation);
-                Err(failure)
-            }),
+        let ended = self.wait_until(None, operation.peer, |core| {
+            match core.operations.take(operation.id) {
+                Some(outcome) => Some(outcome),
+                None => core.failure(&concerns).map(|failure| {
+                    core.release(operation);
+                    Err(failure)
+                }),
+            }
         });
         ended.unwrap_or(Err(OperationError::Timeout { ms: 0 }))
     }
@@ -316,7 +315,7 @@ impl Engine {
         total: u64,
         concerns: impl Fn(u32) -> bool,
     ) -> Result<u64, OperationError> {
-        let more = self.wait_until(None, |core| {
+        let more = self.wait_until(None, operation.peer, |core| {
             if core.operations.is_ended(operation.id) {
                 return Some(Ok(total));
             }
@@ -349,10 +348,10 @@ impl Engine {
     pub fn counters(&self) -> EngineCounters {
         let (mut counters, sums) = self.enter(|core| {
             let counters = EngineCounters {
-                socket: core.socket.counters,
+                socket: core.links.counters(),
                 gate: *core.endpoint.counters(),
                 copied_bytes: core.memory.copied_bytes,
-                offloads: Some(core.socket.offloads()),
+                offloads: Some(core.links.offloads()),
                 ..EngineCounters::default()
             };
             let each = core.endpoint.channels().iter().map(|channel| *channel.counters());
@@ -371,7 +370,7 @@ impl Engine {
         let is_idle = |core: &mut Core| {
             core.endpoint.channels().iter().all(|channel| channel.is_idle()).then_some(())
         };
-        self.wait_until(Some(deadline), is_idle).is_some()
+        self.wait_until(Some(deadline), None, is_idle).is_some()
     }
 
     /// Leaves the job in good order: says farewell and stops the progress thread. Without it the
@@ -380,7 +379,7 @@ impl Engine {
         self.enter(|core| {
             for _ in 0..2 {
                 core.endpoint.leave();
-                core.progress();
+                core.push();
             }
             core.watch.leave();
         });
@@ -407,11 +406,12 @@ impl Engine {
     fn wait_until<T>(
         &self,
         limit: Option<Duration>,
+        peer: Option<Rank>,
         done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         self.shared.callers.fetch_add(1, Ordering::Relaxed);
         self.shared.entries.fetch_add(1, Ordering::Relaxed);
-        let result = self.shared.drive(limit, done);
+        let result = self.shared.drive(limit, peer, done);
         self.shared.callers.fetch_sub(1, Ordering::Relaxed);
         result
     }
@@ -453,14 +453,21 @@ impl Shared {
     fn drive<T>(
         &self,
         limit: Option<Duration>,
+        peer: Option<Rank>,
         mut done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut waiting = Waiting::new(self.wait);
+        let mut looks = 0;
         let mut inside = self.lock();
         loop {
             let ended = inside.core.operations.ended;
-            if !inside.is_driven && inside.core.progress() {
+            looks += 1;
+            let look = match peer {
+                Some(rank) if looks % LOOKS_PER_SWEEP != 0 => Look::At(rank),
+                _ => Look::Everywhere(&self.poller),
+            };
+            if !inside.is_driven && inside.core.progress(look) {
                 waiting.on_news();
             }
             if let Some(result) = done(&mut inside.core) {
@@ -575,7 +582,7 @@ impl Shared {
         while is_alone() {
             let mut inside = self.lock();
             let ended = inside.core.operations.ended;
-            inside.core.progress();
+            inside.core.progress(Look::Everywhere(&self.poller));
             self.tell_others(&mut inside, ended);
             if is_alone() {
                 drop(self.sleep(inside));
@@ -584,16 +591,14 @@ impl Shared {
     }
 }
 
-/// The socket on the address under which rank 0 sees this rank, and what fits its link.
-fn open_socket(
+/// The sockets on the address under which rank 0 sees this rank, and what fits its link.
+fn open_links(
+    config: &JobConfig,
     address: IpAddr,
     peer: Option<SocketAddr>,
-    offloads: Offloads,
-) -> Result<(UdpSocket, Local), NetError> {
-    let make = |source| NetError::Socket { address, source };
-    let mut socket = UdpSocket::bind(address, SOCKET_BUFFER_BYTES).map_err(make)?;
-    socket.restrict(offloads);
-    let port = socket.local_address().map_err(make)?.port();
+) -> Result<(Links, Local), NetError> {
+    let links = Links::open(address, Rank(config.rank), config.size, config.offloads)?;
+    let ports = links.ports(config.size)?;
     let mtu = peer.map_or(Ok(1500), |peer| UdpSocket::path_mtu(address, peer)).unwrap_or(1500);
-    Ok((socket, Local { port, payload_bytes: payload_bytes(mtu, address) }))
+    Ok((links, Local { ports, payload_bytes: payload_bytes(mtu, address) }))
 }

@@ -1,6 +1,7 @@
 //! Real network under the machines: sockets, rendezvous and the progress engine.
 //!
-//! Start at [`Engine`]. Inside, `core` moves one endpoint on, `socket` sends and receives trains,
+//! Start at [`Engine`]. Inside, `core` moves one endpoint on, `links` are its sockets, each of
+//! which (`socket`) sends and receives trains,
 //! `scatter` reads them straight into user memory, `memory` knows where the bytes are,
 //! `rendezvous` lets the ranks find each other, `watch` sees them end, `waiting` and `poller` are
 //! how callers wait.
@@ -8,6 +9,7 @@
 mod core;
 mod engine;
 mod error;
+mod links;
 mod memory;
 mod operations;
 mod own;

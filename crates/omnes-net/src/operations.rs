@@ -15,6 +15,8 @@ pub struct Operation {
     pub(crate) id: OperationId,
     pub(crate) channel: usize,
     pub(crate) part: Part,
+    /// Whom it is with, if only one rank can end it.
+    pub(crate) peer: Option<Rank>,
 }
 
 /// What the machine calls it.

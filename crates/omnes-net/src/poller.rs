@@ -6,9 +6,10 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-const SOCKET: u64 = 0;
-const WAKER: u64 = 1;
-const CONNECTION: u64 = 2;
+const WAKER: u64 = u64::MAX;
+const CONNECTION: u64 = u64::MAX - 1;
+/// Other names are indices of sockets.
+const READY_MAX: usize = 32;
 
 /// What ended a sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,7 +21,7 @@ pub(crate) struct Woken {
 pub(crate) struct Poller {
     epoll: OwnedFd,
     waker: OwnedFd,
-    socket: RawFd,
+    sockets: Vec<RawFd>,
 }
 
 fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> NetError {
@@ -35,7 +36,7 @@ fn borrow<'a>(fd: RawFd) -> BorrowedFd<'a> {
 
 impl Poller {
     pub(crate) fn new(
-        socket: RawFd,
+        sockets: Vec<RawFd>,
         connections: impl Iterator<Item = RawFd>,
     ) -> Result<Self, NetError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
@@ -45,32 +46,25 @@ impl Poller {
             let data = epoll::EventData::new_u64(name);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(system("epoll_ctl"))
         };
-        add(borrow(socket), SOCKET)?;
+        for (index, socket) in sockets.iter().enumerate() {
+            add(borrow(*socket), index as u64)?;
+        }
         add(waker.as_fd(), WAKER)?;
         for connection in connections {
             add(borrow(connection), CONNECTION)?;
         }
-        Ok(Self { epoll, waker, socket })
+        Ok(Self { epoll, waker, sockets })
     }
 
     /// Sleeps until there is news or `timeout` has passed; `wants_room` if packets wait for room
     /// in the socket.
     pub(crate) fn sleep(&self, timeout: Duration, wants_room: bool) -> Woken {
         if wants_room {
-            self.watch_socket(epoll::EventFlags::IN | epoll::EventFlags::OUT);
+            self.watch_sockets(epoll::EventFlags::IN | epoll::EventFlags::OUT);
         }
-        let mut events = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }; 8];
-        let timeout = Timespec {
-            tv_sec: timeout.as_secs() as i64,
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        };
-        // An interrupted sleep is an early one.
-        let count = epoll::wait(&self.epoll, &mut events[..], Some(&timeout)).unwrap_or(0);
+        let (events, count) = self.wait(timeout);
         if wants_room {
-            self.watch_socket(epoll::EventFlags::IN);
+            self.watch_sockets(epoll::EventFlags::IN);
         }
         let mut woken = Woken::default();
         for event in &events[..count] {
@@ -85,10 +79,34 @@ impl Poller {
         woken
     }
 
-    fn watch_socket(&self, flags: epoll::EventFlags) {
-        let data = epoll::EventData::new_u64(SOCKET);
-        // Failing costs a late wake-up, which the timeout bounds.
-        let _ = epoll::modify(&self.epoll, borrow(self.socket), data, flags);
+    fn watch_sockets(&self, flags: epoll::EventFlags) {
+        for (index, socket) in self.sockets.iter().enumerate() {
+            let data = epoll::EventData::new_u64(index as u64);
+            // Failing costs a late wake-up, which the timeout bounds.
+            let _ = epoll::modify(&self.epoll, borrow(*socket), data, flags);
+        }
+    }
+
+    /// Sockets that have packets at present.
+    pub(crate) fn ready(&self) -> impl Iterator<Item = usize> + use<> {
+        let (events, count) = self.wait(Duration::ZERO);
+        let sockets = self.sockets.len() as u64;
+        let names = events.into_iter().take(count).map(|event| event.data.u64());
+        names.filter(move |name| *name < sockets).map(|name| name as usize)
+    }
+
+    fn wait(&self, timeout: Duration) -> ([epoll::Event; READY_MAX], usize) {
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; READY_MAX];
+        let timeout = Timespec {
+            tv_sec: timeout.as_secs() as i64,
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        };
+        // An interrupted sleep is an early one.
+        let count = epoll::wait(&self.epoll, &mut events[..], Some(&timeout)).unwrap_or(0);
+        (events, count)
     }
 
     /// Ends a sleep, from another thread.

@@ -43,7 +43,8 @@ pub(crate) struct Met {
 
 /// Where this rank's packets come in, made when its own address is known.
 pub(crate) struct Local {
-    pub(crate) port: u16,
+    /// Port for packets of each rank, in order of ranks.
+    pub(crate) ports: Vec<u16>,
     /// Largest payload of a packet that fits this rank's link.
     pub(crate) payload_bytes: u16,
 }
@@ -59,7 +60,7 @@ struct Hello {
     version: String,
     rank: u32,
     size: u32,
-    port: u16,
+    ports: Vec<u16>,
     payload_bytes: u16,
     challenge: u64,
     answer: u64,
@@ -77,7 +78,8 @@ struct Table {
     job: u32,
     /// Hexadecimal; absent where the ranks have a key already.
     key: Option<String>,
-    /// In order of ranks; rank 0's has the address under which it was reached.
+    /// Where each rank takes the packets of the reader, in order of ranks. Rank 0 does at the
+    /// address under which it was reached.
     addresses: Vec<Option<SocketAddr>>,
     own_port: u16,
     payload_bytes: u16,
@@ -165,7 +167,7 @@ impl Rendezvous {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             rank: self.rank.0,
             size: self.size,
-            port: local.port,
+            ports: local.ports,
             payload_bytes: local.payload_bytes,
             challenge,
             answer: answer(self.key.as_ref(), greeting.challenge, self.rank.0),
@@ -329,6 +331,11 @@ impl Rendezvous {
         if hello.size != self.size {
             return Some(NetError::SizeDiffers { rank, ours: self.size, theirs: hello.size });
         }
+        if hello.ports.len() != self.size as usize {
+            return Some(NetError::Refused {
+                reason: format!("rank {rank} sent a malformed report"),
+            });
+        }
         if hello.rank >= self.size || hello.rank == 0 || hellos.contains_key(&hello.rank) {
             return Some(NetError::RankTaken { rank, size: self.size });
         }
@@ -347,28 +354,40 @@ impl Rendezvous {
         };
         let payloads = hellos.values().map(|(hello, _, _)| hello.payload_bytes);
         let payload_bytes = payloads.fold(local.payload_bytes, u16::min);
-        let mut addresses = vec![None; self.size as usize];
+        // Every rank takes the packets of every other at a port of its own.
+        let mut ports = vec![local.ports.clone()];
+        let mut hosts = vec![None];
         for (hello, from, _) in hellos.values() {
-            addresses[hello.rank as usize] = Some(SocketAddr::new(from.ip(), hello.port));
+            ports.push(hello.ports.clone());
+            hosts.push(Some(from.ip()));
         }
+        let addresses_for = |reader: u32| -> Vec<Option<SocketAddr>> {
+            let address = |(host, ports): (&Option<IpAddr>, &Vec<u16>)| {
+                host.map(|host| SocketAddr::new(host, ports[reader as usize]))
+            };
+            hosts.iter().zip(&ports).map(address).collect()
+        };
         let table = Table {
             job: u32::from_be_bytes(random()?),
             key: self.key.is_none().then(|| hex(key.as_bytes())),
-            addresses,
-            own_port: local.port,
+            addresses: Vec::new(),
+            own_port: 0,
             payload_bytes,
             answer: 0,
         };
         let mut streams = Vec::new();
         for (rank, (hello, _, stream)) in hellos {
             let answer = answer(self.key.as_ref(), hello.challenge, SERVER);
-            let reply = Reply::Table(Table { answer, ..table.clone() });
+            let own_port = local.ports[rank as usize];
+            let addresses = addresses_for(rank);
+            let reply = Reply::Table(Table { answer, own_port, addresses, ..table.clone() });
             write_line(&stream, &reply)
                 .map_err(|source| NetError::RankLost { rank: Rank(rank), source })?;
             streams.push((Rank(rank), stream));
         }
-        let own = SocketAddr::new(address.ip(), local.port);
-        let addresses = table.addresses.into_iter().map(|entry| entry.unwrap_or(own)).collect();
+        let own = SocketAddr::new(address.ip(), 0);
+        let addresses = addresses_for(0);
+        let addresses = addresses.into_iter().map(|entry| entry.unwrap_or(own)).collect();
         Ok(Met { job: JobId(table.job), key, addresses, payload_bytes, streams })
     }
 }

@@ -41,8 +41,8 @@ pub struct Offloads {
 /// One train to send, as a range of the io vectors given with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
-    /// Where to.
-    pub to: SocketAddr,
+    /// Where to; `None` for a socket that is connected.
+    pub to: Option<SocketAddr>,
     /// Range of the io vectors: first and one past the last.
     pub parts: (usize, usize),
     /// Packets in the train.
@@ -77,8 +77,6 @@ pub struct SocketCounters {
     pub bytes_received: u64,
     /// Sends that the kernel refused for another reason than a full buffer.
     pub send_errors: u64,
-    /// Datagrams that found the socket buffer full, as the kernel counts them.
-    pub overruns: u64,
 }
 
 /// See the module header.
@@ -102,6 +100,19 @@ fn set_option<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> 
     let result =
         unsafe { libc::setsockopt(fd, level, name, std::ptr::from_ref(value).cast(), length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+impl SocketCounters {
+    /// Adds what another socket counted.
+    pub fn add(&mut self, other: &Self) {
+        self.send_calls += other.send_calls;
+        self.receive_calls += other.receive_calls;
+        self.packets_sent += other.packets_sent;
+        self.bytes_sent += other.bytes_sent;
+        self.packets_received += other.packets_received;
+        self.bytes_received += other.bytes_received;
+        self.send_errors += other.send_errors;
+    }
 }
 
 impl UdpSocket {
@@ -136,6 +147,14 @@ impl UdpSocket {
             addresses: Vec::with_capacity(TRAIN_PACKETS_MAX),
             controls: vec![Control([0; CONTROL_BYTES]); TRAINS_PER_CALL.max(DATAGRAMS_PER_CALL)],
         })
+    }
+
+    /// Ties the socket to one peer: no route is looked up per packet on either side.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        self.socket.connect(&peer.into())
     }
 
     /// Gives up offloads by choice.
@@ -237,6 +256,8 @@ impl UdpSocket {
         match error.raw_os_error() {
             Some(libc::EAGAIN | libc::ENOBUFS) => AfterError::Full,
             Some(libc::EINTR) => AfterError::Again,
+            // What an earlier packet met with, told late: this one has not been tried.
+            Some(libc::ECONNREFUSED) => AfterError::Again,
             Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE) if packets > 1 => {
                 self.offloads.gso = false;
                 AfterError::Again
@@ -251,13 +272,15 @@ impl UdpSocket {
     fn send_batch(&mut self, trains: &[Train], parts: &mut [libc::iovec]) -> io::Result<usize> {
         self.headers.clear();
         self.addresses.clear();
-        self.addresses.extend(trains.iter().map(|train| SockAddr::from(train.to)));
+        self.addresses.extend(trains.iter().filter_map(|train| train.to).map(SockAddr::from));
         for (index, train) in trains.iter().enumerate() {
-            let address = &self.addresses[index];
             // SAFETY: all-zero is a valid `mmsghdr`.
             let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
-            header.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
-            header.msg_hdr.msg_namelen = address.len();
+            if train.to.is_some() {
+                let address = &self.addresses[index];
+                header.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
+                header.msg_hdr.msg_namelen = address.len();
+            }
             header.msg_hdr.msg_iov = parts[train.parts.0..train.parts.1].as_mut_ptr();
             header.msg_hdr.msg_iovlen = train.parts.1 - train.parts.0;
             if train.packets > 1 {
@@ -266,11 +289,20 @@ impl UdpSocket {
             self.headers.push(header);
         }
         self.counters.send_calls += 1;
+        let fd = self.fd();
         // SAFETY: every header points to addresses, control buffers and io vectors that live
         // until the call returns; the io vectors point to memory that the caller keeps alive.
         let sent = unsafe {
-            let count = self.headers.len() as u32;
-            libc::sendmmsg(self.fd(), self.headers.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+            match &mut self.headers[..] {
+                [single] => {
+                    let sent = libc::sendmsg(fd, &single.msg_hdr, libc::MSG_DONTWAIT);
+                    if sent < 0 { -1 } else { 1 }
+                }
+                all => {
+                    let count = all.len() as u32;
+                    libc::sendmmsg(fd, all.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+                }
+            }
         };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
@@ -465,7 +497,7 @@ mod tests {
             })
             .collect();
         let train = Train {
-            to: to.local_address().unwrap(),
+            to: to.local_address().ok(),
             parts: (0, parts.len()),
             packets: 41,
             packet_bytes: 1000,
@@ -488,7 +520,7 @@ mod tests {
         let (mut from, mut to) = pair("127.0.0.1");
         let mut data = [1, 2, 3, 4, 5];
         let address = to.local_address().unwrap();
-        let train = Train { to: address, parts: (0, 1), packets: 1, packet_bytes: 5 };
+        let train = Train { to: Some(address), parts: (0, 1), packets: 1, packet_bytes: 5 };
         from.send(&[train], &mut [part(&mut data)]);
         let mut head = [0; 2];
         let seen = loop {

@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use omnes_proto::LivenessConfig;
+use omnes_proto::channel::ChannelConfig;
 use omnes_sim::{
-    Cluster, Forgery, State, Ways, corrupt, dead_are_named_to_all, delivered_once_in_order,
+    Cluster, Forgery, State, Ways, corrupt, dead_are_named_to_all, delivered_once_in_order, drop,
     no_living_rank_is_named, nothing_is_missing, only_the_dead_fail, partition,
 };
-use omnes_wire::Instant;
+use omnes_wire::{Instant, Kind};
 use std::time::Duration;
 
 fn ms(ms: u64) -> Duration {
@@ -207,4 +208,21 @@ fn strangers_and_replays_do_not_disturb_messages() {
     cluster.check(delivered_once_in_order);
     cluster.check(nothing_is_missing);
     cluster.check(no_living_rank_is_named);
+}
+
+#[test]
+fn half_a_message_of_a_rank_that_has_left_is_never_delivered() {
+    for bytes in [300_000, 1_000_000] {
+        let config = ChannelConfig { eager_bytes: 400_000, ..ChannelConfig::default() };
+        let mut cluster = Cluster::builder().channel(config).seed(5).build();
+        let cut = cluster.rule(drop().kind(Kind::Data).ordered().seq(60));
+        cluster.send(0, 1, 1, bytes);
+        cluster.run_for(ms(10));
+        cut.heal();
+        cluster.leave(0);
+        cluster.run_for(ms(10));
+        let received = cluster.receive(1, 0, 1, bytes as u64);
+        cluster.run_for(ms(10));
+        assert!(matches!(cluster.state(received), State::Failed(_)), "{bytes} bytes");
+    }
 }

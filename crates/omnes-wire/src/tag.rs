@@ -5,10 +5,12 @@
 //! a job are one trust domain: a member could forge another member's tag, a stranger cannot, but
 //! for one try in 2^64.
 
-use crate::{HEADER_BYTES, Rank};
+use crate::{GAP_MAP_BYTES, HEADER_BYTES, Rank};
 use siphasher::sip::SipHasher24;
 use std::fmt;
 use std::hash::Hasher;
+
+const TAGGED_BYTES_MAX: usize = HEADER_BYTES + 4 + GAP_MAP_BYTES;
 
 /// The tag of one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,12 +94,17 @@ pub struct SenderKey(SipHasher24);
 
 impl SenderKey {
     /// The tag of a packet for `to` with this header and control body.
+    ///
+    /// # Panics
+    /// If the control body is longer than any that exists, [`crate::GAP_MAP_BYTES`].
     pub fn tag(&self, header: &[u8; HEADER_BYTES], to: Rank, body: &[u8]) -> Tag {
-        let mut hasher = self.0;
-        hasher.write(header);
-        hasher.write(&to.0.to_be_bytes());
-        hasher.write(body);
-        Tag(hasher.finish())
+        // In one piece: hashing piece by piece costs twice as much.
+        let mut bytes = [0; TAGGED_BYTES_MAX];
+        let length = HEADER_BYTES + 4 + body.len();
+        bytes[..HEADER_BYTES].copy_from_slice(header);
+        bytes[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&to.0.to_be_bytes());
+        bytes[HEADER_BYTES + 4..length].copy_from_slice(body);
+        Tag(self.0.hash(&bytes[..length]))
     }
 
     /// True if `tag` is right. One 64-bit comparison: constant in time.

@@ -466,7 +466,7 @@ impl Channel {
 
     /// The granted part that a bulk packet belongs to, its place in the message and its length.
     fn bulk_place(&self, header: &Header) -> Option<(BulkPart, u64, u64)> {
-        let peer = self.peers.get(&header.source)?;
+        let peer = self.peers.get(header.source)?;
         let part = peer.bulk_parts.iter().find(|part| part.contains(header.seq))?;
         let index = header.seq.since(part.first);
         if header.argument != index {
@@ -501,7 +501,7 @@ impl Channel {
         if header.kind != Kind::Data {
             return None;
         }
-        let peer = self.peers.get(&header.source)?;
+        let peer = self.peers.get(header.source)?;
         let lane = Lane::of(header);
         let receive = &peer.receive[lane as usize];
         let (id, offset, bytes_max, head_bytes) = if lane == Lane::Bulk {
@@ -534,7 +534,7 @@ impl Channel {
             let ordered = self.config.ordered_bytes(envelope.bytes);
             return Some((id, 0, ordered, PACKET_OVERHEAD_BYTES + ENVELOPE_BYTES));
         }
-        let assembling = self.peers.get(&header.source)?.assembling?;
+        let assembling = self.peers.get(header.source)?.assembling?;
         let Destination::Receive(id) = assembling.destination else { return None };
         let bytes_max = assembling.ordered - assembling.offset;
         Some((id, assembling.offset, bytes_max, PACKET_OVERHEAD_BYTES))

@@ -114,7 +114,7 @@ impl Channel {
         head: &mut Head,
     ) -> Option<Outbound> {
         let is_running = self.phase == Phase::Running;
-        let peer = self.peers.get_mut(&rank)?;
+        let peer = self.peers.get_mut(rank)?;
         let send = &mut peer.send[lane as usize];
         // A stopped channel asks only for the answer to a probe that is out [PM-R20].
         let may_probe = is_running || send.is_probed();
@@ -140,7 +140,7 @@ impl Channel {
 
     fn next_ordered(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
         let window_packets = self.config.window_packets;
-        let peer = self.peers.get_mut(&rank)?;
+        let peer = self.peers.get_mut(rank)?;
         if peer.send[Lane::Ordered as usize].is_blocked() {
             return None;
         }
@@ -171,7 +171,7 @@ impl Channel {
 
     fn next_bulk(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
         let window_packets = self.config.window_packets;
-        let peer = self.peers.get_mut(&rank)?;
+        let peer = self.peers.get_mut(rank)?;
         let message = peer.granted.front().copied()?;
         let outgoing = &self.outgoing[message.0 as usize];
         let index = outgoing.bulk_next;

@@ -1,6 +1,7 @@
 //! A rank has failed: whatever waits for it ends with an error, nothing else changes.
 
-use super::peer::Peer;
+use super::matching::Unexpected;
+use super::peer::{Destination, Peer};
 use super::{Channel, Event};
 use crate::packet::{ReceiveId, SendId};
 use omnes_wire::{Instant, Rank};
@@ -23,17 +24,23 @@ impl Channel {
             self.events.push_back(Event::SendFailed { id, to: rank });
         }
         self.fail_receives(rank, Going::Failed);
-        while let Some(mut message) = self.matching.take_unexpected_of(rank) {
+        let messages = self.matching.take_unexpected_where(|message| message.from == rank);
+        self.free_chains(messages);
+        self.check_stable();
+    }
+
+    fn free_chains(&mut self, messages: Vec<Unexpected>) {
+        for mut message in messages {
             while let Some((slot, _)) = self.pool.pop(&mut message.chain) {
                 self.pool.give_back(slot);
             }
         }
-        self.check_stable();
     }
 
     /// A rank has left in good order: it has all that it wanted, so messages to it count as
     /// arrived, and what it has sent is kept. Receives that only it could fill end with an error.
     pub fn depart_peer(&mut self, _now: Instant, rank: Rank) {
+        self.forget_halves(rank);
         if !self.forget_peer(rank) {
             return;
         }
@@ -44,6 +51,22 @@ impl Channel {
         self.check_stable();
     }
 
+    /// Drops what came of messages whose rest will not come any more.
+    fn forget_halves(&mut self, rank: Rank) {
+        let assembling = self.peers.get(rank).and_then(|peer| peer.assembling);
+        let arriving = assembling.and_then(|assembling| match assembling.destination {
+            Destination::Unexpected(key) => Some(key),
+            Destination::Receive(_) => None,
+        });
+        let config = &self.config;
+        let halves = self.matching.take_unexpected_where(|message| {
+            let bytes = message.envelope.bytes;
+            let is_half = Some(message.key) == arriving || bytes > config.ordered_bytes(bytes);
+            message.from == rank && is_half
+        });
+        self.free_chains(halves);
+    }
+
     /// Drops all state of a peer's lanes; false if it was gone already.
     fn forget_peer(&mut self, rank: Rank) -> bool {
         if self.failed.contains(&rank) || rank == self.me {
@@ -52,7 +75,7 @@ impl Channel {
         self.failed.push(rank);
         self.rejecting.retain(|rejected| *rejected != rank);
         self.ready.retain(|ready| *ready != rank);
-        if let Some(peer) = self.peers.remove(&rank) {
+        if let Some(peer) = self.peers.remove(rank) {
             self.drop_peer(peer);
         }
         true

@@ -132,9 +132,21 @@ impl Matching {
         self.unexpected.remove(at)
     }
 
-    /// Takes out whatever came from `from`.
-    pub(super) fn take_unexpected_of(&mut self, from: Rank) -> Option<Unexpected> {
-        let at = self.unexpected.iter().position(|message| message.from == from)?;
-        self.unexpected.remove(at)
+    /// Takes out the unexpected messages for which `is_wanted` holds, oldest first.
+    pub(super) fn take_unexpected_where(
+        &mut self,
+        is_wanted: impl Fn(&Unexpected) -> bool,
+    ) -> Vec<Unexpected> {
+        let all = std::mem::take(&mut self.unexpected).into_iter();
+        let (taken, kept): (Vec<_>, VecDeque<_>) = all.fold(Default::default(), |mut both, one| {
+            if is_wanted(&one) {
+                both.0.push(one)
+            } else {
+                both.1.push_back(one)
+            }
+            both
+        });
+        self.unexpected = kept;
+        taken
     }
 }

@@ -260,7 +260,7 @@ impl Channel {
             size,
             pool,
             config,
-            peers: Peers::new(),
+            peers: Peers::default(),
             outgoing: Slab::new(),
             matching: Matching::default(),
             stashed: 0,
@@ -387,7 +387,7 @@ impl Channel {
     pub fn received_bytes(&self, id: ReceiveId) -> u64 {
         let Some(receive) = self.matching.receives.get(id.0 as usize) else { return 0 };
         let Some(matched) = receive.matched else { return 0 };
-        let Some(peer) = self.peers.get(&matched.from) else { return 0 };
+        let Some(peer) = self.peers.get(matched.from) else { return 0 };
         if matched.ordered_done < matched.ordered {
             return matched.ordered_done;
         }
@@ -405,8 +405,7 @@ impl Channel {
     /// Incoming data are still received and answered [PM-R23].
     pub fn stop(&mut self, now: Instant) {
         self.phase = Phase::Stopping;
-        let ranks: Vec<Rank> = self.peers.keys().copied().collect();
-        for rank in ranks {
+        for rank in self.peers.ranks() {
             let ack = receive_lane::AckWhen::After(1);
             for lane in &mut self.peer(rank).receive {
                 lane.owe(now, ack, Duration::ZERO);
@@ -419,8 +418,7 @@ impl Channel {
     /// Sends again [PM-R21 C8].
     pub fn resume(&mut self, now: Instant) {
         self.phase = Phase::Running;
-        let ranks: Vec<Rank> = self.peers.keys().copied().collect();
-        for rank in ranks {
+        for rank in self.peers.ranks() {
             let peer = self.peer(rank);
             for lane in Lane::BOTH {
                 peer.probe_due[lane as usize] |= peer.send[lane as usize].on_resumed();
@@ -469,8 +467,7 @@ impl Channel {
             return;
         }
         self.wake_at = None;
-        let ranks: Vec<Rank> = self.peers.keys().copied().collect();
-        for rank in ranks {
+        for rank in self.peers.ranks() {
             self.on_deadlines(now, rank);
         }
     }
@@ -507,14 +504,14 @@ impl Channel {
     }
 
     fn note_deadline(&mut self, rank: Rank) {
-        let Some(at) = self.peers.get(&rank).and_then(Peer::deadline) else { return };
+        let Some(at) = self.peers.get(rank).and_then(Peer::deadline) else { return };
         self.wake_at = Some(self.wake_at.map_or(at, |wake_at| wake_at.min(at)));
     }
 
     /// The peer's entry, made on first use.
     fn peer(&mut self, rank: Rank) -> &mut Peer {
         let credit = self.config.initial_credit_bytes;
-        self.peers.entry(rank).or_insert_with(|| Peer::new(credit))
+        self.peers.entry(rank, || Peer::new(credit))
     }
 
     /// Puts a peer on the list of those that may have something to send.

@@ -5,6 +5,7 @@ use super::rtt::Rtt;
 use super::send_lane::SendLane;
 use crate::packet::{ReceiveId, SendId, SlotId};
 use omnes_wire::{Envelope, Flags, Header, Instant, Rank, Seq};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
 /// The two numbered packet streams of a channel between an ordered pair of ranks.
@@ -205,5 +206,60 @@ impl Peer {
     }
 }
 
-/// Ranks with a peer entry are few even in large jobs, so entries are made on first use.
-pub(super) type Peers = BTreeMap<Rank, Peer>;
+/// The peers that a rank has heard of: few even in large jobs, so entries are made on first use.
+/// Packets come in runs, so the entry found last is mostly the one wanted next.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    entries: Vec<(Rank, Peer)>,
+    /// Index of each entry by rank.
+    index: BTreeMap<Rank, usize>,
+    latest: Cell<usize>,
+}
+
+impl Peers {
+    fn find(&self, rank: Rank) -> Option<usize> {
+        let latest = self.latest.get();
+        if self.entries.get(latest).is_some_and(|(own, _)| *own == rank) {
+            return Some(latest);
+        }
+        let index = *self.index.get(&rank)?;
+        self.latest.set(index);
+        Some(index)
+    }
+
+    pub(super) fn get(&self, rank: Rank) -> Option<&Peer> {
+        self.find(rank).map(|index| &self.entries[index].1)
+    }
+
+    pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut Peer> {
+        self.find(rank).map(|index| &mut self.entries[index].1)
+    }
+
+    /// The entry of `rank`, made by `make` on first use.
+    pub(super) fn entry(&mut self, rank: Rank, make: impl FnOnce() -> Peer) -> &mut Peer {
+        let index = self.find(rank).unwrap_or_else(|| {
+            self.entries.push((rank, make()));
+            self.index.insert(rank, self.entries.len() - 1);
+            self.entries.len() - 1
+        });
+        &mut self.entries[index].1
+    }
+
+    pub(super) fn remove(&mut self, rank: Rank) -> Option<Peer> {
+        let index = self.index.remove(&rank)?;
+        let (_, peer) = self.entries.swap_remove(index);
+        if let Some((moved, _)) = self.entries.get(index) {
+            self.index.insert(*moved, index);
+        }
+        Some(peer)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Peer> {
+        self.entries.iter().map(|(_, peer)| peer)
+    }
+
+    /// All ranks with an entry, ascending.
+    pub(super) fn ranks(&self) -> Vec<Rank> {
+        self.index.keys().copied().collect()
+    }
+}

@@ -7,42 +7,46 @@
 use crate::limits::{BACKOFF_DOUBLINGS_MAX, RETRANSMIT_TIMEOUT_MAX, RETRANSMIT_TIMEOUT_MIN};
 use std::time::Duration;
 
-/// Estimate of one path.
+/// Estimate of one path. In nanoseconds, as it is asked for every packet.
 #[derive(Clone, Debug)]
 pub(super) struct Rtt {
-    smoothed: Option<Duration>,
-    deviation: Duration,
+    smoothed_ns: Option<u64>,
+    deviation_ns: u64,
 }
 
 /// Round-trip time assumed before the first sample.
-const INITIAL: Duration = Duration::from_millis(1);
+const INITIAL_NS: u64 = 1_000_000;
+const MIN_NS: u64 = RETRANSMIT_TIMEOUT_MIN.as_nanos() as u64;
+const MAX_NS: u64 = RETRANSMIT_TIMEOUT_MAX.as_nanos() as u64;
 
 impl Rtt {
     pub(super) fn new() -> Self {
-        Self { smoothed: None, deviation: INITIAL }
+        Self { smoothed_ns: None, deviation_ns: INITIAL_NS }
     }
 
     /// The smoothed round-trip time.
     pub(super) fn smoothed(&self) -> Duration {
-        self.smoothed.unwrap_or(INITIAL)
+        Duration::from_nanos(self.smoothed_ns.unwrap_or(INITIAL_NS))
     }
 
     pub(super) fn add_sample(&mut self, sample: Duration) {
-        let Some(smoothed) = self.smoothed else {
-            self.smoothed = Some(sample);
-            self.deviation = sample / 2;
+        let sample = u64::try_from(sample.as_nanos()).unwrap_or(MAX_NS).min(MAX_NS);
+        let Some(smoothed) = self.smoothed_ns else {
+            self.smoothed_ns = Some(sample);
+            self.deviation_ns = sample / 2;
             return;
         };
-        self.deviation = (self.deviation * 3 + smoothed.abs_diff(sample)) / 4;
-        self.smoothed = Some((smoothed * 7 + sample) / 8);
+        self.deviation_ns = (self.deviation_ns * 3 + smoothed.abs_diff(sample)) / 4;
+        self.smoothed_ns = Some((smoothed * 7 + sample) / 8);
     }
 
     /// How long to wait for an answer that may be held back for `ack_delay`, after `doublings`
     /// waits without one.
     pub(super) fn retransmit_timeout(&self, ack_delay: Duration, doublings: u32) -> Duration {
-        let base = self.smoothed() + 4 * self.deviation + ack_delay;
-        let base = base.max(RETRANSMIT_TIMEOUT_MIN);
-        (base * (1 << doublings.min(BACKOFF_DOUBLINGS_MAX))).min(RETRANSMIT_TIMEOUT_MAX)
+        let smoothed = self.smoothed_ns.unwrap_or(INITIAL_NS);
+        let held_back = u64::from(ack_delay.subsec_nanos()) + ack_delay.as_secs() * 1_000_000_000;
+        let base = (smoothed + 4 * self.deviation_ns + held_back).max(MIN_NS);
+        Duration::from_nanos((base << doublings.min(BACKOFF_DOUBLINGS_MAX)).min(MAX_NS))
     }
 }
 
