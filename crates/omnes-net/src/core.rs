@@ -31,6 +31,8 @@ const HEADS_MAX: usize = TRAIN_PACKETS_MAX + TRAINS_PER_CALL;
 const LINE_BYTES: usize = TRAIN_BYTES_MAX;
 /// Reads of the socket in one step, so that sending gets its turn.
 const READS_PER_STEP: usize = 4;
+/// Looks in vain after which timers are looked at too.
+const LOOKS_PER_STEP: u32 = 4;
 /// Receives of at least this size are read straight into place.
 const SCATTER_BYTES: u64 = 16 << 10;
 const DATAGRAM_BYTES: usize = 1 << 16;
@@ -75,6 +77,7 @@ pub(crate) struct Core {
     large_receives: usize,
     origin: std::time::Instant,
     stepped_at: Instant,
+    idle_looks: u32,
     departed: Vec<Rank>,
     pub(crate) excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
@@ -124,6 +127,7 @@ impl Core {
             large_receives: 0,
             origin,
             stepped_at: Instant::ZERO,
+            idle_looks: 0,
             departed: Vec::new(),
             excluded_by: None,
             failed: Vec::new(),
@@ -304,12 +308,23 @@ impl Core {
 
     // ---- one step -------------------------------------------------------------------------
 
-    /// Reads what has come, lets timers run out, sends what may be sent. True if packets came.
+    /// Reads what has come and, if something has or every few looks, does what follows from it
+    /// and from the time. True if packets came.
     pub(crate) fn progress(&mut self, look: Look<'_>) -> bool {
         let has_news = match look {
             Look::At(rank) => self.links.index(rank).is_some_and(|index| self.read(index)),
             Look::Everywhere(poller) => self.read_all(poller),
         };
+        self.idle_looks += 1;
+        if has_news || self.idle_looks >= LOOKS_PER_STEP {
+            self.step();
+        }
+        has_news
+    }
+
+    /// Lets timers run out and sends what may be sent.
+    pub(crate) fn step(&mut self) {
+        self.idle_looks = 0;
         let now = self.now();
         self.stepped_at = now;
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
@@ -317,7 +332,6 @@ impl Core {
         }
         self.settle(now);
         self.transmit(now);
-        has_news
     }
 
     /// Reads every socket that has packets.
@@ -377,6 +391,8 @@ impl Core {
             if !is_more {
                 return call > 0;
             }
+            let now = self.now();
+            self.settle(now);
             if self.operations.ended != ended {
                 return true; // Somebody may have what it waits for: the rest can wait.
             }

@@ -284,6 +284,7 @@ impl Engine {
     pub fn test(&self, operation: Operation) -> Option<Outcome> {
         self.enter(|core| {
             core.progress(Look::Everywhere(&self.shared.poller));
+            core.step();
             core.operations.take(operation.id)
         })
     }
@@ -541,6 +542,7 @@ impl Shared {
         let woken = self.poller.sleep(timeout, wants_room);
         let mut inside = self.lock();
         inside.sleeps_until = None;
+        inside.core.step();
         if woken.by_connection {
             inside.core.check_watch();
         }
@@ -583,6 +585,7 @@ impl Shared {
             let mut inside = self.lock();
             let ended = inside.core.operations.ended;
             inside.core.progress(Look::Everywhere(&self.poller));
+            inside.core.step();
             self.tell_others(&mut inside, ended);
             if is_alone() {
                 drop(self.sleep(inside));

@@ -25,6 +25,8 @@ mod checks;
 mod cluster;
 pub mod collective;
 pub mod conformance;
+#[doc(hidden)]
+pub mod fuzz;
 
 mod ledger;
 mod memory;

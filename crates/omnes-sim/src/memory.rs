@@ -50,6 +50,11 @@ impl Memory {
         Some(*id)
     }
 
+    /// Length of a message that is being sent.
+    pub(crate) fn content_bytes(&self, id: SendId) -> u64 {
+        self.sends.get(&id).map_or(0, |send| send.content.len() as u64)
+    }
+
     pub(crate) fn add_receive(&mut self, id: ReceiveId, operation: Operation, capacity: u64) {
         let content = vec![0; capacity as usize];
         self.receives.insert(id, Incoming { operation, content, written: 0 });

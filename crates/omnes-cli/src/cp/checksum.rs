@@ -45,6 +45,17 @@ impl Checksum {
 }
 
 impl Sums {
+    /// What differs, if anything does.
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        if self.contents != other.contents {
+            Some("contents")
+        } else if self.structure != other.structure {
+            Some("names or places")
+        } else {
+            None
+        }
+    }
+
     /// As sent.
     pub fn to_bytes(self) -> [u8; SUMS_BYTES] {
         let mut bytes = [0; SUMS_BYTES];
@@ -93,9 +104,9 @@ mod tests {
     fn data_elsewhere_or_under_another_name_differ() {
         let data = |offset| sums_of(&[Frame::Data { offset, bytes: b"abc" }]);
         let enter = |name| sums_of(&[Frame::Enter { name }]);
-        assert_ne!(data(0), data(1));
-        assert_ne!(enter(b"a"), enter(b"b"));
-        assert_eq!(enter(b"a"), enter(b"a"));
+        assert_eq!(data(0).difference(&data(1)), Some("names or places"));
+        assert_eq!(enter(b"a").difference(&enter(b"b")), Some("names or places"));
+        assert_eq!(enter(b"a").difference(&enter(b"a")), None);
     }
 
     #[test]

@@ -53,14 +53,12 @@ pub enum SinkError {
     #[error("the stream is damaged: its end is missing")]
     Unfinished,
     /// Something was damaged on its way.
-    #[error("{}: checksum is {actual}, should be {expected}", .path.display())]
+    #[error("{}: the {part} came otherwise than sent: checksum differs", .path.display())]
     Checksum {
         /// The destination.
         path: PathBuf,
-        /// Of what came.
-        actual: Sums,
-        /// Of what was sent.
-        expected: Sums,
+        /// What is not right.
+        part: &'static str,
     },
     /// The disk gives back something else than it got.
     #[error("{}: what was read back is not what was written", .0.display())]
@@ -116,10 +114,8 @@ impl Sink {
 
     /// The copy, ready to appear, if it is whole and `sums` are those of its frames.
     pub fn finish(self, sums: &Sums) -> Result<Staging, SinkError> {
-        let actual = self.checksum.sums();
-        if actual != *sums {
-            let path = self.staging.dest().to_owned();
-            return Err(SinkError::Checksum { path, actual, expected: *sums });
+        if let Some(part) = self.checksum.sums().difference(sums) {
+            return Err(SinkError::Checksum { path: self.staging.dest().to_owned(), part });
         }
         if self.phase != Phase::Finished {
             return Err(SinkError::Unfinished);

@@ -1,0 +1,118 @@
+//! `omnes bench` as a user sees it: whole output and exit status.
+
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+
+/// Enough to see that it works; nobody reads these times.
+const SHORT: &str = "--budget 10ms --max-iters 20 --warmup 2";
+
+/// Status, standard output, standard error.
+fn bench(ranks: u32, options: &str) -> (i32, String, String) {
+    let output = Command::new(OMNES)
+        .args(["run", "-n", &ranks.to_string(), "--no-prefix", "--timeout", "60s", "--"])
+        .args([OMNES, "bench"])
+        .args(options.split_whitespace())
+        .args(SHORT.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn json_has_a_line_per_point_with_all_fields() {
+    let options = "latency,bandwidth,bcast,wbcast,barrier --sizes 0,8,64k --format json --impl mine \
+                   --tag net=loopback --tag loss=0";
+    let (status, output, errors) = bench(4, options);
+    assert_eq!(status, 0, "{errors}");
+    let lines = lines(&output);
+    let ops: Vec<_> = lines.iter().map(|line| line["op"].as_str().unwrap()).collect();
+    let expected = [["latency"; 3], ["bandwidth"; 3], ["bcast"; 3], ["bcast_window"; 3]].concat();
+    assert_eq!(ops, [&expected[..], &["barrier"]].concat());
+    for line in &lines {
+        for field in ["median_us", "p99_us", "min_us", "mean_us"] {
+            assert!(line[field].as_f64().unwrap() > 0.0, "{field} in {line}");
+        }
+        for field in ["packets", "wire_bytes", "copied_bytes", "syscalls", "wakeups", "retransmits"]
+        {
+            assert!(line[field].is_number(), "{field} in {line}");
+        }
+        assert!(line["iters"].as_u64().unwrap() >= 1, "{line}");
+        assert_eq!((&line["impl"], &line["n"]), (&Value::from("mine"), &Value::from(4)));
+        assert_eq!((&line["net"], &line["loss"]), (&Value::from("loopback"), &Value::from(0)));
+        assert_eq!((&line["errors"], &line["algorithm"]), (&Value::from(0), &"default".into()));
+        let is_rate =
+            line["bytes"] != 0 && !["latency", "barrier"].contains(&line["op"].as_str().unwrap());
+        assert_eq!(line.get("MBps").is_some(), is_rate, "{line}");
+        assert_eq!(line.get("late").is_some(), line["op"] == "bcast_window", "{line}");
+    }
+}
+
+#[test]
+fn the_head_line_measures_the_same_again() {
+    let (_, _, first) = bench(2, "bcast --sizes 8 --format json --no-check");
+    let head = first.lines().find(|line| line.starts_with('#')).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let command = head.strip_prefix(&format!("# omnes {version}, 2 ranks: omnes bench ")).unwrap();
+    let output = Command::new(OMNES)
+        .args(["run", "-n", "2", "--no-prefix", "--timeout", "60s", "--", OMNES, "bench"])
+        .args(command.split_whitespace())
+        .args(["--format", "json"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8(output.stderr).unwrap().contains(head), "{head}");
+}
+
+#[test]
+fn a_table_has_a_head_and_a_row_per_point() {
+    let (status, output, errors) = bench(2, "bcast,barrier --sizes 8,64k --algorithms chain,flat");
+    assert_eq!((status, errors.as_str()), (0, ""));
+    let lines: Vec<_> = output.lines().collect();
+    assert!(lines[0].starts_with("# omnes "), "{output}");
+    assert!(lines[1].contains("median us") && lines[1].contains("retransmits"), "{output}");
+    let firsts = |line: &&str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    let rows: Vec<_> = lines[2..].iter().map(firsts).collect();
+    assert_eq!(rows, ["bcast chain", "bcast chain", "bcast flat", "bcast flat", "barrier default"]);
+}
+
+#[test]
+fn both_directions_are_another_operation() {
+    let (status, output, errors) = bench(3, "bandwidth --bidirectional --sizes 8k --format json");
+    assert_eq!(status, 0, "{errors}");
+    let lines = lines(&output);
+    assert_eq!((lines.len(), &lines[0]["op"]), (1, &Value::from("bibandwidth")));
+    assert_eq!(lines[0]["errors"], 0);
+}
+
+#[test]
+fn without_a_launcher_the_way_out_is_told() {
+    let output = Command::new(OMNES).args(["bench", "bcast"]).env_clear().output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.contains("`omnes run -n 8 -- omnes bench bcast`"), "{errors}");
+}
+
+#[test]
+fn wrong_usage_is_told_once() {
+    for (options, part) in [
+        ("latency", "latency needs 2 ranks"),
+        ("bcast --algorithms dissemination", "none of the operations can use it"),
+        ("bcast --algorithms bush", "`bush` is no algorithm"),
+        ("bcast --tag median_us=1", "`median_us` is a field"),
+        ("broadcast", "invalid value 'broadcast'"),
+    ] {
+        let (status, output, errors) = bench(1, options);
+        assert_eq!((status, output.as_str()), (2, ""), "{options}: {errors}");
+        assert_eq!(errors.matches(part).count(), 1, "{options}: {errors}");
+    }
+}

@@ -1,0 +1,365 @@
+//! `omnes cp` as a user sees it: copies, whole output and exit status.
+//!
+//! All ranks run on this machine, each with a destination of its own. What only a part of the
+//! machine can do (a full disk, a rank that is killed) is done with limits and signals, without
+//! privileges.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+const RANKS: u32 = 4;
+
+/// A copy within a temporary directory.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: usize) -> Vec<u8> {
+        let data: Vec<u8> = (0..bytes).map(|at| (at * 31 % 251) as u8 ^ (at >> 12) as u8).collect();
+        fs::write(self.path(name), &data).unwrap();
+        data
+    }
+
+    /// The launcher with `command` as its ranks, in this directory.
+    fn launcher(&self, command: &[&str]) -> Command {
+        let mut launcher = Command::new(OMNES);
+        launcher.args(["run", "-n", &RANKS.to_string(), "--timeout", "60s", "--"]).args(command);
+        launcher.current_dir(self.0.path()).stdin(Stdio::null());
+        launcher
+    }
+
+    fn cp(&self, arguments: &[&str]) -> Outcome {
+        let output = self.launcher(&[&[OMNES, "cp"], arguments].concat()).output().unwrap();
+        Outcome::of(output)
+    }
+
+    /// As [`Self::cp`], with a shell's `before` in every rank.
+    fn cp_after(&self, before: &str, arguments: &str) -> Outcome {
+        let script = format!("{before}; exec {OMNES} cp {arguments}");
+        Outcome::of(self.launcher(&["sh", "-c", &script]).output().unwrap())
+    }
+
+    /// Everything below this directory, hidden entries too.
+    fn tree(&self) -> Vec<String> {
+        fn walk(directory: &Path, top: &Path, found: &mut Vec<String>) {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                found.push(path.strip_prefix(top).unwrap().to_str().unwrap().to_owned());
+                if path.symlink_metadata().unwrap().is_dir() {
+                    walk(&path, top, found);
+                }
+            }
+        }
+        let mut found = Vec::new();
+        walk(self.0.path(), self.0.path(), &mut found);
+        found.sort();
+        found
+    }
+}
+
+#[derive(Debug)]
+struct Outcome {
+    status: i32,
+    output: String,
+    errors: String,
+}
+
+impl Outcome {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self {
+            status: output.status.code().unwrap(),
+            output: text(output.stdout),
+            errors: text(output.stderr),
+        }
+    }
+
+    fn assert_done(&self, start: &str) {
+        assert_eq!((self.status, self.errors.as_str()), (0, ""), "{self:?}");
+        assert!(self.output.starts_with(start), "{self:?}");
+        assert_eq!(self.output.lines().count(), 1, "{self:?}");
+    }
+
+    /// All ranks failed, and each line of theirs holds `reason`.
+    fn assert_refused(&self, reason: &str) {
+        assert_eq!((self.status, self.output.as_str()), (1, ""), "{self:?}");
+        for rank in 0..RANKS {
+            let mut lines =
+                self.errors.lines().filter(|line| line.starts_with(&format!("[{rank}]")));
+            assert!(lines.any(|line| line.contains(reason)), "rank {rank}: {self:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_arrives_at_every_rank() {
+    let place = Place::new();
+    let data = place.write("source", (9 << 20) + 5);
+    let outcome = place.cp(&["source", "out/{rank}/copy", "--chunk", "1m", "--verify"]);
+    let checksum = &blake3::hash(&data).to_hex()[..16];
+    outcome.assert_done(&format!("[0] 4 copies, 9.0 MiB, blake3 {checksum}, "));
+    for rank in 0..RANKS {
+        assert!(fs::read(place.path(&format!("out/{rank}/copy"))).unwrap() == data, "{rank}");
+        assert_eq!(fs::read_dir(place.path(&format!("out/{rank}"))).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn an_empty_file_is_a_copy_too() {
+    let place = Place::new();
+    place.write("source", 0);
+    place.cp(&["source", "{rank}/", "--sync"]).assert_done("[0] 4 copies, 0 B, ");
+    for rank in 0..RANKS {
+        assert_eq!(fs::read(place.path(&format!("{rank}/source"))).unwrap(), b"");
+    }
+}
+
+#[test]
+fn a_tree_arrives_with_links_modes_times_and_empty_directories() {
+    let place = Place::new();
+    for directory in ["tree/a/empty", "tree/b/c"] {
+        fs::create_dir_all(place.path(directory)).unwrap();
+    }
+    place.write("tree/a/large", 3 << 20);
+    for file in 0..500 {
+        place.write(&format!("tree/b/c/{file}"), file);
+    }
+    fs::set_permissions(place.path("tree/a/large"), fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("../a/large", place.path("tree/b/link")).unwrap();
+    let outcome = place.cp(&["tree", "copy-{rank}", "--chunk", "256k", "--algorithm", "binomial"]);
+    outcome.assert_done("[0] 4 copies of 501 files, 3.1 MiB, ");
+    let all = place.tree();
+    let below =
+        |top: &str| -> Vec<&str> { all.iter().filter_map(|path| path.strip_prefix(top)).collect() };
+    for rank in 0..RANKS {
+        let top = format!("copy-{rank}/");
+        assert_eq!(below(&top), below("tree/"));
+        for path in below("tree/") {
+            let (old, new) = (place.path("tree").join(path), place.path(&top).join(path));
+            let (was, is) = (old.symlink_metadata().unwrap(), new.symlink_metadata().unwrap());
+            assert_eq!((is.mode(), is.len()), (was.mode(), was.len()), "{path}");
+            assert_eq!((is.mtime(), is.mtime_nsec()), (was.mtime(), was.mtime_nsec()), "{path}");
+            if was.is_file() {
+                assert!(fs::read(old).unwrap() == fs::read(new).unwrap(), "{path}");
+            }
+        }
+    }
+    assert_eq!(below("copy-0/b/link"), [""]);
+}
+
+#[test]
+fn a_sparse_file_stays_sparse() {
+    let place = Place::new();
+    let source = File::create(place.path("source")).unwrap();
+    source.set_len(1 << 30).unwrap();
+    source.write_all_at(b"at the end", (1 << 30) - 10).unwrap();
+    if source.metadata().unwrap().blocks() > 1 << 11 {
+        eprintln!("skipped: needs a file system with holes");
+        return;
+    }
+    place.cp(&["source", "{rank}"]).assert_done("[0] 4 copies, ");
+    for rank in 0..RANKS {
+        let copy = File::open(place.path(&rank.to_string())).unwrap();
+        let metadata = copy.metadata().unwrap();
+        assert_eq!(metadata.len(), 1 << 30);
+        assert!(metadata.blocks() < 1 << 11, "{} blocks", metadata.blocks());
+        let mut end = [0; 11];
+        copy.read_exact_at(&mut end, (1 << 30) - 11).unwrap();
+        assert_eq!(&end, b"\0at the end");
+    }
+}
+
+#[test]
+fn without_a_place_for_each_rank_rank_0_writes_nothing_and_a_clash_is_told() {
+    let place = Place::new();
+    place.write("source", 100);
+    let reason = "rank 2: writes to the same place as rank 1; put {rank} into DEST";
+    place.cp(&["source", "new/copy"]).assert_refused(reason);
+    assert_eq!(place.tree(), ["source"]);
+    // Ranks that go to directories of their own need no number in the name.
+    let into = "mkdir $OMNES_RANK; cd $OMNES_RANK";
+    place.cp_after(into, "../source copy").assert_done("[0] 3 copies, 100 B, ");
+    let copies = ["0", "1", "1/copy", "2", "2/copy", "3", "3/copy", "source"];
+    assert_eq!(place.tree(), copies);
+}
+
+#[test]
+fn an_existing_destination_is_refused_unless_forced() {
+    let place = Place::new();
+    let data = place.write("source", 1000);
+    fs::write(place.path("copy-2"), "old").unwrap();
+    let refused = place.cp(&["source", "copy-{rank}"]);
+    refused.assert_refused("rank 2: copy-2: exists (--force replaces it)");
+    assert_eq!(place.tree(), ["copy-2", "source"]);
+    assert_eq!(fs::read(place.path("copy-2")).unwrap(), b"old");
+    place.cp(&["source", "copy-{rank}", "--force"]).assert_done("[0] 4 copies, 1000 B, ");
+    assert_eq!(fs::read(place.path("copy-2")).unwrap(), data);
+    assert_eq!(place.tree(), ["copy-0", "copy-1", "copy-2", "copy-3", "source"]);
+}
+
+#[test]
+fn a_tree_replaces_a_tree_and_nothing_else() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("tree")).unwrap();
+    place.write("tree/new", 10);
+    for rank in 0..RANKS {
+        fs::create_dir_all(place.path(&format!("{rank}/old"))).unwrap();
+    }
+    place.cp(&["tree", "{rank}", "--force"]).assert_done("[0] 4 copies of 1 files, 10 B, ");
+    assert_eq!(
+        place.tree(),
+        ["0", "0/new", "1", "1/new", "2", "2/new", "3", "3/new", "tree", "tree/new"]
+    );
+    let refused = place.cp(&["tree/new", "{rank}", "--force"]);
+    refused.assert_refused("rank 0: 0: is a directory (with / at its end the copy goes into it)");
+}
+
+#[test]
+fn a_destination_that_cannot_be_made_names_the_rank_and_leaves_nothing() {
+    let place = Place::new();
+    place.write("source", 1000);
+    // Also for root, a file is no directory.
+    fs::create_dir(place.path("out")).unwrap();
+    fs::write(place.path("out/3"), "").unwrap();
+    let refused = place.cp(&["source", "out/{rank}/deep/copy"]);
+    refused.assert_refused("rank 3: cannot look at out/3/deep/copy: Not a directory");
+    assert_eq!(place.tree(), ["out", "out/3", "source"]);
+}
+
+#[test]
+fn a_source_that_is_not_there_is_rank_0s_failure() {
+    let place = Place::new();
+    place.cp(&["absent", "out/{rank}"]).assert_refused("rank 0: cannot read absent: No such file");
+    assert_eq!(place.tree(), [""; 0]);
+}
+
+#[test]
+fn a_disk_that_is_full_in_between_ends_all_ranks_and_leaves_nothing() {
+    let place = Place::new();
+    place.write("source", 64 << 20);
+    // Rank 2 may write 16 MiB; a hole of 64 MiB is over the limit at once, so data must come first.
+    let limit = "trap '' XFSZ; [ $OMNES_RANK != 2 ] || ulimit -f 32768";
+    fs::create_dir(place.path("tree")).unwrap();
+    for file in 0..8 {
+        fs::rename(place.path("source"), place.path("tree/0")).ok();
+        place.write(&format!("tree/{file}"), 12 << 20);
+    }
+    place.write("tree/last", 40 << 20);
+    let refused = place.cp_after(limit, "--chunk 1m tree out/{rank}");
+    refused.assert_refused("rank 2: cannot write out/2/last: File too large");
+    assert!(!place.path("out").exists(), "{:?}", place.tree());
+}
+
+/// A running copy of a file too large to be copied before the test has looked at it.
+struct Running {
+    launcher: Child,
+    ranks: Vec<libc::pid_t>,
+}
+
+impl Running {
+    fn start(place: &Place, arguments: &str) -> Self {
+        // Each rank tells its process number, then becomes the copy.
+        let script = format!("echo $OMNES_RANK $$; exec {OMNES} cp {arguments}");
+        let mut command = place.launcher(&["sh", "-c", &script]);
+        command.env("OMNES_PEER_TIMEOUT", "2s").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut launcher = command.spawn().unwrap();
+        let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
+        let mut ranks = vec![0; RANKS as usize];
+        for _ in 0..RANKS {
+            let line = lines.next().unwrap().unwrap();
+            let mut words = line.split_whitespace().skip(1);
+            let rank: usize = words.next().unwrap().parse().unwrap();
+            ranks[rank] = words.next().unwrap().parse().unwrap();
+        }
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { launcher, ranks }
+    }
+
+    /// Waits until the rank has written so much, as the kernel counts it.
+    fn wait_until_written(&self, rank: usize, bytes: u64) {
+        let path = format!("/proc/{}/io", self.ranks[rank]);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let counts = fs::read_to_string(&path).unwrap();
+            let written = counts.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
+            if written.parse::<u64>().unwrap() >= bytes {
+                return;
+            }
+            assert!(Instant::now() < deadline, "nothing is written: {counts}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn signal(&self, process: libc::pid_t, signal: i32) {
+        // SAFETY: plain system call; the process is ours and has not been waited for.
+        assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+    }
+
+    /// Status, errors, and how long it took to end.
+    fn finish(mut self) -> (Option<i32>, String, Duration) {
+        let start = Instant::now();
+        let mut errors = String::new();
+        self.launcher.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (self.launcher.wait().unwrap().code(), errors, start.elapsed())
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_by_the_others_and_no_copy_appears() {
+    let place = Place::new();
+    File::create(place.path("source")).unwrap().set_len(1).unwrap();
+    let data = vec![7; 1 << 20];
+    let source = File::create(place.path("source")).unwrap();
+    (0..512).for_each(|at| source.write_all_at(&data, at << 20).unwrap());
+    let running = Running::start(&place, "source {rank}-copy");
+    running.wait_until_written(2, 16 << 20);
+    running.signal(running.ranks[2], libc::SIGKILL);
+    let (status, errors, time) = running.finish();
+    assert_eq!(status, Some(128 + libc::SIGKILL), "{errors}");
+    assert!(time < Duration::from_secs(5), "{time:?}");
+    for rank in [0, 1, 3] {
+        let line = format!("[{rank}] omnes: rank {rank}: rank 2 has failed");
+        assert!(errors.lines().any(|other| other == line), "{errors}");
+    }
+    assert_eq!(place.tree(), ["source"]);
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_also_not_of_a_tree() {
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    let data = vec![7; 1 << 20];
+    for file in 0..512 {
+        fs::write(place.path(&format!("tree/{file}")), &data).unwrap();
+    }
+    let running = Running::start(&place, "tree {rank}-copy");
+    running.wait_until_written(2, 16 << 20);
+    running.signal(libc::pid_t::try_from(running.launcher.id()).unwrap(), libc::SIGTERM);
+    let (status, errors, _) = running.finish();
+    assert_ne!(status, Some(0), "{errors}");
+    fs::remove_dir_all(place.path("tree")).unwrap();
+    assert_eq!(place.tree(), [""; 0]);
+}
+
+#[test]
+fn without_a_launcher_the_way_out_is_told() {
+    let output = Command::new(OMNES).args(["cp", "a", "b"]).env_clear().output().unwrap();
+    let outcome = Outcome::of(output);
+    assert_eq!((outcome.status, outcome.errors.lines().count()), (2, 1), "{outcome:?}");
+    assert!(outcome.errors.contains("`omnes run -n 8 -- omnes cp SRC DEST`"), "{outcome:?}");
+}

@@ -1,0 +1,478 @@
+//! Entry point for the fuzzer: bytes are a list of operations on two honest ranks and one that
+//! has the right key and says whatever the bytes tell it to. Plain tests replay the corpus.
+//!
+//! Nothing may panic, no data may be placed outside of posted memory, nothing may be sent from
+//! memory that was given back, and the state of a rank stays bounded. At the end the two honest
+//! ranks are left alone: unless somebody was declared dead or gone, all that they have sent to
+//! each other must arrive.
+
+use crate::builder::{JOB, KEY};
+use crate::ledger::Operation;
+use crate::memory::Memory;
+use crate::payload::content;
+use crate::stranger::sealed;
+use omnes_proto::LivenessConfig;
+use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::packet::{HEAD_BYTES_MAX, Head, ReceiveId, SendId, Target};
+use omnes_wire::{
+    ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
+    Seq,
+};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+const RANKS: u32 = 3;
+const HONEST: u32 = 2;
+const OPERATIONS_MAX: usize = 400;
+const POOL_SLOTS: u32 = 6;
+const WINDOW_PACKETS: u32 = 16;
+/// Packets that one input may lead to.
+const PACKETS_MAX: usize = 2000;
+/// Bound on what a rank's channels print of themselves: a measure of their state.
+const STATE_CHARACTERS_MAX: usize = 400_000;
+const COMMUNICATOR: CommunicatorId = CommunicatorId(1);
+
+/// Reads numbers from bytes; zeros at the end.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    /// The number given, mostly; else one near it, or any.
+    fn near(&mut self, seq: Seq) -> Seq {
+        match self.byte() {
+            255 => Seq(self.word()),
+            back @ 248..255 => Seq(seq.0.wrapping_sub(256 - u32::from(back))),
+            ahead @ 160..248 => seq.plus(u32::from(ahead) - 160),
+            _ => seq,
+        }
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
+    }
+
+    /// A small number mostly, any number now and then.
+    fn number(&mut self) -> u32 {
+        match self.byte() {
+            255 => self.word(),
+            254 => u32::MAX - u32::from(self.byte()),
+            small => u32::from(small),
+        }
+    }
+}
+
+/// What the third rank has heard from an honest one on a lane: enough to hit its windows.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    expects: Seq,
+    next: Seq,
+    epoch: u16,
+}
+
+struct Honest {
+    heard: [Heard; 2],
+    endpoint: Endpoint,
+    memory: Memory,
+    sends: BTreeSet<SendId>,
+    receives: Vec<ReceiveId>,
+    /// Somebody was declared dead or gone, so that messages may be missing.
+    has_lost: bool,
+}
+
+struct Rig {
+    now: Instant,
+    ranks: Vec<Honest>,
+    /// Packets between the honest ranks, and copies of old ones.
+    under_way: VecDeque<(u32, Vec<u8>)>,
+    old: VecDeque<(u32, Vec<u8>)>,
+}
+
+/// Runs a list of operations; see the module header.
+pub fn channel(bytes: &[u8]) {
+    let mut rig = Rig::new();
+    let mut bytes = Bytes(bytes);
+    for _ in 0..OPERATIONS_MAX {
+        if bytes.0.is_empty() {
+            break;
+        }
+        rig.operate(&mut bytes);
+    }
+    rig.finish();
+}
+
+impl Rig {
+    fn new() -> Self {
+        let config = ChannelConfig {
+            payload_bytes: 256,
+            eager_bytes: 2000,
+            eager_head_bytes: 600,
+            pool_slots: POOL_SLOTS,
+            window_packets: WINDOW_PACKETS,
+            ..ChannelConfig::default()
+        };
+        let honest = |rank| {
+            let Ok(checked) = config.clone().build() else { panic!("settings are in range") };
+            let config = EndpointConfig {
+                me: Rank(rank),
+                size: RANKS,
+                job: JOB,
+                key: KEY,
+                channels: vec![checked],
+                liveness: LivenessConfig::default(),
+            };
+            Honest {
+                heard: Default::default(),
+                endpoint: Endpoint::new(Instant::ZERO, config),
+                memory: Memory::new(POOL_SLOTS),
+                sends: BTreeSet::new(),
+                receives: Vec::new(),
+                has_lost: false,
+            }
+        };
+        Self {
+            now: Instant::ZERO,
+            ranks: (0..HONEST).map(honest).collect(),
+            under_way: VecDeque::new(),
+            old: VecDeque::new(),
+        }
+    }
+
+    fn operate(&mut self, bytes: &mut Bytes) {
+        let operation = bytes.byte();
+        let rank = u32::from(bytes.byte()) % HONEST;
+        match operation % 16 {
+            0 | 1 => self.send(rank, bytes),
+            2 => self.receive(rank, bytes),
+            3 | 4 => {
+                if let Some((to, packet)) = self.under_way.pop_front() {
+                    self.hand_over(to, &packet);
+                }
+            }
+            5 => drop(self.under_way.pop_front()),
+            6 => self.replay(bytes),
+            7 => self.mutate(bytes),
+            8..=10 => self.craft(rank, bytes),
+            11 => self.pass_time(Duration::from_micros(u64::from(bytes.number()) * 50)),
+            12 => self.extend(rank, bytes),
+            13 => self.cancel(rank, bytes),
+            14 => self.ranks[rank as usize].endpoint.channel(0).stop(self.now),
+            _ => self.ranks[rank as usize].endpoint.channel(0).resume(self.now),
+        }
+        self.drain_all();
+    }
+
+    // ---- operations -----------------------------------------------------------------------
+
+    fn send(&mut self, rank: u32, bytes: &mut Bytes) {
+        let length = bytes.number() % 20_000;
+        let to = match bytes.byte() % 4 {
+            0 => Rank(2),
+            _ => Rank(1 - rank),
+        };
+        let available = u64::from(length) * u64::from(bytes.byte()) / 255;
+        let tag = u32::from(bytes.byte() % 2);
+        let reply = if bytes.byte() % 2 == 0 { Reply::Soon } else { Reply::Lazy };
+        let communicator = COMMUNICATOR;
+        let message = Message { to, communicator, tag, bytes: length.into(), available, reply };
+        let own = &mut self.ranks[rank as usize];
+        if let Ok(id) = own.endpoint.channel(0).send(self.now, message) {
+            let content = content(u64::from(length), length as usize);
+            own.memory.add_send(id, Operation(id.0 as usize), content, available);
+            if to.0 < HONEST {
+                own.sends.insert(id);
+            }
+        }
+    }
+
+    fn receive(&mut self, rank: u32, bytes: &mut Bytes) {
+        let source = match bytes.byte() % 4 {
+            0 => None,
+            1 => Some(Rank(2)),
+            _ => Some(Rank(1 - rank)),
+        };
+        let tag = (!bytes.byte().is_multiple_of(4)).then_some(u32::from(bytes.byte() % 2));
+        let capacity = u64::from(bytes.number() % 20_000);
+        self.post(rank, Pattern { communicator: COMMUNICATOR, source, tag }, capacity);
+    }
+
+    fn post(&mut self, rank: u32, pattern: Pattern, capacity: u64) {
+        let own = &mut self.ranks[rank as usize];
+        if let Ok(id) = own.endpoint.channel(0).receive(self.now, pattern, capacity) {
+            own.memory.add_receive(id, Operation(id.0 as usize), capacity);
+            own.receives.push(id);
+        }
+    }
+
+    fn replay(&mut self, bytes: &mut Bytes) {
+        if self.old.is_empty() {
+            return;
+        }
+        let index = bytes.byte() as usize % self.old.len();
+        let (to, packet) = self.old[index].clone();
+        self.hand_over(to, &packet);
+    }
+
+    fn mutate(&mut self, bytes: &mut Bytes) {
+        let Some((_, packet)) = self.under_way.front_mut() else { return };
+        // Only what the tag covers: the UDP checksum guards the rest.
+        let index = bytes.byte() as usize % PACKET_OVERHEAD_BYTES;
+        packet[index] ^= 1 << (bytes.byte() % 8);
+    }
+
+    /// The third rank says something with the right tag.
+    fn craft(&mut self, to: u32, bytes: &mut Bytes) {
+        let kinds = [Kind::Data, Kind::Grant, Kind::Ack, Kind::Nack, Kind::Data, Kind::Pong];
+        let rare = [Kind::Ping, Kind::Failed, Kind::Bye];
+        let choice = bytes.byte();
+        let kind = match choice {
+            250.. => rare[choice as usize % rare.len()],
+            _ => kinds[choice as usize % kinds.len()],
+        };
+        let flags = Flags(bytes.byte());
+        let heard = self.ranks[to as usize].heard[usize::from(flags.has(Flags::BULK))];
+        let header = Header {
+            kind,
+            job: JOB,
+            communicator: CommunicatorId(u16::from(bytes.byte() % 8 != 7)),
+            channel: ChannelId(u8::from(bytes.byte() == 255)),
+            flags,
+            source: Rank(2),
+            seq: bytes.near(heard.expects),
+            expects: bytes.near(heard.next),
+            epoch: heard.epoch.wrapping_add(bytes.number() as u16 / 128),
+            credits: bytes.number() as u16,
+            argument: bytes.number(),
+        };
+        let mut covered = Vec::new();
+        if kind == Kind::Data && header.flags.has(Flags::FIRST) {
+            let length = match bytes.byte() {
+                255 => u64::MAX,
+                254 => u64::from(bytes.word()) << 8,
+                _ => u64::from(bytes.number()),
+            };
+            let tag = u32::from(bytes.byte() % 2);
+            covered = Envelope { tag, token: bytes.number(), bytes: length }.emit().to_vec();
+        } else if kind == Kind::Nack {
+            covered = (0..bytes.byte() % 129).map(|_| bytes.byte()).collect();
+        }
+        let mut packet = sealed(&KEY, &header, Rank(to), &covered);
+        if kind == Kind::Data {
+            let data = bytes.number() as usize % 9000;
+            packet.resize(packet.len() + data, 0xcd);
+        }
+        self.hand_over(to, &packet);
+    }
+
+    fn extend(&mut self, rank: u32, bytes: &mut Bytes) {
+        let own = &mut self.ranks[rank as usize];
+        let Some(id) = own.sends.iter().nth(bytes.byte() as usize % 8).copied() else { return };
+        let available = own.memory.content_bytes(id);
+        own.memory.extend(Operation(id.0 as usize), available);
+        own.endpoint.channel(0).extend(self.now, id, available);
+    }
+
+    fn cancel(&mut self, rank: u32, bytes: &mut Bytes) {
+        let own = &mut self.ranks[rank as usize];
+        let Some(id) = own.receives.get(bytes.byte() as usize % 8).copied() else { return };
+        if own.endpoint.channel(0).cancel(id) {
+            own.receives.retain(|receive| *receive != id);
+            must(own.memory.abandon_receive(id));
+        }
+    }
+
+    fn pass_time(&mut self, time: Duration) {
+        // Never so long that an honest rank takes another for dead because of it alone.
+        self.now = self.now + time.min(Duration::from_millis(20));
+        for rank in 0..HONEST {
+            self.ranks[rank as usize].endpoint.handle_timeout(self.now);
+            self.drain(rank);
+        }
+    }
+
+    // ---- driving --------------------------------------------------------------------------
+
+    fn hand_over(&mut self, to: u32, packet: &[u8]) {
+        let head = &packet[..packet.len().min(HEAD_BYTES_MAX)];
+        let own = &mut self.ranks[to as usize];
+        let preview = own.endpoint.preview(head);
+        let placement = own.endpoint.handle_packet(self.now, head, packet.len());
+        if let Some(placement) = placement {
+            let from = placement.packet_offset;
+            let data = &packet[from..from + placement.bytes];
+            must(match placement.target {
+                Target::Receive(id) => own.memory.place(id, placement.offset, data),
+                Target::Slot(slot) => own.memory.fill_slot(slot, data),
+            });
+            if let (Some(preview), Target::Receive(id)) = (preview, placement.target) {
+                assert_eq!((preview.receive, preview.offset), (id, placement.offset));
+            }
+        }
+        self.drain(to);
+    }
+
+    fn drain_all(&mut self) {
+        (0..HONEST).for_each(|rank| self.drain(rank));
+    }
+
+    fn drain(&mut self, rank: u32) {
+        let own = &mut self.ranks[rank as usize];
+        while let Some(step) = own.endpoint.channel(0).poll_move() {
+            must(own.memory.apply_move(&step));
+        }
+        let mut head = Head::default();
+        for count in 0.. {
+            let Some(transmit) = own.endpoint.poll_transmit(self.now, &mut head) else { break };
+            assert!(count < PACKETS_MAX, "rank {rank} never stops sending");
+            let mut packet = head.as_bytes().to_vec();
+            if let Some(segment) = &transmit.segment {
+                packet.extend_from_slice(must(own.memory.gather(segment)));
+            }
+            own.overhear(&packet, transmit.to);
+            if transmit.to.0 < HONEST {
+                self.under_way.push_back((transmit.to.0, packet.clone()));
+            }
+            if self.old.len() == 64 {
+                self.old.pop_front();
+            }
+            self.old.push_back((transmit.to.0.min(HONEST - 1), packet));
+        }
+        while let Some(event) = own.endpoint.poll_event(self.now) {
+            own.take(event);
+        }
+    }
+
+    // ---- the end --------------------------------------------------------------------------
+
+    /// Leaves the honest ranks alone until all that they sent to each other has arrived.
+    fn finish(&mut self) {
+        for rank in 0..HONEST {
+            let own = &mut self.ranks[rank as usize];
+            let text = format!("{:?}", own.endpoint.channels());
+            assert!(text.len() < STATE_CHARACTERS_MAX, "state of {} characters", text.len());
+            own.endpoint.channel(0).resume(self.now);
+            for id in own.sends.clone() {
+                let available = own.memory.content_bytes(id);
+                own.memory.extend(Operation(id.0 as usize), available);
+                own.endpoint.channel(0).extend(self.now, id, available);
+            }
+        }
+        self.drain_all();
+        for _ in 0..20_000 {
+            if self.ranks.iter().all(|own| own.sends.is_empty() || own.has_lost) {
+                return;
+            }
+            while let Some((to, packet)) = self.under_way.pop_front() {
+                self.hand_over(to, &packet);
+            }
+            self.pass_time(Duration::from_millis(1));
+            self.make_room();
+        }
+        if self.ranks.iter().all(|own| !own.has_lost) {
+            panic!("messages between honest ranks do not arrive");
+        }
+    }
+
+    /// Takes whatever waits for a receive.
+    fn make_room(&mut self) {
+        for rank in 0..HONEST {
+            for communicator in [CommunicatorId(0), COMMUNICATOR] {
+                let any = Pattern { communicator, source: None, tag: None };
+                if self.ranks[rank as usize].endpoint.channels()[0].probe(&any).is_some() {
+                    self.post(rank, any, 20_000);
+                    self.drain(rank);
+                }
+            }
+        }
+    }
+}
+
+impl Honest {
+    /// The third rank hears what is meant for it.
+    fn overhear(&mut self, packet: &[u8], to: Rank) {
+        let Ok((header, _)) = Header::parse(packet) else { return };
+        if to != Rank(2) {
+            return;
+        }
+        let heard = &mut self.heard[usize::from(header.flags.has(Flags::BULK))];
+        match header.kind {
+            Kind::Data | Kind::Grant => {
+                heard.next = header.seq.plus(1);
+                heard.epoch = header.epoch;
+                heard.expects = header.expects;
+            }
+            Kind::Ack | Kind::Nack => heard.expects = header.expects,
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Channel(_, ChannelEvent::Sent { id } | ChannelEvent::SendFailed { id, .. }) => {
+                must(self.memory.finish_send(id));
+                self.sends.remove(&id);
+            }
+            Event::Channel(_, ChannelEvent::Received { id, bytes, .. }) => {
+                must(self.memory.finish_receive(id, bytes));
+                self.receives.retain(|receive| *receive != id);
+            }
+            Event::Channel(_, ChannelEvent::ReceiveFailed { id, .. }) => {
+                must(self.memory.abandon_receive(id));
+                self.receives.retain(|receive| *receive != id);
+            }
+            Event::Channel(..) => {}
+            // The third rank never answers pings, so it is found to have failed now and then.
+            Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
+                self.has_lost |= rank.0 < HONEST;
+            }
+            Event::Excluded { .. } => {}
+        }
+    }
+}
+
+fn must<T>(result: Result<T, String>) -> T {
+    match result {
+        Ok(value) => value,
+        Err(text) => panic!("{text}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::random::Random;
+
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/channel");
+
+    #[test]
+    fn corpus_is_replayed() {
+        let Ok(entries) = std::fs::read_dir(FOLDER) else { return };
+        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        files.sort();
+        for file in files {
+            channel(&std::fs::read(file).unwrap());
+        }
+    }
+
+    #[test]
+    fn random_operations_do_no_harm() {
+        for seed in 0..3000 {
+            let mut random = Random::named(seed, "fuzz", 0);
+            let mut bytes = vec![0; random.within(10, 1500) as usize];
+            random.fill(&mut bytes);
+            // Large numbers are rare among random bytes.
+            for byte in &mut bytes {
+                if random.chance(50_000) {
+                    *byte = 255 - (*byte & 1);
+                }
+            }
+            channel(&bytes);
+        }
+    }
+}
