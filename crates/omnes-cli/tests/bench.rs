@@ -30,8 +30,8 @@ fn lines(text: &str) -> Vec<Value> {
 
 #[test]
 fn json_has_a_line_per_point_with_all_fields() {
-    let options = "latency,bandwidth,bcast,wbcast,barrier --sizes 0,8,64k --format json --impl mine \
-                   --tag net=loopback --tag loss=0";
+    let options = "latency,bandwidth,bcast,wbcast,barrier --sizes 0,8,64k --format json \
+                   --impl mine --tag net=loopback --tag loss=0";
     let (status, output, errors) = bench(4, options);
     assert_eq!(status, 0, "{errors}");
     let lines = lines(&output);

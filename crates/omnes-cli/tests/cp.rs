@@ -251,15 +251,11 @@ fn a_source_that_is_not_there_is_rank_0s_failure() {
 #[test]
 fn a_disk_that_is_full_in_between_ends_all_ranks_and_leaves_nothing() {
     let place = Place::new();
-    place.write("source", 64 << 20);
-    // Rank 2 may write 16 MiB; a hole of 64 MiB is over the limit at once, so data must come first.
-    let limit = "trap '' XFSZ; [ $OMNES_RANK != 2 ] || ulimit -f 32768";
     fs::create_dir(place.path("tree")).unwrap();
-    for file in 0..8 {
-        fs::rename(place.path("source"), place.path("tree/0")).ok();
-        place.write(&format!("tree/{file}"), 12 << 20);
-    }
+    (0..8).for_each(|file| drop(place.write(&format!("tree/{file}"), 12 << 20)));
     place.write("tree/last", 40 << 20);
+    // Rank 2 may write files of 16 MiB, so it fails after many chunks.
+    let limit = "trap '' XFSZ; [ $OMNES_RANK != 2 ] || ulimit -f 32768";
     let refused = place.cp_after(limit, "--chunk 1m tree out/{rank}");
     refused.assert_refused("rank 2: cannot write out/2/last: File too large");
     assert!(!place.path("out").exists(), "{:?}", place.tree());
@@ -322,31 +318,27 @@ impl Running {
 #[test]
 fn a_rank_that_is_killed_is_named_by_the_others_and_no_copy_appears() {
     let place = Place::new();
-    File::create(place.path("source")).unwrap().set_len(1).unwrap();
-    let data = vec![7; 1 << 20];
-    let source = File::create(place.path("source")).unwrap();
-    (0..512).for_each(|at| source.write_all_at(&data, at << 20).unwrap());
-    let running = Running::start(&place, "source {rank}-copy");
-    running.wait_until_written(2, 16 << 20);
-    running.signal(running.ranks[2], libc::SIGKILL);
-    let (status, errors, time) = running.finish();
-    assert_eq!(status, Some(128 + libc::SIGKILL), "{errors}");
-    assert!(time < Duration::from_secs(5), "{time:?}");
-    for rank in [0, 1, 3] {
-        let line = format!("[{rank}] omnes: rank {rank}: rank 2 has failed");
-        assert!(errors.lines().any(|other| other == line), "{errors}");
+    place.write("source", 256 << 20);
+    for victim in [0, 2] {
+        let running = Running::start(&place, "source {rank}-copy");
+        running.wait_until_written(1, 16 << 20);
+        running.signal(running.ranks[victim], libc::SIGKILL);
+        let (status, errors, time) = running.finish();
+        assert_eq!(status, Some(128 + libc::SIGKILL), "{errors}");
+        assert!(time < Duration::from_secs(5), "{time:?}");
+        for rank in (0..RANKS as usize).filter(|rank| *rank != victim) {
+            let line = format!("[{rank}] omnes: rank {rank}: rank {victim} has failed");
+            assert!(errors.lines().any(|other| other == line), "{errors}");
+        }
+        assert_eq!(place.tree(), ["source"]);
     }
-    assert_eq!(place.tree(), ["source"]);
 }
 
 #[test]
 fn an_interrupt_leaves_nothing_also_not_of_a_tree() {
     let place = Place::new();
     fs::create_dir(place.path("tree")).unwrap();
-    let data = vec![7; 1 << 20];
-    for file in 0..512 {
-        fs::write(place.path(&format!("tree/{file}")), &data).unwrap();
-    }
+    (0..256).for_each(|file| drop(place.write(&format!("tree/{file}"), 1 << 20)));
     let running = Running::start(&place, "tree {rank}-copy");
     running.wait_until_written(2, 16 << 20);
     running.signal(libc::pid_t::try_from(running.launcher.id()).unwrap(), libc::SIGTERM);

@@ -10,6 +10,11 @@ const _: () = assert!(WINDOW_PACKETS_MAX <= GAP_MAP_BITS);
 // Sequence order is valid under 2^31 apart.
 const _: () = assert!(WINDOW_PACKETS_MAX < 1 << 31);
 
+/// Packets that one message may take.
+pub const MESSAGE_PACKETS_MAX: u32 = 1 << 30;
+// The end of a message must be comparable with any number in the window before it.
+const _: () = assert!(MESSAGE_PACKETS_MAX + WINDOW_PACKETS_MAX < 1 << 31);
+
 /// Packets handed out to one peer before the next peer's turn: what one GSO train of 1,500-byte
 /// packets holds, so that a turn fills one train.
 pub const BURST_PACKETS: u32 = 44;

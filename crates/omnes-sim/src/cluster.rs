@@ -298,9 +298,8 @@ impl Cluster {
 
     /// True if every operation has ended and no channel has anything left to say.
     pub fn is_quiescent(&self) -> bool {
-        let is_idle = |node: &Node| {
-            node.is_crashed || node.endpoint.channels().iter().all(Channel::is_idle)
-        };
+        let is_idle =
+            |node: &Node| node.is_crashed || node.endpoint.channels().iter().all(Channel::is_idle);
         !self.ledger.has_pending() && self.nodes.iter().all(is_idle)
     }
 

@@ -44,8 +44,8 @@ mod trace;
 
 pub use builder::{Builder, ClusterConfig, Printing};
 pub use checks::{
-    Checker, dead_are_named_to_all, delivered_once_in_order, only_the_dead_fail, no_living_rank_is_named,
-    no_message_is_in_flight, nothing_is_missing,
+    Checker, dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named,
+    no_message_is_in_flight, nothing_is_missing, only_the_dead_fail,
 };
 pub use cluster::{COMMUNICATOR, Cluster, Send};
 pub use ledger::{Operation, State, Stream};

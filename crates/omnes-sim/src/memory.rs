@@ -86,12 +86,7 @@ impl Memory {
         Ok(())
     }
 
-    pub(crate) fn place(
-        &mut self,
-        id: ReceiveId,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<(), String> {
+    pub(crate) fn place(&mut self, id: ReceiveId, offset: u64, data: &[u8]) -> Result<(), String> {
         let Some(receive) = self.receives.get_mut(&id) else {
             return Err(format!("places data into {id:?}, which is not posted"));
         };

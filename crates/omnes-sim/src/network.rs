@@ -205,11 +205,7 @@ impl Network {
         let from = packet.from.unwrap_or(packet.to);
         let seed = self.seed;
         let path = self.paths.entry((from, packet.to)).or_insert_with(|| Path {
-            random: Random::named(
-                seed,
-                "path",
-                u64::from(from.0) << 32 | u64::from(packet.to.0),
-            ),
+            random: Random::named(seed, "path", u64::from(from.0) << 32 | u64::from(packet.to.0)),
             last_arrival: Instant::ZERO,
         });
         let jitter_ns = jitter.as_nanos() as u64;

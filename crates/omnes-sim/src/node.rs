@@ -403,11 +403,7 @@ impl Node {
     }
 }
 
-fn note_once(
-    ranks: &mut BTreeMap<Rank, Instant>,
-    rank: Rank,
-    now: Instant,
-) -> Result<(), String> {
+fn note_once(ranks: &mut BTreeMap<Rank, Instant>, rank: Rank, now: Instant) -> Result<(), String> {
     match ranks.insert(rank, now) {
         None => Ok(()),
         Some(_) => Err(format!("names rank {rank} twice")),

@@ -186,9 +186,9 @@ impl Rule {
             && self.lane.is_none_or(|lane| {
                 fits_header(&|header| header.flags.has(Flags::BULK) == (lane == Flags::BULK))
             })
-            && self.seq.is_none_or(|seq| {
-                fits_header(&|header| is_numbered(header) && header.seq.0 == seq)
-            })
+            && self
+                .seq
+                .is_none_or(|seq| fits_header(&|header| is_numbered(header) && header.seq.0 == seq))
     }
 }
 

@@ -4,9 +4,8 @@
 
 use omnes_proto::channel::{ChannelConfig, Pattern, Reply};
 use omnes_sim::{
-    COMMUNICATOR, Cluster, Operation, Order, Send, State, Stream, content,
-    delivered_once_in_order, delay, drop, duplicate, no_message_is_in_flight, nothing_is_missing,
-    reorder,
+    COMMUNICATOR, Cluster, Operation, Order, Send, State, Stream, content, delay,
+    delivered_once_in_order, drop, duplicate, no_message_is_in_flight, nothing_is_missing, reorder,
 };
 use omnes_wire::{CommunicatorId, Kind, Rank};
 use std::time::Duration;
@@ -64,8 +63,8 @@ fn lost_packet_is_repaired_by_one_nack() {
 #[test]
 fn several_gaps_of_one_window_are_repaired_by_one_nack() {
     let mut cluster = Cluster::builder().latency(us(25)).seed(7).build();
-    let _losses = [3, 4, 9, 17]
-        .map(|seq| cluster.rule(drop().kind(Kind::Data).seq(seq).to(1).times(1)));
+    let _losses =
+        [3, 4, 9, 17].map(|seq| cluster.rule(drop().kind(Kind::Data).seq(seq).to(1).times(1)));
     exchange(&mut cluster, 0, 1, 60_000);
     finish(&mut cluster);
     assert_eq!(cluster.counters(0).retransmits, 4);
@@ -213,7 +212,8 @@ fn communicators_channels_and_tags_do_not_mix() {
             for tag in [2, 1] {
                 let communicator = CommunicatorId(communicator);
                 let stream = Stream { from: Rank(0), to: Rank(1), channel, communicator, tag };
-                let identity = u64::from(communicator.0) << 8 | u64::from(tag) | (channel as u64) << 4;
+                let identity =
+                    u64::from(communicator.0) << 8 | u64::from(tag) | (channel as u64) << 4;
                 let content = content(identity, 500);
                 let available = 500;
                 let send = Send { stream, content, available, reply: Reply::Lazy };

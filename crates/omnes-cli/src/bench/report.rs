@@ -99,7 +99,7 @@ fn rounded(value: f64, steps: f64) -> f64 {
 }
 
 /// Payload per time, in millions of bytes per second, where messages are sent and have bytes.
-/// For a broadcast it is what each rank receives, not the sum.
+/// For a broadcast it is what each rank receives, not the sum; both directions are added up.
 fn megabytes_per_s(measured: &Measured) -> Option<f64> {
     let point = measured.point;
     let is_rate = matches!(point.op, Op::Bandwidth | Op::Bcast | Op::Wbcast) && point.bytes > 0;

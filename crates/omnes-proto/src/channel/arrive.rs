@@ -334,7 +334,9 @@ impl Channel {
     fn accept_first(&mut self, now: Instant, packet: Numbered, envelope: Envelope) -> Accepted {
         let Header { source: from, communicator, .. } = packet.header;
         let ordered = self.config.ordered_bytes(envelope.bytes);
-        if self.peer(from).assembling.is_some() || packet.bytes as u64 > ordered {
+        // A length that packet numbers cannot count would count as received at once.
+        let is_countable = envelope.bytes <= self.config.message_bytes_max();
+        if self.peer(from).assembling.is_some() || packet.bytes as u64 > ordered || !is_countable {
             return Accepted::Malformed;
         }
         let destination = if let Some(id) = self.matching.find(from, communicator, envelope.tag) {

@@ -1,7 +1,8 @@
 //! What a channel may be told, and what it checks.
 
 use crate::limits::{
-    CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX, truesize,
+    CREDIT_UNIT_BYTES, MESSAGE_PACKETS_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN,
+    WINDOW_PACKETS_MAX, truesize,
 };
 use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
@@ -149,7 +150,7 @@ impl Checked {
 
     /// The largest message that packet numbers can count, in bytes.
     pub(super) fn message_bytes_max(&self) -> u64 {
-        u64::from(u32::MAX) * u64::from(self.payload_bytes)
+        u64::from(MESSAGE_PACKETS_MAX) * u64::from(self.payload_bytes)
     }
 }
 

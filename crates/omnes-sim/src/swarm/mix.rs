@@ -67,9 +67,8 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
 
 fn draw_deeds(random: &mut Random, options: &Options) -> Vec<(Instant, Deed)> {
     let mut deeds = Vec::new();
-    let at = |random: &mut Random, most_ms: u64| {
-        Instant::from_ns(random.below(most_ms * 1_000_000))
-    };
+    let at =
+        |random: &mut Random, most_ms: u64| Instant::from_ns(random.below(most_ms * 1_000_000));
     let mut bytes_left = options.bytes_max;
     // Deeds of one message keep their order, as its extensions name it by its number.
     let mut times: Vec<Instant> = (0..options.messages).map(|_| at(random, 900)).collect();

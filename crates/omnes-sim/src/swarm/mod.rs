@@ -49,11 +49,9 @@ pub fn run_seed(seed: u64, trace: Printing) -> Result<Passed, String> {
     let mut cluster = Builder::from_config(options.config.clone()).build();
     let run = AssertUnwindSafe(|| run(&mut cluster, &options));
     match catch_unwind(run) {
-        Ok(settled_after) => Ok(Passed {
-            trace_hash: cluster.trace_hash(),
-            events: cluster.events(),
-            settled_after,
-        }),
+        Ok(settled_after) => {
+            Ok(Passed { trace_hash: cluster.trace_hash(), events: cluster.events(), settled_after })
+        }
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));

@@ -77,7 +77,8 @@ impl Options {
     pub fn draw(seed: u64, trace: Printing) -> Self {
         let random = &mut Random::named(seed, "options", 0);
         let ranks = random.within(2, 12) as u32;
-        let work = random.pick(&[Work::Mix, Work::Mix, Work::Mix, Work::Barriers, Work::Broadcasts]);
+        let work =
+            random.pick(&[Work::Mix, Work::Mix, Work::Mix, Work::Barriers, Work::Broadcasts]);
         let mut faults = draw_faults(random, ranks);
         if work != Work::Mix {
             faults.crash = None;

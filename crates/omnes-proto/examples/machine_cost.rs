@@ -1,0 +1,81 @@
+//! Cost of the machines alone: two endpoints that hand packets to each other in memory.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use omnes_proto::LivenessConfig;
+use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::packet::Head;
+use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
+
+fn endpoint(me: u32) -> Endpoint {
+    Endpoint::new(
+        Instant::ZERO,
+        EndpointConfig {
+            me: Rank(me),
+            size: 2,
+            job: JobId(1),
+            key: JobKey::new([7; 16]),
+            channels: vec![ChannelConfig::default().build().unwrap()],
+            liveness: LivenessConfig::default(),
+        },
+    )
+}
+
+fn run(bytes: u64, rounds: u32) -> f64 {
+    let mut ends = [endpoint(0), endpoint(1)];
+    let clock = std::time::Instant::now();
+    let mut head = Head::default();
+    let mut packets = 0u64;
+    let mut ns = 0;
+    for round in 0..rounds {
+        let (from, to) = ((round % 2) as usize, 1 - (round % 2) as usize);
+        ns += 5000;
+        let now = Instant::from_ns(ns);
+        let pattern = Pattern {
+            communicator: CommunicatorId(0),
+            source: Some(Rank(from as u32)),
+            tag: Some(1),
+        };
+        ends[to].channel(0).receive(now, pattern, bytes).unwrap();
+        let message = Message {
+            to: Rank(to as u32),
+            communicator: CommunicatorId(0),
+            tag: 1,
+            bytes,
+            available: bytes,
+            reply: if bytes > 1400 { Reply::Soon } else { Reply::Lazy },
+        };
+        ends[from].channel(0).send(now, message).unwrap();
+        loop {
+            let mut idle = true;
+            for side in [from, to] {
+                while let Some(transmit) = ends[side].poll_transmit(now, &mut head) {
+                    idle = false;
+                    packets += 1;
+                    let data = transmit.segment.map_or(0, |segment| segment.bytes as usize);
+                    let packet_bytes = head.as_bytes().len() + data;
+                    ends[1 - side].handle_packet(now, head.as_bytes(), packet_bytes);
+                }
+            }
+            if idle {
+                break;
+            }
+        }
+        for end in &mut ends {
+            while end.poll_event(now).is_some() {}
+        }
+    }
+    let _ = packets;
+    clock.elapsed().as_nanos() as f64
+        / if bytes > 1400 { packets as f64 } else { f64::from(rounds) }
+}
+
+fn main() {
+    for _ in 0..3 {
+        println!(
+            "8 B: {:.0} ns per message, both sides; 4 MiB: {:.1} ns per packet, both sides",
+            run(8, 1_000_000),
+            run(4 << 20, 200)
+        );
+    }
+}
