@@ -583,7 +583,11 @@ impl Line {
     }
 
     fn has_room(&self) -> bool {
-        self.used < HEADS_MAX && self.trains.len() < TRAINS_PER_CALL && self.bytes < LINE_BYTES
+        // A packet more than a train holds would travel alone, at nearly the price of a train.
+        let longest = self.trains.last().map_or(0, |(_, train)| train.packet_bytes);
+        self.used < HEADS_MAX
+            && self.trains.len() < TRAINS_PER_CALL
+            && self.bytes + longest <= LINE_BYTES
     }
 
     /// Adds the packet whose head was written last: to the last train where it fits, else as the

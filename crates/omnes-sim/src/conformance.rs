@@ -43,13 +43,18 @@ fn run(arm: &mut impl Arm, scripts: Vec<Script>) -> Vec<Outcome> {
     outcomes
 }
 
+/// Names the message with this tag from rank 0 or 1.
+fn identity(tag: u32, from: usize) -> u64 {
+    2 * u64::from(tag) + from as u64
+}
+
 /// Messages of every length from rank 0 to 1 and back arrive whole.
 pub fn messages_of_every_length_arrive(arm: &mut impl Arm) {
     let mut scripts = vec![Script::default(); arm.size() as usize];
     for (index, bytes) in LENGTHS.into_iter().enumerate() {
         let tag = index as u32;
         for (from, to) in [(0, 1), (1, 0)] {
-            let sent = content(u64::from(tag) << 1 | from as u64, bytes).to_vec();
+            let sent = content(identity(tag, from), bytes).to_vec();
             let buffer = scripts[from].buffer(sent);
             scripts[from].send(Rank(to as u32), tag, buffer);
             let buffer = scripts[to].buffer(vec![0; bytes]);
@@ -64,7 +69,7 @@ pub fn messages_of_every_length_arrive(arm: &mut impl Arm) {
         assert_eq!(outcome.receipts.len(), LENGTHS.len());
         for receipt in &outcome.receipts {
             let bytes = LENGTHS[receipt.tag as usize];
-            let sent = content(u64::from(receipt.tag) << 1 | 1 - rank as u64, bytes);
+            let sent = content(identity(receipt.tag, 1 - rank), bytes);
             assert_eq!(receipt.bytes, bytes as u64);
             assert_eq!(outcome.buffers[receipt.buffer], sent[..], "{bytes} bytes");
         }

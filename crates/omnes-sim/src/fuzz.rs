@@ -177,7 +177,7 @@ impl Rig {
         };
         let available = u64::from(length) * u64::from(bytes.byte()) / 255;
         let tag = u32::from(bytes.byte() % 2);
-        let reply = if bytes.byte() % 2 == 0 { Reply::Soon } else { Reply::Lazy };
+        let reply = if bytes.byte().is_multiple_of(2) { Reply::Soon } else { Reply::Lazy };
         let communicator = COMMUNICATOR;
         let message = Message { to, communicator, tag, bytes: length.into(), available, reply };
         let own = &mut self.ranks[rank as usize];
@@ -348,9 +348,6 @@ impl Rig {
             self.old.push_back((transmit.to.0.min(HONEST - 1), packet));
         }
         while let Some(event) = own.endpoint.poll_event(self.now) {
-            if std::env::var("DBG").is_ok() {
-                println!("{event:?}");
-            }
             own.take(event);
         }
     }
@@ -465,9 +462,6 @@ mod tests {
         let Ok(entries) = std::fs::read_dir(FOLDER) else { return };
         let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
         files.sort();
-        if let Ok(f) = std::env::var("DBG") {
-            files.retain(|p| p.ends_with(&f));
-        }
         for file in files {
             println!("{}", file.display());
             channel(&std::fs::read(file).unwrap());
@@ -476,8 +470,9 @@ mod tests {
 
     #[test]
     fn random_operations_do_no_harm() {
-        let seeds = std::env::var("FUZZ_SEEDS").map_or(3000, |s| s.parse().unwrap());
-        for seed in 0..seeds {
+        for seed in 0..3000 {
+            // Shown only if the test fails.
+            println!("seed {seed}");
             let mut random = Random::named(seed, "fuzz", 0);
             let mut bytes = vec![0; random.within(10, 1500) as usize];
             random.fill(&mut bytes);
@@ -487,11 +482,7 @@ mod tests {
                     *byte = 255 - (*byte & 1);
                 }
             }
-            let r = std::panic::catch_unwind(|| channel(&bytes));
-            if r.is_err() {
-                std::fs::write(format!("/tmp/fuzzfail-{seed}"), &bytes).unwrap();
-                panic!("seed {seed}");
-            }
+            channel(&bytes);
         }
     }
 }

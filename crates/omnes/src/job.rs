@@ -27,7 +27,7 @@ impl Job {
     pub(crate) fn join(config: Config) -> Result<Self, Error> {
         let channel = ChannelConfig {
             eager_bytes: config.eager_bytes,
-            eager_head_bytes: (62 << 10).min(config.eager_bytes),
+            eager_head_bytes: config.eager_bytes,
             pool_slots: config.pool_slots,
             ..ChannelConfig::default()
         };

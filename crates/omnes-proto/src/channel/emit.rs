@@ -48,6 +48,26 @@ impl Channel {
     }
 
     fn next_packet(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
+        if let Some(outbound) = self.next_answer_or_repair(now, rank, head) {
+            return Some(outbound);
+        }
+        if self.phase != Phase::Running {
+            return None; // [PM-R21 C1]
+        }
+        self.next_ordered(now, rank, head).or_else(|| self.next_bulk(now, rank, head))
+    }
+
+    /// What goes before new data. Once there is none, there is none until the next input, so
+    /// that a run of data does not ask again for each packet.
+    fn next_answer_or_repair(
+        &mut self,
+        now: Instant,
+        rank: Rank,
+        head: &mut Head,
+    ) -> Option<Outbound> {
+        if self.peer(rank).has_only_data {
+            return None;
+        }
         for lane in Lane::BOTH {
             if let Some(outbound) = self.next_report(now, rank, lane, head) {
                 return Some(outbound);
@@ -58,10 +78,8 @@ impl Channel {
                 return Some(outbound);
             }
         }
-        if self.phase != Phase::Running {
-            return None; // [PM-R21 C1]
-        }
-        self.next_ordered(now, rank, head).or_else(|| self.next_bulk(now, rank, head))
+        self.peer(rank).has_only_data = true;
+        None
     }
 
     // ---- answers --------------------------------------------------------------------------
@@ -204,7 +222,8 @@ impl Channel {
         let full = Checked::charge(u32::from(self.config.payload_bytes));
         let window_packets = self.config.window_packets;
         let peer = self.peer(rank);
-        let timeout = peer.rtt.retransmit_timeout(timeout_after, 0);
+        let rtt = &peer.rtt;
+        let timeout = || rtt.retransmit_timeout(timeout_after, 0);
         let seq = peer.send[lane as usize].push(now, item, charge, timeout);
         peer.flight_bytes += charge;
         peer.unasked_bytes += charge;

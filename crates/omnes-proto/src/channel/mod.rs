@@ -509,6 +509,7 @@ impl Channel {
     }
 
     /// The peer's entry, made on first use.
+    #[inline]
     fn peer(&mut self, rank: Rank) -> &mut Peer {
         let credit = self.config.initial_credit_bytes;
         self.peers.entry(rank, || Peer::new(credit))
@@ -517,6 +518,7 @@ impl Channel {
     /// Puts a peer on the list of those that may have something to send.
     fn schedule(&mut self, _now: Instant, rank: Rank) {
         let peer = self.peer(rank);
+        peer.has_only_data = false;
         if !peer.is_ready {
             peer.is_ready = true;
             self.ready.push_back(rank);

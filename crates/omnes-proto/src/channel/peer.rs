@@ -141,6 +141,8 @@ pub(super) struct Peer {
     /// Truesize handed out since an answer was last asked for.
     pub(super) unasked_bytes: u32,
     pub(super) is_ready: bool,
+    /// Nothing but new data has been due since the last input.
+    pub(super) has_only_data: bool,
     /// Counted among the peers that are sending.
     pub(super) is_counted: bool,
     pub(super) is_reported_silent: bool,
@@ -165,6 +167,7 @@ impl Peer {
             flight_bytes: 0,
             unasked_bytes: 0,
             is_ready: false,
+            has_only_data: false,
             is_counted: false,
             is_reported_silent: false,
         }
@@ -217,6 +220,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
+    #[inline]
     fn find(&self, rank: Rank) -> Option<usize> {
         let latest = self.latest.get();
         if self.entries.get(latest).is_some_and(|(own, _)| *own == rank) {
@@ -227,15 +231,18 @@ impl Peers {
         Some(index)
     }
 
+    #[inline]
     pub(super) fn get(&self, rank: Rank) -> Option<&Peer> {
         self.find(rank).map(|index| &self.entries[index].1)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut Peer> {
         self.find(rank).map(|index| &mut self.entries[index].1)
     }
 
     /// The entry of `rank`, made by `make` on first use.
+    #[inline]
     pub(super) fn entry(&mut self, rank: Rank, make: impl FnOnce() -> Peer) -> &mut Peer {
         let index = self.find(rank).unwrap_or_else(|| {
             self.entries.push((rank, make()));

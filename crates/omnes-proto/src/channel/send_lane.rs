@@ -133,11 +133,17 @@ impl SendLane {
     }
 
     /// Numbers a packet that is handed out now.
-    pub(super) fn push(&mut self, now: Instant, item: Item, charge: u32, timeout: Duration) -> Seq {
+    pub(super) fn push(
+        &mut self,
+        now: Instant,
+        item: Item,
+        charge: u32,
+        timeout: impl FnOnce() -> Duration,
+    ) -> Seq {
         let seq = self.next();
         let flight = Flight::Sent;
         self.flight.push_back(Sent { item, charge, sent_at: now, transmissions: 1, flight });
-        self.retransmit_at.get_or_insert(now + timeout);
+        self.retransmit_at.get_or_insert_with(|| now + timeout());
         self.unanswered_since.get_or_insert(now);
         seq
     }
@@ -395,7 +401,7 @@ mod tests {
         let mut lane = SendLane::default();
         for index in 0..packets {
             let item = Item::Data { message: SendId(0), index };
-            lane.push(Instant::ZERO, item, 2304, TIMEOUT);
+            lane.push(Instant::ZERO, item, 2304, || TIMEOUT);
         }
         lane
     }
