@@ -6,29 +6,22 @@
 //! yet. A packet's way out: [`Endpoint::poll_transmit`] hands it out, `transmit` lines it up
 //! with others for the same peer into a train, the socket sends trains.
 
+use crate::line::Line;
 use crate::links::Links;
 use crate::memory::Memory;
 use crate::operations::{Completion, Operation, OperationError, OperationId, Operations, Part};
 use crate::own::OwnMessages;
 use crate::poller::Poller;
 use crate::scatter::Scatter;
-use crate::socket::{
-    DATAGRAMS_PER_CALL, Received, TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, TRAINS_PER_CALL, Take, Train,
-};
+use crate::socket::{DATAGRAMS_PER_CALL, Received, Take};
 use crate::watch::{News, Watch};
 use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::packet::{Head, ReceiveId, Target};
 use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES, Rank};
-use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Packets lined up for one call.
-const HEADS_MAX: usize = TRAIN_PACKETS_MAX + TRAINS_PER_CALL;
-/// Bytes lined up after which they are sent: the first train leaves while the next is prepared
-/// [PM-R7].
-const LINE_BYTES: usize = TRAIN_BYTES_MAX;
 /// Reads of the socket in one step, so that sending gets its turn.
 const READS_PER_STEP: usize = 4;
 /// Looks in vain after which timers are looked at too.
@@ -44,20 +37,6 @@ pub(crate) enum Look<'a> {
     At(Rank),
     /// Wherever there are some.
     Everywhere(&'a Poller),
-}
-
-/// Packets lined up to be sent; survives a full socket.
-struct Line {
-    heads: Vec<Head>,
-    used: usize,
-    parts: Vec<libc::iovec>,
-    /// Each with the socket that it leaves by.
-    trains: Vec<(usize, Train)>,
-    batch: Vec<Train>,
-    sent: usize,
-    bytes: usize,
-    /// A shorter packet ends a train.
-    is_train_closed: bool,
 }
 
 /// See the module header.
@@ -101,16 +80,6 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { endpoint, links, memory, watch, me, small_bytes, origin } = parts;
-        let line = Line {
-            heads: vec![Head::default(); HEADS_MAX],
-            used: 0,
-            parts: Vec::with_capacity(2 * HEADS_MAX),
-            trains: Vec::with_capacity(TRAINS_PER_CALL),
-            batch: Vec::with_capacity(TRAINS_PER_CALL),
-            sent: 0,
-            bytes: 0,
-            is_train_closed: false,
-        };
         Self {
             endpoint,
             links,
@@ -120,7 +89,7 @@ impl Core {
             own: OwnMessages::default(),
             me,
             small_bytes,
-            line,
+            line: Line::new(),
             bounce: vec![0; DATAGRAMS_PER_CALL * DATAGRAM_BYTES],
             received: Vec::with_capacity(DATAGRAMS_PER_CALL),
             scatter: Scatter::default(),
@@ -340,9 +309,7 @@ impl Core {
             return self.read(0);
         }
         let mut has_news = false;
-        for index in poller.ready() {
-            has_news |= self.read(index);
-        }
+        poller.for_each_ready(|index| has_news |= self.read(index));
         has_news
     }
 
@@ -554,8 +521,10 @@ impl Core {
             while self.line.has_room() {
                 let head = &mut self.line.heads[self.line.used];
                 let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
-                let data =
-                    transmit.segment.map(|segment| self.memory.gather(transmit.channel, segment));
+                let segment = transmit.segment;
+                let data = segment.map(|segment| self.memory.gather(transmit.channel, segment));
+                // SAFETY: `gather` gives memory that is valid for reading.
+                let data = unsafe { inline(head, data) };
                 self.line.push(self.links.route(transmit.to), data);
             }
             if self.line.trains.is_empty() {
@@ -567,59 +536,20 @@ impl Core {
     /// Sends what is lined up; false if the socket is full.
     fn flush(&mut self) -> bool {
         let line = &mut self.line;
-        let Line { trains, parts, batch, .. } = line;
-        line.sent += self.links.send(&trains[line.sent..], parts, batch);
+        line.sent += self.links.send(&line.trains[line.sent..], &mut line.parts, &mut line.batch);
         line.sent == line.trains.len()
     }
 }
 
-impl Line {
-    fn clear(&mut self) {
-        self.used = 0;
-        self.parts.clear();
-        self.trains.clear();
-        self.sent = 0;
-        self.bytes = 0;
-    }
-
-    fn has_room(&self) -> bool {
-        // A packet more than a train holds would travel alone, at nearly the price of a train.
-        let longest = self.trains.last().map_or(0, |(_, train)| train.packet_bytes);
-        self.used < HEADS_MAX
-            && self.trains.len() < TRAINS_PER_CALL
-            && self.bytes + longest <= LINE_BYTES
-    }
-
-    /// Adds the packet whose head was written last: to the last train where it fits, else as the
-    /// first of a new one.
-    fn push(&mut self, route: (usize, Option<SocketAddr>), data: Option<libc::iovec>) {
-        let head = self.heads[self.used].as_bytes();
-        let packet_bytes = head.len() + data.map_or(0, |data| data.iov_len);
-        let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
-        self.used += 1;
-        self.parts.push(head);
-        self.parts.extend(data);
-        self.bytes += packet_bytes;
-        let end = self.parts.len();
-        let start = end - 1 - usize::from(data.is_some());
-        let (socket, to) = route;
-        if let Some((through, train)) = self.trains.last_mut() {
-            let fits = *through == socket
-                && train.to == to
-                && !self.is_train_closed
-                && packet_bytes <= train.packet_bytes
-                && (train.packets + 1) * train.packet_bytes <= TRAIN_BYTES_MAX
-                && train.packets < TRAIN_PACKETS_MAX;
-            if fits {
-                train.parts.1 = end;
-                train.packets += 1;
-                self.is_train_closed = packet_bytes < train.packet_bytes;
-                return;
-            }
-        }
-        self.is_train_closed = false;
-        self.trains.push((socket, Train { to, parts: (start, end), packets: 1, packet_bytes }));
-    }
+/// Puts a few bytes of data behind their head, as one part is sent faster than two.
+///
+/// # Safety
+/// `data` must be valid for reading.
+unsafe fn inline(head: &mut Head, data: Option<libc::iovec>) -> Option<libc::iovec> {
+    let data = data?;
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { std::slice::from_raw_parts(data.iov_base.cast::<u8>(), data.iov_len) };
+    if head.try_append(bytes) { None } else { Some(data) }
 }
 
 /// User memory as bytes.

@@ -2,12 +2,12 @@
 //!
 //! A caller that waits drives the core itself: no thread hand-off in the latency path. Of several
 //! waiting callers one drives and the others sleep until something of theirs has ended. When no
-//! caller has been inside for a tick, a thread that sleeps in `epoll` takes over, so that a rank
+//! caller has been inside for a tick, a thread that sleeps in `poll` takes over, so that a rank
 //! which computes still answers, repairs and gives signs of life; the next caller takes the core
 //! back by a store, without a system call.
 //!
 //! ```text
-//!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in epoll
+//!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll
 //!        ▲                                │                                          │
 //!        └──────────── enters ────────────┴──────────────── enters ──────────────────┘
 //! ```
@@ -89,6 +89,7 @@ struct Inside {
     core: Core,
     is_driven: bool,
     sleeps_until: Option<Instant>,
+    watched_at: Instant,
 }
 
 struct Shared {
@@ -104,7 +105,6 @@ struct Shared {
     is_over: AtomicBool,
     sleeps: AtomicU64,
     yields: AtomicU64,
-    watched_at: Mutex<Instant>,
 }
 
 /// One rank's access to the network; see the module header.
@@ -187,7 +187,12 @@ impl Engine {
             origin: Instant::now(),
         });
         let shared = Arc::new(Shared {
-            inside: Mutex::new(Inside { core, is_driven: false, sleeps_until: None }),
+            inside: Mutex::new(Inside {
+                core,
+                is_driven: false,
+                sleeps_until: None,
+                watched_at: Instant::now(),
+            }),
             ended: Condvar::new(),
             poller,
             wait,
@@ -197,7 +202,6 @@ impl Engine {
             is_over: AtomicBool::new(false),
             sleeps: AtomicU64::new(0),
             yields: AtomicU64::new(0),
-            watched_at: Mutex::new(Instant::now()),
         });
         let thread = std::thread::Builder::new()
             .name("omnes-progress".to_owned())
@@ -550,10 +554,9 @@ impl Shared {
     }
 
     fn watch_sometimes(&self, inside: &mut Inside) {
-        let Ok(mut watched_at) = self.watched_at.try_lock() else { return };
         let now = inside.core.clock();
-        if now.saturating_duration_since(*watched_at) >= WATCH_INTERVAL {
-            *watched_at = now;
+        if now.saturating_duration_since(inside.watched_at) >= WATCH_INTERVAL {
+            inside.watched_at = now;
             inside.core.check_watch();
         }
     }

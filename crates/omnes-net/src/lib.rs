@@ -9,6 +9,7 @@
 mod core;
 mod engine;
 mod error;
+mod line;
 mod links;
 mod memory;
 mod operations;

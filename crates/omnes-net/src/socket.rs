@@ -215,6 +215,17 @@ impl UdpSocket {
     pub fn send(&mut self, trains: &[Train], parts: &mut [libc::iovec]) -> usize {
         let mut done = 0;
         while done < trains.len() {
+            if let Some(sent) = self.send_plain(&trains[done], parts) {
+                match sent {
+                    Ok(()) => done += 1,
+                    Err(error) => match self.on_send_error(&error, 1) {
+                        AfterError::Full => return done,
+                        AfterError::Again => {}
+                        AfterError::Skip => done += 1,
+                    },
+                }
+                continue;
+            }
             if !self.offloads.gso && trains[done].packets > 1 {
                 if !self.send_packetwise(&trains[done], parts) {
                     return done;
@@ -240,9 +251,28 @@ impl UdpSocket {
         done
     }
 
+    /// Sends a packet in one part to the connected peer by the cheapest call there is; `None` if
+    /// the train is not of that kind.
+    fn send_plain(&mut self, train: &Train, parts: &[libc::iovec]) -> Option<io::Result<()>> {
+        if train.to.is_some() || train.packets > 1 || train.parts.1 - train.parts.0 > 1 {
+            return None;
+        }
+        let part = parts[train.parts.0];
+        self.counters.send_calls += 1;
+        // SAFETY: the part points to memory that the caller keeps alive.
+        let sent =
+            unsafe { libc::send(self.fd(), part.iov_base, part.iov_len, libc::MSG_DONTWAIT) };
+        if sent < 0 {
+            return Some(Err(io::Error::last_os_error()));
+        }
+        self.count_sent(train, parts);
+        Some(Ok(()))
+    }
+
     fn batch_end(&self, trains: &[Train], from: usize) -> usize {
         let most = trains.len().min(from + TRAINS_PER_CALL);
-        let whole = |train: &&Train| self.offloads.gso || train.packets == 1;
+        let is_plain = |train: &Train| train.to.is_none() && train.parts.1 - train.parts.0 == 1;
+        let whole = |train: &&Train| (self.offloads.gso || train.packets == 1) && !is_plain(train);
         from + trains[from..most].iter().take_while(whole).count()
     }
 

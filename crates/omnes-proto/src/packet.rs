@@ -52,6 +52,17 @@ impl Head {
         &self.bytes[..self.length]
     }
 
+    /// Puts a packet's data behind its head, if they are few enough. False, without effect, if
+    /// they are not.
+    pub fn try_append(&mut self, data: &[u8]) -> bool {
+        let Some(room) = self.bytes.get_mut(self.length..self.length + data.len()) else {
+            return false;
+        };
+        room.copy_from_slice(data);
+        self.length += data.len();
+        true
+    }
+
     pub(crate) fn set_body(&mut self, body: &[u8]) {
         self.length = PACKET_OVERHEAD_BYTES + body.len();
         self.bytes[PACKET_OVERHEAD_BYTES..self.length].copy_from_slice(body);

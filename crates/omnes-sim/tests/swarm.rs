@@ -5,9 +5,9 @@
 use omnes_sim::Printing;
 use omnes_sim::swarm::run_seed;
 
-/// The seed whose trace is kept, with a crash of nobody and faults of all sorts.
-const GOLDEN_SEED: u64 = 7;
-const GOLDEN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/seed-7.txt");
+/// The seed whose trace is kept: loss, corruption and delays, in 13,000 events.
+const GOLDEN_SEED: u64 = 24;
+const GOLDEN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/seed-24.txt");
 
 #[test]
 fn two_hundred_seeds_pass() {

@@ -1,6 +1,6 @@
 //! Packets coming in: answers move the sending lanes, numbered packets the receiving ones.
 //!
-//! Everything here is decided by [`classify_answer`](super::send_lane::classify_answer) and
+//! Everything here is decided by [`classify_answer`] and
 //! [`ReceiveLane::classify`](super::receive_lane::ReceiveLane::classify); the rest applies it.
 
 use super::matching::Matched;

@@ -1,5 +1,8 @@
 //! Ranks as threads of the test, each with an engine of its own, over loopback.
 
+pub mod bodies;
+pub mod mixes;
+
 use omnes::{Communicator, Config};
 use std::net::TcpListener;
 use std::time::Duration;
@@ -40,11 +43,4 @@ pub fn with_ranks_at<T: Send>(
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
-}
-
-/// Bytes that differ by position and by seed.
-pub fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
-    (0..bytes as u32)
-        .map(|at| (at.wrapping_mul(2_654_435_761).wrapping_add(seed * 40_503) >> 13) as u8)
-        .collect()
 }

@@ -1,0 +1,276 @@
+//! What every network must do, as one body per promise; each is run as every rank of a job.
+//!
+//! The same bodies run as threads over loopback (`tests/loopback.rs`) and as processes under any
+//! launcher (`examples/conformance.rs`), there also with loss, delay and other links. A body works
+//! for any number of ranks, asserts what it finds, and leaves no message behind, so that bodies can
+//! follow each other on one communicator. Ranks without a partner only watch.
+//!
+//! [`super::mixes`] has the bodies that are about many messages at once.
+
+use super::mixes;
+use omnes::{Barrier, Bcast, Communicator, Error, Source, Tag};
+use std::time::{Duration, Instant};
+
+/// One promise.
+pub struct Body {
+    /// Its name, as given on the command line.
+    pub name: &'static str,
+    /// Checks it; no message is longer than the number of bytes given.
+    pub run: fn(&Communicator, usize),
+}
+
+/// All of them, in the order in which they are run.
+pub const ALL: &[Body] = &[
+    Body { name: "sizes", run: sizes },
+    Body { name: "unexpected", run: unexpected },
+    Body { name: "itself", run: itself },
+    Body { name: "truncation", run: truncation },
+    Body { name: "broadcasts", run: broadcasts },
+    Body { name: "roots", run: roots },
+    Body { name: "barriers", run: barriers },
+    Body { name: "split", run: split },
+    Body { name: "interleaved", run: interleaved },
+    Body { name: "refusals", run: refusals },
+    Body { name: "threads", run: threads },
+    Body { name: "mix", run: mixes::mix },
+    Body { name: "out-of-order", run: mixes::out_of_order },
+    Body { name: "both-ways", run: mixes::both_ways },
+    Body { name: "incast", run: mixes::incast },
+    Body { name: "burst", run: mixes::burst },
+    Body { name: "flood", run: mixes::flood },
+];
+
+/// Longest message where nothing else is asked for.
+pub const BYTES_MAX: usize = 3_000_000;
+
+const SIZES: [usize; 9] = [0, 1, 1000, 1416, 9000, 65_536, 131_072, 131_073, BYTES_MAX];
+
+/// Bytes that differ by position and by seed.
+pub fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
+    let shift = seed.wrapping_mul(40_503);
+    (0..bytes as u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761).wrapping_add(shift) >> 13) as u8)
+        .collect()
+}
+
+/// The other rank of this rank's pair, if it has one.
+pub fn partner(comm: &Communicator) -> Option<u32> {
+    Some(comm.rank() ^ 1).filter(|rank| *rank < comm.size())
+}
+
+fn sizes(comm: &Communicator, bytes_max: usize) {
+    let Some(peer) = partner(comm) else { return };
+    for (round, bytes) in (0..).zip(SIZES.map(|bytes| bytes.min(bytes_max))) {
+        let data = pattern(bytes, round + comm.rank().min(peer));
+        let mut back = vec![0; bytes];
+        if comm.rank() < peer {
+            comm.send(peer, round, &data).unwrap();
+            let status = comm.recv(peer, Tag::Any, &mut back).unwrap();
+            assert_eq!((status.source, status.tag, status.bytes), (peer, round, bytes));
+            assert!(back == data, "{bytes} bytes came back changed");
+        } else {
+            let status = comm.recv(Source::Any, round, &mut back).unwrap();
+            assert_eq!((status.source, status.bytes), (peer, bytes));
+            comm.send(peer, round, &back).unwrap();
+        }
+    }
+}
+
+fn unexpected(comm: &Communicator, bytes_max: usize) {
+    let Some(peer) = partner(comm) else { return };
+    let bytes = 400_000.min(bytes_max);
+    let data = pattern(bytes, 1);
+    if comm.rank() < peer {
+        comm.scope(|scope| {
+            scope.isend(peer, 1, &data).unwrap();
+            scope.isend(peer, 2, &data[..100]).unwrap();
+            scope.isend(peer, 3, &data[..5000]).unwrap();
+        });
+        return;
+    }
+    // Out of order: the large one must not stand in the way.
+    let mut small = [0; 100];
+    comm.recv(peer, 2, &mut small).unwrap();
+    let mut medium = vec![0; 5000];
+    comm.recv(peer, 3, &mut medium).unwrap();
+    let mut large = vec![0; bytes];
+    comm.recv(peer, 1, &mut large).unwrap();
+    assert!(large == data);
+    assert_eq!(small, large[..100]);
+    assert!(medium == large[..5000]);
+}
+
+fn itself(comm: &Communicator, bytes_max: usize) {
+    let me = comm.rank();
+    let data = pattern(200_000.min(bytes_max), me);
+    let mut back = vec![0; data.len()];
+    let mut any = [0; 3];
+    comm.scope(|scope| {
+        let first = scope.irecv(me, 5, &mut back).unwrap();
+        let second = scope.irecv(Source::Any, 6, &mut any).unwrap();
+        scope.isend(me, 5, &data).unwrap();
+        scope.isend(me, 6, &[1, 2, 3]).unwrap();
+        assert_eq!(first.wait().unwrap().source, me);
+        assert_eq!(second.wait().unwrap().source, me);
+    });
+    assert!(back == data);
+    assert_eq!(any, [1, 2, 3]);
+}
+
+fn truncation(comm: &Communicator, bytes_max: usize) {
+    let Some(peer) = partner(comm) else { return };
+    let lengths = [(1, 5000.min(bytes_max)), (2, 300_000.min(bytes_max))];
+    for (tag, bytes) in lengths {
+        if comm.rank() < peer {
+            comm.send(peer, tag, &pattern(bytes, 1)).unwrap();
+            continue;
+        }
+        let mut short = [0; 999];
+        match comm.recv(peer, tag, &mut short) {
+            Err(Error::Truncated { bytes: got, capacity: 999 }) => assert_eq!(got, bytes as u64),
+            other => panic!("{other:?}"),
+        }
+        assert!(short[..] == pattern(999, 1)[..]);
+    }
+}
+
+fn broadcasts(comm: &Communicator, bytes_max: usize) {
+    for algorithm in ["binomial", "binomial:pipelined", "chain", "chain:store", "flat", "knomial=4"]
+    {
+        let algorithm: Bcast = algorithm.parse().unwrap();
+        for (round, bytes) in (0..).zip(SIZES.map(|bytes| bytes.min(bytes_max))) {
+            let root = round % comm.size();
+            let data = pattern(bytes, round);
+            let mut buffer = if comm.rank() == root { data.clone() } else { vec![0; bytes] };
+            comm.bcast_with(root, &mut buffer, algorithm).unwrap();
+            assert!(buffer == data, "{algorithm} of {bytes} bytes at rank {}", comm.rank());
+        }
+    }
+}
+
+/// Broadcasts that follow each other without barriers, each from another root.
+fn roots(comm: &Communicator, bytes_max: usize) {
+    for round in 0..60 {
+        let root = round * 7 % comm.size();
+        let bytes = [8, 3000, 70_000][round as usize % 3].min(bytes_max);
+        let data = pattern(bytes, round);
+        let mut buffer = if comm.rank() == root { data.clone() } else { vec![0; bytes] };
+        comm.bcast(root, &mut buffer).unwrap();
+        assert!(buffer == data, "broadcast {round} from {root} at rank {}", comm.rank());
+    }
+}
+
+/// In each round one rank comes late, and is told by nobody of an end before it has come.
+fn barriers(comm: &Communicator, _bytes_max: usize) {
+    const LATE: Duration = Duration::from_micros(200);
+    for (round, algorithm) in (0..).zip(Barrier::ALL.into_iter().cycle().take(24)) {
+        let late = round % comm.size();
+        if comm.rank() != late {
+            comm.barrier_with(algorithm).unwrap();
+            comm.send(late, round, &[]).unwrap();
+            continue;
+        }
+        comm.scope(|scope| {
+            let others = (0..comm.size()).filter(|rank| *rank != late);
+            let mut ends: Vec<_> =
+                others.map(|rank| scope.irecv(rank, round, &mut []).unwrap()).collect();
+            let start = Instant::now();
+            while start.elapsed() < LATE {
+                for end in &mut ends {
+                    assert!(end.test().unwrap().is_none(), "{algorithm} did not wait for {late}");
+                }
+            }
+            comm.barrier_with(algorithm).unwrap();
+            ends.into_iter().for_each(|end| assert_eq!(end.wait().unwrap().bytes, 0));
+        });
+    }
+}
+
+fn split(comm: &Communicator, _bytes_max: usize) {
+    let (me, size) = (comm.rank(), comm.size());
+    let has_color = |rank: u32| size < 3 || rank != size - 1;
+    let color = has_color(me).then_some(me % 2);
+    let Some(part) = comm.split(color, -i64::from(me)).unwrap() else {
+        assert_eq!(me, size - 1);
+        return;
+    };
+    let group: Vec<u32> =
+        (0..size).rev().filter(|rank| has_color(*rank) && rank % 2 == me % 2).collect();
+    assert_eq!(part.size() as usize, group.len());
+    assert_eq!(group[part.rank() as usize], me);
+    let mut first = [me as u8];
+    part.bcast(0, &mut first).unwrap();
+    assert_eq!(u32::from(first[0]), group[0]);
+    let copy = part.dup().unwrap();
+    // Same ranks, same tag: the communicators keep the messages apart.
+    if part.size() > 1 && copy.rank() == 0 {
+        copy.send(1, 9, b"copy").unwrap();
+        part.send(1, 9, b"part").unwrap();
+    } else if copy.rank() == 1 {
+        let mut text = [0; 4];
+        part.recv(0, 9, &mut text).unwrap();
+        assert_eq!(&text, b"part");
+        let status = copy.recv(Source::Any, Tag::Any, &mut text).unwrap();
+        assert_eq!((&text, status.source), (b"copy", 0));
+    }
+}
+
+/// Two communicators of the same ranks in different orders, used in turn with the same tags.
+fn interleaved(comm: &Communicator, bytes_max: usize) {
+    let one = comm.dup().unwrap();
+    let two = comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap();
+    let size = comm.size();
+    assert_eq!(two.rank(), size - 1 - comm.rank());
+    for round in 0..20 {
+        let root = round % size;
+        let data = [pattern(2000.min(bytes_max), round), pattern(300, round + 1)];
+        let mut got = [vec![0; data[0].len()], vec![0; data[1].len()]];
+        for ((comm, data), got) in [&one, &two].into_iter().zip(&data).zip(&mut got) {
+            if comm.rank() == root {
+                got.copy_from_slice(data);
+            }
+            comm.bcast(root, got).unwrap();
+        }
+        assert!(got == data);
+        let (next, before) = ((one.rank() + 1) % size, (one.rank() + size - 1) % size);
+        one.scope(|scope| {
+            scope.isend(next, 4, &data[0]).unwrap();
+            // The same process, under its other number.
+            two.send(size - 1 - next, 4, &data[1]).unwrap();
+            two.recv(size - 1 - before, Tag::Any, &mut got[1]).unwrap();
+            one.recv(Source::Any, 4, &mut got[0]).unwrap();
+        });
+        assert!(got == data);
+        two.barrier().unwrap();
+    }
+}
+
+fn refusals(comm: &Communicator, _bytes_max: usize) {
+    let size = comm.size();
+    let error = comm.send(size, 0, &[]).unwrap_err();
+    assert_eq!(error.to_string(), format!("rank {size} is not in a communicator of {size} ranks"));
+    assert!(comm.bcast(size + 5, &mut []).is_err());
+    assert!(comm.recv(size + 7, 0, &mut []).is_err());
+}
+
+fn threads(comm: &Communicator, _bytes_max: usize) {
+    let Some(peer) = partner(comm) else { return };
+    std::thread::scope(|scope| {
+        for tag in 0..4u32 {
+            scope.spawn(move || {
+                for round in 0..50 {
+                    let data = pattern(1 + 3000 * tag as usize, round + tag);
+                    let mut back = vec![0; data.len()];
+                    if comm.rank() < peer {
+                        comm.send(peer, tag, &data).unwrap();
+                        comm.recv(peer, tag, &mut back).unwrap();
+                        assert!(back == data);
+                    } else {
+                        comm.recv(peer, tag, &mut back).unwrap();
+                        comm.send(peer, tag, &back).unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
