@@ -133,7 +133,8 @@ impl ReceiveLane {
     /// Packets from `seq` on, at most `most`, none of which has arrived.
     pub(super) fn untouched(&self, seq: Seq, most: u32) -> u32 {
         if !self.has_gap() {
-            return most;
+            // Behind a duplicate lie packets that have been placed, whatever follows it on the wire.
+            return if seq.precedes(self.expects) { 0 } else { most };
         }
         (0..most)
             .take_while(|index| !matches!(self.classify(seq.plus(*index)), Arrival::Duplicate))
@@ -332,6 +333,17 @@ mod tests {
         let map = lane.gap_map();
         let reported: Vec<u32> = (1..8).filter(|seq| map.contains(Seq(1), Seq(*seq))).collect();
         assert_eq!(reported, [2, 3, 5]);
+    }
+
+    #[test]
+    fn nothing_behind_a_duplicate_counts_as_untouched() {
+        let mut lane = ReceiveLane::default();
+        (0..8).for_each(|us| lane.on_in_order(at(us)));
+        assert_eq!(lane.untouched(Seq(8), 5), 5);
+        assert_eq!(lane.untouched(Seq(2), 5), 0);
+        lane.on_ahead(at(8), Seq(10), DELAY);
+        assert_eq!(lane.untouched(Seq(8), 5), 2);
+        assert_eq!(lane.untouched(Seq(2), 5), 0);
     }
 
     #[test]
