@@ -39,7 +39,7 @@ impl Flow {
 /// What is known of the traffic from one rank to another on one channel.
 #[derive(Debug)]
 struct Pair {
-    lanes: [Flow; 2],
+    lanes: [Flow; LANES],
     credit_bytes: u32,
 }
 
@@ -53,8 +53,20 @@ pub(crate) struct Bounds {
     pub(crate) window_packets_seen: u32,
 }
 
+/// Lanes of a channel, as packets tell them apart.
+pub(crate) const LANES: usize = 3;
+
+/// Index of the lane that a packet with these marks counts on.
+pub(crate) fn lane_of(flags: Flags) -> usize {
+    match (flags.has(Flags::BULK), flags.has(Flags::GRANTS)) {
+        (true, _) => 1,
+        (false, true) => 2,
+        (false, false) => 0,
+    }
+}
+
 fn lane(header: &Header) -> usize {
-    usize::from(header.flags.has(Flags::BULK))
+    lane_of(header.flags)
 }
 
 fn is_numbered(header: &Header) -> bool {

@@ -6,6 +6,7 @@
 //! ranks are left alone: unless somebody was declared dead or gone, all that they have sent to
 //! each other must arrive.
 
+use crate::bounds::{LANES, lane_of};
 use crate::builder::{JOB, KEY};
 use crate::ledger::Operation;
 use crate::memory::Memory;
@@ -76,7 +77,7 @@ struct Heard {
 }
 
 struct Honest {
-    heard: [Heard; 2],
+    heard: [Heard; LANES],
     endpoint: Endpoint,
     memory: Memory,
     sends: BTreeSet<SendId>,
@@ -235,7 +236,7 @@ impl Rig {
             _ => kinds[choice as usize % kinds.len()],
         };
         let flags = Flags(bytes.byte());
-        let heard = self.ranks[to as usize].heard[usize::from(flags.has(Flags::BULK))];
+        let heard = self.ranks[to as usize].heard[lane_of(flags)];
         let header = Header {
             kind,
             job: JOB,
@@ -266,7 +267,7 @@ impl Rig {
             let data = bytes.number() as usize % 9000;
             packet.resize(packet.len() + data, 0xcd);
         }
-        let heard = &mut self.ranks[to as usize].heard[usize::from(flags.has(Flags::BULK))];
+        let heard = &mut self.ranks[to as usize].heard[lane_of(flags)];
         if matches!(kind, Kind::Data | Kind::Grant) && header.seq == heard.expects {
             // Taken in, most likely; answers will tell.
             heard.expects = heard.expects.plus(1);
@@ -404,7 +405,7 @@ impl Honest {
         if to != Rank(2) {
             return;
         }
-        let heard = &mut self.heard[usize::from(header.flags.has(Flags::BULK))];
+        let heard = &mut self.heard[lane_of(header.flags)];
         match header.kind {
             Kind::Data | Kind::Grant => {
                 if !header.seq.precedes(heard.next) {

@@ -184,7 +184,8 @@ impl Rule {
             && self.kind.is_none_or(|kind| fits_header(&|header| header.kind == kind))
             && self.channel.is_none_or(|id| fits_header(&|header| header.channel.0 == id))
             && self.lane.is_none_or(|lane| {
-                fits_header(&|header| header.flags.has(Flags::BULK) == (lane == Flags::BULK))
+                let marks = Flags::BULK.with(Flags::GRANTS).0;
+                fits_header(&|header| Flags(header.flags.0 & marks) == lane)
             })
             && self
                 .seq

@@ -77,6 +77,7 @@ impl fmt::Display for Line {
         write!(formatter, "argument={argument} bytes={bytes}")?;
         let marks = [
             (Flags::BULK, "bulk"),
+            (Flags::GRANTS, "grants"),
             (Flags::FIRST, "first"),
             (Flags::LAST, "last"),
             (Flags::ACK_NOW, "ack_now"),

@@ -22,7 +22,7 @@ pub enum Kind {
     /// message. With [`Flags::FIRST`] an [`crate::Envelope`] stands before the data.
     Data = 1,
     /// The receiver's buffer for a large message is known: `argument` is the sender's token.
-    /// Numbered on the ordered lane.
+    /// Numbered on a lane of its own, with [`Flags::GRANTS`].
     Grant = 2,
     /// Everything before `expects` has arrived; `argument` is the delay in microseconds between
     /// the newest arrival and this answer.
@@ -75,6 +75,9 @@ impl Flags {
     pub const REJECT: Self = Self(16);
     /// Buffers are free again for `expects`.
     pub const RESUME: Self = Self(32);
+
+    /// `seq` and `expects` count on the lane of grants.
+    pub const GRANTS: Self = Self(64);
 
     /// Both sets of marks.
     #[must_use]

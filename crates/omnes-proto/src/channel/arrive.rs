@@ -9,7 +9,7 @@ use super::receive_lane::{AckWhen, Arrival};
 use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
 use crate::limits::CREDIT_UNIT_BYTES;
-use crate::packet::{Move, Placement, Preview, ReceiveId, SlotId, Target};
+use crate::packet::{Move, Placement, Preview, ReceiveId, SendId, SlotId, Target};
 use omnes_wire::{
     ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
 };
@@ -156,7 +156,7 @@ impl Channel {
         outgoing.answered += 1;
         if outgoing.answered == outgoing.packets() {
             self.outgoing.remove(key);
-            self.events.push_back(Event::Sent { id: crate::packet::SendId(key as u32) });
+            self.events.push_back(Event::Sent { id: SendId(key as u32) });
         }
     }
 
@@ -202,8 +202,46 @@ impl Channel {
             }
             Arrival::InOrder if lane == Lane::Ordered => self.on_ordered(now, packet),
             Arrival::Ahead if lane == Lane::Ordered => self.stash(now, packet),
-            arrival => self.on_bulk(now, packet, arrival),
+            arrival if lane == Lane::Bulk => self.on_bulk(now, packet, arrival),
+            arrival => {
+                self.on_grant(now, header, arrival);
+                None
+            }
         }
+    }
+
+    /// A grant. They take effect in order, as the granted parts follow one another in it.
+    fn on_grant(&mut self, now: Instant, header: &Header, arrival: Arrival) {
+        let nack_delay = self.config.nack_delay;
+        let from = header.source;
+        let peer = self.peer(from);
+        let had_gap = peer.receive[Lane::Grants as usize].has_gap();
+        peer.grants_ahead.insert(header.seq.0, header.argument);
+        if arrival == Arrival::Ahead {
+            peer.receive[Lane::Grants as usize].on_ahead(now, header.seq, nack_delay);
+        }
+        loop {
+            let peer = self.peer(from);
+            let receive = &mut peer.receive[Lane::Grants as usize];
+            let Some(token) = peer.grants_ahead.remove(&receive.expects().0) else { break };
+            receive.on_in_order(now);
+            if !self.accept_grant(from, token) {
+                self.counters.malformed += 1;
+            }
+        }
+        self.acknowledge_as_asked(now, header, had_gap);
+    }
+
+    /// False if no message of ours waits for this grant.
+    fn accept_grant(&mut self, from: Rank, token: u32) -> bool {
+        let Some(outgoing) = self.outgoing.get_mut(token as usize) else { return false };
+        let is_due = outgoing.message.to == from && outgoing.bulk_packets > 0;
+        if !is_due || outgoing.is_granted {
+            return false;
+        }
+        outgoing.is_granted = true;
+        self.peer(from).granted.push_back(SendId(token));
+        true
     }
 
     fn acknowledge(&mut self, now: Instant, header: &Header, when: AckWhen) {
@@ -310,24 +348,10 @@ impl Channel {
     // ---- the ordered lane, in order -------------------------------------------------------
 
     fn accept(&mut self, now: Instant, packet: Numbered) -> Accepted {
-        match (packet.header.kind, packet.envelope) {
-            (Kind::Grant, _) => self.accept_grant(packet.header),
-            (_, Some(envelope)) => self.accept_first(now, packet, envelope),
-            (_, None) => self.accept_next(packet),
+        match packet.envelope {
+            Some(envelope) => self.accept_first(now, packet, envelope),
+            None => self.accept_next(packet),
         }
-    }
-
-    fn accept_grant(&mut self, header: Header) -> Accepted {
-        let key = header.argument as usize;
-        let Some(outgoing) = self.outgoing.get_mut(key) else { return Accepted::Malformed };
-        let is_due = outgoing.message.to == header.source && outgoing.bulk_packets > 0;
-        if !is_due || outgoing.is_granted {
-            return Accepted::Malformed;
-        }
-        outgoing.is_granted = true;
-        let id = crate::packet::SendId(header.argument);
-        self.peer(header.source).granted.push_back(id);
-        Accepted::Yes(None)
     }
 
     /// First packet of a message: it finds its receive, or becomes unexpected.
@@ -543,13 +567,14 @@ impl Channel {
     }
 }
 
-/// Envelope and data of a numbered packet; `None` if it is shorter than its kind needs, or if a
-/// grant carries data.
+/// Envelope and data of a numbered packet; `None` if it is shorter than its kind needs, is on
+/// another lane than its kind uses, or is a grant with data.
 fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<Numbered> {
     let body = packet_bytes.checked_sub(PACKET_OVERHEAD_BYTES)?;
     let is_first = header.kind == Kind::Data && header.flags.has(Flags::FIRST);
-    let is_bulk = header.flags.has(Flags::BULK);
-    if header.kind == Kind::Grant && (body > 0 || is_bulk) || is_first && is_bulk {
+    let (lane, is_grant) = (Lane::of(header), header.kind == Kind::Grant);
+    let is_on_wrong_lane = is_grant != (lane == Lane::Grants) || is_first && lane == Lane::Bulk;
+    if is_on_wrong_lane || is_grant && body > 0 {
         return None;
     }
     let envelope = match is_first {

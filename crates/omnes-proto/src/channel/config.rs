@@ -41,7 +41,7 @@ impl Default for ChannelConfig {
         Self {
             payload_bytes: 1432,
             eager_bytes: 128 << 10,
-            eager_head_bytes: 62 << 10,
+            eager_head_bytes: 128 << 10,
             pool_slots: 8192,
             window_packets: WINDOW_PACKETS_MAX,
             receive_truesize_bytes: 3 << 20,

@@ -54,7 +54,9 @@ impl Channel {
         if self.phase != Phase::Running {
             return None; // [PM-R21 C1]
         }
-        self.next_ordered(now, rank, head).or_else(|| self.next_bulk(now, rank, head))
+        self.next_grant(now, rank, head)
+            .or_else(|| self.next_ordered(now, rank, head))
+            .or_else(|| self.next_bulk(now, rank, head))
     }
 
     /// What goes before new data. Once there is none, there is none until the next input, so
@@ -68,12 +70,12 @@ impl Channel {
         if self.peer(rank).has_only_data {
             return None;
         }
-        for lane in Lane::BOTH {
+        for lane in Lane::ALL {
             if let Some(outbound) = self.next_report(now, rank, lane, head) {
                 return Some(outbound);
             }
         }
-        for lane in Lane::BOTH {
+        for lane in Lane::ALL {
             if let Some(outbound) = self.next_repair(now, rank, lane, head) {
                 return Some(outbound);
             }
@@ -156,19 +158,22 @@ impl Channel {
 
     // ---- new data -------------------------------------------------------------------------
 
+    fn next_grant(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
+        let window_packets = self.config.window_packets;
+        let peer = self.peers.get_mut(rank)?;
+        let token = peer.grants.front().copied()?;
+        if !peer.has_room(Lane::Grants, Checked::charge(0), window_packets) {
+            return None;
+        }
+        peer.grants.pop_front();
+        Some(self.send_new(now, rank, Lane::Grants, Item::Grant { token }, 0, head))
+    }
+
     fn next_ordered(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
         let window_packets = self.config.window_packets;
         let peer = self.peers.get_mut(rank)?;
         if peer.send[Lane::Ordered as usize].is_blocked() {
             return None;
-        }
-        if let Some(token) = peer.grants.front().copied() {
-            let charge = Checked::charge(0);
-            if !peer.has_room(Lane::Ordered, charge, window_packets) {
-                return None;
-            }
-            peer.grants.pop_front();
-            return Some(self.send_new(now, rank, Lane::Ordered, Item::Grant { token }, 0, head));
         }
         let message = peer.messages.front().copied()?;
         let outgoing = &self.outgoing[message.0 as usize];
@@ -309,7 +314,7 @@ fn shape(config: &Checked, outgoing: &Outgoing, lane: Lane, index: u32) -> Shape
             let is_last = index + 1 == outgoing.ordered_packets;
             (config.ordered_offset(index), outgoing.ordered, most, is_last)
         }
-        Lane::Bulk => {
+        Lane::Bulk | Lane::Grants => {
             let offset = outgoing.ordered + u64::from(index) * payload;
             (offset, outgoing.message.bytes, payload, index + 1 == outgoing.bulk_packets)
         }

@@ -420,7 +420,7 @@ impl Channel {
         self.phase = Phase::Running;
         for rank in self.peers.ranks() {
             let peer = self.peer(rank);
-            for lane in Lane::BOTH {
+            for lane in Lane::ALL {
                 peer.probe_due[lane as usize] |= peer.send[lane as usize].on_resumed();
             }
             self.schedule(now, rank);
@@ -478,7 +478,7 @@ impl Channel {
         let peer = self.peer(rank);
         let mut is_due = false;
         let mut timeouts = 0;
-        for lane in Lane::BOTH {
+        for lane in Lane::ALL {
             is_due |= peer.receive[lane as usize].on_deadline(now);
             let send = &mut peer.send[lane as usize];
             if send.on_deadline(now) {

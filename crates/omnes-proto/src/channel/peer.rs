@@ -8,26 +8,39 @@ use omnes_wire::{Envelope, Flags, Header, Instant, Rank, Seq};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The two numbered packet streams of a channel between an ordered pair of ranks.
+/// The numbered packet streams of a channel between an ordered pair of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lane {
-    /// Messages in order of sending, and grants.
+    /// Messages in order of sending. The only lane whose packets may find no buffer.
     Ordered = 0,
     /// What was granted: its place is known, so it is never rejected and never in the way.
     Bulk = 1,
+    /// Grants, which need no buffer: a rank whose own messages are rejected must still be able
+    /// to take in the others', or two full ranks would wait for each other.
+    Grants = 2,
 }
 
+/// Number of lanes.
+pub(super) const LANES: usize = 3;
+
 impl Lane {
-    pub(super) const BOTH: [Self; 2] = [Self::Ordered, Self::Bulk];
+    pub(super) const ALL: [Self; LANES] = [Self::Ordered, Self::Bulk, Self::Grants];
 
     pub(super) fn of(header: &Header) -> Self {
-        if header.flags.has(Flags::BULK) { Self::Bulk } else { Self::Ordered }
+        if header.flags.has(Flags::BULK) {
+            Self::Bulk
+        } else if header.flags.has(Flags::GRANTS) {
+            Self::Grants
+        } else {
+            Self::Ordered
+        }
     }
 
     pub(super) fn flags(self) -> Flags {
         match self {
             Self::Ordered => Flags::NONE,
             Self::Bulk => Flags::BULK,
+            Self::Grants => Flags::GRANTS,
         }
     }
 }
@@ -121,9 +134,9 @@ impl LossWindow {
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) send: [SendLane; 2],
-    pub(super) receive: [ReceiveLane; 2],
-    pub(super) probe_due: [bool; 2],
+    pub(super) send: [SendLane; LANES],
+    pub(super) receive: [ReceiveLane; LANES],
+    pub(super) probe_due: [bool; LANES],
     /// Messages whose ordered part has not been handed out whole, in order.
     pub(super) messages: VecDeque<SendId>,
     /// Granted messages, in order of the grants.
@@ -132,6 +145,8 @@ pub(super) struct Peer {
     pub(super) grants: VecDeque<u32>,
     pub(super) assembling: Option<Assembling>,
     pub(super) stash: BTreeMap<u32, Stashed>,
+    /// Grants that came before their turn: tokens by number.
+    pub(super) grants_ahead: BTreeMap<u32, u32>,
     pub(super) bulk_parts: VecDeque<BulkPart>,
     pub(super) bulk_end: Seq,
     pub(super) rtt: Rtt,
@@ -153,12 +168,13 @@ impl Peer {
         Self {
             send: Default::default(),
             receive: Default::default(),
-            probe_due: [false; 2],
+            probe_due: [false; LANES],
             messages: VecDeque::new(),
             granted: VecDeque::new(),
             grants: VecDeque::new(),
             assembling: None,
             stash: BTreeMap::new(),
+            grants_ahead: BTreeMap::new(),
             bulk_parts: VecDeque::new(),
             bulk_end: Seq(0),
             rtt: Rtt::new(),

@@ -512,7 +512,8 @@ fn large_message_waits_for_its_grant_and_does_not_block_the_next() {
     let id = channel.send(at(0), message(PEER, 3000)).unwrap();
     channel.send(at(0), message(PEER, 1)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256", "data 2 e0 @0+1"]);
-    let grant = Header { argument: id.0, ..header(PEER, Kind::Grant, 0, 3) };
+    let flags = Flags::GRANTS;
+    let grant = Header { argument: id.0, flags, ..header(PEER, Kind::Grant, 0, 0) };
     hand(&mut channel, at(50), grant, &[], 0);
     let lines = sent(&mut channel, 50);
     assert_eq!(lines[0], "data 0 e0 @496+256 bulk");

@@ -9,6 +9,7 @@
 
 use super::mixes;
 use omnes::{Barrier, Bcast, Communicator, Error, Source, Tag};
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 /// One promise.
@@ -53,6 +54,24 @@ pub fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
         .collect()
 }
 
+/// Panics with what differs if `got` is not what was sent.
+pub fn assert_same(got: &[u8], sent: &[u8], what: impl Display) {
+    if got == sent {
+        return;
+    }
+    let mut wrong = (0..sent.len().min(got.len())).filter(|at| got[*at] != sent[*at]);
+    let first = wrong.next().unwrap_or(sent.len().min(got.len()));
+    let excerpt = |bytes: &[u8]| bytes[first..].iter().take(16).copied().collect::<Vec<u8>>();
+    panic!(
+        "{what}: {} bytes sent, {} got, {} wrong from {first} on: {:?} instead of {:?}",
+        sent.len(),
+        got.len(),
+        1 + wrong.count(),
+        excerpt(got),
+        excerpt(sent),
+    );
+}
+
 /// The other rank of this rank's pair, if it has one.
 pub fn partner(comm: &Communicator) -> Option<u32> {
     Some(comm.rank() ^ 1).filter(|rank| *rank < comm.size())
@@ -67,7 +86,7 @@ fn sizes(comm: &Communicator, bytes_max: usize) {
             comm.send(peer, round, &data).unwrap();
             let status = comm.recv(peer, Tag::Any, &mut back).unwrap();
             assert_eq!((status.source, status.tag, status.bytes), (peer, round, bytes));
-            assert!(back == data, "{bytes} bytes came back changed");
+            assert_same(&back, &data, "what came back");
         } else {
             let status = comm.recv(Source::Any, round, &mut back).unwrap();
             assert_eq!((status.source, status.bytes), (peer, bytes));
@@ -95,9 +114,9 @@ fn unexpected(comm: &Communicator, bytes_max: usize) {
     comm.recv(peer, 3, &mut medium).unwrap();
     let mut large = vec![0; bytes];
     comm.recv(peer, 1, &mut large).unwrap();
-    assert!(large == data);
-    assert_eq!(small, large[..100]);
-    assert!(medium == large[..5000]);
+    assert_same(&large, &data, "the large one");
+    assert_same(&small, &data[..100], "the small one");
+    assert_same(&medium, &data[..5000], "the medium one");
 }
 
 fn itself(comm: &Communicator, bytes_max: usize) {
@@ -113,7 +132,7 @@ fn itself(comm: &Communicator, bytes_max: usize) {
         assert_eq!(first.wait().unwrap().source, me);
         assert_eq!(second.wait().unwrap().source, me);
     });
-    assert!(back == data);
+    assert_same(&back, &data, "a rank's own message");
     assert_eq!(any, [1, 2, 3]);
 }
 
@@ -130,7 +149,7 @@ fn truncation(comm: &Communicator, bytes_max: usize) {
             Err(Error::Truncated { bytes: got, capacity: 999 }) => assert_eq!(got, bytes as u64),
             other => panic!("{other:?}"),
         }
-        assert!(short[..] == pattern(999, 1)[..]);
+        assert_same(&short, &pattern(999, 1), "the part that fits");
     }
 }
 
@@ -143,7 +162,7 @@ fn broadcasts(comm: &Communicator, bytes_max: usize) {
             let data = pattern(bytes, round);
             let mut buffer = if comm.rank() == root { data.clone() } else { vec![0; bytes] };
             comm.bcast_with(root, &mut buffer, algorithm).unwrap();
-            assert!(buffer == data, "{algorithm} of {bytes} bytes at rank {}", comm.rank());
+            assert_same(&buffer, &data, format_args!("{algorithm} from {root}"));
         }
     }
 }
@@ -156,7 +175,7 @@ fn roots(comm: &Communicator, bytes_max: usize) {
         let data = pattern(bytes, round);
         let mut buffer = if comm.rank() == root { data.clone() } else { vec![0; bytes] };
         comm.bcast(root, &mut buffer).unwrap();
-        assert!(buffer == data, "broadcast {round} from {root} at rank {}", comm.rank());
+        assert_same(&buffer, &data, format_args!("broadcast {round} from {root}"));
     }
 }
 
@@ -264,7 +283,7 @@ fn threads(comm: &Communicator, _bytes_max: usize) {
                     if comm.rank() < peer {
                         comm.send(peer, tag, &data).unwrap();
                         comm.recv(peer, tag, &mut back).unwrap();
-                        assert!(back == data);
+                        assert_same(&back, &data, format_args!("round {round} of thread {tag}"));
                     } else {
                         comm.recv(peer, tag, &mut back).unwrap();
                         comm.send(peer, tag, &back).unwrap();

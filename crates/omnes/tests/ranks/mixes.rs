@@ -3,7 +3,7 @@
 //! Who sends what to whom is drawn from a seed by every rank alike, so each knows what it must get
 //! without being told.
 
-use super::bodies::{partner, pattern};
+use super::bodies::{assert_same, partner, pattern};
 use omnes::{Communicator, Source, Tag};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ pub fn mix(comm: &Communicator, bytes_max: usize) {
             let next = wanted.get_mut(&status.source).and_then(VecDeque::pop_front);
             let next = next.expect("no more than was sent");
             assert_eq!((status.tag, status.bytes), (next.tag, next.bytes));
-            assert!(buffer[..next.bytes] == next.data(), "{next:?} came changed");
+            assert_same(&buffer[..next.bytes], &next.data(), format_args!("{next:?}"));
         }
     });
 }
@@ -102,7 +102,7 @@ pub fn out_of_order(comm: &Communicator, bytes_max: usize) {
         }
     });
     for (message, buffer) in received.iter().zip(buffers) {
-        assert!(buffer == message.data(), "{message:?} came changed");
+        assert_same(&buffer, &message.data(), format_args!("{message:?}"));
     }
 }
 
@@ -124,7 +124,7 @@ pub fn both_ways(comm: &Communicator, bytes_max: usize) {
         scope.isend(neighbours[1], 1, &mine).unwrap();
     });
     for (neighbour, data) in neighbours.into_iter().zip(&theirs) {
-        assert!(*data == pattern(bytes_max, neighbour), "what rank {neighbour} sent came changed");
+        assert_same(data, &pattern(bytes_max, neighbour), format_args!("from rank {neighbour}"));
     }
 }
 
@@ -142,7 +142,7 @@ pub fn incast(comm: &Communicator, bytes_max: usize) {
         let status = comm.recv(Source::Any, 3, &mut buffer).unwrap();
         assert!(sources.contains(&status.source), "{} sent twice", status.source);
         sources.retain(|rank| *rank != status.source);
-        assert!(buffer == pattern(bytes, status.source));
+        assert_same(&buffer, &pattern(bytes, status.source), format_args!("{status:?}"));
     }
 }
 
@@ -163,7 +163,7 @@ pub fn burst(comm: &Communicator, bytes_max: usize) {
     for tag in (0..64).rev() {
         let mut buffer = vec![0; length(tag)];
         comm.recv(peer, tag, &mut buffer).unwrap();
-        assert!(buffer == pattern(length(tag), tag));
+        assert_same(&buffer, &pattern(length(tag), tag), format_args!("message {tag}"));
     }
 }
 
