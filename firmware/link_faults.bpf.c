@@ -100,7 +100,8 @@ static __always_inline int link_is_user(struct __sk_buff *skb)
 	__u8 kind, type;
 
 	if (skb->protocol == bpf_htons(ETH_P_IP))
-		return !bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct iphdr, protocol), &kind, 1) &&
+		return !bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct iphdr, protocol),
+					   &kind, 1) &&
 		       kind != IPPROTO_IGMP;
 	if (skb->protocol != bpf_htons(ETH_P_IPV6) ||
 	    bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, nexthdr), &kind, 1))

@@ -17,7 +17,8 @@ pub enum NetError {
     },
     /// Rank 0 cannot listen at the rendezvous address.
     #[error(
-        "rank 0 cannot listen at '{address}': {source}; it must be an address of rank 0's host with a free port"
+        "rank 0 cannot listen at '{address}': {source}; it must be an address of rank 0's \
+         host with a free port"
     )]
     Listen {
         /// What was given.
@@ -27,7 +28,8 @@ pub enum NetError {
     },
     /// Nobody answers at the rendezvous address.
     #[error(
-        "rank 0 cannot be reached at '{address}' within {waited:?}: {source}; is it running, and is the port open?"
+        "rank 0 cannot be reached at '{address}' within {waited:?}: {source}; is it running, \
+         and is the port open?"
     )]
     Unreachable {
         /// What was given.
@@ -61,7 +63,8 @@ pub enum NetError {
     },
     /// Two versions of Omnes in one job.
     #[error(
-        "versions differ: this rank has {ours}, the other side {theirs}; use one version for all ranks"
+        "versions differ: this rank has {ours}, the other side {theirs}; use one version for \
+         all ranks"
     )]
     Version {
         /// Ours.
@@ -91,7 +94,8 @@ pub enum NetError {
     },
     /// Ranks did not come in time.
     #[error(
-        "ranks {ranks:?} did not come within {waited:?}; are they running, and can they reach rank 0?"
+        "ranks {ranks:?} did not come within {waited:?}; are they running, and can they \
+         reach rank 0?"
     )]
     Missing {
         /// Their numbers.

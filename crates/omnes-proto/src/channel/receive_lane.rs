@@ -133,7 +133,7 @@ impl ReceiveLane {
     /// Packets from `seq` on, at most `most`, none of which has arrived.
     pub(super) fn untouched(&self, seq: Seq, most: u32) -> u32 {
         if !self.has_gap() {
-            // Behind a duplicate lie packets that have been placed, whatever follows it on the wire.
+            // Behind a duplicate lie packets that have been placed, whatever follows it.
             return if seq.precedes(self.expects) { 0 } else { most };
         }
         (0..most)

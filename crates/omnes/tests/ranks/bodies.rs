@@ -46,12 +46,15 @@ pub const BYTES_MAX: usize = 3_000_000;
 
 const SIZES: [usize; 9] = [0, 1, 1000, 1416, 9000, 65_536, 131_072, 131_073, BYTES_MAX];
 
-/// Bytes that differ by position and by seed.
+/// Bytes that differ by position and by seed, without a period: a piece in a wrong place shows.
 pub fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
-    let shift = seed.wrapping_mul(40_503);
-    (0..bytes as u32)
-        .map(|at| (at.wrapping_mul(2_654_435_761).wrapping_add(shift) >> 13) as u8)
-        .collect()
+    let word = |at: u64| {
+        let mixed = (at ^ u64::from(seed) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 7).to_le_bytes()
+    };
+    let mut data: Vec<u8> = (0..bytes.div_ceil(8) as u64).flat_map(word).collect();
+    data.truncate(bytes);
+    data
 }
 
 /// Panics with what differs if `got` is not what was sent.
