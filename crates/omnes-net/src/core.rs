@@ -431,7 +431,7 @@ impl Core {
                     )),
                     Target::Slot(_) => None,
                 };
-                if target != self.scatter.address(&train, index, placement.packet_offset) {
+                if !self.scatter.is_in_place(&train, index, placement.packet_offset, target) {
                     let data = self.scatter.rescue(&train, index, placement.packet_offset);
                     self.memory.place(placement, data);
                 }

@@ -41,7 +41,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// Looks at the rank that is waited for, after which all others get one.
-const LOOKS_PER_SWEEP: u32 = 4;
+const LOOKS_PER_SWEEP: u32 = 16;
 
 /// What a rank must know to join its job.
 #[derive(Clone, Debug)]

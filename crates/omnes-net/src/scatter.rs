@@ -158,18 +158,20 @@ impl Scatter {
         ScatteredPacket { head: &self.heads[start..start + head_bytes], bytes }
     }
 
-    /// Where the data of packet `index` are, as long as they are where they were read to.
-    pub(crate) fn address(
+    /// True if the data of packet `index`, which start at `packet_offset`, were read to `target`.
+    /// Data for a slot of the pool, which have no target, never were.
+    pub(crate) fn is_in_place(
         &self,
         train: &ScatteredTrain,
         index: usize,
         packet_offset: usize,
-    ) -> Option<NonNull<u8>> {
+        target: Option<NonNull<u8>>,
+    ) -> bool {
         if self.is_rescued || packet_offset != train.head_length(index) {
-            return None;
+            return false;
         }
         // SAFETY: inside the memory that `read` was given for this train.
-        Some(unsafe { train.base.add(train.data_offset(index)) })
+        target == Some(unsafe { train.base.add(train.data_offset(index)) })
     }
 
     /// Saves all data of the train from being overwritten, then gives those of packet `index`.
@@ -197,5 +199,25 @@ impl Scatter {
         // SAFETY: the memory from `base` on was written by `read` and is valid for `bytes`.
         let data = unsafe { std::slice::from_raw_parts(train.base.as_ptr(), bytes) };
         self.rescue[..bytes].copy_from_slice(data);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_for_a_slot_are_never_in_place_also_when_the_train_was_rescued() {
+        let mut memory = [0u8; 4096];
+        let base = NonNull::from(&mut memory).cast();
+        let head_bytes = PACKET_OVERHEAD_BYTES;
+        let train = ScatteredTrain { bytes: 3000, packet_bytes: 1000, head_bytes, base };
+        let mut scatter = Scatter::default();
+        assert!(scatter.is_in_place(&train, 0, head_bytes, Some(base)));
+        assert!(!scatter.is_in_place(&train, 1, head_bytes, Some(base)));
+        assert!(!scatter.is_in_place(&train, 1, head_bytes, None));
+        scatter.is_rescued = true;
+        assert!(!scatter.is_in_place(&train, 0, head_bytes, Some(base)));
+        assert!(!scatter.is_in_place(&train, 1, head_bytes, None));
     }
 }

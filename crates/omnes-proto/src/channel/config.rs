@@ -47,7 +47,7 @@ impl Default for ChannelConfig {
             receive_truesize_bytes: 3 << 20,
             initial_credit_bytes: 512 << 10,
             ack_packets: 64,
-            ack_delay: Duration::from_micros(500),
+            ack_delay: Duration::from_millis(1),
             nack_delay: Duration::from_micros(50),
             peer_timeout: Duration::from_secs(4),
         }
