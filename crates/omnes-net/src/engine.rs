@@ -14,19 +14,20 @@
 
 use crate::core::{Core, Look, Parts};
 use crate::error::NetError;
+use crate::job::{EngineCounters, JobConfig};
 use crate::links::Links;
 use crate::memory::Memory;
 use crate::operations::{Operation, OperationError, Outcome, Part};
 use crate::poller::Poller;
 use crate::rendezvous::{Local, Met, Rendezvous};
-use crate::socket::{Offloads, SocketCounters, UdpSocket};
+use crate::socket::UdpSocket;
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
-use omnes_proto::channel::{ChannelConfig, ChannelCounters, Message, Pattern};
-use omnes_proto::endpoint::{Endpoint, EndpointConfig, GateCounters};
+use omnes_proto::channel::{ChannelConfig, Message, Pattern};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
-use omnes_wire::{ENVELOPE_BYTES, JobKey, PACKET_OVERHEAD_BYTES, Rank};
+use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES, Rank};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -42,48 +43,6 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// Looks at the rank that is waited for, after which all others get one.
 const LOOKS_PER_SWEEP: u32 = 16;
-
-/// What a rank must know to join its job.
-#[derive(Clone, Debug)]
-pub struct JobConfig {
-    /// This rank, from 0.
-    pub rank: u32,
-    /// Ranks of the job.
-    pub size: u32,
-    /// `host:port` of rank 0.
-    pub rendezvous: String,
-    /// The job's secret; rank 0 draws one and hands it out where there is none.
-    pub key: Option<JobKey>,
-    /// How long to wait for all ranks at the start.
-    pub join_timeout: Duration,
-    /// Silence after which a rank has failed.
-    pub peer_timeout: Duration,
-    /// How waiting callers wait.
-    pub wait: WaitPolicy,
-    /// Settings of each channel; payload and credits are set by what the network allows.
-    pub channels: Vec<ChannelConfig>,
-    /// Offloads to do without.
-    pub offloads: Offloads,
-}
-
-/// What this rank has done so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct EngineCounters {
-    /// The socket.
-    pub socket: SocketCounters,
-    /// What came in.
-    pub gate: GateCounters,
-    /// Sum over the channels.
-    pub channel: ChannelCounters,
-    /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
-    pub copied_bytes: u64,
-    /// Times that a caller or the progress thread blocked.
-    pub sleeps: u64,
-    /// Times that a waiting caller gave its processor away.
-    pub yields: u64,
-    /// Offloads in use.
-    pub offloads: Option<Offloads>,
-}
 
 struct Inside {
     core: Core,

@@ -9,6 +9,7 @@
 mod core;
 mod engine;
 mod error;
+mod job;
 mod line;
 mod links;
 mod memory;
@@ -21,8 +22,9 @@ mod socket;
 mod waiting;
 mod watch;
 
-pub use engine::{Engine, EngineCounters, JobConfig};
+pub use engine::Engine;
 pub use error::NetError;
+pub use job::{EngineCounters, JobConfig};
 pub use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 pub use operations::{Completion, Operation, OperationError, Outcome};
 pub use socket::{Offloads, SocketCounters};

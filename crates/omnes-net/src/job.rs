@@ -1,0 +1,50 @@
+//! What the engine is told at the start, and what it counts.
+
+use crate::socket::{Offloads, SocketCounters};
+use crate::waiting::WaitPolicy;
+use omnes_proto::channel::{ChannelConfig, ChannelCounters};
+use omnes_proto::endpoint::GateCounters;
+use omnes_wire::JobKey;
+use std::time::Duration;
+
+/// What a rank must know to join its job.
+#[derive(Clone, Debug)]
+pub struct JobConfig {
+    /// This rank, from 0.
+    pub rank: u32,
+    /// Ranks of the job.
+    pub size: u32,
+    /// `host:port` of rank 0.
+    pub rendezvous: String,
+    /// The job's secret; rank 0 draws one and hands it out where there is none.
+    pub key: Option<JobKey>,
+    /// How long to wait for all ranks at the start.
+    pub join_timeout: Duration,
+    /// Silence after which a rank has failed.
+    pub peer_timeout: Duration,
+    /// How waiting callers wait.
+    pub wait: WaitPolicy,
+    /// Settings of each channel; payload and credits are set by what the network allows.
+    pub channels: Vec<ChannelConfig>,
+    /// Offloads to do without.
+    pub offloads: Offloads,
+}
+
+/// What this rank has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EngineCounters {
+    /// The socket.
+    pub socket: SocketCounters,
+    /// What came in.
+    pub gate: GateCounters,
+    /// Sum over the channels.
+    pub channel: ChannelCounters,
+    /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
+    pub copied_bytes: u64,
+    /// Times that a caller or the progress thread blocked.
+    pub sleeps: u64,
+    /// Times that a waiting caller gave its processor away.
+    pub yields: u64,
+    /// Offloads in use.
+    pub offloads: Option<Offloads>,
+}
