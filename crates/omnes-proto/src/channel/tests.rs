@@ -8,7 +8,8 @@
 use super::*;
 use crate::packet::{Head, Placement, Target};
 use omnes_wire::{
-    Envelope, Flags, GapMap, Header, JobId, Kind, PACKET_OVERHEAD_BYTES, Seq, TAG_BYTES,
+    CommunicatorId, Envelope, Flags, GapMap, Header, JobId, Kind, PACKET_OVERHEAD_BYTES, Seq,
+    TAG_BYTES,
 };
 
 const ME: Rank = Rank(0);
