@@ -139,7 +139,7 @@ impl Engine {
         let core = Core::new(Parts {
             endpoint,
             links,
-            memory: Memory::new(&slots),
+            memory: Memory::new(&slots, usize::from(payload_bytes)),
             watch,
             me,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,

@@ -6,7 +6,6 @@
 //! operation is done or cancelled ([`crate::Engine`] is where that promise is made).
 
 use crate::operations::OperationId;
-use omnes_proto::channel::Channel;
 use omnes_proto::packet::{Move, Placement, ReceiveId, Segment, SendId, Target};
 use std::ptr::NonNull;
 
@@ -40,6 +39,7 @@ pub(crate) struct Memory {
     spare: Vec<Vec<u8>>,
     /// Memory of receives that were given up while data came in; kept until the end.
     scrap: Vec<Vec<u8>>,
+    slot_bytes: usize,
     /// Bytes copied between memory of this process; the kernel's copies are not in it.
     pub(crate) copied_bytes: u64,
 }
@@ -47,8 +47,6 @@ pub(crate) struct Memory {
 // SAFETY: the pointers are only followed under the lock of the engine that owns this value, and
 // the memory behind them is lent for the time of the operation whatever thread that is on.
 unsafe impl Send for Memory {}
-
-const SLOT_BYTES: usize = Channel::SLOT_BYTES;
 
 /// Copies kept for reuse.
 const SPARE_MAX: usize = 256;
@@ -62,14 +60,14 @@ fn entry<T>(table: &mut Vec<Option<T>>, index: u32) -> &mut Option<T> {
 }
 
 impl Memory {
-    /// `pool_slots` of each channel.
-    pub(crate) fn new(pool_slots: &[u32]) -> Self {
+    /// Pools of `pool_slots` slots of `slot_bytes` bytes, one per channel.
+    pub(crate) fn new(pool_slots: &[u32], slot_bytes: usize) -> Self {
         let pool = |slots: &u32| ChannelMemory {
-            pool: vec![0; *slots as usize * SLOT_BYTES],
+            pool: vec![0; *slots as usize * slot_bytes],
             ..ChannelMemory::default()
         };
         let channels = pool_slots.iter().map(pool).collect();
-        Self { channels, spare: Vec::new(), scrap: Vec::new(), copied_bytes: 0 }
+        Self { channels, spare: Vec::new(), scrap: Vec::new(), slot_bytes, copied_bytes: 0 }
     }
 
     // ---- sending --------------------------------------------------------------------------
@@ -187,7 +185,7 @@ impl Memory {
                 unsafe { std::ptr::copy(data.as_ptr(), to.as_ptr(), data.len()) };
             }
             Target::Slot(slot) => {
-                let start = slot.0 as usize * SLOT_BYTES + placement.offset as usize;
+                let start = slot.0 as usize * self.slot_bytes + placement.offset as usize;
                 let pool = &mut self.channels[placement.channel].pool;
                 pool[start..start + data.len()].copy_from_slice(data);
             }
@@ -199,7 +197,7 @@ impl Memory {
         if step.bytes == 0 {
             return; // Beyond the end of a receive that is too short.
         }
-        let start = step.slot.0 as usize * SLOT_BYTES;
+        let start = step.slot.0 as usize * self.slot_bytes;
         let to = self.sink_at(channel, step.receive, step.offset, step.bytes);
         let data = &self.channels[channel].pool[start..start + step.bytes];
         self.copied_bytes += data.len() as u64;

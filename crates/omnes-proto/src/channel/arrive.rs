@@ -183,7 +183,10 @@ impl Channel {
         head: &[u8],
         packet_bytes: usize,
     ) -> Option<Placement> {
-        let Some(packet) = take_apart(header, head, packet_bytes) else {
+        // More than a slot of the pool holds is nothing that a rank of this job sends.
+        let payload_bytes = usize::from(self.config.payload_bytes);
+        let packet = take_apart(header, head, packet_bytes);
+        let Some(packet) = packet.filter(|packet| packet.bytes <= payload_bytes) else {
             self.counters.malformed += 1;
             return None;
         };

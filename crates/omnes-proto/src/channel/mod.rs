@@ -44,7 +44,7 @@ pub(crate) use emit::Outbound;
 pub use interface::{ChannelCounters, ChannelError, Event, Message, Reply};
 pub use matching::Pattern;
 
-use crate::limits::{CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX};
+use crate::limits::CREDIT_UNIT_BYTES;
 use crate::packet::{Move, ReceiveId, SendId};
 use matching::{Matched, Matching, Unexpected};
 use omnes_wire::{ChannelId, Instant, Rank};
@@ -148,9 +148,6 @@ impl Channel {
     pub fn counters(&self) -> &ChannelCounters {
         &self.counters
     }
-
-    /// Bytes that the driver must provide for each of [`ChannelConfig::pool_slots`] slots.
-    pub const SLOT_BYTES: usize = PAYLOAD_BYTES_MAX as usize;
 
     /// Begins to send a message.
     ///

@@ -505,6 +505,15 @@ fn length_that_packet_numbers_cannot_count_is_refused() {
     assert!(matches!(refused, ChannelError::MessageTooLarge { .. }));
 }
 
+#[test]
+fn packet_that_no_slot_holds_is_dropped() {
+    let mut channel = channel();
+    let payload = usize::from(channel.config().payload_bytes);
+    assert_eq!(hand_first(&mut channel, 10, PEER, 0, 1000, payload + 1), None);
+    assert_eq!(channel.counters().malformed, 1);
+    assert!(hand_first(&mut channel, 20, PEER, 0, 1000, payload - 16).is_some());
+}
+
 // ---- large messages -------------------------------------------------------------------------
 
 #[test]

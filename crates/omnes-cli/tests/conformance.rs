@@ -1,0 +1,155 @@
+//! The bodies of conformance as processes: on loopback, and in labs with other links and faults.
+//!
+//! The program is the example `conformance` of the library, which cargo builds if need be. Without
+//! root the labs print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+/// Longest message where links are slow.
+const SHORT: [&str; 2] = ["--bytes-max", "300000"];
+
+/// The example, as new as the library.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let directory = Path::new(OMNES).parent().unwrap();
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--quiet", "-p", "omnes", "--example", "conformance"]);
+        if directory.ends_with("release") {
+            command.arg("--release");
+        }
+        let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
+        assert!(built.success(), "the example conformance cannot be built");
+        directory.join("examples/conformance")
+    })
+}
+
+/// What the ranks counted, summed.
+struct Counts(String);
+
+impl Counts {
+    fn sum(&self, name: &str) -> u64 {
+        let lines = self.0.lines().filter(|line| line.contains("counts: "));
+        let words = lines.flat_map(str::split_whitespace);
+        words.filter_map(|word| word.strip_prefix(name)?.strip_prefix('=')).map(number).sum()
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap()
+}
+
+/// All bodies with `ranks` ranks; `flags` are those of the launcher.
+fn conform(ranks: usize, flags: &str, arguments: &[&str]) -> Counts {
+    let mut command = Command::new(OMNES);
+    command.args(["run", "-n", &ranks.to_string(), "--timeout", "60s", "--grace", "1s"]);
+    command.args(flags.split_whitespace()).arg("--").arg(program()).args(arguments);
+    let done = command.stdin(Stdio::null()).output().unwrap();
+    let output = String::from_utf8_lossy(&done.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "-n {ranks} {flags}: {}\n{output}{errors}", done.status);
+    assert_eq!(errors, "", "-n {ranks} {flags}");
+    let held = output.lines().filter(|line| line.ends_with(" holds")).count();
+    let asked = bodies().lines().count();
+    assert_eq!(held, asked, "{output}");
+    let counts = Counts(output);
+    assert_eq!(counts.0.matches("counts: ").count(), ranks);
+    assert_eq!(counts.sum("bad_tag"), 0);
+    counts
+}
+
+/// The names of all bodies, one per line.
+fn bodies() -> String {
+    let done = Command::new(program()).arg("--list").output().unwrap();
+    String::from_utf8(done.stdout).unwrap()
+}
+
+/// As [`conform`], every rank on a host of its own; nothing, as an ordinary user.
+fn conform_in_lab(ranks: usize, flags: &str, arguments: &[&str]) -> Option<Counts> {
+    // SAFETY: plain system call without arguments.
+    if unsafe { libc::geteuid() } == 0 {
+        return Some(conform(ranks, &format!("--lab {flags}"), arguments));
+    }
+    let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
+    println!("skipped: needs root");
+    None
+}
+
+#[test]
+fn processes_on_one_machine_conform() {
+    for ranks in [1, 2, 4, 8] {
+        conform(ranks, "", &[]);
+    }
+    conform(3, "--ipv6", &[]);
+}
+
+#[test]
+fn every_way_of_offloads_conforms() {
+    for offloads in ["gso", "gro", "none"] {
+        conform(2, &format!("--env OMNES_OFFLOADS={offloads}"), &[]);
+    }
+}
+
+#[test]
+fn unknown_bodies_are_refused() {
+    let done = Command::new(program()).arg("no-such-body").output().unwrap();
+    assert_eq!(done.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("no body 'no-such-body'"));
+}
+
+#[test]
+fn hosts_conform_over_perfect_links() {
+    for ranks in [2, 4, 8] {
+        conform_in_lab(ranks, "", &[]);
+    }
+    conform_in_lab(4, "--ipv6", &[]);
+}
+
+#[test]
+fn hosts_conform_over_jumbo_frames() {
+    conform_in_lab(4, "--mtu 9000", &[]);
+}
+
+#[test]
+fn hosts_conform_while_packets_are_lost_overtaken_and_doubled() {
+    for (ranks, seed) in [(2, 1), (4, 2), (8, 3)] {
+        let flags = format!("--loss 1% --reorder 1% --duplicate 0.1% --fault-seed {seed}");
+        let Some(counts) = conform_in_lab(ranks, &flags, &[]) else { return };
+        assert!(counts.sum("retransmits") > 0 && counts.sum("duplicates") > 0);
+    }
+}
+
+#[test]
+fn hosts_conform_while_one_packet_in_twenty_is_lost() {
+    for (ranks, seed) in [(2, 4), (4, 5), (8, 6)] {
+        let flags = format!("--loss 5% --fault-seed {seed}");
+        let Some(counts) = conform_in_lab(ranks, &flags, &[]) else { return };
+        // A repair is meant for what was lost, give or take those that were lost again.
+        let (sent, again) = (counts.sum("sent"), counts.sum("retransmits"));
+        assert!(again > sent / 50, "{again} of {sent} sent again");
+    }
+}
+
+#[test]
+fn trains_whose_packets_do_not_belong_together_are_taken_apart() {
+    // Repairs and new packets share trains here: data read in advance lie in wrong places.
+    for seed in [7, 8] {
+        let flags = format!("--loss 12% --reorder 3% --duplicate 1% --fault-seed {seed}");
+        conform_in_lab(5, &flags, &SHORT);
+    }
+}
+
+#[test]
+fn hosts_conform_over_slow_links() {
+    conform_in_lab(4, "--rate 100mbit", &SHORT);
+}
+
+#[test]
+fn hosts_conform_over_long_links() {
+    conform_in_lab(4, "--delay 1ms", &SHORT);
+}
