@@ -57,7 +57,6 @@ pub(crate) struct Core {
     origin: std::time::Instant,
     stepped_at: Instant,
     idle_looks: u32,
-    departed: Vec<Rank>,
     pub(crate) excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
 }
@@ -97,7 +96,6 @@ impl Core {
             origin,
             stepped_at: Instant::ZERO,
             idle_looks: 0,
-            departed: Vec::new(),
             excluded_by: None,
             failed: Vec::new(),
         }
@@ -268,7 +266,7 @@ impl Core {
     }
 
     pub(crate) fn gone(&self, rank: Rank) -> OperationError {
-        if self.departed.contains(&rank) {
+        if self.endpoint.has_departed(rank) {
             OperationError::PeerLeft { rank }
         } else {
             OperationError::PeerFailed { rank }
@@ -325,7 +323,7 @@ impl Core {
         let now = self.now();
         while let Some(news) = self.watch.poll() {
             match news {
-                News::Left(rank) => self.endpoint.depart_rank(now, rank),
+                News::Left(rank, cause) => self.endpoint.depart_rank(now, rank, cause),
                 News::Lost(rank) => self.endpoint.fail_rank(now, rank),
             }
         }
@@ -469,7 +467,7 @@ impl Core {
             match event {
                 Event::Channel(channel, event) => self.on_channel_event(channel, event),
                 Event::PeerFailed(rank) => self.failed.push(rank),
-                Event::PeerDeparted(rank) => self.departed.push(rank),
+                Event::PeerDeparted(_) => {}
                 Event::Excluded { by } => self.excluded_by = Some(by),
             }
         }

@@ -13,6 +13,7 @@
 //! ```
 
 use crate::core::{Core, Look, Parts};
+use crate::crowd::Crowd;
 use crate::error::NetError;
 use crate::job::{EngineCounters, JobConfig};
 use crate::links::Links;
@@ -73,6 +74,7 @@ pub struct Engine {
     rank: u32,
     size: u32,
     payload_bytes: u16,
+    is_crowded: bool,
     peers: Vec<SocketAddr>,
 }
 
@@ -108,8 +110,9 @@ impl Engine {
     }
 
     fn start(config: JobConfig, met: Met, mut links: Links) -> Result<Self, NetError> {
-        let JobConfig { rank, size, peer_timeout, wait, channels, .. } = config;
-        let Met { job, key, addresses, payload_bytes, streams } = met;
+        let wait = wait_policy(&config, &met.crowd);
+        let JobConfig { rank, size, peer_timeout, channels, .. } = config;
+        let Met { job, key, addresses, payload_bytes, crowd, streams } = met;
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
         links.connect(addresses.clone())?;
@@ -170,7 +173,9 @@ impl Engine {
             })
             .map_err(|source| NetError::System { what: "progress thread", source })?;
         let peers = addresses;
-        Ok(Self { shared, thread: Some(thread), rank, size, payload_bytes, peers })
+        let is_crowded = crowd.is_crowded;
+        let thread = Some(thread);
+        Ok(Self { shared, thread, rank, size, payload_bytes, is_crowded, peers })
     }
 
     /// This rank.
@@ -186,6 +191,11 @@ impl Engine {
     /// Data bytes per packet on this job's network.
     pub fn payload_bytes(&self) -> u16 {
         self.payload_bytes
+    }
+
+    /// True if some machine of the job has more ranks than cores; the same on all ranks.
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
     }
 
     /// Where each rank's packets go, in order of ranks.
@@ -329,10 +339,12 @@ impl Engine {
         counters
     }
 
-    /// Waits until all that was sent has arrived, at most `deadline`; true if it has.
+    /// Waits until all that was sent has arrived, and all have heard what this rank has to tell of
+    /// a failure, at most `deadline`; true if so.
     pub fn drain(&self, deadline: Duration) -> bool {
         let is_idle = |core: &mut Core| {
-            core.endpoint.channels().iter().all(|channel| channel.is_idle()).then_some(())
+            let is_idle = core.endpoint.channels().iter().all(|channel| channel.is_idle());
+            (is_idle && !core.endpoint.is_telling()).then_some(())
         };
         self.wait_until(Some(deadline), None, is_idle).is_some()
     }
@@ -345,7 +357,8 @@ impl Engine {
                 core.endpoint.leave();
                 core.push();
             }
-            core.watch.leave();
+            let cause = core.endpoint.first_failed();
+            core.watch.leave(cause);
         });
         self.stop();
     }
@@ -553,6 +566,17 @@ impl Shared {
                 drop(self.sleep(inside));
             }
         }
+    }
+}
+
+/// How callers wait: as suits the ranks per core, but for what was asked for.
+fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
+    let usual = WaitPolicy::for_ranks(ranks, cores);
+    WaitPolicy {
+        spin: config.spin.unwrap_or(usual.spin),
+        give_way: config.give_way.unwrap_or(usual.give_way),
     }
 }
 

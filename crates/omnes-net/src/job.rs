@@ -1,7 +1,6 @@
 //! What the engine is told at the start, and what it counts.
 
 use crate::socket::{Offloads, SocketCounters};
-use crate::waiting::WaitPolicy;
 use omnes_proto::channel::{ChannelConfig, ChannelCounters};
 use omnes_proto::endpoint::GateCounters;
 use omnes_wire::JobKey;
@@ -22,8 +21,12 @@ pub struct JobConfig {
     pub join_timeout: Duration,
     /// Silence after which a rank has failed.
     pub peer_timeout: Duration,
-    /// How waiting callers wait.
-    pub wait: WaitPolicy,
+    /// Ranks that share this machine's cores, where they are not those of this job.
+    pub local_ranks: Option<u32>,
+    /// Time for which waiting calls spin, other than what suits the ranks per core.
+    pub spin: Option<Duration>,
+    /// Time for which they then give their core away between looks, likewise.
+    pub give_way: Option<Duration>,
     /// Settings of each channel; payload and credits are set by what the network allows.
     pub channels: Vec<ChannelConfig>,
     /// Offloads to do without.

@@ -6,7 +6,9 @@
 //! `rendezvous` lets the ranks find each other, `watch` sees them end, `waiting` and `poller` are
 //! how callers wait.
 
+mod caller;
 mod core;
+mod crowd;
 mod engine;
 mod error;
 mod job;
@@ -28,4 +30,3 @@ pub use job::{EngineCounters, JobConfig};
 pub use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 pub use operations::{Completion, Operation, OperationError, Outcome};
 pub use socket::{Offloads, SocketCounters};
-pub use waiting::WaitPolicy;

@@ -5,6 +5,8 @@
 //! know it, by answering a challenge, before anything is believed; without one, rank 0 draws a key
 //! and hands it out, which trusts the network for the length of the start.
 
+use crate::caller::{Callers, Spoken};
+use crate::crowd::{Crowd, Machine};
 use crate::error::NetError;
 use omnes_wire::{JobId, JobKey, Rank};
 use serde::{Deserialize, Serialize};
@@ -14,11 +16,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Version of these lines; ranks of different versions refuse each other.
-const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 1;
 /// Longest line that is read.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Wait between attempts to reach rank 0.
 const RETRY_WAIT: Duration = Duration::from_millis(20);
+/// Wait between looks at who has come.
+const LOOK_WAIT: Duration = Duration::from_millis(1);
 
 /// What a rank brings to the rendezvous.
 #[derive(Clone, Debug)]
@@ -37,6 +41,7 @@ pub(crate) struct Met {
     pub(crate) key: JobKey,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) payload_bytes: u16,
+    pub(crate) crowd: Crowd,
     /// Connections to keep: to rank 0, or at rank 0 to all others.
     pub(crate) streams: Vec<(Rank, TcpStream)>,
 }
@@ -49,19 +54,22 @@ pub(crate) struct Local {
     pub(crate) payload_bytes: u16,
 }
 
+/// Rank 0's first line.
 #[derive(Serialize, Deserialize)]
-struct Challenge {
-    omnes: u32,
-    challenge: u64,
+pub(crate) struct Challenge {
+    pub(crate) omnes: u32,
+    pub(crate) challenge: u64,
 }
 
+/// A rank's only line.
 #[derive(Serialize, Deserialize)]
-struct Hello {
+pub(crate) struct Hello {
     version: String,
     rank: u32,
     size: u32,
     ports: Vec<u16>,
     payload_bytes: u16,
+    machine: Machine,
     challenge: u64,
     answer: u64,
 }
@@ -83,10 +91,11 @@ struct Table {
     addresses: Vec<Option<SocketAddr>>,
     own_port: u16,
     payload_bytes: u16,
+    crowd: Crowd,
     answer: u64,
 }
 
-fn random<const N: usize>() -> Result<[u8; N], NetError> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], NetError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| NetError::Random(error.to_string()))?;
     Ok(bytes)
@@ -104,10 +113,21 @@ fn answer(key: Option<&JobKey>, challenge: u64, role: u32) -> u64 {
     key.answer(&bytes)
 }
 
+/// Those that have come, by rank.
+type Hellos = BTreeMap<u32, (Hello, SocketAddr, TcpStream)>;
+
+/// Tells all that have come why there will be no job.
+fn refuse_all(hellos: &Hellos, reason: &str) {
+    for (_, _, stream) in hellos.values() {
+        // Who is gone already need not be told.
+        let _ = write_line(stream, &Reply::Refused(reason.to_owned()));
+    }
+}
+
 /// The role of rank 0 in [`answer`]; no rank has this number.
 const SERVER: u32 = u32::MAX;
 
-fn write_line(mut stream: &TcpStream, value: &impl Serialize) -> std::io::Result<()> {
+pub(crate) fn write_line(mut stream: &TcpStream, value: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     stream.write_all(&line)
@@ -169,6 +189,7 @@ impl Rendezvous {
             size: self.size,
             ports: local.ports,
             payload_bytes: local.payload_bytes,
+            machine: Machine::this(),
             challenge,
             answer: answer(self.key.as_ref(), greeting.challenge, self.rank.0),
         };
@@ -205,6 +226,7 @@ impl Rendezvous {
             key,
             addresses: addresses.collect(),
             payload_bytes: table.payload_bytes,
+            crowd: table.crowd,
             streams: vec![(Rank(0), stream)],
         })
     }
@@ -237,91 +259,59 @@ impl Rendezvous {
         address: SocketAddr,
         local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
-        let listener = self.listen(address)?;
+        let mut callers = self.listen(address)?;
         let mut hellos = BTreeMap::new();
         let until = Instant::now() + self.deadline;
         while hellos.len() + 1 < self.size as usize {
-            let Some((stream, from)) = self.next_connection(&listener, until)? else {
+            if let Some(spoken) = callers.poll()? {
+                self.admit(spoken, &mut hellos)?;
+                continue;
+            }
+            if Instant::now() >= until {
                 return Err(self.missing(hellos));
-            };
-            self.admit(stream, from, &mut hellos)?;
+            }
+            std::thread::sleep(LOOK_WAIT);
         }
         let peer = hellos.values().next().map(|(_, from, _): &(Hello, SocketAddr, _)| *from);
         let local = local(address.ip(), peer)?;
         self.answer_all(&local, address, hellos)
     }
 
-    fn listen(&self, address: SocketAddr) -> Result<TcpListener, NetError> {
-        let listener = TcpListener::bind(address)
-            .map_err(|source| NetError::Listen { address: self.address.clone(), source })?;
-        let listen = |source| NetError::Listen { address: self.address.clone(), source };
-        listener.set_nonblocking(true).map_err(listen)?;
-        Ok(listener)
+    fn listen(&self, address: SocketAddr) -> Result<Callers, NetError> {
+        let listening = TcpListener::bind(address).and_then(|it| Callers::new(it, self.size));
+        listening.map_err(|source| NetError::Listen { address: self.address.clone(), source })
     }
 
-    fn next_connection(
-        &self,
-        listener: &TcpListener,
-        until: Instant,
-    ) -> Result<Option<(TcpStream, SocketAddr)>, NetError> {
-        loop {
-            match listener.accept() {
-                Ok(connection) => return Ok(Some(connection)),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(source) => {
-                    return Err(NetError::Listen { address: self.address.clone(), source });
-                }
-            }
-            if Instant::now() >= until {
-                return Ok(None);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    fn missing(&self, hellos: BTreeMap<u32, (Hello, SocketAddr, TcpStream)>) -> NetError {
+    fn missing(&self, hellos: Hellos) -> NetError {
         let missing: Vec<u32> = (1..self.size).filter(|rank| !hellos.contains_key(rank)).collect();
         let names: Vec<String> = missing.iter().map(u32::to_string).collect();
-        for (_, _, stream) in hellos.values() {
-            let reason =
-                format!("rank {} did not come within {:?}", names.join(", "), self.deadline);
-            let _ = write_line(stream, &Reply::Refused(reason));
-        }
+        let plural = if missing.len() == 1 { "rank" } else { "ranks" };
+        let reason =
+            format!("{plural} {} did not come within {:?}", names.join(", "), self.deadline);
+        refuse_all(&hellos, &reason);
         NetError::Missing { ranks: missing, waited: self.deadline }
     }
 
-    /// Hears one rank. A stranger, or one of another job, is refused and forgotten.
-    fn admit(
-        &self,
-        stream: TcpStream,
-        from: SocketAddr,
-        hellos: &mut BTreeMap<u32, (Hello, SocketAddr, TcpStream)>,
-    ) -> Result<(), NetError> {
-        let challenge = u64::from_be_bytes(random()?);
-        let _ = stream.set_nodelay(true);
-        let _ = stream.set_nonblocking(false);
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(2).min(self.deadline)));
-        let hello = write_line(&stream, &Challenge { omnes: PROTOCOL, challenge })
-            .and_then(|()| read_line::<Hello>(&stream));
-        let Ok(hello) = hello else { return Ok(()) };
+    /// Hears one rank. A stranger, or one of another job, is refused and forgotten; a mistake of
+    /// the job's own ends it for all, who are told.
+    fn admit(&self, spoken: Spoken, hellos: &mut Hellos) -> Result<(), NetError> {
+        let Spoken { hello, stream, from, challenge } = spoken;
         if hello.answer != answer(self.key.as_ref(), challenge, hello.rank) {
             let reason = "wrong job key: OMNES_JOB_KEY differs from rank 0's".to_owned();
             let _ = write_line(&stream, &Reply::Refused(reason));
             return Ok(());
         }
         if let Some(problem) = self.judge(&hello, hellos) {
-            let _ = write_line(&stream, &Reply::Refused(problem.to_string()));
+            let reason = problem.to_string();
+            refuse_all(hellos, &reason);
+            let _ = write_line(&stream, &Reply::Refused(reason));
             return Err(problem);
         }
         hellos.insert(hello.rank, (hello, from, stream));
         Ok(())
     }
 
-    fn judge(
-        &self,
-        hello: &Hello,
-        hellos: &BTreeMap<u32, (Hello, SocketAddr, TcpStream)>,
-    ) -> Option<NetError> {
+    fn judge(&self, hello: &Hello, hellos: &Hellos) -> Option<NetError> {
         let ours = env!("CARGO_PKG_VERSION");
         let rank = Rank(hello.rank);
         if hello.version != ours {
@@ -346,7 +336,7 @@ impl Rendezvous {
         &self,
         local: &Local,
         address: SocketAddr,
-        hellos: BTreeMap<u32, (Hello, SocketAddr, TcpStream)>,
+        hellos: Hellos,
     ) -> Result<Met, NetError> {
         let key = match &self.key {
             Some(key) => key.clone(),
@@ -373,14 +363,18 @@ impl Rendezvous {
             addresses: Vec::new(),
             own_port: 0,
             payload_bytes,
+            crowd: Crowd::default(),
             answer: 0,
         };
+        let mut machines = vec![Machine::this()];
+        machines.extend(hellos.values().map(|(hello, _, _)| hello.machine));
         let mut streams = Vec::new();
         for (rank, (hello, _, stream)) in hellos {
             let answer = answer(self.key.as_ref(), hello.challenge, SERVER);
             let own_port = local.ports[rank as usize];
             let addresses = addresses_for(rank);
-            let reply = Reply::Table(Table { answer, own_port, addresses, ..table.clone() });
+            let crowd = Crowd::of(&machines, hello.machine);
+            let reply = Reply::Table(Table { answer, own_port, addresses, crowd, ..table.clone() });
             write_line(&stream, &reply)
                 .map_err(|source| NetError::RankLost { rank: Rank(rank), source })?;
             streams.push((Rank(rank), stream));
@@ -388,6 +382,7 @@ impl Rendezvous {
         let own = SocketAddr::new(address.ip(), 0);
         let addresses = addresses_for(0);
         let addresses = addresses.into_iter().map(|entry| entry.unwrap_or(own)).collect();
-        Ok(Met { job: JobId(table.job), key, addresses, payload_bytes, streams })
+        let (job, crowd) = (JobId(table.job), Crowd::of(&machines, Machine::this()));
+        Ok(Met { job, key, addresses, payload_bytes, crowd, streams })
     }
 }

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 /// Limits of a wait's stages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WaitPolicy {
+pub(crate) struct WaitPolicy {
     /// Time spent looking again at once.
-    pub spin: Duration,
+    pub(crate) spin: Duration,
     /// Time spent giving the processor away between looks, after spinning.
-    pub give_way: Duration,
+    pub(crate) give_way: Duration,
 }
 
 impl WaitPolicy {
     /// What suits `ranks` ranks that share `cores` cores.
-    pub fn for_ranks(ranks: u32, cores: u32) -> Self {
+    pub(crate) fn for_ranks(ranks: u32, cores: u32) -> Self {
         if ranks <= cores {
             Self { spin: Duration::from_micros(15), give_way: Duration::from_millis(2) }
         } else {

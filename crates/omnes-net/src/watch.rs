@@ -2,7 +2,8 @@
 //! however it ends, so that its death is known at once.
 //!
 //! Rank 0 holds one connection per rank, every other rank holds one to rank 0. A rank that leaves
-//! in good order says so first, by one byte.
+//! in good order says so first, by one byte, and names the failed rank for which it leaves, if it
+//! does for that.
 
 use omnes_wire::Rank;
 use std::io::{Read, Write};
@@ -10,12 +11,14 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
 const FAREWELL: u8 = b'.';
+/// The byte, and the number of the failed rank plus one, or 0.
+const FAREWELL_BYTES: usize = 5;
 
 /// What a connection told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
-    /// The rank has left in good order.
-    Left(Rank),
+    /// The rank has left in good order, for the failure of another one if it says so.
+    Left(Rank, Option<Rank>),
     /// The rank has ended without farewell.
     Lost(Rank),
 }
@@ -42,9 +45,14 @@ impl Watch {
     pub(crate) fn poll(&mut self) -> Option<News> {
         for index in 0..self.streams.len() {
             let (rank, stream) = &mut self.streams[index];
-            let mut byte = [0];
-            let news = match stream.read(&mut byte) {
-                Ok(1) if byte[0] == FAREWELL => News::Left(*rank),
+            let mut said = [0; FAREWELL_BYTES];
+            let news = match stream.read(&mut said) {
+                Ok(bytes) if bytes > 0 && said[0] == FAREWELL => {
+                    // So few bytes come at once; if they do not, nothing was said of a cause.
+                    let is_whole = bytes == FAREWELL_BYTES;
+                    let number = u32::from_be_bytes([said[1], said[2], said[3], said[4]]);
+                    News::Left(*rank, number.checked_sub(1).filter(|_| is_whole).map(Rank))
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Ok(_) | Err(_) => News::Lost(*rank),
@@ -55,11 +63,13 @@ impl Watch {
         None
     }
 
-    /// Says farewell to all.
-    pub(crate) fn leave(&mut self) {
+    /// Says farewell to all; `cause` is the failed rank for which this one leaves.
+    pub(crate) fn leave(&mut self, cause: Option<Rank>) {
+        let mut farewell = [FAREWELL; FAREWELL_BYTES];
+        farewell[1..].copy_from_slice(&cause.map_or(0, |failed| failed.0 + 1).to_be_bytes());
         for (_, stream) in self.streams.drain(..) {
             // Who is gone already need not be told.
-            let _ = (&stream).write_all(&[FAREWELL]);
+            let _ = (&stream).write_all(&farewell);
             let _ = stream.shutdown(Shutdown::Write);
         }
     }

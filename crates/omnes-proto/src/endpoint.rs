@@ -203,7 +203,7 @@ impl Endpoint {
             Kind::Ping => self.answer(from, Kind::Pong, header.argument),
             Kind::Pong => self.liveness.on_confirmed(from, Rank(header.argument)),
             Kind::Failed => self.on_notice(now, from, Rank(header.argument)),
-            Kind::Bye => self.depart_rank(now, from),
+            Kind::Bye => self.depart_rank(now, from, header.argument.checked_sub(1).map(Rank)),
         }
         None
     }
@@ -229,12 +229,18 @@ impl Endpoint {
     }
 
     fn on_notice(&mut self, now: Instant, from: Rank, failed: Rank) {
+        if failed != self.me {
+            self.answer(from, Kind::Pong, failed.0);
+        }
+        self.hear_of_failure(now, from, failed);
+    }
+
+    fn hear_of_failure(&mut self, now: Instant, from: Rank, failed: Rank) {
         if failed == self.me {
             self.events.push_back(Event::Excluded { by: from });
-            return;
+        } else {
+            self.lose_rank(now, failed);
         }
-        self.answer(from, Kind::Pong, failed.0);
-        self.lose_rank(now, failed);
     }
 
     fn lose_rank(&mut self, now: Instant, rank: Rank) -> bool {
@@ -256,8 +262,15 @@ impl Endpoint {
         }
     }
 
-    /// `rank` has left in good order.
-    pub fn depart_rank(&mut self, now: Instant, rank: Rank) {
+    /// `rank` has left in good order; if it did because another one had failed, that is `cause`.
+    /// So whoever waits for `rank` learns why it has left, also where the notice was lost.
+    pub fn depart_rank(&mut self, now: Instant, rank: Rank, cause: Option<Rank>) {
+        if self.liveness.is_gone(rank) {
+            return;
+        }
+        if let Some(failed) = cause {
+            self.hear_of_failure(now, rank, failed);
+        }
         if !self.liveness.on_departed(now, rank) {
             return;
         }
@@ -268,11 +281,27 @@ impl Endpoint {
         self.events.push_back(Event::PeerDeparted(rank));
     }
 
+    /// True if `rank` has left in good order.
+    pub fn has_departed(&self, rank: Rank) -> bool {
+        self.liveness.has_departed(rank)
+    }
+
+    /// The rank whose failure this one knew of first, which is why it leaves if it does now.
+    pub fn first_failed(&self) -> Option<Rank> {
+        self.liveness.first_failed()
+    }
+
+    /// True while others have not confirmed what this rank has told them of a failure.
+    pub fn is_telling(&self) -> bool {
+        self.liveness.is_telling()
+    }
+
     /// Says farewell to all others: this rank leaves in good order.
     pub fn leave(&mut self) {
+        let cause = self.first_failed().map_or(0, |failed| failed.0 + 1);
         let others = (0..self.size).map(Rank).filter(|rank| *rank != self.me);
         let others: Vec<Rank> = others.filter(|rank| !self.liveness.is_gone(*rank)).collect();
-        self.control.extend(others.into_iter().map(|rank| (rank, Kind::Bye, 0)));
+        self.control.extend(others.into_iter().map(|rank| (rank, Kind::Bye, cause)));
     }
 
     // ---- time -----------------------------------------------------------------------------

@@ -51,6 +51,7 @@ enum Standing {
 pub(crate) struct Liveness {
     me: Rank,
     standing: Vec<Standing>,
+    first_failed: Option<Rank>,
     config: LivenessConfig,
     successor: Option<Rank>,
     heard_at: Instant,
@@ -67,6 +68,7 @@ impl Liveness {
         let mut liveness = Self {
             me,
             standing: vec![Standing::Alive; size as usize],
+            first_failed: None,
             config,
             successor: None,
             heard_at: now,
@@ -83,6 +85,20 @@ impl Liveness {
 
     pub(crate) fn is_gone(&self, rank: Rank) -> bool {
         self.standing.get(rank.index()).is_none_or(|standing| *standing != Standing::Alive)
+    }
+
+    pub(crate) fn has_departed(&self, rank: Rank) -> bool {
+        self.standing.get(rank.index()).is_some_and(|standing| *standing == Standing::Departed)
+    }
+
+    /// The rank whose failure became known first, the cause of whatever failed later.
+    pub(crate) fn first_failed(&self) -> Option<Rank> {
+        self.first_failed
+    }
+
+    /// True while there are ranks that have not confirmed what they were told.
+    pub(crate) fn is_telling(&self) -> bool {
+        self.tell_at.is_some() && !self.unconfirmed.is_empty()
     }
 
     /// Finds the next living rank of the ring and starts to watch it.
@@ -111,6 +127,7 @@ impl Liveness {
             return false;
         }
         self.standing[rank.index()] = Standing::Failed;
+        self.first_failed.get_or_insert(rank);
         self.unconfirmed.retain(|(to, _)| *to != rank);
         self.watch_next(now);
         true

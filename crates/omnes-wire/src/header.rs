@@ -36,7 +36,8 @@ pub enum Kind {
     Pong = 6,
     /// Rank `argument` has failed, says the sender; answered by [`Kind::Pong`].
     Failed = 7,
-    /// The sender leaves the job in good order.
+    /// The sender leaves the job in good order; if it does because another rank has failed,
+    /// `argument` is that rank's number plus one, else 0.
     Bye = 8,
 }
 

@@ -14,7 +14,15 @@ impl Communicator {
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed.
     pub fn barrier(&self) -> Result<(), Error> {
-        self.barrier_with(self.job().config.barrier.unwrap_or(Barrier::Dissemination))
+        self.barrier_with(self.job().config.barrier.unwrap_or_else(|| self.usual_barrier()))
+    }
+
+    /// Steps cost most where each rank has a core, messages where they share.
+    fn usual_barrier(&self) -> Barrier {
+        match self.job().engine.is_crowded() {
+            true => Barrier::GatherBroadcast,
+            false => Barrier::Dissemination,
+        }
     }
 
     /// As [`Self::barrier`], by an algorithm of choice, the same on all ranks.

@@ -1,7 +1,7 @@
 //! What a rank can be told; the environment fills in the rest.
 
 use crate::bcast::Bcast;
-use omnes_net::{Offloads, WaitPolicy};
+use omnes_net::Offloads;
 use omnes_topo::Barrier;
 use omnes_wire::JobKey;
 use std::time::Duration;
@@ -21,11 +21,16 @@ pub struct Config {
     pub join_timeout: Duration,
     /// Silence after which a rank has failed.
     pub peer_timeout: Duration,
-    /// How waiting calls wait.
-    pub wait: WaitPolicy,
+    /// Ranks that share this machine's cores, where they are not those of this job.
+    pub local_ranks: Option<u32>,
+    /// Time for which waiting calls spin; what suits the ranks per core where there is none.
+    pub spin: Option<Duration>,
+    /// Time for which they then give their core away between looks, likewise.
+    pub give_way: Option<Duration>,
     /// Broadcast algorithm; chosen by size where there is none.
     pub bcast: Option<Bcast>,
-    /// Barrier algorithm; dissemination where there is none.
+    /// Barrier algorithm; where there is none, dissemination, or gather-broadcast where ranks
+    /// outnumber the cores.
     pub barrier: Option<Barrier>,
     /// Messages up to this size are sent without asking; the same on all ranks.
     pub eager_bytes: u32,
@@ -38,7 +43,6 @@ pub struct Config {
 impl Config {
     /// Settings for a rank of a job, all else as by default.
     pub fn new(rank: u32, size: u32, rendezvous: impl Into<String>) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         Self {
             rank,
             size,
@@ -46,7 +50,9 @@ impl Config {
             key: None,
             join_timeout: Duration::from_secs(60),
             peer_timeout: Duration::from_secs(5),
-            wait: WaitPolicy::for_ranks(size, cores),
+            local_ranks: None,
+            spin: None,
+            give_way: None,
             bcast: None,
             barrier: None,
             eager_bytes: 128 << 10,

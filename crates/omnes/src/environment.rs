@@ -5,7 +5,6 @@
 
 use crate::config::Config;
 use crate::error::Error;
-use omnes_net::WaitPolicy;
 use omnes_wire::JobKey;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -17,7 +16,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_SIZE", "number of ranks"),
     ("OMNES_RENDEZVOUS", "host:port of rank 0 at which the ranks meet; overrides the launcher's"),
     ("OMNES_JOB_KEY", "the job's secret, 32 hexadecimal digits; drawn by rank 0 where unset"),
-    ("OMNES_LOCAL_SIZE", "ranks that share this machine's cores; decides how ranks wait"),
+    ("OMNES_LOCAL_SIZE", "ranks that share this machine's cores; this job's where unset"),
     ("OMNES_BCAST", "broadcast algorithm: binomial, chain, flat, knomial=4; :store or :pipelined"),
     ("OMNES_BARRIER", "barrier algorithm: dissemination, pairwise, gather-broadcast"),
     ("OMNES_PEER_TIMEOUT", "silence after which a rank has failed, e.g. 5s"),
@@ -161,10 +160,7 @@ impl Config {
     fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let environment = Environment(variable);
         let (launcher, rank, size) = environment.launcher()?;
-        let local_size = match environment.value("OMNES_LOCAL_SIZE")? {
-            Some(local_size) => Some(local_size),
-            None => environment.text(launcher.local_size).and_then(|text| text.parse().ok()),
-        };
+        let local_size = environment.text(launcher.local_size).and_then(|text| text.parse().ok());
         let rendezvous = environment.rendezvous(launcher, local_size, size);
         let rendezvous = rendezvous.ok_or_else(|| Error::Variable {
             name: "OMNES_RENDEZVOUS".to_owned(),
@@ -176,15 +172,14 @@ impl Config {
             ),
         })?;
         let mut config = Self::new(rank, size, rendezvous);
-        environment.fill(&mut config, local_size.unwrap_or(size))?;
+        environment.fill(&mut config)?;
         Ok(config)
     }
 }
 
 impl<F: Fn(&str) -> Option<String>> Environment<F> {
-    fn fill(&self, config: &mut Config, local_size: u32) -> Result<(), Error> {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-        config.wait = WaitPolicy::for_ranks(local_size, cores);
+    fn fill(&self, config: &mut Config) -> Result<(), Error> {
+        config.local_ranks = self.value("OMNES_LOCAL_SIZE")?;
         let hex = |text: &str| JobKey::from_hex(text).map_err(|error| error.to_string());
         if let Some(text) = self.text("OMNES_JOB_KEY") {
             // A secret must not show up in an error.
@@ -199,8 +194,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         let set = |slot: &mut Duration, value: Option<Duration>| *slot = value.unwrap_or(*slot);
         set(&mut config.peer_timeout, self.duration("OMNES_PEER_TIMEOUT")?);
         set(&mut config.join_timeout, self.duration("OMNES_JOIN_TIMEOUT")?);
-        set(&mut config.wait.spin, self.duration("OMNES_SPIN")?);
-        set(&mut config.wait.give_way, self.duration("OMNES_GIVE_WAY")?);
+        config.spin = self.duration("OMNES_SPIN")?;
+        config.give_way = self.duration("OMNES_GIVE_WAY")?;
         config.eager_bytes = self.value("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
         config.pool_slots = self.value("OMNES_POOL_PACKETS")?.unwrap_or(config.pool_slots);
         if let Some((gso, gro)) = self.parsed("OMNES_OFFLOADS", parse_offloads)? {

@@ -38,7 +38,9 @@ impl Job {
             key: config.key.clone(),
             join_timeout: config.join_timeout,
             peer_timeout: config.peer_timeout,
-            wait: config.wait,
+            local_ranks: config.local_ranks,
+            spin: config.spin,
+            give_way: config.give_way,
             channels: vec![channel.clone(), channel],
             offloads: config.offloads,
         })?;

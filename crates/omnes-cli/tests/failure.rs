@@ -1,0 +1,376 @@
+//! Ranks that die, fall silent, are cut off or just leave: who is told what, and how soon.
+//!
+//! Ranks are processes: this test program itself, started again to play a role ([`plays_a_role`]).
+//! Nothing sleeps for luck: a rank says `ready`, the test does the damage, and the ends of the
+//! others are waited for within the limit that the library promises. Without root the labs print
+//! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
+#![allow(clippy::unwrap_used)]
+
+use omnes::{Communicator, Error, Source, Tag};
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+const RANKS: u32 = 4;
+/// What the library promises by default, and what these tests mostly ask for.
+const BY_DEFAULT: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(2);
+/// A limit for what happens within milliseconds; reached only by a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+// ---- the roles ----------------------------------------------------------------------------
+
+/// Not a test of its own: what a rank does. The role is what all but the victim wait in; the fate
+/// is what the victim does meanwhile.
+#[test]
+fn plays_a_role() {
+    let Ok(role) = std::env::var("TEST_ROLE") else { return };
+    let victim: u32 = std::env::var("TEST_VICTIM").unwrap().parse().unwrap();
+    let fate = std::env::var("TEST_FATE").unwrap();
+    let played = Communicator::from_env().and_then(|world| {
+        world.barrier()?;
+        println!("ready");
+        if role == "farewell" {
+            return say_farewell(world, victim);
+        }
+        match (world.rank() == victim, fate.as_str()) {
+            (true, "exit") => std::process::exit(0),
+            (true, "compute") => std::thread::sleep(PATIENCE),
+            _ => wait_in(&role, &world, victim)?,
+        }
+        Ok(())
+    });
+    match played {
+        Ok(()) => std::process::exit(0),
+        Err(error) => {
+            eprintln!("ended: {error}");
+            std::process::exit(3);
+        }
+    }
+}
+
+/// Waits for what never comes, as the victim does not take part, or nobody sends.
+fn wait_in(role: &str, world: &Communicator, victim: u32) -> Result<(), Error> {
+    let (me, size) = (world.rank(), world.size());
+    let mut byte = [0];
+    match role {
+        "neighbour" => {
+            // Nobody sends; whoever can waits for one that is well.
+            let next = (1..size).map(|step| (me + step) % size).find(|rank| *rank != victim);
+            world.recv(next.unwrap(), 1, &mut byte).map(drop)
+        }
+        "recv" if me == victim => world.recv((me + 1) % size, 1, &mut byte).map(drop),
+        "recv" => world.recv(victim, 1, &mut byte).map(drop),
+        "any" => world.recv(Source::Any, Tag::Any, &mut byte).map(drop),
+        "send" => world.send(victim, 1, &vec![0; 1 << 20]),
+        "bcast" => world.bcast(victim, &mut vec![0; 3 << 20]),
+        "barrier" => world.barrier(),
+        other => panic!("no role '{other}'"),
+    }
+}
+
+/// The victim leaves in good order, early. What it has sent is there, and the others go on.
+fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
+    let others = world.split((world.rank() != victim).then_some(0), 0)?;
+    let Some(others) = others else {
+        for rank in (0..world.size()).filter(|rank| *rank != victim) {
+            world.send(rank, 1, b"last words")?;
+        }
+        return Ok(()); // Its only communicator goes out of scope.
+    };
+    let mut text = [0; 10];
+    // There is no second message: the end of the wait shows that the farewell has come.
+    match world.recv(victim, 2, &mut text) {
+        Err(Error::PeerLeft { rank }) => assert_eq!(rank, victim),
+        other => panic!("{other:?}"),
+    }
+    world.recv(victim, 1, &mut text)?;
+    assert_eq!(&text, b"last words");
+    for root in 0..others.size() {
+        others.barrier()?;
+        others.bcast(root, &mut vec![0; 100_000])?;
+    }
+    match world.barrier() {
+        Err(Error::PeerLeft { .. }) => others.barrier(),
+        other => panic!("{other:?}"),
+    }
+}
+
+// ---- ranks as processes -------------------------------------------------------------------
+
+/// A rank, killed when dropped.
+struct Rank {
+    process: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Rank {
+    fn wait_until_ready(&mut self) {
+        let mut line = String::new();
+        while !line.ends_with("ready\n") {
+            line.clear();
+            let bytes = self.output.read_line(&mut line).unwrap();
+            assert!(bytes > 0, "{}", self.errors());
+        }
+    }
+
+    fn errors(&mut self) -> String {
+        let mut errors = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        errors
+    }
+
+    fn signal(&self, signal: i32) {
+        let process = libc::pid_t::try_from(self.process.id()).unwrap();
+        // SAFETY: plain system call; the process is our child and has not been waited for.
+        assert_eq!(unsafe { libc::kill(process, signal) }, 0);
+    }
+
+    /// Status and errors of a rank that ends before `deadline`.
+    fn finish(&mut self, deadline: Instant) -> (Option<i32>, String) {
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return (status.code(), self.errors());
+            }
+            if Instant::now() >= deadline {
+                self.process.kill().unwrap();
+                panic!("a rank does not end; it says: {:?}", self.errors());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What a job is to do.
+#[derive(Clone, Copy)]
+struct Play<'a> {
+    role: &'a str,
+    victim: u32,
+    fate: &'a str,
+    /// Silence after which a rank has failed; unset for the default.
+    peer_timeout: Option<Duration>,
+}
+
+impl<'a> Play<'a> {
+    fn new(role: &'a str, victim: u32, fate: &'a str) -> Self {
+        Self { role, victim, fate, peer_timeout: Some(SOON) }
+    }
+
+    fn limit(&self) -> Duration {
+        self.peer_timeout.unwrap_or(BY_DEFAULT)
+    }
+
+    /// Starts the ranks by `command`, a command on the host of a rank, and waits for all.
+    fn start(&self, rendezvous: &str, command: impl Fn(u32) -> Command) -> Vec<Rank> {
+        let start = |rank: u32| {
+            let mut command = command(rank);
+            command.args(["--exact", "plays_a_role", "--nocapture"]);
+            command.env("TEST_ROLE", self.role).env("TEST_FATE", self.fate);
+            command.env("TEST_VICTIM", self.victim.to_string());
+            command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", RANKS.to_string());
+            command.env("OMNES_LOCAL_SIZE", RANKS.to_string());
+            command.env("OMNES_RENDEZVOUS", rendezvous).env("RUST_BACKTRACE", "0");
+            if let Some(timeout) = self.peer_timeout {
+                command.env("OMNES_PEER_TIMEOUT", format!("{}ms", timeout.as_millis()));
+            }
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut process = command.spawn().unwrap();
+            let output = BufReader::new(process.stdout.take().unwrap());
+            Rank { process, output }
+        };
+        let mut ranks: Vec<Rank> = (0..RANKS).map(start).collect();
+        ranks.iter_mut().for_each(Rank::wait_until_ready);
+        ranks
+    }
+
+    fn start_here(&self) -> Vec<Rank> {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        self.start(&address.to_string(), |_| Command::new(std::env::current_exe().unwrap()))
+    }
+
+    /// All but the victim end within the limit, naming it.
+    fn assert_named(&self, ranks: &mut [Rank], since: Instant) {
+        let deadline = since + self.limit();
+        for (rank, process) in (0..).zip(ranks).filter(|(rank, _)| *rank != self.victim) {
+            let (status, errors) = process.finish(deadline);
+            let told = format!("ended: rank {} has failed", self.victim);
+            let Self { role, victim, fate, .. } = self;
+            let case = format!("rank {rank} in {role}, victim {victim} ({fate})");
+            assert!(errors.lines().any(|line| line == told), "{case}: {errors}");
+            assert_eq!(status, Some(3), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_by_all_others_whatever_they_wait_in() {
+    for role in ["recv", "any", "neighbour", "send", "bcast", "barrier"] {
+        for victim in [0, 2] {
+            let play = Play::new(role, victim, "compute");
+            let mut ranks = play.start_here();
+            ranks[victim as usize].signal(libc::SIGKILL);
+            play.assert_named(&mut ranks, Instant::now());
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_exits_without_farewell_is_named() {
+    for victim in [0, 3] {
+        let play = Play::new("barrier", victim, "exit");
+        let start = Instant::now();
+        let mut ranks = play.start_here();
+        play.assert_named(&mut ranks, start + PATIENCE);
+        assert_eq!(ranks[victim as usize].finish(Instant::now() + PATIENCE).0, Some(0));
+    }
+}
+
+/// A stopped rank keeps its connections, so only its silence tells.
+fn stop_a_rank(play: Play<'_>) {
+    let mut ranks = play.start_here();
+    let victim = play.victim as usize;
+    ranks[victim].signal(libc::SIGSTOP);
+    play.assert_named(&mut ranks, Instant::now());
+    ranks[victim].signal(libc::SIGCONT);
+    // It waits for others who are gone: any error will do.
+    let (status, errors) = ranks[victim].finish(Instant::now() + BY_DEFAULT);
+    assert_eq!(status, Some(3), "{errors}");
+    assert!(errors.contains("ended: rank "), "{errors}");
+}
+
+#[test]
+fn a_rank_that_falls_silent_is_named_within_five_seconds_by_default() {
+    stop_a_rank(Play { peer_timeout: None, ..Play::new("recv", 2, "wait") });
+}
+
+#[test]
+fn a_rank_that_falls_silent_is_named_within_the_time_that_was_asked_for() {
+    for (role, victim) in [("recv", 0), ("barrier", 3), ("neighbour", 1)] {
+        stop_a_rank(Play::new(role, victim, "wait"));
+    }
+}
+
+#[test]
+fn a_rank_that_computes_has_not_failed() {
+    let play =
+        Play { peer_timeout: Some(Duration::from_millis(500)), ..Play::new("recv", 1, "compute") };
+    let mut ranks = play.start_here();
+    let start = Instant::now();
+    while start.elapsed() < play.limit() * 3 {
+        assert!(ranks.iter_mut().all(|rank| rank.process.try_wait().unwrap().is_none()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_early_in_good_order_is_no_failure() {
+    for victim in [0, 2] {
+        let mut ranks = Play::new("farewell", victim, "leave").start_here();
+        let deadline = Instant::now() + PATIENCE;
+        for (rank, process) in ranks.iter_mut().enumerate() {
+            let (status, errors) = process.finish(deadline);
+            assert_eq!((status, errors.as_str()), (Some(0), ""), "rank {rank}");
+        }
+    }
+}
+
+// ---- on networks --------------------------------------------------------------------------
+
+/// True if the test shall go on.
+fn is_root() -> bool {
+    // SAFETY: plain system call without arguments.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
+        println!("skipped: needs root");
+    }
+    is_root
+}
+
+/// A named lab with a host per rank; removed when dropped.
+struct TestLab(String);
+
+impl TestLab {
+    fn up(flags: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let lab = Self(format!("fail-{}-{number}", std::process::id()));
+        let mut command = Command::new(OMNES);
+        command.args(["lab", "up", &RANKS.to_string(), "--name", &lab.0]);
+        let done = command.args(flags.split_whitespace()).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        lab
+    }
+
+    /// What starts the rest of its arguments on a host.
+    fn on_host(&self, host: u32) -> Command {
+        let mut command = Command::new(OMNES);
+        command.args(["lab", "exec", "--name", &self.0, &host.to_string(), "--"]);
+        command
+    }
+
+    fn link(&self, host: u32, state: &str) {
+        let words = ["ip", "link", "set", "eth0", state];
+        let done: Output = self.on_host(host).args(words).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    fn start(&self, play: &Play<'_>) -> Vec<Rank> {
+        // The hosts see no other job, so any port is free; host 0 has the first address.
+        let test = std::env::current_exe().unwrap();
+        play.start("10.77.0.1:4000", |rank| {
+            let mut command = self.on_host(rank);
+            command.arg(&test);
+            command
+        })
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        let _ = Command::new(OMNES).args(["lab", "down", "--name", &self.0]).output();
+    }
+}
+
+#[test]
+fn a_rank_that_is_cut_off_is_named_and_ends_too() {
+    if !is_root() {
+        return;
+    }
+    for (role, victim) in [("recv", 2), ("barrier", 0)] {
+        let lab = TestLab::up("");
+        let play = Play::new(role, victim, "wait");
+        let mut ranks = lab.start(&play);
+        lab.link(victim, "down");
+        play.assert_named(&mut ranks, Instant::now());
+        // To the one that is cut off, the others have failed.
+        let (status, errors) = ranks[victim as usize].finish(Instant::now() + SOON);
+        assert_eq!(status, Some(3), "{errors}");
+        assert!(errors.contains(" has failed"), "{errors}");
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_also_where_packets_are_lost() {
+    if !is_root() {
+        return;
+    }
+    for seed in 1..=4 {
+        let lab = TestLab::up(&format!("--loss 15% --fault-seed {seed}"));
+        let play = Play::new("barrier", 2, "compute");
+        let mut ranks = lab.start(&play);
+        ranks[2].signal(libc::SIGKILL);
+        play.assert_named(&mut ranks, Instant::now());
+    }
+}
