@@ -76,6 +76,7 @@ pub struct Endpoint {
     key: JobKey,
     own_key: SenderKey,
     sender_keys: BTreeMap<Rank, SenderKey>,
+    latest_key: (Rank, SenderKey),
     channels: Vec<Channel>,
     next_channel: usize,
     liveness: Liveness,
@@ -105,8 +106,9 @@ impl Endpoint {
             size,
             job,
             own_key: key.sender(me),
-            key,
             sender_keys: BTreeMap::new(),
+            latest_key: (me, key.sender(me)),
+            key,
             channels: channels.map(channel).collect(),
             next_channel: 0,
             liveness: Liveness::new(now, me, size, liveness),
@@ -165,14 +167,22 @@ impl Endpoint {
         let body = head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default();
         let body = &body[..body.len().min(control_body_bytes(&header))];
         let bytes = head.first_chunk::<HEADER_BYTES>()?;
-        let job_key = &self.key;
-        let source = header.source;
-        let key = self.sender_keys.entry(source).or_insert_with(|| job_key.sender(source));
+        let key = self.sender_key(header.source);
         if !key.verify(tag, bytes, self.me, body) {
             self.counters.bad_tag += 1;
             return None;
         }
         Some(header)
+    }
+
+    /// The key of a sender; packets come in runs, so mostly the one used last.
+    fn sender_key(&mut self, source: Rank) -> SenderKey {
+        if self.latest_key.0 != source {
+            let job_key = &self.key;
+            let key = self.sender_keys.entry(source).or_insert_with(|| job_key.sender(source));
+            self.latest_key = (source, *key);
+        }
+        self.latest_key.1
     }
 
     /// Handles a packet of `packet_bytes` whose first bytes are `head`: the whole packet, or at

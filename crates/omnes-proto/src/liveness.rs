@@ -251,6 +251,19 @@ mod tests {
     }
 
     #[test]
+    fn first_failure_is_the_cause_and_is_told_until_all_have_confirmed() {
+        let mut liveness = liveness(0, 4);
+        liveness.on_failed(at(1), Rank(2));
+        liveness.tell_all(at(1), Rank(2));
+        liveness.on_failed(at(2), Rank(1));
+        assert_eq!(liveness.first_failed(), Some(Rank(2)));
+        assert!(liveness.is_telling());
+        liveness.on_departed(at(3), Rank(3));
+        assert!(liveness.has_departed(Rank(3)) && !liveness.has_departed(Rank(2)));
+        assert!(!liveness.is_telling());
+    }
+
+    #[test]
     fn last_rank_alone_watches_nobody() {
         let mut liveness = liveness(0, 2);
         assert!(liveness.on_departed(at(1), Rank(1)));

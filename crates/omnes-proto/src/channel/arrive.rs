@@ -81,6 +81,10 @@ impl Channel {
         }
         peer.is_reported_silent = false;
         let send = &mut peer.send[lane as usize];
+        let is_data = matches!(header.kind, Kind::Data | Kind::Grant);
+        if is_data && header.expects == send.base() {
+            return; // A run of data that says nothing new.
+        }
         match classify_answer(send.base(), send.next(), header.expects) {
             Verdict::Stale => {
                 self.counters.answers_stale += 1;

@@ -246,8 +246,7 @@ impl Channel {
     // ---- headers --------------------------------------------------------------------------
 
     fn header(&mut self, rank: Rank, lane: Lane, kind: Kind) -> Header {
-        let credits = self.credits();
-        let (channel, source) = (self.id, self.me);
+        let (channel, source, credits) = (self.id, self.me, self.credits);
         let peer: &mut Peer = self.peer(rank);
         Header {
             kind,

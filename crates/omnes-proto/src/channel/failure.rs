@@ -91,6 +91,7 @@ impl Channel {
         }
         if peer.is_counted {
             self.senders -= 1;
+            self.credits = Self::credits(&self.config, self.senders);
         }
     }
 

@@ -86,6 +86,8 @@ pub struct Channel {
     pool: Pool,
     stashed: usize,
     senders: u32,
+    /// What every header offers at present.
+    credits: u16,
     ready: VecDeque<Rank>,
     burst: u32,
     moves: VecDeque<Move>,
@@ -110,6 +112,7 @@ impl Channel {
     /// placements.
     pub fn new(id: ChannelId, index: usize, me: Rank, size: u32, config: Checked) -> Self {
         let pool = Pool::new(config.pool_slots);
+        let credits = Self::credits(&config, 0);
         Self {
             id,
             index,
@@ -122,6 +125,7 @@ impl Channel {
             matching: Matching::default(),
             stashed: 0,
             senders: 0,
+            credits,
             ready: VecDeque::new(),
             burst: 0,
             moves: VecDeque::new(),
@@ -382,9 +386,8 @@ impl Channel {
 
     /// Space of the socket buffer that this rank offers to one sender, in units of the header's
     /// credits field. What is free is shared by those that are sending [PM-R17].
-    fn credits(&self) -> u16 {
-        let senders = self.senders.max(1);
-        let share = self.config.receive_truesize_bytes / (senders + 1) / CREDIT_UNIT_BYTES;
+    fn credits(config: &Checked, senders: u32) -> u16 {
+        let share = config.receive_truesize_bytes / (senders.max(1) + 1) / CREDIT_UNIT_BYTES;
         share.clamp(1, u32::from(u16::MAX)) as u16
     }
 
@@ -395,8 +398,9 @@ impl Channel {
         match (std::mem::replace(&mut peer.is_counted, is_sending), is_sending) {
             (false, true) => self.senders += 1,
             (true, false) => self.senders -= 1,
-            _ => {}
+            _ => return,
         }
+        self.credits = Self::credits(&self.config, self.senders);
     }
 
     /// A receive takes over a message that came before it.

@@ -220,6 +220,7 @@ fn second_rejection_is_probed_again_after_a_longer_wait() {
     let mut us = 50;
     for epoch in 0..3 {
         reject(&mut channel, us, 0, epoch);
+        assert_eq!(sent(&mut channel, us), NOTHING);
         let before = us;
         loop {
             us = channel.poll_timeout().unwrap().as_ns() / 1000;
@@ -457,6 +458,7 @@ fn single_gap_is_reported_once_however_much_follows() {
         hand(&mut channel, at(10), header(PEER, Kind::Data, seq, 0), &[], NEXT);
     }
     assert_eq!(channel.counters().discarded, 0);
+    assert_eq!(sent(&mut channel, 10), NOTHING);
     assert_eq!(sent(&mut channel, 60), ["nack expects 1 e0"]);
     assert_eq!(sent(&mut channel, 61), NOTHING);
     hand(&mut channel, at(70), header(PEER, Kind::Data, 1, 0), &[], NEXT);
