@@ -27,7 +27,7 @@ use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::{ChannelConfig, Message, Pattern};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
-use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
+use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX};
 use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES, Rank};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
@@ -42,6 +42,9 @@ const TICK: Duration = Duration::from_millis(2);
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+/// Bytes that a lane may have in flight where ranks outnumber the cores.
+const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
+const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
 /// Looks at the rank that is waited for, after which all others get one.
 const LOOKS_PER_SWEEP: u32 = 16;
 
@@ -127,6 +130,7 @@ impl Engine {
                 receive_truesize_bytes: share,
                 initial_credit_bytes: (share / 2).min(channel.initial_credit_bytes),
                 peer_timeout: peer_timeout.mul_f64(0.8),
+                window_packets: window_packets(&crowd, payload_bytes).min(channel.window_packets),
                 ..channel
             };
             checked.push(channel.build()?);
@@ -566,6 +570,15 @@ impl Shared {
                 drop(self.sleep(inside));
             }
         }
+    }
+}
+
+/// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through
+/// its cache, if they pass on little enough at a time.
+fn window_packets(crowd: &Crowd, payload_bytes: u16) -> u32 {
+    match crowd.is_crowded {
+        true => (CROWDED_WINDOW_BYTES / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN),
+        false => WINDOW_PACKETS_MAX,
     }
 }
 

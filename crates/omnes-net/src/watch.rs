@@ -74,3 +74,44 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+
+    /// A watch over rank 3, and rank 3's end of the connection.
+    fn watched() -> (Watch, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Watch::new(vec![(Rank(3), listener.accept().unwrap().0)]).unwrap(), theirs)
+    }
+
+    #[test]
+    fn farewell_names_the_failure_for_which_a_rank_leaves() {
+        for cause in [None, Some(Rank(0)), Some(Rank(300))] {
+            let (mut watch, theirs) = watched();
+            assert_eq!(watch.poll(), None);
+            Watch::new(vec![(Rank(0), theirs)]).unwrap().leave(cause);
+            assert_eq!(wait_for_news(&mut watch), News::Left(Rank(3), cause));
+            assert_eq!(watch.poll(), None);
+        }
+    }
+
+    #[test]
+    fn end_without_farewell_is_a_loss() {
+        let (mut watch, theirs) = watched();
+        drop(theirs);
+        assert_eq!(wait_for_news(&mut watch), News::Lost(Rank(3)));
+    }
+
+    fn wait_for_news(watch: &mut Watch) -> News {
+        loop {
+            if let Some(news) = watch.poll() {
+                return news;
+            }
+            std::thread::yield_now();
+        }
+    }
+}

@@ -47,11 +47,6 @@ impl Bcast {
         };
         Self { tree, forwarding }
     }
-
-    /// What is used where nothing else was asked for.
-    pub(crate) fn for_bytes(bytes: usize) -> Self {
-        Self::new(if bytes < CHAIN_BYTES { Tree::Binomial } else { Tree::Chain })
-    }
 }
 
 impl fmt::Display for Bcast {
@@ -89,7 +84,19 @@ impl Communicator {
     /// member has failed.
     pub fn bcast(&self, root: u32, buffer: &mut [u8]) -> Result<(), Error> {
         let algorithm = self.job().config.bcast;
-        self.bcast_with(root, buffer, algorithm.unwrap_or(Bcast::for_bytes(buffer.len())))
+        let bytes = buffer.len();
+        self.bcast_with(root, buffer, algorithm.unwrap_or_else(|| self.usual_bcast(bytes)))
+    }
+
+    /// A chain loads every link once, which counts for large messages; where ranks share cores,
+    /// all copies are made by the same cores, and a shallow tree wakes fewer ranks in turn.
+    fn usual_bcast(&self, bytes: usize) -> Bcast {
+        let is_large = bytes >= CHAIN_BYTES;
+        match (is_large, self.job().engine.is_crowded()) {
+            (false, _) => Bcast::new(Tree::Binomial),
+            (true, false) => Bcast::new(Tree::Chain),
+            (true, true) => Bcast { tree: Tree::Binomial, forwarding: Forwarding::Pipelined },
+        }
     }
 
     /// As [`Self::bcast`], by an algorithm of choice, the same on all ranks.

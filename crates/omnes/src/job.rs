@@ -51,7 +51,12 @@ impl Job {
     /// Waits for the last answers and says farewell.
     pub(crate) fn leave(&self) {
         if !self.has_left.swap(true, Ordering::SeqCst) {
-            self.engine.drain(DRAIN_TIMEOUT);
+            // After a failure there may be nobody left to answer.
+            let limit = match self.engine.failed().is_empty() {
+                true => DRAIN_TIMEOUT,
+                false => DRAIN_TIMEOUT.min(self.config.peer_timeout / 10),
+            };
+            self.engine.drain(limit);
             self.engine.leave();
         }
     }
