@@ -54,7 +54,9 @@ fn conform(ranks: usize, flags: &str, arguments: &[&str]) -> Counts {
     assert!(done.status.success(), "-n {ranks} {flags}: {}\n{output}{errors}", done.status);
     assert_eq!(errors, "", "-n {ranks} {flags}");
     let held = output.lines().filter(|line| line.ends_with(" holds")).count();
-    let asked = bodies().lines().count();
+    let bodies = bodies();
+    let named = bodies.lines().filter(|body| arguments.contains(body)).count();
+    let asked = if named == 0 { bodies.lines().count() } else { named };
     assert_eq!(held, asked, "{output}");
     let counts = Counts(output);
     assert_eq!(counts.0.matches("counts: ").count(), ranks);
@@ -140,7 +142,7 @@ fn trains_whose_packets_do_not_belong_together_are_taken_apart() {
     // Repairs and new packets share trains here: data read in advance lie in wrong places.
     for seed in [7, 8] {
         let flags = format!("--loss 12% --reorder 3% --duplicate 1% --fault-seed {seed}");
-        conform_in_lab(5, &flags, &SHORT);
+        conform_in_lab(5, &flags, &["sizes", "mix", "out-of-order"]);
     }
 }
 

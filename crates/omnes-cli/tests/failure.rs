@@ -39,6 +39,7 @@ fn plays_a_role() {
         match (world.rank() == victim, fate.as_str()) {
             (true, "exit") => std::process::exit(0),
             (true, "compute") => std::thread::sleep(PATIENCE),
+            (true, "wait") => wait_in("recv", &world, victim)?,
             _ => wait_in(&role, &world, victim)?,
         }
         Ok(())
@@ -93,10 +94,11 @@ fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
         others.barrier()?;
         others.bcast(root, &mut vec![0; 100_000])?;
     }
-    match world.barrier() {
-        Err(Error::PeerLeft { .. }) => others.barrier(),
+    match world.send(victim, 1, b"nobody") {
+        Err(Error::PeerLeft { rank }) => assert_eq!(rank, victim),
         other => panic!("{other:?}"),
     }
+    others.barrier()
 }
 
 // ---- ranks as processes -------------------------------------------------------------------
@@ -366,11 +368,62 @@ fn a_rank_that_is_killed_is_named_also_where_packets_are_lost() {
     if !is_root() {
         return;
     }
-    for seed in 1..=4 {
-        let lab = TestLab::up(&format!("--loss 15% --fault-seed {seed}"));
-        let play = Play::new("barrier", 2, "compute");
+    for seed in 1..=2 {
+        let lab = TestLab::up(&format!("--loss 10% --fault-seed {seed}"));
+        // Not less than the default: a lost answer of the rendezvous may come 3 s late by TCP.
+        let play = Play { peer_timeout: None, ..Play::new("barrier", 2, "compute") };
         let mut ranks = lab.start(&play);
         ranks[2].signal(libc::SIGKILL);
         play.assert_named(&mut ranks, Instant::now());
+    }
+}
+
+/// Bytes that process `id` has written so far, as the kernel counts.
+fn written_bytes(id: &str) -> u64 {
+    let counts = std::fs::read_to_string(format!("/proc/{id}/io")).unwrap_or_default();
+    let line = counts.lines().find_map(|line| line.strip_prefix("wchar: "));
+    line.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_rank_that_is_killed_while_hosts_copy_is_named_and_no_copy_appears() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..96u32 << 20).map(|at| ((at * 31) ^ (at >> 12)) as u8).collect();
+    std::fs::write(place.path().join("source"), data).unwrap();
+    for victim in ["0", "2"] {
+        // Each rank tells its process number, then becomes the copy.
+        let script = format!("echo $OMNES_RANK $$; exec {OMNES} cp source copy-{{rank}}");
+        let mut command = Command::new(OMNES);
+        command.args(["run", "-n", "4", "--lab", "--rate", "1gbit", "--no-prefix", "--"]);
+        command.args(["sh", "-c", &script]).current_dir(place.path()).stdin(Stdio::null());
+        let mut job = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(job.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let told: Vec<String> = lines.take(4).collect();
+        let process = |rank: &str| {
+            let mut pairs = told.iter().map(|line| line.split_once(' ').unwrap());
+            pairs.find(|(other, _)| *other == rank).unwrap().1
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while written_bytes(process("1")) < 16 << 20 {
+            assert!(Instant::now() < deadline, "nothing is copied");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let killed = Instant::now();
+        // SAFETY: plain system call; the launcher has not waited for its rank, which is at work.
+        assert_eq!(unsafe { libc::kill(process(victim).parse().unwrap(), libc::SIGKILL) }, 0);
+        let mut errors = String::new();
+        job.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        assert_eq!(job.wait().unwrap().code(), Some(128 + libc::SIGKILL), "{errors}");
+        assert!(killed.elapsed() < BY_DEFAULT, "{errors}");
+        for rank in ["0", "1", "2", "3"].into_iter().filter(|rank| *rank != victim) {
+            let line = format!("omnes: rank {rank}: rank {victim} has failed");
+            assert!(errors.lines().any(|other| other == line), "{errors}");
+        }
+        let left = std::fs::read_dir(place.path()).unwrap().flatten();
+        let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        assert_eq!(left, ["source"], "{errors}");
     }
 }

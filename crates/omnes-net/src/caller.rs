@@ -5,7 +5,7 @@
 //! makes way, the oldest first.
 
 use crate::error::NetError;
-use crate::rendezvous::{Challenge, Hello, LINE_BYTES_MAX, PROTOCOL, random, write_line};
+use crate::rendezvous::{Challenge, Introduction, LINE_BYTES_MAX, PROTOCOL, random, write_line};
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -22,7 +22,9 @@ struct Caller {
 
 /// One that has.
 pub(crate) struct Spoken {
-    pub(crate) hello: Hello,
+    pub(crate) introduction: Introduction,
+    /// All that it said.
+    pub(crate) line: Vec<u8>,
     pub(crate) stream: TcpStream,
     pub(crate) from: SocketAddr,
     /// What it was asked.
@@ -54,10 +56,10 @@ impl Callers {
         while index < self.waiting.len() {
             match self.waiting[index].hear() {
                 Ok(None) => index += 1,
-                Ok(Some(hello)) => {
-                    let Caller { stream, from, challenge, .. } = self.waiting.remove(index);
+                Ok(Some(introduction)) => {
+                    let Caller { stream, from, challenge, line } = self.waiting.remove(index);
                     if stream.set_nonblocking(false).is_ok() {
-                        return Ok(Some(Spoken { hello, stream, from, challenge }));
+                        return Ok(Some(Spoken { introduction, line, stream, from, challenge }));
                     }
                 }
                 // Not one of ours, or gone.
@@ -86,8 +88,8 @@ impl Callers {
 }
 
 impl Caller {
-    /// What it says, when all of it is here.
-    fn hear(&mut self) -> std::io::Result<Option<Hello>> {
+    /// Who it is, when all that it says is here.
+    fn hear(&mut self) -> std::io::Result<Option<Introduction>> {
         let mut piece = [0; 4096];
         loop {
             match self.stream.read(&mut piece) {

@@ -61,9 +61,18 @@ pub(crate) struct Challenge {
     pub(crate) challenge: u64,
 }
 
+/// What stays the same in a rank's line from version to version, so that versions which differ can
+/// tell each other so.
+#[derive(Deserialize)]
+pub(crate) struct Introduction {
+    version: String,
+    rank: u32,
+    answer: u64,
+}
+
 /// A rank's only line.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Hello {
+struct Hello {
     version: String,
     rank: u32,
     size: u32,
@@ -141,6 +150,15 @@ fn read_line<T: for<'a> Deserialize<'a>>(stream: &TcpStream) -> std::io::Result<
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
     Ok(serde_json::from_slice(&line)?)
+}
+
+/// Where nobody listens yet, this end may draw the very port that it calls: TCP then connects it to
+/// itself, and rank 0 could not listen any more.
+fn refuse_itself(stream: TcpStream) -> std::io::Result<TcpStream> {
+    match stream.local_addr()? == stream.peer_addr()? {
+        true => Err(std::io::ErrorKind::ConnectionRefused.into()),
+        false => Ok(stream),
+    }
 }
 
 /// Resolves `host:port`.
@@ -235,7 +253,7 @@ impl Rendezvous {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let attempt = TcpStream::connect_timeout(&address, left.max(RETRY_WAIT));
-            let source = match attempt {
+            let source = match attempt.and_then(refuse_itself) {
                 Ok(stream) => {
                     let _ = stream.set_nodelay(true);
                     let _ = stream.set_read_timeout(Some(left.max(RETRY_WAIT) + self.deadline / 8));
@@ -295,41 +313,52 @@ impl Rendezvous {
     /// Hears one rank. A stranger, or one of another job, is refused and forgotten; a mistake of
     /// the job's own ends it for all, who are told.
     fn admit(&self, spoken: Spoken, hellos: &mut Hellos) -> Result<(), NetError> {
-        let Spoken { hello, stream, from, challenge } = spoken;
-        if hello.answer != answer(self.key.as_ref(), challenge, hello.rank) {
+        let Spoken { introduction, line, stream, from, challenge } = spoken;
+        if introduction.answer != answer(self.key.as_ref(), challenge, introduction.rank) {
             let reason = "wrong job key: OMNES_JOB_KEY differs from rank 0's".to_owned();
             let _ = write_line(&stream, &Reply::Refused(reason));
             return Ok(());
         }
-        if let Some(problem) = self.judge(&hello, hellos) {
-            let reason = problem.to_string();
-            refuse_all(hellos, &reason);
-            let _ = write_line(&stream, &Reply::Refused(reason));
-            return Err(problem);
+        match self.judge(introduction, &line, hellos) {
+            Ok(hello) => {
+                hellos.insert(hello.rank, (hello, from, stream));
+                Ok(())
+            }
+            Err(problem) => {
+                let reason = problem.to_string();
+                refuse_all(hellos, &reason);
+                let _ = write_line(&stream, &Reply::Refused(reason));
+                Err(problem)
+            }
         }
-        hellos.insert(hello.rank, (hello, from, stream));
-        Ok(())
     }
 
-    fn judge(&self, hello: &Hello, hellos: &Hellos) -> Option<NetError> {
-        let ours = env!("CARGO_PKG_VERSION");
-        let rank = Rank(hello.rank);
-        if hello.version != ours {
-            let (ours, theirs) = (ours.to_owned(), hello.version.clone());
-            return Some(NetError::Version { ours, theirs });
+    /// The report of a rank that knows the key, if it fits this job.
+    fn judge(
+        &self,
+        introduction: Introduction,
+        line: &[u8],
+        hellos: &Hellos,
+    ) -> Result<Hello, NetError> {
+        let Introduction { version, rank, .. } = introduction;
+        let rank = Rank(rank);
+        let ours = env!("CARGO_PKG_VERSION").to_owned();
+        if version != ours {
+            return Err(NetError::Version { ours, theirs: version });
         }
+        let malformed =
+            || NetError::Refused { reason: format!("rank {rank} sent a malformed report") };
+        let hello: Hello = serde_json::from_slice(line).map_err(|_| malformed())?;
         if hello.size != self.size {
-            return Some(NetError::SizeDiffers { rank, ours: self.size, theirs: hello.size });
+            return Err(NetError::SizeDiffers { rank, ours: self.size, theirs: hello.size });
         }
         if hello.ports.len() != self.size as usize {
-            return Some(NetError::Refused {
-                reason: format!("rank {rank} sent a malformed report"),
-            });
+            return Err(malformed());
         }
-        if hello.rank >= self.size || hello.rank == 0 || hellos.contains_key(&hello.rank) {
-            return Some(NetError::RankTaken { rank, size: self.size });
+        if rank.0 >= self.size || rank.0 == 0 || hellos.contains_key(&rank.0) {
+            return Err(NetError::RankTaken { rank, size: self.size });
         }
-        None
+        Ok(hello)
     }
 
     fn answer_all(

@@ -6,10 +6,8 @@
 //! a line of counts. Exit status 0: all held; else the rank that found something says what.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/ranks/bodies.rs"]
+#[path = "../tests/bodies/mod.rs"]
 mod bodies;
-#[path = "../tests/ranks/mixes.rs"]
-mod mixes;
 
 use bodies::{ALL, BYTES_MAX, Body};
 use omnes::Communicator;

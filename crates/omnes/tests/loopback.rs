@@ -2,10 +2,11 @@
 //! threads, and what only threads can see.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod bodies;
 mod ranks;
 
+use bodies::{BYTES_MAX, Body};
 use omnes::{Barrier, Config};
-use ranks::bodies::{self, BYTES_MAX, Body};
 use ranks::{rendezvous, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,8 +1,5 @@
 //! Ranks as threads of the test, each with an engine of its own, over loopback.
 
-pub mod bodies;
-pub mod mixes;
-
 use omnes::{Communicator, Config};
 use std::net::TcpListener;
 use std::time::Duration;

@@ -5,9 +5,10 @@
 //! for any number of ranks, asserts what it finds, and leaves no message behind, so that bodies can
 //! follow each other on one communicator. Ranks without a partner only watch.
 //!
-//! [`super::mixes`] has the bodies that are about many messages at once.
+//! [`mixes`] has the bodies that are about many messages at once.
 
-use super::mixes;
+mod mixes;
+
 use omnes::{Barrier, Bcast, Communicator, Error, Source, Tag};
 use std::fmt::Display;
 use std::time::{Duration, Instant};

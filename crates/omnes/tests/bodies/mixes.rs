@@ -3,7 +3,7 @@
 //! Who sends what to whom is drawn from a seed by every rank alike, so each knows what it must get
 //! without being told.
 
-use super::bodies::{assert_same, partner, pattern};
+use super::{assert_same, partner, pattern};
 use omnes::{Communicator, Source, Tag};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -1,0 +1,218 @@
+//! Jobs that cannot start, and strangers at the door: each error names what is wrong and the way
+//! out, and no rank waits for ever.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use omnes::{Communicator, Config, Error};
+use omnes_wire::JobKey;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+const SHORT: Duration = Duration::from_millis(300);
+/// A limit for what happens within milliseconds; reached only by a failure.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A loopback address with a port that is free.
+fn rendezvous() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Joins as `rank` of `size`, on a thread of its own.
+fn join(
+    address: &str,
+    rank: u32,
+    size: u32,
+    adjust: impl FnOnce(&mut Config),
+) -> std::thread::JoinHandle<Result<(), Error>> {
+    let mut config = Config::new(rank, size, address);
+    config.join_timeout = PATIENCE;
+    adjust(&mut config);
+    std::thread::spawn(move || Communicator::from_config(config)?.finalize())
+}
+
+fn error_of(rank: std::thread::JoinHandle<Result<(), Error>>) -> String {
+    rank.join().unwrap().unwrap_err().to_string()
+}
+
+/// Gives up soon, with a key of equal digits.
+fn with_key(digit: &str) -> impl FnOnce(&mut Config) + use<> {
+    let key = JobKey::from_hex(&digit.repeat(32)).unwrap();
+    move |config| (config.key, config.join_timeout) = (Some(key), SHORT)
+}
+
+/// Connects to a listener that may not be there yet.
+fn connect(address: &str) -> TcpStream {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match TcpStream::connect(address) {
+            // Where nobody listens yet, TCP may connect a port to itself.
+            Ok(stream) if stream.local_addr().unwrap() != stream.peer_addr().unwrap() => {
+                return stream;
+            }
+            Ok(_) => {}
+            Err(error) => assert!(Instant::now() < deadline, "{address}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn read_line(stream: &TcpStream) -> String {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn an_address_that_means_nothing_is_named() {
+    for address in ["nowhere", "127.0.0.1", "127.0.0.1:x"] {
+        for rank in [0, 1] {
+            let error = error_of(join(address, rank, 2, |_| {}));
+            let start = format!("cannot resolve the rendezvous address '{address}': ");
+            assert!(error.starts_with(&start) && error.ends_with("give host:port"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_address_at_which_rank_0_cannot_listen_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = error_of(join(&address, 0, 2, |_| {}));
+    assert!(error.starts_with(&format!("rank 0 cannot listen at '{address}': ")), "{error}");
+}
+
+#[test]
+fn a_rank_0_that_never_comes_is_named_when_the_time_is_over() {
+    let address = rendezvous();
+    let error = error_of(join(&address, 1, 2, |config| config.join_timeout = SHORT));
+    let start = format!("rank 0 cannot be reached at '{address}' within 300ms: ");
+    assert!(error.starts_with(&start), "{error}");
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named_to_all_that_did() {
+    let address = rendezvous();
+    let start = Instant::now();
+    let zero = join(&address, 0, 5, |config| config.join_timeout = Duration::from_secs(1));
+    let three = join(&address, 3, 5, |_| {});
+    let error = error_of(zero);
+    assert!(error.starts_with("ranks [1, 2, 4] did not come within 1s"), "{error}");
+    assert_eq!(error_of(three), "rank 0 refused: ranks 1, 2, 4 did not come within 1s");
+    assert!((1..3).contains(&start.elapsed().as_secs()));
+}
+
+#[test]
+fn a_wrong_key_is_refused_and_does_not_stop_the_job() {
+    let address = rendezvous();
+    let zero = join(&address, 0, 2, with_key("a"));
+    let wrong = "rank 0 refused: wrong job key: OMNES_JOB_KEY differs from rank 0's";
+    assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), wrong);
+    assert_eq!(error_of(join(&address, 1, 2, |_| {})), wrong);
+    let error = error_of(zero);
+    assert!(error.starts_with("ranks [1] did not come within 300ms"), "{error}");
+}
+
+#[test]
+fn a_rank_with_a_key_does_not_believe_a_rank_0_without() {
+    let address = rendezvous();
+    let zero = join(&address, 0, 2, |config| config.join_timeout = SHORT);
+    let wrong = "rank 0 refused: wrong job key: OMNES_JOB_KEY differs from rank 0's";
+    assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), wrong);
+    assert!(error_of(zero).starts_with("ranks [1] did not come"));
+}
+
+#[test]
+fn a_number_that_is_taken_twice_ends_the_job_for_all_who_came() {
+    let address = rendezvous();
+    let zero = join(&address, 0, 3, |_| {});
+    let others = [join(&address, 1, 3, |_| {}), join(&address, 1, 3, |_| {})];
+    let taken = "rank 1 is taken twice or not below the size 3; each rank needs its own number";
+    assert_eq!(error_of(zero), taken);
+    for other in others {
+        assert_eq!(error_of(other), format!("rank 0 refused: {taken}"));
+    }
+}
+
+#[test]
+fn sizes_that_differ_are_named() {
+    let address = rendezvous();
+    let zero = join(&address, 0, 3, |_| {});
+    let differ = "rank 1 says that the job has 4 ranks, rank 0 says 3";
+    assert_eq!(error_of(join(&address, 1, 4, |_| {})), format!("rank 0 refused: {differ}"));
+    assert_eq!(error_of(zero), differ);
+}
+
+#[test]
+fn another_version_is_refused_by_rank_0_with_both_versions() {
+    let address = rendezvous();
+    let zero = join(&address, 0, 2, |_| {});
+    let stream = connect(&address);
+    assert!(read_line(&stream).starts_with(r#"{"omnes":1,"#));
+    // Whatever else it says, also what this version does not know.
+    writeln!(&stream, r#"{{"version":"99.0.0","rank":1,"answer":0,"new":[1,2]}}"#).unwrap();
+    let ours = env!("CARGO_PKG_VERSION");
+    let differ = format!(
+        "versions differ: this rank has {ours}, the other side 99.0.0; use one version for all ranks"
+    );
+    assert_eq!(read_line(&stream), format!("{{\"refused\":\"{differ}\"}}\n"));
+    assert_eq!(error_of(zero), differ);
+}
+
+#[test]
+fn a_rank_0_of_another_version_is_not_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
+    let (stream, _) = listener.accept().unwrap();
+    writeln!(&stream, r#"{{"omnes":7,"challenge":1}}"#).unwrap();
+    let differ =
+        "versions differ: this rank has 1, the other side 7; use one version for all ranks";
+    assert_eq!(error_of(one), differ);
+}
+
+#[test]
+fn something_else_at_the_address_is_an_error_and_no_wait() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let one = join(&address, 1, 2, |_| {});
+    let (stream, _) = listener.accept().unwrap();
+    (&stream).write_all(b"SSH-2.0-other\r\n").unwrap();
+    let lost = format!("lost the connection to rank 0 at '{address}' during the rendezvous: ");
+    let error = error_of(one);
+    assert!(error.starts_with(&lost), "{error}");
+}
+
+#[test]
+fn strangers_at_the_door_do_not_keep_the_ranks_out() {
+    let address = rendezvous();
+    let zero = join(&address, 0, 3, |_| {});
+    // Silent ones, one that hangs up, and some that talk of other things.
+    let silent: Vec<TcpStream> = (0..100).map(|_| connect(&address)).collect();
+    drop(connect(&address));
+    for words in ["GET / HTTP/1.1\r\n\r\n", "{}\n", "{\"version\":\"", "\n", "\0\0\n"] {
+        connect(&address).write_all(words.as_bytes()).unwrap();
+    }
+    let endless = std::thread::spawn({
+        let mut stream = connect(&address);
+        // Ends when rank 0 has heard enough.
+        move || while stream.write_all(&[b'x'; 1 << 16]).is_ok() {}
+    });
+    let start = Instant::now();
+    let others = [join(&address, 1, 3, |_| {}), join(&address, 2, 3, |_| {})];
+    for rank in others.into_iter().chain([zero]) {
+        rank.join().unwrap().unwrap();
+    }
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    endless.join().unwrap();
+    // Who has been silent all the time is not kept when the job has begun.
+    for mut stream in silent {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut greeting = Vec::new();
+        let _ = stream.read_to_end(&mut greeting);
+    }
+}
+
+#[test]
+fn one_rank_needs_nobody() {
+    join(&rendezvous(), 0, 1, |_| {}).join().unwrap().unwrap();
+}
