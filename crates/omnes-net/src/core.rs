@@ -9,7 +9,9 @@
 use crate::line::Line;
 use crate::links::Links;
 use crate::memory::Memory;
-use crate::operations::{Completion, Operation, OperationError, OperationId, Operations, Part};
+use crate::operations::{
+    Completion, Gone, Operation, OperationError, OperationId, Operations, Part,
+};
 use crate::own::OwnMessages;
 use crate::poller::Poller;
 use crate::scatter::Scatter;
@@ -59,6 +61,7 @@ pub(crate) struct Core {
     idle_looks: u32,
     pub(crate) excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
+    left: Vec<Rank>,
 }
 
 // SAFETY: the io vectors in `line` point into `heads` of the same struct and into memory lent for
@@ -98,6 +101,7 @@ impl Core {
             idle_looks: 0,
             excluded_by: None,
             failed: Vec::new(),
+            left: Vec::new(),
         }
     }
 
@@ -256,13 +260,17 @@ impl Core {
         }
     }
 
-    /// The first failure that concerns the caller.
-    pub(crate) fn failure(&self, concerns: &impl Fn(u32) -> bool) -> Option<OperationError> {
+    /// The first rank that is no more and concerns the caller; failures before departures, as
+    /// ranks leave when they hear of a failure.
+    pub(crate) fn failure(&self, concerns: &impl Fn(Gone) -> bool) -> Option<OperationError> {
         if let Some(by) = self.excluded_by {
             return Some(OperationError::Excluded { by });
         }
-        let failed = self.failed.iter().find(|rank| concerns(rank.0));
-        failed.map(|rank| OperationError::PeerFailed { rank: *rank })
+        if let Some(rank) = self.failed.iter().find(|rank| concerns(Gone::Failed(rank.0))) {
+            return Some(OperationError::PeerFailed { rank: *rank });
+        }
+        let left = self.left.iter().find(|rank| concerns(Gone::Left(rank.0)));
+        left.map(|rank| OperationError::PeerLeft { rank: *rank })
     }
 
     pub(crate) fn gone(&self, rank: Rank) -> OperationError {
@@ -467,7 +475,7 @@ impl Core {
             match event {
                 Event::Channel(channel, event) => self.on_channel_event(channel, event),
                 Event::PeerFailed(rank) => self.failed.push(rank),
-                Event::PeerDeparted(_) => {}
+                Event::PeerDeparted(rank) => self.left.push(rank),
                 Event::Excluded { by } => self.excluded_by = Some(by),
             }
         }

@@ -18,7 +18,7 @@ use crate::error::NetError;
 use crate::job::{EngineCounters, JobConfig};
 use crate::links::Links;
 use crate::memory::Memory;
-use crate::operations::{Operation, OperationError, Outcome, Part};
+use crate::operations::{Gone, Operation, OperationError, Outcome, Part};
 use crate::poller::Poller;
 use crate::rendezvous::{Local, Met, Rendezvous};
 use crate::socket::UdpSocket;
@@ -266,9 +266,9 @@ impl Engine {
         })
     }
 
-    /// Waits until an operation has ended. If a rank for which `concerns` is true has failed, the
+    /// Waits until an operation has ended. If a rank for which `concerns` is true is no more, the
     /// operation is released and ends with that error, whoever it is with.
-    pub fn wait(&self, operation: Operation, concerns: impl Fn(u32) -> bool) -> Outcome {
+    pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone) -> bool) -> Outcome {
         let ended = self.wait_until(None, operation.peer, |core| {
             match core.operations.take(operation.id) {
                 Some(outcome) => Some(outcome),
@@ -291,7 +291,7 @@ impl Engine {
         operation: Operation,
         wanted: u64,
         total: u64,
-        concerns: impl Fn(u32) -> bool,
+        concerns: impl Fn(Gone) -> bool,
     ) -> Result<u64, OperationError> {
         let more = self.wait_until(None, operation.peer, |core| {
             if core.operations.is_ended(operation.id) {

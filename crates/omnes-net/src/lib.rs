@@ -28,5 +28,5 @@ pub use engine::Engine;
 pub use error::NetError;
 pub use job::{EngineCounters, JobConfig};
 pub use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
-pub use operations::{Completion, Operation, OperationError, Outcome};
+pub use operations::{Completion, Gone, Operation, OperationError, Outcome};
 pub use socket::{Offloads, SocketCounters};

@@ -27,6 +27,15 @@ pub(crate) enum Part {
     Receive(Option<ReceiveId>),
 }
 
+/// A rank of the job that is no more, as waiting calls see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    /// It has failed.
+    Failed(u32),
+    /// It has left in good order.
+    Left(u32),
+}
+
 /// How a finished send or receive went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {

@@ -185,7 +185,7 @@ impl Communicator {
         let mut available = 0;
         while available < total {
             let wanted = (available + PIPELINE_BYTES).min(total) as u64;
-            let concerns = |rank| self.has_member(rank);
+            let concerns = |gone| self.breaks_collective(gone);
             let bytes = engine.wait_for_bytes(receive, wanted, total as u64, concerns);
             available = bytes.map_err(|error| self.error(error))? as usize;
             engine.extend(sends, available as u64);

@@ -4,7 +4,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::job::{COLLECTIVE, Job};
 use crate::stats::Stats;
-use omnes_net::{Message, Operation, OperationError, Pattern, Reply};
+use omnes_net::{Completion, Gone, Message, Operation, OperationError, Pattern, Reply};
 use omnes_wire::{CommunicatorId, Rank};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -104,6 +104,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::PeerFailed`] if a rank has failed.
     pub fn finalize(self) -> Result<(), Error> {
+        self.inner.job.begin_finalizing();
         let together = self.barrier();
         if together.is_ok() {
             self.inner.job.leave();
@@ -200,10 +201,26 @@ impl Communicator {
         started.map_err(|error| self.error(error))
     }
 
-    /// Waits for an operation; it ends with an error when any member has failed.
-    pub(crate) fn wait_for(&self, operation: Operation) -> Result<omnes_net::Completion, Error> {
-        let outcome = self.job().engine.wait(operation, |rank| self.has_member(rank));
+    /// Waits for a message; it ends with an error when any member has failed.
+    pub(crate) fn wait_for_message(&self, operation: Operation) -> Result<Completion, Error> {
+        let breaks = |gone| matches!(gone, Gone::Failed(rank) if self.has_member(rank));
+        let outcome = self.job().engine.wait(operation, breaks);
         outcome.map_err(|error| self.error(error))
+    }
+
+    /// Waits for a part of a collective; it ends with an error when any member is no more.
+    pub(crate) fn wait_for(&self, operation: Operation) -> Result<Completion, Error> {
+        let outcome = self.job().engine.wait(operation, |gone| self.breaks_collective(gone));
+        outcome.map_err(|error| self.error(error))
+    }
+
+    /// True if no collective can end any more. The last barrier still does: whoever has left by
+    /// then has passed it.
+    pub(crate) fn breaks_collective(&self, gone: Gone) -> bool {
+        match gone {
+            Gone::Failed(rank) => self.has_member(rank),
+            Gone::Left(rank) => self.has_member(rank) && !self.job().is_finalizing(),
+        }
     }
 
     /// Waits for all, so that no memory is in use afterwards; the first error, if there is one.

@@ -20,6 +20,7 @@ pub(crate) struct Job {
     pub(crate) config: Config,
     /// Number of the next communicator, as far as this rank knows.
     pub(crate) next_communicator: AtomicU32,
+    is_finalizing: AtomicBool,
     has_left: AtomicBool,
 }
 
@@ -45,7 +46,17 @@ impl Job {
             offloads: config.offloads,
         })?;
         let next_communicator = AtomicU32::new(1);
-        Ok(Self { engine, config, next_communicator, has_left: AtomicBool::new(false) })
+        let (is_finalizing, has_left) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { engine, config, next_communicator, is_finalizing, has_left })
+    }
+
+    /// The last barrier begins.
+    pub(crate) fn begin_finalizing(&self) {
+        self.is_finalizing.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_finalizing(&self) -> bool {
+        self.is_finalizing.load(Ordering::SeqCst)
     }
 
     /// Waits for the last answers and says farewell.

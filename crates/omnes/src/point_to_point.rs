@@ -60,7 +60,7 @@ impl Communicator {
     pub fn send(&self, to: u32, tag: u32, data: &[u8]) -> Result<(), Error> {
         // SAFETY: waited for below.
         let started = unsafe { self.start_message(to, tag, data)? };
-        started.map_or(Ok(()), |operation| self.wait_for(operation).map(|_| ()))
+        started.map_or(Ok(()), |operation| self.wait_for_message(operation).map(|_| ()))
     }
 
     /// Receives the next message that fits into `buffer`, which may be longer than the message.
@@ -77,7 +77,7 @@ impl Communicator {
         // SAFETY: waited for below.
         let operation =
             unsafe { self.start_message_receive(from.into(), tag.into(), Bytes::of_mut(buffer))? };
-        self.wait_for(operation).map(|completion| self.status(completion))
+        self.wait_for_message(operation).map(|completion| self.status(completion))
     }
 
     /// Runs `body` with a [`Scope`] for nonblocking operations, and waits for all of them.
@@ -234,7 +234,7 @@ impl<'env> Scope<'_, 'env> {
 impl Ends for Scope<'_, '_> {
     fn wait(&self, operation: Operation) -> Result<Status, Error> {
         self.close(operation);
-        let completion = self.communicator.wait_for(operation)?;
+        let completion = self.communicator.wait_for_message(operation)?;
         Ok(self.communicator.status(completion))
     }
 
@@ -254,7 +254,7 @@ impl Drop for Scope<'_, '_> {
                 self.communicator.job().engine.release(operation);
             } else {
                 // Whoever wants the outcome waits for the request itself.
-                let _ = self.communicator.wait_for(operation);
+                let _ = self.communicator.wait_for_message(operation);
             }
         }
     }

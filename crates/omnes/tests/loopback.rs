@@ -6,7 +6,7 @@ mod bodies;
 mod ranks;
 
 use bodies::{BYTES_MAX, Body};
-use omnes::{Barrier, Config};
+use omnes::{Barrier, Config, Error};
 use ranks::{rendezvous, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -89,4 +89,45 @@ fn nobody_leaves_a_barrier_before_all_have_entered() {
             },
         );
     }
+}
+
+#[test]
+fn collective_that_a_departed_rank_cannot_join_ends_with_its_name() {
+    let unfinished = |barrier: Barrier| {
+        with_ranks(
+            5,
+            |_| {},
+            |comm| {
+                comm.barrier().unwrap();
+                let me = comm.rank();
+                if me == 3 {
+                    return; // Drops its communicator: a farewell without the last barrier.
+                }
+                let error = comm.barrier_with(barrier).unwrap_err();
+                assert!(matches!(error, Error::PeerLeft { rank: 3 }), "rank {me}: {error}");
+                // Those that are still there can talk to each other.
+                if me < 2 {
+                    comm.scope(|scope| {
+                        let mut got = [0; 1];
+                        scope.isend(1 - me, 1, &[7]).unwrap();
+                        comm.recv(1 - me, 1, &mut got).unwrap();
+                        assert_eq!(got, [7]);
+                    });
+                }
+                // Nobody leaves before all have seen who it was.
+                let others = those_still_there(&comm);
+                for peer in others.iter().filter(|peer| **peer != me) {
+                    comm.send(*peer, 9, &[]).unwrap();
+                }
+                for peer in others.iter().filter(|peer| **peer != me) {
+                    comm.recv(*peer, 9, &mut []).unwrap();
+                }
+            },
+        );
+    };
+    Barrier::ALL.into_iter().for_each(unfinished);
+}
+
+fn those_still_there(comm: &omnes::Communicator) -> Vec<u32> {
+    (0..comm.size()).filter(|rank| *rank != 3).collect()
 }
