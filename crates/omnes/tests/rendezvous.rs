@@ -153,7 +153,8 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
     writeln!(&stream, r#"{{"version":"99.0.0","rank":1,"answer":0,"new":[1,2]}}"#).unwrap();
     let ours = env!("CARGO_PKG_VERSION");
     let differ = format!(
-        "versions differ: this rank has {ours}, the other side 99.0.0; use one version for all ranks"
+        "versions differ: this rank has {ours}, the other side 99.0.0; \
+         use one version for all ranks"
     );
     assert_eq!(read_line(&stream), format!("{{\"refused\":\"{differ}\"}}\n"));
     assert_eq!(error_of(zero), differ);

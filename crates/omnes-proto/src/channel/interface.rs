@@ -24,7 +24,7 @@ pub struct Message {
     pub tag: u32,
     /// Length in bytes.
     pub bytes: u64,
-    /// Bytes that can be sent already; see [`Channel::extend`].
+    /// Bytes that can be sent already; see [`super::Channel::extend`].
     pub available: u64,
     /// When the answer is wanted.
     pub reply: Reply,
@@ -63,12 +63,12 @@ pub enum Event {
         /// The failed rank.
         from: Rank,
     },
-    /// A rank has owed an answer for [`ChannelConfig::peer_timeout`].
+    /// A rank has owed an answer for [`super::ChannelConfig::peer_timeout`].
     PeerSilent {
         /// The rank.
         rank: Rank,
     },
-    /// Nothing is in flight and no answer is owed [PM-R20]; follows [`Channel::stop`].
+    /// Nothing is in flight and no answer is owed [PM-R20]; follows [`super::Channel::stop`].
     Stable,
 }
 
