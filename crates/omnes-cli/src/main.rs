@@ -6,6 +6,7 @@
 //! environment, 77 cannot run here; `omnes run` returns the first failing rank's status.
 
 mod bench;
+mod complain;
 mod cp;
 mod doctor;
 mod lab;
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("omnes: {error:#}");
+        complain::complain(format_args!("{error:#}"));
         ExitCode::from(2)
     })
 }

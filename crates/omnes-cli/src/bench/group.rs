@@ -29,7 +29,7 @@ pub fn join(example: &str) -> Result<Communicator> {
 /// Ends a rank for a mistake that every rank sees alike: rank 0 tells it, and all give status 2.
 pub fn refuse(comm: &Communicator, error: &anyhow::Error) -> ExitCode {
     if comm.rank() == 0 {
-        eprintln!("omnes: {error:#}");
+        crate::complain::complain(format_args!("{error:#}"));
     }
     ExitCode::from(2)
 }
@@ -46,7 +46,7 @@ pub fn leave(comm: Communicator, outcome: Result<bool>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("omnes: rank {rank}: {error:#}");
+            crate::complain::complain(format_args!("rank {rank}: {error:#}"));
             ExitCode::FAILURE
         }
     }

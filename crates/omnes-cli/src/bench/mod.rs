@@ -112,7 +112,9 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
     for &op in &measure.ops {
         if op == Op::Wbcast && !clock::is_common(comm)? {
             if comm.rank() == 0 {
-                eprintln!("omnes: wbcast left out: it needs all ranks on one machine (one clock)");
+                crate::complain::complain(format_args!(
+                    "wbcast left out: it needs all ranks on one machine (one clock)"
+                ));
             }
             continue;
         }

@@ -317,9 +317,11 @@ impl Job<'_> {
     fn tell(&self, outcome: &Outcome, addition: &str) -> bool {
         let lines = outcome.lines();
         if self.comm.rank() == 0 {
-            lines.iter().for_each(|line| eprintln!("omnes: {line}{addition}"));
+            lines
+                .iter()
+                .for_each(|line| crate::complain::complain(format_args!("{line}{addition}")));
         } else if let Some(first) = lines.first() {
-            eprintln!("omnes: no copy: {first}{addition}");
+            crate::complain::complain(format_args!("no copy: {first}{addition}"));
         }
         false
     }

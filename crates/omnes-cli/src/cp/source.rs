@@ -181,7 +181,10 @@ impl Packer<'_> {
             let target = target.as_os_str().as_bytes();
             self.put(&Frame::Link { meta: meta_of(&metadata), name, target })?;
         } else {
-            eprintln!("omnes: {}: neither file, directory nor link; left out", path.display());
+            crate::complain::complain(format_args!(
+                "{}: neither file, directory nor link; left out",
+                path.display()
+            ));
         }
         Ok(Entry::Other)
     }

@@ -160,7 +160,7 @@ pub fn status_of(error: anyhow::Error) -> Result<ExitCode> {
         None if error.is::<CannotRun>() => STATUS_CANNOT_RUN,
         None => return Err(error),
     };
-    eprintln!("omnes: {error:#}");
+    crate::complain::complain(format_args!("{error:#}"));
     Ok(ExitCode::from(status))
 }
 
@@ -178,7 +178,7 @@ fn down(name: &str, is_all: bool) -> Result<()> {
     let names = if is_all { named::names() } else { vec![name.to_owned()] };
     for name in &names {
         if !named::remove(name)? {
-            eprintln!("omnes: no lab `{name}` is up");
+            crate::complain::complain(format_args!("no lab `{name}` is up"));
         }
     }
     Ok(())

@@ -148,7 +148,7 @@ pub fn up(name: &str, hosts: usize, link: &Link) -> Result<Lab> {
         Err(error) => {
             // What went wrong first is what the user wants to know; this is said beside it.
             if let Err(error) = remove(name) {
-                eprintln!("omnes: {error:#}");
+                crate::complain::complain(format_args!("{error:#}"));
             }
             Err(error)
         }

@@ -164,7 +164,7 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error) -> Result<u8> {
             return Err(anyhow::anyhow!("cannot start '{program}' as rank {rank}: {error}"));
         }
     };
-    eprintln!("omnes: cannot start '{program}': {way_out}");
+    crate::complain::complain(format_args!("cannot start '{program}': {way_out}"));
     let is_missing = error.kind() == ErrorKind::NotFound;
     Ok(if is_missing { NOT_FOUND_STATUS } else { NOT_EXECUTABLE_STATUS })
 }
