@@ -9,7 +9,7 @@
 mod compiler;
 
 use compiler::{STRICT, crate_folder, find, library, output_of};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -72,8 +72,8 @@ impl Program {
 
 /// An address on the loopback interface where nobody listened just now.
 fn free_address() -> String {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    socket.local_addr().unwrap().to_string()
+    let port = omnes::free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
+    format!("127.0.0.1:{port}")
 }
 
 #[test]

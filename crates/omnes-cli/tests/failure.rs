@@ -8,7 +8,6 @@
 
 use omnes::{Communicator, Error, Source, Tag};
 use std::io::{BufRead, BufReader, Read};
-use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -196,8 +195,8 @@ impl<'a> Play<'a> {
     }
 
     fn start_here(&self) -> Vec<Rank> {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        self.start(&address.to_string(), |_| Command::new(std::env::current_exe().unwrap()))
+        let port = omnes::free_port(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+        self.start(&format!("127.0.0.1:{port}"), |_| Command::new(std::env::current_exe().unwrap()))
     }
 
     /// All but the victim end within the limit, naming it.

@@ -9,7 +9,7 @@
 use omnes::{Communicator, Error, Stats};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -126,7 +126,8 @@ fn address(text: &str) -> SocketAddrV4 {
 
 /// Runs two ranks, lets `act` loose on rank 1's socket, and returns what rank 1 has counted.
 fn counts_of_rank_1(act: impl FnOnce(SocketAddrV4, SocketAddrV4)) -> Vec<(String, u64)> {
-    let rendezvous = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let port = omnes::free_port(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+    let rendezvous = format!("127.0.0.1:{port}");
     let mut ranks = [0, 1].map(|rank| Rank::start(rank, &rendezvous));
     let mut output = ranks[1].lines();
     assert!(output.any(|line| line.ends_with("ready")), "rank 1 did not start");

@@ -38,6 +38,7 @@ pub use communicator::Communicator;
 pub use config::Config;
 pub use environment::{Launcher, VARIABLES};
 pub use error::Error;
+pub use omnes_net::free_port;
 pub use omnes_topo::{Barrier, Tree};
 pub use omnes_wire::JobKey;
 pub use point_to_point::{Request, Scope, Source, Status, Tag};

@@ -14,7 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A loopback address with a port that is free.
 fn rendezvous() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    let port = omnes::free_port(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+    format!("127.0.0.1:{port}")
 }
 
 /// Joins as `rank` of `size`, on a thread of its own.

@@ -253,9 +253,9 @@ impl Site {
             Site::Here { ipv6 } => {
                 let loopback: IpAddr =
                     if *ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-                let listener = TcpListener::bind((loopback, 0))
+                let port = omnes::free_port(loopback)
                     .with_context(|| format!("no free port on {loopback}"))?;
-                Ok(listener.local_addr()?.to_string())
+                Ok(SocketAddr::new(loopback, port).to_string())
             }
             Site::Lab(site) => {
                 let Some(lab) = &site.lab else {

@@ -1,13 +1,12 @@
 //! Ranks as threads of the test, each with an engine of its own, over loopback.
 
 use omnes::{Communicator, Config};
-use std::net::TcpListener;
 use std::time::Duration;
 
 /// A loopback address with a port that is free.
 pub fn rendezvous(host: &str) -> String {
-    let listener = TcpListener::bind((host, 0)).unwrap();
-    listener.local_addr().unwrap().to_string()
+    let address: std::net::IpAddr = host.parse().unwrap();
+    std::net::SocketAddr::new(address, omnes::free_port(address).unwrap()).to_string()
 }
 
 /// Runs `body` as every rank of a job of `size` ranks; results in order of ranks.

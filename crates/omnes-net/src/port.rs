@@ -1,0 +1,41 @@
+//! A port for rank 0 to be met at.
+
+use crate::rendezvous::random;
+use std::net::{IpAddr, TcpListener};
+
+/// Above the registered services that most sites use, and below 32768, where Linux begins to hand
+/// out ports by itself: a port from there may be taken by the time rank 0 listens at it.
+const PORTS: std::ops::Range<u16> = 12_000..32_000;
+const ATTEMPTS_MAX: usize = 64;
+
+/// A TCP port of `address`, which must be this machine's, that is free at present; drawn at
+/// random, so that jobs that start together hardly ever draw the same.
+///
+/// # Errors
+/// What the kernel says of the last port tried.
+pub fn free_port(address: IpAddr) -> std::io::Result<u16> {
+    let mut last = std::io::ErrorKind::AddrInUse.into();
+    for _ in 0..ATTEMPTS_MAX {
+        let drawn = random::<2>().map_err(std::io::Error::other)?;
+        let port = PORTS.start + u16::from_be_bytes(drawn) % (PORTS.end - PORTS.start);
+        match TcpListener::bind((address, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn port_can_be_bound_and_is_not_one_that_the_kernel_hands_out() {
+        let address = "127.0.0.1".parse().unwrap();
+        let port = free_port(address).unwrap();
+        assert!(PORTS.contains(&port));
+        TcpListener::bind((address, port)).unwrap();
+    }
+}
