@@ -26,6 +26,9 @@ use std::time::Duration;
 
 /// Reads of the socket in one step, so that sending gets its turn.
 const READS_PER_STEP: usize = 4;
+/// Lines of trains sent in one step, and when an operation is started.
+const LINES_PER_STEP: usize = 2;
+const LINES_PER_PUSH: usize = 4;
 /// Looks in vain after which timers are looked at too.
 const LOOKS_PER_STEP: u32 = 4;
 /// Receives of at least this size are read straight into place.
@@ -59,6 +62,8 @@ pub(crate) struct Core {
     origin: std::time::Instant,
     stepped_at: Instant,
     idle_looks: u32,
+    /// The last step stopped sending before all was sent.
+    has_more: bool,
     pub(crate) excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
     left: Vec<Rank>,
@@ -99,6 +104,7 @@ impl Core {
             origin,
             stepped_at: Instant::ZERO,
             idle_looks: 0,
+            has_more: false,
             excluded_by: None,
             failed: Vec::new(),
             left: Vec::new(),
@@ -291,10 +297,10 @@ impl Core {
             Look::Everywhere(poller) => self.read_all(poller),
         };
         self.idle_looks += 1;
-        if has_news || self.idle_looks >= LOOKS_PER_STEP {
+        if has_news || self.has_more || self.idle_looks >= LOOKS_PER_STEP {
             self.step();
         }
-        has_news
+        has_news || self.has_more
     }
 
     /// Lets timers run out and sends what may be sent.
@@ -306,7 +312,7 @@ impl Core {
             self.endpoint.handle_timeout(now);
         }
         self.settle(now);
-        self.transmit(now);
+        self.transmit(now, LINES_PER_STEP);
     }
 
     /// Reads every socket that has packets.
@@ -323,7 +329,7 @@ impl Core {
     pub(crate) fn push(&mut self) {
         let now = self.now();
         self.settle(now);
-        self.transmit(now);
+        self.transmit(now, LINES_PER_PUSH);
     }
 
     /// Looks whether ranks have ended, as their connections to rank 0 tell.
@@ -336,11 +342,14 @@ impl Core {
             }
         }
         self.settle(now);
-        self.transmit(now);
+        self.transmit(now, LINES_PER_PUSH);
     }
 
     /// Time until something must be done, if nothing comes before.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
+        if self.has_more {
+            return Some(Duration::ZERO);
+        }
         self.endpoint.poll_timeout().map(|at| at.since(self.now()))
     }
 
@@ -518,24 +527,32 @@ impl Core {
 
     // ---- out ------------------------------------------------------------------------------
 
-    fn transmit(&mut self, now: Instant) {
-        loop {
+    /// Sends what may be sent, at most `lines_max` lines: between lines it pays to look for
+    /// answers, which free the window and report what is lost.
+    fn transmit(&mut self, now: Instant, lines_max: usize) {
+        self.has_more = false;
+        for _ in 0..lines_max {
             if !self.flush() {
                 return;
             }
-            self.line.clear();
-            while self.line.has_room() {
-                let head = &mut self.line.heads[self.line.used];
-                let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
-                let segment = transmit.segment;
-                let data = segment.map(|segment| self.memory.gather(transmit.channel, segment));
-                // SAFETY: `gather` gives memory that is valid for reading.
-                let data = unsafe { inline(head, data) };
-                self.line.push(self.links.route(transmit.to), data);
-            }
+            self.line_up(now);
             if self.line.trains.is_empty() {
                 return;
             }
+        }
+        self.has_more = self.flush();
+    }
+
+    fn line_up(&mut self, now: Instant) {
+        self.line.clear();
+        while self.line.has_room() {
+            let head = &mut self.line.heads[self.line.used];
+            let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
+            let segment = transmit.segment;
+            let data = segment.map(|segment| self.memory.gather(transmit.channel, segment));
+            // SAFETY: `gather` gives memory that is valid for reading.
+            let data = unsafe { inline(head, data) };
+            self.line.push(self.links.route(transmit.to), data);
         }
     }
 
