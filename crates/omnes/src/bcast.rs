@@ -1,7 +1,7 @@
 //! Broadcast over channels, down a tree.
 //!
-//! Source: binomial with store and forward is the "Original" of seed 001 [BC-R25]; the chain that
-//! forwards while it receives is PM's immediate sending [PM-R7] from rank to rank. Cost: one
+//! Source: binomial with store and forward is the "Original" of seed 001 [BC-R25]; a rank that
+//! forwards while it receives does PM's immediate sending [PM-R7] from rank to rank. Cost: one
 //! message per rank but the root; with forwarding under way the depth of the tree costs one
 //! [`PIPELINE_BYTES`] piece per level instead of the whole message.
 
@@ -28,8 +28,8 @@ pub enum Forwarding {
     Pipelined,
 }
 
-/// A broadcast algorithm: `binomial`, `chain`, `flat` or `knomial=4`, with `:store` or
-/// `:pipelined` for other than the usual forwarding (a chain pipelines, the others store).
+/// A broadcast algorithm: `binomial`, `chain`, `flat` or `knomial=4`, with `:store` for passing
+/// on whole messages only; `binomial:store` is the "Original" of seed 001 [BC-R25].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bcast {
     /// Who sends to whom.
@@ -39,22 +39,17 @@ pub struct Bcast {
 }
 
 impl Bcast {
-    /// A tree with its usual forwarding.
+    /// A tree down which large messages are passed on while they come in.
     pub fn new(tree: Tree) -> Self {
-        let forwarding = match tree {
-            Tree::Chain => Forwarding::Pipelined,
-            _ => Forwarding::Store,
-        };
-        Self { tree, forwarding }
+        Self { tree, forwarding: Forwarding::Pipelined }
     }
 }
 
 impl fmt::Display for Bcast {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let suffix = match self.forwarding {
-            usual if usual == Self::new(self.tree).forwarding => "",
             Forwarding::Store => ":store",
-            Forwarding::Pipelined => ":pipelined",
+            Forwarding::Pipelined => "",
         };
         write!(formatter, "{}{suffix}", self.tree)
     }
@@ -95,7 +90,7 @@ impl Communicator {
         match (is_large, self.job().engine.is_crowded()) {
             (false, _) => Bcast::new(Tree::Binomial),
             (true, false) => Bcast::new(Tree::Chain),
-            (true, true) => Bcast { tree: Tree::Binomial, forwarding: Forwarding::Pipelined },
+            (true, true) => Bcast::new(Tree::Binomial),
         }
     }
 
@@ -111,9 +106,11 @@ impl Communicator {
         let parent = tree.parent(me, Rank(root), size).expect(checked);
         let children = tree.children(me, Rank(root), size).expect(checked);
         let data = Bytes::of_mut(buffer);
+        // Of a short message there is no part to pass on before the whole.
+        let is_whole = algorithm.forwarding == Forwarding::Store || data.length <= PIPELINE_BYTES;
         match parent {
             None => self.send_down(&children, data),
-            Some(parent) if algorithm.forwarding == Forwarding::Store || children.is_empty() => {
+            Some(parent) if is_whole || children.is_empty() => {
                 self.receive_whole(parent, data)?;
                 self.send_down(&children, data)
             }
@@ -201,7 +198,7 @@ mod tests {
 
     #[test]
     fn algorithms_are_written_as_they_are_read() {
-        for text in ["binomial", "binomial:pipelined", "chain", "chain:store", "knomial=4"] {
+        for text in ["binomial", "binomial:store", "chain", "chain:store", "knomial=4"] {
             assert_eq!(text.parse::<Bcast>().unwrap().to_string(), text);
         }
         assert!("tree".parse::<Bcast>().is_err());

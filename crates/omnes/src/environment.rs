@@ -17,7 +17,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_RENDEZVOUS", "host:port of rank 0 at which the ranks meet; overrides the launcher's"),
     ("OMNES_JOB_KEY", "the job's secret, 32 hexadecimal digits; drawn by rank 0 where unset"),
     ("OMNES_LOCAL_SIZE", "ranks that share this machine's cores; this job's where unset"),
-    ("OMNES_BCAST", "broadcast algorithm: binomial, chain, flat, knomial=4; :store or :pipelined"),
+    ("OMNES_BCAST", "broadcast algorithm: binomial, chain, flat, knomial=4; each also with :store"),
     ("OMNES_BARRIER", "barrier algorithm: dissemination, pairwise, gather-broadcast"),
     ("OMNES_PEER_TIMEOUT", "silence after which a rank has failed, e.g. 5s"),
     ("OMNES_JOIN_TIMEOUT", "wait for all ranks at the start, e.g. 60s"),

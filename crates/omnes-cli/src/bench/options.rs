@@ -117,7 +117,7 @@ impl Algorithm {
         text.parse().map(Self::Barrier).map_err(|_| {
             format!(
                 "`{text}` is no algorithm; broadcast: binomial, chain, flat, knomial=4, each with \
-                 :store or :pipelined; barrier: gather-broadcast, pairwise, dissemination"
+                 or without :store; barrier: gather-broadcast, pairwise, dissemination"
             )
         })
     }

@@ -102,7 +102,7 @@ fn parse_algorithm(text: &str) -> Result<Bcast, String> {
     text.parse().map_err(|_| {
         format!(
             "`{text}` is no broadcast algorithm: binomial, chain, flat, knomial=4, each with \
-                 :store or :pipelined"
+                 or without :store"
         )
     })
 }

@@ -158,8 +158,8 @@ fn truncation(comm: &Communicator, bytes_max: usize) {
 }
 
 fn broadcasts(comm: &Communicator, bytes_max: usize) {
-    for algorithm in ["binomial", "binomial:pipelined", "chain", "chain:store", "flat", "knomial=4"]
-    {
+    // [BC-R25]
+    for algorithm in ["binomial", "binomial:store", "chain", "chain:store", "flat", "knomial=4"] {
         let algorithm: Bcast = algorithm.parse().unwrap();
         for (round, bytes) in (0..).zip(SIZES.map(|bytes| bytes.min(bytes_max))) {
             let root = round % comm.size();
