@@ -84,11 +84,8 @@ impl Spaces {
             let switch = own_space("net")?;
             let hosts = (0..hosts)
                 .map(|host| {
-                    let space = create_host(&format!("{name}-{host}"))
-                        .with_context(|| format!("cannot make host {host}"))?;
-                    // Back, so that the next host does not inherit this one's /dev/shm.
-                    set_namespace(home.as_fd(), libc::CLONE_NEWNS)?;
-                    Ok(space)
+                    create_pinnable_host(&format!("{name}-{host}"), home.as_fd())
+                        .with_context(|| format!("cannot make host {host}"))
                 })
                 .collect::<Result<_>>()?;
             Ok(Self { switch, hosts })
@@ -107,6 +104,52 @@ impl Spaces {
         // of its own stack; it neither allocates nor takes a lock.
         unsafe { command.pre_exec(hook) };
         Ok(())
+    }
+}
+
+/// Makes the namespaces of the host `name` such that they can be pinned in the mount namespace
+/// `home`, where the calling thread is before and afterwards.
+///
+/// The kernel pins a mount namespace only in one with a smaller number, lest they hold each other;
+/// but newer kernels number them by the processor on which they are made, so that a later one may
+/// have a smaller number. Then it is made again on another processor.
+fn create_pinnable_host(name: &str, home: BorrowedFd) -> Result<HostSpace> {
+    // All of them, not only those that this process is kept to.
+    // SAFETY: takes no memory.
+    let processors = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    let processors = usize::try_from(processors).unwrap_or(1);
+    for processor in 0.. {
+        let space = create_host(name)?;
+        // Back, so that the next host does not inherit this one's /dev/shm.
+        set_namespace(home, libc::CLONE_NEWNS)?;
+        let is_later = match (mount_space_number(home), mount_space_number(space.mnt.as_fd())) {
+            (Some(home), Some(own)) => own > home,
+            _ => true, // An older kernel, which counts.
+        };
+        if is_later || processor == processors {
+            return Ok(space);
+        }
+        run_on(processor);
+    }
+    unreachable!("the loop ends after the last processor")
+}
+
+/// The number of a mount namespace, where the kernel tells it (since 6.10).
+fn mount_space_number(space: BorrowedFd) -> Option<u64> {
+    const NS_GET_MNTNS_ID: libc::c_ulong = 0x8008_b705;
+    let mut number = 0u64;
+    // SAFETY: the call writes one 64-bit number to the address given.
+    let result = unsafe { libc::ioctl(space.as_raw_fd(), NS_GET_MNTNS_ID, &mut number) };
+    (result == 0).then_some(number)
+}
+
+/// Moves the calling thread to a processor; without effect where that is not allowed.
+fn run_on(processor: usize) {
+    // SAFETY: all-zero is a valid set, and the call reads no more than its size.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, std::mem::size_of_val(&set), &raw const set);
     }
 }
 
