@@ -1,31 +1,19 @@
 //! Whose environment tells this process its rank.
 //!
 //! Several may be set at once: `omnes run` inside a Slurm job, or torchrun under mpirun. The
-//! nearest to the process is used, which is the order of [`LAUNCHERS`]: our own first, then those
-//! that set their variables for each process, and last the names that anything could have set.
+//! nearest to the process is used, which is the order of [`Launcher::ALL`]: our own first, then
+//! those that set their variables for each process, and last the names that anything could have
+//! set.
 
 use super::Finding;
-
-struct Launcher {
-    name: &'static str,
-    rank: &'static str,
-    size: &'static str,
-}
-
-const LAUNCHERS: [Launcher; 5] = [
-    Launcher { name: "omnes run", rank: "OMNES_RANK", size: "OMNES_SIZE" },
-    Launcher { name: "Open MPI", rank: "OMPI_COMM_WORLD_RANK", size: "OMPI_COMM_WORLD_SIZE" },
-    Launcher { name: "PMI (MPICH, Intel MPI)", rank: "PMI_RANK", size: "PMI_SIZE" },
-    Launcher { name: "Slurm", rank: "SLURM_PROCID", size: "SLURM_NTASKS" },
-    Launcher { name: "torchrun", rank: "RANK", size: "WORLD_SIZE" },
-];
+use omnes::Launcher;
 
 /// One finding per launcher whose variables are set; one if there is none. `variable` reads the
 /// environment.
 pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut used: Option<&str> = None;
-    for launcher in &LAUNCHERS {
+    for launcher in Launcher::ALL {
         let (rank, size) = (variable(launcher.rank), variable(launcher.size));
         if rank.is_none() && size.is_none() {
             continue;

@@ -28,9 +28,18 @@ Examples:
 
 Verdicts: ok; limited (works, slower or less than it could); missing (Omnes does without).";
 
+/// Below the long help: also every variable that a rank reads for itself.
+fn examples_and_variables() -> String {
+    let mut text = format!("{EXAMPLES}\n\nVariables that every rank reads:\n");
+    for (name, meaning) in omnes::VARIABLES {
+        text += &format!("  {name:<20} {meaning}\n");
+    }
+    text
+}
+
 /// Say what this machine allows and what to change.
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, after_long_help = examples_and_variables())]
 pub struct Args {
     /// How findings are printed
     #[arg(long, value_enum, default_value = "table")]
