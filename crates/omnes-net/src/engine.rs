@@ -1,19 +1,10 @@
-//! The engine: who moves the core on, and who waits how.
+//! One rank's access to the network: joining the job, starting operations, waiting for them.
 //!
-//! A caller that waits drives the core itself: no thread hand-off in the latency path. Of several
-//! waiting callers one drives and the others sleep until something of theirs has ended. When no
-//! caller has been inside for a tick, a thread that sleeps in `poll` takes over, so that a rank
-//! which computes still answers, repairs and gives signs of life; the next caller takes the core
-//! back by a store, without a system call.
-//!
-//! ```text
-//!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll
-//!        ▲                                │                                          │
-//!        └──────────── enters ────────────┴──────────────── enters ──────────────────┘
-//! ```
+//! [`driver`](crate::driver) tells who moves the core on meanwhile.
 
 use crate::core::{Core, Look, Parts};
 use crate::crowd::Crowd;
+use crate::driver::{Inside, Shared};
 use crate::error::NetError;
 use crate::job::{EngineCounters, JobConfig};
 use crate::links::Links;
@@ -22,7 +13,7 @@ use crate::operations::{Gone, Operation, OperationError, Outcome, Part};
 use crate::poller::Poller;
 use crate::rendezvous::{Local, Met, Rendezvous};
 use crate::socket::UdpSocket;
-use crate::waiting::{Stage, WaitPolicy, Waiting};
+use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::{ChannelConfig, Message, Pattern};
@@ -32,43 +23,13 @@ use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES, Rank};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time between two looks of the progress thread at whether callers are active.
-const TICK: Duration = Duration::from_millis(2);
-/// Longest sleep, so that nothing depends on a single wake-up.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
-/// Time between two looks at the connections to other ranks while a caller spins.
-const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes that a lane may have in flight where ranks outnumber the cores.
 const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
 const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
-/// Looks at the rank that is waited for, after which all others get one.
-const LOOKS_PER_SWEEP: u32 = 16;
-
-struct Inside {
-    core: Core,
-    is_driven: bool,
-    sleeps_until: Option<Instant>,
-    watched_at: Instant,
-}
-
-struct Shared {
-    inside: Mutex<Inside>,
-    ended: Condvar,
-    poller: Poller,
-    wait: WaitPolicy,
-    /// Callers that wait for the driver to end something of theirs.
-    waiters: AtomicU32,
-    /// Calls so far and callers inside: what the progress thread looks at.
-    entries: AtomicU64,
-    callers: AtomicU32,
-    is_over: AtomicBool,
-    sleeps: AtomicU64,
-    yields: AtomicU64,
-}
 
 /// One rank's access to the network; see the module header.
 pub struct Engine {
@@ -404,171 +365,6 @@ impl Drop for Engine {
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported already.
             let _ = thread.join();
-        }
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        // A panic inside is a bug of ours; the others still end with an error of their own.
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Wakes whoever waits for what has just happened.
-    fn tell_others(&self, inside: &mut Inside, ended_before: u64) {
-        if inside.core.operations.ended != ended_before && self.waiters.load(Ordering::Relaxed) > 0
-        {
-            self.ended.notify_all();
-        }
-        if let Some(until) = inside.sleeps_until {
-            let timeout = inside.core.next_timeout();
-            let is_sooner = timeout.is_some_and(|timeout| Instant::now() + timeout < until);
-            if is_sooner || inside.core.operations.ended != ended_before || inside.core.is_blocked()
-            {
-                self.poller.wake();
-            }
-        }
-    }
-
-    /// Waits for `done`, driving the core unless another caller does.
-    fn drive<T>(
-        &self,
-        limit: Option<Duration>,
-        peer: Option<Rank>,
-        mut done: impl FnMut(&mut Core) -> Option<T>,
-    ) -> Option<T> {
-        let until = limit.map(|limit| Instant::now() + limit);
-        let mut waiting = Waiting::new(self.wait);
-        let mut looks = 0;
-        let mut inside = self.lock();
-        loop {
-            let ended = inside.core.operations.ended;
-            looks += 1;
-            let look = match peer {
-                Some(rank) if looks % LOOKS_PER_SWEEP != 0 => Look::At(rank),
-                _ => Look::Everywhere(&self.poller),
-            };
-            if !inside.is_driven && inside.core.progress(look) {
-                waiting.on_news();
-            }
-            if let Some(result) = done(&mut inside.core) {
-                self.tell_others(&mut inside, ended);
-                self.ended_driving(&inside);
-                return Some(result);
-            }
-            self.tell_others(&mut inside, ended);
-            if until.is_some_and(|until| Instant::now() >= until) {
-                self.ended_driving(&inside);
-                return None;
-            }
-            inside = if inside.is_driven {
-                self.wait_for_driver(inside)
-            } else {
-                self.step_aside(inside, &mut waiting)
-            };
-        }
-    }
-
-    /// One of those that wait must drive now.
-    fn ended_driving(&self, inside: &Inside) {
-        if !inside.is_driven && self.waiters.load(Ordering::Relaxed) > 0 {
-            self.ended.notify_all();
-        }
-    }
-
-    fn wait_for_driver<'a>(&'a self, inside: MutexGuard<'a, Inside>) -> MutexGuard<'a, Inside> {
-        self.waiters.fetch_add(1, Ordering::Relaxed);
-        let result = self.ended.wait_timeout(inside, TICK);
-        self.waiters.fetch_sub(1, Ordering::Relaxed);
-        result.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Lets go of the core for a moment: how, follows from how long the wait has lasted.
-    fn step_aside<'a>(
-        &'a self,
-        mut inside: MutexGuard<'a, Inside>,
-        waiting: &mut Waiting,
-    ) -> MutexGuard<'a, Inside> {
-        match waiting.next() {
-            Stage::Spin => {
-                self.watch_sometimes(&mut inside);
-                drop(inside);
-                std::hint::spin_loop();
-                self.lock()
-            }
-            Stage::GiveWay => {
-                self.watch_sometimes(&mut inside);
-                drop(inside);
-                self.yields.fetch_add(1, Ordering::Relaxed);
-                std::thread::yield_now();
-                self.lock()
-            }
-            Stage::Block => {
-                inside.is_driven = true;
-                let mut inside = self.sleep(inside);
-                inside.is_driven = false;
-                inside
-            }
-        }
-    }
-
-    /// Blocks until there is news for the core.
-    fn sleep<'a>(&'a self, mut inside: MutexGuard<'a, Inside>) -> MutexGuard<'a, Inside> {
-        let timeout = inside.core.next_timeout().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
-        let wants_room = inside.core.is_blocked();
-        inside.sleeps_until = Some(Instant::now() + timeout);
-        drop(inside);
-        self.sleeps.fetch_add(1, Ordering::Relaxed);
-        let woken = self.poller.sleep(timeout, wants_room);
-        let mut inside = self.lock();
-        inside.sleeps_until = None;
-        inside.core.step();
-        if woken.by_connection {
-            inside.core.check_watch();
-        }
-        inside
-    }
-
-    fn watch_sometimes(&self, inside: &mut Inside) {
-        let now = inside.core.clock();
-        if now.saturating_duration_since(inside.watched_at) >= WATCH_INTERVAL {
-            inside.watched_at = now;
-            inside.core.check_watch();
-        }
-    }
-
-    // ---- nobody inside --------------------------------------------------------------------
-
-    /// The progress thread.
-    fn run_unattended(&self) {
-        let mut seen = self.entries.load(Ordering::Relaxed);
-        while !self.is_over.load(Ordering::SeqCst) {
-            std::thread::sleep(TICK);
-            let entries = self.entries.load(Ordering::Relaxed);
-            let is_attended = self.callers.load(Ordering::Relaxed) > 0;
-            if entries == seen && !is_attended {
-                self.take_over(entries);
-            }
-            seen = self.entries.load(Ordering::Relaxed);
-        }
-    }
-
-    /// Moves the core on until a caller comes.
-    fn take_over(&self, entries: u64) {
-        let is_alone = || {
-            self.entries.load(Ordering::Relaxed) == entries
-                && self.callers.load(Ordering::Relaxed) == 0
-                && !self.is_over.load(Ordering::SeqCst)
-        };
-        while is_alone() {
-            let mut inside = self.lock();
-            let ended = inside.core.operations.ended;
-            inside.core.progress(Look::Everywhere(&self.poller));
-            inside.core.step();
-            self.tell_others(&mut inside, ended);
-            if is_alone() {
-                drop(self.sleep(inside));
-            }
         }
     }
 }

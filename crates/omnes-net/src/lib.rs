@@ -1,14 +1,15 @@
 //! Real network under the machines: sockets, rendezvous and the progress engine.
 //!
-//! Start at [`Engine`]. Inside, `core` moves one endpoint on, `links` are its sockets, each of
-//! which (`socket`) sends and receives trains,
-//! `scatter` reads them straight into user memory, `memory` knows where the bytes are,
-//! `rendezvous` lets the ranks find each other, `watch` sees them end, `waiting` and `poller` are
-//! how callers wait.
+//! Start at [`Engine`]. Inside, `driver` tells who moves things on and `core` does it, one step at
+//! a time; `links` are the sockets, each of which (`socket`) sends and receives trains that `line`
+//! puts together; `scatter` reads them straight into user memory, and `memory` knows where the
+//! bytes are. `rendezvous` lets the ranks find each other, `watch` sees them end, `waiting` and
+//! `poller` are how callers wait.
 
 mod caller;
 mod core;
 mod crowd;
+mod driver;
 mod engine;
 mod error;
 mod job;
