@@ -221,7 +221,14 @@ impl Endpoint {
     /// Where the data of this packet would go; see [`Channel::preview`].
     pub fn preview(&mut self, head: &[u8]) -> Option<Preview> {
         let (header, _) = Header::parse(head).ok()?;
-        let header = if header.kind == Kind::Data { self.admit(head)? } else { return None };
+        if header.kind != Kind::Data {
+            return None;
+        }
+        // The packet itself is counted when it is handled.
+        let counters = self.counters;
+        let admitted = self.admit(head);
+        self.counters = counters;
+        let header = admitted?;
         self.channels.get(usize::from(header.channel.0))?.preview(&header, head)
     }
 
