@@ -50,7 +50,8 @@ fi
 # In the background, so that a signal to this script alone is acted on at once; as a job of its own,
 # since a plain background process would hand an ignored SIGINT on to the tests.
 set -m
-TMPDIR=$scratch "${command[@]}" </dev/null &
+mkdir -m 700 "$scratch/live"
+TMPDIR=$scratch OMNES_LIVE=$scratch/live "${command[@]}" </dev/null &
 child=$!
 set +m
 status=0

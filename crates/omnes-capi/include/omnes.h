@@ -61,6 +61,8 @@ enum omnes_error {
 	OMNES_ERROR_EXCLUDED = -8,
 	OMNES_ERROR_DISAGREEMENT = -9,
 	OMNES_ERROR_TOO_MANY_COMMUNICATORS = -10,
+	OMNES_ERROR_NO_MULTICAST = -11,
+	OMNES_ERROR_TOO_MANY_SCHEMES = -12,
 	OMNES_ERROR_ARGUMENT = -100,
 	OMNES_ERROR_INTERNAL = -101
 };
@@ -89,7 +91,8 @@ typedef struct omnes_status {
  * on failure. End it with omnes_finalize().
  * Errors: OMNES_ERROR_ARGUMENT if world is NULL; OMNES_ERROR_NO_LAUNCHER,
  * OMNES_ERROR_VARIABLE or OMNES_ERROR_RANK if the environment says too little
- * or nothing sensible; OMNES_ERROR_JOIN if the ranks do not find each other.
+ * or nothing sensible; OMNES_ERROR_JOIN if the ranks do not find each other;
+ * OMNES_ERROR_NO_MULTICAST if OMNES_MULTICAST=on and it does not work.
  */
 int omnes_init(omnes_comm **world);
 

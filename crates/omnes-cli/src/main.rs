@@ -1,5 +1,5 @@
-//! The `omnes` command: launch ranks, copy files to all of them, measure, make a lab, look at
-//! the machine.
+//! The `omnes` command: launch ranks, copy files to all of them, measure, make a lab, look at the
+//! machine and at what its ranks are doing.
 //!
 //! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
 //! go to stdout, everything else to stderr. Exit status: 0 done, 1 a check failed, 2 usage or
@@ -11,6 +11,7 @@ mod cp;
 mod doctor;
 mod lab;
 mod run;
+mod stat;
 mod units;
 
 use clap::{Parser, Subcommand};
@@ -31,6 +32,7 @@ enum Command {
     Bench(bench::Args),
     Lab(lab::Args),
     Doctor(doctor::Args),
+    Stat(stat::Args),
 }
 
 fn main() -> ExitCode {
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Stat(args) => stat::run(args),
     };
     result.unwrap_or_else(|error| {
         complain::complain(format_args!("{error:#}"));

@@ -78,10 +78,80 @@ fn a_table_has_a_head_and_a_row_per_point() {
     assert_eq!((status, errors.as_str()), (0, ""));
     let lines: Vec<_> = output.lines().collect();
     assert!(lines[0].starts_with("# omnes "), "{output}");
-    assert!(lines[1].contains("median us") && lines[1].contains("retransmits"), "{output}");
+    assert!(lines[1].starts_with("# multicast: 239.") && lines[1].ends_with(" via lo"), "{output}");
+    assert!(lines[2].contains("median us") && lines[2].contains("retransmits"), "{output}");
     let firsts = |line: &&str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-    let rows: Vec<_> = lines[2..].iter().map(firsts).collect();
+    let rows: Vec<_> = lines[3..].iter().map(firsts).collect();
     assert_eq!(rows, ["bcast chain", "bcast chain", "bcast flat", "bcast flat", "barrier default"]);
+}
+
+/// What rank 0 does per broadcast, by scheme, in a throughput test of 4 ranks.
+fn at_root(scheme: &str) -> impl Fn(&str) -> f64 {
+    let options = format!("throughput --sizes 8 --scheme {scheme} --format json");
+    let (status, output, errors) = bench(4, &options);
+    assert_eq!(status, 0, "{errors}");
+    let line = lines(&output).remove(0);
+    assert_eq!((&line["op"], &line["algorithm"]), (&"throughput".into(), &scheme.into()));
+    let rate = line["per_s"].as_f64().unwrap();
+    assert!((rate * line["median_us"].as_f64().unwrap() - 1e6).abs() < 1e4, "{line}");
+    move |field| line[field].as_f64().unwrap()
+}
+
+#[test]
+fn a_throughput_counts_packets_and_acknowledgements_at_the_root() {
+    // [BC-R25, BC-R26]: 3 receivers; down a binomial tree the root has two children.
+    let down_a_tree = at_root("binomial:store");
+    assert!((2.0..2.1).contains(&down_a_tree("root_packets")), "{}", down_a_tree("root_packets"));
+    assert_eq!(down_a_tree("root_acks"), 0.0);
+    // Where the root waits for each, nothing merges: an acknowledgement per receiver.
+    let of_basic = at_root("basic");
+    assert!((2.9..3.2).contains(&of_basic("root_acks")), "{}", of_basic("root_acks"));
+    // Else what comes in together is acknowledged together; M = 10 and a timer at the end.
+    for (scheme, acks_max) in [("window", 3.2), ("skewed=10", 0.6), ("ack-every=10", 0.6)] {
+        let of_some = at_root(scheme);
+        // Loss is rare here, but other tests run beside.
+        assert!((1.0..1.1).contains(&of_some("root_packets")), "{}", of_some("root_packets"));
+        assert!((0.05..acks_max).contains(&of_some("root_acks")), "{}", of_some("root_acks"));
+    }
+}
+
+#[test]
+fn a_skewed_broadcast_has_a_line_per_skew_with_the_time_of_the_root() {
+    let options = "skew --sizes 8 --skew 0,2ms --scheme original,window --format json";
+    let (status, output, errors) = bench(3, options);
+    assert_eq!(status, 0, "{errors}");
+    let lines = lines(&output);
+    let skews: Vec<_> = lines.iter().map(|line| line["skew_us"].as_f64().unwrap()).collect();
+    assert_eq!(skews, [0.0, 2000.0, 0.0, 2000.0]);
+    for line in &lines {
+        assert!(line["root_us"].as_f64().unwrap() > 0.0, "{line}");
+        assert!(line["mean_us"].as_f64().unwrap() > 0.0 && line["errors"] == 0, "{line}");
+    }
+    assert!(errors.contains("--skew 0,2ms"), "{errors}");
+}
+
+#[test]
+fn every_scheme_can_be_measured_and_none_needs_multicast() {
+    let schemes = "basic,window,tree-ack,co-root=2,ack-every,skewed,nack,combined,multicast";
+    let options = format!("bcast --sizes 8,100k --scheme {schemes} --format json");
+    let count = 2 * schemes.split(',').count();
+    let (status, output, errors) = bench(4, &options);
+    assert_eq!((status, lines(&output).len()), (0, count), "{errors}");
+    assert!(lines(&output).iter().all(|line| line["errors"] == 0), "{output}");
+    let without = Command::new(OMNES)
+        .args(["run", "-n", "4", "--no-prefix", "--timeout", "60s"])
+        .args(["--env", "OMNES_MULTICAST=off", "--", OMNES, "bench"])
+        .args(options.split_whitespace().chain(SHORT.split_whitespace()))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(without.stderr).unwrap();
+    assert!(
+        errors.contains("# no multicast: multicast is off on rank 0: switched off"),
+        "{errors}"
+    );
+    let output = String::from_utf8(without.stdout).unwrap();
+    assert_eq!(lines(&output).len(), count);
+    assert!(lines(&output).iter().all(|line| line["errors"] == 0 && line["root_acks"] == 0.0));
 }
 
 #[test]

@@ -1,31 +1,38 @@
 //! The engine's inside: one endpoint, its socket and its memory, moved on step by step by
 //! whoever holds the lock.
 //!
-//! A packet's way in: `receive` reads it (a large one straight into user memory, after a look at
-//! its head), [`Endpoint::handle_packet`] decides, [`Memory::place`] puts what is not in place
-//! yet. A packet's way out: [`Endpoint::poll_transmit`] hands it out, `transmit` lines it up
-//! with others for the same peer into a train, the socket sends trains.
+//! A packet's way in ([`inward`]): it is read (a large one straight into user memory, after a look
+//! at its head), [`Endpoint::handle_packet`] decides, [`Memory::place`] puts what is not in place
+//! yet. A packet's way out ([`outward`]): [`Endpoint::poll_transmit`] hands it out, it is lined up
+//! with others for the same peer into a train, the socket sends trains. [`broadcast`] starts and
+//! ends broadcasts over multicast.
 
-use crate::line::Line;
+mod broadcast;
+mod inward;
+mod outward;
+
+pub(crate) use broadcast::Cast;
+
+use crate::line::{Holding, Line};
 use crate::links::Links;
-use crate::memory::Memory;
+use crate::memory::{Loan, Memory, Sink};
+use crate::multicast::MulticastState;
 use crate::operations::{
-    Completion, Gone, Operation, OperationError, OperationId, Operations, Part,
+    Completion, Gone, Operation, OperationError, Operations, Outcome, Part, Spot,
 };
 use crate::own::OwnMessages;
 use crate::poller::Poller;
+use crate::relay::Relay;
 use crate::scatter::Scatter;
-use crate::socket::{DATAGRAMS_PER_CALL, Received, Take};
+use crate::socket::{DATAGRAMS_PER_CALL, Received};
 use crate::watch::{News, Watch};
 use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, Event};
-use omnes_proto::packet::{Head, ReceiveId, Target};
-use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES, Rank};
+use omnes_proto::packet::{ReceiveId, SendId, Source};
+use omnes_wire::{Instant, Rank};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Reads of the socket in one step, so that sending gets its turn.
-const READS_PER_STEP: usize = 4;
 /// Lines of trains sent in one step, and when an operation is started.
 const LINES_PER_STEP: usize = 2;
 const LINES_PER_PUSH: usize = 4;
@@ -40,6 +47,8 @@ const DATAGRAM_BYTES: usize = 1 << 16;
 pub(crate) enum Look<'a> {
     /// Where those of this rank come in: the caller waits for it.
     At(Rank),
+    /// Where those of the group do.
+    Group,
     /// Wherever there are some.
     Everywhere(&'a Poller),
 }
@@ -51,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) memory: Memory,
     pub(crate) operations: Operations,
     pub(crate) watch: Watch,
+    pub(crate) multicast: MulticastState,
+    pub(crate) relays: Vec<Relay>,
     own: OwnMessages,
     me: Rank,
     small_bytes: usize,
@@ -59,6 +70,8 @@ pub(crate) struct Core {
     received: Vec<Received>,
     scatter: Scatter,
     large_receives: usize,
+    /// Of broadcasts.
+    large_casts: usize,
     origin: std::time::Instant,
     stepped_at: Instant,
     idle_looks: u32,
@@ -79,6 +92,7 @@ pub(crate) struct Parts {
     pub(crate) links: Links,
     pub(crate) memory: Memory,
     pub(crate) watch: Watch,
+    pub(crate) multicast: MulticastState,
     pub(crate) me: Rank,
     pub(crate) small_bytes: usize,
     pub(crate) origin: std::time::Instant,
@@ -86,13 +100,15 @@ pub(crate) struct Parts {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { endpoint, links, memory, watch, me, small_bytes, origin } = parts;
+        let Parts { endpoint, links, memory, watch, multicast, me, small_bytes, origin } = parts;
         Self {
             endpoint,
             links,
             memory,
             operations: Operations::default(),
             watch,
+            multicast,
+            relays: Vec::new(),
             own: OwnMessages::default(),
             me,
             small_bytes,
@@ -101,6 +117,7 @@ impl Core {
             received: Vec::with_capacity(DATAGRAMS_PER_CALL),
             scatter: Scatter::default(),
             large_receives: 0,
+            large_casts: 0,
             origin,
             stepped_at: Instant::ZERO,
             idle_looks: 0,
@@ -155,9 +172,9 @@ impl Core {
             return Ok(None);
         }
         let operation = self.operations.start();
-        self.memory.lend(channel, id, base, operation);
-        let (part, peer) = (Part::Send(id), Some(message.to));
-        Ok(Some(Operation { id: operation, channel, part, peer }))
+        self.memory.lend(channel, id, Loan { base, bytes: message.bytes, operation });
+        let (part, spot) = (Part::Send(id), Spot::At(message.to));
+        Ok(Some(Operation { id: operation, channel, part, spot }))
     }
 
     pub(crate) fn extend(&mut self, operation: Operation, available: u64) {
@@ -183,8 +200,8 @@ impl Core {
     ) -> Result<Operation, OperationError> {
         self.check_standing()?;
         let id = self.operations.start();
-        let (part, peer) = (Part::Receive(None), pattern.source);
-        let mut operation = Operation { id, channel, part, peer };
+        let spot = pattern.source.map_or(Spot::Anywhere, Spot::At);
+        let mut operation = Operation { id, channel, part: Part::Receive(None), spot };
         if pattern.source.is_none_or(|source| source == self.me) {
             // SAFETY: the caller's promise is passed on.
             let done = unsafe { self.own.receive(pattern, base, capacity, id) };
@@ -199,7 +216,12 @@ impl Core {
         let now = self.now();
         match self.endpoint.channel(channel).receive(now, pattern, capacity) {
             Ok(receive) => {
-                self.memory.open_sink(channel, receive, base, capacity, id);
+                let from = pattern.source;
+                self.memory.open_sink(
+                    channel,
+                    receive,
+                    Sink { base, capacity, operation: id, from },
+                );
                 self.own.pair(id, receive);
                 operation.part = Part::Receive(Some(receive));
                 if capacity >= SCATTER_BYTES {
@@ -224,14 +246,19 @@ impl Core {
         }
         match part {
             Part::Send(send) => {
-                self.line.clear();
-                let sent = self.endpoint.channel(channel).available_bytes(send);
+                self.withdraw(channel, send);
+                let sent = match channel == self.cast_channel() {
+                    true => u64::MAX, // All of it may be wanted again.
+                    false => self.endpoint.channel(channel).available_bytes(send),
+                };
                 self.memory.keep_source(channel, send, sent);
             }
             Part::Receive(receive) => {
                 self.own.cancel(id);
                 if let Some(receive) = receive {
-                    if self.endpoint.channel(channel).cancel(receive) {
+                    // A broadcast comes in any case, and stands before others of its root.
+                    let is_cast = channel == self.cast_channel();
+                    if !is_cast && self.endpoint.channel(channel).cancel(receive) {
                         self.close(channel, receive);
                     } else {
                         self.memory.replace_sink(channel, receive);
@@ -242,12 +269,20 @@ impl Core {
         self.operations.forget(id);
     }
 
-    fn close(&mut self, channel: usize, id: ReceiveId) -> Option<(OperationId, u64)> {
-        let (operation, capacity) = self.memory.close_sink(channel, id)?;
-        if capacity >= SCATTER_BYTES {
-            self.large_receives -= 1;
+    /// What is lined up of a message must not be sent from memory that is its owner's again.
+    fn withdraw(&mut self, channel: usize, id: SendId) {
+        self.line.withdraw(Holding { channel, source: Source::Message(id) });
+    }
+
+    fn close(&mut self, channel: usize, id: ReceiveId) -> Option<Sink> {
+        let sink = self.memory.close_sink(channel, id)?;
+        if sink.capacity >= SCATTER_BYTES {
+            match channel == self.cast_channel() {
+                true => self.large_casts -= 1,
+                false => self.large_receives -= 1,
+            }
         }
-        Some((operation, capacity))
+        Some(sink)
     }
 
     fn finish_own(&mut self, channel: usize, done: Option<crate::own::Done>) {
@@ -294,6 +329,7 @@ impl Core {
     pub(crate) fn progress(&mut self, look: Look<'_>) -> bool {
         let has_news = match look {
             Look::At(rank) => self.links.index(rank).is_some_and(|index| self.read(index)),
+            Look::Group => self.links.group_index().is_some_and(|index| self.read(index)),
             Look::Everywhere(poller) => self.read_all(poller),
         };
         self.idle_looks += 1;
@@ -311,13 +347,14 @@ impl Core {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             self.endpoint.handle_timeout(now);
         }
+        self.links.renew_membership(now);
         self.settle(now);
         self.transmit(now, LINES_PER_STEP);
     }
 
     /// Reads every socket that has packets.
     fn read_all(&mut self, poller: &Poller) -> bool {
-        if self.links.sockets().len() == 1 {
+        if self.links.readable() == 1 {
             return self.read(0);
         }
         let mut has_news = false;
@@ -353,127 +390,9 @@ impl Core {
         self.endpoint.poll_timeout().map(|at| at.since(self.now()))
     }
 
-    /// True if packets wait for room in the socket.
-    pub(crate) fn is_blocked(&self) -> bool {
-        self.line.sent < self.line.trains.len()
-    }
-
-    // ---- in -------------------------------------------------------------------------------
-
-    /// Reads a socket until it is empty, or for a few calls; true if anything was there. The
-    /// first datagram is mostly the only one, so it is read alone, the others many at a time.
-    fn read(&mut self, index: usize) -> bool {
-        let ended = self.operations.ended;
-        for call in 0..READS_PER_STEP {
-            let is_more = match (self.large_receives > 0, call) {
-                (true, _) => self.read_scattered(index),
-                (false, 0) => self.read_one(index),
-                (false, _) => self.read_batch(index) == DATAGRAMS_PER_CALL,
-            };
-            if !is_more {
-                return call > 0;
-            }
-            let now = self.now();
-            self.settle(now);
-            if self.operations.ended != ended {
-                return true; // Somebody may have what it waits for: the rest can wait.
-            }
-        }
-        true
-    }
-
-    fn read_batch(&mut self, index: usize) -> usize {
-        let mut buffers: [libc::iovec; DATAGRAMS_PER_CALL] =
-            std::array::from_fn(|index| libc::iovec {
-                iov_base: self.bounce[index * DATAGRAM_BYTES..].as_mut_ptr().cast(),
-                iov_len: DATAGRAM_BYTES,
-            });
-        let mut received = std::mem::take(&mut self.received);
-        let count = self.links.socket(index).receive(&mut buffers, &mut received);
-        let now = self.now();
-        for (index, datagram) in received.iter().enumerate() {
-            self.handle_train(now, index * DATAGRAM_BYTES, *datagram);
-        }
-        self.received = received;
-        count
-    }
-
-    /// Handles a train that lies in the bounce buffer.
-    fn handle_train(&mut self, now: Instant, start: usize, train: Received) {
-        let end = start + train.bytes.min(DATAGRAM_BYTES);
-        let mut from = start;
-        while from < end {
-            let to = (from + train.packet_bytes).min(end);
-            let packet = &self.bounce[from..to];
-            if let Some(placement) = self.endpoint.handle_packet(now, packet, packet.len()) {
-                self.memory.place(placement, &packet[placement.packet_offset..]);
-            }
-            self.drain_moves();
-            from = to;
-        }
-    }
-
-    /// Looks at the head of the next datagram and reads a large one straight into place.
-    fn read_scattered(&mut self, index: usize) -> bool {
-        let socket = self.links.socket(index);
-        let Some(seen) = self.scatter.look(socket) else { return false };
-        let preview = if seen.bytes >= 2 * PACKET_OVERHEAD_BYTES + 1024 {
-            self.endpoint.preview(self.scatter.head(seen))
-        } else {
-            None
-        };
-        let Some(preview) = preview else {
-            return self.read_one(index);
-        };
-        let base = self.memory.sink_at(preview.channel, preview.receive, preview.offset, 0);
-        let bytes_max = preview.bytes_max as usize;
-        let socket = self.links.socket(index);
-        let Some(train) = self.scatter.read(socket, seen, base, bytes_max, preview.head_bytes)
-        else {
-            return true;
-        };
-        let now = self.now();
-        for index in 0..train.packets() {
-            let packet = self.scatter.packet(&train, index);
-            let placement = self.endpoint.handle_packet(now, packet.head, packet.bytes);
-            if let Some(placement) = placement {
-                let target = match placement.target {
-                    Target::Receive(id) => Some(self.memory.sink_at(
-                        placement.channel,
-                        id,
-                        placement.offset,
-                        placement.bytes,
-                    )),
-                    Target::Slot(_) => None,
-                };
-                if !self.scatter.is_in_place(&train, index, placement.packet_offset, target) {
-                    let data = self.scatter.rescue(&train, index, placement.packet_offset);
-                    self.memory.place(placement, data);
-                }
-            }
-            self.drain_moves();
-        }
-        true
-    }
-
-    fn read_one(&mut self, index: usize) -> bool {
-        let base = self.bounce.as_mut_ptr().cast();
-        let mut buffers = [libc::iovec { iov_base: base, iov_len: DATAGRAM_BYTES }];
-        let socket = self.links.socket(index);
-        let Some(datagram) = socket.receive_scattered(&mut buffers, Take::Out) else {
-            return false;
-        };
-        let now = self.now();
-        self.handle_train(now, 0, datagram);
-        true
-    }
-
-    fn drain_moves(&mut self) {
-        for channel in 0..self.endpoint.channels().len() {
-            while let Some(step) = self.endpoint.channel(channel).poll_move() {
-                self.memory.execute(channel, step);
-            }
-        }
+    /// The socket in which packets wait for room, if they do.
+    pub(crate) fn blocked_socket(&self) -> Option<usize> {
+        self.line.blocked_socket()
     }
 
     // ---- events ---------------------------------------------------------------------------
@@ -483,96 +402,58 @@ impl Core {
         while let Some(event) = self.endpoint.poll_event(now) {
             match event {
                 Event::Channel(channel, event) => self.on_channel_event(channel, event),
-                Event::PeerFailed(rank) => self.failed.push(rank),
-                Event::PeerDeparted(rank) => self.left.push(rank),
+                Event::Broadcast(event) => self.on_broadcast_event(event),
+                Event::PeerFailed(rank) => {
+                    self.failed.push(rank);
+                    self.links.on_gone(now, rank);
+                }
+                Event::PeerDeparted(rank) => {
+                    self.left.push(rank);
+                    self.links.on_gone(now, rank);
+                }
                 Event::Excluded { by } => self.excluded_by = Some(by),
             }
         }
+        // Before anybody can take the outcome of a receive away.
+        self.pass_on();
     }
 
     fn on_channel_event(&mut self, channel: usize, event: ChannelEvent) {
         match event {
             ChannelEvent::Sent { id } => {
-                if let Some(operation) = self.memory.take_source(channel, id) {
+                self.withdraw(channel, id);
+                if let Some(loan) = self.memory.take_source(channel, id) {
                     let sent = Completion { peer: self.me, tag: 0, bytes: 0 };
-                    self.operations.end(operation, Ok(sent));
+                    self.operations.end(loan.operation, Ok(sent));
                 }
             }
             ChannelEvent::Received { id, from, tag, bytes } => {
-                let Some((operation, capacity)) = self.close(channel, id) else { return };
-                self.own.cancel(operation);
-                let outcome = if bytes > capacity {
-                    Err(OperationError::Truncated { bytes, capacity })
-                } else {
-                    Ok(Completion { peer: from, tag, bytes })
-                };
-                self.operations.end(operation, outcome);
+                let Some(sink) = self.close(channel, id) else { return };
+                self.own.cancel(sink.operation);
+                self.operations.end(sink.operation, fitted(sink, from, tag, bytes));
             }
             ChannelEvent::SendFailed { id, to } => {
-                // Packets of the message may be lined up: they must not be sent from memory
-                // that its owner gets back now.
-                self.line.clear();
-                if let Some(operation) = self.memory.take_source(channel, id) {
-                    self.operations.end(operation, Err(self.gone(to)));
+                self.withdraw(channel, id);
+                if let Some(loan) = self.memory.take_source(channel, id) {
+                    self.operations.end(loan.operation, Err(self.gone(to)));
                 }
             }
             ChannelEvent::ReceiveFailed { id, from } => {
-                let Some((operation, _)) = self.close(channel, id) else { return };
-                self.own.cancel(operation);
-                self.operations.end(operation, Err(self.gone(from)));
+                let Some(sink) = self.close(channel, id) else { return };
+                self.own.cancel(sink.operation);
+                self.operations.end(sink.operation, Err(self.gone(from)));
             }
             ChannelEvent::PeerSilent { .. } | ChannelEvent::Stable => {}
         }
     }
-
-    // ---- out ------------------------------------------------------------------------------
-
-    /// Sends what may be sent, at most `lines_max` lines: between lines it pays to look for
-    /// answers, which free the window and report what is lost.
-    fn transmit(&mut self, now: Instant, lines_max: usize) {
-        self.has_more = false;
-        for _ in 0..lines_max {
-            if !self.flush() {
-                return;
-            }
-            self.line_up(now);
-            if self.line.trains.is_empty() {
-                return;
-            }
-        }
-        self.has_more = self.flush();
-    }
-
-    fn line_up(&mut self, now: Instant) {
-        self.line.clear();
-        while self.line.has_room() {
-            let head = &mut self.line.heads[self.line.used];
-            let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
-            let segment = transmit.segment;
-            let data = segment.map(|segment| self.memory.gather(transmit.channel, segment));
-            // SAFETY: `gather` gives memory that is valid for reading.
-            let data = unsafe { inline(head, data) };
-            self.line.push(self.links.route(transmit.to), data);
-        }
-    }
-
-    /// Sends what is lined up; false if the socket is full.
-    fn flush(&mut self) -> bool {
-        let line = &mut self.line;
-        line.sent += self.links.send(&line.trains[line.sent..], &mut line.parts, &mut line.batch);
-        line.sent == line.trains.len()
-    }
 }
 
-/// Puts a few bytes of data behind their head, as one part is sent faster than two.
-///
-/// # Safety
-/// `data` must be valid for reading.
-unsafe fn inline(head: &mut Head, data: Option<libc::iovec>) -> Option<libc::iovec> {
-    let data = data?;
-    // SAFETY: promised by the caller.
-    let bytes = unsafe { std::slice::from_raw_parts(data.iov_base.cast::<u8>(), data.iov_len) };
-    if head.try_append(bytes) { None } else { Some(data) }
+/// How a receive ends whose message has come.
+fn fitted(sink: Sink, peer: Rank, tag: u32, bytes: u64) -> Outcome {
+    match sink.capacity {
+        capacity if bytes > capacity => Err(OperationError::Truncated { bytes, capacity }),
+        _ => Ok(Completion { peer, tag, bytes }),
+    }
 }
 
 /// User memory as bytes.

@@ -13,11 +13,13 @@
 //! ```
 
 use crate::core::{Core, Look};
+use crate::job::EngineCounters;
+use crate::live::Publisher;
+use crate::operations::Spot;
 use crate::poller::Poller;
 use crate::waiting::{Stage, WaitPolicy, Waiting};
-use omnes_wire::Rank;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Time between two looks of the progress thread at whether callers are active.
@@ -26,7 +28,7 @@ const TICK: Duration = Duration::from_millis(2);
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
-/// Looks at the rank that is waited for, after which all others get one.
+/// Looks at the spot that is waited for, after which all others get one.
 const LOOKS_PER_SWEEP: u32 = 16;
 
 pub(crate) struct Inside {
@@ -49,9 +51,29 @@ pub(crate) struct Shared {
     pub(crate) is_over: AtomicBool,
     pub(crate) sleeps: AtomicU64,
     pub(crate) yields: AtomicU64,
+    /// What other processes may see; unset until something is published.
+    pub(crate) live: OnceLock<Publisher>,
 }
 
 impl Shared {
+    pub(crate) fn new(core: Core, poller: Poller, wait: WaitPolicy) -> Self {
+        let inside =
+            Inside { core, is_driven: false, sleeps_until: None, watched_at: Instant::now() };
+        Self {
+            inside: Mutex::new(inside),
+            ended: Condvar::new(),
+            poller,
+            wait,
+            waiters: AtomicU32::new(0),
+            entries: AtomicU64::new(0),
+            callers: AtomicU32::new(0),
+            is_over: AtomicBool::new(false),
+            sleeps: AtomicU64::new(0),
+            yields: AtomicU64::new(0),
+            live: OnceLock::new(),
+        }
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inside> {
         // A panic inside is a bug of ours; the others still end with an error of their own.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,7 +88,9 @@ impl Shared {
         if let Some(until) = inside.sleeps_until {
             let timeout = inside.core.next_timeout();
             let is_sooner = timeout.is_some_and(|timeout| Instant::now() + timeout < until);
-            if is_sooner || inside.core.operations.ended != ended_before || inside.core.is_blocked()
+            if is_sooner
+                || inside.core.operations.ended != ended_before
+                || inside.core.blocked_socket().is_some()
             {
                 self.poller.wake();
             }
@@ -77,21 +101,27 @@ impl Shared {
     pub(crate) fn drive<T>(
         &self,
         limit: Option<Duration>,
-        peer: Option<Rank>,
+        spot: Spot,
         mut done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         let until = limit.map(|limit| Instant::now() + limit);
         let mut waiting = Waiting::new(self.wait);
         let mut looks = 0;
+        let mut has_news = false;
         let mut inside = self.lock();
         loop {
             let ended = inside.core.operations.ended;
-            looks += 1;
-            let look = match peer {
-                Some(rank) if looks % LOOKS_PER_SWEEP != 0 => Look::At(rank),
-                _ => Look::Everywhere(&self.poller),
-            };
-            if !inside.is_driven && inside.core.progress(look) {
+            if !inside.is_driven && !has_news {
+                looks += 1;
+                let look = match spot {
+                    _ if looks % LOOKS_PER_SWEEP == 0 => Look::Everywhere(&self.poller),
+                    Spot::At(rank) => Look::At(rank),
+                    Spot::Group => Look::Group,
+                    Spot::Anywhere => Look::Everywhere(&self.poller),
+                };
+                has_news = inside.core.progress(look);
+            }
+            if has_news {
                 waiting.on_news();
             }
             if let Some(result) = done(&mut inside.core) {
@@ -104,8 +134,8 @@ impl Shared {
                 self.ended_driving(&inside);
                 return None;
             }
-            inside = if inside.is_driven {
-                self.wait_for_driver(inside)
+            (inside, has_news) = if inside.is_driven {
+                (self.wait_for_driver(inside), false)
             } else {
                 self.step_aside(inside, &mut waiting)
             };
@@ -126,50 +156,54 @@ impl Shared {
         result.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Lets go of the core for a moment: how, follows from how long the wait has lasted.
+    /// Lets go of the core for a moment: how, follows from how long the wait has lasted. True if
+    /// packets have come meanwhile and were read.
     fn step_aside<'a>(
         &'a self,
         mut inside: MutexGuard<'a, Inside>,
         waiting: &mut Waiting,
-    ) -> MutexGuard<'a, Inside> {
+    ) -> (MutexGuard<'a, Inside>, bool) {
         match waiting.next() {
             Stage::Spin => {
                 self.watch_sometimes(&mut inside);
                 drop(inside);
                 std::hint::spin_loop();
-                self.lock()
+                (self.lock(), false)
             }
             Stage::GiveWay => {
                 self.watch_sometimes(&mut inside);
                 drop(inside);
                 self.yields.fetch_add(1, Ordering::Relaxed);
                 std::thread::yield_now();
-                self.lock()
+                (self.lock(), false)
             }
             Stage::Block => {
                 inside.is_driven = true;
-                let mut inside = self.sleep(inside);
+                let (mut inside, has_news) = self.sleep(inside);
                 inside.is_driven = false;
-                inside
+                (inside, has_news)
             }
         }
     }
 
-    /// Blocks until there is news for the core.
-    fn sleep<'a>(&'a self, mut inside: MutexGuard<'a, Inside>) -> MutexGuard<'a, Inside> {
+    /// Blocks until there is news for the core, and lets it have them.
+    fn sleep<'a>(&'a self, mut inside: MutexGuard<'a, Inside>) -> (MutexGuard<'a, Inside>, bool) {
         let timeout = inside.core.next_timeout().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
-        let wants_room = inside.core.is_blocked();
+        let blocked = inside.core.blocked_socket();
         inside.sleeps_until = Some(Instant::now() + timeout);
         drop(inside);
         self.sleeps.fetch_add(1, Ordering::Relaxed);
-        let woken = self.poller.sleep(timeout, wants_room);
+        let woken = self.poller.sleep(timeout, blocked);
         let mut inside = self.lock();
         inside.sleeps_until = None;
+        let ended = inside.core.operations.ended;
+        let has_news = woken.by_socket.is_some_and(|index| inside.core.read(index));
         inside.core.step();
         if woken.by_connection {
             inside.core.check_watch();
         }
-        inside
+        self.tell_others(&mut inside, ended);
+        (inside, has_news)
     }
 
     fn watch_sometimes(&self, inside: &mut Inside) {
@@ -187,12 +221,35 @@ impl Shared {
         let mut seen = self.entries.load(Ordering::Relaxed);
         while !self.is_over.load(Ordering::SeqCst) {
             std::thread::sleep(TICK);
+            self.publish();
             let entries = self.entries.load(Ordering::Relaxed);
             let is_attended = self.callers.load(Ordering::Relaxed) > 0;
             if entries == seen && !is_attended {
                 self.take_over(entries);
             }
             seen = self.entries.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Publishes what was counted, if it is time and nobody is at work inside.
+    fn publish(&self) {
+        let Some(live) = self.live.get().filter(|live| live.is_due()) else { return };
+        let mut inside = match self.inside.try_lock() {
+            Ok(inside) => inside,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let counters = self.counters(&mut inside.core);
+        drop(inside);
+        live.publish(&counters);
+    }
+
+    /// What was counted so far.
+    pub(crate) fn counters(&self, core: &mut Core) -> EngineCounters {
+        EngineCounters {
+            sleeps: self.sleeps.load(Ordering::Relaxed),
+            yields: self.yields.load(Ordering::Relaxed),
+            ..EngineCounters::of(core)
         }
     }
 
@@ -204,6 +261,7 @@ impl Shared {
                 && !self.is_over.load(Ordering::SeqCst)
         };
         while is_alone() {
+            self.publish();
             let mut inside = self.lock();
             let ended = inside.core.operations.ended;
             inside.core.progress(Look::Everywhere(&self.poller));

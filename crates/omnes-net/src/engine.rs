@@ -1,40 +1,54 @@
 //! One rank's access to the network: joining the job, starting operations, waiting for them.
 //!
-//! [`driver`](crate::driver) tells who moves the core on meanwhile.
+//! [`driver`](crate::driver) tells who moves the core on meanwhile; [`broadcast`] has what concerns
+//! multicast.
+
+mod broadcast;
 
 use crate::core::{Core, Look, Parts};
 use crate::crowd::Crowd;
-use crate::driver::{Inside, Shared};
+use crate::driver::Shared;
 use crate::error::NetError;
 use crate::job::{EngineCounters, JobConfig};
-use crate::links::Links;
+use crate::links::{Links, SOCKET_BUFFER_BYTES};
+use crate::live::{LiveConfig, LiveState, Publisher, Who};
 use crate::memory::Memory;
-use crate::operations::{Gone, Operation, OperationError, Outcome, Part};
+use crate::multicast::{MulticastState, Plan};
+use crate::operations::{Gone, Operation, OperationError, Outcome, Spot};
 use crate::poller::Poller;
+use crate::relay::{Relay, Relayed};
 use crate::rendezvous::{Local, Met, Rendezvous};
 use crate::socket::UdpSocket;
 use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
-use omnes_proto::channel::{ChannelConfig, Message, Pattern};
+use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
+use omnes_proto::channel::{ChannelConfig, Checked, ConfigError, Message, Pattern};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
-use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX};
+use omnes_proto::limits::{
+    CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX,
+};
 use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES, Rank};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Bytes that a lane may have in flight where ranks outnumber the cores.
 const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
 const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
+/// Ranks that must lack a packet for it to be sent again to all: a packet to all disturbs the ranks
+/// that have it, the more where they share cores.
+const REPAIR_RANKS: u32 = 2;
+const CROWDED_REPAIR_RANKS: u32 = 4;
 
 /// One rank's access to the network; see the module header.
 pub struct Engine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    job: u32,
     rank: u32,
     size: u32,
     payload_bytes: u16,
@@ -75,61 +89,35 @@ impl Engine {
 
     fn start(config: JobConfig, met: Met, mut links: Links) -> Result<Self, NetError> {
         let wait = wait_policy(&config, &met.crowd);
-        let JobConfig { rank, size, peer_timeout, channels, .. } = config;
+        links.connect(met.addresses.clone())?;
+        let multicast = join_group(&config, &met, &mut links)?;
+        let channels = channel_configs(&config, &met, &links)?;
+        let broadcast = broadcast_config(&config, &met, &links)?;
+        let JobConfig { rank, size, peer_timeout, .. } = config;
         let Met { job, key, addresses, payload_bytes, crowd, streams } = met;
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
-        links.connect(addresses.clone())?;
-        let descriptors = links.sockets().iter().map(UdpSocket::fd).collect();
-        let poller = Poller::new(descriptors, watch.descriptors())?;
-        let share = links.sockets()[0].receive_buffer_bytes() / 4 * 3 / channels.len().max(1);
-        let share = u32::try_from(share).unwrap_or(u32::MAX).min(256 << 20);
-        let mut checked = Vec::new();
-        for channel in channels {
-            let channel = ChannelConfig {
-                payload_bytes,
-                receive_truesize_bytes: share,
-                initial_credit_bytes: (share / 2).min(channel.initial_credit_bytes),
-                peer_timeout: peer_timeout.mul_f64(0.8),
-                window_packets: window_packets(&crowd, payload_bytes).min(channel.window_packets),
-                ..channel
-            };
-            checked.push(channel.build()?);
-        }
-        let slots: Vec<u32> = checked.iter().map(|channel| channel.pool_slots).collect();
+        let poller = Poller::new(links.descriptors(), links.readable(), watch.descriptors())?;
+        let mut slots: Vec<u32> = channels.iter().map(|channel| channel.pool_slots).collect();
+        slots.extend(broadcast.iter().map(|broadcast| broadcast.pool_slots));
         let liveness =
             LivenessConfig { interval: peer_timeout / 10, timeout: peer_timeout.mul_f64(0.8) };
         let me = Rank(rank);
         let endpoint = Endpoint::new(
             omnes_wire::Instant::ZERO,
-            EndpointConfig { me, size, job, key, channels: checked, liveness },
+            EndpointConfig { me, size, job, key, channels, broadcast, liveness },
         );
         let core = Core::new(Parts {
             endpoint,
             links,
             memory: Memory::new(&slots, usize::from(payload_bytes)),
             watch,
+            multicast,
             me,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             origin: Instant::now(),
         });
-        let shared = Arc::new(Shared {
-            inside: Mutex::new(Inside {
-                core,
-                is_driven: false,
-                sleeps_until: None,
-                watched_at: Instant::now(),
-            }),
-            ended: Condvar::new(),
-            poller,
-            wait,
-            waiters: AtomicU32::new(0),
-            entries: AtomicU64::new(0),
-            callers: AtomicU32::new(0),
-            is_over: AtomicBool::new(false),
-            sleeps: AtomicU64::new(0),
-            yields: AtomicU64::new(0),
-        });
+        let shared = Arc::new(Shared::new(core, poller, wait));
         let thread = std::thread::Builder::new()
             .name("omnes-progress".to_owned())
             .spawn({
@@ -140,7 +128,8 @@ impl Engine {
         let peers = addresses;
         let is_crowded = crowd.is_crowded;
         let thread = Some(thread);
-        Ok(Self { shared, thread, rank, size, payload_bytes, is_crowded, peers })
+        let job = job.0;
+        Ok(Self { shared, thread, job, rank, size, payload_bytes, is_crowded, peers })
     }
 
     /// This rank.
@@ -168,10 +157,16 @@ impl Engine {
         &self.peers
     }
 
+    /// The ranks by node, each node's lowest first; the same on all ranks. At present every rank
+    /// counts as a node of its own.
+    pub fn nodes(&self) -> Vec<Vec<u32>> {
+        (0..self.size).map(|rank| vec![rank]).collect()
+    }
+
     // ---- operations -----------------------------------------------------------------------
 
     /// Starts to send `message` from `base`. `None` if the caller may use the memory again at
-    /// once. Of a message that is not `available` yet the rest follows by [`Self::extend`].
+    /// once. Of a message that is not `available` yet the rest follows by [`Self::relay`].
     ///
     /// # Safety
     /// `base` must be valid for reading `message.bytes` until the operation has ended or was
@@ -230,7 +225,7 @@ impl Engine {
     /// Waits until an operation has ended. If a rank for which `concerns` is true is no more, the
     /// operation is released and ends with that error, whoever it is with.
     pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone) -> bool) -> Outcome {
-        let ended = self.wait_until(None, operation.peer, |core| {
+        let ended = self.wait_until(None, operation.spot, |core| {
             match core.operations.take(operation.id) {
                 Some(outcome) => Some(outcome),
                 None => core.failure(&concerns).map(|failure| {
@@ -242,40 +237,18 @@ impl Engine {
         ended.unwrap_or(Err(OperationError::Timeout { ms: 0 }))
     }
 
-    /// Waits until a receive of `total` bytes has at least `wanted` of them in place, or has
-    /// ended; how many there are.
-    ///
-    /// # Errors
-    /// As for [`Self::wait`], but the operation is not released.
-    pub fn wait_for_bytes(
-        &self,
-        operation: Operation,
-        wanted: u64,
-        total: u64,
-        concerns: impl Fn(Gone) -> bool,
-    ) -> Result<u64, OperationError> {
-        let more = self.wait_until(None, operation.peer, |core| {
-            if core.operations.is_ended(operation.id) {
-                return Some(Ok(total));
-            }
-            if let Some(failure) = core.failure(&concerns) {
-                return Some(Err(failure));
-            }
-            let Part::Receive(Some(id)) = operation.part else { return None };
-            let bytes = core.endpoint.channel(operation.channel).received_bytes(id);
-            (bytes >= wanted).then_some(Ok(bytes))
-        });
-        more.unwrap_or(Ok(total))
-    }
-
-    /// More of some messages is available.
-    pub fn extend(&self, operations: &[Operation], available: u64) {
+    /// Lets `sends` have what `receive` gets, as it comes in: they start with nothing available.
+    /// The relay ends with the receive; if that fails, they are released.
+    pub fn relay(&self, receive: Operation, sends: &[Operation], relayed: Relayed) {
         self.enter(|core| {
-            for operation in operations {
-                core.extend(*operation, available);
-            }
+            core.relays.push(Relay { receive, sends: sends.to_vec(), relayed, passed: 0 });
             core.push();
         });
+    }
+
+    /// The first rank that is no more for which `concerns` is true, as an error.
+    pub fn failure(&self, concerns: impl Fn(Gone) -> bool) -> Option<OperationError> {
+        self.enter(|core| core.failure(&concerns))
     }
 
     /// Ranks that have failed so far.
@@ -285,23 +258,15 @@ impl Engine {
 
     /// What was counted so far.
     pub fn counters(&self) -> EngineCounters {
-        let (mut counters, sums) = self.enter(|core| {
-            let counters = EngineCounters {
-                socket: core.links.counters(),
-                gate: *core.endpoint.counters(),
-                copied_bytes: core.memory.copied_bytes,
-                offloads: Some(core.links.offloads()),
-                ..EngineCounters::default()
-            };
-            let each = core.endpoint.channels().iter().map(|channel| *channel.counters());
-            (counters, each.collect::<Vec<_>>())
-        });
-        for each in sums {
-            counters.channel.add(&each);
-        }
-        counters.sleeps = self.shared.sleeps.load(Ordering::Relaxed);
-        counters.yields = self.shared.yields.load(Ordering::Relaxed);
-        counters
+        self.enter(|core| self.shared.counters(core))
+    }
+
+    /// Publishes counters of this rank for other processes from now on, ten times per second,
+    /// until it leaves; see [`live`](crate::live). Only the first call does something.
+    pub fn publish(&self, config: LiveConfig) -> &LiveState {
+        let who = Who { job: self.job, rank: self.rank, size: self.size };
+        let publisher = self.shared.live.get_or_init(|| Publisher::start(config, &who));
+        publisher.state()
     }
 
     /// Waits until all that was sent has arrived, and all have heard what this rank has to tell of
@@ -309,9 +274,9 @@ impl Engine {
     pub fn drain(&self, deadline: Duration) -> bool {
         let is_idle = |core: &mut Core| {
             let is_idle = core.endpoint.channels().iter().all(|channel| channel.is_idle());
-            (is_idle && !core.endpoint.is_telling()).then_some(())
+            (is_idle && core.has_cast_all() && !core.endpoint.is_telling()).then_some(())
         };
-        self.wait_until(Some(deadline), None, is_idle).is_some()
+        self.wait_until(Some(deadline), Spot::Anywhere, is_idle).is_some()
     }
 
     /// Leaves the job in good order: says farewell and stops the progress thread. Without it the
@@ -326,6 +291,9 @@ impl Engine {
             core.watch.leave(cause);
         });
         self.stop();
+        if let Some(live) = self.shared.live.get() {
+            live.leave();
+        }
     }
 
     fn stop(&self) {
@@ -348,12 +316,12 @@ impl Engine {
     fn wait_until<T>(
         &self,
         limit: Option<Duration>,
-        peer: Option<Rank>,
+        spot: Spot,
         done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         self.shared.callers.fetch_add(1, Ordering::Relaxed);
         self.shared.entries.fetch_add(1, Ordering::Relaxed);
-        let result = self.shared.drive(limit, peer, done);
+        let result = self.shared.drive(limit, spot, done);
         self.shared.callers.fetch_sub(1, Ordering::Relaxed);
         result
     }
@@ -367,6 +335,83 @@ impl Drop for Engine {
             let _ = thread.join();
         }
     }
+}
+
+/// Joins the job's group, if this rank can and may; what it could.
+fn join_group(
+    config: &JobConfig,
+    met: &Met,
+    links: &mut Links,
+) -> Result<MulticastState, NetError> {
+    let own = links.own_address();
+    let plan = Plan {
+        config: &config.multicast,
+        job: met.job,
+        me: Rank(config.rank),
+        own: own.map_err(|source| NetError::System { what: "local address", source })?,
+        peers: &met.addresses,
+        offloads: config.offloads,
+        buffer_bytes: SOCKET_BUFFER_BYTES,
+    };
+    Ok(match plan.join() {
+        Ok(group) => {
+            let state = group.membership.state();
+            links.add_group(group);
+            state
+        }
+        Err(why) => MulticastState::Off { reason: why.to_string() },
+    })
+}
+
+/// What of a socket buffer of `granted` bytes may be offered to senders.
+fn offered(granted: usize) -> u32 {
+    let share = u32::try_from(granted / 4 * 3).unwrap_or(u32::MAX);
+    // Offers are counted in such units, of which so many can be named.
+    share.clamp(4 * CREDIT_UNIT_BYTES, CREDIT_UNIT_BYTES * u32::from(u16::MAX))
+}
+
+/// The channels' settings, as the network allows.
+fn channel_configs(
+    config: &JobConfig,
+    met: &Met,
+    links: &Links,
+) -> Result<Vec<Checked>, ConfigError> {
+    let share = offered(links.receive_buffer_bytes()) / config.channels.len().max(1) as u32;
+    let window = window_packets(&met.crowd, met.payload_bytes);
+    let channels = config.channels.iter().map(|channel| ChannelConfig {
+        payload_bytes: met.payload_bytes,
+        receive_truesize_bytes: share,
+        initial_credit_bytes: (share / 2).min(channel.initial_credit_bytes),
+        peer_timeout: config.peer_timeout.mul_f64(0.8),
+        window_packets: window.min(channel.window_packets),
+        ..channel.clone()
+    });
+    channels.map(ChannelConfig::build).collect()
+}
+
+/// The broadcast machine's, if there is multicast.
+fn broadcast_config(
+    config: &JobConfig,
+    met: &Met,
+    links: &Links,
+) -> Result<Option<CheckedBroadcast>, ConfigError> {
+    let Some(granted) = links.group_buffer_bytes() else { return Ok(None) };
+    let broadcast = &config.multicast.broadcast;
+    let window = window_packets(&met.crowd, met.payload_bytes);
+    let share = offered(granted);
+    let checked = BroadcastConfig {
+        payload_bytes: met.payload_bytes,
+        window_packets: window.min(broadcast.window_packets),
+        receive_truesize_bytes: share,
+        initial_credit_bytes: share / 4,
+        peer_timeout: config.peer_timeout.mul_f64(0.8),
+        multicast_repair_ranks: match met.crowd.is_crowded {
+            true => CROWDED_REPAIR_RANKS,
+            false => REPAIR_RANKS,
+        },
+        ..broadcast.clone()
+    };
+    checked.build().map(Some)
 }
 
 /// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through

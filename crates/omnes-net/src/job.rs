@@ -1,6 +1,9 @@
 //! What the engine is told at the start, and what it counts.
 
+use crate::core::Core;
+use crate::multicast::MulticastConfig;
 use crate::socket::{Offloads, SocketCounters};
+use omnes_proto::broadcast::BroadcastCounters;
 use omnes_proto::channel::{ChannelConfig, ChannelCounters};
 use omnes_proto::endpoint::GateCounters;
 use omnes_wire::JobKey;
@@ -31,17 +34,26 @@ pub struct JobConfig {
     pub channels: Vec<ChannelConfig>,
     /// Offloads to do without.
     pub offloads: Offloads,
+    /// How multicast is used.
+    pub multicast: MulticastConfig,
 }
 
 /// What this rank has done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineCounters {
-    /// The socket.
+    /// All sockets.
     pub socket: SocketCounters,
+    /// Of these, the sockets of the job's multicast group; what was sent to all counts once.
+    pub multicast: SocketCounters,
+    /// Packets or trains to the group that the kernel dropped before they were read: strangers',
+    /// other jobs', this rank's own, and those that found the socket full.
+    pub multicast_drops: u64,
     /// What came in.
     pub gate: GateCounters,
     /// Sum over the channels.
     pub channel: ChannelCounters,
+    /// Broadcasts over multicast.
+    pub broadcast: BroadcastCounters,
     /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
     pub copied_bytes: u64,
     /// Times that a caller or the progress thread blocked.
@@ -50,4 +62,24 @@ pub struct EngineCounters {
     pub yields: u64,
     /// Offloads in use.
     pub offloads: Option<Offloads>,
+}
+
+impl EngineCounters {
+    /// What `core` has counted; how callers have waited, others know.
+    pub(crate) fn of(core: &mut Core) -> Self {
+        let mut counters = Self {
+            socket: core.links.counters(),
+            multicast: core.links.group_counters(),
+            multicast_drops: core.links.group_drops(),
+            gate: *core.endpoint.counters(),
+            broadcast: core.broadcast_counters(),
+            copied_bytes: core.memory.copied_bytes,
+            offloads: Some(core.links.offloads()),
+            ..Self::default()
+        };
+        for channel in core.endpoint.channels() {
+            counters.channel.add(channel.counters());
+        }
+        counters
+    }
 }

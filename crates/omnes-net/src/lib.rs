@@ -3,8 +3,9 @@
 //! Start at [`Engine`]. Inside, `driver` tells who moves things on and `core` does it, one step at
 //! a time; `links` are the sockets, each of which (`socket`) sends and receives trains that `line`
 //! puts together; `scatter` reads them straight into user memory, and `memory` knows where the
-//! bytes are. `rendezvous` lets the ranks find each other, `watch` sees them end, `waiting` and
-//! `poller` are how callers wait.
+//! bytes are. `multicast` joins the job's group, `relay` passes on what comes in. `rendezvous` lets
+//! the ranks find each other, `watch` sees them end, `waiting` and `poller` are how callers wait.
+//! `live` shows other processes what was counted.
 
 mod caller;
 mod core;
@@ -15,12 +16,16 @@ mod error;
 mod job;
 mod line;
 mod links;
+pub mod live;
 mod memory;
+mod multicast;
 mod operations;
 mod own;
 mod poller;
 mod port;
+mod relay;
 mod rendezvous;
+pub mod ring;
 mod scatter;
 mod socket;
 mod waiting;
@@ -29,7 +34,12 @@ mod watch;
 pub use engine::Engine;
 pub use error::NetError;
 pub use job::{EngineCounters, JobConfig};
+pub use multicast::{MulticastConfig, MulticastState};
+pub use omnes_proto::broadcast::{
+    BroadcastConfig, BroadcastCounters, BroadcastError, GroupConfig, GroupId, Hold, Policy,
+};
 pub use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 pub use operations::{Completion, Gone, Operation, OperationError, Outcome};
 pub use port::free_port;
+pub use relay::Relayed;
 pub use socket::{Offloads, SocketCounters};

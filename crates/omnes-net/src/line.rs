@@ -1,7 +1,7 @@
 //! Packets lined up to be sent: side by side into trains, trains into calls.
 
 use crate::socket::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, TRAINS_PER_CALL, Train};
-use omnes_proto::packet::Head;
+use omnes_proto::packet::{Head, Source};
 use std::net::SocketAddr;
 
 /// Packets lined up for one call.
@@ -9,6 +9,21 @@ const HEADS_MAX: usize = TRAIN_PACKETS_MAX + TRAINS_PER_CALL;
 /// Bytes lined up after which they are sent: the first train leaves while the next is prepared
 /// [PM-R7].
 const LINE_BYTES: usize = TRAIN_BYTES_MAX;
+
+/// Memory that a part of the line lies in; the channel's index says whose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Holding {
+    pub(crate) channel: usize,
+    pub(crate) source: Source,
+}
+
+/// Data of a packet that stay where they are until it is sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    pub(crate) data: libc::iovec,
+    pub(crate) holding: Holding,
+}
+
 /// Packets lined up to be sent; survives a full socket.
 pub(crate) struct Line {
     pub(crate) heads: Vec<Head>,
@@ -18,6 +33,8 @@ pub(crate) struct Line {
     pub(crate) trains: Vec<(usize, Train)>,
     pub(crate) batch: Vec<Train>,
     pub(crate) sent: usize,
+    /// Memory that parts lie in, with the index of the part.
+    holdings: Vec<(usize, Holding)>,
     bytes: usize,
     /// A shorter packet ends a train.
     is_train_closed: bool,
@@ -32,9 +49,20 @@ impl Line {
             trains: Vec::with_capacity(TRAINS_PER_CALL),
             batch: Vec::with_capacity(TRAINS_PER_CALL),
             sent: 0,
+            holdings: Vec::with_capacity(HEADS_MAX),
             bytes: 0,
             is_train_closed: false,
         }
+    }
+
+    /// True if something is lined up that the kernel has not taken yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.sent < self.trains.len()
+    }
+
+    /// The socket that the next train waits for.
+    pub(crate) fn blocked_socket(&self) -> Option<usize> {
+        self.trains.get(self.sent).map(|(socket, _)| *socket)
     }
 
     pub(crate) fn clear(&mut self) {
@@ -42,7 +70,27 @@ impl Line {
         self.parts.clear();
         self.trains.clear();
         self.sent = 0;
+        self.holdings.clear();
         self.bytes = 0;
+    }
+
+    /// Takes trains back that would be sent from memory which is another's from now on: they count
+    /// as lost.
+    pub(crate) fn withdraw(&mut self, holding: Holding) {
+        if !self.is_pending() {
+            return;
+        }
+        let Self { trains, holdings, sent, .. } = self;
+        let holds = |(start, end): (usize, usize)| {
+            let parts = start..end;
+            holdings.iter().any(|(part, other)| *other == holding && parts.contains(part))
+        };
+        let mut index = 0;
+        trains.retain(|(_, train)| {
+            let is_sent = index < *sent;
+            index += 1;
+            is_sent || !holds(train.parts)
+        });
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -55,12 +103,14 @@ impl Line {
 
     /// Adds the packet whose head was written last: to the last train where it fits, else as the
     /// first of a new one.
-    pub(crate) fn push(&mut self, route: (usize, Option<SocketAddr>), data: Option<libc::iovec>) {
+    pub(crate) fn push(&mut self, route: (usize, Option<SocketAddr>), lent: Option<Lent>) {
         let head = self.heads[self.used].as_bytes();
+        let data = lent.map(|lent| lent.data);
         let packet_bytes = head.len() + data.map_or(0, |data| data.iov_len);
         let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
         self.used += 1;
         self.parts.push(head);
+        self.holdings.extend(lent.map(|lent| (self.parts.len(), lent.holding)));
         self.parts.extend(data);
         self.bytes += packet_bytes;
         let end = self.parts.len();
@@ -82,5 +132,44 @@ impl Line {
         }
         self.is_train_closed = false;
         self.trains.push((socket, Train { to, parts: (start, end), packets: 1, packet_bytes }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omnes_proto::packet::{SendId, SlotId};
+
+    fn slot(number: u32) -> Holding {
+        Holding { channel: 2, source: Source::Slot(SlotId(number)) }
+    }
+
+    /// Lines a packet with `bytes` of data up for `socket`.
+    fn push(line: &mut Line, socket: usize, bytes: usize, holding: Holding) {
+        let data = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: bytes };
+        line.push((socket, None), Some(Lent { data, holding }));
+    }
+
+    #[test]
+    fn trains_from_memory_that_is_anothers_are_taken_back() {
+        let message = Holding { channel: 0, source: Source::Message(SendId(7)) };
+        let mut line = Line::new();
+        push(&mut line, 0, 100, slot(7));
+        push(&mut line, 1, 100, message);
+        push(&mut line, 1, 50, slot(7));
+        push(&mut line, 2, 100, slot(8));
+        assert_eq!(line.trains.len(), 3);
+        line.withdraw(Holding { channel: 1, ..slot(8) });
+        line.sent = 1;
+        line.withdraw(slot(7));
+        let sockets = |line: &Line| line.trains.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        assert_eq!(sockets(&line), [0, 2], "the first has been sent");
+        assert_eq!(line.blocked_socket(), Some(2));
+        line.withdraw(slot(8));
+        assert!(!line.is_pending());
+        line.clear();
+        push(&mut line, 2, 100, message);
+        line.withdraw(slot(7));
+        assert!(line.is_pending());
     }
 }

@@ -6,29 +6,40 @@
 //! operation is done or cancelled ([`crate::Engine`] is where that promise is made).
 
 use crate::operations::OperationId;
-use omnes_proto::packet::{Move, Placement, ReceiveId, Segment, SendId, Target};
+use omnes_proto::packet::{Move, Placement, ReceiveId, Segment, SendId, Source, Target};
+use omnes_wire::Rank;
 use std::ptr::NonNull;
 
+/// Memory that a caller lends for sending.
+#[derive(Clone, Copy)]
+pub(crate) struct Loan {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) bytes: u64,
+    /// What the caller waits for.
+    pub(crate) operation: OperationId,
+}
+
 /// Memory of a message to send.
-enum Source {
-    /// Lent by the caller, who waits for this operation.
-    Lent(NonNull<u8>, OperationId),
+enum Outgoing {
+    Lent(Loan),
     /// A copy; nobody waits.
     Own(Vec<u8>),
 }
 
 /// Memory of a receive.
 #[derive(Clone, Copy)]
-struct Sink {
-    base: NonNull<u8>,
-    capacity: u64,
-    operation: OperationId,
+pub(crate) struct Sink {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) capacity: u64,
+    pub(crate) operation: OperationId,
+    /// Who sends, where only one rank can.
+    pub(crate) from: Option<Rank>,
 }
 
-/// Memory of one channel.
+/// Memory of one channel, or of the broadcast machine, which comes after the last channel.
 #[derive(Default)]
 struct ChannelMemory {
-    sources: Vec<Option<Source>>,
+    sources: Vec<Option<Outgoing>>,
     sinks: Vec<Option<Sink>>,
     pool: Vec<u8>,
 }
@@ -72,14 +83,8 @@ impl Memory {
 
     // ---- sending --------------------------------------------------------------------------
 
-    pub(crate) fn lend(
-        &mut self,
-        channel: usize,
-        id: SendId,
-        base: NonNull<u8>,
-        operation: OperationId,
-    ) {
-        *entry(&mut self.channels[channel].sources, id.0) = Some(Source::Lent(base, operation));
+    pub(crate) fn lend(&mut self, channel: usize, id: SendId, loan: Loan) {
+        *entry(&mut self.channels[channel].sources, id.0) = Some(Outgoing::Lent(loan));
     }
 
     pub(crate) fn copy_in(&mut self, channel: usize, id: SendId, data: &[u8]) {
@@ -87,14 +92,14 @@ impl Memory {
         copy.clear();
         copy.extend_from_slice(data);
         self.copied_bytes += data.len() as u64;
-        *entry(&mut self.channels[channel].sources, id.0) = Some(Source::Own(copy));
+        *entry(&mut self.channels[channel].sources, id.0) = Some(Outgoing::Own(copy));
     }
 
-    /// Forgets a message; the operation that waits for it, if one does.
-    pub(crate) fn take_source(&mut self, channel: usize, id: SendId) -> Option<OperationId> {
+    /// Forgets a message; whoever has lent its memory and waits, if somebody does.
+    pub(crate) fn take_source(&mut self, channel: usize, id: SendId) -> Option<Loan> {
         match entry(&mut self.channels[channel].sources, id.0).take()? {
-            Source::Lent(_, operation) => Some(operation),
-            Source::Own(copy) => {
+            Outgoing::Lent(loan) => Some(loan),
+            Outgoing::Own(copy) => {
                 if self.spare.len() < SPARE_MAX {
                     self.spare.push(copy);
                 }
@@ -103,13 +108,15 @@ impl Memory {
         }
     }
 
-    /// Copies the first `bytes` bytes of a lent message, so that its owner gets the memory back.
-    pub(crate) fn keep_source(&mut self, channel: usize, id: SendId, bytes: u64) {
+    /// Copies the first `bytes_max` bytes of a lent message, so that its owner gets the memory
+    /// back.
+    pub(crate) fn keep_source(&mut self, channel: usize, id: SendId, bytes_max: u64) {
         let source = entry(&mut self.channels[channel].sources, id.0);
-        if let Some(Source::Lent(base, _)) = source {
+        if let Some(Outgoing::Lent(Loan { base, bytes, .. })) = source {
+            let bytes = bytes_max.min(*bytes) as usize;
             // SAFETY: lent, and still valid: its owner is giving it back only now.
-            let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes as usize) };
-            *source = Some(Source::Own(data.to_vec()));
+            let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) };
+            *source = Some(Outgoing::Own(data.to_vec()));
         }
     }
 
@@ -124,38 +131,36 @@ impl Memory {
 
     /// The bytes of a segment, for the kernel to read.
     pub(crate) fn gather(&self, channel: usize, segment: Segment) -> libc::iovec {
-        let index = segment.message.0 as usize;
-        let source = self.channels[channel].sources.get(index).and_then(Option::as_ref);
-        let base = match source.expect("a segment of a message that is being sent") {
-            Source::Lent(base, _) => base.as_ptr().cast_const(),
-            Source::Own(copy) => copy.as_ptr(),
+        let memory = &self.channels[channel];
+        let (offset, bytes) = (segment.offset as usize, segment.bytes as usize);
+        let base = match segment.source {
+            Source::Message(id) => {
+                let outgoing = memory.sources.get(id.0 as usize).and_then(Option::as_ref);
+                let base = match outgoing.expect("a segment of a message that is being sent") {
+                    Outgoing::Lent(loan) => loan.base.as_ptr().cast_const(),
+                    Outgoing::Own(copy) => copy.as_ptr(),
+                };
+                // SAFETY: the machine hands out segments inside the message, whose memory is
+                // valid.
+                unsafe { base.add(offset) }
+            }
+            Source::Slot(slot) => {
+                let start = slot.0 as usize * self.slot_bytes + offset;
+                memory.pool[start..start + bytes].as_ptr()
+            }
         };
-        // SAFETY: the machine hands out segments inside the message, whose memory is valid.
-        let base = unsafe { base.add(segment.offset as usize) };
-        libc::iovec { iov_base: base.cast_mut().cast(), iov_len: segment.bytes as usize }
+        libc::iovec { iov_base: base.cast_mut().cast(), iov_len: bytes }
     }
 
     // ---- receiving ------------------------------------------------------------------------
 
-    pub(crate) fn open_sink(
-        &mut self,
-        channel: usize,
-        id: ReceiveId,
-        base: NonNull<u8>,
-        capacity: u64,
-        operation: OperationId,
-    ) {
-        *entry(&mut self.channels[channel].sinks, id.0) = Some(Sink { base, capacity, operation });
+    pub(crate) fn open_sink(&mut self, channel: usize, id: ReceiveId, sink: Sink) {
+        *entry(&mut self.channels[channel].sinks, id.0) = Some(sink);
     }
 
-    /// Forgets a receive; the operation that waits for it and its capacity.
-    pub(crate) fn close_sink(
-        &mut self,
-        channel: usize,
-        id: ReceiveId,
-    ) -> Option<(OperationId, u64)> {
-        let sink = entry(&mut self.channels[channel].sinks, id.0).take()?;
-        Some((sink.operation, sink.capacity))
+    /// Forgets a receive, and tells what it was.
+    pub(crate) fn close_sink(&mut self, channel: usize, id: ReceiveId) -> Option<Sink> {
+        entry(&mut self.channels[channel].sinks, id.0).take()
     }
 
     /// Address of `bytes` bytes at `offset` of a receive's memory.

@@ -1,5 +1,6 @@
 //! What callers wait for.
 
+use omnes_proto::broadcast::BroadcastError;
 use omnes_proto::packet::{ReceiveId, SendId};
 use omnes_wire::Rank;
 use slab::Slab;
@@ -15,8 +16,18 @@ pub struct Operation {
     pub(crate) id: OperationId,
     pub(crate) channel: usize,
     pub(crate) part: Part,
-    /// Whom it is with, if only one rank can end it.
-    pub(crate) peer: Option<Rank>,
+    pub(crate) spot: Spot,
+}
+
+/// Where the packets that an operation waits for come in, mostly.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spot {
+    /// Where this rank's do.
+    At(Rank),
+    /// Where the group's do.
+    Group,
+    /// Anywhere.
+    Anywhere,
 }
 
 /// What the machine calls it.
@@ -76,6 +87,15 @@ pub enum OperationError {
         /// Bytes there were.
         capacity: u64,
     },
+    /// A broadcast over multicast that cannot be.
+    #[error(transparent)]
+    Broadcast(#[from] BroadcastError),
+    /// There is no multicast.
+    #[error("no multicast: {reason}")]
+    NoMulticast {
+        /// Why.
+        reason: String,
+    },
     /// It did not end in the time given.
     #[error("not finished after {ms} ms")]
     Timeout {
@@ -108,6 +128,14 @@ impl Operations {
 
     pub(crate) fn is_ended(&self, id: OperationId) -> bool {
         self.slots.get(id.0).is_none_or(Option::is_some)
+    }
+
+    /// Whether an operation that has ended did not end well; `None` while it goes on.
+    pub(crate) fn has_failed(&self, id: OperationId) -> Option<bool> {
+        match self.slots.get(id.0) {
+            Some(outcome) => outcome.as_ref().map(Result::is_err),
+            None => Some(true),
+        }
     }
 
     /// The outcome, if there is one; the operation is gone then.

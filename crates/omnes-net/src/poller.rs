@@ -5,15 +5,23 @@
 //! hardly ever have news, are behind one epoll descriptor.
 
 use crate::error::NetError;
+use crate::links::CONNECTED_RANKS_MAX;
+use arrayvec::ArrayVec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+/// Most descriptors that are polled at once: a socket for each peer, the group's two, the waker and
+/// the connections.
+const POLLED_MAX: usize = CONNECTED_RANKS_MAX as usize + 4;
+
 /// What ended a sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Woken {
     pub(crate) by_connection: bool,
+    /// The first socket that has packets.
+    pub(crate) by_socket: Option<usize>,
 }
 
 /// See the module header.
@@ -21,6 +29,8 @@ pub(crate) struct Poller {
     connections: OwnedFd,
     waker: OwnedFd,
     sockets: Vec<RawFd>,
+    /// Sockets that packets come in by: so many of the first.
+    readable: usize,
 }
 
 fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> NetError {
@@ -38,8 +48,10 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 impl Poller {
+    /// For `sockets`, of which the first `readable` are looked at for packets.
     pub(crate) fn new(
         sockets: Vec<RawFd>,
+        readable: usize,
         connections: impl Iterator<Item = RawFd>,
     ) -> Result<Self, NetError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
@@ -50,33 +62,39 @@ impl Poller {
             epoll::add(&epoll, borrow(connection), data, epoll::EventFlags::IN)
                 .map_err(system("epoll_ctl"))?;
         }
-        Ok(Self { connections: epoll, waker, sockets })
+        Ok(Self { connections: epoll, waker, sockets, readable })
     }
 
-    /// Sleeps until there is news or `timeout` has passed; `wants_room` if packets wait for room
-    /// in a socket.
-    pub(crate) fn sleep(&self, timeout: Duration, wants_room: bool) -> Woken {
-        let interest = if wants_room { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        let mut polled = Vec::with_capacity(self.sockets.len() + 2);
+    /// Sleeps until there is news or `timeout` has passed; `blocked` is a socket in which packets
+    /// wait for room.
+    pub(crate) fn sleep(&self, timeout: Duration, blocked: Option<usize>) -> Woken {
+        let mut polled: ArrayVec<PollFd<'_>, POLLED_MAX> = ArrayVec::new();
         polled.push(PollFd::new(&self.waker, PollFlags::IN));
         polled.push(PollFd::new(&self.connections, PollFlags::IN));
-        let sockets = self.sockets.iter().map(|fd| PollFd::from_borrowed_fd(borrow(*fd), interest));
-        polled.extend(sockets);
+        polled.extend(self.readable());
+        if let Some(index) = blocked {
+            polled.push(PollFd::from_borrowed_fd(borrow(self.sockets[index]), PollFlags::OUT));
+        }
         // An interrupted sleep is an early one.
         if poll(&mut polled, Some(&timespec(timeout))).unwrap_or(0) == 0 {
             return Woken::default();
         }
-        if !polled[0].revents().is_empty() {
+        let has_news = |entry: &PollFd<'_>| !entry.revents().is_empty();
+        if has_news(&polled[0]) {
             let _ = rustix::io::read(self.waker.as_fd(), &mut [0; 8]);
         }
-        Woken { by_connection: !polled[1].revents().is_empty() }
+        let by_socket = polled[2..][..self.readable].iter().position(has_news);
+        Woken { by_connection: has_news(&polled[1]), by_socket }
+    }
+
+    fn readable(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let sockets = self.sockets[..self.readable].iter();
+        sockets.map(|fd| PollFd::from_borrowed_fd(borrow(*fd), PollFlags::IN))
     }
 
     /// Calls `read` for every socket that has packets at present.
     pub(crate) fn for_each_ready(&self, mut read: impl FnMut(usize)) {
-        let polled = self.sockets.iter();
-        let polled = polled.map(|fd| PollFd::from_borrowed_fd(borrow(*fd), PollFlags::IN));
-        let mut polled: Vec<PollFd<'_>> = polled.collect();
+        let mut polled: ArrayVec<PollFd<'_>, POLLED_MAX> = self.readable().collect();
         if poll(&mut polled, Some(&timespec(Duration::ZERO))).unwrap_or(0) == 0 {
             return;
         }

@@ -7,6 +7,9 @@
 //!
 //! All of the crate's `unsafe` for system calls is here.
 
+#[cfg(test)]
+mod tests;
+
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::mem::size_of;
@@ -23,6 +26,10 @@ pub const TRAINS_PER_CALL: usize = 16;
 pub const DATAGRAMS_PER_CALL: usize = 8;
 
 const CONTROL_BYTES: usize = 64;
+
+/// Asks what a socket holds and has dropped, in so many values; libc lacks it.
+const SO_MEMINFO: libc::c_int = 55;
+const MEMORY_VALUES: usize = libc::SK_MEMINFO_DROPS as usize + 1;
 
 /// Room for control messages, aligned as their headers must be.
 #[repr(align(8))]
@@ -122,12 +129,20 @@ impl UdpSocket {
     /// # Errors
     /// What the kernel says of socket or address.
     pub fn bind(address: IpAddr, buffer_bytes: usize) -> io::Result<Self> {
-        let socket = Socket::new(
-            Domain::for_address(SocketAddr::new(address, 0)),
-            Type::DGRAM.nonblocking().cloexec(),
-            Some(Protocol::UDP),
-        )?;
-        socket.bind(&SocketAddr::new(address, 0).into())?;
+        let address = SocketAddr::new(address, 0);
+        let socket = Self::open(address)?;
+        socket.bind(&address.into())?;
+        Self::new(socket, buffer_bytes)
+    }
+
+    /// A non-blocking socket of the kind that `address` needs, not bound yet.
+    pub(crate) fn open(address: SocketAddr) -> io::Result<Socket> {
+        let kind = Type::DGRAM.nonblocking().cloexec();
+        Socket::new(Domain::for_address(address), kind, Some(Protocol::UDP))
+    }
+
+    /// Takes over a socket that is bound, and gives it buffers as [`Self::bind`] does.
+    pub(crate) fn new(socket: Socket, buffer_bytes: usize) -> io::Result<Self> {
         let fd = socket.as_raw_fd();
         let bytes = i32::try_from(buffer_bytes).unwrap_or(i32::MAX);
         // Over the limit only where privilege allows; then as much as the limit allows.
@@ -172,6 +187,11 @@ impl UdpSocket {
         self.offloads
     }
 
+    /// The socket itself, for options that only some sockets have.
+    pub(crate) fn options(&self) -> &Socket {
+        &self.socket
+    }
+
     /// The descriptor, for waiting.
     pub fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
@@ -188,6 +208,20 @@ impl UdpSocket {
     /// Receive buffer that was granted, in bytes of truesize.
     pub fn receive_buffer_bytes(&self) -> usize {
         self.socket.recv_buffer_size().unwrap_or(212_992)
+    }
+
+    /// Packets, or trains of them, that the kernel dropped before they were read: those that a
+    /// filter refused, and those that found the receive buffer full. 0 where it does not tell.
+    pub fn dropped(&self) -> u64 {
+        let mut values = [0u32; MEMORY_VALUES];
+        let mut length = size_of_val(&values) as libc::socklen_t;
+        let to = values.as_mut_ptr().cast();
+        // SAFETY: `values` and `length` are valid for writing during the call.
+        let result = unsafe {
+            libc::getsockopt(self.fd(), libc::SOL_SOCKET, SO_MEMINFO, to, &raw mut length)
+        };
+        let is_told = result == 0 && length as usize == size_of_val(&values);
+        if is_told { u64::from(values[libc::SK_MEMINFO_DROPS as usize]) } else { 0 }
     }
 
     /// Largest IP packet on the way to `to`, as the kernel knows it.
@@ -484,89 +518,4 @@ fn gro_packet_bytes(header: &libc::msghdr) -> Option<usize> {
         }
     }
     None
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn part(bytes: &mut [u8]) -> libc::iovec {
-        libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
-    }
-
-    fn pair(local: &str) -> (UdpSocket, UdpSocket) {
-        let local = local.parse().unwrap();
-        (UdpSocket::bind(local, 1 << 20).unwrap(), UdpSocket::bind(local, 1 << 20).unwrap())
-    }
-
-    fn receive_all(socket: &mut UdpSocket, packets: usize) -> Vec<Vec<u8>> {
-        let mut got = Vec::new();
-        let mut buffer = vec![0; 1 << 16];
-        let mut out = Vec::new();
-        while got.len() < packets {
-            let mut buffers = [part(&mut buffer)];
-            if socket.receive(&mut buffers, &mut out) == 1 {
-                got.extend(buffer[..out[0].bytes].chunks(out[0].packet_bytes).map(<[u8]>::to_vec));
-            }
-        }
-        got
-    }
-
-    fn send_train(gso: bool, local: &str) {
-        let (mut from, mut to) = pair(local);
-        from.restrict(Offloads { gso, gro: true });
-        let mut packets: Vec<Vec<u8>> = (0..40u8).map(|index| vec![index; 1000]).collect();
-        packets.push(vec![40; 7]);
-        // Head and data of each packet apart, as the engine has them.
-        let mut parts: Vec<_> = packets
-            .iter_mut()
-            .flat_map(|packet| {
-                let (head, data) = packet.split_at_mut(5);
-                [part(head), part(data)]
-            })
-            .collect();
-        let train = Train {
-            to: to.local_address().ok(),
-            parts: (0, parts.len()),
-            packets: 41,
-            packet_bytes: 1000,
-        };
-        assert_eq!(from.send(&[train], &mut parts), 1);
-        assert_eq!(receive_all(&mut to, 41), packets);
-        assert_eq!(from.counters.packets_sent, 41);
-    }
-
-    #[test]
-    fn train_arrives_whole_with_and_without_segmentation_offload() {
-        send_train(true, "127.0.0.1");
-        send_train(false, "127.0.0.1");
-        send_train(true, "::1");
-        send_train(false, "::1");
-    }
-
-    #[test]
-    fn looking_leaves_the_datagram_in_place() {
-        let (mut from, mut to) = pair("127.0.0.1");
-        let mut data = [1, 2, 3, 4, 5];
-        let address = to.local_address().unwrap();
-        let train = Train { to: Some(address), parts: (0, 1), packets: 1, packet_bytes: 5 };
-        from.send(&[train], &mut [part(&mut data)]);
-        let mut head = [0; 2];
-        let seen = loop {
-            let mut buffers = [part(&mut head)];
-            if let Some(seen) = to.receive_scattered(&mut buffers, Take::Look) {
-                break seen;
-            }
-        };
-        assert_eq!((seen.bytes, head), (5, [1, 2]));
-        assert_eq!(receive_all(&mut to, 1), [[1, 2, 3, 4, 5]]);
-    }
-
-    #[test]
-    fn path_over_loopback_has_its_mtu() {
-        let (_, to) = pair("127.0.0.1");
-        let address = to.local_address().unwrap();
-        assert!(UdpSocket::path_mtu(address.ip(), address).unwrap() >= 1500);
-    }
 }

@@ -16,6 +16,7 @@ fn endpoint(me: u32) -> Endpoint {
             job: JobId(1),
             key: JobKey::new([7; 16]),
             channels: vec![ChannelConfig::default().build().unwrap()],
+            broadcast: None,
             liveness: LivenessConfig::default(),
         },
     )

@@ -6,13 +6,15 @@
 //!
 //! Cost: one SipHash of about 40 bytes per packet each way.
 
+use crate::broadcast::{Broadcast, CheckedBroadcast, Event as BroadcastEvent};
 use crate::channel::{Channel, Checked, Event as ChannelEvent};
 use crate::limits::CONTROL_QUEUE_MAX;
 use crate::liveness::{Liveness, LivenessConfig, Notice};
-use crate::packet::{Head, Placement, Preview, Transmit};
+use crate::packet::{Destination, Head, Placement, Preview, Transmit};
 use omnes_wire::{
-    ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES, HEADER_BYTES, Header,
-    HeaderError, Instant, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, SenderKey, Seq,
+    CAST_REPORT_BYTES, CastReport, ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES,
+    HEADER_BYTES, Header, HeaderError, Instant, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank,
+    SenderKey, Seq,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,6 +31,8 @@ pub struct EndpointConfig {
     pub key: JobKey,
     /// Settings of each channel, in order of their numbers.
     pub channels: Vec<Checked>,
+    /// Settings of broadcasts over multicast; none where there is no multicast.
+    pub broadcast: Option<CheckedBroadcast>,
     /// Settings of the watch.
     pub liveness: LivenessConfig,
 }
@@ -38,6 +42,8 @@ pub struct EndpointConfig {
 pub enum Event {
     /// On a channel, by index.
     Channel(usize, ChannelEvent),
+    /// Of a broadcast over multicast.
+    Broadcast(BroadcastEvent),
     /// A rank has failed; events of what depended on it have come before this one.
     PeerFailed(Rank),
     /// A rank has left in good order.
@@ -78,6 +84,7 @@ pub struct Endpoint {
     sender_keys: BTreeMap<Rank, SenderKey>,
     latest_key: (Rank, SenderKey),
     channels: Vec<Channel>,
+    broadcast: Option<Broadcast>,
     next_channel: usize,
     liveness: Liveness,
     control: VecDeque<(Rank, Kind, u32)>,
@@ -85,11 +92,23 @@ pub struct Endpoint {
     counters: GateCounters,
 }
 
+/// Messages of more bytes carry no report: their packets are full.
+const CARRIER_BYTES_MAX: u32 = 1024;
+
+/// True if a message's first packet carries an acknowledgement of broadcasts.
+fn carries_report(header: &Header) -> bool {
+    header.kind == Kind::Data
+        && header.flags.has(Flags::FIRST)
+        && header.flags.has(Flags::CARRIES_REPORT)
+}
+
 /// Bytes after the tag that the tag covers, by kind.
 fn control_body_bytes(header: &Header) -> usize {
     match header.kind {
+        Kind::Data if carries_report(header) => ENVELOPE_BYTES + CAST_REPORT_BYTES,
         Kind::Data if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
-        Kind::Nack => GAP_MAP_BYTES,
+        Kind::Cast if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
+        Kind::Nack | Kind::CastNack => GAP_MAP_BYTES,
         _ => 0,
     }
 }
@@ -97,7 +116,8 @@ fn control_body_bytes(header: &Header) -> usize {
 impl Endpoint {
     /// An endpoint that has neither sent nor received anything.
     pub fn new(now: Instant, config: EndpointConfig) -> Self {
-        let EndpointConfig { me, size, job, key, channels, liveness } = config;
+        let EndpointConfig { me, size, job, key, channels, broadcast, liveness } = config;
+        let broadcast = broadcast.map(|checked| Broadcast::new(channels.len(), me, size, checked));
         let channels = channels.into_iter().enumerate();
         let channel =
             |(index, checked)| Channel::new(ChannelId(index as u8), index, me, size, checked);
@@ -110,6 +130,7 @@ impl Endpoint {
             latest_key: (me, key.sender(me)),
             key,
             channels: channels.map(channel).collect(),
+            broadcast,
             next_channel: 0,
             liveness: Liveness::new(now, me, size, liveness),
             control: VecDeque::new(),
@@ -129,6 +150,17 @@ impl Endpoint {
     /// All channels.
     pub fn channels(&self) -> &[Channel] {
         &self.channels
+    }
+
+    /// Broadcasts over multicast, where there are any. In transmits, placements and moves their
+    /// index is the one after the last channel.
+    pub fn broadcast(&mut self) -> Option<&mut Broadcast> {
+        self.broadcast.as_mut()
+    }
+
+    /// As [`Self::broadcast`], for looking at it.
+    pub fn broadcasts(&self) -> Option<&Broadcast> {
+        self.broadcast.as_ref()
     }
 
     /// What came in so far.
@@ -168,7 +200,9 @@ impl Endpoint {
         let body = &body[..body.len().min(control_body_bytes(&header))];
         let bytes = head.first_chunk::<HEADER_BYTES>()?;
         let key = self.sender_key(header.source);
-        if !key.verify(tag, bytes, self.me, body) {
+        let is_cast = matches!(header.kind, Kind::Cast | Kind::Hello);
+        let to_all = is_cast && header.flags.has(Flags::GROUP);
+        if !key.verify(tag, bytes, if to_all { Rank::ALL } else { self.me }, body) {
             self.counters.bad_tag += 1;
             return None;
         }
@@ -208,7 +242,24 @@ impl Endpoint {
                     self.counters.unknown_channel += 1;
                     return None;
                 };
-                return channel.handle_packet(now, &header, head, packet_bytes);
+                if !carries_report(&header) {
+                    return channel.handle_packet(now, &header, head, packet_bytes);
+                }
+                // The channel knows nothing of the report, which stands before the data.
+                let rest = packet_bytes.checked_sub(CAST_REPORT_BYTES)?;
+                let placement = channel.handle_packet(now, &header, head, rest);
+                self.take_carried(now, from, head);
+                return placement.map(|placement| {
+                    let packet_offset = placement.packet_offset + CAST_REPORT_BYTES;
+                    Placement { packet_offset, ..placement }
+                });
+            }
+            Kind::Cast | Kind::CastAck | Kind::CastNack | Kind::Hello => {
+                let Some(broadcast) = &mut self.broadcast else {
+                    self.counters.unknown_channel += 1;
+                    return None;
+                };
+                return broadcast.handle_packet(now, &header, head, packet_bytes);
             }
             Kind::Ping => self.answer(from, Kind::Pong, header.argument),
             Kind::Pong => self.liveness.on_confirmed(from, Rank(header.argument)),
@@ -221,7 +272,7 @@ impl Endpoint {
     /// Where the data of this packet would go; see [`Channel::preview`].
     pub fn preview(&mut self, head: &[u8]) -> Option<Preview> {
         let (header, _) = Header::parse(head).ok()?;
-        if header.kind != Kind::Data {
+        if !matches!(header.kind, Kind::Data | Kind::Cast) || carries_report(&header) {
             return None;
         }
         // The packet itself is counted when it is handled.
@@ -229,7 +280,39 @@ impl Endpoint {
         let admitted = self.admit(head);
         self.counters = counters;
         let header = admitted?;
-        self.channels.get(usize::from(header.channel.0))?.preview(&header, head)
+        match header.kind {
+            Kind::Cast => self.broadcast.as_ref()?.preview(&header, head),
+            _ => self.channels.get(usize::from(header.channel.0))?.preview(&header, head),
+        }
+    }
+
+    fn take_carried(&mut self, now: Instant, from: Rank, head: &[u8]) {
+        let body = head.get(PACKET_OVERHEAD_BYTES + ENVELOPE_BYTES..).unwrap_or_default();
+        if let (Some(report), Some(broadcast)) = (CastReport::parse(body), &mut self.broadcast) {
+            broadcast.handle_carried(now, from, &report);
+        }
+    }
+
+    /// Gives a small message an acknowledgement of broadcasts to carry, if one is owed.
+    fn load_report(
+        &mut self,
+        index: usize,
+        outbound: &mut crate::channel::Outbound,
+        head: &mut Head,
+    ) {
+        let payload = u32::from(self.channels[index].config().payload_bytes);
+        let room = payload - (ENVELOPE_BYTES + CAST_REPORT_BYTES) as u32;
+        let most = room.min(CARRIER_BYTES_MAX);
+        let is_small = outbound.segment.is_none_or(|segment| segment.bytes <= most);
+        let is_carrier = outbound.header.kind == Kind::Data
+            && outbound.header.flags.has(Flags::FIRST)
+            && outbound.header.flags.has(Flags::LAST);
+        let Some(broadcast) = &mut self.broadcast else { return };
+        if let (true, Some(report)) = (is_small && is_carrier, broadcast.take_carried(outbound.to))
+        {
+            outbound.header.flags = outbound.header.flags.with(Flags::CARRIES_REPORT);
+            head.extend_body(&report.emit());
+        }
     }
 
     fn answer(&mut self, to: Rank, kind: Kind, argument: u32) {
@@ -267,6 +350,9 @@ impl Endpoint {
         for channel in &mut self.channels {
             channel.fail_peer(now, rank);
         }
+        if let Some(broadcast) = &mut self.broadcast {
+            broadcast.fail_peer(now, rank);
+        }
         self.collect_events(now);
         self.events.push_back(Event::PeerFailed(rank));
         true
@@ -293,6 +379,9 @@ impl Endpoint {
         }
         for channel in &mut self.channels {
             channel.depart_peer(now, rank);
+        }
+        if let Some(broadcast) = &mut self.broadcast {
+            broadcast.depart_peer(now, rank);
         }
         self.collect_events(now);
         self.events.push_back(Event::PeerDeparted(rank));
@@ -328,6 +417,9 @@ impl Endpoint {
         for channel in &mut self.channels {
             channel.handle_timeout(now);
         }
+        if let Some(broadcast) = &mut self.broadcast {
+            broadcast.handle_timeout(now);
+        }
         self.collect_events(now);
         if let Some(rank) = self.liveness.handle_timeout(now) {
             self.fail_rank(now, rank);
@@ -336,11 +428,9 @@ impl Endpoint {
 
     /// When [`Self::handle_timeout`] is wanted next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let channels = self.channels.iter().filter_map(Channel::poll_timeout).min();
-        match (channels, self.liveness.poll_timeout()) {
-            (Some(first), Some(second)) => Some(first.min(second)),
-            (first, second) => first.or(second),
-        }
+        let channels = self.channels.iter().filter_map(Channel::poll_timeout);
+        let broadcast = self.broadcast.iter().filter_map(Broadcast::poll_timeout);
+        channels.chain(broadcast).chain(self.liveness.poll_timeout()).min()
     }
 
     // ---- out ------------------------------------------------------------------------------
@@ -355,6 +445,12 @@ impl Endpoint {
                     self.events.push_back(Event::Channel(index, event));
                 }
             }
+        }
+        while let Some(event) = self.broadcast.as_mut().and_then(Broadcast::poll_event) {
+            self.events.push_back(Event::Broadcast(event));
+        }
+        if let Some(broadcast) = &mut self.broadcast {
+            silent.extend(std::iter::from_fn(|| broadcast.poll_silent(now)));
         }
         for rank in silent {
             self.fail_rank(now, rank);
@@ -373,12 +469,22 @@ impl Endpoint {
         if let Some(transmit) = self.next_control(head) {
             return Some(transmit);
         }
+        if let Some(outbound) = self.broadcast.as_mut().and_then(|it| it.poll_transmit(now, head)) {
+            let crate::broadcast::Outbound { to, header, segment } = outbound;
+            let tagged = match to {
+                Destination::Rank(rank) => rank,
+                Destination::Group => Rank::ALL,
+            };
+            self.seal(header, tagged, head);
+            return Some(Transmit { to, channel: self.channels.len(), segment });
+        }
         for _ in 0..self.channels.len() {
             let index = self.next_channel;
-            if let Some(outbound) = self.channels[index].poll_transmit(now, head) {
+            if let Some(mut outbound) = self.channels[index].poll_transmit(now, head) {
+                self.load_report(index, &mut outbound, head);
                 let crate::channel::Outbound { to, header, segment } = outbound;
                 self.seal(header, to, head);
-                return Some(Transmit { to, channel: index, segment });
+                return Some(Transmit { to: Destination::Rank(to), channel: index, segment });
             }
             self.next_channel = (index + 1) % self.channels.len();
         }
@@ -408,7 +514,7 @@ impl Endpoint {
         };
         head.set_body(&[]);
         self.seal(header, to, head);
-        Some(Transmit { to, channel: 0, segment: None })
+        Some(Transmit { to: Destination::Rank(to), channel: 0, segment: None })
     }
 
     /// Writes header and tag in front of the control body.

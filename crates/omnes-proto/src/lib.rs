@@ -2,8 +2,8 @@
 //!
 //! A machine takes packets, commands and the time, and gives packets, events and the time when it
 //! wants to be called again; sockets and the simulator drive the same code. Start at
-//! [`endpoint`], the gate of every packet; [`channel`] is PM's reliable message channel;
-//!
+//! [`endpoint`], the gate of every packet; [`channel`] is PM's reliable message channel,
+//! [`broadcast`] is multicast made reliable.
 //!
 //! Contract, for every machine:
 //! - After any input the caller drains moves, then transmits, then events, then reads the timeout.
@@ -17,8 +17,10 @@
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod broadcast;
 pub mod channel;
 pub mod endpoint;
+mod lane;
 pub mod limits;
 mod liveness;
 pub mod packet;

@@ -19,12 +19,21 @@ pub struct ReceiveId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SlotId(pub u32);
 
-/// A piece of a message that goes out with a packet.
+/// Where data that go out lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// In a message to send.
+    Message(SendId),
+    /// In a buffer of the pool, whose holder passes on what it has received.
+    Slot(SlotId),
+}
+
+/// Data that go out with a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// The message.
-    pub message: SendId,
-    /// First byte in the message.
+    /// Where they lie.
+    pub source: Source,
+    /// First byte in the message or in the buffer.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u32,
@@ -68,17 +77,31 @@ impl Head {
         self.bytes[PACKET_OVERHEAD_BYTES..self.length].copy_from_slice(body);
     }
 
+    pub(crate) fn extend_body(&mut self, more: &[u8]) {
+        self.bytes[self.length..self.length + more.len()].copy_from_slice(more);
+        self.length += more.len();
+    }
+
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[PACKET_OVERHEAD_BYTES..self.length]
     }
+}
+
+/// Who gets a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Destination {
+    /// One rank.
+    Rank(Rank),
+    /// All other ranks of the job, by multicast.
+    Group,
 }
 
 /// A packet that counts as sent: the driver gathers head and segment and sends them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Transmit {
     /// Who gets it.
-    pub to: Rank,
-    /// The channel that `segment` belongs to, as an index.
+    pub to: Destination,
+    /// The channel that `segment` belongs to, as an index; see [`Placement::channel`].
     pub channel: usize,
     /// The data that follow the head, if any.
     pub segment: Option<Segment>,
@@ -96,7 +119,8 @@ pub enum Target {
 /// Where the data of one packet go. The driver copies them before it does anything else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placement {
-    /// The channel that `target` belongs to, as an index.
+    /// The channel that `target` belongs to, as an index; the one after the last channel is the
+    /// broadcast machine.
     pub channel: usize,
     /// The memory.
     pub target: Target,
@@ -124,8 +148,8 @@ pub struct Preview {
     pub head_bytes: usize,
 }
 
-/// Data to move from a pool buffer to a receive. The buffer is free afterwards, so the driver
-/// moves them before it handles another packet.
+/// Data to move from a pool buffer to a receive. The buffer may be used anew afterwards, so the
+/// driver moves them before it handles another packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Move {
     /// The buffer.

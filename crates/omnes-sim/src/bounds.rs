@@ -1,10 +1,11 @@
-//! Checker of bounds: what a sender has in flight, judged from packets alone.
+//! Checker of the channels' bounds: what a sender has in flight, judged from packets alone.
 //!
 //! For each ordered pair of ranks, channel and lane: numbers handed out less those that an answer
 //! has freed never exceed the window; numbers are issued without gaps; a new packet goes out only
 //! within the credit that its receiver last gave, but one always may.
 
 use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
+use omnes_proto::packet::Destination;
 use omnes_wire::{Flags, Header, Kind, Rank, Seq};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -87,8 +88,14 @@ impl Bounds {
     }
 
     /// A rank hands out a packet. The error says which bound it broke.
-    pub(crate) fn on_sent(&mut self, from: Rank, to: Rank, packet: &[u8]) -> Result<(), String> {
+    pub(crate) fn on_sent(
+        &mut self,
+        from: Rank,
+        to: Destination,
+        packet: &[u8],
+    ) -> Result<(), String> {
         let Ok((header, _)) = Header::parse(packet) else { return Ok(()) };
+        let Destination::Rank(to) = to else { return Ok(()) };
         if !is_numbered(&header) {
             return Ok(());
         }

@@ -1,11 +1,13 @@
 //! Settings of a cluster and its construction.
 
 use crate::bounds::Bounds;
+use crate::casts::{CastLimits, Casts};
 use crate::cluster::Cluster;
-use crate::network::{Network, NetworkConfig, Order};
+use crate::network::{Network, NetworkConfig, NetworkParts, Order};
 use crate::node::{Node, Previews};
 use crate::trace::Trace;
 use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_wire::{Instant, JobId, JobKey, Rank};
@@ -27,6 +29,8 @@ pub struct ClusterConfig {
     pub ranks: u32,
     /// Settings of both channels at every rank.
     pub channel: ChannelConfig,
+    /// Settings of broadcasts at every rank; `None` where there is no multicast.
+    pub broadcast: Option<BroadcastConfig>,
     /// Settings of the watch at every rank.
     pub liveness: LivenessConfig,
     /// Settings of the network.
@@ -56,6 +60,7 @@ impl Default for ClusterConfig {
             seed: 1,
             ranks: 2,
             channel: ChannelConfig::default(),
+            broadcast: None,
             liveness: LivenessConfig::default(),
             network: NetworkConfig::default(),
             packet_time: Duration::ZERO,
@@ -128,6 +133,12 @@ impl Builder {
         self
     }
 
+    /// Settings of broadcasts at every rank; without them there is no multicast.
+    pub fn broadcast(mut self, config: BroadcastConfig) -> Self {
+        self.config.broadcast = Some(config);
+        self
+    }
+
     /// Settings of the watch at every rank.
     pub fn liveness(mut self, liveness: LivenessConfig) -> Self {
         self.config.liveness = liveness;
@@ -143,7 +154,7 @@ impl Builder {
     /// The cluster at time 0.
     ///
     /// # Panics
-    /// If a setting of the channels is out of range or there are fewer than 2 ranks.
+    /// If a setting of the machines is out of range or there are fewer than 2 ranks.
     pub fn build(self) -> Cluster {
         let config = self.config;
         assert!(config.ranks >= 2, "a cluster of {} ranks", config.ranks);
@@ -151,25 +162,50 @@ impl Builder {
             Ok(checked) => checked,
             Err(error) => panic!("{error}"),
         };
+        let broadcast = match config.broadcast.clone().map(BroadcastConfig::build).transpose() {
+            Ok(broadcast) => broadcast,
+            Err(error) => panic!("{error}"),
+        };
         let node = |rank: u32| {
-            let endpoint = Endpoint::new(Instant::ZERO, endpoint_config(&config, &checked, rank));
+            let endpoint_config = endpoint_config(&config, &checked, &broadcast, rank);
+            let endpoint = Endpoint::new(Instant::ZERO, endpoint_config);
             Node::new(Rank(rank), endpoint, checked.pool_slots)
         };
         let nodes = (0..config.ranks).map(node).collect();
         let bounds = Bounds::new(checked.window_packets, checked.initial_credit_bytes);
-        let trace = Trace::new(config.trace == Printing::All);
-        let network = Network::new(config.seed, config.network.clone(), bounds, trace);
+        let casts = Casts::new(broadcast.as_ref().map(cast_limits));
+        let network = Network::new(NetworkParts {
+            seed: config.seed,
+            ranks: config.ranks,
+            config: config.network.clone(),
+            bounds,
+            casts,
+            trace: Trace::new(config.trace == Printing::All),
+        });
         Cluster::new(config, nodes, network)
     }
 }
 
-fn endpoint_config(config: &ClusterConfig, checked: &Checked, rank: u32) -> EndpointConfig {
+fn cast_limits(checked: &CheckedBroadcast) -> CastLimits {
+    CastLimits {
+        payload_bytes: u64::from(checked.payload_bytes),
+        window_packets: u64::from(checked.window_packets),
+    }
+}
+
+fn endpoint_config(
+    config: &ClusterConfig,
+    checked: &Checked,
+    broadcast: &Option<CheckedBroadcast>,
+    rank: u32,
+) -> EndpointConfig {
     EndpointConfig {
         me: Rank(rank),
         size: config.ranks,
         job: JOB,
         key: KEY,
         channels: vec![checked.clone(); CHANNELS],
+        broadcast: broadcast.clone(),
         liveness: config.liveness,
     }
 }

@@ -9,19 +9,26 @@ use std::time::Duration;
 pub type Checker = fn(&Cluster) -> Result<(), String>;
 
 /// Every receive that completed holds the right message, in order of sending, each once; streams
-/// that begin or end at a dead rank may have holes.
+/// that begin or end at a dead rank may have holes, broadcasts never.
 ///
 /// # Errors
 /// Names the stream and the message.
 pub fn delivered_once_in_order(cluster: &Cluster) -> Result<(), String> {
-    cluster.ledger().check_delivery(&cluster.dead())
+    cluster.ledger().check_delivery(&cluster.dead())?;
+    cluster.ledger().check_broadcasts()
 }
 
-/// Every message between living ranks has been received.
+/// Every message between living ranks has been received, and every broadcast in groups where
+/// nobody has died.
 ///
 /// # Errors
 /// Names the streams with the number of messages that are missing.
 pub fn nothing_is_missing(cluster: &Cluster) -> Result<(), String> {
+    let (dead, left) = (cluster.dead(), cluster.left());
+    let failed = dead.difference(&left).copied().collect();
+    if let Some(text) = cluster.ledger().missing_broadcast(&failed, &dead) {
+        return Err(format!("missing: {text}"));
+    }
     let missing = cluster.ledger().missing(&cluster.dead());
     if missing.is_empty() { Ok(()) } else { Err(format!("missing: {missing:?}")) }
 }
@@ -74,7 +81,10 @@ pub fn no_living_rank_is_named(cluster: &Cluster) -> Result<(), String> {
 /// # Errors
 /// Names the operation.
 pub fn only_the_dead_fail(cluster: &Cluster) -> Result<(), String> {
-    cluster.ledger().check_failures(&cluster.dead())
+    let (dead, left) = (cluster.dead(), cluster.left());
+    let failed = dead.difference(&left).copied().collect();
+    cluster.ledger().check_broadcast_failures(&failed, &left)?;
+    cluster.ledger().check_failures(&dead)
 }
 
 impl Cluster {

@@ -26,7 +26,8 @@ use crate::random::Random;
 use crate::rule::{Guard, Rule};
 use crate::script::{Outcome, Script};
 use crate::trace::What;
-use omnes_proto::channel::{Channel, ChannelCounters, Pattern, Reply};
+use omnes_proto::broadcast::Policy;
+use omnes_proto::channel::{ChannelCounters, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, GateCounters};
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::BTreeSet;
@@ -59,6 +60,10 @@ pub struct Cluster {
     complaint: Option<String>,
     pub(crate) strangers: Random,
     messages: u64,
+    /// Groups that [`Self::open_group_of_all`] has opened.
+    pub(crate) groups: u8,
+    /// Policies of scripts, by the number of their group.
+    pub(crate) script_policies: Vec<Policy>,
 }
 
 impl Cluster {
@@ -73,6 +78,8 @@ impl Cluster {
             complaint: None,
             strangers,
             messages: 0,
+            groups: 0,
+            script_policies: Vec::new(),
         };
         for rank in 0..cluster.size() {
             cluster.act(rank, |_, _| {});
@@ -83,7 +90,11 @@ impl Cluster {
     // ---- commands -------------------------------------------------------------------------
 
     /// Lets a rank do something outside of an event, and then what follows from it.
-    fn act<T>(&mut self, rank: u32, action: impl FnOnce(&mut Node, &mut World) -> T) -> T {
+    pub(crate) fn act<T>(
+        &mut self,
+        rank: u32,
+        action: impl FnOnce(&mut Node, &mut World) -> T,
+    ) -> T {
         let Self { nodes, network, ledger, complaint, config, now, .. } = self;
         let (previews, packet_time) = (config.previews, config.packet_time);
         let mut world = World { now: *now, network, ledger, complaint, previews, packet_time };
@@ -103,10 +114,15 @@ impl Cluster {
         }
     }
 
+    /// What the content of a new message follows from.
+    pub(crate) fn next_identity(&mut self) -> u64 {
+        self.messages += 1;
+        self.config.seed ^ self.messages << 20
+    }
+
     /// Begins to send a new message of `bytes` on channel 0.
     pub fn send(&mut self, from: u32, to: u32, tag: u32, bytes: usize) -> Operation {
-        self.messages += 1;
-        let content = content(self.config.seed ^ self.messages << 20, bytes);
+        let content = content(self.next_identity(), bytes);
         let (from, to) = (Rank(from), Rank(to));
         let stream = Stream { from, to, channel: 0, communicator: COMMUNICATOR, tag };
         let available = bytes as u64;
@@ -180,8 +196,15 @@ impl Cluster {
     pub fn leave(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "leaves".to_owned());
         self.act(rank, |node, _| node.endpoint.leave());
+        self.nodes[rank as usize].has_left = true;
+        self.bury(rank);
+    }
+
+    fn bury(&mut self, rank: u32) {
         self.nodes[rank as usize].is_crashed = true;
         self.ledger.bury(Rank(rank));
+        self.network.bury(Rank(rank));
+        self.network.casts.bury(Rank(rank));
     }
 
     /// A rank looks away from the network for a while, as it computes.
@@ -193,8 +216,7 @@ impl Cluster {
     /// A rank dies now.
     pub fn crash(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "dies".to_owned());
-        self.nodes[rank as usize].is_crashed = true;
-        self.ledger.bury(Rank(rank));
+        self.bury(rank);
     }
 
     /// A rank dies at a time to come.
@@ -285,7 +307,7 @@ impl Cluster {
         true
     }
 
-    /// Runs until every operation has ended and no channel has anything left to say.
+    /// Runs until every operation has ended and no machine has anything left to say.
     ///
     /// # Panics
     /// If that does not come about within [`ClusterConfig::patience`].
@@ -296,11 +318,20 @@ impl Cluster {
         }
     }
 
-    /// True if every operation has ended and no channel has anything left to say.
+    /// True if every operation has ended and no machine has anything left to say.
     pub fn is_quiescent(&self) -> bool {
-        let is_idle =
-            |node: &Node| node.is_crashed || node.endpoint.channels().iter().all(Channel::is_idle);
-        !self.ledger.has_pending() && self.nodes.iter().all(is_idle)
+        let is_done = |node: &Node| node.is_crashed || node.is_idle();
+        !self.ledger.has_pending() && self.nodes.iter().all(is_done)
+    }
+
+    /// True if no machine of a rank has anything left to say.
+    pub fn is_idle(&self, rank: u32) -> bool {
+        self.nodes[rank as usize].is_idle()
+    }
+
+    /// True if every operation of a rank has ended and it has nothing left to say.
+    pub(crate) fn has_finished(&self, rank: u32) -> bool {
+        self.is_idle(rank) && !self.ledger.has_pending_of(Rank(rank))
     }
 
     /// Carries out one script per rank, until all are done; what came of them. Ranks that die on
@@ -310,6 +341,7 @@ impl Cluster {
     /// If they are not done within [`ClusterConfig::patience`].
     pub fn run_scripts(&mut self, scripts: Vec<Script>) -> Vec<Outcome> {
         assert_eq!(scripts.len(), self.nodes.len(), "one script for each rank");
+        self.open_script_groups(&scripts);
         for (rank, script) in (0..).zip(scripts) {
             self.act(rank, |node, _| node.program = Program::new(script));
         }
@@ -364,6 +396,11 @@ impl Cluster {
         self.ledger.state(operation)
     }
 
+    /// Content of a completed receive of a broadcast.
+    pub fn received_broadcast(&self, receive: Operation) -> Option<&[u8]> {
+        self.ledger.broadcast_content(receive)
+    }
+
     /// Stream and content of a completed receive.
     pub fn received(&self, receive: Operation) -> Option<(&Stream, &[u8])> {
         self.ledger.content(receive)
@@ -387,6 +424,16 @@ impl Cluster {
     /// Ranks that have died or left.
     pub fn dead(&self) -> BTreeSet<Rank> {
         self.nodes.iter().filter(|node| node.is_crashed).map(|node| node.rank).collect()
+    }
+
+    /// Those of them that have left in good order, as far as everybody knows.
+    pub(crate) fn left(&self) -> BTreeSet<Rank> {
+        let is_named = |rank: &Rank| {
+            let mut living = self.nodes.iter().filter(|node| !node.is_crashed);
+            living.any(|node| node.failed.contains_key(rank))
+        };
+        let left = self.nodes.iter().filter(|node| node.has_left).map(|node| node.rank);
+        left.filter(|rank| !is_named(rank)).collect()
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {

@@ -9,7 +9,8 @@
 //! | `cluster`, `builder` | the rig and its settings |
 //! | `node`, `memory`, `program` | one rank: the driver of its endpoint, its memory, its script |
 //! | `network`, `rule`, `stranger` | what happens between the ranks |
-//! | `ledger`, `bounds`, `checks` | checkers |
+//! | `broadcasts` | broadcasts: groups, commands, what can be counted |
+//! | `ledger`, `bounds`, `casts`, `checks` | checkers |
 //! | [`conformance`], [`script`], [`collective`] | test bodies that sockets can run too |
 //! | [`swarm`], [`fuzz`] | everything drawn from a seed, or from bytes |
 //!
@@ -20,7 +21,9 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod bounds;
+mod broadcasts;
 mod builder;
+mod casts;
 mod checks;
 mod cluster;
 pub mod collective;

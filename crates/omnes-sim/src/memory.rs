@@ -1,7 +1,8 @@
-//! The user memory of one rank on one channel: what the machines name and never hold.
+//! The user memory of one rank on one channel, or of its broadcasts: what the machines name and
+//! never hold.
 
 use crate::ledger::Operation;
-use omnes_proto::packet::{Move, ReceiveId, Segment, SendId, SlotId};
+use omnes_proto::packet::{Move, Preview, ReceiveId, Segment, SendId, SlotId, Source};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -16,8 +17,52 @@ struct Outgoing {
 struct Incoming {
     operation: Operation,
     content: Vec<u8>,
-    /// Bytes written so far; each byte once, so that this is what is in place.
-    written: u64,
+    /// What has been written, as ends by their starts.
+    written: BTreeMap<u64, u64>,
+}
+
+impl Incoming {
+    /// True if no byte from `start` to `end` has been written.
+    fn is_untouched(&self, start: u64, end: u64) -> bool {
+        let before = self.written.range(..end).next_back();
+        start >= end || before.is_none_or(|(_, written_to)| *written_to <= start)
+    }
+
+    /// Notes that bytes have been written which were not before.
+    fn write(&mut self, start: u64, end: u64) {
+        let end = self.written.remove(&end).unwrap_or(end);
+        match self.written.range_mut(..start).next_back() {
+            Some((_, before)) if *before == start => *before = end,
+            _ => {
+                self.written.insert(start, end);
+            }
+        }
+    }
+
+    /// Bytes from the first on that are in place.
+    fn written_to(&self) -> u64 {
+        self.written.get(&0).copied().unwrap_or(0)
+    }
+}
+
+/// How long data in a slot can be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum SlotLife {
+    /// Until they are moved.
+    #[default]
+    UntilMoved,
+    /// Until other data come, as co-roots send from slots what they have moved already.
+    UntilRefilled,
+}
+
+/// Whom data come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Senders {
+    /// From ranks that keep the protocol: every byte is written once, none is left out.
+    #[default]
+    Honest,
+    /// Also from one that says whatever it likes.
+    Any,
 }
 
 /// See the module header. Errors tell how the machine broke its contract.
@@ -27,11 +72,19 @@ pub(crate) struct Memory {
     receives: BTreeMap<ReceiveId, Incoming>,
     slots: BTreeMap<SlotId, Vec<u8>>,
     slots_max: u32,
+    slot_life: SlotLife,
+    senders: Senders,
 }
 
 impl Memory {
-    pub(crate) fn new(slots_max: u32) -> Self {
-        Self { slots_max, ..Self::default() }
+    pub(crate) fn new(slots_max: u32, slot_life: SlotLife) -> Self {
+        Self { slots_max, slot_life, ..Self::default() }
+    }
+
+    /// The memory of a rank to whom somebody may lie: what can be asked for still is that nothing
+    /// is placed outside of what was posted.
+    pub(crate) fn among_liars(self) -> Self {
+        Self { senders: Senders::Any, ..self }
     }
 
     pub(crate) fn add_send(
@@ -57,7 +110,7 @@ impl Memory {
 
     pub(crate) fn add_receive(&mut self, id: ReceiveId, operation: Operation, capacity: u64) {
         let content = vec![0; capacity as usize];
-        self.receives.insert(id, Incoming { operation, content, written: 0 });
+        self.receives.insert(id, Incoming { operation, content, written: BTreeMap::new() });
     }
 
     pub(crate) fn receive_id(&self, operation: Operation) -> Option<ReceiveId> {
@@ -67,15 +120,22 @@ impl Memory {
 
     /// The bytes of a packet going out.
     pub(crate) fn gather(&self, segment: &Segment) -> Result<&[u8], String> {
-        let Segment { message, offset, bytes } = *segment;
-        let Some(send) = self.sends.get(&message) else {
-            return Err(format!("sends from {message:?}, whose memory was given back"));
+        let Segment { source, offset, bytes } = *segment;
+        let (content, available) = match source {
+            Source::Message(id) => match self.sends.get(&id) {
+                Some(send) => (&send.content[..], send.available),
+                None => return Err(format!("sends from {id:?}, whose memory was given back")),
+            },
+            Source::Slot(slot) => match self.slots.get(&slot) {
+                Some(data) => (&data[..], data.len() as u64),
+                None => return Err(format!("sends from the empty {slot:?}")),
+            },
         };
         let end = offset + u64::from(bytes);
-        if end > send.available {
-            return Err(format!("sends {segment:?} of which {} bytes are there", send.available));
+        if end > available {
+            return Err(format!("sends {segment:?} of which {available} bytes are there"));
         }
-        Ok(&send.content[offset as usize..end as usize])
+        Ok(&content[offset as usize..end as usize])
     }
 
     pub(crate) fn fill_slot(&mut self, slot: SlotId, data: &[u8]) -> Result<(), String> {
@@ -90,19 +150,39 @@ impl Memory {
         let Some(receive) = self.receives.get_mut(&id) else {
             return Err(format!("places data into {id:?}, which is not posted"));
         };
-        let place = offset as usize..offset as usize + data.len();
-        let Some(memory) = receive.content.get_mut(place) else {
+        let end = offset + data.len() as u64;
+        if self.senders == Senders::Honest && !receive.is_untouched(offset, end) {
+            return Err(format!("places {} bytes at {offset} of {id:?} again", data.len()));
+        }
+        let Some(memory) = receive.content.get_mut(offset as usize..end as usize) else {
             return Err(format!("places {} bytes at {offset} beyond {id:?}", data.len()));
         };
         memory.copy_from_slice(data);
-        receive.written += data.len() as u64;
+        if offset < end && self.senders == Senders::Honest {
+            receive.write(offset, end);
+        }
+        Ok(())
+    }
+
+    /// Looks at a preview: a driver may write all of it before the packets are handled.
+    pub(crate) fn check_preview(&self, preview: &Preview) -> Result<(), String> {
+        let Some(receive) = self.receives.get(&preview.receive) else {
+            return Err(format!("{preview:?}, which is not posted"));
+        };
+        let end = preview.offset + preview.bytes_max;
+        if end > receive.content.len() as u64 || !receive.is_untouched(preview.offset, end) {
+            let written = receive.written.range(..end).next_back();
+            return Err(format!("{preview:?}, but {written:?} is in place or the end is beyond"));
+        }
         Ok(())
     }
 
     pub(crate) fn apply_move(&mut self, step: &Move) -> Result<(), String> {
-        let Some(data) = self.slots.remove(&step.slot) else {
-            return Err(format!("{step:?} from an empty slot"));
+        let data = match self.slot_life {
+            SlotLife::UntilMoved => self.slots.remove(&step.slot),
+            SlotLife::UntilRefilled => self.slots.get(&step.slot).cloned(),
         };
+        let Some(data) = data else { return Err(format!("{step:?} from an empty slot")) };
         if step.bytes > data.len() {
             return Err(format!("{step:?} of {} bytes", data.len()));
         }
@@ -130,13 +210,49 @@ impl Memory {
         bytes: u64,
     ) -> Result<(Operation, Vec<u8>), String> {
         let receive = self.receives.remove(&id).ok_or_else(|| format!("{id:?} ends twice"))?;
+        let written = receive.written_to();
         let mut content = receive.content;
         let kept = bytes.min(content.len() as u64);
-        if receive.written != kept {
-            let written = receive.written;
+        if self.senders == Senders::Honest && written != kept {
             return Err(format!("{id:?}: {written} bytes written for a message of {bytes}"));
         }
         content.truncate(kept as usize);
         Ok((receive.operation, content))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const ID: ReceiveId = ReceiveId(0);
+
+    fn preview(offset: u64, bytes_max: u64) -> Preview {
+        Preview { channel: 0, receive: ID, offset, bytes_max, head_bytes: 40 }
+    }
+
+    #[test]
+    fn bytes_are_written_once_and_previews_show_only_untouched_ones() {
+        let mut memory = Memory::new(1, SlotLife::UntilMoved);
+        memory.add_receive(ID, Operation(0), 10);
+        memory.place(ID, 4, &[1, 2]).unwrap();
+        assert!(memory.place(ID, 5, &[3]).is_err());
+        assert!(memory.check_preview(&preview(0, 4)).is_ok());
+        assert!(memory.check_preview(&preview(0, 5)).is_err());
+        assert!(memory.check_preview(&preview(6, 4)).is_ok());
+        assert!(memory.check_preview(&preview(6, 5)).is_err());
+        memory.place(ID, 6, &[1; 4]).unwrap();
+        memory.place(ID, 0, &[1; 4]).unwrap();
+        assert_eq!(memory.finish_receive(ID, 10).unwrap().1, [1, 1, 1, 1, 1, 2, 1, 1, 1, 1]);
+    }
+
+    #[test]
+    fn receive_with_a_hole_is_not_complete() {
+        let mut memory = Memory::new(1, SlotLife::UntilMoved);
+        memory.add_receive(ID, Operation(0), 10);
+        memory.place(ID, 0, &[1; 3]).unwrap();
+        memory.place(ID, 4, &[1; 6]).unwrap();
+        assert!(memory.finish_receive(ID, 10).is_err());
     }
 }

@@ -1,17 +1,20 @@
 //! The network between the ranks: latency, jitter, one link into each rank, faults, strangers.
 //!
-//! A packet takes the path's latency and jitter, then queues for the receiver's link if that has
+//! A multicast is one packet at the sender's uplink, and behind it one copy for every other living
+//! rank, each with a fate of its own. A packet takes the path's latency and jitter, then queues for the receiver's link if that has
 //! a rate, then stands in the receiver's socket buffer, which is counted in truesize and drops at
 //! its tail. All costs are integers in nanoseconds and bytes. Not done: switches, shared links,
 //! the sender's own link.
 
 use crate::bounds::Bounds;
+use crate::casts::Casts;
 use crate::queue::Queue;
 use crate::random::Random;
-use crate::rule::Rules;
+use crate::rule::{Place, Rules, Sight, Verdict, Way};
 use crate::trace::{Trace, What};
+use omnes_proto::packet::Destination;
 use omnes_wire::{Header, Instant, Kind, Rank};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Packets kept for replays.
@@ -56,9 +59,9 @@ pub enum Order {
 /// What the network has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NetworkCounters {
-    /// Packets that ranks handed out.
+    /// Packets that ranks handed out; a multicast is one.
     pub sent: u64,
-    /// Those of them that belong to a channel, and not to the watch over the ranks.
+    /// Those of them that belong to messages, and not to the watch over the ranks.
     pub sent_on_channels: u64,
     /// Packets that rules dropped.
     pub dropped: u64,
@@ -74,12 +77,40 @@ pub struct NetworkCounters {
     pub forged: u64,
 }
 
-/// A packet on its way.
+/// A packet that a rank has handed out.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) from: Rank,
+    pub(crate) to: Destination,
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of header, tag and control body.
+    pub(crate) head_bytes: usize,
+}
+
+impl Sent {
+    fn way(&self) -> Way {
+        match self.to {
+            Destination::Rank(_) => Way::Unicast,
+            Destination::Group => Way::Multicast,
+        }
+    }
+
+    /// The receiver's rank, or the one that stands for all.
+    fn to_rank(&self) -> Rank {
+        match self.to {
+            Destination::Rank(rank) => rank,
+            Destination::Group => Rank::ALL,
+        }
+    }
+}
+
+/// A packet on its way to one rank.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlight {
     /// `None` for a stranger.
     pub(crate) from: Option<Rank>,
     pub(crate) to: Rank,
+    pub(crate) way: Way,
     pub(crate) bytes: Vec<u8>,
     /// Bytes of header, tag and control body.
     pub(crate) head_bytes: usize,
@@ -109,27 +140,46 @@ struct Path {
 #[derive(Debug)]
 pub(crate) struct Network {
     seed: u64,
+    ranks: u32,
+    /// Ranks that have died or left.
+    gone: BTreeSet<Rank>,
     pub(crate) config: NetworkConfig,
     pub(crate) queue: Queue<Happening>,
     pub(crate) rules: Rules,
     pub(crate) trace: Trace,
     pub(crate) bounds: Bounds,
+    pub(crate) casts: Casts,
     pub(crate) counters: NetworkCounters,
     paths: BTreeMap<(Rank, Rank), Path>,
     link_free_at: BTreeMap<Rank, Instant>,
     corruption: Random,
-    pub(crate) history: VecDeque<InFlight>,
+    pub(crate) history: VecDeque<Sent>,
+}
+
+/// Settings and observers that a network starts with.
+#[derive(Debug)]
+pub(crate) struct NetworkParts {
+    pub(crate) seed: u64,
+    pub(crate) ranks: u32,
+    pub(crate) config: NetworkConfig,
+    pub(crate) bounds: Bounds,
+    pub(crate) casts: Casts,
+    pub(crate) trace: Trace,
 }
 
 impl Network {
-    pub(crate) fn new(seed: u64, config: NetworkConfig, bounds: Bounds, trace: Trace) -> Self {
+    pub(crate) fn new(parts: NetworkParts) -> Self {
+        let NetworkParts { seed, ranks, config, bounds, casts, trace } = parts;
         Self {
             seed,
+            ranks,
+            gone: BTreeSet::new(),
             config,
             queue: Queue::new(),
             rules: Rules::new(seed),
             trace,
             bounds,
+            casts,
             counters: NetworkCounters::default(),
             paths: BTreeMap::new(),
             link_free_at: BTreeMap::new(),
@@ -138,20 +188,27 @@ impl Network {
         }
     }
 
+    /// A rank has died or left: nothing reaches it any more.
+    pub(crate) fn bury(&mut self, rank: Rank) {
+        self.gone.insert(rank);
+    }
+
     /// A rank hands out a packet.
-    pub(crate) fn send(&mut self, now: Instant, from: Rank, packet: InFlight) {
+    pub(crate) fn send(&mut self, now: Instant, packet: Sent) {
         self.counters.sent += 1;
         let header = Header::parse(&packet.bytes).ok().map(|(header, _)| header);
-        let is_on_channel = |header: &Header| {
-            matches!(header.kind, Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack)
+        let is_watch = |header: &Header| {
+            use Kind::{Bye, Failed, Hello, Ping, Pong};
+            matches!(header.kind, Bye | Failed | Hello | Ping | Pong)
         };
-        self.counters.sent_on_channels += u64::from(header.as_ref().is_some_and(is_on_channel));
-        self.trace.packet(now, What::Sent, from, packet.to, &packet.bytes);
+        let is_of_message = header.as_ref().is_some_and(|header| !is_watch(header));
+        self.counters.sent_on_channels += u64::from(is_of_message);
+        self.trace.packet(now, What::Sent, packet.from, packet.to_rank(), &packet.bytes);
         if self.history.len() == HISTORY_PACKETS {
             self.history.pop_front();
         }
         self.history.push_back(packet.clone());
-        self.carry(now, packet);
+        self.pass_uplink(now, packet);
     }
 
     /// A stranger hands out a packet.
@@ -161,23 +218,53 @@ impl Network {
         self.queue.push(now + self.config.latency, Happening::Link(packet));
     }
 
-    fn carry(&mut self, now: Instant, mut packet: InFlight) {
+    fn pass_uplink(&mut self, now: Instant, sent: Sent) {
+        let (way, to) = (sent.way(), sent.to_rank());
+        let Sent { from, bytes, head_bytes, .. } = sent;
+        let packet = InFlight { from: Some(from), to, way, bytes, head_bytes, is_corrupt: false };
+        for (delay, packet) in self.suffer(now, Place::Uplink, Duration::ZERO, packet) {
+            if way == Way::Unicast {
+                self.pass_downlink(now, delay, packet);
+                continue;
+            }
+            let others = (0..self.ranks).map(Rank).filter(|rank| *rank != from);
+            let living: Vec<Rank> = others.filter(|rank| !self.gone.contains(rank)).collect();
+            for to in living {
+                self.pass_downlink(now, delay, InFlight { to, ..packet.clone() });
+            }
+        }
+    }
+
+    fn pass_downlink(&mut self, now: Instant, delay: Duration, packet: InFlight) {
+        for (delay, packet) in self.suffer(now, Place::Downlink, delay, packet) {
+            self.depart(now, delay, packet);
+        }
+    }
+
+    /// Does to a packet what the rules say; what is left of it, with the delay of each copy.
+    fn suffer(
+        &mut self,
+        now: Instant,
+        place: Place,
+        delay: Duration,
+        mut packet: InFlight,
+    ) -> Vec<(Duration, InFlight)> {
         let header = Header::parse(&packet.bytes).ok().map(|(header, _)| header);
-        let verdict = self.rules.judge(now, packet.from, packet.to, header.as_ref());
-        if verdict.is_dropped {
+        let InFlight { from, to, way, .. } = packet;
+        let sight = Sight { place, way, from, to, header: header.as_ref() };
+        let verdict = self.rules.judge(now, &sight);
+        let Verdict { is_dropped, delay: more, copies, corruptions } = verdict;
+        if is_dropped {
             self.counters.dropped += 1;
-            let from = packet.from.unwrap_or(packet.to);
-            self.trace.packet(now, What::Lost, from, packet.to, &packet.bytes);
-            return;
+            self.trace.packet(now, What::Lost, from.unwrap_or(to), to, &packet.bytes);
+            return Vec::new();
         }
-        for _ in 0..verdict.copies {
-            self.counters.duplicated += 1;
-            self.depart(now, verdict.delay, packet.clone());
+        self.counters.duplicated += u64::from(copies);
+        let mut left = vec![(delay + more, packet.clone()); copies as usize];
+        if corruptions == 0 || self.corrupt(now, &mut packet, corruptions) {
+            left.push((delay + more, packet));
         }
-        if verdict.corruptions > 0 && !self.corrupt(now, &mut packet, verdict.corruptions) {
-            return;
-        }
-        self.depart(now, verdict.delay, packet);
+        left
     }
 
     /// Flips bits; false if the checksum catches it.
@@ -189,12 +276,12 @@ impl Network {
         }
         let head_bytes = packet.head_bytes;
         let is_data_hit = packet.bytes[head_bytes..] != before[head_bytes..];
-        packet.is_corrupt = packet.bytes != before;
+        packet.is_corrupt |= packet.bytes != before;
         if is_data_hit {
             self.counters.checksum_errors += 1;
             let from = packet.from.unwrap_or(packet.to);
             self.trace.packet(now, What::Checksum, from, packet.to, &packet.bytes);
-        } else if packet.is_corrupt {
+        } else if packet.bytes != before {
             self.counters.corrupted += 1;
         }
         !is_data_hit

@@ -22,6 +22,11 @@ impl Program {
         program
     }
 
+    /// The next step, whatever it waits for.
+    pub(crate) fn next_step(&self) -> Option<&Step> {
+        self.steps.get(self.next)
+    }
+
     /// The next step, if nothing that it waits for is under way.
     pub(crate) fn take_step(&mut self) -> Option<Step> {
         let step = self.steps.get(self.next)?.clone();
@@ -62,6 +67,7 @@ impl Program {
         true
     }
 
+    /// An operation has ended with an error.
     pub(crate) fn on_failed(&mut self, operation: Operation) {
         if self.pending.remove(&operation).is_some() {
             self.outcome.failures += 1;

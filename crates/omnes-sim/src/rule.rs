@@ -4,11 +4,15 @@
 //! `drop().kind(Kind::Data).seq(3).to(2).times(1)`. It acts while its [`Guard`] lives: a lexical
 //! value, so that a test shows where its faults end. Rules do not see each other: the first that
 //! drops a packet ends its way, delays and copies add up.
+//!
+//! A multicast is one packet up to the network and one copy per receiver behind it. Rules strike
+//! behind it, each copy by itself, unless they are [`Rule::at_uplink`].
 
 use crate::random::Random;
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,15 +34,47 @@ pub(crate) struct Verdict {
     pub(crate) corruptions: u32,
 }
 
+/// How a packet was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    Unicast,
+    Multicast,
+}
+
+/// Where a rule strikes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Between the sender and the network: a multicast is still one packet.
+    Uplink,
+    /// Between the network and a receiver.
+    Downlink,
+}
+
+/// A packet as rules see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight<'a> {
+    pub(crate) place: Place,
+    pub(crate) way: Way,
+    /// `None` for a stranger.
+    pub(crate) from: Option<Rank>,
+    /// [`Rank::ALL`] for a multicast at the uplink.
+    pub(crate) to: Rank,
+    /// `None` for bytes that are no packet of ours: only guards on ranks can hold.
+    pub(crate) header: Option<&'a Header>,
+}
+
 /// A fault and the packets that it concerns.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use]
 pub struct Rule {
     action: Action,
+    place: Place,
+    way: Option<Way>,
     kind: Option<Kind>,
     lane: Option<Flags>,
     seq: Option<u32>,
     channel: Option<u8>,
+    root: Option<Rank>,
     from: Option<Rank>,
     to: Option<Rank>,
     between: Option<(BTreeSet<Rank>, BTreeSet<Rank>, Ways)>,
@@ -47,6 +83,31 @@ pub struct Rule {
     ppm: u32,
     after: Instant,
     until: Instant,
+}
+
+/// The trace holds rules in this form: guards of multicast show only where they are set, so that
+/// traces without multicast stay what they were.
+impl fmt::Debug for Rule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = formatter.debug_struct("Rule");
+        text.field("action", &self.action);
+        if (self.place, self.way, self.root) != (Place::Downlink, None, None) {
+            text.field("place", &self.place).field("way", &self.way).field("root", &self.root);
+        }
+        text.field("kind", &self.kind)
+            .field("lane", &self.lane)
+            .field("seq", &self.seq)
+            .field("channel", &self.channel)
+            .field("from", &self.from)
+            .field("to", &self.to)
+            .field("between", &self.between)
+            .field("skipped", &self.skipped)
+            .field("times", &self.times)
+            .field("ppm", &self.ppm)
+            .field("after", &self.after)
+            .field("until", &self.until)
+            .finish()
+    }
 }
 
 /// Directions of a partition.
@@ -94,10 +155,13 @@ impl Rule {
     fn new(action: Action) -> Self {
         Self {
             action,
+            place: Place::Downlink,
+            way: None,
             kind: None,
             lane: None,
             seq: None,
             channel: None,
+            root: None,
             from: None,
             to: None,
             between: None,
@@ -124,12 +188,33 @@ impl Rule {
         (self.until != Instant::from_ns(u64::MAX)).then_some(self.until)
     }
 
+    /// Strikes where packets leave their sender, so that a multicast suffers for all its receivers
+    /// at once. Guards on the receiver hold for no multicast then.
+    pub fn at_uplink(self) -> Self {
+        Self { place: Place::Uplink, ..self }
+    }
+
+    /// Only packets sent to everybody.
+    pub fn multicast(self) -> Self {
+        Self { way: Some(Way::Multicast), ..self }
+    }
+
+    /// Only packets sent to one rank.
+    pub fn unicast(self) -> Self {
+        Self { way: Some(Way::Unicast), ..self }
+    }
+
+    /// Only packets of broadcasts of this root: data and what answers them.
+    pub fn root(self, rank: u32) -> Self {
+        Self { root: Some(Rank(rank)), ..self }
+    }
+
     /// Only packets of this kind.
     pub fn kind(self, kind: Kind) -> Self {
         Self { kind: Some(kind), ..self }
     }
 
-    /// Only numbered packets with this number, on either lane.
+    /// Only numbered packets with this number, on any lane or stream.
     pub fn seq(self, seq: u32) -> Self {
         Self { seq: Some(seq), ..self }
     }
@@ -174,11 +259,15 @@ impl Rule {
         Self { ppm, ..self }
     }
 
-    /// `header` is `None` for bytes that are no packet of ours: only guards on ranks can hold.
-    fn fits(&self, from: Option<Rank>, to: Rank, header: Option<&Header>) -> bool {
-        let is_numbered = |header: &Header| matches!(header.kind, Kind::Data | Kind::Grant);
+    fn fits(&self, sight: &Sight) -> bool {
+        let Sight { place, way, from, to, header } = *sight;
+        let is_numbered =
+            |header: &Header| matches!(header.kind, Kind::Data | Kind::Grant | Kind::Cast);
         let fits_header = |test: &dyn Fn(&Header) -> bool| header.is_some_and(test);
-        self.from.is_none_or(|rank| from == Some(rank))
+        self.place == place
+            && self.way.is_none_or(|wanted| wanted == way)
+            && self.root.is_none_or(|root| fits_header(&|header| root_of(header) == Some(root)))
+            && self.from.is_none_or(|rank| from == Some(rank))
             && self.to.is_none_or(|rank| to == rank)
             && self.between.as_ref().is_none_or(|between| separates(between, from, to))
             && self.kind.is_none_or(|kind| fits_header(&|header| header.kind == kind))
@@ -190,6 +279,15 @@ impl Rule {
             && self
                 .seq
                 .is_none_or(|seq| fits_header(&|header| is_numbered(header) && header.seq.0 == seq))
+    }
+}
+
+/// The root of the broadcast that a packet belongs to, if it does to any.
+pub(crate) fn root_of(header: &Header) -> Option<Rank> {
+    match header.kind {
+        Kind::Cast => Some(Rank(header.expects.0)),
+        Kind::CastAck | Kind::CastNack => Some(Rank(header.argument)),
+        _ => None,
     }
 }
 
@@ -270,18 +368,12 @@ impl Rules {
     }
 
     /// What becomes of a packet.
-    pub(crate) fn judge(
-        &mut self,
-        now: Instant,
-        from: Option<Rank>,
-        to: Rank,
-        header: Option<&Header>,
-    ) -> Verdict {
+    pub(crate) fn judge(&mut self, now: Instant, sight: &Sight) -> Verdict {
         self.active.retain(|active| active.is_on.get());
         let mut verdict = Verdict::default();
         let is_time = |rule: &Rule| rule.after <= now && now < rule.until;
         for active in self.active.iter_mut().filter(|active| is_time(&active.rule)) {
-            if active.acts(from, to, header) {
+            if active.acts(sight) {
                 active.hits.set(active.hits.get() + 1);
                 active.apply(&mut verdict);
             }
@@ -291,9 +383,9 @@ impl Rules {
 }
 
 impl Active {
-    fn acts(&mut self, from: Option<Rank>, to: Rank, header: Option<&Header>) -> bool {
+    fn acts(&mut self, sight: &Sight) -> bool {
         let Rule { skipped, times, ppm, .. } = self.rule;
-        if !self.rule.fits(from, to, header) || ppm < 1_000_000 && !self.random.chance(ppm) {
+        if !self.rule.fits(sight) || ppm < 1_000_000 && !self.random.chance(ppm) {
             return false;
         }
         let index = self.fitting;
@@ -336,8 +428,13 @@ mod tests {
         }
     }
 
+    fn sight(from: u32, to: Rank, header: &Header) -> Sight<'_> {
+        let (place, way) = (Place::Downlink, Way::Unicast);
+        Sight { place, way, from: Some(Rank(from)), to, header: Some(header) }
+    }
+
     fn is_lost(rules: &mut Rules, from: u32, to: u32, header: &Header) -> bool {
-        rules.judge(Instant::ZERO, Some(Rank(from)), Rank(to), Some(header)).is_dropped
+        rules.judge(Instant::ZERO, &sight(from, Rank(to), header)).is_dropped
     }
 
     #[test]
@@ -360,6 +457,23 @@ mod tests {
         assert_eq!(cut.hits(), 1);
         cut.heal();
         assert!(!is_lost(&mut rules, 1, 2, &header(Kind::Ack, 0)));
+    }
+
+    #[test]
+    fn uplink_way_and_root_of_a_multicast_can_be_named() {
+        let mut rules = Rules::new(1);
+        let _loss = rules.add(drop().at_uplink().multicast().root(5));
+        let cast = Header { expects: Seq(5), ..header(Kind::Cast, 0) };
+        let at_uplink =
+            Sight { place: Place::Uplink, way: Way::Multicast, ..sight(0, Rank::ALL, &cast) };
+        let mut is_lost = |sight: Sight| rules.judge(Instant::ZERO, &sight).is_dropped;
+        assert!(is_lost(at_uplink));
+        assert!(!is_lost(Sight { way: Way::Unicast, ..at_uplink }));
+        assert!(!is_lost(Sight { place: Place::Downlink, to: Rank(1), ..at_uplink }));
+        let answer = Header { argument: 5, ..header(Kind::CastAck, 0) };
+        assert!(is_lost(Sight { header: Some(&answer), ..at_uplink }));
+        let other = Header { argument: 4, ..answer };
+        assert!(!is_lost(Sight { header: Some(&other), ..at_uplink }));
     }
 
     #[test]

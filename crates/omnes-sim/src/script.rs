@@ -3,6 +3,7 @@
 //! A script owns numbered buffers; sends read from them, receives write into them. It is plain
 //! data, so the conformance bodies can hand it to the rig as well as to sockets.
 
+use omnes_proto::broadcast::Policy;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
@@ -25,6 +26,17 @@ pub enum Step {
         /// The tag, or any.
         tag: Option<u32>,
         /// Index of the buffer.
+        buffer: usize,
+    },
+    /// Begins a broadcast to all ranks, at each of them with the same policy and root: the root
+    /// sends the buffer, everybody else receives into it. A driver that copies the root's buffer
+    /// need not wait for it later; one whose window is full waits here.
+    Broadcast {
+        /// How it is made reliable; broadcasts of one policy and root stay in order.
+        policy: Policy,
+        /// The root.
+        root: Rank,
+        /// Index of the buffer, as large as the message.
         buffer: usize,
     },
     /// Waits until what was begun with this buffer is complete.
@@ -69,6 +81,11 @@ impl Script {
     /// Adds a step that begins to receive from anyone.
     pub fn receive_any(&mut self, tag: Option<u32>, buffer: usize) -> &mut Self {
         self.step(Step::Receive { from: None, tag, buffer })
+    }
+
+    /// Adds a step that begins a broadcast.
+    pub fn broadcast(&mut self, policy: Policy, root: Rank, buffer: usize) -> &mut Self {
+        self.step(Step::Broadcast { policy, root, buffer })
     }
 
     /// Adds a step that waits for everything.

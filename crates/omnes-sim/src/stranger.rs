@@ -1,8 +1,12 @@
-//! Packets of strangers: noise, other versions, other jobs, wrong keys, and replays.
+//! Packets of strangers: noise, other versions, other jobs, wrong keys, and replays; to one rank,
+//! or to the multicast group, where everybody hears them.
 
 use crate::builder::{JOB, KEY};
 use crate::cluster::Cluster;
 use crate::network::InFlight;
+use crate::random::Random;
+use crate::rule::Way;
+use omnes_proto::packet::Destination;
 use omnes_wire::{
     ChannelId, CommunicatorId, Flags, Header, JobId, JobKey, Kind, Rank, Seq, VERSION,
 };
@@ -36,7 +40,7 @@ impl Forgery {
     ];
 }
 
-const KINDS: [Kind; 8] = [
+const CHANNEL_KINDS: [Kind; 8] = [
     Kind::Data,
     Kind::Grant,
     Kind::Ack,
@@ -46,6 +50,9 @@ const KINDS: [Kind; 8] = [
     Kind::Failed,
     Kind::Bye,
 ];
+
+const BROADCAST_KINDS: [Kind; 5] =
+    [Kind::Cast, Kind::Cast, Kind::CastAck, Kind::CastNack, Kind::Hello];
 
 /// Header, tag and `body` of a packet from `header.source` to `to` under a job's key.
 pub(crate) fn sealed(key: &JobKey, header: &Header, to: Rank, body: &[u8]) -> Vec<u8> {
@@ -62,59 +69,93 @@ impl Cluster {
     pub fn forge(&mut self, forgery: Forgery, to: u32) -> bool {
         let to = Rank(to);
         let (from, bytes) = if forgery == Forgery::Replay {
-            let history: Vec<_> =
-                self.network.history.iter().filter(|packet| packet.to == to).collect();
-            let index = self.strangers.below(history.len() as u64) as usize;
-            let Some(old) = history.get(index) else { return false };
-            (old.from, old.bytes.clone())
+            let Some(old) = self.old_packet(Destination::Rank(to)) else { return false };
+            old
+        } else if forgery == Forgery::Noise {
+            (None, noise(&mut self.strangers))
         } else {
-            (None, self.forged_bytes(forgery, to))
+            let header = plausible_header(&mut self.strangers, self.config.ranks, to);
+            (None, forged_bytes(&mut self.strangers, forgery, header, to))
         };
-        let head_bytes = bytes.len();
-        let now = self.now();
-        self.network.inject(now, InFlight { from, to, bytes, head_bytes, is_corrupt: false });
+        self.inject(from, to, Way::Unicast, bytes);
         true
     }
 
-    fn forged_bytes(&mut self, forgery: Forgery, to: Rank) -> Vec<u8> {
-        if forgery == Forgery::Noise {
-            let mut bytes = vec![0; self.strangers.below(200) as usize];
-            self.strangers.fill(&mut bytes);
-            return bytes;
-        }
-        let mut header = self.plausible_header(to);
-        let key = match forgery {
-            Forgery::WrongKey | Forgery::ForeignJob => JobKey::new([9; 16]),
-            _ => KEY,
+    /// A stranger sends something to the multicast group, so every living rank gets it; false if
+    /// there was nothing to replay.
+    pub fn forge_to_group(&mut self, forgery: Forgery) -> bool {
+        let (from, bytes) = if forgery == Forgery::Replay {
+            let Some(old) = self.old_packet(Destination::Group) else { return false };
+            old
+        } else if forgery == Forgery::Noise {
+            (None, noise(&mut self.strangers))
+        } else {
+            let to = Rank(self.strangers.below(u64::from(self.config.ranks)) as u32);
+            let header = plausible_header(&mut self.strangers, self.config.ranks, to);
+            let random = &mut self.strangers;
+            let flags = Flags(random.below(64) as u8).with(Flags::GROUP);
+            let header = Header { kind: random.pick(&BROADCAST_KINDS), flags, ..header };
+            (None, forged_bytes(random, forgery, header, Rank::ALL))
         };
-        if forgery == Forgery::ForeignJob {
-            header.job = JobId(JOB.0 ^ 1);
+        let dead = self.dead();
+        for to in (0..self.config.ranks).map(Rank).filter(|rank| !dead.contains(rank)) {
+            self.inject(from, to, Way::Multicast, bytes.clone());
         }
-        let mut bytes = sealed(&key, &header, to, &[]);
-        match forgery {
-            Forgery::Truncated => bytes.truncate(self.strangers.below(40) as usize),
-            Forgery::WrongVersion => bytes[2] = VERSION + 1,
-            _ => {}
-        }
-        bytes
+        true
     }
 
-    fn plausible_header(&mut self, to: Rank) -> Header {
-        let size = self.size();
-        let random = &mut self.strangers;
-        let source = (to.0 + 1 + random.below(u64::from(size) - 1) as u32) % size;
-        Header {
-            kind: random.pick(&KINDS),
-            job: JOB,
-            communicator: CommunicatorId(1),
-            channel: ChannelId(random.below(2) as u8),
-            flags: Flags(random.below(64) as u8),
-            source: Rank(source),
-            seq: Seq(random.below(64) as u32),
-            expects: Seq(random.below(64) as u32),
-            epoch: random.below(4) as u16,
-            credits: random.below(64) as u16,
-            argument: random.below(64) as u32,
-        }
+    /// Some packet that was sent before, with its sender.
+    fn old_packet(&mut self, to: Destination) -> Option<(Option<Rank>, Vec<u8>)> {
+        let history: Vec<_> =
+            self.network.history.iter().filter(|packet| packet.to == to).collect();
+        let index = self.strangers.below(history.len() as u64) as usize;
+        history.get(index).map(|old| (Some(old.from), old.bytes.clone()))
+    }
+
+    fn inject(&mut self, from: Option<Rank>, to: Rank, way: Way, bytes: Vec<u8>) {
+        let head_bytes = bytes.len();
+        let now = self.now();
+        let packet = InFlight { from, to, way, bytes, head_bytes, is_corrupt: false };
+        self.network.inject(now, packet);
+    }
+}
+
+fn noise(random: &mut Random) -> Vec<u8> {
+    let mut bytes = vec![0; random.below(200) as usize];
+    random.fill(&mut bytes);
+    bytes
+}
+
+fn forged_bytes(random: &mut Random, forgery: Forgery, mut header: Header, to: Rank) -> Vec<u8> {
+    let key = match forgery {
+        Forgery::WrongKey | Forgery::ForeignJob => JobKey::new([9; 16]),
+        _ => KEY,
+    };
+    if forgery == Forgery::ForeignJob {
+        header.job = JobId(JOB.0 ^ 1);
+    }
+    let mut bytes = sealed(&key, &header, to, &[]);
+    match forgery {
+        Forgery::Truncated => bytes.truncate(random.below(40) as usize),
+        Forgery::WrongVersion => bytes[2] = VERSION + 1,
+        _ => {}
+    }
+    bytes
+}
+
+fn plausible_header(random: &mut Random, size: u32, to: Rank) -> Header {
+    let source = (to.0 + 1 + random.below(u64::from(size) - 1) as u32) % size;
+    Header {
+        kind: random.pick(&CHANNEL_KINDS),
+        job: JOB,
+        communicator: CommunicatorId(1),
+        channel: ChannelId(random.below(2) as u8),
+        flags: Flags(random.below(64) as u8),
+        source: Rank(source),
+        seq: Seq(random.below(64) as u32),
+        expects: Seq(random.below(64) as u32),
+        epoch: random.below(4) as u16,
+        credits: random.below(64) as u16,
+        argument: random.below(64) as u32,
     }
 }

@@ -65,12 +65,16 @@ impl fmt::Display for Line {
             return write!(formatter, "r{from} {}", self.note);
         }
         let at_rank = if *what == What::Taken { to } else { from };
-        write!(formatter, "r{at_rank} {} {from}>{to} ", what.name())?;
+        write!(formatter, "r{at_rank} {} {from}>", what.name())?;
+        match *to {
+            Rank::ALL => write!(formatter, "* ")?,
+            to => write!(formatter, "{to} ")?,
+        }
         let Some(header) = &self.header else { return write!(formatter, "{bytes} bytes") };
         let Header { kind, seq, expects, epoch, credits, argument, flags, channel, .. } = header;
         let name = format!("{kind:?}").to_lowercase();
         write!(formatter, "{name} ch={} ", channel.0)?;
-        if matches!(kind, Kind::Data | Kind::Grant) {
+        if matches!(kind, Kind::Data | Kind::Grant | Kind::Cast) {
             write!(formatter, "seq={} ", seq.0)?;
         }
         write!(formatter, "expects={} epoch={epoch} credits={credits} ", expects.0)?;
@@ -83,6 +87,7 @@ impl fmt::Display for Line {
             (Flags::ACK_NOW, "ack_now"),
             (Flags::REJECT, "reject"),
             (Flags::RESUME, "resume"),
+            (Flags::GROUP, "group"),
         ];
         for (_, name) in marks.iter().filter(|(flag, _)| flags.has(*flag)) {
             write!(formatter, " {name}")?;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use omnes_proto::broadcast::{BroadcastConfig, Policy};
 use omnes_proto::channel::ChannelConfig;
 use omnes_sim::{Cluster, Guard, Order, conformance, corrupt, drop, duplicate, reorder};
 use omnes_topo::{Barrier, Tree};
@@ -70,4 +71,74 @@ fn nobody_leaves_a_barrier_early() {
             });
         }
     }
+}
+
+// ---- broadcasts over multicast ------------------------------------------------------------
+
+/// Every design of seed 001, and combinations.
+const POLICIES: [&str; 12] = [
+    "basic",
+    "window",
+    "tree-ack=2",
+    "tree-ack=4+nack",
+    "co-root=2",
+    "co-root=3+combined",
+    "co-root=4+skewed=8",
+    "ack-every=10",
+    "skewed=10",
+    "nack",
+    "combined",
+    "nack+window",
+];
+
+/// Runs a body for each policy, in a faultless cluster, in a bad network, and with hardly any
+/// buffers.
+fn everywhere_by_multicast(ranks: u32, body: impl Fn(&mut Cluster, Policy)) {
+    for text in POLICIES {
+        let policy = text.parse().unwrap();
+        let builder = Cluster::builder().ranks(ranks).broadcast(BroadcastConfig::default());
+        body(&mut builder.with_previews().build(), policy);
+        let jitter = Duration::from_micros(100);
+        let bad = Cluster::builder().ranks(ranks).jitter(jitter, Order::Free).seed(2);
+        let bad = bad.broadcast(BroadcastConfig::default()).with_previews();
+        let mut bad = bad.build();
+        let _faults = faults(&mut bad);
+        body(&mut bad, policy);
+        let config =
+            BroadcastConfig { pool_slots: 6, window_packets: 5, ..BroadcastConfig::default() };
+        let mut poor = Cluster::builder().ranks(ranks).broadcast(config).seed(3).build();
+        let _faults = faults(&mut poor);
+        body(&mut poor, policy);
+    }
+}
+
+#[test]
+fn broadcasts_of_every_length_arrive() {
+    for ranks in [2, 5] {
+        everywhere_by_multicast(ranks, conformance::broadcasts_of_every_length_arrive);
+    }
+}
+
+#[test]
+fn broadcasts_back_to_back_keep_their_order() {
+    everywhere_by_multicast(7, conformance::broadcasts_back_to_back_keep_their_order);
+}
+
+#[test]
+fn broadcasts_of_all_roots_at_once_arrive() {
+    everywhere_by_multicast(6, conformance::broadcasts_of_all_roots_at_once_arrive);
+}
+
+#[test]
+fn late_rank_gets_every_broadcast() {
+    for late in [0, 2, 5] {
+        everywhere_by_multicast(6, |cluster, policy| {
+            conformance::late_rank_gets_every_broadcast(cluster, policy, Rank(late));
+        });
+    }
+}
+
+#[test]
+fn roots_take_turns() {
+    everywhere_by_multicast(4, conformance::roots_take_turns);
 }

@@ -3,36 +3,51 @@
 #![allow(clippy::unwrap_used)]
 
 use omnes_sim::Printing;
-use omnes_sim::swarm::run_seed;
+use omnes_sim::swarm::{Machine, run_seed};
 
-/// The seed whose trace is kept: loss, corruption and delays, in 13,000 events.
-const GOLDEN_SEED: u64 = 24;
-const GOLDEN_FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/seed-24.txt");
+/// The seeds whose traces are kept: with loss, corruption and delays, each in 10,000 events or so.
+const GOLDEN: [(Machine, u64, &str); 2] =
+    [(Machine::Channel, 24, "seed-24.txt"), (Machine::Broadcast, 6, "broadcast-seed-6.txt")];
 
-#[test]
-fn two_hundred_seeds_pass() {
+fn two_hundred_seeds_pass(machine: Machine) {
     for seed in 0..200 {
-        if let Err(report) = run_seed(seed, Printing::Last) {
-            panic!("{report}replay: swarm --seed {seed} --trace");
+        if let Err(report) = run_seed(machine, seed, Printing::Last) {
+            let name = machine.name();
+            panic!("{report}replay: swarm --seed {seed} --machine {name} --trace");
         }
     }
 }
 
 #[test]
+fn two_hundred_seeds_of_channels_pass() {
+    two_hundred_seeds_pass(Machine::Channel);
+}
+
+#[test]
+fn two_hundred_seeds_of_broadcasts_pass() {
+    two_hundred_seeds_pass(Machine::Broadcast);
+}
+
+#[test]
 fn same_seed_gives_the_same_trace() {
-    for seed in 0..20 {
-        let run = || run_seed(seed, Printing::Last).unwrap();
-        assert_eq!(run(), run(), "seed {seed}");
+    for machine in [Machine::Channel, Machine::Broadcast] {
+        for seed in 0..20 {
+            let run = || run_seed(machine, seed, Printing::Last).unwrap();
+            assert_eq!(run(), run(), "seed {seed}");
+        }
     }
 }
 
 #[test]
 fn debug_and_release_give_the_same_trace() {
-    let passed = run_seed(GOLDEN_SEED, Printing::Last).unwrap();
-    let text = format!("trace_hash {:016x} events {}\n", passed.trace_hash, passed.events);
-    if std::env::var_os("OMNES_BLESS").is_some() {
-        std::fs::write(GOLDEN_FILE, &text).unwrap();
+    for (machine, seed, file) in GOLDEN {
+        let passed = run_seed(machine, seed, Printing::Last).unwrap();
+        let text = format!("trace_hash {:016x} events {}\n", passed.trace_hash, passed.events);
+        let path = format!("{}/golden/{file}", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("OMNES_BLESS").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text, golden, "if the machines changed on purpose: OMNES_BLESS=1 cargo test");
     }
-    let golden = std::fs::read_to_string(GOLDEN_FILE).unwrap();
-    assert_eq!(text, golden, "if the machines changed on purpose: OMNES_BLESS=1 cargo test");
 }

@@ -7,6 +7,7 @@
 //! | module | answers | source |
 //! |---|---|---|
 //! | [`tree`] | parent, children in sending order, depth, fan-out | [`Tree`] |
+//! | `co_roots` | who answers for whom in a large broadcast | [`CoRoots`] |
 //! | [`barrier`] | the step table of a rank, steps and messages in closed form | [`Barrier`] |
 //!
 //! Guarantees: the same arguments give the same answer on every machine; all members that agree
@@ -18,16 +19,18 @@
 //! Cost: time grows with the answer and with `log(size)`; nothing is allocated but the returned
 //! vector. No clock, no IO, no operating system: nothing of `std` is used, only `core` and `alloc`.
 //!
-//! Not done: postal-optimal trees, co-root partitions, network graphs and routes.
+//! Not done: postal-optimal trees, network graphs and routes.
 #![no_std]
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 extern crate alloc;
 
 pub mod barrier;
+mod co_roots;
 mod error;
 pub mod tree;
 
 pub use barrier::{Barrier, Step};
+pub use co_roots::CoRoots;
 pub use error::TopoError;
 pub use tree::Tree;

@@ -1,9 +1,11 @@
 //! Control bodies: what follows header and tag and is covered by the tag too.
 
-use crate::Seq;
+use crate::{CommunicatorId, Rank, Seq};
 
 /// Bytes of an [`Envelope`].
 pub const ENVELOPE_BYTES: usize = 16;
+/// Bytes of a [`CastReport`].
+pub const CAST_REPORT_BYTES: usize = 16;
 /// Packets that one [`GapMap`] reports on.
 pub const GAP_MAP_BITS: u32 = 1024;
 /// Most bytes of a [`GapMap`].
@@ -39,6 +41,50 @@ impl Envelope {
         bytes[0..4].copy_from_slice(&self.tag.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.token.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.bytes.to_be_bytes());
+        bytes
+    }
+}
+
+/// An acknowledgement of broadcasts that travels with a small message [BC-R15].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CastReport {
+    /// The communicator of the broadcasts.
+    pub communicator: CommunicatorId,
+    /// The communicator's group.
+    pub group: u8,
+    /// Their root.
+    pub root: Rank,
+    /// Everything before has arrived.
+    pub expects: Seq,
+    /// Space that is offered, as in the header.
+    pub credits: u16,
+}
+
+impl CastReport {
+    /// Reads a report from the front of a body; `None` if it is too short.
+    pub fn parse(body: &[u8]) -> Option<Self> {
+        let bytes = body.first_chunk::<CAST_REPORT_BYTES>()?;
+        let (communicator, rest) = bytes.split_first_chunk::<2>()?;
+        let (group, rest) = rest.split_first_chunk::<2>()?;
+        let (root, rest) = rest.split_first_chunk::<4>()?;
+        let (expects, rest) = rest.split_first_chunk::<4>()?;
+        Some(Self {
+            communicator: CommunicatorId(u16::from_be_bytes(*communicator)),
+            group: group[0],
+            root: Rank(u32::from_be_bytes(*root)),
+            expects: Seq(u32::from_be_bytes(*expects)),
+            credits: u16::from_be_bytes(*rest.first_chunk()?),
+        })
+    }
+
+    /// The report as it goes on the wire.
+    pub fn emit(&self) -> [u8; CAST_REPORT_BYTES] {
+        let mut bytes = [0; CAST_REPORT_BYTES];
+        bytes[0..2].copy_from_slice(&self.communicator.0.to_be_bytes());
+        bytes[2] = self.group;
+        bytes[4..8].copy_from_slice(&self.root.0.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.expects.0.to_be_bytes());
+        bytes[12..14].copy_from_slice(&self.credits.to_be_bytes());
         bytes
     }
 }
@@ -109,6 +155,19 @@ mod tests {
         fn envelope_round_trips(tag: u32, token: u32, bytes: u64) {
             let envelope = Envelope { tag, token, bytes };
             prop_assert_eq!(Envelope::parse(&envelope.emit()), Some(envelope));
+        }
+
+        #[test]
+        fn cast_report_round_trips(ids: (u16, u8, u32), expects: u32, credits: u16) {
+            let report = CastReport {
+                communicator: CommunicatorId(ids.0),
+                group: ids.1,
+                root: Rank(ids.2),
+                expects: Seq(expects),
+                credits,
+            };
+            prop_assert_eq!(CastReport::parse(&report.emit()), Some(report));
+            prop_assert_eq!(CastReport::parse(&report.emit()[..15]), None);
         }
 
         #[test]

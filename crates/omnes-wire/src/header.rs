@@ -14,6 +14,13 @@ pub const TAG_BYTES: usize = 8;
 /// Bytes in front of every body.
 pub const PACKET_OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
+/// Where the magic number stands, for filters that see packets before they are parsed.
+pub const MAGIC_OFFSET: usize = 0;
+/// Where the job's number stands, likewise.
+pub const JOB_OFFSET: usize = 4;
+/// Where the sender's rank stands, likewise.
+pub const SOURCE_OFFSET: usize = 12;
+
 /// What a packet is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -39,6 +46,19 @@ pub enum Kind {
     /// The sender leaves the job in good order; if it does because another rank has failed,
     /// `argument` is that rank's number plus one, else 0.
     Bye = 8,
+    /// Part of a broadcast, numbered on the root's stream; `argument` is its index in the message,
+    /// `expects` the root's rank, as others repair too. With [`Flags::FIRST`] an
+    /// [`crate::Envelope`] stands before the data, whose token is the message's number.
+    Cast = 9,
+    /// Everything before `expects` of the stream of root `argument` has arrived; `seq` is the delay
+    /// in microseconds between the newest arrival and this report.
+    CastAck = 10,
+    /// As [`Kind::CastAck`], and `expects` is missing, with a [`crate::GapMap`] of what arrived
+    /// beyond it.
+    CastNack = 11,
+    /// To everybody: the sender's multicast works, and it has heard of `argument` ranks that their
+    /// does.
+    Hello = 12,
 }
 
 impl Kind {
@@ -52,6 +72,10 @@ impl Kind {
             6 => Self::Pong,
             7 => Self::Failed,
             8 => Self::Bye,
+            9 => Self::Cast,
+            10 => Self::CastAck,
+            11 => Self::CastNack,
+            12 => Self::Hello,
             _ => return None,
         })
     }
@@ -79,6 +103,10 @@ impl Flags {
 
     /// `seq` and `expects` count on the lane of grants.
     pub const GRANTS: Self = Self(64);
+    /// Sent to all by multicast: the tag names [`Rank::ALL`] instead of the receiver.
+    pub const GROUP: Self = Self(128);
+    /// On [`Kind::Data`] with [`Flags::FIRST`]: a [`crate::CastReport`] follows the envelope.
+    pub const CARRIES_REPORT: Self = Self(128);
 
     /// Both sets of marks.
     #[must_use]
@@ -171,8 +199,10 @@ fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], offset: usize) -> [u8; N] {
 pub fn has_control_body(head: &[u8]) -> bool {
     match (head.get(3), head.get(11)) {
         (Some(kind), Some(flags)) => {
+            let has_envelope = *kind == Kind::Data as u8 || *kind == Kind::Cast as u8;
             *kind == Kind::Nack as u8
-                || *kind == Kind::Data as u8 && Flags(*flags).has(Flags::FIRST)
+                || *kind == Kind::CastNack as u8
+                || has_envelope && Flags(*flags).has(Flags::FIRST)
         }
         _ => false,
     }
@@ -187,7 +217,7 @@ impl Header {
         let too_short = HeaderError::TooShort { bytes: packet.len() };
         let (bytes, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(too_short)?;
         let tag = rest.first_chunk::<TAG_BYTES>().ok_or(too_short)?;
-        if u16::from_be_bytes(field(bytes, 0)) != MAGIC {
+        if u16::from_be_bytes(field(bytes, MAGIC_OFFSET)) != MAGIC {
             return Err(HeaderError::ForeignMagic);
         }
         if bytes[2] != VERSION {
@@ -195,11 +225,11 @@ impl Header {
         }
         let header = Self {
             kind: Kind::from_wire(bytes[3]).ok_or(HeaderError::UnknownKind(bytes[3]))?,
-            job: JobId(u32::from_be_bytes(field(bytes, 4))),
+            job: JobId(u32::from_be_bytes(field(bytes, JOB_OFFSET))),
             communicator: CommunicatorId(u16::from_be_bytes(field(bytes, 8))),
             channel: ChannelId(bytes[10]),
             flags: Flags(bytes[11]),
-            source: Rank(u32::from_be_bytes(field(bytes, 12))),
+            source: Rank(u32::from_be_bytes(field(bytes, SOURCE_OFFSET))),
             seq: Seq(u32::from_be_bytes(field(bytes, 16))),
             expects: Seq(u32::from_be_bytes(field(bytes, 20))),
             epoch: u16::from_be_bytes(field(bytes, 24)),
@@ -236,7 +266,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     pub(crate) fn any_header() -> impl Strategy<Value = Header> {
-        let ids = (1u8..=8, any::<u32>(), any::<u16>(), any::<u8>(), any::<u8>(), any::<u32>());
+        let ids = (1u8..=12, any::<u32>(), any::<u16>(), any::<u8>(), any::<u8>(), any::<u32>());
         let numbers = (any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), any::<u32>());
         (ids, numbers).prop_map(|(ids, numbers)| Header {
             kind: Kind::from_wire(ids.0).unwrap(),

@@ -27,10 +27,12 @@ mod rank;
 mod seq;
 mod tag;
 
-pub use body::{ENVELOPE_BYTES, Envelope, GAP_MAP_BITS, GAP_MAP_BYTES, GapMap};
+pub use body::{
+    CAST_REPORT_BYTES, CastReport, ENVELOPE_BYTES, Envelope, GAP_MAP_BITS, GAP_MAP_BYTES, GapMap,
+};
 pub use header::{
-    Flags, HEADER_BYTES, Header, HeaderError, Kind, MAGIC, PACKET_OVERHEAD_BYTES, TAG_BYTES,
-    VERSION, has_control_body,
+    Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind, MAGIC, MAGIC_OFFSET,
+    PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, has_control_body,
 };
 pub use instant::Instant;
 pub use rank::{ChannelId, CommunicatorId, JobId, Rank};

@@ -7,6 +7,9 @@ use std::fmt;
 pub struct Rank(pub u32);
 
 impl Rank {
+    /// Stands for all ranks of a job where one is meant otherwise; no rank has this number.
+    pub const ALL: Self = Self(u32::MAX);
+
     /// The rank as an index into a table with one row per rank.
     pub fn index(self) -> usize {
         self.0 as usize

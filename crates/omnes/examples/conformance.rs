@@ -49,12 +49,13 @@ fn check(world: Communicator, wanted: &Wanted) -> Result<(), omnes::Error> {
     }
     let stats = world.stats();
     println!(
-        "counts: sent={} retransmits={} timeouts={} rejects={} duplicates={} bad_tag={}",
+        "counts: sent={} casts={} retransmits={} timeouts={} rejects={} duplicates={} bad_tag={}",
         stats.packets_sent,
-        stats.retransmits,
-        stats.timeouts,
+        stats.casts_sent,
+        stats.repairs(),
+        stats.timeouts + stats.cast_timeouts,
         stats.rejects_sent,
-        stats.duplicates,
+        stats.duplicates + stats.cast_duplicates,
         stats.packets_bad_tag,
     );
     world.finalize()

@@ -1,10 +1,13 @@
 //! A group of ranks with a context of its own.
 
+use crate::bcast::Nodes;
 use crate::config::Config;
 use crate::error::Error;
 use crate::job::{COLLECTIVE, Job};
 use crate::stats::Stats;
-use omnes_net::{Completion, Gone, Message, Operation, OperationError, Pattern, Reply};
+use omnes_net::{
+    Completion, Gone, Message, MulticastState, Operation, OperationError, Pattern, Reply,
+};
 use omnes_wire::{CommunicatorId, Rank};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -24,6 +27,7 @@ pub(crate) struct Inner {
     /// Rank in the job of each member, in order of their ranks here.
     members: Vec<u32>,
     rank: u32,
+    nodes: Nodes,
 }
 
 /// What a collective's message is for; its tag.
@@ -50,6 +54,15 @@ impl Bytes {
     pub(crate) fn of_mut(data: &mut [u8]) -> Self {
         Self { length: data.len(), base: NonNull::from(data).cast() }
     }
+
+    /// Refuses a message of a collective that is shorter than the memory for it.
+    pub(crate) fn check_length(self, bytes: u64) -> Result<(), Error> {
+        if bytes == self.length as u64 {
+            Ok(())
+        } else {
+            Err(Error::Disagreement { what: "the length of a broadcast" })
+        }
+    }
 }
 
 impl Communicator {
@@ -57,7 +70,8 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::NoLauncher`] without a launcher, [`Error::Variable`] for a value that makes no
-    /// sense, [`Error::Join`] if the ranks do not find each other.
+    /// sense, [`Error::Join`] if the ranks do not find each other, [`Error::NoMulticast`] if it is
+    /// insisted on and does not work, [`Error::PeerFailed`] if a rank fails meanwhile.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_config(Config::from_env()?)
     }
@@ -65,19 +79,22 @@ impl Communicator {
     /// All ranks of the job described.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`] if the rank is not below the size, [`Error::Join`] if the ranks
-    /// do not find each other.
+    /// [`Error::RankOutOfRange`] if the rank is not below the size; else as [`Self::from_env`].
     pub fn from_config(config: Config) -> Result<Self, Error> {
         let (rank, size) = (config.rank, config.size);
         if rank >= size {
             return Err(Error::RankOutOfRange { rank, size });
         }
         let job = Arc::new(Job::join(config)?);
-        Ok(Self::new(job, CommunicatorId(0), (0..size).collect(), rank))
+        let world = Self::new(job, CommunicatorId(0), (0..size).collect(), rank);
+        world.probe_multicast()?;
+        world.job().publish();
+        Ok(world)
     }
 
     pub(crate) fn new(job: Arc<Job>, id: CommunicatorId, members: Vec<u32>, rank: u32) -> Self {
-        Self { inner: Arc::new(Inner { job, id, members, rank }) }
+        let nodes = Nodes::new(&job, &members, rank);
+        Self { inner: Arc::new(Inner { job, id, members, rank, nodes }) }
     }
 
     /// This process's rank here, from 0.
@@ -93,7 +110,14 @@ impl Communicator {
     /// What this rank has sent, received, copied and waited for since it started; all
     /// communicators of the process together.
     pub fn stats(&self) -> Stats {
-        Stats::of(&self.inner.job.engine.counters())
+        let job = self.job();
+        Stats::of(&job.engine.counters(), job.has_multicast())
+    }
+
+    /// Whether the job multicasts, as the probe at its start has found: the same answer on all
+    /// ranks, but for the interface and the words.
+    pub fn multicast(&self) -> MulticastState {
+        self.job().engine.multicast()
     }
 
     /// Leaves the job: waits for all ranks of this communicator, then for the last answers, and
@@ -116,6 +140,10 @@ impl Communicator {
 
     pub(crate) fn job(&self) -> &Job {
         &self.inner.job
+    }
+
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.inner.nodes
     }
 
     pub(crate) fn check_rank(&self, rank: u32) -> Result<(), Error> {

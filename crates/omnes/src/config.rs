@@ -2,9 +2,36 @@
 
 use crate::bcast::Bcast;
 use omnes_net::Offloads;
+use omnes_net::live::LivePlace;
 use omnes_topo::Barrier;
 use omnes_wire::JobKey;
+use std::net::IpAddr;
+use std::str::FromStr;
 use std::time::Duration;
+
+/// Whether a job multicasts. Text form: `auto`, `on`, `off`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Multicast {
+    /// If a probe at the start of the job finds that it reaches everybody.
+    Auto,
+    /// Without it the job does not start.
+    On,
+    /// No.
+    Off,
+}
+
+impl FromStr for Multicast {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::On),
+            "off" => Ok(Self::Off),
+            _ => Err("must be auto, on or off"),
+        }
+    }
+}
 
 /// Settings of a rank; see [`crate::VARIABLES`] for the environment's names of them.
 #[derive(Clone, Debug)]
@@ -27,8 +54,17 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// Time for which they then give their core away between looks, likewise.
     pub give_way: Option<Duration>,
-    /// Broadcast algorithm; chosen by size where there is none.
+    /// Broadcast algorithm; where there is none, multicast if it works, else a tree chosen by
+    /// size.
     pub bcast: Option<Bcast>,
+    /// Whether to multicast; the same on all ranks, as are the next three.
+    pub multicast: Multicast,
+    /// The multicast group's address; derived from the job's number where there is none.
+    pub multicast_group: Option<IpAddr>,
+    /// The group's UDP port, likewise.
+    pub multicast_port: Option<u16>,
+    /// Routers that multicast may cross, plus one; 0 keeps it on this host.
+    pub multicast_ttl: u8,
     /// Barrier algorithm; where there is none, dissemination, or gather-broadcast where ranks
     /// outnumber the cores.
     pub barrier: Option<Barrier>,
@@ -38,6 +74,8 @@ pub struct Config {
     pub pool_slots: u32,
     /// Offloads that may be used.
     pub offloads: Offloads,
+    /// Where this rank publishes what it counts, for `omnes stat`.
+    pub live: LivePlace,
 }
 
 impl Config {
@@ -54,10 +92,15 @@ impl Config {
             spin: None,
             give_way: None,
             bcast: None,
+            multicast: Multicast::Auto,
+            multicast_group: None,
+            multicast_port: None,
+            multicast_ttl: 1,
             barrier: None,
             eager_bytes: 128 << 10,
             pool_slots: 8192,
             offloads: Offloads { gso: true, gro: true },
+            live: LivePlace::Usual,
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::error::Error;
 use omnes_wire::JobKey;
 use std::fmt::Display;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -17,8 +18,15 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_RENDEZVOUS", "host:port of rank 0 at which the ranks meet; overrides the launcher's"),
     ("OMNES_JOB_KEY", "the job's secret, 32 hexadecimal digits; drawn by rank 0 where unset"),
     ("OMNES_LOCAL_SIZE", "ranks that share this machine's cores; this job's where unset"),
-    ("OMNES_BCAST", "broadcast algorithm: binomial, chain, flat, knomial=4; each also with :store"),
+    (
+        "OMNES_BCAST",
+        "broadcast algorithm: multicast, basic, window, tree-ack, co-root=K, ack-every=M, \
+         skewed=M, nack, combined, combinations with +; original, binomial, chain, flat, knomial=4",
+    ),
     ("OMNES_BARRIER", "barrier algorithm: dissemination, pairwise, gather-broadcast"),
+    ("OMNES_MULTICAST", "auto: multicast if it works; on: or do not start; off: never"),
+    ("OMNES_MULTICAST_GROUP", "the job's group, address or address:port; drawn where unset"),
+    ("OMNES_MULTICAST_TTL", "routers that multicast may cross, plus one; 1 where unset"),
     ("OMNES_PEER_TIMEOUT", "silence after which a rank has failed, e.g. 5s"),
     ("OMNES_JOIN_TIMEOUT", "wait for all ranks at the start, e.g. 60s"),
     ("OMNES_SPIN", "time for which a waiting call spins, e.g. 200us"),
@@ -26,6 +34,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_EAGER_BYTES", "messages up to this size leave without asking; the same on all ranks"),
     ("OMNES_POOL_PACKETS", "packets kept per channel for messages that nobody has asked for"),
     ("OMNES_OFFLOADS", "offloads to use: both, gso, gro, none"),
+    ("OMNES_LIVE", "counters for `omnes stat`: on, off, or the directory they lie in"),
 ];
 
 /// Who has started this process.
@@ -191,6 +200,11 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
         config.bcast = self.value("OMNES_BCAST")?;
         config.barrier = self.value("OMNES_BARRIER")?;
+        config.multicast = self.value("OMNES_MULTICAST")?.unwrap_or(config.multicast);
+        if let Some((group, port)) = self.parsed("OMNES_MULTICAST_GROUP", parse_group)? {
+            (config.multicast_group, config.multicast_port) = (Some(group), port);
+        }
+        config.multicast_ttl = self.value("OMNES_MULTICAST_TTL")?.unwrap_or(config.multicast_ttl);
         let set = |slot: &mut Duration, value: Option<Duration>| *slot = value.unwrap_or(*slot);
         set(&mut config.peer_timeout, self.duration("OMNES_PEER_TIMEOUT")?);
         set(&mut config.join_timeout, self.duration("OMNES_JOIN_TIMEOUT")?);
@@ -201,7 +215,22 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         if let Some((gso, gro)) = self.parsed("OMNES_OFFLOADS", parse_offloads)? {
             (config.offloads.gso, config.offloads.gro) = (gso, gro);
         }
+        if let Some(place) = self.value("OMNES_LIVE")? {
+            config.live = place;
+        }
         Ok(())
+    }
+}
+
+/// `239.192.1.2`, `239.192.1.2:5000`, `[ff15::1]:5000`.
+fn parse_group(text: &str) -> Result<(IpAddr, Option<u16>), String> {
+    let with_port = text.parse::<SocketAddr>().map(|both| (both.ip(), Some(both.port())));
+    let group = with_port.or_else(|_| text.parse().map(|address| (address, None)));
+    match group {
+        Ok((_, Some(0))) => Err("port 0 names none".to_owned()),
+        Ok((address, port)) if address.is_multicast() => Ok((address, port)),
+        Ok((address, _)) => Err(format!("{address} is no multicast address")),
+        Err(_) => Err("must be an address or address:port, as 239.192.1.2:5000".to_owned()),
     }
 }
 
@@ -244,6 +273,8 @@ fn first_host(nodes: &str) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::config::Multicast;
+    use omnes_net::live::LivePlace;
 
     fn config(set: &[(&str, &str)]) -> Result<Config, Error> {
         Config::from_environment(|name| {
@@ -312,6 +343,45 @@ mod tests {
             with("OMNES_PEER_TIMEOUT", "250ms").unwrap().peer_timeout,
             Duration::from_millis(250)
         );
+    }
+
+    #[test]
+    fn multicast_is_switched_and_its_group_named() {
+        let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
+        let with = |name, value| config(&[base[0], base[1], (name, value)]);
+        assert_eq!(config(&base).unwrap().multicast, Multicast::Auto);
+        assert_eq!(with("OMNES_MULTICAST", "off").unwrap().multicast, Multicast::Off);
+        assert_eq!(with("OMNES_MULTICAST_TTL", "3").unwrap().multicast_ttl, 3);
+        let group = |text| {
+            let config = with("OMNES_MULTICAST_GROUP", text)?;
+            Ok::<_, Error>((config.multicast_group.unwrap().to_string(), config.multicast_port))
+        };
+        assert_eq!(group("239.192.1.2").unwrap(), ("239.192.1.2".to_owned(), None));
+        assert_eq!(group("239.192.1.2:5000").unwrap(), ("239.192.1.2".to_owned(), Some(5000)));
+        assert_eq!(group("ff15::9").unwrap(), ("ff15::9".to_owned(), None));
+        assert_eq!(group("[ff15::9]:7").unwrap(), ("ff15::9".to_owned(), Some(7)));
+        for (name, value, words) in [
+            ("OMNES_MULTICAST", "yes", "must be auto, on or off"),
+            ("OMNES_MULTICAST_GROUP", "10.0.0.1", "10.0.0.1 is no multicast address"),
+            ("OMNES_MULTICAST_GROUP", "239.1.1.1:0", "port 0"),
+            ("OMNES_MULTICAST_GROUP", "group", "address:port"),
+            ("OMNES_MULTICAST_TTL", "256", "OMNES_MULTICAST_TTL=256"),
+            ("OMNES_BCAST", "bush", "co-root=4+skewed=8"),
+        ] {
+            let error = with(name, value).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn live_counters_are_switched_off_or_moved() {
+        let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
+        let with = |value| config(&[base[0], base[1], ("OMNES_LIVE", value)]);
+        assert_eq!(config(&base).unwrap().live, LivePlace::Usual);
+        assert_eq!(with("off").unwrap().live, LivePlace::Off);
+        assert_eq!(with("/a/b").unwrap().live, LivePlace::In("/a/b".into()));
+        let error = with("never").unwrap_err().to_string();
+        assert!(error.contains("OMNES_LIVE=never") && error.contains("on, off"), "{error}");
     }
 
     #[test]

@@ -69,6 +69,18 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
+    /// The job insists on multicast, and it does not work.
+    #[error("OMNES_MULTICAST=on, but {reason}")]
+    NoMulticast {
+        /// Why.
+        reason: String,
+    },
+    /// A communicator has been used with more multicast policies than it can tell apart.
+    #[error("too many broadcast schemes on one communicator: at most {limit}")]
+    TooManySchemes {
+        /// The limit.
+        limit: u32,
+    },
     /// No number is left for another communicator.
     #[error("too many communicators: all {limit} numbers are used")]
     TooManyCommunicators {
@@ -91,6 +103,8 @@ impl Error {
             Self::Excluded { .. } => -8,
             Self::Disagreement { .. } => -9,
             Self::TooManyCommunicators { .. } => -10,
+            Self::NoMulticast { .. } => -11,
+            Self::TooManySchemes { .. } => -12,
         }
     }
 
@@ -101,6 +115,9 @@ impl Error {
             OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
             OperationError::Excluded { by } => Self::Excluded { by: by.0 },
             OperationError::Truncated { bytes, capacity } => Self::Truncated { bytes, capacity },
+            OperationError::Broadcast(_) | OperationError::NoMulticast { .. } => {
+                Self::Disagreement { what: "the group of a broadcast" }
+            }
             // Only operations that were given up end like this, and nobody waits for those.
             OperationError::Timeout { .. } => Self::Disagreement { what: "a released operation" },
         }

@@ -1,8 +1,11 @@
 //! What all communicators of a process share: the engine, and how it ends.
 
 use crate::config::Config;
+use crate::config::Multicast;
 use crate::error::Error;
-use omnes_net::{ChannelConfig, Engine, JobConfig};
+use crate::stats::Stats;
+use omnes_net::live::LiveConfig;
+use omnes_net::{ChannelConfig, Engine, JobConfig, MulticastConfig};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -18,8 +21,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Job {
     pub(crate) engine: Engine,
     pub(crate) config: Config,
+    /// Ranks by node, each node's leader first; the same on all ranks.
+    pub(crate) nodes: Vec<Vec<u32>>,
     /// Number of the next communicator, as far as this rank knows.
     pub(crate) next_communicator: AtomicU32,
+    /// The probe has found that multicast reaches everybody.
+    has_multicast: AtomicBool,
     is_finalizing: AtomicBool,
     has_left: AtomicBool,
 }
@@ -44,10 +51,47 @@ impl Job {
             give_way: config.give_way,
             channels: vec![channel.clone(), channel],
             offloads: config.offloads,
+            multicast: MulticastConfig {
+                wanted: config.multicast != Multicast::Off,
+                group: config.multicast_group,
+                port: config.multicast_port,
+                ttl: u32::from(config.multicast_ttl),
+                ..MulticastConfig::default()
+            },
         })?;
+        let nodes = engine.nodes();
+        let no = || AtomicBool::new(false);
+        let (has_multicast, is_finalizing, has_left) = (no(), no(), no());
         let next_communicator = AtomicU32::new(1);
-        let (is_finalizing, has_left) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Self { engine, config, next_communicator, is_finalizing, has_left })
+        Ok(Self {
+            engine,
+            config,
+            nodes,
+            next_communicator,
+            has_multicast,
+            is_finalizing,
+            has_left,
+        })
+    }
+
+    /// Publishes what this rank counts; to be called when the probe is over.
+    pub(crate) fn publish(&self) {
+        let has_multicast = self.has_multicast();
+        // A rank that cannot publish goes on without: `omnes stat` does not show it.
+        self.engine.publish(LiveConfig {
+            place: self.config.live.clone(),
+            names: Stats::NAMES,
+            values: Box::new(move |counters| Stats::of(counters, has_multicast).values()),
+        });
+    }
+
+    /// The probe has found that multicast reaches everybody.
+    pub(crate) fn allow_multicast(&self) {
+        self.has_multicast.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_multicast(&self) -> bool {
+        self.has_multicast.load(Ordering::SeqCst)
     }
 
     /// The last barrier begins.

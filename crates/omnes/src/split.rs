@@ -1,6 +1,6 @@
 //! New communicators out of old ones.
 
-use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_wire::CommunicatorId;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Communicator {
     /// [`Error::PeerFailed`] if a member has failed, [`Error::TooManyCommunicators`].
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
         let next_communicator = self.job().next_communicator.load(Ordering::SeqCst);
-        let choices = self.exchange(Choice { color, key, next_communicator })?;
+        let choices = self.choices(Choice { color, key, next_communicator })?;
         // Groups of one split are disjoint, so they may share a number that is new to all.
         let number = choices.iter().map(|choice| choice.next_communicator).max().unwrap_or(0);
         let limit = u32::from(u16::MAX);
@@ -65,7 +65,9 @@ impl Communicator {
         let rank = own.expect("a rank is in the group of its own color") as u32;
         let members = group.into_iter().map(|rank| self.in_job(rank).0).collect();
         let job = Arc::clone(&self.inner.job);
-        Ok(Some(Self::new(job, CommunicatorId(id), members, rank)))
+        let part = Self::new(job, CommunicatorId(id), members, rank);
+        part.open_together(part.usual_policy())?;
+        Ok(Some(part))
     }
 
     /// A communicator of the same ranks whose messages do not mix with this one's. To be called
@@ -78,32 +80,9 @@ impl Communicator {
         Ok(copy.expect("a rank with a color gets a communicator"))
     }
 
-    /// Every rank's choice, in order of ranks: gathered at rank 0 and broadcast.
-    fn exchange(&self, own: Choice) -> Result<Vec<Choice>, Error> {
-        let size = self.size() as usize;
-        let mut table = vec![0; size * CHOICE_BYTES];
-        let mine = self.rank() as usize * CHOICE_BYTES;
-        table[mine..mine + CHOICE_BYTES].copy_from_slice(&own.emit());
-        if self.rank() == 0 {
-            let mut receives = Vec::with_capacity(size);
-            let mut started = Ok(());
-            for (rank, row) in table.chunks_mut(CHOICE_BYTES).enumerate().skip(1) {
-                let (rank, row) = (rank as u32, Bytes::of_mut(row));
-                // SAFETY: rows are disjoint, and all are waited for before the table is read.
-                match unsafe { self.start_receive(rank, Purpose::Gather, row) } {
-                    Ok(receive) => receives.push(receive),
-                    Err(error) => started = Err(error),
-                }
-            }
-            let waited = self.wait_for_all(&receives);
-            started.and(waited)?;
-        } else {
-            let data = Bytes::of(&table[mine..mine + CHOICE_BYTES]);
-            // SAFETY: waited for at once.
-            let send = unsafe { self.start_send(0, Purpose::Gather, data, data.length)? };
-            self.wait_for_all(send.as_slice())?;
-        }
-        self.bcast(0, &mut table)?;
+    /// Every rank's choice, in order of ranks.
+    fn choices(&self, own: Choice) -> Result<Vec<Choice>, Error> {
+        let table = self.exchange(&own.emit())?;
         let choices: Option<Vec<Choice>> = table.chunks(CHOICE_BYTES).map(Choice::parse).collect();
         choices.ok_or(Error::Disagreement { what: "the format of a split" })
     }

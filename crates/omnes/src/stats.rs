@@ -1,94 +1,151 @@
 //! What a rank has done so far: exact counts, for comparing designs where times are noisy.
+//!
+//! One list names each counter, says what it means and where it is counted. The fields of
+//! [`Stats`], the names of live counters ([`crate::live`]) and what `omnes stat --help` says of
+//! them all come from it.
 
 use omnes_net::EngineCounters;
 
-/// Counts since the start; the difference of two is what happened in between.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct Stats {
+/// Makes [`Stats`] of a list of counters. The two names before it are those that the list's
+/// expressions use.
+macro_rules! stats {
+    ($counters:ident, $has_multicast:ident;
+     $($(#[doc = $meaning:literal])+ $name:ident: $value:expr,)+) => {
+        /// Counts since the start; the difference of two is what happened in between.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[doc = $meaning])+ pub $name: u64,)+
+        }
+
+        impl Stats {
+            /// Name and meaning of each counter, in the order of [`Self::values`].
+            pub const COUNTERS: &'static [(&'static str, &'static str)] =
+                &[$((stringify!($name), concat!($($meaning),+))),+];
+            pub(crate) const NAMES: &'static [&'static str] = &[$(stringify!($name)),+];
+
+            pub(crate) fn of($counters: &EngineCounters, $has_multicast: bool) -> Self {
+                Self { $($name: $value),+ }
+            }
+
+            /// The values of all counters.
+            pub fn values(&self) -> Vec<u64> {
+                vec![$(self.$name),+]
+            }
+        }
+    };
+}
+
+stats! {
+    counters, has_multicast;
     /// UDP packets sent, each segment of a train counted.
-    pub packets_sent: u64,
+    packets_sent: counters.socket.packets_sent,
     /// UDP payload bytes sent: headers of Omnes and data.
-    pub bytes_sent: u64,
+    bytes_sent: counters.socket.bytes_sent,
     /// UDP packets received.
-    pub packets_received: u64,
+    packets_received: counters.socket.packets_received,
     /// UDP payload bytes received.
-    pub bytes_received: u64,
-    /// Data packets sent again.
-    pub retransmits: u64,
+    bytes_received: counters.socket.bytes_received,
+    /// Data packets sent to one rank for the first time.
+    data_packets: counters.channel.data_packets,
+    /// Data packets sent again to one rank over a channel; repairs of broadcasts are apart.
+    retransmits: counters.channel.retransmits,
     /// Retransmission timers that ran out.
-    pub timeouts: u64,
+    timeouts: counters.channel.timeouts,
     /// Acknowledgements sent on their own.
-    pub acks_sent: u64,
+    acks_sent: counters.channel.acks_sent,
     /// Reports of gaps sent.
-    pub nacks_sent: u64,
+    nacks_sent: counters.channel.nacks_sent,
     /// Reports sent of packets that found no buffer.
-    pub rejects_sent: u64,
+    rejects_sent: counters.channel.rejects_sent,
     /// Packets received that had come before.
-    pub duplicates: u64,
+    duplicates: counters.channel.duplicates,
     /// Messages that came before anybody asked for them.
-    pub unexpected: u64,
+    unexpected: counters.channel.unexpected,
     /// Bytes copied inside the process; the kernel's two copies of each byte are not in it.
-    pub copied_bytes: u64,
+    copied_bytes: counters.copied_bytes,
+    /// Data packets multicast to everybody for the first time.
+    casts_sent: counters.broadcast.casts_sent,
+    /// Data packets multicast to everybody again, since many had missed them.
+    repairs_by_multicast: counters.broadcast.repairs_by_multicast,
+    /// Data packets of broadcasts sent again to a single rank.
+    repairs_by_unicast: counters.broadcast.repairs_by_unicast,
+    /// Data packets sent to co-roots beside the multicast.
+    co_root_copies: counters.broadcast.co_root_copies,
+    /// Acknowledgements of broadcasts sent.
+    cast_acks_sent: counters.broadcast.acks_sent,
+    /// Acknowledgements of broadcasts received.
+    cast_acks_received: counters.broadcast.acks_received,
+    /// Reports of gaps in broadcasts sent.
+    cast_nacks_sent: counters.broadcast.nacks_sent,
+    /// Reports of gaps in broadcasts received.
+    cast_nacks_received: counters.broadcast.nacks_received,
+    /// Timers of broadcasts that ran out.
+    cast_timeouts: counters.broadcast.timeouts,
+    /// Packets of broadcasts received that had come before.
+    cast_duplicates: counters.broadcast.duplicates,
+    /// Packets of broadcasts discarded for want of a buffer.
+    cast_discarded: counters.broadcast.discarded,
+    /// Packets to the group that the kernel dropped: strangers', other jobs', this rank's own, and
+    /// those that found the socket full.
+    multicast_drops: counters.multicast_drops,
+    /// 1 if the job multicasts: the probe at its start has found that it works.
+    multicast: u64::from(has_multicast),
     /// System calls that send.
-    pub send_calls: u64,
+    send_calls: counters.socket.send_calls,
     /// System calls that receive.
-    pub receive_calls: u64,
+    receive_calls: counters.socket.receive_calls,
     /// System calls that give the processor away.
-    pub yields: u64,
+    yields: counters.yields,
     /// System calls that block until something happens.
-    pub wait_calls: u64,
+    wait_calls: counters.sleeps,
     /// The same as `wait_calls`: each block ends with one wake-up.
-    pub wakeups: u64,
+    wakeups: counters.sleeps,
     /// Packets refused because they are not of Omnes, or make no sense.
-    pub packets_malformed: u64,
+    packets_malformed: counters.gate.malformed
+        + counters.channel.malformed
+        + counters.broadcast.malformed,
     /// Packets refused for their version.
-    pub packets_unknown_version: u64,
+    packets_unknown_version: counters.gate.unknown_version,
     /// Packets refused because they belong to another job.
-    pub packets_foreign_job: u64,
+    packets_foreign_job: counters.gate.foreign_job,
     /// Packets refused because their tag is wrong.
-    pub packets_bad_tag: u64,
+    packets_bad_tag: counters.gate.bad_tag,
     /// Sends that the kernel refused for good.
-    pub send_errors: u64,
+    send_errors: counters.socket.send_errors,
     /// 1 if trains are cut into packets by the kernel.
-    pub gso: u64,
+    gso: u64::from(counters.offloads.is_some_and(|offloads| offloads.gso)),
     /// 1 if the kernel puts packets together to trains.
-    pub gro: u64,
+    gro: u64::from(counters.offloads.is_some_and(|offloads| offloads.gro)),
 }
 
 impl Stats {
-    pub(crate) fn of(counters: &EngineCounters) -> Self {
-        let EngineCounters { socket, gate, channel, .. } = counters;
-        Self {
-            packets_sent: socket.packets_sent,
-            bytes_sent: socket.bytes_sent,
-            packets_received: socket.packets_received,
-            bytes_received: socket.bytes_received,
-            retransmits: channel.retransmits,
-            timeouts: channel.timeouts,
-            acks_sent: channel.acks_sent,
-            nacks_sent: channel.nacks_sent,
-            rejects_sent: channel.rejects_sent,
-            duplicates: channel.duplicates,
-            unexpected: channel.unexpected,
-            copied_bytes: counters.copied_bytes,
-            send_calls: socket.send_calls,
-            receive_calls: socket.receive_calls,
-            yields: counters.yields,
-            wait_calls: counters.sleeps,
-            wakeups: counters.sleeps,
-            packets_malformed: gate.malformed + channel.malformed,
-            packets_unknown_version: gate.unknown_version,
-            packets_foreign_job: gate.foreign_job,
-            packets_bad_tag: gate.bad_tag,
-            send_errors: socket.send_errors,
-            gso: u64::from(counters.offloads.is_some_and(|offloads| offloads.gso)),
-            gro: u64::from(counters.offloads.is_some_and(|offloads| offloads.gro)),
-        }
+    /// Data packets sent again, of channels and of broadcasts.
+    pub fn repairs(&self) -> u64 {
+        self.retransmits + self.repairs_by_multicast + self.repairs_by_unicast
     }
 
     /// System calls of all kinds.
     pub fn system_calls(&self) -> u64 {
         self.send_calls + self.receive_calls + self.yields + self.wait_calls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_has_a_name_a_meaning_and_a_value() {
+        let mut counters = EngineCounters::default();
+        counters.socket.bytes_sent = 7;
+        let values = Stats::of(&counters, true).values();
+        assert_eq!(values.len(), Stats::COUNTERS.len());
+        let value =
+            |name: &str| Stats::NAMES.iter().zip(&values).find(|(other, _)| **other == name);
+        assert_eq!(value("bytes_sent").map(|(_, value)| *value), Some(7));
+        assert_eq!(value("multicast").map(|(_, value)| *value), Some(1));
+        let says_little = |meaning: &str| meaning.trim().len() < 10 || !meaning.ends_with('.');
+        assert!(!Stats::COUNTERS.iter().any(|(_, meaning)| says_little(meaning)));
     }
 }

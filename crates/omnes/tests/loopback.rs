@@ -6,8 +6,8 @@ mod bodies;
 mod ranks;
 
 use bodies::{BYTES_MAX, Body};
-use omnes::{Barrier, Config, Error};
-use ranks::{rendezvous, with_ranks, with_ranks_at};
+use omnes::{Barrier, Config, Error, Multicast, MulticastState};
+use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Runs all bodies that `filter` lets through.
@@ -64,6 +64,89 @@ fn ranks_conform_with_one_offload_each_way() {
 fn ranks_conform_with_small_pools_and_little_that_is_sent_unasked() {
     let tight = |config: &mut Config| (config.pool_slots, config.eager_bytes) = (64, 4096);
     conform("127.0.0.1", 4, tight, |body| is_not_flood(body) && body.name != "out-of-order");
+}
+
+fn is_cast(body: &Body) -> bool {
+    ["schemes", "back-to-back", "all-roots", "outstanding", "passed-on", "parts"]
+        .contains(&body.name)
+}
+
+#[test]
+fn broadcasts_conform_without_multicast() {
+    conform("127.0.0.1", 5, |config| config.multicast = Multicast::Off, is_cast);
+}
+
+#[test]
+fn multicast_can_be_insisted_on_and_its_group_named() {
+    let insist = |config: &mut Config| {
+        config.multicast = Multicast::On;
+        config.multicast_group = Some("239.195.77.78".parse().unwrap());
+        config.bcast = Some("co-root=2+skewed=4".parse().unwrap());
+    };
+    with_ranks(4, insist, |comm| {
+        let MulticastState::On { group, interface } = comm.multicast() else { panic!("off") };
+        assert_eq!((group.ip().to_string().as_str(), interface.as_str()), ("239.195.77.78", "lo"));
+        let mut data = [comm.rank() as u8; 100];
+        comm.bcast(2, &mut data).unwrap();
+        assert_eq!(data, [2; 100]);
+        let stats = comm.stats();
+        assert_eq!((stats.multicast, stats.casts_sent), (1, u64::from(comm.rank() == 2)));
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
+fn what_keeps_a_job_from_multicast_is_told_by_all_ranks() {
+    let one_is_off = |config: &mut Config| {
+        if config.rank == 1 {
+            config.multicast = Multicast::Off;
+        }
+    };
+    with_ranks(3, one_is_off, |comm| {
+        let MulticastState::Off { reason } = comm.multicast() else { panic!("on") };
+        assert_eq!(reason, "multicast is off on rank 1: switched off");
+        assert_eq!(comm.stats().multicast, 0);
+        let mut data = [comm.rank() as u8; 9];
+        comm.bcast_with(1, &mut data, "window".parse().unwrap()).unwrap();
+        assert_eq!((data, comm.stats().casts_sent), ([1; 9], 0));
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
+fn job_that_insists_on_multicast_does_not_start_without() {
+    let insist = |config: &mut Config| {
+        config.multicast = Multicast::On;
+        config.multicast_group = Some("239.195.77.79".parse().unwrap());
+        // Ranks of different ports do not hear each other.
+        config.multicast_port = Some(20_000 + config.rank as u16);
+    };
+    let errors = try_with_ranks(3, insist);
+    for error in errors {
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with("OMNES_MULTICAST=on, but rank 0 hears no multicast"), "{error}");
+    }
+}
+
+#[test]
+fn loss_free_broadcast_is_one_packet_from_the_root_however_many_ranks() {
+    for size in [3, 8] {
+        with_ranks(
+            size,
+            |_| {},
+            |comm| {
+                comm.barrier().unwrap();
+                let before = comm.stats();
+                for _ in 0..50 {
+                    comm.bcast(0, &mut [7; 1000]).unwrap();
+                }
+                comm.barrier().unwrap();
+                let casts = comm.stats().casts_sent - before.casts_sent;
+                assert_eq!(casts, if comm.rank() == 0 { 50 } else { 0 });
+                comm.finalize().unwrap();
+            },
+        );
+    }
 }
 
 #[test]

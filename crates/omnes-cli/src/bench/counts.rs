@@ -2,8 +2,9 @@
 //!
 //! Where iterations are synchronised, only what happens inside the calls counts, and not what the
 //! synchronising costs; answers that go out after a call has returned then count for none. Where
-//! they are not, the whole loop counts. Retransmits always count over the whole loop, as they come
-//! late by nature.
+//! they are not, or many calls share a barrier, the whole loop counts. Retransmits always count
+//! over the whole loop, as they come late by nature; so does what broadcasts by multicast do at the
+//! root ([`AtRoot`]).
 
 use super::group;
 use anyhow::Result;
@@ -29,7 +30,7 @@ impl Counts {
             stats.copied_bytes,
             stats.system_calls(),
             stats.wakeups,
-            stats.retransmits,
+            stats.repairs(),
         ])
     }
 
@@ -47,6 +48,75 @@ impl Counts {
     pub fn with_retransmits_of(mut self, whole: Self) -> Self {
         self.0[RETRANSMITS] = whole.0[RETRANSMITS];
         self
+    }
+}
+
+/// What one broadcast costs rank 0, its root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct AtRoot {
+    /// Data packets multicast, or sent down a tree, for the first time; co-roots' copies too.
+    #[serde(rename = "root_packets")]
+    pub packets: f64,
+    /// Data packets sent again.
+    #[serde(rename = "root_repairs")]
+    pub repairs: f64,
+    /// Acknowledgements of multicast received.
+    #[serde(rename = "root_acks")]
+    pub acks: f64,
+    /// Reports of gaps in multicast received.
+    #[serde(rename = "root_nacks")]
+    pub nacks: f64,
+}
+
+/// Counters of one rank for [`AtRoot`], or a difference of two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RootCounts {
+    /// Over channels, where synchronising sends messages too.
+    channel_packets: u64,
+    casts: u64,
+    repairs: u64,
+    acks: u64,
+    nacks: u64,
+}
+
+impl RootCounts {
+    /// This rank's counters now.
+    pub fn read(comm: &Communicator) -> Self {
+        let stats = comm.stats();
+        Self {
+            channel_packets: stats.data_packets,
+            casts: stats.casts_sent + stats.co_root_copies,
+            repairs: stats.repairs(),
+            acks: stats.cast_acks_received,
+            nacks: stats.cast_nacks_received,
+        }
+    }
+
+    /// What was counted from `earlier` to `self`.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            channel_packets: self.channel_packets.saturating_sub(earlier.channel_packets),
+            casts: self.casts.saturating_sub(earlier.casts),
+            repairs: self.repairs.saturating_sub(earlier.repairs),
+            acks: self.acks.saturating_sub(earlier.acks),
+            nacks: self.nacks.saturating_sub(earlier.nacks),
+        }
+    }
+
+    /// Adds the packets over channels of one call.
+    pub fn add_call(&mut self, call: Self) {
+        self.channel_packets += call.channel_packets;
+    }
+
+    /// Per operation: what `calls` sent over channels, and of the `whole` loop all else.
+    pub fn per_operation(calls: Self, whole: Self, operations: u64) -> AtRoot {
+        let each = |count: u64| count as f64 / operations.max(1) as f64;
+        AtRoot {
+            packets: each(calls.channel_packets + whole.casts),
+            repairs: each(whole.repairs),
+            acks: each(whole.acks),
+            nacks: each(whole.nacks),
+        }
     }
 }
 
@@ -95,6 +165,16 @@ mod tests {
     fn a_difference_never_wraps() {
         let (earlier, later) = (Counts([5, 0, 0, 0, 0, 7]), Counts([9, 1, 0, 0, 0, 6]));
         assert_eq!(later.since(earlier), Counts([4, 1, 0, 0, 0, 0]));
+    }
+
+    #[test]
+    fn at_the_root_messages_count_inside_the_calls_and_multicast_over_the_loop() {
+        let before = RootCounts { casts: 5, acks: 9, ..RootCounts::default() };
+        let after = RootCounts { channel_packets: 40, casts: 15, repairs: 2, acks: 79, nacks: 1 };
+        let mut calls = RootCounts::default();
+        calls.add_call(RootCounts { channel_packets: 20, ..after });
+        let each = RootCounts::per_operation(calls, after.since(before), 10);
+        assert_eq!(each, AtRoot { packets: 3.0, repairs: 0.2, acks: 7.0, nacks: 0.1 });
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! Every call here is collective: all ranks make the same calls in the same order.
 
 use anyhow::{Context, Result, bail};
-use omnes::{Communicator, Error, Source, Tag};
+use omnes::{Bcast, Communicator, Error, Source, Tag, Tree};
 use std::process::ExitCode;
 
 /// Tag of all messages sent here; messages of one pair of ranks arrive in the order of the calls.
@@ -98,10 +98,10 @@ pub fn combine(
     Ok(combined.unwrap_or_else(|| mine.to_vec()))
 }
 
-/// Rank 0's bytes, at every rank.
+/// Rank 0's bytes, at every rank; never by multicast, so that only what is measured counts there.
 pub fn share<const BYTES: usize>(comm: &Communicator, mine: [u8; BYTES]) -> Result<[u8; BYTES]> {
     let mut bytes = mine;
-    comm.bcast(0, &mut bytes)?;
+    comm.bcast_with(0, &mut bytes, Bcast::tree(Tree::Binomial))?;
     Ok(bytes)
 }
 

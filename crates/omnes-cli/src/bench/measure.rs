@@ -6,10 +6,14 @@
 //! budget, from the slowest rank's warm-up, so all ranks do the same number. A broadcast started
 //! by the clock counts from that time; iterations in which a rank was late are left out.
 //!
+//! A skewed broadcast is another thing [BC-R26]: after the barrier all ranks but the root sleep for
+//! a random time, as if they computed, and its sample is the mean over the ranks of the time inside
+//! the call, which their own delay is no part of.
+//!
 //! Cost outside the timed calls: one linear gathering of 8 bytes per iteration and rank.
 
 use super::clock::{self, Start};
-use super::counts::{Counts, PerOperation};
+use super::counts::{AtRoot, Counts, PerOperation, RootCounts};
 use super::group;
 use super::options::{Check, Measure, Op};
 use super::pattern::Pattern;
@@ -22,6 +26,9 @@ use std::time::Duration;
 /// Sample of a rank that was not ready in time; larger than any time, so it wins over the others.
 const LATE_NS: u64 = u64::MAX;
 
+/// Time after which acknowledgements that were held back have come.
+const SETTLE_TIME: Duration = Duration::from_millis(5);
+
 /// What is known of a point after it was measured; whole at rank 0 only.
 pub struct Measured {
     /// Which point.
@@ -32,6 +39,10 @@ pub struct Measured {
     pub summary: Option<Summary>,
     /// Costs of one operation.
     pub costs: PerOperation,
+    /// What a broadcast costs its root.
+    pub at_root: Option<AtRoot>,
+    /// Mean time of the root in its calls, where ranks come late, in microseconds.
+    pub root_us: Option<f64>,
     /// Wrong bytes found on all ranks.
     pub errors: u64,
     /// How it was started by the clock.
@@ -74,31 +85,67 @@ impl<'comm> Bench<'comm> {
 
     /// Measures one point. Collective.
     pub fn measure(&self, point: Point) -> Result<Measured> {
-        let mut paced = Paced::new(self.comm, point);
+        let mut paced = Paced::new(self.comm, point, self.seed);
         let mut errors = self.count_errors(&mut paced.transfer, 1)?;
         let window_ns = paced.find_window()?;
         let iters = self.agree_on_iterations(&mut paced)?;
-        self.comm.barrier()?;
+        self.settle(point)?;
         paced.inside = Counts::default();
-        let before = Counts::read(self.comm);
+        paced.inside_root = RootCounts::default();
+        let (before, root_before) = (Counts::read(self.comm), RootCounts::read(self.comm));
         let mut samples = Vec::with_capacity(usize::try_from(iters)?);
         for _ in 0..iters {
             samples.push(paced.iterate()?);
         }
         let whole = Counts::read(self.comm).since(before);
+        self.settle(point)?;
+        let root_whole = RootCounts::read(self.comm).since(root_before);
         errors += self.count_errors(&mut paced.transfer, 2)?;
         let errors = group::combine(self.comm, &[errors], |a, b| a + b)?[0];
         let operations = iters * point.operations();
         let costs = PerOperation::gather(self.comm, paced.counts(whole), operations)?;
-        let mut longest = group::combine(self.comm, &samples, u64::max)?;
-        longest.retain(|&sample| sample != LATE_NS);
-        let counted = longest.len() as u64;
+        let calls = match paced.pace {
+            Pace::BarrierBetween => root_whole,
+            _ => paced.inside_root,
+        };
+        let root = RootCounts::per_operation(calls, root_whole, operations);
+        let mut combined = self.combine(point, &samples)?;
+        combined.retain(|&sample| sample != LATE_NS);
+        let counted = combined.len() as u64;
         let window = window_ns.map(|window_ns| Window {
             late: 1.0 - counted as f64 / iters as f64,
             window_us: window_ns as f64 / 1e3,
         });
-        let summary = Summary::of(&longest, point.operations());
-        Ok(Measured { point, iters: counted, summary, costs, errors, window })
+        let is_skewed = point.op == Op::Skew;
+        Ok(Measured {
+            point,
+            iters: counted,
+            summary: Summary::of(&combined, point.operations()),
+            costs,
+            at_root: point.op.is_broadcast().then_some(root),
+            root_us: is_skewed.then(|| samples.iter().sum::<u64>() as f64 / iters as f64 / 1e3),
+            errors,
+            window,
+        })
+    }
+
+    /// Lets what is on its way come in, so that it is counted where it belongs. Collective.
+    fn settle(&self, point: Point) -> Result<()> {
+        self.comm.barrier()?;
+        if point.op.is_broadcast() {
+            std::thread::sleep(SETTLE_TIME);
+            self.comm.barrier()?;
+        }
+        Ok(())
+    }
+
+    /// One number of all ranks' samples per iteration; valid at rank 0.
+    fn combine(&self, point: Point, samples: &[u64]) -> Result<Vec<u64>> {
+        if point.op != Op::Skew {
+            return group::combine(self.comm, samples, u64::max);
+        }
+        let sums = group::combine(self.comm, samples, |a, b| a + b)?;
+        Ok(sums.into_iter().map(|sum| sum / u64::from(self.comm.size())).collect())
     }
 
     /// Warms up, and says how many iterations fit into the budget; the same at every rank.
@@ -140,6 +187,11 @@ enum Pace {
     Free,
     /// A barrier.
     Barrier,
+    /// A barrier, which counts too: it is one for many calls, whose packets leave in part while
+    /// it lasts.
+    BarrierBetween,
+    /// A barrier, then for all ranks but the root a random delay of at most this.
+    Skewed { skew: Duration },
     /// A point in time, named this long ahead.
     Clock { window_ns: u64 },
 }
@@ -149,18 +201,25 @@ struct Paced<'comm> {
     comm: &'comm Communicator,
     transfer: Transfer<'comm>,
     pace: Pace,
+    /// Where the delays are drawn from.
+    draw: Draw,
     inside: Counts,
+    inside_root: RootCounts,
 }
 
 impl<'comm> Paced<'comm> {
-    fn new(comm: &'comm Communicator, point: Point) -> Self {
+    fn new(comm: &'comm Communicator, point: Point, seed: u64) -> Self {
         let pace = match point.op {
             Op::Barrier | Op::Latency | Op::Bandwidth => Pace::Free,
             Op::Bcast => Pace::Barrier,
+            Op::Throughput => Pace::BarrierBetween,
+            Op::Skew => Pace::Skewed { skew: point.skew },
             Op::Wbcast => Pace::Clock { window_ns: 0 },
         };
         let transfer = Transfer::new(comm, point);
-        Self { comm, transfer, pace, inside: Counts::default() }
+        let draw = Draw(seed ^ u64::from(comm.rank()) << 32);
+        let (inside, inside_root) = (Counts::default(), RootCounts::default());
+        Self { comm, transfer, pace, draw, inside, inside_root }
     }
 
     /// Finds the window, where one is needed. Collective.
@@ -178,14 +237,23 @@ impl<'comm> Paced<'comm> {
                 self.transfer.call()?;
                 return Ok(clock::now_ns() - start);
             }
-            Pace::Barrier => self.comm.barrier().map(|()| None)?,
+            Pace::Barrier | Pace::BarrierBetween => self.comm.barrier().map(|()| None)?,
+            Pace::Skewed { skew } => {
+                self.comm.barrier()?;
+                if self.comm.rank() != 0 && !skew.is_zero() {
+                    // Asleep, as ranks that share a core must not take it from each other.
+                    std::thread::sleep(self.draw.up_to(skew));
+                }
+                None
+            }
             Pace::Clock { window_ns } => Some(clock::announce(self.comm, window_ns)?),
         };
-        let before = Counts::read(self.comm);
+        let (before, root_before) = (Counts::read(self.comm), RootCounts::read(self.comm));
         let start = announced.map_or_else(|| Start::At(clock::now_ns()), clock::wait_until);
         self.transfer.call()?;
         let end = clock::now_ns();
         self.inside.add(Counts::read(self.comm).since(before));
+        self.inside_root.add_call(RootCounts::read(self.comm).since(root_before));
         Ok(match start {
             Start::At(start) => end - start,
             Start::Late => LATE_NS,
@@ -195,9 +263,22 @@ impl<'comm> Paced<'comm> {
     /// What the calls cost, `whole` being what the whole loop did.
     fn counts(&self, whole: Counts) -> Counts {
         match self.pace {
-            Pace::Free => whole,
-            Pace::Barrier | Pace::Clock { .. } => self.inside.with_retransmits_of(whole),
+            Pace::Free | Pace::BarrierBetween => whole,
+            Pace::Barrier | Pace::Skewed { .. } | Pace::Clock { .. } => {
+                self.inside.with_retransmits_of(whole)
+            }
         }
+    }
+}
+
+/// Draws delays; the same from the same seed.
+struct Draw(u64);
+
+impl Draw {
+    fn up_to(&mut self, most: Duration) -> Duration {
+        // Knuth's multiplier; the upper bits are the good ones.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
+        most.mul_f64((self.0 >> 32) as f64 / f64::from(u32::MAX))
     }
 }
 
@@ -210,6 +291,17 @@ fn fitting(budget: Duration, each_ns: u64, iters_min: u64, iters_max: u64) -> u6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn delays_fill_their_range_and_differ_by_rank() {
+        let (mut one, mut other) = (Draw(7 ^ 1 << 32), Draw(7 ^ 2 << 32));
+        let most = Duration::from_micros(400);
+        let delays: Vec<_> = (0..1000).map(|_| one.up_to(most)).collect();
+        assert!(delays.iter().all(|delay| *delay <= most));
+        let mean = delays.iter().sum::<Duration>() / 1000;
+        assert!((180..220).contains(&mean.as_micros()), "{mean:?}");
+        assert_ne!(delays[0], other.up_to(most));
+    }
 
     #[test]
     fn iterations_fill_the_budget_within_their_bounds() {

@@ -1,8 +1,8 @@
 //! `omnes bench`: measure latency, bandwidth, broadcast and barrier in the ranks of a job.
 //!
-//! Runs in every rank, under any launcher; rank 0 prints. Results go to stdout; the head line
-//! (version, ranks, a command line that measures the same again) goes to stderr with `--format
-//! json`, else before the table.
+//! Runs in every rank, under any launcher; rank 0 prints. Results go to stdout; the head lines
+//! (version, ranks, a command line that measures the same again; whether the job multicasts) go to
+//! stderr with `--format json`, else before the table.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -29,7 +29,7 @@ mod transfer;
 
 use anyhow::{Context, Result};
 use measure::Bench;
-use omnes::Communicator;
+use omnes::{Communicator, MulticastState};
 use options::{Format, Measure, Op};
 use report::{Line, Run};
 use serde_json::Value;
@@ -42,10 +42,15 @@ Examples:
   omnes run -n 8 -- omnes bench bcast,barrier
   omnes run -n 8 --no-prefix -- omnes bench bcast --sizes 64k,4m --algorithms binomial,chain
   omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --format json --tag net=lab
+  omnes run -n 8 --no-prefix -- omnes bench throughput --sizes 8 --scheme original,window,skewed
+  omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us --scheme original,window
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
 Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are per operation,
-summed over ranks; of broadcasts only what happens inside the calls.";
+summed over ranks; of broadcasts only what happens inside the calls. Of a broadcast by multicast
+\"root data\" are the data packets that the root multicasts, \"root acks\" the acknowledgements that
+it receives. A throughput is that of the slowest rank; the time of a skewed broadcast is the mean
+over the ranks of their time inside the call, their delay before it not counted.";
 
 /// Measure latency, bandwidth, broadcast and barrier.
 #[derive(clap::Args)]
@@ -83,7 +88,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
         tags: args.tag.into_iter().collect(),
     };
     if comm.rank() == 0 {
-        print_head(&args.measure, args.format, comm.size(), seed);
+        print_head(&args.measure, args.format, comm, seed);
     }
     let bench = Bench::new(comm, &args.measure, seed);
     let (mut lines, mut errors) = (Vec::new(), 0);
@@ -121,7 +126,8 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
         for algorithm in measure.algorithms_for(op) {
             for bytes in measure.sizes_for(op) {
                 let bytes = usize::try_from(bytes)?;
-                points.push(Point { op, direction, bytes, algorithm });
+                let skews = measure.skews_for(op).into_iter();
+                points.extend(skews.map(|skew| Point { op, direction, bytes, algorithm, skew }));
             }
         }
     }
@@ -134,9 +140,14 @@ fn draw_seed() -> Result<u64> {
     drawn.map(u64::from).map_err(|error| anyhow::anyhow!("no random number to be had: {error}"))
 }
 
-fn print_head(measure: &Measure, format: Format, ranks: u32, seed: u64) {
-    let version = env!("CARGO_PKG_VERSION");
-    let head = format!("# omnes {version}, {ranks} ranks: {}", measure.command_line(seed));
+fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64) {
+    let (version, ranks) = (env!("CARGO_PKG_VERSION"), comm.size());
+    let command = measure.command_line(seed);
+    let multicast = match comm.multicast() {
+        MulticastState::On { group, interface } => format!("multicast: {group} via {interface}"),
+        MulticastState::Off { reason } => format!("no multicast: {reason}"),
+    };
+    let head = format!("# omnes {version}, {ranks} ranks: {command}\n# {multicast}");
     match format {
         Format::Json => eprintln!("{head}"),
         Format::Table => println!("{head}"),

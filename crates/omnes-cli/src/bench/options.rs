@@ -11,7 +11,7 @@ use std::time::Duration;
 const MESSAGE_BYTES_MAX: u64 = 16 << 30;
 
 /// Names that an output line has of its own; a tag of such a name would hide it.
-const OWN_FIELDS: [&str; 21] = [
+const OWN_FIELDS: [&str; 28] = [
     "impl",
     "op",
     "n",
@@ -33,6 +33,13 @@ const OWN_FIELDS: [&str; 21] = [
     "late",
     "window_us",
     "window",
+    "skew_us",
+    "root_us",
+    "per_s",
+    "root_packets",
+    "root_repairs",
+    "root_acks",
+    "root_nacks",
 ];
 
 /// What can be measured.
@@ -46,6 +53,10 @@ pub enum Op {
     Bcast,
     /// Broadcast by rank 0, each started by the clock; only with all ranks on one machine
     Wbcast,
+    /// Broadcasts by rank 0, back to back
+    Throughput,
+    /// Broadcast by rank 0 while the others come late; time inside the call
+    Skew,
     /// Barrier
     Barrier,
 }
@@ -59,8 +70,15 @@ impl Op {
             (Self::Bandwidth, Direction::Both) => "bibandwidth",
             (Self::Bcast, _) => "bcast",
             (Self::Wbcast, _) => "bcast_window",
+            (Self::Throughput, _) => "throughput",
+            (Self::Skew, _) => "skew",
             (Self::Barrier, _) => "barrier",
         }
+    }
+
+    /// True if rank 0's data go to all ranks.
+    pub fn is_broadcast(self) -> bool {
+        matches!(self, Self::Bcast | Self::Wbcast | Self::Throughput | Self::Skew)
     }
 
     fn is_between_two(self) -> bool {
@@ -111,13 +129,15 @@ impl Algorithm {
         if text == "default" {
             return Ok(Self::Default);
         }
-        if let Ok(bcast) = text.parse() {
-            return Ok(Self::Bcast(bcast));
+        if let Ok(barrier) = text.parse() {
+            return Ok(Self::Barrier(barrier));
         }
-        text.parse().map(Self::Barrier).map_err(|_| {
+        text.parse().map(Self::Bcast).map_err(|omnes::BcastError { text }| {
             format!(
-                "`{text}` is no algorithm; broadcast: binomial, chain, flat, knomial=4, each with \
-                 or without :store; barrier: gather-broadcast, pairwise, dissemination"
+                "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
+                 co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
+                 co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX; barrier: \
+                 gather-broadcast, pairwise, dissemination"
             )
         })
     }
@@ -125,7 +145,7 @@ impl Algorithm {
     fn fits(self, op: Op) -> bool {
         match self {
             Self::Default => true,
-            Self::Bcast(_) => matches!(op, Op::Bcast | Op::Wbcast),
+            Self::Bcast(_) => op.is_broadcast(),
             Self::Barrier(_) => op == Op::Barrier,
         }
     }
@@ -151,10 +171,14 @@ pub struct Measure {
     #[arg(long, value_delimiter = ',', default_value = "8,1k,64k,1m,4m", value_name = "BYTES",
           value_parser = parse_bytes)]
     pub sizes: Vec<u64>,
-    /// Algorithms to compare; each is used for the operations that it fits
-    #[arg(long, value_delimiter = ',', default_value = "default", value_name = "NAME",
-          value_parser = Algorithm::parse)]
+    /// Algorithms (schemes) to compare; each is used for the operations that it fits
+    #[arg(long, visible_alias = "scheme", value_delimiter = ',', default_value = "default",
+          value_name = "NAME", value_parser = Algorithm::parse)]
     pub algorithms: Vec<Algorithm>,
+    /// Longest delays of the ranks that come late (200us, 1ms)
+    #[arg(long, value_delimiter = ',', default_value = "0,200us,400us,1000us", value_name = "TIME",
+          value_parser = parse_skew)]
+    pub skew: Vec<Duration>,
     /// Time that one point is measured for
     #[arg(long, default_value = "0.5s", value_name = "TIME", value_parser = parse_duration)]
     pub budget: Duration,
@@ -217,6 +241,11 @@ impl Measure {
         if op == Op::Barrier { vec![0] } else { self.sizes.clone() }
     }
 
+    /// Delays of `op`; all but one have none.
+    pub fn skews_for(&self, op: Op) -> Vec<Duration> {
+        if op == Op::Skew { self.skew.clone() } else { vec![Duration::ZERO] }
+    }
+
     /// Which way bandwidth is measured.
     pub fn direction(&self) -> Direction {
         if self.bidirectional { Direction::Both } else { Direction::Forth }
@@ -244,6 +273,10 @@ impl Measure {
             self.max_iters,
             self.warmup
         );
+        if self.ops.contains(&Op::Skew) {
+            let skews: Vec<_> = self.skew.iter().map(|&skew| short_time(skew)).collect();
+            write!(line, " --skew {}", skews.join(",")).expect("a string takes all text");
+        }
         for (is_given, flag) in
             [(self.bidirectional, " --bidirectional"), (self.no_check, " --no-check")]
         {
@@ -264,12 +297,19 @@ fn short_bytes(bytes: u64) -> String {
     }
 }
 
-/// A time as it may be typed: `500ms`, `1500ns`.
-fn short_time(time: Duration) -> String {
+/// A time as it may be typed: `500ms`, `200us`, `1500ns`.
+pub fn short_time(time: Duration) -> String {
     match time.as_nanos() {
+        0 => "0".to_owned(),
         ns if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
+        ns if ns.is_multiple_of(1_000) => format!("{}us", ns / 1_000),
         ns => format!("{ns}ns"),
     }
+}
+
+/// A delay; no delay needs no unit.
+fn parse_skew(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
 
 /// `KEY=VALUE` for the output lines; a number stays a number.
@@ -323,6 +363,22 @@ mod tests {
         assert!(measure.check(2).is_ok());
         let error = parse("barrier --algorithms chain").check(2).unwrap_err().to_string();
         assert_eq!(error, "--algorithms chain: none of the operations can use it");
+    }
+
+    #[test]
+    fn schemes_are_algorithms_of_all_broadcasts() {
+        let line = "throughput,skew,bcast --scheme original,co-root=4+skewed=8 --skew 0,1500ns,2ms";
+        let measure = parse(line);
+        for op in [Op::Throughput, Op::Skew, Op::Bcast] {
+            let names: Vec<_> =
+                measure.algorithms_for(op).iter().map(Algorithm::to_string).collect();
+            assert_eq!(names, ["binomial:store", "co-root=4+skewed=8"]);
+        }
+        assert_eq!(measure.skews_for(Op::Bcast), [Duration::ZERO]);
+        let again = measure.command_line(1);
+        assert!(again.contains("--skew 0,1500ns,2ms"), "{again}");
+        assert_eq!(parse(again.strip_prefix("omnes bench").unwrap()).skew, measure.skew);
+        assert!(!parse("bcast").command_line(1).contains("--skew"));
     }
 
     #[test]

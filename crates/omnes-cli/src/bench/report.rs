@@ -3,12 +3,13 @@
 //! Field names carry units and stay as they are. Times are rounded to nanoseconds, costs to
 //! hundredths.
 
-use super::counts::PerOperation;
+use super::counts::{AtRoot, PerOperation};
 use super::measure::Measured;
-use super::options::{Direction, Op};
+use super::options::{Direction, Op, short_time};
 use crate::units::format_bytes;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use std::time::Duration;
 
 /// What all lines of a run have in common.
 pub struct Run {
@@ -37,8 +38,16 @@ pub struct Line<'run> {
     algorithm: String,
     #[serde(rename = "MBps", skip_serializing_if = "Option::is_none")]
     megabytes_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_s: Option<f64>,
     #[serde(flatten)]
     costs: PerOperation,
+    #[serde(flatten)]
+    at_root: Option<AtRoot>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skew_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root_us: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     late: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +76,11 @@ impl<'run> Line<'run> {
             errors: measured.errors,
             algorithm: point.algorithm.to_string(),
             megabytes_per_s: megabytes_per_s(measured),
+            per_s: per_s(measured),
             costs: measured.costs.rounded(),
+            at_root: measured.at_root.map(AtRoot::rounded),
+            skew_us: (point.op == Op::Skew).then(|| point.skew.as_nanos() as f64 / 1e3),
+            root_us: measured.root_us.map(|us| rounded(us, 1e3)),
             late: measured.window.map(|window| rounded(window.late, 1e3)),
             window_us: measured.window.map(|window| window.window_us),
             tags: &run.tags,
@@ -94,6 +107,18 @@ impl PerOperation {
     }
 }
 
+impl AtRoot {
+    fn rounded(self) -> Self {
+        let round = |value| rounded(value, 1e2);
+        Self {
+            packets: round(self.packets),
+            repairs: round(self.repairs),
+            acks: round(self.acks),
+            nacks: round(self.nacks),
+        }
+    }
+}
+
 fn rounded(value: f64, steps: f64) -> f64 {
     (value * steps).round() / steps
 }
@@ -102,9 +127,17 @@ fn rounded(value: f64, steps: f64) -> f64 {
 /// For a broadcast it is what each rank receives, not the sum; both directions are added up.
 fn megabytes_per_s(measured: &Measured) -> Option<f64> {
     let point = measured.point;
-    let is_rate = matches!(point.op, Op::Bandwidth | Op::Bcast | Op::Wbcast) && point.bytes > 0;
+    let has_rate = point.op == Op::Bandwidth || point.op.is_broadcast() && point.op != Op::Skew;
+    let is_rate = has_rate && point.bytes > 0;
     let median_us = measured.summary.filter(|_| is_rate)?.median_us;
     Some(rounded(point.bytes as f64 / median_us, 1e3))
+}
+
+/// Broadcasts per second at the slowest rank, where they follow each other.
+fn per_s(measured: &Measured) -> Option<f64> {
+    let is_stream = measured.point.op == Op::Throughput;
+    let median_us = measured.summary.filter(|_| is_stream)?.median_us;
+    Some(rounded(1e6 / median_us, 1e1))
 }
 
 /// The lines as a table; units are in the head, costs are per operation and summed over ranks.
@@ -121,6 +154,10 @@ pub fn table(lines: &[Line<'_>]) -> comfy_table::Table {
         "min us",
         "mean us",
         "MB/s",
+        "per s",
+        "root us",
+        "root data",
+        "root acks",
         "packets",
         "wire",
         "copied",
@@ -141,8 +178,12 @@ pub fn table(lines: &[Line<'_>]) -> comfy_table::Table {
 fn row(line: &Line<'_>) -> Vec<String> {
     let time = |us: Option<f64>| us.map_or_else(|| "late".to_owned(), significant);
     let costs = &line.costs;
+    let skew = line.skew_us.map(|us| Duration::from_nanos((us * 1e3) as u64));
+    let at_root = |value: fn(&AtRoot) -> f64| {
+        line.at_root.as_ref().map(|root| significant(value(root))).unwrap_or_default()
+    };
     vec![
-        line.op.to_owned(),
+        skew.map_or_else(|| line.op.to_owned(), |skew| format!("skew={}", short_time(skew))),
         line.algorithm.clone(),
         if line.op == Op::Barrier.name(Direction::Forth) {
             String::new()
@@ -155,6 +196,10 @@ fn row(line: &Line<'_>) -> Vec<String> {
         time(line.min_us),
         time(line.mean_us),
         line.megabytes_per_s.map(significant).unwrap_or_default(),
+        line.per_s.map(significant).unwrap_or_default(),
+        line.root_us.map(significant).unwrap_or_default(),
+        at_root(|root| root.packets),
+        at_root(|root| root.acks),
         significant(costs.packets),
         format_bytes(costs.wire_bytes.round() as u64),
         format_bytes(costs.copied_bytes.round() as u64),
@@ -190,10 +235,15 @@ mod tests {
     }
 
     fn measured(op: Op, bytes: usize, window: Option<Window>) -> Measured {
-        let point = Point { op, direction: Direction::Forth, bytes, algorithm: Algorithm::Default };
+        let (direction, algorithm) = (Direction::Forth, Algorithm::Default);
+        let skew = Duration::from_micros(if op == Op::Skew { 400 } else { 0 });
+        let point = Point { op, direction, bytes, algorithm, skew };
         let costs = PerOperation { packets: 14.0 / 3.0, ..PerOperation::default() };
         let summary = Summary::of(&[1_000_000], 1);
-        Measured { point, iters: 1, summary, costs, errors: 0, window }
+        let at_root = AtRoot { packets: 1.0, acks: 2.0 / 3.0, ..AtRoot::default() };
+        let at_root = op.is_broadcast().then_some(at_root);
+        let root_us = (op == Op::Skew).then_some(12.3456);
+        Measured { point, iters: 1, summary, costs, at_root, root_us, errors: 0, window }
     }
 
     #[test]
@@ -220,6 +270,29 @@ mod tests {
         let started = Line::new(&run, &measured(Op::Wbcast, 8, Some(window))).to_json().unwrap();
         assert!(started.contains("\"op\":\"bcast_window\""), "{started}");
         assert!(started.contains("\"late\":0.25,\"window_us\":200.0"), "{started}");
+    }
+
+    #[test]
+    fn broadcasts_tell_what_their_root_does_and_streams_how_many_there_are() {
+        let run = run();
+        let text = Line::new(&run, &measured(Op::Throughput, 8, None)).to_json().unwrap();
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert!((line["per_s"].as_f64().unwrap() - 1000.0).abs() < 1.0, "{text}");
+        assert_eq!(line["root_packets"], Value::from(1.0));
+        assert_eq!(line["root_acks"], Value::from(0.67));
+        let barrier = Line::new(&run, &measured(Op::Barrier, 0, None)).to_json().unwrap();
+        assert!(!barrier.contains("root_") && !barrier.contains("per_s"), "{barrier}");
+    }
+
+    #[test]
+    fn skewed_broadcasts_name_their_skew_and_the_time_of_the_root() {
+        let run = run();
+        let line = Line::new(&run, &measured(Op::Skew, 8, None));
+        let text = line.to_json().unwrap();
+        assert!(text.contains("\"skew_us\":400.0,\"root_us\":12.346"), "{text}");
+        assert!(!text.contains("MBps"), "{text}");
+        let table = table(&[line]).to_string();
+        assert!(table.contains("skew=400us") && table.contains("12.3"), "{table}");
     }
 
     #[test]

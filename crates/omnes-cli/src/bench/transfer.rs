@@ -4,6 +4,7 @@ use super::options::{Algorithm, Direction, Op};
 use super::pattern::Pattern;
 use anyhow::Result;
 use omnes::{Communicator, Source, Tag};
+use std::time::Duration;
 
 /// Tag of the messages that are measured.
 const DATA: u32 = 1;
@@ -13,6 +14,10 @@ const ANSWER: u32 = 2;
 const WINDOW_MESSAGES_MAX: usize = 64;
 /// Memory for these messages; above it the window gets smaller.
 const WINDOW_BYTES_MAX: usize = 32 << 20;
+
+/// Broadcasts back to back in one iteration, at least and at most.
+const BROADCASTS_MIN: usize = 8;
+const BROADCASTS_MAX: usize = 256;
 
 /// One operation with one size and one algorithm.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,8 @@ pub struct Point {
     pub bytes: usize,
     /// Algorithm of a collective.
     pub algorithm: Algorithm,
+    /// Longest delay of the ranks that come late.
+    pub skew: Duration,
 }
 
 impl Point {
@@ -32,6 +39,9 @@ impl Point {
     pub fn window(&self) -> usize {
         match self.op {
             Op::Bandwidth => (WINDOW_BYTES_MAX / self.bytes.max(1)).clamp(1, WINDOW_MESSAGES_MAX),
+            Op::Throughput => {
+                (WINDOW_BYTES_MAX / self.bytes.max(1)).clamp(BROADCASTS_MIN, BROADCASTS_MAX)
+            }
             _ => 1,
         }
     }
@@ -67,7 +77,8 @@ impl<'comm> Transfer<'comm> {
     /// return at once.
     pub fn call(&mut self) -> Result<()> {
         match (self.point.op, self.comm.rank()) {
-            (Op::Bcast | Op::Wbcast, _) => self.broadcast(),
+            (Op::Throughput, _) => (0..self.point.window()).try_for_each(|_| self.broadcast()),
+            (op, _) if op.is_broadcast() => self.broadcast(),
             (Op::Barrier, _) => self.barrier(),
             (Op::Latency, 0) => self.ping(),
             (Op::Latency, 1) => self.pong(),
@@ -93,7 +104,7 @@ impl<'comm> Transfer<'comm> {
         }
         Ok(match (self.point.op, rank) {
             (Op::Barrier, _) => 0,
-            (Op::Bcast | Op::Wbcast, _) => pattern.count_wrong(&self.outgoing),
+            (op, _) if op.is_broadcast() => pattern.count_wrong(&self.outgoing),
             (Op::Latency, 0) => pattern.count_wrong(&self.incoming),
             (Op::Bandwidth, 0..=1) if rank == 1 || is_both(&self.point) => {
                 let messages = self.incoming.chunks(self.point.bytes.max(1));
@@ -179,7 +190,8 @@ mod tests {
     use super::*;
 
     fn bandwidth(bytes: usize, direction: Direction) -> Point {
-        Point { op: Op::Bandwidth, direction, bytes, algorithm: Algorithm::Default }
+        let (algorithm, skew) = (Algorithm::Default, Duration::ZERO);
+        Point { op: Op::Bandwidth, direction, bytes, algorithm, skew }
     }
 
     #[test]
@@ -188,6 +200,13 @@ mod tests {
         assert_eq!(bandwidth(WINDOW_BYTES_MAX / 64, Direction::Forth).window(), 64);
         assert_eq!(bandwidth(4 << 20, Direction::Forth).window(), 8);
         assert_eq!(bandwidth(WINDOW_BYTES_MAX * 2, Direction::Forth).window(), 1);
+    }
+
+    #[test]
+    fn many_broadcasts_follow_each_other_also_when_they_are_large() {
+        let small = Point { op: Op::Throughput, ..bandwidth(8, Direction::Forth) };
+        assert_eq!((small.window(), small.operations()), (256, 256));
+        assert_eq!(Point { bytes: 1 << 30, ..small }.window(), 8);
     }
 
     #[test]

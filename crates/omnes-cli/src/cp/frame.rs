@@ -1,9 +1,9 @@
 //! The stream that a copy is sent as: frames inside chunks.
 //!
 //! A chunk is what one broadcast carries. It starts with a [`ChunkHeader`], which says how long the
-//! next chunk is, as every rank must know a broadcast's length before it starts; then come whole
-//! frames. No frame is cut, so a chunk is parsed by itself and data are written straight out of it.
-//! Integers are big-endian.
+//! chunk [`CHUNKS_AHEAD`] places later is, as every rank must know a broadcast's length before it
+//! starts, and several are under way at once; then come whole frames. No frame is cut, so a chunk
+//! is parsed by itself and data are written straight out of it. Integers are big-endian.
 //!
 //! ```text
 //! file    1  meta  size:8  name            data, then end; a hole is what no data cover
@@ -43,12 +43,15 @@ pub struct Meta {
     pub mtime_ns: u32,
 }
 
-/// What follows the chunk in hand.
+/// Chunks that may be under way at once; so far ahead of each its length is told.
+pub const CHUNKS_AHEAD: usize = 2;
+
+/// What comes [`CHUNKS_AHEAD`] places after the chunk in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum Later {
     /// A chunk of this many bytes, header included.
     Chunk(u32),
-    /// Nothing: the stream is whole.
+    /// Nothing: with the chunks before, the stream is whole.
     End,
     /// Nothing: rank 0 gave up.
     Abandoned,
@@ -57,34 +60,34 @@ pub enum Next {
 /// First bytes of every chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHeader {
-    /// What follows.
-    pub next: Next,
+    /// What comes later.
+    pub later: Later,
 }
 
 impl ChunkHeader {
     /// Writes the header into the first [`CHUNK_HEADER_BYTES`] of `chunk`.
     pub fn emit(self, chunk: &mut [u8]) {
-        let (state, bytes) = match self.next {
-            Next::Chunk(bytes) => (0, bytes),
-            Next::End => (1, 0),
-            Next::Abandoned => (2, 0),
+        let (state, bytes) = match self.later {
+            Later::Chunk(bytes) => (0, bytes),
+            Later::End => (1, 0),
+            Later::Abandoned => (2, 0),
         };
         chunk[..4].copy_from_slice(&u32::to_be_bytes(state));
         chunk[4..CHUNK_HEADER_BYTES].copy_from_slice(&bytes.to_be_bytes());
     }
 
-    /// Reads the header of `chunk`; refuses one whose next chunk is longer than `bytes_max`.
+    /// Reads the header of `chunk`; refuses one that names a chunk longer than `bytes_max`.
     pub fn parse(chunk: &[u8], bytes_max: usize) -> Result<Self, FrameError> {
         let mut reader = Reader { rest: chunk };
         let (state, bytes) = (reader.u32()?, reader.u32()?);
         let is_legal = (CHUNK_HEADER_BYTES..=bytes_max).contains(&(bytes as usize));
-        let next = match (state, bytes) {
-            (0, _) if is_legal => Next::Chunk(bytes),
-            (1, 0) => Next::End,
-            (2, 0) => Next::Abandoned,
+        let later = match (state, bytes) {
+            (0, _) if is_legal => Later::Chunk(bytes),
+            (1, 0) => Later::End,
+            (2, 0) => Later::Abandoned,
             _ => return Err(FrameError::ChunkHeader { state, bytes }),
         };
-        Ok(Self { next })
+        Ok(Self { later })
     }
 }
 

@@ -61,14 +61,14 @@ fn a_chunk_takes_frames_up_to_its_capacity_and_no_further() {
 #[test]
 fn chunk_headers_come_back_and_nonsense_is_refused() {
     let mut chunk = [0; CHUNK_HEADER_BYTES];
-    for next in [Next::Chunk(100), Next::End, Next::Abandoned] {
-        ChunkHeader { next }.emit(&mut chunk);
-        assert_eq!(ChunkHeader::parse(&chunk, 100), Ok(ChunkHeader { next }));
+    for later in [Later::Chunk(100), Later::End, Later::Abandoned] {
+        ChunkHeader { later }.emit(&mut chunk);
+        assert_eq!(ChunkHeader::parse(&chunk, 100), Ok(ChunkHeader { later }));
     }
-    ChunkHeader { next: Next::Chunk(101) }.emit(&mut chunk);
+    ChunkHeader { later: Later::Chunk(101) }.emit(&mut chunk);
     let too_long = FrameError::ChunkHeader { state: 0, bytes: 101 };
     assert_eq!(ChunkHeader::parse(&chunk, 100), Err(too_long));
-    ChunkHeader { next: Next::Chunk(7) }.emit(&mut chunk);
+    ChunkHeader { later: Later::Chunk(7) }.emit(&mut chunk);
     assert!(ChunkHeader::parse(&chunk, 100).is_err());
     assert!(ChunkHeader::parse(&[0, 0, 0, 9, 0, 0, 0, 0], 100).is_err());
     assert_eq!(ChunkHeader::parse(&chunk[..7], 100), Err(FrameError::Truncated));

@@ -17,7 +17,7 @@
 //! what was read. If a rank fails or cannot write, all ranks end with an error that
 //! names it. Exit status: 0; 1 if there are no copies; 2 for wrong usage or without a launcher.
 //!
-//! Memory: four chunks per rank. Not done: owners, hard links, extended attributes; going on with a
+//! Memory: six chunks per rank. Not done: owners, hard links, extended attributes; going on with a
 //! copy that was cut off.
 
 mod checksum;
@@ -50,7 +50,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use verdict::{Outcome, Verdict};
 
-/// Longest chunk; a rank holds four.
+/// Longest chunk; a rank holds six.
 const CHUNK_BYTES_MAX: u64 = 1 << 30;
 
 const EXAMPLES: &str = "\
@@ -78,11 +78,11 @@ pub struct Args {
     /// Name of the copy, the same for every rank but for {rank}
     #[arg(value_name = "DEST")]
     dest: PathBuf,
-    /// Bytes that one broadcast carries, 256k to 1g; a rank holds four of these
+    /// Bytes that one broadcast carries, 256k to 1g; a rank holds six of these
     #[arg(long, default_value = "4m", value_name = "BYTES", value_parser = parse_bytes)]
     chunk: u64,
-    /// Algorithm of the broadcasts: binomial, chain, flat, ...
-    #[arg(long, value_name = "NAME", value_parser = parse_algorithm)]
+    /// Algorithm (scheme) of the broadcasts: multicast, window, co-root=4, binomial, chain, ...
+    #[arg(long, visible_alias = "scheme", value_name = "NAME")]
     algorithm: Option<Bcast>,
     /// Replace what is at DEST
     #[arg(long)]
@@ -96,15 +96,6 @@ pub struct Args {
     /// Show no progress bar; without a terminal there is none anyway
     #[arg(long)]
     no_progress: bool,
-}
-
-fn parse_algorithm(text: &str) -> Result<Bcast, String> {
-    text.parse().map_err(|_| {
-        format!(
-            "`{text}` is no broadcast algorithm: binomial, chain, flat, knomial=4, each with \
-                 or without :store"
-        )
-    })
 }
 
 /// Runs the subcommand in this rank.

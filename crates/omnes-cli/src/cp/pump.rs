@@ -7,12 +7,12 @@
 //! others            broadcast ──► writer ──► broadcast …
 //! ```
 //!
-//! While a chunk is broadcast the next is read and the one before is written. Memory on a rank is
-//! [`BUFFERS`] chunks. Every chunk says how long the next one is, so a broadcast never carries
-//! more than the data, and there is no message besides it.
+//! While [`CHUNKS_AHEAD`] chunks are broadcast the next ones are read and those before are written.
+//! Every chunk says how long the one after the next is, so a broadcast never carries more than the
+//! data, and there is no message besides it. Memory on a rank is [`BUFFERS`] chunks.
 
 use super::checksum::{SUMS_BYTES, Sums};
-use super::frame::{ChunkHeader, Next, Totals};
+use super::frame::{CHUNKS_AHEAD, ChunkHeader, Later, Totals};
 use super::sink::Sink;
 use super::source::{self, Read};
 use super::verdict::Rounds;
@@ -20,12 +20,15 @@ use super::writer::Writer;
 use crate::bench::group;
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
-use omnes::{Bcast, Communicator};
+use omnes::{Bcast, Communicator, OwnedBcast};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 
-/// On rank 0: one being read, one read, one being broadcast, one being written.
-const BUFFERS: usize = 4;
+/// On rank 0: one being read, two read, two being broadcast, one being written.
+pub const BUFFERS: usize = 2 + 2 * CHUNKS_AHEAD;
+/// What all ranks must know before the first chunk: the lengths of those that no chunk tells.
+const FIRST_BYTES: usize = CHUNKS_AHEAD * 4;
 
 /// How chunks are sent; the same on every rank.
 #[derive(Clone, Copy, Debug)]
@@ -71,28 +74,32 @@ pub fn send(
         free.send(Vec::with_capacity(how.chunk_bytes)).expect("the other end is here");
     }
     let mut reader = Reader::start(path, buffers)?;
-    let outlet = Outlet::new(sink, free)?;
-    let (mut rounds, mut is_failed, mut last) = (Rounds::default(), false, Next::Abandoned);
-    let mut next = reader.next();
-    group::share_number(comm, next.as_ref().map_or(0, Vec::len) as u64)?;
-    while let Some(mut chunk) = next {
-        next = reader.next().filter(|_| !is_failed);
-        last = match &next {
-            Some(chunk) => Next::Chunk(u32::try_from(chunk.len())?),
-            None if is_failed || reader.whole.is_none() => Next::Abandoned,
-            None => Next::End,
+    let mut road = Road::new(comm, how, Outlet::new(sink, free)?);
+    let mut last = Later::Abandoned;
+    reader.read_ahead(CHUNKS_AHEAD);
+    share_first(comm, &reader.ready)?;
+    while let Some(mut chunk) = reader.take() {
+        if road.has_failed {
+            reader.give_up(CHUNKS_AHEAD - 1);
+        }
+        last = match (reader.ready.get(CHUNKS_AHEAD - 1), &reader.whole) {
+            (Some(chunk), _) => Later::Chunk(u32::try_from(chunk.len())?),
+            (None, Some(_)) => Later::End,
+            (None, None) => Later::Abandoned,
         };
-        ChunkHeader { next: last }.emit(&mut chunk);
-        broadcast(comm, how, &mut chunk)?;
-        progress.inc(chunk.len() as u64);
-        outlet.take(chunk);
-        let heard = rounds.on_chunk(comm, || None)?;
-        is_failed |= !heard.is_good() || outlet.failure().is_some();
+        ChunkHeader { later: last }.emit(&mut chunk);
+        if road.is_full() {
+            road.land(progress)?;
+        }
+        road.start(chunk)?;
     }
-    rounds.finish(comm)?;
-    let whole = reader.whole.filter(|_| last == Next::End);
+    while !road.is_empty() {
+        road.land(progress)?;
+    }
+    road.rounds.finish(comm)?;
+    let whole = reader.whole.filter(|_| last == Later::End);
     share_sums(comm, whole.map(|whole| whole.sums))?;
-    Ok(Ending { whole, copy: outlet.finish(), source_failure: reader.failure })
+    Ok(Ending { whole, copy: road.outlet.finish(), source_failure: reader.failure })
 }
 
 /// Receives what rank 0 sends, and writes it to `sink`.
@@ -103,34 +110,85 @@ pub fn receive(comm: &Communicator, how: How, sink: Sink) -> Result<Ending> {
     for _ in 0..BUFFERS {
         free.send(Vec::new()).expect("the other end is here");
     }
-    let outlet = Outlet::new(Some(sink), free)?;
-    let mut rounds = Rounds::default();
-    let mut bytes = usize::try_from(group::share_number(comm, 0)?)?;
-    ensure!(bytes <= how.chunk_bytes, "rank 0 announces a chunk of {bytes} bytes");
-    while bytes > 0 {
-        let mut chunk = buffers.recv().context("the writer ended before its time")?;
-        chunk.resize(bytes, 0);
-        broadcast(comm, how, &mut chunk)?;
-        let header = ChunkHeader::parse(&chunk, how.chunk_bytes)?;
-        outlet.take(chunk);
-        rounds.on_chunk(comm, || outlet.failure())?;
-        bytes = match header.next {
-            Next::Chunk(bytes) => bytes as usize,
-            Next::End | Next::Abandoned => 0,
-        };
+    let mut road = Road::new(comm, how, Outlet::new(Some(sink), free)?);
+    let mut lengths = share_first(comm, &VecDeque::new())?;
+    loop {
+        while let Some(bytes) = lengths.pop_front_if(|_| !road.is_full()) {
+            ensure!(bytes <= how.chunk_bytes, "rank 0 announces a chunk of {bytes} bytes");
+            let mut chunk = buffers.recv().context("the writer ended before its time")?;
+            chunk.resize(bytes, 0);
+            road.start(chunk)?;
+        }
+        if road.is_empty() {
+            break;
+        }
+        match road.land(&ProgressBar::hidden())?.later {
+            Later::Chunk(bytes) => lengths.push_back(bytes as usize),
+            Later::End | Later::Abandoned => {}
+        }
     }
-    rounds.finish(comm)?;
+    road.rounds.finish(comm)?;
     let sums = share_sums(comm, None)?;
     let whole = sums.map(|sums| Whole { sums, totals: Totals::default() });
-    Ok(Ending { whole, copy: outlet.finish(), source_failure: None })
+    Ok(Ending { whole, copy: road.outlet.finish(), source_failure: None })
 }
 
-fn broadcast(comm: &Communicator, how: How, chunk: &mut [u8]) -> Result<()> {
-    match how.algorithm {
-        Some(algorithm) => comm.bcast_with(0, chunk, algorithm)?,
-        None => comm.bcast(0, chunk)?,
+/// The lengths of rank 0's first chunks, at every rank; those that there are.
+fn share_first(comm: &Communicator, ready: &VecDeque<Vec<u8>>) -> Result<VecDeque<usize>> {
+    let mut bytes = [0; FIRST_BYTES];
+    for (place, chunk) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(ready) {
+        *place = u32::try_from(chunk.len())?.to_be_bytes();
     }
-    Ok(())
+    let shared = group::share(comm, bytes)?;
+    let lengths = shared.as_chunks::<4>().0.iter().map(|it| u32::from_be_bytes(*it) as usize);
+    Ok(lengths.filter(|length| *length > 0).collect())
+}
+
+/// The chunks under way, in order.
+struct Road<'comm> {
+    comm: &'comm Communicator,
+    how: How,
+    under_way: VecDeque<OwnedBcast>,
+    outlet: Outlet,
+    rounds: Rounds,
+    /// A copy is lost, on this rank or, as rank 0 has heard, on another.
+    has_failed: bool,
+}
+
+impl<'comm> Road<'comm> {
+    fn new(comm: &'comm Communicator, how: How, outlet: Outlet) -> Self {
+        let (under_way, rounds) = (VecDeque::new(), Rounds::default());
+        Self { comm, how, under_way, outlet, rounds, has_failed: false }
+    }
+
+    fn is_full(&self) -> bool {
+        self.under_way.len() == CHUNKS_AHEAD
+    }
+
+    fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    fn start(&mut self, chunk: Vec<u8>) -> Result<()> {
+        let started = match self.how.algorithm {
+            Some(algorithm) => self.comm.bcast_owned_with(0, chunk, algorithm)?,
+            None => self.comm.bcast_owned(0, chunk)?,
+        };
+        self.under_way.push_back(started);
+        Ok(())
+    }
+
+    /// Waits for the oldest chunk and hands it on; what its header says.
+    fn land(&mut self, progress: &ProgressBar) -> Result<ChunkHeader> {
+        let oldest = self.under_way.pop_front().context("no chunk is under way")?;
+        let chunk = oldest.wait()?;
+        let header = ChunkHeader::parse(&chunk, self.how.chunk_bytes)?;
+        progress.inc(chunk.len() as u64);
+        self.outlet.take(chunk);
+        let heard = self.rounds.on_chunk(self.comm, || self.outlet.failure())?;
+        self.has_failed |= !heard.is_good() || self.outlet.failure().is_some();
+        Ok(header)
+    }
 }
 
 /// Rank 0's checksum at every rank; `None` if it gave up.
@@ -147,9 +205,12 @@ fn share_sums(comm: &Communicator, mine: Option<Sums>) -> Result<Option<Sums>> {
 /// The reading thread's other end.
 struct Reader {
     read: Receiver<Read>,
-    /// Set when the last chunk has been taken.
+    /// Chunks that have been read and not been sent.
+    ready: VecDeque<Vec<u8>>,
+    /// Set when the last chunk has been read.
     whole: Option<Whole>,
     failure: Option<String>,
+    has_given_up: bool,
 }
 
 impl Reader {
@@ -160,23 +221,38 @@ impl Reader {
         std::thread::Builder::new()
             .name("reader".to_owned())
             .spawn(move || source::read(&path, buffers, &chunks))?;
-        Ok(Self { read, whole: None, failure: None })
+        let ready = VecDeque::new();
+        Ok(Self { read, ready, whole: None, failure: None, has_given_up: false })
     }
 
-    /// The next chunk; after the last one, or if there will be no more, `None`.
-    fn next(&mut self) -> Option<Vec<u8>> {
-        if self.whole.is_some() || self.failure.is_some() {
-            return None;
-        }
-        match self.read.recv() {
-            Ok(Read::Chunk(chunk)) => return Some(chunk),
-            Ok(Read::Whole { sums, totals }) => self.whole = Some(Whole { sums, totals }),
-            Ok(Read::Failed(error)) => self.failure = Some(error.to_string()),
-            Err(mpsc::RecvError) => {
-                self.failure = Some("the reader ended before its time".to_owned());
+    /// The next chunk; after it, as many are ready as must be told of ahead.
+    fn take(&mut self) -> Option<Vec<u8>> {
+        self.read_ahead(CHUNKS_AHEAD + 1);
+        self.ready.pop_front()
+    }
+
+    /// Nothing is read any more; `announced` chunks still have to be sent.
+    fn give_up(&mut self, announced: usize) {
+        self.ready.truncate(announced);
+        (self.has_given_up, self.whole) = (true, None);
+    }
+
+    /// Waits until `count` chunks are ready, or there are no more.
+    fn read_ahead(&mut self, count: usize) {
+        while self.ready.len() < count && !self.is_over() {
+            match self.read.recv() {
+                Ok(Read::Chunk(chunk)) => self.ready.push_back(chunk),
+                Ok(Read::Whole { sums, totals }) => self.whole = Some(Whole { sums, totals }),
+                Ok(Read::Failed(error)) => self.failure = Some(error.to_string()),
+                Err(mpsc::RecvError) => {
+                    self.failure = Some("the reader ended before its time".to_owned());
+                }
             }
         }
-        None
+    }
+
+    fn is_over(&self) -> bool {
+        self.whole.is_some() || self.failure.is_some() || self.has_given_up
     }
 }
 

@@ -10,6 +10,7 @@
 //! most a second; status 0. Cost: some dozen loopback datagrams, and one IGMP or MLD report for
 //! each interface that is up, because a join is announced to the network.
 
+mod group;
 mod launcher;
 mod machine;
 mod multicast;
@@ -102,6 +103,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let mut findings = machine::findings();
     findings.extend(sockets::findings());
     findings.extend(multicast::findings());
+    findings.extend(group::findings(|name| std::env::var(name).ok()));
     findings.extend(launcher::findings(|name| std::env::var(name).ok()));
     match args.format {
         Format::Json => {

@@ -1,7 +1,7 @@
 //! Interfaces, and multicast on them: joins on each one that is up, a real packet over loopback.
 //!
 //! A join that works says only that this host would listen. Whether switches pass multicast on is
-//! probed when a communicator is made, with its real members; clouds mostly do not.
+//! probed at the start of a job, with its real members; clouds mostly do not.
 
 use super::{Finding, read_number};
 use socket2::{Domain, SockAddr, Socket, Type};

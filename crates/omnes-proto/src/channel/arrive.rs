@@ -1,13 +1,13 @@
 //! Packets coming in: answers move the sending lanes, numbered packets the receiving ones.
 //!
 //! Everything here is decided by [`classify_answer`] and
-//! [`ReceiveLane::classify`](super::receive_lane::ReceiveLane::classify); the rest applies it.
+//! [`Arrivals::classify`](crate::lane::Arrivals::classify); the rest applies it.
 
 use super::matching::Matched;
 use super::peer::{Assembling, BulkPart, Destination, Lane, Stashed};
-use super::receive_lane::{AckWhen, Arrival};
 use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
+use crate::lane::{AckWhen, Arrival};
 use crate::limits::CREDIT_UNIT_BYTES;
 use crate::packet::{Move, Placement, Preview, ReceiveId, SendId, SlotId, Target};
 use omnes_wire::{

@@ -68,11 +68,14 @@ pub struct ConfigError {
     pub most: u64,
 }
 
-fn within(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), ConfigError> {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(ConfigError { name, value, least, most })
+impl ConfigError {
+    /// Refuses a value out of range.
+    pub(crate) fn check(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), Self> {
+        if (least..=most).contains(&value) {
+            Ok(())
+        } else {
+            Err(Self { name, value, least, most })
+        }
     }
 }
 
@@ -84,19 +87,19 @@ impl ChannelConfig {
     pub fn build(self) -> Result<Checked, ConfigError> {
         let payload = u64::from(self.payload_bytes);
         let (least, most) = (u64::from(PAYLOAD_BYTES_MIN), u64::from(PAYLOAD_BYTES_MAX));
-        within("payload_bytes", payload, least, most)?;
+        ConfigError::check("payload_bytes", payload, least, most)?;
         let window_max = u64::from(WINDOW_PACKETS_MAX);
-        within("window_packets", u64::from(self.window_packets), 1, window_max)?;
-        within("ack_packets", u64::from(self.ack_packets), 1, window_max)?;
-        within("pool_slots", u64::from(self.pool_slots), 1, 1 << 24)?;
+        ConfigError::check("window_packets", u64::from(self.window_packets), 1, window_max)?;
+        ConfigError::check("ack_packets", u64::from(self.ack_packets), 1, window_max)?;
+        ConfigError::check("pool_slots", u64::from(self.pool_slots), 1, 1 << 24)?;
         let eager = u64::from(self.eager_bytes);
-        within("eager_head_bytes", u64::from(self.eager_head_bytes), 0, eager)?;
+        ConfigError::check("eager_head_bytes", u64::from(self.eager_head_bytes), 0, eager)?;
         let unit = u64::from(CREDIT_UNIT_BYTES);
         let credit_max = unit * u64::from(u16::MAX);
         let receive = u64::from(self.receive_truesize_bytes);
-        within("receive_truesize_bytes", receive, unit, credit_max)?;
+        ConfigError::check("receive_truesize_bytes", receive, unit, credit_max)?;
         let initial = u64::from(self.initial_credit_bytes);
-        within("initial_credit_bytes", initial, unit, credit_max)?;
+        ConfigError::check("initial_credit_bytes", initial, unit, credit_max)?;
         Ok(Checked(self))
     }
 }

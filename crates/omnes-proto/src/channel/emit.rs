@@ -2,11 +2,11 @@
 //! that a driver can send it as one train.
 
 use super::peer::{Lane, Peer};
-use super::receive_lane::Report;
 use super::send_lane::Item;
 use super::{Channel, Checked, Outgoing, Phase, Reply};
+use crate::lane::Report;
 use crate::limits::BURST_PACKETS;
-use crate::packet::{Head, Segment, SendId};
+use crate::packet::{Head, Segment, SendId, Source};
 use omnes_wire::{
     CommunicatorId, ENVELOPE_BYTES, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
 };
@@ -296,7 +296,8 @@ impl Channel {
             head.set_body(&envelope(outgoing, message).emit());
         }
         let Shape { offset, bytes, .. } = shape;
-        let segment = (bytes > 0).then_some(Segment { message, offset, bytes });
+        let segment =
+            (bytes > 0).then_some(Segment { source: Source::Message(message), offset, bytes });
         Outbound { to: rank, header, segment }
     }
 }

@@ -25,7 +25,6 @@
 //! that was heard of, 40 B per packet in flight.
 
 mod arrive;
-mod bits;
 mod config;
 mod emit;
 mod failure;
@@ -33,8 +32,6 @@ mod interface;
 mod matching;
 mod peer;
 mod pool;
-mod receive_lane;
-mod rtt;
 mod send_lane;
 #[cfg(test)]
 mod tests;
@@ -264,7 +261,7 @@ impl Channel {
     pub fn stop(&mut self, now: Instant) {
         self.phase = Phase::Stopping;
         for rank in self.peers.ranks() {
-            let ack = receive_lane::AckWhen::After(1);
+            let ack = crate::lane::AckWhen::After(1);
             for lane in &mut self.peer(rank).receive {
                 lane.owe(now, ack, Duration::ZERO);
             }

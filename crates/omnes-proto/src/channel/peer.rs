@@ -1,8 +1,7 @@
 //! What a channel knows of one other rank: two lanes each way, and the queues above them.
 
-use super::receive_lane::ReceiveLane;
-use super::rtt::Rtt;
 use super::send_lane::SendLane;
+use crate::lane::{Arrivals, LossWindow, Rtt};
 use crate::packet::{ReceiveId, SendId, SlotId};
 use omnes_wire::{Envelope, Flags, Header, Instant, Rank, Seq};
 use std::cell::Cell;
@@ -91,51 +90,11 @@ impl BulkPart {
     }
 }
 
-/// How much may be in flight to a peer, in bytes of truesize: grows while little is lost, halves
-/// when more than an eighth is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct LossWindow {
-    bytes: u32,
-    answered: u32,
-    lost: u32,
-}
-
-const LOSS_ROUND_PACKETS: u32 = 64;
-const LOSS_WINDOW_MIN_BYTES: u32 = 16 * 2304;
-
-impl LossWindow {
-    pub(super) fn new(bytes: u32) -> Self {
-        Self { bytes: bytes.max(LOSS_WINDOW_MIN_BYTES), answered: 0, lost: 0 }
-    }
-
-    pub(super) fn bytes(&self) -> u32 {
-        self.bytes
-    }
-
-    pub(super) fn on_lost(&mut self, packets: u32) {
-        self.lost += packets;
-    }
-
-    pub(super) fn on_answered(&mut self, packets: u32, bytes_max: u32) {
-        self.answered += packets;
-        if self.answered < LOSS_ROUND_PACKETS {
-            return;
-        }
-        if self.lost * 8 > self.answered {
-            self.bytes = (self.bytes / 2).max(LOSS_WINDOW_MIN_BYTES);
-        } else {
-            self.bytes = self.bytes.saturating_add(self.bytes / 8).min(bytes_max);
-        }
-        self.answered = 0;
-        self.lost = 0;
-    }
-}
-
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) send: [SendLane; LANES],
-    pub(super) receive: [ReceiveLane; LANES],
+    pub(super) receive: [Arrivals; LANES],
     pub(super) probe_due: [bool; LANES],
     /// Messages whose ordered part has not been handed out whole, in order.
     pub(super) messages: VecDeque<SendId>,
@@ -202,7 +161,7 @@ impl Peer {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let sending = self.send.iter().filter_map(SendLane::deadline).min();
-        let receiving = self.receive.iter().filter_map(ReceiveLane::deadline).min();
+        let receiving = self.receive.iter().filter_map(Arrivals::deadline).min();
         match (sending, receiving) {
             (Some(first), Some(second)) => Some(first.min(second)),
             (first, second) => first.or(second),
@@ -216,7 +175,7 @@ impl Peer {
 
     /// Stable as [PM-R20] has it: nothing in flight, no answer owed either way.
     pub(super) fn is_stable(&self) -> bool {
-        self.send.iter().all(SendLane::is_stable) && self.receive.iter().all(ReceiveLane::is_stable)
+        self.send.iter().all(SendLane::is_stable) && self.receive.iter().all(Arrivals::is_stable)
     }
 
     /// Since when the peer owes an answer, if it does.
@@ -236,36 +195,50 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    #[inline]
+    /// Where the entry of `rank` is; mostly where the last one was.
+    #[inline(always)]
     fn find(&self, rank: Rank) -> Option<usize> {
         let latest = self.latest.get();
         if self.entries.get(latest).is_some_and(|(own, _)| *own == rank) {
             return Some(latest);
         }
+        self.find_other(rank)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_other(&self, rank: Rank) -> Option<usize> {
         let index = *self.index.get(&rank)?;
         self.latest.set(index);
         Some(index)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, rank: Rank) -> Option<&Peer> {
         self.find(rank).map(|index| &self.entries[index].1)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn get_mut(&mut self, rank: Rank) -> Option<&mut Peer> {
         self.find(rank).map(|index| &mut self.entries[index].1)
     }
 
     /// The entry of `rank`, made by `make` on first use.
-    #[inline]
+    #[inline(always)]
     pub(super) fn entry(&mut self, rank: Rank, make: impl FnOnce() -> Peer) -> &mut Peer {
-        let index = self.find(rank).unwrap_or_else(|| {
-            self.entries.push((rank, make()));
-            self.index.insert(rank, self.entries.len() - 1);
-            self.entries.len() - 1
-        });
+        let index = match self.find(rank) {
+            Some(index) => index,
+            None => self.add(rank, make()),
+        };
         &mut self.entries[index].1
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, rank: Rank, peer: Peer) -> usize {
+        self.entries.push((rank, peer));
+        self.index.insert(rank, self.entries.len() - 1);
+        self.entries.len() - 1
     }
 
     pub(super) fn remove(&mut self, rank: Rank) -> Option<Peer> {

@@ -10,7 +10,7 @@
 //!     └── ACK beyond k, or RESUME(k) ────┘  then k+1..i go again, which were discarded
 //! ```
 
-use super::rtt::Rtt;
+use crate::lane::Rtt;
 use crate::limits::PROBE_WAIT_MAX;
 use crate::packet::SendId;
 use omnes_wire::{GapMap, Instant, Seq};

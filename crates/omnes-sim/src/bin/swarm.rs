@@ -1,16 +1,18 @@
 //! Runs many seeds of the swarm on all cores: `swarm --seeds 10000 [--from 0]`, or one again:
-//! `swarm --seed 7 --trace`.
+//! `swarm --seed 7 --trace`. The seeds are those of channels, unless `--machine broadcast` or
+//! `--machine both` is given.
 //!
 //! Result on standard output, progress and failures on standard error. Exit code 0 if all seeds
 //! passed, 1 if one failed, 2 for a mistake in the arguments.
 
 use omnes_sim::Printing;
-use omnes_sim::swarm::{Passed, run_seed};
+use omnes_sim::swarm::{Machine, Passed, run_seed};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const USAGE: &str = "usage: swarm --seeds COUNT [--from SEED] | swarm --seed SEED [--trace]";
+const USAGE: &str = "usage: swarm --seeds COUNT [--from SEED] | swarm --seed SEED [--trace]
+with --machine channel (usual), broadcast or both";
 /// Failures printed in full.
 const REPORTS_MAX: u64 = 3;
 
@@ -18,10 +20,18 @@ struct Arguments {
     seeds: u64,
     from: u64,
     trace: Printing,
+    machines: Vec<Machine>,
+}
+
+impl Arguments {
+    fn runs(&self) -> u64 {
+        self.seeds * self.machines.len() as u64
+    }
 }
 
 fn arguments() -> Option<Arguments> {
-    let mut arguments = Arguments { seeds: 0, from: 0, trace: Printing::Last };
+    let machines = vec![Machine::Channel];
+    let mut arguments = Arguments { seeds: 0, from: 0, trace: Printing::Last, machines };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut number = || words.next()?.parse::<u64>().ok();
@@ -31,6 +41,14 @@ fn arguments() -> Option<Arguments> {
             "--seed" => {
                 arguments.from = number()?;
                 arguments.seeds = 1;
+            }
+            "--machine" => {
+                arguments.machines = match words.next()?.as_str() {
+                    "channel" => vec![Machine::Channel],
+                    "broadcast" => vec![Machine::Broadcast],
+                    "both" => vec![Machine::Channel, Machine::Broadcast],
+                    _ => return None,
+                }
             }
             "--trace" => arguments.trace = Printing::All,
             _ => return None,
@@ -45,28 +63,31 @@ struct Progress {
     done: AtomicU64,
     failed: AtomicU64,
     events: AtomicU64,
-    /// Longest time that a run took to settle in a healed network, in milliseconds, and its seed.
-    slowest: Mutex<(u128, u64)>,
+    /// Longest time that a run took to settle in a healed network, in milliseconds, and its name.
+    slowest: Mutex<(u128, String)>,
 }
 
 fn work(arguments: &Arguments, progress: &Progress) {
     loop {
         let index = progress.next.fetch_add(1, Ordering::Relaxed);
-        if index >= arguments.seeds {
+        if index >= arguments.runs() {
             return;
         }
-        let seed = arguments.from + index;
-        match run_seed(seed, arguments.trace) {
+        let count = arguments.machines.len() as u64;
+        let seed = arguments.from + index / count;
+        let machine = arguments.machines[(index % count) as usize];
+        let name = format!("--seed {seed} --machine {}", machine.name());
+        match run_seed(machine, seed, arguments.trace) {
             Ok(passed) => {
                 progress.events.fetch_add(passed.events, Ordering::Relaxed);
-                note_slowest(progress, seed, &passed);
+                note_slowest(progress, name, &passed);
                 if arguments.seeds == 1 {
                     println!("trace hash {:016x}", passed.trace_hash);
                 }
             }
             Err(report) => {
                 if progress.failed.fetch_add(1, Ordering::Relaxed) < REPORTS_MAX {
-                    eprintln!("{report}replay: swarm --seed {seed} --trace\n");
+                    eprintln!("{report}replay: swarm {name} --trace\n");
                 } else {
                     let first = report.lines().next().unwrap_or_default();
                     eprintln!("{first}");
@@ -75,16 +96,16 @@ fn work(arguments: &Arguments, progress: &Progress) {
         }
         let done = progress.done.fetch_add(1, Ordering::Relaxed) + 1;
         if done.is_multiple_of(1000) {
-            eprintln!("{done} of {} seeds", arguments.seeds);
+            eprintln!("{done} of {} seeds", arguments.runs());
         }
     }
 }
 
-fn note_slowest(progress: &Progress, seed: u64, passed: &Passed) {
+fn note_slowest(progress: &Progress, name: String, passed: &Passed) {
     let time_ms = passed.settled_after.as_millis();
     let Ok(mut slowest) = progress.slowest.lock() else { return };
     if time_ms > slowest.0 {
-        *slowest = (time_ms, seed);
+        *slowest = (time_ms, name);
     }
 }
 
@@ -100,19 +121,19 @@ fn main() -> ExitCode {
         done: AtomicU64::new(0),
         failed: AtomicU64::new(0),
         events: AtomicU64::new(0),
-        slowest: Mutex::new((0, arguments.from)),
+        slowest: Mutex::new((0, String::new())),
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
-        for _ in 0..cores.min(arguments.seeds as usize) {
+        for _ in 0..cores.min(arguments.runs() as usize) {
             scope.spawn(|| work(&arguments, &progress));
         }
     });
     let failed = progress.failed.load(Ordering::Relaxed);
     eprintln!("{} events", progress.events.load(Ordering::Relaxed));
     if let Ok(slowest) = progress.slowest.lock() {
-        eprintln!("slowest to settle: seed {} after {} ms", slowest.1, slowest.0);
+        eprintln!("slowest to settle: {} after {} ms", slowest.1, slowest.0);
     }
-    println!("{} seeds passed, {failed} failed", arguments.seeds - failed);
+    println!("{} seeds passed, {failed} failed", arguments.runs() - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -6,13 +6,19 @@
 //! and in order, bounds must have held, the dead rank must be named to all and nobody else, and
 //! silence must follow. A failure is reported with its seed, the options and the last events;
 //! `swarm --seed N` repeats it.
+//!
+//! Channels and broadcasts have swarms of their own, see [`Machine`]: the seeds of one do not change
+//! with the other.
 
+mod cast_options;
+mod casts;
 mod mix;
 mod options;
 
+pub use cast_options::CastOptions;
 pub use options::{Faults, Options, Work};
 
-use crate::builder::{Builder, Printing};
+use crate::builder::{Builder, ClusterConfig, Printing};
 use crate::checks::{
     dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named, nothing_is_missing,
     only_the_dead_fail,
@@ -25,6 +31,7 @@ use crate::stranger::Forgery;
 use omnes_topo::{Barrier, Tree};
 use omnes_wire::{Instant, Rank};
 use options::HEALED;
+use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -40,14 +47,51 @@ pub struct Passed {
     pub settled_after: Duration,
 }
 
-/// Runs one seed.
+/// Which machine a swarm is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Machine {
+    /// Channels, and collectives over them.
+    Channel,
+    /// Broadcasts over multicast, with a few messages on channels beside.
+    Broadcast,
+}
+
+impl Machine {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Channel => "channel",
+            Self::Broadcast => "broadcast",
+        }
+    }
+}
+
+/// Runs one seed of a machine's swarm.
 ///
 /// # Errors
 /// The report of a failure: what is wrong, seed, options, last events.
-pub fn run_seed(seed: u64, trace: Printing) -> Result<Passed, String> {
-    let options = Options::draw(seed, trace);
-    let mut cluster = Builder::from_config(options.config.clone()).build();
-    let run = AssertUnwindSafe(|| run(&mut cluster, &options));
+pub fn run_seed(machine: Machine, seed: u64, trace: Printing) -> Result<Passed, String> {
+    match machine {
+        Machine::Channel => {
+            let options = Options::draw(seed, trace);
+            guarded(options.config.clone(), &options, |cluster| run(cluster, &options))
+        }
+        Machine::Broadcast => {
+            let options = CastOptions::draw(seed, trace);
+            guarded(options.config.clone(), &options, |cluster| casts::run(cluster, &options))
+        }
+    }
+}
+
+/// Runs a cluster; what panics becomes a report.
+fn guarded(
+    config: ClusterConfig,
+    options: &dyn Debug,
+    run: impl FnOnce(&mut Cluster) -> Duration,
+) -> Result<Passed, String> {
+    let seed = config.seed;
+    let mut cluster = Builder::from_config(config).build();
+    let run = AssertUnwindSafe(|| run(&mut cluster));
     match catch_unwind(run) {
         Ok(settled_after) => {
             Ok(Passed { trace_hash: cluster.trace_hash(), events: cluster.events(), settled_after })
@@ -66,7 +110,7 @@ pub fn run_seed(seed: u64, trace: Printing) -> Result<Passed, String> {
 }
 
 fn run(cluster: &mut Cluster, options: &Options) -> Duration {
-    let _faults = bring_faults(cluster, options);
+    let _faults = bring_faults(cluster, &options.faults, HEALED);
     match options.work {
         Work::Mix => mix::run(cluster, options),
         Work::Barriers => {
@@ -85,7 +129,7 @@ fn run(cluster: &mut Cluster, options: &Options) -> Duration {
     cluster.check(nothing_is_missing);
     cluster.check(only_the_dead_fail);
     cluster.check(no_living_rank_is_named);
-    check_names(cluster, options);
+    check_names(cluster, &options.faults);
     part(cluster, options);
     // Answers that were held back, and copies of packets that come late.
     cluster.run_for(Duration::from_secs(1));
@@ -104,9 +148,9 @@ fn broadcasts(cluster: &mut Cluster, options: &Options) {
     }
 }
 
-fn bring_faults(cluster: &mut Cluster, options: &Options) -> Vec<Guard> {
-    let faults = &options.faults;
-    let healed = Instant::ZERO + HEALED;
+/// The faults of phase 1, which ends at `healed`.
+fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec<Guard> {
+    let healed = Instant::ZERO + healed;
     let mut rules = vec![
         drop().ppm(faults.loss_ppm),
         duplicate().ppm(faults.duplicate_ppm),
@@ -115,7 +159,7 @@ fn bring_faults(cluster: &mut Cluster, options: &Options) -> Vec<Guard> {
     ];
     if let Some((cut, from, time)) = faults.partition {
         let (first, second): (Vec<u32>, Vec<u32>) =
-            (0..options.config.ranks).partition(|rank| *rank < cut);
+            (0..cluster.size()).partition(|rank| *rank < cut);
         let ways = if cut.is_multiple_of(2) { Ways::Both } else { Ways::One };
         let from = Instant::ZERO + from;
         rules.push(partition(&first, &second, ways).after(from).until(from + time));
@@ -123,24 +167,25 @@ fn bring_faults(cluster: &mut Cluster, options: &Options) -> Vec<Guard> {
     if let Some((rank, at)) = faults.crash {
         cluster.crash_at(rank, Instant::ZERO + at);
     }
-    let until = |rule: crate::rule::Rule| match rule.ends() {
-        Some(_) => rule,
-        None => rule.until(healed),
+    let until = |rule: crate::rule::Rule| {
+        let ends = rule.ends().map_or(healed, |ends| ends.min(healed));
+        rule.until(ends)
     };
     rules.into_iter().map(|rule| cluster.rule(until(rule))).collect()
 }
 
 /// Waits until everybody must know of the dead rank, and asks.
-fn check_names(cluster: &mut Cluster, options: &Options) {
-    let Some((rank, at)) = options.faults.crash else { return };
-    let liveness = options.config.liveness;
+fn check_names(cluster: &mut Cluster, faults: &Faults) {
+    let Some((rank, at)) = faults.crash else { return };
+    let liveness = cluster.config.liveness;
     // A replay may have made the dead rank look alive until the network was healed; then come
     // the timeout, the round in which it is noticed, and the way of the notice.
     let at = (Instant::ZERO + at).max(Instant::ZERO + HEALED);
     let deadline = at + liveness.timeout + 3 * liveness.interval;
     cluster.run_until(deadline);
     cluster.check(dead_are_named_to_all);
-    for other in (0..options.config.ranks).filter(|other| *other != rank) {
+    let dead = cluster.dead();
+    for other in (0..cluster.size()).filter(|other| !dead.contains(&Rank(*other))) {
         if cluster.named_at(other, rank).is_none_or(|named| named > deadline) {
             cluster.fail(&format!("rank {other} heard late of the death of {rank}"));
         }

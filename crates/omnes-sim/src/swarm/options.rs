@@ -87,6 +87,7 @@ impl Options {
             seed,
             ranks,
             channel: draw_channel(random),
+            broadcast: None,
             liveness: LivenessConfig::default(),
             network: draw_network(random),
             packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
@@ -125,7 +126,7 @@ fn draw_channel(random: &mut Random) -> ChannelConfig {
     }
 }
 
-fn draw_network(random: &mut Random) -> NetworkConfig {
+pub(super) fn draw_network(random: &mut Random) -> NetworkConfig {
     NetworkConfig {
         latency: us(random.pick(&[1, 10, 25, 100, 1000])),
         jitter: us(random.pick(&[0, 0, 5, 50, 500])),

@@ -5,11 +5,12 @@
 //! for any number of ranks, asserts what it finds, and leaves no message behind, so that bodies can
 //! follow each other on one communicator. Ranks without a partner only watch.
 //!
-//! [`mixes`] has the bodies that are about many messages at once.
+//! [`mixes`] has the bodies that are about many messages at once, [`casts`] those about broadcasts.
 
+mod casts;
 mod mixes;
 
-use omnes::{Barrier, Bcast, Communicator, Error, Source, Tag};
+use omnes::{Barrier, Communicator, Error, Source, Tag};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,14 @@ pub const ALL: &[Body] = &[
     Body { name: "unexpected", run: unexpected },
     Body { name: "itself", run: itself },
     Body { name: "truncation", run: truncation },
-    Body { name: "broadcasts", run: broadcasts },
+    Body { name: "schemes", run: casts::every_scheme },
+    Body { name: "back-to-back", run: casts::back_to_back },
+    Body { name: "all-roots", run: casts::all_roots },
+    Body { name: "outstanding", run: casts::outstanding },
+    Body { name: "late-rank", run: casts::late_rank },
+    Body { name: "owned", run: casts::owned },
+    Body { name: "passed-on", run: casts::passed_on },
+    Body { name: "parts", run: casts::parts },
     Body { name: "roots", run: roots },
     Body { name: "barriers", run: barriers },
     Body { name: "split", run: split },
@@ -154,20 +162,6 @@ fn truncation(comm: &Communicator, bytes_max: usize) {
             other => panic!("{other:?}"),
         }
         assert_same(&short, &pattern(999, 1), "the part that fits");
-    }
-}
-
-fn broadcasts(comm: &Communicator, bytes_max: usize) {
-    // [BC-R25]
-    for algorithm in ["binomial", "binomial:store", "chain", "chain:store", "flat", "knomial=4"] {
-        let algorithm: Bcast = algorithm.parse().unwrap();
-        for (round, bytes) in (0..).zip(SIZES.map(|bytes| bytes.min(bytes_max))) {
-            let root = round % comm.size();
-            let data = pattern(bytes, round);
-            let mut buffer = if comm.rank() == root { data.clone() } else { vec![0; bytes] };
-            comm.bcast_with(root, &mut buffer, algorithm).unwrap();
-            assert_same(&buffer, &data, format_args!("{algorithm} from {root}"));
-        }
     }
 }
 

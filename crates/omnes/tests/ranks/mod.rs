@@ -9,6 +9,31 @@ pub fn rendezvous(host: &str) -> String {
     std::net::SocketAddr::new(address, omnes::free_port(address).unwrap()).to_string()
 }
 
+/// Lets every rank of a job of `size` ranks join and leave; how that went, in order of ranks.
+#[allow(dead_code)] // Not all tests have ranks that cannot join.
+pub fn try_with_ranks(
+    size: u32,
+    adjust: impl Fn(&mut Config) + Sync,
+) -> Vec<Result<(), omnes::Error>> {
+    let address = rendezvous("127.0.0.1");
+    let join = |rank| {
+        let mut config = Config::new(rank, size, address.as_str());
+        adjust(&mut config);
+        Communicator::from_config(config).and_then(Communicator::finalize)
+    };
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size)
+            .map(|rank| {
+                scope.spawn({
+                    let join = &join;
+                    move || join(rank)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
 /// Runs `body` as every rank of a job of `size` ranks; results in order of ranks.
 pub fn with_ranks<T: Send>(
     size: u32,

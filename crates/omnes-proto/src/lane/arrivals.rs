@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// How a numbered packet relates to the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Arrival {
+pub(crate) enum Arrival {
     /// Seen before; the answer got lost.
     Duplicate,
     /// Beyond what any honest sender may send.
@@ -26,7 +26,7 @@ pub(super) enum Arrival {
 
 /// What is to be said next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Report {
+pub(crate) enum Report {
     Ack,
     Nack,
     Reject,
@@ -35,7 +35,7 @@ pub(super) enum Report {
 
 /// See the module header.
 #[derive(Debug)]
-pub(super) struct ReceiveLane {
+pub(crate) struct Arrivals {
     expects: Seq,
     /// One past the highest number that arrived.
     end: Seq,
@@ -60,7 +60,7 @@ const REPEAT_WAIT_INITIAL: Duration = Duration::from_millis(1);
 const REPEAT_WAIT_MIN: Duration = Duration::from_micros(100);
 const REPEAT_WAIT_MAX: Duration = Duration::from_millis(20);
 
-impl Default for ReceiveLane {
+impl Default for Arrivals {
     fn default() -> Self {
         Self {
             expects: Seq(0),
@@ -81,12 +81,12 @@ impl Default for ReceiveLane {
     }
 }
 
-impl ReceiveLane {
-    pub(super) fn expects(&self) -> Seq {
+impl Arrivals {
+    pub(crate) fn expects(&self) -> Seq {
         self.expects
     }
 
-    pub(super) fn epoch(&self) -> u16 {
+    pub(crate) fn epoch(&self) -> u16 {
         self.epoch
     }
 
@@ -95,20 +95,20 @@ impl ReceiveLane {
         self.due
     }
 
-    pub(super) fn is_rejecting(&self) -> bool {
+    pub(crate) fn is_rejecting(&self) -> bool {
         self.rejecting
     }
 
-    pub(super) fn has_gap(&self) -> bool {
+    pub(crate) fn has_gap(&self) -> bool {
         self.end != self.expects
     }
 
     /// True if no answer is owed [PM-R21 C3].
-    pub(super) fn is_stable(&self) -> bool {
+    pub(crate) fn is_stable(&self) -> bool {
         self.due.is_none() && self.owed == 0
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         match (self.ack_at, self.nack_at) {
             (Some(ack), Some(nack)) => Some(ack.min(nack)),
             (ack, nack) => ack.or(nack),
@@ -116,7 +116,7 @@ impl ReceiveLane {
     }
 
     /// Pure: where `seq` stands.
-    pub(super) fn classify(&self, seq: Seq) -> Arrival {
+    pub(crate) fn classify(&self, seq: Seq) -> Arrival {
         if seq == self.expects {
             Arrival::InOrder
         } else if seq.precedes(self.expects) {
@@ -131,7 +131,7 @@ impl ReceiveLane {
     }
 
     /// Packets from `seq` on, at most `most`, none of which has arrived.
-    pub(super) fn untouched(&self, seq: Seq, most: u32) -> u32 {
+    pub(crate) fn untouched(&self, seq: Seq, most: u32) -> u32 {
         if !self.has_gap() {
             // Behind a duplicate lie packets that have been placed, whatever follows it.
             return if seq.precedes(self.expects) { 0 } else { most };
@@ -142,7 +142,7 @@ impl ReceiveLane {
     }
 
     /// An authentic numbered packet came, whatever becomes of it.
-    pub(super) fn on_packet(&mut self, now: Instant, epoch: u16) {
+    pub(crate) fn on_packet(&mut self, now: Instant, epoch: u16) {
         self.newest = now;
         if epoch.wrapping_sub(self.epoch) < 1 << 15 {
             self.epoch = epoch;
@@ -150,7 +150,7 @@ impl ReceiveLane {
     }
 
     /// The expected packet was accepted. Call again while [`Self::next_is_here`].
-    pub(super) fn on_in_order(&mut self, now: Instant) {
+    pub(crate) fn on_in_order(&mut self, now: Instant) {
         self.rejecting = false;
         if self.ahead.take(self.expects) {
             self.ahead_count -= 1;
@@ -164,12 +164,12 @@ impl ReceiveLane {
     }
 
     /// True if the packet that is expected now has come before.
-    pub(super) fn next_is_here(&self) -> bool {
+    pub(crate) fn next_is_here(&self) -> bool {
         self.ahead_count > 0 && self.ahead.contains(self.expects)
     }
 
     /// A later packet was accepted before its turn.
-    pub(super) fn on_ahead(&mut self, now: Instant, seq: Seq, nack_delay: Duration) {
+    pub(crate) fn on_ahead(&mut self, now: Instant, seq: Seq, nack_delay: Duration) {
         self.ahead.insert(seq);
         self.ahead_count += 1;
         if self.end.precedes(seq) {
@@ -214,7 +214,7 @@ impl ReceiveLane {
 
     /// No buffer for the expected packet [PM-R15]. What came ahead of it is discarded, and the
     /// sender will send it again.
-    pub(super) fn on_rejected(&mut self) {
+    pub(crate) fn on_rejected(&mut self) {
         self.rejecting = true;
         self.ahead.clear();
         self.ahead_count = 0;
@@ -225,14 +225,14 @@ impl ReceiveLane {
     }
 
     /// Buffers are free again.
-    pub(super) fn on_buffers(&mut self) {
+    pub(crate) fn on_buffers(&mut self) {
         if self.rejecting {
             self.due = Some(Report::Resume);
         }
     }
 
     /// Decides whether an acknowledgement is due now or may wait to travel with data.
-    pub(super) fn owe(&mut self, now: Instant, at_once: AckWhen, ack_delay: Duration) {
+    pub(crate) fn owe(&mut self, now: Instant, at_once: AckWhen, ack_delay: Duration) {
         if self.due.is_some() {
             return;
         }
@@ -247,8 +247,51 @@ impl ReceiveLane {
         }
     }
 
+    /// The sender asks: it is told what is missing, or that nothing is.
+    pub(crate) fn answer(&mut self) {
+        self.due = Some(if self.has_gap() { Report::Nack } else { Report::Ack });
+    }
+
+    /// True if an acknowledgement is owed and not due yet.
+    pub(crate) fn owes_lazily(&self) -> bool {
+        self.ack_at.is_some() && self.due.is_none()
+    }
+
+    /// An acknowledgement is due, unless something else is.
+    pub(crate) fn answer_if_whole(&mut self) {
+        self.due.get_or_insert(Report::Ack);
+    }
+
+    /// One past the highest number that has arrived.
+    pub(crate) fn end(&self) -> Seq {
+        self.end
+    }
+
+    /// The sender seems not to know what has arrived: it is told again, soon.
+    pub(crate) fn owe_again(&mut self, now: Instant, ack_delay: Duration) {
+        if self.due.is_none() {
+            self.ack_at.get_or_insert(now + ack_delay);
+        }
+    }
+
+    /// Gaps are not reported unasked.
+    pub(crate) fn hush(&mut self) {
+        self.nack_at = None;
+        if self.due == Some(Report::Nack) {
+            self.due = None;
+        }
+    }
+
+    /// A report of gaps that is due waits until `at`, so that others may be first.
+    pub(crate) fn defer_gaps(&mut self, at: Instant) {
+        if self.due == Some(Report::Nack) {
+            self.due = None;
+            self.nack_at.get_or_insert(at);
+        }
+    }
+
     /// True if a timer made something due.
-    pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
+    pub(crate) fn on_deadline(&mut self, now: Instant) -> bool {
         if self.ack_at.is_some_and(|at| at <= now) {
             self.ack_at = None;
             self.due.get_or_insert(Report::Ack);
@@ -263,7 +306,7 @@ impl ReceiveLane {
     }
 
     /// Hands out what is due. A gap that stays is reported again later, less and less often.
-    pub(super) fn take_report(&mut self, now: Instant) -> Option<Report> {
+    pub(crate) fn take_report(&mut self, now: Instant) -> Option<Report> {
         let report = self.due.take()?;
         self.owed = 0;
         self.ack_at = None;
@@ -276,7 +319,7 @@ impl ReceiveLane {
     }
 
     /// Data that go out now carry the acknowledgement.
-    pub(super) fn on_piggyback(&mut self) {
+    pub(crate) fn on_piggyback(&mut self) {
         self.owed = 0;
         self.ack_at = None;
         if self.due == Some(Report::Ack) {
@@ -285,7 +328,7 @@ impl ReceiveLane {
     }
 
     /// What arrived beyond the gap.
-    pub(super) fn gap_map(&self) -> GapMap {
+    pub(crate) fn gap_map(&self) -> GapMap {
         let mut map = GapMap::default();
         for index in 1..self.end.since(self.expects) {
             let seq = self.expects.plus(index);
@@ -297,14 +340,14 @@ impl ReceiveLane {
     }
 
     /// How long the answer was held back.
-    pub(super) fn held_back(&self, now: Instant) -> Duration {
+    pub(crate) fn held_back(&self, now: Instant) -> Duration {
         now.since(self.newest)
     }
 }
 
 /// When an arrival must be acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum AckWhen {
+pub(crate) enum AckWhen {
     /// The sender waits, or has lost our answer.
     Now,
     /// When this many packets are owed, or after the delay.
@@ -323,7 +366,7 @@ mod tests {
 
     #[test]
     fn gap_is_reported_at_once_when_three_later_packets_came() {
-        let mut lane = ReceiveLane::default();
+        let mut lane = Arrivals::default();
         lane.on_in_order(at(0));
         lane.on_ahead(at(1), Seq(2), DELAY);
         lane.on_ahead(at(2), Seq(3), DELAY);
@@ -337,7 +380,7 @@ mod tests {
 
     #[test]
     fn nothing_behind_a_duplicate_counts_as_untouched() {
-        let mut lane = ReceiveLane::default();
+        let mut lane = Arrivals::default();
         (0..8).for_each(|us| lane.on_in_order(at(us)));
         assert_eq!(lane.untouched(Seq(8), 5), 5);
         assert_eq!(lane.untouched(Seq(2), 5), 0);
@@ -348,7 +391,7 @@ mod tests {
 
     #[test]
     fn single_late_packet_is_waited_for() {
-        let mut lane = ReceiveLane::default();
+        let mut lane = Arrivals::default();
         lane.on_ahead(at(0), Seq(1), DELAY);
         assert_eq!(lane.deadline(), Some(at(50)));
         lane.on_in_order(at(20));
@@ -360,7 +403,7 @@ mod tests {
 
     #[test]
     fn nack_is_sent_once_per_gap_until_its_repeat() {
-        let mut lane = ReceiveLane::default();
+        let mut lane = Arrivals::default();
         lane.on_ahead(at(0), Seq(1), DELAY);
         assert!(lane.on_deadline(at(50)));
         assert_eq!(lane.take_report(at(50)), Some(Report::Nack));
@@ -373,7 +416,7 @@ mod tests {
     #[test]
     fn run_of_packets_is_answered_once() {
         // [PM-R15]
-        let mut lane = ReceiveLane::default();
+        let mut lane = Arrivals::default();
         for us in 0..10 {
             lane.on_in_order(at(us));
             lane.owe(at(us), AckWhen::After(10), Duration::from_micros(500));
@@ -384,7 +427,7 @@ mod tests {
 
     #[test]
     fn data_the_other_way_carry_the_acknowledgement() {
-        let mut lane = ReceiveLane::default();
+        let mut lane = Arrivals::default();
         lane.on_in_order(at(0));
         lane.owe(at(0), AckWhen::After(64), Duration::from_micros(500));
         assert!(!lane.is_stable());
@@ -396,7 +439,7 @@ mod tests {
     #[test]
     fn rejecting_lane_forgets_what_came_ahead() {
         // [PM-R16]
-        let mut lane = ReceiveLane::default();
+        let mut lane = Arrivals::default();
         lane.on_ahead(at(0), Seq(2), DELAY);
         lane.on_rejected();
         assert_eq!(lane.take_report(at(1)), Some(Report::Reject));
@@ -407,7 +450,7 @@ mod tests {
 
     #[test]
     fn numbers_beyond_the_window_are_refused() {
-        let lane = ReceiveLane::default();
+        let lane = Arrivals::default();
         assert_eq!(lane.classify(Seq(WINDOW_PACKETS_MAX)), Arrival::BeyondWindow);
         assert_eq!(lane.classify(Seq(WINDOW_PACKETS_MAX - 1)), Arrival::Ahead);
         assert_eq!(lane.classify(Seq(u32::MAX)), Arrival::Duplicate);

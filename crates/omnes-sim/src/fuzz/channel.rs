@@ -1,21 +1,22 @@
-//! Entry point for the fuzzer: bytes are a list of operations on two honest ranks and one that
-//! has the right key and says whatever the bytes tell it to. Plain tests replay the corpus.
+//! Channels: bytes are a list of operations on two honest ranks and one that has the right key and
+//! says whatever the bytes tell it to.
 //!
 //! Nothing may panic, no data may be placed outside of posted memory, nothing may be sent from
 //! memory that was given back, and the state of a rank stays bounded. At the end the two honest
 //! ranks are left alone: unless somebody was declared dead or gone, all that they have sent to
 //! each other must arrive.
 
+use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
 use crate::bounds::{LANES, lane_of};
 use crate::builder::{JOB, KEY};
 use crate::ledger::Operation;
-use crate::memory::Memory;
+use crate::memory::{Memory, SlotLife};
 use crate::payload::content;
 use crate::stranger::sealed;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
-use omnes_proto::packet::{HEAD_BYTES_MAX, Head, ReceiveId, SendId, Target};
+use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, ReceiveId, SendId, Target};
 use omnes_wire::{
     ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
     Seq,
@@ -25,48 +26,9 @@ use std::time::Duration;
 
 const RANKS: u32 = 3;
 const HONEST: u32 = 2;
-const OPERATIONS_MAX: usize = 400;
 const POOL_SLOTS: u32 = 6;
 const WINDOW_PACKETS: u32 = 16;
-/// Packets that one input may lead to.
-const PACKETS_MAX: usize = 2000;
-/// Bound on what a rank's channels print of themselves: a measure of their state.
-const STATE_CHARACTERS_MAX: usize = 400_000;
 const COMMUNICATOR: CommunicatorId = CommunicatorId(1);
-
-/// Reads numbers from bytes; zeros at the end.
-struct Bytes<'a>(&'a [u8]);
-
-impl Bytes<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    /// The number given, mostly; else one near it, or any.
-    fn near(&mut self, seq: Seq) -> Seq {
-        match self.byte() {
-            255 => Seq(self.word()),
-            back @ 248..255 => Seq(seq.0.wrapping_sub(256 - u32::from(back))),
-            ahead @ 160..248 => seq.plus(u32::from(ahead) - 160),
-            _ => seq,
-        }
-    }
-
-    fn word(&mut self) -> u32 {
-        u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
-    }
-
-    /// A small number mostly, any number now and then.
-    fn number(&mut self) -> u32 {
-        match self.byte() {
-            255 => self.word(),
-            254 => u32::MAX - u32::from(self.byte()),
-            small => u32::from(small),
-        }
-    }
-}
 
 /// What the third rank has heard from an honest one on a lane: enough to hit its windows.
 #[derive(Clone, Copy, Default)]
@@ -94,7 +56,8 @@ struct Rig {
     old: VecDeque<(u32, Vec<u8>)>,
 }
 
-/// Runs a list of operations; see the module header.
+/// Runs a list of operations on channels: two honest ranks, and one that has the right key and says
+/// whatever the bytes tell it to.
 pub fn channel(bytes: &[u8]) {
     let mut rig = Rig::new();
     let mut bytes = Bytes(bytes);
@@ -125,12 +88,13 @@ impl Rig {
                 job: JOB,
                 key: KEY,
                 channels: vec![checked],
+                broadcast: None,
                 liveness: LivenessConfig::default(),
             };
             Honest {
                 heard: Default::default(),
                 endpoint: Endpoint::new(Instant::ZERO, config),
-                memory: Memory::new(POOL_SLOTS),
+                memory: Memory::new(POOL_SLOTS, SlotLife::UntilMoved),
                 sends: BTreeSet::new(),
                 receives: Vec::new(),
                 has_lost: false,
@@ -339,14 +303,15 @@ impl Rig {
             if let Some(segment) = &transmit.segment {
                 packet.extend_from_slice(must(own.memory.gather(segment)));
             }
-            own.overhear(&packet, transmit.to);
-            if transmit.to.0 < HONEST {
-                self.under_way.push_back((transmit.to.0, packet.clone()));
+            let Destination::Rank(to) = transmit.to else { panic!("no channel multicasts") };
+            own.overhear(&packet, to);
+            if to.0 < HONEST {
+                self.under_way.push_back((to.0, packet.clone()));
             }
             if self.old.len() == 64 {
                 self.old.pop_front();
             }
-            self.old.push_back((transmit.to.0.min(HONEST - 1), packet));
+            self.old.push_back((to.0.min(HONEST - 1), packet));
         }
         while let Some(event) = own.endpoint.poll_event(self.now) {
             own.take(event);
@@ -433,57 +398,12 @@ impl Honest {
                 must(self.memory.abandon_receive(id));
                 self.receives.retain(|receive| *receive != id);
             }
-            Event::Channel(..) => {}
+            Event::Channel(..) | Event::Broadcast(_) => {}
             // The third rank never answers pings, so it is found to have failed now and then.
             Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
                 self.has_lost |= rank.0 < HONEST;
             }
             Event::Excluded { .. } => {}
-        }
-    }
-}
-
-fn must<T>(result: Result<T, String>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(text) => panic!("{text}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::random::Random;
-
-    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/channel");
-
-    #[test]
-    fn corpus_is_replayed() {
-        let Ok(entries) = std::fs::read_dir(FOLDER) else { return };
-        let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-        files.sort();
-        for file in files {
-            println!("{}", file.display());
-            channel(&std::fs::read(file).unwrap());
-        }
-    }
-
-    #[test]
-    fn random_operations_do_no_harm() {
-        for seed in 0..3000 {
-            // Shown only if the test fails.
-            println!("seed {seed}");
-            let mut random = Random::named(seed, "fuzz", 0);
-            let mut bytes = vec![0; random.within(10, 1500) as usize];
-            random.fill(&mut bytes);
-            // Large numbers are rare among random bytes.
-            for byte in &mut bytes {
-                if random.chance(50_000) {
-                    *byte = 255 - (*byte & 1);
-                }
-            }
-            channel(&bytes);
         }
     }
 }

@@ -1,7 +1,16 @@
 //! Test bodies that every driver must pass: the rig now, sockets with the same functions.
 //!
 //! A driver implements [`Arm`]: it carries out one script per rank on channel 0 and reports what
-//! came of them. Bodies assert; a driver calls them from its own tests.
+//! came of them. Bodies assert; a driver calls them from its own tests. A driver that
+//! knows no [`Step::Broadcast`](crate::script::Step::Broadcast) leaves out the bodies about it.
+
+mod broadcasts;
+
+pub use broadcasts::{
+    BROADCAST_LENGTHS, broadcasts_back_to_back_keep_their_order,
+    broadcasts_of_all_roots_at_once_arrive, broadcasts_of_every_length_arrive,
+    late_rank_gets_every_broadcast, roots_take_turns,
+};
 
 use crate::cluster::Cluster;
 use crate::collective;

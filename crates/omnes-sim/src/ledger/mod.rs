@@ -4,7 +4,14 @@
 //! communicator, tag) must be matched in the order of sending: taken in the order in which they
 //! were posted, the receives that completed hold the stream's messages, each once, byte for byte.
 //! Zero bytes have no content to compare, so there the count decides.
+//!
+//! [`broadcasts`] does the same for broadcasts.
 
+mod broadcasts;
+
+pub(crate) use broadcasts::CastStream;
+
+use broadcasts::Cast;
 use omnes_proto::channel::Pattern;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,6 +53,7 @@ pub enum State {
 enum Sort {
     Send { stream: Stream, content: Rc<[u8]> },
     Receive { rank: Rank, channel: usize, pattern: Pattern, capacity: u64, got: Option<Got> },
+    Cast(Cast),
 }
 
 #[derive(Debug)]
@@ -59,6 +67,17 @@ struct Got {
 struct Entry {
     sort: Sort,
     state: State,
+}
+
+impl Entry {
+    /// The rank whose operation it is.
+    fn rank(&self) -> Rank {
+        match &self.sort {
+            Sort::Send { stream, .. } => stream.from,
+            Sort::Receive { rank, .. } => *rank,
+            Sort::Cast(cast) => cast.rank(),
+        }
+    }
 }
 
 /// See the module header.
@@ -127,6 +146,7 @@ impl Ledger {
         match &self.entries[operation.0].sort {
             Sort::Send { stream, .. } => stream.communicator,
             Sort::Receive { pattern, .. } => pattern.communicator,
+            Sort::Cast(cast) => cast.stream().group.id.communicator,
         }
     }
 
@@ -162,16 +182,19 @@ impl Ledger {
             Sort::Receive { rank, channel, pattern, capacity, .. } => {
                 format!("receive at {rank} ch={channel} {pattern:?} capacity {capacity} B")
             }
+            Sort::Cast(cast) => cast.describe(),
         }
     }
 
     /// Forgets the operations of a dead rank.
     pub(crate) fn bury(&mut self, rank: Rank) {
         let entries = &self.entries;
-        self.pending.retain(|operation| match &entries[operation.0].sort {
-            Sort::Send { stream, .. } => stream.from != rank,
-            Sort::Receive { rank: own, .. } => *own != rank,
-        });
+        self.pending.retain(|operation| entries[operation.0].rank() != rank);
+    }
+
+    /// True if an operation of a rank is under way.
+    pub(crate) fn has_pending_of(&self, rank: Rank) -> bool {
+        self.pending().any(|operation| self.entries[operation.0].rank() == rank)
     }
 
     /// Compares what was received with what was sent. Messages of the ranks in `dead`, and
@@ -185,7 +208,7 @@ impl Ledger {
                 Sort::Receive { got: Some(got), capacity, .. } => {
                     received.entry(got.stream).or_default().push((got, *capacity));
                 }
-                Sort::Receive { got: None, .. } => {}
+                Sort::Receive { got: None, .. } | Sort::Cast(_) => {}
             }
         }
         for (stream, got) in &received {
@@ -209,6 +232,7 @@ impl Ledger {
                     dead.contains(rank)
                         || source.map_or(!dead.is_empty(), |source| dead.contains(&source))
                 }
+                Sort::Cast(_) => true,
             };
             matches!(entry.state, State::Failed(_)) && !may_fail
         };
@@ -238,7 +262,7 @@ impl Ledger {
                 Sort::Receive { got: Some(got), .. } => {
                     *count.entry(got.stream).or_default() -= 1;
                 }
-                Sort::Receive { got: None, .. } => {}
+                Sort::Receive { got: None, .. } | Sort::Cast(_) => {}
             }
         }
         count.retain(|stream, count| {

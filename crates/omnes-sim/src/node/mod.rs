@@ -4,13 +4,19 @@
 //! the machines keep theirs: packets leave before moves are applied, nothing is placed outside of
 //! posted memory, nothing is sent from memory that was given back.
 
+mod broadcasts;
+
+pub(crate) use broadcasts::script_group;
+
 use crate::ledger::{Ledger, Operation, State, Stream};
-use crate::memory::Memory;
-use crate::network::{Happening, InFlight, Network};
+use crate::memory::{Memory, SlotLife};
+use crate::network::{Happening, InFlight, Network, Sent};
 use crate::program::Program;
 use crate::script::{Receipt, Step};
 use crate::trace::What;
-use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
+use broadcasts::Begun;
+use omnes_proto::broadcast::{Broadcast, GroupConfig, GroupId};
+use omnes_proto::channel::{Channel, Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::limits::truesize;
 use omnes_proto::packet::{HEAD_BYTES_MAX, Head, Placement, Target};
@@ -61,12 +67,19 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) memory: Vec<Memory>,
     socket: VecDeque<InFlight>,
-    socket_bytes: u32,
+    /// Truesize of what stands in the rank's own socket and in the group's.
+    socket_bytes: [u32; 2],
     /// It looks at the network again from then on.
     attentive_at: Instant,
     wake_at: Option<Instant>,
+    /// It has died, or left.
     pub(crate) is_crashed: bool,
+    /// It has left in good order.
+    pub(crate) has_left: bool,
     pub(crate) program: Program,
+    pub(crate) groups: BTreeMap<GroupId, Rc<GroupConfig>>,
+    /// Broadcasts of this rank under way, by their number in the stream.
+    casts: BTreeMap<Operation, usize>,
     pub(crate) failed: BTreeMap<Rank, Instant>,
     pub(crate) departed: BTreeMap<Rank, Instant>,
     pub(crate) excluded_by: BTreeMap<Rank, Instant>,
@@ -77,16 +90,23 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn new(rank: Rank, endpoint: Endpoint, pool_slots: u32) -> Self {
         let channels = endpoint.channels().len();
+        let of_channel = |_| Memory::new(pool_slots, SlotLife::UntilMoved);
+        let of_broadcasts = endpoint
+            .broadcasts()
+            .map(|machine| Memory::new(machine.config().pool_slots, SlotLife::UntilRefilled));
         Self {
             rank,
             endpoint,
-            memory: (0..channels).map(|_| Memory::new(pool_slots)).collect(),
+            memory: (0..channels).map(of_channel).chain(of_broadcasts).collect(),
             socket: VecDeque::new(),
-            socket_bytes: 0,
+            socket_bytes: [0; 2],
             attentive_at: Instant::ZERO,
             wake_at: None,
             is_crashed: false,
+            has_left: false,
             program: Program::default(),
+            groups: BTreeMap::new(),
+            casts: BTreeMap::new(),
             failed: BTreeMap::new(),
             departed: BTreeMap::new(),
             excluded_by: BTreeMap::new(),
@@ -144,6 +164,12 @@ impl Node {
         true
     }
 
+    /// True if no machine has anything left to say.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.endpoint.channels().iter().all(Channel::is_idle)
+            && self.endpoint.broadcasts().is_none_or(Broadcast::is_idle)
+    }
+
     pub(crate) fn look_away(&mut self, now: Instant, time: Duration) {
         self.attentive_at = self.attentive_at.max(now + time);
     }
@@ -153,10 +179,11 @@ impl Node {
     /// A packet reaches the socket buffer; false if that is full.
     pub(crate) fn enqueue(&mut self, packet: InFlight, bytes_max: u32) -> bool {
         let charge = truesize(packet.bytes.len() as u32);
-        if self.socket_bytes + charge > bytes_max {
+        let used = &mut self.socket_bytes[packet.way as usize];
+        if *used + charge > bytes_max {
             return false;
         }
-        self.socket_bytes += charge;
+        *used += charge;
         self.socket.push_back(packet);
         true
     }
@@ -168,7 +195,7 @@ impl Node {
         }
         while self.attentive_at <= world.now {
             let Some(packet) = self.socket.pop_front() else { break };
-            self.socket_bytes -= truesize(packet.bytes.len() as u32);
+            self.socket_bytes[packet.way as usize] -= truesize(packet.bytes.len() as u32);
             self.take_in(world, &packet);
             if !world.packet_time.is_zero() {
                 self.look_away(world.now, world.packet_time);
@@ -201,6 +228,10 @@ impl Node {
             Previews::Compared => self.endpoint.preview(head),
             Previews::Unused => None,
         };
+        if let Some(preview) = &preview {
+            let shown = self.memory[preview.channel].check_preview(preview);
+            world.check(self.rank, shown);
+        }
         let before = self.endpoint.counters().accepted;
         let placement = self.endpoint.handle_packet(world.now, head, packet.bytes.len());
         let is_accepted = self.endpoint.counters().accepted > before;
@@ -210,6 +241,7 @@ impl Node {
         }
         if let (true, Some(from)) = (is_accepted, packet.from) {
             world.network.bounds.on_taken(from, self.rank, &packet.bytes);
+            world.network.casts.on_taken(from, self.rank, &packet.bytes);
         }
         if let (Some(preview), Some(placement)) = (preview, placement) {
             let Placement { target, offset, bytes, packet_offset, .. } = placement;
@@ -265,9 +297,13 @@ impl Node {
     }
 
     fn apply_moves(&mut self, world: &mut World) {
-        for channel in 0..self.memory.len() {
-            while let Some(step) = self.endpoint.channel(channel).poll_move() {
-                let moved = self.memory[channel].apply_move(&step);
+        let broadcasts = self.broadcast_index();
+        for index in 0..self.memory.len() {
+            while let Some(step) = match self.endpoint.broadcast() {
+                Some(machine) if index == broadcasts => machine.poll_move(),
+                _ => self.endpoint.channel(index).poll_move(),
+            } {
+                let moved = self.memory[index].apply_move(&step);
                 world.check(self.rank, moved);
             }
         }
@@ -286,11 +322,12 @@ impl Node {
                     Err(text) => world.check(self.rank, Err(text)),
                 }
             }
-            let is_bounded = world.network.bounds.on_sent(self.rank, transmit.to, &bytes);
-            world.check(self.rank, is_bounded);
-            let (from, to) = (Some(self.rank), transmit.to);
-            let packet = InFlight { from, to, bytes, head_bytes, is_corrupt: false };
-            world.network.send(world.now, self.rank, packet);
+            let (from, to) = (self.rank, transmit.to);
+            let is_bounded = world.network.bounds.on_sent(from, to, &bytes);
+            world.check(from, is_bounded);
+            let is_right = world.network.casts.on_sent(from, to, &bytes);
+            world.check(from, is_right);
+            world.network.send(world.now, Sent { from, to, bytes, head_bytes });
         }
         world.check(self.rank, Err("never stops sending".to_owned()));
     }
@@ -309,6 +346,7 @@ impl Node {
     fn take_event(&mut self, world: &mut World, event: Event) -> Result<(), String> {
         match event {
             Event::Channel(channel, event) => self.take_channel_event(world, channel, event),
+            Event::Broadcast(event) => self.take_broadcast_event(world, event),
             Event::PeerFailed(rank) => note_once(&mut self.failed, rank, world.now),
             Event::PeerDeparted(rank) => note_once(&mut self.departed, rank, world.now),
             Event::Excluded { by } => {
@@ -367,6 +405,16 @@ impl Node {
         if self.attentive_at > world.now {
             return false;
         }
+        let is_held = match self.program.next_step() {
+            Some(Step::Broadcast { policy, root, buffer }) => {
+                let bytes = self.program.outcome.buffers[*buffer].len();
+                self.is_window_full(*policy, *root, bytes)
+            }
+            _ => false,
+        };
+        if is_held {
+            return false;
+        }
         let Some(step) = self.program.take_step() else { return false };
         match step {
             Step::Send { to, tag, buffer } => {
@@ -383,6 +431,13 @@ impl Node {
                 let operation = self.receive(world, 0, pattern, capacity);
                 self.begin(world, operation, buffer);
             }
+            Step::Broadcast { policy, root, buffer } => {
+                let (operation, begun) = self.begin_broadcast(world, policy, root, buffer);
+                match begun {
+                    Begun::Pending => self.begin(world, operation, buffer),
+                    Begun::Copied => self.note_refusal(world, operation),
+                }
+            }
             Step::Compute(time) => {
                 self.look_away(world.now, time);
                 // It must come back by itself, also where nothing else wakes it.
@@ -397,6 +452,10 @@ impl Node {
 
     fn begin(&mut self, world: &mut World, operation: Operation, buffer: usize) {
         self.program.begin(operation, buffer);
+        self.note_refusal(world, operation);
+    }
+
+    fn note_refusal(&mut self, world: &mut World, operation: Operation) {
         if matches!(world.ledger.state(operation), State::Failed(_)) {
             self.program.on_failed(operation);
         }

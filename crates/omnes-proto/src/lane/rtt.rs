@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Estimate of one path. In nanoseconds, as it is asked for every packet.
 #[derive(Clone, Debug)]
-pub(super) struct Rtt {
+pub(crate) struct Rtt {
     smoothed_ns: Option<u64>,
     deviation_ns: u64,
 }
@@ -20,16 +20,21 @@ const MIN_NS: u64 = RETRANSMIT_TIMEOUT_MIN.as_nanos() as u64;
 const MAX_NS: u64 = RETRANSMIT_TIMEOUT_MAX.as_nanos() as u64;
 
 impl Rtt {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { smoothed_ns: None, deviation_ns: INITIAL_NS }
     }
 
     /// The smoothed round-trip time.
-    pub(super) fn smoothed(&self) -> Duration {
+    pub(crate) fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed_ns.unwrap_or(INITIAL_NS))
     }
 
-    pub(super) fn add_sample(&mut self, sample: Duration) {
+    /// How much samples differ from it.
+    pub(crate) fn deviation(&self) -> Duration {
+        Duration::from_nanos(self.deviation_ns)
+    }
+
+    pub(crate) fn add_sample(&mut self, sample: Duration) {
         let sample = u64::try_from(sample.as_nanos()).unwrap_or(MAX_NS).min(MAX_NS);
         let Some(smoothed) = self.smoothed_ns else {
             self.smoothed_ns = Some(sample);
@@ -42,7 +47,7 @@ impl Rtt {
 
     /// How long to wait for an answer that may be held back for `ack_delay`, after `doublings`
     /// waits without one.
-    pub(super) fn retransmit_timeout(&self, ack_delay: Duration, doublings: u32) -> Duration {
+    pub(crate) fn retransmit_timeout(&self, ack_delay: Duration, doublings: u32) -> Duration {
         let smoothed = self.smoothed_ns.unwrap_or(INITIAL_NS);
         let held_back = u64::from(ack_delay.subsec_nanos()) + ack_delay.as_secs() * 1_000_000_000;
         let base = (smoothed + 4 * self.deviation_ns + held_back).max(MIN_NS);

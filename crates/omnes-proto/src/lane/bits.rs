@@ -7,7 +7,7 @@ const WORDS: usize = WINDOW_PACKETS_MAX as usize / 64;
 
 /// One bit per sequence number of a window; the owner keeps numbers inside the window.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SeqBits {
+pub(crate) struct SeqBits {
     words: [u64; WORDS],
 }
 
@@ -17,25 +17,25 @@ impl SeqBits {
         (index as usize / 64, 1 << (index % 64))
     }
 
-    pub(super) fn contains(&self, seq: Seq) -> bool {
+    pub(crate) fn contains(&self, seq: Seq) -> bool {
         let (word, bit) = Self::at(seq);
         self.words[word] & bit != 0
     }
 
-    pub(super) fn insert(&mut self, seq: Seq) {
+    pub(crate) fn insert(&mut self, seq: Seq) {
         let (word, bit) = Self::at(seq);
         self.words[word] |= bit;
     }
 
     /// Takes the bit out; true if it was set.
-    pub(super) fn take(&mut self, seq: Seq) -> bool {
+    pub(crate) fn take(&mut self, seq: Seq) -> bool {
         let (word, bit) = Self::at(seq);
         let was = self.words[word] & bit != 0;
         self.words[word] &= !bit;
         was
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.words = [0; WORDS];
     }
 }

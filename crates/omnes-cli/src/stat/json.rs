@@ -1,0 +1,91 @@
+//! One JSON object per rank and line.
+
+use super::earlier::Earlier;
+use super::{job_name, table};
+use omnes::live::Snapshot;
+use serde::{Serialize, Serializer};
+use std::io::{self, Write};
+use std::time::SystemTime;
+
+#[derive(Serialize)]
+struct Row<'a> {
+    job: String,
+    rank: u32,
+    size: u32,
+    pid: u32,
+    host: &'a str,
+    command: &'a str,
+    state: &'static str,
+    started_unix_ns: u64,
+    updated_unix_ns: u64,
+    age_ns: u64,
+    /// True if all counters are of one moment.
+    is_whole: bool,
+    /// Time for which the rates hold; null, and they too, if the rank has not published since.
+    interval_ns: Option<u64>,
+    packets_sent_per_s: Option<f64>,
+    bytes_sent_per_s: Option<f64>,
+    packets_received_per_s: Option<f64>,
+    bytes_received_per_s: Option<f64>,
+    #[serde(serialize_with = "as_object")]
+    counters: &'a [(String, u64)],
+}
+
+/// Serde hands a field over by reference, so this takes one to a slice.
+fn as_object<S: Serializer>(counters: &&[(String, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(counters.iter().map(|(name, value)| (name, value)))
+}
+
+fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Writes a line for each rank.
+pub fn write(output: &mut impl Write, ranks: &[Snapshot], earlier: &Earlier) -> io::Result<()> {
+    let now = SystemTime::now();
+    for rank in ranks {
+        let row = Row {
+            job: job_name(rank.job),
+            rank: rank.rank,
+            size: rank.size,
+            pid: rank.pid,
+            host: &rank.host,
+            command: &rank.command,
+            state: table::state(rank.life),
+            started_unix_ns: rank.started_ns,
+            updated_unix_ns: rank.updated_ns,
+            age_ns: nanoseconds(rank.age(now)),
+            is_whole: rank.is_whole,
+            interval_ns: earlier.interval(rank).map(nanoseconds),
+            packets_sent_per_s: earlier.per_second(rank, "packets_sent"),
+            bytes_sent_per_s: earlier.per_second(rank, "bytes_sent"),
+            packets_received_per_s: earlier.per_second(rank, "packets_received"),
+            bytes_received_per_s: earlier.per_second(rank, "bytes_received"),
+            counters: &rank.counters,
+        };
+        writeln!(output, "{}", serde_json::to_string(&row)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::earlier::tests::rank;
+    use super::*;
+
+    #[test]
+    fn a_rank_is_one_line_with_its_counters_by_name() {
+        let mut output = Vec::new();
+        write(&mut output, &[rank(0, 3, 100), rank(1, 3, 7)], &Earlier::default()).unwrap();
+        let text = String::from_utf8(output).unwrap();
+        let rows: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0]["job"], "00000001");
+        assert_eq!(rows[0]["counters"]["packets_sent"], 100);
+        assert_eq!(rows[0]["packets_sent_per_s"], 50.0);
+        assert_eq!(rows[0]["bytes_sent_per_s"], serde_json::Value::Null);
+        assert_eq!((&rows[1]["rank"], &rows[1]["state"]), (&1.into(), &"running".into()));
+    }
+}

@@ -1,0 +1,232 @@
+//! `omnes stat`: live counters of the ranks of this node, running or dead.
+//!
+//! Ranks publish their counters in small files ([`omnes::live`]); this reads them and disturbs
+//! nobody. Rates are differences of two readings, divided by the time between their updates, so
+//! they are exact however late either of them was read; a rank that is seen for the first time
+//! shows its mean since its start.
+//!
+//! What is wrong with a file is said once on stderr, by name, and the others are shown. Exit
+//! status: 0, also where there is nothing to show; 2 usage or environment.
+
+mod earlier;
+mod json;
+mod table;
+
+use crate::complain::complain;
+use crate::units;
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use earlier::Earlier;
+use omnes::live::{LivePlace, Snapshot, Survey};
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Ranks publish about ten times per second; more often there is nothing new.
+const INTERVAL_MIN: Duration = Duration::from_millis(200);
+/// Clears a terminal and goes to its first line.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes stat                        every rank of this node, with mean rates since its start
+  omnes stat --watch                again every second, with rates of that second
+  omnes stat --watch 5 --job 1a2b   one job, by the first digits of its number
+  omnes stat --all                  every counter, a column for each rank
+  omnes stat --format json | jq 'select(.state == \"dead\") | .counters'
+  omnes stat --clean                forget the ranks that were killed
+
+States: running; silent (no update for 5 s: stopped or starved); dead (its process has ended
+without farewell; the values are those of its last tenth of a second).
+
+Ranks publish unless OMNES_LIVE=off. The directory is $XDG_RUNTIME_DIR/omnes, /run/omnes-UID or
+/tmp/omnes-UID; OMNES_LIVE=/some/directory names another one, for ranks and for this command. The
+superuser sees the ranks of all users.";
+
+/// Below the long help: also what each counter means.
+fn examples_and_counters() -> String {
+    let mut text = format!("{EXAMPLES}\n\nCounters:\n");
+    for (name, meaning) in omnes::Stats::COUNTERS {
+        text += &format!("  {name:<24} {}\n", meaning.trim());
+    }
+    text
+}
+
+/// Show what the ranks of this node are doing, also after they were killed.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES, after_long_help = examples_and_counters())]
+pub struct Args {
+    /// Show again and again: seconds between two looks, or a time such as 500ms
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        default_missing_value = "1",
+        value_parser = parse_interval
+    )]
+    watch: Option<Duration>,
+    /// Show every counter
+    #[arg(long)]
+    all: bool,
+    /// How ranks are shown; json is one object per rank and line, always with every counter
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// Only ranks of this job: its number, or the first digits
+    #[arg(long, value_parser = parse_job)]
+    job: Option<String>,
+    /// Remove the files of dead ranks, and say of which
+    #[arg(long, conflicts_with_all = ["watch", "all", "format"])]
+    clean: bool,
+}
+
+/// How results are shown.
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// Seconds as `watch` takes them, or a time with its unit.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let interval = seconds.map_or_else(|| units::parse_duration(text), Ok)?;
+    if interval < INTERVAL_MIN {
+        return Err(format!("`{text}` is below 200ms; ranks publish ten times per second"));
+    }
+    Ok(interval)
+}
+
+/// Hexadecimal digits, at most eight.
+fn parse_job(text: &str) -> Result<String, String> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_number || !(1..=8).contains(&text.len()) {
+        return Err(format!("`{text}` is no job: 1 to 8 hexadecimal digits (1a2b)"));
+    }
+    Ok(text.to_ascii_lowercase())
+}
+
+/// A job's number as it is shown and typed.
+fn job_name(job: u32) -> String {
+    format!("{job:08x}")
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let place = place()?;
+    if args.clean {
+        return Ok(clean(&place, &args));
+    }
+    let mut earlier = Earlier::default();
+    let mut reported = BTreeSet::new();
+    loop {
+        let mut survey = Survey::take(&place);
+        survey.ranks.retain(|rank| args.is_meant(rank));
+        report(&survey, &mut reported);
+        match show(&args, &survey, &earlier) {
+            Ok(()) => {}
+            // The reader, such as `head`, has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
+            Err(error) => return Err(error).context("cannot write the output"),
+        }
+        let Some(interval) = args.watch else { break };
+        earlier.note(&survey.ranks);
+        std::thread::sleep(interval);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the ranks of this environment publish.
+fn place() -> Result<LivePlace> {
+    match std::env::var("OMNES_LIVE") {
+        Ok(text) if !text.is_empty() => text.parse().with_context(|| format!("OMNES_LIVE={text}")),
+        _ => Ok(LivePlace::Usual),
+    }
+}
+
+impl Args {
+    fn is_meant(&self, rank: &Snapshot) -> bool {
+        self.job.as_ref().is_none_or(|job| job_name(rank.job).starts_with(job))
+    }
+}
+
+/// Says what was refused, each once.
+fn report(survey: &Survey, reported: &mut BTreeSet<PathBuf>) {
+    for refusal in &survey.refused {
+        if reported.insert(refusal.path.clone()) {
+            complain(format_args!("ignored: {refusal}"));
+        }
+    }
+}
+
+fn show(args: &Args, survey: &Survey, earlier: &Earlier) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    match args.format {
+        Format::Json => json::write(&mut output, &survey.ranks, earlier)?,
+        Format::Table => {
+            let text = match args {
+                _ if survey.ranks.is_empty() => nothing(args, survey),
+                Args { all: true, .. } => table::all_counters(&survey.ranks),
+                _ => table::overview(&survey.ranks, earlier),
+            };
+            let is_refreshed = args.watch.is_some() && output.is_terminal();
+            let start = if is_refreshed { CLEAR } else { "" };
+            let end = if args.watch.is_some() && !is_refreshed { "\n" } else { "" };
+            write!(output, "{start}{text}\n{end}")?;
+        }
+    }
+    output.flush()
+}
+
+fn nothing(args: &Args, survey: &Survey) -> String {
+    let of_job = args.job.as_ref().map_or_else(String::new, |job| format!(" of job {job}"));
+    let places: Vec<_> = survey.directories.iter().map(|path| path.display().to_string()).collect();
+    let looked = match places.is_empty() {
+        true => "nobody has published here yet".to_owned(),
+        false => format!("looked in {}", places.join(", ")),
+    };
+    format!("no rank{of_job} to be seen ({looked}); ranks publish unless OMNES_LIVE=off")
+}
+
+fn clean(place: &LivePlace, args: &Args) -> ExitCode {
+    let cleaned = Survey::clean(place, |rank| args.is_meant(rank));
+    report(&cleaned, &mut BTreeSet::new());
+    for rank in &cleaned.ranks {
+        let Snapshot { rank: number, size, pid, command, .. } = rank;
+        let job = job_name(rank.job);
+        println!("removed job {job} rank {number}/{size} (pid {pid}, {command})");
+    }
+    if cleaned.ranks.is_empty() {
+        println!("no dead rank to remove");
+    }
+    ExitCode::SUCCESS
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn intervals_are_seconds_or_have_a_unit() {
+        assert_eq!(parse_interval("2"), Ok(Duration::from_secs(2)));
+        assert_eq!(parse_interval("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_interval("500ms"), Ok(Duration::from_millis(500)));
+        assert!(parse_interval("10ms").unwrap_err().contains("200ms"));
+        for text in ["-1", "", "soon", "inf", "nan", "1h"] {
+            assert!(parse_interval(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn jobs_are_hexadecimal_digits() {
+        assert_eq!(parse_job("1A2b"), Ok("1a2b".to_owned()));
+        for text in ["", "123456789", "job", "0x1"] {
+            assert!(parse_job(text).is_err(), "{text}");
+        }
+        assert_eq!(job_name(0xab), "000000ab");
+    }
+}

@@ -1,0 +1,161 @@
+//! Broadcast by multicast between lab hosts: every scheme at every number of hosts, what the probe
+//! decides, what it costs the root, and copies.
+//!
+//! Every rank is a host of its own with a real kernel between; the program for the data is the
+//! library's example `conformance`, which cargo builds if need be. Without root the tests print
+//! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
+#![allow(clippy::unwrap_used)]
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+/// Every design of seed 001 [BC-R25], and a combination [BC-R19].
+const SCHEMES: &str =
+    "basic,window,tree-ack,co-root=3,ack-every,skewed,nack,combined,co-root=2+skewed=4";
+
+/// True if the test shall go on.
+fn is_root() -> bool {
+    // SAFETY: plain system call without arguments.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
+        println!("skipped: needs root");
+    }
+    is_root
+}
+
+/// The example, as new as the library.
+fn conformance() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let directory = Path::new(OMNES).parent().unwrap();
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--quiet", "-p", "omnes", "--example", "conformance"]);
+        if directory.ends_with("release") {
+            command.arg("--release");
+        }
+        let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
+        assert!(built.success(), "the example conformance cannot be built");
+        directory.join("examples/conformance")
+    })
+}
+
+/// Status, output and errors of a job of `hosts` lab hosts.
+fn job(hosts: u32, flags: &str, program: &Path, arguments: &str) -> (i32, String, String) {
+    let mut command = Command::new(OMNES);
+    command.args(["run", "-n", &hosts.to_string(), "--lab", "--no-prefix", "--timeout", "120s"]);
+    command.args(flags.split_whitespace()).arg("--").arg(program);
+    let done = command.args(arguments.split_whitespace()).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
+}
+
+fn conform(hosts: u32, flags: &str, bodies: &str) {
+    let (status, output, errors) = job(hosts, flags, conformance(), bodies);
+    assert_eq!((status, errors.as_str()), (0, ""), "{hosts} hosts, {flags}: {output}");
+}
+
+/// The lines of `omnes bench`, and what it says of multicast.
+fn bench(hosts: u32, flags: &str, options: &str) -> (Vec<Value>, String) {
+    let short = "--format json --budget 50ms --min-iters 5 --max-iters 100 --warmup 2";
+    let (status, output, errors) =
+        job(hosts, flags, Path::new(OMNES), &format!("bench {options} {short}"));
+    assert_eq!(status, 0, "{hosts} hosts, {flags}: {errors}");
+    let lines: Vec<Value> =
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["errors"] == 0), "{output}");
+    let head = errors.lines().find(|line| line.contains("multicast: ")).unwrap();
+    (lines, head.to_owned())
+}
+
+#[test]
+fn every_scheme_gives_equal_data_at_every_number_of_hosts() {
+    if !is_root() {
+        return;
+    }
+    for hosts in 2..=8 {
+        conform(hosts, "", "schemes all-roots");
+    }
+}
+
+#[test]
+fn every_scheme_gives_equal_data_while_packets_are_lost() {
+    if !is_root() {
+        return;
+    }
+    for (hosts, seed) in [(3, 1), (6, 2), (8, 3)] {
+        let flags = format!("--loss 1% --reorder 0.5% --fault-seed {seed}");
+        conform(hosts, &flags, "schemes back-to-back all-roots outstanding owned");
+    }
+}
+
+#[test]
+fn loss_free_broadcast_is_one_packet_from_the_root_however_many_hosts() {
+    if !is_root() {
+        return;
+    }
+    for hosts in [3, 8] {
+        let options = format!("bcast --sizes 8 --scheme {SCHEMES}");
+        let (lines, head) = bench(hosts, "", &options);
+        assert!(head.starts_with("# multicast: 239.") && head.ends_with(" via eth0"), "{head}");
+        for line in lines {
+            let scheme = line["algorithm"].as_str().unwrap();
+            let copies = line["root_packets"].as_f64().unwrap();
+            // Co-roots get theirs by messages too [BC-R10].
+            let is_one = if scheme.contains("co-root") { copies <= 3.0 } else { copies == 1.0 };
+            assert!(is_one, "{hosts} hosts, {line}");
+        }
+    }
+}
+
+#[test]
+fn probe_finds_multicast_through_loss_and_its_absence_by_silence() {
+    if !is_root() {
+        return;
+    }
+    for seed in 1..=3 {
+        let flags = format!("--loss 10% --fault-seed {seed} --env OMNES_MULTICAST=on");
+        conform(8, &flags, "roots");
+    }
+    // Packets that may cross no link at all reach nobody.
+    let silent = "--env OMNES_MULTICAST_TTL=0";
+    let (lines, head) = bench(4, silent, "bcast --sizes 8,100k --scheme combined,default");
+    assert_eq!(head, "# no multicast: rank 0 hears no multicast of the other ranks");
+    assert!(lines.iter().all(|line| line["root_acks"] == 0.0), "{lines:?}");
+    conform(4, silent, "schemes all-roots");
+    let insisting = format!("{silent} --env OMNES_MULTICAST=on");
+    let (status, _, errors) = job(3, &insisting, conformance(), "roots");
+    assert_ne!(status, 0);
+    let told = "OMNES_MULTICAST=on, but rank 0 hears no multicast of the other ranks";
+    assert_eq!(errors.matches(told).count(), 3, "{errors}");
+}
+
+#[test]
+fn copies_arrive_by_every_scheme_also_while_packets_are_lost() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..10u32 << 20).map(|at| ((at * 31) ^ (at >> 12)) as u8).collect();
+    let source = place.path().join("source");
+    std::fs::write(&source, &data).unwrap();
+    let schemes = ["combined", "co-root=2+skewed=4", "window", "chain"];
+    for (flags, scheme) in ["", "--loss 1%"].iter().flat_map(|it| schemes.map(|name| (it, name))) {
+        let dest = place.path().join("copy-{rank}");
+        let arguments = format!(
+            "cp {} {} --chunk 1m --force --scheme {scheme}",
+            source.display(),
+            dest.display()
+        );
+        let (status, _, errors) = job(4, flags, Path::new(OMNES), &arguments);
+        assert_eq!((status, errors.as_str()), (0, ""), "{scheme} {flags}");
+        for rank in 0..4 {
+            let copy = std::fs::read(place.path().join(format!("copy-{rank}"))).unwrap();
+            assert!(copy == data, "{scheme} {flags}: rank {rank}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Packets coming in: read from a socket, a large one straight into user memory, and put where the
+//! endpoint says.
+
+use super::{Core, DATAGRAM_BYTES};
+use crate::line::{Holding, Line};
+use crate::socket::{DATAGRAMS_PER_CALL, Received, Take};
+use omnes_proto::packet::{Placement, Source, Target};
+use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES};
+
+/// Reads of a socket in one step, so that sending gets its turn.
+const READS_PER_STEP: usize = 4;
+/// Reads that brought nothing but strangers' packets, beside these.
+const READS_IN_VAIN_MAX: usize = 64;
+
+impl Core {
+    /// Reads a socket until it is empty, or for a few calls. The first datagram is mostly the only
+    /// one, so it is read alone, the others many at a time.
+    ///
+    /// True if any packet was the job's: what strangers send must keep nobody from sleeping. It
+    /// must not keep the job's packets waiting either, so it is read on beyond it.
+    pub(crate) fn read(&mut self, index: usize) -> bool {
+        let ended = self.operations.ended;
+        let (mut calls, mut calls_in_vain) = (0, 0);
+        let mut is_in_vain = false;
+        while calls < READS_PER_STEP && calls_in_vain < READS_IN_VAIN_MAX {
+            let accepted = self.endpoint.counters().accepted;
+            let is_more = match calls + calls_in_vain {
+                _ if is_in_vain => self.read_batch(index) == DATAGRAMS_PER_CALL,
+                _ if self.awaits_large(index) => self.read_scattered(index),
+                0 => self.read_one(index),
+                _ => self.read_batch(index) == DATAGRAMS_PER_CALL,
+            };
+            is_in_vain = self.endpoint.counters().accepted == accepted;
+            if is_in_vain {
+                calls_in_vain += 1;
+            } else {
+                calls += 1;
+                let now = self.now();
+                self.settle(now);
+            }
+            // Somebody may have what it waits for: then the rest can wait.
+            if !is_more || self.operations.ended != ended {
+                break;
+            }
+        }
+        calls > 0
+    }
+
+    /// True if a receive is pending whose data are worth a look before they are read.
+    fn awaits_large(&self, socket: usize) -> bool {
+        let is_group = self.links.group_index() == Some(socket);
+        if is_group { self.large_casts > 0 } else { self.large_receives > 0 }
+    }
+
+    fn read_batch(&mut self, index: usize) -> usize {
+        let mut buffers: [libc::iovec; DATAGRAMS_PER_CALL] =
+            std::array::from_fn(|index| libc::iovec {
+                iov_base: self.bounce[index * DATAGRAM_BYTES..].as_mut_ptr().cast(),
+                iov_len: DATAGRAM_BYTES,
+            });
+        let mut received = std::mem::take(&mut self.received);
+        let count = self.links.socket(index).receive(&mut buffers, &mut received);
+        let now = self.now();
+        for (index, datagram) in received.iter().enumerate() {
+            self.handle_train(now, index * DATAGRAM_BYTES, *datagram);
+        }
+        self.received = received;
+        count
+    }
+
+    /// Handles a train that lies in the bounce buffer.
+    fn handle_train(&mut self, now: Instant, start: usize, train: Received) {
+        let end = start + train.bytes.min(DATAGRAM_BYTES);
+        let mut from = start;
+        while from < end {
+            let to = (from + train.packet_bytes).min(end);
+            let packet = &self.bounce[from..to];
+            if let Some(placement) = self.endpoint.handle_packet(now, packet, packet.len()) {
+                vacate(&mut self.line, placement);
+                self.memory.place(placement, &packet[placement.packet_offset..]);
+            }
+            self.drain_moves();
+            from = to;
+        }
+    }
+
+    /// Looks at the head of the next datagram and reads a large one straight into place.
+    fn read_scattered(&mut self, index: usize) -> bool {
+        let socket = self.links.socket(index);
+        let Some(seen) = self.scatter.look(socket) else { return false };
+        let preview = if seen.bytes >= 2 * PACKET_OVERHEAD_BYTES + 1024 {
+            self.endpoint.preview(self.scatter.head(seen))
+        } else {
+            None
+        };
+        let Some(preview) = preview else {
+            return self.read_one(index);
+        };
+        let base = self.memory.sink_at(preview.channel, preview.receive, preview.offset, 0);
+        let bytes_max = preview.bytes_max as usize;
+        let socket = self.links.socket(index);
+        let Some(train) = self.scatter.read(socket, seen, base, bytes_max, preview.head_bytes)
+        else {
+            return true;
+        };
+        let now = self.now();
+        for index in 0..train.packets() {
+            let packet = self.scatter.packet(&train, index);
+            let placement = self.endpoint.handle_packet(now, packet.head, packet.bytes);
+            if let Some(placement) = placement {
+                let target = match placement.target {
+                    Target::Receive(id) => Some(self.memory.sink_at(
+                        placement.channel,
+                        id,
+                        placement.offset,
+                        placement.bytes,
+                    )),
+                    Target::Slot(_) => None,
+                };
+                if !self.scatter.is_in_place(&train, index, placement.packet_offset, target) {
+                    vacate(&mut self.line, placement);
+                    let data = self.scatter.rescue(&train, index, placement.packet_offset);
+                    self.memory.place(placement, data);
+                }
+            }
+            self.drain_moves();
+        }
+        true
+    }
+
+    fn read_one(&mut self, index: usize) -> bool {
+        let base = self.bounce.as_mut_ptr().cast();
+        let mut buffers = [libc::iovec { iov_base: base, iov_len: DATAGRAM_BYTES }];
+        let socket = self.links.socket(index);
+        let Some(datagram) = socket.receive_scattered(&mut buffers, Take::Out) else {
+            return false;
+        };
+        let now = self.now();
+        self.handle_train(now, 0, datagram);
+        true
+    }
+
+    pub(super) fn drain_moves(&mut self) {
+        let channels = self.endpoint.channels().len();
+        for channel in 0..channels {
+            while let Some(step) = self.endpoint.channel(channel).poll_move() {
+                self.memory.execute(channel, step);
+            }
+        }
+        let Some(broadcast) = self.endpoint.broadcast() else { return };
+        while let Some(step) = broadcast.poll_move() {
+            self.memory.execute(channels, step);
+        }
+    }
+}
+
+/// What is lined up from a slot must not be sent any more once the slot holds something else.
+fn vacate(line: &mut Line, placement: Placement) {
+    if let Target::Slot(slot) = placement.target {
+        line.withdraw(Holding { channel: placement.channel, source: Source::Slot(slot) });
+    }
+}

@@ -1,0 +1,107 @@
+//! Broadcast over multicast: what a rank can set up, groups, and the operations.
+//!
+//! Whether multicast reaches the other ranks, only they can tell: whoever uses these operations
+//! first lets all ranks [`announce`](Engine::announce) themselves, and goes without
+//! ([`disable_multicast`](Engine::disable_multicast)) unless each has heard all others.
+
+use super::Engine;
+use crate::core::{Cast, Core};
+use crate::multicast::MulticastState;
+use crate::operations::{Gone, Operation, OperationError, Spot};
+use omnes_proto::broadcast::{GroupConfig, GroupId, Hold};
+use omnes_wire::Rank;
+use std::ptr::NonNull;
+
+impl Engine {
+    /// What this rank could set up, as far as it can tell alone.
+    pub fn multicast(&self) -> MulticastState {
+        self.enter(|core| core.multicast.clone())
+    }
+
+    /// Says by multicast that this rank is there; nothing happens without multicast.
+    pub fn announce(&self) {
+        self.enter(|core| {
+            core.announce();
+            core.push();
+        });
+    }
+
+    /// Ranks whose multicast has reached this one so far, this one not counted.
+    pub fn heard(&self) -> usize {
+        self.enter(|core| {
+            core.listen(&self.shared.poller);
+            core.heard()
+        })
+    }
+
+    /// Leaves the job's group and does without multicast from now on, for a reason that
+    /// [`Self::multicast`] tells. Call it before any group is opened, on all ranks.
+    pub fn disable_multicast(&self, reason: &str) {
+        self.enter(|core| core.disable_multicast(reason));
+    }
+
+    /// Makes a group known; nothing happens if it is, or if there is no multicast. The same on all
+    /// of its ranks, but they need not wait for each other.
+    pub fn open_group(&self, group: GroupConfig) {
+        self.enter(|core| core.open_group(group));
+    }
+
+    /// Starts to broadcast `bytes` bytes from `base` to a group. `None` if the memory may be used
+    /// again at once: with [`Hold::Window`], messages of up to 64 KiB are copied. Such a message
+    /// waits here while the window has no room for it, and no longer than until a rank for which
+    /// `concerns` is true is no more.
+    ///
+    /// # Safety
+    /// `base` must be valid for reading `bytes` bytes, which must not change, until the operation
+    /// has ended or was released.
+    ///
+    /// # Errors
+    /// [`OperationError::NoMulticast`]; [`OperationError::Broadcast`] for a group that is not
+    /// open, or a message that is too large; other errors if a rank is no more.
+    pub unsafe fn broadcast(
+        &self,
+        group: GroupId,
+        hold: Hold,
+        base: NonNull<u8>,
+        bytes: u64,
+        concerns: impl Fn(Gone) -> bool,
+    ) -> Result<Option<Operation>, OperationError> {
+        let cast = Cast { group, hold, base, bytes };
+        // SAFETY: the caller's promise is passed on.
+        let start = |core: &mut Core| unsafe { core.try_broadcast(cast, &concerns) };
+        let started = self.enter(|core| {
+            let started = start(core);
+            core.listen(&self.shared.poller);
+            started
+        });
+        match started {
+            Some(started) => started,
+            None => {
+                let started = self.wait_until(None, Spot::Anywhere, start);
+                started.unwrap_or(Err(OperationError::Timeout { ms: 0 }))
+            }
+        }
+    }
+
+    /// Starts to receive the next message of `root` to a group that no receive waits for.
+    ///
+    /// The operation ends with [`OperationError::Truncated`] where the message is longer than
+    /// `capacity` bytes. When it is released, its message still comes, and is dropped.
+    ///
+    /// # Safety
+    /// `base` must be valid for writing `capacity` bytes, and used by nobody else, until the
+    /// operation has ended or was released.
+    ///
+    /// # Errors
+    /// As for [`Self::broadcast`].
+    pub unsafe fn receive_broadcast(
+        &self,
+        group: GroupId,
+        root: Rank,
+        base: NonNull<u8>,
+        capacity: u64,
+    ) -> Result<Operation, OperationError> {
+        // SAFETY: the caller's promise is passed on.
+        self.enter(|core| unsafe { core.receive_broadcast(group, root, base, capacity) })
+    }
+}

@@ -1,0 +1,128 @@
+//! One rank's file, mapped into its memory, as the rank writes it.
+//!
+//! What never changes is written first, then the file is mapped, and the magic makes it valid.
+//! Values change under a sequence word: odd while they do, so that a reader who finds the same
+//! even number before and after has values of one moment. Nobody waits for anybody.
+//!
+//! The blocks are allocated by writing them, so that a full file system is an error at the start
+//! and no signal later. Only its owner can shorten the file; whoever does that to a running rank
+//! kills it.
+
+use super::LiveError;
+use super::directory::Directory;
+use super::layout::{self, Identity};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::OsString;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Words that change, from the first of them: sequence, last update, end, values.
+const UPDATED: usize = 1;
+const ENDED: usize = 2;
+const VALUES: usize = 3;
+
+/// See the module header.
+pub(super) struct LiveFile {
+    directory: Directory,
+    name: OsString,
+    base: NonNull<AtomicU64>,
+    bytes: usize,
+    counters: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, and is reached through atomics only.
+unsafe impl Send for LiveFile {}
+
+/// Nanoseconds since 1970.
+pub(super) fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl LiveFile {
+    /// Makes the file of a rank; all values are 0.
+    ///
+    /// # Errors
+    /// [`LiveError::File`] if it cannot be made, written or mapped; nothing is left then.
+    pub(super) fn create(
+        directory: Directory,
+        identity: &Identity,
+        names: &[&str],
+    ) -> Result<Self, LiveError> {
+        let name = OsString::from(format!("{:08x}-{}.live", identity.job, identity.rank));
+        let content = layout::emit(identity, names);
+        let bytes = content.len();
+        let map = || -> std::io::Result<NonNull<AtomicU64>> {
+            let file = directory.create(&name)?;
+            file.write_all_at(&content, 0)?;
+            // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+            let base = unsafe {
+                let protection = ProtFlags::READ | ProtFlags::WRITE;
+                rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)
+            }?;
+            Ok(NonNull::new(base.cast()).expect("the kernel maps nothing at address 0"))
+        };
+        let base = match map() {
+            Ok(base) => base,
+            Err(error) => {
+                // What cannot be removed either is removed as unfinished, later.
+                let _ = directory.remove(&name);
+                return Err(error.into());
+            }
+        };
+        let file = Self { directory, name, base, bytes, counters: names.len() };
+        file.changing(UPDATED).store(now_ns(), Ordering::Relaxed);
+        file.word(0).store(layout::MAGIC, Ordering::Release);
+        Ok(file)
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.directory.path.join(&self.name)
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.bytes / 8);
+        // SAFETY: the mapping has `bytes` bytes, begins at a page and lives as long as `self`; it
+        // is only reached through atomics.
+        unsafe { self.base.add(index).as_ref() }
+    }
+
+    fn changing(&self, index: usize) -> &AtomicU64 {
+        self.word(layout::values_at(self.counters) / 8 + index)
+    }
+
+    /// Publishes new values, in the order of the names; those beyond the names are left out.
+    pub(super) fn publish(&mut self, values: &[u64]) {
+        let sequence = self.changing(0).load(Ordering::Relaxed);
+        self.changing(0).store(sequence.wrapping_add(1), Ordering::Relaxed);
+        // No value may be seen before the odd number.
+        fence(Ordering::Release);
+        for (index, value) in values.iter().take(self.counters).enumerate() {
+            self.changing(VALUES + index).store(*value, Ordering::Relaxed);
+        }
+        self.changing(UPDATED).store(now_ns(), Ordering::Relaxed);
+        self.changing(0).store(sequence.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Notes that the rank has ended, though its process may go on.
+    pub(super) fn end(&mut self) {
+        self.changing(ENDED).store(now_ns(), Ordering::Relaxed);
+    }
+
+    /// Takes the file away.
+    pub(super) fn remove(self) {
+        // It may have been removed by hand; and there is nobody to tell.
+        let _ = self.directory.remove(&self.name);
+    }
+}
+
+impl Drop for LiveFile {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `create` with this length, and nobody can reach it now.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}

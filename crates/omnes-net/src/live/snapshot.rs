@@ -1,0 +1,287 @@
+//! Reading the files of all ranks of a node, also of those that were killed.
+//!
+//! A file is read, not mapped: whatever happens to it meanwhile is an error, not a signal. It may
+//! be anybody's work, so all that it says is checked ([`layout::parse`]), and it is never waited
+//! for.
+
+use super::LiveError;
+use super::directory::{self, Directory, LivePlace};
+use super::layout::{self, Content};
+use super::process::Standing;
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Looks at a file whose values change all the time, after which they are taken as they are.
+const LOOKS_MAX: u32 = 64;
+/// A rank publishes ten times per second; one that has not for so long is stopped or starved.
+const SILENT_AFTER: Duration = Duration::from_secs(5);
+/// Age from which a rank that starts removes the files of dead ones, and from which one whose
+/// process cannot be seen from here counts as dead.
+const OLD_AFTER: Duration = Duration::from_secs(3600);
+
+/// How a rank is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// It has published lately.
+    Running,
+    /// Its process is there, or cannot be seen from here, but has not published for 5 s.
+    Silent,
+    /// Its process is gone, or has dropped the rank without farewell.
+    Dead,
+}
+
+/// What a rank has published.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Where it was read.
+    pub file: PathBuf,
+    /// Number of the job; the same for all its ranks.
+    pub job: u32,
+    /// Rank in the job, from 0.
+    pub rank: u32,
+    /// Ranks of the job.
+    pub size: u32,
+    /// Process, as numbered where the rank runs.
+    pub pid: u32,
+    /// Name of the machine.
+    pub host: String,
+    /// Name of the program.
+    pub command: String,
+    /// When the rank has joined its job, in ns since 1970.
+    pub started_ns: u64,
+    /// When the values were published, in ns since 1970.
+    pub updated_ns: u64,
+    /// True if all values are of one moment; false only if the rank was killed or stopped while it
+    /// published.
+    pub is_whole: bool,
+    /// Name and value of each counter, in the order of the rank's version.
+    pub counters: Vec<(String, u64)>,
+    /// How the rank was when the file was read.
+    pub life: Life,
+}
+
+impl Snapshot {
+    /// Value of a counter, if the rank has it.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        let mut counters = self.counters.iter();
+        counters.find(|(other, _)| other == name).map(|(_, value)| *value)
+    }
+
+    /// Time since the values were published.
+    pub fn age(&self, now: SystemTime) -> Duration {
+        since(self.updated_ns, now)
+    }
+
+    fn new(file: PathBuf, content: Content, is_whole: bool, now: SystemTime) -> Self {
+        let life = life(&content, now);
+        let Content { identity, updated_ns, counters, .. } = content;
+        Self {
+            file,
+            job: identity.job,
+            rank: identity.rank,
+            size: identity.size,
+            pid: identity.process.pid,
+            host: identity.host,
+            command: identity.command,
+            started_ns: identity.started_ns,
+            updated_ns,
+            is_whole,
+            counters,
+            life,
+        }
+    }
+}
+
+/// Time since a moment in ns since 1970; none if that is yet to come.
+fn since(moment_ns: u64, now: SystemTime) -> Duration {
+    now.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .saturating_sub(Duration::from_nanos(moment_ns))
+}
+
+fn life(content: &Content, now: SystemTime) -> Life {
+    let age = since(content.updated_ns, now);
+    match content.identity.process.standing() {
+        _ if content.ended_ns != 0 => Life::Dead,
+        Standing::Gone => Life::Dead,
+        Standing::OutOfSight if age > OLD_AFTER => Life::Dead,
+        _ if age > SILENT_AFTER => Life::Silent,
+        Standing::Runs | Standing::OutOfSight => Life::Running,
+    }
+}
+
+/// A file or directory that was refused, and why; a sentence when shown.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub error: LiveError,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, error } = self;
+        match error {
+            // These name it themselves.
+            LiveError::Directory { .. }
+            | LiveError::DirectoryOwner { .. }
+            | LiveError::DirectoryMode { .. } => write!(f, "{error}"),
+            LiveError::File(error) => write!(f, "{}: {error}", path.display()),
+            _ => write!(f, "{} {error}", path.display()),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Directories that were looked at.
+    pub directories: Vec<PathBuf>,
+    /// Ranks, by time of start of the job's first rank seen, then by rank.
+    pub ranks: Vec<Snapshot>,
+    /// Files and directories that were refused.
+    pub refused: Vec<Refusal>,
+}
+
+impl Survey {
+    /// Reads the files of all ranks of this node that this user may see.
+    ///
+    /// What is wrong with a file or directory is in [`Self::refused`].
+    pub fn take(place: &LivePlace) -> Self {
+        let mut survey = Self::default();
+        survey.visit(place, |survey, directory, name| {
+            match read(directory, name, SystemTime::now()) {
+                Ok(snapshot) => survey.ranks.push(snapshot),
+                // It was there when the directory was listed.
+                Err(LiveError::File(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => survey.refuse(directory.path.join(name), error),
+            }
+        });
+        survey.sort();
+        survey
+    }
+
+    /// Removes the files of dead ranks for which `is_meant` is true, and returns what they said.
+    ///
+    /// A file that is not complete goes too if it has not been touched for an hour.
+    pub fn clean(place: &LivePlace, is_meant: impl Fn(&Snapshot) -> bool) -> Self {
+        let mut survey = Self::default();
+        survey.visit(place, |survey, directory, name| {
+            let removed = match read(directory, name, SystemTime::now()) {
+                Ok(rank) if rank.life == Life::Dead && is_meant(&rank) => {
+                    survey.ranks.push(rank);
+                    directory.remove(name)
+                }
+                Err(LiveError::Unfinished) if is_old(directory, name) => directory.remove(name),
+                _ => Ok(()),
+            };
+            if let Err(error) = removed {
+                survey.refuse(directory.path.join(name), error.into());
+            }
+        });
+        survey.sort();
+        survey
+    }
+
+    fn visit(&mut self, place: &LivePlace, mut each: impl FnMut(&mut Self, &Directory, &OsStr)) {
+        for (path, owner) in directory::to_read(place) {
+            self.directories.push(path.clone());
+            let opened = Directory::open(path.clone(), owner);
+            match opened.and_then(|directory| Ok((directory.names()?, directory))) {
+                Ok((names, directory)) => {
+                    names.iter().for_each(|name| each(self, &directory, name));
+                }
+                Err(error) => self.refuse(path, error),
+            }
+        }
+    }
+
+    fn refuse(&mut self, path: PathBuf, error: LiveError) {
+        self.refused.push(Refusal { path, error });
+    }
+
+    /// Oldest job first.
+    fn sort(&mut self) {
+        let mut starts = std::collections::BTreeMap::new();
+        for rank in &self.ranks {
+            let start = starts.entry(rank.job).or_insert(rank.started_ns);
+            *start = rank.started_ns.min(*start);
+        }
+        self.ranks.sort_by_key(|rank| (starts[&rank.job], rank.job, rank.rank));
+    }
+}
+
+/// Removes the files of ranks that have been dead for an hour; what cannot be read stays.
+pub(super) fn remove_old(directory: &Directory) {
+    let now = SystemTime::now();
+    let mut names = directory.names().unwrap_or_default();
+    // Most are young where ranks die often; those need not be read.
+    names.retain(|name| is_old(directory, name));
+    for name in names {
+        let is_meant = match read(directory, &name, now) {
+            Ok(rank) => rank.life == Life::Dead && rank.age(now) > OLD_AFTER,
+            Err(LiveError::Unfinished) => true,
+            Err(_) => false,
+        };
+        if is_meant {
+            // Another rank that starts may have been faster.
+            let _ = directory.remove(&name);
+        }
+    }
+}
+
+/// True if a file was made and last written an hour ago or earlier, but for its values: whether
+/// those count as writing depends on the file system.
+fn is_old(directory: &Directory, name: &OsStr) -> bool {
+    let age = directory.modified(name).and_then(|modified| modified.elapsed().ok());
+    age.is_some_and(|age| age > OLD_AFTER)
+}
+
+fn read(directory: &Directory, name: &OsStr, now: SystemTime) -> Result<Snapshot, LiveError> {
+    let (file, bytes) = directory.open_file(name)?;
+    let bytes_max = layout::FILE_BYTES_MAX as u64;
+    if bytes > bytes_max {
+        return Err(LiveError::TooLong { bytes, bytes_max });
+    }
+    let mut content = layout::parse(&read_up_to(&file, bytes as usize)?)?;
+    let sequence_at = layout::values_at(content.counters.len()) as u64;
+    let mut is_whole = false;
+    for _ in 0..LOOKS_MAX {
+        let before = sequence(&file, sequence_at)?;
+        fence(Ordering::Acquire);
+        content = layout::parse(&read_up_to(&file, bytes as usize)?)?;
+        fence(Ordering::Acquire);
+        is_whole = before.is_multiple_of(2) && before == sequence(&file, sequence_at)?;
+        if is_whole {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    Ok(Snapshot::new(directory.path.join(name), content, is_whole, now))
+}
+
+fn sequence(file: &File, at: u64) -> Result<u64, LiveError> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, at)?;
+    Ok(u64::from_ne_bytes(word))
+}
+
+/// The first `bytes` bytes, or as many as there still are.
+fn read_up_to(file: &File, bytes: usize) -> Result<Vec<u8>, LiveError> {
+    let mut content = vec![0; bytes];
+    let mut done = 0;
+    while done < bytes {
+        match file.read_at(&mut content[done..], done as u64)? {
+            0 => break,
+            more => done += more,
+        }
+    }
+    content.truncate(done);
+    Ok(content)
+}

@@ -1,0 +1,41 @@
+//! What the kernel drops before it fills the group's socket and wakes anybody: packets of other
+//! jobs, of strangers, and those of this rank itself where its host hears them.
+//!
+//! Anybody on the network may send to a group, so refusing must be cheap: a packet dropped here
+//! costs neither a system call nor room in the socket. It is not what keeps strangers out: that is
+//! the tag, which is checked of every packet that comes through. What is dropped is counted by the
+//! kernel, see [`crate::socket::UdpSocket::dropped`].
+//!
+//! The program is classic BPF, which needs no privilege. Without it all packets come through.
+
+use omnes_wire::{JOB_OFFSET, JobId, MAGIC, MAGIC_OFFSET, Rank, SOURCE_OFFSET};
+use socket2::{SockFilter, Socket};
+use std::io;
+
+/// A UDP socket's filter sees packets from the UDP header on.
+const UDP_HEADER_BYTES: usize = 8;
+const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+
+/// Bytes that a filter lets through: all, or none.
+const ALL: u32 = u32::MAX;
+const NONE: u32 = 0;
+
+/// Lets through only what other ranks than `me` say they send for `job`. A packet that is too
+/// short for one of the loads is dropped.
+pub(super) fn attach(socket: &Socket, job: JobId, me: Rank) -> io::Result<()> {
+    let load =
+        |code: u16, offset: usize| SockFilter::new(code, 0, 0, (UDP_HEADER_BYTES + offset) as u32);
+    socket.attach_filter(&[
+        load(LOAD_HALF, MAGIC_OFFSET),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 4, u32::from(MAGIC)),
+        load(LOAD_WORD, JOB_OFFSET),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 2, job.0),
+        load(LOAD_WORD, SOURCE_OFFSET),
+        SockFilter::new(JUMP_IF_EQUAL, 0, 1, me.0),
+        SockFilter::new(RETURN, 0, 0, NONE),
+        SockFilter::new(RETURN, 0, 0, ALL),
+    ])
+}

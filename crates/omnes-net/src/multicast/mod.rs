@@ -1,0 +1,275 @@
+//! IP multicast: one group per job, which all of its ranks hear and send to [BC-R2].
+//!
+//! Two sockets. The *receiver* is bound to the group's address and port, so the kernel hands it
+//! nothing else; several ranks of a host share the port. The *sender* is bound to this rank's own
+//! address and connected to the group, so that no route is looked up per packet. Both are used as
+//! the sockets of peers are ([`crate::links`]), with GSO and GRO.
+//!
+//! Own packets do not come back unless ranks of the job share this host, and then the kernel drops
+//! them before they take room in the receiver ([`filter`]), as it does with strangers' packets.
+//!
+//! Of the ranks of a host the lowest joins, on behalf of all; when it is gone, the next one does.
+//! For switches that snoop on IGMP forget members whom no querier asks, and pass on nothing then;
+//! so the membership is renewed every [`RENEWAL_INTERVAL`] [linux-datapath A.8]. Leaving and
+//! joining again makes the kernel report it, but only if no other socket of the host is a member.
+//! (With IGMPv3 the kernel takes the leave back before it is sent, with IGMPv2 the join follows at
+//! once.) What a rank misses in between is repaired.
+//!
+//! Nothing here can fail a job: a rank that cannot set multicast up says why
+//! ([`MulticastState::Off`]), and the ranks agree to do without. Whether packets *arrive* is not
+//! known here: the probe of the crate `omnes` finds out.
+//!
+//! Cost: two descriptors per rank, one membership per host; two system calls per renewal.
+
+mod address;
+mod filter;
+#[cfg(test)]
+mod tests;
+
+use crate::socket::{Offloads, UdpSocket};
+use omnes_proto::broadcast::BroadcastConfig;
+use omnes_wire::{Instant, JobId, Rank};
+use socket2::{InterfaceIndexOrAddress, Socket};
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Time between two reports of the membership. Switches forget members after 260 s at the earliest
+/// (RFC 3376, section 8.4), so that one report may be lost.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(100);
+/// Time after which a renewal that failed is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How a rank uses multicast; the same on all ranks, except for `broadcast`.
+#[derive(Clone, Debug)]
+pub struct MulticastConfig {
+    /// Whether to use it where it works.
+    pub wanted: bool,
+    /// The group's address; it follows from the job's number where there is none.
+    pub group: Option<IpAddr>,
+    /// The group's UDP port, likewise.
+    pub port: Option<u16>,
+    /// Routers that packets may cross, plus one; 0 keeps them on this host. At most 255.
+    pub ttl: u32,
+    /// Settings of the broadcast machine; payload, window, credits and the cost of repairs are set
+    /// by what the network and the machines allow.
+    pub broadcast: BroadcastConfig,
+}
+
+impl Default for MulticastConfig {
+    fn default() -> Self {
+        let broadcast = BroadcastConfig::default();
+        Self { wanted: true, group: None, port: None, ttl: 1, broadcast }
+    }
+}
+
+/// Whether this rank can use multicast, as far as it can tell alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MulticastState {
+    /// It cannot, or may not.
+    Off {
+        /// Why, for people.
+        reason: String,
+    },
+    /// It has joined.
+    On {
+        /// The job's group.
+        group: SocketAddr,
+        /// The interface that it goes through.
+        interface: String,
+    },
+}
+
+/// Why this rank has no multicast.
+#[derive(Debug, Error)]
+pub(crate) enum NoMulticast {
+    #[error("switched off")]
+    Unwanted,
+    #[error("there is one rank only")]
+    Alone,
+    #[error("{group} is no multicast address")]
+    NotMulticast { group: IpAddr },
+    #[error("{group} is of another IP version than this rank's address {own}")]
+    OtherFamily { group: IpAddr, own: IpAddr },
+    #[error("cannot list the interfaces: {source}")]
+    Interfaces { source: io::Error },
+    #[error("no interface has this rank's address {own}")]
+    NoInterface { own: IpAddr },
+    #[error("{what} {group} through {interface}: {source}")]
+    System { what: &'static str, group: SocketAddr, interface: String, source: io::Error },
+}
+
+/// What a group is made for.
+pub(crate) struct Plan<'a> {
+    pub(crate) config: &'a MulticastConfig,
+    pub(crate) job: JobId,
+    pub(crate) me: Rank,
+    /// This rank's own address.
+    pub(crate) own: IpAddr,
+    /// Those of all ranks, in order of ranks.
+    pub(crate) peers: &'a [SocketAddr],
+    pub(crate) offloads: Offloads,
+    /// Size of socket buffers to ask for.
+    pub(crate) buffer_bytes: usize,
+}
+
+/// A group that this rank has joined.
+pub(crate) struct Group {
+    pub(crate) receiver: UdpSocket,
+    pub(crate) sender: UdpSocket,
+    pub(crate) membership: Membership,
+}
+
+/// This host's membership in the group, as far as this rank looks after it; ends by itself with
+/// the socket.
+pub(crate) struct Membership {
+    group: SocketAddr,
+    interface: address::Interface,
+    /// Lower ranks of this host that are still there; the lowest is the member.
+    seniors: Vec<Rank>,
+    renewed_until: Instant,
+}
+
+impl Plan<'_> {
+    /// Joins the group.
+    pub(crate) fn join(&self) -> Result<Group, NoMulticast> {
+        if !self.config.wanted {
+            return Err(NoMulticast::Unwanted);
+        }
+        if self.peers.len() < 2 {
+            return Err(NoMulticast::Alone);
+        }
+        let group = address::group(self.job, self.own, self.config)?;
+        let interface = address::interface_of(self.own)?;
+        let renewed_until = Instant::ZERO + RENEWAL_INTERVAL;
+        let seniors = self.seniors();
+        let membership = Membership { group, interface, seniors, renewed_until };
+        let failed = |what| {
+            let interface = membership.interface.name.clone();
+            move |source| NoMulticast::System { what, group, interface, source }
+        };
+        let receiver = self.receiver(&membership).map_err(failed("cannot join"))?;
+        let sender = self.sender(&membership).map_err(failed("cannot send to"))?;
+        Ok(Group { receiver, sender, membership })
+    }
+
+    fn receiver(&self, membership: &Membership) -> io::Result<UdpSocket> {
+        let socket = UdpSocket::open(membership.group)?;
+        socket.set_reuse_address(true)?;
+        // A socket that is bound to a group gets that group's packets only, and unless told
+        // otherwise gets them also where another socket of the host has joined.
+        // Without the filter strangers cost more; the tag keeps them out all the same.
+        let _ = filter::attach(&socket, self.job, self.me);
+        socket.bind(&membership.address().into())?;
+        if membership.seniors.is_empty() {
+            membership.join(&socket)?;
+        }
+        self.finish(socket)
+    }
+
+    fn sender(&self, membership: &Membership) -> io::Result<UdpSocket> {
+        let socket = UdpSocket::open(membership.group)?;
+        socket.bind(&SocketAddr::new(self.own, 0).into())?;
+        let is_heard_here = self.shares_host(&membership.interface);
+        match self.own {
+            IpAddr::V4(own) => {
+                socket.set_multicast_if_v4(&own)?;
+                socket.set_multicast_ttl_v4(self.config.ttl)?;
+                socket.set_multicast_loop_v4(is_heard_here)?;
+            }
+            IpAddr::V6(_) => {
+                socket.set_multicast_if_v6(membership.interface.index)?;
+                socket.set_multicast_hops_v6(self.config.ttl)?;
+                socket.set_multicast_loop_v6(is_heard_here)?;
+            }
+        }
+        socket.connect(&membership.address().into())?;
+        self.finish(socket)
+    }
+
+    fn finish(&self, socket: Socket) -> io::Result<UdpSocket> {
+        let mut socket = UdpSocket::new(socket, self.buffer_bytes)?;
+        socket.restrict(self.offloads);
+        Ok(socket)
+    }
+
+    /// Lower ranks under the same address as this one.
+    fn seniors(&self) -> Vec<Rank> {
+        let lower = (0..).zip(self.peers).take(self.me.index());
+        lower.filter(|(_, peer)| peer.ip() == self.own).map(|(rank, _)| Rank(rank)).collect()
+    }
+
+    /// True if another rank has an address of this host.
+    fn shares_host(&self, interface: &address::Interface) -> bool {
+        let is_here = |(rank, peer): (usize, &SocketAddr)| {
+            let ip = peer.ip();
+            rank != self.me.index() && (ip.is_loopback() || interface.host.contains(&ip))
+        };
+        self.peers.iter().enumerate().any(is_here)
+    }
+}
+
+impl Membership {
+    /// The group, with the interface where the address alone does not say it.
+    fn address(&self) -> SocketAddr {
+        match self.group {
+            SocketAddr::V4(_) => self.group,
+            SocketAddr::V6(group) => {
+                SocketAddrV6::new(*group.ip(), group.port(), 0, self.interface.index).into()
+            }
+        }
+    }
+
+    fn join(&self, socket: &Socket) -> io::Result<()> {
+        let index = self.interface.index;
+        match self.group.ip() {
+            IpAddr::V4(group) => {
+                socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index))
+            }
+            IpAddr::V6(group) => socket.join_multicast_v6(&group, index),
+        }
+    }
+
+    /// Leaves the group. Nothing comes in any more when all ranks of the host have.
+    pub(crate) fn leave(&self, receiver: &UdpSocket) -> io::Result<()> {
+        let index = self.interface.index;
+        let socket = receiver.options();
+        match self.group.ip() {
+            IpAddr::V4(group) => {
+                socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(index))
+            }
+            IpAddr::V6(group) => socket.leave_multicast_v6(&group, index),
+        }
+    }
+
+    /// Reports the membership again if it is time.
+    pub(crate) fn renew(&mut self, now: Instant, receiver: &UdpSocket) {
+        if now < self.renewed_until {
+            return;
+        }
+        let mut wait = RENEWAL_INTERVAL;
+        if self.seniors.is_empty() {
+            // It is none yet if the rank before has just gone, or if joining failed.
+            let _ = self.leave(receiver);
+            if self.join(receiver.options()).is_err() {
+                wait = RETRY_INTERVAL;
+            }
+        }
+        self.renewed_until = now + wait;
+    }
+
+    /// A rank is no more: this one may be the lowest of its host from now on.
+    pub(crate) fn on_gone(&mut self, now: Instant, rank: Rank, receiver: &UdpSocket) {
+        let before = self.seniors.len();
+        self.seniors.retain(|senior| *senior != rank);
+        if self.seniors.is_empty() && before > 0 {
+            self.renewed_until = now;
+            self.renew(now, receiver);
+        }
+    }
+
+    pub(crate) fn state(&self) -> MulticastState {
+        MulticastState::On { group: self.group, interface: self.interface.name.clone() }
+    }
+}

@@ -1,0 +1,166 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Kind, PACKET_OVERHEAD_BYTES, Seq};
+use std::net::UdpSocket as StdSocket;
+
+const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// Rank `me` of a job of three on this host, with sockets of its own.
+fn join(job: JobId, me: u32, config: &MulticastConfig) -> Result<Group, NoMulticast> {
+    let peers = [SocketAddr::new(OWN, 1); 3];
+    let offloads = Offloads { gso: true, gro: true };
+    let (me, own, buffer_bytes) = (Rank(me), OWN, 1 << 20);
+    Plan { config, job, me, own, peers: &peers, offloads, buffer_bytes }.join()
+}
+
+/// A job that no other test of this machine has.
+fn new_job() -> JobId {
+    JobId(u32::from_be_bytes(crate::rendezvous::random().unwrap()))
+}
+
+fn packet(job: JobId, source: u32) -> Vec<u8> {
+    let header = Header {
+        kind: Kind::Hello,
+        job,
+        communicator: CommunicatorId(0),
+        channel: ChannelId(0),
+        flags: Flags::GROUP,
+        source: Rank(source),
+        seq: Seq(0),
+        expects: Seq(0),
+        epoch: 0,
+        credits: 0,
+        argument: 0,
+    };
+    let mut bytes = header.emit().to_vec();
+    bytes.resize(PACKET_OVERHEAD_BYTES, 0);
+    bytes
+}
+
+fn send(group: &Group, bytes: &[u8]) {
+    group.sender.options().send(bytes).unwrap();
+}
+
+/// The next packet that the group hears, within a time that loopback never takes.
+fn hear(group: &Group) -> Option<Vec<u8>> {
+    let socket = group.receiver.options();
+    socket.set_nonblocking(false).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let mut bytes = [std::mem::MaybeUninit::new(0); 2048];
+    let length = socket.recv(&mut bytes).ok()?;
+    // SAFETY: made of bytes with a value, of which the kernel has replaced some.
+    Some(bytes[..length].iter().map(|byte| unsafe { byte.assume_init() }).collect())
+}
+
+#[test]
+fn packets_reach_all_ranks_of_a_host_but_the_one_that_sends() {
+    let job = new_job();
+    let config = MulticastConfig::default();
+    let groups: Vec<Group> = (0..3).map(|rank| join(job, rank, &config).unwrap()).collect();
+    let sent = packet(job, 1);
+    send(&groups[1], &sent);
+    assert_eq!(hear(&groups[0]).unwrap(), sent);
+    assert_eq!(hear(&groups[2]).unwrap(), sent);
+    assert_eq!(hear(&groups[1]), None);
+    assert_eq!([0, 1, 2].map(|rank: usize| groups[rank].receiver.dropped()), [0, 1, 0]);
+}
+
+#[test]
+fn packets_of_strangers_and_of_other_jobs_are_dropped_by_the_kernel_and_counted() {
+    let job = new_job();
+    let group = join(job, 0, &MulticastConfig::default()).unwrap();
+    let stranger = StdSocket::bind((OWN, 0)).unwrap();
+    stranger.connect(group.membership.address()).unwrap();
+    let mut unmarked = packet(job, 1);
+    unmarked[0] ^= 1;
+    let foreign = packet(JobId(job.0 ^ 1), 1);
+    let ours = packet(job, 2);
+    for bytes in [&b"?"[..], &[0; 4000], &unmarked, &foreign, &ours[..12], &[], &ours] {
+        stranger.send(bytes).unwrap();
+    }
+    assert_eq!(hear(&group).unwrap(), ours);
+    assert_eq!(hear(&group), None);
+    assert_eq!(group.receiver.dropped(), 6);
+}
+
+#[test]
+fn membership_goes_on_when_it_is_renewed_and_ends_when_left() {
+    let job = new_job();
+    let config = MulticastConfig::default();
+    let (mut group, sender) = (join(job, 0, &config).unwrap(), join(job, 1, &config).unwrap());
+    let sent = packet(job, 1);
+    for second in [1, 99, 100, 199, 200] {
+        let now = Instant::ZERO + Duration::from_secs(second);
+        group.membership.renew(now, &group.receiver);
+        send(&sender, &sent);
+        assert_eq!(hear(&group).unwrap(), sent, "after {second} s");
+    }
+    assert_eq!(group.membership.renewed_until, Instant::ZERO + Duration::from_secs(300));
+    group.membership.leave(&group.receiver).unwrap();
+    send(&sender, &sent);
+    assert_eq!(hear(&group), None);
+}
+
+#[test]
+fn next_rank_of_a_host_joins_when_those_before_it_are_gone() {
+    let job = new_job();
+    let config = MulticastConfig::default();
+    let mut groups: Vec<Group> = (0..3).map(|rank| join(job, rank, &config).unwrap()).collect();
+    let (third, second) = (groups.pop().unwrap(), groups.pop().unwrap());
+    drop(groups);
+    let sent = packet(job, 1);
+    send(&second, &sent);
+    assert_eq!(hear(&third), None, "nobody is a member");
+    let Group { receiver, sender, mut membership } = third;
+    membership.on_gone(Instant::ZERO, Rank(1), &receiver);
+    membership.renew(Instant::ZERO + RENEWAL_INTERVAL, &receiver);
+    let third = Group { receiver, sender, membership };
+    send(&second, &sent);
+    assert_eq!(hear(&third), None, "rank 0 might still be one");
+    let Group { receiver, sender, mut membership } = third;
+    membership.on_gone(Instant::ZERO, Rank(0), &receiver);
+    let third = Group { receiver, sender, membership };
+    send(&second, &sent);
+    assert_eq!(hear(&third).unwrap(), sent);
+}
+
+#[test]
+fn what_cannot_be_set_up_is_off_with_the_reason() {
+    let job = new_job();
+    let reason = |config: &MulticastConfig| join(job, 0, config).err().unwrap().to_string();
+    let usual = MulticastConfig::default();
+    assert_eq!(reason(&MulticastConfig { wanted: false, ..usual.clone() }), "switched off");
+    let group = Some("10.0.0.1".parse().unwrap());
+    let error = reason(&MulticastConfig { group, ..usual.clone() });
+    assert_eq!(error, "10.0.0.1 is no multicast address");
+    let error = reason(&MulticastConfig { ttl: 256, ..usual.clone() });
+    assert!(error.contains("cannot send to 239.") && error.contains("Invalid argument"), "{error}");
+    // Somebody else has the port on all addresses, and shares it with nobody.
+    let other = StdSocket::bind("0.0.0.0:0").unwrap();
+    let port = Some(other.local_addr().unwrap().port());
+    let error = reason(&MulticastConfig { port, ..usual });
+    assert!(error.contains("cannot join 239.") && error.contains("in use"), "{error}");
+    let offloads = Offloads { gso: true, gro: true };
+    let peers = [SocketAddr::new(OWN, 1)];
+    let config = &MulticastConfig::default();
+    let (me, own, buffer_bytes) = (Rank(0), OWN, 1 << 20);
+    let alone = Plan { config, job, me, own, peers: &peers, offloads, buffer_bytes };
+    assert_eq!(alone.join().err().unwrap().to_string(), "there is one rank only");
+}
+
+#[test]
+fn own_packets_come_back_only_where_the_host_has_other_ranks() {
+    let config = MulticastConfig::default();
+    let offloads = Offloads { gso: true, gro: true };
+    let own = "10.0.0.5".parse().unwrap();
+    let interface = address::Interface { name: String::new(), index: 1, host: vec![own] };
+    let shares_host = |peers: &[&str]| {
+        let peers: Vec<SocketAddr> = peers.iter().map(|peer| peer.parse().unwrap()).collect();
+        let (job, me, buffer_bytes) = (JobId(0), Rank(0), 0);
+        let plan = Plan { config: &config, job, me, own, peers: &peers, offloads, buffer_bytes };
+        plan.shares_host(&interface)
+    };
+    assert!(!shares_host(&["10.0.0.5:0", "10.0.0.6:7"]));
+    assert!(shares_host(&["10.0.0.5:0", "10.0.0.6:7", "10.0.0.5:9"]));
+    assert!(shares_host(&["10.0.0.5:0", "127.0.0.1:7"]));
+}

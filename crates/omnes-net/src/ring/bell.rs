@@ -1,0 +1,102 @@
+//! How a sender wakes a reader that sleeps, and leaves one alone that does not.
+//!
+//! A reader sleeps in `poll`, where its sockets are, so a wake-up is a write to its eventfd: a
+//! system call, which is only worth it while the reader sleeps. Its board says so, in one word for
+//! all its rings.
+//!
+//! No wake-up is lost:
+//!
+//! ```text
+//!   reader                               sender
+//!   R1  sleeping = 1                     S1  tail = new          (publish)
+//!   R2  fence                            S2  fence
+//!   R3  look at every tail               S3  look at sleeping
+//!   R4  sleep if all rings are empty     S4  ring if it was 1, and set it to 0
+//! ```
+//!
+//! Sequentially consistent fences have one order. If R2 comes before S2, what R1 wrote is seen by
+//! S3, so the bell is rung; if S2 comes before R2, what S1 wrote is seen by R3, so the reader does
+//! not sleep. A bell that is rung before R4 leaves the eventfd readable, and `poll` returns at
+//! once. The swap in S4 lets one of several senders ring. The reader sets the word back to 0 when
+//! it is awake; a sender that has seen the 1 before rings once too often, which is harmless.
+
+use super::layout::Layout;
+use super::map::BoardMap;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
+
+/// The bell of this rank: what its senders ring.
+pub struct Doorbell {
+    board: BoardMap,
+    event: OwnedFd,
+}
+
+impl Doorbell {
+    pub(super) fn new(segment: BorrowedFd<'_>, layout: &Layout) -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { board: BoardMap::open(segment, layout)?, event })
+    }
+
+    /// The descriptor that becomes readable when the bell is rung.
+    pub fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    /// Says that this rank is about to sleep, unless `is_empty` says, asked afterwards, that there
+    /// is something to do; true if it may sleep.
+    pub fn arm(&self, is_empty: impl FnOnce() -> bool) -> bool {
+        self.board.sleeping().store(1, Ordering::Relaxed); // R1
+        fence(Ordering::SeqCst); // R2
+        let may_sleep = is_empty(); // R3
+        if !may_sleep {
+            self.disarm();
+        }
+        may_sleep
+    }
+
+    /// Says that this rank is awake.
+    pub fn disarm(&self) {
+        self.board.sleeping().store(0, Ordering::Relaxed);
+    }
+
+    /// Makes the descriptor unreadable again; harmless if it is.
+    pub fn quieten(&self) {
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+    }
+}
+
+/// The bell of another rank.
+pub struct Bell {
+    board: BoardMap,
+    event: OwnedFd,
+}
+
+impl Bell {
+    pub(super) fn new(
+        segment: BorrowedFd<'_>,
+        layout: &Layout,
+        event: OwnedFd,
+    ) -> io::Result<Self> {
+        Ok(Self { board: BoardMap::open(segment, layout)?, event })
+    }
+
+    /// Wakes the reader if it sleeps; true if it did. [`order`] must have been called between
+    /// publishing and this.
+    pub fn ring(&self) -> bool {
+        let sleeping = self.board.sleeping();
+        // S3 and S4. The swap orders nothing: the write to the eventfd is a system call.
+        if sleeping.load(Ordering::Relaxed) == 0 || sleeping.swap(0, Ordering::Relaxed) == 0 {
+            return false;
+        }
+        // It fails if the counter is full, and then it is readable.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        true
+    }
+}
+
+/// S2 above: once for all rings that have been published, before their bells.
+pub fn order() {
+    fence(Ordering::SeqCst);
+}

@@ -1,0 +1,130 @@
+//! Where things lie in a rank's segment: the board, then one ring per sender.
+//!
+//! ```text
+//!   0              page           2 page                2 page + capacity
+//!   board          ring 0         ring 0                ring 1
+//!   sleeping word  tail │ head    `capacity` bytes      tail │ head          ...
+//! ```
+//!
+//! Everything begins on a page, so that a sender maps the board and its own ring and nothing else.
+//! A record in a ring is one word, the packet, and padding to a cache line:
+//!
+//! ```text
+//!   stamp (32 bits)  length (32 bits)  packet ...  padding
+//! ```
+//!
+//! The stamp is the record's number of its first line in the ring, counted from the start of the
+//! job: what does not carry its own was not written where the reader thinks.
+
+/// Records begin on a cache line, so that writer and reader do not fight for one.
+pub(super) const RECORD_ALIGN_BYTES: usize = 64;
+/// Stamp and length.
+pub(super) const RECORD_HEAD_BYTES: usize = 8;
+
+/// Distance of the sleeping word from the start of the board.
+pub(super) const SLEEPING_OFFSET: usize = 0;
+/// Distance of the writer's position from the start of a ring.
+pub(super) const TAIL_OFFSET: usize = 0;
+/// Distance of the reader's position: far from the writer's, as processors fetch lines in pairs.
+pub(super) const HEAD_OFFSET: usize = 128;
+
+/// Smallest ring, in bytes; a page of every machine fits.
+pub const CAPACITY_BYTES_MIN: usize = 64 << 10;
+/// Largest ring, in bytes.
+pub const CAPACITY_BYTES_MAX: usize = 16 << 20;
+/// Most rings of one segment.
+pub const RINGS_MAX: u32 = 4096;
+// Sizes of segments fit the 64 bits of a file's size by far, and a ring's length its 32 bits.
+const _: () = assert!(CAPACITY_BYTES_MAX as u64 * RINGS_MAX as u64 <= 1 << 40);
+const _: () = assert!(CAPACITY_BYTES_MIN.is_multiple_of(RECORD_ALIGN_BYTES));
+
+/// Bytes that a packet takes in a ring.
+pub(super) const fn record_bytes(packet_bytes: usize) -> usize {
+    (RECORD_HEAD_BYTES + packet_bytes).next_multiple_of(RECORD_ALIGN_BYTES)
+}
+
+/// The stamp of a record at `position`.
+pub(super) const fn stamp(position: u64) -> u32 {
+    (position / RECORD_ALIGN_BYTES as u64) as u32
+}
+
+/// Sizes of a segment; checked, so that all arithmetic on them is safe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Layout {
+    page_bytes: usize,
+    capacity_bytes: usize,
+    rings: u32,
+}
+
+impl Layout {
+    /// A segment of `rings` rings of `capacity_bytes` bytes each; `None` if the capacity is no
+    /// power of two in [`CAPACITY_BYTES_MIN`]`..=`[`CAPACITY_BYTES_MAX`] of whole pages, or the
+    /// rings are not in `1..=`[`RINGS_MAX`].
+    pub fn new(capacity_bytes: usize, rings: u32) -> Option<Self> {
+        let page_bytes = rustix::param::page_size();
+        let is_valid = (CAPACITY_BYTES_MIN..=CAPACITY_BYTES_MAX).contains(&capacity_bytes)
+            && capacity_bytes.is_power_of_two()
+            && capacity_bytes.is_multiple_of(page_bytes)
+            && (1..=RINGS_MAX).contains(&rings);
+        is_valid.then_some(Self { page_bytes, capacity_bytes, rings })
+    }
+
+    /// Bytes of the board and of a ring's positions.
+    pub(super) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Bytes of a ring's records.
+    pub fn capacity_bytes(&self) -> usize {
+        self.capacity_bytes
+    }
+
+    /// Rings of the segment.
+    pub fn rings(&self) -> u32 {
+        self.rings
+    }
+
+    /// Bytes of the whole segment.
+    pub(super) fn segment_bytes(&self) -> u64 {
+        self.ring_offset(self.rings)
+    }
+
+    /// First byte of ring `index`.
+    pub(super) fn ring_offset(&self, index: u32) -> u64 {
+        let ring = (self.page_bytes + self.capacity_bytes) as u64;
+        self.page_bytes as u64 + u64::from(index) * ring
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn records_begin_on_cache_lines_and_hold_their_packet() {
+        for (packet, record) in [(1, 64), (56, 64), (57, 128), (1480, 1536)] {
+            assert_eq!(record_bytes(packet), record);
+        }
+    }
+
+    #[test]
+    fn sizes_that_make_no_sense_are_refused() {
+        assert!(Layout::new(1 << 18, 3).is_some());
+        for (capacity, rings) in
+            [(0, 1), (4096, 1), (100_000, 1), (1 << 25, 1), (1 << 18, 0), (1 << 18, RINGS_MAX + 1)]
+        {
+            assert_eq!(Layout::new(capacity, rings), None, "{capacity} {rings}");
+        }
+    }
+
+    #[test]
+    fn rings_lie_side_by_side_on_pages() {
+        let layout = Layout::new(1 << 18, 3).unwrap();
+        let page = layout.page_bytes() as u64;
+        assert_eq!(layout.ring_offset(0), page);
+        assert_eq!(layout.ring_offset(1), 2 * page + (1 << 18));
+        assert_eq!(layout.segment_bytes(), 4 * page + 3 * (1 << 18));
+        assert!((0..3).all(|index| layout.ring_offset(index).is_multiple_of(page)));
+    }
+}

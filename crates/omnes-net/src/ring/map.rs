@@ -1,0 +1,137 @@
+//! Parts of a segment in this process's memory: the board, and rings whose records never wrap.
+//!
+//! The records of a ring are mapped twice, one after the other, as the kernel's own BPF ring buffer
+//! does it: a record that runs over the end goes on at the beginning without anybody's doing, so
+//! packets lie in one piece and no branch tells where the end is.
+//!
+//! All `unsafe` on shared memory is here, in `writer` and in `reader`. What makes it sound: the
+//! segment is sealed against shrinking, so mapped memory stays there; positions and lengths are
+//! atomics, read once and checked before they are used; and the bytes of packets are only copied.
+
+use super::layout::{HEAD_OFFSET, Layout, SLEEPING_OFFSET, TAIL_OFFSET};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// A range of this process's memory; unmapped when dropped.
+struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: shared memory belongs to no thread; what is reached through it are atomics, and bytes
+// that `writer` and `reader` give out under the borrow rules.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Reading and writing, as all parts are mapped.
+fn access() -> ProtFlags {
+    ProtFlags::READ | ProtFlags::WRITE
+}
+
+impl Mapping {
+    /// Room for `bytes` bytes of address space, without memory behind it.
+    fn reserve(bytes: usize) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, bytes })
+    }
+
+    /// Puts `bytes` bytes of the file, from `offset`, at distance `at` from the start.
+    fn place(&self, at: usize, bytes: usize, fd: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
+        assert!(at + bytes <= self.bytes, "a part beyond the room that was reserved");
+        // SAFETY: inside the room that was reserved by this value, which nobody else uses yet.
+        unsafe {
+            let address = self.base.as_ptr().add(at).cast();
+            mmap(address, bytes, access(), MapFlags::SHARED | MapFlags::FIXED, fd, offset)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the memory out of processes that this one forks, which would hold it after its end.
+    fn keep_from_children(self) -> Self {
+        // SAFETY: the range is this value's own; only what `fork` does with it changes. An old
+        // kernel that refuses takes nothing from us.
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxDontFork) };
+        self
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is this value's own, and whatever borrows from it has ended.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// What the owner of a segment tells all its senders.
+pub(super) struct BoardMap(Mapping);
+
+impl BoardMap {
+    pub(super) fn open(fd: BorrowedFd<'_>, layout: &Layout) -> io::Result<Self> {
+        let mapping = Mapping::reserve(layout.page_bytes())?;
+        mapping.place(0, layout.page_bytes(), fd, 0)?;
+        Ok(Self(mapping.keep_from_children()))
+    }
+
+    /// 1 while the owner sleeps and wants to be woken.
+    pub(super) fn sleeping(&self) -> &AtomicU32 {
+        // SAFETY: inside the page, aligned, and never accessed but as an atomic.
+        unsafe { &*self.0.base.as_ptr().add(SLEEPING_OFFSET).cast::<AtomicU32>() }
+    }
+}
+
+/// One ring, its records mapped twice.
+pub(super) struct RingMap {
+    mapping: Mapping,
+    page_bytes: usize,
+    capacity_bytes: usize,
+}
+
+impl RingMap {
+    /// Maps ring `index` of a segment that has been checked to be as large as `layout` says.
+    pub(super) fn open(fd: BorrowedFd<'_>, layout: &Layout, index: u32) -> io::Result<Self> {
+        assert!(index < layout.rings(), "a ring that the segment does not have");
+        let (page_bytes, capacity_bytes) = (layout.page_bytes(), layout.capacity_bytes());
+        let offset = layout.ring_offset(index);
+        let mapping = Mapping::reserve(page_bytes + 2 * capacity_bytes)?;
+        mapping.place(0, page_bytes + capacity_bytes, fd, offset)?;
+        let records = offset + page_bytes as u64;
+        mapping.place(page_bytes + capacity_bytes, capacity_bytes, fd, records)?;
+        Ok(Self { mapping: mapping.keep_from_children(), page_bytes, capacity_bytes })
+    }
+
+    pub(super) fn capacity_bytes(&self) -> usize {
+        self.capacity_bytes
+    }
+
+    /// Bytes published so far; the writer's.
+    pub(super) fn tail(&self) -> &AtomicU64 {
+        // SAFETY: inside the first page, aligned, and never accessed but as an atomic.
+        unsafe { &*self.mapping.base.as_ptr().add(TAIL_OFFSET).cast::<AtomicU64>() }
+    }
+
+    /// Bytes given free so far; the reader's.
+    pub(super) fn head(&self) -> &AtomicU64 {
+        // SAFETY: inside the first page, aligned, and never accessed but as an atomic.
+        unsafe { &*self.mapping.base.as_ptr().add(HEAD_OFFSET).cast::<AtomicU64>() }
+    }
+
+    /// The first word of the record at `position`, a multiple of the records' alignment.
+    pub(super) fn word(&self, position: u64) -> &AtomicU64 {
+        // SAFETY: aligned, since positions are and records begin on a page; `at` is in the ring.
+        unsafe { &*self.at(position).cast::<AtomicU64>().as_ptr() }
+    }
+
+    /// Where `position` is: from there `capacity_bytes` bytes may be reached, whatever it is.
+    pub(super) fn at(&self, position: u64) -> NonNull<u8> {
+        let inside = position as usize & (self.capacity_bytes - 1);
+        // SAFETY: below the capacity, behind the page, in a mapping of a page and two capacities.
+        unsafe { self.mapping.base.add(self.page_bytes + inside) }
+    }
+}

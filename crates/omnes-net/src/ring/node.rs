@@ -1,0 +1,88 @@
+//! Which ranks are on one node: those that run on one kernel, in one network namespace, as one
+//! user.
+//!
+//! The namespace counts since a laboratory's hosts are namespaces of one kernel, and so are
+//! containers with addresses of their own: they shall talk through their network as hosts do. The
+//! user counts since ranks hand each other memory.
+
+use omnes_wire::JobKey;
+use serde::{Deserialize, Serialize};
+use std::os::unix::fs::MetadataExt;
+
+/// A node, as each of its ranks names it: a hash that is equal on one node only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Node(u64);
+
+/// The kernel's random name for its present run, on one machine only.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Names the network namespace of the calling thread.
+const NETWORK: &str = "/proc/thread-self/ns/net";
+/// Not a secret: it only makes a hash of a few numbers.
+const HASH: JobKey = JobKey::new(*b"omnes node names");
+
+impl Node {
+    /// The node that the calling thread runs on; `None` where the kernel does not say.
+    pub fn this() -> Option<Self> {
+        let boot_id = std::fs::read_to_string(BOOT_ID).ok()?;
+        let network = std::fs::metadata(NETWORK).ok()?;
+        let mut name = boot_id.trim().as_bytes().to_vec();
+        for number in [network.dev(), network.ino(), u64::from(own_user())] {
+            name.extend(number.to_be_bytes());
+        }
+        Some(Self(HASH.answer(&name)))
+    }
+
+    /// The ranks of each node, given every rank's, in order of ranks. A rank without a node is one
+    /// by itself. Nodes stand in order of their first ranks, so all ranks find the same.
+    pub fn groups(nodes: &[Option<Self>]) -> Vec<Vec<u32>> {
+        let mut groups: Vec<Vec<u32>> = Vec::new();
+        for (rank, node) in nodes.iter().enumerate() {
+            let same = |group: &&mut Vec<u32>| nodes[group[0] as usize] == *node;
+            match groups.iter_mut().find(same).filter(|_| node.is_some()) {
+                Some(group) => group.push(rank as u32),
+                None => groups.push(vec![rank as u32]),
+            }
+        }
+        groups
+    }
+}
+
+/// The user that this process runs as, in its own user namespace.
+pub(super) fn own_user() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_processes_of_a_node_name_it_alike() {
+        assert!(Node::this().is_some());
+        assert_eq!(Node::this(), Node::this());
+    }
+
+    #[test]
+    fn ranks_are_grouped_by_node_in_order() {
+        let (first, second) = (Some(Node(1)), Some(Node(2)));
+        assert_eq!(
+            Node::groups(&[first, second, None, first, None, second]),
+            [vec![0, 3], vec![1, 5], vec![2], vec![4]]
+        );
+        assert!(Node::groups(&[]).is_empty());
+    }
+
+    #[test]
+    fn another_network_namespace_is_another_node() {
+        let here = Node::this();
+        let there = std::thread::spawn(|| {
+            use rustix::thread::{UnshareFlags, unshare_unsafe};
+            // SAFETY: the namespace of this thread alone changes, and the thread ends.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.ok().map(|()| Node::this())
+        });
+        match there.join() {
+            Ok(Some(there)) => assert!(there.is_some() && there != here),
+            _ => eprintln!("skipped: needs the right to make a network namespace"),
+        }
+    }
+}

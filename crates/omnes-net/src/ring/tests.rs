@@ -1,0 +1,430 @@
+//! Rings between threads and between processes, on real shared memory.
+
+#![allow(clippy::unwrap_used)]
+
+use super::bell::{Bell, Doorbell, order};
+use super::layout::Layout;
+use super::reader::RingReader;
+use super::segment::Segment;
+use super::writer::{Pushed, RingWriter};
+use super::{Neighbours, NodeConfig};
+use omnes_wire::{JobId, JobKey, Rank};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::hint::spin_loop;
+use std::ops::ControlFlow;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+const KEY: JobKey = JobKey::new([11; 16]);
+const PACKET_BYTES_MAX: usize = 8960;
+const CAPACITY_BYTES: usize = 64 << 10;
+
+/// A segment with one ring, and both its ends.
+fn ring() -> (Segment, RingWriter, RingReader) {
+    let segment = Segment::create(Layout::new(CAPACITY_BYTES, 1).unwrap()).unwrap();
+    let writer = RingWriter::new(segment.ring(0).unwrap());
+    let reader = RingReader::new(segment.ring(0).unwrap(), PACKET_BYTES_MAX);
+    (segment, writer, reader)
+}
+
+fn part(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+fn push(writer: &mut RingWriter, packet: &[u8]) -> Pushed {
+    // SAFETY: the slices outlive the call.
+    let pushed = unsafe {
+        let (head, data) = packet.split_at(packet.len() / 3);
+        writer.push(&[part(head), part(data)])
+    };
+    writer.publish();
+    pushed
+}
+
+fn take(reader: &mut RingReader) -> Option<Vec<u8>> {
+    let packet = reader.take().map(|packet| packet.data(0).to_vec());
+    reader.free();
+    packet
+}
+
+/// Packet `number` of a stream in which length and bytes tell which it is.
+fn packet(number: u64) -> Vec<u8> {
+    let bytes = 1 + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % PACKET_BYTES_MAX;
+    (0..bytes).map(|at| (number as usize).wrapping_mul(31).wrapping_add(at) as u8).collect()
+}
+
+/// Sleeps until the descriptor is readable; false if it was not within ten seconds.
+fn sleep(event: rustix::fd::BorrowedFd<'_>) -> bool {
+    let most = Timespec { tv_sec: 10, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(event, PollFlags::IN)], Some(&most)).unwrap() == 1
+}
+
+// ---- one ring -----------------------------------------------------------------------------
+
+#[test]
+fn packets_come_whole_and_in_order_over_many_rounds_of_the_ring() {
+    let (_segment, mut writer, mut reader) = ring();
+    assert_eq!(take(&mut reader), None);
+    for number in 0..1000 {
+        assert_eq!(push(&mut writer, &packet(number)), Pushed::Queued);
+        assert_eq!(take(&mut reader), Some(packet(number)));
+        assert_eq!(take(&mut reader), None);
+    }
+}
+
+#[test]
+fn packet_that_is_not_published_is_not_seen() {
+    let (_segment, mut writer, mut reader) = ring();
+    // SAFETY: the slice outlives the call.
+    assert_eq!(unsafe { writer.push(&[part(b"early")]) }, Pushed::Queued);
+    assert_eq!(take(&mut reader), None);
+    assert!(writer.publish() && !writer.publish());
+    assert_eq!(take(&mut reader), Some(b"early".to_vec()));
+}
+
+#[test]
+fn full_ring_takes_no_more_until_room_is_given_free() {
+    let (_segment, mut writer, mut reader) = ring();
+    let record = [7; 1016]; // 1,024 bytes with its word.
+    let room = CAPACITY_BYTES / 1024;
+    for _ in 0..room {
+        assert_eq!(push(&mut writer, &record), Pushed::Queued);
+    }
+    assert_eq!(push(&mut writer, &record), Pushed::Full);
+    assert_eq!(push(&mut writer, b"x"), Pushed::Full, "not a byte is left");
+    assert_eq!(reader.take().map(|packet| packet.bytes()), Some(1016));
+    assert_eq!(push(&mut writer, &record), Pushed::Full, "taken, but still in use");
+    assert!(reader.free());
+    assert_eq!(push(&mut writer, &record), Pushed::Queued);
+    assert_eq!((0..room).filter_map(|_| take(&mut reader)).count(), room);
+    assert!(reader.is_empty());
+}
+
+#[test]
+fn head_of_a_packet_is_copied_as_far_as_there_is_one() {
+    let (_segment, mut writer, mut reader) = ring();
+    push(&mut writer, b"head and data");
+    let packet = reader.take().unwrap();
+    assert_eq!(packet.copy_head(&mut [0; 4]), b"head");
+    assert_eq!(packet.copy_head(&mut [0; 100]), b"head and data");
+    assert_eq!((packet.data(9), packet.data(13)), (&b"data"[..], &b""[..]));
+}
+
+#[test]
+fn two_threads_pass_packets_at_full_speed() {
+    const PACKETS: u64 = 30_000;
+    let (_segment, mut writer, mut reader) = ring();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for number in 0..PACKETS {
+                while push(&mut writer, &packet(number)) == Pushed::Full {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for number in 0..PACKETS {
+            let expected = packet(number);
+            loop {
+                if let Some(found) = reader.take() {
+                    assert!(found.data(0) == expected, "packet {number}");
+                    break;
+                }
+                reader.free();
+                std::thread::yield_now();
+            }
+            if number % 5 == 0 {
+                reader.free();
+            }
+        }
+    });
+}
+
+// ---- sleeping -----------------------------------------------------------------------------
+
+#[test]
+fn reader_that_does_not_sleep_is_left_alone() {
+    let (segment, mut writer, mut reader) = ring();
+    let doorbell = Doorbell::new(segment.fd(), segment.layout()).unwrap();
+    let event = rustix::io::dup(doorbell.event()).unwrap();
+    let bell = Bell::new(segment.fd(), segment.layout(), event).unwrap();
+    push(&mut writer, b"one");
+    assert!(!bell.ring());
+    assert!(!doorbell.arm(|| reader.is_empty()), "there is a packet");
+    assert!(!bell.ring());
+    take(&mut reader);
+    assert!(doorbell.arm(|| reader.is_empty()));
+    push(&mut writer, b"two");
+    assert!(bell.ring() && !bell.ring(), "rung once");
+    assert!(sleep(doorbell.event()));
+    doorbell.quieten();
+    doorbell.disarm();
+    assert!(!bell.ring());
+}
+
+/// The reader sleeps for every packet, the writer waits for every packet to be taken: each round
+/// is a race between going to sleep and being woken, and a wake-up that is lost ends the test.
+#[test]
+fn no_wake_up_is_lost() {
+    const ROUNDS: u64 = 20_000;
+    let (segment, mut writer, mut reader) = ring();
+    let doorbell = Doorbell::new(segment.fd(), segment.layout()).unwrap();
+    let event = rustix::io::dup(doorbell.event()).unwrap();
+    let bell = Bell::new(segment.fd(), segment.layout(), event).unwrap();
+    let taken = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0..ROUNDS {
+                // Another moment in each round.
+                (0..number % 97).for_each(|_| spin_loop());
+                push(&mut writer, &number.to_be_bytes());
+                order();
+                bell.ring();
+                while taken.load(SeqCst) <= number {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        for number in 0..ROUNDS {
+            loop {
+                if doorbell.arm(|| reader.is_empty()) {
+                    assert!(sleep(doorbell.event()), "round {number}: nobody rang");
+                    doorbell.quieten();
+                    doorbell.disarm();
+                }
+                if let Some(packet) = take(&mut reader) {
+                    assert_eq!(packet, number.to_be_bytes());
+                    break;
+                }
+            }
+            taken.store(number + 1, SeqCst);
+        }
+    });
+}
+
+/// The race itself, many times over without the cost of sleeping: the reader may sleep or the bell
+/// is rung, or both, but never neither. Fails within some thousand rounds without the fences.
+#[test]
+fn reader_never_goes_to_sleep_beside_a_packet_without_a_bell() {
+    const ROUNDS: u64 = 200_000;
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("skipped: needs two cores");
+        return;
+    }
+    let (segment, mut writer, mut reader) = ring();
+    let doorbell = Doorbell::new(segment.fd(), segment.layout()).unwrap();
+    let event = rustix::io::dup(doorbell.event()).unwrap();
+    let bell = Bell::new(segment.fd(), segment.layout(), event).unwrap();
+    let (started, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wait_for = |turn: &AtomicU64, number: u64| {
+        let mut looks = 0u32;
+        while turn.load(SeqCst) < number {
+            looks += 1;
+            // The other thread may want this very core.
+            if looks.is_multiple_of(1000) { std::thread::yield_now() } else { spin_loop() }
+        }
+    };
+    std::thread::scope(|scope| {
+        let rung = scope.spawn(|| {
+            let mut rung = Vec::with_capacity(ROUNDS as usize);
+            for number in 1..=ROUNDS {
+                wait_for(&started, number);
+                push(&mut writer, b"new");
+                order();
+                rung.push(bell.ring());
+                ended.store(number, SeqCst);
+            }
+            rung
+        });
+        let mut may_sleep = Vec::with_capacity(ROUNDS as usize);
+        for number in 1..=ROUNDS {
+            started.store(number, SeqCst);
+            // Another moment in each round, about as long as the other takes to notice.
+            (0..number % 64).for_each(|_| spin_loop());
+            may_sleep.push(doorbell.arm(|| reader.is_empty()));
+            wait_for(&ended, number);
+            doorbell.disarm();
+            assert_eq!(take(&mut reader), Some(b"new".to_vec()));
+        }
+        let rung = rung.join().unwrap();
+        for (number, (may_sleep, rung)) in may_sleep.iter().zip(&rung).enumerate() {
+            assert!(!may_sleep || *rung, "round {number}");
+        }
+        // Else the race was none.
+        assert!(may_sleep.contains(&false) && rung.contains(&true));
+    });
+}
+
+// ---- several ranks ------------------------------------------------------------------------
+
+fn meet(job: u32, ranks: &[Rank], me: Rank, deadline: Duration) -> Neighbours {
+    let config = NodeConfig {
+        job: JobId(job),
+        key: &KEY,
+        me,
+        ranks,
+        packet_bytes_max: PACKET_BYTES_MAX,
+        deadline,
+    };
+    Neighbours::meet(config).unwrap()
+}
+
+/// A job number that no other test of this machine uses at present.
+fn own_job() -> u32 {
+    u32::from_be_bytes(crate::rendezvous::random().unwrap())
+}
+
+/// Sends to `to`, trying again while its ring is full.
+fn send(table: &mut Neighbours, to: Rank, bytes: &[u8]) {
+    // SAFETY: the slice outlives the call.
+    while unsafe { table.push(to, &[part(bytes)]) } == Pushed::Full {
+        table.publish();
+        std::thread::yield_now();
+    }
+    table.publish();
+}
+
+/// Waits for one packet, sleeping.
+fn wait(table: &mut Neighbours, from: Option<Rank>) -> (Rank, Vec<u8>) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut got = None;
+    while got.is_none() {
+        assert!(Instant::now() < until, "nothing came");
+        if table.arm() {
+            assert!(sleep(table.event().unwrap()));
+            table.quieten();
+            table.disarm();
+        }
+        table.receive(from, 1, |from, packet| {
+            got = Some((from, packet.data(0).to_vec()));
+            ControlFlow::Break(())
+        });
+    }
+    got.unwrap()
+}
+
+#[test]
+fn ranks_of_a_node_reach_each_other_and_nobody_else() {
+    let (job, ranks) = (own_job(), [Rank(2), Rank(3), Rank(7)]);
+    std::thread::scope(|scope| {
+        for me in ranks {
+            scope.spawn(move || {
+                let mut table = meet(job, &ranks, me, Duration::from_secs(20));
+                let others: Vec<Rank> = ranks.into_iter().filter(|rank| *rank != me).collect();
+                assert_eq!(table.reached().collect::<Vec<_>>(), others);
+                assert!(!table.reaches(me) && !table.reaches(Rank(0)) && !table.reaches(Rank(99)));
+                for to in &others {
+                    send(&mut table, *to, format!("{me} to {to}").as_bytes());
+                }
+                let mut got = [wait(&mut table, None), wait(&mut table, None)];
+                got.sort();
+                for ((from, said), other) in got.into_iter().zip(&others) {
+                    assert_eq!((from, said), (*other, format!("{other} to {me}").into_bytes()));
+                }
+                let counters = *table.counters();
+                assert_eq!((counters.packets_sent, counters.packets_received), (2, 2));
+                assert_eq!((counters.full, counters.broken), (0, 0));
+            });
+        }
+    });
+}
+
+#[test]
+fn rank_that_does_not_come_costs_the_deadline_and_nothing_else() {
+    let (job, ranks) = (own_job(), [Rank(0), Rank(1), Rank(2)]);
+    std::thread::scope(|scope| {
+        for me in [Rank(0), Rank(1)] {
+            scope.spawn(move || {
+                let table = meet(job, &ranks, me, Duration::from_millis(300));
+                assert!(table.reaches(Rank(1 - me.0)) && !table.reaches(Rank(2)));
+            });
+        }
+    });
+}
+
+#[test]
+fn other_jobs_of_the_same_user_are_not_met() {
+    let ranks = [Rank(0), Rank(1)];
+    std::thread::scope(|scope| {
+        for (me, job) in ranks.into_iter().zip([own_job(), own_job()]) {
+            scope.spawn(move || {
+                let table = meet(job, &ranks, me, Duration::from_millis(200));
+                assert_eq!(table.reached().count(), 0);
+            });
+        }
+    });
+}
+
+#[test]
+fn rank_alone_on_its_node_has_no_rings_and_may_sleep() {
+    let table = meet(own_job(), &[Rank(4)], Rank(4), Duration::ZERO);
+    assert!(table.event().is_none() && table.arm() && table.is_empty());
+}
+
+// ---- two processes ------------------------------------------------------------------------
+
+const JOB_VARIABLE: &str = "OMNES_TEST_RING_JOB";
+const ECHOES: u64 = 2_000;
+
+/// The other process of the tests below: echoes what comes from rank 0, or ends without a word in
+/// the middle.
+#[test]
+#[ignore = "runs in the process that the tests below start"]
+fn other_process() {
+    let Some(job) = std::env::var(JOB_VARIABLE).ok().and_then(|job| job.parse().ok()) else {
+        return;
+    };
+    let mut table = meet(job, &[Rank(0), Rank(1)], Rank(1), Duration::from_secs(20));
+    for _ in 0..ECHOES {
+        let (from, said) = wait(&mut table, Some(Rank(0)));
+        if said == b"die" {
+            let own = rustix::process::getpid();
+            rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+        }
+        send(&mut table, from, &said);
+    }
+}
+
+fn start_other(job: u32) -> std::process::Child {
+    let arguments = ["--exact", "ring::tests::other_process", "--ignored", "--test-threads=1"];
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args(arguments)
+        .env(JOB_VARIABLE, job.to_string())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn two_processes_pass_packets_back_and_forth() {
+    let job = own_job();
+    let mut other = start_other(job);
+    let mut table = meet(job, &[Rank(0), Rank(1)], Rank(0), Duration::from_secs(20));
+    assert!(table.reaches(Rank(1)));
+    for number in 0..ECHOES {
+        send(&mut table, Rank(1), &packet(number));
+        assert!(wait(&mut table, None) == (Rank(1), packet(number)), "packet {number}");
+    }
+    assert!(other.wait().unwrap().success());
+}
+
+#[test]
+fn rank_that_is_killed_leaves_neither_names_nor_trouble_behind() {
+    let job = own_job();
+    let mut other = start_other(job);
+    let mut table = meet(job, &[Rank(0), Rank(1)], Rank(0), Duration::from_secs(20));
+    send(&mut table, Rank(1), b"die");
+    assert!(!other.wait().unwrap().success());
+    // Its segment is still mapped here: writing to it goes on until it is full, and no further.
+    let mut pushed = Pushed::Queued;
+    for _ in 0..10_000 {
+        // SAFETY: the slice outlives the call.
+        pushed = unsafe { table.push(Rank(1), &[part(&[1; 1000])]) };
+        table.publish();
+    }
+    assert_eq!(pushed, Pushed::Full);
+    assert!(table.is_empty() && table.counters().broken == 0);
+    let names = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let secret = super::card::Secret { job: JobId(job), key: &KEY };
+    assert!([Rank(0), Rank(1)].iter().all(|rank| !names.contains(&secret.name(*rank))));
+}

@@ -1,0 +1,81 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn part(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
+}
+
+fn pair(local: &str) -> (UdpSocket, UdpSocket) {
+    let local = local.parse().unwrap();
+    (UdpSocket::bind(local, 1 << 20).unwrap(), UdpSocket::bind(local, 1 << 20).unwrap())
+}
+
+fn receive_all(socket: &mut UdpSocket, packets: usize) -> Vec<Vec<u8>> {
+    let mut got = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    let mut out = Vec::new();
+    while got.len() < packets {
+        let mut buffers = [part(&mut buffer)];
+        if socket.receive(&mut buffers, &mut out) == 1 {
+            got.extend(buffer[..out[0].bytes].chunks(out[0].packet_bytes).map(<[u8]>::to_vec));
+        }
+    }
+    got
+}
+
+fn send_train(gso: bool, local: &str) {
+    let (mut from, mut to) = pair(local);
+    from.restrict(Offloads { gso, gro: true });
+    let mut packets: Vec<Vec<u8>> = (0..40u8).map(|index| vec![index; 1000]).collect();
+    packets.push(vec![40; 7]);
+    // Head and data of each packet apart, as the engine has them.
+    let mut parts: Vec<_> = packets
+        .iter_mut()
+        .flat_map(|packet| {
+            let (head, data) = packet.split_at_mut(5);
+            [part(head), part(data)]
+        })
+        .collect();
+    let train = Train {
+        to: to.local_address().ok(),
+        parts: (0, parts.len()),
+        packets: 41,
+        packet_bytes: 1000,
+    };
+    assert_eq!(from.send(&[train], &mut parts), 1);
+    assert_eq!(receive_all(&mut to, 41), packets);
+    assert_eq!(from.counters.packets_sent, 41);
+}
+
+#[test]
+fn train_arrives_whole_with_and_without_segmentation_offload() {
+    send_train(true, "127.0.0.1");
+    send_train(false, "127.0.0.1");
+    send_train(true, "::1");
+    send_train(false, "::1");
+}
+
+#[test]
+fn looking_leaves_the_datagram_in_place() {
+    let (mut from, mut to) = pair("127.0.0.1");
+    let mut data = [1, 2, 3, 4, 5];
+    let address = to.local_address().unwrap();
+    let train = Train { to: Some(address), parts: (0, 1), packets: 1, packet_bytes: 5 };
+    from.send(&[train], &mut [part(&mut data)]);
+    let mut head = [0; 2];
+    let seen = loop {
+        let mut buffers = [part(&mut head)];
+        if let Some(seen) = to.receive_scattered(&mut buffers, Take::Look) {
+            break seen;
+        }
+    };
+    assert_eq!((seen.bytes, head), (5, [1, 2]));
+    assert_eq!(receive_all(&mut to, 1), [[1, 2, 3, 4, 5]]);
+}
+
+#[test]
+fn path_over_loopback_has_its_mtu() {
+    let (_, to) = pair("127.0.0.1");
+    let address = to.local_address().unwrap();
+    assert!(UdpSocket::path_mtu(address.ip(), address).unwrap() >= 1500);
+}

@@ -1,0 +1,215 @@
+//! Packets coming in: data find their place, reports move what was sent.
+
+use super::incoming::Packet;
+use super::stream::StreamKey;
+use super::{Broadcast, GroupId, KNOCKS_MAX};
+use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
+use crate::packet::{Destination, Placement, Preview};
+use omnes_wire::{
+    CastReport, ChannelId, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
+    PACKET_OVERHEAD_BYTES, Rank, Seq,
+};
+use std::time::Duration;
+
+/// The stream that a packet of data belongs to.
+fn stream_of_data(header: &Header) -> StreamKey {
+    StreamKey { group: group_of(header), root: Rank(header.expects.0) }
+}
+
+fn group_of(header: &Header) -> GroupId {
+    GroupId { communicator: header.communicator, number: header.channel.0 }
+}
+
+/// A packet of data taken apart, with where its data start; `None` if it makes no sense.
+fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<(Packet, usize)> {
+    let is_first = header.flags.has(Flags::FIRST);
+    if is_first != (header.argument == 0) {
+        return None;
+    }
+    let envelope = match is_first {
+        true => Some(Envelope::parse(head.get(PACKET_OVERHEAD_BYTES..)?)?),
+        false => None,
+    };
+    let start = PACKET_OVERHEAD_BYTES + if is_first { ENVELOPE_BYTES } else { 0 };
+    let bytes = packet_bytes.checked_sub(start)?;
+    let Header { seq, argument: index, flags, .. } = *header;
+    Some((Packet { seq, index, flags, envelope, bytes }, start))
+}
+
+impl Broadcast {
+    /// Handles an authentic packet of this machine's kinds; as
+    /// [`Channel::handle_packet`](crate::channel::Channel::handle_packet).
+    pub(crate) fn handle_packet(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        head: &[u8],
+        packet_bytes: usize,
+    ) -> Option<Placement> {
+        match header.kind {
+            Kind::Cast => return self.on_data(now, header, head, packet_bytes),
+            Kind::Hello => {
+                self.heard.insert(header.source);
+            }
+            _ => self.on_report(now, header, head),
+        }
+        None
+    }
+
+    /// True if the packet's group is open and whole; else the packet is counted, and remembered
+    /// where the group may still be opened.
+    fn is_open(&mut self, key: StreamKey) -> bool {
+        match self.groups.get(&key.group) {
+            Some(group) => group.broken_by.is_none(),
+            None => {
+                self.common.counters.unknown_group += 1;
+                if self.knocks.len() < KNOCKS_MAX {
+                    self.knocks.insert(key);
+                }
+                false
+            }
+        }
+    }
+
+    // ---- data -----------------------------------------------------------------------------
+
+    fn on_data(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        head: &[u8],
+        packet_bytes: usize,
+    ) -> Option<Placement> {
+        let key = stream_of_data(header);
+        if key.root.0 >= self.size || key.root == self.me {
+            self.common.counters.malformed += 1;
+            return None;
+        }
+        if !self.is_open(key) {
+            return None;
+        }
+        let config = &self.common.config;
+        let taken = take_apart(header, head, packet_bytes).filter(|(packet, _)| {
+            let length = packet.envelope.map_or(0, |envelope| envelope.bytes);
+            packet.bytes <= usize::from(config.payload_bytes)
+                && length <= config.message_bytes_max()
+        });
+        let Some((packet, start)) = taken else {
+            self.common.counters.malformed += 1;
+            return None;
+        };
+        let at = self.stream(key)?;
+        let stream = &mut self.streams[at];
+        let incoming = stream.incoming.as_mut()?;
+        let before = incoming.arrivals.expects();
+        let place = incoming.take(now, &mut self.common, packet);
+        if stream.roles.is_repairer {
+            // Those who report here got it, or did not, about now.
+            stream.collector.on_sent(now, packet.seq, Destination::Group);
+            if packet.flags.has(Flags::ACK_NOW) {
+                stream.collector.on_asked(now, packet.seq);
+            }
+            stream.has_asked = packet.flags.has(Flags::ACK_NOW);
+            stream.arm(now, &self.common);
+        }
+        let expects = stream.incoming.as_ref().map_or(before, |own| own.arrivals.expects());
+        if before != expects {
+            stream.free(&mut self.common); // Those who report here may have it already.
+        }
+        self.recount(at);
+        self.schedule(at);
+        let (target, offset, bytes) = place?;
+        Some(Placement { channel: self.index, target, offset, packet_offset: start, bytes })
+    }
+
+    /// Where the data of this packet and of those that follow it would go.
+    pub(crate) fn preview(&self, header: &Header, head: &[u8]) -> Option<Preview> {
+        let key = stream_of_data(header);
+        if self.groups.get(&key.group)?.broken_by.is_some() {
+            return None;
+        }
+        let incoming = self.streams[self.find(key)?].incoming.as_ref()?;
+        let (packet, head_bytes) = take_apart(header, head, usize::MAX)?;
+        let (receive, offset, bytes_max) = incoming.preview(&self.common, &packet)?;
+        Some(Preview { channel: self.index, receive, offset, bytes_max, head_bytes })
+    }
+
+    // ---- reports --------------------------------------------------------------------------
+
+    /// Handles an acknowledgement that came with a message of `from` [BC-R15].
+    pub(crate) fn handle_carried(&mut self, now: Instant, from: Rank, report: &CastReport) {
+        let CastReport { communicator, group, root, expects, credits } = *report;
+        let mut header = super::emit::blank(from, Kind::CastAck);
+        header.communicator = communicator;
+        header.channel = ChannelId(group);
+        header.argument = root.0;
+        header.expects = expects;
+        header.credits = credits;
+        // Held back for as long as there was nothing to travel with: no sample.
+        header.seq = Seq(u32::MAX);
+        self.common.counters.acks_carried += 1;
+        self.on_report(now, &header, &[]);
+    }
+
+    fn on_report(&mut self, now: Instant, header: &Header, head: &[u8]) {
+        let is_nack = header.kind == Kind::CastNack;
+        let is_carried = header.seq == Seq(u32::MAX);
+        match is_nack {
+            true => self.common.counters.nacks_received += 1,
+            false if is_carried => {}
+            false => self.common.counters.acks_received += 1,
+        }
+        let key = StreamKey { group: group_of(header), root: Rank(header.argument) };
+        if self.groups.get(&key.group).is_none_or(|group| group.broken_by.is_some()) {
+            self.common.counters.unknown_group += 1;
+            return;
+        }
+        let from = header.source;
+        let Some(at) = self.stream(key) else {
+            self.common.counters.malformed += 1;
+            return;
+        };
+        let stream = &mut self.streams[at];
+        if !stream.collector.covers(from) {
+            self.common.counters.malformed += 1;
+            return;
+        }
+        let end = stream.end();
+        // Those below an inner rank may be ahead of it.
+        let most = if stream.sending.is_some() { end } else { end.plus(WINDOW_PACKETS_MAX) };
+        if most.precedes(header.expects) {
+            self.common.counters.beyond_window += 1;
+            return;
+        }
+        if !is_nack || stream.gap_reports_acknowledge() {
+            let credit_bytes = u32::from(header.credits) * CREDIT_UNIT_BYTES;
+            let credit = self.common.config.credit_packets(credit_bytes).min(WINDOW_PACKETS_MAX);
+            let held_back = (!is_carried).then(|| Duration::from_micros(u64::from(header.seq.0)));
+            let news = (header.expects, credit);
+            if stream.collector.on_report(now, from, news, held_back) {
+                stream.free(&mut self.common);
+                stream.on_progress_below();
+            }
+        }
+        if is_nack && stream.roles.is_repairer {
+            let map = GapMap::parse(head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default());
+            stream.collector.on_gaps(now, from, (header.expects, &map), end);
+            if header.flags.has(Flags::RESUME) {
+                self.resend_all(at, from, header.expects, end);
+            }
+        }
+        self.streams[at].arm(now, &self.common);
+        self.schedule(at);
+    }
+
+    /// `from` did not know the group when it was sent to: it lacks everything from `expects` on.
+    fn resend_all(&mut self, at: usize, from: Rank, expects: Seq, end: Seq) {
+        let collector = &mut self.streams[at].collector;
+        let Some(slowest) = collector.slowest() else { return };
+        let first = if expects.precedes(slowest) { slowest } else { expects };
+        if first.precedes(end) {
+            let last = end.since(first).min(WINDOW_PACKETS_MAX);
+            (0..last).for_each(|index| collector.want(from, first.plus(index), false));
+        }
+    }
+}

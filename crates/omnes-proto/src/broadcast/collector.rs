@@ -1,0 +1,539 @@
+//! What the ranks that report here have, what must be sent again to whom, and until when an answer
+//! is waited for.
+//!
+//! The root has one, every co-root, and in a tree of acknowledgements every inner rank, which
+//! repairs nothing. Times: the group's round trip is that from a packet that asks for an answer
+//! until the last of the answers, so that the timer fits the slowest rank; the fastest answer tells
+//! which reports are older than a repair.
+
+use super::roles::Reporter;
+use crate::lane::{LOSS_ROUND_PACKETS, LossWindow, Rtt, SeqBits};
+use crate::limits::{BACKOFF_DOUBLINGS_MAX, WINDOW_PACKETS_MAX};
+use crate::packet::Destination;
+use omnes_wire::{GapMap, Instant, Rank, Seq};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Bounds of the wait for an answer.
+const TIMEOUT_MIN: Duration = Duration::from_micros(200);
+const TIMEOUT_MAX: Duration = Duration::from_secs(1);
+/// Longest wait that doubling leads to, unless answers take longer.
+const BACKOFF_MAX: Duration = Duration::from_millis(20);
+
+/// Round trip to the nearest rank that is assumed before one was measured.
+const FASTEST_INITIAL: Duration = Duration::from_micros(100);
+
+/// How one reporter stands.
+#[derive(Debug)]
+struct Standing {
+    reporter: Reporter,
+    /// Everything before has arrived at all that it speaks for.
+    expects: Seq,
+    /// Packets beyond that it has room for.
+    credit: u32,
+    is_gone: bool,
+    /// Since when it owes an answer that was asked for.
+    silent_since: Option<Instant>,
+    is_reported_silent: bool,
+}
+
+/// When and how a packet of the window was last sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastSent {
+    to_all: Instant,
+    /// As a repair of one rank.
+    to_one: Option<(Rank, Instant)>,
+    /// Several ranks have asked for it in a short time: many may lack it.
+    is_wide: bool,
+}
+
+/// What one rank lacks.
+#[derive(Debug, Default)]
+struct Wanted {
+    bits: SeqBits,
+    count: u32,
+    /// Nothing before is wanted.
+    low: Seq,
+    /// The last of it shall be answered at once.
+    asks: bool,
+}
+
+/// A packet to send again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Repair {
+    pub(super) seq: Seq,
+    pub(super) to: Destination,
+    pub(super) asks: bool,
+}
+
+fn ring(seq: Seq) -> usize {
+    (seq.0 % WINDOW_PACKETS_MAX) as usize
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Collector {
+    standings: Vec<Standing>,
+    index: BTreeMap<Rank, usize>,
+    /// Everything before has arrived everywhere; `None` if there is nobody to wait for.
+    slowest: Option<Seq>,
+    /// One past the last packet that all have room for; likewise.
+    limit: Option<Seq>,
+    wanted: BTreeMap<Rank, Wanted>,
+    /// Follows the loss of the rank that loses most.
+    window: LossWindow,
+    lost: BTreeMap<Rank, u32>,
+    freed: u32,
+    /// When the packets of the window were last sent, by number.
+    last_sent: Vec<LastSent>,
+    round_trip: Rtt,
+    fastest: Option<Duration>,
+    /// A packet that asked for answers, and when it did.
+    asked: Option<(Seq, Instant)>,
+    is_first_answer: bool,
+    deadline: Option<Instant>,
+    doublings: u32,
+}
+
+impl Collector {
+    /// Of `reporters`, none of which has anything yet, and each has room for `credit` packets;
+    /// `window_bytes` may be under way at first.
+    pub(super) fn new(reporters: Vec<Reporter>, credit: u32, window_bytes: u32) -> Self {
+        let index = reporters.iter().enumerate().map(|(at, reporter)| (reporter.rank, at));
+        let index = index.collect();
+        let standing = |reporter| Standing {
+            reporter,
+            expects: Seq(0),
+            credit,
+            is_gone: false,
+            silent_since: None,
+            is_reported_silent: false,
+        };
+        let mut collector = Self {
+            standings: reporters.into_iter().map(standing).collect(),
+            index,
+            slowest: None,
+            limit: None,
+            wanted: BTreeMap::new(),
+            window: LossWindow::new(window_bytes),
+            lost: BTreeMap::new(),
+            freed: 0,
+            last_sent: Vec::new(),
+            round_trip: Rtt::new(),
+            fastest: None,
+            asked: None,
+            is_first_answer: false,
+            deadline: None,
+            doublings: 0,
+        };
+        collector.compare();
+        collector
+    }
+
+    /// Everything before has arrived at all who are still there; `None` if nobody is.
+    pub(super) fn slowest(&self) -> Option<Seq> {
+        self.slowest
+    }
+
+    /// One past the last packet that all have room for; `None` if nobody is there.
+    pub(super) fn limit(&self) -> Option<Seq> {
+        self.limit
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// True if a round trip has been measured.
+    pub(super) fn knows_round_trip(&self) -> bool {
+        self.fastest.is_some()
+    }
+
+    /// True if the reports of `rank` are collected here.
+    pub(super) fn collects_from(&self, rank: Rank) -> bool {
+        self.index.contains_key(&rank)
+    }
+
+    /// True if `rank` is known to have `seq`.
+    pub(super) fn has(&self, rank: Rank, seq: Seq) -> bool {
+        let standing = self.index.get(&rank).map(|at| &self.standings[*at]);
+        standing.is_some_and(|standing| standing.is_gone || seq.precedes(standing.expects))
+    }
+
+    /// True if a reporter speaks for `rank`.
+    pub(super) fn covers(&self, rank: Rank) -> bool {
+        let mut all = self.standings.iter();
+        self.collects_from(rank) || all.any(|one| one.reporter.speaks_for.contains(&rank))
+    }
+
+    fn compare(&mut self) {
+        let living = self.standings.iter().filter(|standing| !standing.is_gone);
+        let mut slowest: Option<Seq> = None;
+        let mut limit: Option<Seq> = None;
+        for standing in living {
+            let end = standing.expects.plus(standing.credit);
+            if slowest.is_none_or(|least| standing.expects.precedes(least)) {
+                slowest = Some(standing.expects);
+            }
+            if limit.is_none_or(|least| end.precedes(least)) {
+                limit = Some(end);
+            }
+        }
+        (self.slowest, self.limit) = (slowest, limit);
+    }
+
+    // ---- reports --------------------------------------------------------------------------
+
+    /// `from` has everything before `expects`, which the owner has checked, and room for `credit`
+    /// packets from there on. It held the report back for a time, if that is known. True if the
+    /// slowest has come on.
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        from: Rank,
+        (expects, credit): (Seq, u32),
+        held_back: Option<Duration>,
+    ) -> bool {
+        self.forget_wanted(from, expects);
+        self.doublings = 0; // The path works.
+        let Some(at) = self.index.get(&from).copied() else { return false };
+        let standing = &mut self.standings[at];
+        standing.silent_since = None;
+        standing.is_reported_silent = false;
+        if expects.precedes(standing.expects) {
+            return false;
+        }
+        standing.expects = expects;
+        standing.credit = credit;
+        self.take_sample(now, expects, held_back);
+        let before = self.slowest;
+        self.compare();
+        let has_advanced = self.slowest != before;
+        if has_advanced {
+            self.deadline = None;
+        }
+        has_advanced
+    }
+
+    fn take_sample(&mut self, now: Instant, expects: Seq, held_back: Option<Duration>) {
+        let Some((seq, at)) = self.asked.filter(|(seq, _)| seq.precedes(expects)) else { return };
+        let Some(held_back) = held_back else {
+            self.asked = None;
+            return;
+        };
+        let sample = now.since(at).saturating_sub(held_back);
+        if self.is_first_answer {
+            self.is_first_answer = false;
+            // Forgotten slowly, as paths change.
+            let kept = self.fastest.map_or(sample, |fastest| fastest * 17 / 16);
+            self.fastest = Some(kept.min(sample));
+        }
+        let others = self.standings.iter().filter(|standing| !standing.is_gone);
+        if others.map(|standing| standing.expects).all(|expects| seq.precedes(expects)) {
+            self.round_trip.add_sample(sample);
+            self.asked = None;
+        }
+    }
+
+    /// `from` lacks what `map` does not report from `expects` on, up to its end, of the packets
+    /// before `end`.
+    pub(super) fn on_gaps(
+        &mut self,
+        now: Instant,
+        from: Rank,
+        (expects, map): (Seq, &GapMap),
+        end: Seq,
+    ) {
+        let Some(slowest) = self.slowest else { return };
+        for index in 0..map.end(expects).since(expects) {
+            let seq = expects.plus(index);
+            let is_mine = seq.precedes(end) && !seq.precedes(slowest);
+            if is_mine && !map.contains(expects, seq) && !self.is_under_way(now, from, seq) {
+                *self.lost.entry(from).or_default() += 1;
+                self.want(from, seq, false);
+            }
+        }
+    }
+
+    /// True if `seq` went out so lately that a report of `from` cannot have seen it. If it went to
+    /// another rank alone, several lack it.
+    fn is_under_way(&mut self, now: Instant, from: Rank, seq: Seq) -> bool {
+        let fastest = self.fastest.unwrap_or(FASTEST_INITIAL) * 3 / 4;
+        let usual = self.round_trip.smoothed() / 2;
+        let Some(sent) = self.last_sent.get_mut(ring(seq)) else { return false };
+        if now.since(sent.to_all) < fastest {
+            return true;
+        }
+        let Some((rank, at)) = sent.to_one else { return false };
+        let age = now.since(at);
+        sent.is_wide |= rank != from && age < fastest.max(usual) * 2;
+        rank == from && age < fastest.max(usual)
+    }
+
+    /// `rank` lacks `seq`.
+    pub(super) fn want(&mut self, rank: Rank, seq: Seq, asks: bool) {
+        let wanted = self.wanted.entry(rank).or_default();
+        if wanted.count == 0 || seq.precedes(wanted.low) {
+            wanted.low = seq;
+        }
+        wanted.asks |= asks;
+        if !wanted.bits.contains(seq) {
+            wanted.bits.insert(seq);
+            wanted.count += 1;
+        }
+    }
+
+    /// `rank` has everything before `expects`.
+    fn forget_wanted(&mut self, rank: Rank, expects: Seq) {
+        let Some(wanted) = self.wanted.get_mut(&rank) else { return };
+        while wanted.count > 0 && wanted.low.precedes(expects) {
+            wanted.count -= u32::from(wanted.bits.take(wanted.low));
+            wanted.low = wanted.low.plus(1);
+        }
+        if wanted.count == 0 {
+            self.wanted.remove(&rank);
+        }
+    }
+
+    /// Truesize that may be under way, as the loss has it.
+    pub(super) fn window_bytes(&self) -> u32 {
+        self.window.bytes()
+    }
+
+    /// So many packets more have arrived everywhere; at most `bytes_max` may be under way.
+    pub(super) fn on_freed(&mut self, packets: u32, bytes_max: u32) {
+        self.freed += packets;
+        if self.freed < LOSS_ROUND_PACKETS {
+            return;
+        }
+        self.window.on_lost(self.lost.values().max().copied().unwrap_or_default());
+        self.window.on_answered(std::mem::take(&mut self.freed), bytes_max);
+        self.lost.clear();
+    }
+
+    // ---- repairs --------------------------------------------------------------------------
+
+    /// True if something is to be sent again.
+    pub(super) fn has_repairs(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// The next packet to send again: to everybody where at least `multicast_ranks` lack it, else
+    /// to one after the other, each rank's packets in a row.
+    pub(super) fn next_repair(&mut self, multicast_ranks: u32) -> Option<Repair> {
+        let (rank, wanted) = self.wanted.iter_mut().next()?;
+        while !wanted.bits.contains(wanted.low) {
+            wanted.low = wanted.low.plus(1);
+        }
+        let (rank, seq) = (*rank, wanted.low);
+        let lacking = self.wanted.values().filter(|wanted| wanted.bits.contains(seq)).count();
+        let is_wide = self.last_sent.get(ring(seq)).is_some_and(|sent| sent.is_wide);
+        if (lacking as u32) < multicast_ranks.max(2) && !is_wide {
+            let asks = self.settle(rank, seq);
+            return Some(Repair { seq, to: Destination::Rank(rank), asks });
+        }
+        let ranks: Vec<Rank> = self.wanted.keys().copied().collect();
+        let mut asks = false;
+        for rank in ranks {
+            asks |= self.settle(rank, seq);
+        }
+        Some(Repair { seq, to: Destination::Group, asks })
+    }
+
+    /// `seq` is sent to `rank`; true if an answer is wanted and nothing else goes there.
+    fn settle(&mut self, rank: Rank, seq: Seq) -> bool {
+        let Some(wanted) = self.wanted.get_mut(&rank) else { return false };
+        wanted.count -= u32::from(wanted.bits.take(seq));
+        if wanted.count > 0 {
+            return false;
+        }
+        let asks = wanted.asks;
+        self.wanted.remove(&rank);
+        asks
+    }
+
+    // ---- time -----------------------------------------------------------------------------
+
+    /// `seq` goes out now.
+    pub(super) fn on_sent(&mut self, now: Instant, seq: Seq, to: Destination) {
+        if self.last_sent.is_empty() {
+            self.last_sent = vec![LastSent::default(); WINDOW_PACKETS_MAX as usize];
+        }
+        let sent = &mut self.last_sent[ring(seq)];
+        match to {
+            Destination::Group => *sent = LastSent { to_all: now, ..LastSent::default() },
+            Destination::Rank(rank) => sent.to_one = Some((rank, now)),
+        }
+    }
+
+    /// `seq` goes out and will be answered by all, without delay.
+    pub(super) fn on_asked(&mut self, now: Instant, seq: Seq) {
+        if self.asked.is_none() {
+            self.asked = Some((seq, now));
+            self.is_first_answer = true;
+        }
+    }
+
+    /// Waits for answers, which may be held back for `held_back`, unless it does already.
+    pub(super) fn arm(&mut self, now: Instant, held_back: Duration) {
+        if self.slowest.is_none() || self.deadline.is_some() {
+            return;
+        }
+        let (mean, spread) = (self.round_trip.smoothed(), self.round_trip.deviation());
+        let usual = (mean + mean.max(4 * spread)).clamp(TIMEOUT_MIN, TIMEOUT_MAX) + held_back;
+        let doublings = self.doublings.min(BACKOFF_DOUBLINGS_MAX);
+        self.deadline = Some(now + (usual * (1 << doublings)).min(usual.max(BACKOFF_MAX)));
+    }
+
+    /// Everything has been answered.
+    pub(super) fn disarm(&mut self) {
+        self.deadline = None;
+        self.doublings = 0;
+    }
+
+    /// The wait is over: the packet before `end` goes again to all who have not reported it, and
+    /// their answers will tell what else they lack. False if it is not over or all have.
+    pub(super) fn on_timeout(&mut self, now: Instant, end: Seq) -> bool {
+        if self.deadline.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.deadline = None;
+        self.asked = None; // An answer could be to either packet.
+        let mut late = Vec::new();
+        for standing in &mut self.standings {
+            if !standing.is_gone && standing.expects.precedes(end) {
+                standing.silent_since.get_or_insert(now);
+                late.extend_from_slice(&standing.reporter.speaks_for);
+            }
+        }
+        if late.is_empty() {
+            return false;
+        }
+        self.doublings += 1;
+        let last = end.plus(u32::MAX);
+        late.into_iter().for_each(|rank| self.want(rank, last, true));
+        true
+    }
+
+    /// The next rank that owes an answer and has been silent for `limit`.
+    pub(super) fn next_silent(&mut self, now: Instant, limit: Duration) -> Option<Rank> {
+        let is_silent = |standing: &&mut Standing| {
+            let since = standing.silent_since.filter(|_| !standing.is_reported_silent);
+            !standing.is_gone && since.is_some_and(|since| now.since(since) >= limit)
+        };
+        let standing = self.standings.iter_mut().find(is_silent)?;
+        standing.is_reported_silent = true;
+        Some(standing.reporter.rank)
+    }
+
+    /// Nobody waits for `rank` any more.
+    pub(super) fn forget(&mut self, rank: Rank) {
+        self.wanted.remove(&rank);
+        if let Some(at) = self.index.get(&rank) {
+            self.standings[*at].is_gone = true;
+            self.compare();
+        }
+    }
+
+    /// Nobody waits for anybody any more.
+    pub(super) fn forget_all(&mut self) {
+        self.wanted.clear();
+        self.standings.iter_mut().for_each(|standing| standing.is_gone = true);
+        self.compare();
+        self.disarm();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn collector(ranks: u32) -> Collector {
+        let alone = |rank| Reporter { rank: Rank(rank), speaks_for: vec![Rank(rank)] };
+        Collector::new((1..=ranks).map(alone).collect(), 100, 1 << 20)
+    }
+
+    fn at(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    fn report(collector: &mut Collector, us: u64, rank: u32, expects: u32) -> bool {
+        collector.on_report(at(us), Rank(rank), (Seq(expects), 100), Some(Duration::ZERO))
+    }
+
+    #[test]
+    fn slowest_comes_on_when_the_last_has_reported() {
+        let mut collector = collector(3);
+        assert!(!report(&mut collector, 1, 1, 5));
+        assert!(!report(&mut collector, 2, 3, 7));
+        assert!(report(&mut collector, 3, 2, 6));
+        assert_eq!(collector.slowest(), Some(Seq(5)));
+        assert_eq!(collector.limit(), Some(Seq(105)));
+        collector.forget(Rank(1));
+        assert_eq!(collector.slowest(), Some(Seq(6)));
+        collector.forget_all();
+        assert_eq!(collector.slowest(), None);
+    }
+
+    #[test]
+    fn what_few_lack_goes_to_them_and_what_many_lack_to_all() {
+        let mut collector = collector(3);
+        let mut map = GapMap::default();
+        map.insert(Seq(0), Seq(1));
+        map.insert(Seq(0), Seq(3));
+        collector.on_gaps(at(1), Rank(1), (Seq(0), &map), Seq(9));
+        collector.want(Rank(3), Seq(2), false);
+        let mut next = || collector.next_repair(2).map(|repair| (repair.seq.0, repair.to));
+        assert_eq!(next(), Some((0, Destination::Rank(Rank(1)))));
+        assert_eq!(next(), Some((2, Destination::Group)));
+        assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn a_report_takes_back_what_was_wanted_before() {
+        let mut collector = collector(2);
+        (0..4).for_each(|seq| collector.want(Rank(1), Seq(seq), false));
+        report(&mut collector, 1, 1, 3);
+        assert_eq!(collector.next_repair(2).unwrap().seq, Seq(3));
+        assert!(!collector.has_repairs());
+    }
+
+    #[test]
+    fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
+        let mut collector = collector(3);
+        for round in 0..50u32 {
+            let start = u64::from(round) * 10_000;
+            collector.on_sent(at(start), Seq(round), Destination::Group);
+            collector.on_asked(at(start), Seq(round));
+            report(&mut collector, start + 100, 1, round + 1);
+            report(&mut collector, start + 300, 2, round + 1);
+            report(&mut collector, start + 1000, 3, round + 1);
+        }
+        collector.arm(at(1_000_000), Duration::ZERO);
+        let waits = collector.deadline().unwrap().since(at(1_000_000));
+        assert!(waits >= Duration::from_micros(1900) && waits < Duration::from_micros(2100));
+        assert!(!collector.on_timeout(at(1_000_100), Seq(51)));
+        report(&mut collector, 1_000_200, 1, 51);
+        assert!(collector.on_timeout(at(1_003_000), Seq(51)));
+        let repair = collector.next_repair(2).unwrap();
+        assert_eq!(repair, Repair { seq: Seq(50), to: Destination::Group, asks: true });
+        collector.arm(at(1_003_000), Duration::ZERO);
+        assert!(collector.deadline().unwrap().since(at(1_003_000)) >= 2 * waits - waits / 10);
+    }
+
+    #[test]
+    fn a_report_older_than_the_repair_changes_nothing() {
+        let mut collector = collector(1);
+        collector.on_sent(at(0), Seq(0), Destination::Group);
+        collector.on_asked(at(0), Seq(0));
+        report(&mut collector, 100, 1, 1);
+        let mut map = GapMap::default();
+        map.insert(Seq(1), Seq(2));
+        collector.on_sent(at(200), Seq(1), Destination::Group);
+        collector.on_gaps(at(270), Rank(1), (Seq(1), &map), Seq(9));
+        assert!(!collector.has_repairs());
+        collector.on_gaps(at(280), Rank(1), (Seq(1), &map), Seq(9));
+        assert!(collector.has_repairs());
+    }
+}

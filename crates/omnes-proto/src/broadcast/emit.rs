@@ -1,0 +1,299 @@
+//! Packets going out: reports first, then repairs, then new data and copies for co-roots, in runs
+//! that a driver can send as trains.
+
+use super::incoming::Stashed;
+use super::policy::{AckRule, Asking, Hold};
+use super::stream::Stream;
+use super::{Broadcast, Common};
+use crate::channel::Reply;
+use crate::lane::Report;
+use crate::limits::BURST_PACKETS;
+use crate::packet::{Destination, Head, Segment, Source};
+use omnes_wire::{
+    CastReport, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
+};
+
+/// A packet about to be handed out, before the endpoint adds job and tag.
+pub(crate) struct Outbound {
+    pub(crate) to: Destination,
+    pub(crate) header: Header,
+    pub(crate) segment: Option<Segment>,
+}
+
+impl Broadcast {
+    /// Hands out the next packet; as the channel's.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Outbound> {
+        if self.hellos > 0 {
+            self.hellos -= 1;
+            head.set_body(&[]);
+            let mut header = blank(self.me, Kind::Hello);
+            header.flags = Flags::GROUP;
+            header.argument = self.heard.len() as u32;
+            return Some(Outbound { to: Destination::Group, header, segment: None });
+        }
+        while let Some(at) = self.ready.front().copied() {
+            let stream = &mut self.streams[at];
+            if let Some(outbound) = stream.next_packet(now, &mut self.common, head) {
+                if stream.fresh_run >= BURST_PACKETS && self.ready.len() > 1 {
+                    stream.fresh_run = 0;
+                    self.ready.rotate_left(1);
+                }
+                return Some(outbound);
+            }
+            stream.is_ready = false;
+            stream.fresh_run = 0;
+            self.ready.pop_front();
+            self.note_deadline(at);
+        }
+        None
+    }
+}
+
+pub(super) fn blank(source: Rank, kind: Kind) -> Header {
+    Header {
+        kind,
+        job: JobId(0),
+        communicator: CommunicatorId(0),
+        channel: ChannelId(0),
+        flags: Flags::NONE,
+        source,
+        seq: Seq(0),
+        expects: Seq(0),
+        epoch: 0,
+        credits: 0,
+        argument: 0,
+    }
+}
+
+impl Broadcast {
+    /// An acknowledgement that is owed to `to` but not due yet, for a message that goes there
+    /// [BC-R15].
+    pub(crate) fn take_carried(&mut self, to: Rank) -> Option<CastReport> {
+        self.wake_at?; // Without a timer nothing is owed.
+        let owes = |stream: &&mut Stream| stream.owes_lazily(to);
+        let stream = self.streams.iter_mut().find(owes)?;
+        let incoming = stream.incoming.as_mut()?;
+        incoming.arrivals.on_piggyback();
+        Some(CastReport {
+            communicator: stream.key.group.communicator,
+            group: stream.key.group.number,
+            root: stream.key.root,
+            expects: incoming.arrivals.expects(),
+            credits: incoming.credits(&self.common),
+        })
+    }
+}
+
+impl Stream {
+    /// True if an acknowledgement for `to` waits for something to travel with.
+    fn owes_lazily(&self, to: Rank) -> bool {
+        self.roles.collector == Some(to)
+            && !self.roles.speaks_for_others
+            && self.incoming.as_ref().is_some_and(|incoming| incoming.arrivals.owes_lazily())
+    }
+
+    fn next_packet(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        head: &mut Head,
+    ) -> Option<Outbound> {
+        if let Some(outbound) = self.next_report(now, common, head) {
+            return Some(outbound);
+        }
+        if let Some(outbound) = self.next_repair(now, common, head) {
+            return Some(outbound);
+        }
+        let has_copies = self.copied.iter().any(|(_, next)| next.precedes(self.end()));
+        if (!has_copies || self.fresh_run < BURST_PACKETS)
+            && let Some(outbound) = self.next_fresh(now, common, head)
+        {
+            self.fresh_run += 1;
+            return Some(outbound);
+        }
+        self.next_copy(common, head).or_else(|| {
+            self.fresh_run = 0;
+            if has_copies { self.next_fresh(now, common, head) } else { None }
+        })
+    }
+
+    fn header(&self, common: &Common, kind: Kind) -> Header {
+        let group = self.key.group;
+        Header {
+            communicator: group.communicator,
+            channel: ChannelId(group.number),
+            ..blank(common.me, kind)
+        }
+    }
+
+    // ---- reports --------------------------------------------------------------------------
+
+    fn next_report(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        head: &mut Head,
+    ) -> Option<Outbound> {
+        let mut report = self.take_report(now)?;
+        let acknowledges = self.acknowledges();
+        let incoming = self.incoming.as_mut()?;
+        let missed_start = std::mem::take(&mut incoming.missed_start);
+        if missed_start {
+            report = Report::Nack;
+        }
+        let incoming = self.incoming.as_ref()?;
+        let held_back = incoming.arrivals.held_back(now).as_micros().min(u128::from(u32::MAX));
+        let credits = incoming.credits(common);
+        let mut header = self.header(common, Kind::CastAck);
+        header.expects = acknowledges;
+        header.seq = Seq(held_back as u32);
+        header.credits = credits;
+        header.argument = self.key.root.0;
+        head.set_body(&[]);
+        if report == Report::Nack {
+            header.kind = Kind::CastNack;
+            header.expects = incoming.arrivals.expects();
+            header.flags = Flags::NONE.with_if(Flags::RESUME, missed_start);
+            head.set_body(incoming.gap_map().as_bytes());
+            common.counters.nacks_sent += 1;
+        } else {
+            common.counters.acks_sent += 1;
+        }
+        let to = Destination::Rank(self.addressee(report)?);
+        Some(Outbound { to, header, segment: None })
+    }
+
+    // ---- data -----------------------------------------------------------------------------
+
+    fn next_repair(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        head: &mut Head,
+    ) -> Option<Outbound> {
+        while self.roles.is_repairer && self.collector.has_repairs() {
+            let ranks = common.config.multicast_repair_ranks;
+            let repair = self.collector.next_repair(ranks)?;
+            let Some(mut outbound) = self.data(common, repair.seq, head) else { continue };
+            match repair.to {
+                Destination::Group => common.counters.repairs_by_multicast += 1,
+                Destination::Rank(_) => common.counters.repairs_by_unicast += 1,
+            }
+            address(&mut outbound, repair.to);
+            outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, repair.asks);
+            self.collector.on_sent(now, repair.seq, repair.to);
+            if repair.asks && !self.collector.knows_round_trip() {
+                self.collector.on_asked(now, repair.seq);
+            }
+            self.arm(now, common);
+            return Some(outbound);
+        }
+        None
+    }
+
+    fn next_fresh(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        head: &mut Head,
+    ) -> Option<Outbound> {
+        let limit = self.collector.limit();
+        let sending = self.sending.as_mut()?;
+        let seq = sending.next;
+        let under_way = seq.since(sending.base);
+        let is_in_window = under_way < common.config.window_packets
+            && under_way * common.config.charge() < self.collector.window_bytes()
+            && limit.is_none_or(|limit| seq.precedes(limit));
+        if !sending.has_fresh() || !is_in_window {
+            return None;
+        }
+        let message = sending.message_of(seq)?;
+        let is_lone = !sending.base.precedes(message.first);
+        sending.next = seq.plus(1);
+        let mut outbound = self.data(common, seq, head)?;
+        let is_awaited = self.policy.hold == Hold::Basic
+            || message.reply == Reply::Soon
+            || self.policy.asking == Asking::WhenIdle && is_lone;
+        let asks = outbound.header.flags.has(Flags::LAST) && is_awaited;
+        address(&mut outbound, Destination::Group);
+        outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, asks);
+        common.counters.casts_sent += 1;
+        self.collector.on_sent(now, seq, Destination::Group);
+        let is_answered =
+            outbound.header.flags.has(Flags::LAST) && self.policy.acks == AckRule::Every;
+        if asks || is_answered {
+            self.collector.on_asked(now, seq);
+        }
+        self.has_asked = asks || is_answered;
+        self.arm(now, common);
+        if self.collector.slowest().is_none() {
+            self.free(common);
+        }
+        Some(outbound)
+    }
+
+    /// A packet for a co-root, which may also have got it by multicast [BC-R11].
+    fn next_copy(&mut self, common: &mut Common, head: &mut Head) -> Option<Outbound> {
+        let end = self.end();
+        for at in 0..self.copied.len() {
+            let (rank, mut seq) = self.copied[at];
+            let mut outbound = None;
+            while outbound.is_none() && seq.precedes(end) {
+                if !self.collector.has(rank, seq) {
+                    outbound = self.data(common, seq, head);
+                }
+                seq = seq.plus(1);
+            }
+            self.copied[at].1 = seq;
+            if self.sending.is_none() {
+                self.free(common);
+            }
+            if let Some(mut outbound) = outbound {
+                address(&mut outbound, Destination::Rank(rank));
+                common.counters.co_root_copies += 1;
+                return Some(outbound);
+            }
+        }
+        None
+    }
+
+    /// Packet `seq` as it was or will be; `None` if this rank does not have it any more.
+    fn data(&mut self, common: &Common, seq: Seq, head: &mut Head) -> Option<Outbound> {
+        let (index, flags, envelope, segment) = match (&mut self.sending, &self.incoming) {
+            (Some(sending), _) => {
+                let shape = sending.shape(&common.config, seq)?;
+                (shape.index, shape.flags, shape.envelope, shape.segment)
+            }
+            (None, Some(incoming)) => parts(incoming.stashed(seq)?),
+            (None, None) => return None,
+        };
+        head.set_body(&[]);
+        if let Some(envelope) = envelope {
+            head.set_body(&envelope.emit());
+        }
+        let mut header = self.header(common, Kind::Cast);
+        header.seq = seq;
+        header.flags = flags;
+        header.argument = index;
+        header.expects = Seq(self.key.root.0);
+        Some(Outbound { to: Destination::Group, header, segment })
+    }
+}
+
+/// A packet as it came.
+fn parts(stashed: &Stashed) -> (u32, Flags, Option<Envelope>, Option<Segment>) {
+    let packet = &stashed.packet;
+    let flags = Flags::NONE
+        .with_if(Flags::FIRST, packet.flags.has(Flags::FIRST))
+        .with_if(Flags::LAST, packet.flags.has(Flags::LAST));
+    let source = Source::Slot(stashed.slot);
+    let segment = Segment { source, offset: 0, bytes: packet.bytes as u32 };
+    (packet.index, flags, packet.envelope, (packet.bytes > 0).then_some(segment))
+}
+
+fn address(outbound: &mut Outbound, to: Destination) {
+    outbound.to = to;
+    if to == Destination::Group {
+        outbound.header.flags = outbound.header.flags.with(Flags::GROUP);
+    }
+}

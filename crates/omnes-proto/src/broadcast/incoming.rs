@@ -1,0 +1,508 @@
+//! One root's messages at a receiver: what has arrived, where it goes, and when it is complete.
+//!
+//! Packets are numbered through all messages of the root to the group, and receives are posted in
+//! the order of its messages, so the place of a packet follows from its number: into the posted
+//! memory, or into a buffer until a receive is posted [BC-R21]. A rank that repairs keeps a copy of
+//! everything until its subgroup has it [BC-R12].
+
+use super::config::CheckedBroadcast;
+use super::interface::Event;
+use super::policy::{AckRule, GapReports, Policy};
+use super::slots::Common;
+use crate::lane::{AckWhen, Arrival, Arrivals, Report, SeqBits};
+use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
+use crate::packet::{Move, ReceiveId, SlotId, Target};
+use omnes_wire::{Envelope, Flags, GapMap, Instant, Seq};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Takers beyond which gap reports are spread over time [RFC 5401].
+const PROMPT_TAKERS: u32 = 32;
+/// Share of the round trip over which so many reports are spread.
+const SPREAD_PER_TAKERS: Duration = Duration::from_micros(20);
+
+/// A packet of a broadcast, taken apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packet {
+    pub(super) seq: Seq,
+    /// Its place in its message.
+    pub(super) index: u32,
+    pub(super) flags: Flags,
+    pub(super) envelope: Option<Envelope>,
+    pub(super) bytes: usize,
+}
+
+impl Packet {
+    /// The first packet of its message.
+    fn first(&self) -> Seq {
+        Seq(self.seq.0.wrapping_sub(self.index))
+    }
+}
+
+/// A posted receive.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    id: ReceiveId,
+    capacity: u64,
+    first: Seq,
+    packets: u32,
+    /// The message's length, when it is known.
+    bytes: Option<u64>,
+}
+
+impl Posted {
+    fn end(&self) -> Seq {
+        self.first.plus(self.packets)
+    }
+}
+
+/// A packet in a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stashed {
+    pub(super) packet: Packet,
+    pub(super) slot: SlotId,
+    /// It has been moved to its receive.
+    is_delivered: bool,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    policy: Policy,
+    position: u32,
+    takers: u32,
+    /// Copies are kept for others.
+    keeps: bool,
+    pub(super) arrivals: Arrivals,
+    posted: VecDeque<Posted>,
+    /// First packet of the next message to be received.
+    front: Seq,
+    stash: Vec<Option<Stashed>>,
+    /// Nothing before is in the stash.
+    stashed_from: Seq,
+    stashed: u32,
+    /// Something in the stash has been delivered since it was thinned out.
+    is_thinnable: bool,
+    /// Last packets of messages, as far as they have arrived out of order.
+    lasts: SeqBits,
+    messages: u32,
+    /// Somebody asks for a report.
+    pub(super) is_asked: bool,
+    /// Packets came before the group was known: everything that was sent is asked for.
+    pub(super) missed_start: bool,
+    pub(super) is_counted: bool,
+}
+
+fn ring(seq: Seq) -> usize {
+    (seq.0 % WINDOW_PACKETS_MAX) as usize
+}
+
+impl Incoming {
+    pub(super) fn new(policy: Policy, position: u32, takers: u32, keeps: bool) -> Self {
+        Self {
+            policy,
+            position,
+            takers,
+            keeps,
+            arrivals: Arrivals::default(),
+            posted: VecDeque::new(),
+            front: Seq(0),
+            stash: Vec::new(),
+            stashed_from: Seq(0),
+            stashed: 0,
+            is_thinnable: false,
+            lasts: SeqBits::default(),
+            messages: 0,
+            is_asked: false,
+            missed_start: false,
+            is_counted: false,
+        }
+    }
+
+    /// True if something is expected or under way.
+    pub(super) fn is_active(&self) -> bool {
+        !self.posted.is_empty() || self.stashed > 0 || self.arrivals.has_gap()
+    }
+
+    pub(super) fn stashed(&self, seq: Seq) -> Option<&Stashed> {
+        let entry = self.stash.get(ring(seq))?.as_ref();
+        entry.filter(|stashed| stashed.packet.seq == seq)
+    }
+
+    // ---- packets --------------------------------------------------------------------------
+
+    /// Takes a packet in. Where its data go, with offset and length, if they are wanted.
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        packet: Packet,
+    ) -> Option<(Target, u64, usize)> {
+        self.arrivals.on_packet(now, 0);
+        match self.arrivals.classify(packet.seq) {
+            Arrival::Duplicate => {
+                common.counters.duplicates += 1;
+                // Its acknowledgement may have got lost [BC-R21].
+                self.arrivals.owe_again(now, common.config.ack_delay);
+                self.answer_if_asked(&packet);
+                return None;
+            }
+            Arrival::BeyondWindow => {
+                common.counters.beyond_window += 1;
+                return None;
+            }
+            Arrival::InOrder | Arrival::Ahead => {}
+        }
+        let Some(place) = self.place(common, packet) else {
+            common.counters.discarded += 1;
+            self.answer_if_asked(&packet);
+            return None;
+        };
+        self.note_arrival(now, common, &packet);
+        if let Some(envelope) = packet.envelope {
+            self.learn_length(common, packet.seq, envelope.bytes);
+        }
+        self.complete(common);
+        self.answer_if_asked(&packet);
+        self.thin_out(common);
+        place
+    }
+
+    fn answer_if_asked(&mut self, packet: &Packet) {
+        if packet.flags.has(Flags::ACK_NOW) {
+            self.arrivals.answer();
+            self.is_asked = true;
+        }
+    }
+
+    /// Finds room for a packet; `None` if there is none. A place of nothing is one too.
+    fn place(
+        &mut self,
+        common: &mut Common,
+        packet: Packet,
+    ) -> Option<Option<(Target, u64, usize)>> {
+        let posted = self.find(packet.first()).map(|at| self.posted[at]);
+        let offset = common.config.offset(packet.index);
+        let fits = |capacity: u64| packet.bytes.min(capacity.saturating_sub(offset) as usize);
+        if let (Some(posted), false) = (posted, self.keeps) {
+            let bytes = fits(posted.capacity);
+            return Some((bytes > 0).then_some((Target::Receive(posted.id), offset, bytes)));
+        }
+        self.note_empty();
+        if packet.seq.since(self.stashed_from) >= WINDOW_PACKETS_MAX {
+            return None;
+        }
+        // Every stream that is under way must get on: what is not needed to get on now leaves a
+        // buffer to each.
+        let is_needed = posted.is_some() && packet.seq == self.arrivals.expects();
+        let spared = match is_needed && !self.holds_for_others() {
+            true => 0,
+            false => common.active.max(1),
+        };
+        let slot = common.slots.take_above(spared)?;
+        if self.stash.is_empty() {
+            self.stash = vec![None; WINDOW_PACKETS_MAX as usize];
+        }
+        self.stash[ring(packet.seq)] =
+            Some(Stashed { packet, slot, is_delivered: posted.is_some() });
+        self.stashed += 1;
+        if let Some(posted) = posted {
+            let bytes = fits(posted.capacity);
+            common.moves.push_back(Move { slot, receive: posted.id, offset, bytes });
+        }
+        Some(Some((Target::Slot(slot), 0, packet.bytes)))
+    }
+
+    /// True if something that has come in order is still in the stash: those below will free it.
+    fn holds_for_others(&self) -> bool {
+        let count = self.arrivals.expects().since(self.stashed_from).min(WINDOW_PACKETS_MAX);
+        (0..count).any(|index| self.stashed(self.stashed_from.plus(index)).is_some())
+    }
+
+    /// The posted receive of the message that starts at `first`. Where a receive's message starts
+    /// is certain only when all earlier ones know the length of theirs.
+    fn find(&self, first: Seq) -> Option<usize> {
+        let at = self.posted.iter().position(|posted| posted.first == first)?;
+        self.is_certain(at).then_some(at)
+    }
+
+    fn is_certain(&self, at: usize) -> bool {
+        self.posted.iter().take(at).all(|earlier| earlier.bytes.is_some())
+    }
+
+    fn note_arrival(&mut self, now: Instant, common: &Common, packet: &Packet) {
+        let seq = packet.seq;
+        if packet.flags.has(Flags::LAST) {
+            self.lasts.insert(seq);
+        }
+        if self.arrivals.classify(seq) == Arrival::Ahead {
+            self.arrivals.on_ahead(now, seq, common.config.nack_delay);
+            if self.policy.gaps == GapReports::Never {
+                self.arrivals.hush();
+            } else if self.takers > PROMPT_TAKERS {
+                self.arrivals.defer_gaps(now + self.spread(seq));
+            }
+            return;
+        }
+        loop {
+            let is_last = self.lasts.take(self.arrivals.expects());
+            self.arrivals.on_in_order(now);
+            if is_last {
+                self.on_message(now, common);
+            }
+            if !self.arrivals.next_is_here() {
+                break;
+            }
+        }
+        self.acknowledge_run(now, common);
+    }
+
+    /// A wait that differs from rank to rank and gap to gap: who reports first gets a repair that
+    /// spares the others their report.
+    fn spread(&self, seq: Seq) -> Duration {
+        let steps = self.takers / PROMPT_TAKERS;
+        let mixed = (u64::from(self.position) << 32 | u64::from(seq.0))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            >> 32;
+        SPREAD_PER_TAKERS * (mixed as u32 % (steps * PROMPT_TAKERS)) / PROMPT_TAKERS
+    }
+
+    /// A message has come to its end in order: the rule says whether it is acknowledged now.
+    fn on_message(&mut self, now: Instant, common: &Common) {
+        let number = self.messages;
+        self.messages = number.wrapping_add(1);
+        let is_due = match self.policy.acks {
+            AckRule::Every => true,
+            AckRule::EveryNth(messages) => (number + 1).is_multiple_of(messages), // [BC-R16]
+            AckRule::Skewed(messages) => number % messages == self.position % messages, // [BC-R17]
+        };
+        let when = if is_due { AckWhen::Now } else { AckWhen::After(u32::MAX) };
+        self.arrivals.owe(now, when, common.config.ack_delay);
+    }
+
+    /// A long run is acknowledged several times per window, by each rank at another place.
+    fn acknowledge_run(&mut self, now: Instant, common: &Common) {
+        let config = &common.config;
+        let room = config.credit_packets(config.receive_truesize_bytes).min(config.window_packets);
+        let interval = (room / 4).max(1);
+        let earlier = self.position % (interval / 4 + 1);
+        let when = AckWhen::After(interval - earlier);
+        self.arrivals.owe(now, when, config.ack_delay);
+    }
+
+    // ---- receives -------------------------------------------------------------------------
+
+    /// Posts the receive of the next message that none is posted for.
+    pub(super) fn post(&mut self, now: Instant, common: &mut Common, id: ReceiveId, capacity: u64) {
+        let first = self.posted.back().map_or(self.front, Posted::end);
+        let packets = common.config.packets(capacity) as u32;
+        self.posted.push_back(Posted { id, capacity, first, packets, bytes: None });
+        let before = self.stashed;
+        self.adopt_all(common, self.posted.len() - 1);
+        self.complete(common);
+        if self.stashed < before {
+            // Room that the root may be waiting for.
+            self.arrivals.owe_again(now, common.config.ack_delay);
+        }
+        self.thin_out(common);
+    }
+
+    /// Moves what lies in buffers to the receives from number `from` on.
+    fn adopt_all(&mut self, common: &mut Common, from: usize) {
+        let mut at = from;
+        while at < self.posted.len() && self.is_certain(at) {
+            if let Some(bytes) = self.stashed_length(self.posted[at].first) {
+                self.set_length(common, at, bytes);
+            }
+            self.adopt(common, self.posted[at]);
+            at += 1;
+        }
+    }
+
+    fn stashed_length(&self, first: Seq) -> Option<u64> {
+        let stashed = self.stashed(first).filter(|stashed| stashed.packet.index == 0)?;
+        stashed.packet.envelope.map(|envelope| envelope.bytes)
+    }
+
+    fn adopt(&mut self, common: &mut Common, posted: Posted) {
+        if self.stashed == 0 {
+            return;
+        }
+        for index in 0..posted.packets.min(WINDOW_PACKETS_MAX) {
+            let seq = posted.first.plus(index);
+            let entry = self.stash.get_mut(ring(seq)).and_then(Option::as_mut);
+            let Some(stashed) = entry.filter(|stashed| stashed.packet.seq == seq) else { continue };
+            if stashed.is_delivered || stashed.packet.first() != posted.first {
+                continue;
+            }
+            stashed.is_delivered = true;
+            self.is_thinnable = true;
+            let offset = common.config.offset(stashed.packet.index);
+            let room = posted.capacity.saturating_sub(offset) as usize;
+            let bytes = stashed.packet.bytes.min(room);
+            let slot = stashed.slot;
+            common.moves.push_back(Move { slot, receive: posted.id, offset, bytes });
+        }
+    }
+
+    /// The message that starts at `first` has `bytes` bytes.
+    fn learn_length(&mut self, common: &mut Common, first: Seq, bytes: u64) {
+        if let Some(at) = self.find(first) {
+            self.set_length(common, at, bytes);
+            self.adopt_all(common, at);
+        }
+    }
+
+    /// Notes the length of a posted message; if it is another than was expected, the receives
+    /// behind it move.
+    fn set_length(&mut self, common: &Common, at: usize, bytes: u64) {
+        let packets = common.config.packets(bytes) as u32;
+        let posted = &mut self.posted[at];
+        posted.bytes = Some(bytes);
+        posted.packets = packets;
+        for index in at + 1..self.posted.len() {
+            self.posted[index].first = self.posted[index - 1].end();
+        }
+    }
+
+    /// Reports the receives that are complete.
+    fn complete(&mut self, common: &mut Common) {
+        while let Some(posted) = self.posted.front().copied() {
+            let (Some(bytes), false) =
+                (posted.bytes, self.arrivals.expects().precedes(posted.end()))
+            else {
+                return;
+            };
+            self.posted.pop_front();
+            self.front = posted.end();
+            common.counters.messages_received += 1;
+            common.events.push_back(Event::Received { id: posted.id, bytes });
+        }
+    }
+
+    /// Bytes from the start of the message of `id` that are in place without a gap.
+    pub(super) fn received_bytes(&self, config: &CheckedBroadcast, id: ReceiveId) -> u64 {
+        let posted = self.posted.iter().find(|posted| posted.id == id);
+        let Some(posted) = posted.filter(|posted| posted.bytes.is_some()) else { return 0 };
+        let expects = self.arrivals.expects();
+        if !posted.first.precedes(expects) {
+            return 0;
+        }
+        let packets = expects.since(posted.first).min(posted.packets);
+        let bytes = posted.bytes.unwrap_or_default();
+        if packets == posted.packets { bytes } else { config.offset(packets).min(bytes) }
+    }
+
+    /// Takes back the receives that are not complete: nothing comes any more.
+    pub(super) fn take_posted(&mut self) -> Vec<ReceiveId> {
+        self.posted.drain(..).map(|posted| posted.id).collect()
+    }
+
+    /// As [`Self::take_posted`], and forgets all that has come.
+    pub(super) fn abandon(&mut self, common: &mut Common) -> Vec<ReceiveId> {
+        for index in 0..self.stash.len() {
+            if let Some(stashed) = self.stash[index].take() {
+                common.slots.give_back(stashed.slot);
+            }
+        }
+        self.stashed = 0;
+        self.arrivals = Arrivals::default();
+        self.take_posted()
+    }
+
+    // ---- buffers --------------------------------------------------------------------------
+
+    /// Frees the buffers of what is neither awaited here nor kept for others.
+    fn thin_out(&mut self, common: &mut Common) {
+        if !self.keeps && self.is_thinnable {
+            self.free_until(common, self.arrivals.end());
+        }
+    }
+
+    /// Frees what has been delivered, before `end`: all others have it.
+    pub(super) fn free_until(&mut self, common: &mut Common, end: Seq) {
+        self.is_thinnable = false;
+        if self.stash.is_empty() {
+            return self.note_empty(); // Those who report here may be ahead of this rank.
+        }
+        let mut is_prefix = true;
+        let mut seq = self.stashed_from;
+        while seq.precedes(end) {
+            let entry = &mut self.stash[ring(seq)];
+            match entry.filter(|stashed| stashed.packet.seq == seq) {
+                Some(stashed) if stashed.is_delivered => {
+                    *entry = None;
+                    self.stashed -= 1;
+                    common.slots.give_back(stashed.slot);
+                }
+                Some(_) => is_prefix = false,
+                None => is_prefix &= seq.precedes(self.arrivals.expects()),
+            }
+            seq = seq.plus(1);
+            if is_prefix {
+                self.stashed_from = seq;
+            }
+        }
+        self.note_empty();
+    }
+
+    /// Where nothing is in the stash, it starts at what is expected.
+    fn note_empty(&mut self) {
+        if self.stashed == 0 {
+            self.stashed_from = self.arrivals.expects();
+        }
+    }
+
+    /// Where the data of a packet and of those behind it would go: receive, offset and bytes from
+    /// there that nothing has been placed in.
+    pub(super) fn preview(
+        &self,
+        common: &Common,
+        packet: &Packet,
+    ) -> Option<(ReceiveId, u64, u64)> {
+        let seq = packet.seq;
+        if self.keeps || !matches!(self.arrivals.classify(seq), Arrival::InOrder | Arrival::Ahead) {
+            return None;
+        }
+        let posted = &self.posted[self.find(packet.first())?];
+        let offset = common.config.offset(packet.index);
+        let rest = posted.end().since(seq).min(WINDOW_PACKETS_MAX);
+        let untouched = self.arrivals.untouched(seq, rest);
+        // The first packet has less room, for its envelope.
+        let most = common.config.offset(packet.index + untouched) - offset;
+        Some((posted.id, offset, most.min(posted.capacity.checked_sub(offset)?)))
+    }
+
+    // ---- reports --------------------------------------------------------------------------
+
+    /// The room that a report offers, in units of the header's credits field.
+    pub(super) fn credits(&self, common: &Common) -> u16 {
+        let config = &common.config;
+        let sharers = common.active.max(1);
+        let socket = config.receive_truesize_bytes / sharers;
+        let expects = self.arrivals.expects();
+        let posted = match (self.keeps, self.posted.back()) {
+            (false, Some(last)) if expects.precedes(last.end()) => last.end().since(expects),
+            _ => 0,
+        };
+        let used = if self.stashed == 0 { 0 } else { expects.since(self.stashed_from) };
+        let ring = WINDOW_PACKETS_MAX.saturating_sub(used);
+        let buffers = (common.slots.free_slots() / sharers).min(ring);
+        let packets = posted.saturating_add(buffers).min(WINDOW_PACKETS_MAX);
+        let bytes = (packets * config.charge()).min(socket) / CREDIT_UNIT_BYTES;
+        bytes.clamp(1, u32::from(u16::MAX)) as u16
+    }
+
+    /// What is to be reported, if something is.
+    pub(super) fn take_report(&mut self, now: Instant) -> Option<Report> {
+        let report = self.arrivals.take_report(now);
+        if self.policy.gaps == GapReports::Never {
+            self.arrivals.hush();
+        }
+        report
+    }
+
+    pub(super) fn gap_map(&self) -> GapMap {
+        self.arrivals.gap_map()
+    }
+}

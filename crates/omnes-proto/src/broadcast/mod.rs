@@ -1,0 +1,414 @@
+//! Broadcast over unreliable multicast: one packet from the root reaches everybody, and what some
+//! have missed is sent again to them.
+//!
+//! Source: seed 001, all designs of which are values of [`Policy`] [BC-R4–R23]; beyond it, gap
+//! reports with all gaps in one map, repair by unicast or multicast, timers that follow measured
+//! round trips, and questions where nothing else would bring an answer.
+//!
+//! What a packet's way is:
+//!
+//! ```text
+//!   root: send ─▶ Sending numbers it ─▶ emit ─▶ everybody
+//!   else: arrive ─▶ Incoming places it ─▶ report ─▶ Collector of whom Roles names ─▶ emit: repairs
+//! ```
+//!
+//! Guarantees: every member receives the messages of a root to a group once and in order, whatever
+//! packets are lost, doubled or overtaken; memory is bounded by windows and pool; loss-free, the
+//! root sends each packet once however many receive it. If a member fails, the groups with it are
+//! broken: what is under way in them ends with an error that names it, as nobody can know what it
+//! would have passed on.
+//!
+//! Assumes: all members open a group alike and post their receives in the order of the root's
+//! messages. The caller drains moves, transmits and events after each input.
+//!
+//! Deviations: D-05 a full window makes the root wait for acknowledgements that are due anyway,
+//! where [BC-R7] sends everything again; D-06 what is sent again may go to everybody, against
+//! [BC-R9]; D-07 credits are offered by each receiver for its own buffers, instead of being counted
+//! by every rank for every other [BC-R23], which takes memory for all pairs.
+//!
+//! Cost: one packet per payload and, with the default policy, one acknowledgement per receiver for
+//! a lone message, an eighth of one in a stream. State: 4 KiB per (group, root) in use at a
+//! receiver, 60 B per reporter and 8 KiB at a root.
+
+mod arrive;
+mod collector;
+mod config;
+mod emit;
+mod incoming;
+mod interface;
+mod policy;
+mod roles;
+mod sending;
+mod slots;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use config::{BroadcastConfig, CheckedBroadcast};
+pub(crate) use emit::Outbound;
+pub use interface::{BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId};
+pub use policy::{AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError};
+
+use crate::packet::{Move, ReceiveId, SendId};
+use omnes_wire::{Instant, Rank};
+use slab::Slab;
+use slots::{Common, Slots};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use stream::{Stream, StreamKey};
+
+/// Streams of groups not open yet whose packets are remembered to have come.
+const KNOCKS_MAX: usize = 256;
+
+#[derive(Debug)]
+struct Group {
+    config: GroupConfig,
+    broken_by: Option<Rank>,
+}
+
+/// One rank's end of all broadcasts; see the module header.
+#[derive(Debug)]
+pub struct Broadcast {
+    index: usize,
+    me: Rank,
+    size: u32,
+    common: Common,
+    groups: BTreeMap<GroupId, Group>,
+    streams: Vec<Stream>,
+    by_key: BTreeMap<StreamKey, usize>,
+    latest: Cell<usize>,
+    sends: Slab<()>,
+    /// Of each receive under way, the index of its stream.
+    receives: Slab<usize>,
+    ready: VecDeque<usize>,
+    knocks: BTreeSet<StreamKey>,
+    departed: BTreeSet<Rank>,
+    heard: BTreeSet<Rank>,
+    hellos: u32,
+    /// A timer has run out since silence was last looked for.
+    may_be_silent: bool,
+    wake_at: Option<Instant>,
+}
+
+impl Broadcast {
+    /// The end of rank `me` of `size` ranks; `index` comes back in transmits and placements.
+    pub fn new(index: usize, me: Rank, size: u32, config: CheckedBroadcast) -> Self {
+        let common = Common {
+            me,
+            slots: Slots::new(config.pool_slots),
+            config,
+            moves: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: BroadcastCounters::default(),
+            active: 0,
+        };
+        Self {
+            index,
+            me,
+            size,
+            common,
+            groups: BTreeMap::new(),
+            streams: Vec::new(),
+            by_key: BTreeMap::new(),
+            latest: Cell::new(0),
+            sends: Slab::new(),
+            receives: Slab::new(),
+            ready: VecDeque::new(),
+            knocks: BTreeSet::new(),
+            departed: BTreeSet::new(),
+            heard: BTreeSet::new(),
+            hellos: 0,
+            may_be_silent: false,
+            wake_at: None,
+        }
+    }
+
+    /// The checked settings.
+    pub fn config(&self) -> &CheckedBroadcast {
+        &self.common.config
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &BroadcastCounters {
+        &self.common.counters
+    }
+
+    /// Buffers of the pool that are free.
+    pub fn free_slots(&self) -> u32 {
+        self.common.slots.free_slots()
+    }
+
+    /// Says by multicast that this rank is there; see [`Self::heard`].
+    pub fn announce(&mut self) {
+        self.hellos = 1;
+    }
+
+    /// Ranks whose multicast has reached this one.
+    pub fn heard(&self) -> usize {
+        self.heard.len()
+    }
+
+    // ---- groups and streams ---------------------------------------------------------------
+
+    /// Makes a group known; its packets are discarded before, and sent again later. Nothing
+    /// happens if it is known.
+    pub fn open(&mut self, group: GroupConfig) {
+        let id = group.id;
+        if self.groups.contains_key(&id) {
+            return;
+        }
+        self.groups.insert(id, Group { config: group, broken_by: None });
+        let knocks = self.knocks.iter().filter(|key| key.group == id);
+        let knocks: Vec<StreamKey> = knocks.copied().collect();
+        for key in knocks {
+            self.knocks.remove(&key);
+            let Some(at) = self.stream(key) else { continue };
+            if let Some(incoming) = &mut self.streams[at].incoming {
+                incoming.missed_start = true;
+                incoming.arrivals.answer();
+            }
+            self.schedule(at);
+        }
+    }
+
+    fn group(&self, id: GroupId) -> Result<&Group, BroadcastError> {
+        let group = self.groups.get(&id).ok_or(BroadcastError::NoSuchGroup { id })?;
+        match group.broken_by {
+            Some(rank) => Err(BroadcastError::PeerFailed { rank }),
+            None => Ok(group),
+        }
+    }
+
+    /// Index of a stream that exists.
+    fn find(&self, key: StreamKey) -> Option<usize> {
+        let latest = self.latest.get();
+        if self.streams.get(latest).is_some_and(|stream| stream.key == key) {
+            return Some(latest);
+        }
+        let at = *self.by_key.get(&key)?;
+        self.latest.set(at);
+        Some(at)
+    }
+
+    /// Index of a stream, made on first use; `None` if this rank has no part in it.
+    fn stream(&mut self, key: StreamKey) -> Option<usize> {
+        if let Some(at) = self.find(key) {
+            return Some(at);
+        }
+        let group = self.groups.get(&key.group)?;
+        let config = &self.common.config;
+        let mut stream = Stream::new(&group.config, key.root, self.me, config)?;
+        self.departed.iter().for_each(|rank| stream.forget(*rank));
+        self.streams.push(stream);
+        self.by_key.insert(key, self.streams.len() - 1);
+        Some(self.streams.len() - 1)
+    }
+
+    /// Puts a stream on the list of those that may have something to send.
+    fn schedule(&mut self, at: usize) {
+        let stream = &mut self.streams[at];
+        if !stream.is_ready {
+            stream.is_ready = true;
+            self.ready.push_back(at);
+        }
+        self.note_deadline(at);
+    }
+
+    fn note_deadline(&mut self, at: usize) {
+        let Some(deadline) = self.streams[at].deadline() else { return };
+        self.wake_at = Some(self.wake_at.map_or(deadline, |wake_at| wake_at.min(deadline)));
+    }
+
+    /// Keeps the number of active streams up to date.
+    fn recount(&mut self, at: usize) {
+        let Some(incoming) = &mut self.streams[at].incoming else { return };
+        let is_active = incoming.is_active();
+        match (std::mem::replace(&mut incoming.is_counted, is_active), is_active) {
+            (false, true) => self.common.active += 1,
+            (true, false) => self.common.active -= 1,
+            _ => {}
+        }
+    }
+
+    // ---- commands -------------------------------------------------------------------------
+
+    /// True if a message of this rank that is copied now is within the window [BC-R5].
+    pub fn has_room(&self, group: GroupId) -> bool {
+        let Some(at) = self.find(StreamKey { group, root: self.me }) else { return true };
+        let stream = &self.streams[at];
+        let most = roles::window_messages(&stream.policy, self.common.config.window_messages);
+        stream.sending.as_ref().is_none_or(|sending| sending.messages() < most as usize)
+    }
+
+    /// Begins to broadcast a message.
+    ///
+    /// # Errors
+    /// [`BroadcastError`] names the value that is refused; nothing has changed then.
+    pub fn send(&mut self, now: Instant, message: CastMessage) -> Result<SendId, BroadcastError> {
+        let _ = now;
+        let CastMessage { group, bytes, reply } = message;
+        self.group(group)?;
+        let bytes_max = self.common.config.message_bytes_max();
+        if bytes > bytes_max {
+            return Err(BroadcastError::MessageTooLarge { bytes, bytes_max });
+        }
+        let root = self.me;
+        let at = self.stream(StreamKey { group, root });
+        let at = at.ok_or(BroadcastError::NoSuchRoot { root })?;
+        let id = SendId(self.sends.insert(()) as u32);
+        self.common.counters.messages_sent += 1;
+        let stream = &mut self.streams[at];
+        match &mut stream.sending {
+            Some(sending) if stream.roles.takers > 1 => {
+                sending.push(&self.common.config, id, bytes, reply);
+            }
+            _ => self.common.events.push_back(Event::Sent { id }),
+        }
+        self.schedule(at);
+        Ok(id)
+    }
+
+    /// Posts a receive for the next message of `root` to the group that none is posted for. Its
+    /// memory holds `capacity` bytes.
+    ///
+    /// # Errors
+    /// [`BroadcastError`] names the value that is refused; nothing has changed then.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        root: Rank,
+        capacity: u64,
+    ) -> Result<ReceiveId, BroadcastError> {
+        let nodes = &self.group(group)?.config.nodes;
+        if root == self.me || !nodes.iter().any(|node| node.contains(&root)) {
+            return Err(BroadcastError::NoSuchRoot { root });
+        }
+        let bytes_max = self.common.config.message_bytes_max();
+        if capacity > bytes_max {
+            return Err(BroadcastError::MessageTooLarge { bytes: capacity, bytes_max });
+        }
+        let at = self.stream(StreamKey { group, root });
+        let at = at.ok_or(BroadcastError::NotLeader { rank: self.me })?;
+        let id = ReceiveId(self.receives.insert(at) as u32);
+        let stream = &mut self.streams[at];
+        if let Some(incoming) = &mut stream.incoming {
+            incoming.post(now, &mut self.common, id, capacity);
+        }
+        stream.free(&mut self.common);
+        if self.departed.contains(&root) {
+            stream.end_receives(&mut self.common, root);
+        }
+        self.recount(at);
+        self.schedule(at);
+        Ok(id)
+    }
+
+    /// Bytes from the start of the message that are in the receive's memory without a gap; none of
+    /// a receive that is not under way.
+    pub fn received_bytes(&self, id: ReceiveId) -> u64 {
+        let at = self.receives.get(id.0 as usize);
+        let incoming = at.and_then(|at| self.streams[*at].incoming.as_ref());
+        incoming.map_or(0, |incoming| incoming.received_bytes(&self.common.config, id))
+    }
+
+    /// True if nothing is queued, unacknowledged or owed.
+    pub fn is_idle(&self) -> bool {
+        self.streams.iter().all(Stream::is_idle)
+    }
+
+    // ---- what the driver drains -----------------------------------------------------------
+
+    /// Next data to move, before anything else is handled.
+    pub fn poll_move(&mut self) -> Option<Move> {
+        self.common.moves.pop_front()
+    }
+
+    /// Next thing that happened.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.common.events.pop_front()?;
+        match event {
+            Event::Sent { id } | Event::SendFailed { id, .. } => {
+                self.sends.remove(id.0 as usize);
+            }
+            Event::Received { id, .. } | Event::ReceiveFailed { id, .. } => {
+                self.receives.remove(id.0 as usize);
+            }
+        }
+        Some(event)
+    }
+
+    /// When [`Self::handle_timeout`] is wanted next, if ever.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.wake_at
+    }
+
+    /// Lets timers run out that are due at `now`; harmless if none is.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.wake_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.wake_at = None;
+        self.may_be_silent = true;
+        for at in 0..self.streams.len() {
+            let stream = &mut self.streams[at];
+            let is_over = stream.deadline().is_some_and(|deadline| deadline <= now);
+            if is_over && stream.on_deadline(now, &mut self.common) {
+                self.schedule(at);
+            } else {
+                self.note_deadline(at);
+            }
+        }
+    }
+
+    /// The next rank that owes an answer and has been silent for too long.
+    pub(crate) fn poll_silent(&mut self, now: Instant) -> Option<Rank> {
+        if !std::mem::take(&mut self.may_be_silent) {
+            return None;
+        }
+        let limit = self.common.config.peer_timeout;
+        let silent = |stream: &mut Stream| stream.collector.next_silent(now, limit);
+        let found = self.streams.iter_mut().find_map(silent);
+        self.may_be_silent = found.is_some();
+        found
+    }
+
+    // ---- ranks that go --------------------------------------------------------------------
+
+    /// A rank has failed: all groups with it are broken, and what is under way in them ends with
+    /// an error.
+    pub fn fail_peer(&mut self, now: Instant, rank: Rank) {
+        let _ = now;
+        for group in self.groups.values_mut() {
+            let is_member = group.config.nodes.iter().any(|node| node.contains(&rank));
+            if is_member && group.broken_by.is_none() {
+                group.broken_by = Some(rank);
+            }
+        }
+        for at in 0..self.streams.len() {
+            let stream = &mut self.streams[at];
+            let group = self.groups.get(&stream.key.group);
+            if group.is_some_and(|group| group.broken_by == Some(rank)) {
+                stream.break_off(&mut self.common, rank);
+                self.recount(at);
+            }
+        }
+    }
+
+    /// A rank has left in good order: it needs nothing any more, and sends nothing any more.
+    pub fn depart_peer(&mut self, now: Instant, rank: Rank) {
+        self.departed.insert(rank);
+        for at in 0..self.streams.len() {
+            let stream = &mut self.streams[at];
+            stream.forget(rank);
+            if stream.key.root == rank {
+                stream.end_receives(&mut self.common, rank);
+            }
+            stream.free(&mut self.common);
+            stream.on_progress_below();
+            stream.arm(now, &self.common);
+            self.recount(at);
+            self.schedule(at);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! How a broadcast is made reliable: every design of seed 001 is one value of [`Policy`].
+//!
+//! | text | what it is | source |
+//! |---|---|---|
+//! | `basic` | the root waits for all acknowledgements of each message | [BC-R4] |
+//! | `window` | the root goes on at once; one acknowledgement per message and receiver | [BC-R5] |
+//! | `tree-ack=4` | acknowledgements travel up a tree, 4-nomial; the root repairs | [BC-R14] |
+//! | `co-root=2` | 2 collectors, the root included, each acknowledged to by its subgroup | [BC-R10] |
+//! | `ack-every=10` | one acknowledgement per 10 messages, all at once | [BC-R16] |
+//! | `skewed=10` | one per 10 messages, each receiver after another message | [BC-R17] |
+//! | `nack` | receivers report gaps; acknowledgements are rare | beyond the seed |
+//! | `combined` | gap reports, skewed acknowledgements, prompt where the root asks | default |
+//!
+//! Parts combine with `+`, as in `co-root=4+skewed=8` [BC-R19]; later parts override earlier ones.
+
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Messages per acknowledgement where none are named [BC-R25].
+const GROUP_MESSAGES: u32 = 10;
+/// Messages per acknowledgement where gaps are reported anyway.
+const RARE_MESSAGES: u32 = 32;
+/// Messages per acknowledgement of the default.
+const COMBINED_MESSAGES: u32 = 8;
+/// Children of a rank in a tree of acknowledgements, plus one, where none are named.
+const TREE_RADIX: u32 = 4;
+/// Collectors where none are named: the root and one co-root [BC-R25].
+const COLLECTORS: u32 = 2;
+/// Most of each; a window must hold twice as many messages [BC-R18].
+const COUNT_MAX: u32 = 4096;
+
+/// When the root's call may return.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Hold {
+    /// When everybody has acknowledged the message [BC-R4].
+    Basic,
+    /// When the memory may be used again: at once for a message that was copied [BC-R5].
+    Window,
+}
+
+/// Who collects acknowledgements.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Collection {
+    /// The root.
+    Root,
+    /// Every rank those of its children in a k-nomial tree [BC-R14].
+    Tree {
+        /// Base of the tree, at least 2.
+        radix: u32,
+    },
+    /// The root and others, each those of its subgroup, which it also repairs [BC-R10].
+    CoRoots {
+        /// Collectors with the root, at least 2.
+        count: u32,
+    },
+}
+
+/// After which messages a receiver acknowledges unasked. A timer covers the others.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum AckRule {
+    /// Each.
+    Every,
+    /// Each so manieth, all receivers after the same [BC-R16].
+    EveryNth(u32),
+    /// As many, each receiver after another [BC-R17].
+    Skewed(u32),
+}
+
+/// Whether receivers report gaps unasked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum GapReports {
+    /// The collector finds out by itself, by its timer.
+    Never,
+    /// As soon as they are certain.
+    Prompt,
+}
+
+/// Whether the root asks for prompt acknowledgements.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Asking {
+    /// Only when somebody waits for them.
+    IfNeeded,
+    /// Also for a message that nothing unacknowledged precedes: so the loss of a lone message is
+    /// found in a round trip, and a stream of them is acknowledged as rarely as the rule says.
+    WhenIdle,
+}
+
+/// See the module header.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Policy {
+    /// When the root returns.
+    pub hold: Hold,
+    /// Who collects.
+    pub collection: Collection,
+    /// Which messages are acknowledged.
+    pub acks: AckRule,
+    /// Who finds gaps.
+    pub gaps: GapReports,
+    /// When the root asks.
+    pub asking: Asking,
+}
+
+/// A text that names no policy.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error(
+    "`{text}` is no broadcast scheme; there are basic, window, tree-ack[=RADIX], co-root[=COUNT], \
+     ack-every[=M], skewed[=M], nack and combined, and combinations such as co-root=4+skewed=8; \
+     RADIX, COUNT and M are at most {COUNT_MAX}, RADIX and COUNT at least 2, M at least 1"
+)]
+pub struct PolicyError {
+    /// The text.
+    pub text: String,
+}
+
+impl Policy {
+    /// [BC-R4].
+    pub const BASIC: Self = Self { hold: Hold::Basic, ..Self::WINDOW };
+    /// [BC-R5].
+    pub const WINDOW: Self = Self {
+        hold: Hold::Window,
+        collection: Collection::Root,
+        acks: AckRule::Every,
+        gaps: GapReports::Never,
+        asking: Asking::IfNeeded,
+    };
+    /// Gap reports, and acknowledgements only to free the window.
+    pub const NACK: Self =
+        Self { acks: AckRule::Skewed(RARE_MESSAGES), gaps: GapReports::Prompt, ..Self::WINDOW };
+    /// The default.
+    pub const COMBINED: Self = Self {
+        acks: AckRule::Skewed(COMBINED_MESSAGES),
+        gaps: GapReports::Prompt,
+        asking: Asking::WhenIdle,
+        ..Self::WINDOW
+    };
+
+    /// `self` with one part of a text applied; `None` if it names nothing.
+    fn with(self, part: &str) -> Option<Self> {
+        let (name, count) = match part.split_once('=') {
+            Some((name, count)) => (name, Some(count.parse::<u32>().ok()?)),
+            None => (part, None),
+        };
+        let count_or = |usual: u32, least: u32| {
+            let count = count.unwrap_or(usual);
+            (least..=COUNT_MAX).contains(&count).then_some(count)
+        };
+        let plain = |policy: Self| count.is_none().then_some(policy);
+        match name {
+            "basic" => plain(Self { hold: Hold::Basic, acks: AckRule::Every, ..self }),
+            "window" => plain(Self { hold: Hold::Window, acks: AckRule::Every, ..self }),
+            "tree-ack" => {
+                let collection = Collection::Tree { radix: count_or(TREE_RADIX, 2)? };
+                Some(Self { collection, ..self })
+            }
+            "co-root" => {
+                let collection = Collection::CoRoots { count: count_or(COLLECTORS, 2)? };
+                Some(Self { collection, ..self })
+            }
+            "ack-every" => {
+                Some(Self { acks: AckRule::EveryNth(count_or(GROUP_MESSAGES, 1)?), ..self })
+            }
+            "skewed" => Some(Self { acks: AckRule::Skewed(count_or(GROUP_MESSAGES, 1)?), ..self }),
+            "nack" => plain(Self { acks: Self::NACK.acks, gaps: Self::NACK.gaps, ..self }),
+            "combined" => plain(Self { collection: self.collection, ..Self::COMBINED }),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for Policy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        let mut parts = text.split('+');
+        let policy = parts.try_fold(Self::WINDOW, |policy, part| policy.with(part.trim()));
+        policy.ok_or_else(|| PolicyError { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        match self.collection {
+            Collection::Root => {}
+            Collection::Tree { radix } => parts.push(format!("tree-ack={radix}")),
+            Collection::CoRoots { count } => parts.push(format!("co-root={count}")),
+        }
+        if (Self { collection: Collection::Root, ..*self }) == Self::COMBINED {
+            parts.push("combined".to_owned());
+            return formatter.write_str(&parts.join("+"));
+        }
+        if self.hold == Hold::Basic {
+            parts.push("basic".to_owned());
+        }
+        let is_reported = self.gaps == GapReports::Prompt;
+        if is_reported {
+            parts.push("nack".to_owned());
+        }
+        match self.acks {
+            AckRule::Every if is_reported => parts.push("window".to_owned()),
+            AckRule::Every if parts.is_empty() => parts.push("window".to_owned()),
+            AckRule::Every => {}
+            AckRule::EveryNth(messages) => parts.push(format!("ack-every={messages}")),
+            rule if is_reported && rule == Self::NACK.acks => {}
+            AckRule::Skewed(messages) => parts.push(format!("skewed={messages}")),
+        }
+        formatter.write_str(&parts.join("+"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn policies_are_written_as_they_are_read() {
+        let texts = [
+            "basic",
+            "window",
+            "tree-ack=4",
+            "co-root=2",
+            "ack-every=10",
+            "skewed=10",
+            "nack",
+            "combined",
+            "co-root=4+skewed=8",
+            "co-root=3+combined",
+            "nack+window",
+            "nack+skewed=4",
+            "tree-ack=2+basic",
+        ];
+        for text in texts {
+            assert_eq!(text.parse::<Policy>().unwrap().to_string(), text);
+        }
+        assert_eq!("skewed".parse::<Policy>().unwrap().to_string(), "skewed=10");
+        assert_eq!("co-root".parse::<Policy>().unwrap().to_string(), "co-root=2");
+    }
+
+    #[test]
+    fn what_names_no_policy_is_refused_with_the_names_there_are() {
+        for text in ["", "windows", "co-root=1", "skewed=0", "nack=3", "tree-ack=x", "basic+"] {
+            let error = text.parse::<Policy>().unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains("co-root=4+skewed=8"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Who reports to whom about one root's messages, and who sends what again.
+//!
+//! Takers are the root and, of every other node, the leader; their positions are counted from the
+//! root's. Everything follows from position and policy, so all ranks agree without a word.
+
+use super::interface::GroupConfig;
+use super::policy::{Collection, Policy};
+use omnes_topo::{CoRoots, Tree};
+use omnes_wire::Rank;
+
+/// A rank whose reports are collected, with all that it speaks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Reporter {
+    pub(super) rank: Rank,
+    /// At least itself.
+    pub(super) speaks_for: Vec<Rank>,
+}
+
+/// What a rank does in the broadcasts of one root.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Roles {
+    /// Counted from the root's, which is 0.
+    pub(super) position: u32,
+    /// Takers in all.
+    pub(super) takers: u32,
+    /// Who gets this rank's acknowledgements; nobody at the root.
+    pub(super) collector: Option<Rank>,
+    /// Who gets its gap reports and sends again what it lacks.
+    pub(super) repairer: Option<Rank>,
+    /// Those whose acknowledgements come here.
+    pub(super) reporters: Vec<Reporter>,
+    /// This rank sends again what those lack who report to it.
+    pub(super) is_repairer: bool,
+    /// This rank acknowledges only what those who report to it have too [BC-R14].
+    pub(super) speaks_for_others: bool,
+    /// Co-roots that get their copy from this rank [BC-R10].
+    pub(super) copies_to: Vec<Rank>,
+}
+
+impl Roles {
+    /// The part of `me` in the broadcasts of `root`; `None` if it has none.
+    pub(super) fn of(group: &GroupConfig, root: Rank, me: Rank) -> Option<Self> {
+        let takers = takers(group, root)?;
+        let position = takers.iter().position(|rank| *rank == me)? as u32;
+        let count = takers.len() as u32;
+        let rank = |position: u32| takers[position as usize];
+        let roles = Self { position, takers: count, ..Self::default() };
+        Some(match group.policy.collection {
+            Collection::Root => roles.with_root(&rank),
+            Collection::Tree { radix } => roles.with_tree(Tree::Knomial { radix }, &rank),
+            Collection::CoRoots { count: wanted } => {
+                roles.with_co_roots(CoRoots::new(count, wanted), &rank)
+            }
+        })
+    }
+
+    fn with_root(self, rank: &impl Fn(u32) -> Rank) -> Self {
+        if self.position > 0 {
+            return Self { collector: Some(rank(0)), repairer: Some(rank(0)), ..self };
+        }
+        Self {
+            reporters: (1..self.takers).map(|at| alone(rank(at))).collect(),
+            is_repairer: true,
+            ..self
+        }
+    }
+
+    fn with_tree(self, tree: Tree, rank: &impl Fn(u32) -> Rank) -> Self {
+        let (position, takers) = (Rank(self.position), self.takers);
+        let checked = "positions are below the number of takers, and radices are checked";
+        let parent = tree.parent(position, Rank(0), takers).expect(checked);
+        let children = tree.children(position, Rank(0), takers).expect(checked);
+        let reporters = children.into_iter().map(|child| {
+            let mut below = vec![child];
+            let mut next = 0;
+            while next < below.len() {
+                below.extend(tree.children(below[next], Rank(0), takers).expect(checked));
+                next += 1;
+            }
+            let speaks_for = below.into_iter().map(|at| rank(at.0)).collect();
+            Reporter { rank: rank(child.0), speaks_for }
+        });
+        let reporters: Vec<Reporter> = reporters.collect();
+        let is_root = self.position == 0;
+        Self {
+            collector: parent.map(|at| rank(at.0)),
+            repairer: (!is_root).then(|| rank(0)),
+            is_repairer: is_root,
+            speaks_for_others: !is_root && !reporters.is_empty(),
+            reporters,
+            ..self
+        }
+    }
+
+    fn with_co_roots(self, co_roots: CoRoots, rank: &impl Fn(u32) -> Rank) -> Self {
+        let subgroup = co_roots.subgroup_of(self.position);
+        let own = co_roots.collector(subgroup);
+        if own != self.position {
+            return Self { collector: Some(rank(own)), repairer: Some(rank(own)), ..self };
+        }
+        let checked = "subgroups are below their number";
+        let copies = Tree::Binomial.children(Rank(subgroup), Rank(0), co_roots.count());
+        let collector_of = |subgroup: Rank| rank(co_roots.collector(subgroup.0));
+        let copies_to = copies.expect(checked).into_iter().map(collector_of).collect();
+        let mut reporters: Vec<Reporter> =
+            co_roots.subgroup(subgroup).skip(1).map(|at| alone(rank(at))).collect();
+        let is_root = self.position == 0;
+        if is_root {
+            reporters.extend((1..co_roots.count()).map(|at| alone(collector_of(Rank(at)))));
+        }
+        let above = (!is_root).then(|| rank(0));
+        let is_repairer = !reporters.is_empty();
+        Self { collector: above, repairer: above, reporters, is_repairer, copies_to, ..self }
+    }
+}
+
+fn alone(rank: Rank) -> Reporter {
+    Reporter { rank, speaks_for: vec![rank] }
+}
+
+/// The root, then the leaders of the other nodes, in order of nodes from the root's on. `None` if
+/// the root is no member.
+fn takers(group: &GroupConfig, root: Rank) -> Option<Vec<Rank>> {
+    let nodes = &group.nodes;
+    let own = nodes.iter().position(|node| node.contains(&root))?;
+    let others = nodes[own + 1..].iter().chain(&nodes[..own]);
+    let leaders = others.filter_map(|node| node.first().copied());
+    Some(std::iter::once(root).chain(leaders).collect())
+}
+
+/// How many messages at least may be unacknowledged, so that the rule's acknowledgements come
+/// before the window is full [BC-R18].
+pub(super) fn window_messages(policy: &Policy, wanted: u32) -> u32 {
+    use super::policy::AckRule;
+    match policy.acks {
+        AckRule::Every => wanted,
+        AckRule::EveryNth(messages) | AckRule::Skewed(messages) => wanted.max(2 * messages),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::interface::GroupId;
+    use super::*;
+    use omnes_wire::CommunicatorId;
+    use std::collections::BTreeSet;
+
+    fn group(policy: &str, nodes: &[&[u32]]) -> GroupConfig {
+        let nodes = nodes.iter().map(|node| node.iter().copied().map(Rank).collect());
+        GroupConfig {
+            id: GroupId { communicator: CommunicatorId(0), number: 0 },
+            nodes: nodes.collect(),
+            policy: policy.parse().unwrap(),
+        }
+    }
+
+    fn singles(size: u32) -> Vec<Vec<u32>> {
+        (0..size).map(|rank| vec![rank]).collect()
+    }
+
+    #[test]
+    fn every_taker_but_the_root_is_spoken_for_once_and_repaired_by_a_repairer() {
+        for policy in ["window", "tree-ack=2", "tree-ack=4", "co-root=2", "co-root=3", "co-root=9"]
+        {
+            for size in 1..20 {
+                let nodes = singles(size);
+                let nodes: Vec<&[u32]> = nodes.iter().map(Vec::as_slice).collect();
+                let group = group(policy, &nodes);
+                for root in 0..size {
+                    let of = |rank: Rank| Roles::of(&group, Rank(root), rank).unwrap();
+                    for rank in (0..size).filter(|rank| *rank != root) {
+                        let roles = of(Rank(rank));
+                        let above = of(roles.collector.unwrap());
+                        assert!(above.reporters.iter().any(|reporter| reporter.rank == Rank(rank)));
+                        assert!(of(roles.repairer.unwrap()).is_repairer, "{policy} {size}");
+                    }
+                    let roles = of(Rank(root));
+                    assert!(roles.collector.is_none());
+                    let reached: Vec<Rank> =
+                        roles.reporters.iter().flat_map(|one| one.speaks_for.clone()).collect();
+                    let unique: BTreeSet<Rank> = reached.iter().copied().collect();
+                    assert_eq!(unique.len(), reached.len());
+                    if !policy.starts_with("co-root") {
+                        assert_eq!(reached.len() as u32, size - 1);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn of_another_node_only_the_leader_takes_part_and_the_root_always_does() {
+        let group = group("window", &[&[0, 1], &[2, 3], &[4]]);
+        let root = Roles::of(&group, Rank(3), Rank(3)).unwrap();
+        let ranks: Vec<u32> = root.reporters.iter().map(|one| one.rank.0).collect();
+        assert_eq!(ranks, [4, 0]);
+        assert_eq!(Roles::of(&group, Rank(3), Rank(2)), None);
+        assert_eq!(Roles::of(&group, Rank(3), Rank(1)), None);
+        assert_eq!(Roles::of(&group, Rank(9), Rank(0)), None);
+    }
+
+    #[test]
+    fn co_roots_get_their_copies_down_a_binomial_tree() {
+        let nodes = singles(8);
+        let nodes: Vec<&[u32]> = nodes.iter().map(Vec::as_slice).collect();
+        let group = group("co-root=4", &nodes);
+        let copies = |rank| Roles::of(&group, Rank(0), Rank(rank)).unwrap().copies_to;
+        assert_eq!(copies(0), [Rank(4), Rank(2)]);
+        assert_eq!(copies(4), [Rank(6)]);
+        assert_eq!(copies(2), []);
+        assert_eq!(copies(1), []);
+    }
+}

@@ -1,0 +1,119 @@
+//! The root's messages: which bytes each numbered packet carries, and which messages are done.
+
+use super::config::CheckedBroadcast;
+use crate::channel::Reply;
+use crate::packet::{Segment, SendId, Source};
+use omnes_wire::{Envelope, Flags, Seq};
+use std::collections::VecDeque;
+
+/// A message that not everybody has yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outgoing {
+    pub(super) id: SendId,
+    pub(super) first: Seq,
+    packets: u32,
+    bytes: u64,
+    number: u32,
+    pub(super) reply: Reply,
+}
+
+impl Outgoing {
+    fn end(&self) -> Seq {
+        self.first.plus(self.packets)
+    }
+}
+
+/// What a packet looks like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) index: u32,
+    pub(super) flags: Flags,
+    pub(super) envelope: Option<Envelope>,
+    pub(super) segment: Option<Segment>,
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    messages: VecDeque<Outgoing>,
+    /// Everything before has arrived everywhere.
+    pub(super) base: Seq,
+    /// Next packet to send for the first time.
+    pub(super) next: Seq,
+    /// One past the last packet of all messages.
+    end: Seq,
+    sent: u32,
+    /// Index of the message that was looked up last.
+    latest: usize,
+}
+
+impl Sending {
+    pub(super) fn push(&mut self, config: &CheckedBroadcast, id: SendId, bytes: u64, reply: Reply) {
+        let packets = config.packets(bytes) as u32;
+        let (first, number) = (self.end, self.sent);
+        self.messages.push_back(Outgoing { id, first, packets, bytes, number, reply });
+        self.end = first.plus(packets);
+        self.sent = number.wrapping_add(1);
+    }
+
+    /// Messages that not everybody has.
+    pub(super) fn messages(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// True if there are packets that have not been sent.
+    pub(super) fn has_fresh(&self) -> bool {
+        self.next != self.end
+    }
+
+    /// The message of packet `seq`, which is between `base` and the end.
+    pub(super) fn message_of(&mut self, seq: Seq) -> Option<Outgoing> {
+        let holds =
+            |message: &&Outgoing| !seq.precedes(message.first) && seq.precedes(message.end());
+        if let Some(message) = self.messages.get(self.latest).filter(holds) {
+            return Some(*message);
+        }
+        self.latest = self.messages.iter().position(|message| holds(&message))?;
+        self.messages.get(self.latest).copied()
+    }
+
+    /// What packet `seq` looks like.
+    pub(super) fn shape(&mut self, config: &CheckedBroadcast, seq: Seq) -> Option<Shape> {
+        let message = self.message_of(seq)?;
+        let index = seq.since(message.first);
+        let bytes = config.packet_bytes(message.bytes, index);
+        let envelope = Envelope { tag: 0, token: message.number, bytes: message.bytes };
+        let segment =
+            Segment { source: Source::Message(message.id), offset: config.offset(index), bytes };
+        let flags = Flags::NONE
+            .with_if(Flags::FIRST, index == 0)
+            .with_if(Flags::LAST, index + 1 == message.packets);
+        Some(Shape {
+            index,
+            flags,
+            envelope: (index == 0).then_some(envelope),
+            segment: (bytes > 0).then_some(segment),
+        })
+    }
+
+    /// Everybody has everything before `base`; yields the next message that this ends.
+    pub(super) fn free_one(&mut self, base: Seq) -> Option<SendId> {
+        if self.base.precedes(base) {
+            self.base = base;
+        }
+        let first = self.messages.front()?;
+        if self.base.precedes(first.end()) {
+            return None;
+        }
+        let id = first.id;
+        self.messages.pop_front();
+        self.latest = self.latest.saturating_sub(1);
+        Some(id)
+    }
+
+    /// Forgets all messages.
+    pub(super) fn abandon(&mut self) -> Vec<SendId> {
+        (self.base, self.next) = (self.end, self.end);
+        self.messages.drain(..).map(|message| message.id).collect()
+    }
+}

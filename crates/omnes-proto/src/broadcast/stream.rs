@@ -1,0 +1,242 @@
+//! One root's broadcasts to one group, as one rank sees them: the root sends, the others take in,
+//! and whoever others report to collects.
+
+use super::collector::Collector;
+use super::config::CheckedBroadcast;
+use super::incoming::Incoming;
+use super::interface::{Event, GroupConfig, GroupId};
+use super::policy::{Collection, Policy};
+use super::roles::Roles;
+use super::sending::Sending;
+use super::slots::Common;
+use crate::lane::Report;
+use omnes_wire::{Instant, Rank, Seq};
+
+/// Names a stream.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct StreamKey {
+    pub(super) group: GroupId,
+    pub(super) root: Rank,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) key: StreamKey,
+    pub(super) policy: Policy,
+    pub(super) roles: Roles,
+    /// At the root.
+    pub(super) sending: Option<Sending>,
+    /// At all others.
+    pub(super) incoming: Option<Incoming>,
+    pub(super) collector: Collector,
+    /// What each co-root below gets next.
+    pub(super) copied: Vec<(Rank, Seq)>,
+    /// What was acknowledged last, and whether more is owed for those below [BC-R14].
+    acknowledged: Seq,
+    owes_upward: bool,
+    /// Packets sent in a row for the first time.
+    pub(super) fresh_run: u32,
+    pub(super) is_ready: bool,
+    /// The last packet that went out asks for an answer.
+    pub(super) has_asked: bool,
+}
+
+impl Stream {
+    /// The stream of `root` at `me`; `None` if this rank has no part in it.
+    pub(super) fn new(
+        group: &GroupConfig,
+        root: Rank,
+        me: Rank,
+        config: &CheckedBroadcast,
+    ) -> Option<Self> {
+        let credit_bytes = config.initial_credit_bytes;
+        let credit_packets = config.credit_packets(credit_bytes);
+        let roles = Roles::of(group, root, me)?;
+        let keeps = roles.is_repairer || !roles.copies_to.is_empty();
+        let policy = group.policy;
+        let incoming = Incoming::new(policy, roles.position, roles.takers, keeps);
+        let copied = roles.copies_to.iter().map(|rank| (*rank, Seq(0))).collect();
+        Some(Self {
+            key: StreamKey { group: group.id, root },
+            policy,
+            sending: (root == me).then(Sending::default),
+            incoming: (root != me).then_some(incoming),
+            collector: Collector::new(roles.reporters.clone(), credit_packets, credit_bytes),
+            copied,
+            roles,
+            acknowledged: Seq(0),
+            owes_upward: false,
+            fresh_run: 0,
+            is_ready: false,
+            has_asked: false,
+        })
+    }
+
+    /// One past the last packet that this rank can send again.
+    pub(super) fn end(&self) -> Seq {
+        match (&self.sending, &self.incoming) {
+            (Some(sending), _) => sending.next,
+            (None, Some(incoming)) => incoming.arrivals.expects(),
+            (None, None) => Seq(0),
+        }
+    }
+
+    /// True if packets that went out, or that this rank answers for, are unacknowledged.
+    fn is_outstanding(&self) -> bool {
+        self.collector.slowest().is_some_and(|slowest| slowest.precedes(self.end()))
+    }
+
+    /// True if nothing is queued, unacknowledged or owed.
+    pub(super) fn is_idle(&self) -> bool {
+        let has_sent = self.sending.as_ref().is_none_or(|sending| sending.messages() == 0);
+        let owes = self.incoming.as_ref().is_some_and(|incoming| !incoming.arrivals.is_stable());
+        has_sent
+            && !owes
+            && !self.owes_upward
+            && (!self.roles.is_repairer || !self.is_outstanding())
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let reports = self.incoming.as_ref().and_then(|incoming| incoming.arrivals.deadline());
+        reports.into_iter().chain(self.collector.deadline()).min()
+    }
+
+    /// Waits for answers where some are missing.
+    pub(super) fn arm(&mut self, now: Instant, common: &Common) {
+        if !self.roles.is_repairer {
+            return;
+        }
+        if !self.is_outstanding() {
+            self.collector.disarm();
+            return;
+        }
+        let held_back = match self.has_asked {
+            true => std::time::Duration::ZERO,
+            false => common.config.ack_delay,
+        };
+        self.collector.arm(now, held_back);
+    }
+
+    /// Lets timers run out. True if something is to be sent.
+    pub(super) fn on_deadline(&mut self, now: Instant, common: &mut Common) -> bool {
+        let mut is_due = false;
+        if let Some(incoming) = &mut self.incoming {
+            is_due |= incoming.arrivals.on_deadline(now);
+        }
+        if self.roles.is_repairer {
+            let end = self.end();
+            if self.collector.on_timeout(now, end) {
+                common.counters.timeouts += 1;
+                is_due = true;
+            }
+        }
+        self.arm(now, common);
+        is_due
+    }
+
+    /// Frees what all who report here have.
+    pub(super) fn free(&mut self, common: &mut Common) {
+        let slowest = self.collector.slowest();
+        if let Some(sending) = &mut self.sending {
+            let base = slowest.unwrap_or(sending.next);
+            let bytes_max = common.config.window_packets * common.config.charge();
+            self.collector.on_freed(base.since(sending.base), bytes_max);
+            while let Some(id) = sending.free_one(base) {
+                common.events.push_back(Event::Sent { id });
+            }
+        }
+        if let Some(incoming) = &mut self.incoming
+            && (self.roles.is_repairer || !self.copied.is_empty())
+        {
+            let copied = self.copied.iter().map(|(_, next)| *next);
+            let lowest = copied
+                .chain(slowest)
+                .reduce(|least, other| if other.precedes(least) { other } else { least });
+            let end = lowest.unwrap_or(incoming.arrivals.expects());
+            incoming.free_until(common, end);
+        }
+    }
+
+    /// What this rank acknowledges: what it has, and in a tree what those below have too.
+    pub(super) fn acknowledges(&self) -> Seq {
+        let own = self.incoming.as_ref().map_or(Seq(0), |incoming| incoming.arrivals.expects());
+        match self.collector.slowest() {
+            Some(slowest) if self.roles.speaks_for_others && slowest.precedes(own) => slowest,
+            _ => own,
+        }
+    }
+
+    /// Those below have come on: what was owed upward may be due.
+    pub(super) fn on_progress_below(&mut self) {
+        let acknowledges = self.acknowledges();
+        if let Some(incoming) = &mut self.incoming
+            && self.owes_upward
+            && self.acknowledged.precedes(acknowledges)
+        {
+            incoming.arrivals.answer_if_whole();
+        }
+    }
+
+    /// What is to be reported, if something is.
+    pub(super) fn take_report(&mut self, now: Instant) -> Option<Report> {
+        let incoming = self.incoming.as_mut()?;
+        let report = incoming.take_report(now)?;
+        let is_asked = std::mem::take(&mut incoming.is_asked);
+        if report != Report::Ack || !self.roles.speaks_for_others {
+            return Some(report);
+        }
+        let acknowledges = self.acknowledges();
+        let own = self.incoming.as_ref().map_or(acknowledges, |own| own.arrivals.expects());
+        self.owes_upward = acknowledges != own;
+        if self.owes_upward && !is_asked && !self.acknowledged.precedes(acknowledges) {
+            return None; // Nothing new to tell.
+        }
+        self.acknowledged = acknowledges;
+        Some(report)
+    }
+
+    /// Who gets a report.
+    pub(super) fn addressee(&self, report: Report) -> Option<Rank> {
+        match report {
+            Report::Nack => self.roles.repairer,
+            _ => self.roles.collector,
+        }
+    }
+
+    /// True if a gap report also acknowledges: the reporter speaks for itself alone.
+    pub(super) fn gap_reports_acknowledge(&self) -> bool {
+        !matches!(self.policy.collection, Collection::Tree { .. })
+    }
+
+    /// A rank has left: it reports nothing, and needs nothing.
+    pub(super) fn forget(&mut self, rank: Rank) {
+        self.collector.forget(rank);
+        self.copied.retain(|(to, _)| *to != rank);
+    }
+
+    /// Ends everything, as member `rank` has failed.
+    pub(super) fn break_off(&mut self, common: &mut Common, rank: Rank) {
+        if let Some(sending) = &mut self.sending {
+            for id in sending.abandon() {
+                common.events.push_back(Event::SendFailed { id, rank });
+            }
+        }
+        if let Some(incoming) = &mut self.incoming {
+            for id in incoming.abandon(common) {
+                common.events.push_back(Event::ReceiveFailed { id, rank });
+            }
+        }
+        self.collector.forget_all();
+        self.owes_upward = false;
+        self.copied.clear();
+    }
+
+    /// Nothing comes from the root any more.
+    pub(super) fn end_receives(&mut self, common: &mut Common, rank: Rank) {
+        let Some(incoming) = &mut self.incoming else { return };
+        for id in incoming.take_posted() {
+            common.events.push_back(Event::ReceiveFailed { id, rank });
+        }
+    }
+}

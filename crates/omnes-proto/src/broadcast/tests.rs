@@ -1,0 +1,417 @@
+//! The machines of a few ranks, with a network in between that loses what a test says.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::channel::Reply;
+use crate::packet::{Destination, Head, Placement, Source, Target};
+use omnes_wire::{CommunicatorId, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
+use std::time::Duration;
+
+const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
+const STEP: Duration = Duration::from_micros(10);
+
+struct Packet {
+    from: u32,
+    to: Destination,
+    bytes: Vec<u8>,
+    header: Header,
+}
+
+/// One rank: its machine and its memory.
+struct Node {
+    machine: Broadcast,
+    head: Head,
+    sent: BTreeMap<SendId, Vec<u8>>,
+    memory: BTreeMap<ReceiveId, Vec<u8>>,
+    slots: Vec<Vec<u8>>,
+    received: Vec<Vec<u8>>,
+    freed: usize,
+    failed: Vec<Event>,
+}
+
+/// True for a packet that is lost on its way to this rank.
+type Loss = Box<dyn FnMut(&Header, u32) -> bool>;
+
+struct Net {
+    nodes: Vec<Node>,
+    now: Instant,
+    lose: Loss,
+    casts: u64,
+}
+
+fn config() -> BroadcastConfig {
+    BroadcastConfig { payload_bytes: 256, pool_slots: 2048, ..BroadcastConfig::default() }
+}
+
+fn content(seed: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at.wrapping_mul(31) ^ seed.wrapping_mul(101)) as u8).collect()
+}
+
+impl Net {
+    fn new(size: u32, policy: &str) -> Self {
+        Self::with(size, policy, config())
+    }
+
+    fn with(size: u32, policy: &str, config: BroadcastConfig) -> Self {
+        let node = |rank: u32| {
+            let checked = config.clone().build().unwrap();
+            let slots = vec![Vec::new(); checked.pool_slots as usize];
+            let mut machine = Broadcast::new(0, Rank(rank), size, checked);
+            machine.open(GroupConfig {
+                id: GROUP,
+                nodes: (0..size).map(|rank| vec![Rank(rank)]).collect(),
+                policy: policy.parse().unwrap(),
+            });
+            Node {
+                machine,
+                head: Head::default(),
+                sent: BTreeMap::new(),
+                memory: BTreeMap::new(),
+                slots,
+                received: Vec::new(),
+                freed: 0,
+                failed: Vec::new(),
+            }
+        };
+        let nodes = (0..size).map(node).collect();
+        Self { nodes, now: Instant::ZERO, lose: Box::new(|_, _| false), casts: 0 }
+    }
+
+    fn send(&mut self, root: u32, data: Vec<u8>, reply: Reply) {
+        let node = &mut self.nodes[root as usize];
+        let message = CastMessage { group: GROUP, bytes: data.len() as u64, reply };
+        let id = node.machine.send(self.now, message).unwrap();
+        node.sent.insert(id, data);
+    }
+
+    fn receive(&mut self, rank: u32, root: u32, capacity: usize) {
+        let node = &mut self.nodes[rank as usize];
+        let id = node.machine.receive(self.now, GROUP, Rank(root), capacity as u64).unwrap();
+        node.memory.insert(id, vec![0; capacity]);
+        node.apply_moves();
+    }
+
+    /// Everybody but the root receives; the root sends.
+    fn broadcast(&mut self, root: u32, data: &[u8]) {
+        for rank in (0..self.nodes.len() as u32).filter(|rank| *rank != root) {
+            self.receive(rank, root, data.len());
+        }
+        self.send(root, data.to_vec(), Reply::Lazy);
+    }
+
+    fn run(&mut self, steps: u32) {
+        for _ in 0..steps {
+            self.now = self.now + STEP;
+            let mut packets = Vec::new();
+            for (rank, node) in self.nodes.iter_mut().enumerate() {
+                node.machine.handle_timeout(self.now);
+                node.take_events();
+                packets.extend(node.poll(self.now, rank as u32));
+            }
+            self.now = self.now + STEP;
+            for packet in packets {
+                self.deliver(&packet);
+            }
+        }
+    }
+
+    fn deliver(&mut self, packet: &Packet) {
+        self.casts += u64::from(packet.header.kind == Kind::Cast);
+        for rank in 0..self.nodes.len() as u32 {
+            let is_meant = match packet.to {
+                Destination::Rank(to) => to.0 == rank,
+                Destination::Group => rank != packet.from,
+            };
+            let lost = is_meant && (self.lose)(&packet.header, rank);
+            if is_meant && !lost {
+                self.nodes[rank as usize].take(self.now, packet);
+            }
+        }
+    }
+
+    fn assert_received(&self, expected: &[Vec<u8>], root: u32) {
+        for (rank, node) in self.nodes.iter().enumerate().filter(|(at, _)| *at as u32 != root) {
+            assert_eq!(node.received.len(), expected.len(), "rank {rank}");
+            assert!(node.received == expected, "rank {rank}");
+        }
+        let root = &self.nodes[root as usize];
+        assert_eq!(root.freed, expected.len(), "freed");
+        for node in &self.nodes {
+            assert!(node.machine.is_idle());
+            assert_eq!(node.machine.free_slots(), node.machine.config().pool_slots);
+        }
+    }
+}
+
+impl Node {
+    fn apply_moves(&mut self) {
+        while let Some(step) = self.machine.poll_move() {
+            let data = self.slots[step.slot.0 as usize][..step.bytes].to_vec();
+            let at = step.offset as usize;
+            self.memory.get_mut(&step.receive).unwrap()[at..at + data.len()].copy_from_slice(&data);
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                Event::Sent { id } => {
+                    self.sent.remove(&id).unwrap();
+                    self.freed += 1;
+                }
+                Event::Received { id, .. } => {
+                    let data = self.memory.remove(&id).unwrap();
+                    self.received.push(data);
+                }
+                other => self.failed.push(other),
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Instant, from: u32) -> Vec<Packet> {
+        let mut packets = Vec::new();
+        while let Some(outbound) = self.machine.poll_transmit(now, &mut self.head) {
+            let super::Outbound { to, mut header, segment } = outbound;
+            header.job = JobId(1);
+            let mut bytes = header.emit().to_vec();
+            bytes.extend([0; 8]);
+            bytes.extend_from_slice(&self.head.as_bytes()[PACKET_OVERHEAD_BYTES..]);
+            if let Some(segment) = segment {
+                let source = match segment.source {
+                    Source::Message(id) => &self.sent[&id],
+                    Source::Slot(slot) => &self.slots[slot.0 as usize],
+                };
+                let at = segment.offset as usize;
+                bytes.extend_from_slice(&source[at..at + segment.bytes as usize]);
+            }
+            packets.push(Packet { from, to, bytes, header });
+        }
+        packets
+    }
+
+    fn take(&mut self, now: Instant, packet: &Packet) {
+        let placed =
+            self.machine.handle_packet(now, &packet.header, &packet.bytes, packet.bytes.len());
+        if let Some(Placement { target, offset, packet_offset, bytes, .. }) = placed {
+            let data = packet.bytes[packet_offset..packet_offset + bytes].to_vec();
+            match target {
+                Target::Slot(slot) => self.slots[slot.0 as usize] = data,
+                Target::Receive(id) => {
+                    let at = offset as usize;
+                    self.memory.get_mut(&id).unwrap()[at..at + bytes].copy_from_slice(&data);
+                }
+            }
+        }
+        self.apply_moves();
+        self.take_events();
+    }
+}
+
+const POLICIES: [&str; 12] = [
+    "basic",
+    "window",
+    "tree-ack=2",
+    "tree-ack=4",
+    "co-root=2",
+    "co-root=3",
+    "ack-every=5",
+    "skewed=4",
+    "nack",
+    "combined",
+    "co-root=2+combined",
+    "tree-ack=2+skewed=3",
+];
+
+#[test]
+fn loss_free_each_packet_is_sent_once_and_everybody_has_everything() {
+    for policy in POLICIES {
+        for size in [2, 3, 8] {
+            let mut net = Net::new(size, policy);
+            let messages: Vec<Vec<u8>> = [0, 1, 240, 241, 5000, 100_000]
+                .iter()
+                .map(|bytes| content(*bytes, *bytes))
+                .collect();
+            for message in &messages {
+                net.broadcast(0, message);
+                net.run(20);
+            }
+            net.run(400);
+            net.assert_received(&messages, 0);
+            let root = net.nodes[0].machine.counters();
+            let packets: u64 =
+                messages.iter().map(|it| config().build().unwrap().packets(it.len() as u64)).sum();
+            assert_eq!(root.casts_sent, packets, "{policy} {size}");
+            assert_eq!(root.repairs_by_multicast + root.repairs_by_unicast, 0, "{policy} {size}");
+        }
+    }
+}
+
+#[test]
+fn everything_arrives_in_order_while_packets_are_lost() {
+    for policy in POLICIES {
+        for (size, one_in) in [(2u32, 3u64), (4, 10), (8, 50)] {
+            let mut net = Net::new(size, policy);
+            let mut state = 12345u64 + u64::from(size);
+            net.lose = Box::new(move |_, _| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                (state >> 33).is_multiple_of(one_in)
+            });
+            let messages: Vec<Vec<u8>> = (0..40).map(|at| content(at, at * 97 % 3000)).collect();
+            for message in &messages {
+                net.broadcast(1, message);
+                net.run(2);
+            }
+            net.run(60_000);
+            net.assert_received(&messages, 1);
+        }
+    }
+}
+
+#[test]
+fn late_receives_find_what_has_come_before() {
+    for policy in POLICIES {
+        let mut net = Net::new(4, policy);
+        let messages: Vec<Vec<u8>> = (0..20).map(|at| content(at, at * 50)).collect();
+        for message in &messages {
+            net.send(2, message.clone(), Reply::Lazy);
+            net.run(1);
+        }
+        net.run(500);
+        for message in &messages {
+            [0, 1, 3].into_iter().for_each(|rank| net.receive(rank, 2, message.len()));
+            net.run(1);
+        }
+        net.run(500);
+        net.assert_received(&messages, 2);
+    }
+}
+
+#[test]
+fn acknowledgements_at_the_root_are_as_few_as_the_rule_says() {
+    // [BC-R16, R17]; [BC-R10]: the subgroup and the co-root.
+    for (policy, expected) in
+        [("window", 7 * 60), ("skewed=6", 70), ("ack-every=6", 70), ("co-root=2", 4 * 60)]
+    {
+        let ack_delay = Duration::from_secs(1);
+        let mut net = Net::with(8, policy, BroadcastConfig { ack_delay, ..config() });
+        let messages: Vec<Vec<u8>> = (0..60).map(|at| content(at, 8)).collect();
+        for message in &messages {
+            net.broadcast(0, message);
+            net.run(3);
+        }
+        net.run(3);
+        let acks = net.nodes[0].machine.counters().acks_received;
+        assert_eq!(acks, expected, "{policy}");
+    }
+}
+
+#[test]
+fn a_lost_lone_message_is_repaired_within_three_round_trips() {
+    let mut net = Net::new(4, "combined");
+    for at in 0..50 {
+        net.broadcast(0, &content(at, 8));
+        net.run(10);
+    }
+    net.lose = Box::new(|header, to| header.kind == Kind::Cast && header.seq.0 == 50 && to == 2);
+    let start = net.now;
+    net.broadcast(0, &content(50, 8));
+    net.run(2);
+    net.lose = Box::new(|_, _| false);
+    while net.nodes[2].received.len() < 51 {
+        net.run(1);
+    }
+    let round_trip = 2 * STEP * 2;
+    // The timer has a floor, which is ten round trips of this fast network.
+    assert!(net.now.since(start) <= Duration::from_micros(200) + 3 * round_trip);
+}
+
+#[test]
+fn a_failed_member_breaks_the_group_and_is_named() {
+    for failed in [0, 1, 3] {
+        let mut net = Net::new(4, "co-root=2");
+        net.lose = Box::new(move |header, to| to == failed || header.source.0 == failed);
+        net.broadcast(0, &content(1, 100_000));
+        net.run(200);
+        let now = net.now;
+        for (rank, node) in net.nodes.iter_mut().enumerate().filter(|(at, _)| *at as u32 != failed)
+        {
+            node.machine.fail_peer(now, Rank(failed));
+            node.take_events();
+            let is_complete = node.received.len() == 1;
+            assert!(is_complete || node.failed.len() == 1 || rank == 0);
+            let refused = node.machine.receive(now, GROUP, Rank(2), 1);
+            let error = BroadcastError::PeerFailed { rank: Rank(failed) };
+            assert_eq!(refused.unwrap_err(), error);
+            assert!(node.machine.is_idle());
+            assert_eq!(node.machine.free_slots(), node.machine.config().pool_slots);
+        }
+    }
+}
+
+#[test]
+fn packets_that_come_before_the_group_is_open_are_asked_for() {
+    let mut net = Net::new(3, "combined");
+    let checked = config().build().unwrap();
+    net.nodes[2].machine = Broadcast::new(0, Rank(2), 3, checked);
+    net.receive(1, 0, 8);
+    net.send(0, content(1, 8), Reply::Lazy);
+    net.run(3);
+    let config = net.nodes[1].machine.groups[&GROUP].config.clone();
+    net.nodes[2].machine.open(config);
+    net.receive(2, 0, 8);
+    net.run(3);
+    assert_eq!(net.nodes[2].received, [content(1, 8)]);
+}
+
+#[test]
+fn a_message_of_another_length_than_expected_is_told_and_the_next_one_is_whole() {
+    for (sent, expected) in [(1000, 10), (10, 1000), (300, 0)] {
+        let mut net = Net::new(2, "combined");
+        net.receive(1, 0, expected);
+        net.receive(1, 0, 777);
+        net.send(0, content(1, sent), Reply::Lazy);
+        net.send(0, content(2, 777), Reply::Lazy);
+        net.run(200);
+        let received = &net.nodes[1].received;
+        assert_eq!(received.len(), 2, "{sent} for {expected}");
+        let both = sent.min(expected);
+        assert_eq!(received[0][..both], content(1, sent)[..both]);
+        assert_eq!(received[1], content(2, 777));
+    }
+}
+
+#[test]
+fn a_packet_that_nobody_got_is_sent_again_to_everybody() {
+    let mut net = Net::new(12, "nack");
+    for at in 0..30 {
+        net.broadcast(0, &content(at, 8));
+        net.run(5);
+    }
+    net.lose = Box::new(|header, _| header.kind == Kind::Cast && header.seq.0 == 30);
+    net.broadcast(0, &content(30, 8));
+    net.run(1);
+    net.lose = Box::new(|_, _| false);
+    for at in 31..40 {
+        net.broadcast(0, &content(at, 8));
+        net.run(5);
+    }
+    net.run(500);
+    let root = net.nodes[0].machine.counters();
+    assert_eq!((root.repairs_by_multicast, root.repairs_by_unicast), (1, 0));
+    assert!(net.nodes.iter().skip(1).all(|node| node.received.len() == 40));
+}
+
+#[test]
+fn a_rank_that_owes_answers_and_stays_silent_is_named() {
+    let mut net = Net::new(3, "combined");
+    net.lose = Box::new(|header, _| header.source.0 == 2);
+    net.broadcast(0, &content(1, 8));
+    net.run(150_000);
+    let now = net.now;
+    assert_eq!(net.nodes[0].machine.poll_silent(now), None);
+    net.run(100_000);
+    let now = net.now;
+    assert_eq!(net.nodes[0].machine.poll_silent(now), Some(Rank(2)));
+    assert_eq!(net.nodes[0].machine.poll_silent(now), None);
+}

@@ -1,0 +1,13 @@
+//! Parts of a numbered sequence that every reliable machine needs: what has arrived and what must
+//! be said of it, sets of numbers in a window, how much may be under way, and how long an answer
+//! takes.
+
+mod arrivals;
+mod bits;
+mod loss_window;
+mod rtt;
+
+pub(crate) use arrivals::{AckWhen, Arrival, Arrivals, Report};
+pub(crate) use bits::SeqBits;
+pub(crate) use loss_window::{LOSS_ROUND_PACKETS, LossWindow};
+pub(crate) use rtt::Rtt;

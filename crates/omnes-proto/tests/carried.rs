@@ -1,0 +1,81 @@
+//! Acknowledgements of broadcasts that travel with messages [BC-R15].
+#![allow(clippy::unwrap_used)]
+
+use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId};
+use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::packet::{Head, Source};
+use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
+
+const GROUP: GroupId = GroupId { communicator: CommunicatorId(0), number: 0 };
+const SENT: &[u8] = b"a message that carries something";
+
+fn endpoint(me: u32) -> Endpoint {
+    let config = EndpointConfig {
+        me: Rank(me),
+        size: 2,
+        job: JobId(1),
+        key: JobKey::new([7; 16]),
+        channels: vec![ChannelConfig::default().build().unwrap()],
+        broadcast: Some(BroadcastConfig::default().build().unwrap()),
+        liveness: LivenessConfig::default(),
+    };
+    let mut endpoint = Endpoint::new(Instant::ZERO, config);
+    let nodes = vec![vec![Rank(0)], vec![Rank(1)]];
+    let policy = "skewed=10".parse().unwrap();
+    endpoint.broadcast().unwrap().open(GroupConfig { id: GROUP, nodes, policy });
+    endpoint
+}
+
+/// Everything that `from` sends, with data from `memory`, handled by `to`; the data placed.
+fn pass(now: Instant, from: &mut Endpoint, to: &mut Endpoint, memory: &[u8]) -> Vec<u8> {
+    let (mut head, mut placed) = (Head::default(), Vec::new());
+    while let Some(transmit) = from.poll_transmit(now, &mut head) {
+        let mut packet = head.as_bytes().to_vec();
+        if let Some(segment) = transmit.segment {
+            assert!(matches!(segment.source, Source::Message(_)));
+            let at = segment.offset as usize;
+            packet.extend_from_slice(&memory[at..at + segment.bytes as usize]);
+        }
+        if let Some(placement) = to.handle_packet(now, &packet, packet.len()) {
+            let start = placement.packet_offset;
+            placed.extend_from_slice(&packet[start..start + placement.bytes]);
+        }
+    }
+    placed
+}
+
+#[test]
+fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
+    let (mut root, mut leaf) = (endpoint(0), endpoint(1));
+    let at = |us: u64| Instant::from_ns(us * 1000);
+    for number in 0..3 {
+        let cast = CastMessage { group: GROUP, bytes: 8, reply: Reply::Lazy };
+        leaf.broadcast().unwrap().receive(at(number), GROUP, Rank(0), 8).unwrap();
+        root.broadcast().unwrap().send(at(number), cast).unwrap();
+        assert_eq!(pass(at(number), &mut root, &mut leaf, b"12345678"), b"12345678");
+        pass(at(number), &mut leaf, &mut root, b"");
+    }
+    // Position 1 acknowledges after message 1 by itself, and owes message 2.
+    assert_eq!(root.broadcast().unwrap().counters().acks_received, 1);
+    let pattern = Pattern { communicator: CommunicatorId(0), source: Some(Rank(1)), tag: None };
+    root.channel(0).receive(at(11), pattern, 100).unwrap();
+    let message = Message {
+        to: Rank(0),
+        communicator: CommunicatorId(0),
+        tag: 1,
+        bytes: SENT.len() as u64,
+        available: SENT.len() as u64,
+        reply: Reply::Lazy,
+    };
+    leaf.channel(0).send(at(11), message).unwrap();
+    assert_eq!(pass(at(11), &mut leaf, &mut root, SENT), SENT);
+    assert_eq!(root.broadcast().unwrap().counters().acks_carried, 1);
+    assert!(root.broadcast().unwrap().is_idle() && leaf.broadcast().unwrap().is_idle());
+    // Nothing is owed any more, so nothing more is said of it.
+    leaf.handle_timeout(at(100_000));
+    root.handle_timeout(at(100_000));
+    pass(at(100_000), &mut leaf, &mut root, SENT);
+    assert_eq!(root.broadcast().unwrap().counters().acks_received, 1);
+}

@@ -1,0 +1,374 @@
+//! Checker of broadcasts, judged from commands, packets and events alone.
+//!
+//! For each *cast stream* (group and root):
+//! - the root numbers its packets without gaps, one per packet of message;
+//! - whoever sends a packet again, sends what the root sent first;
+//! - only the root repairs, or a co-root where there are any;
+//! - nobody claims to have what no packet has brought;
+//! - what the root has handed out, less what is acknowledged to it, never exceeds the window;
+//! - when the root is told that a message is sent, all receivers have acknowledged it, or, with
+//!   co-roots, all whose acknowledgements go to the root.
+
+use crate::ledger::CastStream;
+use crate::rule::root_of;
+use omnes_proto::broadcast::{Collection, GroupId};
+use omnes_proto::packet::Destination;
+use omnes_wire::{ENVELOPE_BYTES, Flags, Header, Kind, PACKET_OVERHEAD_BYTES, Rank};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Packets of one kind from one rank to another, or to [`Rank::ALL`].
+type Tally = BTreeMap<(u8, Rank, Rank), u64>;
+
+/// What one receiver of a stream has had and has said.
+#[derive(Debug, Default)]
+struct Receiver {
+    /// Packets taken in without gap from the first on.
+    taken: u64,
+    /// Packets taken in beyond a gap.
+    ahead: BTreeSet<u64>,
+    /// What it says it has.
+    claimed: u64,
+    /// What the root has heard of that from the receiver itself.
+    heard: u64,
+    /// It acknowledges to the root, and not to a co-root.
+    is_direct: bool,
+}
+
+impl Receiver {
+    fn take(&mut self, seq: u64) {
+        if seq >= self.taken {
+            self.ahead.insert(seq);
+        }
+        while self.ahead.remove(&self.taken) {
+            self.taken += 1;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Stream {
+    cast: CastStream,
+    /// Number one past the last packet of each message.
+    ends: Vec<u64>,
+    /// Of each packet handed out, what must not change when it is sent again.
+    prints: Vec<u64>,
+    receivers: BTreeMap<Rank, Receiver>,
+}
+
+/// Settings that the checker needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CastLimits {
+    pub(crate) payload_bytes: u64,
+    pub(crate) window_packets: u64,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(crate) struct Casts {
+    limits: Option<CastLimits>,
+    streams: BTreeMap<(GroupId, Rank), Stream>,
+    gone: BTreeSet<Rank>,
+    tally: Tally,
+    /// Most packets that any root had unacknowledged.
+    pub(crate) window_packets_seen: u64,
+}
+
+/// The part of a packet that the root decides, as one number: FNV-1a.
+fn print_of(header: &Header, packet: &[u8]) -> u64 {
+    let marks = header.flags.0 & Flags::FIRST.with(Flags::LAST).0;
+    let fixed = header.argument.to_be_bytes();
+    let body = packet.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default();
+    let all = fixed.iter().chain(std::iter::once(&marks)).chain(body);
+    all.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn group_of(header: &Header) -> GroupId {
+    GroupId { communicator: header.communicator, number: header.channel.0 }
+}
+
+impl CastLimits {
+    fn packets(&self, bytes: u64) -> u64 {
+        let first = self.payload_bytes - ENVELOPE_BYTES as u64;
+        1 + bytes.saturating_sub(first).div_ceil(self.payload_bytes)
+    }
+}
+
+impl Casts {
+    /// `None` where there are no broadcasts.
+    pub(crate) fn new(limits: Option<CastLimits>) -> Self {
+        Self {
+            limits,
+            streams: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            tally: Tally::new(),
+            window_packets_seen: 0,
+        }
+    }
+
+    // ---- commands -------------------------------------------------------------------------
+
+    /// A root begins to broadcast a message of `bytes`.
+    pub(crate) fn on_broadcast(&mut self, cast: &CastStream, bytes: u64) {
+        let Some(limits) = self.limits else { return };
+        let stream = self.streams.entry(cast.key()).or_insert_with(|| Stream::new(cast.clone()));
+        let begin = stream.ends.last().copied().unwrap_or(0);
+        stream.ends.push(begin + limits.packets(bytes));
+    }
+
+    /// A rank has died or left: it acknowledges nothing any more.
+    pub(crate) fn bury(&mut self, rank: Rank) {
+        self.gone.insert(rank);
+    }
+
+    // ---- packets --------------------------------------------------------------------------
+
+    /// A rank hands out a packet. The error says which rule it breaks.
+    pub(crate) fn on_sent(
+        &mut self,
+        from: Rank,
+        to: Destination,
+        packet: &[u8],
+    ) -> Result<(), String> {
+        let Ok((header, _)) = Header::parse(packet) else { return Ok(()) };
+        let to = match to {
+            Destination::Rank(rank) => rank,
+            Destination::Group => Rank::ALL,
+        };
+        *self.tally.entry((header.kind as u8, from, to)).or_default() += 1;
+        let Some(root) = root_of(&header) else { return Ok(()) };
+        let group = group_of(&header);
+        let Some(stream) = self.streams.get_mut(&(group, root)) else {
+            return match header.kind {
+                Kind::Cast => Err(format!("{from} sends what {root} has not broadcast")),
+                _ => Ok(()),
+            };
+        };
+        let seq = u64::from(header.seq.0);
+        match header.kind {
+            Kind::Cast => {
+                stream.check_cast(from, seq, print_of(&header, packet))?;
+                self.check_window(group, root)
+            }
+            _ => stream.check_claim(from, u64::from(header.expects.0)),
+        }
+    }
+
+    /// A rank takes in an authentic packet.
+    pub(crate) fn on_taken(&mut self, from: Rank, to: Rank, packet: &[u8]) {
+        let Ok((header, _)) = Header::parse(packet) else { return };
+        let Some(root) = root_of(&header) else { return };
+        let Some(stream) = self.streams.get_mut(&(group_of(&header), root)) else { return };
+        let rank = if header.kind == Kind::Cast { to } else { from };
+        let Some(receiver) = stream.receivers.get_mut(&rank) else { return };
+        if header.kind == Kind::Cast {
+            receiver.take(u64::from(header.seq.0));
+        } else if to == root {
+            receiver.heard = receiver.heard.max(u64::from(header.expects.0));
+        }
+    }
+
+    fn check_window(&mut self, group: GroupId, root: Rank) -> Result<(), String> {
+        let (Some(limits), Some(stream)) = (self.limits, self.streams.get(&(group, root))) else {
+            return Ok(());
+        };
+        let next = stream.prints.len() as u64;
+        let living = stream.receivers.iter().filter(|(rank, _)| !self.gone.contains(rank));
+        let base = living.filter_map(|(_, receiver)| stream.acknowledged_by(receiver)).min();
+        let in_flight = next - base.unwrap_or(next).min(next);
+        self.window_packets_seen = self.window_packets_seen.max(in_flight);
+        if in_flight > limits.window_packets {
+            let window = limits.window_packets;
+            return Err(format!("root {root} has {in_flight} packets in flight, window {window}"));
+        }
+        Ok(())
+    }
+
+    // ---- events ---------------------------------------------------------------------------
+
+    /// The root is told that the message with this number in its stream is sent.
+    pub(crate) fn on_done(&self, cast: &CastStream, number: usize) -> Result<(), String> {
+        let Some(stream) = self.streams.get(&cast.key()) else { return Ok(()) };
+        let end = stream.ends.get(number).copied().unwrap_or(0);
+        if stream.prints.len() < end as usize && !stream.receivers.is_empty() {
+            return Err(format!("message {number} is sent before all of it was handed out"));
+        }
+        let mut living = stream.receivers.iter().filter(|(rank, _)| !self.gone.contains(rank));
+        let is_behind =
+            |receiver: &Receiver| stream.acknowledged_by(receiver).is_some_and(|to| to < end);
+        match living.find(|(_, receiver)| is_behind(receiver)) {
+            Some((rank, _)) => {
+                Err(format!("message {number} is sent, says the root, but {rank} says nothing"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    // ---- what can be seen -----------------------------------------------------------------
+
+    /// Packets of a kind that a rank has handed out to another, or to all.
+    pub(crate) fn count(&self, kind: Kind, from: Rank, to: Rank) -> u64 {
+        self.tally.get(&(kind as u8, from, to)).copied().unwrap_or(0)
+    }
+
+    /// Packets that all messages of all roots take, each counted once.
+    pub(crate) fn packets_of_messages(&self) -> u64 {
+        self.streams.values().filter_map(|stream| stream.ends.last()).sum()
+    }
+}
+
+impl Stream {
+    fn new(cast: CastStream) -> Self {
+        let direct = cast.direct_receivers();
+        let receiver =
+            |rank| (rank, Receiver { is_direct: direct.contains(&rank), ..Receiver::default() });
+        let receivers = cast.receivers().into_iter().map(receiver).collect();
+        Self { cast, ends: Vec::new(), prints: Vec::new(), receivers }
+    }
+
+    /// How far a receiver has acknowledged, as the root may know; `None` if a co-root answers for
+    /// it.
+    fn acknowledged_by(&self, receiver: &Receiver) -> Option<u64> {
+        match self.cast.group.policy.collection {
+            // What comes up the tree has been claimed below.
+            Collection::Tree { .. } => Some(receiver.claimed),
+            _ => receiver.is_direct.then_some(receiver.heard),
+        }
+    }
+
+    fn check_cast(&mut self, from: Rank, seq: u64, print: u64) -> Result<(), String> {
+        let root = self.cast.root;
+        let next = self.prints.len() as u64;
+        let has_co_roots = matches!(self.cast.group.policy.collection, Collection::CoRoots { .. });
+        if from != root && !(has_co_roots && self.receivers.contains_key(&from)) {
+            return Err(format!("{from} sends for root {root}"));
+        }
+        if seq < next {
+            return match self.prints[seq as usize] == print {
+                true => Ok(()),
+                false => Err(format!("{from} sends packet {seq} of root {root} with other data")),
+            };
+        }
+        if from != root || seq > next {
+            return Err(format!("{from} skips from {next} to {seq} of root {root}"));
+        }
+        if self.ends.last().is_none_or(|end| seq >= *end) {
+            return Err(format!("root {root} sends packet {seq} of no message"));
+        }
+        self.prints.push(print);
+        Ok(())
+    }
+
+    fn check_claim(&mut self, from: Rank, expects: u64) -> Result<(), String> {
+        let root = self.cast.root;
+        let Some(receiver) = self.receivers.get_mut(&from) else {
+            return Err(format!("{from} answers root {root}, of which it receives nothing"));
+        };
+        if expects > receiver.taken {
+            let taken = receiver.taken;
+            return Err(format!("{from} claims {expects} packets of {root}, {taken} have come"));
+        }
+        receiver.claimed = receiver.claimed.max(expects);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use omnes_proto::broadcast::{GroupConfig, Policy};
+    use omnes_wire::{ChannelId, CommunicatorId, JobId, Seq};
+    use std::rc::Rc;
+
+    fn cast() -> CastStream {
+        let id = GroupId { communicator: CommunicatorId(1), number: 2 };
+        let nodes = vec![vec![Rank(0)], vec![Rank(1)], vec![Rank(2)]];
+        let group = Rc::new(GroupConfig { id, nodes, policy: Policy::WINDOW });
+        CastStream { group, root: Rank(0) }
+    }
+
+    fn packet(kind: Kind, seq: u32, expects: u32, argument: u32) -> Vec<u8> {
+        let header = Header {
+            kind,
+            job: JobId(1),
+            communicator: CommunicatorId(1),
+            channel: ChannelId(2),
+            flags: Flags::NONE,
+            source: Rank(0),
+            seq: Seq(seq),
+            expects: Seq(expects),
+            epoch: 0,
+            credits: 0,
+            argument,
+        };
+        let mut packet = header.emit().to_vec();
+        packet.extend_from_slice(&[0; 8]);
+        packet
+    }
+
+    fn data(seq: u32) -> Vec<u8> {
+        packet(Kind::Cast, seq, 0, seq)
+    }
+
+    fn casts() -> Casts {
+        let limits = CastLimits { payload_bytes: 1000, window_packets: 2 };
+        let mut casts = Casts::new(Some(limits));
+        casts.on_broadcast(&cast(), 5000);
+        casts
+    }
+
+    #[test]
+    fn gaps_and_other_contents_are_found() {
+        let mut casts = casts();
+        assert!(casts.on_sent(Rank(0), Destination::Group, &data(1)).is_err());
+        assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(0)), Ok(()));
+        assert_eq!(casts.on_sent(Rank(0), Destination::Rank(Rank(2)), &data(0)), Ok(()));
+        assert!(casts.on_sent(Rank(1), Destination::Rank(Rank(2)), &data(0)).is_err());
+        let other = packet(Kind::Cast, 0, 0, 7);
+        assert!(casts.on_sent(Rank(0), Destination::Group, &other).is_err());
+        assert_eq!(casts.count(Kind::Cast, Rank(0), Rank(2)), 1);
+        assert_eq!(casts.packets_of_messages(), 6);
+    }
+
+    #[test]
+    fn window_counts_what_the_root_has_heard() {
+        let mut casts = casts();
+        for seq in 0..2 {
+            assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(seq)), Ok(()));
+            casts.on_taken(Rank(0), Rank(1), &data(seq));
+            casts.on_taken(Rank(0), Rank(2), &data(seq));
+        }
+        let answer = packet(Kind::CastAck, 0, 1, 0);
+        assert_eq!(casts.on_sent(Rank(1), Destination::Rank(Rank(0)), &answer), Ok(()));
+        casts.on_taken(Rank(1), Rank(0), &answer);
+        assert!(casts.on_sent(Rank(0), Destination::Group, &data(2)).is_err());
+        assert_eq!(casts.window_packets_seen, 3);
+    }
+
+    #[test]
+    fn claims_of_what_has_not_come_are_found() {
+        let mut casts = casts();
+        assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(0)), Ok(()));
+        let answer = packet(Kind::CastAck, 0, 1, 0);
+        assert!(casts.on_sent(Rank(1), Destination::Rank(Rank(0)), &answer).is_err());
+        casts.on_taken(Rank(0), Rank(1), &data(0));
+        assert_eq!(casts.on_sent(Rank(1), Destination::Rank(Rank(0)), &answer), Ok(()));
+    }
+
+    #[test]
+    fn message_is_sent_only_when_all_have_said_so() {
+        let mut casts = casts();
+        casts.limits = Some(CastLimits { payload_bytes: 1000, window_packets: 9 });
+        for seq in 0..6 {
+            assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(seq)), Ok(()));
+            casts.on_taken(Rank(0), Rank(1), &data(seq));
+        }
+        let answer = packet(Kind::CastAck, 0, 6, 0);
+        casts.on_taken(Rank(1), Rank(0), &answer);
+        assert!(casts.on_done(&cast(), 0).is_err());
+        casts.bury(Rank(2));
+        assert_eq!(casts.on_done(&cast(), 0), Ok(()));
+    }
+}

@@ -1,0 +1,511 @@
+//! Broadcasts: bytes are a list of operations on two honest ranks and one that has the right key
+//! and says whatever the bytes tell it to.
+//!
+//! One group has all three ranks, one only the honest two. Nothing may panic, no data may be placed
+//! outside of posted memory, nothing may be sent from memory that was given back, and the state of
+//! a rank stays bounded. At the end the honest ranks are left alone: unless somebody was declared
+//! dead or gone or a third rank's data were passed off as theirs, all that they have sent in their
+//! own group must arrive, whatever was acknowledged or reported in their names.
+
+use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
+use crate::builder::{JOB, KEY};
+use crate::ledger::Operation;
+use crate::memory::{Memory, SlotLife};
+use crate::payload::content;
+use crate::stranger::sealed;
+use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::{
+    AckRule, Asking, Broadcast, BroadcastConfig, CastMessage, Collection, Event as CastEvent,
+    GapReports, GroupConfig, GroupId, Hold, Policy,
+};
+use omnes_proto::channel::Reply;
+use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::packet::{
+    Destination, HEAD_BYTES_MAX, Head, Placement, Preview, ReceiveId, SendId, Target,
+};
+use omnes_wire::{
+    ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
+    Seq,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const RANKS: u32 = 3;
+const HONEST: u32 = 2;
+const POOL_SLOTS: u32 = 16;
+const WINDOW_PACKETS: u32 = 16;
+/// Of all three ranks.
+const ALL: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
+/// Of the honest ones.
+const OWN: GroupId = GroupId { communicator: CommunicatorId(1), number: 1 };
+/// Longest message, in bytes.
+const BYTES_MAX: u32 = 20_000;
+
+/// What the third rank has heard of a stream: enough to hit its window.
+#[derive(Clone, Copy, Default)]
+struct Heard {
+    expects: Seq,
+    next: Seq,
+}
+
+struct Honest {
+    endpoint: Endpoint,
+    memory: Memory,
+    heard: BTreeMap<(GroupId, Rank), Heard>,
+    /// Messages under way, with their group.
+    sends: BTreeMap<SendId, GroupId>,
+    /// Receives under way, with what is expected.
+    receives: BTreeMap<ReceiveId, Expected>,
+    /// Receives posted for each stream, which is the number of the next message.
+    posted: BTreeMap<(GroupId, Rank), usize>,
+    /// Messages of this rank to the group of the honest, by length.
+    sent: Vec<usize>,
+    /// Somebody was declared dead or gone, so that messages may be missing.
+    has_lost: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Expected {
+    group: GroupId,
+    root: Rank,
+    number: usize,
+}
+
+struct Rig {
+    now: Instant,
+    ranks: Vec<Honest>,
+    /// Packets between the honest ranks, and copies of old ones.
+    under_way: VecDeque<(u32, Vec<u8>)>,
+    old: VecDeque<(u32, Vec<u8>)>,
+    /// Data of the third rank may have gone into the honest ones' own group.
+    is_tampered: bool,
+}
+
+/// Runs a list of operations on broadcasts: two honest ranks, and one that has the right key and
+/// says whatever the bytes tell it to.
+pub fn broadcast(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    let mut rig = Rig::new(&mut bytes);
+    for _ in 0..OPERATIONS_MAX {
+        if bytes.0.is_empty() {
+            break;
+        }
+        rig.operate(&mut bytes);
+    }
+    rig.finish();
+}
+
+fn policy(bytes: &mut Bytes) -> Policy {
+    let every = u32::from(bytes.byte() % 12) + 1;
+    Policy {
+        hold: if bytes.byte().is_multiple_of(2) { Hold::Window } else { Hold::Basic },
+        collection: match bytes.byte() % 3 {
+            0 => Collection::Root,
+            1 => Collection::Tree { radix: 2 },
+            _ => Collection::CoRoots { count: 2 },
+        },
+        acks: match bytes.byte() % 3 {
+            0 => AckRule::Every,
+            1 => AckRule::EveryNth(every),
+            _ => AckRule::Skewed(every),
+        },
+        gaps: match bytes.byte() % 2 {
+            0 => GapReports::Prompt,
+            _ => GapReports::Never,
+        },
+        asking: match bytes.byte() % 2 {
+            0 => Asking::WhenIdle,
+            _ => Asking::IfNeeded,
+        },
+    }
+}
+
+/// What the content of a message to the group of the honest follows from.
+fn identity(root: Rank, number: usize) -> u64 {
+    u64::from(root.0) << 32 | number as u64
+}
+
+fn nodes(ranks: u32) -> Vec<Vec<Rank>> {
+    (0..ranks).map(|rank| vec![Rank(rank)]).collect()
+}
+
+impl Rig {
+    fn new(bytes: &mut Bytes) -> Self {
+        let config = BroadcastConfig {
+            payload_bytes: 256,
+            pool_slots: POOL_SLOTS,
+            window_packets: WINDOW_PACKETS,
+            ..BroadcastConfig::default()
+        };
+        let groups = [
+            GroupConfig { id: ALL, nodes: nodes(RANKS), policy: policy(bytes) },
+            GroupConfig { id: OWN, nodes: nodes(HONEST), policy: policy(bytes) },
+        ];
+        let is_late = bytes.byte().is_multiple_of(8);
+        let honest = |rank| {
+            let Ok(checked) = config.clone().build() else { panic!("settings are in range") };
+            let config = EndpointConfig {
+                me: Rank(rank),
+                size: RANKS,
+                job: JOB,
+                key: KEY,
+                channels: Vec::new(),
+                broadcast: Some(checked),
+                liveness: LivenessConfig::default(),
+            };
+            let mut honest = Honest {
+                endpoint: Endpoint::new(Instant::ZERO, config),
+                memory: Memory::new(POOL_SLOTS, SlotLife::UntilRefilled).among_liars(),
+                heard: BTreeMap::new(),
+                sends: BTreeMap::new(),
+                receives: BTreeMap::new(),
+                posted: BTreeMap::new(),
+                sent: Vec::new(),
+                has_lost: false,
+            };
+            if rank == 0 || !is_late {
+                groups.iter().for_each(|group| honest.machine().open(group.clone()));
+            }
+            honest
+        };
+        let mut rig = Self {
+            now: Instant::ZERO,
+            ranks: (0..HONEST).map(honest).collect(),
+            under_way: VecDeque::new(),
+            old: VecDeque::new(),
+            is_tampered: false,
+        };
+        if is_late {
+            // What comes before a group is open must not be lost for ever.
+            rig.send(0, bytes);
+            rig.drain_all();
+            while let Some((to, packet)) = rig.under_way.pop_front() {
+                rig.hand_over(to, &packet);
+            }
+            groups.iter().for_each(|group| rig.ranks[1].machine().open(group.clone()));
+            rig.drain_all();
+        }
+        rig
+    }
+
+    fn operate(&mut self, bytes: &mut Bytes) {
+        let operation = bytes.byte();
+        let rank = u32::from(bytes.byte()) % HONEST;
+        match operation % 16 {
+            0 | 1 => self.send(rank, bytes),
+            2 | 3 => self.receive(rank, bytes),
+            4..=6 => {
+                if let Some((to, packet)) = self.under_way.pop_front() {
+                    self.hand_over(to, &packet);
+                }
+            }
+            7 => drop(self.under_way.pop_front()),
+            8 => self.replay(bytes),
+            9 => self.mutate(bytes),
+            10..=13 => self.craft(rank, bytes),
+            14 => self.ranks[rank as usize].machine().announce(),
+            _ => self.pass_time(Duration::from_micros(u64::from(bytes.number()) * 50)),
+        }
+        self.drain_all();
+    }
+
+    // ---- operations -----------------------------------------------------------------------
+
+    fn send(&mut self, rank: u32, bytes: &mut Bytes) {
+        let length = bytes.number() % BYTES_MAX;
+        let group = if bytes.byte().is_multiple_of(2) { OWN } else { ALL };
+        let reply = if bytes.byte().is_multiple_of(2) { Reply::Soon } else { Reply::Lazy };
+        let message = CastMessage { group, bytes: length.into(), reply };
+        let now = self.now;
+        let own = &mut self.ranks[rank as usize];
+        if let Ok(id) = own.machine().send(now, message) {
+            let content = content(identity(Rank(rank), own.sent.len()), length as usize);
+            own.memory.add_send(id, Operation(id.0 as usize), content, length.into());
+            own.sends.insert(id, group);
+            if group == OWN {
+                own.sent.push(length as usize);
+            }
+        }
+    }
+
+    fn receive(&mut self, rank: u32, bytes: &mut Bytes) {
+        let (group, root) = match bytes.byte() % 4 {
+            0 => (ALL, Rank(2)),
+            1 => (ALL, Rank(1 - rank)),
+            _ => (OWN, Rank(1 - rank)),
+        };
+        self.post(rank, group, root, u64::from(bytes.number() % BYTES_MAX));
+    }
+
+    fn post(&mut self, rank: u32, group: GroupId, root: Rank, capacity: u64) {
+        let now = self.now;
+        let own = &mut self.ranks[rank as usize];
+        if let Ok(id) = own.machine().receive(now, group, root, capacity) {
+            own.memory.add_receive(id, Operation(id.0 as usize), capacity);
+            let posted = own.posted.entry((group, root)).or_default();
+            own.receives.insert(id, Expected { group, root, number: *posted });
+            *posted += 1;
+        }
+    }
+
+    fn replay(&mut self, bytes: &mut Bytes) {
+        if self.old.is_empty() {
+            return;
+        }
+        let index = bytes.byte() as usize % self.old.len();
+        let (to, packet) = self.old[index].clone();
+        self.hand_over(to, &packet);
+    }
+
+    fn mutate(&mut self, bytes: &mut Bytes) {
+        let Some((_, packet)) = self.under_way.front_mut() else { return };
+        // Only what the tag covers: the UDP checksum guards the rest.
+        let index = bytes.byte() as usize % PACKET_OVERHEAD_BYTES;
+        packet[index] ^= 1 << (bytes.byte() % 8);
+    }
+
+    /// The third rank says something with the right tag, to one rank or to all.
+    fn craft(&mut self, to: u32, bytes: &mut Bytes) {
+        let kinds = [Kind::Cast, Kind::Cast, Kind::CastAck, Kind::CastNack, Kind::Pong];
+        let rare = [Kind::Ping, Kind::Failed, Kind::Bye, Kind::Hello, Kind::Data];
+        let choice = bytes.byte();
+        let kind = match choice {
+            250.. => rare[choice as usize % rare.len()],
+            _ => kinds[choice as usize % kinds.len()],
+        };
+        let group = match bytes.byte() {
+            255 => GroupId { communicator: CommunicatorId(9), number: bytes.byte() },
+            // Data passed off as the honest ones' own spoil what can be compared at the end.
+            254 => OWN,
+            group if group.is_multiple_of(4) && kind != Kind::Cast => OWN,
+            _ => ALL,
+        };
+        let root = match bytes.byte() {
+            255 => Rank(bytes.word()),
+            root => Rank(u32::from(root) % RANKS),
+        };
+        let heard = self.ranks[to as usize].heard.get(&(group, root)).copied().unwrap_or_default();
+        let number = bytes.number();
+        let mut header = Header {
+            kind,
+            job: JOB,
+            communicator: group.communicator,
+            channel: ChannelId(group.number),
+            flags: Flags(bytes.byte()),
+            source: Rank(2),
+            seq: bytes.near(heard.expects),
+            expects: Seq(root.0),
+            epoch: 0,
+            credits: bytes.number() as u16,
+            argument: number,
+        };
+        if matches!(kind, Kind::CastAck | Kind::CastNack) {
+            header.expects = bytes.near(heard.next);
+            header.argument = root.0;
+        }
+        self.is_tampered |= kind == Kind::Cast && group == OWN;
+        let covered = covered_body(&header, bytes);
+        let is_to_all = matches!(kind, Kind::Cast | Kind::Hello) && header.flags.has(Flags::GROUP);
+        let tagged = if is_to_all { Rank::ALL } else { Rank(to) };
+        let mut packet = sealed(&KEY, &header, tagged, &covered);
+        if kind == Kind::Cast {
+            let data = bytes.number() as usize % 9000;
+            packet.resize(packet.len() + data, 0xcd);
+            let heard = self.ranks[to as usize].heard.entry((group, root)).or_default();
+            if header.seq == heard.expects {
+                // Taken in, most likely; answers will tell.
+                heard.expects = heard.expects.plus(1);
+            }
+        }
+        self.hand_over(to, &packet);
+        if is_to_all {
+            self.hand_over(1 - to, &packet);
+        }
+    }
+
+    fn pass_time(&mut self, time: Duration) {
+        // Never so long that an honest rank takes another for dead because of it alone.
+        self.now = self.now + time.min(Duration::from_millis(20));
+        for rank in 0..HONEST {
+            self.ranks[rank as usize].endpoint.handle_timeout(self.now);
+            self.drain(rank);
+        }
+    }
+
+    // ---- driving --------------------------------------------------------------------------
+
+    fn hand_over(&mut self, to: u32, packet: &[u8]) {
+        let head = &packet[..packet.len().min(HEAD_BYTES_MAX)];
+        let own = &mut self.ranks[to as usize];
+        let preview = own.endpoint.preview(head);
+        if let Some(preview) = &preview {
+            must(own.memory.check_preview(preview));
+        }
+        if let Some(placement) = own.endpoint.handle_packet(self.now, head, packet.len()) {
+            own.place(packet, &placement, preview);
+        }
+        self.drain(to);
+    }
+
+    fn drain_all(&mut self) {
+        (0..HONEST).for_each(|rank| self.drain(rank));
+    }
+
+    fn drain(&mut self, rank: u32) {
+        let own = &mut self.ranks[rank as usize];
+        while let Some(step) = own.machine().poll_move() {
+            must(own.memory.apply_move(&step));
+        }
+        let mut head = Head::default();
+        for count in 0.. {
+            let Some(transmit) = own.endpoint.poll_transmit(self.now, &mut head) else { break };
+            assert!(count < PACKETS_MAX, "rank {rank} never stops sending");
+            let mut packet = head.as_bytes().to_vec();
+            if let Some(segment) = &transmit.segment {
+                packet.extend_from_slice(must(own.memory.gather(segment)));
+            }
+            own.overhear(&packet, transmit.to);
+            if transmit.to != Destination::Rank(Rank(2)) {
+                self.under_way.push_back((1 - rank, packet.clone()));
+            }
+            if self.old.len() == 64 {
+                self.old.pop_front();
+            }
+            self.old.push_back((1 - rank, packet));
+        }
+        let mut done = Vec::new();
+        while let Some(event) = own.endpoint.poll_event(self.now) {
+            done.extend(own.take(event));
+        }
+        for (expected, bytes, content) in done {
+            self.compare(expected, bytes, &content);
+        }
+    }
+
+    /// What is received in the honest ones' own group is what was sent.
+    fn compare(&self, expected: Expected, bytes: u64, received: &[u8]) {
+        if expected.group != OWN || self.is_tampered {
+            return;
+        }
+        let Expected { root, number, .. } = expected;
+        let sent = &self.ranks[root.index()].sent;
+        let Some(length) = sent.get(number) else { panic!("message {number} was never sent") };
+        assert_eq!(bytes, *length as u64, "length of message {number} of {root}");
+        let sent = content(identity(root, number), *length);
+        assert!(sent.starts_with(received), "bytes of message {number} of {root}");
+    }
+
+    // ---- the end --------------------------------------------------------------------------
+
+    /// Leaves the honest ranks alone until all that they sent to each other has arrived.
+    fn finish(&mut self) {
+        for own in &mut self.ranks {
+            let text = format!("{:?}", own.machine());
+            assert!(text.len() < STATE_CHARACTERS_MAX, "state of {} characters", text.len());
+        }
+        for rank in 0..HONEST {
+            let root = Rank(1 - rank);
+            let sent = self.ranks[root.index()].sent.len();
+            let posted = self.ranks[rank as usize].posted.get(&(OWN, root)).copied();
+            for _ in posted.unwrap_or(0)..sent {
+                self.post(rank, OWN, root, BYTES_MAX.into());
+            }
+        }
+        self.drain_all();
+        for _ in 0..10_000 {
+            let is_done = |own: &Honest| own.has_lost || !own.sends.values().any(|it| *it == OWN);
+            if self.is_tampered || self.ranks.iter().all(is_done) {
+                return;
+            }
+            while let Some((to, packet)) = self.under_way.pop_front() {
+                self.hand_over(to, &packet);
+            }
+            self.pass_time(Duration::from_millis(1));
+        }
+        panic!("messages between honest ranks do not arrive");
+    }
+}
+
+/// Envelope or gap map, as the third rank makes them up.
+fn covered_body(header: &Header, bytes: &mut Bytes) -> Vec<u8> {
+    match header.kind {
+        Kind::Cast | Kind::Data if header.flags.has(Flags::FIRST) => {
+            let length = match bytes.byte() {
+                255 => u64::MAX,
+                254 => u64::from(bytes.word()) << 8,
+                _ => u64::from(bytes.number()),
+            };
+            let (tag, token) = (u32::from(bytes.byte() % 2), bytes.number());
+            Envelope { tag, token, bytes: length }.emit().to_vec()
+        }
+        Kind::CastNack => (0..bytes.byte() % 129).map(|_| bytes.byte()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+impl Honest {
+    fn machine(&mut self) -> &mut Broadcast {
+        match self.endpoint.broadcast() {
+            Some(machine) => machine,
+            None => panic!("every rank has a broadcast machine"),
+        }
+    }
+
+    fn place(&mut self, packet: &[u8], placement: &Placement, preview: Option<Preview>) {
+        let Placement { target, offset, packet_offset, bytes, .. } = *placement;
+        let data = &packet[packet_offset..packet_offset + bytes];
+        must(match target {
+            Target::Receive(id) => self.memory.place(id, offset, data),
+            Target::Slot(slot) => self.memory.fill_slot(slot, data),
+        });
+        if let (Some(preview), Target::Receive(id)) = (preview, target) {
+            assert_eq!((preview.receive, preview.offset), (id, offset));
+        }
+    }
+
+    /// The third rank hears what is meant for it or for all.
+    fn overhear(&mut self, packet: &[u8], to: Destination) {
+        let Ok((header, _)) = Header::parse(packet) else { return };
+        if to == Destination::Rank(Rank(1 - header.source.0)) {
+            return;
+        }
+        let group = GroupId { communicator: header.communicator, number: header.channel.0 };
+        match header.kind {
+            Kind::Cast => {
+                let heard = self.heard.entry((group, Rank(header.expects.0))).or_default();
+                if !header.seq.precedes(heard.next) {
+                    heard.next = header.seq.plus(1);
+                }
+            }
+            Kind::CastAck | Kind::CastNack => {
+                let heard = self.heard.entry((group, Rank(header.argument))).or_default();
+                heard.expects = header.expects;
+            }
+            _ => {}
+        }
+    }
+
+    /// A receive that is complete, with the length of its message and what it holds.
+    fn take(&mut self, event: Event) -> Option<(Expected, u64, Vec<u8>)> {
+        match event {
+            Event::Broadcast(CastEvent::Sent { id } | CastEvent::SendFailed { id, .. }) => {
+                must(self.memory.finish_send(id));
+                self.sends.remove(&id);
+            }
+            Event::Broadcast(CastEvent::Received { id, bytes }) => {
+                let (_, content) = must(self.memory.finish_receive(id, bytes));
+                return Some((self.receives.remove(&id)?, bytes, content));
+            }
+            Event::Broadcast(CastEvent::ReceiveFailed { id, .. }) => {
+                must(self.memory.abandon_receive(id));
+                self.receives.remove(&id);
+            }
+            // The third rank never answers pings, so it is found to have failed now and then.
+            Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
+                self.has_lost |= rank.0 < HONEST;
+            }
+            Event::Channel(..) | Event::Excluded { .. } => {}
+        }
+        None
+    }
+}

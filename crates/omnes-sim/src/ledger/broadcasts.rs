@@ -1,0 +1,329 @@
+//! Checker of delivery, the part about broadcasts.
+//!
+//! Of one *cast stream* (group and root) the n-th receive that a rank has posted gets the n-th
+//! message, byte for byte and as long as it was: so each message comes once and in order.
+
+use super::{Entry, Ledger, Operation, Sort, State};
+use omnes_proto::broadcast::{Collection, GroupConfig, GroupId};
+use omnes_topo::CoRoots;
+use omnes_wire::{Instant, Rank};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Broadcasts that must stay in order: those of one root in one group.
+#[derive(Clone, Debug)]
+pub(crate) struct CastStream {
+    pub(crate) group: Rc<GroupConfig>,
+    pub(crate) root: Rank,
+}
+
+impl CastStream {
+    pub(crate) fn key(&self) -> (GroupId, Rank) {
+        (self.group.id, self.root)
+    }
+
+    /// Ranks that get this stream from the network: the leaders of the other nodes, from the root's
+    /// node on. Empty if the root is no member.
+    pub(crate) fn receivers(&self) -> Vec<Rank> {
+        let nodes = &self.group.nodes;
+        let Some(own) = nodes.iter().position(|node| node.contains(&self.root)) else {
+            return Vec::new();
+        };
+        let others = nodes[own + 1..].iter().chain(&nodes[..own]);
+        others.filter_map(|node| node.first().copied()).collect()
+    }
+
+    /// Those of the receivers that acknowledge to the root for themselves.
+    pub(crate) fn direct_receivers(&self) -> Vec<Rank> {
+        let receivers = self.receivers();
+        let Collection::CoRoots { count } = self.group.policy.collection else { return receivers };
+        let co_roots = CoRoots::new(receivers.len() as u32 + 1, count);
+        let is_direct = |at: u32| {
+            let subgroup = co_roots.subgroup_of(at);
+            subgroup == 0 || co_roots.collector(subgroup) == at
+        };
+        let numbered = (1..).zip(receivers);
+        numbered.filter(|(at, _)| is_direct(*at)).map(|(_, rank)| rank).collect()
+    }
+
+    fn has_member_in(&self, ranks: &BTreeSet<Rank>) -> bool {
+        self.group.nodes.iter().flatten().any(|rank| ranks.contains(rank))
+    }
+}
+
+/// What a broadcast operation is.
+#[derive(Debug)]
+pub(super) enum Cast {
+    /// The root's.
+    Send { stream: CastStream, content: Rc<[u8]> },
+    /// A receiver's, with length and content of the message when it is complete.
+    Receive { rank: Rank, stream: CastStream, capacity: u64, got: Option<(u64, Vec<u8>)> },
+    /// One that the machine did not take on.
+    Refused { rank: Rank, stream: CastStream },
+}
+
+impl Cast {
+    /// The rank whose operation it is.
+    pub(super) fn rank(&self) -> Rank {
+        match self {
+            Self::Send { stream, .. } => stream.root,
+            Self::Receive { rank, .. } | Self::Refused { rank, .. } => *rank,
+        }
+    }
+
+    pub(super) fn stream(&self) -> &CastStream {
+        let (Self::Send { stream, .. }
+        | Self::Receive { stream, .. }
+        | Self::Refused { stream, .. }) = self;
+        stream
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let (GroupId { communicator, number }, root) = self.stream().key();
+        let what = match self {
+            Self::Send { content, .. } => format!("broadcast, {} B", content.len()),
+            Self::Receive { rank, capacity, .. } => {
+                format!("receive of a broadcast at {rank}, capacity {capacity} B")
+            }
+            Self::Refused { rank, .. } => format!("refused broadcast at {rank}"),
+        };
+        let communicator = communicator.0;
+        format!("{what}, root {root}, comm={communicator} group={number}")
+    }
+}
+
+impl Ledger {
+    /// The root's operation, and how many of the stream came before it.
+    pub(crate) fn add_broadcast(
+        &mut self,
+        stream: CastStream,
+        content: Rc<[u8]>,
+    ) -> (Operation, usize) {
+        let is_same = |entry: &&Entry| match &entry.sort {
+            Sort::Cast(Cast::Send { stream: other, .. }) => other.key() == stream.key(),
+            _ => false,
+        };
+        let number = self.entries.iter().filter(is_same).count();
+        (self.add(Sort::Cast(Cast::Send { stream, content })), number)
+    }
+
+    pub(crate) fn add_broadcast_receive(
+        &mut self,
+        rank: Rank,
+        stream: CastStream,
+        capacity: u64,
+    ) -> Operation {
+        self.add(Sort::Cast(Cast::Receive { rank, stream, capacity, got: None }))
+    }
+
+    /// An operation that the machine of `rank` did not take on; it has failed.
+    pub(crate) fn add_refused(
+        &mut self,
+        now: Instant,
+        rank: Rank,
+        stream: CastStream,
+    ) -> Operation {
+        let operation = self.add(Sort::Cast(Cast::Refused { rank, stream }));
+        self.settle(operation, State::Failed(now));
+        operation
+    }
+
+    /// A receive is complete.
+    pub(crate) fn on_broadcast_received(
+        &mut self,
+        now: Instant,
+        operation: Operation,
+        bytes: u64,
+        content: Vec<u8>,
+    ) -> Result<(), String> {
+        let entry = &mut self.entries[operation.0];
+        let Sort::Cast(Cast::Receive { got, .. }) = &mut entry.sort else {
+            return Err(format!("{operation:?} is no receive of a broadcast"));
+        };
+        if entry.state != State::Pending {
+            return Err(format!("{operation:?} completes twice"));
+        }
+        *got = Some((bytes, content));
+        self.settle(operation, State::Done(now));
+        Ok(())
+    }
+
+    /// The stream of a broadcast operation.
+    pub(crate) fn cast_stream(&self, operation: Operation) -> Option<&CastStream> {
+        match &self.entries[operation.0].sort {
+            Sort::Cast(cast) => Some(cast.stream()),
+            _ => None,
+        }
+    }
+
+    /// Content of a completed receive of a broadcast.
+    pub(crate) fn broadcast_content(&self, operation: Operation) -> Option<&[u8]> {
+        match &self.entries[operation.0].sort {
+            Sort::Cast(Cast::Receive { got: Some((_, content)), .. }) => Some(content),
+            _ => None,
+        }
+    }
+
+    fn casts(&self) -> impl Iterator<Item = (usize, &Cast, State)> {
+        self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.sort {
+            Sort::Cast(cast) => Some((index, cast, entry.state)),
+            _ => None,
+        })
+    }
+
+    fn sent_casts(&self) -> BTreeMap<(GroupId, Rank), Vec<&Rc<[u8]>>> {
+        let mut sent: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (_, cast, _) in self.casts() {
+            if let Cast::Send { stream, content } = cast {
+                sent.entry(stream.key()).or_default().push(content);
+            }
+        }
+        sent
+    }
+
+    /// Compares what was received of broadcasts with what was sent.
+    pub(crate) fn check_broadcasts(&self) -> Result<(), String> {
+        let sent = self.sent_casts();
+        let mut posted: BTreeMap<(GroupId, Rank, Rank), usize> = BTreeMap::new();
+        for (_, cast, _) in self.casts() {
+            let Cast::Receive { rank, stream, capacity, got } = cast else { continue };
+            let (group, root) = stream.key();
+            let number = posted.entry((group, root, *rank)).or_default();
+            let message = sent.get(&stream.key()).and_then(|messages| messages.get(*number));
+            if let Some((bytes, content)) = got {
+                let text = || format!("{}: message {number} is wrong", cast.describe());
+                let message = message.ok_or_else(text)?;
+                let kept = message.len().min(*capacity as usize);
+                if *bytes != message.len() as u64 || content[..] != message[..kept] {
+                    return Err(text());
+                }
+            }
+            *number += 1;
+        }
+        Ok(())
+    }
+
+    /// Names a broadcast operation that failed although none of the ranks in `failed` is in its
+    /// group, nor its root in `left`.
+    pub(crate) fn check_broadcast_failures(
+        &self,
+        failed: &BTreeSet<Rank>,
+        left: &BTreeSet<Rank>,
+    ) -> Result<(), String> {
+        for (_, cast, state) in self.casts() {
+            let stream = cast.stream();
+            let may_fail = stream.has_member_in(failed) || left.contains(&stream.root);
+            if matches!(state, State::Failed(_)) && !may_fail {
+                return Err(format!("fails: {}", cast.describe()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Describes a message of a living root that a living receiver has not got, in a group that
+    /// no rank of `failed` is in.
+    pub(crate) fn missing_broadcast(
+        &self,
+        failed: &BTreeSet<Rank>,
+        dead: &BTreeSet<Rank>,
+    ) -> Option<String> {
+        let mut missing: BTreeMap<(GroupId, Rank, Rank), i64> = BTreeMap::new();
+        for (_, cast, _) in self.casts() {
+            let stream = cast.stream();
+            let (group, root) = stream.key();
+            if stream.has_member_in(failed) || dead.contains(&root) {
+                continue;
+            }
+            match cast {
+                Cast::Send { .. } => {
+                    for rank in stream.receivers() {
+                        *missing.entry((group, root, rank)).or_default() += 1;
+                    }
+                }
+                Cast::Receive { rank, got: Some(_), .. } => {
+                    *missing.entry((group, root, *rank)).or_default() -= 1;
+                }
+                Cast::Receive { .. } | Cast::Refused { .. } => {}
+            }
+        }
+        missing.retain(|(_, _, rank), count| *count != 0 && !dead.contains(rank));
+        missing.first_key_value().map(|((group, root, rank), count)| {
+            format!("{count} broadcasts of root {root} in {group:?} at rank {rank}")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use omnes_proto::broadcast::Policy;
+    use omnes_wire::CommunicatorId;
+
+    fn stream(nodes: &[&[u32]]) -> CastStream {
+        let nodes = nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect();
+        let id = GroupId { communicator: CommunicatorId(1), number: 0 };
+        CastStream {
+            group: Rc::new(GroupConfig { id, nodes, policy: Policy::WINDOW }),
+            root: Rank(0),
+        }
+    }
+
+    fn exchange(sent: &[&str], received: &[&str]) -> Ledger {
+        let mut ledger = Ledger::default();
+        let stream = stream(&[&[0], &[1]]);
+        for content in sent {
+            ledger.add_broadcast(stream.clone(), content.as_bytes().into());
+        }
+        for content in received {
+            let receive = ledger.add_broadcast_receive(Rank(1), stream.clone(), 3);
+            let kept = content.as_bytes()[..content.len().min(3)].to_vec();
+            let bytes = content.len() as u64;
+            ledger.on_broadcast_received(Instant::ZERO, receive, bytes, kept).unwrap();
+        }
+        ledger
+    }
+
+    #[test]
+    fn broadcasts_in_order_pass_and_what_is_missing_is_named() {
+        let (none, ledger) = (BTreeSet::new(), exchange(&["a", "bcde", "f"], &["a", "bcde"]));
+        assert_eq!(ledger.check_broadcasts(), Ok(()));
+        assert!(ledger.missing_broadcast(&none, &none).unwrap().starts_with("1 broadcasts"));
+        let dead = BTreeSet::from([Rank(1)]);
+        assert_eq!(ledger.missing_broadcast(&none, &dead), None);
+    }
+
+    #[test]
+    fn other_order_repetition_and_other_content_are_found() {
+        assert!(exchange(&["a", "b"], &["b"]).check_broadcasts().is_err());
+        assert!(exchange(&["a", "b"], &["a", "a"]).check_broadcasts().is_err());
+        assert!(exchange(&["a"], &["a", "a"]).check_broadcasts().is_err());
+        assert!(exchange(&["a"], &["x"]).check_broadcasts().is_err());
+    }
+
+    #[test]
+    fn only_leaders_of_other_nodes_receive() {
+        assert_eq!(stream(&[&[1, 0], &[2, 3], &[4]]).receivers(), [Rank(2), Rank(4)]);
+        assert_eq!(stream(&[&[4], &[0], &[2, 3]]).receivers(), [Rank(2), Rank(4)]);
+        assert_eq!(stream(&[&[1], &[2]]).receivers(), []);
+    }
+
+    #[test]
+    fn leaves_of_other_subgroups_do_not_acknowledge_to_the_root() {
+        let mut stream = stream(&[&[3], &[4], &[0], &[1], &[2]]);
+        let mut group = GroupConfig::clone(&stream.group);
+        group.policy.collection = Collection::CoRoots { count: 2 };
+        stream.group = Rc::new(group);
+        assert_eq!(stream.direct_receivers(), [Rank(1), Rank(2), Rank(3)]);
+    }
+
+    #[test]
+    fn only_groups_with_a_failed_rank_may_fail() {
+        let mut ledger = Ledger::default();
+        ledger.add_refused(Instant::ZERO, Rank(1), stream(&[&[0], &[1]]));
+        let set = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect::<BTreeSet<_>>();
+        assert!(ledger.check_broadcast_failures(&set(&[2]), &set(&[1])).is_err());
+        assert!(ledger.check_broadcast_failures(&set(&[1]), &set(&[])).is_ok());
+        assert!(ledger.check_broadcast_failures(&set(&[]), &set(&[0])).is_ok());
+    }
+}

@@ -1,0 +1,189 @@
+//! What one seed of the broadcast swarm stands for.
+
+use super::options::{Faults, draw_network};
+use crate::builder::{ClusterConfig, Printing};
+use crate::node::Previews;
+use crate::random::Random;
+use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::{
+    AckRule, Asking, BroadcastConfig, Collection, GapReports, GroupConfig, GroupId, Hold, Policy,
+};
+use omnes_proto::channel::ChannelConfig;
+use omnes_wire::{CommunicatorId, Rank};
+use std::time::Duration;
+
+/// Everything that a run of broadcasts draws from its seed before it begins.
+#[derive(Clone, Debug)]
+pub struct CastOptions {
+    /// The rig.
+    pub config: ClusterConfig,
+    /// The faults of phase 1; copies of a multicast suffer each by itself.
+    pub faults: Faults,
+    /// When phase 1 ends.
+    pub healed: Duration,
+    /// Multicasts lost for all receivers at once, in parts per million.
+    pub uplink_loss_ppm: u32,
+    /// The groups.
+    pub groups: Vec<GroupConfig>,
+    /// Broadcasts in all groups together.
+    pub messages: u32,
+    /// Bytes of all of them together, at most.
+    pub bytes_max: usize,
+    /// Receives that are larger or smaller than their message, in parts per million.
+    pub misfit_ppm: u32,
+    /// How late receives are posted, at most.
+    pub lateness: Duration,
+    /// When the last member opens a group.
+    pub opening: Duration,
+    /// Messages on channels beside.
+    pub channel_messages: u32,
+    /// Times that some rank looks away.
+    pub distractions: u32,
+    /// A rank that leaves in good order, as soon as it has taken part in everything. That is in
+    /// phase 2: nobody repeats a farewell, as the end of the connection to rank 0 says the same.
+    pub leaver: Option<u32>,
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+impl CastOptions {
+    /// Draws the options of a seed.
+    pub fn draw(seed: u64, trace: Printing) -> Self {
+        let random = &mut Random::named(seed, "cast options", 0);
+        let nodes = draw_nodes(random);
+        let ranks = nodes.iter().map(Vec::len).sum::<usize>() as u32;
+        let count = random.pick(&[1, 1, 1, 2, 3, 4]);
+        let groups = (0..count).map(|number| draw_group(random, &nodes, number)).collect();
+        let faults = draw_faults(random, ranks);
+        let leaver = random
+            .chance(250_000)
+            .then(|| random.below(u64::from(ranks)) as u32)
+            .filter(|rank| faults.crash.is_none_or(|(victim, _)| victim != *rank));
+        let healed = match leaver {
+            Some(_) => ms(random.below(600)),
+            None => ms(random.pick(&[300, 1200, 1200])),
+        };
+        Self {
+            config: ClusterConfig {
+                seed,
+                ranks,
+                channel: ChannelConfig { pool_slots: 64, ..ChannelConfig::default() },
+                broadcast: Some(draw_broadcast(random)),
+                liveness: LivenessConfig::default(),
+                network: draw_network(random),
+                packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
+                previews: random.pick(&[Previews::Compared, Previews::Unused]),
+                patience: Duration::from_secs(120),
+                trace,
+            },
+            faults,
+            healed,
+            uplink_loss_ppm: random.pick(&[0, 0, 10_000, 100_000]),
+            groups,
+            messages: random.pick(&[1, 3, 10, 40]),
+            bytes_max: random.pick(&[3000, 30_000, 300_000]),
+            misfit_ppm: random.pick(&[0, 0, 200_000]),
+            lateness: random.pick(&[us(0), us(200), ms(20), ms(400)]),
+            opening: random.pick(&[us(0), us(0), ms(300)]),
+            channel_messages: random.pick(&[0, 0, 5]),
+            distractions: random.below(6) as u32,
+            leaver,
+        }
+    }
+}
+
+/// Ranks by node, numbered through.
+fn draw_nodes(random: &mut Random) -> Vec<Vec<Rank>> {
+    let nodes = if random.chance(40_000) { 40 } else { random.within(2, 12) };
+    let most = random.pick(&[1, 1, 1, 2, 4]);
+    let mut next = 0;
+    let node = |random: &mut Random, next: &mut u32| {
+        let first = *next;
+        *next += random.within(1, most) as u32;
+        (first..*next).map(Rank).collect()
+    };
+    (0..nodes).map(|_| node(random, &mut next)).collect()
+}
+
+/// All ranks or some; of each node some rank leads.
+fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u8) -> GroupConfig {
+    let share = random.pick(&[1_000_000, 1_000_000, 700_000]);
+    let mut members: Vec<Vec<Rank>> = Vec::new();
+    for node in nodes {
+        let mut chosen: Vec<Rank> = node.iter().copied().filter(|_| random.chance(share)).collect();
+        if !chosen.is_empty() {
+            let leader = random.below(chosen.len() as u64) as usize;
+            chosen.swap(0, leader);
+            members.push(chosen);
+        }
+    }
+    if members.is_empty() {
+        members.push(nodes[0].clone());
+    }
+    let id = GroupId { communicator: CommunicatorId(random.within(1, 3) as u16), number };
+    GroupConfig { id, nodes: members, policy: draw_policy(random) }
+}
+
+fn draw_policy(random: &mut Random) -> Policy {
+    let designs = [Policy::BASIC, Policy::WINDOW, Policy::NACK, Policy::COMBINED];
+    let every = random.pick(&[1, 2, 3, 8, 10, 32]);
+    let mut policy = random.pick(&designs);
+    if random.chance(500_000) {
+        policy = Policy {
+            hold: random.pick(&[Hold::Basic, Hold::Window]),
+            acks: random.pick(&[AckRule::Every, AckRule::EveryNth(every), AckRule::Skewed(every)]),
+            gaps: random.pick(&[GapReports::Never, GapReports::Prompt]),
+            asking: random.pick(&[Asking::IfNeeded, Asking::WhenIdle]),
+            ..policy
+        };
+    }
+    let (radix, count) = (random.within(2, 5) as u32, random.within(2, 6) as u32);
+    let collections = [Collection::Root, Collection::Tree { radix }, Collection::CoRoots { count }];
+    let collection = random.pick(&collections);
+    Policy { collection, ..policy }
+}
+
+fn draw_broadcast(random: &mut Random) -> BroadcastConfig {
+    let defaults = BroadcastConfig::default();
+    BroadcastConfig {
+        payload_bytes: random.pick(&[256, 700, 1432, 1432, 8908]),
+        window_packets: random.pick(&[1, 2, 7, 64, defaults.window_packets]),
+        window_messages: random.pick(&[1, 4, defaults.window_messages]),
+        pool_slots: random.pick(&[16, 16, 17, 30, 100, defaults.pool_slots]),
+        receive_truesize_bytes: random.pick(&[4096, 20_000, 200_000, 3 << 20]),
+        initial_credit_bytes: random.pick(&[4096, 16_384, 512 << 10]),
+        ack_delay: us(random.pick(&[0, 50, 500, 2000])),
+        nack_delay: us(random.pick(&[0, 50, 500])),
+        multicast_repair_ranks: random.pick(&[0, 1, 2, 4, 100]),
+        peer_timeout: defaults.peer_timeout,
+    }
+}
+
+fn draw_faults(random: &mut Random, ranks: u32) -> Faults {
+    let share = |random: &mut Random, most: u64| {
+        if random.chance(400_000) { 0 } else { random.within(0, most) as u32 }
+    };
+    let partition = random.chance(150_000).then(|| {
+        let cut = random.within(1, u64::from(ranks) - 1) as u32;
+        (cut, ms(random.below(500)), ms(random.within(1, 300)))
+    });
+    let crash = random
+        .chance(250_000)
+        .then(|| (random.below(u64::from(ranks)) as u32, ms(random.below(1000))));
+    Faults {
+        loss_ppm: share(random, 300_000),
+        duplicate_ppm: share(random, 100_000),
+        corrupt_ppm: share(random, 50_000),
+        reorder_ppm: share(random, 300_000),
+        reorder: us(random.pick(&[20, 200, 3000])),
+        partition,
+        crash,
+        forgeries: random.pick(&[0, 0, 20, 100]),
+    }
+}

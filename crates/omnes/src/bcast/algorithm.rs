@@ -1,0 +1,130 @@
+//! The ways to broadcast, and their names.
+
+use omnes_proto::broadcast::{Policy, PolicyError};
+use omnes_topo::Tree;
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// When a rank passes on what it receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Forwarding {
+    /// When it has all of it.
+    Store,
+    /// While the rest still comes in.
+    Pipelined,
+}
+
+/// A broadcast algorithm.
+///
+/// Text form, both ways: over channels `binomial`, `chain`, `flat` or `knomial=4`, with `:store`
+/// for passing on whole messages only; by multicast the names of [`Policy`]. Beside these,
+/// `original` is `binomial:store`, the "Original" of seed 001 [BC-R25], and `multicast` is
+/// `combined`.
+///
+/// ```
+/// use omnes::{Bcast, Policy};
+///
+/// assert_eq!("multicast".parse(), Ok(Bcast::Multicast(Policy::COMBINED)));
+/// assert_eq!("original".parse::<Bcast>()?.to_string(), "binomial:store");
+/// assert_eq!("co-root=4+skewed=8".parse::<Bcast>()?.to_string(), "co-root=4+skewed=8");
+/// # Ok::<(), omnes::BcastError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bcast {
+    /// Over channels.
+    Tree {
+        /// Who sends to whom.
+        tree: Tree,
+        /// When.
+        forwarding: Forwarding,
+    },
+    /// One packet reaches everybody; how it is made reliable. Where there is no multicast, the
+    /// library's choice of a tree is used instead.
+    Multicast(Policy),
+}
+
+/// A text that names no broadcast algorithm.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error(
+    "`{text}` is no broadcast algorithm; over channels there are original, binomial, chain, flat \
+     and knomial=RADIX, each but original with or without :store; by multicast there are \
+     multicast, basic, window, tree-ack[=RADIX], co-root[=COUNT], ack-every[=M], skewed[=M], nack \
+     and combined, and combinations such as co-root=4+skewed=8"
+)]
+pub struct BcastError {
+    /// The text.
+    pub text: String,
+}
+
+impl Bcast {
+    /// The "Original" of seed 001: point-to-point, whole messages down a binomial tree [BC-R25].
+    pub const ORIGINAL: Self = Self::Tree { tree: Tree::Binomial, forwarding: Forwarding::Store };
+
+    /// A tree down which large messages are passed on while they come in.
+    pub fn tree(tree: Tree) -> Self {
+        Self::Tree { tree, forwarding: Forwarding::Pipelined }
+    }
+}
+
+impl fmt::Display for Bcast {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tree { tree, forwarding: Forwarding::Store } => write!(formatter, "{tree}:store"),
+            Self::Tree { tree, forwarding: Forwarding::Pipelined } => tree.fmt(formatter),
+            Self::Multicast(policy) => policy.fmt(formatter),
+        }
+    }
+}
+
+impl FromStr for Bcast {
+    type Err = BcastError;
+
+    fn from_str(text: &str) -> Result<Self, BcastError> {
+        match text {
+            "original" => return Ok(Self::ORIGINAL),
+            "multicast" => return Ok(Self::Multicast(Policy::COMBINED)),
+            _ => {}
+        }
+        let (name, forwarding) = match text.split_once(':') {
+            None => (text, Some(Forwarding::Pipelined)),
+            Some((name, "pipelined")) => (name, Some(Forwarding::Pipelined)),
+            Some((name, "store")) => (name, Some(Forwarding::Store)),
+            Some((name, _)) => (name, None),
+        };
+        if let (Ok(tree), Some(forwarding)) = (name.parse(), forwarding) {
+            return Ok(Self::Tree { tree, forwarding });
+        }
+        let policy = text.parse().map_err(|PolicyError { text }| BcastError { text })?;
+        Ok(Self::Multicast(policy))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn algorithms_are_written_as_they_are_read() {
+        let trees = ["binomial", "binomial:store", "chain", "chain:store", "flat", "knomial=4"];
+        let policies =
+            ["basic", "window", "tree-ack=4", "co-root=2", "ack-every=10", "skewed=10", "nack"];
+        let both = ["combined", "co-root=4+skewed=8", "co-root=3+combined"];
+        for text in [&trees[..], &policies, &both].concat() {
+            assert_eq!(text.parse::<Bcast>().unwrap().to_string(), text);
+        }
+        assert_eq!("chain:pipelined".parse::<Bcast>().unwrap().to_string(), "chain");
+        assert_eq!("skewed".parse::<Bcast>().unwrap().to_string(), "skewed=10");
+    }
+
+    #[test]
+    fn what_names_no_algorithm_is_refused_with_the_names_there_are() {
+        for text in ["tree", "chain:later", "window:store", "knomial=1", "co-root=1", "", "basic+"]
+        {
+            let error = text.parse::<Bcast>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("`{text}` is no broadcast algorithm")), "{error}");
+            assert!(error.contains("knomial=RADIX") && error.contains("co-root=4+"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Broadcast: the root's bytes, at every rank.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `algorithm` | the ways to broadcast, and their names |
+//! | `choice` | which one is taken where nobody has named one |
+//! | `part` | what one rank does: from whom it gets the data, to whom it passes them |
+//! | `nodes` | who shares a node; the groups in which a communicator multicasts |
+//! | `probe` | whether multicast works on this network |
+//!
+//! Source: multicast made reliable is seed 001 [BC-R1]; binomial with store and forward is its
+//! "Original" [BC-R25]; a rank that forwards while it receives does PM's immediate sending
+//! [PM-R7] from rank to rank. Cost: by multicast one packet from the root per packet of message,
+//! however many nodes there are; down a tree one message per rank but the root, and with
+//! forwarding under way the depth of the tree costs one [`PIPELINE_BYTES`] piece per level instead
+//! of the whole message.
+
+mod algorithm;
+mod choice;
+mod nodes;
+mod part;
+mod probe;
+
+pub use algorithm::{Bcast, BcastError, Forwarding};
+pub(crate) use nodes::Nodes;
+pub(crate) use part::{Origin, Part};
+
+use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::error::Error;
+use omnes_net::{Operation, Relayed};
+use omnes_wire::Rank;
+
+/// Bytes that are forwarded at a time while a message comes in.
+const PIPELINE_BYTES: usize = 128 << 10;
+
+/// Operations of a broadcast that is under way.
+pub(crate) struct Started {
+    /// Nothing at the root.
+    pub(crate) receive: Option<Operation>,
+    /// The multicast and the messages to children.
+    pub(crate) sends: Vec<Operation>,
+}
+
+impl Communicator {
+    /// Sends the root's bytes to all ranks: afterwards `buffer` is the same everywhere. Its length
+    /// must be the same on all ranks.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`] for a root that does not exist, [`Error::Truncated`] if the root
+    /// sent more than fits, [`Error::Disagreement`] if it sent less, [`Error::PeerFailed`] if a
+    /// member has failed.
+    pub fn bcast(&self, root: u32, buffer: &mut [u8]) -> Result<(), Error> {
+        self.bcast_with(root, buffer, self.usual_bcast(buffer.len()))
+    }
+
+    /// What a broadcast of `bytes` bytes takes where nobody names an algorithm.
+    pub(crate) fn usual_bcast(&self, bytes: usize) -> Bcast {
+        self.job().config.bcast.unwrap_or_else(|| self.situation(bytes).choice())
+    }
+
+    /// As [`Self::bcast`], by an algorithm of choice, the same on all ranks. The first use of a
+    /// multicast policy on a communicator costs a barrier beside.
+    ///
+    /// # Errors
+    /// As [`Self::bcast`]; [`Error::TooManySchemes`] for more policies than a communicator can
+    /// tell apart.
+    pub fn bcast_with(&self, root: u32, buffer: &mut [u8], algorithm: Bcast) -> Result<(), Error> {
+        self.check_rank(root)?;
+        if let Bcast::Multicast(policy) = algorithm {
+            self.open_together(policy)?;
+        }
+        let part = self.part(root, buffer.len(), algorithm)?;
+        let data = Bytes::of_mut(buffer);
+        // Of a short message there is no part to pass on before the whole.
+        let is_whole = part.forwarding == Forwarding::Store || data.length <= PIPELINE_BYTES;
+        if is_whole && part.origin != Origin::Itself {
+            self.receive_whole(&part, data)?;
+            let (sends, started) = self.start_sends(&part.children, data, data.length);
+            let waited = self.wait_for_all(&sends);
+            return started.and(waited);
+        }
+        // SAFETY: `finish` ends or releases all of it before the buffer goes back.
+        let started = unsafe { self.start(&part, data)? };
+        self.finish(started, data).map(|_| ())
+    }
+
+    fn receive_whole(&self, part: &Part, data: Bytes) -> Result<(), Error> {
+        // SAFETY: the caller's buffer outlives the wait, which ends or releases the operation.
+        let receive = unsafe { self.start_origin(part, data)? };
+        let bytes = receive.map_or(Ok(data.length as u64), |receive| {
+            self.wait_for(receive).map(|completion| completion.bytes)
+        });
+        data.check_length(bytes?)
+    }
+
+    /// Starts this rank's part; what comes in goes on to the children by itself.
+    ///
+    /// # Safety
+    /// `data` must stay valid, and be used by nobody else, until all operations have ended or were
+    /// released.
+    pub(crate) unsafe fn start(&self, part: &Part, data: Bytes) -> Result<Started, Error> {
+        // SAFETY: promised by the caller.
+        let receive = unsafe { self.start_origin(part, data)? };
+        let is_root = part.origin == Origin::Itself;
+        let mut cast = Ok(None);
+        if let Some((group, hold)) = part.cast {
+            let concerns = |gone| self.breaks_collective(gone);
+            let (engine, bytes) = (&self.job().engine, data.length as u64);
+            // SAFETY: promised by the caller.
+            cast = unsafe { engine.broadcast(group, hold, data.base, bytes, concerns) };
+        }
+        let available = if is_root { data.length } else { 0 };
+        let (mut sends, started) = self.start_sends(&part.children, data, available);
+        let cast = cast.map_err(|error| self.error(error));
+        let outcome = cast.map(|operation| sends.extend(operation)).and(started);
+        if let Err(error) = outcome {
+            self.release(&Started { receive, sends });
+            return Err(error);
+        }
+        if let (Some(receive), false) = (receive, sends.is_empty()) {
+            let total = data.length as u64;
+            let piece = match part.forwarding {
+                Forwarding::Store => total,
+                Forwarding::Pipelined => PIPELINE_BYTES as u64,
+            };
+            self.job().engine.relay(receive, &sends, Relayed { total, piece });
+        }
+        Ok(Started { receive, sends })
+    }
+
+    /// Starts the receive, where this rank is not the root.
+    ///
+    /// # Safety
+    /// As for [`Self::start`].
+    unsafe fn start_origin(&self, part: &Part, data: Bytes) -> Result<Option<Operation>, Error> {
+        match part.origin {
+            Origin::Itself => Ok(None),
+            Origin::Channel(parent) => {
+                // SAFETY: promised by the caller.
+                unsafe { self.start_receive(parent.0, Purpose::Bcast, data).map(Some) }
+            }
+            Origin::Multicast(group) => {
+                let (root, bytes) = (self.in_job(part.root), data.length as u64);
+                let engine = &self.job().engine;
+                // SAFETY: promised by the caller.
+                let started = unsafe { engine.receive_broadcast(group, root, data.base, bytes) };
+                started.map(Some).map_err(|error| self.error(error))
+            }
+        }
+    }
+
+    /// Starts a message to each child; those that were started, also after an error.
+    fn start_sends(
+        &self,
+        children: &[Rank],
+        data: Bytes,
+        available: usize,
+    ) -> (Vec<Operation>, Result<(), Error>) {
+        let mut sends = Vec::with_capacity(children.len());
+        for child in children {
+            // SAFETY: all callers wait for all that were started, or release it, before the
+            // buffer is given back, and send only bytes that do not change any more.
+            match unsafe { self.start_send(child.0, Purpose::Bcast, data, available) } {
+                Ok(send) => sends.extend(send),
+                Err(error) => return (sends, Err(error)),
+            }
+        }
+        (sends, Ok(()))
+    }
+
+    /// Waits for the end of this rank's part.
+    pub(crate) fn finish(&self, started: Started, data: Bytes) -> Result<(), Error> {
+        let Started { receive, sends } = started;
+        let received = receive.map(|receive| self.wait_for(receive)).transpose();
+        match received {
+            Ok(completion) => {
+                let checked = completion.map_or(Ok(()), |it| data.check_length(it.bytes));
+                let waited = self.wait_for_all(&sends);
+                checked.and(waited)
+            }
+            Err(error) => {
+                // What never came will never be passed on: the messages cannot end by themselves.
+                sends.iter().for_each(|send| self.job().engine.release(*send));
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives up what is under way, so that its memory is free.
+    pub(crate) fn release(&self, started: &Started) {
+        let operations = started.receive.iter().chain(&started.sends);
+        operations.for_each(|operation| self.job().engine.release(*operation));
+    }
+}

@@ -1,0 +1,116 @@
+//! Which members of a communicator share a node, and the groups in which it multicasts: one per
+//! policy that was used so far.
+//!
+//! Collectives are called in the same order on all ranks, so the groups get the same numbers
+//! everywhere without a word.
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use crate::job::Job;
+use omnes_proto::broadcast::{GroupConfig, GroupId, Policy};
+use omnes_wire::Rank;
+use std::sync::{Mutex, PoisonError};
+
+/// The members by node; see the module header.
+pub(crate) struct Nodes {
+    /// As ranks in the job, each node's leader first.
+    by_node: Vec<Vec<Rank>>,
+    /// Those of this rank's node, as ranks of the communicator.
+    local: Vec<u32>,
+    /// Policies of the groups opened so far, in the order of their numbers.
+    policies: Mutex<Vec<Policy>>,
+}
+
+impl Nodes {
+    /// Of the communicator with these members, in which this process is `rank`.
+    pub(crate) fn new(job: &Job, members: &[u32], rank: u32) -> Self {
+        let by_node = restricted(&job.nodes, members);
+        let me = Rank(members[rank as usize]);
+        let own = by_node.iter().find(|node| node.contains(&me)).expect("a member has a node");
+        let here = |in_job: &Rank| {
+            let place = members.iter().position(|member| *member == in_job.0);
+            place.expect("only members are left") as u32
+        };
+        let local = own.iter().map(here).collect();
+        Self { by_node, local, policies: Mutex::default() }
+    }
+
+    /// Number of nodes.
+    pub(crate) fn count(&self) -> u32 {
+        self.by_node.len() as u32
+    }
+
+    /// Ranks of the communicator on this rank's node, the leader first.
+    pub(crate) fn local(&self) -> &[u32] {
+        &self.local
+    }
+
+    /// Number of the group of `policy`, if it is open.
+    fn number(&self, policy: Policy) -> Option<u8> {
+        let policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        policies.iter().position(|other| *other == policy).map(|number| number as u8)
+    }
+
+    /// A number for the group of `policy`, which is not open yet.
+    fn take_number(&self, policy: Policy) -> Result<u8, Error> {
+        let mut policies = self.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        let limit = u32::from(u8::MAX);
+        let number = u8::try_from(policies.len()).map_err(|_| Error::TooManySchemes { limit })?;
+        policies.push(policy);
+        Ok(number)
+    }
+}
+
+/// The nodes with `members` only, those that have any.
+fn restricted(nodes: &[Vec<u32>], members: &[u32]) -> Vec<Vec<Rank>> {
+    let mut sorted = members.to_vec();
+    sorted.sort_unstable();
+    let is_member = |rank: &u32| sorted.binary_search(rank).is_ok();
+    let nodes = nodes.iter().map(|node| node.iter().copied().filter(is_member).map(Rank));
+    nodes.map(Iterator::collect::<Vec<Rank>>).filter(|node| !node.is_empty()).collect()
+}
+
+impl Communicator {
+    /// True if messages can be multicast: the probe has found that it works, and there is another
+    /// node to reach.
+    pub(crate) fn has_multicast(&self) -> bool {
+        self.nodes().count() > 1 && self.job().has_multicast()
+    }
+
+    /// The group of `policy`; opened here if it is not open. Ranks that have not opened it yet
+    /// discard its packets and get them again later.
+    pub(crate) fn group(&self, policy: Policy) -> Result<GroupId, Error> {
+        let communicator = self.inner.id;
+        if let Some(number) = self.nodes().number(policy) {
+            return Ok(GroupId { communicator, number });
+        }
+        let id = GroupId { communicator, number: self.nodes().take_number(policy)? };
+        let nodes = self.nodes().by_node.clone();
+        self.job().engine.open_group(GroupConfig { id, nodes, policy });
+        Ok(id)
+    }
+
+    /// Opens the group of `policy` everywhere before anybody uses it. Collective.
+    pub(crate) fn open_together(&self, policy: Policy) -> Result<(), Error> {
+        if self.has_multicast() && self.nodes().number(policy).is_none() {
+            self.group(policy)?;
+            self.barrier()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_without_members_are_left_out_and_leaders_come_first() {
+        let nodes = [vec![0, 3], vec![1, 4, 5], vec![2]];
+        let ranks = |node: &[u32]| node.iter().copied().map(Rank).collect::<Vec<_>>();
+        assert_eq!(restricted(&nodes, &[5, 4, 3]), [ranks(&[3]), ranks(&[4, 5])]);
+        assert_eq!(restricted(&nodes, &[2]), [ranks(&[2])]);
+        let all = [0, 1, 2, 3, 4, 5];
+        assert_eq!(restricted(&nodes, &all).concat(), ranks(&[0, 3, 1, 4, 5, 2]));
+    }
+}

@@ -1,0 +1,146 @@
+//! One rank's part in a broadcast: from whom it gets the data, and to whom it passes them.
+//!
+//! Over channels that follows from the tree. By multicast the root reaches the leaders of all
+//! other nodes at once; within a node the data go on over channels, down a binomial tree whose
+//! root is the node's leader, or the broadcast's root itself on its own node.
+
+use super::algorithm::{Bcast, Forwarding};
+use super::choice::Situation;
+use crate::communicator::Communicator;
+use crate::error::Error;
+use omnes_proto::broadcast::{GroupId, Hold, Policy};
+use omnes_topo::Tree;
+use omnes_wire::Rank;
+
+/// Shape of the way within a node.
+const NODE_TREE: Tree = Tree::Binomial;
+
+/// From whom a rank gets the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Origin {
+    /// It is the root.
+    Itself,
+    /// A message of this rank of the communicator.
+    Channel(Rank),
+    /// The root's multicast to this group.
+    Multicast(GroupId),
+}
+
+/// See the module header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    /// The root's rank in the communicator.
+    pub(crate) root: u32,
+    /// From whom.
+    pub(crate) origin: Origin,
+    /// The group that this rank multicasts to, as it is the root.
+    pub(crate) cast: Option<(GroupId, Hold)>,
+    /// Ranks of the communicator that get a message from this one.
+    pub(crate) children: Vec<Rank>,
+    /// When they do.
+    pub(crate) forwarding: Forwarding,
+}
+
+impl Communicator {
+    /// What this rank does in a broadcast of `bytes` bytes from `root`.
+    pub(crate) fn part(&self, root: u32, bytes: usize, algorithm: Bcast) -> Result<Part, Error> {
+        self.check_rank(root)?;
+        match algorithm {
+            Bcast::Tree { tree, forwarding } => Ok(self.tree_part(root, tree, forwarding)),
+            Bcast::Multicast(policy) if self.has_multicast() => self.multicast_part(root, policy),
+            Bcast::Multicast(_) => {
+                let tree = self.situation(bytes).tree();
+                Ok(self.tree_part(root, tree, Forwarding::Pipelined))
+            }
+        }
+    }
+
+    /// What the choice of an algorithm for `bytes` bytes depends on.
+    pub(crate) fn situation(&self, bytes: usize) -> Situation {
+        Situation {
+            bytes,
+            ranks: self.size(),
+            nodes: self.nodes().count(),
+            is_crowded: self.job().engine.is_crowded(),
+            has_multicast: self.has_multicast(),
+        }
+    }
+
+    fn tree_part(&self, root: u32, tree: Tree, forwarding: Forwarding) -> Part {
+        let (me, size) = (Rank(self.rank()), self.size());
+        let checked = "rank and root are below the size";
+        let parent = tree.parent(me, Rank(root), size).expect(checked);
+        let children = tree.children(me, Rank(root), size).expect(checked);
+        let origin = parent.map_or(Origin::Itself, Origin::Channel);
+        Part { root, origin, cast: None, children, forwarding }
+    }
+
+    fn multicast_part(&self, root: u32, policy: Policy) -> Result<Part, Error> {
+        let group = self.group(policy)?;
+        let cast = (root == self.rank()).then_some((group, policy.hold));
+        let (parent, children) = within_node(self.nodes().local(), self.rank(), root);
+        let origin = match parent {
+            Some(parent) => Origin::Channel(parent),
+            None if cast.is_some() => Origin::Itself,
+            None => Origin::Multicast(group),
+        };
+        Ok(Part { root, origin, cast, children, forwarding: Forwarding::Pipelined })
+    }
+}
+
+/// From whom of its node a rank gets the data, if from one of them, and whom of them it passes
+/// them to. `local` are the ranks of its node, the leader first.
+fn within_node(local: &[u32], me: u32, root: u32) -> (Option<Rank>, Vec<Rank>) {
+    if local.len() == 1 {
+        return (None, Vec::new());
+    }
+    let place = |rank: u32| local.iter().position(|other| *other == rank);
+    let me = place(me).expect("a rank is on its own node") as u32;
+    let (first, size) = (place(root).unwrap_or(0) as u32, local.len() as u32);
+    let checked = "places are below the number of ranks of the node";
+    let rank = |place: Rank| Rank(local[place.index()]);
+    let parent = NODE_TREE.parent(Rank(me), Rank(first), size).expect(checked);
+    let children = NODE_TREE.children(Rank(me), Rank(first), size).expect(checked);
+    (parent.map(rank), children.into_iter().map(rank).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_alone_on_its_node_passes_nothing_on() {
+        assert_eq!(within_node(&[3], 3, 3), (None, vec![]));
+        assert_eq!(within_node(&[3], 3, 0), (None, vec![]));
+    }
+
+    #[test]
+    fn leaders_pass_on_what_comes_from_elsewhere_and_roots_what_is_theirs() {
+        let local = [2, 5, 7];
+        // The root is on another node: the leader gets it by multicast.
+        assert_eq!(within_node(&local, 2, 0), (None, vec![Rank(7), Rank(5)]));
+        assert_eq!(within_node(&local, 7, 0), (Some(Rank(2)), vec![]));
+        // The root is on this node, and is not the leader.
+        assert_eq!(within_node(&local, 5, 5), (None, vec![Rank(2), Rank(7)]));
+        assert_eq!(within_node(&local, 2, 5), (Some(Rank(5)), vec![]));
+    }
+
+    #[test]
+    fn every_rank_of_a_node_but_one_has_a_parent_there() {
+        for size in 2..20 {
+            let local: Vec<u32> = (0..size).map(|rank| 3 * rank + 1).collect();
+            for root in [0, 1, 3 * size - 2] {
+                let parts: Vec<_> =
+                    local.iter().map(|me| (*me, within_node(&local, *me, root))).collect();
+                let heads: Vec<_> = parts.iter().filter(|(_, (from, _))| from.is_none()).collect();
+                assert_eq!(heads.len(), 1, "{size} {root}");
+                for (me, (_, children)) in &parts {
+                    for child in children {
+                        let part = parts.iter().find(|(rank, _)| *rank == child.0);
+                        assert_eq!(part.map(|(_, (from, _))| *from), Some(Some(Rank(*me))));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Whether multicast works on this network: found out at the start of a job, never assumed.
+//!
+//! Source: decision 5 of the design. Steps, each of which all ranks take together:
+//!
+//! 1. All tell each other whether they could join the group. If one could not, its reason is the
+//!    outcome.
+//! 2. The leader of every node announces itself by multicast, again and again, until it has heard
+//!    all other leaders or a short time is over.
+//! 3. All tell each other how many they have heard. If all heard all, multicast is used. Else
+//!    packets were lost, or a switch was slow to learn of the members: steps 2 and 3 once more,
+//!    with more time ([`LISTEN_MS`]), but fewer times if nobody has heard anybody.
+//!
+//! Guarantees: the same outcome on all ranks. Cost: two exchanges over channels, and one packet
+//! from every leader to all others where nothing is lost; where there is no multicast
+//! [`SILENT_ROUNDS_MAX`] rounds, which take 140 ms.
+
+use super::algorithm::Bcast;
+use crate::communicator::Communicator;
+use crate::config::Multicast;
+use crate::error::Error;
+use omnes_net::MulticastState;
+use omnes_proto::broadcast::Policy;
+use std::time::{Duration, Instant};
+
+/// Longest time in which a leader listens, round by round.
+const LISTEN_MS: [u64; 6] = [20, 40, 80, 160, 160, 160];
+/// Rounds after which it is given up if nobody has heard anybody.
+const SILENT_ROUNDS_MAX: usize = 3;
+/// Time between two announcements.
+const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(5);
+/// Time between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_micros(100);
+
+/// What a rank says of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Report {
+    /// Why it cannot multicast, if it cannot.
+    obstacle: Option<String>,
+    /// Leaders that it has heard; of no meaning unless it is a leader.
+    heard: u32,
+}
+
+/// A report as it is sent: kind, number, length of the reason, reason.
+const REPORT_BYTES: usize = 128;
+const REASON_BYTES_MAX: usize = REPORT_BYTES - 6;
+
+impl Report {
+    fn emit(&self) -> [u8; REPORT_BYTES] {
+        let mut bytes = [0; REPORT_BYTES];
+        let reason = self.obstacle.as_deref().unwrap_or_default();
+        let length = reason.floor_char_boundary(REASON_BYTES_MAX);
+        bytes[0] = u8::from(self.obstacle.is_some());
+        bytes[1..5].copy_from_slice(&self.heard.to_be_bytes());
+        bytes[5] = length as u8;
+        bytes[6..6 + length].copy_from_slice(&reason.as_bytes()[..length]);
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (has_obstacle, rest) = bytes.split_first()?;
+        let (heard, rest) = rest.split_first_chunk::<4>()?;
+        let (length, rest) = rest.split_first()?;
+        let reason = String::from_utf8_lossy(rest.get(..usize::from(*length))?);
+        let obstacle = (*has_obstacle != 0).then(|| reason.into_owned());
+        Some(Self { obstacle, heard: u32::from_be_bytes(*heard) })
+    }
+}
+
+/// What follows from all reports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Verdict {
+    Works,
+    /// Some are heard and some are not.
+    Patchy(String),
+    /// Nobody is heard.
+    Silent(String),
+}
+
+/// The first obstacle, with the rank that has it.
+fn obstacle(reports: &[Report]) -> Option<String> {
+    let mut said = (0..).zip(reports).filter_map(|(rank, it)| Some((rank, it.obstacle.as_ref()?)));
+    said.next().map(|(rank, reason): (u32, _)| format!("multicast is off on rank {rank}: {reason}"))
+}
+
+/// Judges what the leaders have heard; `nodes` has each node's leader first.
+fn judge(reports: &[Report], nodes: &[Vec<u32>]) -> Verdict {
+    let others = nodes.len() as u32 - 1;
+    let leaders = nodes.iter().map(|node| node[0]);
+    let mut heard = leaders.map(|rank| (rank, reports[rank as usize].heard));
+    let Some((rank, count)) = heard.clone().find(|(_, heard)| *heard < others) else {
+        return Verdict::Works;
+    };
+    let reason = match heard.clone().find(|(_, heard)| *heard == 0) {
+        Some((deaf, _)) => format!("rank {deaf} hears no multicast of the other ranks"),
+        None => format!("rank {rank} hears the multicast of {count} nodes of {others}"),
+    };
+    match heard.any(|(_, heard)| heard > 0) {
+        true => Verdict::Patchy(reason),
+        false => Verdict::Silent(reason),
+    }
+}
+
+impl Communicator {
+    /// Finds out whether multicast works, and opens this communicator's first group if so. To be
+    /// called once, by all ranks of the job.
+    pub(crate) fn probe_multicast(&self) -> Result<(), Error> {
+        let job = self.job();
+        if self.size() == 1 {
+            return Ok(());
+        }
+        let outcome = match job.nodes.len() {
+            1 => Err("all ranks are on one node".to_owned()),
+            _ => self.try_multicast()?,
+        };
+        match (outcome, job.config.multicast) {
+            (Ok(()), _) => job.allow_multicast(),
+            // One node has nobody to multicast to, wherever it insists on it.
+            (Err(reason), Multicast::On) if job.nodes.len() > 1 => {
+                return Err(Error::NoMulticast { reason });
+            }
+            (Err(reason), _) => job.engine.disable_multicast(&reason),
+        }
+        Ok(())
+    }
+
+    /// Why multicast does not work, if it does not.
+    fn try_multicast(&self) -> Result<Result<(), String>, Error> {
+        let job = self.job();
+        let obstacle_here = match job.engine.multicast() {
+            MulticastState::On { .. } => None,
+            MulticastState::Off { reason } => Some(reason),
+        };
+        let reports = self.reports(&Report { obstacle: obstacle_here, heard: 0 })?;
+        if let Some(reason) = obstacle(&reports) {
+            return Ok(Err(reason));
+        }
+        // Before anybody can use it.
+        self.group(self.usual_policy())?;
+        let mut reason = String::new();
+        for (round, time_ms) in (1..).zip(LISTEN_MS) {
+            let heard = self.listen(Duration::from_millis(time_ms));
+            let reports = self.reports(&Report { obstacle: None, heard })?;
+            reason = match judge(&reports, &job.nodes) {
+                Verdict::Works => return Ok(Ok(())),
+                Verdict::Silent(reason) if round >= SILENT_ROUNDS_MAX => return Ok(Err(reason)),
+                Verdict::Silent(reason) | Verdict::Patchy(reason) => reason,
+            };
+        }
+        Ok(Err(reason))
+    }
+
+    fn reports(&self, own: &Report) -> Result<Vec<Report>, Error> {
+        let table = self.exchange(&own.emit())?;
+        let reports: Option<Vec<Report>> = table.chunks(REPORT_BYTES).map(Report::parse).collect();
+        reports.ok_or(Error::Disagreement { what: "the format of the multicast probe" })
+    }
+
+    /// Announces this rank and listens for the others, if it is its node's leader, for at most
+    /// `time`; how many were heard so far.
+    fn listen(&self, time: Duration) -> u32 {
+        let job = self.job();
+        if self.nodes().local()[0] != self.rank() {
+            return 0;
+        }
+        let others = job.nodes.len() - 1;
+        let start = Instant::now();
+        let mut announced = None;
+        loop {
+            if announced.is_none_or(|at: Instant| at.elapsed() >= ANNOUNCE_INTERVAL) {
+                job.engine.announce();
+                announced = Some(Instant::now());
+            }
+            let heard = job.engine.heard();
+            if heard >= others || start.elapsed() >= time {
+                return heard as u32;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    /// The policy of this communicator's first group.
+    pub(crate) fn usual_policy(&self) -> Policy {
+        match self.job().config.bcast {
+            Some(Bcast::Multicast(policy)) => policy,
+            _ => Policy::COMBINED,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn heard(counts: &[u32]) -> Vec<Report> {
+        counts.iter().map(|heard| Report { obstacle: None, heard: *heard }).collect()
+    }
+
+    #[test]
+    fn reports_come_back_as_they_were_sent_and_long_reasons_are_cut() {
+        for obstacle in [None, Some("switched off".to_owned()), Some(String::new())] {
+            let report = Report { obstacle, heard: 70_000 };
+            assert_eq!(Report::parse(&report.emit()), Some(report));
+        }
+        let report = Report { obstacle: Some("ß".repeat(200)), heard: 0 };
+        let cut = Report::parse(&report.emit()).unwrap().obstacle.unwrap();
+        assert_eq!(cut, "ß".repeat(REASON_BYTES_MAX / 2));
+        assert_eq!(Report::parse(&[0; 5]), None);
+        assert_eq!(Report::parse(&[1, 0, 0, 0, 0, 9, 65]), None);
+    }
+
+    #[test]
+    fn only_leaders_have_to_hear_all_other_nodes() {
+        let nodes = [vec![0, 2], vec![1, 4], vec![3]];
+        assert_eq!(judge(&heard(&[2, 2, 0, 2, 0]), &nodes), Verdict::Works);
+        let patchy = judge(&heard(&[2, 1, 0, 2, 0]), &nodes);
+        let reason = "rank 1 hears the multicast of 1 nodes of 2".to_owned();
+        assert_eq!(patchy, Verdict::Patchy(reason));
+        let patchy = judge(&heard(&[2, 1, 0, 0, 0]), &nodes);
+        let reason = "rank 3 hears no multicast of the other ranks".to_owned();
+        assert_eq!(patchy, Verdict::Patchy(reason));
+        let silent = judge(&heard(&[0; 5]), &nodes);
+        let reason = "rank 0 hears no multicast of the other ranks".to_owned();
+        assert_eq!(silent, Verdict::Silent(reason));
+    }
+
+    #[test]
+    fn the_first_obstacle_is_told_with_its_rank() {
+        let mut reports = heard(&[0, 0, 0]);
+        assert_eq!(obstacle(&reports), None);
+        reports[2].obstacle = Some("switched off".to_owned());
+        reports[1].obstacle = Some("no route".to_owned());
+        assert_eq!(obstacle(&reports).unwrap(), "multicast is off on rank 1: no route");
+    }
+}

@@ -1,0 +1,79 @@
+//! Broadcasts that own their memory: for streams, where a [`Scope`](crate::Scope) would have to
+//! end before a buffer can be used again.
+
+use crate::bcast::{Bcast, Started};
+use crate::communicator::{Bytes, Communicator};
+use crate::error::Error;
+
+/// A broadcast under way, with its buffer; see [`Communicator::bcast_owned`]. Dropped without
+/// having been waited for, it is given up: what has been sent may still arrive elsewhere.
+pub struct OwnedBcast {
+    communicator: Communicator,
+    buffer: Vec<u8>,
+    /// Nothing once it has been waited for.
+    started: Option<Started>,
+}
+
+impl Communicator {
+    /// Starts a broadcast of the root's `buffer`, of the same length on all ranks, and holds the
+    /// buffer until [`OwnedBcast::wait`] gives it back. As [`Scope::ibcast`](crate::Scope::ibcast)
+    /// otherwise.
+    ///
+    /// ```no_run
+    /// # // Needs a launcher.
+    /// # fn main() -> Result<(), omnes::Error> {
+    /// # let world = omnes::Communicator::from_env()?;
+    /// let first = world.bcast_owned(0, vec![0u8; 1 << 20])?;
+    /// let second = world.bcast_owned(0, vec![0u8; 1 << 20])?;
+    /// let buffer = first.wait()?; // the second is on its way meanwhile
+    /// # drop((buffer, second));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::bcast`].
+    pub fn bcast_owned(&self, root: u32, buffer: Vec<u8>) -> Result<OwnedBcast, Error> {
+        let algorithm = self.usual_bcast(buffer.len());
+        self.bcast_owned_with(root, buffer, algorithm)
+    }
+
+    /// As [`Self::bcast_owned`], by an algorithm of choice, the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`Self::bcast_with`].
+    pub fn bcast_owned_with(
+        &self,
+        root: u32,
+        mut buffer: Vec<u8>,
+        algorithm: Bcast,
+    ) -> Result<OwnedBcast, Error> {
+        let part = self.part(root, buffer.len(), algorithm)?;
+        let data = Bytes::of_mut(&mut buffer);
+        // SAFETY: the bytes stay where they are while the vector moves, nobody else has it, and it
+        // is given back or freed only after the operations have ended or were released.
+        let started = unsafe { self.start(&part, data)? };
+        Ok(OwnedBcast { communicator: self.clone(), buffer, started: Some(started) })
+    }
+}
+
+impl OwnedBcast {
+    /// Waits for the end of the broadcast; the buffer.
+    ///
+    /// # Errors
+    /// As [`Communicator::bcast`].
+    pub fn wait(mut self) -> Result<Vec<u8>, Error> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        if let Some(started) = self.started.take() {
+            self.communicator.finish(started, Bytes::of_mut(&mut buffer))?;
+        }
+        Ok(buffer)
+    }
+}
+
+impl Drop for OwnedBcast {
+    fn drop(&mut self) {
+        if let Some(started) = self.started.take() {
+            self.communicator.release(&started);
+        }
+    }
+}

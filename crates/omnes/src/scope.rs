@@ -1,0 +1,294 @@
+//! Nonblocking operations, held in a [`Scope`] as threads are in `std::thread::scope`: it does not
+//! end before they have, so the memory that they use cannot go away under them.
+//!
+//! What has been started goes on by itself: callers inside the library and, when there are none,
+//! its progress thread move all operations on. So a broadcast is also passed on to the next rank
+//! while this one computes, or waits for something else.
+
+use crate::bcast::{Bcast, Origin, Started};
+use crate::communicator::{Bytes, Communicator};
+use crate::error::Error;
+use crate::point_to_point::{Source, Status, Tag};
+use omnes_net::{Operation, OperationError};
+use omnes_wire::Rank;
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+
+impl Communicator {
+    /// Runs `body` with a [`Scope`] for nonblocking operations, and waits for all of them.
+    ///
+    /// ```no_run
+    /// # // Needs a launcher.
+    /// # fn main() -> Result<(), omnes::Error> {
+    /// # let world = omnes::Communicator::from_env()?;
+    /// let (mine, mut theirs) = ([1u8; 64], [0u8; 64]);
+    /// let peer = world.rank() ^ 1;
+    /// world.scope(|scope| {
+    ///     let received = scope.irecv(peer, 7, &mut theirs)?;
+    ///     scope.isend(peer, 7, &mine)?;
+    ///     received.wait()
+    /// })?;
+    /// # Ok(()) }
+    /// ```
+    pub fn scope<'env, T>(&self, body: impl FnOnce(&Scope<'_, 'env>) -> T) -> T {
+        let scope = Scope {
+            communicator: self,
+            open: RefCell::default(),
+            started: Cell::new(0),
+            memory: PhantomData,
+        };
+        // The scope's drop waits, so it does when `body` panics too.
+        body(&scope)
+    }
+}
+
+/// Holds nonblocking operations on memory that lives for `'env`; see [`Communicator::scope`].
+pub struct Scope<'scope, 'env> {
+    communicator: &'scope Communicator,
+    open: RefCell<Vec<(RequestId, Work)>>,
+    started: Cell<RequestId>,
+    memory: PhantomData<&'env mut [u8]>,
+}
+
+/// Number of a request in its scope.
+type RequestId = u64;
+
+/// An operation under way.
+enum Work {
+    Message(Operation),
+    Broadcast(Broadcast),
+}
+
+/// A broadcast under way.
+struct Broadcast {
+    root: u32,
+    data: Bytes,
+    started: Started,
+    /// What was wrong with what came.
+    checked: Result<(), Error>,
+}
+
+/// A nonblocking operation. Dropping it does not end it: its scope waits for it.
+pub struct Request<'request> {
+    scope: &'request dyn Ends,
+    state: State,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Open(RequestId),
+    Done(Status),
+}
+
+/// What a request needs of its scope.
+trait Ends {
+    fn wait(&self, id: RequestId) -> Result<Status, Error>;
+    fn test(&self, id: RequestId) -> Option<Result<Status, Error>>;
+}
+
+impl<'env> Scope<'_, 'env> {
+    /// Starts to send `data` to rank `to`.
+    ///
+    /// # Errors
+    /// As [`Communicator::send`].
+    pub fn isend(&self, to: u32, tag: u32, data: &'env [u8]) -> Result<Request<'_>, Error> {
+        // SAFETY: `data` outlives the scope, which ends only after the operation has.
+        let started = unsafe { self.communicator.start_message(to, tag, data)? };
+        let source = self.communicator.rank();
+        Ok(match started {
+            Some(operation) => self.request(Work::Message(operation)),
+            None => self.done(Status { source, tag, bytes: data.len() }),
+        })
+    }
+
+    /// Starts to receive a message into `buffer`.
+    ///
+    /// # Errors
+    /// As [`Communicator::recv`].
+    pub fn irecv(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        buffer: &'env mut [u8],
+    ) -> Result<Request<'_>, Error> {
+        let data = Bytes::of_mut(buffer);
+        // SAFETY: `buffer` is borrowed for longer than the scope lives.
+        let operation =
+            unsafe { self.communicator.start_message_receive(from.into(), tag.into(), data)? };
+        Ok(self.request(Work::Message(operation)))
+    }
+
+    /// Starts a broadcast of the root's `buffer`, of the same length on all ranks. Several may be
+    /// under way at once, started in the same order on all ranks, also among other collectives.
+    /// Its status names the root.
+    ///
+    /// Returns at once, but for the root of many short messages: it waits while as many are under
+    /// way as the window holds [BC-R7].
+    ///
+    /// # Errors
+    /// As [`Communicator::bcast`].
+    pub fn ibcast(&self, root: u32, buffer: &'env mut [u8]) -> Result<Request<'_>, Error> {
+        self.ibcast_with(root, buffer, self.communicator.usual_bcast(buffer.len()))
+    }
+
+    /// As [`Self::ibcast`], by an algorithm of choice, the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`Communicator::bcast_with`].
+    pub fn ibcast_with(
+        &self,
+        root: u32,
+        buffer: &'env mut [u8],
+        algorithm: Bcast,
+    ) -> Result<Request<'_>, Error> {
+        let part = self.communicator.part(root, buffer.len(), algorithm)?;
+        let data = Bytes::of_mut(buffer);
+        // SAFETY: `buffer` is borrowed for longer than the scope lives, which ends only after the
+        // operations have.
+        let started = unsafe { self.communicator.start(&part, data)? };
+        if part.origin == Origin::Itself && started.sends.is_empty() {
+            return Ok(self.done(Status { source: root, tag: 0, bytes: data.length }));
+        }
+        let broadcast = Broadcast { root, data, started, checked: Ok(()) };
+        Ok(self.request(Work::Broadcast(broadcast)))
+    }
+
+    fn request(&self, work: Work) -> Request<'_> {
+        let id = self.started.get();
+        self.started.set(id + 1);
+        self.open.borrow_mut().push((id, work));
+        Request { scope: self, state: State::Open(id) }
+    }
+
+    fn done(&self, status: Status) -> Request<'_> {
+        Request { scope: self, state: State::Done(status) }
+    }
+
+    /// Nothing if the request has ended before, with an error.
+    fn take(&self, id: RequestId) -> Option<Work> {
+        let mut open = self.open.borrow_mut();
+        let place = open.iter().position(|(other, _)| *other == id)?;
+        Some(open.remove(place).1)
+    }
+}
+
+impl Communicator {
+    fn wait_for_work(&self, work: Work) -> Result<Status, Error> {
+        match work {
+            Work::Message(operation) => {
+                self.wait_for_message(operation).map(|completion| self.status(completion))
+            }
+            Work::Broadcast(Broadcast { root, data, started, checked }) => {
+                let finished = self.finish(started, data);
+                checked.and(finished)?;
+                Ok(Status { source: root, tag: 0, bytes: data.length })
+            }
+        }
+    }
+
+    fn test_work(&self, work: &mut Work) -> Option<Result<Status, Error>> {
+        match work {
+            Work::Message(operation) => {
+                let outcome = self.job().engine.test(*operation)?;
+                let done = outcome.map(|completion| self.status(completion));
+                Some(done.map_err(|error| self.error(error)))
+            }
+            Work::Broadcast(broadcast) => self.test_broadcast(broadcast),
+        }
+    }
+
+    /// The outcome of a broadcast, if all of this rank's part in it has ended.
+    fn test_broadcast(&self, broadcast: &mut Broadcast) -> Option<Result<Status, Error>> {
+        let Broadcast { root, data, started, checked } = broadcast;
+        while let Some(operation) = started.receive.or(started.sends.last().copied()) {
+            let outcome = match self.job().engine.test(operation) {
+                Some(outcome) => outcome,
+                None => Err(self.first_break()?),
+            };
+            match (outcome, started.receive.take()) {
+                (Ok(completion), Some(_)) => *checked = data.check_length(completion.bytes),
+                (Ok(_), None) => drop(started.sends.pop()),
+                (Err(error), _) => {
+                    self.job().engine.release(operation);
+                    self.release(started);
+                    return Some(Err(self.error(error)));
+                }
+            }
+        }
+        let checked = std::mem::replace(checked, Ok(()));
+        let status = Status { source: *root, tag: 0, bytes: data.length };
+        Some(checked.map(|()| status))
+    }
+
+    /// Why no collective of this communicator can end any more, if none can.
+    fn first_break(&self) -> Option<OperationError> {
+        let failed = self.job().engine.failed().into_iter();
+        let rank = failed.map(Rank).find(|rank| self.has_member(rank.0))?;
+        Some(OperationError::PeerFailed { rank })
+    }
+
+    fn release_work(&self, work: &Work) {
+        match work {
+            Work::Message(operation) => self.job().engine.release(*operation),
+            Work::Broadcast(Broadcast { started, .. }) => self.release(started),
+        }
+    }
+}
+
+impl Ends for Scope<'_, '_> {
+    fn wait(&self, id: RequestId) -> Result<Status, Error> {
+        let over = Error::Disagreement { what: "a request that has failed before" };
+        self.communicator.wait_for_work(self.take(id).ok_or(over)?)
+    }
+
+    fn test(&self, id: RequestId) -> Option<Result<Status, Error>> {
+        let mut open = self.open.borrow_mut();
+        let place = open.iter().position(|(other, _)| *other == id)?;
+        let outcome = self.communicator.test_work(&mut open[place].1);
+        if outcome.is_some() {
+            open.remove(place);
+        }
+        outcome
+    }
+}
+
+impl Drop for Scope<'_, '_> {
+    fn drop(&mut self) {
+        for (_, work) in self.open.take() {
+            if std::thread::panicking() {
+                self.communicator.release_work(&work);
+            } else {
+                // Whoever wants the outcome waits for the request itself.
+                let _ = self.communicator.wait_for_work(work);
+            }
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Waits for the end of the operation.
+    ///
+    /// # Errors
+    /// As [`Communicator::send`], [`Communicator::recv`] and [`Communicator::bcast`].
+    pub fn wait(self) -> Result<Status, Error> {
+        match self.state {
+            State::Done(status) => Ok(status),
+            State::Open(id) => self.scope.wait(id),
+        }
+    }
+
+    /// The outcome, if the operation has ended; moves all operations on.
+    ///
+    /// # Errors
+    /// As [`Self::wait`]. An operation that has failed is over: it must not be asked again.
+    pub fn test(&mut self) -> Result<Option<Status>, Error> {
+        let State::Open(id) = self.state else {
+            let State::Done(status) = self.state else { return Ok(None) };
+            return Ok(Some(status));
+        };
+        let Some(outcome) = self.scope.test(id) else { return Ok(None) };
+        let status = outcome?;
+        self.state = State::Done(status);
+        Ok(Some(status))
+    }
+}
