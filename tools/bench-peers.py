@@ -51,7 +51,7 @@ Key = collections.namedtuple("Key", "n op bytes")
 Target = collections.namedtuple("Target", "key impl peer relation limit")
 Job = collections.namedtuple("Job", "impl n program ops sizes")
 
-K64, M4 = 64 << 10, 4 << 20
+K1, K64, M4 = 1 << 10, 64 << 10, 4 << 20
 TARGETS = (
     Target(Key(2, "latency", 8), "omnes", "openmpi", "<=", 0.6),
     Target(Key(2, "bandwidth", M4), "omnes", "openmpi", ">=", 1.5),
@@ -59,6 +59,12 @@ TARGETS = (
     Target(Key(8, "bcast_window", K64), "omnes:binomial", "openmpi", "<=", 1.0),
     Target(Key(8, "bcast", M4), "omnes", "openmpi", "<=", 1.0),
     Target(Key(8, "barrier", 0), "omnes", "openmpi", "<=", 0.7),
+    Target(Key(8, "bcast_window", 8), "omnes", "openmpi-best", "<=", 0.5),
+    Target(Key(8, "bcast_window", K1), "omnes", "openmpi-best", "<=", 0.5),
+    Target(Key(16, "bcast_window", 8), "omnes", "openmpi-best", "<=", 0.4),
+    Target(Key(16, "bcast_window", K1), "omnes", "openmpi-best", "<=", 0.4),
+    Target(Key(8, "bcast", M4), "omnes", "openmpi-best", "<=", 1 / 2.5),
+    Target(Key(16, "bcast", M4), "omnes", "openmpi-best", "<=", 1 / 3),
 )
 
 

@@ -115,7 +115,7 @@ fn succeeds(command: &mut Command) -> anyhow::Result<bool> {
 }
 
 fn fuzz(workspace: &Workspace, seconds: u64, target: Option<String>) -> anyhow::Result<bool> {
-    let all = ["header", "channel"];
+    let all = ["header", "channel", "broadcast"];
     let targets = match &target {
         None => all.to_vec(),
         Some(name) if all.contains(&name.as_str()) => vec![name.as_str()],
@@ -146,6 +146,6 @@ fn swarm(workspace: &Workspace, seeds: u64) -> anyhow::Result<bool> {
         workspace
             .cargo()
             .args(["run", "--release", "--package", "omnes-sim", "--bin", "swarm", "--"])
-            .args(["--seeds", &seeds.to_string()]),
+            .args(["--machine", "both", "--seeds", &seeds.to_string()]),
     )
 }

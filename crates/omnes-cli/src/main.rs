@@ -12,6 +12,7 @@ mod doctor;
 mod lab;
 mod run;
 mod stat;
+mod tune;
 mod units;
 
 use clap::{Parser, Subcommand};
@@ -33,6 +34,7 @@ enum Command {
     Lab(lab::Args),
     Doctor(doctor::Args),
     Stat(stat::Args),
+    Tune(tune::Args),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Stat(args) => stat::run(args),
+        Command::Tune(args) => tune::run(args),
     };
     result.unwrap_or_else(|error| {
         complain::complain(format_args!("{error:#}"));

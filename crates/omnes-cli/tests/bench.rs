@@ -13,8 +13,9 @@ const SHORT: &str = "--budget 10ms --max-iters 20 --warmup 2";
 /// Status, standard output, standard error.
 fn bench(ranks: u32, options: &str) -> (i32, String, String) {
     let output = Command::new(OMNES)
-        .args(["run", "-n", &ranks.to_string(), "--no-prefix", "--timeout", "60s", "--"])
-        .args([OMNES, "bench"])
+        .args(["run", "-n", &ranks.to_string(), "--no-prefix", "--timeout", "60s"])
+        // Every rank counts as a node, so that there is somebody to multicast to.
+        .args(["--env", "OMNES_SHM=off", "--", OMNES, "bench"])
         .args(options.split_whitespace())
         .args(SHORT.split_whitespace())
         .stdin(Stdio::null())
@@ -140,7 +141,7 @@ fn every_scheme_can_be_measured_and_none_needs_multicast() {
     assert!(lines(&output).iter().all(|line| line["errors"] == 0), "{output}");
     let without = Command::new(OMNES)
         .args(["run", "-n", "4", "--no-prefix", "--timeout", "60s"])
-        .args(["--env", "OMNES_MULTICAST=off", "--", OMNES, "bench"])
+        .args(["--env", "OMNES_SHM=off", "--env", "OMNES_MULTICAST=off", "--", OMNES, "bench"])
         .args(options.split_whitespace().chain(SHORT.split_whitespace()))
         .output()
         .unwrap();

@@ -87,13 +87,15 @@ impl Rank {
         command.args(["--exact", "plays_a_rank", "--nocapture"]).env("TEST_RANK", "yes");
         command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", "2");
         command.env("OMNES_RENDEZVOUS", rendezvous).env("OMNES_LOCAL_SIZE", "2");
+        // Strangers are on the network.
+        command.env("OMNES_SHM", "off");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let input = process.stdin.take();
         Self { process, input }
     }
 
-    /// Local and remote address of its UDP socket, as the kernel tells.
+    /// Local and remote address of its UDP socket for the other rank, as the kernel tells.
     fn socket(&self) -> (SocketAddrV4, SocketAddrV4) {
         let own = format!("/proc/{}", self.process.id());
         let links = std::fs::read_dir(format!("{own}/fd")).unwrap().flatten();
@@ -101,7 +103,13 @@ impl Rank {
         let held: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
         let table = std::fs::read_to_string(format!("{own}/net/udp")).unwrap();
         let mut rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
-        let row = rows.find(|row| held.contains(&format!("socket:[{}]", row[9]))).unwrap();
+        // Not those of the multicast group.
+        let is_of_peer = |row: &[&str]| {
+            let ends = [address(row[1]), address(row[2])];
+            ends.iter().all(|end| end.ip().is_loopback())
+        };
+        let is_held = |row: &[&str]| held.contains(&format!("socket:[{}]", row[9]));
+        let row = rows.find(|row| is_held(row) && is_of_peer(row)).unwrap();
         (address(row[1]), address(row[2]))
     }
 

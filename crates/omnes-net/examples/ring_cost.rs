@@ -12,7 +12,7 @@ use omnes_net::ring::{Neighbours, NodeConfig, Pushed};
 use omnes_wire::{JobId, JobKey, Rank};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::net::UdpSocket;
-use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 const RANKS: [Rank; 2] = [Rank(0), Rank(1)];
@@ -36,7 +36,7 @@ enum Wait {
 
 /// One end of a ring, or of a UDP socket.
 enum Link {
-    Ring(Box<Neighbours>, Rank),
+    Ring { table: Box<Neighbours>, peer: Rank, waker: OwnedFd },
     Udp(UdpSocket),
 }
 
@@ -48,7 +48,7 @@ impl Link {
     /// Tries until the packet is taken.
     fn push(&mut self, packet: &[u8]) {
         match self {
-            Self::Ring(table, peer) => {
+            Self::Ring { table, peer, .. } => {
                 // SAFETY: the packet outlives the call.
                 while unsafe { table.push(*peer, &[part(packet)]) } == Pushed::Full {
                     table.publish();
@@ -62,7 +62,7 @@ impl Link {
     }
 
     fn publish(&mut self) {
-        if let Self::Ring(table, _) = self {
+        if let Self::Ring { table, .. } = self {
             table.publish();
         }
     }
@@ -70,13 +70,12 @@ impl Link {
     /// Takes up to `most` packets into `into`; the bytes of them.
     fn take(&mut self, most: usize, into: &mut [u8]) -> usize {
         match self {
-            Self::Ring(table, _) => {
+            Self::Ring { table, .. } => {
                 let mut bytes = 0;
-                table.receive(None, most, |_, packet| {
+                table.receive(most, |packet| {
                     let data = packet.data(0);
                     into[..data.len()].copy_from_slice(data);
                     bytes += data.len();
-                    ControlFlow::Continue(())
                 });
                 bytes
             }
@@ -98,13 +97,12 @@ impl Link {
         }
     }
 
-    fn sleep(&self) {
+    fn sleep(&mut self) {
         match self {
-            Self::Ring(table, _) => {
-                let Some(event) = table.event() else { return };
+            Self::Ring { table, waker, .. } => {
                 if table.arm() {
-                    let _ = poll(&mut [PollFd::from_borrowed_fd(event, PollFlags::IN)], None);
-                    table.quieten();
+                    let _ = poll(&mut [PollFd::new(waker, PollFlags::IN)], None);
+                    let _ = rustix::io::read(waker, &mut [0; 8]);
                     table.disarm();
                 }
             }
@@ -196,7 +194,7 @@ fn ring(me: Rank, job: u32) -> Result<Link, AnyError> {
     if !table.reaches(peer) {
         return Err("the other process did not come".into());
     }
-    Ok(Link::Ring(Box::new(table), peer))
+    Ok(Link::Ring { waker: table.waker()?, table: Box::new(table), peer })
 }
 
 fn udp() -> Result<UdpSocket, AnyError> {

@@ -23,6 +23,7 @@ use crate::operations::{
 use crate::own::OwnMessages;
 use crate::poller::Poller;
 use crate::relay::Relay;
+use crate::ring::Neighbours;
 use crate::scatter::Scatter;
 use crate::socket::{DATAGRAMS_PER_CALL, Received};
 use crate::watch::{News, Watch};
@@ -57,6 +58,7 @@ pub(crate) enum Look<'a> {
 pub(crate) struct Core {
     pub(crate) endpoint: Endpoint,
     pub(crate) links: Links,
+    pub(crate) rings: Neighbours,
     pub(crate) memory: Memory,
     pub(crate) operations: Operations,
     pub(crate) watch: Watch,
@@ -90,6 +92,7 @@ unsafe impl Send for Core {}
 pub(crate) struct Parts {
     pub(crate) endpoint: Endpoint,
     pub(crate) links: Links,
+    pub(crate) rings: Neighbours,
     pub(crate) memory: Memory,
     pub(crate) watch: Watch,
     pub(crate) multicast: MulticastState,
@@ -100,10 +103,12 @@ pub(crate) struct Parts {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { endpoint, links, memory, watch, multicast, me, small_bytes, origin } = parts;
+        let Parts { endpoint, links, rings, memory, watch, multicast, me, small_bytes, origin } =
+            parts;
         Self {
             endpoint,
             links,
+            rings,
             memory,
             operations: Operations::default(),
             watch,
@@ -327,11 +332,14 @@ impl Core {
     /// Reads what has come and, if something has or every few looks, does what follows from it
     /// and from the time. True if packets came.
     pub(crate) fn progress(&mut self, look: Look<'_>) -> bool {
-        let has_news = match look {
+        let from_rings = self.read_rings();
+        let from_sockets = match look {
+            Look::At(rank) if self.rings.hears(rank) => false,
             Look::At(rank) => self.links.index(rank).is_some_and(|index| self.read(index)),
             Look::Group => self.links.group_index().is_some_and(|index| self.read(index)),
             Look::Everywhere(poller) => self.read_all(poller),
         };
+        let has_news = from_rings || from_sockets;
         self.idle_looks += 1;
         if has_news || self.has_more || self.idle_looks >= LOOKS_PER_STEP {
             self.step();

@@ -16,7 +16,7 @@ use crate::core::{Core, Look};
 use crate::job::EngineCounters;
 use crate::live::Publisher;
 use crate::operations::Spot;
-use crate::poller::Poller;
+use crate::poller::{Poller, Woken};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -142,8 +142,12 @@ impl Shared {
         }
     }
 
-    /// One of those that wait must drive now.
+    /// One of those that wait must drive now, and one that sleeps must see to what this one has
+    /// been woken for and leaves.
     fn ended_driving(&self, inside: &Inside) {
+        if inside.core.rings.leaves_sleepers() {
+            self.poller.wake();
+        }
         if !inside.is_driven && self.waiters.load(Ordering::Relaxed) > 0 {
             self.ended.notify_all();
         }
@@ -190,14 +194,29 @@ impl Shared {
     fn sleep<'a>(&'a self, mut inside: MutexGuard<'a, Inside>) -> (MutexGuard<'a, Inside>, bool) {
         let timeout = inside.core.next_timeout().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
         let blocked = inside.core.blocked_socket();
+        if !inside.core.rings.arm() {
+            return self.end_sleep(inside, Woken::default());
+        }
         inside.sleeps_until = Some(Instant::now() + timeout);
         drop(inside);
         self.sleeps.fetch_add(1, Ordering::Relaxed);
         let woken = self.poller.sleep(timeout, blocked);
         let mut inside = self.lock();
         inside.sleeps_until = None;
+        inside.core.rings.disarm();
+        self.end_sleep(inside, woken)
+    }
+
+    /// Lets the core have its news.
+    fn end_sleep<'a>(
+        &'a self,
+        mut inside: MutexGuard<'a, Inside>,
+        woken: Woken,
+    ) -> (MutexGuard<'a, Inside>, bool) {
         let ended = inside.core.operations.ended;
-        let has_news = woken.by_socket.is_some_and(|index| inside.core.read(index));
+        let from_rings = inside.core.read_rings();
+        let from_socket = woken.by_socket.is_some_and(|index| inside.core.read(index));
+        let has_news = from_rings || from_socket;
         inside.core.step();
         if woken.by_connection {
             inside.core.check_watch();

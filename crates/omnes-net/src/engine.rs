@@ -18,6 +18,7 @@ use crate::operations::{Gone, Operation, OperationError, Outcome, Spot};
 use crate::poller::Poller;
 use crate::relay::{Relay, Relayed};
 use crate::rendezvous::{Local, Met, Rendezvous};
+use crate::ring::{Neighbours, Node, NodeConfig};
 use crate::socket::UdpSocket;
 use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
@@ -44,6 +45,12 @@ const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
 const REPAIR_RANKS: u32 = 2;
 const CROWDED_REPAIR_RANKS: u32 = 4;
 
+/// Longest wait for the other ranks of the node, once all of the job have come.
+const NEIGHBOURS_WAIT: Duration = Duration::from_secs(5);
+/// Part of a ring that data in flight may take, as numerator and denominator; the rest is for
+/// answers, which no window limits.
+const RING_FLIGHT: (usize, usize) = (7, 8);
+
 /// One rank's access to the network; see the module header.
 pub struct Engine {
     shared: Arc<Shared>,
@@ -54,6 +61,7 @@ pub struct Engine {
     payload_bytes: u16,
     is_crowded: bool,
     peers: Vec<SocketAddr>,
+    nodes: Vec<Vec<u32>>,
 }
 
 /// Payload of a packet that fits `mtu`.
@@ -75,6 +83,7 @@ impl Engine {
             address: config.rendezvous.clone(),
             key: config.key.clone(),
             deadline: config.join_timeout,
+            node: Node::this().filter(|_| config.shared_memory),
         };
         let mut opened = None;
         let open = |address, peer| {
@@ -90,26 +99,31 @@ impl Engine {
     fn start(config: JobConfig, met: Met, mut links: Links) -> Result<Self, NetError> {
         let wait = wait_policy(&config, &met.crowd);
         links.connect(met.addresses.clone())?;
+        let rings = meet_neighbours(&config, &met);
         let multicast = join_group(&config, &met, &mut links)?;
         let channels = channel_configs(&config, &met, &links)?;
         let broadcast = broadcast_config(&config, &met, &links)?;
         let JobConfig { rank, size, peer_timeout, .. } = config;
-        let Met { job, key, addresses, payload_bytes, crowd, streams } = met;
+        let Met { job, key, addresses, payload_bytes, crowd, nodes, streams } = met;
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
-        let poller = Poller::new(links.descriptors(), links.readable(), watch.descriptors())?;
+        let waker = rings.waker().map_err(|source| NetError::System { what: "eventfd", source })?;
+        let poller =
+            Poller::new(links.descriptors(), links.readable(), watch.descriptors(), waker)?;
         let mut slots: Vec<u32> = channels.iter().map(|channel| channel.pool_slots).collect();
         slots.extend(broadcast.iter().map(|broadcast| broadcast.pool_slots));
         let liveness =
             LivenessConfig { interval: peer_timeout / 10, timeout: peer_timeout.mul_f64(0.8) };
         let me = Rank(rank);
-        let endpoint = Endpoint::new(
+        let mut endpoint = Endpoint::new(
             omnes_wire::Instant::ZERO,
             EndpointConfig { me, size, job, key, channels, broadcast, liveness },
         );
+        limit_flight(&mut endpoint, &rings);
         let core = Core::new(Parts {
             endpoint,
             links,
+            rings,
             memory: Memory::new(&slots, usize::from(payload_bytes)),
             watch,
             multicast,
@@ -129,7 +143,7 @@ impl Engine {
         let is_crowded = crowd.is_crowded;
         let thread = Some(thread);
         let job = job.0;
-        Ok(Self { shared, thread, job, rank, size, payload_bytes, is_crowded, peers })
+        Ok(Self { shared, thread, job, rank, size, payload_bytes, is_crowded, peers, nodes })
     }
 
     /// This rank.
@@ -157,10 +171,17 @@ impl Engine {
         &self.peers
     }
 
-    /// The ranks by node, each node's lowest first; the same on all ranks. At present every rank
-    /// counts as a node of its own.
+    /// The ranks by node, each node's lowest first; the same on all ranks. The ranks of a node run
+    /// on one kernel, in one network namespace, as one user, and may share memory
+    /// ([`JobConfig::shared_memory`]); any other rank counts as a node of its own.
     pub fn nodes(&self) -> Vec<Vec<u32>> {
-        (0..self.size).map(|rank| vec![rank]).collect()
+        self.nodes.clone()
+    }
+
+    /// Ranks of this rank's node that its packets reach through shared memory: all others of the
+    /// node, but for those that did not come in time or could not hand their memory over.
+    pub fn neighbours(&self) -> Vec<u32> {
+        self.enter(|core| core.rings.reached().map(|rank| rank.0).collect())
     }
 
     // ---- operations -----------------------------------------------------------------------
@@ -361,6 +382,33 @@ fn join_group(
         }
         Err(why) => MulticastState::Off { reason: why.to_string() },
     })
+}
+
+/// Meets the ranks of this rank's node. Without shared memory they are reached by UDP, as others.
+fn meet_neighbours(config: &JobConfig, met: &Met) -> Neighbours {
+    let own = met.nodes.iter().find(|node| node.contains(&config.rank));
+    let ranks: Vec<Rank> = own.into_iter().flatten().copied().map(Rank).collect();
+    let node = NodeConfig {
+        job: met.job,
+        key: &met.key,
+        me: Rank(config.rank),
+        ranks: &ranks,
+        packet_bytes_max: PACKET_OVERHEAD_BYTES + usize::from(met.payload_bytes),
+        deadline: config.join_timeout.min(NEIGHBOURS_WAIT),
+    };
+    Neighbours::meet(node).unwrap_or_default()
+}
+
+/// Keeps less in flight to a rank of this node than its ring holds, so that it is never full while
+/// that rank looks at it now and then.
+fn limit_flight(endpoint: &mut Endpoint, rings: &Neighbours) {
+    let channels = endpoint.channels().len();
+    for rank in rings.reached() {
+        let bytes = rings.capacity_bytes(rank) / RING_FLIGHT.1 * RING_FLIGHT.0 / channels.max(1);
+        for channel in 0..channels {
+            endpoint.channel(channel).limit_flight(rank, bytes as u32);
+        }
+    }
 }
 
 /// What of a socket buffer of `granted` bytes may be offered to senders.

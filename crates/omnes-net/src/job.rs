@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::multicast::MulticastConfig;
+use crate::ring::RingCounters;
 use crate::socket::{Offloads, SocketCounters};
 use omnes_proto::broadcast::BroadcastCounters;
 use omnes_proto::channel::{ChannelConfig, ChannelCounters};
@@ -36,6 +37,9 @@ pub struct JobConfig {
     pub offloads: Offloads,
     /// How multicast is used.
     pub multicast: MulticastConfig,
+    /// Whether ranks of one node talk through shared memory. Where it is false for a rank, that
+    /// one counts as a node of its own.
+    pub shared_memory: bool,
 }
 
 /// What this rank has done so far.
@@ -48,6 +52,8 @@ pub struct EngineCounters {
     /// Packets or trains to the group that the kernel dropped before they were read: strangers',
     /// other jobs', this rank's own, and those that found the socket full.
     pub multicast_drops: u64,
+    /// Rings to and from the ranks of this node.
+    pub ring: RingCounters,
     /// What came in.
     pub gate: GateCounters,
     /// Sum over the channels.
@@ -71,6 +77,7 @@ impl EngineCounters {
             socket: core.links.counters(),
             multicast: core.links.group_counters(),
             multicast_drops: core.links.group_drops(),
+            ring: *core.rings.counters(),
             gate: *core.endpoint.counters(),
             broadcast: core.broadcast_counters(),
             copied_bytes: core.memory.copied_bytes,

@@ -7,7 +7,7 @@
 use crate::error::NetError;
 use crate::links::CONNECTED_RANKS_MAX;
 use arrayvec::ArrayVec;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -48,15 +48,15 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 impl Poller {
-    /// For `sockets`, of which the first `readable` are looked at for packets.
+    /// For `sockets`, of which the first `readable` are looked at for packets. `waker` is an eventfd
+    /// that others may write to as well.
     pub(crate) fn new(
         sockets: Vec<RawFd>,
         readable: usize,
         connections: impl Iterator<Item = RawFd>,
+        waker: OwnedFd,
     ) -> Result<Self, NetError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let waker = eventfd(0, flags).map_err(system("eventfd"))?;
         for connection in connections {
             let data = epoll::EventData::new_u64(0);
             epoll::add(&epoll, borrow(connection), data, epoll::EventFlags::IN)

@@ -8,6 +8,7 @@
 use crate::caller::{Callers, Spoken};
 use crate::crowd::{Crowd, Machine};
 use crate::error::NetError;
+use crate::ring::Node;
 use omnes_wire::{JobId, JobKey, Rank};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ pub(crate) struct Rendezvous {
     pub(crate) address: String,
     pub(crate) key: Option<JobKey>,
     pub(crate) deadline: Duration,
+    /// Where this rank may share memory with others; none if it may not.
+    pub(crate) node: Option<Node>,
 }
 
 /// What it takes away.
@@ -42,6 +45,8 @@ pub(crate) struct Met {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) payload_bytes: u16,
     pub(crate) crowd: Crowd,
+    /// Ranks that share memory, each node's lowest first.
+    pub(crate) nodes: Vec<Vec<u32>>,
     /// Connections to keep: to rank 0, or at rank 0 to all others.
     pub(crate) streams: Vec<(Rank, TcpStream)>,
 }
@@ -79,6 +84,7 @@ struct Hello {
     ports: Vec<u16>,
     payload_bytes: u16,
     machine: Machine,
+    node: Option<Node>,
     challenge: u64,
     answer: u64,
 }
@@ -101,6 +107,7 @@ struct Table {
     own_port: u16,
     payload_bytes: u16,
     crowd: Crowd,
+    nodes: Vec<Vec<u32>>,
     answer: u64,
 }
 
@@ -208,6 +215,7 @@ impl Rendezvous {
             ports: local.ports,
             payload_bytes: local.payload_bytes,
             machine: Machine::this(),
+            node: self.node,
             challenge,
             answer: answer(self.key.as_ref(), greeting.challenge, self.rank.0),
         };
@@ -234,7 +242,8 @@ impl Rendezvous {
             (None, Some(hex)) => JobKey::from_hex(hex).map_err(|_| malformed())?,
             (None, None) => return Err(NetError::KeyMissing),
         };
-        if table.addresses.len() != self.size as usize {
+        let is_mine = |node: &Vec<u32>| node.contains(&self.rank.0);
+        if table.addresses.len() != self.size as usize || !table.nodes.iter().any(is_mine) {
             return Err(malformed());
         }
         let own_address = SocketAddr::new(address.ip(), table.own_port);
@@ -245,6 +254,7 @@ impl Rendezvous {
             addresses: addresses.collect(),
             payload_bytes: table.payload_bytes,
             crowd: table.crowd,
+            nodes: table.nodes,
             streams: vec![(Rank(0), stream)],
         })
     }
@@ -386,6 +396,10 @@ impl Rendezvous {
             };
             hosts.iter().zip(&ports).map(address).collect()
         };
+        let own = std::iter::once(self.node);
+        let nodes: Vec<Option<Node>> =
+            own.chain(hellos.values().map(|(hello, _, _)| hello.node)).collect();
+        let nodes = Node::groups(&nodes);
         let table = Table {
             job: u32::from_be_bytes(random()?),
             key: self.key.is_none().then(|| hex(key.as_bytes())),
@@ -393,6 +407,7 @@ impl Rendezvous {
             own_port: 0,
             payload_bytes,
             crowd: Crowd::default(),
+            nodes: nodes.clone(),
             answer: 0,
         };
         let mut machines = vec![Machine::this()];
@@ -412,6 +427,6 @@ impl Rendezvous {
         let addresses = addresses_for(0);
         let addresses = addresses.into_iter().map(|entry| entry.unwrap_or(own)).collect();
         let (job, crowd) = (JobId(table.job), Crowd::of(&machines, Machine::this()));
-        Ok(Met { job, key, addresses, payload_bytes, crowd, streams })
+        Ok(Met { job, key, addresses, payload_bytes, crowd, nodes, streams })
     }
 }

@@ -37,6 +37,8 @@ fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         channels: vec![omnes_net::ChannelConfig::default()],
         offloads: Offloads { gso: true, gro: true },
         multicast: MulticastConfig::default(),
+        // All ranks are of this process, and it is multicast that is tried here.
+        shared_memory: false,
     }
 }
 

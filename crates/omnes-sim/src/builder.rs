@@ -190,6 +190,7 @@ fn cast_limits(checked: &CheckedBroadcast) -> CastLimits {
     CastLimits {
         payload_bytes: u64::from(checked.payload_bytes),
         window_packets: u64::from(checked.window_packets),
+        initial_credit_bytes: checked.initial_credit_bytes,
     }
 }
 

@@ -5,15 +5,16 @@
 //! - whoever sends a packet again, sends what the root sent first;
 //! - only the root repairs, or a co-root where there are any;
 //! - nobody claims to have what no packet has brought;
-//! - what the root has handed out, less what is acknowledged to it, never exceeds the window;
+//! - what the root has handed out, less what is acknowledged to it, never exceeds the window, nor
+//!   the room that those who acknowledge to it have offered [BC-R23];
 //! - when the root is told that a message is sent, all receivers have acknowledged it, or, with
 //!   co-roots, all whose acknowledgements go to the root.
 
 use crate::ledger::CastStream;
-use crate::rule::root_of;
 use omnes_proto::broadcast::{Collection, GroupId};
+use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
 use omnes_proto::packet::Destination;
-use omnes_wire::{ENVELOPE_BYTES, Flags, Header, Kind, PACKET_OVERHEAD_BYTES, Rank};
+use omnes_wire::{CastReport, ENVELOPE_BYTES, Flags, Header, Kind, PACKET_OVERHEAD_BYTES, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Packets of one kind from one rank to another, or to [`Rank::ALL`].
@@ -30,6 +31,8 @@ struct Receiver {
     claimed: u64,
     /// What the root has heard of that from the receiver itself.
     heard: u64,
+    /// Packets beyond that which it has offered room for.
+    room: u64,
     /// It acknowledges to the root, and not to a co-root.
     is_direct: bool,
 }
@@ -60,6 +63,8 @@ struct Stream {
 pub(crate) struct CastLimits {
     pub(crate) payload_bytes: u64,
     pub(crate) window_packets: u64,
+    /// Credits before the first report, in bytes of truesize.
+    pub(crate) initial_credit_bytes: u32,
 }
 
 /// See the module header.
@@ -88,10 +93,44 @@ fn group_of(header: &Header) -> GroupId {
     GroupId { communicator: header.communicator, number: header.channel.0 }
 }
 
+/// What a receiver says of a stream: in a packet of its own, or in one of a message [BC-R15].
+struct Claim {
+    stream: (GroupId, Rank),
+    expects: u64,
+    credits: u16,
+}
+
+impl Claim {
+    fn of(header: &Header, packet: &[u8]) -> Option<Self> {
+        let carries = Flags::FIRST.with(Flags::CARRIES_REPORT);
+        match header.kind {
+            Kind::CastAck | Kind::CastNack => Some(Self {
+                stream: (group_of(header), Rank(header.argument)),
+                expects: u64::from(header.expects.0),
+                credits: header.credits,
+            }),
+            Kind::Data if header.flags.has(carries) => {
+                let body = packet.get(PACKET_OVERHEAD_BYTES + ENVELOPE_BYTES..)?;
+                let report = CastReport::parse(body)?;
+                let CastReport { communicator, group: number, root, expects, credits } = report;
+                let stream = (GroupId { communicator, number }, root);
+                Some(Self { stream, expects: u64::from(expects.0), credits })
+            }
+            _ => None,
+        }
+    }
+}
+
 impl CastLimits {
     fn packets(&self, bytes: u64) -> u64 {
         let first = self.payload_bytes - ENVELOPE_BYTES as u64;
         1 + bytes.saturating_sub(first).div_ceil(self.payload_bytes)
+    }
+
+    /// Full packets that fit into `bytes` of truesize; one always may go.
+    fn room(&self, bytes: u32) -> u64 {
+        let charge = truesize(PACKET_OVERHEAD_BYTES as u32 + self.payload_bytes as u32);
+        u64::from((bytes / charge).max(1))
     }
 }
 
@@ -112,7 +151,9 @@ impl Casts {
     /// A root begins to broadcast a message of `bytes`.
     pub(crate) fn on_broadcast(&mut self, cast: &CastStream, bytes: u64) {
         let Some(limits) = self.limits else { return };
-        let stream = self.streams.entry(cast.key()).or_insert_with(|| Stream::new(cast.clone()));
+        let room = limits.room(limits.initial_credit_bytes);
+        let new = || Stream::new(cast.clone(), room);
+        let stream = self.streams.entry(cast.key()).or_insert_with(new);
         let begin = stream.ends.last().copied().unwrap_or(0);
         stream.ends.push(begin + limits.packets(bytes));
     }
@@ -137,35 +178,48 @@ impl Casts {
             Destination::Group => Rank::ALL,
         };
         *self.tally.entry((header.kind as u8, from, to)).or_default() += 1;
-        let Some(root) = root_of(&header) else { return Ok(()) };
-        let group = group_of(&header);
-        let Some(stream) = self.streams.get_mut(&(group, root)) else {
-            return match header.kind {
-                Kind::Cast => Err(format!("{from} sends what {root} has not broadcast")),
-                _ => Ok(()),
+        if let Some(claim) = Claim::of(&header, packet) {
+            return match self.streams.get_mut(&claim.stream) {
+                Some(stream) => stream.check_claim(from, claim.expects),
+                None => Ok(()),
             };
+        }
+        if header.kind != Kind::Cast {
+            return Ok(());
+        }
+        let (group, root) = (group_of(&header), Rank(header.expects.0));
+        let Some(stream) = self.streams.get_mut(&(group, root)) else {
+            return Err(format!("{from} sends what {root} has not broadcast"));
         };
-        let seq = u64::from(header.seq.0);
-        match header.kind {
-            Kind::Cast => {
-                stream.check_cast(from, seq, print_of(&header, packet))?;
-                self.check_window(group, root)
-            }
-            _ => stream.check_claim(from, u64::from(header.expects.0)),
+        let handed_out = stream.prints.len();
+        stream.check_cast(from, u64::from(header.seq.0), print_of(&header, packet))?;
+        match stream.prints.len() > handed_out {
+            true => self.check_window(group, root),
+            false => Ok(()),
         }
     }
 
     /// A rank takes in an authentic packet.
     pub(crate) fn on_taken(&mut self, from: Rank, to: Rank, packet: &[u8]) {
         let Ok((header, _)) = Header::parse(packet) else { return };
-        let Some(root) = root_of(&header) else { return };
-        let Some(stream) = self.streams.get_mut(&(group_of(&header), root)) else { return };
-        let rank = if header.kind == Kind::Cast { to } else { from };
-        let Some(receiver) = stream.receivers.get_mut(&rank) else { return };
         if header.kind == Kind::Cast {
-            receiver.take(u64::from(header.seq.0));
-        } else if to == root {
-            receiver.heard = receiver.heard.max(u64::from(header.expects.0));
+            let stream = self.streams.get_mut(&(group_of(&header), Rank(header.expects.0)));
+            let receiver = stream.and_then(|stream| stream.receivers.get_mut(&to));
+            if let Some(receiver) = receiver {
+                receiver.take(u64::from(header.seq.0));
+            }
+            return;
+        }
+        let Some(claim) = Claim::of(&header, packet).filter(|claim| claim.stream.1 == to) else {
+            return;
+        };
+        let stream = self.streams.get_mut(&claim.stream);
+        let receiver = stream.and_then(|stream| stream.receivers.get_mut(&from));
+        if let (Some(receiver), Some(limits)) = (receiver, &self.limits)
+            && claim.expects >= receiver.heard
+        {
+            receiver.heard = claim.expects;
+            receiver.room = limits.room(u32::from(claim.credits) * CREDIT_UNIT_BYTES);
         }
     }
 
@@ -182,7 +236,14 @@ impl Casts {
             let window = limits.window_packets;
             return Err(format!("root {root} has {in_flight} packets in flight, window {window}"));
         }
-        Ok(())
+        let mut living = stream.receivers.iter().filter(|(rank, _)| !self.gone.contains(rank));
+        match living.find(|(_, receiver)| stream.is_overrun(receiver, next)) {
+            Some((rank, receiver)) => {
+                let (heard, room) = (receiver.heard, receiver.room);
+                Err(format!("{root} hands out {next} packets, {rank} has {heard} and room {room}"))
+            }
+            None => Ok(()),
+        }
     }
 
     // ---- events ---------------------------------------------------------------------------
@@ -219,10 +280,11 @@ impl Casts {
 }
 
 impl Stream {
-    fn new(cast: CastStream) -> Self {
+    /// A stream whose receivers have room for so many packets.
+    fn new(cast: CastStream, room: u64) -> Self {
         let direct = cast.direct_receivers();
         let receiver =
-            |rank| (rank, Receiver { is_direct: direct.contains(&rank), ..Receiver::default() });
+            |rank| (rank, Receiver { room, is_direct: direct.contains(&rank), ..<_>::default() });
         let receivers = cast.receivers().into_iter().map(receiver).collect();
         Self { cast, ends: Vec::new(), prints: Vec::new(), receivers }
     }
@@ -235,6 +297,13 @@ impl Stream {
             Collection::Tree { .. } => Some(receiver.claimed),
             _ => receiver.is_direct.then_some(receiver.heard),
         }
+    }
+
+    /// True if a receiver was handed out more than it has offered room for. Up a tree comes what
+    /// the inner ranks offer, so nothing can be said there.
+    fn is_overrun(&self, receiver: &Receiver, next: u64) -> bool {
+        let is_tree = matches!(self.cast.group.policy.collection, Collection::Tree { .. });
+        receiver.is_direct && !is_tree && next > receiver.heard + receiver.room
     }
 
     fn check_cast(&mut self, from: Rank, seq: u64, print: u64) -> Result<(), String> {
@@ -312,8 +381,12 @@ mod tests {
         packet(Kind::Cast, seq, 0, seq)
     }
 
+    fn limits(window_packets: u64) -> CastLimits {
+        CastLimits { payload_bytes: 1000, window_packets, initial_credit_bytes: 20_000 }
+    }
+
     fn casts() -> Casts {
-        let limits = CastLimits { payload_bytes: 1000, window_packets: 2 };
+        let limits = limits(2);
         let mut casts = Casts::new(Some(limits));
         casts.on_broadcast(&cast(), 5000);
         casts
@@ -348,6 +421,26 @@ mod tests {
     }
 
     #[test]
+    fn more_than_a_receiver_has_room_for_is_found() {
+        let mut casts = casts();
+        casts.limits = Some(CastLimits { initial_credit_bytes: 3 * 2304, ..limits(9) });
+        casts.streams.clear();
+        casts.on_broadcast(&cast(), 5000);
+        let offer = |credits: u16| {
+            let (mut header, _) = Header::parse(&packet(Kind::CastAck, 0, 1, 0)).unwrap();
+            header.credits = credits;
+            [&header.emit()[..], &[0; 8]].concat()
+        };
+        for seq in 0..3 {
+            assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(seq)), Ok(()));
+        }
+        casts.on_taken(Rank(1), Rank(0), &offer(100));
+        assert!(casts.on_sent(Rank(0), Destination::Group, &data(3)).is_err());
+        casts.on_taken(Rank(2), Rank(0), &offer(100));
+        assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(4)), Ok(()));
+    }
+
+    #[test]
     fn claims_of_what_has_not_come_are_found() {
         let mut casts = casts();
         assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(0)), Ok(()));
@@ -360,7 +453,7 @@ mod tests {
     #[test]
     fn message_is_sent_only_when_all_have_said_so() {
         let mut casts = casts();
-        casts.limits = Some(CastLimits { payload_bytes: 1000, window_packets: 9 });
+        casts.limits = Some(limits(9));
         for seq in 0..6 {
             assert_eq!(casts.on_sent(Rank(0), Destination::Group, &data(seq)), Ok(()));
             casts.on_taken(Rank(0), Rank(1), &data(seq));

@@ -1,10 +1,11 @@
 //! The network between the ranks: latency, jitter, one link into each rank, faults, strangers.
 //!
 //! A multicast is one packet at the sender's uplink, and behind it one copy for every other living
-//! rank, each with a fate of its own. A packet takes the path's latency and jitter, then queues for the receiver's link if that has
-//! a rate, then stands in the receiver's socket buffer, which is counted in truesize and drops at
-//! its tail. All costs are integers in nanoseconds and bytes. Not done: switches, shared links,
-//! the sender's own link.
+//! rank, each with a fate of its own. A packet takes the path's latency and jitter, then queues for
+//! the receiver's link if that has a rate, then stands in the receiver's socket buffer, which is
+//! counted in truesize and drops at its tail; a rank has one for itself and one for the group. All
+//! costs are integers in nanoseconds and bytes. Not done: switches, shared links, the sender's own
+//! link.
 
 use crate::bounds::Bounds;
 use crate::casts::Casts;

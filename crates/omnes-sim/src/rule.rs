@@ -283,7 +283,7 @@ impl Rule {
 }
 
 /// The root of the broadcast that a packet belongs to, if it does to any.
-pub(crate) fn root_of(header: &Header) -> Option<Rank> {
+fn root_of(header: &Header) -> Option<Rank> {
     match header.kind {
         Kind::Cast => Some(Rank(header.expects.0)),
         Kind::CastAck | Kind::CastNack => Some(Rank(header.argument)),

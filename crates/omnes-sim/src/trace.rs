@@ -87,7 +87,7 @@ impl fmt::Display for Line {
             (Flags::ACK_NOW, "ack_now"),
             (Flags::REJECT, "reject"),
             (Flags::RESUME, "resume"),
-            (Flags::GROUP, "group"),
+            (Flags::GROUP, if *kind == Kind::Data { "report" } else { "group" }),
         ];
         for (_, name) in marks.iter().filter(|(flag, _)| flags.has(*flag)) {
             write!(formatter, " {name}")?;

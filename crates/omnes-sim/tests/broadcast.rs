@@ -318,6 +318,38 @@ fn packets_ahead_of_a_gap_do_not_take_the_buffer_that_closes_it() {
 }
 
 #[test]
+fn messages_that_nobody_asks_for_do_not_stop_another_group() {
+    for text in POLICIES {
+        let config = BroadcastConfig { pool_slots: 16, ..BroadcastConfig::default() };
+        let (mut cluster, first) = cluster_with(6, text, config);
+        let second = cluster.open_group_of_all(policy(text));
+        for _ in 0..30 {
+            cluster.broadcast_with(first, 0, 1000, Reply::Lazy);
+        }
+        cluster.run_for(ms(5));
+        // Its receives come only when the other group's are complete.
+        let _loss = cluster.rule(drop().kind(Kind::Cast).seq(0).times(4));
+        let begun: Vec<Operation> = [0, 30, 10, 5000]
+            .into_iter()
+            .flat_map(|bytes| cluster.broadcast_to_all(second, 1, bytes))
+            .collect();
+        let is_open =
+            |cluster: &Cluster, operation: &Operation| cluster.state(*operation) == State::Pending;
+        let has_ended =
+            cluster.run_while(ms(2000), |cluster| begun.iter().any(|one| is_open(cluster, one)));
+        if !has_ended {
+            cluster.fail(&format!("{text}: not ended"));
+        }
+        for rank in 1..6 {
+            for _ in 0..30 {
+                cluster.receive_broadcast(rank, first, 0, 1000);
+            }
+        }
+        settle(&mut cluster);
+    }
+}
+
+#[test]
 fn group_that_is_opened_late_still_gets_what_was_sent_before() {
     for text in POLICIES {
         let builder = Cluster::builder().ranks(4).broadcast(BroadcastConfig::default());

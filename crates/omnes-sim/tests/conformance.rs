@@ -105,7 +105,7 @@ fn everywhere_by_multicast(ranks: u32, body: impl Fn(&mut Cluster, Policy)) {
         let _faults = faults(&mut bad);
         body(&mut bad, policy);
         let config =
-            BroadcastConfig { pool_slots: 6, window_packets: 5, ..BroadcastConfig::default() };
+            BroadcastConfig { pool_slots: 16, window_packets: 5, ..BroadcastConfig::default() };
         let mut poor = Cluster::builder().ranks(ranks).broadcast(config).seed(3).build();
         let _faults = faults(&mut poor);
         body(&mut poor, policy);

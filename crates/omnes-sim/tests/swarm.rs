@@ -7,7 +7,7 @@ use omnes_sim::swarm::{Machine, run_seed};
 
 /// The seeds whose traces are kept: with loss, corruption and delays, each in 10,000 events or so.
 const GOLDEN: [(Machine, u64, &str); 2] =
-    [(Machine::Channel, 24, "seed-24.txt"), (Machine::Broadcast, 6, "broadcast-seed-6.txt")];
+    [(Machine::Channel, 24, "seed-24.txt"), (Machine::Broadcast, 24, "broadcast-seed-24.txt")];
 
 fn two_hundred_seeds_pass(machine: Machine) {
     for seed in 0..200 {

@@ -88,6 +88,7 @@ impl Communicator {
         let job = Arc::new(Job::join(config)?);
         let world = Self::new(job, CommunicatorId(0), (0..size).collect(), rank);
         world.probe_multicast()?;
+        world.tune_at_start()?;
         world.job().publish();
         Ok(world)
     }

@@ -1,6 +1,7 @@
 //! What a rank can be told; the environment fills in the rest.
 
 use crate::bcast::Bcast;
+use crate::bcast::tune::Tune;
 use omnes_net::Offloads;
 use omnes_net::live::LivePlace;
 use omnes_topo::Barrier;
@@ -54,9 +55,13 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// Time for which they then give their core away between looks, likewise.
     pub give_way: Option<Duration>,
-    /// Broadcast algorithm; where there is none, multicast if it works, else a tree chosen by
-    /// size.
+    /// Broadcast algorithm; where there is none, what is fastest for the size by rank 0's figures,
+    /// else multicast if it works, else a tree chosen by size.
     pub bcast: Option<Bcast>,
+    /// Where rank 0 keeps what it has measured of this network, to choose by.
+    pub tune: Tune,
+    /// What the network is called there, where its address does not tell it from others.
+    pub network: Option<String>,
     /// Whether to multicast; the same on all ranks, as are the next three.
     pub multicast: Multicast,
     /// The multicast group's address; derived from the job's number where there is none.
@@ -65,6 +70,8 @@ pub struct Config {
     pub multicast_port: Option<u16>,
     /// Routers that multicast may cross, plus one; 0 keeps it on this host.
     pub multicast_ttl: u8,
+    /// Whether ranks of one node talk through shared memory; without it each counts as a node.
+    pub shared_memory: bool,
     /// Barrier algorithm; where there is none, dissemination, or gather-broadcast where ranks
     /// outnumber the cores.
     pub barrier: Option<Barrier>,
@@ -92,10 +99,13 @@ impl Config {
             spin: None,
             give_way: None,
             bcast: None,
+            tune: Tune::Auto,
+            network: None,
             multicast: Multicast::Auto,
             multicast_group: None,
             multicast_port: None,
             multicast_ttl: 1,
+            shared_memory: true,
             barrier: None,
             eager_bytes: 128 << 10,
             pool_slots: 8192,

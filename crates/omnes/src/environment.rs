@@ -23,10 +23,13 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "broadcast algorithm: multicast, basic, window, tree-ack, co-root=K, ack-every=M, \
          skewed=M, nack, combined, combinations with +; original, binomial, chain, flat, knomial=4",
     ),
+    ("OMNES_TUNE", "auto: choose by figures kept of this network; off: by rules; or their file"),
+    ("OMNES_NETWORK", "name of this network, where its address does not tell it from others"),
     ("OMNES_BARRIER", "barrier algorithm: dissemination, pairwise, gather-broadcast"),
     ("OMNES_MULTICAST", "auto: multicast if it works; on: or do not start; off: never"),
     ("OMNES_MULTICAST_GROUP", "the job's group, address or address:port; drawn where unset"),
     ("OMNES_MULTICAST_TTL", "routers that multicast may cross, plus one; 1 where unset"),
+    ("OMNES_SHM", "shared memory between the ranks of a node: on, off"),
     ("OMNES_PEER_TIMEOUT", "silence after which a rank has failed, e.g. 5s"),
     ("OMNES_JOIN_TIMEOUT", "wait for all ranks at the start, e.g. 60s"),
     ("OMNES_SPIN", "time for which a waiting call spins, e.g. 200us"),
@@ -199,6 +202,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
             })?);
         }
         config.bcast = self.value("OMNES_BCAST")?;
+        config.tune = self.value("OMNES_TUNE")?.unwrap_or_default();
+        config.network = self.text("OMNES_NETWORK");
         config.barrier = self.value("OMNES_BARRIER")?;
         config.multicast = self.value("OMNES_MULTICAST")?.unwrap_or(config.multicast);
         if let Some((group, port)) = self.parsed("OMNES_MULTICAST_GROUP", parse_group)? {
@@ -214,6 +219,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         config.pool_slots = self.value("OMNES_POOL_PACKETS")?.unwrap_or(config.pool_slots);
         if let Some((gso, gro)) = self.parsed("OMNES_OFFLOADS", parse_offloads)? {
             (config.offloads.gso, config.offloads.gro) = (gso, gro);
+        }
+        if let Some(is_on) = self.parsed("OMNES_SHM", parse_switch)? {
+            config.shared_memory = is_on;
         }
         if let Some(place) = self.value("OMNES_LIVE")? {
             config.live = place;
@@ -231,6 +239,14 @@ fn parse_group(text: &str) -> Result<(IpAddr, Option<u16>), String> {
         Ok((address, port)) if address.is_multicast() => Ok((address, port)),
         Ok((address, _)) => Err(format!("{address} is no multicast address")),
         Err(_) => Err("must be an address or address:port, as 239.192.1.2:5000".to_owned()),
+    }
+}
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("must be on or off".to_owned()),
     }
 }
 
@@ -273,6 +289,7 @@ fn first_host(nodes: &str) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::bcast::tune::Tune;
     use crate::config::Multicast;
     use omnes_net::live::LivePlace;
 
@@ -374,6 +391,19 @@ mod tests {
     }
 
     #[test]
+    fn figures_are_switched_off_or_moved_and_networks_named() {
+        let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
+        let with = |name, value| config(&[base[0], base[1], (name, value)]);
+        assert_eq!(config(&base).unwrap().tune, Tune::Auto);
+        assert_eq!(with("OMNES_TUNE", "off").unwrap().tune, Tune::Off);
+        assert_eq!(with("OMNES_TUNE", "/a/b").unwrap().tune, Tune::In("/a/b".into()));
+        let error = with("OMNES_TUNE", "never").unwrap_err().to_string();
+        assert!(error.contains("OMNES_TUNE=never") && error.contains("auto, off"), "{error}");
+        assert_eq!(config(&base).unwrap().network, None);
+        assert_eq!(with("OMNES_NETWORK", "lab 7").unwrap().network.as_deref(), Some("lab 7"));
+    }
+
+    #[test]
     fn live_counters_are_switched_off_or_moved() {
         let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
         let with = |value| config(&[base[0], base[1], ("OMNES_LIVE", value)]);
@@ -382,6 +412,16 @@ mod tests {
         assert_eq!(with("/a/b").unwrap().live, LivePlace::In("/a/b".into()));
         let error = with("never").unwrap_err().to_string();
         assert!(error.contains("OMNES_LIVE=never") && error.contains("on, off"), "{error}");
+    }
+
+    #[test]
+    fn shared_memory_is_switched_off() {
+        let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
+        let with = |value| config(&[base[0], base[1], ("OMNES_SHM", value)]);
+        assert!(config(&base).unwrap().shared_memory && with("on").unwrap().shared_memory);
+        assert!(!with("off").unwrap().shared_memory);
+        let error = with("no").unwrap_err().to_string();
+        assert!(error.contains("OMNES_SHM=no") && error.contains("on or off"), "{error}");
     }
 
     #[test]

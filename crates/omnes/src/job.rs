@@ -1,5 +1,6 @@
 //! What all communicators of a process share: the engine, and how it ends.
 
+use crate::bcast::tune::Figures;
 use crate::config::Config;
 use crate::config::Multicast;
 use crate::error::Error;
@@ -7,6 +8,7 @@ use crate::stats::Stats;
 use omnes_net::live::LiveConfig;
 use omnes_net::{ChannelConfig, Engine, JobConfig, MulticastConfig};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 /// Channel of the collective operations.
@@ -27,6 +29,8 @@ pub(crate) struct Job {
     pub(crate) next_communicator: AtomicU32,
     /// The probe has found that multicast reaches everybody.
     has_multicast: AtomicBool,
+    /// What broadcasts are chosen by, the same on all ranks.
+    figures: RwLock<Option<Figures>>,
     is_finalizing: AtomicBool,
     has_left: AtomicBool,
 }
@@ -58,6 +62,7 @@ impl Job {
                 ttl: u32::from(config.multicast_ttl),
                 ..MulticastConfig::default()
             },
+            shared_memory: config.shared_memory,
         })?;
         let nodes = engine.nodes();
         let no = || AtomicBool::new(false);
@@ -69,6 +74,7 @@ impl Job {
             nodes,
             next_communicator,
             has_multicast,
+            figures: RwLock::default(),
             is_finalizing,
             has_left,
         })
@@ -92,6 +98,15 @@ impl Job {
 
     pub(crate) fn has_multicast(&self) -> bool {
         self.has_multicast.load(Ordering::SeqCst)
+    }
+
+    /// All ranks have agreed on these figures.
+    pub(crate) fn choose_by(&self, figures: Option<Figures>) {
+        *self.figures.write().unwrap_or_else(PoisonError::into_inner) = figures;
+    }
+
+    pub(crate) fn figures(&self) -> Option<Figures> {
+        *self.figures.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The last barrier begins.

@@ -36,6 +36,7 @@ mod scope;
 mod split;
 mod stats;
 
+pub use bcast::tune::{self, Tune};
 pub use bcast::{Bcast, BcastError, Forwarding};
 pub use communicator::Communicator;
 pub use config::{Config, Multicast};

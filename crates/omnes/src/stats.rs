@@ -46,6 +46,20 @@ stats! {
     packets_received: counters.socket.packets_received,
     /// UDP payload bytes received.
     bytes_received: counters.socket.bytes_received,
+    /// Packets put into rings, for ranks of the same node.
+    ring_packets_sent: counters.ring.packets_sent,
+    /// Bytes of these.
+    ring_bytes_sent: counters.ring.bytes_sent,
+    /// Packets taken out of rings.
+    ring_packets_received: counters.ring.packets_received,
+    /// Bytes of these.
+    ring_bytes_received: counters.ring.bytes_received,
+    /// Packets dropped since a ring was full: the rank at its other end does not look.
+    ring_packets_dropped: counters.ring.full,
+    /// System calls that wake a rank of the same node.
+    ring_wake_calls: counters.ring.bells,
+    /// Rings given up for nonsense that was found in them.
+    rings_broken: counters.ring.broken,
     /// Data packets sent to one rank for the first time.
     data_packets: counters.channel.data_packets,
     /// Data packets sent again to one rank over a channel; repairs of broadcasts are apart.
@@ -76,6 +90,8 @@ stats! {
     cast_acks_sent: counters.broadcast.acks_sent,
     /// Acknowledgements of broadcasts received.
     cast_acks_received: counters.broadcast.acks_received,
+    /// Acknowledgements of broadcasts received with messages.
+    cast_acks_carried: counters.broadcast.acks_carried,
     /// Reports of gaps in broadcasts sent.
     cast_nacks_sent: counters.broadcast.nacks_sent,
     /// Reports of gaps in broadcasts received.
@@ -127,7 +143,7 @@ impl Stats {
 
     /// System calls of all kinds.
     pub fn system_calls(&self) -> u64 {
-        self.send_calls + self.receive_calls + self.yields + self.wait_calls
+        self.send_calls + self.receive_calls + self.yields + self.wait_calls + self.ring_wake_calls
     }
 }
 

@@ -1,5 +1,5 @@
-//! The public library over real sockets on loopback: the bodies of conformance with ranks as
-//! threads, and what only threads can see.
+//! The public library over real sockets on loopback, and through shared memory: the bodies of
+//! conformance with ranks as threads, and what only threads can see.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod bodies;
@@ -41,6 +41,30 @@ fn odd_numbers_of_ranks_conform() {
 #[test]
 fn eight_ranks_conform() {
     conform("127.0.0.1", 8, |_| {}, is_not_flood);
+}
+
+#[test]
+fn ranks_of_one_node_conform_through_shared_memory() {
+    for size in [2, 3, 8] {
+        conform("127.0.0.1", size, |config| config.shared_memory = true, is_not_flood);
+    }
+}
+
+#[test]
+fn ranks_conform_where_some_share_a_node() {
+    // Nodes of ranks 0, 2, 3, 5 and of rank 1 and rank 4 alone.
+    let some = |config: &mut Config| config.shared_memory = config.rank % 3 != 1;
+    conform("127.0.0.1", 6, some, is_not_flood);
+    // Rank 0 alone, so that what it broadcasts enters the node through another rank.
+    conform("127.0.0.1", 4, |config| config.shared_memory = config.rank > 0, is_not_flood);
+}
+
+#[test]
+fn ranks_of_one_node_with_small_pools_conform() {
+    let tight = |config: &mut Config| {
+        (config.pool_slots, config.eager_bytes, config.shared_memory) = (64, 4096, true);
+    };
+    conform("127.0.0.1", 4, tight, |body| is_not_flood(body) && body.name != "out-of-order");
 }
 
 #[test]

@@ -25,6 +25,9 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
+/// Names the network to the ranks on it.
+const NETWORK: &str = "OMNES_NETWORK";
+
 /// A cluster of namespace hosts on this machine.
 pub struct Lab {
     pub(super) spaces: Spaces,
@@ -88,7 +91,13 @@ impl Lab {
 
     /// Makes `command` start in `host`: its network, its name, its `/dev/shm`; the working
     /// directory stays. May be used after the lab was dropped, but then nobody is left to talk to.
+    /// All labs have the same addresses, so `OMNES_NETWORK` tells them apart, unless it is set.
     pub fn enter_in(&self, host: usize, command: &mut Command) -> Result<()> {
+        let is_given = command.get_envs().any(|(name, _)| name == NETWORK);
+        if !is_given && std::env::var_os(NETWORK).is_none() {
+            let links = Link { fault_seed: 0, ..self.link() };
+            command.env(NETWORK, format!("lab, links {links},"));
+        }
         self.spaces.enter_in(host, command)
     }
 

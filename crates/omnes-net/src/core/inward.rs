@@ -3,14 +3,19 @@
 
 use super::{Core, DATAGRAM_BYTES};
 use crate::line::{Holding, Line};
+use crate::memory::Memory;
 use crate::socket::{DATAGRAMS_PER_CALL, Received, Take};
-use omnes_proto::packet::{Placement, Source, Target};
+use omnes_proto::endpoint::Endpoint;
+use omnes_proto::packet::{HEAD_BYTES_MAX, Placement, Source, Target};
 use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES};
 
 /// Reads of a socket in one step, so that sending gets its turn.
 const READS_PER_STEP: usize = 4;
 /// Reads that brought nothing but strangers' packets, beside these.
 const READS_IN_VAIN_MAX: usize = 64;
+/// Packets taken from each ring before it is looked who may go on, and how often in one step.
+const RING_PACKETS: usize = 16;
+const ROUNDS_PER_STEP: usize = 4;
 
 impl Core {
     /// Reads a socket until it is empty, or for a few calls. The first datagram is mostly the only
@@ -44,6 +49,37 @@ impl Core {
             }
         }
         calls > 0
+    }
+
+    /// Takes what the ranks of this node have sent, in a few rounds; true if any packet was the
+    /// job's. The data of a packet are copied from the ring straight to their place.
+    pub(crate) fn read_rings(&mut self) -> bool {
+        if self.rings.is_empty() {
+            return false;
+        }
+        let ended = self.operations.ended;
+        let accepted = self.endpoint.counters().accepted;
+        for _ in 0..ROUNDS_PER_STEP {
+            let now = self.now();
+            let Self { rings, endpoint, memory, line, .. } = self;
+            let packets = rings.receive(RING_PACKETS, |packet| {
+                // Judged is a copy: what is shared might change meanwhile.
+                let mut head = [0; HEAD_BYTES_MAX];
+                let head = packet.copy_head(&mut head);
+                if let Some(placement) = endpoint.handle_packet(now, head, packet.bytes()) {
+                    vacate(line, placement);
+                    memory.place(placement, packet.data(placement.packet_offset));
+                }
+                drain_moves(endpoint, memory);
+            });
+            if packets > 0 {
+                self.settle(now);
+            }
+            if packets == 0 || self.operations.ended != ended {
+                break;
+            }
+        }
+        self.endpoint.counters().accepted != accepted
     }
 
     /// True if a receive is pending whose data are worth a look before they are read.
@@ -141,16 +177,20 @@ impl Core {
     }
 
     pub(super) fn drain_moves(&mut self) {
-        let channels = self.endpoint.channels().len();
-        for channel in 0..channels {
-            while let Some(step) = self.endpoint.channel(channel).poll_move() {
-                self.memory.execute(channel, step);
-            }
+        drain_moves(&mut self.endpoint, &mut self.memory);
+    }
+}
+
+fn drain_moves(endpoint: &mut Endpoint, memory: &mut Memory) {
+    let channels = endpoint.channels().len();
+    for channel in 0..channels {
+        while let Some(step) = endpoint.channel(channel).poll_move() {
+            memory.execute(channel, step);
         }
-        let Some(broadcast) = self.endpoint.broadcast() else { return };
-        while let Some(step) = broadcast.poll_move() {
-            self.memory.execute(channels, step);
-        }
+    }
+    let Some(broadcast) = endpoint.broadcast() else { return };
+    while let Some(step) = broadcast.poll_move() {
+        memory.execute(channels, step);
     }
 }
 

@@ -1,9 +1,15 @@
-//! Packets going out: lined up into trains for the peers and the group, and given to the sockets.
+//! Packets going out: put into rings for the ranks of this node, lined up into trains for the other
+//! peers and the group, and given to the sockets.
 
 use super::Core;
 use crate::line::{Holding, Lent};
-use omnes_proto::packet::Head;
-use omnes_wire::Instant;
+use crate::ring::Neighbours;
+use omnes_proto::packet::{Destination, Head};
+use omnes_wire::{Instant, Rank};
+
+/// Bytes put into rings in place of a line of trains, and those after which they are shown.
+const RING_BYTES_PER_LINE: usize = 64 << 10;
+const RING_BYTES_SHOWN: usize = 16 << 10;
 
 impl Core {
     /// Sends what may be sent, at most `lines_max` lines: between lines it pays to look for
@@ -14,17 +20,18 @@ impl Core {
             if !self.flush() {
                 return;
             }
-            self.line_up(now);
-            if self.line.trains.is_empty() {
+            if !self.line_up(now) {
                 return;
             }
         }
         self.has_more = self.flush();
     }
 
-    fn line_up(&mut self, now: Instant) {
+    /// Takes packets from the machines; false if there was none.
+    fn line_up(&mut self, now: Instant) -> bool {
         self.line.clear();
-        while self.line.has_room() {
+        let (mut in_rings, mut shown) = (0, 0);
+        while self.line.has_room() && in_rings < RING_BYTES_PER_LINE {
             let head = &mut self.line.heads[self.line.used];
             let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
             let channel = transmit.channel;
@@ -34,8 +41,21 @@ impl Core {
             });
             // SAFETY: `gather` gives memory that is valid for reading.
             let lent = unsafe { inline(head, lent) };
-            self.line.push(self.links.route(transmit.to), lent);
+            match transmit.to {
+                Destination::Rank(rank) if self.rings.reaches(rank) => {
+                    // SAFETY: as above.
+                    in_rings += unsafe { into_ring(&mut self.rings, rank, head, lent) };
+                    if in_rings - shown >= RING_BYTES_SHOWN {
+                        // The reader copies while the rest is prepared [PM-R7].
+                        self.rings.publish();
+                        shown = in_rings;
+                    }
+                }
+                to => self.line.push(self.links.route(to), lent),
+            }
         }
+        self.rings.publish();
+        in_rings > 0 || !self.line.trains.is_empty()
     }
 
     /// Sends what is lined up; false if the socket is full.
@@ -44,6 +64,22 @@ impl Core {
         line.sent += self.links.send(&line.trains[line.sent..], &mut line.parts, &mut line.batch);
         line.sent == line.trains.len()
     }
+}
+
+/// Puts a packet into the ring of a rank of this node; its length. Where there is no room it is lost
+/// and will be repaired: the channels keep less in flight than the rings hold.
+///
+/// # Safety
+/// The data must be valid for reading.
+unsafe fn into_ring(rings: &mut Neighbours, rank: Rank, head: &Head, lent: Option<Lent>) -> usize {
+    let head = head.as_bytes();
+    let head = libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() };
+    let nothing = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    let data = lent.map_or(nothing, |lent| lent.data);
+    let parts = [head, data];
+    // SAFETY: the head is borrowed, and the caller vouches for the data.
+    unsafe { rings.push(rank, &parts[..1 + usize::from(lent.is_some())]) };
+    head.iov_len + data.iov_len
 }
 
 /// Puts a few bytes of data behind their head, as one part is sent faster than two.

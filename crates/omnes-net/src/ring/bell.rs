@@ -35,8 +35,7 @@ pub struct Doorbell {
 
 impl Doorbell {
     pub(super) fn new(segment: BorrowedFd<'_>, layout: &Layout) -> io::Result<Self> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { board: BoardMap::open(segment, layout)?, event })
+        Ok(Self { board: BoardMap::open(segment, layout)?, event: event()? })
     }
 
     /// The descriptor that becomes readable when the bell is rung.
@@ -44,26 +43,15 @@ impl Doorbell {
         self.event.as_fd()
     }
 
-    /// Says that this rank is about to sleep, unless `is_empty` says, asked afterwards, that there
-    /// is something to do; true if it may sleep.
-    pub fn arm(&self, is_empty: impl FnOnce() -> bool) -> bool {
+    /// Says that this rank is about to sleep; it may only if it then finds its rings empty.
+    pub fn arm(&self) {
         self.board.sleeping().store(1, Ordering::Relaxed); // R1
         fence(Ordering::SeqCst); // R2
-        let may_sleep = is_empty(); // R3
-        if !may_sleep {
-            self.disarm();
-        }
-        may_sleep
     }
 
     /// Says that this rank is awake.
     pub fn disarm(&self) {
         self.board.sleeping().store(0, Ordering::Relaxed);
-    }
-
-    /// Makes the descriptor unreadable again; harmless if it is.
-    pub fn quieten(&self) {
-        let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }
 }
 
@@ -94,6 +82,11 @@ impl Bell {
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         true
     }
+}
+
+/// A new eventfd, as bells are made of.
+pub(super) fn event() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 /// S2 above: once for all rings that have been published, before their bells.

@@ -12,8 +12,7 @@ use super::segment::Segment;
 use super::writer::{Pushed, RingWriter};
 use omnes_wire::{JobId, JobKey, Rank};
 use std::io;
-use std::ops::ControlFlow;
-use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// Bytes of a ring, where the node has few ranks.
@@ -82,6 +81,8 @@ pub struct Neighbours {
     outward: Vec<Option<Outward>>,
     /// Ranks whose rings hold what is not published.
     unpublished: Vec<Rank>,
+    /// Threads of this rank that sleep.
+    sleepers: u32,
     counters: RingCounters,
 }
 
@@ -136,6 +137,12 @@ impl Neighbours {
     #[inline]
     pub fn reaches(&self, rank: Rank) -> bool {
         self.outward.get(rank.index()).is_some_and(Option::is_some)
+    }
+
+    /// True if packets of `rank` may come through a ring.
+    #[inline]
+    pub fn hears(&self, rank: Rank) -> bool {
+        self.inward.iter().any(|inward| inward.from == rank)
     }
 
     /// Neighbours that are reached through rings, ascending.
@@ -203,27 +210,16 @@ impl Neighbours {
 
     // ---- in -------------------------------------------------------------------------------
 
-    /// Hands packets of `from`, or of all neighbours in turn, to `handle`, at most
-    /// `packets_max` of each, until it breaks; how many.
-    pub fn receive(
-        &mut self,
-        from: Option<Rank>,
-        packets_max: usize,
-        mut handle: impl FnMut(Rank, RingPacket<'_>) -> ControlFlow<()>,
-    ) -> usize {
+    /// Hands packets of all neighbours, at most `packets_max` of each, to `handle`; how many.
+    pub fn receive(&mut self, packets_max: usize, mut handle: impl FnMut(RingPacket<'_>)) -> usize {
         let mut packets = 0;
         for inward in &mut self.inward {
-            if from.is_some_and(|rank| rank != inward.from) {
-                continue;
-            }
             let free_bytes = inward.reader.capacity_bytes() / FREE_SHARE;
-            let mut flow = ControlFlow::Continue(());
-            let before = packets;
-            while flow.is_continue() && packets - before < packets_max {
+            for _ in 0..packets_max {
                 let Some(packet) = inward.reader.take() else { break };
                 packets += 1;
                 self.counters.bytes_received += packet.bytes() as u64;
-                flow = handle(inward.from, packet);
+                handle(packet);
                 if inward.reader.held_bytes() >= free_bytes {
                     inward.reader.free();
                 }
@@ -232,9 +228,6 @@ impl Neighbours {
             if inward.reader.is_broken() && !inward.is_counted_broken {
                 inward.is_counted_broken = true;
                 self.counters.broken += 1;
-            }
-            if flow.is_break() {
-                break;
             }
         }
         self.counters.packets_received += packets as u64;
@@ -248,29 +241,46 @@ impl Neighbours {
 
     // ---- sleeping -------------------------------------------------------------------------
 
-    /// The descriptor that becomes readable when a neighbour wakes this rank.
-    pub fn event(&self) -> Option<BorrowedFd<'_>> {
-        self.doorbell.as_ref().map(Doorbell::event)
-    }
-
-    /// Asks to be woken from now on; false if there is something to take already, so that there
-    /// is no reason to sleep.
-    pub fn arm(&self) -> bool {
-        self.doorbell.as_ref().is_none_or(|doorbell| doorbell.arm(|| self.is_empty()))
-    }
-
-    /// This rank is awake; to be called after a sleep for which [`Self::arm`] was called.
-    pub fn disarm(&self) {
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.disarm();
+    /// An eventfd that becomes readable when a neighbour wakes this rank; whoever is woken by it
+    /// reads it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn waker(&self) -> io::Result<OwnedFd> {
+        match &self.doorbell {
+            Some(doorbell) => doorbell.event().try_clone_to_owned(),
+            None => bell::event(),
         }
     }
 
-    /// Makes the descriptor unreadable again, after a wake-up.
-    pub fn quieten(&self) {
-        if let Some(doorbell) = &self.doorbell {
-            doorbell.quieten();
+    /// A thread of this rank is about to sleep and wants to be woken; false if there is something
+    /// to take already, so that there is no reason to sleep. Several threads may sleep at once.
+    pub fn arm(&mut self) -> bool {
+        let Some(doorbell) = &self.doorbell else { return true };
+        doorbell.arm();
+        self.sleepers += 1;
+        let may_sleep = self.is_empty();
+        if !may_sleep {
+            self.disarm();
         }
+        may_sleep
+    }
+
+    /// A thread is awake again for which [`Self::arm`] was true. It must look into the rings after
+    /// this; what it leaves there, others that sleep must be woken for ([`Self::leaves_sleepers`]).
+    pub fn disarm(&mut self) {
+        let Some(doorbell) = &self.doorbell else { return };
+        self.sleepers -= 1;
+        match self.sleepers {
+            0 => doorbell.disarm(),
+            // The bell that this one has heard may have been meant for the others.
+            _ => doorbell.arm(),
+        }
+    }
+
+    /// True if a thread of this rank sleeps beside rings that are not empty.
+    pub fn leaves_sleepers(&self) -> bool {
+        self.sleepers > 0 && !self.is_empty()
     }
 
     /// What was counted so far.

@@ -11,7 +11,7 @@ use super::{Neighbours, NodeConfig};
 use omnes_wire::{JobId, JobKey, Rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::hint::spin_loop;
-use std::ops::ControlFlow;
+use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
@@ -55,9 +55,14 @@ fn packet(number: u64) -> Vec<u8> {
 }
 
 /// Sleeps until the descriptor is readable; false if it was not within ten seconds.
-fn sleep(event: rustix::fd::BorrowedFd<'_>) -> bool {
+fn sleep(event: impl AsFd) -> bool {
     let most = Timespec { tv_sec: 10, tv_nsec: 0 };
-    poll(&mut [PollFd::from_borrowed_fd(event, PollFlags::IN)], Some(&most)).unwrap() == 1
+    poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&most)).unwrap() == 1
+}
+
+/// Makes the descriptor unreadable again.
+fn quieten(event: impl AsFd) {
+    rustix::io::read(event, &mut [0; 8]).unwrap();
 }
 
 // ---- one ring -----------------------------------------------------------------------------
@@ -150,14 +155,14 @@ fn reader_that_does_not_sleep_is_left_alone() {
     let bell = Bell::new(segment.fd(), segment.layout(), event).unwrap();
     push(&mut writer, b"one");
     assert!(!bell.ring());
-    assert!(!doorbell.arm(|| reader.is_empty()), "there is a packet");
-    assert!(!bell.ring());
     take(&mut reader);
-    assert!(doorbell.arm(|| reader.is_empty()));
+    doorbell.arm();
+    assert!(reader.is_empty());
     push(&mut writer, b"two");
     assert!(bell.ring() && !bell.ring(), "rung once");
     assert!(sleep(doorbell.event()));
-    doorbell.quieten();
+    quieten(doorbell.event());
+    doorbell.arm();
     doorbell.disarm();
     assert!(!bell.ring());
 }
@@ -187,11 +192,12 @@ fn no_wake_up_is_lost() {
         });
         for number in 0..ROUNDS {
             loop {
-                if doorbell.arm(|| reader.is_empty()) {
+                doorbell.arm();
+                if reader.is_empty() {
                     assert!(sleep(doorbell.event()), "round {number}: nobody rang");
-                    doorbell.quieten();
-                    doorbell.disarm();
+                    quieten(doorbell.event());
                 }
+                doorbell.disarm();
                 if let Some(packet) = take(&mut reader) {
                     assert_eq!(packet, number.to_be_bytes());
                     break;
@@ -241,7 +247,8 @@ fn reader_never_goes_to_sleep_beside_a_packet_without_a_bell() {
             started.store(number, SeqCst);
             // Another moment in each round, about as long as the other takes to notice.
             (0..number % 64).for_each(|_| spin_loop());
-            may_sleep.push(doorbell.arm(|| reader.is_empty()));
+            doorbell.arm();
+            may_sleep.push(reader.is_empty());
             wait_for(&ended, number);
             doorbell.disarm();
             assert_eq!(take(&mut reader), Some(b"new".to_vec()));
@@ -284,23 +291,20 @@ fn send(table: &mut Neighbours, to: Rank, bytes: &[u8]) {
     table.publish();
 }
 
-/// Waits for one packet, sleeping.
-fn wait(table: &mut Neighbours, from: Option<Rank>) -> (Rank, Vec<u8>) {
-    let until = Instant::now() + Duration::from_secs(20);
-    let mut got = None;
-    while got.is_none() {
+/// Waits for a packet of any neighbour, sleeping; one of each that has sent some.
+fn wait(table: &mut Neighbours) -> Vec<Vec<u8>> {
+    let (until, waker) = (Instant::now() + Duration::from_secs(20), table.waker().unwrap());
+    let mut got = Vec::new();
+    while got.is_empty() {
         assert!(Instant::now() < until, "nothing came");
         if table.arm() {
-            assert!(sleep(table.event().unwrap()));
-            table.quieten();
+            assert!(sleep(&waker));
+            quieten(&waker);
             table.disarm();
         }
-        table.receive(from, 1, |from, packet| {
-            got = Some((from, packet.data(0).to_vec()));
-            ControlFlow::Break(())
-        });
+        table.receive(1, |packet| got.push(packet.data(0).to_vec()));
     }
-    got.unwrap()
+    got
 }
 
 #[test]
@@ -316,11 +320,14 @@ fn ranks_of_a_node_reach_each_other_and_nobody_else() {
                 for to in &others {
                     send(&mut table, *to, format!("{me} to {to}").as_bytes());
                 }
-                let mut got = [wait(&mut table, None), wait(&mut table, None)];
-                got.sort();
-                for ((from, said), other) in got.into_iter().zip(&others) {
-                    assert_eq!((from, said), (*other, format!("{other} to {me}").into_bytes()));
+                let mut got = wait(&mut table);
+                while got.len() < others.len() {
+                    got.extend(wait(&mut table));
                 }
+                got.sort();
+                let said = others.iter().map(|other| format!("{other} to {me}").into_bytes());
+                assert_eq!(got, said.collect::<Vec<_>>());
+                assert!(others.iter().all(|other| table.hears(*other)) && !table.hears(me));
                 let counters = *table.counters();
                 assert_eq!((counters.packets_sent, counters.packets_received), (2, 2));
                 assert_eq!((counters.full, counters.broken), (0, 0));
@@ -357,8 +364,36 @@ fn other_jobs_of_the_same_user_are_not_met() {
 
 #[test]
 fn rank_alone_on_its_node_has_no_rings_and_may_sleep() {
-    let table = meet(own_job(), &[Rank(4)], Rank(4), Duration::ZERO);
-    assert!(table.event().is_none() && table.arm() && table.is_empty());
+    let mut table = meet(own_job(), &[Rank(4)], Rank(4), Duration::ZERO);
+    assert!(table.waker().is_ok() && table.arm() && table.is_empty());
+    table.disarm();
+}
+
+/// Of two threads that sleep the first to wake takes the bell away; the second must still be woken
+/// for what comes later, and for what the first leaves.
+#[test]
+fn second_sleeper_of_a_rank_is_not_forgotten() {
+    let (job, ranks) = (own_job(), [Rank(0), Rank(1)]);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| meet(job, &ranks, Rank(1), Duration::from_secs(20)));
+        let mut table = meet(job, &ranks, Rank(0), Duration::from_secs(20));
+        let mut writer = writer.join().unwrap();
+        assert!(table.arm() && table.arm());
+        let rung = |writer: &mut Neighbours| {
+            let before = writer.counters().bells;
+            send(writer, Rank(0), b"news");
+            writer.counters().bells - before
+        };
+        assert_eq!((rung(&mut writer), rung(&mut writer)), (1, 0));
+        table.disarm();
+        assert!(table.leaves_sleepers());
+        assert_eq!(rung(&mut writer), 1);
+        assert_eq!(table.receive(10, |_| {}), 3);
+        assert!(!table.leaves_sleepers());
+        table.disarm();
+        assert_eq!(rung(&mut writer), 0);
+        assert!(!table.arm() && !table.leaves_sleepers(), "there is a packet, and nobody sleeps");
+    });
 }
 
 // ---- two processes ------------------------------------------------------------------------
@@ -376,12 +411,12 @@ fn other_process() {
     };
     let mut table = meet(job, &[Rank(0), Rank(1)], Rank(1), Duration::from_secs(20));
     for _ in 0..ECHOES {
-        let (from, said) = wait(&mut table, Some(Rank(0)));
+        let said = wait(&mut table).remove(0);
         if said == b"die" {
             let own = rustix::process::getpid();
             rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
         }
-        send(&mut table, from, &said);
+        send(&mut table, Rank(0), &said);
     }
 }
 
@@ -403,7 +438,7 @@ fn two_processes_pass_packets_back_and_forth() {
     assert!(table.reaches(Rank(1)));
     for number in 0..ECHOES {
         send(&mut table, Rank(1), &packet(number));
-        assert!(wait(&mut table, None) == (Rank(1), packet(number)), "packet {number}");
+        assert!(wait(&mut table) == [packet(number)], "packet {number}");
     }
     assert!(other.wait().unwrap().success());
 }

@@ -17,6 +17,8 @@ use std::time::Duration;
 /// Bounds of the wait for an answer.
 const TIMEOUT_MIN: Duration = Duration::from_micros(200);
 const TIMEOUT_MAX: Duration = Duration::from_secs(1);
+/// Waits without progress before they become longer.
+const FRUITLESS_PROMPT: u32 = 4;
 /// Longest wait that doubling leads to, unless answers take longer.
 const BACKOFF_MAX: Duration = Duration::from_millis(20);
 
@@ -93,6 +95,8 @@ pub(super) struct Collector {
     is_first_answer: bool,
     deadline: Option<Instant>,
     doublings: u32,
+    /// Times that the wait was over since the slowest has come on.
+    fruitless: u32,
 }
 
 impl Collector {
@@ -125,6 +129,7 @@ impl Collector {
             is_first_answer: false,
             deadline: None,
             doublings: 0,
+            fruitless: 0,
         };
         collector.compare();
         collector
@@ -211,6 +216,7 @@ impl Collector {
         let has_advanced = self.slowest != before;
         if has_advanced {
             self.deadline = None;
+            self.fruitless = 0;
         }
         has_advanced
     }
@@ -381,7 +387,9 @@ impl Collector {
         }
         let (mean, spread) = (self.round_trip.smoothed(), self.round_trip.deviation());
         let usual = (mean + mean.max(4 * spread)).clamp(TIMEOUT_MIN, TIMEOUT_MAX) + held_back;
-        let doublings = self.doublings.min(BACKOFF_DOUBLINGS_MAX);
+        // Who answers without coming on has no room: it tells when it has.
+        let without_room = self.fruitless.saturating_sub(FRUITLESS_PROMPT);
+        let doublings = self.doublings.max(without_room).min(BACKOFF_DOUBLINGS_MAX);
         self.deadline = Some(now + (usual * (1 << doublings)).min(usual.max(BACKOFF_MAX)));
     }
 
@@ -389,10 +397,13 @@ impl Collector {
     pub(super) fn disarm(&mut self) {
         self.deadline = None;
         self.doublings = 0;
+        self.fruitless = 0;
     }
 
     /// The wait is over: the packet before `end` goes again to all who have not reported it, and
-    /// their answers will tell what else they lack. False if it is not over or all have.
+    /// their answers will tell what else they lack. Where that did not help before, they may have
+    /// no buffer for anything but the first that they lack, so that goes too. False if the wait is
+    /// not over or all have everything.
     pub(super) fn on_timeout(&mut self, now: Instant, end: Seq) -> bool {
         if self.deadline.is_none_or(|at| at > now) {
             return false;
@@ -403,15 +414,22 @@ impl Collector {
         for standing in &mut self.standings {
             if !standing.is_gone && standing.expects.precedes(end) {
                 standing.silent_since.get_or_insert(now);
-                late.extend_from_slice(&standing.reporter.speaks_for);
+                let first = standing.expects;
+                late.extend(standing.reporter.speaks_for.iter().map(|rank| (*rank, first)));
             }
         }
         if late.is_empty() {
             return false;
         }
         self.doublings += 1;
+        self.fruitless += 1;
         let last = end.plus(u32::MAX);
-        late.into_iter().for_each(|rank| self.want(rank, last, true));
+        for (rank, first) in late {
+            self.want(rank, last, true);
+            if self.fruitless > 1 {
+                self.want(rank, first, true);
+            }
+        }
         true
     }
 

@@ -191,22 +191,33 @@ impl Stream {
         None
     }
 
+    /// True if the window has room for a packet that is to be sent; at the start of a run, for as
+    /// many as make a train, or each acknowledgement would bring about a few short ones.
+    fn may_send_fresh(&self, common: &Common) -> bool {
+        let Some(sending) = &self.sending else { return false };
+        let config = &common.config;
+        let window =
+            config.credit_packets(self.collector.window_bytes()).min(config.window_packets);
+        let limit = self.collector.limit().unwrap_or(sending.next.plus(window));
+        let open = limit.since(sending.base).min(window);
+        let under_way = sending.next.since(sending.base);
+        let room = open.saturating_sub(under_way);
+        let run = BURST_PACKETS.min(sending.fresh()).min(open / 2).max(1);
+        let is_run = self.fresh_run > 0 || under_way == 0 || room >= run;
+        sending.has_fresh() && room > 0 && is_run
+    }
+
     fn next_fresh(
         &mut self,
         now: Instant,
         common: &mut Common,
         head: &mut Head,
     ) -> Option<Outbound> {
-        let limit = self.collector.limit();
-        let sending = self.sending.as_mut()?;
-        let seq = sending.next;
-        let under_way = seq.since(sending.base);
-        let is_in_window = under_way < common.config.window_packets
-            && under_way * common.config.charge() < self.collector.window_bytes()
-            && limit.is_none_or(|limit| seq.precedes(limit));
-        if !sending.has_fresh() || !is_in_window {
+        if !self.may_send_fresh(common) {
             return None;
         }
+        let sending = self.sending.as_mut()?;
+        let seq = sending.next;
         let message = sending.message_of(seq)?;
         let is_lone = !sending.base.precedes(message.first);
         sending.next = seq.plus(1);

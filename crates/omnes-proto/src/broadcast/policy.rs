@@ -3,9 +3,9 @@
 //! | text | what it is | source |
 //! |---|---|---|
 //! | `basic` | the root waits for all acknowledgements of each message | [BC-R4] |
-//! | `window` | the root goes on at once; one acknowledgement per message and receiver | [BC-R5] |
+//! | `window` | the root goes on at once; one acknowledgement per message each | [BC-R5] |
 //! | `tree-ack=4` | acknowledgements travel up a tree, 4-nomial; the root repairs | [BC-R14] |
-//! | `co-root=2` | 2 collectors, the root included, each acknowledged to by its subgroup | [BC-R10] |
+//! | `co-root=2` | 2 collectors with the root, each acknowledged to by its subgroup | [BC-R10] |
 //! | `ack-every=10` | one acknowledgement per 10 messages, all at once | [BC-R16] |
 //! | `skewed=10` | one per 10 messages, each receiver after another message | [BC-R17] |
 //! | `nack` | receivers report gaps; acknowledgements are rare | beyond the seed |

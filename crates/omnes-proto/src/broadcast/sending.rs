@@ -61,7 +61,12 @@ impl Sending {
         self.messages.len()
     }
 
-    /// True if there are packets that have not been sent.
+    /// Packets that have not been sent.
+    pub(super) fn fresh(&self) -> u32 {
+        self.end.since(self.next)
+    }
+
+    /// True if there are some.
     pub(super) fn has_fresh(&self) -> bool {
         self.next != self.end
     }

@@ -365,6 +365,12 @@ impl Channel {
 
     /// The peer's entry, made on first use.
     #[inline]
+    /// Keeps at most `bytes` bytes of truesize in flight to `rank`, whose way holds no more; a
+    /// single packet may always go.
+    pub fn limit_flight(&mut self, rank: Rank, bytes: u32) {
+        self.peer(rank).path_bytes = bytes;
+    }
+
     fn peer(&mut self, rank: Rank) -> &mut Peer {
         let credit = self.config.initial_credit_bytes;
         self.peers.entry(rank, || Peer::new(credit))

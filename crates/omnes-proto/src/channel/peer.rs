@@ -111,6 +111,8 @@ pub(super) struct Peer {
     pub(super) rtt: Rtt,
     pub(super) credit_bytes: u32,
     pub(super) loss_window: LossWindow,
+    /// What the way to the peer holds, where that is known.
+    pub(super) path_bytes: u32,
     pub(super) flight_bytes: u32,
     /// Truesize handed out since an answer was last asked for.
     pub(super) unasked_bytes: u32,
@@ -139,6 +141,7 @@ impl Peer {
             rtt: Rtt::new(),
             credit_bytes,
             loss_window: LossWindow::new(credit_bytes),
+            path_bytes: u32::MAX,
             flight_bytes: 0,
             unasked_bytes: 0,
             is_ready: false,
@@ -150,7 +153,7 @@ impl Peer {
 
     /// Truesize that may be in flight to the peer.
     pub(super) fn window_bytes(&self) -> u32 {
-        self.credit_bytes.min(self.loss_window.bytes())
+        self.credit_bytes.min(self.loss_window.bytes()).min(self.path_bytes)
     }
 
     /// True if a packet of this charge may go out now; one always may.

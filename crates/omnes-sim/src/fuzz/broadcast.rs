@@ -18,14 +18,14 @@ use omnes_proto::broadcast::{
     AckRule, Asking, Broadcast, BroadcastConfig, CastMessage, Collection, Event as CastEvent,
     GapReports, GroupConfig, GroupId, Hold, Policy,
 };
-use omnes_proto::channel::Reply;
+use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::packet::{
     Destination, HEAD_BYTES_MAX, Head, Placement, Preview, ReceiveId, SendId, Target,
 };
 use omnes_wire::{
-    ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
-    Seq,
+    CastReport, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind,
+    PACKET_OVERHEAD_BYTES, Rank, Seq,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -51,6 +51,8 @@ struct Heard {
 struct Honest {
     endpoint: Endpoint,
     memory: Memory,
+    /// Of the channel, whose messages may carry acknowledgements.
+    channel_memory: Memory,
     heard: BTreeMap<(GroupId, Rank), Heard>,
     /// Messages under way, with their group.
     sends: BTreeMap<SendId, GroupId>,
@@ -137,25 +139,34 @@ impl Rig {
             window_packets: WINDOW_PACKETS,
             ..BroadcastConfig::default()
         };
+        let channel = ChannelConfig {
+            payload_bytes: 256,
+            pool_slots: POOL_SLOTS,
+            ..ChannelConfig::default()
+        };
         let groups = [
             GroupConfig { id: ALL, nodes: nodes(RANKS), policy: policy(bytes) },
             GroupConfig { id: OWN, nodes: nodes(HONEST), policy: policy(bytes) },
         ];
         let is_late = bytes.byte().is_multiple_of(8);
         let honest = |rank| {
-            let Ok(checked) = config.clone().build() else { panic!("settings are in range") };
+            let (Ok(checked), Ok(channel)) = (config.clone().build(), channel.clone().build())
+            else {
+                panic!("settings are in range")
+            };
             let config = EndpointConfig {
                 me: Rank(rank),
                 size: RANKS,
                 job: JOB,
                 key: KEY,
-                channels: Vec::new(),
+                channels: vec![channel],
                 broadcast: Some(checked),
                 liveness: LivenessConfig::default(),
             };
             let mut honest = Honest {
                 endpoint: Endpoint::new(Instant::ZERO, config),
                 memory: Memory::new(POOL_SLOTS, SlotLife::UntilRefilled).among_liars(),
+                channel_memory: Memory::new(POOL_SLOTS, SlotLife::UntilMoved).among_liars(),
                 heard: BTreeMap::new(),
                 sends: BTreeMap::new(),
                 receives: BTreeMap::new(),
@@ -203,7 +214,8 @@ impl Rig {
             8 => self.replay(bytes),
             9 => self.mutate(bytes),
             10..=13 => self.craft(rank, bytes),
-            14 => self.ranks[rank as usize].machine().announce(),
+            14 if bytes.byte().is_multiple_of(4) => self.ranks[rank as usize].machine().announce(),
+            14 => self.talk(rank, bytes),
             _ => self.pass_time(Duration::from_micros(u64::from(bytes.number()) * 50)),
         }
         self.drain_all();
@@ -248,6 +260,31 @@ impl Rig {
         }
     }
 
+    /// A small message on the channel, from one honest rank to the other.
+    fn talk(&mut self, rank: u32, bytes: &mut Bytes) {
+        let (from, to) = (Rank(rank), Rank(1 - rank));
+        let length = u64::from(bytes.byte());
+        let pattern = Pattern { communicator: CommunicatorId(1), source: Some(from), tag: Some(0) };
+        let now = self.now;
+        let other = &mut self.ranks[to.index()];
+        if let Ok(id) = other.endpoint.channel(0).receive(now, pattern, length) {
+            other.channel_memory.add_receive(id, Operation(id.0 as usize), length);
+        }
+        let message = Message {
+            to,
+            communicator: CommunicatorId(1),
+            tag: 0,
+            bytes: length,
+            available: length,
+            reply: Reply::Lazy,
+        };
+        let own = &mut self.ranks[rank as usize];
+        if let Ok(id) = own.endpoint.channel(0).send(now, message) {
+            let content = content(length, length as usize);
+            own.channel_memory.add_send(id, Operation(id.0 as usize), content, length);
+        }
+    }
+
     fn replay(&mut self, bytes: &mut Bytes) {
         if self.old.is_empty() {
             return;
@@ -266,8 +303,8 @@ impl Rig {
 
     /// The third rank says something with the right tag, to one rank or to all.
     fn craft(&mut self, to: u32, bytes: &mut Bytes) {
-        let kinds = [Kind::Cast, Kind::Cast, Kind::CastAck, Kind::CastNack, Kind::Pong];
-        let rare = [Kind::Ping, Kind::Failed, Kind::Bye, Kind::Hello, Kind::Data];
+        let kinds = [Kind::Cast, Kind::Cast, Kind::CastAck, Kind::CastNack, Kind::Data, Kind::Pong];
+        let rare = [Kind::Ping, Kind::Failed, Kind::Bye, Kind::Hello];
         let choice = bytes.byte();
         let kind = match choice {
             250.. => rare[choice as usize % rare.len()],
@@ -304,6 +341,11 @@ impl Rig {
             header.argument = root.0;
         }
         self.is_tampered |= kind == Kind::Cast && group == OWN;
+        if kind == Kind::Data {
+            header.channel = ChannelId(0);
+            header.flags = header.flags.with(Flags::FIRST).with(Flags::CARRIES_REPORT);
+            header.argument = 0;
+        }
         let covered = covered_body(&header, bytes);
         let is_to_all = matches!(kind, Kind::Cast | Kind::Hello) && header.flags.has(Flags::GROUP);
         let tagged = if is_to_all { Rank::ALL } else { Rank(to) };
@@ -339,7 +381,7 @@ impl Rig {
         let own = &mut self.ranks[to as usize];
         let preview = own.endpoint.preview(head);
         if let Some(preview) = &preview {
-            must(own.memory.check_preview(preview));
+            must(own.memory(preview.channel).check_preview(preview));
         }
         if let Some(placement) = own.endpoint.handle_packet(self.now, head, packet.len()) {
             own.place(packet, &placement, preview);
@@ -356,13 +398,16 @@ impl Rig {
         while let Some(step) = own.machine().poll_move() {
             must(own.memory.apply_move(&step));
         }
+        while let Some(step) = own.endpoint.channel(0).poll_move() {
+            must(own.channel_memory.apply_move(&step));
+        }
         let mut head = Head::default();
         for count in 0.. {
             let Some(transmit) = own.endpoint.poll_transmit(self.now, &mut head) else { break };
             assert!(count < PACKETS_MAX, "rank {rank} never stops sending");
             let mut packet = head.as_bytes().to_vec();
             if let Some(segment) = &transmit.segment {
-                packet.extend_from_slice(must(own.memory.gather(segment)));
+                packet.extend_from_slice(must(own.memory(transmit.channel).gather(segment)));
             }
             own.overhear(&packet, transmit.to);
             if transmit.to != Destination::Rank(Rank(2)) {
@@ -436,10 +481,26 @@ fn covered_body(header: &Header, bytes: &mut Bytes) -> Vec<u8> {
                 _ => u64::from(bytes.number()),
             };
             let (tag, token) = (u32::from(bytes.byte() % 2), bytes.number());
-            Envelope { tag, token, bytes: length }.emit().to_vec()
+            let mut body = Envelope { tag, token, bytes: length }.emit().to_vec();
+            if header.kind == Kind::Data && header.flags.has(Flags::CARRIES_REPORT) {
+                body.extend_from_slice(&report(bytes).emit());
+            }
+            body
         }
         Kind::CastNack => (0..bytes.byte() % 129).map(|_| bytes.byte()).collect(),
         _ => Vec::new(),
+    }
+}
+
+/// An acknowledgement that a message carries, as the third rank makes it up.
+fn report(bytes: &mut Bytes) -> CastReport {
+    let group = if bytes.byte().is_multiple_of(2) { OWN } else { ALL };
+    CastReport {
+        communicator: group.communicator,
+        group: group.number,
+        root: Rank(u32::from(bytes.byte()) % RANKS),
+        expects: Seq(bytes.number()),
+        credits: bytes.number() as u16,
     }
 }
 
@@ -451,12 +512,21 @@ impl Honest {
         }
     }
 
+    /// The memory that transmits, placements and previews mean by an index.
+    fn memory(&mut self, channel: usize) -> &mut Memory {
+        match channel {
+            0 => &mut self.channel_memory,
+            _ => &mut self.memory,
+        }
+    }
+
     fn place(&mut self, packet: &[u8], placement: &Placement, preview: Option<Preview>) {
-        let Placement { target, offset, packet_offset, bytes, .. } = *placement;
+        let Placement { channel, target, offset, packet_offset, bytes } = *placement;
         let data = &packet[packet_offset..packet_offset + bytes];
+        let memory = self.memory(channel);
         must(match target {
-            Target::Receive(id) => self.memory.place(id, offset, data),
-            Target::Slot(slot) => self.memory.fill_slot(slot, data),
+            Target::Receive(id) => memory.place(id, offset, data),
+            Target::Slot(slot) => memory.fill_slot(slot, data),
         });
         if let (Some(preview), Target::Receive(id)) = (preview, target) {
             assert_eq!((preview.receive, preview.offset), (id, offset));
@@ -504,8 +574,25 @@ impl Honest {
             Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
                 self.has_lost |= rank.0 < HONEST;
             }
-            Event::Channel(..) | Event::Excluded { .. } => {}
+            Event::Channel(_, event) => self.take_of_channel(event),
+            Event::Excluded { .. } => {}
         }
         None
+    }
+
+    fn take_of_channel(&mut self, event: ChannelEvent) {
+        let memory = &mut self.channel_memory;
+        match event {
+            ChannelEvent::Sent { id } | ChannelEvent::SendFailed { id, .. } => {
+                must(memory.finish_send(id));
+            }
+            ChannelEvent::Received { id, bytes, .. } => {
+                must(memory.finish_receive(id, bytes));
+            }
+            ChannelEvent::ReceiveFailed { id, .. } => {
+                must(memory.abandon_receive(id));
+            }
+            ChannelEvent::PeerSilent { .. } | ChannelEvent::Stable => {}
+        }
     }
 }

@@ -18,8 +18,8 @@ use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Patter
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, ReceiveId, SendId, Target};
 use omnes_wire::{
-    ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
-    Seq,
+    CAST_REPORT_BYTES, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind,
+    PACKET_OVERHEAD_BYTES, Rank, Seq,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -223,6 +223,9 @@ impl Rig {
             };
             let tag = u32::from(bytes.byte() % 2);
             covered = Envelope { tag, token: bytes.number(), bytes: length }.emit().to_vec();
+            if header.flags.has(Flags::CARRIES_REPORT) {
+                covered.extend((0..CAST_REPORT_BYTES).map(|_| bytes.byte()));
+            }
         } else if kind == Kind::Nack {
             covered = (0..bytes.byte() % 129).map(|_| bytes.byte()).collect();
         }

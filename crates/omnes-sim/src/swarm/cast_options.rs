@@ -12,6 +12,16 @@ use omnes_proto::channel::ChannelConfig;
 use omnes_wire::{CommunicatorId, Rank};
 use std::time::Duration;
 
+/// When a rank posts its receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posting {
+    /// At their times.
+    Timely,
+    /// Not before the one before is complete, in the same order at all ranks: what is not asked for
+    /// yet must not be in its way.
+    OneByOne,
+}
+
 /// Everything that a run of broadcasts draws from its seed before it begins.
 #[derive(Clone, Debug)]
 pub struct CastOptions {
@@ -21,6 +31,10 @@ pub struct CastOptions {
     pub faults: Faults,
     /// When phase 1 ends.
     pub healed: Duration,
+    /// When broadcasts begin, mostly.
+    pub begun: Duration,
+    /// How long after the first the last one may begin.
+    pub spread: Duration,
     /// Multicasts lost for all receivers at once, in parts per million.
     pub uplink_loss_ppm: u32,
     /// The groups.
@@ -33,6 +47,8 @@ pub struct CastOptions {
     pub misfit_ppm: u32,
     /// How late receives are posted, at most.
     pub lateness: Duration,
+    /// When receives are posted.
+    pub posting: Posting,
     /// When the last member opens a group.
     pub opening: Duration,
     /// Messages on channels beside.
@@ -52,6 +68,11 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
+/// Some time of at most `most`.
+fn share_of(random: &mut Random, most: Duration) -> Duration {
+    Duration::from_nanos(random.below(most.as_nanos() as u64 + 1))
+}
+
 impl CastOptions {
     /// Draws the options of a seed.
     pub fn draw(seed: u64, trace: Printing) -> Self {
@@ -60,7 +81,7 @@ impl CastOptions {
         let ranks = nodes.iter().map(Vec::len).sum::<usize>() as u32;
         let count = random.pick(&[1, 1, 1, 2, 3, 4]);
         let groups = (0..count).map(|number| draw_group(random, &nodes, number)).collect();
-        let faults = draw_faults(random, ranks);
+        let mut faults = draw_faults(random, ranks);
         let leaver = random
             .chance(250_000)
             .then(|| random.below(u64::from(ranks)) as u32)
@@ -69,6 +90,14 @@ impl CastOptions {
             Some(_) => ms(random.below(600)),
             None => ms(random.pick(&[300, 1200, 1200])),
         };
+        let begun = share_of(random, healed.min(ms(900)));
+        let spread = random.pick(&[us(1), ms(5), ms(900) - begun]);
+        if let Some((_, at)) = &mut faults.crash
+            && random.chance(600_000)
+        {
+            let most = us(random.pick(&[100, 1000, 10_000]));
+            *at = begun + share_of(random, most);
+        }
         Self {
             config: ClusterConfig {
                 seed,
@@ -84,12 +113,15 @@ impl CastOptions {
             },
             faults,
             healed,
+            begun,
+            spread,
             uplink_loss_ppm: random.pick(&[0, 0, 10_000, 100_000]),
             groups,
             messages: random.pick(&[1, 3, 10, 40]),
             bytes_max: random.pick(&[3000, 30_000, 300_000]),
             misfit_ppm: random.pick(&[0, 0, 200_000]),
             lateness: random.pick(&[us(0), us(200), ms(20), ms(400)]),
+            posting: random.pick(&[Posting::Timely, Posting::Timely, Posting::OneByOne]),
             opening: random.pick(&[us(0), us(0), ms(300)]),
             channel_messages: random.pick(&[0, 0, 5]),
             distractions: random.below(6) as u32,

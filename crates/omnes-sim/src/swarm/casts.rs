@@ -1,13 +1,13 @@
 //! Broadcasts of several roots in several groups, at times drawn from the seed.
 
-use super::cast_options::CastOptions;
+use super::cast_options::{CastOptions, Posting};
 use super::options::HEALED;
 use super::{bring_faults, check_names};
 use crate::checks::{
     delivered_once_in_order, no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
 };
 use crate::cluster::{COMMUNICATOR, Cluster, Send};
-use crate::ledger::{CastStream, Stream};
+use crate::ledger::{CastStream, Operation, State, Stream};
 use crate::payload::content;
 use crate::random::Random;
 use crate::rule::drop;
@@ -15,12 +15,16 @@ use crate::stranger::Forgery;
 use omnes_proto::broadcast::{GroupConfig, GroupId};
 use omnes_proto::channel::{Pattern, Reply};
 use omnes_wire::{Instant, Rank};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
 /// Broadcasts begin before then.
 const BEGUN: Duration = Duration::from_millis(900);
+/// Broadcasts take so long, more or less.
+const BUSY: Duration = Duration::from_millis(2);
+/// Strangers speak before then.
+const FORGED: Duration = Duration::from_millis(1100);
 /// Streams that share the messages of a run.
 const STREAMS_MAX: u64 = 4;
 
@@ -28,19 +32,33 @@ const STREAMS_MAX: u64 = 4;
 enum Deed {
     Open { rank: u32, group: GroupConfig },
     Broadcast { group: GroupId, root: u32, bytes: usize, reply: Reply },
-    Receive { rank: u32, group: GroupId, root: u32, capacity: u64 },
+    Receive(Receive),
     Send { from: u32, to: u32, tag: u32, bytes: usize },
     Distract { rank: u32, time: Duration },
     Forge,
+}
+
+/// A receive to post.
+#[derive(Clone, Copy)]
+struct Receive {
+    rank: u32,
+    group: GroupId,
+    root: u32,
+    capacity: u64,
+}
+
+impl Receive {
+    fn post(self, cluster: &mut Cluster) -> Operation {
+        cluster.receive_broadcast(self.rank, self.group, self.root, self.capacity)
+    }
 }
 
 impl Deed {
     /// Who does it; `None` for a stranger.
     fn rank(&self) -> Option<u32> {
         match self {
-            Self::Open { rank, .. } | Self::Receive { rank, .. } | Self::Distract { rank, .. } => {
-                Some(*rank)
-            }
+            Self::Open { rank, .. } | Self::Distract { rank, .. } => Some(*rank),
+            Self::Receive(receive) => Some(receive.rank),
             Self::Broadcast { root, .. } => Some(*root),
             Self::Send { from, .. } => Some(*from),
             Self::Forge => None,
@@ -56,13 +74,15 @@ pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
     let lost = drop().at_uplink().multicast().ppm(options.uplink_loss_ppm).until(healed);
     faults.push(cluster.rule(lost));
     let mut random = Random::named(options.config.seed, "casts", 0);
-    for (at, deed) in draw_deeds(&mut random, options) {
-        cluster.run_until(at.max(cluster.now()));
+    let (deeds, mut programs) = draw_deeds(&mut random, options);
+    for (at, deed) in deeds {
+        programs.run_until(cluster, at.max(cluster.now()));
         let is_dead = |rank: u32| cluster.dead().contains(&Rank(rank));
         if !deed.rank().is_some_and(is_dead) {
             perform(cluster, deed, &mut random);
         }
     }
+    programs.finish(cluster);
     settle(cluster, options);
     let settled_after = match (options.faults.crash, options.leaver) {
         (None, None) => cluster.now().since(Instant::ZERO + HEALED),
@@ -78,8 +98,8 @@ fn perform(cluster: &mut Cluster, deed: Deed, random: &mut Random) {
         Deed::Broadcast { group, root, bytes, reply } => {
             cluster.broadcast_with(group, root, bytes, reply);
         }
-        Deed::Receive { rank, group, root, capacity } => {
-            cluster.receive_broadcast(rank, group, root, capacity);
+        Deed::Receive(receive) => {
+            receive.post(cluster);
         }
         Deed::Send { from, to, tag, bytes } => send(cluster, (from, to), tag, bytes),
         Deed::Distract { rank, time } => cluster.distract(rank, time),
@@ -104,108 +124,202 @@ fn send(cluster: &mut Cluster, (from, to): (u32, u32), tag: u32, bytes: usize) {
     cluster.post_send(Send { stream, content, available, reply: Reply::Soon });
 }
 
+/// Receives of which a rank posts one after the other, by rank. They are in the same order at all
+/// ranks, as programs must have them: buffers are bounded, and each rank would wait for another.
+#[derive(Default)]
+struct Programs {
+    receives: BTreeMap<u32, VecDeque<(Instant, Receive)>>,
+    under_way: BTreeMap<u32, Operation>,
+}
+
+impl Programs {
+    /// When a rank posts its next receive, if the one before is complete.
+    fn next(&self, cluster: &Cluster) -> Option<(Instant, u32)> {
+        let is_busy = |rank: &u32| {
+            let operation = self.under_way.get(rank);
+            operation.is_some_and(|operation| cluster.state(*operation) == State::Pending)
+        };
+        let able = self.receives.iter().filter(|(rank, _)| !is_busy(rank));
+        able.filter_map(|(rank, receives)| Some((receives.front()?.0, *rank))).min()
+    }
+
+    /// Lets time pass, and posts what can be posted.
+    fn run_until(&mut self, cluster: &mut Cluster, until: Instant) {
+        while cluster.now() < until {
+            let next = self.next(cluster);
+            let at = next.map_or(until, |(at, _)| at.min(until));
+            let time = at.since(cluster.now().min(at));
+            cluster.run_while(time, |cluster| self.next(cluster) == next);
+            self.post(cluster);
+        }
+    }
+
+    /// Lets time pass until all has been posted by those who are alive.
+    fn finish(&mut self, cluster: &mut Cluster) {
+        let until = cluster.now() + cluster.config.patience;
+        while cluster.now() < until && !self.receives.is_empty() {
+            self.run_until(cluster, until.min(cluster.now() + Duration::from_millis(1)));
+        }
+    }
+
+    fn post(&mut self, cluster: &mut Cluster) {
+        let dead = cluster.dead();
+        self.receives.retain(|rank, receives| !dead.contains(&Rank(*rank)) && !receives.is_empty());
+        while let Some((_, rank)) = self.next(cluster).filter(|(at, _)| *at <= cluster.now()) {
+            let receive = self.receives.get_mut(&rank).and_then(VecDeque::pop_front);
+            if let Some((_, receive)) = receive {
+                self.under_way.insert(rank, receive.post(cluster));
+            }
+        }
+    }
+}
+
 // ---- what is done ---------------------------------------------------------------------------
 
-fn draw_deeds(random: &mut Random, options: &CastOptions) -> Vec<(Instant, Deed)> {
-    let mut deeds = Vec::new();
-    let opened = draw_openings(random, options, &mut deeds);
-    let streams = random.within(1, STREAMS_MAX);
-    // The last message may begin so long after the first.
-    let spread = random.pick(&[Duration::from_micros(1), Duration::from_millis(5), BEGUN]);
-    let mut bytes_left = options.bytes_max;
-    for stream in 0..streams {
-        let messages = (u64::from(options.messages) + stream) / streams;
-        draw_stream(random, options, (&opened, spread), messages, (&mut bytes_left, &mut deeds));
+fn draw_deeds(random: &mut Random, options: &CastOptions) -> (Vec<(Instant, Deed)>, Programs) {
+    let bytes_left = options.bytes_max;
+    let (deeds, receives) = (Vec::new(), Vec::new());
+    let mut drawing = Drawing { random, options, bytes_left, deeds, receives };
+    let opened = drawing.openings();
+    let mut streams = BTreeSet::new();
+    let count = drawing.random.within(1, STREAMS_MAX);
+    for number in 0..count {
+        let messages = (u64::from(options.messages) + number) / count;
+        let stream = drawing.stream();
+        // Receives of two lists for one stream would mix.
+        if streams.insert(stream.key()) {
+            drawing.messages(&opened, &stream, messages);
+        }
     }
-    let ranks = u64::from(options.config.ranks);
-    let at =
-        |random: &mut Random, most_ms: u64| Instant::from_ns(random.below(most_ms * 1_000_000));
-    for tag in 0..options.channel_messages {
-        let from = random.below(ranks);
-        let to = (from + random.within(1, ranks - 1)) % ranks;
-        let bytes = random.below(5000) as usize;
-        deeds.push((at(random, 900), Deed::Send { from: from as u32, to: to as u32, tag, bytes }));
-    }
-    for _ in 0..options.distractions {
-        let time = Duration::from_micros(random.within(1, 300_000));
-        let rank = random.below(ranks) as u32;
-        deeds.push((at(random, 900), Deed::Distract { rank, time }));
-    }
-    for _ in 0..options.faults.forgeries {
-        deeds.push((at(random, 1100), Deed::Forge));
-    }
+    drawing.disturbances();
+    let mut deeds = drawing.deeds;
     deeds.sort_by_key(|(at, _)| *at);
-    deeds
+    let mut programs = Programs::default();
+    drawing.receives.sort_by_key(|(begun, _, _)| *begun);
+    for (_, posted, receive) in drawing.receives {
+        programs.receives.entry(receive.rank).or_default().push_back((posted, receive));
+    }
+    (deeds, programs)
 }
 
+/// When each member opens each group.
 type Openings = BTreeMap<(GroupId, Rank), Instant>;
 
-fn draw_openings(
-    random: &mut Random,
-    options: &CastOptions,
-    deeds: &mut Vec<(Instant, Deed)>,
-) -> Openings {
-    let mut opened = Openings::new();
-    for group in &options.groups {
-        for rank in group.nodes.iter().flatten() {
-            let at = Instant::from_ns(random.below(options.opening.as_nanos() as u64));
-            opened.insert((group.id, *rank), at);
-            deeds.push((at, Deed::Open { rank: rank.0, group: group.clone() }));
-        }
-    }
-    opened
+/// Deeds as far as they are drawn.
+struct Drawing<'a> {
+    random: &'a mut Random,
+    options: &'a CastOptions,
+    bytes_left: usize,
+    deeds: Vec<(Instant, Deed)>,
+    /// Receives that are posted one by one, with the times when their broadcast begins and when
+    /// they may be posted.
+    receives: Vec<(Duration, Instant, Receive)>,
 }
 
-/// Broadcasts of some root to some group: the n-th receive at each rank is for the n-th message.
-fn draw_stream(
-    random: &mut Random,
-    options: &CastOptions,
-    (opened, spread): (&Openings, Duration),
-    messages: u64,
-    (bytes_left, deeds): (&mut usize, &mut Vec<(Instant, Deed)>),
-) {
-    let group = &options.groups[random.below(options.groups.len() as u64) as usize];
-    let members: Vec<Rank> = group.nodes.iter().flatten().copied().collect();
-    let root = random.pick(&members);
-    let receivers = CastStream { group: Rc::new(group.clone()), root }.receivers();
-    let group = group.id;
-    let is_streamed = deeds.iter().any(|(_, deed)| {
-        matches!(deed, Deed::Broadcast { group: other, root: of, .. }
-            if (*other, *of) == (group, root.0))
-    });
-    if is_streamed {
-        return; // Receives of two lists would mix.
+impl Drawing<'_> {
+    /// Some time of at most `most`.
+    fn within(&mut self, most: Duration) -> Duration {
+        Duration::from_nanos(self.random.below(most.as_nanos() as u64 + 1))
     }
-    let begun = Duration::from_nanos(random.below((BEGUN - spread).as_nanos() as u64 + 1));
-    let within = |random: &mut Random, most: Duration| {
-        Duration::from_nanos(random.below(most.as_nanos() as u64 + 1))
-    };
-    let mut times: Vec<Duration> = (0..messages).map(|_| begun + within(random, spread)).collect();
-    times.sort_unstable();
-    let after = |rank: Rank, at: Duration| (Instant::ZERO + at).max(opened[&(group, rank)]);
-    let mut posted: Vec<Instant> = vec![Instant::ZERO; receivers.len()];
-    for at in times {
-        let bytes = draw_bytes(random, *bytes_left as u64) as usize;
-        *bytes_left -= bytes;
-        let reply = random.pick(&[Reply::Soon, Reply::Lazy]);
-        deeds.push((after(root, at), Deed::Broadcast { group, root: root.0, bytes, reply }));
-        for (rank, posted) in receivers.iter().zip(&mut posted) {
-            let most = options.lateness;
-            let late = (at + within(random, most)).saturating_sub(within(random, most));
-            *posted = after(*rank, late).max(*posted);
-            let capacity = match random.chance(options.misfit_ppm) {
-                true => random.within(bytes as u64 / 2, bytes as u64 * 3 / 2 + 3000),
-                false => bytes as u64,
-            };
-            let (rank, root) = (rank.0, root.0);
-            deeds.push((*posted, Deed::Receive { rank, group, root, capacity }));
+
+    /// A time when broadcasts are under way, or any.
+    fn at(&mut self, most: Duration) -> Instant {
+        let CastOptions { begun, spread, .. } = *self.options;
+        let at = match self.random.chance(500_000) {
+            true => begun + self.within(spread + BUSY),
+            false => self.within(most),
+        };
+        Instant::ZERO + at.min(most)
+    }
+
+    fn openings(&mut self) -> Openings {
+        let mut opened = Openings::new();
+        for group in &self.options.groups {
+            for rank in group.nodes.iter().flatten() {
+                let at = Instant::ZERO + self.within(self.options.opening);
+                opened.insert((group.id, *rank), at);
+                self.deeds.push((at, Deed::Open { rank: rank.0, group: group.clone() }));
+            }
+        }
+        opened
+    }
+
+    /// Some root in some group.
+    fn stream(&mut self) -> CastStream {
+        let groups = &self.options.groups;
+        let group = &groups[self.random.below(groups.len() as u64) as usize];
+        let members: Vec<Rank> = group.nodes.iter().flatten().copied().collect();
+        CastStream { group: Rc::new(group.clone()), root: self.random.pick(&members) }
+    }
+
+    /// Broadcasts of one stream: the n-th receive at each rank is for the n-th message.
+    fn messages(&mut self, opened: &Openings, stream: &CastStream, messages: u64) {
+        let (group, root) = stream.key();
+        let receivers = stream.receivers();
+        let after = |rank: Rank, at: Duration| (Instant::ZERO + at).max(opened[&(group, rank)]);
+        let CastOptions { begun, spread, .. } = *self.options;
+        let mut times: Vec<Duration> = (0..messages).map(|_| begun + self.within(spread)).collect();
+        times.sort_unstable();
+        let mut posted: Vec<Instant> = vec![Instant::ZERO; receivers.len()];
+        for at in times {
+            let bytes = self.bytes();
+            let reply = self.random.pick(&[Reply::Soon, Reply::Lazy]);
+            self.deeds
+                .push((after(root, at), Deed::Broadcast { group, root: root.0, bytes, reply }));
+            for (rank, posted) in receivers.iter().zip(&mut posted) {
+                let lateness = self.options.lateness;
+                let late = (at + self.within(lateness)).saturating_sub(self.within(lateness));
+                *posted = after(*rank, late).max(*posted);
+                let capacity = self.capacity(bytes as u64);
+                let (rank, root) = (rank.0, root.0);
+                let receive = Receive { rank, group, root, capacity };
+                match self.options.posting {
+                    Posting::Timely => self.deeds.push((*posted, Deed::Receive(receive))),
+                    // The group may be opened at that very time.
+                    Posting::OneByOne => {
+                        let posted = *posted + Duration::from_nanos(1);
+                        self.receives.push((at, posted, receive));
+                    }
+                }
+            }
         }
     }
-}
 
-fn draw_bytes(random: &mut Random, most: u64) -> u64 {
-    let class = random.pick(&[0, 64, 2_000, 20_000, 300_000]);
-    random.within(0, class).min(most)
+    fn bytes(&mut self) -> usize {
+        let class = self.random.pick(&[0, 64, 2_000, 20_000, 300_000]);
+        let bytes = (self.random.within(0, class) as usize).min(self.bytes_left);
+        self.bytes_left -= bytes;
+        bytes
+    }
+
+    /// Room of a receive for a message of `bytes`.
+    fn capacity(&mut self, bytes: u64) -> u64 {
+        match self.random.chance(self.options.misfit_ppm) {
+            true => self.random.within(bytes / 2, bytes * 3 / 2 + 3000),
+            false => bytes,
+        }
+    }
+
+    fn disturbances(&mut self) {
+        let ranks = u64::from(self.options.config.ranks);
+        for tag in 0..self.options.channel_messages {
+            let from = self.random.below(ranks);
+            let to = (from + self.random.within(1, ranks - 1)) % ranks;
+            let bytes = self.random.below(5000) as usize;
+            let at = self.at(BEGUN);
+            self.deeds.push((at, Deed::Send { from: from as u32, to: to as u32, tag, bytes }));
+        }
+        for _ in 0..self.options.distractions {
+            let time = Duration::from_micros(self.random.within(1, 300_000));
+            let rank = self.random.below(ranks) as u32;
+            let at = self.at(BEGUN);
+            self.deeds.push((at, Deed::Distract { rank, time }));
+        }
+        for _ in 0..self.options.faults.forgeries {
+            let at = self.at(FORGED);
+            self.deeds.push((at, Deed::Forge));
+        }
+    }
 }
 
 // ---- the end --------------------------------------------------------------------------------

@@ -7,15 +7,15 @@
 //! silence must follow. A failure is reported with its seed, the options and the last events;
 //! `swarm --seed N` repeats it.
 //!
-//! Channels and broadcasts have swarms of their own, see [`Machine`]: the seeds of one do not change
-//! with the other.
+//! Channels and broadcasts have swarms of their own, see [`Machine`]: the seeds of one do not
+//! change with the other.
 
 mod cast_options;
 mod casts;
 mod mix;
 mod options;
 
-pub use cast_options::CastOptions;
+pub use cast_options::{CastOptions, Posting};
 pub use options::{Faults, Options, Work};
 
 use crate::builder::{Builder, ClusterConfig, Printing};

@@ -1,13 +1,16 @@
 //! Which algorithm a broadcast takes where nobody has named one: the same on all ranks, as it
 //! follows from what all of them know.
+//!
+//! With figures of the network ([`tune`](super::tune)) it is what they say is fastest; without
+//! them, and within a node, it follows from rules.
 
 use super::algorithm::Bcast;
-use omnes_proto::broadcast::Policy;
+use super::tune::{Figures, Way};
 use omnes_topo::Tree;
 
-/// Messages from this size on go down a chain where there is no multicast.
+/// Without figures, messages from this size on go down a chain where there is no multicast.
 const CHAIN_BYTES: usize = 1 << 20;
-/// With fewer nodes than these, multicast saves nothing: one packet has one receiver.
+/// With fewer nodes than these, multicast saves nothing by itself: one packet has one receiver.
 const MULTICAST_NODES_MIN: u32 = 3;
 
 /// What the choice depends on.
@@ -23,39 +26,66 @@ pub(crate) struct Situation {
     pub(crate) is_crowded: bool,
     /// True if the probe has found that multicast reaches all nodes.
     pub(crate) has_multicast: bool,
+    /// What was measured on the network, if anything was.
+    pub(crate) figures: Option<Figures>,
 }
 
 impl Situation {
     /// The algorithm.
     pub(crate) fn choice(&self) -> Bcast {
-        if self.has_multicast && self.nodes >= MULTICAST_NODES_MIN {
-            return Bcast::Multicast(Policy::COMBINED);
-        }
-        Bcast::tree(self.tree())
+        let has_multicast = self.has_multicast && self.nodes > 1;
+        let way = match self.network_figures() {
+            Some(figures) => {
+                let ways = if has_multicast { &Way::ALL[..] } else { &Way::TREES };
+                figures.fastest(ways, self.ranks, self.bytes as u64)
+            }
+            None if has_multicast && self.nodes >= MULTICAST_NODES_MIN => Way::Multicast,
+            None => return Bcast::tree(self.tree()),
+        };
+        way.bcast()
     }
 
-    /// The tree without multicast. A chain loads every link once, which counts for large
-    /// messages; where ranks share cores, all copies are made by the same cores, and a shallow
-    /// tree wakes fewer ranks in turn.
+    /// The tree without multicast.
     pub(crate) fn tree(&self) -> Tree {
-        let is_chain = self.bytes >= CHAIN_BYTES && !self.is_crowded && self.ranks > 2;
+        let is_chain = match self.network_figures() {
+            Some(figures) => {
+                figures.fastest(&Way::TREES, self.ranks, self.bytes as u64) == Way::Chain
+            }
+            // A chain loads every link once, which counts for large messages; where ranks share
+            // cores, all copies are made by the same cores, and a shallow tree wakes fewer ranks
+            // in turn.
+            None => self.bytes >= CHAIN_BYTES && !self.is_crowded && self.ranks > 2,
+        };
         if is_chain { Tree::Chain } else { Tree::Binomial }
+    }
+
+    /// The figures, unless no network is used.
+    fn network_figures(&self) -> Option<&Figures> {
+        self.figures.as_ref().filter(|_| self.nodes > 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::tune::Cost;
     use super::*;
+    use omnes_proto::broadcast::Policy;
 
-    const MANY: Situation =
-        Situation { bytes: 8, ranks: 8, nodes: 8, is_crowded: false, has_multicast: true };
+    const MANY: Situation = Situation {
+        bytes: 8,
+        ranks: 8,
+        nodes: 8,
+        is_crowded: false,
+        has_multicast: true,
+        figures: None,
+    };
+    const COMBINED: Bcast = Bcast::Multicast(Policy::COMBINED);
 
     #[test]
     fn multicast_is_chosen_where_it_works_and_has_several_receivers() {
-        let combined = Bcast::Multicast(Policy::COMBINED);
-        assert_eq!(MANY.choice(), combined);
-        assert_eq!(Situation { bytes: 1 << 30, ..MANY }.choice(), combined);
-        assert_eq!(Situation { nodes: 3, ..MANY }.choice(), combined);
+        assert_eq!(MANY.choice(), COMBINED);
+        assert_eq!(Situation { bytes: 1 << 30, ..MANY }.choice(), COMBINED);
+        assert_eq!(Situation { nodes: 3, ..MANY }.choice(), COMBINED);
         assert_eq!(Situation { nodes: 2, ..MANY }.choice(), Bcast::tree(Tree::Binomial));
         let without = Situation { has_multicast: false, ..MANY };
         assert_eq!(without.choice(), Bcast::tree(Tree::Binomial));
@@ -69,5 +99,45 @@ mod tests {
         assert_eq!(crowded.choice(), Bcast::tree(Tree::Binomial));
         let short = Situation { bytes: CHAIN_BYTES - 1, ..large };
         assert_eq!(short.choice(), Bcast::tree(Tree::Binomial));
+    }
+
+    /// Multicast with slow bytes, so that long messages do better without.
+    fn measured() -> Situation {
+        let cost =
+            |level_ns, byte_ps| Cost { level_ns, level_byte_ps: byte_ps, stream_byte_ps: byte_ps };
+        let multicast = Some(cost(30_000, 20_000));
+        let figures = Figures { multicast, binomial: cost(25_000, 800), chain: cost(25_000, 800) };
+        Situation { figures: Some(figures), ..MANY }
+    }
+
+    #[test]
+    fn figures_decide_where_there_are_any() {
+        let situation = measured();
+        assert_eq!(situation.choice(), COMBINED);
+        let long = Situation { bytes: 1 << 30, ..situation };
+        assert_eq!(long.choice(), Bcast::tree(Tree::Chain));
+        // Also with two nodes, and with more ranks than cores.
+        assert_eq!(Situation { nodes: 2, ..situation }.choice(), COMBINED);
+        assert_eq!(Situation { is_crowded: true, ..long }.choice(), Bcast::tree(Tree::Chain));
+    }
+
+    #[test]
+    fn multicast_is_never_chosen_where_the_probe_has_not_allowed_it() {
+        for bytes in [0, 8, 1 << 20, 1 << 30] {
+            for situation in [MANY, measured()] {
+                let without = Situation { bytes, has_multicast: false, ..situation };
+                assert_eq!(without.choice(), Bcast::tree(without.tree()));
+                let within = Situation { bytes, nodes: 1, ..situation };
+                assert_eq!(within.choice(), Bcast::tree(within.tree()));
+            }
+        }
+    }
+
+    #[test]
+    fn figures_of_a_network_say_nothing_of_one_node() {
+        let rules = Situation { nodes: 1, bytes: 1 << 30, is_crowded: true, ..MANY };
+        let figures = Situation { figures: measured().figures, ..rules };
+        assert_eq!(figures.choice(), rules.choice());
+        assert_eq!(figures.choice(), Bcast::tree(Tree::Binomial));
     }
 }

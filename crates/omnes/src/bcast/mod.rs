@@ -7,6 +7,7 @@
 //! | `part` | what one rank does: from whom it gets the data, to whom it passes them |
 //! | `nodes` | who shares a node; the groups in which a communicator multicasts |
 //! | `probe` | whether multicast works on this network |
+//! | `tune` | what each way costs on it |
 //!
 //! Source: multicast made reliable is seed 001 [BC-R1]; binomial with store and forward is its
 //! "Original" [BC-R25]; a rank that forwards while it receives does PM's immediate sending
@@ -20,6 +21,7 @@ mod choice;
 mod nodes;
 mod part;
 mod probe;
+pub mod tune;
 
 pub use algorithm::{Bcast, BcastError, Forwarding};
 pub(crate) use nodes::Nodes;

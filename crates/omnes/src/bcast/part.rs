@@ -63,6 +63,7 @@ impl Communicator {
             nodes: self.nodes().count(),
             is_crowded: self.job().engine.is_crowded(),
             has_multicast: self.has_multicast(),
+            figures: self.job().figures(),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Ranks as threads of the test, each with an engine of its own, over loopback.
+//! Ranks as threads of the test, each with an engine of its own, over loopback: by sockets, each as
+//! a node of its own, unless a test lets them share memory.
 
 use omnes::{Communicator, Config};
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub fn try_with_ranks(
     let address = rendezvous("127.0.0.1");
     let join = |rank| {
         let mut config = Config::new(rank, size, address.as_str());
+        config.shared_memory = false;
         adjust(&mut config);
         Communicator::from_config(config).and_then(Communicator::finalize)
     };
@@ -57,6 +59,7 @@ pub fn with_ranks_at<T: Send>(
                 scope.spawn(move || {
                     let mut config = Config::new(rank, size, address);
                     config.join_timeout = Duration::from_secs(20);
+                    config.shared_memory = false;
                     adjust(&mut config);
                     body(Communicator::from_config(config).unwrap())
                 })

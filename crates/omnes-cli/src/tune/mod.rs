@@ -1,0 +1,211 @@
+//! `omnes tune`: measure what broadcasts cost on this network, show what is chosen, and keep it.
+//!
+//! Runs in every rank, under any launcher; rank 0 measures, prints and stores. `--show` and
+//! `--clear` need no launcher. Jobs on the same network, with as many ranks on as many nodes, then
+//! choose by these figures instead of a quick measurement at their start ([`omnes::tune`]).
+//!
+//! Exit status: 0; 1 if a rank failed or the file cannot be written; 2 for wrong usage, without a
+//! launcher, or where there is nothing to choose.
+
+mod report;
+
+use crate::bench::group;
+use crate::complain::complain;
+use crate::units::{parse_bytes, parse_duration};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::ValueEnum;
+use indicatif::{ProgressBar, ProgressStyle};
+use omnes::tune::{BYTES_MAX, Cache, Effort, Entry, Plan, Tuned, Way};
+use omnes::{Communicator, Config, Error, Tune};
+use report::Report;
+use std::process::ExitCode;
+use std::time::Duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes run -n 8 --lab --no-prefix -- omnes tune             (root: lab hosts)
+  omnes run --hosts node1,node2,node3 --no-prefix -- omnes tune
+  omnes run -n 8 --lab --no-prefix -- omnes tune --dry-run --format json | jq .ranges
+  omnes tune --show
+  omnes tune --clear
+
+Ways: multicast; binomial, a tree; chain, from rank to rank. A message of at most 128 KiB takes,
+until the slowest rank has it,
+  T = depth * (level + bytes * level byte)
+with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain. The bytes after the
+first 128 KiB follow while these are passed on and take `stream byte` each, log2(ranks) times that
+in a tree, whose root sends each byte so often. The way with the smallest T is taken.
+
+Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or ~/.cache/omnes/tune.json of rank 0's user,
+for rank 0's machine and network, the packet size, the ranks and their nodes. OMNES_TUNE=off
+chooses by rules instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a network
+where its address does not tell it from others. OMNES_BCAST overrides all of it.";
+
+/// Measure what broadcasts cost on this network, and keep it for jobs to choose by.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Message sizes that are measured (8, 64k, 4m)
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_bytes,
+          default_value = "8,256,1k,8k,32k,128k,256k,1m,4m")]
+    sizes: Vec<u64>,
+    /// Time that one size of one way is measured for
+    #[arg(long, default_value = "0.2s", value_name = "TIME", value_parser = parse_duration)]
+    budget: Duration,
+    /// How results are printed; json is one object per network and line
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// Measure and print, but keep nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Show what is kept, without measuring
+    #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "clear"])]
+    show: bool,
+    /// Forget what is kept, of all networks
+    #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "format"])]
+    clear: bool,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+}
+
+/// Runs the subcommand; without `--show` and `--clear`, in this rank.
+pub fn run(args: Args) -> Result<ExitCode> {
+    if args.show {
+        return show(args.format);
+    }
+    if args.clear {
+        return clear();
+    }
+    args.check()?;
+    let (comm, place) = join()?;
+    let outcome = measure(&comm, &args, &place);
+    if matches!(outcome, Ok(Outcome::NothingToChoose)) {
+        let error = anyhow!("nothing to choose: it takes at least 3 ranks on at least 2 nodes");
+        return Ok(group::refuse(&comm, &error));
+    }
+    Ok(group::leave(comm, outcome.map(|outcome| outcome == Outcome::Done)))
+}
+
+impl Args {
+    fn check(&self) -> Result<()> {
+        if let Some(bytes) = self.sizes.iter().find(|bytes| **bytes > BYTES_MAX) {
+            bail!("--sizes: {bytes} bytes is above 1g");
+        }
+        ensure!(
+            self.sizes.iter().any(|bytes| *bytes <= 128 << 10),
+            "--sizes: one of them must be at most 128k, for the time that a level takes"
+        );
+        Ok(())
+    }
+}
+
+/// Joins the job, which is not to measure by itself; and where figures are kept.
+fn join() -> Result<(Communicator, Tune)> {
+    let example = "omnes run -n 8 --lab --no-prefix -- omnes tune";
+    let mut config = match Config::from_env() {
+        Err(Error::NoLauncher) => {
+            bail!(
+                "this measures in the ranks of a job, and no launcher started it; run `{example}`"
+            )
+        }
+        other => other?,
+    };
+    let place = std::mem::replace(&mut config.tune, Tune::Off);
+    Ok((Communicator::from_config(config).context("cannot join the job")?, place))
+}
+
+/// How it went, as a rank knows it.
+#[derive(PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// The same at every rank.
+    NothingToChoose,
+    NotStored,
+}
+
+fn measure(comm: &Communicator, args: &Args, place: &Tune) -> Result<Outcome> {
+    let plan = Plan::thorough(&args.sizes, args.budget);
+    let bar = progress(comm, &plan);
+    let tuned = comm.tune(&plan, |point| {
+        bar.set_message(format!("{}, {} bytes", point.way, point.point.bytes));
+        bar.inc(1);
+    })?;
+    bar.finish_and_clear();
+    if comm.figures().is_none() {
+        return Ok(Outcome::NothingToChoose);
+    }
+    tuned.map_or(Ok(Outcome::Done), |tuned| conclude(tuned, args, place))
+}
+
+/// At rank 0, and only on a terminal.
+fn progress(comm: &Communicator, plan: &Plan) -> ProgressBar {
+    if comm.rank() != 0 {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("measuring [{bar:30}] {pos}/{len} {msg}");
+    let bar = ProgressBar::new((Way::ALL.len() * plan.points.len()) as u64);
+    bar.with_style(style.expect("the template is a constant"))
+}
+
+/// Stores and prints, at rank 0.
+fn conclude(tuned: Tuned, args: &Args, place: &Tune) -> Result<Outcome> {
+    let Tuned { network, figures, measured } = tuned;
+    let entry = Entry::new(network, figures, Effort::Thorough);
+    let cache = Cache::of(place).filter(|_| !args.dry_run);
+    let stored = cache.as_ref().map(|cache| cache.store(entry.clone()));
+    let report = Report::new(&entry, &measured);
+    report.print(args.format)?;
+    if std::env::var_os("OMNES_BCAST").is_some_and(|value| !value.is_empty()) {
+        complain(format_args!("OMNES_BCAST is set and overrides the choice"));
+    }
+    match (stored, cache) {
+        (Some(Ok(())), Some(cache)) => complain(format_args!("kept in {}", cache.path().display())),
+        (Some(Err(error)), Some(cache)) => {
+            complain(format_args!("cannot write {}: {error}", cache.path().display()));
+            return Ok(Outcome::NotStored);
+        }
+        _ if args.dry_run => {}
+        _ => complain(format_args!("kept nowhere: OMNES_TUNE is off, or HOME is not set")),
+    }
+    Ok(Outcome::Done)
+}
+
+/// The file that is meant in this environment.
+fn cache() -> Result<Cache> {
+    let place = match std::env::var("OMNES_TUNE") {
+        Ok(text) if !text.is_empty() => {
+            text.parse().map_err(|reason| anyhow!("OMNES_TUNE={text}: {reason}"))?
+        }
+        _ => Tune::Auto,
+    };
+    Cache::of(&place).context("figures are kept nowhere: OMNES_TUNE is off, or HOME is not set")
+}
+
+fn show(format: Format) -> Result<ExitCode> {
+    let cache = cache()?;
+    let entries = cache.entries();
+    for entry in &entries {
+        Report::new(entry, &[]).print(format)?;
+    }
+    if entries.is_empty() {
+        complain(format_args!("nothing is kept in {}", cache.path().display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn clear() -> Result<ExitCode> {
+    let cache = cache()?;
+    let path = cache.path().display();
+    match cache.clear().with_context(|| format!("cannot remove {path}"))? {
+        true => println!("removed {path}"),
+        false => println!("nothing is kept in {path}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

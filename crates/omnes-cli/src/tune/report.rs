@@ -1,0 +1,228 @@
+//! Figures, what follows from them and what was measured: for people or for programs.
+
+use super::Format;
+use crate::units::{format_bytes, format_us};
+use anyhow::{Context, Result};
+use comfy_table::{CellAlignment, Table, presets};
+use omnes::tune::{Cost, Effort, Entry, Figures, Measured, Network, Way};
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Choices are told for messages up to this size.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// What is known of one network.
+#[derive(Serialize)]
+pub struct Report<'entry> {
+    omnes_version: &'static str,
+    network: &'entry Network,
+    effort: Effort,
+    measured_unix_s: u64,
+    figures: &'entry Figures,
+    /// Which way is taken, from which size on.
+    ranges: Vec<Range>,
+    /// What was measured, if it was now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sizes: Vec<Size>,
+}
+
+#[derive(Serialize)]
+struct Range {
+    from_bytes: u64,
+    way: Way,
+}
+
+/// One size, all ways.
+#[derive(Serialize)]
+struct Size {
+    bytes: u64,
+    chosen: Way,
+    times: Vec<Time>,
+}
+
+#[derive(Serialize)]
+struct Time {
+    way: Way,
+    /// Median.
+    measured_ns: u64,
+    /// By the figures.
+    model_ns: u64,
+    samples: usize,
+}
+
+impl<'entry> Report<'entry> {
+    /// Of `entry`, and the times behind it, if they are known.
+    pub fn new(entry: &'entry Entry, measured: &[Measured]) -> Self {
+        let Entry { network, figures, effort, measured_unix_s } = entry;
+        let ways = if network.has_multicast { &Way::ALL[..] } else { &Way::TREES };
+        let ranges = figures.ranges(ways, network.ranks, BYTES_MAX).into_iter();
+        let mut sizes: Vec<u64> = measured.iter().map(|it| it.point.bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let time = |it: &Measured| Time {
+            way: it.way,
+            measured_ns: it.point.time_ns,
+            model_ns: figures.time_ns(it.way, network.ranks, it.point.bytes).unwrap_or_default(),
+            samples: it.times,
+        };
+        let size = |bytes| Size {
+            bytes,
+            chosen: figures.fastest(ways, network.ranks, bytes),
+            times: measured.iter().filter(|it| it.point.bytes == bytes).map(time).collect(),
+        };
+        Self {
+            omnes_version: env!("CARGO_PKG_VERSION"),
+            network,
+            effort: *effort,
+            measured_unix_s: *measured_unix_s,
+            figures,
+            ranges: ranges.map(|(from_bytes, way)| Range { from_bytes, way }).collect(),
+            sizes: sizes.into_iter().map(size).collect(),
+        }
+    }
+
+    /// To standard output.
+    pub fn print(&self, format: Format) -> Result<()> {
+        let text = match format {
+            Format::Table => self.text(),
+            Format::Json => serde_json::to_string(self)? + "\n",
+        };
+        match std::io::stdout().lock().write_all(text.as_bytes()) {
+            // The reader, such as `head`, has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written.context("cannot write the output"),
+        }
+    }
+
+    fn text(&self) -> String {
+        let effort = match self.effort {
+            Effort::Quick => "quickly, at the start of a job",
+            Effort::Thorough => "by omnes tune",
+        };
+        let age = age(self.measured_unix_s);
+        let mut text = format!("# {}\n# measured {effort}, {age}\n", self.network);
+        text += &format!("{}\n\n", self.costs());
+        if !self.sizes.is_empty() {
+            text += &format!("{}\n\n", self.times());
+        }
+        for Range { from_bytes, way } in &self.ranges {
+            text += &format!("from {:>9}: {way}\n", format_bytes(*from_bytes));
+        }
+        text + "\n"
+    }
+
+    fn costs(&self) -> Table {
+        let mut table = table(&["way", "level us", "level byte ns", "stream byte ns"]);
+        for way in Way::ALL {
+            let Some(cost) = self.figures.cost(way) else { continue };
+            let Cost { level_ns, level_byte_ps, stream_byte_ps } = cost;
+            let thousandth = |value: u64| format!("{:.3}", value as f64 / 1e3);
+            let figures = [level_ns, level_byte_ps, stream_byte_ps].map(thousandth);
+            table.add_row([way.name().to_owned()].into_iter().chain(figures));
+        }
+        table
+    }
+
+    fn times(&self) -> Table {
+        let ways: Vec<Way> = self.sizes[0].times.iter().map(|time| time.way).collect();
+        let columns = ways.iter().map(|way| format!("{way} us"));
+        let header: Vec<_> =
+            ["size".to_owned()].into_iter().chain(columns).chain(["chosen".to_owned()]).collect();
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        let mut table = table(&header);
+        let us = |ns| format_us(Duration::from_nanos(ns));
+        for size in &self.sizes {
+            let times = size.times.iter();
+            let times = times.map(|it| format!("{} ({})", us(it.measured_ns), us(it.model_ns)));
+            let row = [format_bytes(size.bytes)].into_iter().chain(times);
+            table.add_row(row.chain([size.chosen.to_string()]));
+        }
+        table
+    }
+}
+
+/// First and last columns of words to the left, numbers to the right.
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// How long ago that was.
+fn age(unix_s: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    match now.saturating_sub(unix_s) {
+        0..60 => "just now".to_owned(),
+        s @ 60..7200 => format!("{} minutes ago", s / 60),
+        s @ 7200..172_800 => format!("{} hours ago", s / 3600),
+        s => format!("{} days ago", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use omnes::tune::Point;
+
+    fn entry() -> Entry {
+        let network = Network {
+            version: "0.1.0".to_owned(),
+            machine: "0123456789abcdef".to_owned(),
+            name: Some("lab".to_owned()),
+            prefix: "10.77.0.0/16".to_owned(),
+            payload_bytes: 1416,
+            ranks: 8,
+            nodes: 8,
+            is_crowded: false,
+            has_multicast: false,
+        };
+        let cost = Cost { level_ns: 25_000, level_byte_ps: 850, stream_byte_ps: 800 };
+        let figures = Figures { multicast: None, binomial: cost, chain: cost };
+        Entry { measured_unix_s: 0, ..Entry::new(network, figures, Effort::Thorough) }
+    }
+
+    fn measured() -> Vec<Measured> {
+        let point =
+            |way, bytes, time_ns| Measured { way, point: Point { bytes, time_ns }, times: 9 };
+        vec![
+            point(Way::Binomial, 8, 76_540),
+            point(Way::Binomial, 4 << 20, 10_000_000),
+            point(Way::Chain, 8, 180_000),
+            point(Way::Chain, 4 << 20, 4_000_000),
+        ]
+    }
+
+    #[test]
+    fn people_see_figures_times_and_choices() {
+        let text = Report::new(&entry(), &measured()).text();
+        let network = "# lab 10.77.0.0/16, 8 ranks on 8 nodes, 1416 bytes per packet, no multicast";
+        assert!(text.starts_with(network), "{text}");
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let has = |row: &[&str]| words.iter().any(|words| words == row);
+        assert!(has(&["binomial", "25.000", "0.850", "0.800"]), "{text}");
+        assert!(has(&["size", "binomial", "us", "chain", "us", "chosen"]), "{text}");
+        assert!(has(&["8", "B", "76.5", "(75.0)", "180", "(175)", "binomial"]), "{text}");
+        assert!(has(&["from", "0", "B:", "binomial"]), "{text}");
+        assert!(words.iter().any(|words| words.last() == Some(&"chain")), "{text}");
+        let kept = Report::new(&entry(), &[]).text();
+        assert!(!kept.contains("chosen") && kept.contains("from       0 B: binomial"), "{kept}");
+    }
+
+    #[test]
+    fn programs_see_the_same_with_units_in_the_names() {
+        let report = serde_json::to_value(Report::new(&entry(), &measured())).unwrap();
+        assert_eq!(report["figures"]["multicast"], serde_json::Value::Null);
+        assert_eq!(report["figures"]["chain"]["level_ns"], 25_000);
+        assert_eq!(report["ranges"][0]["way"], "binomial");
+        assert_eq!(report["ranges"][1]["way"], "chain");
+        assert_eq!(report["sizes"][0]["chosen"], "binomial");
+        assert_eq!(report["sizes"][1]["times"][1]["measured_ns"], 4_000_000);
+        assert_eq!(report["effort"], "thorough");
+    }
+}

@@ -1,0 +1,336 @@
+//! Figures kept from job to job: one file for all networks of a user.
+//!
+//! The file is `omnes/tune.json` in `$XDG_CACHE_HOME` or `~/.cache`, or the one that `OMNES_TUNE`
+//! names. It is read and written by rank 0 alone.
+//!
+//! Guarantees: a reader sees a whole file, old or new (it is written beside and renamed). What is
+//! damaged, too large or of another format counts as empty, and is replaced by the next one that
+//! stores. Two jobs that store at the same time may lose the figures of one, which are then
+//! measured again. At most [`ENTRIES_MAX`] networks are kept, the newest.
+
+use super::cost::Figures;
+use super::network::Network;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Networks that are kept.
+const ENTRIES_MAX: usize = 64;
+/// A larger file is not one of ours.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Of this file's layout.
+const FORMAT: u32 = 1;
+/// Age at which figures of a quick measurement are measured again: networks change.
+const QUICK_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Where figures are kept. Text form: `auto`, `off`, or a path from the root.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Tune {
+    /// In the user's cache; see [`Cache::usual`].
+    #[default]
+    Auto,
+    /// Nowhere: nothing is measured, and the choice follows built-in rules.
+    Off,
+    /// In this file.
+    In(PathBuf),
+}
+
+impl FromStr for Tune {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            path if path.starts_with('/') => Ok(Self::In(path.into())),
+            _ => Err("must be auto, off or the path of a file, from the root"),
+        }
+    }
+}
+
+/// How figures came about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effort {
+    /// In passing, at the start of a job.
+    Quick,
+    /// By `omnes tune`.
+    Thorough,
+}
+
+/// Figures of one network.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Where they are valid.
+    pub network: Network,
+    /// What was measured.
+    pub figures: Figures,
+    /// How.
+    pub effort: Effort,
+    /// When, in seconds since 1970.
+    pub measured_unix_s: u64,
+}
+
+impl Entry {
+    /// Figures that have just been measured.
+    pub fn new(network: Network, figures: Figures, effort: Effort) -> Self {
+        Self { network, figures, effort, measured_unix_s: now_unix_s() }
+    }
+
+    /// True if the figures make sense and are not too old.
+    fn is_valid(&self) -> bool {
+        let age = now_unix_s().saturating_sub(self.measured_unix_s);
+        let is_fresh = self.effort == Effort::Thorough || age < QUICK_AGE_MAX.as_secs();
+        let is_complete = self.figures.multicast.is_some() == self.network.has_multicast;
+        is_fresh && is_complete && self.figures.is_sound()
+    }
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    format: u32,
+    /// The newest first. One by one, so that an entry of another version spoils no other.
+    networks: Vec<serde_json::Value>,
+}
+
+/// A file of figures; see the module header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cache {
+    path: PathBuf,
+}
+
+impl Cache {
+    /// The user's file, if the environment says where it is.
+    pub fn usual() -> Option<Self> {
+        let absolute = |name| {
+            std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute())
+        };
+        let home = || absolute("HOME").map(|home| home.join(".cache"));
+        let directory = absolute("XDG_CACHE_HOME").or_else(home)?;
+        Some(Self { path: directory.join("omnes/tune.json") })
+    }
+
+    /// The file that is meant, if any.
+    pub fn of(tune: &Tune) -> Option<Self> {
+        match tune {
+            Tune::Auto => Self::usual(),
+            Tune::Off => None,
+            Tune::In(path) => Some(Self { path: path.clone() }),
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All that is in it, the newest first; nothing if it cannot be read or makes no sense.
+    pub fn entries(&self) -> Vec<Entry> {
+        let content = self.read().unwrap_or_default();
+        let content: Option<Content> = serde_json::from_str(&content).ok();
+        let values = content.filter(|it| it.format == FORMAT).map_or(Vec::new(), |it| it.networks);
+        let entries = values.into_iter().filter_map(|it| serde_json::from_value(it).ok());
+        entries.take(ENTRIES_MAX).collect()
+    }
+
+    fn read(&self) -> io::Result<String> {
+        let file = File::open(&self.path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    /// Figures of this very network, unless they are too old.
+    pub fn find(&self, network: &Network) -> Option<Entry> {
+        self.entries().into_iter().find(|entry| entry.network == *network && entry.is_valid())
+    }
+
+    /// Puts `entry` in, in place of what was known of its network.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn store(&self, entry: Entry) -> io::Result<()> {
+        let mut entries = self.entries();
+        entries.retain(|other| other.network != entry.network);
+        entries.insert(0, entry);
+        entries.truncate(ENTRIES_MAX);
+        let networks: Result<_, _> = entries.iter().map(serde_json::to_value).collect();
+        let content = Content { format: FORMAT, networks: networks? };
+        self.replace(&(serde_json::to_string_pretty(&content)? + "\n"))
+    }
+
+    fn replace(&self, text: &str) -> io::Result<()> {
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        std::fs::create_dir_all(directory)?;
+        let name = self.path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+        let beside = directory.join(format!(".{name}.{}", std::process::id()));
+        let written = File::create(&beside)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+            .and_then(|()| std::fs::rename(&beside, &self.path));
+        if written.is_err() {
+            // Nothing more can be done where this fails too.
+            let _ = std::fs::remove_file(&beside);
+        }
+        written
+    }
+
+    /// Removes the file; whether there was one.
+    ///
+    /// # Errors
+    /// Of the file system.
+    pub fn clear(&self) -> io::Result<bool> {
+        match std::fs::remove_file(&self.path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::cost::Cost;
+    use super::*;
+
+    /// All of one moment, so that they can be compared.
+    fn entry(ranks: u32) -> Entry {
+        static MOMENT: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+        let network = Network {
+            version: "0.1.0".to_owned(),
+            machine: "0123456789abcdef".to_owned(),
+            name: None,
+            prefix: "10.0.0.0/8".to_owned(),
+            payload_bytes: 1416,
+            ranks,
+            nodes: ranks,
+            is_crowded: false,
+            has_multicast: true,
+        };
+        let cost =
+            |seed| Cost { level_ns: 1000 * seed, level_byte_ps: seed, stream_byte_ps: 2 * seed };
+        let figures = Figures { multicast: Some(cost(3)), binomial: cost(2), chain: cost(1) };
+        let moment = *MOMENT.get_or_init(now_unix_s);
+        Entry { measured_unix_s: moment, ..Entry::new(network, figures, Effort::Quick) }
+    }
+
+    fn cache(directory: &tempfile::TempDir) -> Cache {
+        Cache { path: directory.path().join("a/b/tune.json") }
+    }
+
+    #[test]
+    fn figures_come_back_for_their_network_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        assert_eq!(cache.entries(), []);
+        cache.store(entry(8)).unwrap();
+        cache.store(entry(16)).unwrap();
+        assert_eq!(cache.find(&entry(8).network), Some(entry(8)));
+        assert_eq!(cache.entries().len(), 2);
+        let foreign: [fn(&mut Network); 9] = [
+            |it| it.version = "0.0.9".to_owned(),
+            |it| it.machine = "f".to_owned(),
+            |it| it.name = Some("lab".to_owned()),
+            |it| it.prefix = "fd00::/64".to_owned(),
+            |it| it.payload_bytes = 8916,
+            |it| it.ranks = 9,
+            |it| it.nodes = 4,
+            |it| it.is_crowded = true,
+            |it| it.has_multicast = false,
+        ];
+        for change in foreign {
+            let mut network = entry(8).network;
+            change(&mut network);
+            assert_eq!(cache.find(&network), None, "{network}");
+        }
+        // New figures take the place of old ones, and nothing else lies about.
+        let mut newer = entry(8);
+        newer.figures.chain.level_ns += 1;
+        cache.store(newer.clone()).unwrap();
+        assert_eq!(cache.find(&newer.network), Some(newer));
+        assert_eq!(cache.entries().len(), 2);
+        assert_eq!(std::fs::read_dir(cache.path().parent().unwrap()).unwrap().count(), 1);
+        assert!(cache.clear().unwrap() && !cache.clear().unwrap());
+    }
+
+    #[test]
+    fn damaged_content_counts_as_empty_and_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        cache.store(entry(8)).unwrap();
+        let whole = std::fs::read_to_string(cache.path()).unwrap();
+        let half = whole[..whole.len() / 2].to_owned();
+        let later = whole.replace("\"format\": 1", "\"format\": 2");
+        let negative = whole.replace("3000", "-3000");
+        let immense = whole.replace("3000", "3000000000000");
+        let strange = whole.replace("level_ns", "level");
+        let incomplete = whole.replace("\"has_multicast\": true", "\"has_multicast\": false");
+        let mut elsewhere = entry(8).network;
+        elsewhere.has_multicast = false;
+        for text in ["", "{}", "[1]", &half, &later, &negative, &immense, &strange, &incomplete] {
+            std::fs::write(cache.path(), text).unwrap();
+            assert_eq!(cache.find(&entry(8).network), None, "{text}");
+            assert_eq!(cache.find(&elsewhere), None, "{text}");
+            cache.store(entry(8)).unwrap();
+            assert_eq!(cache.find(&entry(8).network), Some(entry(8)));
+        }
+        std::fs::write(cache.path(), [0xff; 100]).unwrap();
+        assert_eq!(cache.entries(), []);
+    }
+
+    #[test]
+    fn one_damaged_entry_spoils_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        cache.store(entry(8)).unwrap();
+        cache.store(entry(16)).unwrap();
+        let text = std::fs::read_to_string(cache.path()).unwrap();
+        std::fs::write(cache.path(), text.replacen("\"ranks\": 16", "\"ranks\": -1", 1)).unwrap();
+        assert_eq!(cache.entries(), [entry(8)]);
+    }
+
+    #[test]
+    fn quick_figures_age_and_thorough_ones_do_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        let mut old = entry(8);
+        old.measured_unix_s -= QUICK_AGE_MAX.as_secs();
+        cache.store(old.clone()).unwrap();
+        assert_eq!(cache.find(&old.network), None);
+        old.effort = Effort::Thorough;
+        cache.store(old.clone()).unwrap();
+        assert_eq!(cache.find(&old.network), Some(old));
+    }
+
+    #[test]
+    fn the_newest_networks_are_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        let last = 2 + ENTRIES_MAX as u32;
+        (3..=last + 3).for_each(|ranks| cache.store(entry(ranks)).unwrap());
+        assert_eq!(cache.entries().len(), ENTRIES_MAX);
+        assert_eq!(cache.find(&entry(3).network), None);
+        assert!(cache.find(&entry(last).network).is_some());
+    }
+
+    #[test]
+    fn places_are_read_as_they_are_typed() {
+        assert_eq!("auto".parse(), Ok(Tune::Auto));
+        assert_eq!("off".parse(), Ok(Tune::Off));
+        assert_eq!("/a/b".parse(), Ok(Tune::In("/a/b".into())));
+        assert!("tune.json".parse::<Tune>().unwrap_err().contains("auto, off or the path"));
+        assert_eq!(Cache::of(&Tune::Off), None);
+        assert_eq!(Cache::of(&Tune::In("/a/b".into())).unwrap().path(), Path::new("/a/b"));
+    }
+}

@@ -1,0 +1,385 @@
+//! What a broadcast costs: a model with three measured figures for each way to broadcast.
+//!
+//! A message of at most one *piece* ([`PIPELINE_BYTES`]) goes from level to level as a whole. Of a
+//! longer one the later pieces follow while the first is passed on, so depth costs nothing more:
+//!
+//! ```text
+//! T(b) = depth · (level + level_byte · min(b, piece)) + copies · stream_byte · max(0, b - piece)
+//! ```
+//!
+//! | way | depth at n ranks | copies that the root sends |
+//! |---|---|---|
+//! | multicast | 1 | 1 |
+//! | binomial tree | ceil(log2 n) | ceil(log2 n) |
+//! | chain | n - 1 | 1 |
+//!
+//! Shape is computed, time is measured: what ranks that share cores, a switch or a slow link do to
+//! each way is in its figures. They hold for the number of ranks that they were measured with;
+//! smaller groups are estimated by their shape.
+//!
+//! Guarantees: no way gets faster by a longer message or by more ranks. All arithmetic is on
+//! integers, so ranks with equal figures choose alike.
+
+use super::super::PIPELINE_BYTES;
+use super::super::algorithm::Bcast;
+use omnes_proto::broadcast::Policy;
+use omnes_topo::Tree;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Bytes that pass a level as a whole.
+const PIECE: u64 = PIPELINE_BYTES as u64;
+/// Larger figures are nonsense: a second per byte, or a quarter of an hour per level.
+const FIGURE_MAX: u64 = 1_000_000_000_000;
+
+/// A way to broadcast that the library chooses by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// One packet reaches everybody ([`Policy::COMBINED`]).
+    Multicast,
+    /// Down a binomial tree.
+    Binomial,
+    /// From rank to rank.
+    Chain,
+}
+
+impl Way {
+    /// All; of equally fast ones the first is taken.
+    pub const ALL: [Self; 3] = [Self::Multicast, Self::Binomial, Self::Chain];
+    /// Those that need no multicast.
+    pub const TREES: [Self; 2] = [Self::Binomial, Self::Chain];
+
+    /// Its name, as in `OMNES_BCAST`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Multicast => "multicast",
+            Self::Binomial => "binomial",
+            Self::Chain => "chain",
+        }
+    }
+
+    /// The algorithm.
+    pub fn bcast(self) -> Bcast {
+        match self {
+            Self::Multicast => Bcast::Multicast(Policy::COMBINED),
+            Self::Binomial => Bcast::tree(Tree::Binomial),
+            Self::Chain => Bcast::tree(Tree::Chain),
+        }
+    }
+
+    /// Levels that a message passes, one after the other, until the last of `ranks` ranks has it.
+    pub fn depth(self, ranks: u32) -> u64 {
+        let others = ranks.saturating_sub(1);
+        u64::from(match self {
+            Self::Multicast => others.min(1),
+            Self::Binomial => u32::BITS - others.leading_zeros(),
+            Self::Chain => others,
+        })
+    }
+
+    /// Times that the root sends each byte.
+    fn copies(self, ranks: u32) -> u64 {
+        match self {
+            Self::Multicast | Self::Chain => u64::from(ranks > 1),
+            Self::Binomial => self.depth(ranks),
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A time that was measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// Length of the message.
+    pub bytes: u64,
+    /// Until the slowest rank has it, in nanoseconds.
+    pub time_ns: u64,
+}
+
+/// Figures of one way; see the module header. None is above 10^12.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// Time per level, in nanoseconds.
+    pub level_ns: u64,
+    /// Beside it, time per level and byte of the first piece, in picoseconds.
+    pub level_byte_ps: u64,
+    /// Time for each further byte that the root sends, in picoseconds.
+    pub stream_byte_ps: u64,
+}
+
+impl Cost {
+    /// The figures that fit `points` best, measured with `ranks` ranks: least squares of the
+    /// relative errors. Nothing without a point of at most one piece; without a longer one, later
+    /// bytes cost what the first ones do.
+    pub fn fit(way: Way, ranks: u32, points: &[Point]) -> Option<Self> {
+        let (depth, copies) = (way.depth(ranks).max(1) as f64, way.copies(ranks).max(1) as f64);
+        let (short, long): (Vec<Point>, Vec<Point>) =
+            points.iter().partition(|it| it.bytes <= PIECE);
+        let short: Vec<_> =
+            short.iter().map(|it| (it.bytes as f64, it.time_ns as f64 / depth)).collect();
+        let (level, slope) = line(&short)?;
+        let first = depth * (level + slope * PIECE as f64);
+        let long: Vec<_> = long
+            .iter()
+            .map(|it| (copies * (it.bytes - PIECE) as f64, it.time_ns as f64 - first, it.time_ns))
+            .collect();
+        let stream = match long.is_empty() {
+            true => slope,
+            false => slope_through_origin(&long),
+        };
+        let figure = |value: f64| value.round().clamp(0.0, FIGURE_MAX as f64) as u64;
+        Some(Self {
+            level_ns: figure(level),
+            level_byte_ps: figure(slope * 1e3),
+            stream_byte_ps: figure(stream * 1e3),
+        })
+    }
+
+    /// Time until the slowest of `ranks` ranks has a message of `bytes` bytes, in nanoseconds.
+    pub fn time_ns(self, way: Way, ranks: u32, bytes: u64) -> u64 {
+        let first = u128::from(bytes.min(PIECE));
+        let further = u128::from(bytes.saturating_sub(PIECE));
+        let level_ps = u128::from(self.level_ns) * 1000 + u128::from(self.level_byte_ps) * first;
+        let stream_ps = u128::from(self.stream_byte_ps) * further;
+        // Below 2^128: figures have 40 bits, shapes 32, bytes 64, in products of two or three.
+        let total_ps =
+            u128::from(way.depth(ranks)) * level_ps + u128::from(way.copies(ranks)) * stream_ps;
+        u64::try_from(total_ps / 1000).unwrap_or(u64::MAX)
+    }
+
+    fn is_sound(self) -> bool {
+        [self.level_ns, self.level_byte_ps, self.stream_byte_ps].iter().all(|it| *it <= FIGURE_MAX)
+    }
+}
+
+/// Start and slope of the line through `points`, neither below zero, by relative errors.
+fn line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
+    let weighted = points.iter().map(|(x, y)| (1.0 / y.max(1.0).powi(2), *x, *y));
+    let (mut w, mut wx, mut wy, mut wxx, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
+    for (weight, x, y) in weighted {
+        (w, wx, wy) = (w + weight, wx + weight * x, wy + weight * y);
+        (wxx, wxy) = (wxx + weight * x * x, wxy + weight * x * y);
+    }
+    if points.is_empty() {
+        return None;
+    }
+    let spread = w * wxx - wx * wx;
+    let slope = if spread > 0.0 { (w * wxy - wx * wy) / spread } else { 0.0 };
+    let start = (wy - slope * wx) / w;
+    Some(match (start < 0.0, slope < 0.0) {
+        (false, false) => (start, slope),
+        // Noise: the best line among those that are allowed has one of them at zero.
+        (true, _) => (0.0, if wxx > 0.0 { wxy / wxx } else { 0.0 }),
+        (false, true) => (wy / w, 0.0),
+    })
+}
+
+/// Slope of the line from the origin through `(x, y)`, by errors relative to the whole time.
+fn slope_through_origin(points: &[(f64, f64, u64)]) -> f64 {
+    let weight = |whole: u64| 1.0 / (whole.max(1) as f64).powi(2);
+    let along: f64 = points.iter().map(|(x, y, whole)| weight(*whole) * x * y).sum();
+    let square: f64 = points.iter().map(|(x, _, whole)| weight(*whole) * x * x).sum();
+    if square > 0.0 { (along / square).max(0.0) } else { 0.0 }
+}
+
+/// Figures of all ways on a network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figures {
+    /// Nothing where multicast does not work.
+    pub multicast: Option<Cost>,
+    /// Down a binomial tree.
+    pub binomial: Cost,
+    /// From rank to rank.
+    pub chain: Cost,
+}
+
+impl Figures {
+    /// Figures of one way.
+    pub fn cost(&self, way: Way) -> Option<Cost> {
+        match way {
+            Way::Multicast => self.multicast,
+            Way::Binomial => Some(self.binomial),
+            Way::Chain => Some(self.chain),
+        }
+    }
+
+    /// Time until the slowest of `ranks` ranks has a message of `bytes` bytes, in nanoseconds.
+    pub fn time_ns(&self, way: Way, ranks: u32, bytes: u64) -> Option<u64> {
+        self.cost(way).map(|cost| cost.time_ns(way, ranks, bytes))
+    }
+
+    /// The fastest `among` the ways for a message of `bytes` bytes; the earlier of equal ones. A
+    /// binomial tree if none of them has figures.
+    pub fn fastest(&self, among: &[Way], ranks: u32, bytes: u64) -> Way {
+        let times = among.iter().filter_map(|&way| Some((self.time_ns(way, ranks, bytes)?, way)));
+        times.min_by_key(|(time, _)| *time).map_or(Way::Binomial, |(_, way)| way)
+    }
+
+    /// Which way is fastest from which size on, up to messages of `bytes_max` bytes; the first
+    /// entry is for messages of no length.
+    pub fn ranges(&self, among: &[Way], ranks: u32, bytes_max: u64) -> Vec<(u64, Way)> {
+        let fastest = |bytes| self.fastest(among, ranks, bytes);
+        let mut ranges = vec![(0, fastest(0))];
+        // Between these all times are straight lines, so each way is the fastest at most once.
+        for (start, end) in [(0, PIECE.min(bytes_max)), (PIECE, bytes_max)] {
+            let mut from = start;
+            while from < end && fastest(from) != fastest(end) {
+                let next = first_other(from, end, |bytes| fastest(bytes) == fastest(from));
+                ranges.push((next, fastest(next)));
+                from = next;
+            }
+        }
+        ranges
+    }
+
+    /// True if no figure is beyond its bounds.
+    pub(super) fn is_sound(&self) -> bool {
+        Way::ALL.iter().filter_map(|way| self.cost(*way)).all(Cost::is_sound)
+    }
+}
+
+/// The first in `from..=end` that is not the same as `from`; `end` is not.
+fn first_other(from: u64, end: u64, is_same: impl Fn(u64) -> bool) -> u64 {
+    let (mut same, mut other) = (from, end);
+    while other - same > 1 {
+        let middle = same + (other - same) / 2;
+        match is_same(middle) {
+            true => same = middle,
+            false => other = middle,
+        }
+    }
+    other
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const fn cost(level_ns: u64, level_byte_ps: u64, stream_byte_ps: u64) -> Cost {
+        Cost { level_ns, level_byte_ps, stream_byte_ps }
+    }
+
+    /// A switched network of 10 Gbit/s: 25 us per hop, and 35 us by multicast, which has
+    /// acknowledgements.
+    const SWITCHED: Figures = Figures {
+        multicast: Some(cost(35_000, 850, 800)),
+        binomial: cost(25_000, 850, 800),
+        chain: cost(25_000, 850, 800),
+    };
+    const SIZES: [u64; 9] = [0, 1, 8, 1 << 10, PIECE - 1, PIECE, PIECE + 1, 1 << 20, 1 << 40];
+
+    #[test]
+    fn depth_follows_the_shape() {
+        let depths = |ranks| Way::ALL.map(|way| way.depth(ranks));
+        assert_eq!(depths(1), [0, 0, 0]);
+        assert_eq!(depths(2), [1, 1, 1]);
+        assert_eq!(depths(3), [1, 2, 2]);
+        assert_eq!(depths(8), [1, 3, 7]);
+        assert_eq!(depths(9), [1, 4, 8]);
+        for ranks in 2..200 {
+            let rounds = Tree::Binomial.fan_out_max(ranks).unwrap();
+            assert_eq!(Way::Binomial.depth(ranks), u64::from(rounds), "{ranks}");
+            let depth = Tree::Chain.depth(ranks).unwrap();
+            assert_eq!(Way::Chain.depth(ranks), u64::from(depth), "{ranks}");
+        }
+    }
+
+    #[test]
+    fn longer_messages_and_more_ranks_never_take_less_time() {
+        for way in Way::ALL {
+            for ranks in 1..70 {
+                let times = SIZES.map(|bytes| SWITCHED.time_ns(way, ranks, bytes).unwrap());
+                assert!(times.is_sorted(), "{way} {ranks}: {times:?}");
+                let more = SIZES.map(|bytes| SWITCHED.time_ns(way, ranks + 1, bytes).unwrap());
+                assert!(times.iter().zip(&more).all(|(few, many)| few <= many), "{way} {ranks}");
+            }
+        }
+        let most = cost(FIGURE_MAX, FIGURE_MAX, FIGURE_MAX);
+        assert_eq!(most.time_ns(Way::Chain, u32::MAX, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn multicast_wins_with_many_ranks_and_trees_among_few() {
+        for bytes in SIZES {
+            assert_eq!(SWITCHED.fastest(&Way::ALL, 8, bytes), Way::Multicast, "{bytes}");
+            assert_ne!(SWITCHED.fastest(&Way::ALL, 2, bytes), Way::Multicast, "{bytes}");
+            assert_ne!(SWITCHED.fastest(&Way::TREES, 8, bytes), Way::Multicast, "{bytes}");
+        }
+        let without = Figures { multicast: None, ..SWITCHED };
+        assert_eq!(without.fastest(&Way::ALL, 8, 8), Way::Binomial);
+        assert_eq!(without.fastest(&Way::ALL, 8, 1 << 30), Way::Chain);
+        assert_eq!(without.fastest(&[], 8, 8), Way::Binomial);
+    }
+
+    #[test]
+    fn chain_overtakes_binomial_where_the_lines_meet() {
+        let ranges = SWITCHED.ranges(&Way::TREES, 8, 1 << 30);
+        assert_eq!(ranges.len(), 2, "{ranges:?}");
+        let (bytes, way) = ranges[1];
+        assert_eq!((ranges[0], way), ((0, Way::Binomial), Way::Chain));
+        // Four more levels are paid off by two copies less: 4 (25 us + 111 us) = 2 · 800 ps · x.
+        let expected = PIECE + (4 * (25_000_000 + 850 * PIECE)).div_ceil(2 * 800);
+        assert!(bytes.abs_diff(expected) <= 2, "{bytes} {expected}");
+        let time = |way, bytes| SWITCHED.time_ns(way, 8, bytes).unwrap();
+        assert!(time(Way::Chain, bytes) < time(Way::Binomial, bytes));
+        assert!(time(Way::Chain, bytes - 1) >= time(Way::Binomial, bytes - 1));
+    }
+
+    #[test]
+    fn ranges_say_what_is_fastest_everywhere() {
+        // Binomial, then chain, then multicast, then chain again in further pieces.
+        let figures = Figures {
+            multicast: Some(cost(400_000, 100, 2_000)),
+            binomial: cost(10_000, 10_000, 10_000),
+            chain: cost(20_000, 1_000, 500),
+        };
+        let ranges = figures.ranges(&Way::ALL, 8, 64 << 20);
+        let ways: Vec<_> = ranges.iter().map(|(_, way)| *way).collect();
+        assert_eq!(ways, [Way::Binomial, Way::Chain, Way::Multicast, Way::Chain]);
+        for bytes in (0..64 << 20).step_by(777) {
+            let range = ranges.iter().rfind(|(from, _)| *from <= bytes).unwrap();
+            assert_eq!(range.1, figures.fastest(&Way::ALL, 8, bytes), "{bytes}");
+        }
+        assert_eq!(figures.ranges(&Way::ALL, 8, 0), [(0, Way::Binomial)]);
+    }
+
+    #[test]
+    fn figures_are_found_again_from_times() {
+        for way in Way::ALL {
+            let made = cost(30_000, 700, 450);
+            for ranks in [3, 8, 100] {
+                let points = [8, 1 << 10, 64 << 10, PIECE, 512 << 10, 4 << 20]
+                    .map(|bytes| Point { bytes, time_ns: made.time_ns(way, ranks, bytes) });
+                let found = Cost::fit(way, ranks, &points).unwrap();
+                assert!(found.level_ns.abs_diff(made.level_ns) <= 10, "{way}: {found:?}");
+                assert!(found.level_byte_ps.abs_diff(made.level_byte_ps) <= 2, "{way}: {found:?}");
+                assert!(found.stream_byte_ps.abs_diff(made.stream_byte_ps) <= 2, "{way}");
+            }
+        }
+    }
+
+    #[test]
+    fn noise_never_makes_a_figure_negative() {
+        let point = |bytes, time_ns| Point { bytes, time_ns };
+        let falling = [point(8, 50_000), point(PIECE, 20_000), point(512 << 10, 10_000)];
+        let fitted = Cost::fit(Way::Multicast, 8, &falling).unwrap();
+        assert!(fitted.level_ns > 20_000, "{fitted:?}");
+        assert_eq!((fitted.level_byte_ps, fitted.stream_byte_ps), (0, 0));
+        let steep = [point(1 << 10, 10), point(PIECE, 1_000_000)];
+        let fitted = Cost::fit(Way::Multicast, 8, &steep).unwrap();
+        assert_eq!(fitted.level_ns, 0, "{fitted:?}");
+        assert_eq!(fitted.stream_byte_ps, fitted.level_byte_ps);
+        let nothing = [point(8, 0), point(PIECE, 0), point(512 << 10, 0)];
+        assert_eq!(Cost::fit(Way::Chain, 1, &nothing), Some(Cost::default()));
+        assert_eq!(Cost::fit(Way::Chain, 8, &[point(1 << 20, 5)]), None);
+    }
+}

@@ -1,0 +1,270 @@
+//! Filling the model: rank 0 leads a measurement, the others follow.
+//!
+//! For each broadcast:
+//!
+//! 1. Rank 0 tells by a small broadcast what is next, and waits until all others wait for it.
+//! 2. The broadcast.
+//! 3. Every rank reports: up a binomial tree, nothing but that it is done.
+//!
+//! A sample is the time of steps 2 and 3 at rank 0 less that of step 3 alone, which is half of an
+//! empty message's way down the tree and up again. The last rank of a tree or chain is also the
+//! deepest in the tree of reports, so a report is subtracted as it was spent. A point is the
+//! median of its samples. What all ways have in common, such as an error of the subtraction,
+//! changes no choice.
+//!
+//! Guarantees: all ranks leave with equal figures. Cost: three messages per rank and sample beside
+//! the broadcast itself.
+
+use super::super::PIPELINE_BYTES;
+use super::super::algorithm::Bcast;
+use super::cost::{Cost, Figures, Point, Way};
+use super::step::{STEP_BYTES, Step};
+use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::error::Error;
+use omnes_topo::Tree;
+use omnes_wire::Rank;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
+
+/// Shape of the way down and up between broadcasts.
+const TREE: Tree = Tree::Binomial;
+/// Times that the report is measured.
+const REPORTS: usize = 8;
+/// Longest message that is measured: every rank holds it in memory.
+pub const BYTES_MAX: u64 = 1 << 30;
+
+/// A point to be measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Planned {
+    /// Length of the message; points above [`BYTES_MAX`] are left out.
+    pub bytes: u64,
+    /// How often at least and at most.
+    pub times: RangeInclusive<usize>,
+}
+
+/// What is measured, for each way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// The points, in order.
+    pub points: Vec<Planned>,
+    /// Time after which no further sample of a point is taken, if there are enough.
+    pub budget: Duration,
+}
+
+impl Plan {
+    /// Just enough for the figures, in a few milliseconds.
+    pub fn quick() -> Self {
+        let piece = PIPELINE_BYTES as u64;
+        let large = [piece, 4 * piece].map(|bytes| Planned { bytes, times: 1..=3 });
+        let small = Planned { bytes: 8, times: 3..=8 };
+        let points = [small].into_iter().chain(large).collect();
+        Self { points, budget: Duration::from_millis(2) }
+    }
+
+    /// These sizes, each for about `budget`.
+    pub fn thorough(sizes: &[u64], budget: Duration) -> Self {
+        let points = sizes.iter().map(|&bytes| Planned { bytes, times: 5..=1000 }).collect();
+        Self { points, budget }
+    }
+}
+
+/// A point that was measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Measured {
+    /// Which way.
+    pub way: Way,
+    /// Length of the message, and the median of the samples.
+    pub point: Point,
+    /// Number of samples.
+    pub times: usize,
+}
+
+/// What fits the times; nothing if a way was not measured.
+pub(super) fn figures(measured: &[Measured], ranks: u32, has_multicast: bool) -> Option<Figures> {
+    let cost = |way| {
+        let points = measured.iter().filter(|it| it.way == way).map(|it| it.point);
+        Cost::fit(way, ranks, &points.collect::<Vec<_>>())
+    };
+    let multicast = match has_multicast {
+        true => Some(cost(Way::Multicast)?),
+        false => None,
+    };
+    Some(Figures { multicast, binomial: cost(Way::Binomial)?, chain: cost(Way::Chain)? })
+}
+
+impl Communicator {
+    /// Ways that work here.
+    pub(crate) fn ways(&self) -> &'static [Way] {
+        if self.has_multicast() { &Way::ALL } else { &Way::TREES }
+    }
+
+    /// Measures all points; the others follow until [`Self::end_measuring`]. At rank 0.
+    pub(super) fn lead(
+        &self,
+        plan: &Plan,
+        mut observe: impl FnMut(&Measured),
+    ) -> Result<Vec<Measured>, Error> {
+        let longest = plan.points.iter().map(|it| it.bytes).filter(|it| *it <= BYTES_MAX).max();
+        let mut leader = Leader::new(self, longest.unwrap_or(0))?;
+        let mut measured = Vec::new();
+        for &way in self.ways() {
+            // The first broadcast of a way makes buffers, groups and round-trip times.
+            leader.sample(way, 0)?;
+            for planned in plan.points.iter().filter(|it| it.bytes <= BYTES_MAX) {
+                let point = leader.measure(way, planned, plan.budget)?;
+                observe(&point);
+                measured.push(point);
+            }
+        }
+        Ok(measured)
+    }
+
+    /// Gives everybody the figures, at rank 0; the others stop following.
+    pub(super) fn end_measuring(&self, figures: Option<Figures>) -> Result<(), Error> {
+        self.tell(Step::Done(figures))?;
+        self.job().choose_by(figures);
+        Ok(())
+    }
+
+    /// Does what rank 0 says until it has figures, and takes them.
+    pub(super) fn follow(&self) -> Result<(), Error> {
+        let nonsense = || Error::Disagreement { what: "the format of a measurement" };
+        let mut memory = Vec::new();
+        loop {
+            let mut bytes = [0; STEP_BYTES];
+            self.bcast_with(0, &mut bytes, Bcast::tree(TREE))?;
+            match Step::parse(&bytes).ok_or_else(nonsense)? {
+                Step::Report => {}
+                Step::Broadcast { bytes, .. } if bytes > BYTES_MAX => return Err(nonsense()),
+                Step::Broadcast { way, bytes } => {
+                    let bytes = bytes as usize;
+                    if memory.len() < bytes {
+                        // Not zeros, which the kernel would hand out only when they are used.
+                        memory.resize(bytes, 1);
+                    }
+                    self.bcast_with(0, &mut memory[..bytes], way.bcast())?;
+                }
+                Step::Done(figures) => {
+                    self.job().choose_by(figures);
+                    return Ok(());
+                }
+            }
+            self.report()?;
+        }
+    }
+
+    fn tell(&self, step: Step) -> Result<(), Error> {
+        self.bcast_with(0, &mut step.emit(), Bcast::tree(TREE))
+    }
+
+    /// Reports to rank 0 that this rank, and all below it, are done.
+    fn report(&self) -> Result<(), Error> {
+        let (me, root, nothing) = (Rank(self.rank()), Rank(0), Bytes::of(&[]));
+        let checked = "a rank is below the size";
+        let children = TREE.children(me, root, self.size()).expect(checked);
+        let parent = TREE.parent(me, root, self.size()).expect(checked);
+        let mut receives = Vec::with_capacity(children.len());
+        let mut started = Ok(());
+        for child in children {
+            // SAFETY: no byte is written.
+            match unsafe { self.start_receive(child.0, Purpose::Gather, nothing) } {
+                Ok(receive) => receives.push(receive),
+                Err(error) => started = Err(error),
+            }
+        }
+        let waited = self.wait_for_all(&receives);
+        started.and(waited)?;
+        if let Some(parent) = parent {
+            // SAFETY: no byte is read.
+            let send = unsafe { self.start_send(parent.0, Purpose::Gather, nothing, 0)? };
+            self.wait_for_all(send.as_slice())?;
+        }
+        Ok(())
+    }
+}
+
+/// Rank 0 while it measures.
+struct Leader<'world> {
+    world: &'world Communicator,
+    memory: Vec<u8>,
+    /// Time that a report takes.
+    report: Duration,
+}
+
+impl<'world> Leader<'world> {
+    fn new(world: &'world Communicator, longest: u64) -> Result<Self, Error> {
+        let mut samples = Vec::with_capacity(REPORTS);
+        for _ in 0..REPORTS {
+            let start = Instant::now();
+            world.tell(Step::Report)?;
+            world.report()?;
+            samples.push(start.elapsed());
+        }
+        // Down and up take the same time.
+        let report = median(&mut samples) / 2;
+        Ok(Self { world, memory: vec![1; longest as usize], report })
+    }
+
+    fn measure(
+        &mut self,
+        way: Way,
+        planned: &Planned,
+        budget: Duration,
+    ) -> Result<Measured, Error> {
+        let (least, most) = (1.max(*planned.times.start()), *planned.times.end());
+        let (start, mut samples) = (Instant::now(), Vec::new());
+        while samples.len() < least || samples.len() < most && start.elapsed() < budget {
+            samples.push(self.sample(way, planned.bytes as usize)?);
+        }
+        let time = median(&mut samples);
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let point = Point { bytes: planned.bytes, time_ns };
+        Ok(Measured { way, point, times: samples.len() })
+    }
+
+    /// One broadcast.
+    fn sample(&mut self, way: Way, bytes: usize) -> Result<Duration, Error> {
+        self.world.tell(Step::Broadcast { way, bytes: bytes as u64 })?;
+        let told = Instant::now();
+        while told.elapsed() < self.report {
+            // Ranks may share this core, and have to hear of it first.
+            std::thread::yield_now();
+        }
+        let start = Instant::now();
+        self.world.bcast_with(0, &mut self.memory[..bytes], way.bcast())?;
+        self.world.report()?;
+        Ok(start.elapsed().saturating_sub(self.report))
+    }
+}
+
+/// The middle one, or the lower one of the two in the middle. There is at least one.
+fn median(samples: &mut [Duration]) -> Duration {
+    samples.sort_unstable();
+    samples[(samples.len() - 1) / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_samples() {
+        let times = |values: &[u64]| -> Vec<_> {
+            values.iter().copied().map(Duration::from_nanos).collect()
+        };
+        assert_eq!(median(&mut times(&[5])), Duration::from_nanos(5));
+        assert_eq!(median(&mut times(&[9, 1])), Duration::from_nanos(1));
+        assert_eq!(median(&mut times(&[900, 3, 2])), Duration::from_nanos(3));
+    }
+
+    #[test]
+    fn figures_need_all_ways_that_work() {
+        let measured = |way| Measured { way, point: Point { bytes: 8, time_ns: 700 }, times: 1 };
+        let trees = Way::TREES.map(measured);
+        let found = figures(&trees, 3, false).map(|it| (it.multicast, it.binomial.level_ns));
+        assert_eq!(found, Some((None, 350)));
+        assert_eq!(figures(&trees, 3, true), None);
+        assert_eq!(figures(&trees[..1], 3, false), None);
+        assert!(figures(&Way::ALL.map(measured), 3, true).is_some_and(|it| it.multicast.is_some()));
+    }
+}

@@ -1,0 +1,127 @@
+//! What broadcasts cost on this network: measured once, kept, and chosen by.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `cost` | the model: time from size, ranks and three figures for each way |
+//! | `measure`, `step` | filling it: rank 0 leads, the others follow |
+//! | `network`, `cache` | what figures are valid for; the file that keeps them |
+//!
+//! At its start a job of at least three ranks on at least two nodes takes figures from rank 0's
+//! file. If there are none of this network, rank 0 leads a quick measurement, and stores them.
+//! Either way it tells the others, so all ranks choose alike whatever file they would see
+//! themselves. Without figures the choice follows built-in rules: within a node, for
+//! [`Tune::Off`], where `OMNES_BCAST` names an algorithm anyway, and on loopback, which is no
+//! network (unless [`Tune::In`] names a file).
+//!
+//! Cost: at the start a broadcast of 74 bytes, and where nothing is known some 10 ms for 8 ranks
+//! that are busy with nothing else. Not done: figures for parts of a communicator that differ in
+//! more than size, such as two nodes behind a slow link.
+
+mod cache;
+mod cost;
+mod measure;
+mod network;
+mod step;
+
+pub use cache::{Cache, Effort, Entry, Tune};
+pub use cost::{Cost, Figures, Point, Way};
+pub use measure::{BYTES_MAX, Measured, Plan, Planned};
+pub use network::Network;
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+
+/// With fewer ranks, all ways are the same.
+const RANKS_MIN: u32 = 3;
+
+/// What rank 0 knows after a measurement.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// For which network.
+    pub network: Network,
+    /// What follows from the times.
+    pub figures: Figures,
+    /// The times.
+    pub measured: Vec<Measured>,
+}
+
+impl Communicator {
+    /// Measures broadcasts as rank 0's `plan` has it, and chooses by the figures from then on. To
+    /// be called on the communicator of all ranks, by all of them, while nothing else is under
+    /// way. At rank 0, `observe` is called after each point; the outcome is there only. Without at
+    /// least three ranks and two nodes nothing is measured. Nothing is stored.
+    ///
+    /// # Errors
+    /// As [`Self::bcast`].
+    pub fn tune(
+        &self,
+        plan: &Plan,
+        observe: impl FnMut(&Measured),
+    ) -> Result<Option<Tuned>, Error> {
+        if !self.has_choice() {
+            return Ok(None);
+        }
+        if self.rank() != 0 {
+            return self.follow().map(|()| None);
+        }
+        let measured = self.lead(plan, observe)?;
+        let figures = measure::figures(&measured, self.size(), self.has_multicast());
+        self.end_measuring(figures)?;
+        let network = Network::of(self);
+        Ok(figures.map(|figures| Tuned { network, figures, measured }))
+    }
+
+    /// The figures that broadcasts are chosen by; the same at all ranks. Nothing if they are
+    /// chosen by built-in rules.
+    pub fn figures(&self) -> Option<Figures> {
+        self.job().figures()
+    }
+
+    /// What [`Self::bcast`] takes for a message of `bytes` bytes.
+    pub fn chosen_bcast(&self, bytes: usize) -> crate::Bcast {
+        self.usual_bcast(bytes)
+    }
+
+    /// Takes figures from rank 0's file, or measures them. To be called once, by all ranks of the
+    /// job, when the probe of multicast is over.
+    pub(crate) fn tune_at_start(&self) -> Result<(), Error> {
+        if !self.has_choice() {
+            return Ok(());
+        }
+        if self.rank() != 0 {
+            return self.follow();
+        }
+        if !self.is_worth_tuning() {
+            return self.end_measuring(None);
+        }
+        let (cache, network) = (Cache::of(&self.job().config.tune), Network::of(self));
+        if let Some(entry) = cache.as_ref().and_then(|cache| cache.find(&network)) {
+            return self.end_measuring(Some(entry.figures));
+        }
+        let measured = self.lead(&Plan::quick(), |_| {})?;
+        let figures = measure::figures(&measured, self.size(), self.has_multicast());
+        self.end_measuring(figures)?;
+        if let (Some(cache), Some(figures)) = (cache, figures) {
+            // Whoever cannot store measures again at the next start.
+            let _ = cache.store(Entry::new(network, figures, Effort::Quick));
+        }
+        Ok(())
+    }
+
+    /// Whether ways differ, and cross a network.
+    fn has_choice(&self) -> bool {
+        self.size() >= RANKS_MIN && self.nodes().count() > 1
+    }
+
+    /// Whether figures would be used, and be those of a network.
+    fn is_worth_tuning(&self) -> bool {
+        let job = self.job();
+        let is_elsewhere = || job.engine.peers().iter().any(|peer| !peer.ip().is_loopback());
+        job.config.bcast.is_none()
+            && match job.config.tune {
+                Tune::Off => false,
+                Tune::Auto => is_elsewhere(),
+                Tune::In(_) => true,
+            }
+    }
+}

@@ -1,0 +1,122 @@
+//! What measured figures are valid for.
+
+use crate::communicator::Communicator;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
+
+/// A network with the ranks on it, as rank 0 sees them; figures of one are no good for another.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// Of Omnes.
+    pub version: String,
+    /// The machine of rank 0, as a hash.
+    pub machine: String,
+    /// The network's name, if `OMNES_NETWORK` gives it one.
+    pub name: Option<String>,
+    /// The network's address, such as `10.0.0.0/16`.
+    pub prefix: String,
+    /// Data bytes per packet, which follow from the MTU.
+    pub payload_bytes: u16,
+    /// Ranks of the job.
+    pub ranks: u32,
+    /// Nodes that they are on.
+    pub nodes: u32,
+    /// True if some machine has more ranks than cores.
+    pub is_crowded: bool,
+    /// True if the job multicasts.
+    pub has_multicast: bool,
+}
+
+impl Network {
+    /// Of the job that this process is rank 0 of.
+    pub(super) fn of(world: &Communicator) -> Self {
+        let job = world.job();
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: machine(),
+            name: job.config.network.clone(),
+            prefix: prefix(job.engine.peers()[world.rank() as usize].ip()),
+            payload_bytes: job.engine.payload_bytes(),
+            ranks: world.size(),
+            nodes: world.nodes().count(),
+            is_crowded: job.engine.is_crowded(),
+            has_multicast: world.has_multicast(),
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, ranks, nodes, payload_bytes, .. } = self;
+        if let Some(name) = &self.name {
+            write!(f, "{name} ")?;
+        }
+        write!(f, "{prefix}, {ranks} ranks on {nodes} nodes, {payload_bytes} bytes per packet")?;
+        f.write_str(if self.is_crowded { ", more ranks than cores" } else { "" })?;
+        f.write_str(if self.has_multicast { ", multicast" } else { ", no multicast" })
+    }
+}
+
+/// The network that `own` is in; `own` itself if no interface has it.
+fn prefix(own: IpAddr) -> String {
+    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
+    let length = interfaces.iter().find(|it| it.ip() == own).map(|it| match &it.addr {
+        if_addrs::IfAddr::V4(v4) => v4.prefixlen,
+        if_addrs::IfAddr::V6(v6) => v6.prefixlen,
+    });
+    match length {
+        Some(length) => format!("{}/{length}", masked(own, length)),
+        None => own.to_string(),
+    }
+}
+
+/// `address` without the bits behind its first `length`.
+fn masked(address: IpAddr, length: u8) -> IpAddr {
+    let drop = |bits: u32| bits.saturating_sub(u32::from(length));
+    match address {
+        IpAddr::V4(v4) => {
+            let kept = u32::MAX.checked_shl(drop(32)).unwrap_or(0);
+            IpAddr::V4((u32::from(v4) & kept).into())
+        }
+        IpAddr::V6(v6) => {
+            let kept = u128::MAX.checked_shl(drop(128)).unwrap_or(0);
+            IpAddr::V6((u128::from(v6) & kept).into())
+        }
+    }
+}
+
+/// A name of this machine that does not give its identity away.
+fn machine() -> String {
+    let identity = std::fs::read("/etc/machine-id").unwrap_or_default();
+    // FNV-1a, 64 bits: the same in all versions, and nobody attacks it.
+    let hash = identity.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn prefixes_have_no_bits_of_the_host() {
+        let masked = |text: &str, length| masked(text.parse().unwrap(), length).to_string();
+        assert_eq!(masked("10.77.3.9", 16), "10.77.0.0");
+        assert_eq!(masked("10.77.3.9", 32), "10.77.3.9");
+        assert_eq!(masked("10.77.3.9", 0), "0.0.0.0");
+        assert_eq!(masked("fd77::1:2", 64), "fd77::");
+        assert_eq!(masked("fd77::1:2", 0), "::");
+        assert_eq!(prefix("127.0.0.1".parse().unwrap()), "127.0.0.0/8");
+        assert_eq!(prefix("192.0.2.77".parse().unwrap()), "192.0.2.77");
+    }
+
+    #[test]
+    fn a_machine_keeps_its_name() {
+        assert_eq!(machine(), machine());
+        assert_eq!(machine().len(), 16);
+    }
+}

@@ -1,0 +1,106 @@
+//! What rank 0 tells the others to do next while it measures.
+
+use super::cost::{Cost, Figures, Way};
+
+/// Next thing to do, for all ranks together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    /// Nothing but to report, so that rank 0 knows what the reports cost.
+    Report,
+    /// A broadcast, then a report.
+    Broadcast {
+        /// How.
+        way: Way,
+        /// Length of the message.
+        bytes: u64,
+    },
+    /// No more: these figures hold, if there are any.
+    Done(Option<Figures>),
+}
+
+/// Kind, way or presence of multicast, then length or figures.
+pub(super) const STEP_BYTES: usize = 2 + FIGURES * 8;
+const FIGURES: usize = 9;
+
+impl Step {
+    pub(super) fn emit(self) -> [u8; STEP_BYTES] {
+        let (kind, detail, numbers) = match self {
+            Self::Report => (0, 0, [0; FIGURES]),
+            Self::Broadcast { way, bytes } => (1, way as u8, [bytes, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Self::Done(None) => (2, 0, [0; FIGURES]),
+            Self::Done(Some(figures)) => {
+                let Figures { multicast, binomial, chain } = figures;
+                let costs = [multicast.unwrap_or_default(), binomial, chain];
+                let all = costs.map(|it| [it.level_ns, it.level_byte_ps, it.stream_byte_ps]);
+                let mut numbers = [0; FIGURES];
+                numbers.copy_from_slice(all.as_flattened());
+                (3, u8::from(multicast.is_some()), numbers)
+            }
+        };
+        let mut bytes = [0; STEP_BYTES];
+        (bytes[0], bytes[1]) = (kind, detail);
+        for (slot, number) in bytes[2..].as_chunks_mut().0.iter_mut().zip(numbers) {
+            *slot = number.to_be_bytes();
+        }
+        bytes
+    }
+
+    pub(super) fn parse(bytes: &[u8; STEP_BYTES]) -> Option<Self> {
+        let numbers: Vec<u64> =
+            bytes[2..].as_chunks().0.iter().map(|it| u64::from_be_bytes(*it)).collect();
+        Some(match bytes[0] {
+            0 => Self::Report,
+            1 => {
+                let way = *Way::ALL.get(usize::from(bytes[1]))?;
+                Self::Broadcast { way, bytes: numbers[0] }
+            }
+            2 => Self::Done(None),
+            3 => {
+                let cost = |at: usize| Cost {
+                    level_ns: numbers[at],
+                    level_byte_ps: numbers[at + 1],
+                    stream_byte_ps: numbers[at + 2],
+                };
+                let multicast = (bytes[1] != 0).then(|| cost(0));
+                let figures = Figures { multicast, binomial: cost(3), chain: cost(6) };
+                Self::Done(Some(figures).filter(Figures::is_sound))
+            }
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_come_back_as_they_were_sent() {
+        let cost = |seed| Cost {
+            level_ns: seed,
+            level_byte_ps: seed + 1,
+            stream_byte_ps: 1_000_000_000_000 - seed,
+        };
+        let figures = Figures { multicast: None, binomial: cost(5), chain: cost(70_000) };
+        let broadcasts = Way::ALL.map(|way| Step::Broadcast { way, bytes: 1 << 40 });
+        let ends = [None, Some(figures), Some(Figures { multicast: Some(cost(9)), ..figures })];
+        for step in [Step::Report].into_iter().chain(broadcasts).chain(ends.map(Step::Done)) {
+            assert_eq!(Step::parse(&step.emit()), Some(step));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_no_step() {
+        let mut bytes = [0; STEP_BYTES];
+        bytes[0] = 4;
+        assert_eq!(Step::parse(&bytes), None);
+        (bytes[0], bytes[1]) = (1, 3);
+        assert_eq!(Step::parse(&bytes), None);
+        // Figures beyond their bounds are none.
+        let bytes = [u8::MAX; STEP_BYTES];
+        assert_eq!(
+            Step::parse(&[&[3], &bytes[1..]].concat().try_into().unwrap_or(bytes)),
+            Some(Step::Done(None))
+        );
+    }
+}

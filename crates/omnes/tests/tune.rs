@@ -1,0 +1,195 @@
+//! Figures of the network: measured at the start of a job, kept by rank 0, and chosen by.
+//!
+//! Ranks are threads over loopback, each a node of its own; only a file that is named makes them
+//! measure there.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod ranks;
+
+use omnes::tune::{Cache, Cost, Effort, Entry, Figures, Plan, Way};
+use omnes::{Bcast, Communicator, Config, Multicast, Tune};
+use ranks::with_ranks;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A file that is not there yet; it goes with the directory.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("kept/figures.json");
+    (directory, path)
+}
+
+fn cache(path: &Path) -> Cache {
+    Cache::of(&Tune::In(path.to_owned())).unwrap()
+}
+
+/// Only rank 0 has the file.
+fn kept_in(path: &Path) -> impl Fn(&mut Config) + Sync {
+    let path = path.to_owned();
+    move |config| {
+        config.tune = if config.rank == 0 { Tune::In(path.clone()) } else { Tune::Off };
+    }
+}
+
+/// The figures of a job's ranks, which must be equal, and what they choose for 8 B and 1 GiB.
+fn outcome(size: u32, adjust: impl Fn(&mut Config) + Sync) -> (Option<Figures>, [Bcast; 2]) {
+    let mut found = with_ranks(size, adjust, |comm| {
+        let found = (comm.figures(), [8, 1 << 30].map(|bytes| comm.chosen_bcast(bytes)));
+        comm.finalize().unwrap();
+        found
+    });
+    found.dedup();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+/// Multicast packets that a broadcast of 1,000 bytes from rank 1 costs.
+fn casts(comm: &Communicator) -> u64 {
+    comm.barrier().unwrap();
+    let before = comm.stats().casts_sent;
+    let mut data = [comm.rank() as u8; 1000];
+    comm.bcast(1, &mut data).unwrap();
+    assert_eq!(data, [1; 1000]);
+    comm.barrier().unwrap();
+    comm.stats().casts_sent - before
+}
+
+/// Figures by which `favourite` takes no time, and everything else much.
+fn in_favour_of(favourite: Way) -> Figures {
+    let cost = |way| match way == favourite {
+        true => Cost::default(),
+        false => Cost { level_ns: 1_000_000, level_byte_ps: 1_000, stream_byte_ps: 1_000 },
+    };
+    let multicast = Some(cost(Way::Multicast));
+    Figures { multicast, binomial: cost(Way::Binomial), chain: cost(Way::Chain) }
+}
+
+#[test]
+fn first_job_measures_and_the_next_ones_take_what_it_kept() {
+    let (_directory, path) = place();
+    let (measured, _) = outcome(4, kept_in(&path));
+    let figures = measured.unwrap();
+    assert!(figures.multicast.is_some());
+    assert!(Way::ALL.iter().all(|way| figures.time_ns(*way, 4, 1 << 20).unwrap() > 0));
+    let entries = cache(&path).entries();
+    let [Entry { network, figures: kept, effort: Effort::Quick, .. }] = &entries[..] else {
+        panic!("{entries:?}");
+    };
+    assert_eq!(*kept, figures);
+    assert_eq!((network.ranks, network.nodes, network.has_multicast), (4, 4, true));
+    assert_eq!(network.prefix, "127.0.0.0/8");
+    let text = std::fs::read(&path).unwrap();
+    assert_eq!(outcome(4, kept_in(&path)).0, Some(figures));
+    assert_eq!(std::fs::read(&path).unwrap(), text);
+    // Another number of ranks is measured for itself.
+    assert_ne!(outcome(3, kept_in(&path)).0, None);
+    assert_eq!(cache(&path).entries().len(), 2);
+}
+
+#[test]
+fn what_figures_favour_is_used_by_all_ranks_though_only_rank_0_has_them() {
+    let (_directory, path) = place();
+    outcome(4, kept_in(&path));
+    let network = cache(&path).entries()[0].network.clone();
+    for way in Way::ALL {
+        let entry = Entry::new(network.clone(), in_favour_of(way), Effort::Thorough);
+        cache(&path).store(entry).unwrap();
+        let (figures, chosen) = outcome(4, kept_in(&path));
+        assert_eq!((figures, chosen), (Some(in_favour_of(way)), [way.bcast(); 2]));
+        let sent = with_ranks(4, kept_in(&path), |comm| {
+            let sent = casts(&comm);
+            comm.finalize().unwrap();
+            sent
+        });
+        assert_eq!(sent, [0, u64::from(way == Way::Multicast), 0, 0], "{way}");
+    }
+}
+
+#[test]
+fn damaged_file_is_measured_again_and_one_that_cannot_be_written_is_no_error() {
+    let (_directory, path) = place();
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "{\"format\": 1, \"networks\": [").unwrap();
+    let (figures, _) = outcome(3, kept_in(&path));
+    assert_eq!(cache(&path).entries()[0].figures, figures.unwrap());
+    // A file where a directory should be.
+    let (figures, _) = outcome(3, kept_in(&path.join("beneath/tune.json")));
+    assert!(figures.is_some());
+}
+
+#[test]
+fn figures_without_multicast_choose_among_trees() {
+    let (_directory, path) = place();
+    let without = |config: &mut Config| {
+        kept_in(&path)(config);
+        config.multicast = Multicast::Off;
+    };
+    let (figures, chosen) = outcome(3, without);
+    assert_eq!(figures.unwrap().multicast, None);
+    assert!(chosen.iter().all(|bcast| matches!(bcast, Bcast::Tree { .. })));
+    assert!(!cache(&path).entries()[0].network.has_multicast);
+}
+
+#[test]
+fn nothing_is_measured_where_nothing_is_to_be_gained() {
+    let (_directory, path) = place();
+    let kept = kept_in(&path);
+    assert_eq!(outcome(2, &kept).0, None);
+    let one_node = |config: &mut Config| {
+        kept(config);
+        config.shared_memory = true;
+    };
+    assert_eq!(outcome(4, one_node).0, None);
+    let named = |config: &mut Config| {
+        kept(config);
+        config.bcast = Some("binomial".parse().unwrap());
+    };
+    assert_eq!(outcome(4, named).0, None);
+    // Loopback is no network.
+    assert_eq!(outcome(3, |_| {}).0, None);
+    assert_eq!(outcome(3, |config| config.tune = Tune::Off).0, None);
+    assert!(!path.exists());
+}
+
+#[test]
+fn measuring_on_demand_follows_rank_0s_plan_and_stores_nothing() {
+    let (_directory, path) = place();
+    let plan = Plan::thorough(&[8, 1000, 300_000], Duration::from_millis(5));
+    let other = Plan::thorough(&[16], Duration::ZERO);
+    let figures = with_ranks(
+        4,
+        |config| config.tune = Tune::Off,
+        |comm| {
+            let mut seen = 0;
+            let plan = if comm.rank() == 0 { &plan } else { &other };
+            let tuned = comm.tune(plan, |_| seen += 1).unwrap();
+            if let Some(tuned) = &tuned {
+                assert_eq!((comm.rank(), seen, tuned.measured.len()), (0, 9, 9));
+                assert!(tuned.measured.iter().all(|it| it.times >= 5 && it.point.time_ns > 0));
+                assert_eq!(comm.figures(), Some(tuned.figures));
+            }
+            assert_eq!(tuned.is_some(), comm.rank() == 0);
+            casts(&comm);
+            let figures = comm.figures().unwrap();
+            comm.finalize().unwrap();
+            figures
+        },
+    );
+    assert!(figures.iter().all(|it| *it == figures[0]));
+    assert!(!path.exists());
+}
+
+#[test]
+fn parts_of_a_job_choose_by_its_figures() {
+    let (_directory, path) = place();
+    outcome(5, kept_in(&path));
+    let network = cache(&path).entries()[0].network.clone();
+    let entry = Entry::new(network, in_favour_of(Way::Chain), Effort::Thorough);
+    cache(&path).store(entry).unwrap();
+    with_ranks(5, kept_in(&path), |comm| {
+        let part = comm.split(Some(comm.rank() % 2), 0).unwrap().unwrap();
+        assert_eq!(part.chosen_bcast(8), Way::Chain.bcast());
+        assert_eq!(casts(&part), 0);
+        comm.finalize().unwrap();
+    });
+}
