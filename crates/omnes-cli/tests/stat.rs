@@ -92,6 +92,8 @@ fn start(variable: &str, value: &Path) -> Vec<Rank> {
         command.env_remove("OMNES_LIVE").env(variable, value);
         command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", RANKS.to_string());
         command.env("OMNES_RENDEZVOUS", format!("127.0.0.1:{port}"));
+        // Packets of the network are what most of these tests count.
+        command.env("OMNES_SHM", "off");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let orders = process.stdin.take().unwrap();

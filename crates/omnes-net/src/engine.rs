@@ -39,6 +39,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that a lane may have in flight where ranks outnumber the cores.
 const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
+/// The same of a broadcast, whose data all receivers find in one place.
+const CROWDED_CAST_WINDOW_BYTES: u32 = 512 << 10;
 const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
 /// Ranks that must lack a packet for it to be sent again to all: a packet to all disturbs the ranks
 /// that have it, the more where they share cores.
@@ -425,7 +427,7 @@ fn channel_configs(
     links: &Links,
 ) -> Result<Vec<Checked>, ConfigError> {
     let share = offered(links.receive_buffer_bytes()) / config.channels.len().max(1) as u32;
-    let window = window_packets(&met.crowd, met.payload_bytes);
+    let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_WINDOW_BYTES);
     let channels = config.channels.iter().map(|channel| ChannelConfig {
         payload_bytes: met.payload_bytes,
         receive_truesize_bytes: share,
@@ -445,7 +447,7 @@ fn broadcast_config(
 ) -> Result<Option<CheckedBroadcast>, ConfigError> {
     let Some(granted) = links.group_buffer_bytes() else { return Ok(None) };
     let broadcast = &config.multicast.broadcast;
-    let window = window_packets(&met.crowd, met.payload_bytes);
+    let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_CAST_WINDOW_BYTES);
     let share = offered(granted);
     let checked = BroadcastConfig {
         payload_bytes: met.payload_bytes,
@@ -464,9 +466,9 @@ fn broadcast_config(
 
 /// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through
 /// its cache, if they pass on little enough at a time.
-fn window_packets(crowd: &Crowd, payload_bytes: u16) -> u32 {
+fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 {
     match crowd.is_crowded {
-        true => (CROWDED_WINDOW_BYTES / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN),
+        true => (crowded_bytes / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN),
         false => WINDOW_PACKETS_MAX,
     }
 }

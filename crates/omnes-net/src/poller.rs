@@ -48,8 +48,8 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 impl Poller {
-    /// For `sockets`, of which the first `readable` are looked at for packets. `waker` is an eventfd
-    /// that others may write to as well.
+    /// For `sockets`, of which the first `readable` are looked at for packets. `waker` is an
+    /// eventfd that others may write to as well.
     pub(crate) fn new(
         sockets: Vec<RawFd>,
         readable: usize,

@@ -40,9 +40,13 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
         "program",
     ]);
     for rank in ranks {
-        let rate = |counter| earlier.per_second(rank, counter);
-        let packets = |counter| shown(rate(counter).map(|rate| format!("{rate:.0}")));
-        let bytes = |counter| shown(rate(counter).map(|rate| format_bytes(rate.round() as u64)));
+        // What goes through the network and what goes through the node's memory.
+        let rate = |counters: [&str; 2]| {
+            let rates = counters.into_iter().filter_map(|name| earlier.per_second(rank, name));
+            rates.reduce(|sum, rate| sum + rate)
+        };
+        let packets = |names| shown(rate(names).map(|rate| format!("{rate:.0}")));
+        let bytes = |names| shown(rate(names).map(|rate| format_bytes(rate.round() as u64)));
         let lasted = Duration::from_nanos(rank.updated_ns.saturating_sub(rank.started_ns));
         table.add_row([
             job_name(rank.job),
@@ -51,10 +55,10 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
             state(rank.life).to_owned(),
             time(rank.age(now)),
             time(lasted),
-            packets("packets_sent"),
-            bytes("bytes_sent"),
-            packets("packets_received"),
-            bytes("bytes_received"),
+            packets(["packets_sent", "ring_packets_sent"]),
+            bytes(["bytes_sent", "ring_bytes_sent"]),
+            packets(["packets_received", "ring_packets_received"]),
+            bytes(["bytes_received", "ring_bytes_received"]),
             sum(rank, &["retransmits", "repairs_by_unicast", "repairs_by_multicast"]),
             sum(rank, &["timeouts", "cast_timeouts"]),
             sum(rank, &["wakeups"]),
@@ -179,6 +183,15 @@ mod tests {
         let words: Vec<_> = row.split_whitespace().collect();
         assert_eq!(words[..4], ["00000001", "0/4", "100", "running"]);
         assert_eq!(words[words.len() - 8..], ["50", "-", "-", "-", "-", "-", "-", "program"]);
+    }
+
+    #[test]
+    fn rates_are_those_of_the_network_and_of_memory_together() {
+        let mut rank = rank(0, 3, 100);
+        rank.counters.push(("ring_packets_sent".to_owned(), 10));
+        let text = overview(&[rank], &Earlier::default());
+        let words: Vec<_> = text.lines().nth(2).unwrap_or_default().split_whitespace().collect();
+        assert_eq!(words[words.len() - 8], "55", "{text}");
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Core {
     }
 }
 
-/// Puts a packet into the ring of a rank of this node; its length. Where there is no room it is lost
+/// Puts a packet into the ring of a rank of this node; its length. Without room it is lost,
 /// and will be repaired: the channels keep less in flight than the rings hold.
 ///
 /// # Safety

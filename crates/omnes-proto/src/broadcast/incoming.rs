@@ -16,10 +16,10 @@ use omnes_wire::{Envelope, Flags, GapMap, Instant, Seq};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Takers beyond which gap reports are spread over time [RFC 5401].
+/// Takers beyond which reports are spread over time [RFC 5401].
 const PROMPT_TAKERS: u32 = 32;
-/// Share of the round trip over which so many reports are spread.
-const SPREAD_PER_TAKERS: Duration = Duration::from_micros(20);
+/// Time that a collector needs for a report.
+const SPREAD_PER_TAKER: Duration = Duration::from_micros(2);
 
 /// A packet of a broadcast, taken apart.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +88,8 @@ pub(super) struct Incoming {
     messages: u32,
     /// Somebody asks for a report.
     pub(super) is_asked: bool,
+    /// Times that somebody did.
+    answers: u32,
     /// Packets came before the group was known: everything that was sent is asked for.
     pub(super) missed_start: bool,
     pub(super) is_counted: bool,
@@ -114,6 +116,7 @@ impl Incoming {
             lasts: SeqBits::default(),
             messages: 0,
             is_asked: false,
+            answers: 0,
             missed_start: false,
             is_counted: false,
         }
@@ -144,7 +147,7 @@ impl Incoming {
                 common.counters.duplicates += 1;
                 // Its acknowledgement may have got lost [BC-R21].
                 self.arrivals.owe_again(now, common.config.ack_delay);
-                self.answer_if_asked(&packet);
+                self.answer_if_asked(now, &packet);
                 return None;
             }
             Arrival::BeyondWindow => {
@@ -155,7 +158,7 @@ impl Incoming {
         }
         let Some(place) = self.place(common, packet) else {
             common.counters.discarded += 1;
-            self.answer_if_asked(&packet);
+            self.answer_if_asked(now, &packet);
             return None;
         };
         self.note_arrival(now, common, &packet);
@@ -163,15 +166,21 @@ impl Incoming {
             self.learn_length(common, packet.seq, envelope.bytes);
         }
         self.complete(common);
-        self.answer_if_asked(&packet);
+        self.answer_if_asked(now, &packet);
         self.thin_out(common);
         place
     }
 
-    fn answer_if_asked(&mut self, packet: &Packet) {
-        if packet.flags.has(Flags::ACK_NOW) {
-            self.arrivals.answer();
-            self.is_asked = true;
+    fn answer_if_asked(&mut self, now: Instant, packet: &Packet) {
+        if !packet.flags.has(Flags::ACK_NOW) {
+            return;
+        }
+        self.is_asked = true;
+        self.answers = self.answers.wrapping_add(1);
+        let is_one_of_many = packet.flags.has(Flags::GROUP) && self.takers > PROMPT_TAKERS;
+        match is_one_of_many {
+            true => self.arrivals.answer_at(now + self.spread(self.answers)),
+            false => self.arrivals.answer(),
         }
     }
 
@@ -240,7 +249,7 @@ impl Incoming {
             if self.policy.gaps == GapReports::Never {
                 self.arrivals.hush();
             } else if self.takers > PROMPT_TAKERS {
-                self.arrivals.defer_gaps(now + self.spread(seq));
+                self.arrivals.defer_gaps(now + self.spread(seq.0));
             }
             return;
         }
@@ -257,14 +266,13 @@ impl Incoming {
         self.acknowledge_run(now, common);
     }
 
-    /// A wait that differs from rank to rank and gap to gap: who reports first gets a repair that
-    /// spares the others their report.
-    fn spread(&self, seq: Seq) -> Duration {
-        let steps = self.takers / PROMPT_TAKERS;
-        let mixed = (u64::from(self.position) << 32 | u64::from(seq.0))
+    /// A wait that differs from rank to rank and from `number` to number, so that not all report at
+    /// once: of a gap, who reports first gets a repair that spares the others their report.
+    fn spread(&self, number: u32) -> Duration {
+        let mixed = (u64::from(self.position) << 32 | u64::from(number))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             >> 32;
-        SPREAD_PER_TAKERS * (mixed as u32 % (steps * PROMPT_TAKERS)) / PROMPT_TAKERS
+        SPREAD_PER_TAKER * (mixed as u32 % self.takers)
     }
 
     /// A message has come to its end in order: the rule says whether it is acknowledged now.

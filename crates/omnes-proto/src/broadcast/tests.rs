@@ -415,3 +415,20 @@ fn a_rank_that_owes_answers_and_stays_silent_is_named() {
     assert_eq!(net.nodes[0].machine.poll_silent(now), Some(Rank(2)));
     assert_eq!(net.nodes[0].machine.poll_silent(now), None);
 }
+
+#[test]
+fn those_who_have_answered_are_not_asked_again_for_the_sake_of_a_few() {
+    // With a hundred ranks the answers of all would overrun the root, the same ranks' each time.
+    let mut net = Net::new(100, "window");
+    let mut acks = 0;
+    net.lose = Box::new(move |header, _| {
+        let is_late = header.kind == Kind::CastAck && header.source.0 > 97;
+        acks += u32::from(is_late);
+        is_late && acks <= 20
+    });
+    net.broadcast(0, &content(1, 8));
+    net.run(20_000);
+    net.assert_received(&[content(1, 8)], 0);
+    let root = net.nodes[0].machine.counters();
+    assert!(root.timeouts >= 9 && root.acks_received == 99, "{root:?}");
+}

@@ -252,6 +252,14 @@ impl Arrivals {
         self.due = Some(if self.has_gap() { Report::Nack } else { Report::Ack });
     }
 
+    /// As [`Self::answer`], but not before `at`.
+    pub(crate) fn answer_at(&mut self, at: Instant) {
+        if self.due.is_none() {
+            let wait = if self.has_gap() { &mut self.nack_at } else { &mut self.ack_at };
+            *wait = Some(wait.map_or(at, |planned| planned.min(at)));
+        }
+    }
+
     /// True if an acknowledgement is owed and not due yet.
     pub(crate) fn owes_lazily(&self) -> bool {
         self.ack_at.is_some() && self.due.is_none()

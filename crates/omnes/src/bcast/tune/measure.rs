@@ -6,11 +6,10 @@
 //! 2. The broadcast.
 //! 3. Every rank reports: up a binomial tree, nothing but that it is done.
 //!
-//! A sample is the time of steps 2 and 3 at rank 0 less that of step 3 alone, which is half of an
-//! empty message's way down the tree and up again. The last rank of a tree or chain is also the
-//! deepest in the tree of reports, so a report is subtracted as it was spent. A point is the
-//! median of its samples. What all ways have in common, such as an error of the subtraction,
-//! changes no choice.
+//! A sample is the time of steps 2 and 3 at rank 0. A point is the median of its samples less the
+//! time of step 3, which is half of an empty message's way down the same tree and up again. The
+//! last rank of a tree or chain is also the deepest in the tree of reports, so a report is
+//! subtracted as it was spent. An error of it is common to all ways and changes no choice.
 //!
 //! Guarantees: all ranks leave with equal figures. Cost: three messages per rank and sample beside
 //! the broadcast itself.
@@ -29,7 +28,9 @@ use std::time::{Duration, Instant};
 /// Shape of the way down and up between broadcasts.
 const TREE: Tree = Tree::Binomial;
 /// Times that the report is measured.
-const REPORTS: usize = 8;
+const REPORTS: RangeInclusive<usize> = 8..=8;
+/// The way whose empty message goes down as reports come up.
+const REPORT_WAY: Way = Way::Binomial;
 /// Longest message that is measured: every rank holds it in memory.
 pub const BYTES_MAX: u64 = 1 << 30;
 
@@ -134,7 +135,6 @@ impl Communicator {
             let mut bytes = [0; STEP_BYTES];
             self.bcast_with(0, &mut bytes, Bcast::tree(TREE))?;
             match Step::parse(&bytes).ok_or_else(nonsense)? {
-                Step::Report => {}
                 Step::Broadcast { bytes, .. } if bytes > BYTES_MAX => return Err(nonsense()),
                 Step::Broadcast { way, bytes } => {
                     let bytes = bytes as usize;
@@ -187,22 +187,20 @@ impl Communicator {
 struct Leader<'world> {
     world: &'world Communicator,
     memory: Vec<u8>,
+    /// Time after which all others wait for what they were told of.
+    pause: Duration,
     /// Time that a report takes.
     report: Duration,
 }
 
 impl<'world> Leader<'world> {
     fn new(world: &'world Communicator, longest: u64) -> Result<Self, Error> {
-        let mut samples = Vec::with_capacity(REPORTS);
-        for _ in 0..REPORTS {
-            let start = Instant::now();
-            world.tell(Step::Report)?;
-            world.report()?;
-            samples.push(start.elapsed());
-        }
-        // Down and up take the same time.
-        let report = median(&mut samples) / 2;
-        Ok(Self { world, memory: vec![1; longest as usize], report })
+        let memory = vec![1; longest as usize];
+        let mut leader = Self { world, memory, pause: Duration::ZERO, report: Duration::ZERO };
+        leader.pause = leader.median(REPORT_WAY, 0, REPORTS, Duration::ZERO)?.0 / 2;
+        // Once more, with all others waiting before it begins.
+        leader.report = leader.median(REPORT_WAY, 0, REPORTS, Duration::ZERO)?.0 / 2;
+        Ok(leader)
     }
 
     fn measure(
@@ -211,29 +209,43 @@ impl<'world> Leader<'world> {
         planned: &Planned,
         budget: Duration,
     ) -> Result<Measured, Error> {
-        let (least, most) = (1.max(*planned.times.start()), *planned.times.end());
-        let (start, mut samples) = (Instant::now(), Vec::new());
-        while samples.len() < least || samples.len() < most && start.elapsed() < budget {
-            samples.push(self.sample(way, planned.bytes as usize)?);
-        }
-        let time = median(&mut samples);
+        let Planned { bytes, times } = planned.clone();
+        let (median, times) = self.median(way, bytes as usize, times, budget)?;
+        // No broadcast is faster than one message from rank to rank.
+        let hop = self.report / REPORT_WAY.depth(self.world.size()).max(1) as u32;
+        let time = median.saturating_sub(self.report).max(hop);
         let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let point = Point { bytes: planned.bytes, time_ns };
-        Ok(Measured { way, point, times: samples.len() })
+        Ok(Measured { way, point: Point { bytes, time_ns }, times })
     }
 
-    /// One broadcast.
+    /// Median of the samples, and how many there were.
+    fn median(
+        &mut self,
+        way: Way,
+        bytes: usize,
+        times: RangeInclusive<usize>,
+        budget: Duration,
+    ) -> Result<(Duration, usize), Error> {
+        let (least, most) = (1.max(*times.start()), *times.end());
+        let (start, mut samples) = (Instant::now(), Vec::new());
+        while samples.len() < least || samples.len() < most && start.elapsed() < budget {
+            samples.push(self.sample(way, bytes)?);
+        }
+        Ok((median(&mut samples), samples.len()))
+    }
+
+    /// One broadcast and the reports of it.
     fn sample(&mut self, way: Way, bytes: usize) -> Result<Duration, Error> {
         self.world.tell(Step::Broadcast { way, bytes: bytes as u64 })?;
         let told = Instant::now();
-        while told.elapsed() < self.report {
+        while told.elapsed() < self.pause {
             // Ranks may share this core, and have to hear of it first.
             std::thread::yield_now();
         }
         let start = Instant::now();
         self.world.bcast_with(0, &mut self.memory[..bytes], way.bcast())?;
         self.world.report()?;
-        Ok(start.elapsed().saturating_sub(self.report))
+        Ok(start.elapsed())
     }
 }
 

@@ -5,8 +5,6 @@ use super::cost::{Cost, Figures, Way};
 /// Next thing to do, for all ranks together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
-    /// Nothing but to report, so that rank 0 knows what the reports cost.
-    Report,
     /// A broadcast, then a report.
     Broadcast {
         /// How.
@@ -25,7 +23,6 @@ const FIGURES: usize = 9;
 impl Step {
     pub(super) fn emit(self) -> [u8; STEP_BYTES] {
         let (kind, detail, numbers) = match self {
-            Self::Report => (0, 0, [0; FIGURES]),
             Self::Broadcast { way, bytes } => (1, way as u8, [bytes, 0, 0, 0, 0, 0, 0, 0, 0]),
             Self::Done(None) => (2, 0, [0; FIGURES]),
             Self::Done(Some(figures)) => {
@@ -49,7 +46,6 @@ impl Step {
         let numbers: Vec<u64> =
             bytes[2..].as_chunks().0.iter().map(|it| u64::from_be_bytes(*it)).collect();
         Some(match bytes[0] {
-            0 => Self::Report,
             1 => {
                 let way = *Way::ALL.get(usize::from(bytes[1]))?;
                 Self::Broadcast { way, bytes: numbers[0] }
@@ -84,7 +80,7 @@ mod tests {
         let figures = Figures { multicast: None, binomial: cost(5), chain: cost(70_000) };
         let broadcasts = Way::ALL.map(|way| Step::Broadcast { way, bytes: 1 << 40 });
         let ends = [None, Some(figures), Some(Figures { multicast: Some(cost(9)), ..figures })];
-        for step in [Step::Report].into_iter().chain(broadcasts).chain(ends.map(Step::Done)) {
+        for step in broadcasts.into_iter().chain(ends.map(Step::Done)) {
             assert_eq!(Step::parse(&step.emit()), Some(step));
         }
     }
