@@ -168,14 +168,15 @@ fn file_that_cannot_be_written_is_told_after_the_figures() {
     assert_eq!((status, errors.as_str()), (0, ""));
 }
 
-/// Data packets that the root of a small broadcast multicasts, per broadcast.
-fn root_packets(user: &User, hosts: u32, flags: &str) -> f64 {
+/// Data packets that the root of a small broadcast sends, and whether it gets acknowledgements of
+/// multicast.
+fn at_root(user: &User, hosts: u32, flags: &str) -> (f64, bool) {
     let options = "bench bcast --sizes 8 --budget 10ms --format json";
     let (status, output, errors) = user.job(hosts, &format!("--lab {flags}"), options);
     assert_eq!(status, 0, "{errors}");
     let line: Value = serde_json::from_str(&output).unwrap();
     assert_eq!(line["errors"], 0);
-    line["root_packets"].as_f64().unwrap()
+    (line["root_packets"].as_f64().unwrap(), line["root_acks"].as_f64() > Some(0.0))
 }
 
 /// Makes `favourite` the fastest by the figures in the user's file.
@@ -198,26 +199,28 @@ fn jobs_measure_a_network_once_and_choose_by_what_is_kept() {
         return;
     }
     let user = User::new();
-    root_packets(&user, 4, "");
+    at_root(&user, 4, "");
     let kept = user.kept();
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_eq!(kept[0]["effort"], "quick");
     assert_eq!(kept[0]["network"]["prefix"], "10.77.0.0/16");
     let text = std::fs::read(user.file()).unwrap();
-    for (favourite, packets) in [("multicast", 1.0), ("binomial", 0.0), ("chain", 0.0)] {
+    for (favourite, seen) in
+        [("multicast", (1.0, true)), ("binomial", (2.0, false)), ("chain", (1.0, false))]
+    {
         favour(&user.file(), favourite);
         let favoured = std::fs::read(user.file()).unwrap();
         assert_ne!(favoured, text);
-        assert_eq!(root_packets(&user, 4, ""), packets, "{favourite}");
+        assert_eq!(at_root(&user, 4, ""), seen, "{favourite}");
         // Neither measured again nor written.
         assert_eq!(std::fs::read(user.file()).unwrap(), favoured);
     }
     // What overrides the figures.
-    assert_eq!(root_packets(&user, 4, "--env OMNES_TUNE=off"), 1.0);
-    assert_eq!(root_packets(&user, 4, "--env OMNES_BCAST=multicast"), 1.0);
+    assert_eq!(at_root(&user, 4, "--env OMNES_TUNE=off"), (1.0, true));
+    assert_eq!(at_root(&user, 4, "--env OMNES_BCAST=multicast"), (1.0, true));
     // Other links are another network, as is one of another name.
-    root_packets(&user, 4, "--rate 1gbit");
-    root_packets(&user, 4, "--env OMNES_NETWORK=mine");
+    at_root(&user, 4, "--rate 1gbit");
+    at_root(&user, 4, "--env OMNES_NETWORK=mine");
     let names: Vec<_> = user.kept().into_iter().map(|it| it["network"]["name"].clone()).collect();
     assert_eq!(names.len(), 3, "{names:?}");
     assert!(names.contains(&json!("mine")), "{names:?}");

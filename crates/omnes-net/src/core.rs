@@ -4,8 +4,9 @@
 //! A packet's way in ([`inward`]): it is read (a large one straight into user memory, after a look
 //! at its head), [`Endpoint::handle_packet`] decides, [`Memory::place`] puts what is not in place
 //! yet. A packet's way out ([`outward`]): [`Endpoint::poll_transmit`] hands it out, it is lined up
-//! with others for the same peer into a train, the socket sends trains. [`broadcast`] starts and
-//! ends broadcasts over multicast.
+//! with others for the same peer into a train, the socket sends trains. Between ranks of one node
+//! it goes through a ring in shared memory instead. [`broadcast`] starts and ends broadcasts over
+//! multicast.
 
 mod broadcast;
 mod inward;

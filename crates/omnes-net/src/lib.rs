@@ -3,9 +3,10 @@
 //! Start at [`Engine`]. Inside, `driver` tells who moves things on and `core` does it, one step at
 //! a time; `links` are the sockets, each of which (`socket`) sends and receives trains that `line`
 //! puts together; `scatter` reads them straight into user memory, and `memory` knows where the
-//! bytes are. `multicast` joins the job's group, `relay` passes on what comes in. `rendezvous` lets
-//! the ranks find each other, `watch` sees them end, `waiting` and `poller` are how callers wait.
-//! `live` shows other processes what was counted.
+//! bytes are. [`ring`] takes the sockets' place between ranks of one node. `multicast` joins the
+//! job's group, `relay` passes on what comes in. `rendezvous` lets the ranks find each other,
+//! `watch` sees them end, `waiting` and `poller` are how callers wait. [`live`] shows other
+//! processes what was counted.
 
 mod caller;
 mod core;

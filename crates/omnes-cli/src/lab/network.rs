@@ -33,8 +33,9 @@ pub const HOLD_INDEX_FIRST: u32 = 2000;
 /// Largest number of segments that veth takes in one packet; the kernel's own default.
 const SEGMENTS_MAX: u32 = 65_535;
 /// Time whose bytes a shaped, idle link passes at once. Shorter buckets lose bandwidth whenever
-/// the shaper's timer is late, which on a busy machine is always.
-const BURST_US: u64 = 100;
+/// the shaper's timer is late, which on a busy machine is always. At 1 Gbit/s it holds a train of
+/// 64 KiB, which then crosses the link whole, as it crosses an interface that segments and joins.
+const BURST_US: u64 = 600;
 /// Queue of a shaped switch port; what does not fit is dropped, as in a switch.
 const PORT_QUEUE_BYTES: u64 = 1 << 20;
 /// Queue of a shaped host: long, since a host slows its senders down rather than drop.

@@ -11,11 +11,11 @@ mod report;
 
 use crate::bench::group;
 use crate::complain::complain;
-use crate::units::{parse_bytes, parse_duration};
+use crate::units::{format_bytes, parse_bytes, parse_duration};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
-use omnes::tune::{BYTES_MAX, Cache, Effort, Entry, Plan, Tuned, Way};
+use omnes::tune::{BYTES_MAX, Cache, Effort, Entry, Plan, Tuned};
 use omnes::{Communicator, Config, Error, Tune};
 use report::Report;
 use std::process::ExitCode;
@@ -34,7 +34,8 @@ until the slowest rank has it,
   T = depth * (level + bytes * level byte)
 with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain. The bytes after the
 first 128 KiB follow while these are passed on and take `stream byte` each, log2(ranks) times that
-in a tree, whose root sends each byte so often. The way with the smallest T is taken.
+in a tree, whose root sends each byte so often. The way with the smallest T is taken; of ways
+within an eighth of it, the first of those above.
 
 Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or ~/.cache/omnes/tune.json of rank 0's user,
 for rank 0's machine and network, the packet size, the ranks and their nodes. OMNES_TUNE=off
@@ -133,8 +134,8 @@ enum Outcome {
 fn measure(comm: &Communicator, args: &Args, place: &Tune) -> Result<Outcome> {
     let plan = Plan::thorough(&args.sizes, args.budget);
     let bar = progress(comm, &plan);
-    let tuned = comm.tune(&plan, |point| {
-        bar.set_message(format!("{}, {} bytes", point.way, point.point.bytes));
+    let tuned = comm.tune(&plan, |bytes| {
+        bar.set_message(format_bytes(bytes));
         bar.inc(1);
     })?;
     bar.finish_and_clear();
@@ -150,7 +151,7 @@ fn progress(comm: &Communicator, plan: &Plan) -> ProgressBar {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("measuring [{bar:30}] {pos}/{len} {msg}");
-    let bar = ProgressBar::new((Way::ALL.len() * plan.points.len()) as u64);
+    let bar = ProgressBar::new(plan.points.len() as u64);
     bar.with_style(style.expect("the template is a constant"))
 }
 

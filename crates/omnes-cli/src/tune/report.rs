@@ -68,7 +68,7 @@ impl<'entry> Report<'entry> {
         };
         let size = |bytes| Size {
             bytes,
-            chosen: figures.fastest(ways, network.ranks, bytes),
+            chosen: figures.best(ways, network.ranks, bytes),
             times: measured.iter().filter(|it| it.point.bytes == bytes).map(time).collect(),
         };
         Self {

@@ -112,7 +112,7 @@ impl<'a> Exchange<'a> {
 
     /// Tries to hand this rank's segment to a neighbour.
     fn push(&self, to: Rank, offer: Offer<'_>) -> Attempt {
-        let connection = match self.connect(to) {
+        let connection = match connect_to(&self.secret.name(to)) {
             Ok(connection) => connection,
             Err(error) => return Attempt::after(&error),
         };
@@ -120,21 +120,10 @@ impl<'a> Exchange<'a> {
             return Attempt::Over;
         }
         let card = Card { from: self.me, to, layout: offer.layout }.emit(self.secret);
-        let descriptors = [offer.segment, offer.event];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "room for two");
-        let parts = [IoSlice::new(&card)];
-        match sendmsg(&connection, &parts, &mut control, SendFlags::NOSIGNAL) {
-            Ok(_) => Attempt::Over,
-            Err(error) => Attempt::after(&error.into()),
+        match hand_over(connection.as_fd(), &card, &[offer.segment, offer.event]) {
+            Ok(()) => Attempt::Over,
+            Err(error) => Attempt::after(&error),
         }
-    }
-
-    fn connect(&self, to: Rank) -> io::Result<OwnedFd> {
-        let connection = unix_socket()?;
-        connect(&connection, &address(&self.secret.name(to))?)?;
-        Ok(connection)
     }
 
     /// Takes connections of the same user; who has been silent longest makes way.
@@ -201,6 +190,27 @@ impl Attempt {
             _ => Self::Over,
         }
     }
+}
+
+/// A connection to whoever listens under `name`.
+pub(super) fn connect_to(name: &str) -> io::Result<OwnedFd> {
+    let connection = unix_socket()?;
+    connect(&connection, &address(name)?)?;
+    Ok(connection)
+}
+
+/// Sends a card, with descriptors: two of them, if it is to be of use.
+pub(super) fn hand_over(
+    connection: BorrowedFd<'_>,
+    card: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let has_room = control.push(SendAncillaryMessage::ScmRights(descriptors));
+    assert!(has_room, "room for the descriptors of a card");
+    sendmsg(connection, &[IoSlice::new(card)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 fn address(name: &str) -> io::Result<SocketAddrUnix> {

@@ -19,8 +19,9 @@
 //! - Packets of one neighbour come in the order in which they were pushed, or not at all: a full
 //!   ring drops, as a full socket buffer does, and the protocols repair.
 //! - Whatever a neighbour writes into shared memory, this rank neither panics nor leaves its own
-//!   memory: positions and lengths are checked, each ring that fails is counted and not looked at
-//!   any more. What is in a packet is the endpoint's to judge, by the tag as for every packet.
+//!   memory: positions and lengths are checked, and a ring that fails is counted and not used any
+//!   more: packets to that neighbour go by UDP, and one that is not heard any more has failed.
+//!   What is in a packet is the endpoint's to judge, by the tag as for every packet.
 //! - No wake-up is lost (`bell`).
 //! - Nothing stays behind when a rank is killed: segments have no names, and sockets none that
 //!   outlive them.
@@ -45,6 +46,8 @@ mod reader;
 mod segment;
 mod writer;
 
+#[cfg(test)]
+mod exchange_tests;
 #[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]

@@ -62,7 +62,6 @@ pub struct NodeConfig<'a> {
 struct Outward {
     writer: RingWriter,
     bell: Bell,
-    is_counted_broken: bool,
 }
 
 /// The way from a neighbour.
@@ -159,7 +158,7 @@ impl Neighbours {
 
     /// Puts a packet for `rank`, gathered from `parts`, into its ring. It is seen after
     /// [`Self::publish`]. A packet that finds no room is dropped, as a full socket buffer would
-    /// drop it at the other end.
+    /// drop it at the other end; a ring that turns out to be broken is given up with it.
     ///
     /// # Safety
     /// Each part must be valid for reading its length.
@@ -181,11 +180,11 @@ impl Neighbours {
                 }
             }
             Pushed::Full => self.counters.full += 1,
-            Pushed::Broken if !outward.is_counted_broken => {
-                outward.is_counted_broken = true;
+            Pushed::Broken => {
+                // What follows goes by UDP.
+                self.outward[rank.index()] = None;
                 self.counters.broken += 1;
             }
-            Pushed::Broken => {}
         }
         pushed
     }
@@ -304,7 +303,7 @@ impl Seat {
         let segment = Segment::adopt(self.segment, self.layout)?;
         let writer = RingWriter::new(segment.ring(index)?);
         let bell = Bell::new(segment.fd(), segment.layout(), self.event)?;
-        Ok(Outward { writer, bell, is_counted_broken: false })
+        Ok(Outward { writer, bell })
     }
 }
 

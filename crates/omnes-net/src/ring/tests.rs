@@ -212,7 +212,7 @@ fn no_wake_up_is_lost() {
 /// is rung, or both, but never neither. Fails within some thousand rounds without the fences.
 #[test]
 fn reader_never_goes_to_sleep_beside_a_packet_without_a_bell() {
-    const ROUNDS: u64 = 200_000;
+    const ROUNDS: u64 = 60_000;
     if std::thread::available_parallelism().unwrap().get() < 2 {
         eprintln!("skipped: needs two cores");
         return;

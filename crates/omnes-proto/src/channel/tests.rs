@@ -321,6 +321,21 @@ fn window_bounds_what_is_sent_without_an_answer() {
 }
 
 #[test]
+fn what_the_way_to_a_rank_holds_bounds_what_is_sent_to_it() {
+    let mut channel = channel();
+    channel.limit_flight(PEER, 3 * Checked::charge(256));
+    channel.send(at(0), message(PEER, 2048)).unwrap();
+    channel.send(at(0), message(OTHER, 1)).unwrap();
+    let lines = sent(&mut channel, 0);
+    assert_eq!(lines.len(), 4, "{lines:?}");
+    // Half of what may be in flight is out, and then all of it: an answer is asked for.
+    assert_eq!(lines[1..3], ["data 1 e0 @240+256 ack_now", "data 2 e0 @496+256 ack_now"]);
+    assert_eq!(lines[3], "data 0 e0 @0+1 to 2");
+    ack(&mut channel, 50, 1);
+    assert_eq!(sent(&mut channel, 50).len(), 1);
+}
+
+#[test]
 fn sender_knows_the_fate_of_every_message() {
     // [PM-R19]: the known benefit: delivered, to be sent again, or never sent.
     let mut channel = channel();

@@ -37,7 +37,7 @@ impl Situation {
         let way = match self.network_figures() {
             Some(figures) => {
                 let ways = if has_multicast { &Way::ALL[..] } else { &Way::TREES };
-                figures.fastest(ways, self.ranks, self.bytes as u64)
+                figures.best(ways, self.ranks, self.bytes as u64)
             }
             None if has_multicast && self.nodes >= MULTICAST_NODES_MIN => Way::Multicast,
             None => return Bcast::tree(self.tree()),
@@ -48,9 +48,7 @@ impl Situation {
     /// The tree without multicast.
     pub(crate) fn tree(&self) -> Tree {
         let is_chain = match self.network_figures() {
-            Some(figures) => {
-                figures.fastest(&Way::TREES, self.ranks, self.bytes as u64) == Way::Chain
-            }
+            Some(figures) => figures.best(&Way::TREES, self.ranks, self.bytes as u64) == Way::Chain,
             // A chain loads every link once, which counts for large messages; where ranks share
             // cores, all copies are made by the same cores, and a shallow tree wakes fewer ranks
             // in turn.

@@ -9,7 +9,8 @@
 //! A sample is the time of steps 2 and 3 at rank 0. A point is the median of its samples less the
 //! time of step 3, which is half of an empty message's way down the same tree and up again. The
 //! last rank of a tree or chain is also the deepest in the tree of reports, so a report is
-//! subtracted as it was spent. An error of it is common to all ways and changes no choice.
+//! subtracted as it was spent. An error of it is common to all ways and changes no choice. The ways
+//! take turns, so that what else the machines do meanwhile slows all of them alike.
 //!
 //! Guarantees: all ranks leave with equal figures. Cost: three messages per rank and sample beside
 //! the broadcast itself.
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Shape of the way down and up between broadcasts.
 const TREE: Tree = Tree::Binomial;
 /// Times that the report is measured.
-const REPORTS: RangeInclusive<usize> = 8..=8;
+const REPORTS: usize = 8;
 /// The way whose empty message goes down as reports come up.
 const REPORT_WAY: Way = Way::Binomial;
 /// Longest message that is measured: every rank holds it in memory.
@@ -48,18 +49,17 @@ pub struct Planned {
 pub struct Plan {
     /// The points, in order.
     pub points: Vec<Planned>,
-    /// Time after which no further sample of a point is taken, if there are enough.
+    /// Time per way after which no further sample of a point is taken, if there are enough.
     pub budget: Duration,
 }
 
 impl Plan {
-    /// Just enough for the figures, in a few milliseconds.
+    /// Just enough for the figures.
     pub fn quick() -> Self {
         let piece = PIPELINE_BYTES as u64;
-        let large = [piece, 4 * piece].map(|bytes| Planned { bytes, times: 1..=3 });
-        let small = Planned { bytes: 8, times: 3..=8 };
-        let points = [small].into_iter().chain(large).collect();
-        Self { points, budget: Duration::from_millis(2) }
+        let planned = |bytes, times| Planned { bytes, times };
+        let points = vec![planned(8, 8..=8), planned(piece, 3..=5), planned(4 * piece, 3..=5)];
+        Self { points, budget: Duration::from_millis(5) }
     }
 
     /// These sizes, each for about `budget`.
@@ -99,23 +99,21 @@ impl Communicator {
         if self.has_multicast() { &Way::ALL } else { &Way::TREES }
     }
 
-    /// Measures all points; the others follow until [`Self::end_measuring`]. At rank 0.
+    /// Measures all points; the others follow until [`Self::end_measuring`]. At rank 0. `observe`
+    /// is called after each size.
     pub(super) fn lead(
         &self,
         plan: &Plan,
-        mut observe: impl FnMut(&Measured),
+        mut observe: impl FnMut(u64),
     ) -> Result<Vec<Measured>, Error> {
-        let longest = plan.points.iter().map(|it| it.bytes).filter(|it| *it <= BYTES_MAX).max();
-        let mut leader = Leader::new(self, longest.unwrap_or(0))?;
+        let points = plan.points.iter().filter(|it| it.bytes <= BYTES_MAX);
+        let longest = points.clone().map(|it| it.bytes).max();
+        let mut leader = Leader::new(self, longest.unwrap_or(0));
+        leader.get_ready()?;
         let mut measured = Vec::new();
-        for &way in self.ways() {
-            // The first broadcast of a way makes buffers, groups and round-trip times.
-            leader.sample(way, 0)?;
-            for planned in plan.points.iter().filter(|it| it.bytes <= BYTES_MAX) {
-                let point = leader.measure(way, planned, plan.budget)?;
-                observe(&point);
-                measured.push(point);
-            }
+        for planned in points {
+            measured.extend(leader.measure(planned, plan.budget)?);
+            observe(planned.bytes);
         }
         Ok(measured)
     }
@@ -187,58 +185,63 @@ impl Communicator {
 struct Leader<'world> {
     world: &'world Communicator,
     memory: Vec<u8>,
-    /// Time after which all others wait for what they were told of.
-    pause: Duration,
-    /// Time that a report takes.
+    /// Time that a report takes, after which all others wait for what they were told of.
     report: Duration,
 }
 
 impl<'world> Leader<'world> {
-    fn new(world: &'world Communicator, longest: u64) -> Result<Self, Error> {
-        let memory = vec![1; longest as usize];
-        let mut leader = Self { world, memory, pause: Duration::ZERO, report: Duration::ZERO };
-        leader.pause = leader.median(REPORT_WAY, 0, REPORTS, Duration::ZERO)?.0 / 2;
-        // Once more, with all others waiting before it begins.
-        leader.report = leader.median(REPORT_WAY, 0, REPORTS, Duration::ZERO)?.0 / 2;
-        Ok(leader)
+    fn new(world: &'world Communicator, longest: u64) -> Self {
+        Self { world, memory: vec![1; longest as usize], report: Duration::ZERO }
     }
 
-    fn measure(
-        &mut self,
-        way: Way,
-        planned: &Planned,
-        budget: Duration,
-    ) -> Result<Measured, Error> {
-        let Planned { bytes, times } = planned.clone();
-        let (median, times) = self.median(way, bytes as usize, times, budget)?;
+    /// Measures a report.
+    fn get_ready(&mut self) -> Result<(), Error> {
+        // The first broadcasts make buffers, groups and round-trip times.
+        for &way in self.world.ways() {
+            self.sample(way, 0)?;
+        }
+        // The second time with all others waiting before it begins.
+        for _ in 0..2 {
+            let samples: Result<Vec<_>, _> =
+                (0..REPORTS).map(|_| self.sample(REPORT_WAY, 0)).collect();
+            self.report = median(&mut samples?) / 2;
+        }
+        Ok(())
+    }
+
+    /// Measures a size, by all ways.
+    fn measure(&mut self, planned: &Planned, budget: Duration) -> Result<Vec<Measured>, Error> {
+        let (least, most) = (1.max(*planned.times.start()), *planned.times.end());
+        let (start, ways) = (Instant::now(), self.world.ways());
+        let budget = budget * ways.len() as u32;
+        let mut samples = vec![Vec::new(); ways.len()];
+        let mut times = 0;
+        while times < least || times < most && start.elapsed() < budget {
+            for (way, samples) in ways.iter().zip(&mut samples) {
+                samples.push(self.sample(*way, planned.bytes as usize)?);
+            }
+            times += 1;
+        }
+        let measured = ways.iter().zip(&mut samples).map(|(way, samples)| {
+            let time_ns = self.without_report(median(samples));
+            Measured { way: *way, point: Point { bytes: planned.bytes, time_ns }, times }
+        });
+        Ok(measured.collect())
+    }
+
+    /// Nanoseconds of a broadcast, of a sample.
+    fn without_report(&self, sample: Duration) -> u64 {
         // No broadcast is faster than one message from rank to rank.
         let hop = self.report / REPORT_WAY.depth(self.world.size()).max(1) as u32;
-        let time = median.saturating_sub(self.report).max(hop);
-        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Ok(Measured { way, point: Point { bytes, time_ns }, times })
-    }
-
-    /// Median of the samples, and how many there were.
-    fn median(
-        &mut self,
-        way: Way,
-        bytes: usize,
-        times: RangeInclusive<usize>,
-        budget: Duration,
-    ) -> Result<(Duration, usize), Error> {
-        let (least, most) = (1.max(*times.start()), *times.end());
-        let (start, mut samples) = (Instant::now(), Vec::new());
-        while samples.len() < least || samples.len() < most && start.elapsed() < budget {
-            samples.push(self.sample(way, bytes)?);
-        }
-        Ok((median(&mut samples), samples.len()))
+        let time = sample.saturating_sub(self.report).max(hop);
+        u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// One broadcast and the reports of it.
     fn sample(&mut self, way: Way, bytes: usize) -> Result<Duration, Error> {
         self.world.tell(Step::Broadcast { way, bytes: bytes as u64 })?;
         let told = Instant::now();
-        while told.elapsed() < self.pause {
+        while told.elapsed() < self.report {
             // Ranks may share this core, and have to hear of it first.
             std::thread::yield_now();
         }

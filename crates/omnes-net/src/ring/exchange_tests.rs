@@ -1,0 +1,173 @@
+//! Neighbours that are none, or hand over what they should not.
+
+#![allow(clippy::unwrap_used)]
+
+use super::card::{Card, Secret};
+use super::exchange::{Exchange, Offer, connect_to, hand_over};
+use super::layout::Layout;
+use super::map::RingMap;
+use super::segment::Segment;
+use super::writer::Pushed;
+use super::{Neighbours, NodeConfig};
+use omnes_wire::{JobId, JobKey, Rank};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+const KEY: JobKey = JobKey::new([12; 16]);
+const RANKS: [Rank; 2] = [Rank(0), Rank(1)];
+/// For those that are waited for in vain.
+const BRIEFLY: Duration = Duration::from_millis(200);
+/// For those that come.
+const PATIENTLY: Duration = Duration::from_secs(20);
+
+fn secret() -> Secret<'static> {
+    let job = JobId(u32::from_be_bytes(crate::rendezvous::random().unwrap()));
+    Secret { job, key: &KEY }
+}
+
+fn layout() -> Layout {
+    Layout::new(1 << 18, 2).unwrap()
+}
+
+fn event() -> OwnedFd {
+    super::bell::event().unwrap()
+}
+
+/// Rank 0, as it is.
+fn meet(secret: Secret<'_>, deadline: Duration) -> Neighbours {
+    let config = NodeConfig {
+        job: secret.job,
+        key: secret.key,
+        me: Rank(0),
+        ranks: &RANKS,
+        packet_bytes_max: 9000,
+        deadline,
+    };
+    Neighbours::meet(config).unwrap()
+}
+
+/// Connects to rank 0 as soon as it listens.
+fn connect(secret: Secret<'_>) -> OwnedFd {
+    loop {
+        match connect_to(&secret.name(Rank(0))) {
+            Ok(connection) => return connection,
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Whether rank 0 takes as rank 1 whoever runs `stranger`. Rank 1 listens, and says nothing.
+fn is_taken_in(secret: Secret<'_>, deadline: Duration, stranger: impl FnOnce() + Send) -> bool {
+    let _listens = Exchange::open(secret, Rank(1)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(stranger);
+        meet(secret, deadline).reaches(Rank(1))
+    })
+}
+
+/// Whether rank 0 does not take this card with these descriptors.
+fn is_refused(secret: Secret<'_>, card: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+    let stranger = || hand_over(connect(secret).as_fd(), card, descriptors).unwrap();
+    !is_taken_in(secret, BRIEFLY, stranger)
+}
+
+#[test]
+fn segment_that_could_do_harm_is_not_taken() {
+    let secret = secret();
+    let card = Card { from: Rank(1), to: Rank(0), layout: layout() }.emit(secret);
+    let good = Segment::create(layout()).unwrap();
+    let event = event();
+    let neighbour = || {
+        hand_over(connect(secret).as_fd(), &card, &[good.fd(), event.as_fd()]).unwrap();
+    };
+    assert!(is_taken_in(secret, PATIENTLY, neighbour));
+    let loose = memfd_create("loose", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&loose, layout().segment_bytes()).unwrap();
+    assert!(is_refused(secret, &card, &[loose.as_fd(), event.as_fd()]), "it could shrink");
+    let short = Segment::create(Layout::new(1 << 17, 2).unwrap()).unwrap();
+    assert!(is_refused(secret, &card, &[short.fd(), event.as_fd()]), "it is too short");
+    assert!(is_refused(secret, &card, &[event.as_fd(), good.fd()]), "it is no memory");
+    assert!(is_refused(secret, &card, &[good.fd()]), "no bell");
+}
+
+#[test]
+fn cards_that_are_not_the_neighbours_are_not_taken() {
+    let (secret, event) = (secret(), event());
+    let segment = Segment::create(layout()).unwrap();
+    let descriptors = [segment.fd(), event.as_fd()];
+    let card = |from, to, secret| Card { from, to, layout: layout() }.emit(secret);
+    let other = Secret { job: JobId(!secret.job.0), ..secret };
+    for (card, what) in [
+        (card(Rank(1), Rank(0), other), "another job's"),
+        (card(Rank(1), Rank(2), secret), "meant for another"),
+        (card(Rank(0), Rank(0), secret), "its own"),
+        (card(Rank(7), Rank(0), secret), "of a rank elsewhere"),
+        ([0; 40], "no card"),
+    ] {
+        assert!(is_refused(secret, &card, &descriptors), "{what}");
+    }
+}
+
+#[test]
+fn silent_strangers_do_not_keep_the_neighbour_out() {
+    let (secret, event) = (secret(), event());
+    let segment = Segment::create(layout()).unwrap();
+    let card = Card { from: Rank(1), to: Rank(0), layout: layout() }.emit(secret);
+    assert!(is_taken_in(secret, PATIENTLY, || {
+        let silent: Vec<OwnedFd> = (0..100).map(|_| connect(secret)).collect();
+        hand_over(connect(secret).as_fd(), &card, &[segment.fd(), event.as_fd()]).unwrap();
+        drop(silent);
+    }));
+}
+
+#[test]
+fn other_users_are_not_taken_in_even_with_the_key() {
+    let (secret, event) = (secret(), event());
+    let segment = Segment::create(layout()).unwrap();
+    let card = Card { from: Rank(1), to: Rank(0), layout: layout() }.emit(secret);
+    let mut is_other = false;
+    let is_taken = is_taken_in(secret, BRIEFLY, || {
+        let nobody = rustix::process::Uid::from_raw(65_534);
+        // Of this thread alone, which ends.
+        is_other = rustix::thread::set_thread_res_uid(nobody, nobody, nobody).is_ok();
+        if is_other {
+            let _ = hand_over(connect(secret).as_fd(), &card, &[segment.fd(), event.as_fd()]);
+        }
+    });
+    if !is_other {
+        eprintln!("skipped: needs the right to become another user");
+    }
+    assert!(!is_taken);
+}
+
+#[test]
+fn neighbour_that_spoils_its_ring_is_reached_by_udp_from_then_on() {
+    let secret = secret();
+    let segment = Segment::create(layout()).unwrap();
+    let bell = event();
+    let mut table = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let offer = Offer { layout: layout(), segment: segment.fd(), event: bell.as_fd() };
+            let exchange = Exchange::open(secret, Rank(1)).unwrap();
+            assert_eq!(exchange.run(&RANKS[..1], offer, PATIENTLY).len(), 1);
+        });
+        meet(secret, PATIENTLY)
+    });
+    assert!(table.reaches(Rank(1)));
+    let spoilt: RingMap = segment.ring(0).unwrap();
+    spoilt.head().store(u64::MAX / 3, Relaxed);
+    let packet = [0u8; 1000];
+    let part = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+    let mut pushes = 0;
+    while table.reaches(Rank(1)) {
+        // SAFETY: the packet outlives the call.
+        let pushed = unsafe { table.push(Rank(1), &[part]) };
+        table.publish();
+        pushes += 1;
+        assert!(pushed != Pushed::Full && pushes <= (1 << 18) / 1024 + 1);
+    }
+    assert_eq!((table.counters().broken, table.counters().full), (1, 0));
+    table.publish();
+}
