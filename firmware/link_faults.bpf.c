@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * Link faults of a lab: loss, duplication, delay and reordering on the way
- * from a host to the switch.
+ * from a host to the switch, and loss on the way back.
  *
  * link_ingress runs on the ingress of every switch port and of every hold
  * device (a TAP device of that port, whose other end is the hold loop in user
@@ -15,13 +15,16 @@
  * It is one program, so that what is attached to the ports keeps all of it
  * loaded until a hold device is made.
  *
+ * link_egress runs on the egress of every switch port, behind the bridge and
+ * before the port's queue: each copy of a flooded packet is lost by itself.
+ *
  * A packet that comes back carries LINK_PASSED in skb->mark and is let
  * through; the mark survives, since all this is one network namespace, and
  * a host cannot set it, since crossing a veth clears it.
  *
  * Every decision is a function of (seed, port, number of the packet on its
- * port, kind of fault): the same traffic with the same seed meets the same
- * faults. Only IP packets of users meet faults: what the network sends by
+ * port and in its direction, kind of fault): the same traffic with the same
+ * seed meets the same faults. Only IP packets of users meet faults: what the network sends by
  * itself and in its own time (ARP, neighbour discovery, group reports) passes
  * and is not counted, or nothing could be repeated.
  */
@@ -47,7 +50,14 @@
 #define NEIGHBOUR_TYPE_FIRST 133
 #define NEIGHBOUR_TYPE_LAST 137
 
-enum fault_kind { FAULT_LOSS = 1, FAULT_DUPLICATE = 2, FAULT_REORDER = 3 };
+/* Below FAULT_KINDS, by which packet numbers are set apart in a draw. */
+enum fault_kind {
+	FAULT_RECEIVE_LOSS = 0,
+	FAULT_LOSS = 1,
+	FAULT_DUPLICATE = 2,
+	FAULT_REORDER = 3,
+	FAULT_KINDS = 4
+};
 
 /* Written by user space. Thresholds are out of 2^32, both ends included. */
 struct link_config {
@@ -59,17 +69,22 @@ struct link_config {
 	__u64 port_index_first; /* interface index of port 0 */
 	__u64 hold_index_first; /* interface index of hold device 0 */
 	__u64 ports;
+	__u64 receive_loss_threshold;
 };
-_Static_assert(sizeof(struct link_config) == 64, "layout shared with Rust");
+_Static_assert(sizeof(struct link_config) == 72, "layout shared with Rust");
 
 struct link_port {
+	/* From the host: */
 	__u64 packets;
 	__u64 dropped;
 	__u64 duplicated;
 	__u64 delayed;
 	__u64 reordered;
+	/* To the host; those dropped are among those received: */
+	__u64 received;
+	__u64 receive_dropped;
 };
-_Static_assert(sizeof(struct link_port) == 40, "layout shared with Rust");
+_Static_assert(sizeof(struct link_port) == 56, "layout shared with Rust");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -120,7 +135,7 @@ static __always_inline int link_is_user(struct __sk_buff *skb)
 static __always_inline int link_fault_drawn(__u64 seed, __u64 port, __u64 number,
 					    enum fault_kind kind, __u64 threshold)
 {
-	__u64 x = seed + (port << 40) + number * 4 + kind;
+	__u64 x = seed + (port << 40) + number * FAULT_KINDS + kind;
 	int round;
 
 	/* Twice: with one round, neighbouring numbers under related seeds
@@ -218,6 +233,28 @@ int link_ingress(struct __sk_buff *skb)
 	index = skb->ifindex - (__u32)config->port_index_first;
 	port = bpf_map_lookup_elem(&link_ports, &index);
 	return port ? link_draw(skb, config, port, index) : TC_ACT_OK;
+}
+
+SEC("tc")
+int link_egress(struct __sk_buff *skb)
+{
+	struct link_config *config = link_config_read();
+	struct link_port *port;
+	__u64 number;
+	__u32 index;
+
+	if (!config || !link_is_user(skb))
+		return TC_ACT_OK;
+	index = skb->ifindex - (__u32)config->port_index_first;
+	port = bpf_map_lookup_elem(&link_ports, &index);
+	if (!port)
+		return TC_ACT_OK;
+	number = __sync_fetch_and_add(&port->received, 1);
+	if (!link_fault_drawn(config->seed, index, number, FAULT_RECEIVE_LOSS,
+			      config->receive_loss_threshold))
+		return TC_ACT_OK;
+	__sync_fetch_and_add(&port->receive_dropped, 1);
+	return TC_ACT_SHOT;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -8,7 +8,7 @@
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 /// A limit for what happens within milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Multicast group of the tests.
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
 
 fn omnes(words: &[&str]) -> Output {
     Command::new(OMNES).args(words).stdin(Stdio::null()).output().unwrap()
@@ -100,10 +102,24 @@ impl TestLab {
 
     /// A UDP socket of `host`, with room for all packets of a test.
     fn socket(&self, host: usize, ipv6: bool) -> UdpSocket {
-        let namespace = std::fs::File::open(self.path(&format!("net.{host}"))).unwrap();
+        self.bound(host, SocketAddr::new(self.address(host, ipv6), 0))
+    }
+
+    /// A socket of `host` in the tests' multicast group, on `port` or, for 0, on any.
+    fn member(&self, host: usize, port: u16) -> UdpSocket {
+        let IpAddr::V4(own) = self.address(host, false) else { panic!("not IPv4") };
+        let socket = self.bound(host, SocketAddr::new(GROUP.into(), port));
+        socket.join_multicast_v4(&GROUP, &own).unwrap();
+        socket
+    }
+
+    fn address(&self, host: usize, ipv6: bool) -> IpAddr {
         let field = if ipv6 { "ipv6" } else { "ipv4" };
-        let address = self.listed()["hosts"][host][field].as_str().unwrap().to_owned();
-        let address = SocketAddr::new(address.parse::<IpAddr>().unwrap(), 0);
+        self.listed()["hosts"][host][field].as_str().unwrap().parse().unwrap()
+    }
+
+    fn bound(&self, host: usize, address: SocketAddr) -> UdpSocket {
+        let namespace = std::fs::File::open(self.path(&format!("net.{host}"))).unwrap();
         // A socket stays in the namespace of the thread that made it.
         let bind = move || {
             // SAFETY: takes no memory; changes this thread alone.
@@ -172,6 +188,7 @@ fn round_trip(one: &UdpSocket, other: &UdpSocket, tries: usize) -> Duration {
 fn values_without_a_unit_are_refused_with_the_way_out() {
     for (flag, value, hint) in [
         ("--loss", "1", "1%"),
+        ("--receive-loss", "20", "20%"),
         ("--delay", "50", "25us"),
         ("--rate", "1000", "1gbit"),
         ("--mtu", "100", "1280"),
@@ -209,19 +226,7 @@ fn hosts_answer_each_other_in_both_families_and_to_multicast() {
         round_trip(&sockets[0], &sockets[1], 1);
         round_trip(&sockets[2], &sockets[0], 1);
     }
-    // A group: `join` needs the interface, which is eth0's number in the host.
-    let (sender, any) = (lab.socket(0, false), lab.socket(1, false));
-    let group = std::net::Ipv4Addr::new(239, 255, 77, 1);
-    let IpAddr::V4(own) = any.local_addr().unwrap().ip() else { panic!("not IPv4") };
-    let namespace = std::fs::File::open(lab.path("net.1")).unwrap();
-    let member = std::thread::spawn(move || {
-        // SAFETY: takes no memory; changes this thread alone.
-        assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
-        UdpSocket::bind((group, 0)).unwrap()
-    });
-    let member = member.join().unwrap();
-    member.join_multicast_v4(&group, &own).unwrap();
-    member.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (sender, member) = (lab.socket(0, false), lab.member(1, 0));
     sender.send_to(b"all", member.local_addr().unwrap()).unwrap();
     assert_eq!(member.recv(&mut [0; 8]).unwrap(), 3);
 }
@@ -242,6 +247,58 @@ fn five_percent_loss_is_within_bounds_counted_and_repeatable() {
         receive_numbered(&to, 2000 - lost)
     };
     assert_eq!(survivors(), survivors());
+}
+
+#[test]
+fn receive_loss_is_drawn_at_each_host_by_itself_counted_and_repeatable() {
+    if !is_root() {
+        return;
+    }
+    // What the two members of a group lose of the same packets.
+    let losses = || {
+        let lab = TestLab::up(3, "--receive-loss 20% --fault-seed 7");
+        let (from, one) = (lab.socket(0, false), lab.member(1, 0));
+        let other = lab.member(2, one.local_addr().unwrap().port());
+        send_numbered(&from, &one, 2000);
+        assert_eq!((lab.counter(0, "faulted_packets"), lab.counter(0, "dropped")), (2000, 0));
+        assert_eq!((lab.counter(0, "received"), lab.counter(0, "receive_dropped")), (0, 0));
+        [(1, one), (2, other)].map(|(host, member)| {
+            let lost = lab.counter(host, "receive_dropped");
+            // Five standard deviations around 400.
+            assert!((311..=489).contains(&lost), "host {host} lost {lost} of 2000");
+            assert_eq!(lab.counter(host, "received"), 2000);
+            let came: BTreeSet<_> = receive_numbered(&member, 2000 - lost).into_iter().collect();
+            (0..2000).filter(|number| !came.contains(number)).collect::<BTreeSet<_>>()
+        })
+    };
+    let [one, other] = losses();
+    // A fifth of a fifth: five standard deviations around 80.
+    let both = one.intersection(&other).count();
+    assert!((37..=123).contains(&both), "{both} of 2000 lost at both hosts");
+    assert_eq!(losses(), [one, other]);
+}
+
+#[test]
+fn receive_loss_meets_each_segment_and_ends_while_the_lab_is_in_use() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(2, "--receive-loss 100%");
+    let (from, to) = (lab.socket(0, true), lab.socket(1, true));
+    let train = lab.socket(0, true);
+    set_option(&train, libc::SOL_UDP, libc::UDP_SEGMENT, 1000);
+    train.send_to(&[0; 40_000], to.local_addr().unwrap()).unwrap();
+    assert_eq!((lab.counter(1, "received"), lab.counter(1, "receive_dropped")), (40, 40));
+    // The other fault is so rare that it keeps the programs, and loses nothing.
+    lab.set("--receive-loss 0% --loss 0.000001% --fault-seed 7");
+    send_numbered(&from, &to, 1000);
+    assert_eq!(receive_numbered(&to, 1000).len(), 1000);
+    assert_eq!((lab.counter(1, "received"), lab.counter(1, "receive_dropped")), (1040, 40));
+    // A program that stayed when the last fault goes would still lose all.
+    lab.set("--receive-loss 100% --loss 0%");
+    lab.set("--receive-loss 0%");
+    send_numbered(&from, &to, 1000);
+    assert_eq!(receive_numbered(&to, 1000).len(), 1000);
 }
 
 #[test]

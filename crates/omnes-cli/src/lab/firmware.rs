@@ -1,5 +1,8 @@
-//! The fault program of a lab (`firmware/link_faults.bpf.c`): loading, attaching, configuration
+//! The fault programs of a lab (`firmware/link_faults.bpf.c`): loading, attaching, configuration
 //! and counters.
+//!
+//! "The program" is the one for packets from the hosts; the other, for packets to them, needs no
+//! attaching later and shares its maps.
 //!
 //! The programs are attached as clsact filters in the switch's namespace. They vanish with the
 //! interfaces, thus with the lab, and hold the maps while they live, so that another process can
@@ -13,7 +16,8 @@ use super::network::{HOLD_INDEX_FIRST, PORT_INDEX_FIRST, batch};
 use super::options::Link;
 use anyhow::{Context, Result, ensure};
 use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, ObjectBuilder, ProgramHandle, TC_INGRESS, TcHookBuilder,
+    MapCore, MapFlags, MapHandle, ObjectBuilder, ProgramHandle, TC_EGRESS, TC_INGRESS,
+    TcAttachPoint, TcHookBuilder,
 };
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,11 +27,14 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/link_faults.bpf
 
 const CONFIG_MAP: &str = "link_configs";
 const PORTS_MAP: &str = "link_ports";
+const INGRESS_PROGRAM: &str = "link_ingress";
+const EGRESS_PROGRAM: &str = "link_egress";
 
 /// Words of `struct link_config`, in the order of its fields.
-const CONFIG_WORDS: usize = 8;
-/// Words of `struct link_port`: packets, dropped, duplicated, delayed, reordered.
-const PORT_WORDS: usize = 5;
+const CONFIG_WORDS: usize = 9;
+/// Words of `struct link_port`: packets, dropped, duplicated, delayed, reordered, received,
+/// receive_dropped.
+const PORT_WORDS: usize = 7;
 const DELAY_FIELD: usize = 1;
 
 /// What the fault program did to the packets of one host.
@@ -43,6 +50,10 @@ pub struct FaultCounters {
     pub delayed: u64,
     /// Held longer, so that later packets overtake.
     pub reordered: u64,
+    /// Wire packets towards the host that were drawn for.
+    pub received: u64,
+    /// Of these: lost on purpose.
+    pub receive_dropped: u64,
 }
 
 /// Kernel numbers of a loaded fault program; valid while the lab lives.
@@ -63,7 +74,7 @@ pub struct Firmware {
 }
 
 impl Firmware {
-    /// Loads the program and attaches it to the ports of `hosts` hosts; to be called inside the
+    /// Loads the programs and attaches them to the ports of `hosts` hosts; to be called inside the
     /// switch's namespace. Changes nothing for the packets until [`Firmware::configure`].
     pub fn load(hosts: usize) -> Result<Self> {
         if OBJECT.is_empty() {
@@ -82,15 +93,19 @@ impl Firmware {
                 .context("cannot keep a map")
         };
         let (config, ports) = (map(CONFIG_MAP)?, map(PORTS_MAP)?);
-        let program = object.progs().next().expect("the object has one program");
-        let program = program.as_fd().try_clone_to_owned()?;
+        let program = |name: &str| {
+            let found = object.progs().find(|program| program.name() == name);
+            found.expect("the object has this program").as_fd().try_clone_to_owned()
+        };
+        let (program, egress) = (program(INGRESS_PROGRAM)?, program(EGRESS_PROGRAM)?);
         let ids = FirmwareIds {
             config_map: config.info()?.info.id,
             ports_map: ports.info()?.info.id,
             program: libbpf_rs::Program::id_from_fd(program.as_fd())?,
         };
         for port in 0..hosts as u32 {
-            attach(program.as_fd(), PORT_INDEX_FIRST + port)?;
+            attach(program.as_fd(), PORT_INDEX_FIRST + port, TC_INGRESS)?;
+            attach(egress.as_fd(), PORT_INDEX_FIRST + port, TC_EGRESS)?;
         }
         Ok(Self { config, ports, program, ids })
     }
@@ -133,6 +148,7 @@ impl Firmware {
             PORT_INDEX_FIRST.into(),
             HOLD_INDEX_FIRST.into(),
             hosts as u64,
+            threshold(link.receive_loss),
         ];
         let bytes: Vec<u8> = config.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.config.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY).context("cannot set faults")
@@ -145,18 +161,26 @@ impl Firmware {
 
     /// What happened to the packets of `host`.
     pub fn counters(&self, host: usize) -> Result<FaultCounters> {
-        let [packets, dropped, duplicated, delayed, reordered] =
+        let [packets, dropped, duplicated, delayed, reordered, received, receive_dropped] =
             words::<PORT_WORDS>(&self.ports, host as u32)?;
-        Ok(FaultCounters { packets, dropped, duplicated, delayed, reordered })
+        Ok(FaultCounters {
+            packets,
+            dropped,
+            duplicated,
+            delayed,
+            reordered,
+            received,
+            receive_dropped,
+        })
     }
 
     /// Lets frames that come back through the hold device with `index` pass to their port.
     pub fn attach_hold(&self, index: u32) -> Result<()> {
-        attach(self.program.as_fd(), index)
+        attach(self.program.as_fd(), index, TC_INGRESS)
     }
 }
 
-/// Takes the program off the ports of `hosts` hosts, in the switch's namespace.
+/// Takes both programs off the ports of `hosts` hosts, in the switch's namespace.
 pub fn detach(hosts: usize) -> Result<()> {
     batch(
         "tc",
@@ -164,11 +188,10 @@ pub fn detach(hosts: usize) -> Result<()> {
     )
 }
 
-fn attach(program: BorrowedFd, index: u32) -> Result<()> {
+fn attach(program: BorrowedFd, index: u32, point: TcAttachPoint) -> Result<()> {
     let attach = || {
         let index = i32::try_from(index).expect("indices are small");
-        let mut hook =
-            TcHookBuilder::new(program).ifindex(index).handle(1).priority(1).hook(TC_INGRESS);
+        let mut hook = TcHookBuilder::new(program).ifindex(index).handle(1).priority(1).hook(point);
         hook.create()?.attach()
     };
     attach().with_context(|| format!("cannot attach the fault program to interface {index}"))?;

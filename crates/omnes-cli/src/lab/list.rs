@@ -87,6 +87,7 @@ fn print_row(row: &Row) {
         "duplicated",
         "delayed",
         "reordered",
+        "receive dropped",
         "queue drops",
     ]);
     for HostRow { host, ipv4, stats, .. } in &row.hosts {
@@ -99,6 +100,7 @@ fn print_row(row: &Row) {
             stats.duplicated,
             stats.delayed,
             stats.reordered,
+            stats.receive_dropped,
             stats.hold_dropped + stats.queue_dropped,
         ];
         let cells = [host.to_string(), ipv4.to_string()];

@@ -25,6 +25,9 @@ pub struct LinkOptions {
     /// Share of packets lost on the way to the switch, such as 1% [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
     pub loss: Option<f64>,
+    /// Share of packets lost on the way from the switch, at each host by itself [default: 0%]
+    #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
+    pub receive_loss: Option<f64>,
     /// Share of packets that arrive twice, such as 0.1% [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
     pub duplicate: Option<f64>,
@@ -64,8 +67,10 @@ pub struct Link {
     pub rate_bps: Option<u64>,
     /// Largest IP packet.
     pub mtu_bytes: u32,
-    /// Share of packets lost, 0 to 1.
+    /// Share of packets lost on the way to the switch, 0 to 1.
     pub loss: f64,
+    /// Share of packets lost on the way from the switch, at each host by itself, 0 to 1.
+    pub receive_loss: f64,
     /// Share of packets duplicated, 0 to 1.
     pub duplicate: f64,
     /// Share of packets overtaken by later ones, 0 to 1.
@@ -85,6 +90,7 @@ impl Link {
             rate_bps: None,
             mtu_bytes: MTU_DEFAULT,
             loss: 0.0,
+            receive_loss: 0.0,
             duplicate: 0.0,
             reorder: 0.0,
             delay_ns: 0,
@@ -99,6 +105,7 @@ impl Link {
             rate_bps: options.rate_bps.map_or(self.rate_bps, |bps| (bps > 0).then_some(bps)),
             mtu_bytes: options.mtu.unwrap_or(self.mtu_bytes),
             loss: options.loss.unwrap_or(self.loss),
+            receive_loss: options.receive_loss.unwrap_or(self.receive_loss),
             duplicate: options.duplicate.unwrap_or(self.duplicate),
             reorder: options.reorder.unwrap_or(self.reorder),
             delay_ns: options.delay.map_or(self.delay_ns, |delay| delay.as_nanos() as u64),
@@ -108,7 +115,7 @@ impl Link {
 
     /// True if any packet can meet a fault, so that the programs are needed.
     pub fn has_faults(&self) -> bool {
-        self.loss > 0.0 || self.duplicate > 0.0 || self.is_holding()
+        self.loss > 0.0 || self.receive_loss > 0.0 || self.duplicate > 0.0 || self.is_holding()
     }
 
     /// True if packets are held, so that the hold loop is needed too.
@@ -124,8 +131,12 @@ impl fmt::Display for Link {
         if let Some(bps) = self.rate_bps {
             flags.push(format!("--rate {}", units::format_rate(bps).replace(' ', "")));
         }
-        let shares =
-            [("loss", self.loss), ("duplicate", self.duplicate), ("reorder", self.reorder)];
+        let shares = [
+            ("loss", self.loss),
+            ("receive-loss", self.receive_loss),
+            ("duplicate", self.duplicate),
+            ("reorder", self.reorder),
+        ];
         for (name, share) in shares.into_iter().filter(|(_, share)| *share > 0.0) {
             flags.push(format!("--{name} {}", units::format_share(share)));
         }
@@ -166,8 +177,8 @@ mod tests {
 
     #[test]
     fn shown_flags_make_the_same_link_again() {
-        let flags = "--rate 1.28Gbit/s --loss 1% --duplicate 0.1% --reorder 7% --delay 50us \
-                     --mtu 9000 --fault-seed 7";
+        let flags = "--rate 1.28Gbit/s --loss 1% --receive-loss 2% --duplicate 0.1% --reorder 7% \
+                     --delay 50us --mtu 9000 --fault-seed 7";
         let link = Link::resolve(&typed(flags)).unwrap();
         assert_eq!(link.to_string(), flags);
         assert_eq!(Link::resolve(&typed(&link.to_string())).unwrap(), link);
@@ -178,6 +189,8 @@ mod tests {
         let link = Link::resolve(&LinkOptions::default()).unwrap();
         assert!(!link.has_faults() && !link.is_holding());
         assert_eq!(link.to_string(), "perfect");
+        let lossy = link.with(&typed("--receive-loss 1%"));
+        assert!(lossy.has_faults() && !lossy.is_holding());
     }
 
     #[test]

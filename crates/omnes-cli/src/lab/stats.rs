@@ -19,7 +19,7 @@ pub struct HostStats {
     pub tx_packets: u64,
     /// Bytes the host sent, with Ethernet headers.
     pub tx_bytes: u64,
-    /// Packets the host was sent.
+    /// Packets the host was sent, without those dropped on purpose or by the port's queue.
     pub rx_packets: u64,
     /// Bytes the host was sent, with Ethernet headers.
     pub rx_bytes: u64,
@@ -33,6 +33,10 @@ pub struct HostStats {
     pub delayed: u64,
     /// Of these: held longer, so that later ones overtake.
     pub reordered: u64,
+    /// Packets towards the host drawn for loss.
+    pub received: u64,
+    /// Of these: lost on purpose.
+    pub receive_dropped: u64,
     /// Dropped since the hold loop was behind or full: more than the lab can delay.
     pub hold_dropped: u64,
     /// Dropped by the full queue of the shaped switch port towards the host.
@@ -77,6 +81,8 @@ pub fn read(
                 duplicated: faults.duplicated,
                 delayed: faults.delayed,
                 reordered: faults.reordered,
+                received: faults.received,
+                receive_dropped: faults.receive_dropped,
                 hold_dropped: hold.tx_dropped,
                 queue_dropped: queues.get(&format!("p{host}")).copied().unwrap_or_default(),
             })

@@ -220,7 +220,7 @@ impl Figures {
     }
 
     /// The best `among` the ways for a message of `bytes` bytes: the first that is nearly as fast
-    /// as the fastest ([`NEAR`]). A binomial tree if none of them has figures.
+    /// as the fastest, to an eighth. A binomial tree if none of them has figures.
     pub fn best(&self, among: &[Way], ranks: u32, bytes: u64) -> Way {
         let time = |way: &Way| self.time_ns(*way, ranks, bytes);
         let fastest = among.iter().filter_map(time).min();

@@ -13,9 +13,9 @@
 //! [`Tune::Off`], where `OMNES_BCAST` names an algorithm anyway, and on loopback, which is no
 //! network (unless [`Tune::In`] names a file).
 //!
-//! Cost: at the start a broadcast of 74 bytes, and where nothing is known a measurement: in a lab of
-//! 8 hosts on 2 cores some 50 ms, on links of 1 Gbit/s some 150 ms. Not done: figures for parts of a
-//! communicator that differ in more than size, such as two nodes behind a slow link.
+//! Cost: at the start a broadcast of 74 bytes, and where nothing is known a measurement: in a lab
+//! of 8 hosts on 2 cores some 70 ms, on links of 1 Gbit/s some 160 ms. Not done: figures for parts
+//! of a communicator that differ in more than size, such as two nodes behind a slow link.
 
 mod cache;
 mod cost;
