@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId, Policy};
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::packet::Head;
@@ -16,7 +17,7 @@ fn endpoint(me: u32) -> Endpoint {
             job: JobId(1),
             key: JobKey::new([7; 16]),
             channels: vec![ChannelConfig::default().build().unwrap()],
-            broadcast: None,
+            broadcast: Some(BroadcastConfig::default().build().unwrap()),
             liveness: LivenessConfig::default(),
         },
     )
@@ -71,12 +72,51 @@ fn run(bytes: u64, rounds: u32) -> f64 {
         / if bytes > 1400 { packets as f64 } else { f64::from(rounds) }
 }
 
+/// Nanoseconds per packet of a broadcast to one receiver, both sides.
+fn run_broadcast(bytes: u64, rounds: u32) -> f64 {
+    let mut ends = [endpoint(0), endpoint(1)];
+    let group = GroupId { communicator: CommunicatorId(0), number: 0 };
+    for end in &mut ends {
+        let nodes = vec![vec![Rank(0)], vec![Rank(1)]];
+        end.broadcast().unwrap().open(GroupConfig { id: group, nodes, policy: Policy::COMBINED });
+    }
+    let clock = std::time::Instant::now();
+    let mut head = Head::default();
+    let mut packets = 0u64;
+    for round in 0..rounds {
+        let now = Instant::from_ns(u64::from(round) * 5000);
+        ends[1].broadcast().unwrap().receive(now, group, Rank(0), bytes).unwrap();
+        let message = CastMessage { group, bytes, reply: Reply::Soon };
+        ends[0].broadcast().unwrap().send(now, message).unwrap();
+        loop {
+            let before = packets;
+            for side in [0, 1] {
+                while let Some(transmit) = ends[side].poll_transmit(now, &mut head) {
+                    packets += 1;
+                    let data = transmit.segment.map_or(0, |segment| segment.bytes as usize);
+                    let packet_bytes = head.as_bytes().len() + data;
+                    ends[1 - side].handle_packet(now, head.as_bytes(), packet_bytes);
+                }
+            }
+            if packets == before {
+                break;
+            }
+        }
+        for end in &mut ends {
+            while end.poll_event(now).is_some() {}
+        }
+    }
+    clock.elapsed().as_nanos() as f64 / packets as f64
+}
+
 fn main() {
+    println!("nanoseconds, both sides together");
     for _ in 0..3 {
         println!(
-            "8 B: {:.0} ns per message, both sides; 4 MiB: {:.1} ns per packet, both sides",
+            "8 B: {:.0} per message; 4 MiB: {:.1} per packet; broadcast of 4 MiB: {:.1} per packet",
             run(8, 1_000_000),
-            run(4 << 20, 200)
+            run(4 << 20, 200),
+            run_broadcast(4 << 20, 200)
         );
     }
 }

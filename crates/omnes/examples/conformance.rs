@@ -61,6 +61,12 @@ fn check(world: Communicator, wanted: &Wanted) -> Result<(), omnes::Error> {
     world.finalize()
 }
 
+/// In one piece, as other ranks write to the same place.
+fn complain(reason: &dyn std::fmt::Display) {
+    let line = format!("conformance: {reason}\n");
+    eprint!("{line}");
+}
+
 fn main() -> ExitCode {
     if std::env::args().any(|argument| argument == "--list") {
         ALL.iter().for_each(|body| println!("{}", body.name));
@@ -69,14 +75,14 @@ fn main() -> ExitCode {
     let wanted = match parse(std::env::args().skip(1)) {
         Ok(wanted) => wanted,
         Err(reason) => {
-            eprintln!("conformance: {reason}");
+            complain(&reason);
             return ExitCode::from(2);
         }
     };
     match Communicator::from_env().and_then(|world| check(world, &wanted)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("conformance: {error}");
+            complain(&error);
             ExitCode::FAILURE
         }
     }

@@ -485,6 +485,7 @@ mod tests {
 
     #[test]
     fn slowest_comes_on_when_the_last_has_reported() {
+        // [BC-R23]: nobody is sent more than the one with the least room has offered.
         let mut collector = collector(3);
         assert!(!report(&mut collector, 1, 1, 5));
         assert!(!report(&mut collector, 2, 3, 7));
@@ -499,6 +500,7 @@ mod tests {
 
     #[test]
     fn what_few_lack_goes_to_them_and_what_many_lack_to_all() {
+        // [BC-R9] as D-06 has it.
         let mut collector = collector(3);
         let mut map = GapMap::default();
         map.insert(Seq(0), Seq(1));
@@ -522,6 +524,7 @@ mod tests {
 
     #[test]
     fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
+        // [BC-R22]
         let mut collector = collector(3);
         for round in 0..50u32 {
             let start = u64::from(round) * 10_000;

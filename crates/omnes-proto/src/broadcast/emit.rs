@@ -191,15 +191,21 @@ impl Stream {
         None
     }
 
-    /// True if the window has room for a packet that is to be sent; at the start of a run, for as
-    /// many as make a train, or each acknowledgement would bring about a few short ones.
-    fn may_send_fresh(&self, common: &Common) -> bool {
-        let Some(sending) = &self.sending else { return false };
+    /// Packets that may be under way at present.
+    fn open_packets(&self, common: &Common) -> u32 {
+        let Some(sending) = &self.sending else { return 0 };
         let config = &common.config;
         let window =
             config.credit_packets(self.collector.window_bytes()).min(config.window_packets);
         let limit = self.collector.limit().unwrap_or(sending.next.plus(window));
-        let open = limit.since(sending.base).min(window);
+        limit.since(sending.base).min(window)
+    }
+
+    /// True if the window has room for a packet that is to be sent; at the start of a run, for as
+    /// many as make a train, or each acknowledgement would bring about a few short ones.
+    fn may_send_fresh(&self, common: &Common) -> bool {
+        let Some(sending) = &self.sending else { return false };
+        let open = self.open_packets(common);
         let under_way = sending.next.since(sending.base);
         let room = open.saturating_sub(under_way);
         let run = BURST_PACKETS.min(sending.fresh()).min(open / 2).max(1);
@@ -216,6 +222,7 @@ impl Stream {
         if !self.may_send_fresh(common) {
             return None;
         }
+        let open = self.open_packets(common);
         let sending = self.sending.as_mut()?;
         let seq = sending.next;
         let message = sending.message_of(seq)?;
@@ -225,7 +232,15 @@ impl Stream {
         let is_awaited = self.policy.hold == Hold::Basic
             || message.reply == Reply::Soon
             || self.policy.asking == Asking::WhenIdle && is_lone;
-        let asks = outbound.header.flags.has(Flags::LAST) && is_awaited;
+        // In a long message, receivers acknowledge several times per window by themselves; where
+        // less than that may be under way, they must be asked, or it would run dry.
+        let is_last = outbound.header.flags.has(Flags::LAST);
+        self.unasked += 1;
+        let is_short = open < common.config.window_packets && self.unasked >= (open / 4).max(1);
+        let asks = if is_last { is_awaited } else { is_short };
+        if asks {
+            self.unasked = 0;
+        }
         address(&mut outbound, Destination::Group);
         outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, asks);
         common.counters.casts_sent += 1;

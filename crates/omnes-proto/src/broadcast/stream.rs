@@ -37,6 +37,8 @@ pub(super) struct Stream {
     owes_upward: bool,
     /// Packets sent in a row for the first time.
     pub(super) fresh_run: u32,
+    /// Packets sent for the first time since answers were last asked for.
+    pub(super) unasked: u32,
     pub(super) is_ready: bool,
     /// The last packet that went out asks for an answer.
     pub(super) has_asked: bool,
@@ -68,6 +70,7 @@ impl Stream {
             acknowledged: Seq(0),
             owes_upward: false,
             fresh_run: 0,
+            unasked: 0,
             is_ready: false,
             has_asked: false,
         })

@@ -5,7 +5,7 @@
 use super::*;
 use crate::channel::Reply;
 use crate::packet::{Destination, Head, Placement, Source, Target};
-use omnes_wire::{CommunicatorId, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
+use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
 
 const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
@@ -431,4 +431,84 @@ fn those_who_have_answered_are_not_asked_again_for_the_sake_of_a_few() {
     net.assert_received(&[content(1, 8)], 0);
     let root = net.nodes[0].machine.counters();
     assert!(root.timeouts >= 9 && root.acks_received == 99, "{root:?}");
+}
+
+#[test]
+fn a_co_root_takes_whichever_copy_comes_first_and_repairs_its_own() {
+    // [BC-R10–R13]; the subgroups are 0..3 and 3..6.
+    let mut net = Net::new(6, "co-root=2");
+    net.lose = Box::new(|header, to| {
+        let is_multicast = header.kind == Kind::Cast && header.flags.has(Flags::GROUP);
+        is_multicast && (to == 3 && header.seq.0 == 0 || to == 4 && header.seq.0 == 1)
+    });
+    let messages: Vec<Vec<u8>> = (0..3).map(|at| content(at, 100)).collect();
+    for message in &messages {
+        net.broadcast(0, message);
+        net.run(3);
+    }
+    net.run(2000);
+    net.assert_received(&messages, 0);
+    let repairs = |rank: usize| {
+        let counters = net.nodes[rank].machine.counters();
+        counters.repairs_by_unicast + counters.repairs_by_multicast
+    };
+    assert_eq!(repairs(0), 0, "the co-root had its copy, and the leaf is not the root's");
+    assert!(repairs(3) > 0);
+}
+
+#[test]
+fn a_stream_never_waits_for_acknowledgements_that_are_not_due() {
+    // [BC-R5, BC-R7, BC-R18]: the window holds two groups of messages, whatever was asked for.
+    for policy in ["skewed=10", "ack-every=10"] {
+        let ack_delay = Duration::from_secs(10);
+        let window = BroadcastConfig { window_messages: 1, ack_delay, ..config() };
+        let mut net = Net::with(5, policy, window);
+        let messages: Vec<Vec<u8>> = (0..100).map(|at| content(at, 8)).collect();
+        for message in &messages {
+            while !net.nodes[0].machine.has_room(GROUP) {
+                net.run(1);
+            }
+            net.broadcast(0, message);
+        }
+        assert!(net.now < Instant::from_ns(10_000_000), "{policy}: {:?}", net.now);
+        net.run(20);
+        assert!(net.nodes.iter().skip(1).all(|node| node.received == messages));
+    }
+}
+
+#[test]
+fn duplicates_are_dropped_and_acknowledged_again() {
+    // [BC-R21], and in order: the first packet comes last.
+    let mut net = Net::new(3, "window");
+    let mut acks = 0;
+    net.lose = Box::new(move |header, to| {
+        acks += u32::from(header.kind == Kind::CastAck);
+        let is_early_ack = header.kind == Kind::CastAck && acks < 6;
+        let is_first = header.kind == Kind::Cast && header.seq.0 == 0;
+        is_early_ack || is_first && header.flags.has(Flags::GROUP) && to == 2
+    });
+    let messages: Vec<Vec<u8>> = (0..4).map(|at| content(at, 50)).collect();
+    for message in &messages {
+        net.broadcast(0, message);
+    }
+    net.run(5000);
+    net.assert_received(&messages, 0);
+    assert!(net.nodes[1].machine.counters().duplicates > 0);
+}
+
+#[test]
+fn a_long_message_never_waits_for_lazy_acknowledgements_however_small_the_window() {
+    for credit in [4096, 30 << 10, 512 << 10] {
+        let ack_delay = Duration::from_secs(10);
+        let small = BroadcastConfig { initial_credit_bytes: credit, ack_delay, ..config() };
+        let mut net = Net::with(4, "combined", small);
+        let message = content(1, 200_000);
+        net.broadcast(0, &message);
+        let start = net.now;
+        while net.nodes.iter().skip(1).any(|node| node.received.is_empty()) {
+            net.run(1);
+        }
+        assert!(net.now.since(start) < Duration::from_millis(20), "{credit}");
+        assert_eq!(net.nodes[0].machine.counters().timeouts, 0, "{credit}");
+    }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Arrivals {
     /// `end` when the gaps were last reported, and when that was.
     reported: Option<(Seq, Instant)>,
     repeat_wait: Duration,
+    /// What is due was asked for, so it says nothing of how long a repair takes.
+    is_answer: bool,
     rejecting: bool,
 }
 
@@ -76,6 +78,7 @@ impl Default for Arrivals {
             nack_at: None,
             reported: None,
             repeat_wait: REPEAT_WAIT_INITIAL,
+            is_answer: false,
             rejecting: false,
         }
     }
@@ -249,6 +252,7 @@ impl Arrivals {
 
     /// The sender asks: it is told what is missing, or that nothing is.
     pub(crate) fn answer(&mut self) {
+        self.is_answer |= self.due.is_none();
         self.due = Some(if self.has_gap() { Report::Nack } else { Report::Ack });
     }
 
@@ -318,10 +322,13 @@ impl Arrivals {
         let report = self.due.take()?;
         self.owed = 0;
         self.ack_at = None;
+        let is_answer = std::mem::take(&mut self.is_answer);
         if report == Report::Nack {
             self.reported = Some((self.end, now));
             self.nack_at = Some(now + self.repeat_wait);
-            self.repeat_wait = (self.repeat_wait * 3 / 2).min(REPEAT_WAIT_MAX);
+            if !is_answer {
+                self.repeat_wait = (self.repeat_wait * 3 / 2).min(REPEAT_WAIT_MAX);
+            }
         }
         Some(report)
     }
