@@ -9,8 +9,9 @@
 //! ```
 //!
 //! The job is over when every rank has ended. Its status: 0 if none failed; 124 after the time
-//! limit; else that of the first rank that failed. Where a forwarded signal had to be followed by
-//! KILL, the ranks' own status says nothing, so it is 128 + the forwarded signal.
+//! limit; else that of the first rank that failed, or of one that crashed at the same time. Where a
+//! forwarded signal had to be followed by KILL, the ranks' own status says nothing, so it is 128 +
+//! the forwarded signal.
 
 use super::process::End;
 use std::time::{Duration, Instant};
@@ -104,7 +105,16 @@ impl Supervisor {
     pub fn handle_end(&mut self, now: Instant, rank: usize, end: End) -> Option<Order> {
         self.live = self.live.checked_sub(1).expect("a rank ends once");
         // After KILL the ranks' ends are ours, not theirs.
-        if !end.is_failure() || self.is_killed || self.first_failure.is_some() {
+        if !end.is_failure() || self.is_killed {
+            return None;
+        }
+        if let Some(first) = self.first_failure {
+            // The others may end for the sake of a killed rank before its own end is seen.
+            let is_own = matches!(self.next, Some((_, Step::Terminate)));
+            let is_crash = matches!(end, End::Signalled(signal) if signal != libc::SIGTERM);
+            if is_own && is_crash && matches!(first, End::Exited(_)) {
+                self.first_failure = Some(end);
+            }
             return None;
         }
         self.first_failure = Some(end);
@@ -221,6 +231,18 @@ mod tests {
         assert_eq!(job.handle_end(now, 0, End::Signalled(SIGTERM)), None);
         job.handle_end(now, 2, End::Exited(0));
         assert_eq!(job.status(), 7);
+    }
+
+    #[test]
+    fn a_rank_that_was_killed_explains_those_that_ended_for_its_sake() {
+        let (now, mut job) = job(4);
+        job.handle_end(now, 1, FAILED);
+        job.handle_end(now, 0, End::Signalled(SIGKILL));
+        assert_eq!(job.status(), 128 + 9);
+        // What follows our own signal explains nothing.
+        job.handle_timeout(now + GRACE);
+        job.handle_end(now + GRACE, 2, End::Signalled(SIGTERM));
+        assert_eq!(job.status(), 128 + 9);
     }
 
     #[test]
