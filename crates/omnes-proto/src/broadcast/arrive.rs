@@ -71,6 +71,11 @@ impl Broadcast {
         }
     }
 
+    fn is_member(&self, group: GroupId, rank: Rank) -> bool {
+        let group = self.groups.get(&group);
+        group.is_some_and(|group| group.config.nodes.iter().any(|node| node.contains(&rank)))
+    }
+
     // ---- data -----------------------------------------------------------------------------
 
     fn on_data(
@@ -86,6 +91,10 @@ impl Broadcast {
             return None;
         }
         if !self.is_open(key) {
+            return None;
+        }
+        if header.source != key.root && !self.is_member(key.group, header.source) {
+            self.common.counters.malformed += 1;
             return None;
         }
         let config = &self.common.config;

@@ -512,3 +512,19 @@ fn a_long_message_never_waits_for_lazy_acknowledgements_however_small_the_window
         assert_eq!(net.nodes[0].machine.counters().timeouts, 0, "{credit}");
     }
 }
+
+#[test]
+fn a_repair_by_a_rank_that_is_no_member_is_refused() {
+    let checked = config().build().unwrap();
+    let mut machine = Broadcast::new(0, Rank(1), 4, checked);
+    let nodes = vec![vec![Rank(0)], vec![Rank(1)]];
+    machine.open(GroupConfig { id: GROUP, nodes, policy: Policy::COMBINED });
+    let mut net = Net::new(2, "combined");
+    net.send(0, content(1, 300), Reply::Lazy);
+    let now = net.now;
+    let mut packet = net.nodes[0].poll(now, 0).remove(1);
+    packet.header.source = Rank(3);
+    let length = packet.bytes.len();
+    assert_eq!(machine.handle_packet(now, &packet.header, &packet.bytes, length), None);
+    assert_eq!(machine.counters().malformed, 1);
+}
