@@ -4,29 +4,16 @@
 //! root the labs print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
+mod program;
+mod root;
+
+use program::conformance;
+use root::is_root;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 /// Longest message where links are slow.
 const SHORT: [&str; 2] = ["--bytes-max", "300000"];
-
-/// The example, as new as the library.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let directory = Path::new(OMNES).parent().unwrap();
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--quiet", "-p", "omnes", "--example", "conformance"]);
-        if directory.ends_with("release") {
-            command.arg("--release");
-        }
-        let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-        assert!(built.success(), "the example conformance cannot be built");
-        directory.join("examples/conformance")
-    })
-}
 
 /// What the ranks counted, summed.
 struct Counts(String);
@@ -47,7 +34,7 @@ fn number(text: &str) -> u64 {
 fn conform(ranks: usize, flags: &str, arguments: &[&str]) -> Counts {
     let mut command = Command::new(OMNES);
     command.args(["run", "-n", &ranks.to_string(), "--timeout", "120s", "--grace", "1s"]);
-    command.args(flags.split_whitespace()).arg("--").arg(program()).args(arguments);
+    command.args(flags.split_whitespace()).arg("--").arg(conformance()).args(arguments);
     let done = command.stdin(Stdio::null()).output().unwrap();
     let output = String::from_utf8_lossy(&done.stdout).into_owned();
     let errors = String::from_utf8_lossy(&done.stderr);
@@ -66,20 +53,13 @@ fn conform(ranks: usize, flags: &str, arguments: &[&str]) -> Counts {
 
 /// The names of all bodies, one per line.
 fn bodies() -> String {
-    let done = Command::new(program()).arg("--list").output().unwrap();
+    let done = Command::new(conformance()).arg("--list").output().unwrap();
     String::from_utf8(done.stdout).unwrap()
 }
 
 /// As [`conform`], every rank on a host of its own; nothing, as an ordinary user.
 fn conform_in_lab(ranks: usize, flags: &str, arguments: &[&str]) -> Option<Counts> {
-    // SAFETY: plain system call without arguments.
-    if unsafe { libc::geteuid() } == 0 {
-        return Some(conform(ranks, &format!("--lab {flags}"), arguments));
-    }
-    let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
-    println!("skipped: needs root");
-    None
+    is_root().then(|| conform(ranks, &format!("--lab {flags}"), arguments))
 }
 
 #[test]
@@ -99,7 +79,7 @@ fn every_way_of_offloads_conforms() {
 
 #[test]
 fn unknown_bodies_are_refused() {
-    let done = Command::new(program()).arg("no-such-body").output().unwrap();
+    let done = Command::new(conformance()).arg("no-such-body").output().unwrap();
     assert_eq!(done.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&done.stderr).contains("no body 'no-such-body'"));
 }

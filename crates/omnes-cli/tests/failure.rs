@@ -6,7 +6,10 @@
 //! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
+mod root;
+
 use omnes::{Communicator, Error, Source, Tag};
+use root::is_root;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -295,18 +298,6 @@ fn a_rank_that_leaves_early_in_good_order_is_no_failure() {
 }
 
 // ---- on networks --------------------------------------------------------------------------
-
-/// True if the test shall go on.
-fn is_root() -> bool {
-    // SAFETY: plain system call without arguments.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
-        println!("skipped: needs root");
-    }
-    is_root
-}
 
 /// A named lab with a host per rank; removed when dropped.
 struct TestLab(String);

@@ -5,6 +5,9 @@
 //! the lab's own counters.
 #![allow(clippy::unwrap_used)]
 
+mod root;
+
+use root::is_root;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -29,18 +32,6 @@ fn omnes(words: &[&str]) -> Output {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// True if the test shall go on.
-fn is_root() -> bool {
-    // SAFETY: takes no memory.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|ability| ability == "root"), "needs root");
-        println!("skipped: needs root");
-    }
-    is_root
 }
 
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {

@@ -6,43 +6,19 @@
 //! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
+mod program;
+mod root;
+
+use program::conformance;
+use root::is_root;
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 /// Every design of seed 001 [BC-R25], and a combination [BC-R19].
 const SCHEMES: &str =
     "basic,window,tree-ack,co-root=3,ack-every,skewed,nack,combined,co-root=2+skewed=4";
-
-/// True if the test shall go on.
-fn is_root() -> bool {
-    // SAFETY: plain system call without arguments.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
-        println!("skipped: needs root");
-    }
-    is_root
-}
-
-/// The example, as new as the library.
-fn conformance() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let directory = Path::new(OMNES).parent().unwrap();
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--quiet", "-p", "omnes", "--example", "conformance"]);
-        if directory.ends_with("release") {
-            command.arg("--release");
-        }
-        let built = command.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap();
-        assert!(built.success(), "the example conformance cannot be built");
-        directory.join("examples/conformance")
-    })
-}
 
 /// Status, output and errors of a job of `hosts` lab hosts.
 fn job(hosts: u32, flags: &str, program: &Path, arguments: &str) -> (i32, String, String) {

@@ -7,6 +7,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod root;
+
+use root::is_root;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -461,7 +464,7 @@ fn a_missing_ssh_is_named() {
 
 #[test]
 fn ephemeral_lab_gives_every_rank_a_host_of_its_own() {
-    if !needs_root() {
+    if !is_root() {
         return;
     }
     let script = "readlink /proc/self/ns/net; echo $OMNES_RENDEZVOUS $OMNES_LOCAL_SIZE >&2";
@@ -480,7 +483,7 @@ fn ephemeral_lab_gives_every_rank_a_host_of_its_own() {
 #[test]
 fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
     // On a lab host, so that the joins it tries announce nothing to a real network.
-    if !needs_root() {
+    if !is_root() {
         return;
     }
     let mut command = omnes_run(&["-n", "1", "--lab", "--no-prefix", "--", OMNES, "doctor"]);
@@ -496,16 +499,4 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
     assert_eq!(find("IPv4 multicast join, eth0")["verdict"], "ok");
     assert_eq!(find("launcher omnes run")["value"], "OMNES_RANK=0 OMNES_SIZE=1");
     assert_eq!(find("launcher omnes run")["advice"], "used");
-}
-
-/// False, with the reason on standard output, for an ordinary user.
-fn needs_root() -> bool {
-    // SAFETY: plain system call without arguments.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
-        println!("skipped: needs root");
-    }
-    is_root
 }

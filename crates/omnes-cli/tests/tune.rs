@@ -5,6 +5,9 @@
 //! `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)]
 
+mod root;
+
+use root::is_root;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -12,18 +15,6 @@ use std::process::{Command, Output, Stdio};
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 /// Enough to see that it works; nobody reads these times.
 const SHORT: &str = "--budget 2ms --sizes 8,64k,300k";
-
-/// True if the test shall go on.
-fn is_root() -> bool {
-    // SAFETY: plain system call without arguments.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    if !is_root {
-        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
-        assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
-        println!("skipped: needs root");
-    }
-    is_root
-}
 
 /// Status, standard output, standard error.
 type Seen = (i32, String, String);

@@ -7,6 +7,7 @@ use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, GroupConfig, GroupId, Policy};
 use omnes_proto::channel::Reply;
 use omnes_proto::packet::Destination;
+use omnes_sim::conformance::POLICIES;
 use omnes_sim::{
     Cluster, Forgery, Operation, State, dead_are_named_to_all, delivered_once_in_order, drop,
     nothing_is_missing, only_the_dead_fail,
@@ -14,21 +15,6 @@ use omnes_sim::{
 use omnes_wire::{CommunicatorId, Instant, Kind, Rank};
 use std::time::Duration;
 
-/// Every design of the seed, and combinations.
-const POLICIES: [&str; 12] = [
-    "basic",
-    "window",
-    "tree-ack=2",
-    "tree-ack=4+nack",
-    "co-root=2",
-    "co-root=3+combined",
-    "co-root=4+skewed=8",
-    "ack-every=10",
-    "skewed=10",
-    "nack",
-    "combined",
-    "nack+window",
-];
 /// From one rank to another.
 const LATENCY: Duration = Duration::from_micros(25);
 

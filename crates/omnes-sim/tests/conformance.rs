@@ -75,26 +75,10 @@ fn nobody_leaves_a_barrier_early() {
 
 // ---- broadcasts over multicast ------------------------------------------------------------
 
-/// Every design of seed 001, and combinations.
-const POLICIES: [&str; 12] = [
-    "basic",
-    "window",
-    "tree-ack=2",
-    "tree-ack=4+nack",
-    "co-root=2",
-    "co-root=3+combined",
-    "co-root=4+skewed=8",
-    "ack-every=10",
-    "skewed=10",
-    "nack",
-    "combined",
-    "nack+window",
-];
-
 /// Runs a body for each policy, in a faultless cluster, in a bad network, and with hardly any
 /// buffers.
 fn everywhere_by_multicast(ranks: u32, body: impl Fn(&mut Cluster, Policy)) {
-    for text in POLICIES {
+    for text in conformance::POLICIES {
         let policy = text.parse().unwrap();
         let builder = Cluster::builder().ranks(ranks).broadcast(BroadcastConfig::default());
         body(&mut builder.with_previews().build(), policy);

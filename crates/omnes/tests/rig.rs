@@ -15,22 +15,6 @@ use ranks::with_ranks;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Every design of seed 001 [BC-R25], and combinations [BC-R19].
-const POLICIES: [&str; 12] = [
-    "basic",
-    "window",
-    "tree-ack=2",
-    "tree-ack=4+nack",
-    "co-root=2",
-    "co-root=3+combined",
-    "co-root=4+skewed=8",
-    "ack-every=10",
-    "skewed=10",
-    "nack",
-    "combined",
-    "nack+window",
-];
-
 /// A job whose ranks wait for scripts.
 struct Sockets {
     ranks: Vec<(Sender<Script>, Receiver<Outcome>)>,
@@ -156,7 +140,7 @@ impl Player<'_, '_, '_> {
 /// Runs a body for each policy.
 fn by_every_policy(size: u32, body: fn(&mut Sockets, Policy)) {
     on_sockets(size, move |arm| {
-        for text in POLICIES {
+        for text in conformance::POLICIES {
             body(arm, text.parse().unwrap());
         }
     });
@@ -215,7 +199,7 @@ fn broadcasts_of_all_roots_at_once_arrive() {
 fn late_rank_gets_every_broadcast() {
     for late in [0, 5] {
         on_sockets(6, move |arm| {
-            for text in POLICIES {
+            for text in conformance::POLICIES {
                 let policy = text.parse().unwrap();
                 conformance::late_rank_gets_every_broadcast(arm, policy, Rank(late));
             }

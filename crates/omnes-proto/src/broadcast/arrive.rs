@@ -6,10 +6,22 @@ use super::{Broadcast, GroupId, KNOCKS_MAX};
 use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
 use crate::packet::{Destination, Placement, Preview};
 use omnes_wire::{
-    CastReport, ChannelId, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
+    CastReport, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
     PACKET_OVERHEAD_BYTES, Rank, Seq,
 };
 use std::time::Duration;
+
+/// What a rank says of a stream.
+struct News {
+    from: Rank,
+    key: StreamKey,
+    /// Everything before has arrived.
+    expects: Seq,
+    /// Room from there on, in units of the header's credits field.
+    credits: u16,
+    /// For how long it was held back, if that is known.
+    held_back: Option<Duration>,
+}
 
 /// The stream that a packet of data belongs to.
 fn stream_of_data(header: &Header) -> StreamKey {
@@ -51,7 +63,7 @@ impl Broadcast {
             Kind::Hello => {
                 self.heard.insert(header.source);
             }
-            _ => self.on_report(now, header, head),
+            _ => self.on_report_packet(now, header, head),
         }
         None
     }
@@ -148,32 +160,36 @@ impl Broadcast {
     /// Handles an acknowledgement that came with a message of `from` [BC-R15].
     pub(crate) fn handle_carried(&mut self, now: Instant, from: Rank, report: &CastReport) {
         let CastReport { communicator, group, root, expects, credits } = *report;
-        let mut header = super::emit::blank(from, Kind::CastAck);
-        header.communicator = communicator;
-        header.channel = ChannelId(group);
-        header.argument = root.0;
-        header.expects = expects;
-        header.credits = credits;
-        // Held back for as long as there was nothing to travel with: no sample.
-        header.seq = Seq(u32::MAX);
+        let key = StreamKey { group: GroupId { communicator, number: group }, root };
         self.common.counters.acks_carried += 1;
-        self.on_report(now, &header, &[]);
+        // It was held back for as long as there was nothing to travel with.
+        self.on_report(now, News { from, key, expects, credits, held_back: None }, None);
     }
 
-    fn on_report(&mut self, now: Instant, header: &Header, head: &[u8]) {
-        let is_nack = header.kind == Kind::CastNack;
-        let is_carried = header.seq == Seq(u32::MAX);
-        match is_nack {
-            true => self.common.counters.nacks_received += 1,
-            false if is_carried => {}
-            false => self.common.counters.acks_received += 1,
+    fn on_report_packet(&mut self, now: Instant, header: &Header, head: &[u8]) {
+        let news = News {
+            from: header.source,
+            key: StreamKey { group: group_of(header), root: Rank(header.argument) },
+            expects: header.expects,
+            credits: header.credits,
+            held_back: Some(Duration::from_micros(u64::from(header.seq.0))),
+        };
+        if header.kind == Kind::CastAck {
+            self.common.counters.acks_received += 1;
+            return self.on_report(now, news, None);
         }
-        let key = StreamKey { group: group_of(header), root: Rank(header.argument) };
+        self.common.counters.nacks_received += 1;
+        let gaps = GapMap::parse(head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default());
+        self.on_report(now, news, Some((gaps, header.flags.has(Flags::RESUME))));
+    }
+
+    /// Handles a report; of gaps with their map, and whether everything beyond is missing too.
+    fn on_report(&mut self, now: Instant, news: News, gaps: Option<(GapMap, bool)>) {
+        let News { from, key, expects, credits, held_back } = news;
         if self.groups.get(&key.group).is_none_or(|group| group.broken_by.is_some()) {
             self.common.counters.unknown_group += 1;
             return;
         }
-        let from = header.source;
         let Some(at) = self.stream(key) else {
             self.common.counters.malformed += 1;
             return;
@@ -186,25 +202,22 @@ impl Broadcast {
         let end = stream.end();
         // Those below an inner rank may be ahead of it.
         let most = if stream.sending.is_some() { end } else { end.plus(WINDOW_PACKETS_MAX) };
-        if most.precedes(header.expects) {
+        if most.precedes(expects) {
             self.common.counters.beyond_window += 1;
             return;
         }
-        if !is_nack || stream.gap_reports_acknowledge() {
-            let credit_bytes = u32::from(header.credits) * CREDIT_UNIT_BYTES;
+        if gaps.is_none() || stream.gap_reports_acknowledge() {
+            let credit_bytes = u32::from(credits) * CREDIT_UNIT_BYTES;
             let credit = self.common.config.credit_packets(credit_bytes).min(WINDOW_PACKETS_MAX);
-            let held_back = (!is_carried).then(|| Duration::from_micros(u64::from(header.seq.0)));
-            let news = (header.expects, credit);
-            if stream.collector.on_report(now, from, news, held_back) {
+            if stream.collector.on_report(now, from, (expects, credit), held_back) {
                 stream.free(&mut self.common);
                 stream.on_progress_below();
             }
         }
-        if is_nack && stream.roles.is_repairer {
-            let map = GapMap::parse(head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default());
-            stream.collector.on_gaps(now, from, (header.expects, &map), end);
-            if header.flags.has(Flags::RESUME) {
-                self.resend_all(at, from, header.expects, end);
+        if let (Some((map, lacks_all)), true) = (gaps, stream.roles.is_repairer) {
+            stream.collector.on_gaps(now, from, (expects, &map), end);
+            if lacks_all {
+                self.resend_all(at, from, expects, end);
             }
         }
         self.streams[at].arm(now, &self.common);

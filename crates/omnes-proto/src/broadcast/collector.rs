@@ -333,8 +333,8 @@ impl Collector {
         }
         let (rank, seq, is_asking) = (*rank, wanted.low, wanted.asks);
         // A question to everybody is answered by everybody, also by those who have nothing to say.
-        let covered = self.standings.iter().map(|one| one.reporter.speaks_for.len()).sum::<usize>();
-        let half = if is_asking { covered.div_ceil(2) as u32 } else { 0 };
+        let covered = || self.standings.iter().map(|one| one.reporter.speaks_for.len());
+        let half = if is_asking { covered().sum::<usize>().div_ceil(2) as u32 } else { 0 };
         let lacking = self.wanted.values().filter(|wanted| wanted.bits.contains(seq)).count();
         let is_wide = self.last_sent.get(ring(seq)).is_some_and(|sent| sent.is_wide);
         if (lacking as u32) < multicast_ranks.max(2).max(half) && !is_wide {

@@ -49,7 +49,7 @@ impl Broadcast {
     }
 }
 
-pub(super) fn blank(source: Rank, kind: Kind) -> Header {
+fn blank(source: Rank, kind: Kind) -> Header {
     Header {
         kind,
         job: JobId(0),
@@ -203,9 +203,8 @@ impl Stream {
 
     /// True if the window has room for a packet that is to be sent; at the start of a run, for as
     /// many as make a train, or each acknowledgement would bring about a few short ones.
-    fn may_send_fresh(&self, common: &Common) -> bool {
+    fn may_send_fresh(&self, open: u32) -> bool {
         let Some(sending) = &self.sending else { return false };
-        let open = self.open_packets(common);
         let under_way = sending.next.since(sending.base);
         let room = open.saturating_sub(under_way);
         let run = BURST_PACKETS.min(sending.fresh()).min(open / 2).max(1);
@@ -219,10 +218,10 @@ impl Stream {
         common: &mut Common,
         head: &mut Head,
     ) -> Option<Outbound> {
-        if !self.may_send_fresh(common) {
+        let open = self.open_packets(common);
+        if !self.may_send_fresh(open) {
             return None;
         }
-        let open = self.open_packets(common);
         let sending = self.sending.as_mut()?;
         let seq = sending.next;
         let message = sending.message_of(seq)?;
@@ -245,8 +244,7 @@ impl Stream {
         outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, asks);
         common.counters.casts_sent += 1;
         self.collector.on_sent(now, seq, Destination::Group);
-        let is_answered =
-            outbound.header.flags.has(Flags::LAST) && self.policy.acks == AckRule::Every;
+        let is_answered = is_last && self.policy.acks == AckRule::Every;
         if asks || is_answered {
             self.collector.on_asked(now, seq);
         }

@@ -308,11 +308,11 @@ impl Incoming {
         let before = self.stashed;
         self.adopt_all(common, self.posted.len() - 1);
         self.complete(common);
+        self.thin_out(common);
         if self.stashed < before {
             // Room that the root may be waiting for.
             self.arrivals.owe_again(now, common.config.ack_delay);
         }
-        self.thin_out(common);
     }
 
     /// Moves what lies in buffers to the receives from number `from` on.

@@ -528,3 +528,27 @@ fn a_repair_by_a_rank_that_is_no_member_is_refused() {
     assert_eq!(machine.handle_packet(now, &packet.header, &packet.bytes, length), None);
     assert_eq!(machine.counters().malformed, 1);
 }
+
+#[test]
+fn a_root_that_waits_for_room_hears_of_it_when_receives_are_posted() {
+    let few = BroadcastConfig {
+        pool_slots: 16,
+        initial_credit_bytes: 16 * 2304,
+        ack_delay: Duration::from_micros(100),
+        ..config()
+    };
+    let mut net = Net::with(2, "nack+window", few);
+    for at in 0..60 {
+        net.send(0, content(at, 8), Reply::Lazy);
+    }
+    net.run(2000);
+    let held = net.nodes[1].machine.config().pool_slots - net.nodes[1].machine.free_slots();
+    assert_eq!(held, 15, "one buffer is spared");
+    let waits = net.nodes[0].machine.counters().timeouts;
+    for _ in 0..60 {
+        net.receive(1, 0, 8);
+    }
+    net.run(30);
+    assert_eq!(net.nodes[1].received.len(), 60);
+    assert!(net.nodes[0].machine.counters().timeouts <= waits, "it is told, and need not ask");
+}

@@ -39,6 +39,22 @@ impl Arm for Cluster {
     }
 }
 
+/// Every published design of a broadcast [BC-R25], and combinations [BC-R19].
+pub const POLICIES: [&str; 12] = [
+    "basic",
+    "window",
+    "tree-ack=2",
+    "tree-ack=4+nack",
+    "co-root=2",
+    "co-root=3+combined",
+    "co-root=4+skewed=8",
+    "ack-every=10",
+    "skewed=10",
+    "nack",
+    "combined",
+    "nack+window",
+];
+
 /// Lengths around every border of the wire format, in bytes.
 pub const LENGTHS: [usize; 10] = [0, 1, 15, 16, 255, 1416, 1417, 1432, 4096, 70_000];
 
