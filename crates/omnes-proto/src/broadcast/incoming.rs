@@ -281,7 +281,7 @@ impl Incoming {
         self.messages = number.wrapping_add(1);
         let is_due = match self.policy.acks {
             AckRule::Every => true,
-            AckRule::EveryNth(messages) => (number + 1).is_multiple_of(messages), // [BC-R16]
+            AckRule::EveryNth(messages) => self.messages.is_multiple_of(messages), // [BC-R16]
             AckRule::Skewed(messages) => number % messages == self.position % messages, // [BC-R17]
         };
         let when = if is_due { AckWhen::Now } else { AckWhen::After(u32::MAX) };
@@ -476,8 +476,9 @@ impl Incoming {
         let offset = common.config.offset(packet.index);
         let rest = posted.end().since(seq).min(WINDOW_PACKETS_MAX);
         let untouched = self.arrivals.untouched(seq, rest);
-        // The first packet has less room, for its envelope.
-        let most = common.config.offset(packet.index + untouched) - offset;
+        // The first packet has less room, for its envelope; a liar's may claim any number.
+        let beyond = packet.index.checked_add(untouched)?;
+        let most = common.config.offset(beyond) - offset;
         Some((posted.id, offset, most.min(posted.capacity.checked_sub(offset)?)))
     }
 

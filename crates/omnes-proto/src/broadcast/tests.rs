@@ -552,3 +552,23 @@ fn a_root_that_waits_for_room_hears_of_it_when_receives_are_posted() {
     assert_eq!(net.nodes[1].received.len(), 60);
     assert!(net.nodes[0].machine.counters().timeouts <= waits, "it is told, and need not ask");
 }
+
+#[test]
+fn a_packet_that_claims_to_stand_before_its_message_is_no_more_than_noise() {
+    let mut net = Net::new(2, "combined");
+    net.receive(1, 0, 8);
+    net.receive(1, 0, 5000);
+    net.send(0, content(1, 8), Reply::Lazy);
+    net.send(0, content(2, 5000), Reply::Lazy);
+    let now = net.now;
+    let mut packets = net.nodes[0].poll(now, 0);
+    net.nodes[1].take(now, &packets[0]);
+    // The third message starts at 21; this packet says that it is number -19 of it.
+    net.receive(1, 0, 8);
+    net.nodes[1].take(now, &packets[1]);
+    let lie = &mut packets[2];
+    lie.header.argument = lie.header.seq.0.wrapping_sub(21);
+    let machine = &mut net.nodes[1].machine;
+    assert_eq!(machine.preview(&lie.header, &lie.bytes), None);
+    machine.handle_packet(now, &lie.header, &lie.bytes, lie.bytes.len());
+}
