@@ -1,5 +1,5 @@
-//! The arrows between crates: `wire ← topo ← proto ← {net, nic, sim} ← omnes ← {capi, mpi, py,
-//! cli}`.
+//! The arrows between crates: `wire ← topo ← firmware ← proto ← nic ← {net, sim} ← omnes ← {capi,
+//! mpi, py, cli}`.
 //!
 //! A crate may need any crate of an earlier layer, none of its own layer and none of a later one.
 //! Tests may in addition use the simulator from beside it (net and nic run its conformance
@@ -8,18 +8,19 @@
 use crate::workspace::Workspace;
 
 /// Layer of each crate; a new crate gets its line here.
-const LAYERS: [(&str, u8); 11] = [
+const LAYERS: [(&str, u8); 12] = [
     ("omnes-wire", 0),
     ("omnes-topo", 1),
-    ("omnes-proto", 2),
-    ("omnes-net", 3),
-    ("omnes-nic", 3),
-    (SIMULATOR, 3),
-    ("omnes", 4),
-    ("omnes-capi", 5),
-    ("omnes-mpi", 5),
-    ("omnes-py", 5),
-    ("omnes-cli", 5),
+    ("omnes-firmware", 2),
+    ("omnes-proto", 3),
+    ("omnes-nic", 4),
+    ("omnes-net", 5),
+    (SIMULATOR, 5),
+    ("omnes", 6),
+    ("omnes-capi", 7),
+    ("omnes-mpi", 7),
+    ("omnes-py", 7),
+    ("omnes-cli", 7),
 ];
 const SIMULATOR: &str = "omnes-sim";
 const APART: &str = "xtask";

@@ -1,7 +1,7 @@
 //! What the pure crates must not touch: clocks, threads, sockets, hash maps, random sources.
 //!
-//! Same seed, same trace, byte for byte: that holds only if wire, topo, proto and sim take time
-//! and randomness as arguments and iterate in a fixed order. The scan reads names in blanked
+//! Same seed, same trace, byte for byte: that holds only if wire, topo, firmware, proto and sim take
+//! time and randomness as arguments and iterate in a fixed order. The scan reads names in blanked
 //! source text, tests included; a build for a bare target, where one is installed, is the second
 //! proof. Not seen: a re-export of such a thing by another crate under a new name.
 
@@ -11,9 +11,10 @@ use crate::{report, succeeds};
 use std::path::Path;
 use std::process::Command;
 
-const PURE: [&str; 4] = ["omnes-wire", "omnes-topo", "omnes-proto", "omnes-sim"];
-/// Crates that must build where there is no operating system.
-const BARE: [&str; 3] = ["omnes-wire", "omnes-topo", "omnes-proto"];
+const PURE: [&str; 5] = ["omnes-wire", "omnes-topo", "omnes-firmware", "omnes-proto", "omnes-sim"];
+/// Crates that must build where there is no operating system; the firmware wants a C compiler, and
+/// whoever runs it.
+const BARE: [&str; 2] = ["omnes-wire", "omnes-topo"];
 const BARE_TARGET: &str = "wasm32-unknown-unknown";
 
 /// Banned wherever they stand.

@@ -1,5 +1,5 @@
 //! The `omnes` command: launch ranks, copy files to all of them, measure, make a lab, look at the
-//! machine and at what its ranks are doing.
+//! machine, its network interface and what its ranks are doing.
 //!
 //! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
 //! go to stdout, everything else to stderr. Exit status: 0 done, 1 a check failed, 2 usage or
@@ -10,6 +10,7 @@ mod complain;
 mod cp;
 mod doctor;
 mod lab;
+mod nic;
 mod run;
 mod stat;
 mod tune;
@@ -32,6 +33,7 @@ enum Command {
     Cp(cp::Args),
     Bench(bench::Args),
     Lab(lab::Args),
+    Nic(nic::Args),
     Doctor(doctor::Args),
     Stat(stat::Args),
     Tune(tune::Args),
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         Command::Cp(args) => cp::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(args),
+        Command::Nic(args) => nic::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Tune(args) => tune::run(args),

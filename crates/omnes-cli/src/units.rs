@@ -124,6 +124,21 @@ pub fn format_rate(bps: u64) -> String {
     format!("{bps} bit/s")
 }
 
+/// A time by its largest units: `0.1 s`, `59 s`, `2 min 5 s`, `3 h 20 min`, `4 d 1 h`.
+pub fn format_age(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let pair = |large: u64, small: u64, names: (&str, &str)| {
+        format!("{} {} {} {}", seconds / large, names.0, seconds % large / small, names.1)
+    };
+    match seconds {
+        0..10 => format!("{:.1} s", time.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
+        60..3_600 => pair(60, 1, ("min", "s")),
+        3_600..86_400 => pair(3_600, 60, ("h", "min")),
+        _ => pair(86_400, 3_600, ("d", "h")),
+    }
+}
+
 /// A share as percent: `1%`, `0.1%`.
 pub fn format_share(share: f64) -> String {
     // Rounded first, so that 0.07 is not shown as 7.000000000000001%.
@@ -171,6 +186,16 @@ mod tests {
         assert_eq!(parse_bytes("4m"), Ok(4 << 20));
         assert_eq!(parse_bytes("1g"), Ok(1 << 30));
         assert!(parse_bytes("1x").is_err());
+    }
+
+    #[test]
+    fn ages_are_shown_by_their_largest_units() {
+        let shown = |ms| format_age(Duration::from_millis(ms));
+        assert_eq!(shown(120), "0.1 s");
+        assert_eq!(shown(59_900), "59 s");
+        assert_eq!(shown(125_000), "2 min 5 s");
+        assert_eq!(shown(12_000_000), "3 h 20 min");
+        assert_eq!(shown(349_200_000), "4 d 1 h");
     }
 
     #[test]

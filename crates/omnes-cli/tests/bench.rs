@@ -141,7 +141,8 @@ fn every_scheme_can_be_measured_and_none_needs_multicast() {
     assert!(lines(&output).iter().all(|line| line["errors"] == 0), "{output}");
     let without = Command::new(OMNES)
         .args(["run", "-n", "4", "--no-prefix", "--timeout", "60s"])
-        .args(["--env", "OMNES_SHM=off", "--env", "OMNES_MULTICAST=off", "--", OMNES, "bench"])
+        .args(["--env", "OMNES_SHM=off", "--env", "OMNES_MULTICAST=off"])
+        .args(["--env", "OMNES_MULTISEND=off", "--", OMNES, "bench"])
         .args(options.split_whitespace().chain(SHORT.split_whitespace()))
         .output()
         .unwrap();

@@ -14,14 +14,15 @@ const ROUNDS: u64 = 200;
 /// What is repeated [`ROUNDS`] times.
 type Round = fn(&Communicator) -> Result<(), Error>;
 
-const ROUND_NAMES: [&str; 5] =
-    ["dissemination", "pairwise", "gather-broadcast", "binomial", "usual"];
+const ROUND_NAMES: [&str; 6] =
+    ["dissemination", "pairwise", "gather-broadcast", "counter", "binomial", "usual"];
 
 fn round(name: &str) -> Round {
     match name {
         "dissemination" => |world| world.barrier_with(Barrier::Dissemination),
         "pairwise" => |world| world.barrier_with(Barrier::PairwiseExchange),
         "gather-broadcast" => |world| world.barrier_with(Barrier::GatherBroadcast),
+        "counter" => |world| world.barrier_with(Barrier::Counter),
         "binomial" => |world| {
             let mut data = if world.rank() == 0 { [7; 8] } else { [0; 8] };
             let binomial: Bcast = "binomial".parse().expect("a known name");
@@ -106,6 +107,7 @@ fn sixteen_ranks_on_one_machine_need_few_more_packets_than_the_closed_form() {
         ("dissemination", flat, flat),
         ("pairwise", flat, flat),
         ("gather-broadcast", 2 * edges, 2 * edges),
+        ("counter", 2 * edges, 2 * edges),
         ("binomial", edges, edges),
         // A barrier of either kind, and a broadcast: by multicast one packet and now and then an
         // acknowledgement.

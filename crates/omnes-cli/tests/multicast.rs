@@ -98,7 +98,7 @@ fn probe_finds_multicast_through_loss_and_its_absence_by_silence() {
         conform(8, &flags, "roots");
     }
     // Packets that may cross no link at all reach nobody.
-    let silent = "--env OMNES_MULTICAST_TTL=0";
+    let silent = "--env OMNES_MULTICAST_TTL=0 --env OMNES_MULTISEND=off";
     let (lines, head) = bench(4, silent, "bcast --sizes 8,100k --scheme combined,default");
     assert_eq!(head, "# no multicast: rank 0 hears no multicast of the other ranks");
     assert!(lines.iter().all(|line| line["root_acks"] == 0.0), "{lines:?}");

@@ -6,14 +6,16 @@
 //! yet. A packet's way out ([`outward`]): [`Endpoint::poll_transmit`] hands it out, it is lined up
 //! with others for the same peer into a train, the socket sends trains. Between ranks of one node
 //! it goes through a ring in shared memory instead. [`broadcast`] starts and ends broadcasts over
-//! multicast.
+//! multicast, [`barrier`] barriers.
 
+mod barrier;
 mod broadcast;
 mod inward;
 mod outward;
 
 pub(crate) use broadcast::Cast;
 
+use crate::core::barrier::Barriers;
 use crate::line::{Holding, Line};
 use crate::links::Links;
 use crate::memory::{Loan, Memory, Sink};
@@ -51,6 +53,8 @@ pub(crate) enum Look<'a> {
     At(Rank),
     /// Where those of the group do.
     Group,
+    /// In the NIC's pages only.
+    Pages,
     /// Wherever there are some.
     Everywhere(&'a Poller),
 }
@@ -65,6 +69,7 @@ pub(crate) struct Core {
     pub(crate) watch: Watch,
     pub(crate) multicast: MulticastState,
     pub(crate) relays: Vec<Relay>,
+    barriers: Barriers,
     own: OwnMessages,
     me: Rank,
     small_bytes: usize,
@@ -115,6 +120,7 @@ impl Core {
             watch,
             multicast,
             relays: Vec::new(),
+            barriers: Barriers::default(),
             own: OwnMessages::default(),
             me,
             small_bytes,
@@ -135,7 +141,7 @@ impl Core {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        Instant::from_ns(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        now_since(self.origin)
     }
 
     /// The clock as the last step read it: near enough for what is done now and then.
@@ -259,6 +265,7 @@ impl Core {
                 };
                 self.memory.keep_source(channel, send, sent);
             }
+            Part::Barrier => {}
             Part::Receive(receive) => {
                 self.own.cancel(id);
                 if let Some(receive) = receive {
@@ -334,13 +341,15 @@ impl Core {
     /// and from the time. True if packets came.
     pub(crate) fn progress(&mut self, look: Look<'_>) -> bool {
         let from_rings = self.read_rings();
+        let from_pages = self.look_at_pages();
         let from_sockets = match look {
             Look::At(rank) if self.rings.hears(rank) => false,
             Look::At(rank) => self.links.index(rank).is_some_and(|index| self.read(index)),
             Look::Group => self.links.group_index().is_some_and(|index| self.read(index)),
+            Look::Pages => false,
             Look::Everywhere(poller) => self.read_all(poller),
         };
-        let has_news = from_rings || from_sockets;
+        let has_news = from_rings || from_pages || from_sockets;
         self.idle_looks += 1;
         if has_news || self.has_more || self.idle_looks >= LOOKS_PER_STEP {
             self.step();
@@ -354,6 +363,7 @@ impl Core {
         let now = self.now();
         self.stepped_at = now;
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.show_pages();
             self.endpoint.handle_timeout(now);
         }
         self.links.renew_membership(now);
@@ -412,6 +422,7 @@ impl Core {
             match event {
                 Event::Channel(channel, event) => self.on_channel_event(channel, event),
                 Event::Broadcast(event) => self.on_broadcast_event(event),
+                Event::Collective(event) => self.on_collective_event(event),
                 Event::PeerFailed(rank) => {
                     self.failed.push(rank);
                     self.links.on_gone(now, rank);
@@ -455,6 +466,10 @@ impl Core {
             ChannelEvent::PeerSilent { .. } | ChannelEvent::Stable => {}
         }
     }
+}
+
+fn now_since(origin: std::time::Instant) -> Instant {
+    Instant::from_ns(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// How a receive ends whose message has come.

@@ -117,6 +117,7 @@ impl Shared {
                     _ if looks % LOOKS_PER_SWEEP == 0 => Look::Everywhere(&self.poller),
                     Spot::At(rank) => Look::At(rank),
                     Spot::Group => Look::Group,
+                    Spot::Page => Look::Pages,
                     Spot::Anywhere => Look::Everywhere(&self.poller),
                 };
                 has_news = inside.core.progress(look);
@@ -194,7 +195,8 @@ impl Shared {
     fn sleep<'a>(&'a self, mut inside: MutexGuard<'a, Inside>) -> (MutexGuard<'a, Inside>, bool) {
         let timeout = inside.core.next_timeout().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
         let blocked = inside.core.blocked_socket();
-        if !inside.core.rings.arm() {
+        if !inside.core.rings.arm() || !inside.core.arm_pages() {
+            inside.core.disarm_pages();
             return self.end_sleep(inside, Woken::default());
         }
         inside.sleeps_until = Some(Instant::now() + timeout);
@@ -204,6 +206,7 @@ impl Shared {
         let mut inside = self.lock();
         inside.sleeps_until = None;
         inside.core.rings.disarm();
+        inside.core.disarm_pages();
         self.end_sleep(inside, woken)
     }
 

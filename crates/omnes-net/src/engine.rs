@@ -1,9 +1,11 @@
 //! One rank's access to the network: joining the job, starting operations, waiting for them.
 //!
 //! [`driver`](crate::driver) tells who moves the core on meanwhile; [`broadcast`] has what concerns
-//! multicast.
+//! multicast, [`spread`] multi-send, and [`barrier`] barriers.
 
+mod barrier;
 mod broadcast;
+mod spread;
 
 use crate::core::{Core, Look, Parts};
 use crate::crowd::Crowd;
@@ -25,11 +27,12 @@ use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked, ConfigError, Message, Pattern};
+use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::limits::{
     CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX,
 };
-use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES, Rank};
+use omnes_wire::{ENVELOPE_BYTES, JobKey, PACKET_OVERHEAD_BYTES, Rank};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -58,6 +61,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     job: u32,
+    key: JobKey,
     rank: u32,
     size: u32,
     payload_bytes: u16,
@@ -102,6 +106,9 @@ impl Engine {
         let wait = wait_policy(&config, &met.crowd);
         links.connect(met.addresses.clone())?;
         let rings = meet_neighbours(&config, &met);
+        if met.nodes.len() > 1 {
+            links.open_nic(config.offloads)?;
+        }
         let multicast = join_group(&config, &met, &mut links)?;
         let channels = channel_configs(&config, &met, &links)?;
         let broadcast = broadcast_config(&config, &met, &links)?;
@@ -117,9 +124,19 @@ impl Engine {
         let liveness =
             LivenessConfig { interval: peer_timeout / 10, timeout: peer_timeout.mul_f64(0.8) };
         let me = Rank(rank);
+        let job_key = key.clone();
         let mut endpoint = Endpoint::new(
             omnes_wire::Instant::ZERO,
-            EndpointConfig { me, size, job, key, channels, broadcast, liveness },
+            EndpointConfig {
+                me,
+                size,
+                job,
+                key,
+                channels,
+                broadcast,
+                collective: CollectiveConfig::default(),
+                liveness,
+            },
         );
         limit_flight(&mut endpoint, &rings);
         let core = Core::new(Parts {
@@ -144,8 +161,8 @@ impl Engine {
         let peers = addresses;
         let is_crowded = crowd.is_crowded;
         let thread = Some(thread);
-        let job = job.0;
-        Ok(Self { shared, thread, job, rank, size, payload_bytes, is_crowded, peers, nodes })
+        let (job, key) = (job.0, job_key);
+        Ok(Self { shared, thread, job, key, rank, size, payload_bytes, is_crowded, peers, nodes })
     }
 
     /// This rank.
@@ -248,16 +265,23 @@ impl Engine {
     /// Waits until an operation has ended. If a rank for which `concerns` is true is no more, the
     /// operation is released and ends with that error, whoever it is with.
     pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone) -> bool) -> Outcome {
-        let ended = self.wait_until(None, operation.spot, |core| {
-            match core.operations.take(operation.id) {
-                Some(outcome) => Some(outcome),
-                None => core.failure(&concerns).map(|failure| {
-                    core.release(operation);
-                    Err(failure)
-                }),
-            }
-        });
+        let ended = self.wait_for(operation, None, concerns);
         ended.unwrap_or(Err(OperationError::Timeout { ms: 0 }))
+    }
+
+    fn wait_for(
+        &self,
+        operation: Operation,
+        limit: Option<Duration>,
+        concerns: impl Fn(Gone) -> bool,
+    ) -> Option<Outcome> {
+        self.wait_until(limit, operation.spot, |core| match core.operations.take(operation.id) {
+            Some(outcome) => Some(outcome),
+            None => core.failure(&concerns).map(|failure| {
+                core.release(operation);
+                Err(failure)
+            }),
+        })
     }
 
     /// Lets `sends` have what `receive` gets, as it comes in: they start with nothing available.

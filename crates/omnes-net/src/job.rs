@@ -4,8 +4,10 @@ use crate::core::Core;
 use crate::multicast::MulticastConfig;
 use crate::ring::RingCounters;
 use crate::socket::{Offloads, SocketCounters};
+use omnes_nic::Counters as NicCounters;
 use omnes_proto::broadcast::BroadcastCounters;
 use omnes_proto::channel::{ChannelConfig, ChannelCounters};
+use omnes_proto::collective::CollectiveCounters;
 use omnes_proto::endpoint::GateCounters;
 use omnes_wire::JobKey;
 use std::time::Duration;
@@ -60,6 +62,10 @@ pub struct EngineCounters {
     pub channel: ChannelCounters,
     /// Broadcasts over multicast.
     pub broadcast: BroadcastCounters,
+    /// Barriers that this rank runs itself.
+    pub collective: CollectiveCounters,
+    /// What the kernel's NIC has counted for this rank's slots.
+    pub nic: NicCounters,
     /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
     pub copied_bytes: u64,
     /// Times that a caller or the progress thread blocked.
@@ -80,6 +86,8 @@ impl EngineCounters {
             ring: *core.rings.counters(),
             gate: *core.endpoint.counters(),
             broadcast: core.broadcast_counters(),
+            collective: *core.endpoint.collectives().counters(),
+            nic: core.nic_counters(),
             copied_bytes: core.memory.copied_bytes,
             offloads: Some(core.links.offloads()),
             ..Self::default()

@@ -29,13 +29,17 @@ mod rendezvous;
 pub mod ring;
 mod scatter;
 mod socket;
+mod spread;
 mod waiting;
 mod watch;
 
 pub use engine::Engine;
 pub use error::NetError;
 pub use job::{EngineCounters, JobConfig};
+pub use links::NicAddresses;
 pub use multicast::{MulticastConfig, MulticastState};
+/// The kernel's network interface.
+pub use omnes_nic as nic;
 pub use omnes_proto::broadcast::{
     BroadcastConfig, BroadcastCounters, BroadcastError, GroupConfig, GroupId, Hold, Policy,
 };
@@ -44,3 +48,4 @@ pub use operations::{Completion, Gone, Operation, OperationError, Outcome};
 pub use port::free_port;
 pub use relay::Relayed;
 pub use socket::{Offloads, SocketCounters};
+pub use spread::{SpreadPlan, spread_table};

@@ -1,7 +1,9 @@
 //! Packets lined up to be sent: side by side into trains, trains into calls.
 
+use crate::links::Route;
 use crate::socket::{TRAIN_BYTES_MAX, TRAIN_PACKETS_MAX, TRAINS_PER_CALL, Train};
 use omnes_proto::packet::{Head, Source};
+use omnes_wire::CommunicatorId;
 use std::net::SocketAddr;
 
 /// Packets lined up for one call.
@@ -103,7 +105,7 @@ impl Line {
 
     /// Adds the packet whose head was written last: to the last train where it fits, else as the
     /// first of a new one.
-    pub(crate) fn push(&mut self, route: (usize, Option<SocketAddr>), lent: Option<Lent>) {
+    pub(crate) fn push(&mut self, route: Route, lent: Option<Lent>) {
         let head = self.heads[self.used].as_bytes();
         let data = lent.map(|lent| lent.data);
         let packet_bytes = head.len() + data.map_or(0, |data| data.iov_len);
@@ -115,10 +117,11 @@ impl Line {
         self.bytes += packet_bytes;
         let end = self.parts.len();
         let start = end - 1 - usize::from(data.is_some());
-        let (socket, to) = route;
+        let Route { socket, to, spread } = route;
         if let Some((through, train)) = self.trains.last_mut() {
             let fits = *through == socket
                 && train.to == to
+                && train.spread == spread
                 && !self.is_train_closed
                 && packet_bytes <= train.packet_bytes
                 && (train.packets + 1) * train.packet_bytes <= TRAIN_BYTES_MAX
@@ -131,7 +134,32 @@ impl Line {
             }
         }
         self.is_train_closed = false;
-        self.trains.push((socket, Train { to, parts: (start, end), packets: 1, packet_bytes }));
+        let train = Train { to, spread, parts: (start, end), packets: 1, packet_bytes };
+        self.trains.push((socket, train));
+    }
+
+    /// Puts a train for each of its targets in the place of each train that goes to many: they lie
+    /// in the same memory.
+    pub(crate) fn fan_out<'a, T>(&mut self, targets: impl Fn(CommunicatorId) -> T)
+    where
+        T: Iterator<Item = SocketAddr> + 'a,
+    {
+        if self.trains.iter().all(|(_, train)| train.spread.is_none()) {
+            return;
+        }
+        for (socket, train) in std::mem::take(&mut self.trains) {
+            match train.spread {
+                None => self.trains.push((socket, train)),
+                Some(communicator) => {
+                    let to_each = targets(communicator).map(|to| Train {
+                        to: Some(to),
+                        spread: None,
+                        ..train
+                    });
+                    self.trains.extend(to_each.map(|train| (socket, train)));
+                }
+            }
+        }
     }
 }
 
@@ -147,7 +175,8 @@ mod tests {
     /// Lines a packet with `bytes` of data up for `socket`.
     fn push(line: &mut Line, socket: usize, bytes: usize, holding: Holding) {
         let data = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: bytes };
-        line.push((socket, None), Some(Lent { data, holding }));
+        let route = Route { socket, to: None, spread: None };
+        line.push(route, Some(Lent { data, holding }));
     }
 
     #[test]

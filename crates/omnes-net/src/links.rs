@@ -1,19 +1,27 @@
-//! The sockets of a rank: one connected to each peer in small jobs, one for all in large ones, and
-//! a pair for the job's multicast group where there is multicast.
+//! The sockets of a rank: one connected to each peer in small jobs, one for all in large ones;
+//! where the job has several nodes, two for the NIC; and a pair for the job's multicast group where there
+//! is multicast.
 //!
 //! A connected socket saves a route lookup per packet at the sender and, by the kernel's early
 //! demultiplexing, another at the receiver: about a seventh of a small message's way. It also
 //! gives each sender a receive buffer of its own. Its price is one port per pair of ranks and
 //! several places to look for packets; a waiting caller mostly knows where to look.
 //!
+//! The NIC's sockets: one for steps of barriers, without UDP checksums, since the tag covers every
+//! byte of them and the kernel's NIC would have to mend a checksum in each; one for multi-send
+//! ([`crate::spread`]), which takes the group's place where there is no multicast.
+//!
 //! Sockets are known by an index. Those that packets come in by are first; the group's sender, by
 //! which none do, is last.
 
 use crate::error::NetError;
 use crate::multicast::{Group, Membership};
-use crate::socket::{Offloads, SocketCounters, Train, UdpSocket};
-use omnes_proto::packet::Destination;
-use omnes_wire::{Instant, Rank};
+use crate::socket::{Offloads, Received, SocketCounters, Train, UdpSocket};
+use crate::spread::{Spread, names_of};
+use arrayvec::ArrayVec;
+use omnes_nic::OpenSlot;
+use omnes_proto::packet::{Destination, Head};
+use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
@@ -21,14 +29,50 @@ use std::os::fd::RawFd;
 pub const CONNECTED_RANKS_MAX: u32 = 32;
 /// Socket buffer asked for, in bytes; the kernel doubles it and counts truesize.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 << 20;
+/// Most children that a host passes a train on to: more than any tree of [`omnes_topo`] gives to
+/// other ranks than the root in groups of a thousand nodes.
+const CHILDREN_PER_CALL: usize = 256;
+/// The same for the NIC's socket, by which only wake-ups come in.
+const NIC_BUFFER_BYTES: usize = 64 << 10;
 
 /// See the module header.
 pub(crate) struct Links {
     sockets: Vec<UdpSocket>,
     group: Option<GroupLink>,
     peers: Vec<SocketAddr>,
+    nic: Option<NicLink>,
     me: Rank,
     is_connected: bool,
+}
+
+/// The NIC's sockets.
+struct NicLink {
+    steps: usize,
+    spread: usize,
+    /// Those of all ranks, in order of ranks; empty until they have told each other.
+    peers: Vec<NicAddresses>,
+    /// Packets to all go by multi-send.
+    has_spread: bool,
+    spreads: Vec<Spread>,
+}
+
+/// Where packets for a rank's NIC go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NicAddresses {
+    /// Steps of barriers.
+    pub steps: SocketAddr,
+    /// Packets to all.
+    pub spread: SocketAddr,
+}
+
+/// Where a packet goes, and by which socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Route {
+    pub(crate) socket: usize,
+    /// None for a socket that is connected, and for what goes to many.
+    pub(crate) to: Option<SocketAddr>,
+    /// The communicator whose multi-send takes the packet to many.
+    pub(crate) spread: Option<CommunicatorId>,
 }
 
 /// The job's group, and the indices of its sockets.
@@ -56,7 +100,23 @@ impl Links {
             socket.restrict(offloads);
             sockets.push(socket);
         }
-        Ok(Self { sockets, group: None, peers: Vec::new(), me, is_connected })
+        Ok(Self { sockets, group: None, peers: Vec::new(), nic: None, me, is_connected })
+    }
+
+    /// Opens the NIC's sockets.
+    pub(crate) fn open_nic(&mut self, offloads: Offloads) -> Result<(), NetError> {
+        let failed = |what| move |source| NetError::System { what, source };
+        let address = self.own_address().map_err(failed("local address"))?;
+        let open = |source| NetError::Socket { address, source };
+        let steps = UdpSocket::bind_unchecked(address, NIC_BUFFER_BYTES).map_err(open)?;
+        let mut spread = UdpSocket::bind(address, SOCKET_BUFFER_BYTES).map_err(open)?;
+        spread.restrict(offloads);
+        let first = self.sockets.len();
+        self.sockets.extend([steps, spread]);
+        let (peers, spreads) = (Vec::new(), Vec::new());
+        let link = NicLink { steps: first, spread: first + 1, peers, has_spread: false, spreads };
+        self.nic = Some(link);
+        Ok(())
     }
 
     /// The port for packets of each rank, in order of ranks; this rank's own is 0.
@@ -93,6 +153,84 @@ impl Links {
         Some(if self.is_connected { of_peer } else { 0 })
     }
 
+    /// The NIC's socket for steps.
+    pub(crate) fn steps_socket(&self) -> Option<&UdpSocket> {
+        self.nic.as_ref().map(|nic| &self.sockets[nic.steps])
+    }
+
+    /// The NIC's socket for multi-send.
+    pub(crate) fn spread_socket(&self) -> Option<&UdpSocket> {
+        self.nic.as_ref().map(|nic| &self.sockets[nic.spread])
+    }
+
+    /// The ports of this rank's NIC sockets, for steps and for multi-send; 0 where there are none.
+    pub(crate) fn nic_ports(&self) -> (u16, u16) {
+        let port = |socket: Option<&UdpSocket>| {
+            let address = socket.and_then(|socket| socket.local_address().ok());
+            address.map_or(0, |address| address.port())
+        };
+        (port(self.steps_socket()), port(self.spread_socket()))
+    }
+
+    /// Makes the ports of all ranks' NIC sockets known, in order of ranks.
+    pub(crate) fn know_nics(&mut self, ports: &[(u16, u16)]) {
+        let Some(nic) = &mut self.nic else { return };
+        let addresses = |(peer, (steps, spread)): (&SocketAddr, &(u16, u16))| NicAddresses {
+            steps: SocketAddr::new(peer.ip(), *steps),
+            spread: SocketAddr::new(peer.ip(), *spread),
+        };
+        nic.peers = self.peers.iter().zip(ports).map(addresses).collect();
+    }
+
+    /// Where packets for each rank's NIC go, in order of ranks; empty before they are known.
+    pub(crate) fn nics(&self) -> &[NicAddresses] {
+        self.nic.as_ref().map_or(&[], |nic| &nic.peers)
+    }
+
+    /// Packets to all go by multi-send from now on, for communicators that have one.
+    pub(crate) fn use_spread(&mut self) {
+        if let Some(nic) = &mut self.nic {
+            nic.has_spread = true;
+        }
+    }
+
+    /// True if packets to all go by multi-send.
+    pub(crate) fn has_spread(&self) -> bool {
+        self.nic.as_ref().is_some_and(|nic| nic.has_spread)
+    }
+
+    /// Adds the multi-send of a communicator.
+    pub(crate) fn add_spread(&mut self, spread: Spread) {
+        if let Some(nic) = &mut self.nic {
+            nic.spreads.retain(|other| other.communicator() != spread.communicator());
+            nic.spreads.push(spread);
+        }
+    }
+
+    /// Forgets the multi-send of a communicator.
+    pub(crate) fn remove_spread(&mut self, communicator: CommunicatorId) {
+        if let Some(nic) = &mut self.nic {
+            nic.spreads.retain(|spread| spread.communicator() != communicator);
+        }
+    }
+
+    /// Slots of the kernel's NIC that clone.
+    pub(crate) fn spread_slots(&self) -> impl Iterator<Item = &OpenSlot> {
+        let spreads = self.nic.iter().flat_map(|nic| &nic.spreads);
+        spreads.filter_map(Spread::slot)
+    }
+
+    /// The multi-send of a communicator.
+    pub(crate) fn spread(&self, communicator: CommunicatorId) -> Option<&Spread> {
+        let spreads = &self.nic.as_ref()?.spreads;
+        spreads.iter().find(|spread| spread.communicator() == communicator)
+    }
+
+    /// The socket that packets to the multicast group come in by.
+    pub(crate) fn group_socket(&self) -> Option<&UdpSocket> {
+        Some(&self.sockets[self.group.as_ref()?.receiver])
+    }
+
     /// Adds the sockets of the job's group.
     pub(crate) fn add_group(&mut self, group: Group) {
         let Group { receiver, sender, membership } = group;
@@ -102,9 +240,12 @@ impl Links {
         self.group = Some(GroupLink { receiver: first, sender: first + 1, membership });
     }
 
-    /// The socket that packets to the group come in by.
+    /// The socket that packets to all come in by: the group's, or that of multi-send.
     pub(crate) fn group_index(&self) -> Option<usize> {
-        self.group.as_ref().map(|group| group.receiver)
+        match &self.nic {
+            Some(nic) if nic.has_spread => Some(nic.spread),
+            _ => self.group.as_ref().map(|group| group.receiver),
+        }
     }
 
     /// Reports the membership in the group again if it is time, lest switches forget it.
@@ -132,17 +273,59 @@ impl Links {
         }
     }
 
-    /// Where a train goes, and through which socket.
-    pub(crate) fn route(&self, to: Destination) -> (usize, Option<SocketAddr>) {
+    /// Where a packet with this head goes, and by which socket; `None` if there is no way.
+    pub(crate) fn route(&self, to: Destination, head: &Head) -> Option<Route> {
+        let to_one = |socket, to| Some(Route { socket, to, spread: None });
         match to {
             Destination::Rank(rank) => {
                 let to = (!self.is_connected).then(|| self.peers[rank.index()]);
-                (self.index(rank).expect("machines do not send to themselves"), to)
+                to_one(self.index(rank).expect("machines do not send to themselves"), to)
             }
-            Destination::Group => {
-                let group = self.group.as_ref();
-                (group.expect("only a rank with a group has a machine that uses it").sender, None)
+            Destination::Nic { to, .. } => {
+                let nic = self.nic.as_ref()?;
+                to_one(nic.steps, Some(nic.peers.get(to.index())?.steps))
             }
+            Destination::Group => match &self.nic {
+                Some(nic) if nic.has_spread => {
+                    let spread = Some(names_of(head.as_bytes())?.0);
+                    Some(Route { socket: nic.spread, to: None, spread })
+                }
+                _ => to_one(self.group.as_ref()?.sender, None),
+            },
+        }
+    }
+
+    /// True if packets from another rank for all, which came in by this socket, must be passed on
+    /// by this rank.
+    pub(crate) fn passes_on(&self, socket: usize) -> bool {
+        self.nic.as_ref().is_some_and(|nic| nic.has_spread && nic.spread == socket)
+    }
+
+    /// Passes a train on that came in by multi-send and lies in `parts`, to whom this host does so;
+    /// `names` are its communicator and source. What finds no room is lost.
+    pub(crate) fn pass_on(
+        &mut self,
+        names: Option<(CommunicatorId, Rank)>,
+        train: Received,
+        parts: &mut [libc::iovec],
+    ) {
+        let (Some(nic), Some((communicator, source))) = (&self.nic, names) else { return };
+        let Some(spread) = nic.spreads.iter().find(|it| it.communicator() == communicator) else {
+            return;
+        };
+        let packet_bytes = train.packet_bytes;
+        let train = Train {
+            to: None,
+            spread: None,
+            parts: (0, parts.len()),
+            packets: train.bytes.div_ceil(packet_bytes.max(1)),
+            packet_bytes,
+        };
+        let targets = spread.forward_targets(source);
+        let trains: ArrayVec<Train, CHILDREN_PER_CALL> =
+            targets.map(|to| Train { to: Some(to), ..train }).take(CHILDREN_PER_CALL).collect();
+        if !trains.is_empty() {
+            self.sockets[nic.spread].send(&trains, parts);
         }
     }
 
@@ -165,9 +348,10 @@ impl Links {
         self.sockets[0].receive_buffer_bytes()
     }
 
-    /// The same of the group's socket.
+    /// The same of the socket that packets to all come in by, whichever that will be.
     pub(crate) fn group_buffer_bytes(&self) -> Option<usize> {
-        Some(self.sockets[self.group_index()?].receive_buffer_bytes())
+        let socket = self.group_socket().or(self.spread_socket())?;
+        Some(socket.receive_buffer_bytes())
     }
 
     /// The address that peers' packets come to.
@@ -212,6 +396,9 @@ impl Links {
     /// Of these, the group's: what was sent to all counts once.
     pub(crate) fn group_counters(&self) -> SocketCounters {
         let mut sum = SocketCounters::default();
+        if let Some(spread) = self.spread_socket() {
+            sum.add(&spread.counters);
+        }
         if let Some(GroupLink { receiver, sender, .. }) = self.group {
             sum.add(&self.sockets[receiver].counters);
             sum.add(&self.sockets[sender].counters);

@@ -1,6 +1,7 @@
 //! What callers wait for.
 
 use omnes_proto::broadcast::BroadcastError;
+use omnes_proto::collective::CollectiveError;
 use omnes_proto::packet::{ReceiveId, SendId};
 use omnes_wire::Rank;
 use slab::Slab;
@@ -26,6 +27,8 @@ pub(crate) enum Spot {
     At(Rank),
     /// Where the group's do.
     Group,
+    /// In a page of the NIC.
+    Page,
     /// Anywhere.
     Anywhere,
 }
@@ -36,6 +39,8 @@ pub(crate) enum Part {
     Send(SendId),
     /// `None` where only this rank itself can be the sender.
     Receive(Option<ReceiveId>),
+    /// It goes on whatever becomes of the caller.
+    Barrier,
 }
 
 /// A rank of the job that is no more, as waiting calls see it.
@@ -90,6 +95,12 @@ pub enum OperationError {
     /// A broadcast over multicast that cannot be.
     #[error(transparent)]
     Broadcast(#[from] BroadcastError),
+    /// A barrier that cannot be.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// The node's agent has taken back the slot of the kernel's NIC that ran a barrier.
+    #[error("the node agent has ended, and with it the network interface's slot for this barrier")]
+    NicLost,
     /// There is no multicast.
     #[error("no multicast: {reason}")]
     NoMulticast {

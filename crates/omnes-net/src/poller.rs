@@ -12,9 +12,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// Most descriptors that are polled at once: a socket for each peer, the group's two, the waker and
-/// the connections.
-const POLLED_MAX: usize = CONNECTED_RANKS_MAX as usize + 4;
+/// Most descriptors that are polled at once: a socket for each peer, the NIC's two, the group's
+/// two, the waker and the connections.
+const POLLED_MAX: usize = CONNECTED_RANKS_MAX as usize + 6;
 
 /// What ended a sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -143,6 +143,11 @@ impl Scatter {
         data
     }
 
+    /// The train that was read last, as it came.
+    pub(crate) fn parts(&mut self) -> &mut [libc::iovec] {
+        &mut self.buffers
+    }
+
     /// Packet `index` with its whole head, control body and all.
     pub(crate) fn packet(&mut self, train: &ScatteredTrain, index: usize) -> ScatteredPacket<'_> {
         let bytes = train.packet_length(index);

@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod tests;
 
+use omnes_wire::CommunicatorId;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use std::io;
 use std::mem::size_of;
@@ -50,6 +51,8 @@ pub struct Offloads {
 pub struct Train {
     /// Where to; `None` for a socket that is connected.
     pub to: Option<SocketAddr>,
+    /// The communicator whose multi-send takes it to many; resolved before it is sent.
+    pub spread: Option<CommunicatorId>,
     /// Range of the io vectors: first and one past the last.
     pub parts: (usize, usize),
     /// Packets in the train.
@@ -133,6 +136,20 @@ impl UdpSocket {
         let socket = Self::open(address)?;
         socket.bind(&address.into())?;
         Self::new(socket, buffer_bytes)
+    }
+
+    /// As [`Self::bind`], without UDP checksums where the IP version allows that (IPv4), and
+    /// without offloads.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn bind_unchecked(address: IpAddr, buffer_bytes: usize) -> io::Result<Self> {
+        let mut socket = Self::bind(address, buffer_bytes)?;
+        socket.restrict(Offloads { gso: false, gro: false });
+        if address.is_ipv4() {
+            set_option(socket.fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32)?;
+        }
+        Ok(socket)
     }
 
     /// A non-blocking socket of the kind that `address` needs, not bound yet.
@@ -285,17 +302,22 @@ impl UdpSocket {
         done
     }
 
-    /// Sends a packet in one part to the connected peer by the cheapest call there is; `None` if
-    /// the train is not of that kind.
+    /// Sends a packet in one part by the cheapest call there is; `None` if the train is not of that
+    /// kind.
     fn send_plain(&mut self, train: &Train, parts: &[libc::iovec]) -> Option<io::Result<()>> {
-        if train.to.is_some() || train.packets > 1 || train.parts.1 - train.parts.0 > 1 {
+        if train.packets > 1 || train.parts.1 - train.parts.0 > 1 {
             return None;
         }
         let part = parts[train.parts.0];
+        let to = train.to.map(SockAddr::from);
+        let (name, length) =
+            to.as_ref().map_or((std::ptr::null(), 0), |to| (to.as_ptr(), to.len()));
         self.counters.send_calls += 1;
-        // SAFETY: the part points to memory that the caller keeps alive.
-        let sent =
-            unsafe { libc::send(self.fd(), part.iov_base, part.iov_len, libc::MSG_DONTWAIT) };
+        // SAFETY: the part points to memory that the caller keeps alive, and the address lives.
+        let sent = unsafe {
+            let (base, bytes) = (part.iov_base, part.iov_len);
+            libc::sendto(self.fd(), base, bytes, libc::MSG_DONTWAIT, name.cast(), length)
+        };
         if sent < 0 {
             return Some(Err(io::Error::last_os_error()));
         }
@@ -305,7 +327,7 @@ impl UdpSocket {
 
     fn batch_end(&self, trains: &[Train], from: usize) -> usize {
         let most = trains.len().min(from + TRAINS_PER_CALL);
-        let is_plain = |train: &Train| train.to.is_none() && train.parts.1 - train.parts.0 == 1;
+        let is_plain = |train: &Train| train.packets == 1 && train.parts.1 - train.parts.0 == 1;
         let whole = |train: &&Train| (self.offloads.gso || train.packets == 1) && !is_plain(train);
         from + trains[from..most].iter().take_while(whole).count()
     }
@@ -384,7 +406,7 @@ impl UdpSocket {
                 to += 1;
             }
             let packet_bytes = bytes;
-            let single = Train { to: train.to, parts: (from, to), packets: 1, packet_bytes };
+            let single = Train { parts: (from, to), packets: 1, packet_bytes, ..*train };
             match self.send_batch(&[single], parts) {
                 Ok(_) => self.count_sent(&single, parts),
                 Err(error) => match self.on_send_error(&error, 1) {

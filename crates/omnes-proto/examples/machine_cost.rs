@@ -4,8 +4,10 @@
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId, Policy};
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
+use omnes_proto::collective::{self, CollectiveConfig, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::packet::Head;
+use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
 
 fn endpoint(me: u32) -> Endpoint {
@@ -18,6 +20,7 @@ fn endpoint(me: u32) -> Endpoint {
             key: JobKey::new([7; 16]),
             channels: vec![ChannelConfig::default().build().unwrap()],
             broadcast: Some(BroadcastConfig::default().build().unwrap()),
+            collective: CollectiveConfig::default(),
             liveness: LivenessConfig::default(),
         },
     )
@@ -109,14 +112,49 @@ fn run_broadcast(bytes: u64, rounds: u32) -> f64 {
     clock.elapsed().as_nanos() as f64 / packets as f64
 }
 
+/// Nanoseconds per barrier of two ranks, both sides; two packets.
+fn run_barrier(rounds: u32) -> f64 {
+    let mut ends = [endpoint(0), endpoint(1)];
+    let communicator = CommunicatorId(0);
+    for end in &mut ends {
+        end.collective().open(collective::GroupConfig {
+            communicator,
+            nodes: vec![vec![Rank(0)], vec![Rank(1)]],
+            algorithm: Barrier::Dissemination,
+            runner: Runner::Host,
+            is_multicast: false,
+        });
+    }
+    let clock = std::time::Instant::now();
+    let mut head = Head::default();
+    for round in 0..rounds {
+        let now = Instant::from_ns(u64::from(round) * 5000);
+        for end in &mut ends {
+            end.collective().enter(now, communicator).unwrap();
+        }
+        for side in [0, 1] {
+            while ends[side].poll_transmit(now, &mut head).is_some() {
+                let bytes = head.as_bytes();
+                ends[1 - side].handle_packet(now, bytes, bytes.len());
+            }
+        }
+        for end in &mut ends {
+            assert!(end.poll_event(now).is_some());
+        }
+    }
+    clock.elapsed().as_nanos() as f64 / f64::from(rounds)
+}
+
 fn main() {
     println!("nanoseconds, both sides together");
     for _ in 0..3 {
         println!(
-            "8 B: {:.0} per message; 4 MiB: {:.1} per packet; broadcast of 4 MiB: {:.1} per packet",
+            "8 B: {:.0} per message; 4 MiB: {:.1} per packet; broadcast of 4 MiB: {:.1} per \
+             packet; barrier: {:.0}",
             run(8, 1_000_000),
             run(4 << 20, 200),
-            run_broadcast(4 << 20, 200)
+            run_broadcast(4 << 20, 200),
+            run_barrier(1_000_000)
         );
     }
 }

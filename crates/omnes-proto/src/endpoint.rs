@@ -8,6 +8,7 @@
 
 use crate::broadcast::{Broadcast, CheckedBroadcast, Event as BroadcastEvent};
 use crate::channel::{Channel, Checked, Event as ChannelEvent};
+use crate::collective::{Collective, CollectiveConfig, Event as CollectiveEvent, Outbound};
 use crate::limits::CONTROL_QUEUE_MAX;
 use crate::liveness::{Liveness, LivenessConfig, Notice};
 use crate::packet::{Destination, Head, Placement, Preview, Transmit};
@@ -33,6 +34,8 @@ pub struct EndpointConfig {
     pub channels: Vec<Checked>,
     /// Settings of broadcasts over multicast; none where there is no multicast.
     pub broadcast: Option<CheckedBroadcast>,
+    /// Settings of barriers.
+    pub collective: CollectiveConfig,
     /// Settings of the watch.
     pub liveness: LivenessConfig,
 }
@@ -44,6 +47,8 @@ pub enum Event {
     Channel(usize, ChannelEvent),
     /// Of a broadcast over multicast.
     Broadcast(BroadcastEvent),
+    /// Of a barrier.
+    Collective(CollectiveEvent),
     /// A rank has failed; events of what depended on it have come before this one.
     PeerFailed(Rank),
     /// A rank has left in good order.
@@ -85,6 +90,7 @@ pub struct Endpoint {
     latest_key: (Rank, SenderKey),
     channels: Vec<Channel>,
     broadcast: Option<Broadcast>,
+    collective: Collective,
     next_channel: usize,
     liveness: Liveness,
     control: VecDeque<(Rank, Kind, u32)>,
@@ -102,6 +108,25 @@ fn carries_report(header: &Header) -> bool {
         && header.flags.has(Flags::CARRIES_REPORT)
 }
 
+/// True for a packet whose tag names all ranks.
+fn is_to_all(header: &Header) -> bool {
+    let may_be = matches!(header.kind, Kind::Cast | Kind::Hello | Kind::Step);
+    may_be && header.flags.has(Flags::GROUP)
+}
+
+/// True for a packet that says what its sender has entered.
+fn is_of_entered(header: &Header) -> bool {
+    matches!(header.kind, Kind::Step | Kind::StepTell)
+}
+
+/// The rank that the tag of a packet names.
+fn tagged(to: Destination, header: &Header) -> Rank {
+    match to {
+        Destination::Rank(rank) | Destination::Nic { to: rank, .. } if !is_to_all(header) => rank,
+        _ => Rank::ALL,
+    }
+}
+
 /// Bytes after the tag that the tag covers, by kind.
 fn control_body_bytes(header: &Header) -> usize {
     match header.kind {
@@ -116,7 +141,8 @@ fn control_body_bytes(header: &Header) -> usize {
 impl Endpoint {
     /// An endpoint that has neither sent nor received anything.
     pub fn new(now: Instant, config: EndpointConfig) -> Self {
-        let EndpointConfig { me, size, job, key, channels, broadcast, liveness } = config;
+        let EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness } =
+            config;
         let broadcast = broadcast.map(|checked| Broadcast::new(channels.len(), me, size, checked));
         let channels = channels.into_iter().enumerate();
         let channel =
@@ -131,6 +157,7 @@ impl Endpoint {
             key,
             channels: channels.map(channel).collect(),
             broadcast,
+            collective: Collective::new(me, size, collective),
             next_channel: 0,
             liveness: Liveness::new(now, me, size, liveness),
             control: VecDeque::new(),
@@ -161,6 +188,16 @@ impl Endpoint {
     /// As [`Self::broadcast`], for looking at it.
     pub fn broadcasts(&self) -> Option<&Broadcast> {
         self.broadcast.as_ref()
+    }
+
+    /// Barriers.
+    pub fn collective(&mut self) -> &mut Collective {
+        &mut self.collective
+    }
+
+    /// As [`Self::collective`], for looking at it.
+    pub fn collectives(&self) -> &Collective {
+        &self.collective
     }
 
     /// What came in so far.
@@ -200,9 +237,7 @@ impl Endpoint {
         let body = &body[..body.len().min(control_body_bytes(&header))];
         let bytes = head.first_chunk::<HEADER_BYTES>()?;
         let key = self.sender_key(header.source);
-        let is_cast = matches!(header.kind, Kind::Cast | Kind::Hello);
-        let to_all = is_cast && header.flags.has(Flags::GROUP);
-        if !key.verify(tag, bytes, if to_all { Rank::ALL } else { self.me }, body) {
+        if !key.verify(tag, bytes, if is_to_all(&header) { Rank::ALL } else { self.me }, body) {
             self.counters.bad_tag += 1;
             return None;
         }
@@ -230,6 +265,12 @@ impl Endpoint {
         let header = self.admit(head)?;
         let from = header.source;
         if self.liveness.is_gone(from) {
+            if self.liveness.has_departed(from) && is_of_entered(&header) {
+                // It was sent before the farewell, which has overtaken it.
+                self.counters.accepted += 1;
+                self.collective.handle_packet(now, &header);
+                return None;
+            }
             self.counters.from_gone += 1;
             self.tell_excluded(from);
             return None;
@@ -261,12 +302,26 @@ impl Endpoint {
                 };
                 return broadcast.handle_packet(now, &header, head, packet_bytes);
             }
+            Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell => {
+                self.collective.handle_packet(now, &header);
+            }
             Kind::Ping => self.answer(from, Kind::Pong, header.argument),
             Kind::Pong => self.liveness.on_confirmed(from, Rank(header.argument)),
             Kind::Failed => self.on_notice(now, from, Rank(header.argument)),
             Kind::Bye => self.depart_rank(now, from, header.argument.checked_sub(1).map(Rank)),
         }
         None
+    }
+
+    /// True if a packet to all is authentic, as far as its head tells: then it may be passed on.
+    pub fn vouches(&mut self, head: &[u8]) -> bool {
+        // The packet itself is counted when it is handled.
+        let counters = self.counters;
+        let admitted = self.admit(head);
+        self.counters = counters;
+        admitted.is_some_and(|header| {
+            matches!(header.kind, Kind::Cast | Kind::Hello) && header.flags.has(Flags::GROUP)
+        })
     }
 
     /// Where the data of this packet would go; see [`Channel::preview`].
@@ -353,6 +408,7 @@ impl Endpoint {
         if let Some(broadcast) = &mut self.broadcast {
             broadcast.fail_peer(now, rank);
         }
+        self.collective.fail_peer(now, rank);
         self.collect_events(now);
         self.events.push_back(Event::PeerFailed(rank));
         true
@@ -383,6 +439,7 @@ impl Endpoint {
         if let Some(broadcast) = &mut self.broadcast {
             broadcast.depart_peer(now, rank);
         }
+        self.collective.depart_peer(now, rank);
         self.collect_events(now);
         self.events.push_back(Event::PeerDeparted(rank));
     }
@@ -420,6 +477,7 @@ impl Endpoint {
         if let Some(broadcast) = &mut self.broadcast {
             broadcast.handle_timeout(now);
         }
+        self.collective.handle_timeout(now);
         self.collect_events(now);
         if let Some(rank) = self.liveness.handle_timeout(now) {
             self.fail_rank(now, rank);
@@ -430,7 +488,8 @@ impl Endpoint {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let channels = self.channels.iter().filter_map(Channel::poll_timeout);
         let broadcast = self.broadcast.iter().filter_map(Broadcast::poll_timeout);
-        channels.chain(broadcast).chain(self.liveness.poll_timeout()).min()
+        let rest = self.collective.poll_timeout().into_iter().chain(self.liveness.poll_timeout());
+        channels.chain(broadcast).chain(rest).min()
     }
 
     // ---- out ------------------------------------------------------------------------------
@@ -449,6 +508,9 @@ impl Endpoint {
         while let Some(event) = self.broadcast.as_mut().and_then(Broadcast::poll_event) {
             self.events.push_back(Event::Broadcast(event));
         }
+        while let Some(event) = self.collective.poll_event() {
+            self.events.push_back(Event::Collective(event));
+        }
         if let Some(broadcast) = &mut self.broadcast {
             silent.extend(std::iter::from_fn(|| broadcast.poll_silent(now)));
         }
@@ -466,16 +528,17 @@ impl Endpoint {
     /// Hands out the next packet, which counts as sent from now on; its head goes into `head`.
     /// `None` means that nothing is to be sent before the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
+        if let Some(Outbound { to, header }) = self.collective.poll_transmit(now) {
+            head.set_body(&[]);
+            self.seal(header, tagged(to, &header), head);
+            return Some(Transmit { to, channel: 0, segment: None });
+        }
         if let Some(transmit) = self.next_control(head) {
             return Some(transmit);
         }
         if let Some(outbound) = self.broadcast.as_mut().and_then(|it| it.poll_transmit(now, head)) {
             let crate::broadcast::Outbound { to, header, segment } = outbound;
-            let tagged = match to {
-                Destination::Rank(rank) => rank,
-                Destination::Group => Rank::ALL,
-            };
-            self.seal(header, tagged, head);
+            self.seal(header, tagged(to, &header), head);
             return Some(Transmit { to, channel: self.channels.len(), segment });
         }
         for _ in 0..self.channels.len() {

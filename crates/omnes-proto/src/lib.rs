@@ -3,7 +3,7 @@
 //! A machine takes packets, commands and the time, and gives packets, events and the time when it
 //! wants to be called again; sockets and the simulator drive the same code. Start at
 //! [`endpoint`], the gate of every packet; [`channel`] is PM's reliable message channel,
-//! [`broadcast`] is multicast made reliable.
+//! [`broadcast`] is multicast made reliable, [`collective`] runs barriers.
 //!
 //! Contract, for every machine:
 //! - After any input the caller drains moves, then transmits, then events, then reads the timeout.
@@ -19,6 +19,7 @@
 
 pub mod broadcast;
 pub mod channel;
+pub mod collective;
 pub mod endpoint;
 mod lane;
 pub mod limits;

@@ -56,3 +56,29 @@ pub const fn truesize(wire_bytes: u32) -> u32 {
 
 /// Answers to pings and notices that may wait to be sent; more are dropped, and asked for again.
 pub const CONTROL_QUEUE_MAX: usize = 1024;
+
+/// Nodes of a group that has barriers: what the firmware serves.
+pub const GROUP_NODES_MAX: usize = omnes_firmware::GROUP_MAX;
+/// Ranks of a group on one node.
+pub const NODE_RANKS_MAX: usize = 1 << 12;
+
+/// Barriers of one group that may be entered before the first of them is done.
+pub const BARRIERS_OUTSTANDING_MAX: u32 = 1 << 10;
+// Order of barriers must be valid among all that a member can know of.
+const _: () = assert!(BARRIERS_OUTSTANDING_MAX < 1 << 30);
+
+/// Members that are asked in one go for the messages they owe a barrier; the others have their turn
+/// when the wait has run out again.
+pub const NACKS_PER_ROUND: usize = 64;
+
+/// Members that are asked in one go whether they are done with a barrier, where one has left.
+pub const HEARSAY_ASKS: usize = 4;
+
+/// Answers of the collective machine that may wait to be sent; more are dropped, and asked for
+/// again.
+pub const ANSWERS_MAX: usize = 1 << 12;
+// Each leader of the largest group may miss a step and want to know who has entered.
+const _: () = assert!(ANSWERS_MAX >= 2 * GROUP_NODES_MAX);
+
+/// Closed groups whose records are kept for members that miss a message of the last barrier.
+pub const CLOSED_GROUPS_MAX: usize = 32;

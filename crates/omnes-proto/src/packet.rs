@@ -5,7 +5,7 @@
 //! machine answers with the [`Placement`] of its data, and the driver scatters it there. So data
 //! are copied once on each side, and the simulator can run the same code without copying at all.
 
-use omnes_wire::{GAP_MAP_BYTES, PACKET_OVERHEAD_BYTES, Rank};
+use omnes_wire::{CommunicatorId, GAP_MAP_BYTES, PACKET_OVERHEAD_BYTES, Rank};
 
 /// The sender's name for a message in one channel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -94,6 +94,13 @@ pub enum Destination {
     Rank(Rank),
     /// All other ranks of the job, by multicast.
     Group,
+    /// One rank's NIC, through the socket whose packets the kernel's NIC watches.
+    Nic {
+        /// The rank.
+        to: Rank,
+        /// The group whose barrier it is about.
+        communicator: CommunicatorId,
+    },
 }
 
 /// A packet that counts as sent: the driver gathers head and segment and sends them.

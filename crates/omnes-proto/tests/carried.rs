@@ -4,6 +4,7 @@
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId};
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
+use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::packet::{Head, Source};
 use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
@@ -19,6 +20,7 @@ fn endpoint(me: u32) -> Endpoint {
         key: JobKey::new([7; 16]),
         channels: vec![ChannelConfig::default().build().unwrap()],
         broadcast: Some(BroadcastConfig::default().build().unwrap()),
+        collective: CollectiveConfig::default(),
         liveness: LivenessConfig::default(),
     };
     let mut endpoint = Endpoint::new(Instant::ZERO, config);

@@ -15,6 +15,7 @@
 
 use crate::cluster::Cluster;
 use crate::ledger::{CastStream, Operation};
+use crate::network::receiver;
 use crate::node::script_group;
 use crate::payload::content;
 use crate::script::{Script, Step};
@@ -148,11 +149,7 @@ impl Cluster {
 
     /// Packets of a kind that a rank has handed out to another, or to all.
     pub fn packets(&self, kind: Kind, from: u32, to: Destination) -> u64 {
-        let to = match to {
-            Destination::Rank(rank) => rank,
-            Destination::Group => Rank::ALL,
-        };
-        self.network.casts.count(kind, Rank(from), to)
+        self.network.casts.count(kind, Rank(from), receiver(to))
     }
 
     /// Packets of a kind that any rank has handed out to one.

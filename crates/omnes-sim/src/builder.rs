@@ -4,11 +4,12 @@ use crate::bounds::Bounds;
 use crate::casts::{CastLimits, Casts};
 use crate::cluster::Cluster;
 use crate::network::{Network, NetworkConfig, NetworkParts, Order};
-use crate::node::{Node, Previews};
+use crate::node::{Looking, Node, Previews};
 use crate::trace::Trace;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked};
+use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_wire::{Instant, JobId, JobKey, Rank};
 use std::time::Duration;
@@ -31,6 +32,10 @@ pub struct ClusterConfig {
     pub channel: ChannelConfig,
     /// Settings of broadcasts at every rank; `None` where there is no multicast.
     pub broadcast: Option<BroadcastConfig>,
+    /// Settings of barriers at every rank.
+    pub collective: CollectiveConfig,
+    /// How ranks learn what the NIC of their node has done.
+    pub looking: Looking,
     /// Settings of the watch at every rank.
     pub liveness: LivenessConfig,
     /// Settings of the network.
@@ -61,6 +66,8 @@ impl Default for ClusterConfig {
             ranks: 2,
             channel: ChannelConfig::default(),
             broadcast: None,
+            collective: CollectiveConfig::default(),
+            looking: Looking::Always,
             liveness: LivenessConfig::default(),
             network: NetworkConfig::default(),
             packet_time: Duration::ZERO,
@@ -139,6 +146,18 @@ impl Builder {
         self
     }
 
+    /// Settings of barriers at every rank.
+    pub fn collective(mut self, config: CollectiveConfig) -> Self {
+        self.config.collective = config;
+        self
+    }
+
+    /// How ranks learn what the NIC of their node has done.
+    pub fn looking(mut self, looking: Looking) -> Self {
+        self.config.looking = looking;
+        self
+    }
+
     /// Settings of the watch at every rank.
     pub fn liveness(mut self, liveness: LivenessConfig) -> Self {
         self.config.liveness = liveness;
@@ -169,7 +188,7 @@ impl Builder {
         let node = |rank: u32| {
             let endpoint_config = endpoint_config(&config, &checked, &broadcast, rank);
             let endpoint = Endpoint::new(Instant::ZERO, endpoint_config);
-            Node::new(Rank(rank), endpoint, checked.pool_slots)
+            Node::new(Rank(rank), endpoint, checked.pool_slots, config.looking)
         };
         let nodes = (0..config.ranks).map(node).collect();
         let bounds = Bounds::new(checked.window_packets, checked.initial_credit_bytes);
@@ -207,6 +226,7 @@ fn endpoint_config(
         key: KEY,
         channels: vec![checked.clone(); CHANNELS],
         broadcast: broadcast.clone(),
+        collective: config.collective,
         liveness: config.liveness,
     }
 }

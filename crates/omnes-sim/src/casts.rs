@@ -11,6 +11,7 @@
 //!   co-roots, all whose acknowledgements go to the root.
 
 use crate::ledger::CastStream;
+use crate::network::receiver;
 use omnes_proto::broadcast::{Collection, GroupId};
 use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
 use omnes_proto::packet::Destination;
@@ -173,11 +174,7 @@ impl Casts {
         packet: &[u8],
     ) -> Result<(), String> {
         let Ok((header, _)) = Header::parse(packet) else { return Ok(()) };
-        let to = match to {
-            Destination::Rank(rank) => rank,
-            Destination::Group => Rank::ALL,
-        };
-        *self.tally.entry((header.kind as u8, from, to)).or_default() += 1;
+        *self.tally.entry((header.kind as u8, from, receiver(to))).or_default() += 1;
         if let Some(claim) = Claim::of(&header, packet) {
             return match self.streams.get_mut(&claim.stream) {
                 Some(stream) => stream.check_claim(from, claim.expects),

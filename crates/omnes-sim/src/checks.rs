@@ -2,7 +2,7 @@
 //! `memory` and `node`.
 
 use crate::cluster::Cluster;
-use omnes_wire::{Header, Kind};
+use omnes_wire::{Header, Kind, Rank};
 use std::time::Duration;
 
 /// Looks at a cluster; the error says what is wrong with it.
@@ -18,15 +18,18 @@ pub fn delivered_once_in_order(cluster: &Cluster) -> Result<(), String> {
     cluster.ledger().check_broadcasts()
 }
 
-/// Every message between living ranks has been received, and every broadcast in groups where
-/// nobody has died.
+/// Every message between living ranks has been received, every broadcast in groups where nobody
+/// has died, and every barrier that a living rank has entered has ended there.
 ///
 /// # Errors
-/// Names the streams with the number of messages that are missing.
+/// Names the streams with the number of messages that are missing, or the barrier.
 pub fn nothing_is_missing(cluster: &Cluster) -> Result<(), String> {
     let (dead, left) = (cluster.dead(), cluster.left());
     let failed = dead.difference(&left).copied().collect();
     if let Some(text) = cluster.ledger().missing_broadcast(&failed, &dead) {
+        return Err(format!("missing: {text}"));
+    }
+    if let Some(text) = cluster.ledger().missing_barrier() {
         return Err(format!("missing: {text}"));
     }
     let missing = cluster.ledger().missing(&cluster.dead());
@@ -45,6 +48,41 @@ pub fn no_message_is_in_flight(cluster: &Cluster) -> Result<(), String> {
     let on_their_way = cluster.network.on_their_way();
     let count = on_their_way.filter(|packet| is_message(&packet.bytes)).count();
     if count == 0 { Ok(()) } else { Err(format!("{count} packets of messages are in flight")) }
+}
+
+/// Whoever has not entered a barrier is missing at each living rank where it is under way, as far
+/// as that has an opinion.
+///
+/// # Errors
+/// Names the rank that takes another to have entered.
+pub fn nobody_is_forgotten(cluster: &Cluster) -> Result<(), String> {
+    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+        let groups = node.barriers.groups.keys();
+        for communicator in groups.filter(|name| node.barriers.is_under_way(**name)) {
+            let missing = node.endpoint.collectives().missing(*communicator);
+            cluster.ledger().check_missing(*communicator, node.rank, &missing)?;
+        }
+    }
+    Ok(())
+}
+
+/// In groups for barriers with a member that a living rank has named, nothing is under way at that
+/// rank.
+///
+/// # Errors
+/// Names rank and group.
+pub fn broken_groups_are_at_rest(cluster: &Cluster) -> Result<(), String> {
+    for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
+        for (communicator, group) in &node.barriers.groups {
+            let mut members = group.nodes.iter().flatten();
+            let has_failed = |rank: &Rank| node.failed.contains_key(rank);
+            if members.any(has_failed) && node.barriers.is_under_way(*communicator) {
+                let (rank, name) = (node.rank, communicator.0);
+                return Err(format!("rank {rank} still waits in the broken group {name}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Every living rank has named every dead one.
@@ -84,6 +122,7 @@ pub fn only_the_dead_fail(cluster: &Cluster) -> Result<(), String> {
     let (dead, left) = (cluster.dead(), cluster.left());
     let failed = dead.difference(&left).copied().collect();
     cluster.ledger().check_broadcast_failures(&failed, &left)?;
+    cluster.ledger().check_barrier_failures(&failed)?;
     cluster.ledger().check_failures(&dead)
 }
 
@@ -93,9 +132,13 @@ impl Cluster {
     /// # Panics
     /// If a channel sends anything.
     pub fn check_quiet_for(&mut self, time: Duration) {
-        let before = self.network.counters.sent_on_channels;
+        let sent = |cluster: &Self| {
+            let counters = &cluster.network.counters;
+            counters.sent_on_channels + counters.doorbells
+        };
+        let before = sent(self);
         self.run_for(time);
-        let sent = self.network.counters.sent_on_channels - before;
+        let sent = sent(self) - before;
         if sent > 0 {
             self.fail(&format!("{sent} packets although there is nothing to say"));
         }

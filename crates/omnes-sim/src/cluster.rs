@@ -18,13 +18,13 @@
 
 use crate::builder::ClusterConfig;
 use crate::ledger::{Ledger, Operation, State, Stream};
-use crate::network::{Happening, InFlight, Network, NetworkCounters};
+use crate::network::{Happening, InFlight, Network, NetworkCounters, Sent};
 use crate::node::{Node, World};
 use crate::payload::content;
 use crate::program::Program;
 use crate::random::Random;
 use crate::rule::{Guard, Rule};
-use crate::script::{Outcome, Script};
+use crate::script::{BarrierGroup, Outcome, Script};
 use crate::trace::What;
 use omnes_proto::broadcast::Policy;
 use omnes_proto::channel::{ChannelCounters, Pattern, Reply};
@@ -64,6 +64,8 @@ pub struct Cluster {
     pub(crate) groups: u8,
     /// Policies of scripts, by the number of their group.
     pub(crate) script_policies: Vec<Policy>,
+    /// Groups of scripts for barriers, by number.
+    pub(crate) script_barriers: Vec<BarrierGroup>,
 }
 
 impl Cluster {
@@ -80,6 +82,7 @@ impl Cluster {
             messages: 0,
             groups: 0,
             script_policies: Vec::new(),
+            script_barriers: Vec::new(),
         };
         for rank in 0..cluster.size() {
             cluster.act(rank, |_, _| {});
@@ -95,17 +98,24 @@ impl Cluster {
         rank: u32,
         action: impl FnOnce(&mut Node, &mut World) -> T,
     ) -> T {
+        let result = self.at_node(Rank(rank), |node, world| {
+            let result = action(node, world);
+            if !node.is_crashed {
+                node.drain(world);
+            }
+            node.run(world);
+            result
+        });
+        self.complain();
+        result
+    }
+
+    /// Lends the rest of the rig to a rank.
+    fn at_node<T>(&mut self, rank: Rank, action: impl FnOnce(&mut Node, &mut World) -> T) -> T {
         let Self { nodes, network, ledger, complaint, config, now, .. } = self;
         let (previews, packet_time) = (config.previews, config.packet_time);
         let mut world = World { now: *now, network, ledger, complaint, previews, packet_time };
-        let node = &mut nodes[rank as usize];
-        let result = action(node, &mut world);
-        if !node.is_crashed {
-            node.drain(&mut world);
-        }
-        node.run(&mut world);
-        self.complain();
-        result
+        action(&mut nodes[rank.index()], &mut world)
     }
 
     fn complain(&self) {
@@ -247,6 +257,7 @@ impl Cluster {
                 }
             }
             Happening::Deliver(packet) => self.deliver(packet),
+            Happening::Doorstep(sent) => self.pass_doorstep(&sent),
             Happening::Wake(rank) => self.run_node(rank),
             Happening::Crash(rank) => self.crash(rank.0),
         }
@@ -256,10 +267,19 @@ impl Cluster {
 
     fn deliver(&mut self, packet: InFlight) {
         let to = packet.to;
-        let node = &mut self.nodes[to.index()];
-        if node.is_crashed {
+        if self.nodes[to.index()].is_crashed {
             return;
         }
+        let (goes_on, is_called) = self.at_node(to, |node, world| {
+            (node.pass_nic(world, &packet), node.is_called_by_nic(world))
+        });
+        if !goes_on {
+            if is_called {
+                self.run_node(to);
+            }
+            return;
+        }
+        let node = &mut self.nodes[to.index()];
         let from = packet.from.unwrap_or(to);
         let bytes_max = self.network.config.receive_queue_bytes;
         // The socket drops the newest, so its bytes are worth a line in the trace.
@@ -272,11 +292,20 @@ impl Cluster {
         self.run_node(to);
     }
 
+    /// A packet of a rank for the NIC of its own node was late.
+    fn pass_doorstep(&mut self, sent: &Sent) {
+        let rank = sent.from;
+        if self.nodes[rank.index()].is_crashed {
+            return;
+        }
+        self.at_node(rank, |node, world| node.pass_nic_outwards(world, sent));
+        if self.at_node(rank, |node, world| node.is_called_by_nic(world)) {
+            self.run_node(rank);
+        }
+    }
+
     fn run_node(&mut self, rank: Rank) {
-        let Self { nodes, network, ledger, complaint, config, now, .. } = self;
-        let (previews, packet_time) = (config.previews, config.packet_time);
-        let mut world = World { now: *now, network, ledger, complaint, previews, packet_time };
-        nodes[rank.index()].run(&mut world);
+        self.at_node(rank, |node, world| node.run(world));
     }
 
     /// Lets time pass until `until`.
@@ -342,6 +371,7 @@ impl Cluster {
     pub fn run_scripts(&mut self, scripts: Vec<Script>) -> Vec<Outcome> {
         assert_eq!(scripts.len(), self.nodes.len(), "one script for each rank");
         self.open_script_groups(&scripts);
+        self.open_script_barriers(&scripts);
         for (rank, script) in (0..).zip(scripts) {
             self.act(rank, |node, _| node.program = Program::new(script));
         }

@@ -70,10 +70,10 @@ pub fn barriers(
             script.step(Step::Mark(2 * index));
             for (number, step) in (0..).zip(&steps) {
                 let tag = BARRIER_TAG + index * STEPS_MAX + number;
-                if let Some(to) = step.send_to {
+                for to in step.send_to.ranks(Rank(rank), size) {
                     script.send(to, tag, empty);
                 }
-                if let Some(from) = step.receive_from {
+                for from in step.receive_from.ranks(Rank(rank), size) {
                     script.receive(from, tag, empty);
                 }
                 script.wait();

@@ -9,9 +9,11 @@
 //! | `cluster`, `builder` | the rig and its settings |
 //! | `node`, `memory`, `program` | one rank: the driver of its endpoint, its memory, its script |
 //! | `network`, `rule`, `stranger` | what happens between the ranks |
-//! | `broadcasts` | broadcasts: groups, commands, what can be counted |
+//! | `broadcasts`, `barriers` | the same of those: groups, commands, what can be counted |
+//! | `nic` | the kernel's NIC at the edge of a node |
 //! | `ledger`, `bounds`, `casts`, `checks` | checkers |
-//! | [`conformance`], [`script`], [`collective`] | test bodies that sockets can run too |
+//! | [`conformance`], [`script`] | test bodies that sockets can run too |
+//! | [`collective`] | barriers and broadcasts as scripts over channels; no machine |
 //! | [`swarm`], [`fuzz`] | everything drawn from a seed, or from bytes |
 //!
 //! Guarantees: the same seed and calls give the same trace, byte for byte, in debug and release;
@@ -20,6 +22,7 @@
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+mod barriers;
 mod bounds;
 mod broadcasts;
 mod builder;
@@ -34,6 +37,7 @@ pub mod fuzz;
 mod ledger;
 mod memory;
 mod network;
+mod nic;
 mod node;
 mod payload;
 mod program;
@@ -47,13 +51,15 @@ mod trace;
 
 pub use builder::{Builder, ClusterConfig, Printing};
 pub use checks::{
-    Checker, dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named,
-    no_message_is_in_flight, nothing_is_missing, only_the_dead_fail,
+    Checker, broken_groups_are_at_rest, dead_are_named_to_all, delivered_once_in_order,
+    no_living_rank_is_named, no_message_is_in_flight, nobody_is_forgotten, nothing_is_missing,
+    only_the_dead_fail,
 };
 pub use cluster::{COMMUNICATOR, Cluster, Send};
 pub use ledger::{Operation, State, Stream};
 pub use network::{NetworkConfig, NetworkCounters, Order};
-pub use node::Previews;
+pub use nic::NicCounters;
+pub use node::{Looking, Previews};
 pub use payload::content;
 pub use random::Random;
 pub use rule::{Guard, Rule, Ways, corrupt, delay, drop, duplicate, partition, reorder};

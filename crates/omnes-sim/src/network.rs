@@ -3,9 +3,9 @@
 //! A multicast is one packet at the sender's uplink, and behind it one copy for every other living
 //! rank, each with a fate of its own. A packet takes the path's latency and jitter, then queues for
 //! the receiver's link if that has a rate, then stands in the receiver's socket buffer, which is
-//! counted in truesize and drops at its tail; a rank has one for itself and one for the group. All
-//! costs are integers in nanoseconds and bytes. Not done: switches, shared links, the sender's own
-//! link.
+//! counted in truesize and drops at its tail; a rank has one for itself, one for the group and one
+//! that the NIC of its node watches. All costs are integers in nanoseconds and bytes. Not done:
+//! switches, shared links, the sender's own link.
 
 use crate::bounds::Bounds;
 use crate::casts::Casts;
@@ -13,8 +13,9 @@ use crate::queue::Queue;
 use crate::random::Random;
 use crate::rule::{Place, Rules, Sight, Verdict, Way};
 use crate::trace::{Trace, What};
+use omnes_proto::collective::STEP_JOIN;
 use omnes_proto::packet::Destination;
-use omnes_wire::{Header, Instant, Kind, Rank};
+use omnes_wire::{CommunicatorId, Header, Instant, Kind, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -76,6 +77,30 @@ pub struct NetworkCounters {
     pub overruns: u64,
     /// Packets of strangers.
     pub forged: u64,
+    /// Packets that ranks have given to the NIC of their own node.
+    pub doorbells: u64,
+}
+
+/// Packets about barriers on the network, a multicast counted once.
+#[derive(Debug, Default)]
+pub(crate) struct StepTally {
+    /// By communicator, kind, and whether it concerns the ranks of one node only.
+    counts: BTreeMap<(u16, u8, bool), u64>,
+}
+
+impl StepTally {
+    fn count(&mut self, header: &Header) {
+        if matches!(header.kind, Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell) {
+            let is_inside = header.argument >= STEP_JOIN;
+            let key = (header.communicator.0, header.kind as u8, is_inside);
+            *self.counts.entry(key).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn of(&self, communicator: CommunicatorId, kind: Kind, is_inside: bool) -> u64 {
+        let key = (communicator.0, kind as u8, is_inside);
+        self.counts.get(&key).copied().unwrap_or(0)
+    }
 }
 
 /// A packet that a rank has handed out.
@@ -93,15 +118,21 @@ impl Sent {
         match self.to {
             Destination::Rank(_) => Way::Unicast,
             Destination::Group => Way::Multicast,
+            Destination::Nic { .. } => Way::Nic,
         }
     }
 
     /// The receiver's rank, or the one that stands for all.
     fn to_rank(&self) -> Rank {
-        match self.to {
-            Destination::Rank(rank) => rank,
-            Destination::Group => Rank::ALL,
-        }
+        receiver(self.to)
+    }
+}
+
+/// The receiver's rank, or the one that stands for all.
+pub(crate) fn receiver(to: Destination) -> Rank {
+    match to {
+        Destination::Rank(rank) | Destination::Nic { to: rank, .. } => rank,
+        Destination::Group => Rank::ALL,
     }
 }
 
@@ -125,6 +156,8 @@ pub(crate) enum Happening {
     Link(InFlight),
     /// A packet has passed the link.
     Deliver(InFlight),
+    /// A packet of a rank for the NIC of its own node reaches it late.
+    Doorstep(Sent),
     /// A rank looks at its timers and its queue.
     Wake(Rank),
     /// A rank dies.
@@ -150,6 +183,7 @@ pub(crate) struct Network {
     pub(crate) trace: Trace,
     pub(crate) bounds: Bounds,
     pub(crate) casts: Casts,
+    pub(crate) steps: StepTally,
     pub(crate) counters: NetworkCounters,
     paths: BTreeMap<(Rank, Rank), Path>,
     link_free_at: BTreeMap<Rank, Instant>,
@@ -181,6 +215,7 @@ impl Network {
             trace,
             bounds,
             casts,
+            steps: StepTally::default(),
             counters: NetworkCounters::default(),
             paths: BTreeMap::new(),
             link_free_at: BTreeMap::new(),
@@ -198,6 +233,9 @@ impl Network {
     pub(crate) fn send(&mut self, now: Instant, packet: Sent) {
         self.counters.sent += 1;
         let header = Header::parse(&packet.bytes).ok().map(|(header, _)| header);
+        if let Some(header) = &header {
+            self.steps.count(header);
+        }
         let is_watch = |header: &Header| {
             use Kind::{Bye, Failed, Hello, Ping, Pong};
             matches!(header.kind, Bye | Failed | Hello | Ping | Pong)
@@ -219,12 +257,36 @@ impl Network {
         self.queue.push(now + self.config.latency, Happening::Link(packet));
     }
 
+    /// A rank gives a packet to the NIC of its own node; how many copies of it are there at once.
+    pub(crate) fn pass_doorstep(&mut self, now: Instant, sent: &Sent) -> u32 {
+        self.counters.doorbells += 1;
+        self.trace.packet(now, What::Bell, sent.from, sent.to_rank(), &sent.bytes);
+        let header = Header::parse(&sent.bytes).ok().map(|(header, _)| header);
+        let (from, to) = (Some(sent.from), sent.to_rank());
+        let place = Place::Doorstep;
+        let sight = Sight { place, way: sent.way(), from, to, header: header.as_ref() };
+        let Verdict { is_dropped, delay, copies, .. } = self.rules.judge(now, &sight);
+        if is_dropped {
+            self.counters.dropped += 1;
+            self.trace.packet(now, What::Lost, sent.from, to, &sent.bytes);
+            return 0;
+        }
+        self.counters.duplicated += u64::from(copies);
+        if delay.is_zero() {
+            return 1 + copies;
+        }
+        for _ in 0..=copies {
+            self.queue.push(now + delay, Happening::Doorstep(sent.clone()));
+        }
+        0
+    }
+
     fn pass_uplink(&mut self, now: Instant, sent: Sent) {
         let (way, to) = (sent.way(), sent.to_rank());
         let Sent { from, bytes, head_bytes, .. } = sent;
         let packet = InFlight { from: Some(from), to, way, bytes, head_bytes, is_corrupt: false };
         for (delay, packet) in self.suffer(now, Place::Uplink, Duration::ZERO, packet) {
-            if way == Way::Unicast {
+            if way != Way::Multicast {
                 self.pass_downlink(now, delay, packet);
                 continue;
             }
@@ -324,7 +386,7 @@ impl Network {
     pub(crate) fn on_their_way(&self) -> impl Iterator<Item = &InFlight> {
         self.queue.iter().filter_map(|happening| match happening {
             Happening::Link(packet) | Happening::Deliver(packet) => Some(packet),
-            Happening::Wake(_) | Happening::Crash(_) => None,
+            Happening::Doorstep(_) | Happening::Wake(_) | Happening::Crash(_) => None,
         })
     }
 }

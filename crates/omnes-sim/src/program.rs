@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Program {
     steps: Vec<Step>,
     next: usize,
-    /// Operations under way, with their buffers.
-    pending: BTreeMap<Operation, usize>,
+    /// Operations under way, with the buffers of those that have one.
+    pending: BTreeMap<Operation, Option<usize>>,
     pub(crate) outcome: Outcome,
 }
 
@@ -32,7 +32,7 @@ impl Program {
         let step = self.steps.get(self.next)?.clone();
         let is_held = match step {
             Step::Wait => !self.pending.is_empty(),
-            Step::WaitFor { buffer } => self.pending.values().any(|held| *held == buffer),
+            Step::WaitFor { buffer } => self.pending.values().any(|held| *held == Some(buffer)),
             _ => false,
         };
         if is_held {
@@ -47,7 +47,7 @@ impl Program {
         self.outcome.is_complete = self.next == self.steps.len() && self.pending.is_empty();
     }
 
-    pub(crate) fn begin(&mut self, operation: Operation, buffer: usize) {
+    pub(crate) fn begin(&mut self, operation: Operation, buffer: Option<usize>) {
         self.pending.insert(operation, buffer);
         self.note_end();
     }
@@ -59,7 +59,7 @@ impl Program {
         received: Option<(Receipt, &[u8])>,
     ) -> bool {
         let Some(buffer) = self.pending.remove(&operation) else { return false };
-        if let Some((receipt, content)) = received {
+        if let (Some(buffer), Some((receipt, content))) = (buffer, received) {
             self.outcome.buffers[buffer] = content.to_vec();
             self.outcome.receipts.push(Receipt { buffer, ..receipt });
         }

@@ -6,7 +6,7 @@
 //! drops a packet ends its way, delays and copies add up.
 //!
 //! A multicast is one packet up to the network and one copy per receiver behind it. Rules strike
-//! behind it, each copy by itself, unless they are [`Rule::at_uplink`].
+//! behind it, each copy by itself, unless they are [`Rule::at_uplink`] or [`Rule::at_doorstep`].
 
 use crate::random::Random;
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
@@ -39,6 +39,8 @@ pub(crate) struct Verdict {
 pub(crate) enum Way {
     Unicast,
     Multicast,
+    /// To one rank, on the socket that the kernel's NIC watches.
+    Nic,
 }
 
 /// Where a rule strikes.
@@ -48,6 +50,8 @@ pub(crate) enum Place {
     Uplink,
     /// Between the network and a receiver.
     Downlink,
+    /// Between a rank and the NIC of its own node.
+    Doorstep,
 }
 
 /// A packet as rules see it.
@@ -75,6 +79,7 @@ pub struct Rule {
     seq: Option<u32>,
     channel: Option<u8>,
     root: Option<Rank>,
+    step: Option<u32>,
     from: Option<Rank>,
     to: Option<Rank>,
     between: Option<(BTreeSet<Rank>, BTreeSet<Rank>, Ways)>,
@@ -85,14 +90,17 @@ pub struct Rule {
     until: Instant,
 }
 
-/// The trace holds rules in this form: guards of multicast show only where they are set, so that
-/// traces without multicast stay what they were.
+/// The trace holds rules in this form: guards of multicast and of steps show only where they are
+/// set, so that traces without them stay what they were.
 impl fmt::Debug for Rule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = formatter.debug_struct("Rule");
         text.field("action", &self.action);
         if (self.place, self.way, self.root) != (Place::Downlink, None, None) {
             text.field("place", &self.place).field("way", &self.way).field("root", &self.root);
+        }
+        if self.step.is_some() {
+            text.field("step", &self.step);
         }
         text.field("kind", &self.kind)
             .field("lane", &self.lane)
@@ -162,6 +170,7 @@ impl Rule {
             seq: None,
             channel: None,
             root: None,
+            step: None,
             from: None,
             to: None,
             between: None,
@@ -194,6 +203,12 @@ impl Rule {
         Self { place: Place::Uplink, ..self }
     }
 
+    /// Strikes where a rank hands packets to the NIC of its own node, so that a doorbell is lost,
+    /// late or doubled. Bits do not flip there.
+    pub fn at_doorstep(self) -> Self {
+        Self { place: Place::Doorstep, ..self }
+    }
+
     /// Only packets sent to everybody.
     pub fn multicast(self) -> Self {
         Self { way: Some(Way::Multicast), ..self }
@@ -209,12 +224,17 @@ impl Rule {
         Self { root: Some(Rank(rank)), ..self }
     }
 
+    /// Only messages of this step of barriers, and questions for them.
+    pub fn step(self, step: u32) -> Self {
+        Self { step: Some(step), ..self }
+    }
+
     /// Only packets of this kind.
     pub fn kind(self, kind: Kind) -> Self {
         Self { kind: Some(kind), ..self }
     }
 
-    /// Only numbered packets with this number, on any lane or stream.
+    /// Only numbered packets with this number, on any lane or stream, and those of this barrier.
     pub fn seq(self, seq: u32) -> Self {
         Self { seq: Some(seq), ..self }
     }
@@ -261,17 +281,22 @@ impl Rule {
 
     fn fits(&self, sight: &Sight) -> bool {
         let Sight { place, way, from, to, header } = *sight;
-        let is_numbered =
-            |header: &Header| matches!(header.kind, Kind::Data | Kind::Grant | Kind::Cast);
+        let is_numbered = |header: &Header| {
+            use Kind::{Cast, Data, Grant, Step, StepAsk, StepNack};
+            matches!(header.kind, Data | Grant | Cast | Step | StepNack | StepAsk)
+        };
         let fits_header = |test: &dyn Fn(&Header) -> bool| header.is_some_and(test);
         self.place == place
-            && self.way.is_none_or(|wanted| wanted == way)
+            && self.way.is_none_or(|wanted| (wanted == Way::Multicast) == (way == Way::Multicast))
             && self.root.is_none_or(|root| fits_header(&|header| root_of(header) == Some(root)))
             && self.from.is_none_or(|rank| from == Some(rank))
             && self.to.is_none_or(|rank| to == rank)
             && self.between.as_ref().is_none_or(|between| separates(between, from, to))
             && self.kind.is_none_or(|kind| fits_header(&|header| header.kind == kind))
             && self.channel.is_none_or(|id| fits_header(&|header| header.channel.0 == id))
+            && self.step.is_none_or(|step| {
+                fits_header(&|header| is_of_step(header) && header.argument == step)
+            })
             && self.lane.is_none_or(|lane| {
                 let marks = Flags::BULK.with(Flags::GRANTS).0;
                 fits_header(&|header| Flags(header.flags.0 & marks) == lane)
@@ -280,6 +305,11 @@ impl Rule {
                 .seq
                 .is_none_or(|seq| fits_header(&|header| is_numbered(header) && header.seq.0 == seq))
     }
+}
+
+/// True for a packet whose argument is a step of a barrier.
+fn is_of_step(header: &Header) -> bool {
+    matches!(header.kind, Kind::Step | Kind::StepNack)
 }
 
 /// The root of the broadcast that a packet belongs to, if it does to any.

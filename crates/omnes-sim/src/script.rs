@@ -4,8 +4,35 @@
 //! data, so the conformance bodies can hand it to the rig as well as to sockets.
 
 use omnes_proto::broadcast::Policy;
+use omnes_proto::collective::{GroupConfig, Runner};
+use omnes_topo::Barrier;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
+
+/// Ranks that have barriers with each other, and how; scripts that use an equal one mean the same
+/// group. A driver gives it a name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BarrierGroup {
+    /// Its ranks by node, each node's leader first; no rank twice.
+    pub nodes: Vec<Vec<Rank>>,
+    /// The algorithm between the leaders.
+    pub algorithm: Barrier,
+    /// Who runs it.
+    pub runner: Runner,
+    /// Whether what goes to all leaders goes as one multicast packet.
+    pub is_multicast: bool,
+}
+
+impl BarrierGroup {
+    /// True if a machine's group is this one.
+    pub(crate) fn is_of(&self, config: &GroupConfig) -> bool {
+        let GroupConfig { communicator: _, nodes, algorithm, runner, is_multicast } = config;
+        self.nodes == *nodes
+            && self.algorithm == *algorithm
+            && self.runner == *runner
+            && self.is_multicast == *is_multicast
+    }
+}
 
 /// One step of a script.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +65,12 @@ pub enum Step {
         root: Rank,
         /// Index of the buffer, as large as the message.
         buffer: usize,
+    },
+    /// Enters the next barrier of a group, whose members all have this step, and goes on at once;
+    /// the barrier is complete when all of them have entered it.
+    Barrier {
+        /// The group.
+        group: BarrierGroup,
     },
     /// Waits until what was begun with this buffer is complete.
     WaitFor {
@@ -86,6 +119,11 @@ impl Script {
     /// Adds a step that begins a broadcast.
     pub fn broadcast(&mut self, policy: Policy, root: Rank, buffer: usize) -> &mut Self {
         self.step(Step::Broadcast { policy, root, buffer })
+    }
+
+    /// Adds a step that enters a barrier.
+    pub fn barrier(&mut self, group: &BarrierGroup) -> &mut Self {
+        self.step(Step::Barrier { group: group.clone() })
     }
 
     /// Adds a step that waits for everything.

@@ -6,6 +6,7 @@ use crate::cluster::Cluster;
 use crate::network::InFlight;
 use crate::random::Random;
 use crate::rule::Way;
+use omnes_proto::collective::{STEP_JOIN, STEP_RELEASE};
 use omnes_proto::packet::Destination;
 use omnes_wire::{
     ChannelId, CommunicatorId, Flags, Header, JobId, JobKey, Kind, Rank, Seq, VERSION,
@@ -50,6 +51,9 @@ const CHANNEL_KINDS: [Kind; 8] = [
     Kind::Failed,
     Kind::Bye,
 ];
+
+const STEP_KINDS: [Kind; 5] =
+    [Kind::Step, Kind::Step, Kind::StepNack, Kind::StepAsk, Kind::StepTell];
 
 const BROADCAST_KINDS: [Kind; 5] =
     [Kind::Cast, Kind::Cast, Kind::CastAck, Kind::CastNack, Kind::Hello];
@@ -100,6 +104,46 @@ impl Cluster {
         let dead = self.dead();
         for to in (0..self.config.ranks).map(Rank).filter(|rank| !dead.contains(rank)) {
             self.inject(from, to, Way::Multicast, bytes.clone());
+        }
+        true
+    }
+
+    /// A stranger sends something about a group's barriers: to a rank, to the NIC of its node, or
+    /// to everybody; false if there was nothing to replay.
+    pub fn forge_step(&mut self, forgery: Forgery, to: u32, communicator: CommunicatorId) -> bool {
+        let to = Rank(to);
+        let way = self.strangers.pick(&[Way::Unicast, Way::Nic, Way::Nic, Way::Multicast]);
+        let (from, bytes) = if forgery == Forgery::Replay {
+            let destination = match way {
+                Way::Unicast => Destination::Rank(to),
+                Way::Nic => Destination::Nic { to, communicator },
+                Way::Multicast => Destination::Group,
+            };
+            let Some(old) = self.old_packet(destination) else { return false };
+            old
+        } else if forgery == Forgery::Noise {
+            (None, noise(&mut self.strangers))
+        } else {
+            let header = plausible_header(&mut self.strangers, self.config.ranks, to);
+            let random = &mut self.strangers;
+            let steps = [0, 0, 1, 2, 3, STEP_JOIN, STEP_RELEASE];
+            let flags = if way == Way::Multicast { Flags::GROUP } else { Flags::NONE };
+            let header = Header {
+                kind: random.pick(&STEP_KINDS),
+                communicator,
+                channel: ChannelId(0),
+                flags,
+                argument: random.pick(&steps),
+                ..header
+            };
+            let tagged = if way == Way::Multicast { Rank::ALL } else { to };
+            (None, forged_bytes(random, forgery, header, tagged))
+        };
+        let dead = self.dead();
+        let others = (0..self.config.ranks).map(Rank).filter(|rank| !dead.contains(rank));
+        let receivers = if way == Way::Multicast { others.collect() } else { vec![to] };
+        for to in receivers {
+            self.inject(from, to, way, bytes.clone());
         }
         true
     }

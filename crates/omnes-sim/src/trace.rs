@@ -29,6 +29,10 @@ pub(crate) enum What {
     Forged = 6,
     /// A command, an event or a change of the rig, told by its text.
     Note = 7,
+    /// A rank gave a packet to the NIC of its own node.
+    Bell = 8,
+    /// The NIC of a node took a packet in, and its host does not see it.
+    Nic = 9,
 }
 
 impl What {
@@ -41,6 +45,8 @@ impl What {
             Self::Checksum => "checksum",
             Self::Forged => "forged",
             Self::Note => "note",
+            Self::Bell => "bell",
+            Self::Nic => "nic",
         }
     }
 }
@@ -64,18 +70,24 @@ impl fmt::Display for Line {
         if *what == What::Note {
             return write!(formatter, "r{from} {}", self.note);
         }
-        let at_rank = if *what == What::Taken { to } else { from };
+        let at_rank = if matches!(what, What::Taken | What::Nic) { to } else { from };
         write!(formatter, "r{at_rank} {} {from}>", what.name())?;
         match *to {
             Rank::ALL => write!(formatter, "* ")?,
             to => write!(formatter, "{to} ")?,
         }
         let Some(header) = &self.header else { return write!(formatter, "{bytes} bytes") };
-        let Header { kind, seq, expects, epoch, credits, argument, flags, channel, .. } = header;
+        let Header { kind, communicator, seq, expects, epoch, credits, .. } = header;
+        let Header { argument, flags, channel, .. } = header;
         let name = format!("{kind:?}").to_lowercase();
         write!(formatter, "{name} ch={} ", channel.0)?;
-        if matches!(kind, Kind::Data | Kind::Grant | Kind::Cast) {
+        let is_of_barrier =
+            matches!(kind, Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell);
+        if matches!(kind, Kind::Data | Kind::Grant | Kind::Cast) || is_of_barrier {
             write!(formatter, "seq={} ", seq.0)?;
+        }
+        if is_of_barrier {
+            write!(formatter, "comm={} ", communicator.0)?;
         }
         write!(formatter, "expects={} epoch={epoch} credits={credits} ", expects.0)?;
         write!(formatter, "argument={argument} bytes={bytes}")?;

@@ -4,7 +4,12 @@
 
 use omnes_proto::broadcast::{BroadcastConfig, Policy};
 use omnes_proto::channel::ChannelConfig;
-use omnes_sim::{Cluster, Guard, Order, conformance, corrupt, drop, duplicate, reorder};
+use omnes_proto::collective::Runner;
+use omnes_sim::script::BarrierGroup;
+use omnes_sim::{
+    Cluster, Guard, Looking, Order, conformance, corrupt, drop, duplicate, nothing_is_missing,
+    reorder,
+};
 use omnes_topo::{Barrier, Tree};
 use omnes_wire::Rank;
 use std::time::Duration;
@@ -125,4 +130,65 @@ fn late_rank_gets_every_broadcast() {
 #[test]
 fn roots_take_turns() {
     everywhere_by_multicast(4, conformance::roots_take_turns);
+}
+
+// ---- barriers of groups ----------------------------------------------------------------------
+
+/// Runs a body for each algorithm and runner, in a faultless cluster and in a bad network with
+/// ranks that sleep.
+fn everywhere_by_steps(
+    ranks: u32,
+    body: impl Fn(&mut Cluster, &mut dyn Iterator<Item = BarrierGroup>),
+) {
+    for algorithm in Barrier::ALL {
+        for runner in [Runner::Host, Runner::Nic] {
+            let groups = || conformance::groups(ranks, algorithm, runner, true);
+            let mut good = Cluster::builder().ranks(ranks).build();
+            body(&mut good, &mut groups());
+            good.check(nothing_is_missing);
+            let jitter = Duration::from_micros(100);
+            let bad = Cluster::builder().ranks(ranks).jitter(jitter, Order::Free).seed(2);
+            let mut bad = bad.looking(Looking::WhenWoken).build();
+            let _faults = faults(&mut bad);
+            body(&mut bad, &mut groups());
+            bad.check(nothing_is_missing);
+        }
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_of_a_group_early() {
+    for ranks in [2, 3, 4, 5, 8, 10, 13] {
+        everywhere_by_steps(ranks, |cluster, groups| {
+            for group in groups {
+                conformance::nobody_leaves_a_barrier_of_a_group_early(cluster, &group);
+            }
+        });
+    }
+}
+
+#[test]
+fn barriers_of_a_group_may_overlap() {
+    for ranks in [2, 5, 8, 11] {
+        everywhere_by_steps(ranks, |cluster, groups| {
+            for group in groups {
+                conformance::barriers_of_a_group_may_overlap(cluster, &group);
+            }
+        });
+    }
+}
+
+#[test]
+fn barriers_of_two_groups_do_not_mix() {
+    everywhere_by_steps(7, |cluster, groups| {
+        let groups: Vec<BarrierGroup> = groups.collect();
+        for pair in groups.windows(2) {
+            conformance::barriers_of_two_groups_do_not_mix(cluster, &pair[0], &pair[1]);
+        }
+        // One of some ranks, beside one of all.
+        let nodes = vec![vec![Rank(6), Rank(1)], vec![Rank(3)], vec![Rank(0), Rank(2)]];
+        let some = BarrierGroup { nodes, ..groups[0].clone() };
+        conformance::barriers_of_two_groups_do_not_mix(cluster, &groups[0], &some);
+        conformance::nobody_leaves_a_barrier_of_a_group_early(cluster, &some);
+    });
 }

@@ -6,8 +6,11 @@ use omnes_sim::Printing;
 use omnes_sim::swarm::{Machine, run_seed};
 
 /// The seeds whose traces are kept: with loss, corruption and delays, each in 10,000 events or so.
-const GOLDEN: [(Machine, u64, &str); 2] =
-    [(Machine::Channel, 24, "seed-24.txt"), (Machine::Broadcast, 24, "broadcast-seed-24.txt")];
+const GOLDEN: [(Machine, u64, &str); 3] = [
+    (Machine::Channel, 24, "seed-24.txt"),
+    (Machine::Broadcast, 24, "broadcast-seed-24.txt"),
+    (Machine::Collective, 24, "collective-seed-24.txt"),
+];
 
 fn two_hundred_seeds_pass(machine: Machine) {
     for seed in 0..200 {
@@ -29,8 +32,13 @@ fn two_hundred_seeds_of_broadcasts_pass() {
 }
 
 #[test]
+fn two_hundred_seeds_of_barriers_pass() {
+    two_hundred_seeds_pass(Machine::Collective);
+}
+
+#[test]
 fn same_seed_gives_the_same_trace() {
-    for machine in [Machine::Channel, Machine::Broadcast] {
+    for machine in Machine::ALL {
         for seed in 0..20 {
             let run = || run_seed(machine, seed, Printing::Last).unwrap();
             assert_eq!(run(), run(), "seed {seed}");

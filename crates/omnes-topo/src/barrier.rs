@@ -9,20 +9,26 @@
 //! | gather-broadcast | [CB-R9] | 2 ceil(log2 N) | 2 (N - 1) | 8, 18 |
 //! | pairwise exchange | [CB-R10] | floor(log2 N), + 2 if N is no power of 2 | see below | 5, 28 |
 //! | dissemination | [CB-R11] | ceil(log2 N) | N ceil(log2 N) | 4, 40 |
+//! | counter | see below | 2 | 2 (N - 1) | 2, 18 |
 //!
 //! Pairwise, with M = 2^floor(log2 N): M log2 M messages in exchanges (an exchange is two
 //! messages), plus two for each of the N - M extra ranks.
+//! Counter: everybody reports to rank 0, which counts, then releases all; the N - 1 releases are
+//! equal, so one multicast packet can carry them. It is gather-broadcast with the flat tree, for
+//! groups in which rank 0 takes reports cheaply; it is in none of the seeds.
 //!
 //! Guarantees: nobody ends its last step before everybody has begun its first; no deadlock.
 //! Steps are *aligned*: all tables of a group have the same length, and a message sent in step s
 //! is awaited in step s. So a message needs no more than its step as a name, arrivals fit one bit
 //! vector (CB-R4), and a receiver that misses step s asks `receive_from` of its own step s for
 //! the message of step s (CB-R6). The price is steps in which a rank does nothing (for example a
-//! leaf between reporting in and being released); they cost no packet.
+//! leaf between reporting in and being released); they cost no packet. Only the counter has a step
+//! that waits for several: step 0 of rank 0, which needs a bit per member instead.
 //! Limit: at most 64 steps at any size, so a 64-bit word holds the arrivals.
 //!
 //! Assumes: all members use the same size and algorithm.
-//! Cost: tables are built in O(steps); state is one step number and one bit per step.
+//! Cost: tables are built in O(steps); state is one step number and one bit per step, for the
+//! counter one bit per member at rank 0.
 //! Not done: barriers that know which ranks share a node; combining data on the way.
 
 use alloc::string::ToString;
@@ -39,13 +45,80 @@ use crate::tree::Tree;
 /// Most steps of any algorithm at any size: one bit each in a 64-bit arrival vector.
 pub const STEPS_MAX: u32 = 2 * u32::BITS;
 
-/// What a rank does in one step: send one message, then wait for one; either may be absent.
+/// With whom a rank exchanges the message of one step, in one direction.
+///
+/// Text form: `-`, the number of the rank, or `all`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Party {
+    /// There is no message in this step.
+    #[default]
+    Nobody,
+    /// One other rank of the group.
+    Rank(Rank),
+    /// Every rank of the group but the own one: one message to, or from, each.
+    Everybody,
+}
+
+impl Party {
+    /// The rank, if it is one; `None` for nobody and for everybody.
+    ///
+    /// ```
+    /// use omnes_topo::Party;
+    /// use omnes_wire::Rank;
+    ///
+    /// assert_eq!(Party::Rank(Rank(3)).rank(), Some(Rank(3)));
+    /// assert_eq!(Party::Everybody.rank(), None);
+    /// ```
+    pub fn rank(self) -> Option<Rank> {
+        match self {
+            Self::Rank(rank) => Some(rank),
+            Self::Nobody | Self::Everybody => None,
+        }
+    }
+
+    /// The ranks that it stands for in a group of `size` of which `own` is one, ascending.
+    ///
+    /// Cost: O(1) per rank; no allocation.
+    ///
+    /// ```
+    /// use omnes_topo::Party;
+    /// use omnes_wire::Rank;
+    ///
+    /// assert!(Party::Everybody.ranks(Rank(1), 4).eq([Rank(0), Rank(2), Rank(3)]));
+    /// assert!(Party::Rank(Rank(3)).ranks(Rank(1), 4).eq([Rank(3)]));
+    /// assert!(Party::Nobody.ranks(Rank(1), 4).eq([]));
+    /// ```
+    pub fn ranks(self, own: Rank, size: u32) -> impl Iterator<Item = Rank> {
+        let ranks = match self {
+            Self::Nobody => 0..0,
+            // Not `rank..rank + 1`, which has no end for the last rank there is.
+            Self::Rank(_) => 0..1,
+            Self::Everybody => 0..size,
+        };
+        let skipped = (self == Self::Everybody).then_some(own);
+        ranks
+            .map(move |index| self.rank().unwrap_or(Rank(index)))
+            .filter(move |r| Some(*r) != skipped)
+    }
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nobody => f.pad("-"),
+            Self::Rank(rank) => rank.0.fmt(f),
+            Self::Everybody => f.pad("all"),
+        }
+    }
+}
+
+/// What a rank does in one step: send its message, then wait for one; either may be absent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Step {
     /// Destination of this step's message.
-    pub send_to: Option<Rank>,
-    /// Origin of the message without which the next step must not begin.
-    pub receive_from: Option<Rank>,
+    pub send_to: Party,
+    /// Origin of the message, or messages, without which the next step must not begin.
+    pub receive_from: Party,
 }
 
 impl Step {
@@ -57,7 +130,7 @@ impl Step {
 
 /// Barrier algorithm.
 ///
-/// Text form, both ways: `gather-broadcast`, `pairwise`, `dissemination`.
+/// Text form, both ways: `gather-broadcast`, `pairwise`, `dissemination`, `counter`.
 ///
 /// ```
 /// use omnes_topo::Barrier;
@@ -66,6 +139,7 @@ impl Step {
 /// assert_eq!(counts(Barrier::GatherBroadcast)?, (8, 18));
 /// assert_eq!(counts("pairwise".parse()?)?, (5, 28));
 /// assert_eq!(counts(Barrier::Dissemination)?, (4, 40));
+/// assert_eq!(counts("counter".parse()?)?, (2, 18));
 /// # Ok::<(), omnes_topo::TopoError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -76,11 +150,14 @@ pub enum Barrier {
     PairwiseExchange,
     /// In step i, send to `rank + 2^i` and hear from `rank - 2^i`, modulo size [CB-R11].
     Dissemination,
+    /// Everybody reports to rank 0, which then releases everybody.
+    Counter,
 }
 
 impl Barrier {
     /// All algorithms, for tables and tests.
-    pub const ALL: [Self; 3] = [Self::GatherBroadcast, Self::PairwiseExchange, Self::Dissemination];
+    pub const ALL: [Self; 4] =
+        [Self::GatherBroadcast, Self::PairwiseExchange, Self::Dissemination, Self::Counter];
 
     /// The step table of `rank`, in the order of execution.
     ///
@@ -89,12 +166,16 @@ impl Barrier {
     /// [`TopoError::RankOutOfRange`]. Cost: O(log size), one or two allocations.
     ///
     /// ```
-    /// use omnes_topo::{Barrier, Step};
+    /// use omnes_topo::{Barrier, Party, Step};
     /// use omnes_wire::Rank;
     ///
+    /// let (one, two) = (Party::Rank(Rank(1)), Party::Rank(Rank(2)));
     /// let steps = Barrier::Dissemination.schedule(Rank(0), 3)?;
-    /// assert_eq!(steps[0], Step { send_to: Some(Rank(1)), receive_from: Some(Rank(2)) });
-    /// assert_eq!(steps[1], Step { send_to: Some(Rank(2)), receive_from: Some(Rank(1)) });
+    /// assert_eq!(steps[0], Step { send_to: one, receive_from: two });
+    /// assert_eq!(steps[1], Step { send_to: two, receive_from: one });
+    /// let steps = Barrier::Counter.schedule(Rank(0), 3)?;
+    /// assert_eq!(steps[0], Step { send_to: Party::Nobody, receive_from: Party::Everybody });
+    /// assert_eq!(steps[1], Step { send_to: Party::Everybody, receive_from: Party::Nobody });
     /// # Ok::<(), omnes_topo::TopoError>(())
     /// ```
     pub fn schedule(self, rank: Rank, size: u32) -> Result<Vec<Step>, TopoError> {
@@ -104,6 +185,7 @@ impl Barrier {
             Self::GatherBroadcast => gather_broadcast(rank, size, steps),
             Self::PairwiseExchange => Ok(pairwise_exchange(rank, size, steps)),
             Self::Dissemination => Ok(dissemination(rank, size, steps)),
+            Self::Counter => Ok(counter(rank, steps)),
         }
     }
 
@@ -119,17 +201,21 @@ impl Barrier {
             Self::PairwiseExchange if size.is_power_of_two() => size.ilog2(),
             Self::PairwiseExchange => size.ilog2() + 2,
             Self::Dissemination => log2_ceil(size),
+            Self::Counter if size == 1 => 0,
+            Self::Counter => 2,
         })
     }
 
     /// Messages that all ranks together send in one barrier without loss; 0 for a group of one.
     ///
+    /// What goes to [`Party::Everybody`] counts once for each that it goes to. By multicast the
+    /// counter's releases are one packet, so it sends N packets for 2 (N - 1) messages.
     /// Errors with [`TopoError::SizeZero`]. Cost: O(1).
     pub fn messages(self, size: u32) -> Result<u64, TopoError> {
         check_size(size)?;
         let ranks = u64::from(size);
         Ok(match self {
-            Self::GatherBroadcast => 2 * (ranks - 1),
+            Self::GatherBroadcast | Self::Counter => 2 * (ranks - 1),
             Self::PairwiseExchange => {
                 let core = u64::from(core_size(size));
                 core * u64::from(size.ilog2()) + 2 * (ranks - core)
@@ -145,6 +231,7 @@ impl fmt::Display for Barrier {
             Self::GatherBroadcast => "gather-broadcast",
             Self::PairwiseExchange => "pairwise",
             Self::Dissemination => "dissemination",
+            Self::Counter => "counter",
         })
     }
 }
@@ -158,6 +245,7 @@ impl FromStr for Barrier {
             "gather-broadcast" => Ok(Self::GatherBroadcast),
             "pairwise" => Ok(Self::PairwiseExchange),
             "dissemination" => Ok(Self::Dissemination),
+            "counter" => Ok(Self::Counter),
             _ => Err(TopoError::UnknownBarrier { name: text.to_string() }),
         }
     }
@@ -177,13 +265,13 @@ fn gather_broadcast(rank: Rank, size: u32, steps: u32) -> Result<Vec<Step>, Topo
     };
     for child in Tree::Binomial.children(rank, root, size)? {
         let (up, down) = step_of_edge(rank, child);
-        table[up].receive_from = Some(child);
-        table[down].send_to = Some(child);
+        table[up].receive_from = Party::Rank(child);
+        table[down].send_to = Party::Rank(child);
     }
     if let Some(parent) = Tree::Binomial.parent(rank, root, size)? {
         let (up, down) = step_of_edge(parent, rank);
-        table[up].send_to = Some(parent);
-        table[down].receive_from = Some(parent);
+        table[up].send_to = Party::Rank(parent);
+        table[down].receive_from = Party::Rank(parent);
     }
     Ok(table)
 }
@@ -197,14 +285,14 @@ fn pairwise_exchange(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
     let mut table = idle_table(steps);
     let last = table.len().saturating_sub(1);
     if rank.0 >= core {
-        let proxy = Some(Rank(rank.0 - core));
+        let proxy = Party::Rank(Rank(rank.0 - core));
         table[0].send_to = proxy;
         table[last].receive_from = proxy;
         return table;
     }
     // Compared by distance: `rank + core` may pass the range of a rank.
     if rank.0 < size - core {
-        let extra = Some(Rank(rank.0 + core));
+        let extra = Party::Rank(Rank(rank.0 + core));
         table[0].receive_from = extra;
         table[last].send_to = extra;
     }
@@ -212,7 +300,7 @@ fn pairwise_exchange(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
     // All ranks leave the first step to the reports if there are extras, with one or without.
     let first = usize::from(exchanges < steps);
     for (bit, step) in (0..exchanges).zip(&mut table[first..]) {
-        let partner = Some(Rank(rank.0 ^ (1 << bit)));
+        let partner = Party::Rank(Rank(rank.0 ^ (1 << bit)));
         *step = Step { send_to: partner, receive_from: partner };
     }
     table
@@ -222,13 +310,32 @@ fn pairwise_exchange(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
 fn dissemination(rank: Rank, size: u32, steps: u32) -> Vec<Step> {
     let (own, ranks) = (u64::from(rank.0), u64::from(size));
     // The remainders are below a u32, so the casts keep them whole.
-    let at = |index: u64| Some(Rank((index % ranks) as u32));
+    let at = |index: u64| Party::Rank(Rank((index % ranks) as u32));
     (0..steps)
         .map(|step| {
             let distance = 1u64 << step;
             Step { send_to: at(own + distance), receive_from: at(own + ranks - distance) }
         })
         .collect()
+}
+
+/// Reports to rank 0 in the first step, releases by it in the second.
+fn counter(rank: Rank, steps: u32) -> Vec<Step> {
+    let mut table = idle_table(steps);
+    // A group of one has no steps.
+    if let [report, release] = &mut table[..] {
+        match rank {
+            Rank(0) => {
+                report.receive_from = Party::Everybody;
+                release.send_to = Party::Everybody;
+            }
+            _ => {
+                report.send_to = Party::Rank(Rank(0));
+                release.receive_from = Party::Rank(Rank(0));
+            }
+        }
+    }
+    table
 }
 
 fn idle_table(steps: u32) -> Vec<Step> {

@@ -10,6 +10,7 @@ use core::fmt;
 
 use omnes_wire::Rank;
 
+use crate::postal::{Lambda, decimal};
 use crate::tree::RADIX_MIN;
 
 /// A caller's mistake: the value given and the limit it broke.
@@ -18,6 +19,13 @@ use crate::tree::RADIX_MIN;
 pub enum TopoError {
     /// A group of size 0 was given; the smallest has one rank.
     SizeZero,
+    /// More ranks than the structure is made for.
+    SizeTooLarge {
+        /// The size given.
+        size: u32,
+        /// Largest legal size.
+        size_max: u32,
+    },
     /// `rank` is not below `size`.
     RankOutOfRange {
         /// The rank given.
@@ -37,6 +45,20 @@ pub enum TopoError {
         /// The radix given.
         radix: u32,
     },
+    /// A rank that sends has at least one child.
+    FanOutZero,
+    /// Lambda is at least 1 and at most [`Lambda::MAX`](crate::Lambda::MAX).
+    LambdaOutOfRange {
+        /// The value given in thousandths, `u64::MAX` if it is more.
+        thousandths: u64,
+    },
+    /// Lambda is a quotient by the time of transmission, which must not be 0.
+    TransmitTimeZero,
+    /// No lambda is written like this.
+    UnknownLambda {
+        /// The text given.
+        text: String,
+    },
     /// No tree has this name.
     UnknownTree {
         /// The text given.
@@ -53,6 +75,9 @@ impl fmt::Display for TopoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SizeZero => write!(f, "size is 0, but a group has at least 1 rank"),
+            Self::SizeTooLarge { size, size_max } => {
+                write!(f, "size {size} is above the maximum {size_max}")
+            }
             Self::RankOutOfRange { rank, size } => {
                 write!(f, "rank {} is not below the size {size}", rank.0)
             }
@@ -62,12 +87,29 @@ impl fmt::Display for TopoError {
             Self::RadixTooSmall { radix } => {
                 write!(f, "radix {radix} is below the minimum {RADIX_MIN}")
             }
-            Self::UnknownTree { name } => {
-                write!(f, "unknown tree \"{name}\": expected binomial, chain, flat or knomial=K")
+            Self::FanOutZero => {
+                write!(f, "fan-out is 0, but a rank that sends has at least 1 child")
             }
+            Self::LambdaOutOfRange { thousandths } => {
+                write!(f, "lambda {} is not in 1 to {}", decimal(*thousandths), Lambda::MAX)
+            }
+            Self::TransmitTimeZero => {
+                write!(f, "transmission takes 0 ns, but lambda needs at least 1 ns")
+            }
+            Self::UnknownLambda { text } => write!(
+                f,
+                "unknown lambda \"{text}\": expected a number such as 2.5, with up to 3 digits \
+                 after the point"
+            ),
+            Self::UnknownTree { name } => write!(
+                f,
+                "unknown tree \"{name}\": expected binomial, chain, flat, knomial=K, kary=K, \
+                 postal=LAMBDA or postal=LAMBDA/K"
+            ),
             Self::UnknownBarrier { name } => write!(
                 f,
-                "unknown barrier \"{name}\": expected gather-broadcast, pairwise or dissemination"
+                "unknown barrier \"{name}\": expected gather-broadcast, pairwise, dissemination or \
+                 counter"
             ),
         }
     }
@@ -78,6 +120,12 @@ impl core::error::Error for TopoError {}
 /// Refuses the empty group.
 pub(crate) fn check_size(size: u32) -> Result<(), TopoError> {
     if size == 0 { Err(TopoError::SizeZero) } else { Ok(()) }
+}
+
+/// Refuses the empty group and one of more than `size_max` ranks.
+pub(crate) fn check_size_up_to(size: u32, size_max: u32) -> Result<(), TopoError> {
+    check_size(size)?;
+    if size <= size_max { Ok(()) } else { Err(TopoError::SizeTooLarge { size, size_max }) }
 }
 
 /// Refuses a rank that is not in `0..size`.

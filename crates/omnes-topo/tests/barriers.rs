@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use omnes_topo::barrier::STEPS_MAX;
-use omnes_topo::{Barrier, Step, TopoError};
+use omnes_topo::{Barrier, Party, Step, TopoError};
 use omnes_wire::Rank;
 
 const SIZE_LAST: u32 = 130;
@@ -27,10 +27,12 @@ struct Runner {
     rank: u32,
     table: Vec<Step>,
     step: usize,
-    /// The message of the current step is out.
+    /// The messages of the current step are out.
     has_sent: bool,
+    /// Origins of the current step whose message is still missing.
+    awaited: Vec<Rank>,
     known: RankSet,
-    /// Own clock in one-way latencies; a send takes one.
+    /// Own clock in one-way latencies; what is sent in one step arrives one later.
     clock: u32,
 }
 
@@ -57,7 +59,7 @@ impl Runner {
     fn new(rank: u32, table: Vec<Step>) -> Self {
         let mut known = RankSet::default();
         known[rank as usize / 64] |= 1 << (rank % 64);
-        Self { rank, table, step: 0, has_sent: false, known, clock: 0 }
+        Self { rank, table, step: 0, has_sent: false, awaited: Vec::new(), known, clock: 0 }
     }
 
     fn is_done(&self) -> bool {
@@ -65,15 +67,20 @@ impl Runner {
     }
 
     /// Goes on until done or waiting; true if anything happened.
-    fn advance(&mut self, network: &mut Network) -> bool {
+    fn advance(&mut self, network: &mut Network, size: u32) -> bool {
         let mut moved = false;
         while let Some(&step) = self.table.get(self.step) {
             if !self.has_sent {
-                self.send(step.send_to, network);
+                self.awaited = step.receive_from.ranks(Rank(self.rank), size).collect();
+                self.send(step.send_to.ranks(Rank(self.rank), size).collect(), network);
                 moved = true;
             }
-            if !self.try_receive(step.receive_from, network) {
-                return moved;
+            while let Some(from) = self.awaited.last() {
+                if !self.try_receive(*from, network) {
+                    return moved;
+                }
+                self.awaited.pop();
+                moved = true;
             }
             self.step += 1;
             self.has_sent = false;
@@ -81,17 +88,17 @@ impl Runner {
         moved
     }
 
-    fn send(&mut self, to: Option<Rank>, network: &mut Network) {
+    fn send(&mut self, receivers: Vec<Rank>, network: &mut Network) {
         self.has_sent = true;
-        let Some(to) = to else { return };
-        self.clock += 1;
-        let message = Message { known: self.known, step: self.step, arrives: self.clock };
-        network.in_flight.entry((self.rank, to.0)).or_default().push_back(message);
-        network.messages += 1;
+        self.clock += u32::from(!receivers.is_empty());
+        for to in receivers {
+            let message = Message { known: self.known, step: self.step, arrives: self.clock };
+            network.in_flight.entry((self.rank, to.0)).or_default().push_back(message);
+            network.messages += 1;
+        }
     }
 
-    fn try_receive(&mut self, from: Option<Rank>, network: &mut Network) -> bool {
-        let Some(from) = from else { return true };
+    fn try_receive(&mut self, from: Rank, network: &mut Network) -> bool {
         let queue = network.in_flight.get_mut(&(from.0, self.rank));
         let Some(message) = queue.and_then(VecDeque::pop_front) else { return false };
         assert_eq!(message.step, self.step, "steps of {from:?} and rank {} differ", self.rank);
@@ -115,7 +122,7 @@ fn run(tables: Vec<Vec<Step>>) -> Outcome {
     // Every turn but the last takes at least one step, so the loop ends.
     loop {
         let moved =
-            runners.iter_mut().filter_map(|r| r.advance(&mut network).then_some(())).count();
+            runners.iter_mut().filter_map(|r| r.advance(&mut network, size).then_some(())).count();
         if moved == 0 {
             break;
         }
@@ -149,7 +156,8 @@ fn latencies_of_safe_run(barrier: Barrier, size: u32) -> u32 {
 }
 
 fn step(send_to: impl Into<Option<u32>>, receive_from: impl Into<Option<u32>>) -> Step {
-    Step { send_to: send_to.into().map(Rank), receive_from: receive_from.into().map(Rank) }
+    let party = |rank: Option<u32>| rank.map_or(Party::Nobody, |rank| Party::Rank(Rank(rank)));
+    Step { send_to: party(send_to.into()), receive_from: party(receive_from.into()) }
 }
 
 #[test]
@@ -186,9 +194,18 @@ fn dissemination_is_safe_in_log_steps_at_any_size() {
 }
 
 #[test]
+fn counter_is_safe_in_two_steps_at_any_size() {
+    for size in SIZES {
+        let expected = if size == 1 { 0 } else { 2 };
+        assert_eq!(Barrier::Counter.steps(size), Ok(expected));
+        assert_eq!(latencies_of_safe_run(Barrier::Counter, size), expected);
+    }
+}
+
+#[test]
 fn ten_ranks_need_the_published_steps_and_messages() {
     let counts = |barrier: Barrier| (barrier.steps(10).unwrap(), barrier.messages(10).unwrap());
-    assert_eq!(Barrier::ALL.map(counts), [(8, 18), (5, 28), (4, 40)]);
+    assert_eq!(Barrier::ALL.map(counts), [(8, 18), (5, 28), (4, 40), (2, 18)]);
 }
 
 #[test]
@@ -200,10 +217,13 @@ fn messages_are_awaited_in_the_step_in_which_they_are_sent() {
             for (rank, table) in (0..).map(Rank).zip(&tables) {
                 assert_eq!(table.len(), barrier.steps(size).unwrap() as usize);
                 for (index, step) in table.iter().enumerate() {
-                    let awaits = |to: Rank| tables[to.0 as usize][index].receive_from;
-                    let sends = |from: Rank| tables[from.0 as usize][index].send_to;
-                    assert!(step.send_to.is_none_or(|to| awaits(to) == Some(rank)));
-                    assert!(step.receive_from.is_none_or(|from| sends(from) == Some(rank)));
+                    let at = |other: Rank| tables[other.0 as usize][index];
+                    for to in step.send_to.ranks(rank, size) {
+                        assert!(at(to).receive_from.ranks(to, size).any(|from| from == rank));
+                    }
+                    for from in step.receive_from.ranks(rank, size) {
+                        assert!(at(from).send_to.ranks(from, size).any(|to| to == rank));
+                    }
                 }
             }
         }
@@ -216,7 +236,7 @@ fn no_rank_talks_to_itself_and_no_step_is_idle_for_all() {
         for size in SIZES {
             let tables = tables(barrier, size);
             for (rank, table) in (0..).map(Rank).zip(&tables) {
-                let own = Some(rank);
+                let own = Party::Rank(rank);
                 assert!(table.iter().all(|s| s.send_to != own && s.receive_from != own));
             }
             for index in 0..barrier.steps(size).unwrap() as usize {
@@ -248,16 +268,75 @@ fn tables_of_five_ranks_are_as_written_by_hand() {
 }
 
 #[test]
+fn counter_tables_are_as_written_by_hand() {
+    // What rank 0 does; all others are alike.
+    let all = Party::Everybody;
+    let centre =
+        [Step { receive_from: all, ..Step::default() }, Step { send_to: all, ..Step::default() }];
+    for size in [2, 5, 1000] {
+        assert_eq!(Barrier::Counter.schedule(Rank(0), size).unwrap(), centre);
+        for rank in [1, size - 1] {
+            let table = Barrier::Counter.schedule(Rank(rank), size).unwrap();
+            assert_eq!(table, [step(0, None), step(None, 0)]);
+        }
+    }
+}
+
+#[test]
+fn only_the_counter_waits_for_several_and_only_once() {
+    // What a bit per step, and beside it one set of bits per member, builds on.
+    for barrier in Barrier::ALL {
+        for size in SIZES {
+            for table in tables(barrier, size) {
+                let several =
+                    table.iter().filter(|step| step.receive_from == Party::Everybody).count();
+                assert!(several <= usize::from(barrier == Barrier::Counter));
+            }
+        }
+    }
+}
+
+#[test]
+fn parties_stand_for_the_ranks_they_name() {
+    for size in SIZES {
+        for own in (0..size).map(Rank) {
+            let others: Vec<Rank> = (0..size).map(Rank).filter(|rank| *rank != own).collect();
+            assert_eq!(Party::Everybody.ranks(own, size).collect::<Vec<_>>(), others);
+            assert_eq!(Party::Nobody.ranks(own, size).count(), 0);
+            for rank in others {
+                assert!(Party::Rank(rank).ranks(own, size).eq([rank]));
+                assert_eq!(Party::Rank(rank).rank(), Some(rank));
+            }
+        }
+    }
+    assert_eq!((Party::Nobody.rank(), Party::Everybody.rank()), (None, None));
+    assert_eq!(Party::default(), Party::Nobody);
+    let last = Rank(u32::MAX - 1);
+    assert!(Party::Rank(last).ranks(Rank(0), u32::MAX).eq([last]));
+    let text = [Party::Nobody, Party::Rank(Rank(7)), Party::Everybody].map(|it| it.to_string());
+    assert_eq!(text, ["-", "7", "all"]);
+    assert_eq!(format!("[{:>4}][{:<4}]", Party::Everybody, Party::Rank(Rank(12))), "[ all][12  ]");
+}
+
+#[test]
 fn executor_notices_broken_tables() {
     let broken = |change: fn(&mut Vec<Vec<Step>>)| {
         let mut tables = tables(Barrier::Dissemination, 8);
         change(&mut tables);
         run(tables)
     };
-    assert_eq!(broken(|t| t[3][1].send_to = None), Outcome::Deadlock);
-    assert_eq!(broken(|t| t[3][2].receive_from = None), Outcome::LeftEarly);
+    assert_eq!(broken(|t| t[3][1].send_to = Party::Nobody), Outcome::Deadlock);
+    assert_eq!(broken(|t| t[3][2].receive_from = Party::Nobody), Outcome::LeftEarly);
     assert_eq!(broken(|t| t.iter_mut().for_each(|table| _ = table.pop())), Outcome::LeftEarly);
     assert_eq!(broken(|t| t[3].push(step(4, None))), Outcome::MessageNotReceived);
+    let mut counters = tables(Barrier::Counter, 8);
+    counters[3][0].send_to = Party::Nobody;
+    assert_eq!(run(counters.clone()), Outcome::Deadlock);
+    counters[3] = vec![step(0, None)];
+    assert_eq!(run(counters.clone()), Outcome::LeftEarly);
+    counters[3] = vec![step(0, None), step(None, 0)];
+    counters[0][0].receive_from = Party::Rank(Rank(3));
+    assert_eq!(run(counters), Outcome::LeftEarly);
 }
 
 #[test]
@@ -277,8 +356,8 @@ fn the_largest_size_does_not_overflow() {
         for rank in [Rank(0), Rank(1 << 31), last] {
             let table = barrier.schedule(rank, size).unwrap();
             assert_eq!(table.len(), steps as usize);
-            let partners = table.iter().flat_map(|s| [s.send_to, s.receive_from]).flatten();
-            assert!(partners.into_iter().all(|partner| partner.0 < size));
+            let parties = table.iter().flat_map(|s| [s.send_to, s.receive_from]);
+            assert!(parties.filter_map(Party::rank).all(|partner| partner.0 < size));
         }
     }
     assert_eq!(Barrier::GatherBroadcast.steps(size), Ok(STEPS_MAX));
@@ -303,6 +382,6 @@ fn names_are_read_back_as_written_and_others_refused() {
     }
     let error = "pair-wise".parse::<Barrier>().unwrap_err();
     assert_eq!(error, TopoError::UnknownBarrier { name: "pair-wise".to_string() });
-    let text = "expected gather-broadcast, pairwise or dissemination";
+    let text = "expected gather-broadcast, pairwise, dissemination or counter";
     assert_eq!(error.to_string(), format!("unknown barrier \"pair-wise\": {text}"));
 }

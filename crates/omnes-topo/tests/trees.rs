@@ -1,4 +1,5 @@
-//! Trees, checked for every size to 64, every root and radix 2 to 8, and by samples above.
+//! Trees, checked for every size to 64, every root and radix 2 to 8, and by samples above. That
+//! postal trees are as early as possible is checked in `postal.rs`.
 //!
 //! The checks know nothing of digits: they walk `children` from the root and compare with
 //! `parent`, `depth` and `fan_out_max`, and time a broadcast by letting every rank send to one
@@ -7,8 +8,9 @@
 
 use std::collections::VecDeque;
 
+use omnes_topo::postal::POSTAL_SIZE_MAX;
 use omnes_topo::tree::RADIX_MIN;
-use omnes_topo::{TopoError, Tree};
+use omnes_topo::{Lambda, TopoError, Tree};
 use omnes_wire::Rank;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -72,7 +74,15 @@ fn check_against_closed_forms(tree: Tree, root: Rank, size: u32) -> Walk {
 
 fn all_trees() -> Vec<Tree> {
     let knomials = RADICES.map(|radix| Tree::Knomial { radix });
-    [Tree::Binomial, Tree::Chain, Tree::Flat].into_iter().chain(knomials).collect()
+    let karies = (1..=8).map(|arity| Tree::Kary { arity });
+    let single = [Tree::Binomial, Tree::Chain, Tree::Flat];
+    single.into_iter().chain(knomials).chain(karies).chain(postal_trees()).collect()
+}
+
+fn postal_trees() -> Vec<Tree> {
+    let names = ["postal=1", "postal=1.5", "postal=2", "postal=2.75", "postal=8", "postal=100"];
+    let bounded = ["postal=1/1", "postal=2.5/2", "postal=8/3", "postal=1.333/8"];
+    names.into_iter().chain(bounded).map(|name| name.parse().unwrap()).collect()
 }
 
 fn ranks(indices: &[u32]) -> Vec<Rank> {
@@ -133,6 +143,33 @@ fn knomial_of_radix_two_is_binomial() {
         }
         assert_eq!(knomial.depth(size), Tree::Binomial.depth(size));
         assert_eq!(knomial.fan_out_max(size), Tree::Binomial.fan_out_max(size));
+    }
+}
+
+#[test]
+fn kary_children_follow_those_of_all_ranks_before() {
+    for arity in 1..=8 {
+        let tree = Tree::Kary { arity };
+        for size in SIZES {
+            let children = (0..size).flat_map(|r| tree.children(Rank(r), Rank(0), size).unwrap());
+            assert!(children.eq((1..size).map(Rank)), "{tree} of {size}");
+            let fan_outs = (0..size).map(|r| tree.children(Rank(r), Rank(0), size).unwrap().len());
+            let fan_outs: Vec<usize> = fan_outs.collect();
+            assert!(fan_outs.is_sorted_by(|one, next| one >= next), "{tree} of {size}");
+            assert!(fan_outs.iter().filter(|n| (1..arity as usize).contains(n)).count() <= 1);
+        }
+    }
+}
+
+#[test]
+fn trees_of_one_child_each_are_the_chain() {
+    for name in ["kary=1", "postal=1/1", "postal=7.5/1"] {
+        let tree: Tree = name.parse().unwrap();
+        for size in SIZES {
+            let chain = |rank: u32| Tree::Chain.children(Rank(rank), Rank(size / 3), size);
+            assert!((0..size).all(|r| tree.children(Rank(r), Rank(size / 3), size) == chain(r)));
+            assert_eq!(tree.depth(size), Tree::Chain.depth(size));
+        }
     }
 }
 
@@ -208,6 +245,10 @@ fn sending_order_is_as_worked_out_by_hand() {
     assert_eq!(children(Tree::Flat, 0, 2, 4).unwrap(), ranks(&[]));
     assert_eq!(children(knomial, 0, 0, 10).unwrap(), ranks(&[4, 8, 1, 2, 3]));
     assert_eq!(children(knomial, 8, 0, 10).unwrap(), ranks(&[9]));
+    let kary = Tree::Kary { arity: 3 };
+    assert_eq!(children(kary, 0, 0, 9).unwrap(), ranks(&[1, 2, 3]));
+    assert_eq!(children(kary, 2, 0, 9).unwrap(), ranks(&[7, 8]));
+    assert_eq!(children(kary, 1, 8, 9).unwrap(), ranks(&[6, 7]));
 }
 
 #[test]
@@ -229,6 +270,13 @@ fn the_largest_size_and_radix_do_not_overflow() {
     assert_eq!((Tree::Binomial.depth(size), Tree::Binomial.fan_out_max(size)), (Ok(31), Ok(32)));
     assert_eq!(Tree::Binomial.children(last, last, size).unwrap().len(), 32);
     assert_eq!(Tree::Chain.children(last, Rank(7), size), Ok(vec![Rank(0)]));
+    let heap = Tree::Kary { arity: 2 };
+    assert_eq!((heap.depth(size), heap.fan_out_max(size)), (Ok(31), Ok(2)));
+    assert_eq!(heap.parent(last, Rank(0), size), Ok(Some(Rank((1 << 31) - 2))));
+    assert_eq!(heap.children(last, Rank(0), size), Ok(vec![]));
+    let heap = Tree::Kary { arity: u32::MAX };
+    assert_eq!((heap.depth(size), heap.fan_out_max(size)), (Ok(1), Ok(size - 1)));
+    assert_eq!(heap.children(Rank(5), last, size), Ok(vec![]));
     assert_eq!((Tree::Chain.depth(size), Tree::Flat.fan_out_max(size)), (Ok(last.0), Ok(last.0)));
 }
 
@@ -255,9 +303,27 @@ fn mistakes_are_refused_with_value_and_limit() {
         assert_eq!(tree.fan_out_max(4), Err(expected));
     }
     assert_eq!(Tree::Knomial { radix: RADIX_MIN }.depth(4), Ok(2));
+    let lambda = Lambda::ONE;
+    for tree in [Tree::Kary { arity: 0 }, Tree::PostalBounded { lambda, fan_out: 0 }] {
+        assert_eq!(tree.parent(Rank(0), Rank(0), 4), Err(TopoError::FanOutZero));
+        assert_eq!(tree.children(Rank(0), Rank(0), 4), Err(TopoError::FanOutZero));
+        assert_eq!(tree.depth(4), Err(TopoError::FanOutZero));
+        assert_eq!(tree.fan_out_max(4), Err(TopoError::FanOutZero));
+    }
+    let (size, size_max) = (POSTAL_SIZE_MAX + 1, POSTAL_SIZE_MAX);
+    let too_large = TopoError::SizeTooLarge { size, size_max };
+    for tree in [Tree::Postal { lambda }, Tree::PostalBounded { lambda, fan_out: 2 }] {
+        assert_eq!(tree.parent(Rank(0), Rank(0), size), Err(too_large.clone()));
+        assert_eq!(tree.children(Rank(0), Rank(0), size), Err(too_large.clone()));
+        assert_eq!(tree.depth(size), Err(too_large.clone()));
+        assert_eq!(tree.fan_out_max(size), Err(too_large.clone()));
+        assert_eq!(tree.depth(0), Err(TopoError::SizeZero));
+    }
     assert_eq!(rank.to_string(), "rank 4 is not below the size 4");
     assert_eq!(root.to_string(), "root 9 is not below the size 4");
     assert_eq!(radix.to_string(), "radix 1 is below the minimum 2");
+    let text = "fan-out is 0, but a rank that sends has at least 1 child";
+    assert_eq!(TopoError::FanOutZero.to_string(), text);
     assert_eq!(TopoError::SizeZero.to_string(), "size is 0, but a group has at least 1 rank");
 }
 
@@ -268,27 +334,40 @@ fn names_are_read_back_as_written() {
     }
     assert_eq!("knomial=4".parse(), Ok(Tree::Knomial { radix: 4 }));
     assert_eq!(format!("[{:>8}]", Tree::Chain), "[   chain]");
+    for name in ["kary=3", "postal=2.5", "postal=3", "postal=2.125/4", "postal=1/1"] {
+        assert_eq!(name.parse::<Tree>().unwrap().to_string(), name);
+    }
 }
 
 #[test]
 fn unknown_names_are_refused() {
-    for name in ["", "Binomial", "binomial ", "knomial", "knomial=", "knomial=x", "knomial=-2"] {
+    let bases = ["", "Binomial", "binomial ", "binomial=2", "knomial", "knomial=", "knomial=x"];
+    let others = ["knomial=-2", "kary", "kary=", "kary=1.5", "postal", "postal=", "postal=x"];
+    let bounded = ["postal=2/", "postal=/2", "postal=2/x", "postal=2/3/4", "postal=2.", "chain="];
+    for name in [&bases[..], &others, &bounded].concat() {
         let expected = TopoError::UnknownTree { name: name.to_string() };
         assert_eq!(name.parse::<Tree>(), Err(expected), "{name:?}");
     }
     assert_eq!("knomial=1".parse::<Tree>(), Err(TopoError::RadixTooSmall { radix: 1 }));
+    let lambda = TopoError::LambdaOutOfRange { thousandths: 999 };
+    assert_eq!("postal=0.999".parse::<Tree>(), Err(lambda.clone()));
+    assert_eq!("postal=0.999/2".parse::<Tree>(), Err(lambda));
+    assert_eq!("postal=2/0".parse::<Tree>(), Err(TopoError::FanOutZero));
+    assert_eq!("kary=0".parse::<Tree>(), Err(TopoError::FanOutZero));
     let error = "ring".parse::<Tree>().unwrap_err();
-    let text = "unknown tree \"ring\": expected binomial, chain, flat or knomial=K";
-    assert_eq!(error.to_string(), text);
+    let text =
+        "expected binomial, chain, flat, knomial=K, kary=K, postal=LAMBDA or postal=LAMBDA/K";
+    assert_eq!(error.to_string(), format!("unknown tree \"ring\": {text}"));
 }
 
-/// Any family; radix to 100.
-fn any_tree() -> impl Strategy<Value = Tree> {
+/// Any family with closed forms; radix and arity to 100.
+fn any_closed_tree() -> impl Strategy<Value = Tree> {
     prop_oneof![
         Just(Tree::Binomial),
         Just(Tree::Chain),
         Just(Tree::Flat),
         (2u32..=100).prop_map(|radix| Tree::Knomial { radix }),
+        (1u32..=100).prop_map(|arity| Tree::Kary { arity }),
     ]
 }
 
@@ -307,10 +386,25 @@ proptest! {
 
     #[test]
     fn trees_of_thousands_span_and_agree(
-        tree in any_tree(),
+        tree in any_closed_tree(),
         (size, root) in size_and_member(1..=5_000),
     ) {
         check_against_closed_forms(tree, Rank(root), size);
+    }
+
+    #[test]
+    fn postal_trees_of_hundreds_span_and_agree(
+        thousandths in 1000u32..=30_000,
+        fan_out in prop_oneof![Just(u32::MAX), 1u32..=12],
+        (size, root) in size_and_member(1..=500),
+    ) {
+        let lambda = Lambda::from_thousandths(thousandths).unwrap();
+        let tree = match fan_out {
+            u32::MAX => Tree::Postal { lambda },
+            _ => Tree::PostalBounded { lambda, fan_out },
+        };
+        let walked = check_against_closed_forms(tree, Rank(root), size);
+        prop_assert!(walked.fan_out <= fan_out);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub const PACKET_OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 pub const MAGIC_OFFSET: usize = 0;
 /// Where the job's number stands, likewise.
 pub const JOB_OFFSET: usize = 4;
+/// Where the communicator's number stands, likewise.
+pub const COMMUNICATOR_OFFSET: usize = 8;
 /// Where the sender's rank stands, likewise.
 pub const SOURCE_OFFSET: usize = 12;
 
@@ -59,6 +61,14 @@ pub enum Kind {
     /// To everybody: the sender's multicast works, and it has heard of `argument` ranks that their
     /// does.
     Hello = 12,
+    /// A step of a barrier: `seq` is the barrier's number, `argument` the step [CB-R2].
+    Step = 13,
+    /// The step `argument` of barrier `seq`, which the receiver owes, is missing [CB-R6].
+    StepNack = 14,
+    /// Has the receiver entered barrier `seq`? Asked when a barrier takes long.
+    StepAsk = 15,
+    /// The sender has entered barrier `seq`, and is done with barrier `expects`.
+    StepTell = 16,
 }
 
 impl Kind {
@@ -76,6 +86,10 @@ impl Kind {
             10 => Self::CastAck,
             11 => Self::CastNack,
             12 => Self::Hello,
+            13 => Self::Step,
+            14 => Self::StepNack,
+            15 => Self::StepAsk,
+            16 => Self::StepTell,
             _ => return None,
         })
     }

@@ -31,8 +31,8 @@ pub use body::{
     CAST_REPORT_BYTES, CastReport, ENVELOPE_BYTES, Envelope, GAP_MAP_BITS, GAP_MAP_BYTES, GapMap,
 };
 pub use header::{
-    Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind, MAGIC, MAGIC_OFFSET,
-    PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, has_control_body,
+    COMMUNICATOR_OFFSET, Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind, MAGIC,
+    MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, has_control_body,
 };
 pub use instant::Instant;
 pub use rank::{ChannelId, CommunicatorId, JobId, Rank};

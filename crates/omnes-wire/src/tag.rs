@@ -113,6 +113,13 @@ impl SenderKey {
     }
 }
 
+impl SenderKey {
+    /// The 16 bytes of the key, for handing it to the network interface.
+    pub fn to_bytes(&self) -> [u8; 16] {
+        self.0.key()
+    }
+}
+
 impl fmt::Debug for SenderKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("SenderKey(secret)")

@@ -1,6 +1,7 @@
 //! A group of ranks with a context of its own.
 
-use crate::bcast::Nodes;
+use crate::barrier::BarrierGroups;
+use crate::bcast::{MultiSendUse, Nodes};
 use crate::config::Config;
 use crate::error::Error;
 use crate::job::{COLLECTIVE, Job};
@@ -28,6 +29,7 @@ pub(crate) struct Inner {
     members: Vec<u32>,
     rank: u32,
     nodes: Nodes,
+    pub(crate) barriers: BarrierGroups,
 }
 
 /// What a collective's message is for; its tag.
@@ -65,6 +67,12 @@ impl Bytes {
     }
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.job.engine.close_spread(self.id);
+    }
+}
+
 impl Communicator {
     /// All ranks of the job that this process belongs to, as the launcher's environment says.
     ///
@@ -95,7 +103,8 @@ impl Communicator {
 
     pub(crate) fn new(job: Arc<Job>, id: CommunicatorId, members: Vec<u32>, rank: u32) -> Self {
         let nodes = Nodes::new(&job, &members, rank);
-        Self { inner: Arc::new(Inner { job, id, members, rank, nodes }) }
+        let barriers = BarrierGroups::new(Arc::clone(&job));
+        Self { inner: Arc::new(Inner { job, id, members, rank, nodes, barriers }) }
     }
 
     /// This process's rank here, from 0.
@@ -119,6 +128,11 @@ impl Communicator {
     /// ranks, but for the interface and the words.
     pub fn multicast(&self) -> MulticastState {
         self.job().engine.multicast()
+    }
+
+    /// What has taken the place of multicast, if something has.
+    pub fn multisend(&self) -> Option<MultiSendUse> {
+        self.job().multisend()
     }
 
     /// Leaves the job: waits for all ranks of this communicator, then for the last answers, and

@@ -1,7 +1,8 @@
 //! What a rank can be told; the environment fills in the rest.
 
-use crate::bcast::Bcast;
+use crate::barrier::NicWanted;
 use crate::bcast::tune::Tune;
+use crate::bcast::{Bcast, MultiSend};
 use omnes_net::Offloads;
 use omnes_net::live::LivePlace;
 use omnes_topo::Barrier;
@@ -64,6 +65,8 @@ pub struct Config {
     pub network: Option<String>,
     /// Whether to multicast; the same on all ranks, as are the next three.
     pub multicast: Multicast,
+    /// What takes the place of multicast where there is none; the same on all ranks.
+    pub multisend: MultiSend,
     /// The multicast group's address; derived from the job's number where there is none.
     pub multicast_group: Option<IpAddr>,
     /// The group's UDP port, likewise.
@@ -72,9 +75,11 @@ pub struct Config {
     pub multicast_ttl: u8,
     /// Whether ranks of one node talk through shared memory; without it each counts as a node.
     pub shared_memory: bool,
-    /// Barrier algorithm; where there is none, dissemination, or gather-broadcast where ranks
-    /// outnumber the cores.
+    /// Barrier algorithm; where there is none, the counter in small groups with multicast or where
+    /// ranks outnumber the cores, else dissemination.
     pub barrier: Option<Barrier>,
+    /// Which network interface runs barriers; the same on all ranks.
+    pub nic: NicWanted,
     /// Messages up to this size are sent without asking; the same on all ranks.
     pub eager_bytes: u32,
     /// Memory per channel for messages that nobody has asked for yet, in packets.
@@ -102,11 +107,13 @@ impl Config {
             tune: Tune::Auto,
             network: None,
             multicast: Multicast::Auto,
+            multisend: MultiSend::Auto,
             multicast_group: None,
             multicast_port: None,
             multicast_ttl: 1,
             shared_memory: true,
             barrier: None,
+            nic: NicWanted::Auto,
             eager_bytes: 128 << 10,
             pool_slots: 8192,
             offloads: Offloads { gso: true, gro: true },

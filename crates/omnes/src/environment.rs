@@ -21,12 +21,23 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (
         "OMNES_BCAST",
         "broadcast algorithm: multicast, basic, window, tree-ack, co-root=K, ack-every=M, \
-         skewed=M, nack, combined, combinations with +; original, binomial, chain, flat, knomial=4",
+         skewed=M, nack, combined, combinations with +; original, binomial, chain, flat, \
+         knomial=4, kary=3, postal=6",
     ),
     ("OMNES_TUNE", "auto: choose by figures kept of this network; off: by rules; or their file"),
     ("OMNES_NETWORK", "name of this network, where its address does not tell it from others"),
-    ("OMNES_BARRIER", "barrier algorithm: dissemination, pairwise, gather-broadcast"),
+    ("OMNES_BARRIER", "barrier algorithm: dissemination, pairwise, gather-broadcast, counter"),
+    (
+        "OMNES_NIC",
+        "auto: barriers by the kernel's network interface, by its agent or loaded by the process, \
+         else in user space; kernel, agent, user: only that; off: barriers by messages",
+    ),
     ("OMNES_MULTICAST", "auto: multicast if it works; on: or do not start; off: never"),
+    (
+        "OMNES_MULTISEND",
+        "where multicast does not work: auto; off: messages down trees; or the tree of multi-sends \
+         and who copies: postal=6, flat, binomial:nic, flat:host, flat:loop",
+    ),
     ("OMNES_MULTICAST_GROUP", "the job's group, address or address:port; drawn where unset"),
     ("OMNES_MULTICAST_TTL", "routers that multicast may cross, plus one; 1 where unset"),
     ("OMNES_SHM", "shared memory between the ranks of a node: on, off"),
@@ -205,7 +216,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         config.tune = self.value("OMNES_TUNE")?.unwrap_or_default();
         config.network = self.text("OMNES_NETWORK");
         config.barrier = self.value("OMNES_BARRIER")?;
+        config.nic = self.value("OMNES_NIC")?.unwrap_or(config.nic);
         config.multicast = self.value("OMNES_MULTICAST")?.unwrap_or(config.multicast);
+        config.multisend = self.value("OMNES_MULTISEND")?.unwrap_or(config.multisend);
         if let Some((group, port)) = self.parsed("OMNES_MULTICAST_GROUP", parse_group)? {
             (config.multicast_group, config.multicast_port) = (Some(group), port);
         }

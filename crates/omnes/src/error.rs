@@ -75,6 +75,33 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A barrier of the kernel's NIC was asked for, and it does not run on all ranks.
+    #[error("no barrier by the kernel's network interface: {reason}")]
+    NoNic {
+        /// Why.
+        reason: String,
+    },
+    /// A multi-send that cannot be.
+    #[error("OMNES_MULTISEND: {reason}")]
+    MultiSend {
+        /// Why.
+        reason: String,
+    },
+    /// A barrier that cannot be entered.
+    #[error("barrier: {reason}")]
+    Barrier {
+        /// Why.
+        reason: String,
+    },
+    /// Ranks have not come to a barrier in time.
+    #[error("the barrier is not over after {ms} ms; not there: {}", list(missing))]
+    BarrierTimeout {
+        /// The time given, in milliseconds.
+        ms: u64,
+        /// Ranks of the communicator that had not entered when asked; none if all had, and packets
+        /// were on their way.
+        missing: Vec<u32>,
+    },
     /// A communicator has been used with more multicast policies than it can tell apart.
     #[error("too many broadcast schemes on one communicator: at most {limit}")]
     TooManySchemes {
@@ -87,6 +114,17 @@ pub enum Error {
         /// The limit.
         limit: u32,
     },
+}
+
+/// Ranks for people: all of a few, the first of many.
+fn list(ranks: &[u32]) -> String {
+    const SHOWN: usize = 16;
+    let shown: Vec<String> = ranks.iter().take(SHOWN).map(|rank| format!("rank {rank}")).collect();
+    match ranks.len() {
+        0 => "nobody, packets are under way".to_owned(),
+        count if count > SHOWN => format!("{} and {} more", shown.join(", "), count - SHOWN),
+        _ => shown.join(", "),
+    }
 }
 
 impl Error {
@@ -105,12 +143,19 @@ impl Error {
             Self::TooManyCommunicators { .. } => -10,
             Self::NoMulticast { .. } => -11,
             Self::TooManySchemes { .. } => -12,
+            Self::NoNic { .. } => -13,
+            Self::BarrierTimeout { .. } => -14,
+            Self::MultiSend { .. } => -15,
+            Self::Barrier { .. } => -16,
         }
     }
 
     /// An operation's error, with ranks as the communicator numbers them.
     pub(crate) fn from_operation(error: OperationError, number: impl Fn(u32) -> u32) -> Self {
         match error {
+            OperationError::Collective(_) | OperationError::NicLost => {
+                Self::Barrier { reason: error.to_string() }
+            }
             OperationError::PeerFailed { rank } => Self::PeerFailed { rank: number(rank.0) },
             OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
             OperationError::Excluded { by } => Self::Excluded { by: by.0 },

@@ -1,5 +1,7 @@
 //! What all communicators of a process share: the engine, and how it ends.
 
+use crate::barrier::NicAccess;
+use crate::bcast::MultiSendUse;
 use crate::bcast::tune::Figures;
 use crate::config::Config;
 use crate::config::Multicast;
@@ -29,8 +31,14 @@ pub(crate) struct Job {
     pub(crate) next_communicator: AtomicU32,
     /// The probe has found that multicast reaches everybody.
     has_multicast: AtomicBool,
+    /// Multi-send has taken its place.
+    has_multisend: AtomicBool,
+    /// How the first communicator does it on this rank.
+    multisend: RwLock<Option<MultiSendUse>>,
     /// What broadcasts are chosen by, the same on all ranks.
     figures: RwLock<Option<Figures>>,
+    /// Access to the kernel's NIC.
+    pub(crate) nic: NicAccess,
     is_finalizing: AtomicBool,
     has_left: AtomicBool,
 }
@@ -67,6 +75,7 @@ impl Job {
         let nodes = engine.nodes();
         let no = || AtomicBool::new(false);
         let (has_multicast, is_finalizing, has_left) = (no(), no(), no());
+        let (has_multisend, multisend) = (no(), RwLock::default());
         let next_communicator = AtomicU32::new(1);
         Ok(Self {
             engine,
@@ -74,7 +83,10 @@ impl Job {
             nodes,
             next_communicator,
             has_multicast,
+            has_multisend,
+            multisend,
             figures: RwLock::default(),
+            nic: NicAccess::default(),
             is_finalizing,
             has_left,
         })
@@ -98,6 +110,24 @@ impl Job {
 
     pub(crate) fn has_multicast(&self) -> bool {
         self.has_multicast.load(Ordering::SeqCst)
+    }
+
+    /// Multi-send takes the place of multicast.
+    pub(crate) fn allow_multisend(&self) {
+        self.has_multisend.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_multisend(&self) -> bool {
+        self.has_multisend.load(Ordering::SeqCst)
+    }
+
+    /// How the first communicator's multi-send is done.
+    pub(crate) fn describe_multisend(&self, usage: Option<MultiSendUse>) {
+        *self.multisend.write().unwrap_or_else(PoisonError::into_inner) = usage;
+    }
+
+    pub(crate) fn multisend(&self) -> Option<MultiSendUse> {
+        self.multisend.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// All ranks have agreed on these figures.

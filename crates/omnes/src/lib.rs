@@ -36,8 +36,9 @@ mod scope;
 mod split;
 mod stats;
 
+pub use barrier::{BarrierForm, BarrierKind, NicUse, NicWanted};
 pub use bcast::tune::{self, Tune};
-pub use bcast::{Bcast, BcastError, Forwarding};
+pub use bcast::{Bcast, BcastError, Cloning, Forwarding, MultiSend, MultiSendUse};
 pub use communicator::Communicator;
 pub use config::{Config, Multicast};
 pub use environment::{Launcher, VARIABLES};

@@ -5,6 +5,7 @@
 //! its progress thread move all operations on. So a broadcast is also passed on to the next rank
 //! while this one computes, or waits for something else.
 
+use crate::barrier::BarrierKind;
 use crate::bcast::{Bcast, Origin, Started};
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
@@ -57,6 +58,7 @@ type RequestId = u64;
 enum Work {
     Message(Operation),
     Broadcast(Broadcast),
+    Barrier(Operation),
 }
 
 /// A broadcast under way.
@@ -153,6 +155,28 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(Work::Broadcast(broadcast)))
     }
 
+    /// Enters a barrier without waiting for it. Several may be under way; they end in the order in
+    /// which they were started, which is the same on all ranks, also among blocking barriers.
+    ///
+    /// # Errors
+    /// As [`Communicator::barrier`].
+    pub fn ibarrier(&self) -> Result<Request<'_>, Error> {
+        Ok(match self.communicator.start_barrier()? {
+            Some(operation) => self.request(Work::Barrier(operation)),
+            None => self.done(Status { source: self.communicator.rank(), tag: 0, bytes: 0 }),
+        })
+    }
+
+    /// As [`Self::ibarrier`], of a kind that a blocking barrier of this communicator has been of
+    /// before: only those may agree on something new.
+    ///
+    /// # Errors
+    /// As [`Communicator::barrier`]; [`Error::Barrier`] if there was no such barrier.
+    pub fn ibarrier_with(&self, kind: impl Into<BarrierKind>) -> Result<Request<'_>, Error> {
+        let operation = self.communicator.start_barrier_of(kind.into())?;
+        Ok(self.request(Work::Barrier(operation)))
+    }
+
     fn request(&self, work: Work) -> Request<'_> {
         let id = self.started.get();
         self.started.set(id + 1);
@@ -178,6 +202,9 @@ impl Communicator {
             Work::Message(operation) => {
                 self.wait_for_message(operation).map(|completion| self.status(completion))
             }
+            Work::Barrier(operation) => {
+                self.wait_for(operation).map(|completion| self.status(completion))
+            }
             Work::Broadcast(Broadcast { root, data, started, checked }) => {
                 let finished = self.finish(started, data);
                 checked.and(finished)?;
@@ -188,7 +215,7 @@ impl Communicator {
 
     fn test_work(&self, work: &mut Work) -> Option<Result<Status, Error>> {
         match work {
-            Work::Message(operation) => {
+            Work::Message(operation) | Work::Barrier(operation) => {
                 let outcome = self.job().engine.test(*operation)?;
                 let done = outcome.map(|completion| self.status(completion));
                 Some(done.map_err(|error| self.error(error)))
@@ -229,7 +256,9 @@ impl Communicator {
 
     fn release_work(&self, work: &Work) {
         match work {
-            Work::Message(operation) => self.job().engine.release(*operation),
+            Work::Message(operation) | Work::Barrier(operation) => {
+                self.job().engine.release(*operation);
+            }
             Work::Broadcast(Broadcast { started, .. }) => self.release(started),
         }
     }

@@ -49,12 +49,7 @@ impl Communicator {
         let next_communicator = self.job().next_communicator.load(Ordering::SeqCst);
         let choices = self.choices(Choice { color, key, next_communicator })?;
         // Groups of one split are disjoint, so they may share a number that is new to all.
-        let number = choices.iter().map(|choice| choice.next_communicator).max().unwrap_or(0);
-        let limit = u32::from(u16::MAX);
-        let Ok(id) = u16::try_from(number) else {
-            return Err(Error::TooManyCommunicators { limit });
-        };
-        self.job().next_communicator.fetch_max(number + 1, Ordering::SeqCst);
+        let id = self.agree_on_number(choices.iter().map(|choice| choice.next_communicator))?;
         if color.is_none() {
             return Ok(None);
         }
@@ -65,7 +60,8 @@ impl Communicator {
         let rank = own.expect("a rank is in the group of its own color") as u32;
         let members = group.into_iter().map(|rank| self.in_job(rank).0).collect();
         let job = Arc::clone(&self.inner.job);
-        let part = Self::new(job, CommunicatorId(id), members, rank);
+        let part = Self::new(job, id, members, rank);
+        part.open_multisend()?;
         part.open_together(part.usual_policy())?;
         Ok(Some(part))
     }
@@ -78,6 +74,26 @@ impl Communicator {
     pub fn dup(&self) -> Result<Self, Error> {
         let copy = self.split(Some(0), i64::from(self.rank()))?;
         Ok(copy.expect("a rank with a color gets a communicator"))
+    }
+
+    /// A communicator number that is new to all: the highest that anybody would give next.
+    pub(crate) fn agree_on_number(
+        &self,
+        next: impl Iterator<Item = u32>,
+    ) -> Result<CommunicatorId, Error> {
+        let number = next.max().unwrap_or(0);
+        let limit = u32::from(u16::MAX);
+        let id = u16::try_from(number).map_err(|_| Error::TooManyCommunicators { limit })?;
+        self.job().next_communicator.fetch_max(number + 1, Ordering::SeqCst);
+        Ok(CommunicatorId(id))
+    }
+
+    /// A communicator number that is new to all members. Collective.
+    pub(crate) fn take_number(&self) -> Result<CommunicatorId, Error> {
+        let own = self.job().next_communicator.load(Ordering::SeqCst);
+        let table = self.exchange(&own.to_be_bytes())?;
+        let rows = table.chunks(4).filter_map(|row| row.try_into().ok());
+        self.agree_on_number(rows.map(u32::from_be_bytes))
     }
 
     /// Every rank's choice, in order of ranks.

@@ -107,6 +107,28 @@ stats! {
     multicast_drops: counters.multicast_drops,
     /// 1 if the job multicasts: the probe at its start has found that it works.
     multicast: u64::from(has_multicast),
+    /// Barriers that are over, but for those over channels.
+    barriers: counters.collective.barriers,
+    /// Steps of barriers sent by this rank itself.
+    steps_sent: counters.collective.steps_sent,
+    /// Steps of barriers sent again because somebody missed them, by this rank or by its NIC.
+    steps_repeated: counters.collective.repeated + counters.nic.repeated,
+    /// Steps of barriers asked for because they were missing.
+    step_nacks_sent: counters.collective.nacks_sent,
+    /// First steps of barriers that were handed to the kernel's NIC.
+    nic_doorbells: counters.collective.doorbells,
+    /// Steps of barriers that the kernel's NIC has sent for this rank.
+    nic_packets_sent: counters.nic.packets_out,
+    /// Steps of barriers that the kernel's NIC has taken in for this rank.
+    nic_packets_received: counters.nic.packets_in,
+    /// Packets that the kernel's NIC has passed on to wake this rank.
+    nic_wakes: counters.nic.wakes,
+    /// Copies of packets to all that the kernel's NIC has made for this rank.
+    nic_clones: counters.nic.clones,
+    /// Copies that the kernel's NIC could not send.
+    nic_clone_failures: counters.nic.clone_failures,
+    /// Packets that the kernel's NIC has refused for their tag.
+    nic_bad_tags: counters.nic.bad_tags,
     /// System calls that send.
     send_calls: counters.socket.send_calls,
     /// System calls that receive.

@@ -6,7 +6,7 @@ mod bodies;
 mod ranks;
 
 use bodies::{BYTES_MAX, Body};
-use omnes::{Barrier, Config, Error, Multicast, MulticastState};
+use omnes::{Barrier, Cloning, Config, Error, MultiSend, Multicast, MulticastState, Tree};
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -97,7 +97,74 @@ fn is_cast(body: &Body) -> bool {
 
 #[test]
 fn broadcasts_conform_without_multicast() {
-    conform("127.0.0.1", 5, |config| config.multicast = Multicast::Off, is_cast);
+    let channels = |config: &mut Config| {
+        (config.multicast, config.multisend) = (Multicast::Off, MultiSend::Off);
+    };
+    conform("127.0.0.1", 5, channels, is_cast);
+}
+
+/// Without multicast; who sends to whom is `tree`, with copies in user space.
+fn multisend_by(config: &mut Config, tree: &str) {
+    let tree = tree.parse().unwrap();
+    config.multicast = Multicast::Off;
+    config.multisend = MultiSend::Tree(tree, Cloning::Loop);
+}
+
+#[test]
+fn broadcasts_conform_by_multisend() {
+    conform("127.0.0.1", 5, |config| multisend_by(config, "flat"), is_cast);
+    conform("127.0.0.1", 6, |config| multisend_by(config, "postal=2.5"), is_cast);
+    conform("127.0.0.1", 4, |config| multisend_by(config, "chain"), is_cast);
+}
+
+#[test]
+fn broadcasts_conform_by_multisend_where_some_ranks_share_a_node() {
+    let some = |config: &mut Config| {
+        multisend_by(config, "binomial");
+        config.shared_memory = config.rank % 3 != 1;
+    };
+    conform("127.0.0.1", 6, some, is_cast);
+}
+
+#[test]
+fn tree_of_multisends_can_be_changed_while_a_job_runs() {
+    let flat = |config: &mut Config| multisend_by(config, "flat");
+    with_ranks(6, flat, |comm| {
+        let part = comm.split(Some(comm.rank() % 2), 0).unwrap().unwrap();
+        for (round, text) in (0..).zip(["chain", "kary=2", "postal=1", "binomial", "flat"]) {
+            let tree: Tree = text.parse().unwrap();
+            for comm in [&comm, &part] {
+                let used = comm.use_multisend_tree(tree, Cloning::Loop).unwrap().unwrap();
+                assert_eq!(used.brief(), format!("{text}:loop"));
+                for root in 0..comm.size() {
+                    let sent = bodies::pattern(20_000, round * 8 + root);
+                    let mut data =
+                        if comm.rank() == root { sent.clone() } else { vec![0; sent.len()] };
+                    comm.bcast_with(root, &mut data, "combined".parse().unwrap()).unwrap();
+                    bodies::assert_same(&data, &sent, format_args!("{text} from {root}"));
+                }
+            }
+            // A part's tree is its own.
+            assert_eq!(comm.multisend().unwrap().tree, tree);
+        }
+        assert!(part.use_multisend_tree(Tree::Chain, Cloning::Loop).unwrap().is_some());
+        assert_eq!(comm.multisend().unwrap().tree, Tree::Flat);
+        let error = comm.use_multisend_tree(Tree::Kary { arity: 0 }, Cloning::Loop).unwrap_err();
+        assert!(matches!(error, Error::MultiSend { .. }), "{error}");
+        // What was refused has changed nothing.
+        let mut data = [comm.rank() as u8; 1000];
+        comm.bcast_with(1, &mut data, "combined".parse().unwrap()).unwrap();
+        assert_eq!(data, [1; 1000]);
+        comm.finalize().unwrap();
+    });
+    with_ranks(
+        2,
+        |_| {},
+        |comm| {
+            assert_eq!(comm.use_multisend_tree(Tree::Flat, Cloning::Loop).unwrap(), None);
+            comm.finalize().unwrap();
+        },
+    );
 }
 
 #[test]
@@ -125,6 +192,7 @@ fn what_keeps_a_job_from_multicast_is_told_by_all_ranks() {
         if config.rank == 1 {
             config.multicast = Multicast::Off;
         }
+        config.multisend = MultiSend::Off;
     };
     with_ranks(3, one_is_off, |comm| {
         let MulticastState::Off { reason } = comm.multicast() else { panic!("on") };

@@ -6,9 +6,10 @@
 
 mod ranks;
 
-use omnes::{Bcast, Communicator, Policy, Request, Scope, Status};
+use omnes::{BarrierForm, BarrierKind, Bcast, Communicator, Policy, Request, Scope, Status};
+use omnes_proto::collective::Runner;
 use omnes_sim::conformance::{self, Arm};
-use omnes_sim::script::{Outcome, Receipt, Script, Step};
+use omnes_sim::script::{BarrierGroup, Outcome, Receipt, Script, Step};
 use omnes_topo::{Barrier, Tree};
 use omnes_wire::{Instant, Rank};
 use ranks::with_ranks;
@@ -48,6 +49,10 @@ fn on_sockets(size: u32, body: impl FnOnce(&mut Sockets) + Send) {
             size,
             |_| {},
             |comm| {
+                // Scripts enter barriers without waiting, of kinds that are known.
+                for algorithm in Barrier::ALL {
+                    comm.barrier_with(user(algorithm)).unwrap();
+                }
                 let (scripts, outcomes) = far[comm.rank() as usize].lock().unwrap().take().unwrap();
                 for script in scripts {
                     outcomes.send(Player::play(&comm, script, clock)).unwrap();
@@ -56,6 +61,11 @@ fn on_sockets(size: u32, body: impl FnOnce(&mut Sockets) + Send) {
             },
         );
     });
+}
+
+/// The machine that the simulator runs as well.
+fn user(algorithm: Barrier) -> BarrierKind {
+    BarrierKind { form: Some(BarrierForm::User), algorithm: Some(algorithm) }
 }
 
 /// One rank on its way through a script.
@@ -70,6 +80,7 @@ struct Player<'scope, 'env, 'request> {
 enum Kind {
     Send,
     Receive,
+    Barrier,
 }
 
 impl Player<'_, '_, '_> {
@@ -111,6 +122,11 @@ impl Player<'_, '_, '_> {
                         let kind = if is_root { Kind::Send } else { Kind::Receive };
                         player.open.push((buffer, kind, request));
                     }
+                    Step::Barrier { group } => {
+                        assert_eq!(group.nodes.len() as u32, comm.size(), "each rank is a node");
+                        let request = player.scope.ibarrier_with(user(group.algorithm)).unwrap();
+                        player.open.push((usize::MAX, Kind::Barrier, request));
+                    }
                 }
             }
             player.wait_for(|_| true);
@@ -146,6 +162,16 @@ fn by_every_policy(size: u32, body: fn(&mut Sockets, Policy)) {
     });
 }
 
+/// Runs a body for each algorithm, with every rank as a node of its own.
+fn by_every_barrier(size: u32, body: fn(&mut Sockets, &BarrierGroup)) {
+    on_sockets(size, move |arm| {
+        for algorithm in Barrier::ALL {
+            let mut groups = conformance::groups(size, algorithm, Runner::Host, true);
+            body(arm, &groups.next().unwrap());
+        }
+    });
+}
+
 #[test]
 fn messages_of_every_length_arrive() {
     on_sockets(3, conformance::messages_of_every_length_arrive);
@@ -164,7 +190,9 @@ fn any_source_takes_each_message_once() {
 #[test]
 fn trees_reach_everybody() {
     on_sockets(5, |arm| {
-        for tree in [Tree::Binomial, Tree::Chain, Tree::Flat, Tree::Knomial { radix: 3 }] {
+        for text in ["binomial", "chain", "flat", "knomial=3", "kary=2", "postal=2.5", "postal=6/2"]
+        {
+            let tree: Tree = text.parse().unwrap();
             conformance::broadcast_reaches_everybody(arm, tree, Rank(3), 100_000, 20_000);
         }
     });
@@ -210,4 +238,26 @@ fn late_rank_gets_every_broadcast() {
 #[test]
 fn roots_take_turns() {
     by_every_policy(4, conformance::roots_take_turns);
+}
+
+#[test]
+fn nobody_leaves_a_barrier_of_a_group_early() {
+    for size in [2, 5] {
+        by_every_barrier(size, conformance::nobody_leaves_a_barrier_of_a_group_early);
+    }
+}
+
+#[test]
+fn barriers_of_a_group_may_overlap() {
+    by_every_barrier(5, conformance::barriers_of_a_group_may_overlap);
+}
+
+#[test]
+fn barriers_of_two_groups_do_not_mix() {
+    on_sockets(4, |arm| {
+        let group =
+            |algorithm| conformance::groups(4, algorithm, Runner::Host, true).next().unwrap();
+        let (first, second) = (group(Barrier::Counter), group(Barrier::Dissemination));
+        conformance::barriers_of_two_groups_do_not_mix(arm, &first, &second);
+    });
 }

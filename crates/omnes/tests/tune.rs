@@ -7,7 +7,7 @@
 mod ranks;
 
 use omnes::tune::{Cache, Cost, Effort, Entry, Figures, Plan, Way};
-use omnes::{Bcast, Communicator, Config, Multicast, Tune};
+use omnes::{Bcast, Communicator, Config, MultiSend, Multicast, NicWanted, Tune};
 use ranks::with_ranks;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -61,7 +61,8 @@ fn in_favour_of(favourite: Way) -> Figures {
         false => Cost { level_ns: 1_000_000, level_byte_ps: 1_000, stream_byte_ps: 1_000 },
     };
     let multicast = Some(cost(Way::Multicast));
-    Figures { multicast, binomial: cost(Way::Binomial), chain: cost(Way::Chain) }
+    let (binomial, chain) = (cost(Way::Binomial), cost(Way::Chain));
+    Figures { multicast, binomial, chain, lambda_thousandths: None }
 }
 
 #[test]
@@ -122,7 +123,7 @@ fn figures_without_multicast_choose_among_trees() {
     let (_directory, path) = place();
     let without = |config: &mut Config| {
         kept_in(&path)(config);
-        config.multicast = Multicast::Off;
+        (config.multicast, config.multisend) = (Multicast::Off, MultiSend::Off);
     };
     let (figures, chosen) = outcome(3, without);
     assert_eq!(figures.unwrap().multicast, None);
@@ -177,6 +178,92 @@ fn measuring_on_demand_follows_rank_0s_plan_and_stores_nothing() {
     );
     assert!(figures.iter().all(|it| *it == figures[0]));
     assert!(!path.exists());
+}
+
+/// Without multicast, with copies in user space.
+fn multisending(path: &Path) -> impl Fn(&mut Config) + Sync {
+    let kept = kept_in(path);
+    move |config| {
+        kept(config);
+        (config.multicast, config.nic) = (Multicast::Off, NicWanted::User);
+    }
+}
+
+#[test]
+fn tree_of_multisends_follows_from_the_lambda_that_rank_0_has_kept() {
+    let (_directory, path) = place();
+    let brief_of = |comm: &Communicator| comm.multisend().unwrap().brief();
+    let briefs = with_ranks(8, multisending(&path), |comm| {
+        assert_eq!(comm.figures().unwrap().lambda_thousandths, None);
+        let brief = brief_of(&comm);
+        comm.finalize().unwrap();
+        brief
+    });
+    assert!(briefs.iter().all(|brief| brief == "postal=6:loop"), "{briefs:?}");
+    let network = cache(&path).entries()[0].network.clone();
+    assert_eq!(network.multisend.as_deref(), Some("auto:loop"));
+    // Hops of [MS-R17]; at seven and more all eight nodes are children of the root, as at six.
+    for (thousandths, tree) in [(1000, "postal=1:loop"), (7000, "postal=6:loop")] {
+        let lambda_thousandths = Some(thousandths);
+        let figures = Figures { lambda_thousandths, ..in_favour_of(Way::Multicast) };
+        let entry = Entry::new(network.clone(), figures, Effort::Thorough);
+        cache(&path).store(entry).unwrap();
+        let briefs = with_ranks(8, multisending(&path), |comm| {
+            assert_eq!(comm.figures(), Some(figures));
+            let brief = brief_of(&comm);
+            for root in 0..comm.size() {
+                let mut data = [if comm.rank() == root { root as u8 } else { 99 }; 5000];
+                comm.bcast(root, &mut data).unwrap();
+                assert_eq!(data, [root as u8; 5000]);
+            }
+            let part = comm.split(Some(comm.rank() % 2), 0).unwrap().unwrap();
+            let mut data = [part.rank() as u8; 100];
+            part.bcast(3, &mut data).unwrap();
+            assert_eq!(data, [3; 100]);
+            comm.finalize().unwrap();
+            brief
+        });
+        assert!(briefs.iter().all(|brief| brief == tree), "{briefs:?}");
+    }
+}
+
+#[test]
+fn hops_are_measured_on_demand_and_change_the_tree_on_all_ranks() {
+    let plan = Plan::thorough(&[8], Duration::from_millis(3));
+    let adjust = |config: &mut Config| {
+        multisending(Path::new("/unused"))(config);
+        config.tune = Tune::Off;
+    };
+    let found = with_ranks(4, adjust, |comm| {
+        let tuned = comm.tune(&plan, |_| {}).unwrap();
+        if let Some(tuned) = &tuned {
+            let payload = u64::from(tuned.network.payload_bytes);
+            let sizes: Vec<u64> = tuned.hops.iter().map(|hop| hop.bytes).collect();
+            assert_eq!(sizes, [8, payload, 16 << 10, 64 << 10]);
+            assert!(tuned.hops.iter().all(|hop| hop.send_ns > 0 && hop.transmit_ns > 0));
+            assert!(tuned.hops.iter().all(|hop| hop.tree(4).is_some()));
+            let lambda = tuned.hops[1].lambda().thousandths();
+            assert_eq!(tuned.figures.lambda_thousandths, Some(lambda));
+        }
+        let found = (comm.figures().unwrap(), comm.multisend().unwrap().tree);
+        let mut data = [comm.rank() as u8; 3000];
+        comm.bcast_with(2, &mut data, Way::Multicast.bcast()).unwrap();
+        assert_eq!(data, [2; 3000]);
+        comm.finalize().unwrap();
+        found
+    });
+    assert!(found.iter().all(|it| *it == found[0]), "{found:?}");
+    // Where multicast works, or two nodes are all there are, no hop is measured.
+    with_ranks(
+        3,
+        |config| config.tune = Tune::Off,
+        |comm| {
+            let tuned = comm.tune(&plan, |_| {}).unwrap();
+            assert!(tuned.is_none_or(|tuned| tuned.hops.is_empty()));
+            assert_eq!(comm.figures().unwrap().lambda_thousandths, None);
+            comm.finalize().unwrap();
+        },
+    );
 }
 
 #[test]

@@ -10,6 +10,8 @@
 //! a random time, as if they computed, and its sample is the mean over the ranks of the time inside
 //! the call, which their own delay is no part of.
 //!
+//! A multi-send is timed at its root only, until the last destination's answer [MS-R23].
+//!
 //! Cost outside the timed calls: one linear gathering of 8 bytes per iteration and rank.
 
 use super::clock::{self, Start};
@@ -17,6 +19,7 @@ use super::counts::{AtRoot, Counts, PerOperation, RootCounts};
 use super::group;
 use super::options::{Check, Measure, Op};
 use super::pattern::Pattern;
+use super::stage::Setting;
 use super::summary::Summary;
 use super::transfer::{Point, Transfer};
 use anyhow::Result;
@@ -43,6 +46,8 @@ pub struct Measured {
     pub at_root: Option<AtRoot>,
     /// Mean time of the root in its calls, where ranks come late, in microseconds.
     pub root_us: Option<f64>,
+    /// How packets to all travelled, where that is compared.
+    pub form: Option<String>,
     /// Wrong bytes found on all ranks.
     pub errors: u64,
     /// How it was started by the clock.
@@ -84,8 +89,9 @@ impl<'comm> Bench<'comm> {
     }
 
     /// Measures one point. Collective.
-    pub fn measure(&self, point: Point) -> Result<Measured> {
-        let mut paced = Paced::new(self.comm, point, self.seed);
+    pub fn measure(&self, setting: &Setting) -> Result<Measured> {
+        let point = setting.point;
+        let mut paced = Paced::new(self.comm, setting, self.seed);
         let mut errors = self.count_errors(&mut paced.transfer, 1)?;
         let window_ns = paced.find_window()?;
         let iters = self.agree_on_iterations(&mut paced)?;
@@ -105,7 +111,7 @@ impl<'comm> Bench<'comm> {
         let operations = iters * point.operations();
         let costs = PerOperation::gather(self.comm, paced.counts(whole), operations)?;
         let calls = match paced.pace {
-            Pace::BarrierBetween => root_whole,
+            Pace::BarrierBetween | Pace::Free => root_whole,
             _ => paced.inside_root,
         };
         let root = RootCounts::per_operation(calls, root_whole, operations);
@@ -122,7 +128,8 @@ impl<'comm> Bench<'comm> {
             iters: counted,
             summary: Summary::of(&combined, point.operations()),
             costs,
-            at_root: point.op.is_broadcast().then_some(root),
+            at_root: point.op.may_multisend().then_some(root),
+            form: setting.form.clone(),
             root_us: is_skewed.then(|| samples.iter().sum::<u64>() as f64 / iters as f64 / 1e3),
             errors,
             window,
@@ -132,7 +139,7 @@ impl<'comm> Bench<'comm> {
     /// Lets what is on its way come in, so that it is counted where it belongs. Collective.
     fn settle(&self, point: Point) -> Result<()> {
         self.comm.barrier()?;
-        if point.op.is_broadcast() {
+        if point.op.may_multisend() {
             std::thread::sleep(SETTLE_TIME);
             self.comm.barrier()?;
         }
@@ -141,6 +148,10 @@ impl<'comm> Bench<'comm> {
 
     /// One number of all ranks' samples per iteration; valid at rank 0.
     fn combine(&self, point: Point, samples: &[u64]) -> Result<Vec<u64>> {
+        if point.op == Op::Multisend {
+            // Its time is the root's [MS-R23]; the others only wait for the next one.
+            return Ok(samples.to_vec());
+        }
         if point.op != Op::Skew {
             return group::combine(self.comm, samples, u64::max);
         }
@@ -208,15 +219,16 @@ struct Paced<'comm> {
 }
 
 impl<'comm> Paced<'comm> {
-    fn new(comm: &'comm Communicator, point: Point, seed: u64) -> Self {
+    fn new(comm: &'comm Communicator, setting: &'comm Setting, seed: u64) -> Self {
+        let point = setting.point;
         let pace = match point.op {
-            Op::Barrier | Op::Latency | Op::Bandwidth => Pace::Free,
+            Op::Barrier | Op::Latency | Op::Bandwidth | Op::Multisend => Pace::Free,
             Op::Bcast => Pace::Barrier,
             Op::Throughput => Pace::BarrierBetween,
             Op::Skew => Pace::Skewed { skew: point.skew },
             Op::Wbcast => Pace::Clock { window_ns: 0 },
         };
-        let transfer = Transfer::new(comm, point);
+        let transfer = Transfer::new(&setting.comm, point);
         let draw = Draw(seed ^ u64::from(comm.rank()) << 32);
         let (inside, inside_root) = (Counts::default(), RootCounts::default());
         Self { comm, transfer, pace, draw, inside, inside_root }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `options` | what was typed, checked |
 //! | `transfer`, `pattern` | one call of an operation; its data |
+//! | `stage` | which ranks take part, and how packets to all travel among them |
 //! | `measure`, `clock` | the loop around it; a start by the clock |
 //! | `counts`, `summary` | packets, bytes, system calls; median and percentiles |
 //! | `report` | lines and table |
@@ -24,6 +25,7 @@ mod measure;
 mod options;
 mod pattern;
 mod report;
+mod stage;
 mod summary;
 mod transfer;
 
@@ -33,7 +35,9 @@ use omnes::{Communicator, MulticastState};
 use options::{Format, Measure, Op};
 use report::{Line, Run};
 use serde_json::Value;
-use std::io::Write;
+use stage::Stage;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::process::ExitCode;
 use transfer::Point;
 
@@ -44,13 +48,19 @@ Examples:
   omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --format json --tag net=lab
   omnes run -n 8 --no-prefix -- omnes bench throughput --sizes 8 --scheme original,window,skewed
   omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us --scheme original,window
+  omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \
+    omnes bench bcast,multisend --multisend flat:nic,flat:loop,postal=6,off --destinations 1,3,7
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
 Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are per operation,
 summed over ranks; of broadcasts only what happens inside the calls. Of a broadcast by multicast
 \"root data\" are the data packets that the root multicasts, \"root acks\" the acknowledgements that
 it receives. A throughput is that of the slowest rank; the time of a skewed broadcast is the mean
-over the ranks of their time inside the call, their delay before it not counted.";
+over the ranks of their time inside the call, their delay before it not counted.
+
+With --multisend, broadcasts are measured once per form, by multi-sends of the scheme named before
+@; off is what a job without them takes. A multisend is the time at rank 0 from the call until the
+last destination has answered with an empty message; unicast sends to one after the other.";
 
 /// Measure latency, bandwidth, broadcast and barrier.
 #[derive(clap::Args)]
@@ -72,7 +82,11 @@ pub struct Args {
 /// Runs the subcommand in this rank.
 pub fn run(args: Args) -> Result<ExitCode> {
     let comm = group::join("omnes run -n 8 -- omnes bench bcast")?;
-    if let Err(error) = args.measure.check(comm.size()) {
+    let has_multisend = || match args.measure.needs_multisend() {
+        true => stage::check_multisend(&comm),
+        false => Ok(()),
+    };
+    if let Err(error) = args.measure.check(comm.size()).and_then(|()| has_multisend()) {
         return Ok(group::refuse(&comm, &error));
     }
     let errors = measure_all(&comm, args);
@@ -90,10 +104,11 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     if comm.rank() == 0 {
         print_head(&args.measure, args.format, comm, seed);
     }
-    let bench = Bench::new(comm, &args.measure, seed);
+    let (bench, mut stage) = (Bench::new(comm, &args.measure, seed), Stage::new(comm));
     let (mut lines, mut errors) = (Vec::new(), 0);
     for point in points(comm, &args.measure)? {
-        let measured = bench.measure(point)?;
+        let Some(setting) = stage.set(point)? else { continue };
+        let measured = bench.measure(&setting)?;
         errors += measured.errors;
         if comm.rank() != 0 {
             continue;
@@ -124,10 +139,22 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
             continue;
         }
         for algorithm in measure.algorithms_for(op) {
-            for bytes in measure.sizes_for(op) {
-                let bytes = usize::try_from(bytes)?;
-                let skews = measure.skews_for(op).into_iter();
-                points.extend(skews.map(|skew| Point { op, direction, bytes, algorithm, skew }));
+            let forms = stage::forms(comm, op, &measure.multisend);
+            for multisend in algorithm.forms(op, &forms) {
+                for destinations in measure.destinations_for(op, comm.size()) {
+                    for bytes in measure.sizes_for(op) {
+                        let bytes = usize::try_from(bytes)?;
+                        points.extend(measure.skews_for(op).into_iter().map(|skew| Point {
+                            op,
+                            direction,
+                            bytes,
+                            algorithm,
+                            skew,
+                            destinations,
+                            multisend,
+                        }));
+                    }
+                }
             }
         }
     }
@@ -147,7 +174,10 @@ fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64)
         MulticastState::On { group, interface } => format!("multicast: {group} via {interface}"),
         MulticastState::Off { reason } => format!("no multicast: {reason}"),
     };
-    let head = format!("# omnes {version}, {ranks} ranks: {command}\n# {multicast}");
+    let mut head = format!("# omnes {version}, {ranks} ranks: {command}\n# {multicast}");
+    if let Some(usage) = comm.multisend() {
+        write!(head, "\n# multi-send: {usage}").expect("a string takes all text");
+    }
     match format {
         Format::Json => eprintln!("{head}"),
         Format::Table => println!("{head}"),

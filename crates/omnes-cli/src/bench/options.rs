@@ -3,6 +3,7 @@
 use crate::units::{parse_bytes, parse_duration};
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
+use omnes::MultiSend;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 const MESSAGE_BYTES_MAX: u64 = 16 << 30;
 
 /// Names that an output line has of its own; a tag of such a name would hide it.
-const OWN_FIELDS: [&str; 28] = [
+const OWN_FIELDS: [&str; 29] = [
     "impl",
     "op",
     "n",
@@ -40,6 +41,7 @@ const OWN_FIELDS: [&str; 28] = [
     "root_repairs",
     "root_acks",
     "root_nacks",
+    "destinations",
 ];
 
 /// What can be measured.
@@ -57,6 +59,9 @@ pub enum Op {
     Throughput,
     /// Broadcast by rank 0 while the others come late; time inside the call
     Skew,
+    /// Multi-send by rank 0, answered by the last destination; also as messages to one after the
+    /// other
+    Multisend,
     /// Barrier
     Barrier,
 }
@@ -72,6 +77,7 @@ impl Op {
             (Self::Wbcast, _) => "bcast_window",
             (Self::Throughput, _) => "throughput",
             (Self::Skew, _) => "skew",
+            (Self::Multisend, _) => "multisend",
             (Self::Barrier, _) => "barrier",
         }
     }
@@ -79,6 +85,11 @@ impl Op {
     /// True if rank 0's data go to all ranks.
     pub fn is_broadcast(self) -> bool {
         matches!(self, Self::Bcast | Self::Wbcast | Self::Throughput | Self::Skew)
+    }
+
+    /// True if multi-sends can take part in it.
+    pub fn may_multisend(self) -> bool {
+        self.is_broadcast() || self == Self::Multisend
     }
 
     fn is_between_two(self) -> bool {
@@ -120,8 +131,10 @@ pub enum Algorithm {
     Default,
     /// For broadcasts.
     Bcast(omnes::Bcast),
+    /// For multi-sends: messages over channels, to one destination after the other.
+    Unicast,
     /// For barriers.
-    Barrier(omnes::Barrier),
+    Barrier(omnes::BarrierKind),
 }
 
 impl Algorithm {
@@ -136,10 +149,23 @@ impl Algorithm {
             format!(
                 "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
                  co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
-                 co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX; barrier: \
-                 gather-broadcast, pairwise, dissemination"
+                 co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
+                 postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
+                 gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
+                 channel, nic:counter"
             )
         })
+    }
+
+    /// The forms of multi-send that `op` is measured with by this algorithm; nothing stands for
+    /// that which the job has, or needs not.
+    pub fn forms(self, op: Op, forms: &[MultiSend]) -> Vec<Option<MultiSend>> {
+        let is_over_channels =
+            matches!(self, Self::Unicast | Self::Bcast(omnes::Bcast::Tree { .. }));
+        if is_over_channels || forms.is_empty() || !op.may_multisend() {
+            return vec![None];
+        }
+        forms.iter().copied().map(Some).collect()
     }
 
     fn fits(self, op: Op) -> bool {
@@ -147,6 +173,7 @@ impl Algorithm {
             Self::Default => true,
             Self::Bcast(_) => op.is_broadcast(),
             Self::Barrier(_) => op == Op::Barrier,
+            Self::Unicast => op == Op::Multisend,
         }
     }
 }
@@ -157,6 +184,7 @@ impl std::fmt::Display for Algorithm {
             Self::Default => f.write_str("default"),
             Self::Bcast(bcast) => bcast.fmt(f),
             Self::Barrier(barrier) => barrier.fmt(f),
+            Self::Unicast => f.write_str("unicast"),
         }
     }
 }
@@ -175,6 +203,14 @@ pub struct Measure {
     #[arg(long, visible_alias = "scheme", value_delimiter = ',', default_value = "default",
           value_name = "NAME", value_parser = Algorithm::parse)]
     pub algorithms: Vec<Algorithm>,
+    /// Multi-sends to compare in jobs without multicast: trees, also with who makes the copies
+    /// (flat:nic, flat:loop, postal=6:host, auto, off); of broadcasts and multisend
+    #[arg(long, value_delimiter = ',', value_name = "TREE", value_parser = parse_multisend)]
+    pub multisend: Vec<MultiSend>,
+    /// Numbers of destinations of a multi-send [default: all other ranks]
+    #[arg(long, value_delimiter = ',', value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub destinations: Vec<u32>,
     /// Longest delays of the ranks that come late (200us, 1ms)
     #[arg(long, value_delimiter = ',', default_value = "0,200us,400us,1000us", value_name = "TIME",
           value_parser = parse_skew)]
@@ -226,12 +262,44 @@ impl Measure {
             let name = op.name(self.direction());
             bail!("{name} needs 2 ranks; run `omnes run -n 2 -- omnes bench {name}`");
         }
+        self.check_multisend(ranks)
+    }
+
+    fn check_multisend(&self, ranks: u32) -> Result<()> {
+        ensure!(
+            self.multisend.is_empty() || self.ops.iter().any(|op| op.may_multisend()),
+            "--multisend: none of the operations can use it"
+        );
+        let is_wanted = self.ops.contains(&Op::Multisend);
+        ensure!(is_wanted || self.destinations.is_empty(), "--destinations is for multisend");
+        ensure!(!is_wanted || ranks > 1, "multisend needs a destination: at least 2 ranks");
+        for &destinations in &self.destinations {
+            ensure!(
+                destinations < ranks,
+                "--destinations {destinations}: of {ranks} ranks at most {} are not rank 0",
+                ranks - 1
+            );
+        }
         Ok(())
+    }
+
+    /// True if a job without multi-send has nothing to measure.
+    pub fn needs_multisend(&self) -> bool {
+        !self.multisend.is_empty() || self.ops.contains(&Op::Multisend)
+    }
+
+    /// Numbers of destinations of `op`; all but one have all ranks.
+    pub fn destinations_for(&self, op: Op, ranks: u32) -> Vec<u32> {
+        let is_wanted = op == Op::Multisend && !self.destinations.is_empty();
+        if is_wanted { self.destinations.clone() } else { vec![ranks - 1] }
     }
 
     /// Algorithms of `op`: those named that fit, else the library's choice.
     pub fn algorithms_for(&self, op: Op) -> Vec<Algorithm> {
         let fitting = self.algorithms.iter().copied().filter(|algorithm| algorithm.fits(op));
+        if op == Op::Multisend {
+            return vec![Algorithm::Unicast, Algorithm::Default];
+        }
         let fitting: Vec<_> = if op.is_between_two() { Vec::new() } else { fitting.collect() };
         if fitting.is_empty() { vec![Algorithm::Default] } else { fitting }
     }
@@ -277,6 +345,13 @@ impl Measure {
             let skews: Vec<_> = self.skew.iter().map(|&skew| short_time(skew)).collect();
             write!(line, " --skew {}", skews.join(",")).expect("a string takes all text");
         }
+        let forms: Vec<_> = self.multisend.iter().map(MultiSend::to_string).collect();
+        let counts: Vec<_> = self.destinations.iter().map(u32::to_string).collect();
+        for (flag, values) in [("multisend", forms), ("destinations", counts)] {
+            if !values.is_empty() {
+                write!(line, " --{flag} {}", values.join(",")).expect("a string takes all text");
+            }
+        }
         for (is_given, flag) in
             [(self.bidirectional, " --bidirectional"), (self.no_check, " --no-check")]
         {
@@ -310,6 +385,10 @@ pub fn short_time(time: Duration) -> String {
 /// A delay; no delay needs no unit.
 fn parse_skew(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
+}
+
+fn parse_multisend(text: &str) -> Result<MultiSend, String> {
+    text.parse().map_err(|reason| format!("`{text}` {reason}"))
 }
 
 /// `KEY=VALUE` for the output lines; a number stays a number.
@@ -379,6 +458,29 @@ mod tests {
         assert!(again.contains("--skew 0,1500ns,2ms"), "{again}");
         assert_eq!(parse(again.strip_prefix("omnes bench").unwrap()).skew, measure.skew);
         assert!(!parse("bcast").command_line(1).contains("--skew"));
+    }
+
+    #[test]
+    fn multisends_and_destinations_are_read_checked_and_printed() {
+        let line = "multisend,bcast --multisend flat:nic,postal=2.5,kary=3:host,off,auto \
+                    --destinations 1,3,7";
+        let measure = parse(line);
+        assert!(measure.check(8).is_ok());
+        assert_eq!(measure.destinations_for(Op::Multisend, 8), [1, 3, 7]);
+        assert_eq!(measure.destinations_for(Op::Bcast, 8), [7]);
+        assert_eq!(parse("multisend").destinations_for(Op::Multisend, 8), [7]);
+        let printed = measure.command_line(1);
+        let again = parse(printed.strip_prefix("omnes bench").unwrap());
+        assert_eq!((&again.multisend, &again.destinations), (&measure.multisend, &vec![1, 3, 7]));
+        assert!(!parse("bcast").command_line(1).contains("--multisend"));
+        let refused = |line, ranks| parse(line).check(ranks).unwrap_err().to_string();
+        assert!(refused(line, 7).starts_with("--destinations 7: of 7 ranks at most 6 are"));
+        assert!(refused("multisend", 1).contains("needs a destination"));
+        assert!(refused("bcast --destinations 1", 4).contains("is for multisend"));
+        assert!(refused("latency,barrier --multisend flat", 4).contains("none of the operations"));
+        // Destinations know no algorithms of broadcast.
+        let error = refused("multisend --algorithms chain", 4);
+        assert_eq!(error, "--algorithms chain: none of the operations can use it");
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub struct Line<'run> {
     mean_us: Option<f64>,
     errors: u64,
     algorithm: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destinations: Option<u32>,
     #[serde(rename = "MBps", skip_serializing_if = "Option::is_none")]
     megabytes_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +76,11 @@ impl<'run> Line<'run> {
             min_us: time(|summary| summary.min_us),
             mean_us: time(|summary| summary.mean_us),
             errors: measured.errors,
-            algorithm: point.algorithm.to_string(),
+            algorithm: match &measured.form {
+                Some(form) => format!("{}@{form}", point.algorithm),
+                None => point.algorithm.to_string(),
+            },
+            destinations: (point.op == Op::Multisend).then_some(point.destinations),
             megabytes_per_s: megabytes_per_s(measured),
             per_s: per_s(measured),
             costs: measured.costs.rounded(),
@@ -182,8 +188,13 @@ fn row(line: &Line<'_>) -> Vec<String> {
     let at_root = |value: fn(&AtRoot) -> f64| {
         line.at_root.as_ref().map(|root| significant(value(root))).unwrap_or_default()
     };
+    let op = match (skew, line.destinations) {
+        (Some(skew), _) => format!("skew={}", short_time(skew)),
+        (None, Some(destinations)) => format!("{}={destinations}", line.op),
+        (None, None) => line.op.to_owned(),
+    };
     vec![
-        skew.map_or_else(|| line.op.to_owned(), |skew| format!("skew={}", short_time(skew))),
+        op,
         line.algorithm.clone(),
         if line.op == Op::Barrier.name(Direction::Forth) {
             String::new()
@@ -237,13 +248,15 @@ mod tests {
     fn measured(op: Op, bytes: usize, window: Option<Window>) -> Measured {
         let (direction, algorithm) = (Direction::Forth, Algorithm::Default);
         let skew = Duration::from_micros(if op == Op::Skew { 400 } else { 0 });
-        let point = Point { op, direction, bytes, algorithm, skew };
+        let (destinations, multisend) = (7, None);
+        let point = Point { op, direction, bytes, algorithm, skew, destinations, multisend };
         let costs = PerOperation { packets: 14.0 / 3.0, ..PerOperation::default() };
         let summary = Summary::of(&[1_000_000], 1);
         let at_root = AtRoot { packets: 1.0, acks: 2.0 / 3.0, ..AtRoot::default() };
         let at_root = op.is_broadcast().then_some(at_root);
         let root_us = (op == Op::Skew).then_some(12.3456);
-        Measured { point, iters: 1, summary, costs, at_root, root_us, errors: 0, window }
+        let form = (op == Op::Multisend).then(|| "flat:nic".to_owned());
+        Measured { point, iters: 1, summary, costs, at_root, root_us, form, errors: 0, window }
     }
 
     #[test]
@@ -293,6 +306,19 @@ mod tests {
         assert!(!text.contains("MBps"), "{text}");
         let table = table(&[line]).to_string();
         assert!(table.contains("skew=400us") && table.contains("12.3"), "{table}");
+    }
+
+    #[test]
+    fn multisends_name_their_form_and_number_of_destinations() {
+        let run = run();
+        let line = Line::new(&run, &measured(Op::Multisend, 8, None));
+        let text = line.to_json().unwrap();
+        assert!(text.contains("\"algorithm\":\"default@flat:nic\",\"destinations\":7"), "{text}");
+        assert!(!text.contains("MBps"), "{text}");
+        let table = table(&[line]).to_string();
+        assert!(table.contains("multisend=7") && table.contains("@flat:nic"), "{table}");
+        let barrier = Line::new(&run, &measured(Op::Barrier, 0, None)).to_json().unwrap();
+        assert!(!barrier.contains("destinations") && !barrier.contains('@'), "{barrier}");
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use super::options::{Algorithm, Direction, Op};
 use super::pattern::Pattern;
 use anyhow::Result;
-use omnes::{Communicator, Source, Tag};
+use omnes::{Communicator, MultiSend, Source, Tag};
 use std::time::Duration;
 
 /// Tag of the messages that are measured.
 const DATA: u32 = 1;
-/// Tag of the message that ends a window.
+/// Tag of the message that ends a window, or answers a multi-send.
 const ANSWER: u32 = 2;
 /// Messages on their way at once in a bandwidth test.
 const WINDOW_MESSAGES_MAX: usize = 64;
@@ -32,6 +32,10 @@ pub struct Point {
     pub algorithm: Algorithm,
     /// Longest delay of the ranks that come late.
     pub skew: Duration,
+    /// Ranks that rank 0 sends to: all others, but for a multi-send.
+    pub destinations: u32,
+    /// How packets to all travel, where that is compared.
+    pub multisend: Option<MultiSend>,
 }
 
 impl Point {
@@ -83,6 +87,7 @@ impl<'comm> Transfer<'comm> {
             (Op::Latency, 0) => self.ping(),
             (Op::Latency, 1) => self.pong(),
             (Op::Bandwidth, rank @ 0..=1) => self.stream(rank),
+            (Op::Multisend, rank) if rank <= self.point.destinations => self.send_to_many(rank),
             _ => Ok(()),
         }
     }
@@ -104,6 +109,9 @@ impl<'comm> Transfer<'comm> {
         }
         Ok(match (self.point.op, rank) {
             (Op::Barrier, _) => 0,
+            (Op::Multisend, rank) if rank <= self.point.destinations => {
+                pattern.count_wrong(&self.outgoing)
+            }
             (op, _) if op.is_broadcast() => pattern.count_wrong(&self.outgoing),
             (Op::Latency, 0) => pattern.count_wrong(&self.incoming),
             (Op::Bandwidth, 0..=1) if rank == 1 || is_both(&self.point) => {
@@ -118,6 +126,26 @@ impl<'comm> Transfer<'comm> {
         match self.point.algorithm {
             Algorithm::Bcast(bcast) => self.comm.bcast_with(0, &mut self.outgoing, bcast)?,
             _ => self.comm.bcast(0, &mut self.outgoing)?,
+        }
+        Ok(())
+    }
+
+    /// To all destinations, the last of which answers with an empty message [MS-R23].
+    fn send_to_many(&mut self, rank: u32) -> Result<()> {
+        let (comm, last) = (self.comm, self.point.destinations);
+        match (self.point.algorithm, rank) {
+            (Algorithm::Unicast, 0) => {
+                (1..=last).try_for_each(|to| comm.send(to, DATA, &self.outgoing))?;
+            }
+            (Algorithm::Unicast, _) => {
+                comm.recv(Source::Rank(0), Tag::Is(DATA), &mut self.outgoing)?;
+            }
+            _ => self.broadcast()?,
+        }
+        if rank == last {
+            comm.send(0, ANSWER, &[])?;
+        } else if rank == 0 {
+            comm.recv(Source::Rank(last), Tag::Is(ANSWER), &mut [])?;
         }
         Ok(())
     }
@@ -191,7 +219,8 @@ mod tests {
 
     fn bandwidth(bytes: usize, direction: Direction) -> Point {
         let (algorithm, skew) = (Algorithm::Default, Duration::ZERO);
-        Point { op: Op::Bandwidth, direction, bytes, algorithm, skew }
+        let (destinations, multisend) = (1, None);
+        Point { op: Op::Bandwidth, direction, bytes, algorithm, skew, destinations, multisend }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod group;
 mod launcher;
 mod machine;
 mod multicast;
+mod nic;
 mod sockets;
 
 use anyhow::Result;
@@ -104,6 +105,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     findings.extend(sockets::findings());
     findings.extend(multicast::findings());
     findings.extend(group::findings(|name| std::env::var(name).ok()));
+    findings.extend(nic::findings(|name| std::env::var(name).ok()));
     findings.extend(launcher::findings(|name| std::env::var(name).ok()));
     match args.format {
         Format::Json => {

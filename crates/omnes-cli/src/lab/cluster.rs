@@ -143,6 +143,9 @@ impl Lab {
             (false, true) => self.remove_firmware(&mut wiring)?,
             _ => {}
         }
+        if link.tx_offload != wiring.link.tx_offload {
+            network::set_tx_offload(&self.spaces, link.tx_offload)?;
+        }
         if link.is_holding() && !wiring.hold.as_ref().is_some_and(Hold::is_alive) {
             self.start_hold(&mut wiring)?;
         }

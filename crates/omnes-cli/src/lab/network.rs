@@ -62,6 +62,10 @@ pub fn connect(spaces: &Spaces, link: &Link) -> Result<()> {
     inside(spaces.switch.as_fd(), || {
         // The switch has no address of its own and shall not talk.
         set_sysctls("net/ipv6/conf", "disable_ipv6", "1");
+        // Nor does a switch ask a firewall about each frame.
+        for filter in ["iptables", "ip6tables", "arptables"] {
+            let _ = std::fs::write(format!("/proc/sys/net/bridge/bridge-nf-call-{filter}"), "0");
+        }
         batch("ip", &switch_lines(spaces, link.mtu_bytes))?;
         let entries =
             (0..hosts).map(|host| format!("fdb replace {} dev p{host} master static\n", mac(host)));
@@ -171,6 +175,15 @@ pub fn set_crossing(spaces: &Spaces, crossing: Crossing) -> Result<()> {
             batch("ip", &format!("link set eth0 gso_max_segs {segments}\n"))?;
             set_offload("eth0", ETHTOOL_SGRO, gro)
         })
+    })
+}
+
+/// Whether the hosts' interfaces compute the checksums of what the hosts send, or the kernel does,
+/// as for a network interface that cannot.
+pub fn set_tx_offload(spaces: &Spaces, is_on: bool) -> Result<()> {
+    const ETHTOOL_STXCSUM: u32 = 0x17;
+    spaces.hosts.iter().try_for_each(|space| {
+        inside(space.net.as_fd(), || set_offload("eth0", ETHTOOL_STXCSUM, is_on.into()))
     })
 }
 

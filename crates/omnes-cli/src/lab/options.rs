@@ -40,9 +40,22 @@ pub struct LinkOptions {
     /// Largest IP packet of every link in bytes, 1280 to 9216; fixed once made [default: 1500]
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     pub mtu: Option<u32>,
+    /// Whether the hosts' interfaces compute checksums; off: the kernel does, as for a network
+    /// interface that cannot [default: on]
+    #[arg(long, value_enum, value_name = "SWITCH")]
+    pub tx_offload: Option<Switch>,
     /// Seed of the faults: same traffic, same faults [default: drawn, shown by `omnes lab list`]
     #[arg(long, value_name = "N")]
     pub fault_seed: Option<u64>,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    /// It is used
+    On,
+    /// It is not
+    Off,
 }
 
 fn parse_delay(text: &str) -> Result<Duration, String> {
@@ -77,8 +90,15 @@ pub struct Link {
     pub reorder: f64,
     /// Time every packet is held.
     pub delay_ns: u64,
+    /// The hosts' interfaces compute checksums.
+    #[serde(default = "yes")]
+    pub tx_offload: bool,
     /// Seed of the faults.
     pub fault_seed: u64,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Link {
@@ -94,6 +114,7 @@ impl Link {
             duplicate: 0.0,
             reorder: 0.0,
             delay_ns: 0,
+            tx_offload: true,
             fault_seed: u64::from(u32::from_ne_bytes(seed)),
         };
         Ok(perfect.with(options))
@@ -109,6 +130,7 @@ impl Link {
             duplicate: options.duplicate.unwrap_or(self.duplicate),
             reorder: options.reorder.unwrap_or(self.reorder),
             delay_ns: options.delay.map_or(self.delay_ns, |delay| delay.as_nanos() as u64),
+            tx_offload: options.tx_offload.map_or(self.tx_offload, |it| it == Switch::On),
             fault_seed: options.fault_seed.unwrap_or(self.fault_seed),
         }
     }
@@ -148,6 +170,9 @@ impl fmt::Display for Link {
         if self.mtu_bytes != MTU_DEFAULT {
             flags.push(format!("--mtu {}", self.mtu_bytes));
         }
+        if !self.tx_offload {
+            flags.push("--tx-offload off".to_owned());
+        }
         if self.has_faults() {
             flags.push(format!("--fault-seed {}", self.fault_seed));
         }
@@ -178,7 +203,7 @@ mod tests {
     #[test]
     fn shown_flags_make_the_same_link_again() {
         let flags = "--rate 1.28Gbit/s --loss 1% --receive-loss 2% --duplicate 0.1% --reorder 7% \
-                     --delay 50us --mtu 9000 --fault-seed 7";
+                     --delay 50us --mtu 9000 --tx-offload off --fault-seed 7";
         let link = Link::resolve(&typed(flags)).unwrap();
         assert_eq!(link.to_string(), flags);
         assert_eq!(Link::resolve(&typed(&link.to_string())).unwrap(), link);

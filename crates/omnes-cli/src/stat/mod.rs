@@ -91,7 +91,7 @@ enum Format {
 }
 
 /// Seconds as `watch` takes them, or a time with its unit.
-fn parse_interval(text: &str) -> Result<Duration, String> {
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let interval = seconds.map_or_else(|| units::parse_duration(text), Ok)?;
     if interval < INTERVAL_MIN {

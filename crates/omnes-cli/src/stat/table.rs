@@ -2,7 +2,7 @@
 
 use super::earlier::Earlier;
 use super::job_name;
-use crate::units::format_bytes;
+use crate::units::{format_age, format_bytes};
 use comfy_table::{CellAlignment, Table, presets};
 use omnes::live::{Life, Snapshot};
 use std::time::{Duration, SystemTime};
@@ -53,8 +53,8 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
             format!("{}/{}", rank.rank, rank.size),
             rank.pid.to_string(),
             state(rank.life).to_owned(),
-            time(rank.age(now)),
-            time(lasted),
+            format_age(rank.age(now)),
+            format_age(lasted),
             packets(["packets_sent", "ring_packets_sent"]),
             bytes(["bytes_sent", "ring_bytes_sent"]),
             packets(["packets_received", "ring_packets_received"]),
@@ -97,7 +97,7 @@ fn grid(ranks: &[Snapshot]) -> Table {
     table.add_row(row("program", &|rank| rank.command.clone()));
     table.add_row(row("host", &|rank| rank.host.clone()));
     table.add_row(row("state", &|rank| state(rank.life).to_owned()));
-    table.add_row(row("age", &|rank| time(rank.age(now))));
+    table.add_row(row("age", &|rank| format_age(rank.age(now))));
     for name in names(ranks) {
         let value = |rank: &Snapshot| shown(rank.counter(name).map(|value| value.to_string()));
         table.add_row(row(name, &value));
@@ -143,35 +143,10 @@ fn shown(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".to_owned())
 }
 
-/// A time by its largest units: `0.1 s`, `59 s`, `2 min 5 s`, `3 h 20 min`, `4 d 1 h`.
-fn time(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let pair = |large: u64, small: u64, names: (&str, &str)| {
-        format!("{} {} {} {}", seconds / large, names.0, seconds % large / small, names.1)
-    };
-    match seconds {
-        0..10 => format!("{:.1} s", time.as_secs_f64()),
-        10..60 => format!("{seconds} s"),
-        60..3_600 => pair(60, 1, ("min", "s")),
-        3_600..86_400 => pair(3_600, 60, ("h", "min")),
-        _ => pair(86_400, 3_600, ("d", "h")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::earlier::tests::rank;
     use super::*;
-
-    #[test]
-    fn times_are_shown_by_their_largest_units() {
-        let shown = |ms| time(Duration::from_millis(ms));
-        assert_eq!(shown(120), "0.1 s");
-        assert_eq!(shown(59_900), "59 s");
-        assert_eq!(shown(125_000), "2 min 5 s");
-        assert_eq!(shown(12_000_000), "3 h 20 min");
-        assert_eq!(shown(349_200_000), "4 d 1 h");
-    }
 
     #[test]
     fn a_row_has_rates_and_counts_and_a_dash_for_what_is_not_there() {

@@ -37,6 +37,13 @@ first 128 KiB follow while these are passed on and take `stream byte` each, log2
 in a tree, whose root sends each byte so often. The way with the smallest T is taken; of ways
 within an eighth of it, the first of those above.
 
+Where multi-send takes the place of multicast, its hops are measured first, by size: send, the
+host's time per multi-send to one; transmit, what one more destination takes; receive, the rest of
+half a round trip. Lambda is their sum in units of transmit, in which what send and transmit share
+counts once where they exceed the half round trip; the tree is the one by which all
+nodes have such a message first. The lambda of a full packet makes the job's tree, also of later
+jobs, unless OMNES_MULTISEND names one.
+
 Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or ~/.cache/omnes/tune.json of rank 0's user,
 for rank 0's machine and network, the packet size, the ranks and their nodes. OMNES_TUNE=off
 chooses by rules instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a network
@@ -157,11 +164,11 @@ fn progress(comm: &Communicator, plan: &Plan) -> ProgressBar {
 
 /// Stores and prints, at rank 0.
 fn conclude(tuned: Tuned, args: &Args, place: &Tune) -> Result<Outcome> {
-    let Tuned { network, figures, measured } = tuned;
+    let Tuned { network, figures, measured, hops } = tuned;
     let entry = Entry::new(network, figures, Effort::Thorough);
     let cache = Cache::of(place).filter(|_| !args.dry_run);
     let stored = cache.as_ref().map(|cache| cache.store(entry.clone()));
-    let report = Report::new(&entry, &measured);
+    let report = Report::new(&entry, &measured).with_hops(&hops);
     report.print(args.format)?;
     if std::env::var_os("OMNES_BCAST").is_some_and(|value| !value.is_empty()) {
         complain(format_args!("OMNES_BCAST is set and overrides the choice"));

@@ -4,7 +4,7 @@ use super::Format;
 use crate::units::{format_bytes, format_us};
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
-use omnes::tune::{Cost, Effort, Entry, Figures, Measured, Network, Way};
+use omnes::tune::{Cost, Effort, Entry, Figures, Hop, Measured, Network, Way};
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,6 +25,23 @@ pub struct Report<'entry> {
     /// What was measured, if it was now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sizes: Vec<Size>,
+    /// Hops of multi-sends, if they were measured now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    hops: Vec<HopLine>,
+}
+
+/// A hop of a multi-send, for one size of message.
+#[derive(Serialize)]
+struct HopLine {
+    bytes: u64,
+    send_ns: u64,
+    transmit_ns: u64,
+    receive_ns: u64,
+    half_trip_ns: u64,
+    /// The hop in units of `transmit_ns`.
+    lambda: f64,
+    /// By which all nodes have it first.
+    tree: String,
 }
 
 #[derive(Serialize)]
@@ -79,7 +96,23 @@ impl<'entry> Report<'entry> {
             figures,
             ranges: ranges.map(|(from_bytes, way)| Range { from_bytes, way }).collect(),
             sizes: sizes.into_iter().map(size).collect(),
+            hops: Vec::new(),
         }
+    }
+
+    /// With these hops, and the trees that follow for the network's nodes.
+    pub fn with_hops(mut self, hops: &[Hop]) -> Self {
+        let line = |hop: &Hop| HopLine {
+            bytes: hop.bytes,
+            send_ns: hop.send_ns,
+            transmit_ns: hop.transmit_ns,
+            receive_ns: hop.receive_ns,
+            half_trip_ns: hop.half_trip_ns,
+            lambda: f64::from(hop.lambda().thousandths()) / 1e3,
+            tree: hop.tree(self.network.nodes).map(|tree| tree.to_string()).unwrap_or_default(),
+        };
+        self.hops = hops.iter().map(line).collect();
+        self
     }
 
     /// To standard output.
@@ -106,6 +139,12 @@ impl<'entry> Report<'entry> {
         if !self.sizes.is_empty() {
             text += &format!("{}\n\n", self.times());
         }
+        if !self.hops.is_empty() {
+            text += &format!("{}\n\n", self.hop_table());
+        }
+        if let Some(thousandths) = self.figures.lambda_thousandths {
+            text += &format!("multi-send: lambda {:.3}\n", f64::from(thousandths) / 1e3);
+        }
         for Range { from_bytes, way } in &self.ranges {
             text += &format!("from {:>9}: {way}\n", format_bytes(*from_bytes));
         }
@@ -120,6 +159,26 @@ impl<'entry> Report<'entry> {
             let thousandth = |value: u64| format!("{:.3}", value as f64 / 1e3);
             let figures = [level_ns, level_byte_ps, stream_byte_ps].map(thousandth);
             table.add_row([way.name().to_owned()].into_iter().chain(figures));
+        }
+        table
+    }
+
+    fn hop_table(&self) -> Table {
+        let header = [
+            "multi-send",
+            "send us",
+            "transmit us",
+            "receive us",
+            "half trip us",
+            "lambda",
+            "tree",
+        ];
+        let mut table = table(&header);
+        let us = |ns| format_us(Duration::from_nanos(ns));
+        for hop in &self.hops {
+            let times = [hop.send_ns, hop.transmit_ns, hop.receive_ns, hop.half_trip_ns].map(us);
+            let row = [format_bytes(hop.bytes)].into_iter().chain(times);
+            table.add_row(row.chain([format!("{:.3}", hop.lambda), hop.tree.clone()]));
         }
         table
     }
@@ -180,9 +239,11 @@ mod tests {
             nodes: 8,
             is_crowded: false,
             has_multicast: false,
+            multisend: None,
         };
         let cost = Cost { level_ns: 25_000, level_byte_ps: 850, stream_byte_ps: 800 };
-        let figures = Figures { multicast: None, binomial: cost, chain: cost };
+        let (binomial, chain, lambda_thousandths) = (cost, cost, None);
+        let figures = Figures { multicast: None, binomial, chain, lambda_thousandths };
         Entry { measured_unix_s: 0, ..Entry::new(network, figures, Effort::Thorough) }
     }
 
@@ -212,6 +273,36 @@ mod tests {
         assert!(words.iter().any(|words| words.last() == Some(&"chain")), "{text}");
         let kept = Report::new(&entry(), &[]).text();
         assert!(!kept.contains("chosen") && kept.contains("from       0 B: binomial"), "{kept}");
+    }
+
+    #[test]
+    fn hops_are_told_with_lambda_and_tree() {
+        let mut entry = entry();
+        entry.network.has_multicast = true;
+        entry.network.multisend = Some("auto:nic".to_owned());
+        entry.figures.lambda_thousandths = Some(5_000);
+        let hop = Hop {
+            bytes: 1416,
+            packets: 1,
+            send_ns: 5_000,
+            transmit_ns: 4_000,
+            receive_ns: 11_000,
+            half_trip_ns: 20_000,
+        };
+        let report = Report::new(&entry, &measured()).with_hops(&[hop]);
+        let text = report.text();
+        let words: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let tree = hop.tree(8).unwrap().to_string();
+        let row = ["1.4", "KiB", "5.00", "4.00", "11.0", "20.0", "5.000", &tree];
+        assert!(words.iter().any(|words| words == &row), "{text}");
+        assert!(text.contains("\nmulti-send: lambda 5.000\n"), "{text}");
+        let value = serde_json::to_value(&report).unwrap();
+        assert_eq!(value["hops"][0]["lambda"], 5.0);
+        assert_eq!(value["hops"][0]["transmit_ns"], 4_000);
+        assert_eq!(value["figures"]["lambda_thousandths"], 5_000);
+        let without = serde_json::to_value(Report::new(&entry, &[])).unwrap();
+        assert!(without.get("hops").is_none(), "{without}");
     }
 
     #[test]

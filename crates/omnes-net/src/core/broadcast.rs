@@ -43,12 +43,10 @@ impl Core {
 
     fn machine(&mut self) -> Result<&mut Broadcast, OperationError> {
         match &self.multicast {
-            MulticastState::Off { reason } => {
+            MulticastState::Off { reason } if !self.links.has_spread() => {
                 Err(OperationError::NoMulticast { reason: reason.clone() })
             }
-            MulticastState::On { .. } => {
-                Ok(self.endpoint.broadcast().expect("whoever has a group has a machine for it"))
-            }
+            _ => Ok(self.endpoint.broadcast().expect("whoever reaches all has a machine for it")),
         }
     }
 

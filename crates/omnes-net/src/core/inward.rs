@@ -5,6 +5,7 @@ use super::{Core, DATAGRAM_BYTES};
 use crate::line::{Holding, Line};
 use crate::memory::Memory;
 use crate::socket::{DATAGRAMS_PER_CALL, Received, Take};
+use crate::spread::names_of;
 use omnes_proto::endpoint::Endpoint;
 use omnes_proto::packet::{HEAD_BYTES_MAX, Placement, Source, Target};
 use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES};
@@ -97,16 +98,24 @@ impl Core {
         let mut received = std::mem::take(&mut self.received);
         let count = self.links.socket(index).receive(&mut buffers, &mut received);
         let now = self.now();
-        for (index, datagram) in received.iter().enumerate() {
-            self.handle_train(now, index * DATAGRAM_BYTES, *datagram);
+        for (place, datagram) in received.iter().enumerate() {
+            self.handle_train(now, index, place * DATAGRAM_BYTES, *datagram);
         }
         self.received = received;
         count
     }
 
-    /// Handles a train that lies in the bounce buffer.
-    fn handle_train(&mut self, now: Instant, start: usize, train: Received) {
+    /// Handles a train that lies in the bounce buffer and came in by socket `index`.
+    fn handle_train(&mut self, now: Instant, index: usize, start: usize, train: Received) {
         let end = start + train.bytes.min(DATAGRAM_BYTES);
+        if self.links.passes_on(index) {
+            let bytes = &mut self.bounce[start..end];
+            let part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            let head_bytes = bytes.len().min(train.packet_bytes);
+            if self.endpoint.vouches(&bytes[..head_bytes]) {
+                self.links.pass_on(names_of(bytes), train, &mut [part]);
+            }
+        }
         let mut from = start;
         while from < end {
             let to = (from + train.packet_bytes).min(end);
@@ -139,6 +148,10 @@ impl Core {
         else {
             return true;
         };
+        if self.links.passes_on(index) && self.endpoint.vouches(self.scatter.head(seen)) {
+            let (names, parts) = (names_of(self.scatter.head(seen)), self.scatter.parts());
+            self.links.pass_on(names, seen, parts);
+        }
         let now = self.now();
         for index in 0..train.packets() {
             let packet = self.scatter.packet(&train, index);
@@ -172,7 +185,7 @@ impl Core {
             return false;
         };
         let now = self.now();
-        self.handle_train(now, 0, datagram);
+        self.handle_train(now, index, 0, datagram);
         true
     }
 

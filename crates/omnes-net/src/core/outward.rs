@@ -51,10 +51,19 @@ impl Core {
                         shown = in_rings;
                     }
                 }
-                to => self.line.push(self.links.route(to), lent),
+                // Without a way it is lost, as on a network.
+                to => {
+                    if let Some(route) = self.links.route(to, head) {
+                        self.line.push(route, lent);
+                    }
+                }
             }
         }
         self.rings.publish();
+        let Self { line, links, me, .. } = self;
+        line.fan_out(|communicator| {
+            links.spread(communicator).into_iter().flat_map(|spread| spread.targets(*me))
+        });
         in_rings > 0 || !self.line.trains.is_empty()
     }
 

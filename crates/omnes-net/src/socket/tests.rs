@@ -37,6 +37,7 @@ fn send_train(gso: bool, local: &str) {
         })
         .collect();
     let train = Train {
+        spread: None,
         to: to.local_address().ok(),
         parts: (0, parts.len()),
         packets: 41,
@@ -60,7 +61,8 @@ fn looking_leaves_the_datagram_in_place() {
     let (mut from, mut to) = pair("127.0.0.1");
     let mut data = [1, 2, 3, 4, 5];
     let address = to.local_address().unwrap();
-    let train = Train { to: Some(address), parts: (0, 1), packets: 1, packet_bytes: 5 };
+    let train =
+        Train { to: Some(address), spread: None, parts: (0, 1), packets: 1, packet_bytes: 5 };
     from.send(&[train], &mut [part(&mut data)]);
     let mut head = [0; 2];
     let seen = loop {

@@ -371,7 +371,9 @@ impl Collector {
         let sent = &mut self.last_sent[ring(seq)];
         match to {
             Destination::Group => *sent = LastSent { to_all: now, ..LastSent::default() },
-            Destination::Rank(rank) => sent.to_one = Some((rank, now)),
+            Destination::Rank(rank) | Destination::Nic { to: rank, .. } => {
+                sent.to_one = Some((rank, now));
+            }
         }
     }
 

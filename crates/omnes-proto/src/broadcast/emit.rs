@@ -177,7 +177,9 @@ impl Stream {
             let Some(mut outbound) = self.data(common, repair.seq, head) else { continue };
             match repair.to {
                 Destination::Group => common.counters.repairs_by_multicast += 1,
-                Destination::Rank(_) => common.counters.repairs_by_unicast += 1,
+                Destination::Rank(_) | Destination::Nic { .. } => {
+                    common.counters.repairs_by_unicast += 1;
+                }
             }
             address(&mut outbound, repair.to);
             outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, repair.asks);

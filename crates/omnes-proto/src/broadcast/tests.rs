@@ -120,7 +120,7 @@ impl Net {
         self.casts += u64::from(packet.header.kind == Kind::Cast);
         for rank in 0..self.nodes.len() as u32 {
             let is_meant = match packet.to {
-                Destination::Rank(to) => to.0 == rank,
+                Destination::Rank(to) | Destination::Nic { to, .. } => to.0 == rank,
                 Destination::Group => rank != packet.from,
             };
             let lost = is_meant && (self.lose)(&packet.header, rank);

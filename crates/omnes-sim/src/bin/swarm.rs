@@ -1,6 +1,6 @@
 //! Runs many seeds of the swarm on all cores: `swarm --seeds 10000 [--from 0]`, or one again:
-//! `swarm --seed 7 --trace`. The seeds are those of channels, unless `--machine broadcast` or
-//! `--machine both` is given.
+//! `swarm --seed 7 --trace`. The seeds are those of channels, unless `--machine broadcast`,
+//! `--machine collective` or `--machine all` is given.
 //!
 //! Result on standard output, progress and failures on standard error. Exit code 0 if all seeds
 //! passed, 1 if one failed, 2 for a mistake in the arguments.
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const USAGE: &str = "usage: swarm --seeds COUNT [--from SEED] | swarm --seed SEED [--trace]
-with --machine channel (usual), broadcast or both";
+with --machine channel (usual), broadcast, collective or all (also called both)";
 /// Failures printed in full.
 const REPORTS_MAX: u64 = 3;
 
@@ -43,11 +43,12 @@ fn arguments() -> Option<Arguments> {
                 arguments.seeds = 1;
             }
             "--machine" => {
-                arguments.machines = match words.next()?.as_str() {
-                    "channel" => vec![Machine::Channel],
-                    "broadcast" => vec![Machine::Broadcast],
-                    "both" => vec![Machine::Channel, Machine::Broadcast],
-                    _ => return None,
+                let name = words.next()?;
+                let is_meant =
+                    |machine: &Machine| machine.name() == name || name == "all" || name == "both";
+                arguments.machines = Machine::ALL.into_iter().filter(is_meant).collect();
+                if arguments.machines.is_empty() {
+                    return None;
                 }
             }
             "--trace" => arguments.trace = Printing::All,

@@ -2,10 +2,16 @@
 //!
 //! A driver implements [`Arm`]: it carries out one script per rank on channel 0 and reports what
 //! came of them. Bodies assert; a driver calls them from its own tests. A driver that
-//! knows no [`Step::Broadcast`](crate::script::Step::Broadcast) leaves out the bodies about it.
+//! knows no [`Step::Broadcast`](crate::script::Step::Broadcast) or
+//! [`Step::Barrier`](crate::script::Step::Barrier) leaves out the bodies about it.
 
+mod barriers;
 mod broadcasts;
 
+pub use barriers::{
+    barriers_of_a_group_may_overlap, barriers_of_two_groups_do_not_mix, divisions, groups,
+    nobody_leaves_a_barrier_of_a_group_early,
+};
 pub use broadcasts::{
     BROADCAST_LENGTHS, broadcasts_back_to_back_keep_their_order,
     broadcasts_of_all_roots_at_once_arrive, broadcasts_of_every_length_arrive,

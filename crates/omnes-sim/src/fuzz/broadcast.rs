@@ -19,6 +19,7 @@ use omnes_proto::broadcast::{
     GapReports, GroupConfig, GroupId, Hold, Policy,
 };
 use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
+use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::packet::{
     Destination, HEAD_BYTES_MAX, Head, Placement, Preview, ReceiveId, SendId, Target,
@@ -161,6 +162,7 @@ impl Rig {
                 key: KEY,
                 channels: vec![channel],
                 broadcast: Some(checked),
+                collective: CollectiveConfig::default(),
                 liveness: LivenessConfig::default(),
             };
             let mut honest = Honest {
@@ -575,6 +577,7 @@ impl Honest {
                 self.has_lost |= rank.0 < HONEST;
             }
             Event::Channel(_, event) => self.take_of_channel(event),
+            Event::Collective(event) => panic!("{event:?}, but no group has barriers"),
             Event::Excluded { .. } => {}
         }
         None

@@ -15,6 +15,7 @@ use crate::payload::content;
 use crate::stranger::sealed;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
+use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, ReceiveId, SendId, Target};
 use omnes_wire::{
@@ -89,6 +90,7 @@ impl Rig {
                 key: KEY,
                 channels: vec![checked],
                 broadcast: None,
+                collective: CollectiveConfig::default(),
                 liveness: LivenessConfig::default(),
             };
             Honest {
@@ -406,6 +408,7 @@ impl Honest {
             Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
                 self.has_lost |= rank.0 < HONEST;
             }
+            Event::Collective(event) => panic!("{event:?}, but no group has barriers"),
             Event::Excluded { .. } => {}
         }
     }

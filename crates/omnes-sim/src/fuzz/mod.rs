@@ -2,9 +2,11 @@
 
 mod broadcast;
 mod channel;
+mod collective;
 
 pub use broadcast::broadcast;
 pub use channel::channel;
+pub use collective::collective;
 
 use omnes_wire::Seq;
 
@@ -63,7 +65,8 @@ mod tests {
     use crate::random::Random;
 
     type Target = fn(&[u8]);
-    const TARGETS: [(&str, Target); 2] = [("channel", channel), ("broadcast", broadcast)];
+    const TARGETS: [(&str, Target); 3] =
+        [("channel", channel), ("broadcast", broadcast), ("collective", collective)];
 
     #[test]
     fn corpus_is_replayed() {
@@ -104,5 +107,10 @@ mod tests {
     #[test]
     fn random_operations_on_broadcasts_do_no_harm() {
         throw_random_bytes(broadcast);
+    }
+
+    #[test]
+    fn random_operations_on_barriers_do_no_harm() {
+        throw_random_bytes(collective);
     }
 }

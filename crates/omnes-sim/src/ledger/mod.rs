@@ -5,19 +5,21 @@
 //! were posted, the receives that completed hold the stream's messages, each once, byte for byte.
 //! Zero bytes have no content to compare, so there the count decides.
 //!
-//! [`broadcasts`] does the same for broadcasts.
+//! [`broadcasts`] does the same for broadcasts, [`barriers`] looks at barriers.
 
+mod barriers;
 mod broadcasts;
 
 pub(crate) use broadcasts::CastStream;
 
+use barriers::{Crossing, Standings};
 use broadcasts::Cast;
 use omnes_proto::channel::Pattern;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// The rig's name for one send or receive.
+/// The rig's name for one send or receive, or for one rank's part in a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Operation(pub usize);
 
@@ -45,7 +47,7 @@ pub enum State {
     Done(Instant),
     /// Ended with an error, as a rank has failed.
     Failed(Instant),
-    /// A receive that was taken back.
+    /// A receive that was taken back, or a barrier that nobody waits for any more.
     Cancelled,
 }
 
@@ -54,6 +56,7 @@ enum Sort {
     Send { stream: Stream, content: Rc<[u8]> },
     Receive { rank: Rank, channel: usize, pattern: Pattern, capacity: u64, got: Option<Got> },
     Cast(Cast),
+    Barrier(Crossing),
 }
 
 #[derive(Debug)]
@@ -76,6 +79,7 @@ impl Entry {
             Sort::Send { stream, .. } => stream.from,
             Sort::Receive { rank, .. } => *rank,
             Sort::Cast(cast) => cast.rank(),
+            Sort::Barrier(crossing) => crossing.rank(),
         }
     }
 }
@@ -85,6 +89,9 @@ impl Entry {
 pub(crate) struct Ledger {
     entries: Vec<Entry>,
     pending: BTreeSet<Operation>,
+    standings: Standings,
+    /// Operations that have ended so far.
+    pub(crate) settled: u64,
 }
 
 impl Ledger {
@@ -111,6 +118,7 @@ impl Ledger {
 
     pub(crate) fn settle(&mut self, operation: Operation, state: State) {
         self.pending.remove(&operation);
+        self.settled += 1;
         self.entries[operation.0].state = state;
     }
 
@@ -147,6 +155,7 @@ impl Ledger {
             Sort::Send { stream, .. } => stream.communicator,
             Sort::Receive { pattern, .. } => pattern.communicator,
             Sort::Cast(cast) => cast.stream().group.id.communicator,
+            Sort::Barrier(crossing) => crossing.communicator(),
         }
     }
 
@@ -166,6 +175,10 @@ impl Ledger {
         self.pending.iter().copied()
     }
 
+    fn is_pending(&self, operation: Operation) -> bool {
+        self.pending.contains(&operation)
+    }
+
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -183,6 +196,7 @@ impl Ledger {
                 format!("receive at {rank} ch={channel} {pattern:?} capacity {capacity} B")
             }
             Sort::Cast(cast) => cast.describe(),
+            Sort::Barrier(crossing) => crossing.describe(),
         }
     }
 
@@ -208,7 +222,7 @@ impl Ledger {
                 Sort::Receive { got: Some(got), capacity, .. } => {
                     received.entry(got.stream).or_default().push((got, *capacity));
                 }
-                Sort::Receive { got: None, .. } | Sort::Cast(_) => {}
+                Sort::Receive { got: None, .. } | Sort::Cast(_) | Sort::Barrier(_) => {}
             }
         }
         for (stream, got) in &received {
@@ -232,7 +246,7 @@ impl Ledger {
                     dead.contains(rank)
                         || source.map_or(!dead.is_empty(), |source| dead.contains(&source))
                 }
-                Sort::Cast(_) => true,
+                Sort::Cast(_) | Sort::Barrier(_) => true,
             };
             matches!(entry.state, State::Failed(_)) && !may_fail
         };
@@ -262,7 +276,7 @@ impl Ledger {
                 Sort::Receive { got: Some(got), .. } => {
                     *count.entry(got.stream).or_default() -= 1;
                 }
-                Sort::Receive { got: None, .. } | Sort::Cast(_) => {}
+                Sort::Receive { got: None, .. } | Sort::Cast(_) | Sort::Barrier(_) => {}
             }
         }
         count.retain(|stream, count| {

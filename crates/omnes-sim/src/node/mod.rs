@@ -4,8 +4,11 @@
 //! the machines keep theirs: packets leave before moves are applied, nothing is placed outside of
 //! posted memory, nothing is sent from memory that was given back.
 
+mod barriers;
 mod broadcasts;
 
+pub use barriers::Looking;
+pub(crate) use barriers::script_barriers;
 pub(crate) use broadcasts::script_group;
 
 use crate::ledger::{Ledger, Operation, State, Stream};
@@ -14,12 +17,13 @@ use crate::network::{Happening, InFlight, Network, Sent};
 use crate::program::Program;
 use crate::script::{Receipt, Step};
 use crate::trace::What;
+use barriers::Barriers;
 use broadcasts::Begun;
 use omnes_proto::broadcast::{Broadcast, GroupConfig, GroupId};
 use omnes_proto::channel::{Channel, Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::limits::truesize;
-use omnes_proto::packet::{HEAD_BYTES_MAX, Head, Placement, Target};
+use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, Placement, Target};
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -67,8 +71,8 @@ pub(crate) struct Node {
     pub(crate) endpoint: Endpoint,
     pub(crate) memory: Vec<Memory>,
     socket: VecDeque<InFlight>,
-    /// Truesize of what stands in the rank's own socket and in the group's.
-    socket_bytes: [u32; 2],
+    /// Truesize of what stands in the rank's own socket, the group's and the NIC's.
+    socket_bytes: [u32; 3],
     /// It looks at the network again from then on.
     attentive_at: Instant,
     wake_at: Option<Instant>,
@@ -78,6 +82,7 @@ pub(crate) struct Node {
     pub(crate) has_left: bool,
     pub(crate) program: Program,
     pub(crate) groups: BTreeMap<GroupId, Rc<GroupConfig>>,
+    pub(crate) barriers: Barriers,
     /// Broadcasts of this rank under way, by their number in the stream.
     casts: BTreeMap<Operation, usize>,
     pub(crate) failed: BTreeMap<Rank, Instant>,
@@ -88,7 +93,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(rank: Rank, endpoint: Endpoint, pool_slots: u32) -> Self {
+    pub(crate) fn new(rank: Rank, endpoint: Endpoint, pool_slots: u32, looking: Looking) -> Self {
         let channels = endpoint.channels().len();
         let of_channel = |_| Memory::new(pool_slots, SlotLife::UntilMoved);
         let of_broadcasts = endpoint
@@ -99,13 +104,14 @@ impl Node {
             endpoint,
             memory: (0..channels).map(of_channel).chain(of_broadcasts).collect(),
             socket: VecDeque::new(),
-            socket_bytes: [0; 2],
+            socket_bytes: [0; 3],
             attentive_at: Instant::ZERO,
             wake_at: None,
             is_crashed: false,
             has_left: false,
             program: Program::default(),
             groups: BTreeMap::new(),
+            barriers: Barriers::new(looking),
             casts: BTreeMap::new(),
             failed: BTreeMap::new(),
             departed: BTreeMap::new(),
@@ -168,6 +174,7 @@ impl Node {
     pub(crate) fn is_idle(&self) -> bool {
         self.endpoint.channels().iter().all(Channel::is_idle)
             && self.endpoint.broadcasts().is_none_or(Broadcast::is_idle)
+            && self.endpoint.collectives().is_idle()
     }
 
     pub(crate) fn look_away(&mut self, now: Instant, time: Duration) {
@@ -272,7 +279,8 @@ impl Node {
 
     fn plan_wake(&mut self, world: &mut World) {
         let timer = self.endpoint.poll_timeout();
-        let queued = (!self.socket.is_empty()).then_some(self.attentive_at);
+        let has_news = !self.socket.is_empty() || self.has_nic_news();
+        let queued = has_news.then_some(self.attentive_at);
         let Some(at) = timer.into_iter().chain(queued).min() else { return };
         let at = at.max(self.attentive_at).max(world.now);
         if self.wake_at.is_none_or(|planned| planned <= world.now || at < planned) {
@@ -288,7 +296,8 @@ impl Node {
         for _ in 0..TURNS_MAX {
             self.apply_moves(world);
             self.send_packets(world);
-            let is_news = self.take_events(world);
+            let is_shown = self.look_at_pages(world);
+            let is_news = self.take_events(world) || is_shown;
             if !is_news && !self.take_step(world) {
                 return;
             }
@@ -327,7 +336,11 @@ impl Node {
             world.check(from, is_bounded);
             let is_right = world.network.casts.on_sent(from, to, &bytes);
             world.check(from, is_right);
-            world.network.send(world.now, Sent { from, to, bytes, head_bytes });
+            let sent = Sent { from, to, bytes, head_bytes };
+            match to {
+                Destination::Nic { .. } => self.send_through_nic(world, &sent),
+                Destination::Rank(_) | Destination::Group => self.put_on_wire(world, sent),
+            }
         }
         world.check(self.rank, Err("never stops sending".to_owned()));
     }
@@ -347,6 +360,7 @@ impl Node {
         match event {
             Event::Channel(channel, event) => self.take_channel_event(world, channel, event),
             Event::Broadcast(event) => self.take_broadcast_event(world, event),
+            Event::Collective(event) => self.take_barrier_event(world, event),
             Event::PeerFailed(rank) => note_once(&mut self.failed, rank, world.now),
             Event::PeerDeparted(rank) => note_once(&mut self.departed, rank, world.now),
             Event::Excluded { by } => {
@@ -438,6 +452,11 @@ impl Node {
                     Begun::Copied => self.note_refusal(world, operation),
                 }
             }
+            Step::Barrier { group } => {
+                let operation = self.begin_barrier(world, &group);
+                self.program.begin(operation, None);
+                self.note_refusal(world, operation);
+            }
             Step::Compute(time) => {
                 self.look_away(world.now, time);
                 // It must come back by itself, also where nothing else wakes it.
@@ -451,7 +470,7 @@ impl Node {
     }
 
     fn begin(&mut self, world: &mut World, operation: Operation, buffer: usize) {
-        self.program.begin(operation, buffer);
+        self.program.begin(operation, Some(buffer));
         self.note_refusal(world, operation);
     }
 

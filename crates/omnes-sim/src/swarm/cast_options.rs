@@ -2,13 +2,14 @@
 
 use super::options::{Faults, draw_network};
 use crate::builder::{ClusterConfig, Printing};
-use crate::node::Previews;
+use crate::node::{Looking, Previews};
 use crate::random::Random;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{
     AckRule, Asking, BroadcastConfig, Collection, GapReports, GroupConfig, GroupId, Hold, Policy,
 };
 use omnes_proto::channel::ChannelConfig;
+use omnes_proto::collective::CollectiveConfig;
 use omnes_wire::{CommunicatorId, Rank};
 use std::time::Duration;
 
@@ -104,6 +105,8 @@ impl CastOptions {
                 ranks,
                 channel: ChannelConfig { pool_slots: 64, ..ChannelConfig::default() },
                 broadcast: Some(draw_broadcast(random)),
+                collective: CollectiveConfig::default(),
+                looking: Looking::Always,
                 liveness: LivenessConfig::default(),
                 network: draw_network(random),
                 packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
@@ -131,7 +134,7 @@ impl CastOptions {
 }
 
 /// Ranks by node, numbered through.
-fn draw_nodes(random: &mut Random) -> Vec<Vec<Rank>> {
+pub(super) fn draw_nodes(random: &mut Random) -> Vec<Vec<Rank>> {
     let nodes = if random.chance(40_000) { 40 } else { random.within(2, 12) };
     let most = random.pick(&[1, 1, 1, 2, 4]);
     let mut next = 0;

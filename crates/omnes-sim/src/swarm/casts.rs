@@ -6,14 +6,13 @@ use super::{bring_faults, check_names};
 use crate::checks::{
     delivered_once_in_order, no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
 };
-use crate::cluster::{COMMUNICATOR, Cluster, Send};
-use crate::ledger::{CastStream, Operation, State, Stream};
-use crate::payload::content;
+use crate::cluster::Cluster;
+use crate::ledger::{CastStream, Operation, State};
 use crate::random::Random;
 use crate::rule::drop;
 use crate::stranger::Forgery;
 use omnes_proto::broadcast::{GroupConfig, GroupId};
-use omnes_proto::channel::{Pattern, Reply};
+use omnes_proto::channel::Reply;
 use omnes_wire::{Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -101,27 +100,13 @@ fn perform(cluster: &mut Cluster, deed: Deed, random: &mut Random) {
         Deed::Receive(receive) => {
             receive.post(cluster);
         }
-        Deed::Send { from, to, tag, bytes } => send(cluster, (from, to), tag, bytes),
+        Deed::Send { from, to, tag, bytes } => super::send(cluster, (from, to), tag, bytes),
         Deed::Distract { rank, time } => cluster.distract(rank, time),
         Deed::Forge if random.chance(500_000) => super::forge(cluster, random),
         Deed::Forge => {
             cluster.forge_to_group(random.pick(&Forgery::ALL));
         }
     }
-}
-
-/// A message on a channel, with its receive, where both ranks are there.
-fn send(cluster: &mut Cluster, (from, to): (u32, u32), tag: u32, bytes: usize) {
-    if cluster.dead().contains(&Rank(to)) {
-        return;
-    }
-    let communicator = COMMUNICATOR;
-    let pattern = Pattern { communicator, source: Some(Rank(from)), tag: Some(tag) };
-    cluster.post_receive(to, 0, pattern, bytes as u64);
-    let stream = Stream { from: Rank(from), to: Rank(to), channel: 0, communicator, tag };
-    let content = content(u64::from(tag), bytes);
-    let available = bytes as u64;
-    cluster.post_send(Send { stream, content, available, reply: Reply::Soon });
 }
 
 /// Receives of which a rank posts one after the other, by rank. They are in the same order at all

@@ -2,10 +2,11 @@
 
 use crate::builder::{ClusterConfig, Printing};
 use crate::network::{NetworkConfig, Order};
-use crate::node::Previews;
+use crate::node::{Looking, Previews};
 use crate::random::Random;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
+use omnes_proto::collective::CollectiveConfig;
 use std::time::Duration;
 
 /// Shares of packets that suffer, in parts per million.
@@ -88,6 +89,8 @@ impl Options {
             ranks,
             channel: draw_channel(random),
             broadcast: None,
+            collective: CollectiveConfig::default(),
+            looking: Looking::Always,
             liveness: LivenessConfig::default(),
             network: draw_network(random),
             packet_time: us(random.pick(&[0, 0, 0, 1, 5])),

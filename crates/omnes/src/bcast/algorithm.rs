@@ -17,8 +17,9 @@ pub enum Forwarding {
 
 /// A broadcast algorithm.
 ///
-/// Text form, both ways: over channels `binomial`, `chain`, `flat` or `knomial=4`, with `:store`
-/// for passing on whole messages only; by multicast the names of [`Policy`]. Beside these,
+/// Text form, both ways: over channels `binomial`, `chain`, `flat`, `knomial=4`, `kary=3`,
+/// `postal=2.5` or, with at most 4 children per rank, `postal=2.5/4`, with `:store` for passing on
+/// whole messages only; by multicast the names of [`Policy`]. Beside these,
 /// `original` is `binomial:store`, the "Original" of seed 001 [BC-R25], and `multicast` is
 /// `combined`.
 ///
@@ -47,9 +48,10 @@ pub enum Bcast {
 /// A text that names no broadcast algorithm.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "`{text}` is no broadcast algorithm; over channels there are original, binomial, chain, flat \
-     and knomial=RADIX, each but original with or without :store; by multicast there are \
-     multicast, basic, window, tree-ack[=RADIX], co-root[=COUNT], ack-every[=M], skewed[=M], nack \
+    "`{text}` is no broadcast algorithm; over channels there are original, binomial, chain, flat, \
+     knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT, each but original with or \
+     without :store; by multicast there are multicast, basic, window, tree-ack[=RADIX], \
+     co-root[=COUNT], ack-every[=M], skewed[=M], nack \
      and combined, and combinations such as co-root=4+skewed=8"
 )]
 pub struct BcastError {
@@ -108,10 +110,11 @@ mod tests {
     #[test]
     fn algorithms_are_written_as_they_are_read() {
         let trees = ["binomial", "binomial:store", "chain", "chain:store", "flat", "knomial=4"];
+        let more = ["kary=3", "kary=2:store", "postal=6", "postal=2.5/4", "postal=2.5:store"];
         let policies =
             ["basic", "window", "tree-ack=4", "co-root=2", "ack-every=10", "skewed=10", "nack"];
         let both = ["combined", "co-root=4+skewed=8", "co-root=3+combined"];
-        for text in [&trees[..], &policies, &both].concat() {
+        for text in [&trees[..], &more, &policies, &both].concat() {
             assert_eq!(text.parse::<Bcast>().unwrap().to_string(), text);
         }
         assert_eq!("chain:pipelined".parse::<Bcast>().unwrap().to_string(), "chain");
@@ -121,9 +124,12 @@ mod tests {
     #[test]
     fn what_names_no_algorithm_is_refused_with_the_names_there_are() {
         for text in ["tree", "chain:later", "window:store", "knomial=1", "co-root=1", "", "basic+"]
+            .into_iter()
+            .chain(["kary=0", "postal=0.5", "postal=2/0", "postal="])
         {
             let error = text.parse::<Bcast>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("`{text}` is no broadcast algorithm")), "{error}");
+            assert!(error.contains("kary=ARITY, postal=LAMBDA"), "{error}");
             assert!(error.contains("knomial=RADIX") && error.contains("co-root=4+"), "{error}");
         }
     }

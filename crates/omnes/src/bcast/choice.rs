@@ -104,7 +104,8 @@ mod tests {
         let cost =
             |level_ns, byte_ps| Cost { level_ns, level_byte_ps: byte_ps, stream_byte_ps: byte_ps };
         let multicast = Some(cost(30_000, 20_000));
-        let figures = Figures { multicast, binomial: cost(25_000, 800), chain: cost(25_000, 800) };
+        let (binomial, chain) = (cost(25_000, 800), cost(25_000, 800));
+        let figures = Figures { multicast, binomial, chain, lambda_thousandths: None };
         Situation { figures: Some(figures), ..MANY }
     }
 

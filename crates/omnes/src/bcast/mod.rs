@@ -6,6 +6,7 @@
 //! | `choice` | which one is taken where nobody has named one |
 //! | `part` | what one rank does: from whom it gets the data, to whom it passes them |
 //! | `nodes` | who shares a node; the groups in which a communicator multicasts |
+//! | `multisend` | what takes the place of multicast where there is none |
 //! | `probe` | whether multicast works on this network |
 //! | `tune` | what each way costs on it |
 //!
@@ -18,12 +19,14 @@
 
 mod algorithm;
 mod choice;
+mod multisend;
 mod nodes;
 mod part;
 mod probe;
 pub mod tune;
 
 pub use algorithm::{Bcast, BcastError, Forwarding};
+pub use multisend::{Cloning, MultiSend, MultiSendUse};
 pub(crate) use nodes::Nodes;
 pub(crate) use part::{Origin, Part};
 

@@ -35,6 +35,11 @@ impl Nodes {
         Self { by_node, local, policies: Mutex::default() }
     }
 
+    /// The members by node, as ranks in the job, each node's leader first.
+    pub(crate) fn by_node(&self) -> &[Vec<Rank>] {
+        &self.by_node
+    }
+
     /// Number of nodes.
     pub(crate) fn count(&self) -> u32 {
         self.by_node.len() as u32
@@ -71,10 +76,10 @@ fn restricted(nodes: &[Vec<u32>], members: &[u32]) -> Vec<Vec<Rank>> {
 }
 
 impl Communicator {
-    /// True if messages can be multicast: the probe has found that it works, and there is another
-    /// node to reach.
+    /// True if a message can go to all at once, and there is another node to reach: the probe has
+    /// found that multicast works, or multi-send has taken its place.
     pub(crate) fn has_multicast(&self) -> bool {
-        self.nodes().count() > 1 && self.job().has_multicast()
+        self.nodes().count() > 1 && (self.job().has_multicast() || self.job().has_multisend())
     }
 
     /// The group of `policy`; opened here if it is not open. Ranks that have not opened it yet

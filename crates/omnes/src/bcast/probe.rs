@@ -2,8 +2,8 @@
 //!
 //! Source: decision 5 of the design. Steps, each of which all ranks take together:
 //!
-//! 1. All tell each other whether they could join the group. If one could not, its reason is the
-//!    outcome.
+//! 1. All tell each other whether they could join the group, and the ports of their NICs' sockets.
+//!    If one could not, its reason is the outcome.
 //! 2. The leader of every node announces itself by multicast, again and again, until it has heard
 //!    all other leaders or a short time is over.
 //! 3. All tell each other how many they have heard. If all heard all, multicast is used. Else
@@ -38,11 +38,13 @@ struct Report {
     obstacle: Option<String>,
     /// Leaders that it has heard; of no meaning unless it is a leader.
     heard: u32,
+    /// Ports of its NIC's sockets.
+    nic_ports: (u16, u16),
 }
 
-/// A report as it is sent: kind, number, length of the reason, reason.
+/// A report as it is sent: kind, number, two ports, length of the reason, reason.
 const REPORT_BYTES: usize = 128;
-const REASON_BYTES_MAX: usize = REPORT_BYTES - 6;
+const REASON_BYTES_MAX: usize = REPORT_BYTES - 10;
 
 impl Report {
     fn emit(&self) -> [u8; REPORT_BYTES] {
@@ -51,18 +53,23 @@ impl Report {
         let length = reason.floor_char_boundary(REASON_BYTES_MAX);
         bytes[0] = u8::from(self.obstacle.is_some());
         bytes[1..5].copy_from_slice(&self.heard.to_be_bytes());
-        bytes[5] = length as u8;
-        bytes[6..6 + length].copy_from_slice(&reason.as_bytes()[..length]);
+        bytes[5..7].copy_from_slice(&self.nic_ports.0.to_be_bytes());
+        bytes[7..9].copy_from_slice(&self.nic_ports.1.to_be_bytes());
+        bytes[9] = length as u8;
+        bytes[10..10 + length].copy_from_slice(&reason.as_bytes()[..length]);
         bytes
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (has_obstacle, rest) = bytes.split_first()?;
         let (heard, rest) = rest.split_first_chunk::<4>()?;
+        let (steps, rest) = rest.split_first_chunk::<2>()?;
+        let (spread, rest) = rest.split_first_chunk::<2>()?;
         let (length, rest) = rest.split_first()?;
         let reason = String::from_utf8_lossy(rest.get(..usize::from(*length))?);
         let obstacle = (*has_obstacle != 0).then(|| reason.into_owned());
-        Some(Self { obstacle, heard: u32::from_be_bytes(*heard) })
+        let nic_ports = (u16::from_be_bytes(*steps), u16::from_be_bytes(*spread));
+        Some(Self { obstacle, heard: u32::from_be_bytes(*heard), nic_ports })
     }
 }
 
@@ -118,7 +125,10 @@ impl Communicator {
             (Err(reason), Multicast::On) if job.nodes.len() > 1 => {
                 return Err(Error::NoMulticast { reason });
             }
-            (Err(reason), _) => job.engine.disable_multicast(&reason),
+            (Err(reason), _) => {
+                job.engine.disable_multicast(&reason);
+                self.use_multisend()?;
+            }
         }
         Ok(())
     }
@@ -130,7 +140,10 @@ impl Communicator {
             MulticastState::On { .. } => None,
             MulticastState::Off { reason } => Some(reason),
         };
-        let reports = self.reports(&Report { obstacle: obstacle_here, heard: 0 })?;
+        let nic_ports = job.engine.nic_ports();
+        let reports = self.reports(&Report { obstacle: obstacle_here, heard: 0, nic_ports })?;
+        let ports: Vec<(u16, u16)> = reports.iter().map(|report| report.nic_ports).collect();
+        job.engine.know_nics(&ports);
         if let Some(reason) = obstacle(&reports) {
             return Ok(Err(reason));
         }
@@ -139,7 +152,7 @@ impl Communicator {
         let mut reason = String::new();
         for (round, time_ms) in (1..).zip(LISTEN_MS) {
             let heard = self.listen(Duration::from_millis(time_ms));
-            let reports = self.reports(&Report { obstacle: None, heard })?;
+            let reports = self.reports(&Report { obstacle: None, heard, nic_ports })?;
             reason = match judge(&reports, &job.nodes) {
                 Verdict::Works => return Ok(Ok(())),
                 Verdict::Silent(reason) if round >= SILENT_ROUNDS_MAX => return Ok(Err(reason)),
@@ -193,20 +206,23 @@ mod tests {
     use super::*;
 
     fn heard(counts: &[u32]) -> Vec<Report> {
-        counts.iter().map(|heard| Report { obstacle: None, heard: *heard }).collect()
+        counts
+            .iter()
+            .map(|heard| Report { obstacle: None, heard: *heard, nic_ports: (0, 0) })
+            .collect()
     }
 
     #[test]
     fn reports_come_back_as_they_were_sent_and_long_reasons_are_cut() {
         for obstacle in [None, Some("switched off".to_owned()), Some(String::new())] {
-            let report = Report { obstacle, heard: 70_000 };
+            let report = Report { obstacle, heard: 70_000, nic_ports: (54_321, 7) };
             assert_eq!(Report::parse(&report.emit()), Some(report));
         }
-        let report = Report { obstacle: Some("ß".repeat(200)), heard: 0 };
+        let report = Report { obstacle: Some("ß".repeat(200)), heard: 0, nic_ports: (0, 0) };
         let cut = Report::parse(&report.emit()).unwrap().obstacle.unwrap();
         assert_eq!(cut, "ß".repeat(REASON_BYTES_MAX / 2));
         assert_eq!(Report::parse(&[0; 5]), None);
-        assert_eq!(Report::parse(&[1, 0, 0, 0, 0, 9, 65]), None);
+        assert_eq!(Report::parse(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 9, 65]), None);
     }
 
     #[test]

@@ -6,13 +6,17 @@ use omnes::{Bcast, Communicator};
 use std::time::Duration;
 
 /// Over channels, then by multicast: every design of seed 001, and combinations [BC-R19, BC-R25].
-const SCHEMES: [&str; 20] = [
+const SCHEMES: [&str; 24] = [
     "original",
     "binomial",
     "chain",
     "chain:store",
     "flat",
     "knomial=4",
+    "kary=2",
+    "postal=2.5",
+    "postal=1",
+    "postal=6/2:store",
     "basic",
     "window",
     "tree-ack=2",

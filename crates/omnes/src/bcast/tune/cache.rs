@@ -217,10 +217,13 @@ mod tests {
             nodes: ranks,
             is_crowded: false,
             has_multicast: true,
+            multisend: None,
         };
         let cost =
             |seed| Cost { level_ns: 1000 * seed, level_byte_ps: seed, stream_byte_ps: 2 * seed };
-        let figures = Figures { multicast: Some(cost(3)), binomial: cost(2), chain: cost(1) };
+        let (binomial, chain) = (cost(2), cost(1));
+        let multicast = Some(cost(3));
+        let figures = Figures { multicast, binomial, chain, lambda_thousandths: None };
         let moment = *MOMENT.get_or_init(now_unix_s);
         Entry { measured_unix_s: moment, ..Entry::new(network, figures, Effort::Quick) }
     }
@@ -238,7 +241,7 @@ mod tests {
         cache.store(entry(16)).unwrap();
         assert_eq!(cache.find(&entry(8).network), Some(entry(8)));
         assert_eq!(cache.entries().len(), 2);
-        let foreign: [fn(&mut Network); 9] = [
+        let foreign: [fn(&mut Network); 10] = [
             |it| it.version = "0.0.9".to_owned(),
             |it| it.machine = "f".to_owned(),
             |it| it.name = Some("lab".to_owned()),
@@ -248,6 +251,7 @@ mod tests {
             |it| it.nodes = 4,
             |it| it.is_crowded = true,
             |it| it.has_multicast = false,
+            |it| it.multisend = Some("auto:loop".to_owned()),
         ];
         for change in foreign {
             let mut network = entry(8).network;
@@ -287,6 +291,27 @@ mod tests {
         }
         std::fs::write(cache.path(), [0xff; 100]).unwrap();
         assert_eq!(cache.entries(), []);
+    }
+
+    #[test]
+    fn lambda_is_kept_and_files_without_it_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        let mut entry = entry(8);
+        entry.network.multisend = Some("auto:nic".to_owned());
+        entry.figures.lambda_thousandths = Some(2_750);
+        cache.store(entry.clone()).unwrap();
+        assert_eq!(cache.find(&entry.network), Some(entry.clone()));
+        let text = std::fs::read_to_string(cache.path()).unwrap();
+        let mut content: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let figures = content["networks"][0]["figures"].as_object_mut().unwrap();
+        assert!(figures.remove("lambda_thousandths").is_some());
+        std::fs::write(cache.path(), content.to_string()).unwrap();
+        let without = Figures { lambda_thousandths: None, ..entry.figures };
+        assert_eq!(cache.find(&entry.network).map(|it| it.figures), Some(without));
+        // Nothing has a hop that takes less time than its copy.
+        std::fs::write(cache.path(), text.replace("2750", "999")).unwrap();
+        assert_eq!(cache.find(&entry.network), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@
 use super::super::PIPELINE_BYTES;
 use super::super::algorithm::Bcast;
 use omnes_proto::broadcast::Policy;
-use omnes_topo::Tree;
+use omnes_topo::{Lambda, Tree};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -202,9 +202,18 @@ pub struct Figures {
     pub binomial: Cost,
     /// From rank to rank.
     pub chain: Cost,
+    /// Latency of a hop of a multi-send in thousandths of the time that one more copy takes, for
+    /// a full packet [MS-R17]; nothing where it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lambda_thousandths: Option<u32>,
 }
 
 impl Figures {
+    /// Latency of a hop of a multi-send in units of the time that one more copy takes.
+    pub(crate) fn lambda(&self) -> Option<Lambda> {
+        self.lambda_thousandths.and_then(|it| Lambda::from_thousandths(it).ok())
+    }
+
     /// Figures of one way.
     pub fn cost(&self, way: Way) -> Option<Cost> {
         match way {
@@ -249,7 +258,8 @@ impl Figures {
 
     /// True if no figure is beyond its bounds.
     pub(super) fn is_sound(&self) -> bool {
-        Way::ALL.iter().filter_map(|way| self.cost(*way)).all(Cost::is_sound)
+        self.lambda_thousandths.is_some() == self.lambda().is_some()
+            && Way::ALL.iter().filter_map(|way| self.cost(*way)).all(Cost::is_sound)
     }
 }
 
@@ -281,6 +291,7 @@ mod tests {
         multicast: Some(cost(35_000, 850, 800)),
         binomial: cost(25_000, 850, 800),
         chain: cost(25_000, 850, 800),
+        lambda_thousandths: None,
     };
     const SIZES: [u64; 9] = [0, 1, 8, 1 << 10, PIECE - 1, PIECE, PIECE + 1, 1 << 20, 1 << 40];
 
@@ -355,6 +366,7 @@ mod tests {
             multicast: Some(cost(ns, 0, 0)),
             binomial: cost(1000, 0, 0),
             chain: cost(1000, 0, 0),
+            lambda_thousandths: None,
         };
         assert_eq!(figures(1000).best(&Way::ALL, 2, 8), Way::Multicast);
         assert_eq!(figures(1125).best(&Way::ALL, 2, 8), Way::Multicast);
@@ -368,6 +380,7 @@ mod tests {
             multicast: Some(cost(400_000, 100, 2_000)),
             binomial: cost(10_000, 10_000, 10_000),
             chain: cost(20_000, 1_000, 500),
+            lambda_thousandths: None,
         };
         let ranges = figures.ranges(&Way::ALL, 8, 64 << 20);
         let ways: Vec<_> = ranges.iter().map(|(_, way)| *way).collect();

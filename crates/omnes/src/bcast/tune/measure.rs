@@ -90,7 +90,8 @@ pub(super) fn figures(measured: &[Measured], ranks: u32, has_multicast: bool) ->
         true => Some(cost(Way::Multicast)?),
         false => None,
     };
-    Some(Figures { multicast, binomial: cost(Way::Binomial)?, chain: cost(Way::Chain)? })
+    let (binomial, chain) = (cost(Way::Binomial)?, cost(Way::Chain)?);
+    Some(Figures { multicast, binomial, chain, lambda_thousandths: None })
 }
 
 impl Communicator {
@@ -253,7 +254,7 @@ impl<'world> Leader<'world> {
 }
 
 /// The middle one, or the lower one of the two in the middle. There is at least one.
-fn median(samples: &mut [Duration]) -> Duration {
+pub(super) fn median(samples: &mut [Duration]) -> Duration {
     samples.sort_unstable();
     samples[(samples.len() - 1) / 2]
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `cost` | the model: time from size, ranks and three figures for each way |
 //! | `measure`, `step` | filling it: rank 0 leads, the others follow |
+//! | `hop` | a hop of a multi-send, and the tree that follows [MS-R17] |
 //! | `network`, `cache` | what figures are valid for; the file that keeps them |
 //!
 //! At its start a job of at least three ranks on at least two nodes takes figures from rank 0's
@@ -13,23 +14,31 @@
 //! [`Tune::Off`], where `OMNES_BCAST` names an algorithm anyway, and on loopback, which is no
 //! network (unless [`Tune::In`] names a file).
 //!
-//! Cost: at the start a broadcast of 74 bytes, and where nothing is known a measurement: in a lab
+//! Where multi-send takes the place of multicast, [`Communicator::tune`] also measures its hops;
+//! the lambda of a full packet is kept with the figures, and from then on makes the tree of jobs
+//! that leave it to the library. A job's start does not measure it.
+//!
+//! Cost: at the start a broadcast of 82 bytes, and where nothing is known a measurement: in a lab
 //! of 8 hosts on 2 cores some 70 ms, on links of 1 Gbit/s some 160 ms. Not done: figures for parts
 //! of a communicator that differ in more than size, such as two nodes behind a slow link.
 
 mod cache;
 mod cost;
+mod hop;
 mod measure;
 mod network;
 mod step;
 
 pub use cache::{Cache, Effort, Entry, Tune};
 pub use cost::{Cost, Figures, Point, Way};
+pub use hop::Hop;
 pub use measure::{BYTES_MAX, Measured, Plan, Planned};
 pub use network::Network;
 
+use super::Bcast;
 use crate::communicator::Communicator;
 use crate::error::Error;
+use omnes_topo::{Lambda, Tree};
 
 /// With fewer ranks, all ways are the same.
 const RANKS_MIN: u32 = 3;
@@ -43,6 +52,9 @@ pub struct Tuned {
     pub figures: Figures,
     /// The times.
     pub measured: Vec<Measured>,
+    /// Hops of multi-sends, by size of message; none where the job does not multi-send, or has
+    /// fewer than three nodes.
+    pub hops: Vec<Hop>,
 }
 
 impl Communicator {
@@ -51,20 +63,46 @@ impl Communicator {
     /// way. At rank 0, `observe` is called after each size; the outcome is there only. Without at
     /// least three ranks and two nodes nothing is measured. Nothing is stored.
     ///
+    /// A job that multi-sends measures hops first, and takes the tree that follows if that is left
+    /// to the library; the figures are those of the new tree.
+    ///
     /// # Errors
-    /// As [`Self::bcast`].
+    /// As [`Self::bcast`]; [`Error::NoNic`] if the job insists on the kernel's NIC for multi-sends
+    /// and there are too few slots.
     pub fn tune(&self, plan: &Plan, observe: impl FnMut(u64)) -> Result<Option<Tuned>, Error> {
         if !self.has_choice() {
             return Ok(None);
         }
+        let hops = self.measure_hops(plan.budget)?;
+        let lambda_thousandths = self.take_lambda_of(&hops)?;
         if self.rank() != 0 {
             return self.follow().map(|()| None);
         }
         let measured = self.lead(plan, observe)?;
         let figures = measure::figures(&measured, self.size(), self.has_multicast());
+        let figures = figures.map(|figures| Figures { lambda_thousandths, ..figures });
         self.end_measuring(figures)?;
         let network = Network::of(self);
-        Ok(figures.map(|figures| Tuned { network, figures, measured }))
+        Ok(figures.map(|figures| Tuned { network, figures, measured, hops }))
+    }
+
+    /// Takes the tree that follows from rank 0's `hops`; their lambda, if there is one.
+    fn take_lambda_of(&self, hops: &[Hop]) -> Result<Option<u32>, Error> {
+        if !self.job().has_multisend() {
+            return Ok(None);
+        }
+        let hop = hop::decisive(hops, self.job().engine.payload_bytes());
+        let mut bytes = hop.map_or(0, |hop| hop.lambda().thousandths()).to_be_bytes();
+        self.bcast_with(0, &mut bytes, Bcast::tree(Tree::Binomial))?;
+        let lambda = Lambda::from_thousandths(u32::from_be_bytes(bytes)).ok();
+        self.use_lambda(lambda)?;
+        Ok(lambda.map(Lambda::thousandths))
+    }
+
+    /// What [`Self::bcast`] takes for a message of `bytes` bytes where neither multicast nor
+    /// multi-send may be used.
+    pub fn chosen_tree(&self, bytes: usize) -> Tree {
+        self.situation(bytes).tree()
     }
 
     /// The figures that broadcasts are chosen by; the same at all ranks. Nothing if they are
@@ -84,6 +122,11 @@ impl Communicator {
         if !self.has_choice() {
             return Ok(());
         }
+        self.share_figures()?;
+        self.use_lambda(self.figures().and_then(|figures| figures.lambda()))
+    }
+
+    fn share_figures(&self) -> Result<(), Error> {
         if self.rank() != 0 {
             return self.follow();
         }

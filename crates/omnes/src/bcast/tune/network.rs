@@ -1,5 +1,6 @@
 //! What measured figures are valid for.
 
+use super::super::multisend::MultiSend;
 use crate::communicator::Communicator;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -25,8 +26,10 @@ pub struct Network {
     pub nodes: u32,
     /// True if some machine has more ranks than cores.
     pub is_crowded: bool,
-    /// True if the job multicasts.
+    /// True if the job multicasts, or multi-sends.
     pub has_multicast: bool,
+    /// How it multi-sends, if it does: the tree, or `auto`, and the form at rank 0.
+    pub multisend: Option<String>,
 }
 
 impl Network {
@@ -43,6 +46,11 @@ impl Network {
             nodes: world.nodes().count(),
             is_crowded: job.engine.is_crowded(),
             has_multicast: world.has_multicast(),
+            multisend: world.multisend().map(|usage| match job.config.multisend {
+                // The tree follows from the figures, and so cannot lead to them.
+                MultiSend::Auto => format!("auto:{}", usage.form()),
+                _ => usage.brief(),
+            }),
         }
     }
 }
@@ -55,7 +63,11 @@ impl fmt::Display for Network {
         }
         write!(f, "{prefix}, {ranks} ranks on {nodes} nodes, {payload_bytes} bytes per packet")?;
         f.write_str(if self.is_crowded { ", more ranks than cores" } else { "" })?;
-        f.write_str(if self.has_multicast { ", multicast" } else { ", no multicast" })
+        match &self.multisend {
+            Some(multisend) => write!(f, ", multi-send by {multisend}"),
+            None if self.has_multicast => f.write_str(", multicast"),
+            None => f.write_str(", no multicast"),
+        }
     }
 }
 

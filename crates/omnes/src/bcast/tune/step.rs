@@ -17,20 +17,28 @@ pub(super) enum Step {
 }
 
 /// Kind, way or presence of multicast, then length or figures.
-pub(super) const STEP_BYTES: usize = 2 + FIGURES * 8;
-const FIGURES: usize = 9;
+pub(super) const STEP_BYTES: usize = 2 + NUMBERS * 8;
+/// Three figures for each of three ways, and lambda.
+const NUMBERS: usize = LAMBDA + 1;
+/// Where lambda is; 0 if there is none.
+const LAMBDA: usize = 9;
 
 impl Step {
     pub(super) fn emit(self) -> [u8; STEP_BYTES] {
         let (kind, detail, numbers) = match self {
-            Self::Broadcast { way, bytes } => (1, way as u8, [bytes, 0, 0, 0, 0, 0, 0, 0, 0]),
-            Self::Done(None) => (2, 0, [0; FIGURES]),
+            Self::Broadcast { way, bytes } => {
+                let mut numbers = [0; NUMBERS];
+                numbers[0] = bytes;
+                (1, way as u8, numbers)
+            }
+            Self::Done(None) => (2, 0, [0; NUMBERS]),
             Self::Done(Some(figures)) => {
-                let Figures { multicast, binomial, chain } = figures;
+                let Figures { multicast, binomial, chain, lambda_thousandths } = figures;
                 let costs = [multicast.unwrap_or_default(), binomial, chain];
                 let all = costs.map(|it| [it.level_ns, it.level_byte_ps, it.stream_byte_ps]);
-                let mut numbers = [0; FIGURES];
-                numbers.copy_from_slice(all.as_flattened());
+                let mut numbers = [0; NUMBERS];
+                numbers[..LAMBDA].copy_from_slice(all.as_flattened());
+                numbers[LAMBDA] = lambda_thousandths.unwrap_or(0).into();
                 (3, u8::from(multicast.is_some()), numbers)
             }
         };
@@ -58,7 +66,12 @@ impl Step {
                     stream_byte_ps: numbers[at + 2],
                 };
                 let multicast = (bytes[1] != 0).then(|| cost(0));
-                let figures = Figures { multicast, binomial: cost(3), chain: cost(6) };
+                let (binomial, chain) = (cost(3), cost(6));
+                let lambda_thousandths = match u32::try_from(numbers[LAMBDA]).ok()? {
+                    0 => None,
+                    thousandths => Some(thousandths),
+                };
+                let figures = Figures { multicast, binomial, chain, lambda_thousandths };
                 Self::Done(Some(figures).filter(Figures::is_sound))
             }
             _ => return None,
@@ -77,9 +90,12 @@ mod tests {
             level_byte_ps: seed + 1,
             stream_byte_ps: 1_000_000_000_000 - seed,
         };
-        let figures = Figures { multicast: None, binomial: cost(5), chain: cost(70_000) };
+        let (multicast, binomial, chain) = (None, cost(5), cost(70_000));
+        let figures = Figures { multicast, binomial, chain, lambda_thousandths: None };
+        let multicasting = Figures { multicast: Some(cost(9)), ..figures };
+        let spreading = Figures { lambda_thousandths: Some(u32::MAX), ..multicasting };
         let broadcasts = Way::ALL.map(|way| Step::Broadcast { way, bytes: 1 << 40 });
-        let ends = [None, Some(figures), Some(Figures { multicast: Some(cost(9)), ..figures })];
+        let ends = [None, Some(figures), Some(multicasting), Some(spreading)];
         for step in broadcasts.into_iter().chain(ends.map(Step::Done)) {
             assert_eq!(Step::parse(&step.emit()), Some(step));
         }
@@ -92,11 +108,16 @@ mod tests {
         assert_eq!(Step::parse(&bytes), None);
         (bytes[0], bytes[1]) = (1, 3);
         assert_eq!(Step::parse(&bytes), None);
-        // Figures beyond their bounds are none.
-        let bytes = [u8::MAX; STEP_BYTES];
-        assert_eq!(
-            Step::parse(&[&[3], &bytes[1..]].concat().try_into().unwrap_or(bytes)),
-            Some(Step::Done(None))
-        );
+        // Figures beyond their bounds are none, as is a hop that takes less than its copy.
+        let mut bytes = [u8::MAX; STEP_BYTES];
+        bytes[0] = 3;
+        bytes[2 + LAMBDA * 8..].fill(0);
+        assert_eq!(Step::parse(&bytes), Some(Step::Done(None)));
+        let mut bytes = [0; STEP_BYTES];
+        (bytes[0], bytes[STEP_BYTES - 2]) = (3, 3);
+        assert_eq!(Step::parse(&bytes), Some(Step::Done(None)));
+        // No lambda has so many bits.
+        bytes[STEP_BYTES - 8] = 1;
+        assert_eq!(Step::parse(&bytes), None);
     }
 }

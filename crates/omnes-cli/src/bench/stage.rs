@@ -1,0 +1,128 @@
+//! Where a point is measured: the ranks that take part, and how packets to all travel among them.
+//!
+//! A multi-send has a communicator of its own with its root and destinations. A form of multi-send
+//! is taken when the point asks for another one than the last. All calls are collective.
+
+use super::group;
+use super::options::{Algorithm, Op};
+use super::transfer::Point;
+use crate::complain::complain;
+use anyhow::{Context, Result, ensure};
+use omnes::{Bcast, Cloning, Communicator, MultiSend, Policy, Tree};
+
+/// A point that can be measured now.
+pub struct Setting {
+    /// With the algorithm that is called.
+    pub point: Point,
+    /// The ranks that take part; all of the job at a rank that does not.
+    pub comm: Communicator,
+    /// How packets to all travel, such as `flat:nic`, where that is compared.
+    pub form: Option<String>,
+}
+
+/// What is set up at present.
+pub struct Stage<'comm> {
+    world: &'comm Communicator,
+    /// For so many destinations; nothing at other ranks.
+    part: Option<(u32, Option<Communicator>)>,
+    /// The last form that was asked for, with the destinations of a part, and what it became.
+    taken: Option<(Option<u32>, MultiSend, String)>,
+}
+
+/// Refuses to compare multi-sends in a job that has none; the same at every rank.
+pub fn check_multisend(comm: &Communicator) -> Result<()> {
+    ensure!(
+        comm.multisend().is_some(),
+        "multi-sends take the place of multicast, and this job has none: run it on at least two \
+         nodes with `--env OMNES_MULTICAST=off`, and without OMNES_MULTISEND=off"
+    );
+    Ok(())
+}
+
+/// The forms to compare: those that were typed, with what `auto` stands for in this job; of a
+/// multi-send without any, one copy per destination by the root, in the job's way.
+pub fn forms(comm: &Communicator, op: Op, typed: &[MultiSend]) -> Vec<MultiSend> {
+    let Some(present) = comm.multisend() else { return Vec::new() };
+    let cloning = if present.form() == Cloning::Loop { Cloning::Loop } else { Cloning::Auto };
+    let meant = |form: &MultiSend| match form {
+        MultiSend::Auto => MultiSend::Tree(present.tree, cloning),
+        other => *other,
+    };
+    match (op, typed) {
+        (Op::Multisend, []) => vec![MultiSend::Tree(Tree::Flat, cloning)],
+        // That is what is measured beside.
+        (Op::Multisend, _) => {
+            typed.iter().filter(|form| **form != MultiSend::Off).map(meant).collect()
+        }
+        _ => typed.iter().map(meant).collect(),
+    }
+}
+
+impl<'comm> Stage<'comm> {
+    /// Nothing is set up but the job.
+    pub fn new(world: &'comm Communicator) -> Self {
+        Self { world, part: None, taken: None }
+    }
+
+    /// Sets up what `point` asks for; nothing, the same at every rank, if it cannot be measured.
+    ///
+    /// # Errors
+    /// A form that this rank cannot have; the others then see it leave.
+    pub fn set(&mut self, mut point: Point) -> Result<Option<Setting>> {
+        let place = (point.op == Op::Multisend).then_some(point.destinations);
+        let comm = match place {
+            Some(destinations) => self.part(destinations)?.unwrap_or_else(|| self.world.clone()),
+            None => self.world.clone(),
+        };
+        point.algorithm = called(&comm, &point);
+        let Some(form) = point.multisend else {
+            return Ok(Some(Setting { point, comm, form: None }));
+        };
+        let MultiSend::Tree(tree, cloning) = form else {
+            let form = Some(form.to_string());
+            return Ok(Some(Setting { point, comm, form }));
+        };
+        let taken = match &self.taken {
+            Some((at, last, name)) if (*at, *last) == (place, form) => name.clone(),
+            _ => {
+                let is_in = place.is_none_or(|destinations| self.world.rank() <= destinations);
+                let used = if is_in { comm.use_multisend_tree(tree, cloning) } else { Ok(None) };
+                let used = used.with_context(|| format!("--multisend {form}"))?;
+                used.map(|it| it.brief()).unwrap_or_default()
+            }
+        };
+        self.taken = Some((place, form, taken.clone()));
+        // Rank 0 is always in.
+        if group::share_number(self.world, u64::from(!taken.is_empty()))? == 0 {
+            if self.world.rank() == 0 {
+                let destinations = point.destinations;
+                complain(format_args!(
+                    "left out: the first {destinations} ranks behind rank 0 are on its node"
+                ));
+            }
+            return Ok(None);
+        }
+        Ok(Some(Setting { point, comm, form: Some(taken) }))
+    }
+
+    /// Rank 0 and so many others; nothing at a rank that is left out.
+    fn part(&mut self, destinations: u32) -> Result<Option<Communicator>> {
+        if let Some((_, part)) = self.part.as_ref().filter(|(count, _)| *count == destinations) {
+            return Ok(part.clone());
+        }
+        let color = (self.world.rank() <= destinations).then_some(0);
+        let part = self.world.split(color, 0)?;
+        self.part = Some((destinations, part.clone()));
+        self.taken = None;
+        Ok(part)
+    }
+}
+
+/// What is called for a point: the library chooses by itself only where no form is compared.
+fn called(comm: &Communicator, point: &Point) -> Algorithm {
+    match (point.multisend, point.algorithm) {
+        (Some(MultiSend::Off), _) => Algorithm::Bcast(Bcast::tree(comm.chosen_tree(point.bytes))),
+        (Some(_), Algorithm::Default) => Algorithm::Bcast(Bcast::Multicast(Policy::COMBINED)),
+        (_, algorithm) => algorithm,
+    }
+}

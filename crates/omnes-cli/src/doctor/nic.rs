@@ -1,0 +1,115 @@
+//! Which form of the kernel's network interface a job of this user would get, and why.
+//!
+//! Both ways are tried as a rank tries them: the agent is asked, and the firmware is loaded and
+//! dropped, attached to nothing. Where neither works, ranks run the same firmware in user space.
+
+use super::Finding;
+use omnes::NicWanted;
+use omnes_nic::agent::{AgentError, Client, Report};
+use omnes_nic::{Kernel, NicError};
+use std::time::Instant;
+
+/// Findings about the kernel's NIC; `variable` reads the environment.
+pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
+    let agent = Client::connect().and_then(|client| client.report());
+    let start = Instant::now();
+    let own = Kernel::load().map(drop);
+    let took_ms = start.elapsed().as_millis();
+    let wanted = variable("OMNES_NIC").filter(|text| !text.is_empty());
+    vec![
+        agent_finding(&agent),
+        own_finding(&own, took_ms, agent.is_ok()),
+        job_finding(wanted.as_deref(), agent.is_ok(), own.is_ok()),
+    ]
+}
+
+fn agent_finding(agent: &Result<Report, AgentError>) -> Finding {
+    let name = "NIC by the agent";
+    match agent {
+        Ok(report) => {
+            let names: Vec<&str> = report.interfaces.iter().map(|it| &*it.name).collect();
+            let lent = report.slots.len() as u32 + report.hidden;
+            let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+            let value = format!(
+                "omnesd {} (pid {}) on {names}, {lent} of {} slots lent",
+                report.omnes_version, report.pid, report.slots_max
+            );
+            Finding::ok(name, value)
+        }
+        Err(AgentError::Absent) => {
+            let advice = "so that ordinary users get the kernel's NIC: omnesd, as root, or \
+                          dist/omnesd.service";
+            Finding::missing(name, "no omnesd", advice)
+        }
+        Err(error) => Finding::limited(name, error, "see: omnes nic list"),
+    }
+}
+
+fn own_finding(own: &Result<(), NicError>, took_ms: u128, has_agent: bool) -> Finding {
+    let name = "NIC by the process";
+    match own {
+        Ok(()) => Finding::ok(name, format!("can be loaded, in {took_ms} ms")),
+        Err(NicError::NotPermitted) if has_agent => {
+            let advice = "not needed, for there is an agent".to_owned();
+            Finding { advice, ..Finding::ok(name, "not permitted") }
+        }
+        Err(NicError::NotPermitted) => {
+            let advice = "setcap cap_net_admin,cap_bpf+ep PROGRAM, or omnesd";
+            Finding::missing(name, "not permitted", advice)
+        }
+        Err(error) => Finding::missing(name, error, "ranks run the same firmware in user space"),
+    }
+}
+
+/// What a job gets whose `OMNES_NIC` is `wanted`.
+fn job_finding(wanted: Option<&str>, has_agent: bool, can_load: bool) -> Finding {
+    let name = "NIC of a job";
+    let parsed = wanted.map_or(Ok(NicWanted::Auto), str::parse);
+    let set = wanted.map_or(String::new(), |wanted| format!(" (OMNES_NIC={wanted})"));
+    let (agent, own) = ("by the agent", "by the process");
+    let user = || {
+        let value = format!("in user space{set}");
+        Finding::limited(name, value, "barriers and multi-sends cost more wake-ups")
+    };
+    let kernel = |way: &str| Finding::ok(name, format!("in the kernel, {way}{set}"));
+    match parsed {
+        Err(error) => Finding::limited(name, format!("OMNES_NIC {error}"), "ranks will not start"),
+        Ok(NicWanted::Off) => Finding::limited(name, format!("none{set}"), "unset OMNES_NIC"),
+        Ok(NicWanted::Auto | NicWanted::Agent) if has_agent => kernel(agent),
+        Ok(NicWanted::Auto | NicWanted::Kernel) if can_load => kernel(own),
+        Ok(NicWanted::Auto | NicWanted::Agent | NicWanted::Kernel | NicWanted::User) => user(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn a_job_gets_the_agents_then_its_own_then_user_space() {
+        let value = |wanted, has_agent, can_load| job_finding(wanted, has_agent, can_load).value;
+        assert_eq!(value(None, true, true), "in the kernel, by the agent");
+        assert_eq!(value(None, false, true), "in the kernel, by the process");
+        assert_eq!(value(None, false, false), "in user space");
+        let kernel = value(Some("kernel"), true, false);
+        assert_eq!(kernel, "in user space (OMNES_NIC=kernel)");
+        assert_eq!(value(Some("agent"), false, true), "in user space (OMNES_NIC=agent)");
+        assert_eq!(value(Some("user"), true, true), "in user space (OMNES_NIC=user)");
+        assert_eq!(value(Some("off"), true, true), "none (OMNES_NIC=off)");
+        let typo = job_finding(Some("kernl"), true, true);
+        assert_eq!(typo.verdict, Verdict::Limited);
+        assert!(typo.value.contains("must be auto"), "{}", typo.value);
+    }
+
+    #[test]
+    fn without_permission_the_agent_is_advised_unless_it_is_there() {
+        let refused = Err(NicError::NotPermitted);
+        assert_eq!(own_finding(&refused, 0, false).verdict, Verdict::Missing);
+        assert!(own_finding(&refused, 0, false).advice.contains("omnesd"));
+        assert_eq!(own_finding(&refused, 0, true).verdict, Verdict::Ok);
+        assert_eq!(agent_finding(&Err(AgentError::Absent)).verdict, Verdict::Missing);
+        let liar = AgentError::NotRoot { uid: 1000, pid: 7 };
+        assert!(agent_finding(&Err(liar)).value.contains("1000"));
+    }
+}

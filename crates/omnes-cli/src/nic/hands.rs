@@ -1,0 +1,198 @@
+//! `omnes nic attach` and `detach`.
+//!
+//! The agent attaches, so that there is one owner; without one, root gets one started. What no
+//! agent owns and no process holds, filters of a killed process on a kernel without tcx, is removed
+//! here.
+
+use super::survey::{Occupied, occupied};
+use crate::complain::complain;
+use crate::lab::CannotRun;
+use anyhow::{Context, Result, bail};
+use omnes_nic::agent::hooks::Way;
+use omnes_nic::agent::{AgentError, Client, interfaces};
+use omnes_nic::attach::sweep;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where agents that are started here write their logs.
+const LOGS: &str = "/run/omnes";
+/// Time in which an agent starts, at the most.
+const START: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Attaches interfaces by the agent, which is started if there is none.
+pub fn attach(names: &[String]) -> Result<()> {
+    match Client::connect() {
+        Ok(client) => {
+            require_root()?;
+            for name in names {
+                client.attach(name)?;
+                println!("{name}: attached");
+            }
+            Ok(())
+        }
+        Err(AgentError::Absent) => {
+            require_root()?;
+            start_agent(names)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn require_root() -> Result<()> {
+    // SAFETY: plain system call without arguments.
+    if unsafe { libc::geteuid() } == 0 {
+        return Ok(());
+    }
+    let reason = "attaching and detaching is for root: sudo omnes nic, or omnesd at the start of \
+                  the machine";
+    Err(CannotRun(reason.to_owned()).into())
+}
+
+fn start_agent(names: &[String]) -> Result<()> {
+    let program = std::env::current_exe().context("where is this program?")?;
+    let program = program.with_file_name("omnesd");
+    let (path, mut log) = open_log()?;
+    let end_before = log.seek(SeekFrom::End(0)).context("cannot look into the log")?;
+    let mut command = Command::new(&program);
+    command.args(names.iter().flat_map(|name| ["--interface", name]));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.try_clone()?);
+    command.current_dir("/").process_group(0);
+    // SAFETY: a system call of the child alone: no terminal's signals reach it.
+    unsafe {
+        command.pre_exec(|| {
+            libc::setsid();
+            Ok(())
+        })
+    };
+    let mut agent =
+        command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+    wait_for(&mut agent, || {
+        log.seek(SeekFrom::Start(end_before))?;
+        let mut said = String::new();
+        log.read_to_string(&mut said)?;
+        Ok(said)
+    })?;
+    println!("omnesd started, pid {}; its log is {}", agent.id(), path.display());
+    for name in names {
+        println!("{name}: attached");
+    }
+    Ok(())
+}
+
+/// Waits until the agent serves; if it ends instead, the error is what it has said.
+fn wait_for(agent: &mut Child, mut said: impl FnMut() -> std::io::Result<String>) -> Result<()> {
+    let deadline = Instant::now() + START;
+    loop {
+        if let Some(status) = agent.try_wait().context("cannot wait for omnesd")? {
+            let said = said().unwrap_or_default();
+            let said = said.trim_end().trim_start_matches("omnesd: ");
+            if status.code() == Some(77) {
+                return Err(CannotRun(said.to_owned()).into());
+            }
+            bail!("omnesd has ended ({status}): {said}");
+        }
+        match Client::connect() {
+            Ok(_) => return Ok(()),
+            Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            Err(error) => return Err(error).context("omnesd does not serve"),
+        }
+    }
+}
+
+/// The log of this network namespace's agent, opened for appending.
+fn open_log() -> Result<(PathBuf, File)> {
+    let made = DirBuilder::new().mode(0o755).recursive(true).create(LOGS);
+    made.with_context(|| format!("cannot make {LOGS}"))?;
+    let space = std::fs::metadata("/proc/self/ns/net").context("which network namespace?")?;
+    let path = PathBuf::from(LOGS).join(format!("omnesd-{}.log", space.ino()));
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
+    let log = options.open(&path).with_context(|| format!("cannot open {}", path.display()))?;
+    Ok((path, log))
+}
+
+/// What is to be detached.
+pub struct Wanted {
+    /// Names of interfaces.
+    pub interfaces: Vec<String>,
+    /// All of them.
+    pub is_all: bool,
+    /// Also if slots are lent there.
+    pub by_force: bool,
+    /// End the agent.
+    pub ends: bool,
+}
+
+/// Detaches interfaces.
+pub fn detach(wanted: &Wanted) -> Result<()> {
+    require_root()?;
+    let agent = match Client::connect() {
+        Ok(client) => Some(client),
+        Err(AgentError::Absent) => None,
+        // Not root's: it has attached nothing.
+        Err(error) => {
+            complain(format_args!("{error}"));
+            None
+        }
+    };
+    let names = if wanted.is_all { everything(agent.as_ref())? } else { wanted.interfaces.clone() };
+    for name in &names {
+        one(name, wanted.by_force, agent.as_ref())?;
+    }
+    if names.is_empty() {
+        println!("attached to no interface");
+    }
+    match agent {
+        Some(agent) if wanted.ends => {
+            agent.end()?;
+            println!("omnesd: ended");
+        }
+        None if wanted.ends => println!("omnesd: there is none"),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Names of all interfaces that something of ours is attached to.
+fn everything(agent: Option<&Client>) -> Result<Vec<String>> {
+    let mut names: Vec<String> = match agent {
+        Some(agent) => agent.report()?.interfaces.into_iter().map(|it| it.name).collect(),
+        None => Vec::new(),
+    };
+    names.extend(occupied()?.into_iter().flatten().map(|it| it.name));
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn one(name: &str, by_force: bool, agent: Option<&Client>) -> Result<()> {
+    let Some(index) = interfaces::index_of(name) else { bail!("no interface {name}") };
+    if let Some(agent) = agent {
+        agent.detach(name, by_force)?;
+    }
+    let left = sweep(index);
+    match left {
+        0 => println!("{name}: detached"),
+        _ => println!("{name}: detached, {left} filters of a killed process removed"),
+    }
+    // What living processes hold.
+    let held = occupied()?.into_iter().flatten().find(|it| it.index == index);
+    for pid in held.iter().flat_map(owners) {
+        complain(format_args!("{name}: process {pid} has attached its own, which goes with it"));
+    }
+    Ok(())
+}
+
+fn owners(occupied: &Occupied) -> Vec<u32> {
+    let held = occupied.programs.iter().filter(|program| program.way == Way::Tcx);
+    let mut owners: Vec<u32> = held.flat_map(|program| program.owners.clone()).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    owners
+}

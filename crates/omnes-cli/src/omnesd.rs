@@ -1,0 +1,192 @@
+//! `omnesd`, the node agent: lends slots of the kernel's NIC to ranks that may not load programs.
+//!
+//! All of it is [`omnes_nic::agent`]; here are its arguments, signals, log and exit status: 0 after
+//! TERM, INT, HUP or `omnes nic detach --end`, 2 usage or environment, 77 cannot run here.
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use omnes_nic::NicError;
+use omnes_nic::agent::limits::SLOTS_PER_USER;
+use omnes_nic::agent::{Agent, AgentConfig, Event};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Status of a program that cannot run here.
+const STATUS_CANNOT_RUN: u8 = 77;
+/// Slots that there are.
+const SLOTS_MAX: i64 = omnes_nic::SLOTS_MAX as i64;
+/// Refusals that are logged in one [`WINDOW`]; the others are counted.
+const REFUSALS_MAX: u32 = 20;
+const WINDOW: Duration = Duration::from_secs(10);
+/// Descriptors for all connections and slots, and what a hostile user may keep.
+const DESCRIPTORS: libc::rlim_t = 16_384;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnesd                             serve all Ethernet interfaces with an IPv4 address
+  omnesd --interface eth1            only this one
+  systemctl enable --now omnesd      with dist/omnesd.service installed
+  omnes nic list                     what it has attached and lent
+  kill -TERM $(pidof omnesd)         end it; nothing stays attached
+
+Needs root, of whose capabilities it uses CAP_BPF and CAP_NET_ADMIN. One agent serves a network
+namespace; a container with a network of its own needs its own. Ranks find it by themselves
+(OMNES_NIC=auto, the default). A rank gets slots for UDP ports that it alone has; they come back
+when it ends. When the agent ends, jobs that use its slots lose them.
+
+Log: a line on stderr for each slot that is lent, returned or refused.";
+
+/// Lend the kernel's network interface to the ranks of this node.
+#[derive(Parser)]
+#[command(name = "omnesd", version, max_term_width = 100, after_help = EXAMPLES)]
+struct Args {
+    /// Interface to serve; may be given several times [default: all with an Ethernet network and an
+    /// IPv4 address, also those that come later]
+    #[arg(long = "interface", value_name = "NAME")]
+    interfaces: Vec<String>,
+    /// Slots that one user may have, 1 to 64; each group of a job takes one or two per node
+    #[arg(long, value_name = "N", default_value_t = SLOTS_PER_USER,
+          value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX))]
+    slots_per_user: u32,
+    /// Stay in the foreground; it always does
+    #[arg(long)]
+    foreground: bool,
+}
+
+fn main() -> ExitCode {
+    match run(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(format_args!("{error:#}"));
+            let cannot = error.downcast_ref::<NicError>().is_some_and(|error| {
+                matches!(error, NicError::NotPermitted | NicError::NoFirmware)
+            });
+            ExitCode::from(if cannot { STATUS_CANNOT_RUN } else { 2 })
+        }
+    }
+}
+
+fn run(args: Args) -> Result<()> {
+    // Ranks believe no agent but root's.
+    // SAFETY: plain system call without arguments.
+    if unsafe { libc::geteuid() } != 0 {
+        return Err(NicError::NotPermitted).context("omnesd must be root");
+    }
+    allow_descriptors();
+    let (stop, signalled) = UnixStream::pair().context("cannot make a pair of sockets")?;
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        let stop = stop.try_clone().context("cannot listen for signals")?;
+        signal_hook::low_level::pipe::register(signal, stop)
+            .context("cannot listen for signals")?;
+    }
+    let Args { interfaces, slots_per_user, foreground: _ } = args;
+    let mut log = Log::default();
+    let config = AgentConfig { interfaces, slots_per_user };
+    let mut agent = Agent::start(config, &mut |event| log.tell(event))?;
+    say(format_args!("serving, version {}", env!("CARGO_PKG_VERSION")));
+    tell_the_manager();
+    let served = agent.serve(signalled.as_fd(), &mut |event| log.tell(event));
+    // Detaches and closes, before that is said.
+    drop(agent);
+    log.tell_unsaid();
+    served?;
+    say(format_args!("ended"));
+    Ok(())
+}
+
+/// Writes a line of the log by one call.
+fn say(line: std::fmt::Arguments<'_>) {
+    // Nobody is left to tell if stderr is closed.
+    let _ = std::io::stderr().write_all(format!("omnesd: {line}\n").as_bytes());
+}
+
+/// Lines of the log; refusals, of which a process can cause as many as it likes, are limited.
+#[derive(Default)]
+struct Log {
+    window: Option<Instant>,
+    refusals: u32,
+}
+
+impl Log {
+    fn tell(&mut self, event: &Event) {
+        if !matches!(event, Event::Refused { .. }) || self.is_told_of_refusal(Instant::now()) {
+            say(format_args!("{event}"));
+        }
+    }
+
+    /// Counts a refusal; true if it is to be logged.
+    fn is_told_of_refusal(&mut self, now: Instant) -> bool {
+        if self.window.is_none_or(|start| now - start >= WINDOW) {
+            self.tell_unsaid();
+            self.window = Some(now);
+        }
+        self.refusals += 1;
+        self.refusals <= REFUSALS_MAX
+    }
+
+    /// Says how many refusals were not logged.
+    fn tell_unsaid(&mut self) {
+        let unsaid = self.refusals.saturating_sub(REFUSALS_MAX);
+        self.refusals = 0;
+        if unsaid > 0 {
+            say(format_args!("refused {unsaid} more requests"));
+        }
+    }
+}
+
+/// Raises the limit of descriptors as far as it may be; what is there suffices for usual days.
+fn allow_descriptors() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both calls use one value of that plain C struct.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
+            limit.rlim_cur = limit.rlim_cur.max(DESCRIPTORS.min(limit.rlim_max));
+            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
+        }
+    }
+}
+
+/// Tells systemd, if it has started this process, that ranks are served from now on (sd_notify(3)).
+fn tell_the_manager() {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let bytes = name.as_encoded_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&name),
+    };
+    let told =
+        address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
+    if let Err(error) = told {
+        say(format_args!("cannot tell {}: {error}", name.to_string_lossy()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_some_refusals_are_logged_in_a_window() {
+        let (mut log, start) = (Log::default(), Instant::now());
+        let told = |log: &mut Log, at| (0..50).filter(|_| log.is_told_of_refusal(at)).count();
+        assert_eq!(told(&mut log, start), REFUSALS_MAX as usize);
+        assert_eq!(told(&mut log, start + WINDOW / 2), 0);
+        assert_eq!(told(&mut log, start + WINDOW), REFUSALS_MAX as usize);
+    }
+
+    #[test]
+    fn arguments_have_their_limits() {
+        let parse = |words: &[&str]| Args::try_parse_from(["omnesd"].iter().chain(words));
+        assert_eq!(parse(&[]).map(|args| args.slots_per_user).ok(), Some(32));
+        let named = parse(&["--interface", "a", "--interface", "b", "--foreground"]);
+        assert_eq!(named.map(|args| args.interfaces).ok(), Some(vec!["a".into(), "b".into()]));
+        for slots in ["0", "65", "many"] {
+            assert!(parse(&["--slots-per-user", slots]).is_err(), "{slots}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Barriers by the kernel's NIC in labs: every algorithm at several sizes, on links that lose,
+//! double and overtake, with checksums computed by hardware and not; packets as many as the
+//! formulas say; ranks that come late are named; nothing is left behind.
+#![allow(clippy::unwrap_used)]
+
+mod root;
+
+use std::process::Command;
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+
+/// Runs `omnes bench barrier` in a lab; its lines as JSON.
+fn bench(hosts: u32, link: &[&str], arguments: &[&str]) -> Vec<serde_json::Value> {
+    let mut command = Command::new(OMNES);
+    command.args(["run", "-n", &hosts.to_string(), "--lab", "--no-prefix"]).args(link);
+    command.args(["--", OMNES, "bench", "barrier", "--format", "json"]).args(arguments);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{link:?} {arguments:?}: {errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with('{'));
+    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+const KINDS: &str = "nic:dissemination,nic:pairwise,nic:gather-broadcast,nic:counter";
+
+#[test]
+fn packets_are_as_many_as_the_formulas_say() {
+    if !root::is_root() {
+        return;
+    }
+    // Steps made by the kernel; the host's own packets are doorbells, one per rank and barrier.
+    let rows = bench(5, &[], &["--algorithms", KINDS, "--max-iters", "300", "--budget", "1s"]);
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        let packets = row["packets"].as_f64().unwrap();
+        assert!((5.0..5.5).contains(&packets), "doorbells: {row}");
+    }
+}
+
+#[test]
+fn nothing_is_lost_on_bad_links() {
+    if !root::is_root() {
+        return;
+    }
+    let limits = ["--algorithms", KINDS, "--max-iters", "400", "--budget", "2s"];
+    for link in [
+        &["--loss", "1%", "--reorder", "1%", "--duplicate", "1%", "--fault-seed", "7"][..],
+        &["--receive-loss", "5%", "--tx-offload", "off", "--fault-seed", "8"],
+        &["--tx-offload", "off"],
+    ] {
+        for hosts in [3, 4] {
+            assert_eq!(bench(hosts, link, &limits).len(), 4, "{link:?}");
+        }
+    }
+}
+
+#[test]
+fn user_space_does_the_same_without_the_kernel() {
+    if !root::is_root() {
+        return;
+    }
+    let link = ["--env", "OMNES_NIC=user", "--loss", "1%", "--fault-seed", "9"];
+    let kinds = ["--algorithms", "user:dissemination,user:counter,default", "--max-iters", "300"];
+    assert_eq!(bench(4, &link, &kinds).len(), 3);
+}

@@ -1,0 +1,282 @@
+//! Multi-send in the place of multicast between lab hosts: equal data from every root by every
+//! tree, also while packets are lost and in parts of a job; what is measured of it, kept and used.
+//!
+//! Copies are made in user space (`loop`), which every kernel can. Every rank is a host of its own
+//! unless the hosts are fewer; the program for the data is the library's example `conformance`.
+//! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
+//! failure.
+#![allow(clippy::unwrap_used)]
+
+mod program;
+mod root;
+
+use program::conformance;
+use root::is_root;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+const TREES: [&str; 4] = ["flat", "binomial", "postal=2.5", "chain"];
+/// Longest message of the bodies; several trees at several sizes are run.
+const SHORT: &str = "--bytes-max 200000";
+
+/// Status, output and errors of a job of `ranks` ranks without multicast, in which nothing is kept.
+fn job(ranks: u32, flags: &str, program: &Path, arguments: &str) -> (i32, String, String) {
+    let mut command = Command::new(OMNES);
+    command.args(["run", "-n", &ranks.to_string(), "--no-prefix", "--timeout", "120s"]);
+    command.args(["--env", "OMNES_MULTICAST=off"]);
+    for name in ["OMNES_TUNE", "OMNES_BCAST", "OMNES_NETWORK", "OMNES_MULTISEND"] {
+        command.env_remove(name);
+    }
+    if !flags.contains("OMNES_TUNE=") {
+        command.args(["--env", "OMNES_TUNE=off"]);
+    }
+    command.args(flags.split_whitespace()).arg("--").arg(program);
+    let done = command.args(arguments.split_whitespace()).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (done.status.code().unwrap(), text(done.stdout), text(done.stderr))
+}
+
+fn conform(ranks: u32, flags: &str, bodies: &str) {
+    let (status, output, errors) = job(ranks, flags, conformance(), bodies);
+    assert_eq!((status, errors.as_str()), (0, ""), "{ranks} ranks, {flags}: {output}");
+    let held = output.lines().filter(|line| line.ends_with(" holds")).count();
+    let asked = bodies.split_whitespace().take_while(|word| !word.starts_with("--")).count();
+    assert_eq!(held, asked, "{ranks} ranks, {flags}: {output}");
+}
+
+/// The lines of `omnes bench`, and what it says first.
+fn bench(ranks: u32, flags: &str, options: &str) -> (Vec<Value>, String) {
+    let short = "--format json --budget 30ms --min-iters 5 --max-iters 100 --warmup 2";
+    let (status, output, errors) =
+        job(ranks, flags, Path::new(OMNES), &format!("bench {options} {short}"));
+    assert_eq!(status, 0, "{ranks} ranks, {flags}: {errors}");
+    let lines: Vec<Value> =
+        output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["errors"] == 0), "{output}");
+    (lines, errors)
+}
+
+fn by(tree: &str) -> String {
+    format!("--env OMNES_MULTISEND={tree}:loop")
+}
+
+#[test]
+fn every_root_reaches_all_by_every_tree() {
+    if !is_root() {
+        return;
+    }
+    for (hosts, tree) in [5, 8].iter().flat_map(|hosts| TREES.map(|tree| (*hosts, tree))) {
+        let flags = format!("--lab {}", by(tree));
+        conform(hosts, &flags, &format!("schemes all-roots roots {SHORT}"));
+    }
+}
+
+#[test]
+fn every_root_reaches_all_where_hosts_have_several_ranks() {
+    if !is_root() {
+        return;
+    }
+    for tree in TREES {
+        // Ranks 0, 3, 6, 9 share a host, as do the others of each third.
+        let flags = format!("--lab 3 {}", by(tree));
+        conform(10, &flags, &format!("all-roots roots parts {SHORT}"));
+    }
+}
+
+#[test]
+fn parts_of_a_job_multisend_among_themselves() {
+    if !is_root() {
+        return;
+    }
+    for tree in TREES {
+        let flags = format!("--lab {}", by(tree));
+        conform(8, &flags, &format!("parts split interleaved {SHORT}"));
+    }
+}
+
+#[test]
+fn data_are_equal_while_packets_are_lost() {
+    if !is_root() {
+        return;
+    }
+    for (seed, tree) in (1..).zip(TREES) {
+        let flags = format!("--lab --loss 1% --reorder 0.5% --fault-seed {seed} {}", by(tree));
+        let bodies = format!("back-to-back all-roots outstanding parts {SHORT}");
+        conform(if seed % 2 == 0 { 8 } else { 5 }, &flags, &bodies);
+    }
+}
+
+#[test]
+fn bench_finds_no_wrong_byte_while_packets_are_lost() {
+    if !is_root() {
+        return;
+    }
+    let forms = "--multisend flat:loop,binomial:loop,postal=2.5:loop,chain:loop,off";
+    let options = format!("bcast,multisend --sizes 8,100k --destinations 1,4,7 {forms}");
+    let (mut lines, head) = bench(8, "--lab --loss 1% --fault-seed 7", &options);
+    // A broadcast by five forms, and messages and four forms to three numbers of destinations.
+    assert_eq!(lines.len(), 2 * 5 + 2 * 3 * (1 + 4), "{head}");
+    let flags = "--lab --loss 1% --fault-seed 8";
+    lines.extend(bench(8, flags, &format!("throughput --sizes 8 {forms}")).0);
+    assert_eq!(lines.len(), 2 * 5 + 2 * 3 * (1 + 4) + 5);
+    assert!(lines.iter().any(|line| line["retransmits"].as_f64() > Some(0.0)), "{lines:?}");
+}
+
+#[test]
+fn copies_arrive_also_while_packets_are_lost() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let data: Vec<u8> = (0..6u32 << 20).map(|at| ((at * 31) ^ (at >> 12)) as u8).collect();
+    let source = place.path().join("source");
+    std::fs::write(&source, &data).unwrap();
+    let ways = ["", "--loss 1% --fault-seed 3"].iter();
+    for (faults, tree) in ways.flat_map(|faults| TREES.map(|tree| (faults, tree))) {
+        let dest = place.path().join("copy-{rank}");
+        let (source, dest) = (source.display(), dest.display());
+        let arguments = format!("cp {source} {dest} --chunk 1m --force --scheme combined");
+        let flags = format!("--lab {faults} {}", by(tree));
+        let (status, _, errors) = job(5, &flags, Path::new(OMNES), &arguments);
+        assert_eq!((status, errors.as_str()), (0, ""), "{tree} {faults}");
+        for rank in 0..5 {
+            let copy = std::fs::read(place.path().join(format!("copy-{rank}"))).unwrap();
+            assert!(copy == data, "{tree} {faults}: rank {rank}");
+        }
+    }
+}
+
+/// The one line of a small broadcast.
+fn small_broadcast(flags: &str) -> (Value, String) {
+    let (mut lines, head) =
+        bench(8, &format!("--lab {flags}"), "bcast --sizes 8 --scheme combined");
+    assert_eq!(lines.len(), 1);
+    (lines.remove(0), head)
+}
+
+#[test]
+fn root_hands_a_packet_over_once_and_without_multisend_messages_go_down_a_tree() {
+    if !is_root() {
+        return;
+    }
+    for tree in TREES {
+        let (line, head) = small_broadcast(&by(tree));
+        assert!(head.contains(&format!("\n# multi-send: {tree}, in user space: ")), "{head}");
+        assert_eq!(line["root_packets"], 1.0, "{tree}: {line}");
+        // Seven copies leave, some passed on; were they not, repairs would have to bring them.
+        assert!(line["packets"].as_f64() >= Some(7.0), "{tree}: {line}");
+        assert!(line["retransmits"].as_f64() < Some(0.8), "{tree}: {line}");
+        assert!(line["root_acks"].as_f64() > Some(0.0), "{tree}: {line}");
+    }
+    let (line, head) = small_broadcast("--env OMNES_MULTISEND=off");
+    assert!(head.contains("# no multicast: ") && !head.contains("multi-send: "), "{head}");
+    // A binomial tree: three children, and nothing of multicast.
+    assert_eq!((&line["root_packets"], &line["root_acks"]), (&3.0.into(), &0.0.into()), "{line}");
+    conform(5, "--lab --env OMNES_MULTISEND=off", &format!("schemes all-roots {SHORT}"));
+}
+
+#[test]
+fn bench_compares_forms_and_numbers_of_destinations() {
+    if !is_root() {
+        return;
+    }
+    let names = |lines: &[Value]| -> Vec<String> {
+        lines.iter().map(|line| line["algorithm"].as_str().unwrap().to_owned()).collect()
+    };
+    let forms = "--multisend flat:loop,postal=2.5:loop,off";
+    let (lines, head) =
+        bench(5, "--lab", &format!("bcast --sizes 8 {forms} --scheme default,window,chain"));
+    let expected = [
+        "combined@flat:loop",
+        "combined@postal=2.5:loop",
+        "binomial@off",
+        "window@flat:loop",
+        "window@postal=2.5:loop",
+        "binomial@off",
+        "chain",
+    ];
+    assert_eq!(names(&lines), expected, "{head}");
+    // Packets of all ranks: four copies whoever makes them, and answers.
+    assert!(lines[0]["packets"].as_f64() >= Some(4.0), "{}", lines[0]);
+
+    let options = format!("multisend --sizes 8 {forms} --destinations 1,4");
+    let (lines, _) = bench(5, "--lab", &options);
+    let rows: Vec<_> = names(&lines)
+        .into_iter()
+        .zip(lines.iter().map(|line| line["destinations"].as_u64().unwrap()))
+        .collect();
+    let expected = ["unicast", "combined@flat:loop", "combined@postal=2.5:loop"];
+    let expected: Vec<_> =
+        expected.iter().flat_map(|name| [1, 4].map(|count| ((*name).to_owned(), count))).collect();
+    assert_eq!(rows, expected);
+    // What the root hands over: a packet for each destination, or one [MS-R8, R23].
+    let handed = |at: usize| lines[at]["root_packets"].as_f64().unwrap().round();
+    assert_eq!([0, 1, 2, 3].map(handed), [1.0, 4.0, 1.0, 1.0], "{lines:?}");
+    // Without a list: the root's own copies.
+    let (lines, _) = bench(3, &format!("--lab {}", by("chain")), "multisend --sizes 8");
+    assert_eq!(names(&lines), ["unicast", "combined@flat:loop"]);
+}
+
+#[test]
+fn bench_says_what_a_job_with_multicast_lacks() {
+    if !is_root() {
+        return;
+    }
+    for options in ["multisend", "bcast --multisend flat"] {
+        let flags = "--lab --env OMNES_MULTICAST=auto";
+        let (status, output, errors) =
+            job(3, flags, Path::new(OMNES), &format!("bench {options} --sizes 8"));
+        assert_eq!((status, output.as_str()), (2, ""), "{errors}");
+        assert_eq!(errors.matches("--env OMNES_MULTICAST=off").count(), 1, "{errors}");
+    }
+}
+
+#[test]
+fn lambda_is_measured_kept_and_makes_the_tree_of_later_jobs() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("tune.json");
+    // In user space, so that both jobs have the same form on every kernel.
+    let flags = format!("--lab --env OMNES_NIC=user --env OMNES_TUNE={}", file.display());
+    let options = "tune --sizes 8,64k --budget 5ms --format json";
+    let (status, output, errors) = job(8, &flags, Path::new(OMNES), options);
+    assert_eq!(status, 0, "{errors}");
+    let report: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(report["network"]["multisend"], "auto:loop", "{report}");
+    let hops = report["hops"].as_array().unwrap();
+    let sizes: Vec<_> = hops.iter().map(|hop| hop["bytes"].as_u64().unwrap()).collect();
+    let payload = report["network"]["payload_bytes"].as_u64().unwrap();
+    assert_eq!(sizes, [8, payload, 16 << 10, 64 << 10]);
+    for hop in hops {
+        let ns = |name: &str| hop[name].as_u64().unwrap() as f64;
+        let lambda = hop["lambda"].as_f64().unwrap();
+        let (transmit, half_trip) = (ns("transmit_ns"), ns("half_trip_ns"));
+        let rest = (half_trip - ns("send_ns") - transmit).max(0.0);
+        assert!((rest - ns("receive_ns")).abs() < 0.5, "{hop}");
+        // [MS-R17], of which three decimals are kept; the three times are those of the hop.
+        assert!((lambda - (half_trip / transmit).max(1.0)).abs() < 1e-3, "{hop}");
+        assert!(lambda >= 1.0 && ns("send_ns") > 0.0 && hop["tree"] != "", "{hop}");
+    }
+    let lambda = report["figures"]["lambda_thousandths"].as_u64().unwrap();
+    let of_packet = hops[1]["lambda"].as_f64().unwrap();
+    assert!((of_packet * 1e3 - lambda as f64).abs() < 0.5, "{of_packet} {lambda}");
+
+    // Eight nodes have a flat tree by the usual lambda, another one by this.
+    let mut content: Value =
+        serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    content["networks"][0]["figures"]["lambda_thousandths"] = 1500.into();
+    std::fs::write(&file, content.to_string()).unwrap();
+    let tree = |flags: &str| {
+        let (_, head) = bench(8, flags, "bcast --sizes 8 --scheme combined");
+        let line = head.lines().find_map(|line| line.strip_prefix("# multi-send: ")).unwrap();
+        line.split_once(',').unwrap().0.to_owned()
+    };
+    assert_eq!(tree(&flags), "postal=1.5");
+    assert_eq!(tree(&format!("{flags} --env OMNES_MULTISEND=chain")), "chain");
+    assert_eq!(tree("--lab --env OMNES_NIC=user"), "postal=6");
+    conform(8, &flags, &format!("all-roots parts {SHORT}"));
+}

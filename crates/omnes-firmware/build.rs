@@ -1,0 +1,17 @@
+//! Compiles the firmware's native form.
+
+fn main() {
+    let folder = "../../firmware";
+    for file in
+        ["native.c", "types.h", "siphash.h", "barrier_step.h", "spread_step.h", "slot.h", "wire.h"]
+    {
+        println!("cargo:rerun-if-changed={folder}/{file}");
+    }
+    cc::Build::new()
+        .file(format!("{folder}/native.c"))
+        .std("c11")
+        .warnings(true)
+        .extra_warnings(true)
+        .warnings_into_errors(true)
+        .compile("omnes_firmware");
+}

@@ -1,0 +1,43 @@
+//! Both sides of each layout agree.
+
+use crate::{Key, barrier, slot, spread};
+use std::mem::{offset_of, size_of};
+
+unsafe extern "C" {
+    static omnes_native_layout: [u32; 26];
+}
+
+#[test]
+fn both_sides_of_each_layout_agree() {
+    // SAFETY: a constant array of that length.
+    let native = unsafe { omnes_native_layout };
+    let ours = [
+        size_of::<Key>(),
+        size_of::<barrier::Table>(),
+        size_of::<barrier::Table>() - 8 * crate::STEPS_MAX,
+        size_of::<barrier::Barrier>(),
+        16,
+        size_of::<barrier::Action>(),
+        size_of::<spread::Table>(),
+        size_of::<spread::Table>() - 2 * crate::GROUP_MAX,
+        size_of::<slot::PortKey>(),
+        size_of::<slot::Member>(),
+        size_of::<slot::Slot>(),
+        offset_of!(slot::Slot, address),
+        offset_of!(slot::Slot, port),
+        offset_of!(slot::Slot, key),
+        offset_of!(slot::Slot, barrier),
+        offset_of!(slot::Slot, spread),
+        size_of::<slot::Peer>(),
+        offset_of!(slot::Peer, frame),
+        offset_of!(slot::Peer, rank),
+        offset_of!(slot::Peer, learnt),
+        size_of::<slot::Page>(),
+        offset_of!(slot::Page, arrived),
+        offset_of!(slot::Page, counters),
+        offset_of!(slot::Page, counters) + offset_of!(slot::Counters, clone_failures),
+        offset_of!(slot::Page, is_sleeping),
+        0,
+    ];
+    assert_eq!(native.map(|number| number as usize), ours);
+}

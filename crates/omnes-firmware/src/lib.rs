@@ -1,0 +1,28 @@
+//! The firmware of the network interface, compiled natively.
+//!
+//! `firmware/*.h` holds pure step functions in C: state in, action out. The kernel runs them at
+//! its tc hook (`firmware/nic.bpf.c`, loaded by `omnes-nic`); this crate compiles the same files
+//! for the processor, so that the user-space NIC, the simulator and the fuzzer run the very code
+//! that the kernel runs. Here are its data with their layout, and safe calls of its functions.
+//!
+//! [`barrier`] is the collective protocol's barrier, [`spread`] tells to whom a packet to all is
+//! passed on, [`slot`] is what user space and the kernel's NIC share.
+//!
+//! `unsafe` stands in [`barrier`], [`spread`] and `tag` only: calls of C functions that read and
+//! write nothing but their arguments.
+
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
+pub mod barrier;
+#[cfg(test)]
+mod layout_tests;
+pub mod slot;
+pub mod spread;
+mod tag;
+
+pub use tag::{Key, tag};
+
+/// Members of a group that the firmware serves.
+pub const GROUP_MAX: usize = 1024;
+/// Steps of a barrier that the firmware serves.
+pub const STEPS_MAX: usize = 64;

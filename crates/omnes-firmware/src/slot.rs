@@ -1,0 +1,178 @@
+//! What user space and the kernel's NIC share: `firmware/slot.h`. All words are host-endian.
+
+use crate::{GROUP_MAX, Key, barrier, spread};
+
+/// Slots of one loaded firmware.
+pub const SLOTS_MAX: u32 = 64;
+/// Bytes of Ethernet, IPv4 and UDP headers.
+pub const FRAME_BYTES: usize = 42;
+/// The peer entry of the group's multicast address.
+pub const PEER_GROUP: u32 = GROUP_MAX as u32;
+/// Bytes of a lock and a barrier's state in the kernel's map.
+pub const STATE_BYTES: usize = 8 + size_of::<barrier::Barrier>();
+
+/// By which packets find a slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Class {
+    /// Steps of barriers.
+    Steps = 0,
+    /// Packets to all.
+    Spread = 1,
+}
+
+/// Names a slot to packets. `job`, `communicator` and `port` in network byte order.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortKey {
+    /// The job's number.
+    pub job: u32,
+    /// The communicator's.
+    pub communicator: u16,
+    /// The header's channel.
+    pub channel: u8,
+    /// A [`Class`].
+    pub class: u8,
+    /// UDP port of this host.
+    pub port: u16,
+    /// 0.
+    pub reserved: u16,
+}
+
+/// Names a sender of a slot.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberKey {
+    /// The slot.
+    pub slot: u32,
+    /// The rank in the job.
+    pub rank: u32,
+}
+
+/// A rank that may send to a slot.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Member {
+    /// Where it stands in the group.
+    pub index: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Its key.
+    pub key: Key,
+}
+
+/// Pass on to the children what comes in.
+pub const SLOT_FORWARDS: u8 = 1;
+/// To the group's address at each child's MAC.
+pub const SLOT_BY_MAC: u8 = 2;
+
+/// A member of a group: who it is, and what it does.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// The job's number, in network byte order.
+    pub job: u32,
+    /// The communicator's, in network byte order.
+    pub communicator: u16,
+    /// The header's channel.
+    pub channel: u8,
+    /// [`SLOT_FORWARDS`], [`SLOT_BY_MAC`].
+    pub flags: u8,
+    /// This member's rank in the job.
+    pub rank: u32,
+    /// The interface that it sends by.
+    pub interface: u32,
+    /// The IPv4 address of its socket, in network byte order.
+    pub address: u32,
+    /// The socket's port, in network byte order.
+    pub port: u16,
+    /// 0.
+    pub reserved: u16,
+    /// Its key.
+    pub key: Key,
+    /// What it does in a barrier.
+    pub barrier: barrier::Table,
+    /// To whom it passes on what goes to all.
+    pub spread: spread::Table,
+}
+
+/// The headers of packets for one peer.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// 1 if the MAC addresses of `frame` are known.
+    pub is_resolved: u16,
+    /// Ethernet, IPv4 and UDP.
+    pub frame: [u8; FRAME_BYTES],
+    /// The rank in the job.
+    pub rank: u32,
+    /// When the MAC addresses were learnt, in units of 2^30 ns since the machine's start.
+    pub learnt: u32,
+    /// 0.
+    pub reserved: [u8; 12],
+}
+
+/// Counters of a slot, in the order of the page's fields.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Steps, and requests to send one again, that came in with a right tag.
+    pub packets_in: u64,
+    /// Steps sent, without repetitions.
+    pub packets_out: u64,
+    /// Steps sent again because somebody missed them.
+    pub repeated: u64,
+    /// Of `packets_in`, those that had come before.
+    pub duplicates: u64,
+    /// Of `packets_in`, those that were of no use when they came.
+    pub ignored: u64,
+    /// Of `packets_in`, those that no member would send.
+    pub nonsense: u64,
+    /// Packets from nobody the slot knows, or with a wrong tag or length.
+    pub bad_tags: u64,
+    /// Packets passed on to wake the process.
+    pub wakes: u64,
+    /// Copies of packets to all that left for children; the source's last child gets the packet
+    /// itself, which is none.
+    pub clones: u64,
+    /// Copies that could not be sent.
+    pub clone_failures: u64,
+}
+
+impl Counters {
+    /// Adds what another slot has counted.
+    pub fn add(&mut self, other: &Self) {
+        self.packets_in += other.packets_in;
+        self.packets_out += other.packets_out;
+        self.repeated += other.repeated;
+        self.duplicates += other.duplicates;
+        self.ignored += other.ignored;
+        self.nonsense += other.nonsense;
+        self.bad_tags += other.bad_tags;
+        self.wakes += other.wakes;
+        self.clones += other.clones;
+        self.clone_failures += other.clone_failures;
+    }
+}
+
+/// What the process maps: the firmware writes all but `is_sleeping`, while it is looked at.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Page {
+    /// Newest barrier entered.
+    pub entered: u32,
+    /// Newest barrier done.
+    pub done: u32,
+    /// The step that waits.
+    pub at: u32,
+    /// Where this member waits for all: how many have arrived in barrier `entered`.
+    pub arrived_count: u32,
+    /// Which, a bit for each index of the group.
+    pub arrived: [u64; GROUP_MAX / 64],
+    /// What was counted.
+    pub counters: Counters,
+    /// Written by the process: not 0 if it sleeps, and wants the packet that ends the barrier.
+    pub is_sleeping: u32,
+    /// 0.
+    pub reserved: [u32; 7],
+}

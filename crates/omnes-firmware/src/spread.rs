@@ -1,0 +1,53 @@
+//! Multi-send: `firmware/spread_step.h`.
+
+use crate::GROUP_MAX;
+use omnes_topo::Spread;
+
+/// A tree over the members' indices relative to the source, for the firmware.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Table {
+    size: u32,
+    own: u32,
+    first: [u16; GROUP_MAX + 4],
+    child: [u16; GROUP_MAX],
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Run {
+    first: u32,
+    count: u32,
+}
+
+unsafe extern "C" {
+    fn omnes_native_spread_children(table: *const Table, source: u32, run: *mut Run);
+    fn omnes_native_spread_child(table: *const Table, source: u32, place: u32) -> u32;
+}
+
+impl Table {
+    /// The table of member `own` for a tree; `own` must be below its size.
+    pub fn new(spread: &Spread, own: u32) -> Self {
+        let mut table = Self { size: spread.size(), own, ..Self::none() };
+        table.first[..spread.first().len()].copy_from_slice(spread.first());
+        table.child[..spread.children().len()].copy_from_slice(spread.children());
+        table
+    }
+
+    /// A table by which nothing is passed on.
+    pub fn none() -> Self {
+        Self { size: 0, own: 0, first: [0; GROUP_MAX + 4], child: [0; GROUP_MAX] }
+    }
+
+    /// This member's children where `source` is the root, in the order of sending.
+    pub fn children(&self, source: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut run = Run::default();
+        // SAFETY: the function reads the table and writes the run.
+        unsafe { omnes_native_spread_children(self, source, &raw mut run) };
+        (run.first..run.first + run.count).filter_map(move |place| {
+            // SAFETY: the function reads the table.
+            let child = unsafe { omnes_native_spread_child(self, source, place) };
+            (child != u32::MAX).then_some(child)
+        })
+    }
+}

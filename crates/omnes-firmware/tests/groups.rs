@@ -1,0 +1,211 @@
+//! Whole groups of native members on a network that reorders, repeats and loses.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_topo::{Barrier as Algorithm, Party};
+use omnes_wire::Rank;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+/// A message, or the request for one, on its way.
+#[derive(Clone, Copy, Debug)]
+struct Packet {
+    from: u32,
+    to: u32,
+    epoch: u32,
+    step: u32,
+    is_request: bool,
+}
+
+/// What the network does, drawn from a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn draw(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % below
+    }
+
+    fn happens(&mut self, percent: usize) -> bool {
+        self.draw(100) < percent
+    }
+}
+
+struct Group {
+    tables: Vec<Table>,
+    members: Vec<Barrier>,
+    network: Vec<Packet>,
+    /// Newest barrier that each has entered.
+    entered: Vec<u32>,
+    sent: u64,
+}
+
+impl Group {
+    fn new(algorithm: Algorithm, size: u32, start: u32) -> Self {
+        let table = |own| Table::new(algorithm, own, size, false).unwrap();
+        Self {
+            tables: (0..size).map(table).collect(),
+            members: vec![Barrier::after(start); size as usize],
+            network: Vec::new(),
+            entered: vec![start; size as usize],
+            sent: 0,
+        }
+    }
+
+    fn enter(&mut self, own: usize) {
+        let epoch = self.members[own].done().wrapping_add(1);
+        self.entered[own] = epoch;
+        let (verdict, action) = self.members[own].enter(&self.tables[own], epoch);
+        assert_eq!(verdict, Verdict::Taken);
+        self.act(own, &action);
+    }
+
+    fn act(&mut self, own: usize, action: &Action) {
+        for step in action.steps() {
+            let party = self.tables[own].send_to(step);
+            for to in party.ranks(Rank(own as u32), self.tables[own].size()) {
+                let (from, to, epoch) = (own as u32, to.0, action.epoch);
+                self.network.push(Packet { from, to, epoch, step, is_request: false });
+                self.sent += 1;
+            }
+        }
+        if action.is_done() {
+            // Safety: nobody leaves a barrier that somebody has not entered.
+            let behind = |entered: &u32| (action.epoch.wrapping_sub(*entered) as i32) > 0;
+            assert!(!self.entered.iter().any(behind), "member {own} has left too early");
+        }
+    }
+
+    fn deliver(&mut self, packet: Packet) {
+        let own = packet.to as usize;
+        let (table, member) = (&self.tables[own], &mut self.members[own]);
+        let Packet { from, to, epoch, step, is_request } = packet;
+        if is_request {
+            let verdict = member.repeat(table, epoch, step, from);
+            assert_ne!(verdict, Verdict::Nonsense);
+            if verdict == Verdict::Taken {
+                self.network.push(Packet { from: to, to: from, epoch, step, is_request: false });
+            }
+        } else {
+            let (verdict, action) = member.arrive(table, epoch, step, from);
+            assert_ne!(verdict, Verdict::Nonsense);
+            self.act(own, &action);
+        }
+    }
+
+    /// Everybody asks for what it misses.
+    fn ask(&mut self) {
+        for (own, (member, table)) in self.members.iter().zip(&self.tables).enumerate() {
+            let Some(step) = member.waits_at() else { continue };
+            let epoch = member.entered();
+            self.network.extend(member.missing(table).into_iter().map(|to| Packet {
+                from: own as u32,
+                to,
+                epoch,
+                step,
+                is_request: true,
+            }));
+        }
+    }
+
+    fn are_done(&self, epoch: u32) -> bool {
+        self.members.iter().all(|member| member.done() == epoch)
+    }
+}
+
+/// Runs some barriers after `start`; what the network does follows from `seed`.
+fn run(
+    algorithm: Algorithm,
+    size: u32,
+    start: u32,
+    barriers: u32,
+    loss: usize,
+    seed: u64,
+) -> Group {
+    let mut chance = Chance(seed | 1);
+    let mut group = Group::new(algorithm, size, start);
+    let last = start.wrapping_add(barriers);
+    let mut turns = 0;
+    while !group.are_done(last) {
+        turns += 1;
+        assert!(turns < 2_000_000, "no end: seed {seed}");
+        let idle: Vec<usize> = (0..size as usize)
+            .filter(|own| group.members[*own].waits_at().is_none())
+            .filter(|own| group.members[*own].done() != last)
+            .collect();
+        // Members enter in any order, early and late.
+        if !idle.is_empty() && (group.network.is_empty() || chance.happens(20)) {
+            group.enter(idle[chance.draw(idle.len())]);
+        } else if group.network.is_empty() {
+            group.ask();
+        } else {
+            let at = chance.draw(group.network.len());
+            let packet = group.network[at];
+            if chance.happens(loss) {
+                group.network.swap_remove(at);
+                continue;
+            }
+            // A packet may come again later, also after the barrier is over.
+            if !chance.happens(15) {
+                group.network.swap_remove(at);
+            }
+            group.deliver(packet);
+        }
+    }
+    group
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        rng_seed: RngSeed::Fixed(0x6772_6f75),
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(300)
+    })]
+
+    #[test]
+    fn barriers_are_safe_and_end_whatever_the_network_does(
+        algorithm in (0..Algorithm::ALL.len()).prop_map(|at| Algorithm::ALL[at]),
+        size in prop_oneof![8 => 1u32..=17, 1 => 60u32..=70],
+        start in prop_oneof![Just(0u32), Just(u32::MAX - 2)],
+        loss in prop_oneof![Just(0usize), Just(30)],
+        seed: u64,
+    ) {
+        run(algorithm, size, start, 5, loss, seed);
+    }
+}
+
+#[test]
+fn without_loss_each_message_is_sent_once() {
+    for algorithm in Algorithm::ALL {
+        for size in 1..=33 {
+            let group = run(algorithm, size, 0, 7, 0, u64::from(size) * 77);
+            assert_eq!(group.sent, 7 * algorithm.messages(size).unwrap(), "{algorithm} {size}");
+        }
+    }
+}
+
+#[test]
+fn the_largest_group_ends_its_barriers() {
+    for algorithm in Algorithm::ALL {
+        run(algorithm, 1024, 0, 2, 0, 5);
+    }
+}
+
+#[test]
+fn who_is_missing_is_named() {
+    // The counter's root waits for each of the others.
+    let mut group = Group::new(Algorithm::Counter, 70, 0);
+    group.enter(0);
+    for own in (1..70).filter(|own| ![3, 64, 69].contains(own)) {
+        group.enter(own);
+    }
+    while let Some(packet) = group.network.pop() {
+        group.deliver(packet);
+    }
+    assert_eq!(group.members[0].missing(&group.tables[0]), [3, 64, 69]);
+    assert_eq!(group.members[5].missing(&group.tables[5]), [0]);
+    assert_eq!(group.members[3].missing(&group.tables[3]), [] as [u32; 0], "it does not wait");
+    assert_eq!(group.tables[0].receive_from(0), Party::Everybody);
+}

@@ -1,0 +1,160 @@
+//! Barriers: how they start and end, and the pages by which the kernel's NIC tells of them.
+
+use super::{Core, now_since};
+use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
+use omnes_nic::{Counters, OpenSlot, Page};
+use omnes_proto::collective::{CollectiveError, Event, GroupConfig, NicView};
+use omnes_wire::CommunicatorId;
+
+/// Barriers that somebody waits for, and slots of the NIC.
+#[derive(Default)]
+pub(super) struct Barriers {
+    awaited: Vec<Awaited>,
+    slots: Vec<Slot>,
+}
+
+struct Awaited {
+    communicator: CommunicatorId,
+    epoch: u32,
+    operation: OperationId,
+}
+
+/// A slot of the kernel's NIC that runs a group's barriers.
+struct Slot {
+    communicator: CommunicatorId,
+    slot: OpenSlot,
+    /// What the machine was shown last.
+    shown: (u32, u32, u32),
+}
+
+impl Core {
+    /// Makes a group known; with `slot`, the kernel's NIC runs its barriers.
+    pub(crate) fn open_collective(&mut self, group: GroupConfig, slot: Option<OpenSlot>) {
+        let communicator = group.communicator;
+        self.endpoint.collective().open(group);
+        let slot = slot.map(|slot| Slot { communicator, slot, shown: (0, 0, 0) });
+        self.barriers.slots.extend(slot);
+    }
+
+    /// Forgets a group, and gives its slot back.
+    pub(crate) fn close_collective(&mut self, communicator: CommunicatorId) {
+        self.endpoint.collective().close(communicator);
+        self.barriers.slots.retain(|slot| slot.communicator != communicator);
+    }
+
+    /// Enters a group's next barrier.
+    pub(crate) fn start_barrier(
+        &mut self,
+        communicator: CommunicatorId,
+    ) -> Result<Operation, OperationError> {
+        self.check_standing()?;
+        let now = self.now();
+        let entered = self.endpoint.collective().enter(now, communicator);
+        let epoch = entered.map_err(|error| match error {
+            CollectiveError::PeerFailed { rank } => self.gone(rank),
+            error => OperationError::Collective(error),
+        })?;
+        let id = self.operations.start();
+        self.barriers.awaited.push(Awaited { communicator, epoch, operation: id });
+        let has_slot = self.barriers.slots.iter().any(|slot| slot.communicator == communicator);
+        let spot = if has_slot { Spot::Page } else { Spot::Anywhere };
+        Ok(Operation { id, channel: 0, part: Part::Barrier, spot })
+    }
+
+    pub(super) fn on_collective_event(&mut self, event: Event) {
+        let (communicator, epoch, failed) = match event {
+            Event::Done { communicator, epoch } => (communicator, epoch, None),
+            Event::Failed { communicator, epoch, rank } => (communicator, epoch, Some(rank)),
+        };
+        let is_this = |it: &Awaited| it.communicator == communicator && it.epoch == epoch;
+        let Some(place) = self.barriers.awaited.iter().position(is_this) else { return };
+        let operation = self.barriers.awaited.swap_remove(place).operation;
+        let outcome = match failed {
+            None => Ok(Completion { peer: self.me, tag: 0, bytes: 0 }),
+            Some(rank) => Err(self.gone(rank)),
+        };
+        self.operations.end(operation, outcome);
+    }
+
+    /// Shows the machine the pages of the NIC in which barriers have moved on; true if there are
+    /// any.
+    pub(super) fn look_at_pages(&mut self) -> bool {
+        if self.barriers.slots.is_empty() {
+            return false;
+        }
+        let mut has_news = false;
+        for Slot { communicator, slot, shown } in &mut self.barriers.slots {
+            let page = slot.page();
+            let seen = (page.entered(), page.done(), page.at());
+            if seen != *shown {
+                *shown = seen;
+                has_news = true;
+                let now = now_since(self.origin);
+                self.endpoint.collective().handle_nic(now, *communicator, &view(page));
+            }
+        }
+        if has_news {
+            let now = self.now();
+            self.settle(now);
+        }
+        has_news
+    }
+
+    /// Shows the machine all pages, before it asks for what is missing: who has reported to a rank
+    /// that waits for all is not news.
+    pub(super) fn show_pages(&mut self) {
+        let mut lost = Vec::new();
+        for Slot { communicator, slot, .. } in &self.barriers.slots {
+            let now = now_since(self.origin);
+            self.endpoint.collective().handle_nic(now, *communicator, &view(slot.page()));
+            let is_awaited =
+                self.barriers.awaited.iter().any(|it| it.communicator == *communicator);
+            if is_awaited && slot.is_lost() {
+                lost.push(*communicator);
+            }
+        }
+        for communicator in lost {
+            self.end_barriers_of(communicator);
+        }
+    }
+
+    /// The slot of a group is gone: its barriers cannot end any more.
+    fn end_barriers_of(&mut self, communicator: CommunicatorId) {
+        let is_of = |it: &Awaited| it.communicator == communicator;
+        while let Some(place) = self.barriers.awaited.iter().position(is_of) {
+            let operation = self.barriers.awaited.swap_remove(place).operation;
+            self.operations.end(operation, Err(OperationError::NicLost));
+        }
+    }
+
+    /// Asks the NIC for a packet when a barrier ends, before a sleep; false if there is news.
+    pub(crate) fn arm_pages(&mut self) -> bool {
+        for slot in &self.barriers.slots {
+            slot.slot.page().set_sleeping(true);
+        }
+        !self.look_at_pages()
+    }
+
+    /// The sleep is over.
+    pub(crate) fn disarm_pages(&mut self) {
+        for slot in &self.barriers.slots {
+            slot.slot.page().set_sleeping(false);
+        }
+    }
+
+    /// What the NIC has counted for the slots that are open.
+    pub(crate) fn nic_counters(&self) -> Counters {
+        let mut sum = Counters::default();
+        let barriers = self.barriers.slots.iter().map(|slot| &slot.slot);
+        for slot in barriers.chain(self.links.spread_slots()) {
+            sum.add(&slot.page().counters());
+        }
+        sum
+    }
+}
+
+/// All that a page shows.
+fn view(page: &Page) -> NicView {
+    let (entered, done, at) = (page.entered(), page.done(), page.at());
+    NicView { entered, done, at, arrived: page.arrived() }
+}

@@ -1,0 +1,108 @@
+//! Barriers: groups, who runs their network part, and the operations.
+
+use super::Engine;
+use crate::links::NicAddresses;
+use crate::operations::{Operation, OperationError, Outcome, Spot};
+use crate::socket::UdpSocket;
+use omnes_nic::{Nic, NicError, OpenSlot, SlotPlan};
+use omnes_proto::collective::GroupConfig;
+use omnes_wire::{CommunicatorId, Rank};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+impl Engine {
+    /// The UDP ports of this rank's NIC sockets, for steps and for multi-send; 0 where the job has
+    /// one node only.
+    pub fn nic_ports(&self) -> (u16, u16) {
+        self.enter(|core| core.links.nic_ports())
+    }
+
+    /// The key under which a rank tags its packets.
+    pub fn sender_key(&self, rank: Rank) -> [u8; 16] {
+        self.key.sender(rank).to_bytes()
+    }
+
+    /// The job's number.
+    pub fn job(&self) -> u32 {
+        self.job
+    }
+
+    /// Makes the ports of all ranks' NIC sockets known, in order of ranks.
+    pub fn know_nics(&self, ports: &[(u16, u16)]) {
+        self.enter(|core| core.links.know_nics(ports));
+    }
+
+    /// Where packets for each rank's NIC go, in order of ranks; empty before
+    /// [`Self::know_nics`].
+    pub fn nics(&self) -> Vec<NicAddresses> {
+        self.enter(|core| core.links.nics().to_vec())
+    }
+
+    /// Opens a slot of the kernel's NIC; packets of this rank's NIC socket find it, and, if the
+    /// plan says so, those to the job's multicast group.
+    ///
+    /// # Errors
+    /// [`NicError`].
+    pub fn open_slot(&self, nic: &mut Nic, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
+        let (own, group) = self.enter(|core| {
+            let links = &core.links;
+            let own = match plan.tree {
+                Some(_) => links.spread_socket(),
+                None => links.steps_socket(),
+            };
+            (own.map(UdpSocket::fd), links.group_socket().map(UdpSocket::fd))
+        });
+        let own = own.ok_or(NicError::Plan { what: "a job on one node needs no slot" })?;
+        // SAFETY: the sockets live as long as the engine does.
+        let borrow = |fd| unsafe { BorrowedFd::borrow_raw(fd) };
+        nic.open(plan, borrow(own), group.filter(|_| plan.group.is_some()).map(borrow))
+    }
+
+    /// Makes a group known; with `slot`, the kernel's NIC runs its barriers. The same on all of its
+    /// ranks, but they need not wait for each other, unless the NIC runs them.
+    pub fn open_collective(&self, group: GroupConfig, slot: Option<OpenSlot>) {
+        self.enter(|core| core.open_collective(group, slot));
+    }
+
+    /// Forgets a group, and gives its slot back.
+    pub fn close_collective(&self, communicator: CommunicatorId) {
+        self.enter(|core| core.close_collective(communicator));
+    }
+
+    /// Enters a group's next barrier. Several may be under way.
+    ///
+    /// # Errors
+    /// [`OperationError`] for a group that is not known, or if a rank is no more.
+    pub fn start_barrier(&self, communicator: CommunicatorId) -> Result<Operation, OperationError> {
+        self.enter(|core| {
+            let started = core.start_barrier(communicator);
+            core.push();
+            started
+        })
+    }
+
+    /// Waits for an operation as [`Self::wait`] does, but at most `limit`; `None` if it has not
+    /// ended by then, and goes on.
+    pub fn wait_at_most(
+        &self,
+        operation: Operation,
+        limit: Duration,
+        concerns: impl Fn(crate::operations::Gone) -> bool,
+    ) -> Option<Outcome> {
+        self.wait_for(operation, Some(limit), concerns)
+    }
+
+    /// Asks the members of a group who has entered its barrier, and waits for answers for at most
+    /// `limit`: the ranks that, as far as is known then, have not.
+    pub fn missing(&self, communicator: CommunicatorId, limit: Duration) -> Vec<Rank> {
+        self.enter(|core| {
+            let now = core.now();
+            core.endpoint.collective().ask(now, communicator);
+            core.push();
+        });
+        self.wait_until(Some(limit), Spot::Anywhere, |core| {
+            core.endpoint.collective().has_asked_all(communicator).then_some(())
+        });
+        self.enter(|core| core.endpoint.collective().missing(communicator))
+    }
+}

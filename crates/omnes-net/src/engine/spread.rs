@@ -1,0 +1,40 @@
+//! Multi-send: the way of packets to all where there is no multicast group.
+
+use super::Engine;
+use crate::multicast::MulticastState;
+use crate::spread::{Spread, SpreadPlan};
+use omnes_wire::CommunicatorId;
+
+impl Engine {
+    /// Packets to all go by multi-send from now on, for the communicators that open one. Call it
+    /// before any group is opened, on all ranks, after [`Self::disable_multicast`].
+    pub fn use_spread(&self) {
+        self.enter(|core| core.links.use_spread());
+    }
+
+    /// Opens the multi-send of a communicator; false if the addresses of its ranks are not known.
+    /// All of its ranks open it with the same tree; they need not wait for each other.
+    pub fn open_spread(&self, plan: SpreadPlan) -> bool {
+        self.enter(|core| {
+            let nics = core.links.nics().to_vec();
+            let spread = Spread::new(plan, |rank| Some(nics.get(rank.index())?.spread));
+            let is_known = spread.is_some();
+            if let Some(spread) = spread {
+                core.links.add_spread(spread);
+            }
+            is_known
+        })
+    }
+
+    /// Forgets the multi-send of a communicator, and gives its slot back.
+    pub fn close_spread(&self, communicator: CommunicatorId) {
+        self.enter(|core| core.links.remove_spread(communicator));
+    }
+
+    /// True if packets to all have a way: a group that was joined, or multi-send.
+    pub fn reaches_all(&self) -> bool {
+        self.enter(|core| {
+            core.links.has_spread() || matches!(core.multicast, MulticastState::On { .. })
+        })
+    }
+}

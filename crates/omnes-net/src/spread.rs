@@ -1,0 +1,104 @@
+//! Multi-send: what a rank sends to all goes to its children in a tree, each of whom passes it on
+//! to its own [MS-R7, R15].
+//!
+//! It takes the place of a multicast group below the broadcast machine: packets to all are the same
+//! for everybody, so a copy differs in its address only. Order, repair and credits are that
+//! machine's, from the root to each receiver. So passing on never waits: a packet that finds no
+//! room is lost and repaired. No cycle of ranks that wait for each other can arise [MS-R12, R21].
+//!
+//! Two forms, which may differ from rank to rank. In the kernel's NIC the host sends a packet once,
+//! to its first child, and the firmware clones it to the others; what comes in is passed on before
+//! the host sees it. In user space the socket sends the same memory to each child in turn, and the
+//! host passes on what it reads, train by train, once the tag of a train's first packet is right.
+
+use omnes_firmware::spread::Table;
+use omnes_nic::OpenSlot;
+use omnes_wire::{COMMUNICATOR_OFFSET, CommunicatorId, Rank, SOURCE_OFFSET};
+use std::net::SocketAddr;
+
+/// The table of member `own` for a tree, as the firmware has it.
+pub fn spread_table(spread: &omnes_topo::Spread, own: u32) -> Table {
+    Table::new(spread, own)
+}
+
+/// What a communicator's multi-send is to be.
+pub struct SpreadPlan {
+    /// The communicator.
+    pub communicator: CommunicatorId,
+    /// Its ranks by node, as ranks in the job; the first of each receives for the node.
+    pub nodes: Vec<Vec<Rank>>,
+    /// The tree over the nodes, as the firmware has it.
+    pub table: Table,
+    /// The kernel's NIC clones for this rank.
+    pub slot: Option<OpenSlot>,
+    /// The kernel's NIC also passes on what comes in.
+    pub slot_forwards: bool,
+}
+
+/// A communicator's multi-send, as this rank takes part in it.
+pub(crate) struct Spread {
+    communicator: CommunicatorId,
+    table: Table,
+    /// Where each node receives.
+    addresses: Vec<SocketAddr>,
+    /// The node of each rank of the job, if it has one here.
+    node_of: Vec<Option<u32>>,
+    slot: Option<OpenSlot>,
+    slot_forwards: bool,
+}
+
+impl Spread {
+    /// `address` tells where a rank receives.
+    pub(crate) fn new(
+        plan: SpreadPlan,
+        address: impl Fn(Rank) -> Option<SocketAddr>,
+    ) -> Option<Self> {
+        let SpreadPlan { communicator, nodes, table, slot, slot_forwards } = plan;
+        let addresses: Option<Vec<SocketAddr>> =
+            nodes.iter().map(|node| address(*node.first()?)).collect();
+        let last = nodes.iter().flatten().map(|rank| rank.index()).max()?;
+        let mut node_of = vec![None; last + 1];
+        for (node, ranks) in (0..).zip(&nodes) {
+            for rank in ranks {
+                node_of[rank.index()] = Some(node);
+            }
+        }
+        let addresses = addresses?;
+        Some(Self { communicator, table, addresses, node_of, slot, slot_forwards })
+    }
+
+    pub(crate) fn communicator(&self) -> CommunicatorId {
+        self.communicator
+    }
+
+    /// The slot of the kernel's NIC, if it clones.
+    pub(crate) fn slot(&self) -> Option<&OpenSlot> {
+        self.slot.as_ref()
+    }
+
+    /// Where this rank sends what it sends to all.
+    pub(crate) fn targets(&self, me: Rank) -> impl Iterator<Item = SocketAddr> + '_ {
+        // The firmware sees to the others.
+        let most = if self.slot.is_some() { 1 } else { usize::MAX };
+        self.children(me).take(most)
+    }
+
+    /// Where this host passes on what `source` sends to all.
+    pub(crate) fn forward_targets(&self, source: Rank) -> impl Iterator<Item = SocketAddr> + '_ {
+        let most = if self.slot_forwards { 0 } else { usize::MAX };
+        self.children(source).take(most)
+    }
+
+    fn children(&self, source: Rank) -> impl Iterator<Item = SocketAddr> + '_ {
+        let source = self.node_of.get(source.index()).copied().flatten();
+        let children = source.into_iter().flat_map(|source| self.table.children(source));
+        children.filter_map(|child| self.addresses.get(child as usize).copied())
+    }
+}
+
+/// Communicator and sender of a packet, before it is parsed.
+pub(crate) fn names_of(head: &[u8]) -> Option<(CommunicatorId, Rank)> {
+    let communicator = head.get(COMMUNICATOR_OFFSET..)?.first_chunk()?;
+    let source = head.get(SOURCE_OFFSET..)?.first_chunk()?;
+    Some((CommunicatorId(u16::from_be_bytes(*communicator)), Rank(u32::from_be_bytes(*source))))
+}

@@ -1,0 +1,161 @@
+//! A process that is connected to the agent: what it has said by half, what it is still to be told,
+//! and which slots it has.
+//!
+//! Nothing here waits. A process that does not read its answers is not read either, so that no more
+//! than one answer per process lies here; one that says or reads nothing more in the middle is late
+//! after [`PATIENCE`].
+
+use super::channel::{self, Peer};
+use super::limits::{BYTES_PER_TURN, DESCRIPTORS_MAX, PATIENCE};
+use super::protocol::{Answer, Lines, line};
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+pub(super) struct Caller {
+    pub(super) peer: Peer,
+    pub(super) slots: BTreeSet<u32>,
+    connection: OwnedFd,
+    process: Option<OwnedFd>,
+    lines: Lines,
+    descriptors: Vec<OwnedFd>,
+    answer: Option<Outgoing>,
+    /// Since when a request lies here by half, or an answer is unread.
+    waits_since: Option<Instant>,
+}
+
+/// An answer that is being sent.
+struct Outgoing {
+    bytes: Vec<u8>,
+    sent: usize,
+    page: Option<OwnedFd>,
+}
+
+/// Why a caller is sent away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Parting {
+    /// It has closed its connection, or ended.
+    Left,
+    /// It breaks the rules.
+    Misbehaves(&'static str),
+}
+
+impl Caller {
+    pub(super) fn new(connection: OwnedFd, peer: Peer) -> Self {
+        let process = channel::peer_process(connection.as_fd());
+        Self {
+            peer,
+            slots: BTreeSet::new(),
+            connection,
+            process,
+            lines: Lines::default(),
+            descriptors: Vec::new(),
+            answer: None,
+            waits_since: None,
+        }
+    }
+
+    pub(super) fn connection(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    /// Becomes readable when the process ends.
+    pub(super) fn process(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(OwnedFd::as_fd)
+    }
+
+    /// Reads one turn's worth.
+    pub(super) fn read(&mut self) -> Result<(), Parting> {
+        let mut buffer = [0; BYTES_PER_TURN];
+        let into = &mut self.descriptors;
+        let count = match channel::receive(self.connection.as_fd(), &mut buffer, into) {
+            Ok(0) => return Err(Parting::Left),
+            Ok(count) => count,
+            Err(error) if is_later(&error) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(Parting::Misbehaves("omnesd could not take a descriptor"));
+            }
+            Err(_) => return Err(Parting::Left),
+        };
+        if self.descriptors.len() > DESCRIPTORS_MAX {
+            return Err(Parting::Misbehaves("too many descriptors"));
+        }
+        let pushed = self.lines.push(&buffer[..count]);
+        pushed.map_err(|_| Parting::Misbehaves("the request is too long"))
+    }
+
+    /// The next request, unless the last one's answer is still unread.
+    pub(super) fn next_line(&mut self) -> Option<Vec<u8>> {
+        let line = if self.answer.is_some() { None } else { self.lines.next() };
+        if line.is_some() {
+            self.waits_since = None;
+        }
+        line
+    }
+
+    /// True if there is a request to handle.
+    pub(super) fn has_work(&self) -> bool {
+        self.answer.is_none() && self.lines.has_line()
+    }
+
+    /// The descriptors that came with a request.
+    pub(super) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+        std::mem::take(&mut self.descriptors)
+    }
+
+    /// True if it may say something.
+    pub(super) fn wants_to_read(&self) -> bool {
+        self.answer.is_none() && !self.lines.has_line()
+    }
+
+    /// True if there is something to tell it.
+    pub(super) fn wants_to_write(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// Answers, as far as there is room now; `page` is the descriptor that goes along.
+    pub(super) fn answer(&mut self, answer: &Answer, page: Option<OwnedFd>) -> Result<(), Parting> {
+        self.answer = Some(Outgoing { bytes: line(answer), sent: 0, page });
+        self.write()
+    }
+
+    /// Sends what there is room for.
+    pub(super) fn write(&mut self) -> Result<(), Parting> {
+        while let Some(answer) = &mut self.answer {
+            let page: Vec<BorrowedFd<'_>> = answer.page.iter().map(OwnedFd::as_fd).collect();
+            match channel::send(self.connection.as_fd(), &answer.bytes[answer.sent..], &page) {
+                Ok(count) => {
+                    answer.page = None; // It went with the first byte.
+                    answer.sent += count;
+                }
+                Err(error) if is_later(&error) => break,
+                Err(_) => return Err(Parting::Left),
+            }
+            if answer.sent == answer.bytes.len() {
+                self.answer = None;
+                self.waits_since = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes whether the caller is in the middle of something; when its time is over, if so.
+    pub(super) fn deadline(&mut self, now: Instant) -> Option<Instant> {
+        let is_waiting = self.answer.is_some() || !(self.lines.is_empty() || self.has_work());
+        self.waits_since = is_waiting.then(|| self.waits_since.unwrap_or(now));
+        self.waits_since.map(|since| since + PATIENCE)
+    }
+
+    /// Descriptors to be closed where it does not matter how long that takes.
+    pub(super) fn into_remains(self) -> Vec<OwnedFd> {
+        let Self { connection, mut descriptors, .. } = self;
+        descriptors.push(connection);
+        descriptors
+    }
+}
+
+/// True if there is nothing for now.
+fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

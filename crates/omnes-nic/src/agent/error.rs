@@ -1,0 +1,44 @@
+//! Why the agent lends nothing.
+
+use std::io;
+use thiserror::Error;
+
+/// Why the agent lends nothing; the texts are for people and say what would help.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// Nobody listens.
+    #[error("no agent in this network namespace; root starts one by: omnesd")]
+    Absent,
+    /// Somebody listens who is not root, and could have the job's keys if it were believed.
+    #[error("process {pid} of user {uid} calls itself the agent; only root is believed")]
+    NotRoot {
+        /// Its user.
+        uid: u32,
+        /// Its number; 0 if it is in another process namespace.
+        pid: i32,
+    },
+    /// The agent says no.
+    #[error("omnesd refuses: {reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The agent has ended or has closed the connection.
+    #[error("omnesd has gone")]
+    Gone,
+    /// The agent has not answered in time.
+    #[error("omnesd has not answered within {} s", super::limits::ANSWER_WAIT.as_secs())]
+    Silent,
+    /// What the agent says makes no sense.
+    #[error("omnesd says what this program does not understand: use the same version of both")]
+    Nonsense,
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the kernel says.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,115 @@
+//! Interfaces of this network namespace, by name, index and address.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// An interface of this network namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// True if its packets never leave the host.
+    pub is_loopback: bool,
+    /// True if it has no other end but one, and maybe no Ethernet header.
+    pub is_point_to_point: bool,
+    /// One of its IPv4 addresses.
+    pub address: Ipv4Addr,
+}
+
+/// Interfaces that are up, once for each of their IPv4 addresses.
+///
+/// # Errors
+/// What the kernel says.
+pub fn all() -> io::Result<Vec<Interface>> {
+    let known = |it: if_addrs::Interface| {
+        let IpAddr::V4(address) = it.ip() else { return None };
+        let (is_loopback, is_point_to_point) = (it.is_loopback(), it.is_p2p());
+        let (index, name) = (it.index?, it.name);
+        Some(Interface { index, name, is_loopback, is_point_to_point, address })
+    };
+    Ok(if_addrs::get_if_addrs()?.into_iter().filter_map(known).collect())
+}
+
+/// Those that a job may use: with an Ethernet network and an IPv4 address, each once, ascending by
+/// index.
+///
+/// # Errors
+/// What the kernel says.
+pub fn usable() -> io::Result<Vec<Interface>> {
+    let mut usable = all()?;
+    usable.retain(Interface::is_usable);
+    usable.sort_by_key(|interface| interface.index);
+    usable.dedup_by_key(|interface| interface.index);
+    Ok(usable)
+}
+
+/// Index and name of all interfaces, also of those that are down or have no address, ascending by
+/// index.
+///
+/// # Errors
+/// What the kernel says.
+pub fn names() -> io::Result<Vec<(u32, String)>> {
+    // Two lines of headings, then `name: counters`; a name has neither space nor colon.
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    let names = table.lines().skip(2).filter_map(|line| line.split_once(':'));
+    let names = names.map(|(name, _)| name.trim().to_owned());
+    let mut all: Vec<_> = names.filter_map(|name| Some((index_of(&name)?, name))).collect();
+    all.sort();
+    Ok(all)
+}
+
+/// The interface that has an address.
+///
+/// # Errors
+/// What the kernel says.
+pub fn with_address(address: Ipv4Addr) -> io::Result<Option<Interface>> {
+    Ok(all()?.into_iter().find(|interface| interface.address == address))
+}
+
+impl Interface {
+    /// True if the firmware can serve it.
+    pub fn is_usable(&self) -> bool {
+        !self.is_loopback && !self.is_point_to_point
+    }
+}
+
+/// Index of the interface with a name; `None` if there is none.
+pub fn index_of(name: &str) -> Option<u32> {
+    rustix::net::netdevice::name_to_index(any_socket()?, name).ok()
+}
+
+/// Name of the interface with an index; `None` if there is none.
+pub fn name_of(index: u32) -> Option<String> {
+    rustix::net::netdevice::index_to_name(any_socket()?, index).ok()
+}
+
+/// Interfaces are asked for by way of a socket, whichever.
+fn any_socket() -> Option<std::os::fd::OwnedFd> {
+    super::channel::unix_socket(true).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn loopback_is_there_and_of_no_use() {
+        let lo = with_address(Ipv4Addr::LOCALHOST).unwrap().unwrap();
+        assert!(lo.is_loopback && !lo.is_usable());
+        assert_eq!(index_of(&lo.name), Some(lo.index));
+        assert!(names().unwrap().contains(&(lo.index, lo.name.clone())));
+        assert_eq!(name_of(lo.index), Some(lo.name));
+        assert!(usable().unwrap().iter().all(|interface| interface.index != lo.index));
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_found() {
+        assert_eq!(index_of("no-such-thing"), None);
+        assert_eq!(name_of(u32::MAX / 2), None);
+        // TEST-NET-1 (RFC 5737).
+        assert_eq!(with_address(Ipv4Addr::new(192, 0, 2, 1)).unwrap(), None);
+    }
+}

@@ -1,0 +1,40 @@
+//! What the agent allows a process, a user, and all together.
+//!
+//! They keep a hostile process from taking what others need: slots, memory, descriptors, time.
+
+use omnes_firmware::GROUP_MAX;
+use std::time::Duration;
+
+/// Version of what agent and processes say to each other; both must have the same.
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Longest request, and longest answer, in bytes.
+pub const LINE_BYTES_MAX: usize = 1 << 20;
+/// Time for which a request may lie there by half, or an answer unread.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// Time after which a process does not wait for the agent any more.
+pub const ANSWER_WAIT: Duration = Duration::from_secs(5);
+/// Connections at once.
+pub const CONNECTIONS_MAX: usize = 512;
+/// Of these, those of one user.
+pub const CONNECTIONS_PER_USER_MAX: usize = 64;
+/// Slots of one user, unless the agent is told otherwise.
+pub const SLOTS_PER_USER: u32 = 32;
+/// Ranks whose packets a slot takes.
+pub const MEMBERS_MAX: usize = 4 * GROUP_MAX;
+/// Such ranks in all slots of one user; the firmware has room for twice as many.
+pub const MEMBERS_PER_USER_MAX: usize = 8 * GROUP_MAX;
+/// Requests of one process that are handled before others have their turn.
+pub const REQUESTS_PER_TURN: usize = 16;
+/// Bytes of one process that are read before others have their turn.
+pub const BYTES_PER_TURN: usize = 1 << 16;
+/// Descriptors that come with a request: the slot's socket, and its group's.
+pub const DESCRIPTORS_MAX: usize = 2;
+
+// Bytes of the longest peer and the longest member in a request; a test compares.
+pub(super) const PEER_BYTES_MAX: usize = 37;
+pub(super) const MEMBER_BYTES_MAX: usize = 112;
+// The longest plan that may be asked for fits, with room for its other fields.
+const _: () =
+    assert!(GROUP_MAX * PEER_BYTES_MAX + MEMBERS_MAX * MEMBER_BYTES_MAX + 1024 <= LINE_BYTES_MAX);
+// One slot may have as many members as are allowed at all.
+const _: () = assert!(MEMBERS_MAX <= MEMBERS_PER_USER_MAX);

@@ -1,0 +1,50 @@
+//! The node agent `omnesd`: lends slots of the kernel's NIC to processes that may not load
+//! programs.
+//!
+//! One agent per network namespace; it is root, loads the firmware once and attaches it. A process
+//! connects to an abstract Unix socket, which belongs to the network namespace and vanishes with
+//! its owner, hands over what a slot is to do and the UDP socket that the slot is for, and gets the
+//! slot's page back.
+//!
+//! ```text
+//!   process                                      omnesd
+//!   Client ── {"op":"lend","plan":…} + socket ──▶ Caller: a line, its descriptors
+//!      ▲                                            │ proof: is the port the process's own?
+//!      └─ {"answer":"lent",…} + page ◀── Kernel::open ◀─ limits per user
+//! ```
+//!
+//! Guarantees. A process gets slots at ports only that it alone has, and none with the name of
+//! another's ([`Event::Refused`] says why). It writes to its own slot's page and to nothing else.
+//! The slots of a process go when its connection closes or it ends, however it ends; while a slot
+//! is lent, the agent holds its socket, so the port cannot pass to somebody else. Whatever a
+//! process sends, the agent neither ends nor keeps others waiting: nothing it does for one process
+//! waits for that process, each has limits ([`limits`]), and descriptors that could make `close`
+//! wait are closed by other threads.
+//!
+//! Assumes that root is trusted, and that the processes of one user trust each other.
+//!
+//! Cost: a connection and a slot, about 70 KiB of kernel memory, per group; nothing per packet.
+//! The agent sleeps while nobody asks.
+//!
+//! Not done: handing slots to a successor when the agent is started again; they go with it.
+
+mod caller;
+mod channel;
+mod client;
+mod error;
+pub mod hooks;
+pub mod interfaces;
+pub mod limits;
+mod proof;
+mod protocol;
+mod requests;
+mod server;
+mod undertaker;
+
+pub use client::{Client, Lent, borrow};
+pub use error::AgentError;
+pub use protocol::{Attached, Form, Report, SlotReport};
+pub use server::{Agent, AgentConfig, Event};
+
+/// Name of the agent's socket: abstract, thus one in each network namespace.
+pub const SOCKET_NAME: &str = "omnes-nic";

@@ -1,0 +1,157 @@
+//! Is a UDP port a process's own? Shown by the socket that it hands over.
+//!
+//! A slot takes in and answers packets to a port, so it may be lent only to whom the port belongs.
+//! That it is bound there is not enough: another's socket may share the port, the socket may be of
+//! another network namespace, where anybody can give himself any address, or belong to another
+//! user. All three are found in the kernel's table of UDP sockets, which shows those of the
+//! agent's own namespace with their ports, users and inodes. Options that allow sharing are refused
+//! besides; they alone show nothing, for they can be set and taken back.
+//!
+//! The socket of a group is shared by nature, with other jobs of that group. It must be the
+//! caller's, and so must be all others at that address and port: a slot for another user's group
+//! could only be used to disturb it.
+
+use super::channel::Peer;
+use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+
+/// Tables of the UDP sockets in the calling thread's network namespace.
+const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/udp6"];
+
+/// True for a UDP socket, which is closed without waiting.
+pub(super) fn is_udp(socket: BorrowedFd<'_>) -> bool {
+    sockopt::socket_domain(socket).is_ok_and(|it| it == AddressFamily::INET)
+        && sockopt::socket_type(socket).is_ok_and(|it| it == SocketType::DGRAM)
+        && sockopt::socket_protocol(socket).is_ok_and(|it| it == Some(ipproto::UDP))
+}
+
+/// Checks that `socket` is bound to `address`, and that nobody but `peer` has that port.
+///
+/// # Errors
+/// Why the slot is not lent, for people.
+pub(super) fn own(
+    socket: BorrowedFd<'_>,
+    address: SocketAddrV4,
+    peer: Peer,
+) -> Result<(), &'static str> {
+    let inode = check(socket, address, peer)?;
+    let shares = sockopt::socket_reuseaddr(socket).unwrap_or(true)
+        || sockopt::socket_reuseport(socket).unwrap_or(true);
+    if shares {
+        return Err("the socket lets others share its port");
+    }
+    let there = sockets_at(address).map_err(|_| "the kernel shows no UDP sockets")?;
+    let is_there = there.iter().any(|entry| entry.inode == inode);
+    match there.len() {
+        _ if !is_there => Err("the socket is of another network namespace"),
+        1 => Ok(()),
+        _ => Err("another socket shares the socket's port"),
+    }
+}
+
+/// Checks that `socket` is bound to a group's `address`, and that nobody else uses the group here.
+///
+/// # Errors
+/// Why the slot is not lent, for people.
+pub(super) fn group(
+    socket: BorrowedFd<'_>,
+    address: SocketAddrV4,
+    peer: Peer,
+) -> Result<(), &'static str> {
+    let inode = check(socket, address, peer)?;
+    let there = sockets_at(address).map_err(|_| "the kernel shows no UDP sockets")?;
+    if !there.iter().any(|entry| entry.inode == inode) {
+        return Err("the group's socket is of another network namespace");
+    }
+    if there.iter().any(|entry| entry.uid != peer.uid) {
+        return Err("another user has a socket at the group's address");
+    }
+    Ok(())
+}
+
+/// What both have in common; the socket's inode.
+fn check(socket: BorrowedFd<'_>, address: SocketAddrV4, peer: Peer) -> Result<u64, &'static str> {
+    if !is_udp(socket) {
+        return Err("the descriptor is no UDP socket for IPv4");
+    }
+    let bound = rustix::net::getsockname(socket).map_err(|_| "the socket has no address")?;
+    if SocketAddr::try_from(bound) != Ok(SocketAddr::V4(address)) {
+        return Err("the socket is not bound to the address of the plan");
+    }
+    let file = rustix::fs::fstat(socket).map_err(|_| "the socket cannot be looked at")?;
+    if file.st_uid != peer.uid {
+        return Err("the socket is another user's");
+    }
+    Ok(file.st_ino)
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    address: IpAddr,
+    port: u16,
+    uid: u32,
+    inode: u64,
+}
+
+/// All sockets that packets to `address` could go to.
+fn sockets_at(address: SocketAddrV4) -> io::Result<Vec<Entry>> {
+    let takes = |entry: &Entry| {
+        let is_there = match entry.address.to_canonical() {
+            IpAddr::V4(own) => own == *address.ip() || own.is_unspecified(),
+            // May be for IPv6 only; the table does not tell.
+            IpAddr::V6(own) => own.is_unspecified(),
+        };
+        is_there && entry.port == address.port()
+    };
+    let mut found = Vec::new();
+    for table in TABLES {
+        let file = match File::open(table) {
+            Ok(file) => file,
+            // A kernel without IPv6.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && table.ends_with('6') => break,
+            Err(error) => return Err(error),
+        };
+        for line in BufReader::new(file).lines().skip(1) {
+            found.extend(parse(&line?).filter(takes));
+        }
+    }
+    Ok(found)
+}
+
+/// A row's fields: number, address:port, peer, state, queues, timer, retransmits, user, timeout,
+/// inode, and what is of no interest here (proc_net_udp(5)).
+fn parse(line: &str) -> Option<Entry> {
+    let mut fields = line.split_ascii_whitespace();
+    let (address, port) = fields.nth(1)?.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let uid = fields.nth(5)?.parse().ok()?;
+    let inode = fields.nth(1)?.parse().ok()?;
+    Some(Entry { address: parse_address(address)?, port, uid, inode })
+}
+
+/// An address as the kernel writes it: words in its own byte order.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let word = |at: usize| {
+        let digits = text.get(8 * at..8 * at + 8)?;
+        u32::from_str_radix(digits, 16).ok().map(u32::to_ne_bytes)
+    };
+    match text.len() {
+        8 => Some(Ipv4Addr::from(word(0)?).into()),
+        32 => {
+            let mut octets = [0; 16];
+            for (at, bytes) in octets.chunks_exact_mut(4).enumerate() {
+                bytes.copy_from_slice(&word(at)?);
+            }
+            Some(Ipv6Addr::from(octets).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "proof_tests.rs"]
+mod tests;

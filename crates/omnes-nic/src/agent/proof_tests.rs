@@ -1,0 +1,123 @@
+//! The kernel's table of UDP sockets, and sockets that prove nothing. As an ordinary user: each
+//! test has sockets of its own on the loopback interface.
+
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use proptest::prelude::*;
+use socket2::{Domain, Socket, Type};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+
+fn me() -> Peer {
+    // SAFETY: asks for a number.
+    Peer { uid: unsafe { libc::geteuid() }, pid: std::process::id() as i32 }
+}
+
+fn bound(socket: &impl AsFd) -> SocketAddrV4 {
+    let address = rustix::net::getsockname(socket).unwrap();
+    match SocketAddr::try_from(address).unwrap() {
+        SocketAddr::V4(address) => address,
+        SocketAddr::V6(_) => panic!("a socket for IPv4"),
+    }
+}
+
+/// A socket that others may share, bound to a port of its own or to `address`.
+fn sharing(address: Option<SocketAddrV4>) -> Socket {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    let address = address.unwrap_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
+    socket.bind(&SocketAddr::V4(address).into()).unwrap();
+    socket
+}
+
+#[test]
+fn a_socket_that_has_its_port_alone_proves_it() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = bound(&socket);
+    assert_eq!(own(socket.as_fd(), address, me()), Ok(()));
+    // Held twice it is still one socket.
+    let _again = socket.try_clone().unwrap();
+    assert_eq!(own(socket.as_fd(), address, me()), Ok(()));
+}
+
+#[test]
+fn another_port_or_address_is_refused() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let refused = own(socket.as_fd(), bound(&other), me()).unwrap_err();
+    assert!(refused.contains("not bound"), "{refused}");
+    let everywhere = UdpSocket::bind("0.0.0.0:0").unwrap();
+    let here = SocketAddrV4::new(Ipv4Addr::LOCALHOST, bound(&everywhere).port());
+    assert!(own(everywhere.as_fd(), here, me()).unwrap_err().contains("not bound"));
+}
+
+#[test]
+fn another_users_socket_is_refused() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let other = Peer { uid: me().uid + 1, ..me() };
+    let refused = own(socket.as_fd(), bound(&socket), other).unwrap_err();
+    assert!(refused.contains("another user's"), "{refused}");
+}
+
+#[test]
+fn what_is_no_udp_socket_is_refused() {
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = std::fs::File::open("/proc/self/stat").unwrap();
+    let six = UdpSocket::bind("[::1]:0");
+    let address = bound(&tcp);
+    for descriptor in [tcp.as_fd(), file.as_fd()].into_iter().chain(six.iter().map(AsFd::as_fd)) {
+        assert!(!is_udp(descriptor));
+        assert!(own(descriptor, address, me()).unwrap_err().contains("no UDP socket"));
+    }
+}
+
+#[test]
+fn a_port_that_may_be_shared_is_refused() {
+    let socket = sharing(None);
+    let refused = own(socket.as_fd(), bound(&socket), me()).unwrap_err();
+    assert!(refused.contains("lets others share"), "{refused}");
+}
+
+#[test]
+fn a_port_that_is_shared_is_refused_though_the_option_is_taken_back() {
+    let victim = sharing(None);
+    let thief = sharing(Some(bound(&victim)));
+    thief.set_reuse_address(false).unwrap();
+    let refused = own(thief.as_fd(), bound(&victim), me()).unwrap_err();
+    assert!(refused.contains("another socket shares"), "{refused}");
+    // Also where the other one takes packets to any address.
+    let everywhere = sharing(Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
+    let here = SocketAddrV4::new(Ipv4Addr::LOCALHOST, bound(&everywhere).port());
+    let thief = sharing(Some(here));
+    thief.set_reuse_address(false).unwrap();
+    assert!(own(thief.as_fd(), here, me()).unwrap_err().contains("another socket shares"));
+}
+
+#[test]
+fn a_group_may_be_shared_within_a_user() {
+    let one = sharing(None);
+    let address = bound(&one);
+    let _two = sharing(Some(address));
+    assert_eq!(group(one.as_fd(), address, me()), Ok(()));
+    let other = Peer { uid: me().uid + 1, ..me() };
+    assert!(group(one.as_fd(), address, other).is_err());
+}
+
+#[test]
+fn rows_are_read_as_the_kernel_writes_them() {
+    let row = " 1534: 0100007F:1388 00000000:0000 07 00000000:00000000 00:00000000 00000000 \
+               65534        0 31337 2 0000000000000000 0";
+    let address = if cfg!(target_endian = "little") { [127, 0, 0, 1] } else { [1, 0, 0, 127] };
+    let entry = Entry { address: address.into(), port: 5000, uid: 65534, inode: 31337 };
+    assert_eq!(parse(row), Some(entry));
+    assert_eq!(parse("  sl  local_address rem_address   st tx_queue rx_queue"), None);
+    assert_eq!(parse(""), None);
+}
+
+proptest! {
+    #[test]
+    fn no_row_ends_the_parser(row in "[0-9A-Fa-f: ]{0,120}|\\PC{0,80}") {
+        let _ = parse(&row);
+    }
+}

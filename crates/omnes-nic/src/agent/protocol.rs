@@ -1,0 +1,230 @@
+//! What agent and processes say to each other: one JSON object per line.
+//!
+//! A process asks, the agent answers, in the same order. Every request has the protocol's version,
+//! and is refused for another one before anything else of it is looked at. `lend` comes with the
+//! slot's socket as a descriptor, and the group's after it if the plan has one; its answer comes
+//! with the page's map. `return` alone is not answered.
+
+use super::limits::{LINE_BYTES_MAX, PROTOCOL_VERSION};
+use crate::SlotPlan;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
+
+/// What a process asks for.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum Request {
+    /// Are you there?
+    Hello,
+    /// A slot.
+    Lend {
+        /// What it is to do.
+        plan: Box<SlotPlan>,
+    },
+    /// A slot is no longer needed.
+    Return {
+        /// Which.
+        slot: u32,
+    },
+    /// What is attached and lent.
+    List,
+    /// Root only: attach the firmware.
+    Attach {
+        /// The interface's name.
+        interface: String,
+    },
+    /// Root only: take the firmware off.
+    Detach {
+        /// The interface's name.
+        interface: String,
+        /// Also if slots are lent there, which then are lost.
+        by_force: bool,
+    },
+    /// Root only: end.
+    End,
+}
+
+/// A request with the version that it is said in.
+#[derive(Serialize, Deserialize)]
+struct Versioned<T> {
+    version: u32,
+    #[serde(flatten)]
+    said: T,
+}
+
+#[derive(Deserialize)]
+struct OnlyVersion {
+    version: u32,
+}
+
+/// What the agent answers.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub(super) enum Answer {
+    /// It is done.
+    Done,
+    /// The slot; its page's map comes along.
+    Lent {
+        /// Its number.
+        slot: u32,
+    },
+    /// What is attached and lent.
+    Report(Report),
+    /// It is not done.
+    Refused {
+        /// Why, for people.
+        reason: String,
+    },
+}
+
+/// What an agent has attached and lent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of the agent's program.
+    pub omnes_version: String,
+    /// The agent's process.
+    pub pid: u32,
+    /// Slots that there are.
+    pub slots_max: u32,
+    /// Slots that one user may have.
+    pub slots_per_user: u32,
+    /// Interfaces that the firmware is attached to, ascending by index.
+    pub interfaces: Vec<Attached>,
+    /// Slots that are lent, ascending by number: all for root, else those of the user who asks.
+    pub slots: Vec<SlotReport>,
+    /// Slots of other users that are not shown.
+    pub hidden: u32,
+}
+
+/// An interface that the firmware is attached to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Attached {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// What a slot is for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// Barriers, by an algorithm in text form.
+    Barrier(String),
+    /// Multi-send, over a tree in text form.
+    Tree(String),
+}
+
+/// A slot that is lent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SlotReport {
+    /// Its number.
+    pub slot: u32,
+    /// Name of its interface.
+    pub interface: String,
+    /// Whose it is.
+    pub uid: u32,
+    /// The process that it was lent to.
+    pub pid: i32,
+    /// The job's number.
+    pub job: u32,
+    /// The communicator's number.
+    pub communicator: u16,
+    /// The header's channel.
+    pub channel: u8,
+    /// The member's rank in the job.
+    pub rank: u32,
+    /// Members of the group.
+    pub size: u32,
+    /// What it is for.
+    pub form: Form,
+    /// The member's socket.
+    pub socket: SocketAddrV4,
+    /// Time since it was lent.
+    pub age_ns: u64,
+    /// Newest barrier that the member has entered.
+    pub entered: u32,
+    /// Newest barrier that is done.
+    pub done: u32,
+    /// What the firmware has counted, by name.
+    pub counters: BTreeMap<String, u64>,
+}
+
+/// The request in a line without its end; what is wrong with it otherwise.
+pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
+    let malformed = |error: serde_json::Error| format!("no request: {error}");
+    let OnlyVersion { version } = serde_json::from_slice(line).map_err(malformed)?;
+    if version != PROTOCOL_VERSION {
+        let own = PROTOCOL_VERSION;
+        return Err(format!("version {version} is asked for, omnesd speaks {own}: use the same"));
+    }
+    let versioned: Versioned<Request> = serde_json::from_slice(line).map_err(malformed)?;
+    Ok(versioned.said)
+}
+
+/// A request as a line.
+pub(super) fn emit(request: Request) -> Vec<u8> {
+    line(&Versioned { version: PROTOCOL_VERSION, said: request })
+}
+
+/// Anything as a line.
+pub(super) fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).expect("plain data has a JSON form");
+    line.push(b'\n');
+    line
+}
+
+/// Bytes as they come, taken apart into lines.
+#[derive(Default)]
+pub(super) struct Lines {
+    bytes: Vec<u8>,
+    /// Bytes at the start that are known to hold no end of a line.
+    searched: usize,
+    /// Bytes behind the last end of a line.
+    unended: usize,
+}
+
+/// A line is longer than any request may be.
+#[derive(Debug)]
+pub(super) struct TooLong;
+
+impl Lines {
+    /// Adds what has come.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        self.bytes.extend_from_slice(bytes);
+        self.unended = match bytes.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => bytes.len() - end - 1,
+            None => self.unended + bytes.len(),
+        };
+        if self.unended > LINE_BYTES_MAX { Err(TooLong) } else { Ok(()) }
+    }
+
+    /// The next line, without its end.
+    pub(super) fn next(&mut self) -> Option<Vec<u8>> {
+        let new = &self.bytes[self.searched..];
+        let Some(end) = new.iter().position(|byte| *byte == b'\n') else {
+            self.searched = self.bytes.len();
+            return None;
+        };
+        let rest = self.bytes.split_off(self.searched + end + 1);
+        let mut line = std::mem::replace(&mut self.bytes, rest);
+        self.searched = 0;
+        line.pop();
+        Some(line)
+    }
+
+    /// True if a whole line is there.
+    pub(super) fn has_line(&self) -> bool {
+        self.bytes[self.searched..].contains(&b'\n')
+    }
+
+    /// True if nothing is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+#[cfg(test)]
+#[path = "protocol_tests.rs"]
+mod tests;

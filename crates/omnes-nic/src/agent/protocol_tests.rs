@@ -1,0 +1,157 @@
+//! What comes over the agent's socket may be anything.
+
+#![allow(clippy::unwrap_used)]
+
+use super::super::limits::{MEMBER_BYTES_MAX, MEMBERS_MAX, PEER_BYTES_MAX};
+use super::*;
+use crate::MemberPlan;
+use omnes_firmware::GROUP_MAX;
+use proptest::prelude::*;
+use std::net::Ipv4Addr;
+
+fn plan(peers: usize, members: usize) -> SlotPlan {
+    let address = SocketAddrV4::new(Ipv4Addr::new(255, 255, 255, 255), u16::MAX);
+    let member = MemberPlan { rank: u32::MAX, index: GROUP_MAX as u32 - 1, key: [u8::MAX; 16] };
+    SlotPlan {
+        job: u32::MAX,
+        communicator: u16::MAX,
+        channel: u8::MAX,
+        rank: u32::MAX,
+        own: GROUP_MAX as u32 - 1,
+        socket: address,
+        peers: vec![(u32::MAX, address); peers],
+        members: vec![member; members],
+        group: Some(address),
+        barrier: Some("gather-broadcast".to_owned()),
+        tree: None,
+        forwards: false,
+        by_mac: false,
+    }
+}
+
+fn requests() -> Vec<Vec<u8>> {
+    let interface = "eth0".to_owned();
+    let all = [
+        Request::Hello,
+        Request::Lend { plan: Box::new(plan(2, 2)) },
+        Request::Return { slot: 7 },
+        Request::List,
+        Request::Attach { interface: interface.clone() },
+        Request::Detach { interface, by_force: true },
+        Request::End,
+    ];
+    all.into_iter().map(emit).collect()
+}
+
+/// All lines that come out.
+fn lines(lines: &mut Lines) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| lines.next()).collect()
+}
+
+#[test]
+fn requests_are_understood_as_they_are_meant() {
+    let parsed: Vec<Request> =
+        requests().iter().map(|line| parse(line.strip_suffix(b"\n").unwrap()).unwrap()).collect();
+    assert!(matches!(parsed[0], Request::Hello));
+    let Request::Lend { plan: parsed_plan } = &parsed[1] else { panic!("lend") };
+    assert_eq!(parsed_plan.peers, plan(2, 2).peers);
+    assert_eq!(parsed_plan.members[1].key, [u8::MAX; 16]);
+    assert!(matches!(parsed[2], Request::Return { slot: 7 }));
+    assert!(matches!(parsed[3], Request::List));
+    assert!(matches!(&parsed[4], Request::Attach { interface } if interface == "eth0"));
+    assert!(matches!(&parsed[5], Request::Detach { by_force: true, .. }));
+    assert!(matches!(parsed[6], Request::End));
+}
+
+#[test]
+fn another_version_is_named_whatever_else_it_says() {
+    let reason = parse(br#"{"version":99,"op":"borrow","new":{}}"#).err().unwrap();
+    assert!(reason.contains("99") && reason.contains('1'), "{reason}");
+    assert!(parse(br#"{"op":"hello"}"#).is_err());
+    assert!(parse(br#"{"version":1,"op":"borrow"}"#).is_err());
+}
+
+#[test]
+fn the_longest_plan_fits_into_a_request() {
+    let entry = |peers, members| emit(Request::Lend { plan: Box::new(plan(peers, members)) }).len();
+    assert!(entry(2, 1) - entry(1, 1) <= PEER_BYTES_MAX, "{}", entry(2, 1) - entry(1, 1));
+    assert!(entry(1, 2) - entry(1, 1) <= MEMBER_BYTES_MAX, "{}", entry(1, 2) - entry(1, 1));
+    let longest = emit(Request::Lend { plan: Box::new(plan(GROUP_MAX, MEMBERS_MAX)) });
+    assert!(longest.len() <= LINE_BYTES_MAX);
+    let mut assembled = Lines::default();
+    assembled.push(&longest).unwrap();
+    assert!(parse(&assembled.next().unwrap()).is_ok());
+}
+
+#[test]
+fn a_line_without_end_is_refused_at_the_limit_and_not_before() {
+    let mut endless = Lines::default();
+    endless.push(&vec![b'x'; LINE_BYTES_MAX]).unwrap();
+    assert!(endless.next().is_none());
+    assert!(endless.push(b"x").is_err());
+
+    let mut ended = Lines::default();
+    ended.push(&vec![b'x'; LINE_BYTES_MAX]).unwrap();
+    ended.push(b"\nnext").unwrap();
+    assert_eq!(ended.next().map(|line| line.len()), Some(LINE_BYTES_MAX));
+    assert!(ended.push(&vec![b'x'; LINE_BYTES_MAX - 4]).is_ok());
+    assert!(ended.push(b"x").is_err());
+}
+
+proptest! {
+    #[test]
+    fn nothing_that_comes_ends_the_parser(bytes: Vec<u8>) {
+        let _ = parse(&bytes);
+    }
+
+    #[test]
+    fn a_request_with_some_bytes_changed_ends_nothing(
+        which in 0usize..7,
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        length: prop::sample::Index,
+    ) {
+        let mut line = requests().swap_remove(which);
+        for (at, byte) in changes {
+            let at = at.index(line.len());
+            line[at] = byte;
+        }
+        line.truncate(length.index(line.len() + 1));
+        // Whatever is understood can be checked, too.
+        if let Ok(Request::Lend { plan }) = parse(&line) {
+            let _ = plan.check();
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_size_end_nothing(version: u64, slot: i128, job: i64) {
+        let _ = parse(format!(r#"{{"version":{version},"op":"return","slot":{slot}}}"#).as_bytes());
+        let lend = format!(r#"{{"version":1,"op":"lend","plan":{{"job":{job}}}}}"#);
+        prop_assert!(parse(lend.as_bytes()).is_err(), "a plan by half");
+    }
+
+    #[test]
+    fn lines_are_the_same_however_they_come_in_pieces(
+        said in prop::collection::vec("[a-z\\n]{0,40}", 0..6),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+    ) {
+        let all = said.concat().into_bytes();
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(all.len() + 1)).collect();
+        cuts.extend([0, all.len()]);
+        cuts.sort_unstable();
+        let mut assembled = Lines::default();
+        let mut came = Vec::new();
+        for (number, pair) in cuts.windows(2).enumerate() {
+            assembled.push(&all[pair[0]..pair[1]]).unwrap();
+            // Now and then nobody looks in between.
+            if number % 3 != 0 {
+                came.extend(lines(&mut assembled));
+            }
+        }
+        came.extend(lines(&mut assembled));
+        let mut expected: Vec<Vec<u8>> = all.split(|byte| *byte == b'\n').map(Vec::from).collect();
+        let rest = expected.pop().unwrap_or_default();
+        prop_assert_eq!(came, expected);
+        prop_assert_eq!(assembled.is_empty(), rest.is_empty());
+        prop_assert!(!assembled.has_line());
+    }
+}

@@ -1,0 +1,294 @@
+//! What the agent does for a request.
+
+use super::caller::{Caller, Parting};
+use super::channel::Peer;
+use super::interfaces::{self, Interface};
+use super::limits::{MEMBERS_MAX, MEMBERS_PER_USER_MAX};
+use super::proof;
+use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse};
+use super::server::{Agent, Event, Loan, Observer, Tenant};
+use crate::{Page, SlotPlan};
+use omnes_firmware::slot::SLOTS_MAX;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+/// What is done for a request: an answer, with or without a page; none for what has no answer.
+type Done = Result<Option<(Answer, Option<OwnedFd>)>, String>;
+
+fn done() -> Done {
+    Ok(Some((Answer::Done, None)))
+}
+
+impl Agent {
+    /// Does what a line asks for, and answers.
+    pub(super) fn handle(
+        &mut self,
+        id: u64,
+        line: &[u8],
+        observe: &mut Observer<'_>,
+    ) -> Result<(), Parting> {
+        let Some(peer) = self.callers.get(&id).map(|caller| caller.peer) else { return Ok(()) };
+        let done = match parse(line) {
+            Ok(Request::Return { slot }) => return self.give_back(id, slot, observe),
+            Ok(Request::Hello) => done(),
+            Ok(Request::Lend { plan }) => self.lend(id, &plan, observe),
+            Ok(Request::List) => Ok(Some((Answer::Report(self.report(peer)), None))),
+            Ok(Request::Attach { interface }) => {
+                for_root(peer).and_then(|()| self.attach_by_hand(&interface, observe))
+            }
+            Ok(Request::Detach { interface, by_force }) => {
+                for_root(peer).and_then(|()| self.detach_by_hand(&interface, by_force, observe))
+            }
+            Ok(Request::End) => for_root(peer).and_then(|()| {
+                self.is_ending = true;
+                done()
+            }),
+            Err(reason) => Err(reason),
+        };
+        let (answer, page) = match done {
+            Ok(None) => return Ok(()),
+            Ok(Some(answer)) => answer,
+            Err(reason) => {
+                let Peer { uid, pid } = peer;
+                observe(&Event::Refused { uid, pid, reason: reason.clone() });
+                (Answer::Refused { reason }, None)
+            }
+        };
+        match self.callers.get_mut(&id) {
+            Some(caller) => caller.answer(&answer, page),
+            None => Ok(()),
+        }
+    }
+
+    /// Lends a slot to a caller, if its descriptors show that it may have it.
+    fn lend(&mut self, id: u64, plan: &SlotPlan, observe: &mut Observer<'_>) -> Done {
+        let Some(caller) = self.callers.get_mut(&id) else { return Ok(None) };
+        let peer = caller.peer;
+        let sockets = caller.take_descriptors();
+        let shown = self.look_at(plan, &sockets, peer);
+        // Closing these takes no time.
+        let (sockets, others): (Vec<_>, Vec<_>) =
+            sockets.into_iter().partition(|socket| proof::is_udp(socket.as_fd()));
+        self.undertaker.close(peer.uid, others);
+        let interface = shown?;
+        if !self.attached.contains_key(&interface.index) {
+            self.attach_for(&interface, observe)?;
+        }
+
+        let slot = self.kernel.open(plan, interface.index).map_err(|error| error.to_string())?;
+        let page = self.kernel.page(slot).expect("the slot is open");
+        let given = page.try_clone_to_owned().map_err(|error| error.to_string());
+        let page = Page::map(page).map_err(|error| error.to_string());
+        let (page, given) = match (page, given) {
+            (Ok(page), Ok(given)) => (page, given),
+            (Err(reason), _) | (_, Err(reason)) => {
+                self.kernel.close(slot);
+                return Err(reason);
+            }
+        };
+        let tenant = tenant(plan, peer, &interface);
+        observe(&Event::Lent { slot, tenant: tenant.clone() });
+        let loan = Loan {
+            tenant,
+            interface: interface.index,
+            members: plan.members.len(),
+            since: Instant::now(),
+            page,
+            _sockets: sockets,
+        };
+        self.loans.insert(slot, loan);
+        if let Some(caller) = self.callers.get_mut(&id) {
+            caller.slots.insert(slot);
+        }
+        Ok(Some((Answer::Lent { slot }, Some(given))))
+    }
+
+    /// Checks everything but the kernel's own limits; the interface that the slot is for.
+    fn look_at(
+        &self,
+        plan: &SlotPlan,
+        sockets: &[OwnedFd],
+        peer: Peer,
+    ) -> Result<Interface, String> {
+        plan.check().map_err(|error| error.to_string())?;
+        let own = self.loans.values().filter(|loan| loan.tenant.uid == peer.uid);
+        let (slots, members) =
+            own.fold((0, 0), |(slots, members), loan| (slots + 1, members + loan.members));
+        let limit = self.config.slots_per_user;
+        if slots >= limit {
+            return Err(format!("user {} has all {limit} slots that a user may have", peer.uid));
+        }
+        if plan.members.len() > MEMBERS_MAX {
+            return Err(format!("the slot would have more than {MEMBERS_MAX} members"));
+        }
+        if members + plan.members.len() > MEMBERS_PER_USER_MAX {
+            let limit = MEMBERS_PER_USER_MAX;
+            return Err(format!("the user's slots would have more than {limit} members"));
+        }
+        match (sockets, plan.group) {
+            ([own], None) => proof::own(own.as_fd(), plan.socket, peer)?,
+            ([own, group], Some(address)) => {
+                proof::own(own.as_fd(), plan.socket, peer)?;
+                proof::group(group.as_fd(), address, peer)?;
+            }
+            _ => return Err("the plan's sockets did not come with it".to_owned()),
+        }
+        let interface = interfaces::with_address(*plan.socket.ip());
+        let interface =
+            interface.map_err(|error| format!("cannot list the interfaces: {error}"))?;
+        let interface = interface.ok_or("no interface has the socket's address")?;
+        if !interface.is_usable() {
+            return Err(format!("{} is no Ethernet interface", interface.name));
+        }
+        Ok(interface)
+    }
+
+    /// Attaches the firmware because a plan names the interface.
+    fn attach_for(
+        &mut self,
+        interface: &Interface,
+        observe: &mut Observer<'_>,
+    ) -> Result<(), String> {
+        let Interface { index, name, .. } = interface;
+        if self.barred.contains(index) {
+            return Err(format!("{name} was detached by hand: omnes nic attach {name}"));
+        }
+        if !self.config.interfaces.is_empty() {
+            return Err(format!("omnesd does not serve {name}: omnes nic attach {name}"));
+        }
+        self.attach(*index, name, observe).map_err(|error| error.to_string())
+    }
+
+    fn give_back(&mut self, id: u64, slot: u32, observe: &mut Observer<'_>) -> Result<(), Parting> {
+        let has = |caller: &mut Caller| caller.slots.remove(&slot);
+        if !self.callers.get_mut(&id).is_some_and(has) {
+            // Its slots may have been taken by a detach; then it cannot know.
+            return if self.loans.contains_key(&slot) {
+                Err(Parting::Misbehaves("it returned somebody else's slot"))
+            } else {
+                Ok(())
+            };
+        }
+        self.take_back(slot, "given back", observe);
+        Ok(())
+    }
+
+    fn attach_by_hand(&mut self, name: &str, observe: &mut Observer<'_>) -> Done {
+        let index = interfaces::index_of(name).ok_or_else(|| format!("no interface {name}"))?;
+        let usable = interfaces::usable().map_err(|error| error.to_string())?;
+        if !usable.iter().any(|interface| interface.index == index) {
+            return Err(format!("{name} has no IPv4 address or no Ethernet network, or is down"));
+        }
+        self.attach(index, name, observe).map_err(|error| error.to_string())?;
+        self.barred.remove(&index);
+        done()
+    }
+
+    fn detach_by_hand(&mut self, name: &str, by_force: bool, observe: &mut Observer<'_>) -> Done {
+        let named = |(_, own): &(&u32, &String)| own.as_str() == name;
+        let known = self.attached.iter().find(named).map(|(index, _)| *index);
+        let index = known.or_else(|| interfaces::index_of(name));
+        let index = index.ok_or_else(|| format!("no interface {name}"))?;
+        let on_it = self.loans.iter().filter(|(_, loan)| loan.interface == index);
+        let slots: Vec<u32> = on_it.map(|(slot, _)| *slot).collect();
+        if !slots.is_empty() && !by_force {
+            return Err(format!("{} slots are lent on {name}; --force takes them", slots.len()));
+        }
+        for slot in slots {
+            self.take_back(slot, "detached by hand", observe);
+            self.callers.values_mut().for_each(|caller| {
+                caller.slots.remove(&slot);
+            });
+        }
+        self.barred.insert(index);
+        self.kernel.detach(index);
+        if let Some(interface) = self.attached.remove(&index) {
+            observe(&Event::Detached { interface });
+        }
+        done()
+    }
+
+    /// What is attached and lent, as far as `peer` may know.
+    fn report(&self, peer: Peer) -> Report {
+        let is_shown = |loan: &Loan| peer.uid == 0 || loan.tenant.uid == peer.uid;
+        let shown = self.loans.iter().filter(|(_, loan)| is_shown(loan));
+        let slots: Vec<SlotReport> = shown.map(|(slot, loan)| slot_report(*slot, loan)).collect();
+        let interface = |(index, name): (&u32, &String)| Attached {
+            index: *index,
+            // It may have been renamed since.
+            name: interfaces::name_of(*index).unwrap_or_else(|| format!("{name} (gone)")),
+        };
+        Report {
+            omnes_version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            slots_max: SLOTS_MAX,
+            slots_per_user: self.config.slots_per_user,
+            interfaces: self.attached.iter().map(interface).collect(),
+            hidden: (self.loans.len() - slots.len()) as u32,
+            slots,
+        }
+    }
+}
+
+fn for_root(peer: Peer) -> Result<(), String> {
+    if peer.uid == 0 { Ok(()) } else { Err("that is for root to ask".to_owned()) }
+}
+
+fn tenant(plan: &SlotPlan, peer: Peer, interface: &Interface) -> Tenant {
+    let form = match (&plan.barrier, &plan.tree) {
+        (Some(algorithm), _) => Form::Barrier(algorithm.clone()),
+        (None, tree) => Form::Tree(tree.clone().unwrap_or_default()),
+    };
+    Tenant {
+        uid: peer.uid,
+        pid: peer.pid,
+        job: plan.job,
+        communicator: plan.communicator,
+        channel: plan.channel,
+        rank: plan.rank,
+        size: plan.size(),
+        form,
+        socket: plan.socket,
+        interface: interface.name.clone(),
+    }
+}
+
+fn slot_report(slot: u32, loan: &Loan) -> SlotReport {
+    let Loan { tenant, since, page, .. } = loan;
+    SlotReport {
+        slot,
+        interface: tenant.interface.clone(),
+        uid: tenant.uid,
+        pid: tenant.pid,
+        job: tenant.job,
+        communicator: tenant.communicator,
+        channel: tenant.channel,
+        rank: tenant.rank,
+        size: tenant.size,
+        form: tenant.form.clone(),
+        socket: tenant.socket,
+        age_ns: u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        entered: page.entered(),
+        done: page.done(),
+        counters: counters(page),
+    }
+}
+
+/// What the firmware has counted, by name.
+fn counters(page: &Page) -> BTreeMap<String, u64> {
+    let counters = page.counters();
+    let named = [
+        ("packets_in", counters.packets_in),
+        ("packets_out", counters.packets_out),
+        ("repeated", counters.repeated),
+        ("duplicates", counters.duplicates),
+        ("ignored", counters.ignored),
+        ("nonsense", counters.nonsense),
+        ("bad_tags", counters.bad_tags),
+        ("wakes", counters.wakes),
+        ("clones", counters.clones),
+        ("clone_failures", counters.clone_failures),
+    ];
+    named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

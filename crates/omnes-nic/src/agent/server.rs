@@ -1,0 +1,441 @@
+//! The agent: one thread that waits for its callers and serves whoever is ready.
+
+use super::caller::{Caller, Parting};
+use super::channel::{Peer, agent_address, peer, unix_socket};
+use super::interfaces;
+use super::limits::{CONNECTIONS_MAX, CONNECTIONS_PER_USER_MAX, REQUESTS_PER_TURN, SLOTS_PER_USER};
+use super::protocol::{Answer, Form};
+use super::undertaker::Undertaker;
+use crate::{Kernel, NicError, Page};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Wait before new connections are looked at again, after the agent had no descriptors for them.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections that the kernel keeps until the agent looks.
+const BACKLOG: i32 = 128;
+
+/// How an agent is to serve.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AgentConfig {
+    /// Names of the interfaces that it serves; if empty, all that have an Ethernet network and an
+    /// IPv4 address, also those that come later.
+    pub interfaces: Vec<String>,
+    /// Slots that one user may have, root too.
+    pub slots_per_user: u32,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self { interfaces: Vec::new(), slots_per_user: SLOTS_PER_USER }
+    }
+}
+
+/// What an agent has done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The firmware is attached to an interface.
+    Attached {
+        /// Its name.
+        interface: String,
+    },
+    /// The firmware is taken off an interface.
+    Detached {
+        /// Its name.
+        interface: String,
+    },
+    /// A slot is lent.
+    Lent {
+        /// Its number.
+        slot: u32,
+        /// To whom and for what.
+        tenant: Tenant,
+    },
+    /// A slot is free again.
+    Returned {
+        /// Its number.
+        slot: u32,
+        /// Who had it.
+        tenant: Tenant,
+        /// How that came.
+        reason: &'static str,
+    },
+    /// A request is refused, or a connection closed because of what came over it.
+    Refused {
+        /// The user.
+        uid: u32,
+        /// The process.
+        pid: i32,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Who has a slot, and for what.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tenant {
+    /// The user.
+    pub uid: u32,
+    /// The process.
+    pub pid: i32,
+    /// The job's number.
+    pub job: u32,
+    /// The communicator's number.
+    pub communicator: u16,
+    /// The header's channel.
+    pub channel: u8,
+    /// The member's rank in the job.
+    pub rank: u32,
+    /// Members of the group.
+    pub size: u32,
+    /// What the slot does.
+    pub form: Form,
+    /// The member's socket.
+    pub socket: SocketAddrV4,
+    /// Name of the interface.
+    pub interface: String,
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { uid, pid, job, communicator, rank, size, socket, interface, .. } = self;
+        let form = match &self.form {
+            Form::Barrier(algorithm) => format!("barrier {algorithm}"),
+            Form::Tree(tree) => format!("tree {tree}"),
+        };
+        write!(
+            f,
+            "uid {uid} pid {pid} job {job:08x} communicator {communicator} rank {rank} \
+             ({size} members, {form}) at {socket} on {interface}"
+        )
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Attached { interface } => write!(f, "attached to {interface}"),
+            Self::Detached { interface } => write!(f, "detached from {interface}"),
+            Self::Lent { slot, tenant } => write!(f, "lent slot {slot}: {tenant}"),
+            Self::Returned { slot, tenant, reason } => {
+                write!(f, "returned slot {slot} ({reason}): {tenant}")
+            }
+            Self::Refused { uid, pid, reason } => {
+                write!(f, "refused uid {uid} pid {pid}: {reason}")
+            }
+        }
+    }
+}
+
+/// A slot that is lent.
+pub(super) struct Loan {
+    pub(super) tenant: Tenant,
+    pub(super) interface: u32,
+    pub(super) members: usize,
+    pub(super) since: Instant,
+    pub(super) page: Page,
+    /// Keep the ports with the slot; UDP sockets, so closing them takes no time.
+    pub(super) _sockets: Vec<OwnedFd>,
+}
+
+/// Who waits for what.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Stop,
+    Closed,
+    Listener,
+    Caller(u64),
+    Process(u64),
+}
+
+/// Tells of what happens.
+pub(super) type Observer<'a> = dyn FnMut(&Event) + 'a;
+
+/// The node agent. What it has attached and lent goes with this value.
+pub struct Agent {
+    pub(super) config: AgentConfig,
+    pub(super) kernel: Kernel,
+    pub(super) attached: BTreeMap<u32, String>,
+    /// Taken off by hand: stays off until attached by hand.
+    pub(super) barred: BTreeSet<u32>,
+    pub(super) loans: BTreeMap<u32, Loan>,
+    pub(super) callers: BTreeMap<u64, Caller>,
+    pub(super) undertaker: Undertaker,
+    pub(super) is_ending: bool,
+    listener: OwnedFd,
+    next_caller: u64,
+    /// No descriptors for more connections, until then.
+    paused_until: Option<Instant>,
+}
+
+impl Agent {
+    /// Takes the agent's name in the calling thread's network namespace, loads the firmware and
+    /// attaches it.
+    ///
+    /// # Errors
+    /// [`NicError`]; if another agent is there, [`NicError::System`] that says which.
+    pub fn start(config: AgentConfig, observe: &mut dyn FnMut(&Event)) -> Result<Self, NicError> {
+        // First, since who has the name is the agent.
+        let listener = take_name()?;
+        let undertaker = Undertaker::new();
+        let what = "cannot make an event descriptor";
+        let undertaker = undertaker.map_err(|source| NicError::System { what, source })?;
+        let mut agent = Self {
+            kernel: Kernel::load()?,
+            attached: BTreeMap::new(),
+            barred: BTreeSet::new(),
+            loans: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            undertaker,
+            is_ending: false,
+            listener,
+            next_caller: 0,
+            paused_until: None,
+            config,
+        };
+        for interface in agent.wanted()? {
+            agent.attach(interface.0, &interface.1, observe)?;
+        }
+        Ok(agent)
+    }
+
+    /// Index and name of the interfaces to attach to at the start.
+    fn wanted(&self) -> Result<Vec<(u32, String)>, NicError> {
+        if self.config.interfaces.is_empty() {
+            let what = "cannot list the interfaces";
+            let all = interfaces::usable().map_err(|source| NicError::System { what, source })?;
+            return Ok(all.into_iter().map(|it| (it.index, it.name)).collect());
+        }
+        let index = |name: &String| match interfaces::index_of(name) {
+            Some(index) => Ok((index, name.clone())),
+            None => Err(NicError::System {
+                what: "no such interface",
+                source: io::Error::new(io::ErrorKind::NotFound, name.clone()),
+            }),
+        };
+        self.config.interfaces.iter().map(index).collect()
+    }
+
+    /// Attaches the firmware to an interface, unless it is.
+    pub(super) fn attach(
+        &mut self,
+        index: u32,
+        name: &str,
+        observe: &mut Observer<'_>,
+    ) -> Result<(), NicError> {
+        if self.attached.contains_key(&index) {
+            return Ok(());
+        }
+        self.kernel.attach(index)?;
+        self.attached.insert(index, name.to_owned());
+        observe(&Event::Attached { interface: name.to_owned() });
+        Ok(())
+    }
+
+    /// Serves until `stop` is readable or root asks for the end; tells of what happens.
+    ///
+    /// # Errors
+    /// [`NicError::System`] if the kernel does not let it wait.
+    pub fn serve(
+        &mut self,
+        stop: BorrowedFd<'_>,
+        observe: &mut dyn FnMut(&Event),
+    ) -> Result<(), NicError> {
+        while !self.is_ending {
+            let ready = self.wait(stop);
+            let what = "cannot wait for callers";
+            let ready = ready.map_err(|source| NicError::System { what, source })?;
+            for (source, flags) in ready {
+                match source {
+                    Source::Stop => return Ok(()),
+                    Source::Closed => self.undertaker.collect(),
+                    Source::Listener => self.let_in(observe),
+                    Source::Process(id) => self.part(id, Parting::Left, observe),
+                    Source::Caller(id) => self.attend(id, flags, observe),
+                }
+            }
+            self.work(observe);
+            self.send_late_away(observe);
+        }
+        Ok(())
+    }
+
+    /// Waits until somebody is ready or late: who is ready.
+    fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Vec<(Source, PollFlags)>> {
+        let now = Instant::now();
+        let mut limit = self.paused_until;
+        for caller in self.callers.values_mut() {
+            let deadline = if caller.has_work() { Some(now) } else { caller.deadline(now) };
+            limit = limit.into_iter().chain(deadline).min();
+        }
+        let mut sources = vec![(Source::Stop, stop, PollFlags::IN)];
+        sources.push((Source::Closed, self.undertaker.bell(), PollFlags::IN));
+        if self.paused_until.is_none() {
+            sources.push((Source::Listener, self.listener.as_fd(), PollFlags::IN));
+        }
+        for (id, caller) in &self.callers {
+            let mut flags = PollFlags::empty();
+            if caller.wants_to_read() && !self.undertaker.is_busy_with(caller.peer.uid) {
+                flags |= PollFlags::IN;
+            }
+            if caller.wants_to_write() {
+                flags |= PollFlags::OUT;
+            }
+            sources.push((Source::Caller(*id), caller.connection(), flags));
+            let process = caller.process().map(|it| (Source::Process(*id), it, PollFlags::IN));
+            sources.extend(process);
+        }
+        let mut polled: Vec<PollFd<'_>> =
+            sources.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let left = limit.map(|limit| limit.saturating_duration_since(now));
+        let left = left.map(|left| Timespec::try_from(left).expect("limits are short"));
+        match poll(&mut polled, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if self.paused_until.is_some_and(|until| Instant::now() >= until) {
+            self.paused_until = None;
+        }
+        let ready = sources.iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
+        Ok(ready.map(|((source, ..), polled)| (*source, polled.revents())).collect())
+    }
+
+    /// Takes new connections.
+    fn let_in(&mut self, observe: &mut Observer<'_>) {
+        for _ in 0..REQUESTS_PER_TURN {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            match accept_with(&self.listener, flags) {
+                Ok(connection) => self.welcome(connection, observe),
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.paused_until = Some(Instant::now() + PAUSE);
+                    return;
+                }
+                Err(_) => return, // Nobody is there, or not any more.
+            }
+        }
+    }
+
+    fn welcome(&mut self, connection: OwnedFd, observe: &mut Observer<'_>) {
+        let Ok(peer) = peer(connection.as_fd()) else { return };
+        let of_user = self.callers.values().filter(|it| it.peer.uid == peer.uid).count();
+        let mut caller = Caller::new(connection, peer);
+        let reason = if self.callers.len() >= CONNECTIONS_MAX {
+            "too many connections"
+        } else if of_user >= CONNECTIONS_PER_USER_MAX {
+            "too many connections of this user"
+        } else {
+            self.callers.insert(self.next_caller, caller);
+            self.next_caller += 1;
+            return;
+        };
+        // It has room for a short line; whether it reads it is its own affair.
+        let _ = caller.answer(&Answer::Refused { reason: reason.to_owned() }, None);
+        let Peer { uid, pid } = peer;
+        observe(&Event::Refused { uid, pid, reason: reason.to_owned() });
+        self.undertaker.close(uid, caller.into_remains());
+    }
+
+    /// A caller has something to say, has room, or is gone.
+    fn attend(&mut self, id: u64, flags: PollFlags, observe: &mut Observer<'_>) {
+        let Some(caller) = self.callers.get_mut(&id) else { return };
+        let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        let mut done = if flags.intersects(gone) { Err(Parting::Left) } else { Ok(()) };
+        if flags.contains(PollFlags::OUT) {
+            done = done.and_then(|()| caller.write());
+        }
+        if flags.contains(PollFlags::IN) {
+            done = done.and_then(|()| caller.read());
+        }
+        if let Err(parting) = done {
+            self.part(id, parting, observe);
+        }
+    }
+
+    /// Handles requests that have come, a few of each caller.
+    fn work(&mut self, observe: &mut Observer<'_>) {
+        let busy: Vec<u64> =
+            self.callers.iter().filter(|(_, it)| it.has_work()).map(|(id, _)| *id).collect();
+        for id in busy {
+            for _ in 0..REQUESTS_PER_TURN {
+                let Some(line) = self.callers.get_mut(&id).and_then(Caller::next_line) else {
+                    break;
+                };
+                if let Err(parting) = self.handle(id, &line, observe) {
+                    self.part(id, parting, observe);
+                }
+            }
+        }
+    }
+
+    fn send_late_away(&mut self, observe: &mut Observer<'_>) {
+        let now = Instant::now();
+        let is_late = |it: &mut Caller| it.deadline(now).is_some_and(|deadline| deadline <= now);
+        let late = self.callers.iter_mut().filter_map(|(id, it)| is_late(it).then_some(*id));
+        for id in late.collect::<Vec<_>>() {
+            let parting = Parting::Misbehaves("it stopped in the middle of a line");
+            self.part(id, parting, observe);
+        }
+    }
+
+    /// Forgets a caller, and takes its slots back.
+    fn part(&mut self, id: u64, parting: Parting, observe: &mut Observer<'_>) {
+        let Some(caller) = self.callers.remove(&id) else { return };
+        let Peer { uid, pid } = caller.peer;
+        let reason = match parting {
+            Parting::Left => "its process has left",
+            Parting::Misbehaves(reason) => {
+                observe(&Event::Refused { uid, pid, reason: reason.to_owned() });
+                "its process was sent away"
+            }
+        };
+        for slot in &caller.slots {
+            self.take_back(*slot, reason, observe);
+        }
+        self.undertaker.close(uid, caller.into_remains());
+    }
+
+    /// Closes a slot.
+    pub(super) fn take_back(
+        &mut self,
+        slot: u32,
+        reason: &'static str,
+        observe: &mut Observer<'_>,
+    ) {
+        self.kernel.close(slot);
+        if let Some(Loan { tenant, .. }) = self.loans.remove(&slot) {
+            observe(&Event::Returned { slot, tenant, reason });
+        }
+    }
+}
+
+/// The listening socket. Who has the name already is named in the error.
+fn take_name() -> Result<OwnedFd, NicError> {
+    let failed = |source: io::Error| NicError::System { what: "cannot be the agent", source };
+    let address = agent_address().map_err(failed)?;
+    let listener = unix_socket(false).map_err(failed)?;
+    match bind(&listener, &address) {
+        Ok(()) => {}
+        Err(Errno::ADDRINUSE) => {
+            let other = unix_socket(false).map_err(failed)?;
+            let other = match connect(&other, &address) {
+                Ok(()) => peer(other.as_fd()).ok(),
+                Err(_) => None,
+            };
+            let who = other
+                .map_or("somebody who does not listen".to_owned(), |Peer { uid, pid }| {
+                    format!("process {pid} of user {uid}")
+                });
+            return Err(failed(io::Error::other(format!("{who} is it in this network namespace"))));
+        }
+        Err(error) => return Err(failed(error.into())),
+    }
+    listen(&listener, BACKLOG).map_err(|error| failed(error.into()))?;
+    Ok(listener)
+}

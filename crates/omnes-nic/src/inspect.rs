@@ -1,0 +1,163 @@
+//! Looking at loaded programs: runs on single packets, sizes, time taken.
+
+use crate::error::{NicError, checked};
+use crate::kernel::Kernel;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Words of the kernel's `struct __sk_buff`, and where some of them stand.
+const CONTEXT_WORDS: usize = 48;
+const CONTEXT_MARK: usize = 2;
+const CONTEXT_INTERFACE: usize = 10;
+const CONTEXT_TRAIN: usize = 44;
+
+/// What a packet brings along in a test run, beside its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TestPacket<'a> {
+    /// The packet from its Ethernet header on, at least 14 bytes.
+    pub bytes: &'a [u8],
+    /// `skb->mark`.
+    pub mark: u32,
+    /// The interface it is at; 0 for loopback of the caller's network namespace.
+    pub interface: u32,
+    /// Payload bytes of each packet of a train; 0 for a single packet.
+    pub train_bytes: u32,
+}
+
+/// What became of a packet in a test run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TestRun {
+    /// The program's verdict, a `TC_ACT_` number; -1 lets the packet go on.
+    pub verdict: i32,
+    /// The packet afterwards.
+    pub bytes: Vec<u8>,
+    /// Its mark afterwards.
+    pub mark: u32,
+    /// Mean time of a run.
+    pub time: Duration,
+}
+
+/// Figures of a loaded program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgramInfo {
+    /// Instructions of the program with all its functions, as the kernel runs them.
+    pub instructions: u32,
+    /// Instructions that the verifier looked at, over all paths; at most a million may be.
+    pub verified: u32,
+    /// Bytes of machine code.
+    pub machine_bytes: u32,
+    /// Time in the program, while [`Statistics`] were kept.
+    pub run_time: Duration,
+    /// Runs of it, likewise.
+    pub runs: u64,
+}
+
+/// As long as this lives, the kernel counts runs and time of all programs of the machine, which
+/// costs each run some 20 ns more.
+pub struct Statistics {
+    _descriptor: OwnedFd,
+}
+
+impl Statistics {
+    /// Begins to count.
+    ///
+    /// # Errors
+    /// [`NicError::System`] if the kernel refuses, as it does without CAP_SYS_ADMIN.
+    pub fn keep() -> Result<Self, NicError> {
+        // SAFETY: a system call with a number.
+        let code = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
+        let code =
+            checked(code).map_err(|source| NicError::System { what: "statistics", source })?;
+        // SAFETY: a new descriptor that nobody else has.
+        Ok(Self { _descriptor: unsafe { OwnedFd::from_raw_fd(code) } })
+    }
+}
+
+impl Kernel {
+    /// Runs a program on a packet, without any network, `repeat` times, at least once; what the
+    /// last run has made of it. Clones do leave, by the interface.
+    ///
+    /// # Errors
+    /// [`NicError::System`] if the kernel refuses.
+    ///
+    /// # Panics
+    /// If there is no program of that name.
+    pub fn test_run_with(
+        &self,
+        program: &str,
+        packet: TestPacket<'_>,
+        repeat: u32,
+    ) -> Result<TestRun, NicError> {
+        let mut out = vec![0; packet.bytes.len()];
+        let mut context = [0u32; CONTEXT_WORDS];
+        context[CONTEXT_MARK] = packet.mark;
+        context[CONTEXT_INTERFACE] = packet.interface;
+        context[CONTEXT_TRAIN] = packet.train_bytes;
+        let mut context_out = context;
+        let context_bytes = size_of_val(&context) as u32;
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as u64,
+            data_in: packet.bytes.as_ptr().cast(),
+            data_size_in: packet.bytes.len() as u32,
+            data_out: out.as_mut_ptr().cast(),
+            data_size_out: out.len() as u32,
+            ctx_in: context.as_ptr().cast(),
+            ctx_size_in: context_bytes,
+            ctx_out: context_out.as_mut_ptr().cast(),
+            ctx_size_out: context_bytes,
+            repeat: repeat as i32,
+            ..Default::default()
+        };
+        let program = self.program(program).as_raw_fd();
+        // SAFETY: the options point to buffers of the lengths given.
+        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(program, &raw mut options) };
+        checked(code).map_err(|source| NicError::System { what: "test run", source })?;
+        out.truncate(options.data_size_out as usize);
+        let verdict = options.retval as i32;
+        let time = Duration::from_nanos(options.duration.into());
+        Ok(TestRun { verdict, bytes: out, mark: context_out[CONTEXT_MARK], time })
+    }
+
+    /// As [`Self::test_run_with`], once, for a packet of nothing but bytes: verdict and bytes.
+    ///
+    /// # Errors
+    /// [`NicError::System`] if the kernel refuses.
+    ///
+    /// # Panics
+    /// If there is no program of that name.
+    pub fn test_run(&self, program: &str, packet: &[u8]) -> Result<(u32, Vec<u8>), NicError> {
+        let packet = TestPacket { bytes: packet, ..TestPacket::default() };
+        self.test_run_with(program, packet, 1).map(|run| (run.verdict as u32, run.bytes))
+    }
+
+    /// Names of the programs, in the order of the object.
+    pub fn program_names(&self) -> Vec<String> {
+        let programs = self.object().progs();
+        programs.map(|program| program.name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// Figures of a program.
+    ///
+    /// # Errors
+    /// [`NicError::System`] if the kernel refuses.
+    ///
+    /// # Panics
+    /// If there is no program of that name.
+    pub fn program_info(&self, program: &str) -> Result<ProgramInfo, NicError> {
+        let mut info = libbpf_sys::bpf_prog_info::default();
+        let mut bytes = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+        let program = self.program(program).as_raw_fd();
+        // SAFETY: the kernel writes at most `bytes` bytes.
+        let code = unsafe {
+            libbpf_sys::bpf_obj_get_info_by_fd(program, (&raw mut info).cast(), &raw mut bytes)
+        };
+        checked(code).map_err(|source| NicError::System { what: "program info", source })?;
+        Ok(ProgramInfo {
+            instructions: info.xlated_prog_len / 8,
+            verified: info.verified_insns,
+            machine_bytes: info.jited_prog_len,
+            run_time: Duration::from_nanos(info.run_time_ns),
+            runs: info.run_cnt,
+        })
+    }
+}

@@ -1,0 +1,383 @@
+//! The firmware in the kernel: loading it, attaching it, opening slots.
+
+use crate::attach::{Attachment, Direction, attach};
+use crate::error::{NicError, checked};
+use crate::frame;
+use crate::log;
+use crate::plan::SlotPlan;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use omnes_firmware::slot::{
+    Member, MemberKey, PEER_GROUP, Page as PageLayout, Peer, PortKey, SLOT_BY_MAC, SLOT_FORWARDS,
+    SLOTS_MAX, STATE_BYTES, Slot,
+};
+use omnes_firmware::{GROUP_MAX, Key};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The compiled object; empty when it was built without clang.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/nic.bpf.o"));
+
+/// Firmware that is loaded, and attached to some interfaces; goes with this value.
+pub struct Kernel {
+    object: Object,
+    attachments: BTreeMap<u32, [Attachment; 2]>,
+    slots: BTreeMap<u32, Opened>,
+}
+
+/// What must be undone when a slot is closed.
+struct Opened {
+    ports: Vec<PortKey>,
+    members: Vec<u32>,
+    page: OwnedFd,
+    interface: u32,
+}
+
+impl Kernel {
+    /// Loads the firmware. The verifier takes a few milliseconds for it.
+    ///
+    /// # Errors
+    /// [`NicError::NoFirmware`], [`NicError::NotPermitted`] or [`NicError::Refused`].
+    pub fn load() -> Result<Self, NicError> {
+        if OBJECT.is_empty() {
+            return Err(NicError::NoFirmware);
+        }
+        Self::load_object(OBJECT)
+    }
+
+    fn load_object(bytes: &[u8]) -> Result<Self, NicError> {
+        let load = || ObjectBuilder::default().open_memory(bytes).and_then(|object| object.load());
+        let (loaded, said) = log::listening(load);
+        // The verifier denies permission, too, for a program's mistakes; but it gives its reasons.
+        let has_verified = said.contains("PROG LOAD LOG");
+        let object = loaded.map_err(|error| match error.kind() {
+            libbpf_rs::ErrorKind::PermissionDenied if !has_verified => NicError::NotPermitted,
+            _ => NicError::Refused { reason: format!("{error:#}: {said}") },
+        })?;
+        Ok(Self { object, attachments: BTreeMap::new(), slots: BTreeMap::new() })
+    }
+
+    /// Attaches the firmware to an interface, unless it is.
+    ///
+    /// # Errors
+    /// [`NicError::Attach`].
+    pub fn attach(&mut self, interface: u32) -> Result<(), NicError> {
+        if self.attachments.contains_key(&interface) {
+            return Ok(());
+        }
+        let ingress = attach(self.program("nic_ingress"), interface, Direction::Ingress)?;
+        let egress = attach(self.program("nic_egress"), interface, Direction::Egress)?;
+        self.attachments.insert(interface, [ingress, egress]);
+        Ok(())
+    }
+
+    /// Takes the firmware off an interface. Slots there stay open, but no packet finds them.
+    pub fn detach(&mut self, interface: u32) {
+        self.attachments.remove(&interface);
+    }
+
+    /// Opens a slot on an interface that the firmware is attached to; its number.
+    ///
+    /// # Errors
+    /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`], [`NicError::Full`],
+    /// [`NicError::System`].
+    pub fn open(&mut self, plan: &SlotPlan, interface: u32) -> Result<u32, NicError> {
+        plan.check()?;
+        let full = NicError::Full { limit: SLOTS_MAX };
+        let number = (0..SLOTS_MAX).find(|number| !self.slots.contains_key(number)).ok_or(full)?;
+        let ports = port_keys(plan);
+        if ports.iter().any(|port| self.slots.values().any(|slot| slot.ports.contains(port))) {
+            let (job, communicator, port) = (plan.job, plan.communicator, plan.socket.port());
+            return Err(NicError::Taken { job, communicator, port });
+        }
+        let page = inner_map(c"nic_page", size_of::<PageLayout>(), 1, libbpf_sys::BPF_F_MMAPABLE)?;
+        let peers = inner_map(c"nic_peers_one", size_of::<Peer>(), GROUP_MAX as u32 + 1, 0)?;
+        self.fill_peers(plan, interface, peers.as_fd())?;
+        let slot = describe(plan, interface)?;
+        self.update("nic_slots", &number.to_ne_bytes(), bytes(&slot))?;
+        self.update("nic_states", &number.to_ne_bytes(), &[0; STATE_BYTES])?;
+        self.update("nic_peers", &number.to_ne_bytes(), &peers.as_raw_fd().to_ne_bytes())?;
+        self.update("nic_pages", &number.to_ne_bytes(), &page.as_raw_fd().to_ne_bytes())?;
+        let members = plan.members.iter().map(|member| member.rank).collect();
+        self.slots.insert(number, Opened { ports: ports.clone(), members, page, interface });
+        let opened = self.open_to_packets(number, plan, &ports);
+        if opened.is_err() {
+            self.close(number);
+        }
+        opened.map(|()| number)
+    }
+
+    /// From here on packets find the slot.
+    fn open_to_packets(
+        &self,
+        number: u32,
+        plan: &SlotPlan,
+        ports: &[PortKey],
+    ) -> Result<(), NicError> {
+        for member in &plan.members {
+            let key = MemberKey { slot: number, rank: member.rank };
+            let value = Member { index: member.index, reserved: 0, key: Key::new(member.key) };
+            self.update("nic_members", bytes(&key), bytes(&value))?;
+        }
+        for port in ports {
+            self.update("nic_ports", bytes(port), &number.to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Closes a slot: packets do not find it any more.
+    pub fn close(&mut self, number: u32) {
+        let Some(opened) = self.slots.remove(&number) else { return };
+        // What is not there needs no removal.
+        for port in &opened.ports {
+            let _ = self.map("nic_ports").delete(bytes(port));
+        }
+        for rank in &opened.members {
+            let key = MemberKey { slot: number, rank: *rank };
+            let _ = self.map("nic_members").delete(bytes(&key));
+        }
+        // Nobody keeps a key whose job is over.
+        let _ = self.update("nic_slots", &number.to_ne_bytes(), &[0; size_of::<Slot>()]);
+        let _ = self.map("nic_peers").delete(&number.to_ne_bytes());
+        let _ = self.map("nic_pages").delete(&number.to_ne_bytes());
+    }
+
+    /// The map behind a slot's page, for [`crate::Page::map`] here or in another process.
+    pub fn page(&self, number: u32) -> Option<BorrowedFd<'_>> {
+        self.slots.get(&number).map(|slot| slot.page.as_fd())
+    }
+
+    /// The slots that are open, each with its interface.
+    pub fn slots(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.slots.iter().map(|(number, slot)| (*number, slot.interface))
+    }
+
+    fn fill_peers(
+        &self,
+        plan: &SlotPlan,
+        interface: u32,
+        map: BorrowedFd<'_>,
+    ) -> Result<(), NicError> {
+        let mac = mac_address(interface)?;
+        let group = plan.group.map(|group| (PEER_GROUP, u32::MAX, group));
+        let ranks = plan.peers.iter().enumerate();
+        let ranks = ranks.map(|(index, (rank, address))| (index as u32, *rank, *address));
+        for (index, rank, address) in ranks.chain(group) {
+            let frame = frame::step(plan.socket, address, mac);
+            let peer = Peer { is_resolved: 0, frame, rank, learnt: 0, reserved: [0; 12] };
+            let (key, peer) = (index.to_ne_bytes(), bytes(&peer));
+            // SAFETY: key and value have the sizes that the map was made with.
+            let code = unsafe {
+                libbpf_sys::bpf_map_update_elem(
+                    map.as_raw_fd(),
+                    key.as_ptr().cast(),
+                    peer.as_ptr().cast(),
+                    0,
+                )
+            };
+            checked(code).map_err(|source| NicError::System { what: "a slot's peers", source })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// A program by its name.
+    ///
+    /// # Panics
+    /// If there is none of that name.
+    pub(crate) fn program(&self, name: &str) -> BorrowedFd<'_> {
+        let found = self.object.progs().find(|program| program.name() == name);
+        let program = found.expect("the object has this program").as_fd().as_raw_fd();
+        // SAFETY: the object owns the descriptor and lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(program) }
+    }
+
+    fn map(&self, name: &str) -> MapHandle {
+        let found = self.object.maps().find(|map| map.name() == name);
+        MapHandle::try_from(&found.expect("the object has this map"))
+            .expect("a descriptor can be doubled")
+    }
+
+    fn update(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), NicError> {
+        let updated = self.map(map).update(key, value, MapFlags::ANY);
+        let what = "a map of the firmware";
+        updated.map_err(|error| NicError::System { what, source: std::io::Error::other(error) })
+    }
+}
+
+/// By which ports packets find the slot.
+fn port_keys(plan: &SlotPlan) -> Vec<PortKey> {
+    let ports = [Some(plan.socket.port()), plan.group.map(|group| group.port())];
+    let key = |port: u16| PortKey {
+        job: plan.job.to_be(),
+        communicator: plan.communicator.to_be(),
+        channel: plan.channel,
+        class: plan.class() as u8,
+        port: port.to_be(),
+        reserved: 0,
+    };
+    ports.into_iter().flatten().map(key).collect()
+}
+
+fn describe(plan: &SlotPlan, interface: u32) -> Result<Slot, NicError> {
+    let flag = |wanted: bool, flag: u8| if wanted { flag } else { 0 };
+    Ok(Slot {
+        job: plan.job.to_be(),
+        communicator: plan.communicator.to_be(),
+        channel: plan.channel,
+        flags: flag(plan.forwards, SLOT_FORWARDS) | flag(plan.by_mac, SLOT_BY_MAC),
+        rank: plan.rank,
+        interface,
+        address: u32::from_ne_bytes(plan.socket.ip().octets()),
+        port: plan.socket.port().to_be(),
+        reserved: 0,
+        key: Key::new(plan.own_key()?),
+        barrier: plan.barrier_table()?,
+        spread: plan.spread_table()?,
+    })
+}
+
+/// A map for one slot.
+fn inner_map(
+    name: &std::ffi::CStr,
+    value_bytes: usize,
+    entries: u32,
+    flags: u32,
+) -> Result<OwnedFd, NicError> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as u64,
+        map_flags: flags,
+        ..Default::default()
+    };
+    // SAFETY: a system call with numbers, a name and options of the size given.
+    let map = unsafe {
+        libbpf_sys::bpf_map_create(
+            libbpf_sys::BPF_MAP_TYPE_ARRAY,
+            name.as_ptr(),
+            4,
+            value_bytes as u32,
+            entries,
+            &raw const options,
+        )
+    };
+    let map = checked(map).map_err(|source| NicError::System { what: "a slot's map", source })?;
+    // SAFETY: a new descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(map) })
+}
+
+/// The MAC address of an interface; zeros where it has none.
+fn mac_address(interface: u32) -> Result<[u8; 6], NicError> {
+    let failed =
+        |source| NicError::System { what: "cannot ask for the interface's address", source };
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None);
+    let socket = socket.map_err(failed)?;
+    // SAFETY: plain data, for which zeros are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // SAFETY: the name has room for IFNAMSIZ bytes.
+    let name = unsafe { libc::if_indextoname(interface, request.ifr_name.as_mut_ptr()) };
+    if name.is_null() {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    // SAFETY: the request names an interface and has room for the answer.
+    let code = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &raw mut request) };
+    if code < 0 {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    // SAFETY: the call has filled this part.
+    let address = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
+    Ok(std::array::from_fn(|at| address[at] as u8))
+}
+
+/// The bytes of a value without padding, as maps hold it.
+fn bytes<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: the layouts of `omnes_firmware::slot` have no padding; a test compares their sizes.
+    unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plan::MemberPlan;
+    use std::process::Command;
+
+    /// An object of one program that reads where it may not.
+    fn bad_object() -> Option<Vec<u8>> {
+        let name = format!("omnes-nic-bad-{}", std::process::id());
+        let (source, object) =
+            (std::env::temp_dir().join(&name), std::env::temp_dir().join(format!("{name}.o")));
+        let text = "__attribute__((section(\"tc\"), used)) int bad(void *skb)\n\
+                    { return *(volatile int *)0xbad; }\n";
+        std::fs::write(&source, text).unwrap();
+        let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+        let mut command = Command::new(clang);
+        command.args(["-target", "bpf", "-O2", "-w", "-x", "c", "-c"]).arg(&source).arg("-o");
+        let is_made = command.arg(&object).status().is_ok_and(|status| status.success());
+        let bytes = is_made.then(|| std::fs::read(&object).unwrap());
+        let _ = std::fs::remove_file(source);
+        let _ = std::fs::remove_file(object);
+        bytes
+    }
+
+    #[test]
+    fn a_closed_slot_leaves_no_key() {
+        // SAFETY: asks for a number.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("skipped: needs root");
+            return;
+        }
+        let socket = |last| std::net::SocketAddrV4::new([127, 0, 0, last].into(), 5000);
+        let member = |rank| MemberPlan { rank, index: rank, key: [7; 16] };
+        let plan = SlotPlan {
+            job: 1,
+            communicator: 1,
+            channel: 0,
+            rank: 0,
+            own: 0,
+            socket: socket(1),
+            peers: vec![(0, socket(1)), (1, socket(2))],
+            members: vec![member(0), member(1)],
+            group: None,
+            barrier: Some("counter".to_owned()),
+            tree: None,
+            forwards: false,
+            by_mac: false,
+        };
+        let mut kernel = Kernel::load().unwrap();
+        let number = kernel.open(&plan, 1).unwrap();
+        let entry = |kernel: &Kernel| {
+            let map = kernel.map("nic_slots");
+            map.lookup(&number.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap()
+        };
+        assert!(entry(&kernel).windows(16).any(|bytes| bytes == [7; 16]));
+        kernel.close(number);
+        assert!(entry(&kernel).iter().all(|byte| *byte == 0));
+        let members = kernel.map("nic_members");
+        assert_eq!(members.keys().count(), 0);
+        assert_eq!(kernel.map("nic_ports").keys().count(), 0);
+    }
+
+    #[test]
+    fn what_the_verifier_refuses_is_told_with_its_words() {
+        // SAFETY: asks for a number.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("skipped: needs root");
+            return;
+        }
+        let Some(object) = bad_object() else {
+            println!("skipped: needs clang");
+            return;
+        };
+        match Kernel::load_object(&object).map(|_| ()).unwrap_err() {
+            NicError::Refused { reason } => {
+                assert!(reason.contains("invalid mem access"), "{reason}");
+            }
+            other => panic!("{other}"),
+        }
+        // What is no object at all is refused too.
+        let refused = Kernel::load_object(b"no object").map(|_| ()).unwrap_err();
+        assert!(matches!(refused, NicError::Refused { .. }), "{refused}");
+    }
+}

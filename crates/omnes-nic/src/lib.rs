@@ -1,0 +1,37 @@
+//! The programmable network interface, kernel form: the firmware at the tc hook.
+//!
+//! [`Kernel`] loads `firmware/nic.bpf.c`, attaches it to interfaces, and opens *slots*: one for
+//! each member of a group. A slot's [`Page`] is mapped by the member's process, which polls it
+//! instead of asking the kernel.
+//!
+//! ```text
+//!   process  ──first step, a UDP packet──▶ tc egress ─▶ wire
+//!      ▲                                      │
+//!      └── page: newest barrier done ◀── state of the slot ◀── tc ingress ◀─ wire
+//! ```
+//!
+//! Loading needs CAP_BPF and CAP_NET_ADMIN. A process without them borrows slots from the node
+//! agent `omnesd` ([`agent`]), or runs the same steps itself: the user-space form is in
+//! `omnes-proto`, which drives the native firmware.
+//!
+//! Links are tcx where the kernel has it (6.6): they vanish with the process. Below, they are
+//! clsact filters, which stay if the process is killed; [`attach::sweep`] removes them.
+
+pub mod agent;
+pub mod attach;
+mod error;
+mod frame;
+mod inspect;
+mod kernel;
+mod log;
+mod nic;
+mod page;
+mod plan;
+
+pub use error::NicError;
+pub use inspect::{ProgramInfo, Statistics, TestPacket, TestRun};
+pub use kernel::Kernel;
+pub use nic::{Nic, NicForm, OpenSlot, Preference, Unavailable};
+pub use omnes_firmware::slot::{Counters, SLOTS_MAX};
+pub use page::Page;
+pub use plan::{MemberPlan, SlotPlan};

@@ -1,0 +1,214 @@
+//! The kernel's NIC as a process gets it: lent by the node's agent, or loaded by itself.
+//!
+//! The agent comes first, for it has loaded and attached the firmware already and serves ordinary
+//! users. Without one, a process with CAP_BPF and CAP_NET_ADMIN loads the firmware itself: once,
+//! when the first NIC is obtained, and for as long as there is a NIC or a slot. A process with
+//! neither gets the reasons, in words for people.
+
+use crate::agent::interfaces;
+use crate::agent::{AgentError, Client, Lent};
+use crate::{Kernel, NicError, Page, SlotPlan};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Which form of the kernel's NIC is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Preference {
+    /// The agent's, else one that this process loads.
+    Any,
+    /// One that this process loads.
+    Kernel,
+    /// The agent's.
+    Agent,
+}
+
+/// The form of a NIC.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NicForm {
+    /// This process has loaded it.
+    Kernel,
+    /// The node's agent lends its slots.
+    Agent,
+}
+
+/// Why there is no NIC in the kernel for this process.
+#[derive(Debug)]
+pub struct Unavailable {
+    /// One reason for each form that was wanted, in the order of trying.
+    pub reasons: Vec<NicError>,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, reason) in self.reasons.iter().enumerate() {
+            write!(f, "{}{reason}", if number == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Access to the kernel's NIC.
+pub struct Nic(Access);
+
+enum Access {
+    Kernel(Arc<Mutex<Kernel>>),
+    Agent(Arc<Client>),
+}
+
+/// A slot of the kernel's NIC; given back when dropped.
+pub struct OpenSlot(Slot);
+
+enum Slot {
+    Own { kernel: Arc<Mutex<Kernel>>, number: u32, page: Page },
+    Lent(Lent),
+}
+
+impl Nic {
+    /// Gets access in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`Unavailable`] with a reason for each form that was wanted.
+    pub fn obtain(preference: Preference) -> Result<Self, Unavailable> {
+        let mut reasons = Vec::new();
+        if preference != Preference::Kernel {
+            match Client::connect() {
+                Ok(client) => return Ok(Self(Access::Agent(Arc::new(client)))),
+                Err(error) => reasons.push(NicError::Agent(error)),
+            }
+        }
+        if preference != Preference::Agent {
+            match load() {
+                Ok(kernel) => return Ok(Self(Access::Kernel(kernel))),
+                Err(error) => reasons.push(error),
+            }
+        }
+        Err(Unavailable { reasons })
+    }
+
+    /// Its form.
+    pub fn form(&self) -> NicForm {
+        match self.0 {
+            Access::Kernel(_) => NicForm::Kernel,
+            Access::Agent(_) => NicForm::Agent,
+        }
+    }
+
+    /// Opens a slot. `socket` is bound to the plan's address, shares its port with no other socket,
+    /// and must stay open while the slot is; `group` likewise for the plan's group, but shared.
+    ///
+    /// # Errors
+    /// [`NicError`].
+    pub fn open(
+        &mut self,
+        plan: &SlotPlan,
+        socket: BorrowedFd<'_>,
+        group: Option<BorrowedFd<'_>>,
+    ) -> Result<OpenSlot, NicError> {
+        match &mut self.0 {
+            Access::Kernel(kernel) => open_own(kernel, plan),
+            Access::Agent(client) => {
+                if client.is_gone() {
+                    // The agent was started again; slots it lent before are lost.
+                    *client = Arc::new(Client::connect()?);
+                }
+                client.lend(plan, socket, group).map(|lent| OpenSlot(Slot::Lent(lent)))
+            }
+        }
+    }
+}
+
+fn open_own(kernel: &Arc<Mutex<Kernel>>, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
+    let interface = interfaces::with_address(*plan.socket.ip());
+    let what = "cannot list the interfaces";
+    let interface = interface.map_err(|source| NicError::System { what, source })?;
+    let interface = interface.filter(interfaces::Interface::is_usable);
+    let what = "no Ethernet interface has the socket's address";
+    let interface = interface.ok_or(NicError::Plan { what })?;
+    let mut loaded = lock(kernel);
+    loaded.attach(interface.index)?;
+    let number = loaded.open(plan, interface.index)?;
+    match Page::map(loaded.page(number).expect("the slot is open")) {
+        Ok(page) => Ok(OpenSlot(Slot::Own { kernel: Arc::clone(kernel), number, page })),
+        Err(error) => {
+            loaded.close(number);
+            Err(error)
+        }
+    }
+}
+
+impl OpenSlot {
+    /// The slot's page.
+    pub fn page(&self) -> &Page {
+        match &self.0 {
+            Slot::Own { page, .. } => page,
+            Slot::Lent(lent) => lent.page(),
+        }
+    }
+
+    /// True if no packet finds the slot any more, because the agent that lent it has gone. Costs a
+    /// system call: to be asked when a barrier takes long.
+    pub fn is_lost(&self) -> bool {
+        match &self.0 {
+            Slot::Own { .. } => false,
+            Slot::Lent(lent) => lent.is_lost(),
+        }
+    }
+
+    /// Who has loaded it.
+    pub fn form(&self) -> NicForm {
+        match self.0 {
+            Slot::Own { .. } => NicForm::Kernel,
+            Slot::Lent(_) => NicForm::Agent,
+        }
+    }
+}
+
+impl Drop for OpenSlot {
+    fn drop(&mut self) {
+        if let Slot::Own { kernel, number, .. } = &self.0 {
+            lock(kernel).close(*number);
+        }
+    }
+}
+
+fn lock(kernel: &Mutex<Kernel>) -> MutexGuard<'_, Kernel> {
+    kernel.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A network namespace, by device and inode of the kernel's file for it.
+type Space = (u64, u64);
+
+/// What this process has loaded, for each network namespace: indices of interfaces are theirs.
+static LOADED: Mutex<BTreeMap<Space, Weak<Mutex<Kernel>>>> = Mutex::new(BTreeMap::new());
+
+/// The firmware that this process has loaded for the calling thread's network namespace; loaded now
+/// if it is not.
+fn load() -> Result<Arc<Mutex<Kernel>>, NicError> {
+    let what = "cannot look at the network namespace";
+    let space = std::fs::metadata("/proc/thread-self/ns/net");
+    let space = space.map_err(|source: io::Error| NicError::System { what, source })?;
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    loaded.retain(|_, kernel| kernel.strong_count() > 0);
+    let entry = loaded.entry((space.dev(), space.ino())).or_default();
+    if let Some(kernel) = entry.upgrade() {
+        return Ok(kernel);
+    }
+    let kernel = Arc::new(Mutex::new(Kernel::load()?));
+    *entry = Arc::downgrade(&kernel);
+    Ok(kernel)
+}
+
+impl Unavailable {
+    /// True if an agent is there but is not to be trusted, or does not understand.
+    pub fn has_bad_agent(&self) -> bool {
+        let is_absent = |error: &NicError| matches!(error, NicError::Agent(AgentError::Absent));
+        let of_agent = |error: &NicError| matches!(error, NicError::Agent(_));
+        self.reasons.iter().any(|error| of_agent(error) && !is_absent(error))
+    }
+}

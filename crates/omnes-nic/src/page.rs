@@ -1,0 +1,123 @@
+//! A slot's page, mapped into the member's process.
+
+use crate::NicError;
+use omnes_firmware::GROUP_MAX;
+use omnes_firmware::slot::{Counters, Page as Layout};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// What the firmware shows of a slot, and what the process tells it; see
+/// [`omnes_firmware::slot::Page`].
+pub struct Page {
+    base: NonNull<Layout>,
+}
+
+// SAFETY: shared memory that is only touched atomically.
+unsafe impl Send for Page {}
+// SAFETY: as above.
+unsafe impl Sync for Page {}
+
+const BYTES: usize = 4096;
+
+impl Page {
+    /// Maps the page behind a slot's map.
+    ///
+    /// # Errors
+    /// [`NicError::System`] if the kernel refuses.
+    pub fn map(map: BorrowedFd<'_>) -> Result<Self, NicError> {
+        // SAFETY: a new mapping of a descriptor; nothing of ours is replaced.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        let base = (base != libc::MAP_FAILED).then(|| NonNull::new(base.cast())).flatten();
+        let what = "cannot map a slot's page";
+        base.map(|base| Self { base })
+            .ok_or_else(|| NicError::System { what, source: std::io::Error::last_os_error() })
+    }
+
+    fn word(&self, field: *mut u32) -> &AtomicU32 {
+        // SAFETY: an aligned word of the mapping, which lives as long as `self`.
+        unsafe { AtomicU32::from_ptr(field) }
+    }
+
+    /// Newest barrier that is done.
+    pub fn done(&self) -> u32 {
+        // SAFETY: a field of the mapping.
+        self.word(unsafe { &raw mut (*self.base.as_ptr()).done }).load(Ordering::Acquire)
+    }
+
+    /// Newest barrier that the firmware has seen this member enter.
+    pub fn entered(&self) -> u32 {
+        // SAFETY: as above.
+        self.word(unsafe { &raw mut (*self.base.as_ptr()).entered }).load(Ordering::Acquire)
+    }
+
+    /// The step that waits while a barrier is under way.
+    pub fn at(&self) -> u32 {
+        // SAFETY: as above.
+        self.word(unsafe { &raw mut (*self.base.as_ptr()).at }).load(Ordering::Acquire)
+    }
+
+    /// Where this member waits for everybody: who has arrived in barrier [`Self::entered`], a bit
+    /// for each index of the group, from the lowest bit of the first word on. Zeros elsewhere.
+    pub fn arrived(&self) -> [u64; GROUP_MAX / 64] {
+        // SAFETY: as above.
+        let words = unsafe { (&raw mut (*self.base.as_ptr()).arrived).cast::<u64>() };
+        std::array::from_fn(|at| {
+            // SAFETY: one of the array's words.
+            unsafe { AtomicU64::from_ptr(words.add(at)) }.load(Ordering::Relaxed)
+        })
+    }
+
+    /// How many have arrived, as [`Self::arrived`]; read at another time than the bits.
+    pub fn arrived_count(&self) -> u32 {
+        // SAFETY: a field of the mapping.
+        self.word(unsafe { &raw mut (*self.base.as_ptr()).arrived_count }).load(Ordering::Relaxed)
+    }
+
+    /// Asks for the packet that ends a barrier, or not any more. What is done before the request
+    /// is seen has to be looked for afterwards.
+    pub fn set_sleeping(&self, sleeps: bool) {
+        // SAFETY: as above.
+        let word = self.word(unsafe { &raw mut (*self.base.as_ptr()).is_sleeping });
+        word.store(sleeps.into(), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// What the firmware has counted.
+    pub fn counters(&self) -> Counters {
+        // SAFETY: as above.
+        let field = |field: *mut u64| unsafe { AtomicU64::from_ptr(field) }.load(Ordering::Relaxed);
+        let base = self.base.as_ptr();
+        // SAFETY: fields of the mapping.
+        unsafe {
+            Counters {
+                packets_in: field(&raw mut (*base).counters.packets_in),
+                packets_out: field(&raw mut (*base).counters.packets_out),
+                repeated: field(&raw mut (*base).counters.repeated),
+                duplicates: field(&raw mut (*base).counters.duplicates),
+                ignored: field(&raw mut (*base).counters.ignored),
+                nonsense: field(&raw mut (*base).counters.nonsense),
+                bad_tags: field(&raw mut (*base).counters.bad_tags),
+                wakes: field(&raw mut (*base).counters.wakes),
+                clones: field(&raw mut (*base).counters.clones),
+                clone_failures: field(&raw mut (*base).counters.clone_failures),
+            }
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, which nobody uses any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), BYTES) };
+    }
+}

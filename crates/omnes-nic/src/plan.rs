@@ -1,0 +1,134 @@
+//! What a slot is to do.
+
+use crate::NicError;
+use omnes_firmware::{GROUP_MAX, barrier, slot, spread};
+use omnes_topo::{Barrier, Spread, Tree};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::SocketAddrV4;
+
+/// One rank that a slot has to do with.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct MemberPlan {
+    /// Its rank in the job.
+    pub rank: u32,
+    /// Where it stands in the group: the index of its node.
+    pub index: u32,
+    /// The key under which it tags its packets.
+    pub key: [u8; 16],
+}
+
+impl fmt::Debug for MemberPlan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, index, key: _ } = self;
+        write!(formatter, "MemberPlan {{ rank: {rank}, index: {index}, key: secret }}")
+    }
+}
+
+/// What a slot is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SlotPlan {
+    /// The job's number.
+    pub job: u32,
+    /// The communicator's number.
+    pub communicator: u16,
+    /// The header's channel.
+    pub channel: u8,
+    /// This member's rank in the job.
+    pub rank: u32,
+    /// This member's index in the group.
+    pub own: u32,
+    /// The address of the socket that this member's packets leave by and come to.
+    pub socket: SocketAddrV4,
+    /// For each index of the group: the rank that packets go to, and its socket.
+    pub peers: Vec<(u32, SocketAddrV4)>,
+    /// All ranks whose packets are taken.
+    pub members: Vec<MemberPlan>,
+    /// The group's multicast address, if what goes to all is to go there.
+    pub group: Option<SocketAddrV4>,
+    /// The barrier's algorithm, if the slot runs barriers; in text form.
+    pub barrier: Option<String>,
+    /// The tree of packets to all, if the slot passes them on; in text form.
+    pub tree: Option<String>,
+    /// Pass on to the children what comes in; else the host does.
+    pub forwards: bool,
+    /// Leave the group's address on packets to all that have it, and send them to each child's MAC
+    /// address; else by unicast. Needs `group`.
+    pub by_mac: bool,
+}
+
+impl SlotPlan {
+    /// Members of the group.
+    pub fn size(&self) -> u32 {
+        self.peers.len() as u32
+    }
+
+    /// Which packets find the slot.
+    pub fn class(&self) -> slot::Class {
+        if self.barrier.is_some() { slot::Class::Steps } else { slot::Class::Spread }
+    }
+
+    /// Refuses what the firmware cannot serve.
+    ///
+    /// # Errors
+    /// [`NicError::Plan`].
+    pub fn check(&self) -> Result<(), NicError> {
+        let wrong = |what| Err(NicError::Plan { what });
+        if self.peers.len() < 2 || self.peers.len() > GROUP_MAX {
+            return wrong("the kernel's NIC serves groups of 2 to 1,024 members");
+        }
+        if self.own >= self.size() || self.peers[self.own as usize].0 != self.rank {
+            return wrong("the slot's own member is not in the group");
+        }
+        if self.barrier.is_some() == self.tree.is_some() {
+            return wrong("a slot runs barriers or passes packets on");
+        }
+        if self.members.iter().any(|member| member.index >= self.size()) {
+            return wrong("a member is not in the group");
+        }
+        let others = self.peers.iter().enumerate().filter(|(at, _)| *at != self.own as usize);
+        if others.map(|(_, peer)| peer.1.ip()).any(|ip| ip == self.socket.ip()) {
+            return wrong("two members of the group share an address");
+        }
+        if self.group.is_some_and(|group| !group.ip().is_multicast()) {
+            return wrong("the group's address is no multicast address");
+        }
+        if self.by_mac && self.group.is_none() {
+            return wrong("sending by MAC address needs the group's address");
+        }
+        Ok(())
+    }
+
+    /// The own member's key.
+    pub(crate) fn own_key(&self) -> Result<[u8; 16], NicError> {
+        let own = self.members.iter().find(|member| member.rank == self.rank);
+        own.map(|member| member.key).ok_or(NicError::Plan { what: "the slot's key is missing" })
+    }
+
+    pub(crate) fn barrier_table(&self) -> Result<barrier::Table, NicError> {
+        let text = self.barrier.as_deref().unwrap_or("dissemination");
+        let algorithm: Barrier =
+            text.parse().map_err(|_| NicError::Plan { what: "no such barrier algorithm" })?;
+        barrier::Table::new(algorithm, self.own, self.size(), self.group.is_some())
+            .map_err(|_| NicError::Plan { what: "no such member" })
+    }
+
+    pub(crate) fn spread_table(&self) -> Result<spread::Table, NicError> {
+        let Some(text) = &self.tree else { return Ok(spread::Table::none()) };
+        let tree: Tree = text.parse().map_err(|_| NicError::Plan { what: "no such tree" })?;
+        let spread = Spread::new(tree, self.size())
+            .map_err(|_| NicError::Plan { what: "no such tree of that size" })?;
+        Ok(spread::Table::new(&spread, self.own))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_never_shown() {
+        let member = MemberPlan { rank: 3, index: 1, key: [0xab; 16] };
+        assert_eq!(format!("{member:?}"), "MemberPlan { rank: 3, index: 1, key: secret }");
+    }
+}

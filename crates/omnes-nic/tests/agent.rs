@@ -1,0 +1,458 @@
+//! The agent lends to whom it should, and takes back whatever happens.
+//!
+//! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
+//! failure.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod agent_rig;
+mod common;
+
+use agent_rig::actor::{Actor, play};
+use agent_rig::{Member, NOBODY, Served, wait_done, wait_until};
+use common::group::{barrier_plan, rank, socket_address};
+use common::hosts::network;
+use common::packets::{cast, header, nack, step, tagged};
+use omnes_nic::agent::{AgentConfig, AgentError, Client, Form, borrow, hooks};
+use omnes_nic::{Nic, NicError, NicForm, Preference};
+use omnes_wire::{Header, JobId, JobKey, Kind, Rank};
+use std::collections::BTreeMap;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+#[test]
+fn plays_an_actor() {
+    play();
+}
+
+#[test]
+fn ordinary_users_borrow_and_their_barriers_run_in_the_kernel() {
+    let Some(hosts) = network(2) else { return };
+    let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
+    let mut actors = [Actor::start(&hosts[0]), Actor::start(&hosts[1])];
+    for (index, actor) in actors.iter_mut().enumerate() {
+        assert_eq!(actor.tell("obtain"), "Agent");
+        assert_eq!(actor.tell(&format!("borrow {index} 2")), "lent");
+    }
+    actors.iter_mut().enumerate().for_each(|(index, it)| it.order(&format!("barriers {index} 50")));
+    actors.iter_mut().for_each(|actor| assert_eq!(actor.hear(), "done 50"));
+
+    for (index, agent) in agents.iter().enumerate() {
+        let report = agent.client().report().unwrap();
+        let [slot] = &report.slots[..] else { panic!("{report:?}") };
+        let pid = actors[index].process.id();
+        assert_eq!((slot.uid, slot.pid as u32), (NOBODY, pid));
+        assert_eq!((slot.rank, slot.size, slot.done), (rank(index), 2, 50));
+        assert_eq!(slot.socket, socket_address(index));
+        assert_eq!(slot.form, Form::Barrier("dissemination".to_owned()));
+        assert_eq!(slot.counters["packets_in"], 50);
+        assert_eq!(report.interfaces.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["eth0"]);
+        agent.wait_for(&["lent slot 0", "uid 65534", "communicator 5", "eth0"]);
+    }
+    actors.iter_mut().for_each(|actor| assert_eq!(actor.tell("return"), "returned"));
+    agents.iter().for_each(|agent| agent.wait_for(&["returned slot 0 (given back)"]));
+    assert_eq!(agents[0].client().report().unwrap().slots.len(), 0);
+}
+
+#[test]
+fn a_killed_process_gives_its_slots_back_also_if_a_child_of_it_lives() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    let mut actor = Actor::start(&hosts[0]);
+    assert_eq!(actor.tell("borrow 0 2"), "lent");
+    let child: i32 = actor.tell("fork").parse().unwrap();
+    actor.kill();
+    agent.wait_for(&["returned slot 0 (its process has left)"]);
+    // SAFETY: the child of the actor, which waits for this.
+    unsafe { libc::kill(child, libc::SIGKILL) };
+    // Name and port are free for the next.
+    wait_until("the port is free", || {
+        hosts[0].inside(|| UdpSocket::bind(socket_address(0))).is_ok()
+    });
+    assert_eq!(Actor::start(&hosts[0]).tell("borrow 0 2"), "lent");
+}
+
+#[test]
+fn a_port_is_kept_while_its_slot_is_lent() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    let Member { socket, plan, .. } = Member::new(&hosts[0], 0, 2);
+    let lent = agent.client().lend(&plan, socket.as_fd(), None).unwrap();
+    drop(socket);
+    assert!(hosts[0].inside(|| UdpSocket::bind(socket_address(0))).is_err());
+    drop(lent);
+    wait_until("the port is free", || {
+        hosts[0].inside(|| UdpSocket::bind(socket_address(0))).is_ok()
+    });
+}
+
+#[test]
+fn a_port_of_somebody_else_is_not_lent() {
+    let Some(hosts) = network(2) else { return };
+    let _agent = Served::usual(&hosts[0]);
+    let victim = Member::new(&hosts[0], 0, 2);
+
+    // Another port.
+    let mut thief = Actor::start(&hosts[0]);
+    let refused = thief.tell("borrow-port-of 0");
+    assert!(refused.contains("not bound to the address"), "{refused}");
+    // The socket itself, which is root's: the thief was given it.
+    let mut thief = Actor::start_as(&hosts[0], NOBODY, Some(victim.socket.as_fd()));
+    let refused = thief.tell("borrow-given 0");
+    assert!(refused.contains("another user's"), "{refused}");
+    // A socket of a network in which the address is the thief's.
+    let far = hosts[1].inside(|| {
+        let words = format!("addr add {}/32 dev lo", socket_address(0).ip());
+        assert!(
+            std::process::Command::new("ip").args(words.split(' ')).status().unwrap().success()
+        );
+        UdpSocket::bind(socket_address(0)).unwrap()
+    });
+    let refused = hosts[0].inside(|| borrow(&victim.plan, far.as_fd(), None)).err().unwrap();
+    assert!(refused.to_string().contains("another network namespace"), "{refused}");
+    // The victim itself gets it.
+    hosts[0].inside(|| borrow(&victim.plan, victim.socket.as_fd(), None)).unwrap();
+}
+
+#[test]
+fn a_slot_has_one_owner_and_other_jobs_have_others() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    let first = Member::new(&hosts[0], 0, 2);
+    let client = agent.client();
+    let _lent = client.lend(&first.plan, first.socket.as_fd(), None).unwrap();
+    let again = client.lend(&first.plan, first.socket.as_fd(), None).err().unwrap();
+    assert!(again.to_string().contains("already has a slot"), "{again}");
+    // Another user's process with the first one's name, whatever socket it has.
+    let mut thief = Actor::start(&hosts[0]);
+    assert!(thief.tell("borrow-port-of 0").contains("not bound"));
+    // Another job at another port, though everything else is the same.
+    let mut second = first.plan.clone();
+    let socket = hosts[0].inside(|| UdpSocket::bind((*second.socket.ip(), 0)).unwrap());
+    second.job += 1;
+    second.socket.set_port(socket.local_addr().unwrap().port());
+    let other = agent.client();
+    let lent = other.lend(&second, socket.as_fd(), None).unwrap();
+    assert_eq!((lent.slot(), agent.client().report().unwrap().slots.len()), (1, 2));
+}
+
+#[test]
+fn forged_and_replayed_packets_complete_no_barrier() {
+    let Some(hosts) = network(3) else { return };
+    let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
+    let members = [Member::new(&hosts[0], 0, 2), Member::new(&hosts[1], 1, 2)];
+    let lend = |at: usize| {
+        let Member { plan, socket, .. } = &members[at];
+        agents[at].client().lend(plan, socket.as_fd(), None).unwrap()
+    };
+    let lent = [lend(0), lend(1)];
+    let pages = [lent[0].page(), lent[1].page()];
+    for epoch in 1..=3 {
+        members.iter().for_each(|member| member.enter(epoch));
+        pages.iter().for_each(|page| wait_done(page, epoch));
+    }
+    members[0].enter(4);
+    wait_until("the first has entered", || pages[0].entered() == 4);
+    let before = pages[0].counters();
+
+    let stranger = hosts[2].inside(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    let send = |packet: &[u8]| stranger.send_to(packet, socket_address(0)).unwrap();
+    let genuine = step(rank(1), rank(0), 4, 0);
+    // With another key, without one, for somebody else, of a rank that is no member.
+    let forged = header(Kind::Step, rank(1), 4, 0).emit();
+    let key = JobKey::new([9; 16]).sender(Rank(rank(1)));
+    let with_other_key = key.tag(&forged, Rank(rank(0)), &[]).0.to_be_bytes();
+    send(&[&forged[..], &with_other_key].concat());
+    send(&[&forged[..], &[0; 8]].concat());
+    send(&step(rank(1), rank(2), 4, 0));
+    send(&step(rank(2), rank(0), 4, 0));
+    // The genuine one with a bit changed, in the step, the number, the tag; cut and too long.
+    for byte in [19, 31, 39] {
+        let mut changed = genuine.clone();
+        changed[byte] ^= 1;
+        send(&changed);
+    }
+    send(&[&genuine[..], &[0]].concat());
+    let bad = 8;
+    // Replayed: all that the second has sent before, and a request for a step.
+    (1..=3).for_each(|epoch| {
+        send(&step(rank(1), rank(0), epoch, 0));
+    });
+    send(&nack(rank(1), rank(0), 9, 0));
+    // Of another job, and of another kind: not for the slot.
+    let job = JobId(plan_job() + 1);
+    let foreign = Header { job, ..header(Kind::Step, rank(1), 4, 0) };
+    send(&tagged(&foreign, Rank(rank(0)), &[], 0));
+    send(&cast(rank(1), 4, true, &[0; 16]));
+
+    wait_until("all have come", || {
+        let now = pages[0].counters();
+        now.bad_tags - before.bad_tags == bad && now.packets_in - before.packets_in == 4
+    });
+    let now = pages[0].counters();
+    assert_eq!(now.duplicates - before.duplicates, 3, "{now:?}");
+    assert_eq!((pages[0].done(), pages[1].done(), pages[1].entered()), (3, 3, 3));
+    // Only the one who has the key can do it.
+    members[1].enter(4);
+    pages.iter().for_each(|page| wait_done(page, 4));
+}
+
+fn plan_job() -> u32 {
+    barrier_plan(0, 2, "dissemination", false).job
+}
+
+#[test]
+fn what_a_process_loads_itself_and_what_the_agent_lends_work_side_by_side() {
+    let Some(hosts) = network(2) else { return };
+    let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
+    let members = [Member::new(&hosts[0], 0, 2), Member::new(&hosts[1], 1, 2)];
+    let other_port = |index: usize| {
+        let mut address = socket_address(index);
+        address.set_port(6000 + index as u16);
+        address
+    };
+    // The same group once more, of another job, at other ports.
+    let own = [0, 1].map(|index: usize| {
+        let mut plan = members[index].plan.clone();
+        plan.job += 1;
+        plan.socket = other_port(index);
+        plan.peers = (0..2).map(|at| (rank(at), other_port(at))).collect();
+        let socket = hosts[index].inside(|| UdpSocket::bind(plan.socket).unwrap());
+        common::group::set_option(&socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
+        let slot = hosts[index].inside(|| {
+            let mut nic = Nic::obtain(Preference::Kernel).unwrap();
+            assert_eq!(nic.form(), NicForm::Kernel);
+            nic.open(&plan, socket.as_fd(), None).unwrap()
+        });
+        (socket, slot, plan)
+    });
+    let lent = [0, 1].map(|index| {
+        let Member { plan, socket, .. } = &members[index];
+        agents[index].client().lend(plan, socket.as_fd(), None).unwrap()
+    });
+    for epoch in 1..=20 {
+        for index in [0, 1] {
+            members[index].enter(epoch);
+            let (socket, _, plan) = &own[index];
+            let header = Header { job: JobId(plan.job), ..header(Kind::Step, plan.rank, epoch, 0) };
+            let packet = tagged(&header, Rank(rank(1 - index)), &[], 0);
+            socket.send_to(&packet, other_port(1 - index)).unwrap();
+        }
+        lent.iter().for_each(|lent| wait_done(lent.page(), epoch));
+        own.iter().for_each(|(_, slot, _)| wait_done(slot.page(), epoch));
+    }
+}
+
+#[test]
+fn users_have_limits_and_see_their_own_slots_only() {
+    let Some(hosts) = network(1) else { return };
+    let config = AgentConfig { slots_per_user: 2, ..AgentConfig::default() };
+    let agent = Served::start(&hosts[0], config);
+    let client = agent.client();
+    let sockets: Vec<UdpSocket> = (0..3)
+        .map(|_| hosts[0].inside(|| UdpSocket::bind((*socket_address(0).ip(), 0)).unwrap()))
+        .collect();
+    let lend = |socket: &UdpSocket, members: usize| {
+        let plan = barrier_plan(0, 2, "dissemination", false);
+        let port = socket.local_addr().unwrap().port();
+        let plan = agent_rig::actor::at_port(&plan, 0, port);
+        let plan = agent_rig::actor::with_members(&plan, members);
+        client.lend(&plan, socket.as_fd(), None)
+    };
+    let refused = lend(&sockets[0], 4097).err().unwrap().to_string();
+    assert!(refused.contains("4096 members"), "{refused}");
+    let _lent = [lend(&sockets[0], 4096).unwrap(), lend(&sockets[1], 2).unwrap()];
+    let refused = lend(&sockets[2], 2).err().unwrap().to_string();
+    assert!(refused.contains("all 2 slots"), "{refused}");
+    // Another user has limits of his own.
+    let mut actor = Actor::start(&hosts[0]);
+    assert_eq!(actor.tell("manage"), "3 refused, 2 hidden");
+    let crowd = actor.tell("crowd 80");
+    assert_eq!(crowd, "63 served; omnesd refuses: too many connections of this user");
+    assert_eq!(agent.client().report().unwrap().slots.len(), 2);
+}
+
+#[test]
+fn hostile_processes_keep_nobody_waiting() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    // The first keeps what belongs to its user waiting, so the others are somebody else's.
+    let order = |(user, what): (u32, &str)| {
+        let mut actor = Actor::start_as(&hosts[0], user, None);
+        actor.order(what);
+        actor
+    };
+    let orders = [(NOBODY - 1, "linger"), (NOBODY, "half"), (NOBODY, "endless"), (NOBODY, "deaf")];
+    let mut hostile: Vec<Actor> = orders.map(order).into();
+    let refused = hostile[0].hear();
+    assert!(refused.contains("no UDP socket"), "{refused}");
+    // One who asks sensibly is served, while the others do what they can.
+    let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
+    let start = std::time::Instant::now();
+    for _ in 0..20 {
+        drop(agent.client().lend(&plan, socket.as_fd(), None).unwrap());
+        wait_until("it is back", || agent.client().report().unwrap().slots.is_empty());
+    }
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    // They are sent away.
+    for actor in &mut hostile[1..] {
+        assert_eq!(actor.hear(), "closed");
+    }
+    agent.wait_for(&["refused uid 65534", "stopped in the middle of a line"]);
+    agent.wait_for(&["refused uid 65534", "too long"]);
+    // Whoever has made the agent's helper wait waits himself until that is over.
+    let mut waiting = Actor::start_as(&hosts[0], NOBODY - 1, None);
+    waiting.order("garbage");
+    assert_eq!(agent.client().report().unwrap().slots.len(), 0);
+    assert!(!agent.log().iter().any(|line| line.contains("no request")));
+    drop(hostile);
+    let garbage = waiting.hear();
+    assert!(garbage.contains("no request"), "{garbage}");
+}
+
+#[test]
+fn there_is_one_agent_and_only_root_is_believed() {
+    let Some(hosts) = network(1) else { return };
+    let absent = hosts[0].inside(Client::connect).err().unwrap();
+    assert!(matches!(absent, AgentError::Absent), "{absent}");
+
+    let mut squatter = Actor::start(&hosts[0]);
+    assert_eq!(squatter.tell("seat"), "seated");
+    let pid = squatter.process.id() as i32;
+    let refused = hosts[0].inside(Client::connect).err().unwrap();
+    assert!(matches!(refused, AgentError::NotRoot { uid: NOBODY, pid: it } if it == pid));
+    let start = || {
+        let agent = omnes_nic::agent::Agent::start(AgentConfig::default(), &mut |_| ());
+        agent.map(drop).err().unwrap().to_string()
+    };
+    let second = hosts[0].inside(start);
+    assert!(second.contains(&format!("process {pid} of user 65534")), "{second}");
+    // Root does without an agent then.
+    let nic = hosts[0].inside(|| Nic::obtain(Preference::Any)).unwrap();
+    assert_eq!(nic.form(), NicForm::Kernel);
+    squatter.kill();
+
+    let _agent = Served::usual(&hosts[0]);
+    let second = hosts[0].inside(start);
+    assert!(second.contains(&format!("process {} of user 0", std::process::id())), "{second}");
+}
+
+#[test]
+fn a_process_gets_what_there_is_or_the_reasons() {
+    let Some(hosts) = network(1) else { return };
+    let reasons = Actor::start(&hosts[0]).tell("obtain");
+    assert!(reasons.contains("no agent") && reasons.contains("CAP_BPF"), "{reasons}");
+
+    let obtain = |preference| hosts[0].inside(|| Nic::obtain(preference));
+    let none = obtain(Preference::Agent).err().unwrap();
+    assert_eq!(none.reasons.len(), 1);
+    // Loaded once, and gone with the last that needs it.
+    let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
+    let mut first = obtain(Preference::Any).unwrap();
+    let second = obtain(Preference::Kernel).unwrap();
+    let programs = || {
+        let interface = hosts[0].interface();
+        let at = || hooks::at(interface, &BTreeMap::new()).unwrap();
+        hosts[0].inside(at).into_iter().map(|it| it.program_id).collect::<Vec<u32>>()
+    };
+    assert!(programs().is_empty());
+    let slot = hosts[0].inside(|| first.open(&plan, socket.as_fd(), None)).unwrap();
+    let loaded = programs();
+    assert_eq!(loaded.len(), 2);
+    drop((first, second));
+    assert_eq!(programs(), loaded);
+    assert!(!slot.is_lost());
+    drop(slot);
+    wait_until("nothing is attached", || programs().is_empty());
+    wait_until("nothing is loaded", || {
+        let all = hooks::programs().unwrap();
+        !loaded.iter().any(|id| all.contains(id))
+    });
+    // An address that no interface has.
+    let mut nic = obtain(Preference::Kernel).unwrap();
+    let mut far = plan.clone();
+    far.socket.set_ip(socket_address(7).ip().to_owned());
+    let refused = hosts[0].inside(|| nic.open(&far, socket.as_fd(), None)).err().unwrap();
+    assert!(matches!(refused, NicError::Plan { .. }), "{refused}");
+}
+
+#[test]
+fn root_attaches_and_detaches() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    let (client, interface) = (agent.client(), hosts[0].interface());
+    let hooked = || {
+        let at = || hooks::at(interface, &hooks::link_owners()).unwrap();
+        hosts[0].inside(at)
+    };
+    let found = hooked();
+    assert_eq!(found.iter().map(|it| &*it.name).collect::<Vec<_>>(), hooks::PROGRAMS);
+    assert!(found.iter().all(|it| it.owners == [std::process::id()]), "{found:?}");
+
+    let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
+    let lender = agent.client();
+    let lent = lender.lend(&plan, socket.as_fd(), None).unwrap();
+    let busy = client.detach("eth0", false).err().unwrap().to_string();
+    assert!(busy.contains("1 slots are lent on eth0"), "{busy}");
+    client.detach("eth0", true).unwrap();
+    assert_eq!(hooked(), []);
+    agent.wait_for(&["returned slot 0 (detached by hand)"]);
+    // Its owner may give back what it has no more.
+    drop(lent);
+    let off = lender.lend(&plan, socket.as_fd(), None).err().unwrap().to_string();
+    assert!(off.contains("omnes nic attach eth0"), "{off}");
+    client.attach("eth0").unwrap();
+    assert_eq!(hooked().len(), 2);
+    drop(lender.lend(&plan, socket.as_fd(), None).unwrap());
+    for unknown in ["lo", "no-such-thing"] {
+        assert!(client.attach(unknown).is_err(), "{unknown}");
+    }
+}
+
+#[test]
+fn when_the_agent_ends_nothing_is_left_and_its_clients_know() {
+    let Some(hosts) = network(1) else { return };
+    let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
+    let obtain = || Nic::obtain(Preference::Any).unwrap();
+    let agent = Served::usual(&hosts[0]);
+    let mut nic = hosts[0].inside(obtain);
+    let slot = nic.open(&plan, socket.as_fd(), None).unwrap();
+    assert!(!slot.is_lost());
+    assert_eq!(slot.form(), NicForm::Agent);
+
+    let interface = hosts[0].interface();
+    let at = || hooks::at(interface, &BTreeMap::new()).unwrap();
+    let programs: Vec<u32> = hosts[0].inside(at).iter().map(|it| it.program_id).collect();
+    assert_eq!(programs.len(), 2);
+    agent.client().end().unwrap();
+    drop(agent);
+    assert!(slot.is_lost());
+    assert_eq!(hosts[0].inside(at), []);
+    wait_until("its programs are gone", || {
+        let all = hooks::programs().unwrap();
+        !programs.iter().any(|id| all.contains(id))
+    });
+    let gone = hosts[0].inside(|| nic.open(&plan, socket.as_fd(), None)).err().unwrap();
+    assert!(matches!(gone, NicError::Agent(AgentError::Absent)), "{gone}");
+    // Another one is found without obtaining the NIC again.
+    let _agent = Served::usual(&hosts[0]);
+    let again = hosts[0].inside(|| nic.open(&plan, socket.as_fd(), None)).unwrap();
+    assert!(!again.is_lost());
+}
+
+#[test]
+fn an_agent_of_some_interfaces_serves_only_these() {
+    let Some(hosts) = network(1) else { return };
+    hosts[0].command("ip link add other type veth peer name far");
+    hosts[0].command("ip link set far up");
+    hosts[0].command("ip link set other up");
+    hosts[0].command("ip addr add 10.99.9.1/24 dev other");
+    let config = AgentConfig { interfaces: vec!["other".to_owned()], ..AgentConfig::default() };
+    let agent = Served::start(&hosts[0], config);
+    let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
+    let client: Arc<Client> = agent.client();
+    let refused = client.lend(&plan, socket.as_fd(), None).err().unwrap().to_string();
+    assert!(refused.contains("does not serve eth0"), "{refused}");
+    client.attach("eth0").unwrap();
+    drop(client.lend(&plan, socket.as_fd(), None).unwrap());
+}

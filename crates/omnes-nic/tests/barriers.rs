@@ -1,0 +1,245 @@
+//! Barriers between hosts, run by their kernels: nobody leaves before all have entered.
+//!
+//! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
+//! failure.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod common;
+
+use common::group::{self, GROUP, barrier_plan, rank, socket_address};
+use common::hosts::{Host, network};
+use common::packets::{nack, step, step_to_all};
+use omnes_firmware::barrier::Table;
+use omnes_nic::{Counters, Kernel, Page, SlotPlan};
+use omnes_topo::{Barrier, Party};
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A barrier that takes longer does not end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How a member waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wait {
+    /// It looks at the page.
+    Poll,
+    /// It sleeps on its socket.
+    Sleep,
+}
+
+/// A member of a group with its slot.
+struct Member {
+    host: Host,
+    own: usize,
+    kernel: Kernel,
+    page: Page,
+    table: Table,
+    socket: UdpSocket,
+    /// Where releases to all come to, if they do.
+    _group: Option<UdpSocket>,
+}
+
+impl Member {
+    fn new(host: &Host, plan: &SlotPlan) -> Self {
+        let own = plan.own as usize;
+        let algorithm = plan.barrier.as_deref().unwrap().parse().unwrap();
+        let table = Table::new(algorithm, plan.own, plan.size(), plan.group.is_some()).unwrap();
+        let interface = host.interface();
+        let (kernel, page, group) = host.inside(|| {
+            let mut kernel = Kernel::load().unwrap();
+            kernel.attach(interface).unwrap();
+            let slot = kernel.open(plan, interface).unwrap();
+            let page = Page::map(kernel.page(slot).unwrap()).unwrap();
+            let group = plan.group.map(|_| {
+                let socket = UdpSocket::bind(GROUP).unwrap();
+                socket.join_multicast_v4(GROUP.ip(), &host.address).unwrap();
+                socket
+            });
+            (kernel, page, group)
+        });
+        let socket = group::socket(host, own, false);
+        socket.set_nonblocking(true).unwrap();
+        let host = host.clone();
+        Self { host, own, kernel, page, table, socket, _group: group }
+    }
+
+    /// Enters a barrier: sends the first message that the table has.
+    fn enter(&self, epoch: u32) {
+        let first = self.table.first_send().unwrap();
+        let (packet, to) = match self.table.send_to(first) {
+            Party::Rank(to) => (step(rank(self.own), rank(to.index()), epoch, first), to.index()),
+            _ => (step_to_all(rank(self.own), epoch, first), usize::from(self.own == 0)),
+        };
+        self.socket.send_to(&packet, socket_address(to)).unwrap();
+    }
+
+    fn is_done(&self, epoch: u32) -> bool {
+        self.page.done() == epoch
+    }
+
+    fn wait(&self, epoch: u32, how: Wait) {
+        let start = Instant::now();
+        while !self.is_done(epoch) {
+            assert!(
+                start.elapsed() < PATIENCE,
+                "member {}: barrier {epoch}: entered {} done {} at {} {:?}",
+                self.own,
+                self.page.entered(),
+                self.page.done(),
+                self.page.at(),
+                self.page.counters()
+            );
+            match how {
+                Wait::Poll => std::thread::yield_now(),
+                Wait::Sleep => self.sleep(epoch),
+            }
+        }
+    }
+
+    fn sleep(&self, epoch: u32) {
+        self.page.set_sleeping(true);
+        if !self.is_done(epoch) {
+            let mut polls = [self.socket.as_raw_fd(), -1].map(|fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            });
+            if let Some(group) = &self._group {
+                polls[1].fd = group.as_raw_fd();
+            }
+            // SAFETY: two entries, which live as long as the call.
+            unsafe { libc::poll(polls.as_mut_ptr(), 2, PATIENCE.as_millis() as i32) };
+            assert!(self.is_done(epoch), "woken for nothing");
+            while self.socket.recv(&mut [0; 100]).is_ok() {}
+            if let Some(group) = &self._group {
+                while group.recv(&mut [0; 100]).is_ok() {}
+            }
+        }
+        self.page.set_sleeping(false);
+    }
+}
+
+/// All members run `epochs` barriers, each in a thread of its own; what they have counted.
+fn run(
+    size: usize,
+    algorithm: &str,
+    is_multicast: bool,
+    how: Wait,
+    epochs: u32,
+) -> Option<Counters> {
+    let hosts = network(size)?;
+    let member = |(own, host): (usize, &Host)| {
+        Member::new(host, &barrier_plan(own, size, algorithm, is_multicast))
+    };
+    let members: Vec<Member> = hosts.iter().enumerate().map(member).collect();
+    members.iter().filter_map(|member| member._group.as_ref()).for_each(|group| {
+        group.set_nonblocking(true).unwrap();
+    });
+    let entered: Vec<AtomicU32> = (0..=epochs).map(|_| AtomicU32::new(0)).collect();
+    std::thread::scope(|scope| {
+        for member in &members {
+            let entered = &entered;
+            scope.spawn(move || {
+                for epoch in 1..=epochs {
+                    entered[epoch as usize].fetch_add(1, Ordering::SeqCst);
+                    member.enter(epoch);
+                    member.wait(epoch, how);
+                    let count = entered[epoch as usize].load(Ordering::SeqCst);
+                    assert_eq!(count as usize, size, "{algorithm}: left before all had entered");
+                }
+            });
+        }
+    });
+    let sum = |field: fn(&Counters) -> u64| {
+        members.iter().map(|member| field(&member.page.counters())).sum()
+    };
+    Some(Counters {
+        packets_in: sum(|it| it.packets_in),
+        packets_out: sum(|it| it.packets_out),
+        repeated: sum(|it| it.repeated),
+        duplicates: sum(|it| it.duplicates),
+        ignored: sum(|it| it.ignored),
+        nonsense: sum(|it| it.nonsense),
+        bad_tags: sum(|it| it.bad_tags),
+        wakes: sum(|it| it.wakes),
+        clones: sum(|it| it.clones),
+        clone_failures: sum(|it| it.clone_failures),
+    })
+}
+
+/// Packets are as many as the algorithm says, and no more.
+fn assert_runs(size: usize, algorithm: Barrier, is_multicast: bool, how: Wait, epochs: u32) {
+    let name = algorithm.to_string();
+    let Some(counters) = run(size, &name, is_multicast, how, epochs) else { return };
+    let messages = algorithm.messages(size as u32).unwrap();
+    // The releases are one packet.
+    let packets = if is_multicast { messages - (size as u64 - 2) } else { messages };
+    let what = format!("{name}, {size} members: {counters:?}");
+    assert_eq!(counters.packets_in, messages * u64::from(epochs), "{what}");
+    assert_eq!(counters.packets_out, packets * u64::from(epochs), "{what}");
+    let Counters { repeated, duplicates, ignored, nonsense, bad_tags, .. } = counters;
+    assert_eq!([repeated, duplicates, ignored, nonsense, bad_tags], [0; 5], "{what}");
+    assert_eq!(counters.clone_failures, 0, "{what}");
+    assert!(how == Wait::Sleep || counters.wakes == 0, "{what}");
+}
+
+#[test]
+fn all_algorithms_hold_everybody_back_until_all_have_entered() {
+    // [CB-R9, R10, R11]
+    for size in [2, 5] {
+        for algorithm in Barrier::ALL {
+            assert_runs(size, algorithm, false, Wait::Poll, 200);
+        }
+    }
+}
+
+#[test]
+fn releases_by_multicast_are_one_packet() {
+    for size in [2, 5] {
+        assert_runs(size, Barrier::Counter, true, Wait::Poll, 200);
+    }
+}
+
+#[test]
+fn who_sleeps_is_woken_by_the_packet_that_ends_the_barrier() {
+    for algorithm in Barrier::ALL {
+        assert_runs(3, algorithm, false, Wait::Sleep, 50);
+    }
+    assert_runs(3, Barrier::Counter, true, Wait::Sleep, 50);
+}
+
+#[test]
+fn a_step_that_was_lost_is_sent_again_when_it_is_missed() {
+    // [CB-R6]: the kernel of the member that owes the step answers, without its host.
+    let Some(hosts) = network(2) else { return };
+    let plans = [0, 1].map(|own| barrier_plan(own, 2, "dissemination", false));
+    let first = Member::new(&hosts[0], &plans[0]);
+    let mut second = Member::new(&hosts[1], &plans[1]);
+    // While member 1 has no slot, what is sent to it is lost: its host has no use for it.
+    second.host.clone().inside(|| second.kernel.close(0));
+    first.enter(1);
+    let mut poll = libc::pollfd { fd: second.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one entry, which lives as long as the call.
+    assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 5_000) }, 1, "it has come");
+    let interface = second.host.interface();
+    second.host.clone().inside(|| {
+        let slot = second.kernel.open(&plans[1], interface).unwrap();
+        second.page = Page::map(second.kernel.page(slot).unwrap()).unwrap();
+    });
+    second.enter(1);
+    first.wait(1, Wait::Poll);
+    assert_eq!((second.page.entered(), second.page.done()), (1, 0));
+    for _ in 0..2 {
+        let missed = nack(rank(1), rank(0), 1, 0);
+        second.socket.send_to(&missed, socket_address(0)).unwrap();
+        second.wait(1, Wait::Poll);
+    }
+    let start = Instant::now();
+    while second.page.counters().duplicates == 0 && start.elapsed() < PATIENCE {
+        std::thread::yield_now();
+    }
+    let counters = (first.page.counters(), second.page.counters());
+    assert_eq!((counters.0.repeated, counters.1.duplicates), (2, 1));
+}

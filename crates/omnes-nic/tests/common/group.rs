@@ -1,0 +1,87 @@
+//! Groups of one rank per host, their plans and sockets.
+
+use super::hosts::{Host, address};
+use super::packets::{COMMUNICATOR, JOB, job_key};
+use omnes_nic::{MemberPlan, SlotPlan};
+use omnes_wire::Rank;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+
+/// UDP port of member `index`; each has another, so that a port that is not mended shows.
+pub fn port(index: usize) -> u16 {
+    5000 + index as u16
+}
+
+/// The socket of member `index`.
+pub fn socket_address(index: usize) -> SocketAddrV4 {
+    SocketAddrV4::new(address(index), port(index))
+}
+
+/// The multicast address of the tests' group.
+pub const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 193, 2, 3), 20000);
+
+/// Rank of member `index`: another number, so that mixing them up shows.
+pub fn rank(index: usize) -> u32 {
+    100 + index as u32
+}
+
+/// A plan without purpose for member `own` of `size`; barrier or tree are still to be said.
+pub fn plan(own: usize, size: usize) -> SlotPlan {
+    let member = |index: usize| MemberPlan {
+        rank: rank(index),
+        index: index as u32,
+        key: job_key().sender(Rank(rank(index))).to_bytes(),
+    };
+    SlotPlan {
+        job: JOB,
+        communicator: COMMUNICATOR,
+        channel: 0,
+        rank: rank(own),
+        own: own as u32,
+        socket: socket_address(own),
+        peers: (0..size).map(|index| (rank(index), socket_address(index))).collect(),
+        members: (0..size).map(member).collect(),
+        group: None,
+        barrier: None,
+        tree: None,
+        forwards: false,
+        by_mac: false,
+    }
+}
+
+/// The plan of a member that runs barriers.
+pub fn barrier_plan(own: usize, size: usize, algorithm: &str, is_multicast: bool) -> SlotPlan {
+    let group = is_multicast.then_some(GROUP);
+    SlotPlan { barrier: Some(algorithm.to_owned()), group, ..plan(own, size) }
+}
+
+/// The plan of a member that passes packets on.
+pub fn spread_plan(own: usize, size: usize, tree: &str, by_mac: bool) -> SlotPlan {
+    SlotPlan {
+        tree: Some(tree.to_owned()),
+        group: Some(GROUP),
+        forwards: true,
+        by_mac,
+        ..plan(own, size)
+    }
+}
+
+/// The socket of member `index` on its host; without UDP checksums if it is for steps.
+pub fn socket(host: &Host, index: usize, has_checksum: bool) -> UdpSocket {
+    host.inside(|| {
+        let socket = UdpSocket::bind(socket_address(index)).unwrap();
+        if !has_checksum {
+            set_option(&socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
+        }
+        socket
+    })
+}
+
+/// Sets an option of one number.
+pub fn set_option(socket: &UdpSocket, level: i32, option: i32, value: i32) {
+    // SAFETY: the option's value is a number, which lives as long as the call.
+    let code = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), 4)
+    };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}

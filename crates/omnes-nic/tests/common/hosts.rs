@@ -1,0 +1,155 @@
+//! Network namespaces joined by a bridge. They have no names; the kernel removes them when the last
+//! that holds them has ended, however that is.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+/// A host with one interface, `eth0`.
+#[derive(Clone)]
+pub struct Host {
+    /// Its address, in a network of 16 bits.
+    pub address: Ipv4Addr,
+    space: Arc<Space>,
+}
+
+/// A host's namespace, and the switch's, which must last as long.
+struct Space {
+    own: OwnedFd,
+    _switch: Option<Arc<OwnedFd>>,
+}
+
+/// False, with a word, for those who may not make networks.
+pub fn is_root() -> bool {
+    // SAFETY: asks for a number.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root: not root");
+        println!("skipped: needs root");
+    }
+    is_root
+}
+
+impl Host {
+    /// Runs `body` there, in a thread of its own.
+    pub fn inside<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
+        run_in(Some(&self.space.own), body)
+    }
+
+    /// Runs a command there.
+    pub fn command(&self, words: &str) {
+        self.inside(|| {
+            let mut words = words.split_whitespace();
+            let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        });
+    }
+
+    /// Index of its interface.
+    pub fn interface(&self) -> u32 {
+        self.interface_named("eth0")
+    }
+
+    /// Index of another interface.
+    pub fn interface_named(&self, name: &str) -> u32 {
+        let name = std::ffi::CString::new(name).unwrap();
+        // SAFETY: the name ends with 0.
+        self.inside(|| unsafe { libc::if_nametoindex(name.as_ptr()) })
+    }
+
+    /// MAC address of its interface.
+    pub fn mac(&self) -> [u8; 6] {
+        self.inside(|| {
+            let output = Command::new("ip").args(["-o", "link", "show", "eth0"]).output().unwrap();
+            let text = String::from_utf8(output.stdout).unwrap();
+            let mac = text.split_once("link/ether ").unwrap().1.split(' ').next().unwrap();
+            let bytes: Vec<u8> =
+                mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+            bytes.try_into().unwrap()
+        })
+    }
+}
+
+fn run_in<T: Send>(space: Option<&OwnedFd>, body: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            if let Some(space) = space {
+                // SAFETY: affects this thread only, which ends here.
+                let code = unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) };
+                assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+            }
+            body()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A network namespace without anything but a loopback interface that is down.
+fn new_space() -> OwnedFd {
+    run_in(None, || {
+        // SAFETY: nothing but the network of this thread, which ends here, is affected.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        std::fs::File::open("/proc/thread-self/ns/net").unwrap().into()
+    })
+}
+
+/// Lets `ip` run `lines` in a namespace.
+fn ip(space: &OwnedFd, lines: &str) {
+    run_in(Some(space), || {
+        let mut command = Command::new("ip");
+        let mut child = command.args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "ip: {lines}");
+    });
+}
+
+/// Address of host `index` of a network.
+pub fn address(index: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 79, (index / 250) as u8, (index % 250) as u8 + 1)
+}
+
+/// Hosts with an interface each on one switch; `None`, with a word, for those who may not make
+/// any. Packets to groups go by the interface, too.
+pub fn network(count: usize) -> Option<Vec<Host>> {
+    if !is_root() {
+        return None;
+    }
+    let switch = Arc::new(new_space());
+    let spaces: Vec<OwnedFd> = (0..count).map(|_| new_space()).collect();
+    // Without snooping the switch sends what goes to a group everywhere, as it comes.
+    let mut lines = "link add br0 type bridge mcast_snooping 0\nlink set br0 up\n".to_owned();
+    for (host, space) in spaces.iter().enumerate() {
+        let space = format!("/proc/{}/fd/{}", std::process::id(), space.as_raw_fd());
+        writeln!(lines, "link add p{host} type veth peer name eth0 netns {space}").unwrap();
+        writeln!(lines, "link set p{host} master br0 up").unwrap();
+    }
+    ip(&switch, &lines);
+    let host = |(index, own)| new_host(index, own, Some(Arc::clone(&switch)));
+    Some(spaces.into_iter().enumerate().map(host).collect())
+}
+
+/// Two hosts whose interfaces are the two ends of a link; `None` as [`network`].
+pub fn pair() -> Option<[Host; 2]> {
+    if !is_root() {
+        return None;
+    }
+    let [first, second] = [new_space(), new_space()];
+    let peer = format!("/proc/{}/fd/{}", std::process::id(), second.as_raw_fd());
+    ip(&first, &format!("link add eth0 type veth peer name eth0 netns {peer}\n"));
+    Some([new_host(0, first, None), new_host(1, second, None)])
+}
+
+/// The host in a namespace that has its interface.
+fn new_host(index: usize, own: OwnedFd, switch: Option<Arc<OwnedFd>>) -> Host {
+    let address = address(index);
+    let up = format!(
+        "link set lo up\nlink set eth0 up\naddr add {address}/16 dev eth0\n\
+         route add 224.0.0.0/4 dev eth0\n"
+    );
+    ip(&own, &up);
+    Host { address, space: Arc::new(Space { own, _switch: switch }) }
+}

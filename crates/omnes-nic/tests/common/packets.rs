@@ -1,0 +1,146 @@
+//! Packets as they are on the wire, from the Ethernet header on.
+
+use omnes_wire::{
+    ChannelId, CommunicatorId, Flags, Header, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, Seq,
+};
+use std::net::SocketAddrV4;
+
+/// The job that all tests are of.
+pub const JOB: u32 = 0x7a7a_0001;
+/// Its communicator.
+pub const COMMUNICATOR: u16 = 5;
+/// Ethernet, IPv4 and UDP.
+pub const FRAME_BYTES: usize = 42;
+
+/// The job's key.
+pub fn job_key() -> JobKey {
+    JobKey::new(*b"0123456789abcdef")
+}
+
+/// A header of the tests' job without marks.
+pub fn header(kind: Kind, source: u32, seq: u32, argument: u32) -> Header {
+    Header {
+        kind,
+        job: JobId(JOB),
+        communicator: CommunicatorId(COMMUNICATOR),
+        channel: ChannelId(0),
+        flags: Flags::NONE,
+        source: Rank(source),
+        seq: Seq(seq),
+        expects: Seq(0),
+        epoch: 0,
+        credits: 0,
+        argument,
+    }
+}
+
+/// Header, tag for `to` and body; the first `control` bytes of the body are tagged too.
+pub fn tagged(header: &Header, to: Rank, body: &[u8], control: usize) -> Vec<u8> {
+    let bytes = header.emit();
+    let tag = job_key().sender(header.source).tag(&bytes, to, &body[..control]);
+    [&bytes[..], &tag.0.to_be_bytes(), body].concat()
+}
+
+/// A step of a barrier from one rank to another.
+pub fn step(from: u32, to: u32, epoch: u32, step: u32) -> Vec<u8> {
+    tagged(&header(Kind::Step, from, epoch, step), Rank(to), &[], 0)
+}
+
+/// As [`step`], to all.
+pub fn step_to_all(from: u32, epoch: u32, step: u32) -> Vec<u8> {
+    let header = Header { flags: Flags::GROUP, ..header(Kind::Step, from, epoch, step) };
+    tagged(&header, Rank::ALL, &[], 0)
+}
+
+/// A request for a step that `to` owes.
+pub fn nack(from: u32, to: u32, epoch: u32, step: u32) -> Vec<u8> {
+    tagged(&header(Kind::StepNack, from, epoch, step), Rank(to), &[], 0)
+}
+
+/// A packet of a broadcast; if it is a message's first, `body` begins with the envelope.
+pub fn cast(from: u32, seq: u32, is_first: bool, body: &[u8]) -> Vec<u8> {
+    let flags = Flags::GROUP.with_if(Flags::FIRST, is_first);
+    let header = Header { flags, ..header(Kind::Cast, from, seq, 0) };
+    tagged(&header, Rank::ALL, body, if is_first { omnes_wire::ENVELOPE_BYTES } else { 0 })
+}
+
+/// Where a frame is from and to.
+#[derive(Clone, Copy)]
+pub struct Way {
+    pub mac_from: [u8; 6],
+    pub mac_to: [u8; 6],
+    pub from: SocketAddrV4,
+    pub to: SocketAddrV4,
+}
+
+/// A frame with both checksums right.
+pub fn frame(way: Way, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(FRAME_BYTES + payload.len());
+    bytes.extend_from_slice(&way.mac_to);
+    bytes.extend_from_slice(&way.mac_from);
+    bytes.extend_from_slice(&[0x08, 0x00, 0x45, 0]);
+    bytes.extend_from_slice(&(28 + payload.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(&[0, 7, 0x40, 0, 9, 17, 0, 0]);
+    bytes.extend_from_slice(&way.from.ip().octets());
+    bytes.extend_from_slice(&way.to.ip().octets());
+    let check = fold(sum(&bytes[14..34]));
+    bytes[24..26].copy_from_slice(&(!check).to_be_bytes());
+    bytes.extend_from_slice(&way.from.port().to_be_bytes());
+    bytes.extend_from_slice(&way.to.port().to_be_bytes());
+    bytes.extend_from_slice(&(8 + payload.len() as u16).to_be_bytes());
+    bytes.extend_from_slice(&[0, 0]);
+    bytes.extend_from_slice(payload);
+    let check = !udp_sum(&bytes);
+    bytes[40..42].copy_from_slice(&(if check == 0 { 0xffff } else { check }).to_be_bytes());
+    bytes
+}
+
+fn sum(bytes: &[u8]) -> u32 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+    bytes.chunks(2).map(word).sum()
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// Sum of what a UDP checksum covers, the checksum itself with it: 0xffff if it is right.
+pub fn udp_sum(frame: &[u8]) -> u16 {
+    fold(sum(&frame[26..34]) + 17 + sum(&frame[38..40]) + sum(&frame[34..]))
+}
+
+/// Sum of an IPv4 header: 0xffff if its checksum is right.
+pub fn ip_sum(frame: &[u8]) -> u16 {
+    fold(sum(&frame[14..34]))
+}
+
+/// Sum of the pseudo header, not complemented: what stands in place of the checksum while the rest
+/// is still to be summed.
+pub fn pseudo_sum(frame: &[u8]) -> u16 {
+    fold(sum(&frame[26..34]) + 17 + sum(&frame[38..40]))
+}
+
+/// Who a frame is to: IPv4 address and UDP port.
+pub fn to(frame: &[u8]) -> SocketAddrV4 {
+    let ip: [u8; 4] = frame[30..34].try_into().unwrap();
+    SocketAddrV4::new(ip.into(), u16::from_be_bytes([frame[36], frame[37]]))
+}
+
+/// Who a frame is from, likewise.
+pub fn from(frame: &[u8]) -> SocketAddrV4 {
+    let ip: [u8; 4] = frame[26..30].try_into().unwrap();
+    SocketAddrV4::new(ip.into(), u16::from_be_bytes([frame[34], frame[35]]))
+}
+
+/// Kind, number, argument and receiver, as the tag proves it, of a frame from a rank.
+pub fn open(frame: &[u8], to: Rank) -> Option<Header> {
+    let (header, tag) = Header::parse(&frame[FRAME_BYTES..]).ok()?;
+    let first = header.kind == Kind::Cast && header.flags.has(Flags::FIRST);
+    let control = if first { omnes_wire::ENVELOPE_BYTES } else { 0 };
+    let body = &frame[FRAME_BYTES + PACKET_OVERHEAD_BYTES..][..control];
+    let head = frame[FRAME_BYTES..].first_chunk()?;
+    job_key().sender(header.source).verify(tag, head, to, body).then_some(header)
+}

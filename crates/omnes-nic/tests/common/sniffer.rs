@@ -1,0 +1,138 @@
+//! Sees what comes to a host's interface, with what the kernel knows of checksum and train.
+
+use super::hosts::Host;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Looks at all IPv4 frames that come in by `eth0`, from its making on.
+pub struct Sniffer {
+    socket: OwnedFd,
+    wants_outgoing: bool,
+}
+
+/// A frame as it came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sniffed {
+    /// From the Ethernet header on.
+    pub frame: Vec<u8>,
+    /// The UDP checksum is still to be completed.
+    pub is_partial: bool,
+    /// Payload bytes of each packet of a train; 0 for a single packet.
+    pub train_bytes: u16,
+}
+
+/// Size of the kernel's `struct virtio_net_hdr`, and its marks.
+const HEADER_BYTES: usize = 10;
+const NEEDS_CHECKSUM: u8 = 1;
+const ETH_P_IP: u16 = 0x0800;
+const ETH_P_ALL: u16 = 3;
+const PACKET_OUTGOING: u8 = 4;
+const PACKET_VNET_HDR: i32 = 15;
+
+impl Sniffer {
+    /// Begins to look, at UDP packets with Omnes's magic number only.
+    pub fn new(host: &Host) -> Self {
+        Self::at(host, "eth0", false)
+    }
+
+    /// As [`Self::new`], at what leaves by another interface.
+    pub fn outgoing(host: &Host, interface: &str) -> Self {
+        Self::at(host, interface, true)
+    }
+
+    fn at(host: &Host, interface: &str, wants_outgoing: bool) -> Self {
+        let interface = host.interface_named(interface);
+        // What leaves is only shown to those who look at everything.
+        let protocol = if wants_outgoing { ETH_P_ALL } else { ETH_P_IP }.to_be();
+        let socket = host.inside(|| {
+            // SAFETY: makes a descriptor.
+            let socket =
+                unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from(protocol)) };
+            assert!(socket >= 0, "{}", std::io::Error::last_os_error());
+            // SAFETY: a new descriptor that nobody else has.
+            unsafe { OwnedFd::from_raw_fd(socket) }
+        });
+        for (level, option, value) in [
+            (libc::SOL_PACKET, PACKET_VNET_HDR, 1i32),
+            (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 32 << 20),
+        ] {
+            // SAFETY: the option's value is a number.
+            let code = unsafe {
+                let value = (&raw const value).cast();
+                libc::setsockopt(socket.as_raw_fd(), level, option, value, 4)
+            };
+            assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+        }
+        // SAFETY: plain data, for which zeros are a value.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol;
+        address.sll_ifindex = interface as i32;
+        // SAFETY: an address of the length given.
+        let code = unsafe {
+            let bytes = size_of::<libc::sockaddr_ll>() as u32;
+            libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes)
+        };
+        assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+        Self { socket, wants_outgoing }
+    }
+
+    /// The next frame of ours that comes in, or none within `limit`.
+    pub fn next(&self, limit: Duration) -> Option<Sniffed> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let mut poll =
+                libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one entry, which lives as long as the call.
+            let ready = unsafe { libc::poll(&raw mut poll, 1, left.as_millis() as i32) };
+            if ready <= 0 {
+                return None;
+            }
+            if let Some(sniffed) = self.receive() {
+                return Some(sniffed);
+            }
+        }
+    }
+
+    /// All frames of ours until none comes for `silence`; the first is waited for longer.
+    pub fn all(&self, patience: Duration, silence: Duration) -> Vec<Sniffed> {
+        let first = self.next(patience);
+        let is_there = first.is_some();
+        first
+            .into_iter()
+            .chain(std::iter::from_fn(|| is_there.then(|| self.next(silence))?))
+            .collect()
+    }
+
+    fn receive(&self) -> Option<Sniffed> {
+        let mut bytes = vec![0u8; 70_000];
+        // SAFETY: plain data, for which zeros are a value.
+        let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut from_bytes = size_of::<libc::sockaddr_ll>() as u32;
+        // SAFETY: buffers of the lengths given.
+        let got = unsafe {
+            libc::recvfrom(
+                self.socket.as_raw_fd(),
+                bytes.as_mut_ptr().cast(),
+                bytes.len(),
+                0,
+                (&raw mut from).cast(),
+                &raw mut from_bytes,
+            )
+        };
+        assert!(got >= HEADER_BYTES as isize, "{}", std::io::Error::last_os_error());
+        bytes.truncate(got as usize);
+        let frame = bytes.split_off(HEADER_BYTES);
+        let is_ours = frame.len() > 44
+            && frame[12..14] == [8, 0]
+            && frame[23] == 17
+            && frame[42..44] == *b"Om";
+        let is_outgoing = from.sll_pkttype == PACKET_OUTGOING;
+        (is_ours && is_outgoing == self.wants_outgoing).then(|| Sniffed {
+            frame,
+            is_partial: bytes[0] & NEEDS_CHECKSUM != 0,
+            train_bytes: u16::from_ne_bytes([bytes[4], bytes[5]]),
+        })
+    }
+}

@@ -1,0 +1,424 @@
+//! What the firmware does with single packets: its verdict, the packet that leaves, and the page.
+//!
+//! The programs run on packets without a network (`BPF_PROG_TEST_RUN`). Without root the tests
+//! print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod common;
+
+use common::group::{self, barrier_plan, rank, socket_address};
+use common::hosts::{Host, network};
+use common::packets::{self, FRAME_BYTES, Way, frame, nack, step};
+use omnes_nic::{Counters, Kernel, Page, SlotPlan, TestPacket, TestRun};
+use omnes_wire::{Header, Kind, Rank};
+use std::net::SocketAddrV4;
+
+/// Let the packet go on, to the host or to the wire.
+const NEXT: i32 = -1;
+const DROP: i32 = 2;
+const REDIRECT: i32 = 7;
+
+/// Marks: the packet is complete, or needs its MAC addresses.
+const SENT: u32 = 0x4f6d_2000;
+const RESOLVE: u32 = 0x4f6d_4000;
+const LEARN: u32 = 0x4f6d_6000;
+
+/// Member 0 of a group, at an interface of its own.
+struct Rig {
+    host: Host,
+    kernel: Kernel,
+    page: Page,
+    plan: SlotPlan,
+}
+
+impl Rig {
+    fn new(plan: SlotPlan) -> Option<Self> {
+        let host = network(1)?.remove(0);
+        let interface = host.interface();
+        let (kernel, page) = host.inside(|| {
+            let mut kernel = Kernel::load().unwrap();
+            let slot = kernel.open(&plan, interface).unwrap();
+            let page = Page::map(kernel.page(slot).unwrap()).unwrap();
+            (kernel, page)
+        });
+        Some(Self { host, kernel, page, plan })
+    }
+
+    fn run(&self, program: &str, bytes: &[u8], mark: u32) -> TestRun {
+        let interface = self.host.interface();
+        let packet = TestPacket { bytes, mark, interface, train_bytes: 0 };
+        self.host.inside(|| self.kernel.test_run_with(program, packet, 1).unwrap())
+    }
+
+    /// A frame from member `from` to this one comes in.
+    fn comes(&self, from: usize, payload: &[u8]) -> TestRun {
+        self.run("nic_ingress", &self.inward(from, payload), 0)
+    }
+
+    fn inward(&self, from: usize, payload: &[u8]) -> Vec<u8> {
+        let (mac_to, from) = (self.host.mac(), socket_address(from));
+        frame(Way { mac_from: [2; 6], mac_to, from, to: self.plan.socket }, payload)
+    }
+
+    /// The host sends a frame to member `to`.
+    fn sends(&self, to: usize, payload: &[u8]) -> TestRun {
+        let way = Way {
+            mac_from: self.host.mac(),
+            mac_to: [4; 6],
+            from: self.plan.socket,
+            to: socket_address(to),
+        };
+        self.run("nic_egress", &frame(way, payload), 0)
+    }
+
+    /// The host enters barrier `epoch` by a message to member `to`.
+    fn enters(&self, to: usize, epoch: u32) -> TestRun {
+        self.sends(to, &step(rank(0), rank(to), epoch, 0))
+    }
+}
+
+/// What became of a packet that leaves for member `to` as step `number`.
+fn assert_is_step(run: &TestRun, to: usize, epoch: u32, number: u32) {
+    assert_eq!(run.verdict, REDIRECT);
+    assert_eq!(run.mark, RESOLVE | to as u32);
+    assert_step_bytes(&run.bytes, to, epoch, number);
+}
+
+/// Every byte of a packet but its MAC addresses, which are not known yet.
+fn assert_step_bytes(bytes: &[u8], to: usize, epoch: u32, number: u32) {
+    let expected = step(rank(0), rank(to), epoch, number);
+    assert_eq!(bytes[FRAME_BYTES..], expected, "header and tag");
+    assert_eq!(packets::from(bytes), socket_address(0));
+    assert_eq!(packets::to(bytes), socket_address(to));
+    assert_eq!(bytes[..14], [&[0; 12][..], &[8, 0]].concat());
+    assert_eq!(packets::ip_sum(bytes), 0xffff);
+    assert_eq!(bytes[16..18], (28 + 40u16).to_be_bytes());
+    assert_eq!(bytes[38..42], [0, 48, 0, 0], "length, and no checksum");
+}
+
+fn counters(page: &Page) -> Counters {
+    page.counters()
+}
+
+fn only(change: impl FnOnce(&mut Counters)) -> Counters {
+    let mut counters = Counters::default();
+    change(&mut counters);
+    counters
+}
+
+/// A group of four in which member 0 sends to 1 and hears from 3, then sends to 2 and hears from 2.
+fn dissemination() -> Option<Rig> {
+    Rig::new(barrier_plan(0, 4, "dissemination", false))
+}
+
+#[test]
+fn foreign_packets_go_on_untouched_and_uncounted() {
+    let Some(rig) = dissemination() else { return };
+    let good = rig.inward(3, &step(rank(3), rank(0), 1, 0));
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    let foreign: [(&str, Vec<u8>); 14] = [
+        ("magic", with(FRAME_BYTES, 0)),
+        ("magic, second byte", with(FRAME_BYTES + 1, 0)),
+        ("version", with(FRAME_BYTES + 2, 2)),
+        ("kind", with(FRAME_BYTES + 3, Kind::Data as u8)),
+        ("job", with(FRAME_BYTES + 7, 9)),
+        ("communicator", with(FRAME_BYTES + 9, 9)),
+        ("channel", with(FRAME_BYTES + 10, 9)),
+        ("port", with(37, 1)),
+        ("IPv6", with(12, 0x86)),
+        ("IP options", with(14, 0x46)),
+        ("first fragment", with(20, 0x20)),
+        ("later fragment", with(21, 1)),
+        ("TCP", with(23, 6)),
+        ("truncated", good[..good.len() - 1].to_vec()),
+    ];
+    for (what, bytes) in foreign {
+        for program in ["nic_ingress", "nic_egress"] {
+            let run = rig.run(program, &bytes, 3);
+            assert_eq!((run.verdict, run.mark), (NEXT, 3), "{program}: {what}");
+            assert_eq!(run.bytes, bytes, "{program}: {what}");
+        }
+    }
+    // The kernel runs no IP packets without an IP header.
+    for bytes in 34..good.len() {
+        assert_eq!(rig.run("nic_ingress", &good[..bytes], 0).verdict, NEXT, "{bytes} bytes");
+    }
+    assert_eq!(counters(&rig.page), Counters::default());
+}
+
+#[test]
+fn what_no_member_has_tagged_is_dropped_and_changes_nothing() {
+    let Some(rig) = dissemination() else { return };
+    rig.enters(1, 1);
+    let good = step(rank(3), rank(0), 1, 0);
+    // Every byte that does not name kind or slot: flags, source, numbers, and the tag itself.
+    let mut bad: Vec<Vec<u8>> = (11..good.len())
+        .map(|at| {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1;
+            bytes
+        })
+        .collect();
+    bad.push(step(rank(3), rank(1), 1, 0)); // For another rank.
+    bad.push(step(999, rank(0), 1, 0)); // From a rank that is no member.
+    bad.push([&good[..], &[0]].concat()); // Longer than a step.
+    for bytes in &bad {
+        assert_eq!(rig.comes(3, bytes).verdict, DROP, "{bytes:x?}");
+    }
+    let counted = only(|it| {
+        it.bad_tags = bad.len() as u64;
+        it.packets_out = 1;
+    });
+    assert_eq!(counters(&rig.page), counted);
+    assert_eq!((rig.page.entered(), rig.page.done(), rig.page.at()), (1, 0, 0));
+    // The same bytes unharmed count.
+    assert_is_step(&rig.comes(3, &good), 2, 1, 1);
+}
+
+#[test]
+fn steps_go_through_their_table() {
+    // [CB-R4, R7, R11]: an arrival sends the next step at once, in the memory of the packet.
+    let Some(rig) = dissemination() else { return };
+    for epoch in 1..=3 {
+        assert_is_step(&rig.enters(1, epoch), 1, epoch, 0);
+        assert_eq!((rig.page.entered(), rig.page.done(), rig.page.at()), (epoch, epoch - 1, 0));
+        assert_is_step(&rig.comes(3, &step(rank(3), rank(0), epoch, 0)), 2, epoch, 1);
+        assert_eq!((rig.page.done(), rig.page.at()), (epoch - 1, 1));
+        let last = rig.comes(2, &step(rank(2), rank(0), epoch, 1));
+        assert_eq!(last.verdict, DROP, "nobody sleeps");
+        assert_eq!((rig.page.entered(), rig.page.done()), (epoch, epoch));
+    }
+    let counted = only(|it| {
+        it.packets_in = 6;
+        it.packets_out = 6;
+    });
+    assert_eq!(counters(&rig.page), counted);
+}
+
+#[test]
+fn early_steps_are_kept_and_others_ignored() {
+    // [CB-R8]: a member may be one barrier ahead, none may be two.
+    let Some(rig) = dissemination() else { return };
+    let (first, second) = (step(rank(3), rank(0), 1, 0), step(rank(2), rank(0), 1, 1));
+    assert_eq!(rig.comes(2, &second).verdict, DROP);
+    assert_eq!(rig.comes(3, &first).verdict, DROP);
+    assert_eq!((rig.page.entered(), rig.page.done()), (0, 0), "this member has not entered");
+    assert_eq!(rig.comes(3, &first).verdict, DROP);
+    assert_eq!(counters(&rig.page).duplicates, 1);
+    assert_eq!(rig.comes(3, &step(rank(3), rank(0), 2, 0)).verdict, DROP);
+    assert_eq!(counters(&rig.page).ignored, 1, "of the barrier after the next");
+
+    // All is there: entering sends both steps and ends the barrier. The first leaves as a clone.
+    let run = rig.enters(1, 1);
+    assert_is_step(&run, 2, 1, 1);
+    assert_eq!((rig.page.entered(), rig.page.done()), (1, 1));
+    assert_eq!(counters(&rig.page).packets_out, 2);
+    // Of a barrier that is over.
+    assert_eq!(rig.comes(3, &first).verdict, DROP);
+    assert_eq!(counters(&rig.page).duplicates, 2);
+    let counted = only(|it| {
+        it.packets_in = 5;
+        it.packets_out = 2;
+        it.duplicates = 2;
+        it.ignored = 1;
+    });
+    assert_eq!(counters(&rig.page), counted);
+}
+
+#[test]
+fn what_no_member_would_send_is_nonsense() {
+    let Some(rig) = dissemination() else { return };
+    rig.enters(1, 1);
+    let nonsense = [
+        (1, step(rank(1), rank(0), 1, 0)),        // Step 0 is member 3's.
+        (3, step(rank(3), rank(0), 1, 2)),        // There are two steps.
+        (3, step(rank(3), rank(0), 1, u32::MAX)), // As above.
+        (0, step(rank(0), rank(0), 1, 0)),        // This member itself.
+        (3, nack(rank(3), rank(0), 1, 0)),        // Owed to member 1.
+        (1, nack(rank(1), rank(0), 1, 64)),       // There is no such step.
+    ];
+    for (from, packet) in &nonsense {
+        assert_eq!(rig.comes(*from, packet).verdict, DROP);
+    }
+    assert_eq!(counters(&rig.page).nonsense, nonsense.len() as u64);
+    assert_eq!((rig.page.entered(), rig.page.done(), rig.page.at()), (1, 0, 0));
+}
+
+#[test]
+fn what_is_missed_goes_again_if_it_has_been_sent() {
+    // [CB-R6, R8]: from the record alone, for the present and the previous barrier.
+    let Some(rig) = dissemination() else { return };
+    let ask = |epoch, number| {
+        let member = if number == 0 { 1 } else { 2 };
+        rig.comes(member, &nack(rank(member), rank(0), epoch, number))
+    };
+    assert_eq!(ask(1, 0).verdict, DROP, "not entered");
+    rig.enters(1, 1);
+    assert_is_step(&ask(1, 0), 1, 1, 0);
+    assert_eq!(ask(1, 1).verdict, DROP, "not sent yet");
+    rig.comes(3, &step(rank(3), rank(0), 1, 0));
+    assert_is_step(&ask(1, 1), 2, 1, 1);
+    rig.comes(2, &step(rank(2), rank(0), 1, 1));
+    assert_eq!(rig.page.done(), 1);
+    rig.enters(1, 2);
+    for (epoch, number) in [(1, 0), (1, 1), (2, 0)] {
+        assert_is_step(&ask(epoch, number), number as usize + 1, epoch, number);
+    }
+    assert_eq!(ask(2, 1).verdict, DROP);
+    let counted = only(|it| {
+        it.packets_in = 10;
+        it.packets_out = 3;
+        it.repeated = 5;
+        it.ignored = 3;
+    });
+    assert_eq!(counters(&rig.page), counted);
+}
+
+#[test]
+fn the_packet_that_ends_a_barrier_wakes_who_sleeps() {
+    let Some(rig) = dissemination() else { return };
+    rig.page.set_sleeping(true);
+    rig.enters(1, 1);
+    assert_is_step(&rig.comes(3, &step(rank(3), rank(0), 1, 0)), 2, 1, 1);
+    let last = rig.inward(2, &step(rank(2), rank(0), 1, 1));
+    let run = rig.run("nic_ingress", &last, 0);
+    assert_eq!((run.verdict, run.mark), (NEXT, 0));
+    assert_eq!(run.bytes, last, "unchanged");
+    rig.page.set_sleeping(false);
+    rig.enters(1, 2);
+    // The other way round: the last arrival also sends.
+    rig.comes(2, &step(rank(2), rank(0), 2, 1));
+    rig.page.set_sleeping(true);
+    let last = rig.inward(3, &step(rank(3), rank(0), 2, 0));
+    let run = rig.run("nic_ingress", &last, 0);
+    assert_eq!((run.verdict, run.mark), (NEXT, 0));
+    assert_eq!(run.bytes, last, "its own bytes again, after the clone");
+    let counted = only(|it| {
+        it.packets_in = 4;
+        it.packets_out = 4;
+        it.wakes = 2;
+    });
+    assert_eq!(counters(&rig.page), counted);
+}
+
+#[test]
+fn only_the_slots_own_socket_enters() {
+    let Some(rig) = dissemination() else { return };
+    let bell = step(rank(0), rank(1), 1, 0);
+    let way = |from: SocketAddrV4| Way {
+        mac_from: rig.host.mac(),
+        mac_to: [4; 6],
+        from,
+        to: socket_address(1),
+    };
+    let own = rig.plan.socket;
+    for from in [
+        SocketAddrV4::new(*own.ip(), own.port() + 1),
+        SocketAddrV4::new([10, 79, 9, 9].into(), own.port()),
+    ] {
+        let bytes = frame(way(from), &bell);
+        let run = rig.run("nic_egress", &bytes, 0);
+        assert_eq!((run.verdict, run.bytes), (NEXT, bytes), "{from}");
+    }
+    assert_eq!(rig.page.entered(), 0);
+    assert_eq!(rig.enters(1, 2).verdict, DROP, "not the next barrier");
+    assert_eq!(rig.page.entered(), 0);
+    assert_is_step(&rig.enters(1, 1), 1, 1, 0);
+    assert_eq!(rig.enters(1, 1).verdict, DROP, "entered already");
+    // What is no first step goes its own way, for example a request for a step.
+    assert_eq!(rig.sends(3, &nack(rank(0), rank(3), 1, 0)).verdict, NEXT);
+}
+
+#[test]
+fn nobody_enters_by_the_groups_port() {
+    // Others of this host may have a socket there, too.
+    let Some(rig) = Rig::new(barrier_plan(1, 4, "counter", true)) else { return };
+    let bell = step(rank(1), rank(0), 1, 0);
+    let way = |from| Way { mac_from: rig.host.mac(), mac_to: [4; 6], from, to: socket_address(0) };
+    let own = rig.plan.socket;
+    let bytes = frame(way(SocketAddrV4::new(*own.ip(), group::GROUP.port())), &bell);
+    let run = rig.run("nic_egress", &bytes, 0);
+    assert_eq!((run.verdict, run.bytes), (NEXT, bytes));
+    assert_eq!(rig.page.entered(), 0);
+    assert_eq!(rig.run("nic_egress", &frame(way(own), &bell), 0).verdict, REDIRECT);
+    assert_eq!(rig.page.entered(), 1);
+}
+
+#[test]
+fn marked_packets_are_the_firmwares_own() {
+    let Some(rig) = dissemination() else { return };
+    let bell = rig.inward(1, &step(rank(0), rank(1), 1, 0));
+    let run = rig.run("nic_egress", &bell, SENT);
+    assert_eq!((run.verdict, run.mark, run.bytes), (NEXT, SENT, bell.clone()));
+    let run = rig.run("nic_egress", &bell, RESOLVE | 1);
+    assert_eq!((run.verdict, run.mark, run.bytes), (REDIRECT, LEARN | 1, bell));
+    // The addresses of a packet that was resolved are learnt: the next one has them.
+    let way = Way {
+        mac_from: [2, 0, 0, 0, 0, 1],
+        mac_to: [2, 0, 0, 0, 0, 2],
+        from: rig.plan.socket,
+        to: socket_address(1),
+    };
+    let resolved = frame(way, &step(rank(0), rank(1), 1, 0));
+    let run = rig.run("nic_egress", &resolved, LEARN | 1);
+    assert_eq!((run.verdict, run.mark), (NEXT, SENT));
+    // Another firmware's, which is behind this one.
+    let mut others = resolved.clone();
+    others[35] ^= 1;
+    let run = rig.run("nic_egress", &others, LEARN | 1);
+    assert_eq!((run.verdict, run.mark, run.bytes), (NEXT, LEARN | 1, others));
+    let run = rig.enters(1, 1);
+    assert_eq!((run.verdict, run.mark), (NEXT, 0), "nothing is to be asked for");
+    assert_eq!(run.bytes[..12], resolved[..12]);
+    // A repetition asks again, for a peer that may have moved.
+    let again = rig.comes(1, &nack(rank(1), rank(0), 1, 0));
+    assert_eq!((again.verdict, again.mark), (REDIRECT, RESOLVE | 1));
+}
+
+#[test]
+fn a_counting_root_shows_who_has_arrived_and_releases_all_at_once() {
+    let Some(rig) = Rig::new(barrier_plan(0, 70, "counter", true)) else { return };
+    let report = |member: usize, epoch| step(rank(member), rank(0), epoch, 0);
+    let arrived = |members: &[usize]| {
+        let mut words = [0u64; 16];
+        members.iter().for_each(|member| words[member / 64] |= 1 << (member % 64));
+        words
+    };
+    // Whoever comes early is shown from the entry on.
+    rig.comes(5, &report(5, 1));
+    assert_eq!((rig.page.arrived(), rig.page.arrived_count()), (arrived(&[]), 0));
+    let bell =
+        Header { flags: omnes_wire::Flags::GROUP, ..packets::header(Kind::Step, rank(0), 1, 1) };
+    let bell = packets::tagged(&bell, Rank::ALL, &[], 0);
+    assert_eq!(rig.sends(1, &bell).verdict, DROP, "nothing to send yet");
+    assert_eq!((rig.page.arrived(), rig.page.arrived_count()), (arrived(&[5]), 1));
+    for member in [69, 1, 69] {
+        assert_eq!(rig.comes(member, &report(member, 1)).verdict, DROP);
+    }
+    assert_eq!((rig.page.arrived(), rig.page.arrived_count()), (arrived(&[1, 5, 69]), 3));
+    assert_eq!(counters(&rig.page).duplicates, 1);
+    // The last report becomes the release, to the group.
+    let others: Vec<usize> = (2..69).filter(|member| *member != 5).collect();
+    let (last, all) = others.split_last().unwrap();
+    for member in all {
+        assert_eq!(rig.comes(*member, &report(*member, 1)).verdict, DROP);
+    }
+    let run = rig.comes(*last, &report(*last, 1));
+    assert_eq!((run.verdict, run.mark), (REDIRECT, SENT));
+    assert_eq!(packets::to(&run.bytes), group::GROUP);
+    assert_eq!(run.bytes[..6], [1, 0, 0x5e, 65, 2, 3]);
+    assert_eq!(run.bytes[6..12], rig.host.mac());
+    let header = packets::open(&run.bytes, Rank::ALL).unwrap();
+    assert_eq!((header.seq.0, header.argument, header.source), (1, 1, Rank(rank(0))));
+    assert_eq!((rig.page.done(), rig.page.arrived_count()), (1, 69));
+    // The next barrier begins with nobody; one has come already.
+    rig.comes(7, &report(7, 2));
+    assert_eq!(rig.page.arrived_count(), 69, "of barrier 1");
+    let next = Header { seq: omnes_wire::Seq(2), ..packets::header(Kind::Step, rank(0), 2, 1) };
+    rig.sends(1, &packets::tagged(&next, Rank::ALL, &[], 0));
+    assert_eq!((rig.page.arrived(), rig.page.arrived_count()), (arrived(&[7]), 1));
+}

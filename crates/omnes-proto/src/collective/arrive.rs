@@ -1,0 +1,263 @@
+//! Packets coming in, all of them authentic: from a rank of the job, whatever it may say.
+
+use super::Collective;
+use super::emit::header;
+use super::group::{Common, Group, Phase};
+use super::interface::{Outbound, STEP_JOIN, STEP_RELEASE};
+use super::members::Place;
+use crate::limits::{ANSWERS_MAX, BARRIERS_OUTSTANDING_MAX};
+use crate::packet::Destination;
+use omnes_firmware::barrier::Verdict;
+use omnes_wire::{Header, Instant, Kind, Seq};
+
+impl Collective {
+    /// Handles an authentic packet: [`Kind::Step`], [`Kind::StepNack`], [`Kind::StepAsk`] or
+    /// [`Kind::StepTell`]. Any other is counted as nonsense.
+    pub fn handle_packet(&mut self, now: Instant, header: &Header) {
+        let common = &mut self.common;
+        common.counters.nacks_received += u64::from(header.kind == Kind::StepNack);
+        common.counters.asks_received += u64::from(header.kind == Kind::StepAsk);
+        let Some(at) = self.find(header.communicator) else {
+            self.on_unknown_group(header);
+            return;
+        };
+        let (group, common) = (&mut self.groups[at], &mut self.common);
+        let Some(from) = group.members.place(header.source).filter(|it| *it != group.members.own())
+        else {
+            common.counters.nonsense += 1;
+            return;
+        };
+        match header.kind {
+            Kind::Step => {
+                let verdict = group.on_step(now, common, header, from);
+                common.count(verdict);
+            }
+            Kind::StepNack => {
+                let verdict = group.on_nack(common, header, from);
+                if verdict != Verdict::Taken {
+                    common.count(verdict);
+                }
+            }
+            Kind::StepAsk => group.on_ask(common, header),
+            Kind::StepTell => group.on_tell(now, common, header, from),
+            _ => common.counters.nonsense += 1,
+        }
+        group.go_on(now, common);
+        self.settle(at);
+    }
+
+    /// A rank that has not opened a group has not entered its barrier, and says so if asked.
+    fn on_unknown_group(&mut self, asked: &Header) {
+        self.common.counters.unknown_group += 1;
+        if asked.kind == Kind::StepAsk {
+            let before = asked.seq.0.wrapping_sub(1);
+            self.common.tell(asked, before, before);
+        }
+    }
+}
+
+impl Common {
+    fn count(&mut self, verdict: Verdict) {
+        let counters = &mut self.counters;
+        match verdict {
+            Verdict::Taken => counters.steps_received += 1,
+            Verdict::Duplicate => counters.duplicates += 1,
+            Verdict::Ignored => counters.ignored += 1,
+            Verdict::Nonsense => counters.nonsense += 1,
+        }
+    }
+
+    fn answer(&mut self, answer: Outbound) {
+        if self.answers.len() < ANSWERS_MAX {
+            self.answers.push_back(answer);
+        } else {
+            self.counters.answers_dropped += 1;
+        }
+    }
+
+    /// Tells who asked what this rank has entered, and what is done.
+    fn tell(&mut self, asked: &Header, entered: u32, done: u32) {
+        let header = header(self.me, asked.communicator, Kind::StepTell, entered, 0);
+        let header = Header { expects: Seq(done), ..header };
+        self.answer(Outbound { to: Destination::Rank(asked.source), header });
+    }
+}
+
+impl Group {
+    /// True if the member at `place` leads this rank's node.
+    fn is_led_by(&self, place: Place) -> bool {
+        place.node == self.members.own().node && self.members.is_leader(place)
+    }
+
+    /// True if this rank leads the member at `place`.
+    fn leads_member(&self, place: Place) -> bool {
+        place.node == self.members.own().node && self.leads()
+    }
+
+    /// True if members of two nodes at this and at that end have steps with each other.
+    fn is_other_leader(&self, place: Place) -> bool {
+        place.node != self.members.own().node && self.members.is_leader(place)
+    }
+
+    // ---- steps ------------------------------------------------------------------------------
+
+    fn on_step(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        header: &Header,
+        from: Place,
+    ) -> Verdict {
+        let epoch = header.seq.0;
+        match header.argument {
+            _ if self.broken_by.is_some() => Verdict::Ignored,
+            STEP_JOIN if self.leads_member(from) => self.on_join(now, common, epoch, from),
+            STEP_RELEASE if self.is_led_by(from) => self.on_release(now, common, epoch),
+            STEP_JOIN | STEP_RELEASE => Verdict::Nonsense,
+            step if self.is_other_leader(from) => self.on_arrival(now, common, (epoch, step), from),
+            // A release by multicast reaches everybody.
+            _ if self.is_led_by(from) => Verdict::Ignored,
+            _ => Verdict::Nonsense,
+        }
+    }
+
+    fn on_join(&mut self, now: Instant, common: &mut Common, epoch: u32, from: Place) -> Verdict {
+        match epoch.wrapping_sub(self.done) {
+            1 => match self.on_joined(now, common, from.seat) {
+                true => Verdict::Taken,
+                false => Verdict::Duplicate,
+            },
+            // It knows that the barrier under way here is done, by hearsay.
+            2 if self.phase != Phase::Idle => Verdict::Ignored,
+            _ if !Seq(self.done).precedes(Seq(epoch)) => Verdict::Duplicate,
+            _ => Verdict::Nonsense,
+        }
+    }
+
+    fn on_release(&mut self, now: Instant, common: &mut Common, epoch: u32) -> Verdict {
+        if Some(epoch) == self.under_way() {
+            self.finish(now, common);
+            return Verdict::Taken;
+        }
+        // A leader that releases this rank from what it has not entered lies.
+        match Seq(self.done).precedes(Seq(epoch)) {
+            true => Verdict::Nonsense,
+            false => Verdict::Duplicate,
+        }
+    }
+
+    fn on_arrival(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        (epoch, step): (u32, u32),
+        from: Place,
+    ) -> Verdict {
+        let Some(network) = &mut self.network else {
+            // As above: who leads no node is released by its leader.
+            return Verdict::Ignored;
+        };
+        if network.is_nic() {
+            common.counters.wakes += 1;
+            return Verdict::Ignored;
+        }
+        let (verdict, action, goes_on) = network.arrive(epoch, step, from.node);
+        if goes_on && !action.is_done() {
+            self.waiting.on_step(now);
+        }
+        self.apply(now, common, action);
+        verdict
+    }
+
+    // ---- who misses something -----------------------------------------------------------------
+
+    /// Somebody misses a message of this rank: it goes again, if it has been sent [CB-R6].
+    fn on_nack(&mut self, common: &mut Common, asked: &Header, from: Place) -> Verdict {
+        let (epoch, step) = (asked.seq.0, asked.argument);
+        let verdict = match step {
+            STEP_JOIN if self.is_led_by(from) => self.repeats_join(epoch),
+            STEP_RELEASE if self.leads_member(from) => match epoch == self.done {
+                true => Verdict::Taken,
+                false => Verdict::Ignored,
+            },
+            STEP_JOIN | STEP_RELEASE => Verdict::Nonsense,
+            _ if !self.is_other_leader(from) => Verdict::Nonsense,
+            _ => self.repeats_step(epoch, step, from),
+        };
+        if verdict == Verdict::Taken {
+            let (to, communicator) = (asked.source, self.communicator);
+            let to = match self.is_nic() && step < STEP_JOIN {
+                true => Destination::Nic { to, communicator },
+                false => Destination::Rank(to),
+            };
+            let header = header(common.me, communicator, Kind::Step, epoch, step);
+            common.answer(Outbound { to, header });
+        }
+        verdict
+    }
+
+    fn repeats_join(&self, epoch: u32) -> Verdict {
+        // The leader may be behind only if this rank knows by hearsay.
+        match Some(epoch) == self.under_way() || epoch == self.done {
+            true => Verdict::Taken,
+            false => Verdict::Ignored,
+        }
+    }
+
+    fn repeats_step(&self, epoch: u32, step: u32, from: Place) -> Verdict {
+        match &self.network {
+            None => Verdict::Nonsense,
+            Some(network) if !network.is_nic() => network.repeats(epoch, step, from.node),
+            // The kernel has no slot for it any more, so that it leaves as it is.
+            Some(network) if self.is_closed && epoch == self.done => {
+                match network.sends_to(step, from.node) {
+                    true => Verdict::Taken,
+                    false => Verdict::Nonsense,
+                }
+            }
+            // The kernel answers.
+            Some(_) => Verdict::Ignored,
+        }
+    }
+
+    // ---- who has entered ----------------------------------------------------------------------
+
+    fn on_ask(&mut self, common: &mut Common, asked: &Header) {
+        common.tell(asked, self.entered, self.done);
+    }
+
+    fn on_tell(&mut self, now: Instant, common: &mut Common, header: &Header, from: Place) {
+        let (entered, done) = (header.seq.0, header.expects.0);
+        let Some(epoch) = self.under_way() else {
+            common.counters.ignored += 1;
+            return;
+        };
+        // A member is at most one barrier behind this rank, its answer may be two; and it may have
+        // entered as many ahead as there may be under way.
+        let ahead = entered.wrapping_sub(epoch.wrapping_sub(2));
+        if ahead > BARRIERS_OUTSTANDING_MAX + 2 {
+            common.counters.nonsense += 1;
+            return;
+        }
+        self.on_told(from.seat, entered);
+        if let Some(question) = &mut self.question {
+            question.on_answer(from.seat);
+        }
+        if self.has_departed && done == epoch {
+            self.end_by_hearsay(now, common);
+        }
+    }
+
+    /// Another member is done with the barrier under way, so all have entered it; the message that
+    /// this rank misses may have been lost with the member that sent it. What this rank has not
+    /// sent for want of it is sent now.
+    fn end_by_hearsay(&mut self, now: Instant, common: &mut Common) {
+        let epoch = self.done.wrapping_add(1);
+        if let Some(network) = &mut self.network {
+            let rest = network.end(epoch);
+            self.outbox.add_steps(epoch, rest);
+        }
+        common.counters.ended_by_hearsay += 1;
+        self.finish(now, common);
+    }
+}

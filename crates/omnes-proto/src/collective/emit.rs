@@ -1,0 +1,153 @@
+//! Packets going out.
+//!
+//! Of a group, steps go first, as others wait for them; what is asked goes last, and only if it is
+//! still missing by then.
+
+use super::group::{Common, Group};
+use super::interface::{Outbound, STEP_JOIN, STEP_RELEASE};
+use super::network::Network;
+use crate::packet::Destination;
+use omnes_topo::Party;
+use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Instant, JobId, Kind, Rank, Seq};
+
+/// A packet about barrier `epoch`.
+pub(super) fn header(
+    me: Rank,
+    communicator: CommunicatorId,
+    kind: Kind,
+    epoch: u32,
+    argument: u32,
+) -> Header {
+    Header {
+        kind,
+        job: JobId(0),
+        communicator,
+        channel: ChannelId(0),
+        flags: Flags::NONE,
+        source: me,
+        seq: Seq(epoch),
+        expects: Seq(0),
+        epoch: 0,
+        credits: 0,
+        argument,
+    }
+}
+
+impl Group {
+    fn header(&self, common: &Common, kind: Kind, epoch: u32, argument: u32) -> Header {
+        header(common.me, self.communicator, kind, epoch, argument)
+    }
+
+    /// Hands out the next packet.
+    pub(super) fn poll_transmit(&mut self, now: Instant, common: &mut Common) -> Option<Outbound> {
+        if let Some(step) = self.next_step(common).or_else(|| self.next_inside(common)) {
+            common.counters.steps_sent += 1;
+            return Some(step);
+        }
+        if let Some(doorbell) = self.next_doorbell(common) {
+            common.counters.doorbells += 1;
+            return Some(doorbell);
+        }
+        if let Some(nack) = self.next_nack(common) {
+            common.counters.nacks_sent += 1;
+            return Some(nack);
+        }
+        let ask = self.next_hearsay(common).or_else(|| self.next_ask(now, common))?;
+        common.counters.asks_sent += 1;
+        Some(ask)
+    }
+
+    /// The next step of the network's part.
+    fn next_step(&mut self, common: &Common) -> Option<Outbound> {
+        let Network { table, .. } = self.network.as_ref()?;
+        let steps = self.outbox.steps()?;
+        let (epoch, step) = (steps.epoch, steps.sends.trailing_zeros());
+        let mut is_over = true;
+        let mut flags = Flags::NONE;
+        let to = match table.send_to(step) {
+            Party::Everybody if table.is_multicast() => {
+                flags = Flags::GROUP;
+                Destination::Group
+            }
+            Party::Everybody => {
+                let node = steps.next_node + u32::from(steps.next_node == table.own());
+                steps.next_node = node + 1;
+                let rest = (node + 1..table.size()).any(|node| node != table.own());
+                is_over = !rest;
+                Destination::Rank(self.members.leader(node))
+            }
+            Party::Rank(node) => Destination::Rank(self.members.leader(node.0)),
+            Party::Nobody => unreachable!("the firmware sends only what the table has"),
+        };
+        if is_over {
+            steps.sends &= steps.sends - 1;
+        }
+        let header = self.header(common, Kind::Step, epoch, step);
+        Some(Outbound { to, header: Header { flags, ..header } })
+    }
+
+    /// The next message to a rank of this node.
+    fn next_inside(&mut self, common: &Common) -> Option<Outbound> {
+        if let Some(seat) = self.outbox.release.next() {
+            let header = self.header(common, Kind::Step, self.outbox.released, STEP_RELEASE);
+            return Some(Outbound { to: Destination::Rank(self.members.rank(seat)), header });
+        }
+        let epoch = self.outbox.join.take()?;
+        let header = self.header(common, Kind::Step, epoch, STEP_JOIN);
+        let leader = self.members.leader(self.members.own().node);
+        Some(Outbound { to: Destination::Rank(leader), header })
+    }
+
+    /// The first step, for the kernel's NIC, which sends it when it may.
+    fn next_doorbell(&mut self, common: &Common) -> Option<Outbound> {
+        let (epoch, step) = self.outbox.doorbell.take()?;
+        let Network { table, .. } = self.network.as_ref()?;
+        let header = self.header(common, Kind::Step, epoch, step);
+        let (node, flags) = match table.send_to(step) {
+            Party::Rank(node) => (node.0, Flags::NONE),
+            // The NIC sends it to all; here it needs any address.
+            _ => (u32::from(table.own() == 0), Flags::GROUP),
+        };
+        let communicator = self.communicator;
+        let to = Destination::Nic { to: self.members.leader(node), communicator };
+        Some(Outbound { to, header: Header { flags, ..header } })
+    }
+
+    fn next_nack(&mut self, common: &Common) -> Option<Outbound> {
+        let epoch = self.under_way()?;
+        let step = self.outbox.nacks.step;
+        let seat = loop {
+            let seat = self.outbox.nacks.seats.pop()?;
+            if self.is_missing(step, seat) {
+                break seat;
+            }
+        };
+        let (to, communicator) = (self.members.rank(seat), self.communicator);
+        let to = match step {
+            STEP_JOIN | STEP_RELEASE => Destination::Rank(to),
+            _ if self.is_nic() => Destination::Nic { to, communicator },
+            _ => Destination::Rank(to),
+        };
+        Some(Outbound { to, header: self.header(common, Kind::StepNack, epoch, step) })
+    }
+
+    fn next_hearsay(&mut self, common: &Common) -> Option<Outbound> {
+        let epoch = self.under_way()?;
+        let to = self.members.rank(self.outbox.hearsay.pop()?);
+        let header = self.header(common, Kind::StepAsk, epoch, 0);
+        Some(Outbound { to: Destination::Rank(to), header })
+    }
+
+    fn next_ask(&mut self, now: Instant, common: &Common) -> Option<Outbound> {
+        let (epoch, seats) = (self.under_way()?, self.members.seats());
+        let first = self.question.as_ref()?.next_seat;
+        let next = self.missing(first).find(|(_, rank)| !common.departed.contains(rank));
+        let question = self.question.as_mut().filter(|question| question.next_seat < seats)?;
+        question.next_seat = next.map_or(seats, |(seat, _)| seat + 1);
+        if question.next_seat == seats {
+            question.again_at = Some(now + common.config.ask_interval);
+        }
+        let header = self.header(common, Kind::StepAsk, epoch, 0);
+        next.map(|(_, rank)| Outbound { to: Destination::Rank(rank), header })
+    }
+}

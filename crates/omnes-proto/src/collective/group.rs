@@ -1,0 +1,435 @@
+//! One group: where its barriers stand at this rank.
+//!
+//! ```text
+//!                  leader, and all of its node have joined
+//!        enter            ┌──────────▶ Network ──────┐ done
+//!   Idle ─────▶ Joining ──┘ (one node: done at once) ├──▶ Idle, or the next one entered
+//!     │                                              │
+//!     └───────▶ Held ────────────────────────────────┘ released
+//!        enter, not the leader
+//! ```
+
+use super::interface::{
+    CollectiveConfig, CollectiveCounters, CollectiveError, Event, GroupConfig, NicView, Outbound,
+    STEP_JOIN, STEP_RELEASE,
+};
+use super::joins::Joins;
+use super::members::Members;
+use super::network::Network;
+use super::outbox::Outbox;
+use super::question::Question;
+use super::waiting::Waiting;
+use crate::limits::{BARRIERS_OUTSTANDING_MAX, HEARSAY_ASKS, NACKS_PER_ROUND};
+use omnes_firmware::barrier::Action;
+use omnes_wire::{CommunicatorId, Instant, Rank};
+use std::collections::{BTreeSet, VecDeque};
+
+/// What all groups of a rank share.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) me: Rank,
+    pub(super) config: CollectiveConfig,
+    pub(super) counters: CollectiveCounters,
+    pub(super) events: VecDeque<Event>,
+    pub(super) answers: VecDeque<Outbound>,
+    /// Groups whose barrier the kernel's NIC runs at present.
+    pub(super) nic_waits: Vec<CommunicatorId>,
+    /// Ranks that have left.
+    pub(super) departed: BTreeSet<Rank>,
+}
+
+/// What a group waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Nothing: all barriers entered are done.
+    Idle,
+    /// At a leader: for the others of its node.
+    Joining,
+    /// At a leader: for the network's part.
+    Network,
+    /// Not at a leader: to be released by it.
+    Held,
+}
+
+/// True if a member that is known to have entered `newest` has entered barrier `epoch`, which is
+/// under way. What was known long ago is no proof: numbers wrap.
+pub(super) fn has_reached(newest: u32, epoch: u32) -> bool {
+    newest.wrapping_sub(epoch) <= BARRIERS_OUTSTANDING_MAX
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) communicator: CommunicatorId,
+    pub(super) members: Members,
+    /// At the leader of one of several nodes.
+    pub(super) network: Option<Network>,
+    pub(super) phase: Phase,
+    /// Newest barrier that the caller has entered.
+    pub(super) entered: u32,
+    /// Newest that is done; unless idle, the next one is under way.
+    pub(super) done: u32,
+    pub(super) broken_by: Option<Rank>,
+    /// Nobody here wants its events any more.
+    pub(super) is_closed: bool,
+    /// A member has left.
+    pub(super) has_departed: bool,
+    /// Of the barrier after the one that is done.
+    joins: Joins,
+    /// By seat, the newest barrier that the member is known to have entered.
+    told: Vec<u32>,
+    pub(super) question: Option<Question>,
+    pub(super) outbox: Outbox,
+    pub(super) waiting: Waiting,
+    /// The group is on the list of those that may have something to send.
+    pub(super) is_ready: bool,
+    /// The group is counted among those with a deadline.
+    pub(super) is_armed: bool,
+}
+
+impl Group {
+    /// A group all of whose members are done with barrier `epoch`.
+    pub(super) fn new(
+        config: &GroupConfig,
+        me: Rank,
+        size: u32,
+        epoch: u32,
+    ) -> Result<Self, CollectiveError> {
+        let members = Members::new(me, size, &config.nodes)?;
+        let (own, nodes) = (members.own(), members.nodes());
+        let has_network = members.is_leader(own) && nodes > 1;
+        let place = (own.node, nodes);
+        let network = has_network.then(|| {
+            Network::new(config.algorithm, config.runner, place, config.is_multicast, epoch)
+        });
+        let led = members.led().len() as u32;
+        let told = vec![epoch; members.seats() as usize];
+        Ok(Self {
+            communicator: config.communicator,
+            members,
+            network,
+            phase: Phase::Idle,
+            entered: epoch,
+            done: epoch,
+            broken_by: None,
+            is_closed: false,
+            has_departed: false,
+            joins: Joins::new(led),
+            told,
+            question: None,
+            outbox: Outbox::default(),
+            waiting: Waiting::default(),
+            is_ready: false,
+            is_armed: false,
+        })
+    }
+
+    /// The barrier that is under way.
+    pub(super) fn under_way(&self) -> Option<u32> {
+        (self.phase != Phase::Idle).then(|| self.done.wrapping_add(1))
+    }
+
+    /// Barriers entered that are not done.
+    pub(super) fn outstanding(&self) -> u32 {
+        self.entered.wrapping_sub(self.done)
+    }
+
+    /// True if this rank leads its node.
+    pub(super) fn leads(&self) -> bool {
+        self.members.is_leader(self.members.own())
+    }
+
+    /// True if the kernel's NIC runs the barriers of this group.
+    pub(super) fn is_nic(&self) -> bool {
+        self.network.as_ref().is_some_and(Network::is_nic)
+    }
+
+    // ---- how a barrier goes on --------------------------------------------------------------
+
+    /// Begins the barriers that have been entered, one after the other, as far as they go.
+    pub(super) fn go_on(&mut self, now: Instant, common: &mut Common) {
+        while self.phase == Phase::Idle && self.outstanding() != 0 && self.broken_by.is_none() {
+            let epoch = self.done.wrapping_add(1);
+            self.begin_wait(now, common);
+            if self.leads() {
+                self.phase = Phase::Joining;
+                self.try_network(now, common);
+            } else {
+                self.phase = Phase::Held;
+                self.outbox.join = Some(epoch);
+            }
+        }
+    }
+
+    fn begin_wait(&mut self, now: Instant, common: &Common) {
+        let steps = self.network.as_ref().map_or(1, |network| network.table.steps());
+        self.waiting.begin(now, &common.config, steps);
+    }
+
+    /// Begins the network's part if all of this node have joined.
+    fn try_network(&mut self, now: Instant, common: &mut Common) {
+        if self.phase != Phase::Joining || !self.joins.is_full() {
+            return;
+        }
+        let epoch = self.done.wrapping_add(1);
+        let Some(network) = &mut self.network else {
+            self.finish(now, common);
+            return;
+        };
+        self.phase = Phase::Network;
+        let action = network.enter(epoch);
+        if network.is_nic() {
+            self.outbox.doorbell = Some((epoch, network.first_send()));
+            common.nic_waits.push(self.communicator);
+        }
+        // The wait for this node's ranks says nothing of the network.
+        self.begin_wait(now, common);
+        self.apply(now, common, action);
+    }
+
+    /// Does what the firmware says.
+    pub(super) fn apply(&mut self, now: Instant, common: &mut Common, action: Action) {
+        self.outbox.add_steps(action.epoch, action.sends);
+        if action.is_done() {
+            self.finish(now, common);
+        }
+    }
+
+    /// The barrier under way is over; [`Self::go_on`] is to be called.
+    pub(super) fn finish(&mut self, now: Instant, common: &mut Common) {
+        let epoch = self.done.wrapping_add(1);
+        self.waiting.end(now);
+        self.done = epoch;
+        let question = self.question.take().and_then(Question::next);
+        self.rest(common);
+        // The barrier that it is about begins at once.
+        self.question = question;
+        self.joins.clear();
+        if self.leads() {
+            self.outbox.released = epoch;
+            self.outbox.release = self.members.led();
+        }
+        common.counters.barriers += 1;
+        if !self.is_closed {
+            common.events.push_back(Event::Done { communicator: self.communicator, epoch });
+        }
+    }
+
+    /// Nothing is under way any more.
+    fn rest(&mut self, common: &mut Common) {
+        if self.phase == Phase::Network && self.is_nic() {
+            common.nic_waits.retain(|waits| *waits != self.communicator);
+        }
+        self.phase = Phase::Idle;
+        self.outbox.withdraw();
+        self.question = None;
+        self.waiting.stop();
+    }
+
+    /// A member has failed: what is under way ends with an error.
+    pub(super) fn break_off(&mut self, common: &mut Common, rank: Rank) {
+        if self.broken_by.is_some() || self.members.place(rank).is_none() {
+            return;
+        }
+        self.broken_by = Some(rank);
+        self.rest(common);
+        let communicator = self.communicator;
+        let failed = (1..=self.outstanding()).filter(|_| !self.is_closed);
+        let failed = failed.map(|ahead| self.done.wrapping_add(ahead));
+        common.events.extend(failed.map(|epoch| Event::Failed { communicator, epoch, rank }));
+    }
+
+    /// The caller is not interested any more. A barrier that this machine runs goes on, as others
+    /// may wait for it; the kernel's does not, as its slot is given back.
+    pub(super) fn close(&mut self, common: &mut Common) {
+        self.is_closed = true;
+        self.question = None;
+        if self.is_nic() {
+            self.rest(common);
+            self.entered = self.done;
+        }
+    }
+
+    /// A rank of this node has joined the next barrier; false if it had before.
+    pub(super) fn on_joined(&mut self, now: Instant, common: &mut Common, seat: u32) -> bool {
+        if !self.joins.add(seat - self.members.led().start) {
+            return false;
+        }
+        self.told[seat as usize] = self.done.wrapping_add(1);
+        self.try_network(now, common);
+        true
+    }
+
+    fn has_joined(&self, seat: u32) -> bool {
+        self.joins.has(seat - self.members.led().start)
+    }
+
+    // ---- what is missing ----------------------------------------------------------------------
+
+    /// The earliest time at which something is to be done.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let ask_at = self.question.as_ref().and_then(|question| question.again_at);
+        self.waiting.deadline().into_iter().chain(ask_at).min()
+    }
+
+    /// A deadline may be over.
+    pub(super) fn on_deadline(&mut self, now: Instant, common: &mut Common) {
+        if let Some(question) = &mut self.question
+            && question.again_at.is_some_and(|at| at <= now)
+        {
+            question.restart();
+        }
+        if self.waiting.take_due(now, &common.config) {
+            self.on_missed(common);
+            if self.has_departed {
+                self.line_up_hearsay(common);
+            }
+        }
+    }
+
+    /// Something has been waited for too long.
+    fn on_missed(&mut self, common: &mut Common) {
+        let Some(epoch) = self.under_way() else { return };
+        let members = &self.members;
+        let (step, seats): (u32, Vec<u32>) = match (self.phase, &self.network) {
+            (Phase::Idle, _) => return,
+            (Phase::Joining, _) => {
+                (STEP_JOIN, members.led().filter(|seat| !self.has_joined(*seat)).collect())
+            }
+            (Phase::Held, _) => (STEP_RELEASE, vec![members.leader_seat(members.own().node)]),
+            (Phase::Network, Some(network)) => match network.missing(epoch) {
+                Some((step, nodes)) => {
+                    (step, nodes.into_iter().map(|node| members.leader_seat(node)).collect())
+                }
+                None => {
+                    // The NIC has not seen the doorbell.
+                    common.counters.doorbells_again += 1;
+                    self.outbox.doorbell = Some((epoch, network.first_send()));
+                    return;
+                }
+            },
+            (Phase::Network, None) => unreachable!("only a leader of several nodes is there"),
+        };
+        self.line_up_nacks(common, step, seats);
+    }
+
+    /// Asks some of those who are there whether they are done, each in its turn.
+    fn line_up_hearsay(&mut self, common: &Common) {
+        let seats = self.members.seats();
+        let next = (1..=seats).map(|ahead| (self.outbox.hearsay_latest + ahead) % seats);
+        let is_there = |seat: &u32| {
+            let rank = self.members.rank(*seat);
+            rank != common.me && !common.departed.contains(&rank)
+        };
+        self.outbox.hearsay.clear();
+        self.outbox.hearsay.extend(next.filter(is_there).take(HEARSAY_ASKS));
+        self.outbox.hearsay_latest =
+            self.outbox.hearsay.last().copied().unwrap_or(self.outbox.hearsay_latest);
+        // They are taken from the end.
+        self.outbox.hearsay.reverse();
+    }
+
+    /// Asks the members on `seats`, ascending, for the message of `step`: all, or those after the
+    /// one that was asked last.
+    fn line_up_nacks(&mut self, common: &Common, step: u32, mut seats: Vec<u32>) {
+        seats.retain(|seat| !common.departed.contains(&self.members.rank(*seat)));
+        let nacks = &mut self.outbox.nacks;
+        if seats.len() > NACKS_PER_ROUND {
+            let next = seats.partition_point(|seat| *seat <= nacks.latest);
+            let next = next % seats.len();
+            seats.rotate_left(next);
+            seats.truncate(NACKS_PER_ROUND);
+            nacks.latest = seats[NACKS_PER_ROUND - 1];
+        }
+        // They are taken from the end.
+        seats.reverse();
+        (nacks.step, nacks.seats) = (step, seats);
+    }
+
+    /// True if a member that is to be asked for `step` still owes it.
+    pub(super) fn is_missing(&self, step: u32, seat: u32) -> bool {
+        match (self.phase, &self.network) {
+            (Phase::Joining, _) => step == STEP_JOIN && !self.has_joined(seat),
+            (Phase::Network, Some(network)) => {
+                let place = self.members.place(self.members.rank(seat));
+                let epoch = self.done.wrapping_add(1);
+                place.is_some_and(|place| network.is_missing(epoch, step, place.node))
+            }
+            (Phase::Held, _) => step == STEP_RELEASE,
+            _ => false,
+        }
+    }
+
+    // ---- who has entered ----------------------------------------------------------------------
+
+    /// The member on `seat` says that it has entered `epoch`, which is about the one under way.
+    pub(super) fn on_told(&mut self, seat: u32, epoch: u32) {
+        let told = &mut self.told[seat as usize];
+        if !has_reached(*told, epoch) {
+            *told = epoch;
+        }
+    }
+
+    /// True if the member on `seat` of `node` is known to have entered barrier `epoch`.
+    pub(super) fn has_entered(&self, epoch: u32, seat: u32, node: u32) -> bool {
+        let own = self.members.own();
+        // A leader begins the network's part after all of its node have joined.
+        seat == own.seat
+            || has_reached(self.told[seat as usize], epoch)
+            || node != own.node
+                && self.network.as_ref().is_some_and(|it| it.has_heard_of(epoch, node))
+    }
+
+    /// Members that are not known to have entered the barrier under way, from a seat on: seat and
+    /// rank.
+    pub(super) fn missing(&self, first: u32) -> impl Iterator<Item = (u32, Rank)> {
+        let epoch = self.under_way();
+        let seats = first..self.members.seats();
+        let members = seats.map(|seat| (seat, self.members.rank(seat)));
+        members.filter(move |(seat, rank)| {
+            let place = self.members.place(*rank).expect("a member has a place");
+            epoch.is_some_and(|epoch| !self.has_entered(epoch, *seat, place.node))
+        })
+    }
+
+    /// Asks all who are not known to have entered the barrier under way, unless they are being
+    /// asked.
+    pub(super) fn ask(&mut self) {
+        let Some(epoch) = self.under_way() else { return };
+        match &mut self.question {
+            Some(question) => question.last = self.entered,
+            None => {
+                self.question = Some(Question::new(epoch, self.entered, self.members.seats()));
+            }
+        }
+    }
+
+    /// True if every member that has not entered the barrier under way has said so, or has left.
+    pub(super) fn has_asked_all(&self, common: &Common) -> bool {
+        let has_answer = |seat| self.question.as_ref().is_some_and(|it| it.has_answer(seat));
+        self.missing(0).all(|(seat, rank)| has_answer(seat) || common.departed.contains(&rank))
+    }
+
+    /// True if there is something to send.
+    pub(super) fn has_output(&self) -> bool {
+        let asks = |question: &Question| question.next_seat < self.members.seats();
+        !self.outbox.is_empty() || self.question.as_ref().is_some_and(asks)
+    }
+
+    /// The kernel's NIC shows something.
+    pub(super) fn on_view(&mut self, now: Instant, common: &mut Common, view: &NicView) {
+        let epoch = self.done.wrapping_add(1);
+        let Some(network) = &mut self.network else { return };
+        if self.phase != Phase::Network || !network.is_nic() {
+            return;
+        }
+        if view.done == epoch {
+            self.finish(now, common);
+        } else if network.on_view(epoch, view) {
+            self.waiting.on_step(now);
+        }
+    }
+}
+
+// What the header of the module above says of a leader's state; most of it is the firmware's.
+const _: () = assert!(size_of::<Group>() <= 1536);

@@ -1,0 +1,204 @@
+//! The network's part of a barrier at a leader: run by the firmware, either its native form here or
+//! the kernel's, of which this side sees a page.
+
+use super::group::has_reached;
+use super::interface::{NicView, Runner};
+use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_topo::{Barrier as Algorithm, Party};
+
+/// See the module header. Members are known by the index of their node.
+#[derive(Debug)]
+pub(super) struct Network {
+    pub(super) table: Table,
+    pub(super) side: Side,
+}
+
+/// Who runs it.
+#[derive(Debug)]
+pub(super) enum Side {
+    /// This machine.
+    Host {
+        /// The state.
+        barrier: Barrier,
+        /// By node, the newest barrier of which a message has come.
+        stepped: Vec<u32>,
+    },
+    /// The kernel's NIC.
+    Nic {
+        /// What it shows of the barrier that is under way, once it has seen the doorbell.
+        view: Option<NicView>,
+    },
+}
+
+impl Network {
+    /// The part of the leader of node `own` of `nodes`, at least 2, that is done with barrier
+    /// `epoch`.
+    pub(super) fn new(
+        algorithm: Algorithm,
+        runner: Runner,
+        (own, nodes): (u32, u32),
+        is_multicast: bool,
+        epoch: u32,
+    ) -> Self {
+        let table = Table::new(algorithm, own, nodes, is_multicast);
+        let table = table.expect("own is below the number of nodes");
+        let side = match runner {
+            Runner::Host => {
+                Side::Host { barrier: Barrier::after(epoch), stepped: vec![epoch; nodes as usize] }
+            }
+            Runner::Nic => Side::Nic { view: None },
+        };
+        Self { table, side }
+    }
+
+    /// True if the kernel's NIC runs it.
+    pub(super) fn is_nic(&self) -> bool {
+        matches!(self.side, Side::Nic { .. })
+    }
+
+    /// The step that a barrier begins with at this leader, which is the doorbell.
+    pub(super) fn first_send(&self) -> u32 {
+        self.table.first_send().expect("every member of two or more sends")
+    }
+
+    /// Barrier `epoch` begins here.
+    ///
+    /// # Panics
+    /// If the one before is not done.
+    pub(super) fn enter(&mut self, epoch: u32) -> Action {
+        match &mut self.side {
+            Side::Host { barrier, .. } => {
+                let (verdict, action) = barrier.enter(&self.table, epoch);
+                assert!(verdict == Verdict::Taken, "barriers run one after the other");
+                action
+            }
+            Side::Nic { view } => {
+                *view = None;
+                Action::default()
+            }
+        }
+    }
+
+    /// Takes the message of `step` in barrier `epoch` from a node's leader; whether the step that
+    /// waits is another one now, too. Only where this machine runs the barrier.
+    pub(super) fn arrive(&mut self, epoch: u32, step: u32, node: u32) -> (Verdict, Action, bool) {
+        let Side::Host { barrier, stepped } = &mut self.side else {
+            return (Verdict::Ignored, Action::default(), false);
+        };
+        let waited_at = barrier.waits_at();
+        let (verdict, action) = barrier.arrive(&self.table, epoch, step, node);
+        if verdict == Verdict::Taken {
+            stepped[node as usize] = epoch;
+        }
+        (verdict, action, waited_at != barrier.waits_at())
+    }
+
+    /// Barrier `epoch` is over, as another member says: the steps that this one has not sent, a
+    /// bit each.
+    pub(super) fn end(&mut self, epoch: u32) -> u64 {
+        let Side::Host { barrier, .. } = &mut self.side else { return 0 };
+        let begun = barrier.waits_at().map_or(0, |at| at + 1);
+        *barrier = Barrier::after(epoch);
+        let rest = (begun..self.table.steps()).filter(|step| self.sends(*step));
+        rest.fold(0, |sends, step| sends | 1 << step)
+    }
+
+    fn sends(&self, step: u32) -> bool {
+        self.table.send_to(step) != Party::Nobody
+    }
+
+    /// The step of barrier `epoch` that waits, and the nodes whose messages it misses; `None` if
+    /// it does not wait.
+    pub(super) fn missing(&self, epoch: u32) -> Option<(u32, Vec<u32>)> {
+        match &self.side {
+            Side::Host { barrier, .. } => {
+                let at = barrier.waits_at().filter(|_| barrier.entered() == epoch)?;
+                Some((at, barrier.missing(&self.table)))
+            }
+            Side::Nic { view } => {
+                let view = view.filter(|view| view.entered == epoch)?;
+                let nodes = match self.table.receive_from(view.at) {
+                    Party::Nobody => Vec::new(),
+                    Party::Rank(node) => vec![node.0],
+                    Party::Everybody => {
+                        let (own, nodes) = (self.table.own(), self.table.size());
+                        (0..nodes).filter(|it| *it != own && !has_arrived(&view, *it)).collect()
+                    }
+                };
+                Some((view.at, nodes))
+            }
+        }
+    }
+
+    /// True if `step` of barrier `epoch` waits, and misses the message of `node`.
+    pub(super) fn is_missing(&self, epoch: u32, step: u32, node: u32) -> bool {
+        let (at, has_come) = match &self.side {
+            Side::Host { barrier, stepped } => {
+                let at = barrier.waits_at().filter(|_| barrier.entered() == epoch);
+                (at, has_reached(stepped[node as usize], epoch))
+            }
+            Side::Nic { view } => {
+                let view = view.filter(|view| view.entered == epoch);
+                (view.map(|view| view.at), view.is_some_and(|view| has_arrived(&view, node)))
+            }
+        };
+        at == Some(step)
+            && match self.table.receive_from(step) {
+                Party::Nobody => false,
+                Party::Rank(from) => from.0 == node,
+                Party::Everybody => !has_come,
+            }
+    }
+
+    /// The kernel's NIC shows something of barrier `epoch`, which is not done; whether the step
+    /// that waits is another one than before.
+    pub(super) fn on_view(&mut self, epoch: u32, shown: &NicView) -> bool {
+        let Side::Nic { view } = &mut self.side else { return false };
+        if shown.entered != epoch {
+            return false;
+        }
+        let goes_on = view.is_none_or(|view| view.at != shown.at);
+        *view = Some(*shown);
+        goes_on
+    }
+
+    /// True if a message of barrier `epoch` that has come shows that all ranks of a node have
+    /// entered it.
+    pub(super) fn has_heard_of(&self, epoch: u32, node: u32) -> bool {
+        match &self.side {
+            Side::Host { stepped, .. } => has_reached(stepped[node as usize], epoch),
+            Side::Nic { view } => {
+                let Some(view) = view.filter(|view| view.entered == epoch) else { return false };
+                // Steps before the one that waits are over.
+                let mut steps = 0..=view.at.min(self.table.steps());
+                steps.any(|step| match self.table.receive_from(step) {
+                    Party::Nobody => false,
+                    Party::Rank(from) => step < view.at && from.0 == node,
+                    Party::Everybody => step < view.at || has_arrived(&view, node),
+                })
+            }
+        }
+    }
+
+    /// True if the message of `step` in barrier `epoch` is to be sent again to the leader of
+    /// `node`, who misses it, by this machine.
+    pub(super) fn repeats(&self, epoch: u32, step: u32, node: u32) -> Verdict {
+        match &self.side {
+            Side::Host { barrier, .. } => barrier.repeat(&self.table, epoch, step, node),
+            Side::Nic { .. } => Verdict::Ignored,
+        }
+    }
+
+    /// True if `step` sends to the leader of `node`.
+    pub(super) fn sends_to(&self, step: u32, node: u32) -> bool {
+        match self.table.send_to(step) {
+            Party::Nobody => false,
+            Party::Rank(to) => to.0 == node,
+            Party::Everybody => node != self.table.own(),
+        }
+    }
+}
+
+fn has_arrived(view: &NicView, node: u32) -> bool {
+    view.arrived[node as usize / 64] >> (node % 64) & 1 == 1
+}

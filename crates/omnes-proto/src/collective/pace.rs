@@ -1,0 +1,120 @@
+//! How long a group's barriers take at best, and the wait before the first NACK that follows.
+//!
+//! Nobody knows when a message that is missing was due: its sender may have lost it on the way or
+//! may not have entered yet. So the wait is some times what a barrier takes when nobody is late.
+//! Most samples are too long, as somebody is; none is too short. Hence the least sample of a run of
+//! barriers counts: a shorter one at once, a longer one by an eighth per run at most, so that late
+//! entrants must be late in hundreds of barriers in a row before repair becomes slow, and a network
+//! that has become slower is followed in the end.
+//!
+//! Cost: three words, a few comparisons per barrier.
+
+use super::interface::CollectiveConfig;
+use std::time::Duration;
+
+/// Barriers of which the least sample counts.
+const RUN_BARRIERS: u32 = 16;
+/// The wait for a barrier before the first NACK, in times of what it takes at best.
+const WAITS_PER_BARRIER: u64 = 3;
+/// The same in times of the least wait, while no barrier has been done.
+const INITIAL_WAITS: u32 = 8;
+
+/// The estimate of one group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pace {
+    best_ns: Option<u64>,
+    least_ns: Option<u64>,
+    count: u32,
+}
+
+impl Pace {
+    /// A barrier has taken `sample` from this rank's entry on.
+    pub(super) fn add_sample(&mut self, sample: Duration) {
+        let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
+        let least = self.least_ns.map_or(sample, |least| least.min(sample));
+        let best = self.best_ns.map_or(sample, |best| best.min(sample));
+        (self.least_ns, self.best_ns) = (Some(least), Some(best));
+        self.count += 1;
+        if self.count == RUN_BARRIERS {
+            // At least a nanosecond: an eighth of little is nothing.
+            self.best_ns = Some(least.min(best.saturating_add(best / 8 + 1)));
+            (self.least_ns, self.count) = (None, 0);
+        }
+    }
+
+    /// The wait for a barrier before the first NACK.
+    pub(super) fn wait(&self, config: &CollectiveConfig) -> Duration {
+        self.step_wait(config, 1)
+    }
+
+    /// The same for one step of so many, at least 1: the wait after the first NACK, or after the
+    /// answer to it, when nobody needs to wait for late entrants again.
+    pub(super) fn step_wait(&self, config: &CollectiveConfig, steps: u32) -> Duration {
+        let (least, most) = (config.nack_after_min, config.nack_after_max);
+        let wait = match self.best_ns {
+            Some(best) => Duration::from_nanos(best.saturating_mul(WAITS_PER_BARRIER)),
+            None => least.saturating_mul(INITIAL_WAITS),
+        };
+        // In this order, as both are the caller's.
+        (wait / steps).max(least).min(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    fn wait_after(samples: &[(u32, Duration)]) -> Duration {
+        let mut pace = Pace::default();
+        for (times, sample) in samples {
+            (0..*times).for_each(|_| pace.add_sample(*sample));
+        }
+        pace.wait(&CollectiveConfig::default())
+    }
+
+    #[test]
+    fn wait_is_three_times_what_barriers_take_within_bounds() {
+        assert_eq!(wait_after(&[]), 1200 * US);
+        assert_eq!(wait_after(&[(1, 100 * US)]), 300 * US);
+        assert_eq!(wait_after(&[(40, 100 * US)]), 300 * US);
+        assert_eq!(wait_after(&[(1, US)]), 150 * US);
+        assert_eq!(wait_after(&[(1, Duration::MAX)]), 10_000 * US);
+    }
+
+    #[test]
+    fn wait_for_a_step_is_its_part_of_the_barriers() {
+        let mut pace = Pace::default();
+        let config = CollectiveConfig::default();
+        assert_eq!(pace.step_wait(&config, 4), 300 * US);
+        pace.add_sample(400 * US);
+        assert_eq!(pace.step_wait(&config, 4), 300 * US);
+        assert_eq!(pace.step_wait(&config, 64), 150 * US);
+    }
+
+    #[test]
+    fn late_entrants_hardly_matter_and_one_prompt_barrier_mends_the_estimate() {
+        // Late in 15 of 16 for ever: nothing.
+        let mut samples = Vec::new();
+        for _ in 0..50 {
+            samples.extend([(15, 5000 * US), (1, 100 * US)]);
+        }
+        assert_eq!(wait_after(&samples), 300 * US);
+        // Late in each of 160: 100 us * (9/8)^10 at most.
+        let late = wait_after(&[(16, 100 * US), (160, 5000 * US)]);
+        assert!(late > 900 * US && late < 1000 * US, "{late:?}");
+        assert_eq!(wait_after(&[(16, 100 * US), (160, 5000 * US), (1, 100 * US)]), 300 * US);
+    }
+
+    #[test]
+    fn a_slower_network_is_followed_in_the_end() {
+        assert_eq!(wait_after(&[(16, 100 * US), (16 * 40, 2000 * US)]), 6000 * US);
+    }
+
+    #[test]
+    fn nothing_overflows() {
+        assert_eq!(wait_after(&[(100, Duration::MAX)]), 10_000 * US);
+        assert_eq!(wait_after(&[(100, Duration::ZERO)]), 150 * US);
+    }
+}

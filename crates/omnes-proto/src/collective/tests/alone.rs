@@ -1,0 +1,196 @@
+//! One machine: what exactly it says, and what it refuses.
+
+use super::super::*;
+use super::net::{GROUP, group, message, step};
+use crate::packet::Destination;
+use omnes_topo::Barrier as Algorithm;
+use omnes_wire::{Flags, Header};
+
+const NOW: Instant = Instant::ZERO;
+
+fn machine(rank: u32, config: &GroupConfig) -> Collective {
+    let mut machine = Collective::new(Rank(rank), 8, CollectiveConfig::default());
+    machine.open(config.clone());
+    machine
+}
+
+fn next(machine: &mut Collective) -> Option<(Destination, Header)> {
+    machine.poll_transmit(NOW).map(|outbound| (outbound.to, outbound.header))
+}
+
+fn to(rank: u32) -> Destination {
+    Destination::Rank(Rank(rank))
+}
+
+fn to_nic(rank: u32) -> Destination {
+    Destination::Nic { to: Rank(rank), communicator: GROUP }
+}
+
+#[test]
+fn a_rank_of_a_node_joins_and_is_released() {
+    let mut machine = machine(1, &group(&[2, 1], Algorithm::Counter, Runner::Host));
+    assert_eq!(machine.enter(NOW, GROUP), Ok(1));
+    assert_eq!(next(&mut machine), Some((to(0), message(Kind::Step, 1, 1, STEP_JOIN))));
+    assert_eq!((next(&mut machine), machine.poll_event()), (None, None));
+    machine.handle_packet(NOW, &message(Kind::Step, 0, 1, STEP_RELEASE));
+    let done = Event::Done { communicator: GROUP, epoch: 1 };
+    assert_eq!((machine.poll_event(), machine.poll_event()), (Some(done), None));
+    assert!(machine.is_idle() && machine.poll_timeout().is_none());
+}
+
+#[test]
+fn a_leader_waits_for_its_node_before_it_speaks_for_it() {
+    let mut machine = machine(0, &group(&[2, 1], Algorithm::Counter, Runner::Host));
+    machine.handle_packet(NOW, &step(2, 1, 0));
+    assert_eq!(machine.enter(NOW, GROUP), Ok(1));
+    assert_eq!((next(&mut machine), machine.poll_event()), (None, None));
+    machine.handle_packet(NOW, &message(Kind::Step, 1, 1, STEP_JOIN));
+    assert_eq!(next(&mut machine), Some((to(2), step(0, 1, 1))));
+    assert_eq!(next(&mut machine), Some((to(1), message(Kind::Step, 0, 1, STEP_RELEASE))));
+    assert_eq!(next(&mut machine), None);
+    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1 }));
+    let counters = machine.counters();
+    assert_eq!((counters.steps_sent, counters.steps_received, counters.barriers), (2, 2, 1));
+}
+
+#[test]
+fn a_release_to_all_is_one_packet_where_there_is_multicast() {
+    let config = group(&[1; 4], Algorithm::Counter, Runner::Host);
+    let config = GroupConfig { is_multicast: true, ..config };
+    let mut machine = machine(0, &config);
+    machine.enter(NOW, GROUP).unwrap();
+    (1..4).for_each(|from| machine.handle_packet(NOW, &step(from, 1, 0)));
+    let header = Header { flags: Flags::GROUP, ..step(0, 1, 1) };
+    assert_eq!(next(&mut machine), Some((Destination::Group, header)));
+    assert_eq!(next(&mut machine), None);
+    // Who misses it gets it alone.
+    machine.handle_packet(NOW, &message(Kind::StepNack, 2, 1, 1));
+    assert_eq!(next(&mut machine), Some((to(2), step(0, 1, 1))));
+}
+
+#[test]
+fn the_doorbell_is_the_first_step_that_is_sent() {
+    let first = |rank: u32, algorithm| {
+        let mut machine = machine(rank, &group(&[1, 2, 1], algorithm, Runner::Nic));
+        machine.enter(NOW, GROUP).unwrap();
+        machine.handle_packet(NOW, &message(Kind::Step, 2, 1, STEP_JOIN));
+        assert!(machine.nic_waits().eq([GROUP]));
+        let doorbell = next(&mut machine).unwrap();
+        assert_eq!(next(&mut machine), None);
+        assert_eq!(machine.counters().doorbells, 1);
+        doorbell
+    };
+    assert_eq!(first(0, Algorithm::Dissemination), (to_nic(1), step(0, 1, 0)));
+    assert_eq!(first(3, Algorithm::Dissemination), (to_nic(0), step(3, 1, 0)));
+    assert_eq!(first(1, Algorithm::Counter), (to_nic(0), step(1, 1, 0)));
+    // The root of gather-broadcast has two steps that only wait before it sends.
+    assert_eq!(first(0, Algorithm::GatherBroadcast), (to_nic(3), step(0, 1, 2)));
+    let to_all = Header { flags: Flags::GROUP, ..step(0, 1, 1) };
+    assert_eq!(first(0, Algorithm::Counter), (to_nic(1), to_all));
+}
+
+/// What the page shows of barrier 1 in a group of 2.
+fn view(entered: u32, done: u32, at: u32) -> NicView {
+    NicView { entered, done, at, arrived: [0; 16] }
+}
+
+#[test]
+fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
+    let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
+    machine.enter(NOW, GROUP).unwrap();
+    let doorbell = next(&mut machine).unwrap();
+    let run_out = |machine: &mut Collective| {
+        let at = machine.poll_timeout().unwrap();
+        machine.handle_timeout(at);
+        next(machine)
+    };
+    assert_eq!(run_out(&mut machine), Some(doorbell));
+    machine.handle_nic(NOW, GROUP, &view(0, 0, 0));
+    assert_eq!(run_out(&mut machine), Some(doorbell));
+    // Then it has, and misses the other's step.
+    machine.handle_nic(NOW, GROUP, &view(1, 0, 0));
+    assert_eq!(run_out(&mut machine), Some((to_nic(1), message(Kind::StepNack, 0, 1, 0))));
+    machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
+    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1 }));
+    assert_eq!(next(&mut machine), None);
+    assert_eq!((machine.nic_waits().count(), machine.poll_timeout()), (0, None));
+    let counters = machine.counters();
+    assert_eq!((counters.doorbells, counters.doorbells_again, counters.nacks_sent), (3, 2, 1));
+    // What the page shows of it later is of no interest.
+    machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
+    assert_eq!(machine.poll_event(), None);
+    // Nor is it for the next one.
+    machine.enter(NOW, GROUP).unwrap();
+    machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
+    assert_eq!(machine.poll_event(), None);
+    assert_eq!(next(&mut machine), Some((to_nic(1), step(0, 2, 0))));
+}
+
+#[test]
+fn what_is_lined_up_for_a_barrier_is_withdrawn_when_it_is_done() {
+    let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
+    for (epoch, is_seen) in [(1, false), (2, true)] {
+        machine.enter(NOW, GROUP).unwrap();
+        next(&mut machine).unwrap();
+        if is_seen {
+            machine.handle_nic(NOW, GROUP, &view(epoch, epoch - 1, 0));
+        }
+        // The doorbell again, or a NACK.
+        let at = machine.poll_timeout().unwrap();
+        machine.handle_timeout(at);
+        assert!(!machine.is_idle());
+        machine.handle_nic(at, GROUP, &view(epoch, epoch, 1));
+        assert_eq!(next(&mut machine), None);
+        assert!(machine.is_idle());
+    }
+}
+
+#[test]
+fn steps_that_reach_the_host_of_a_nic_only_wake_it() {
+    let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
+    machine.enter(NOW, GROUP).unwrap();
+    next(&mut machine).unwrap();
+    machine.handle_packet(NOW, &step(1, 1, 0));
+    assert_eq!((machine.poll_event(), next(&mut machine)), (None, None));
+    assert_eq!((machine.counters().wakes, machine.counters().steps_received), (1, 0));
+    // The kernel answers NACKs; one that gets here came while it had no program.
+    machine.handle_packet(NOW, &message(Kind::StepNack, 1, 1, 0));
+    assert_eq!(next(&mut machine), None);
+}
+
+#[test]
+fn what_goes_to_all_reaches_ranks_that_have_no_use_for_it() {
+    let config =
+        GroupConfig { is_multicast: true, ..group(&[1, 2], Algorithm::Counter, Runner::Host) };
+    let release = Header { flags: Flags::GROUP, ..step(0, 1, 1) };
+    let mut follower = machine(2, &config);
+    follower.enter(NOW, GROUP).unwrap();
+    next(&mut follower).unwrap();
+    follower.handle_packet(NOW, &release);
+    assert_eq!((follower.poll_event(), follower.counters().ignored), (None, 1));
+    let mut stranger = Collective::new(Rank(5), 8, CollectiveConfig::default());
+    stranger.handle_packet(NOW, &release);
+    assert_eq!(stranger.counters().unknown_group, 1);
+}
+
+#[test]
+fn groups_that_cannot_be_served_say_why() {
+    let mut machine = Collective::new(Rank(0), 2000, CollectiveConfig::default());
+    let mut refused = |ranks: &[u32]| {
+        machine.open(group(ranks, Algorithm::Counter, Runner::Host));
+        assert!(!machine.is_open(GROUP));
+        machine.enter(NOW, GROUP)
+    };
+    let too_large = Err(CollectiveError::GroupTooLarge { nodes: 1025 });
+    assert_eq!(refused(&[1; 1025]), too_large);
+    assert_eq!(refused(&[1, 2000]), Err(CollectiveError::Misplaced { rank: Rank(2000) }));
+    assert_eq!(refused(&[1, 0]), Err(CollectiveError::Misplaced { rank: Rank(0) }));
+    let unknown = Err(CollectiveError::UnknownGroup { communicator: GROUP });
+    machine.close(GROUP);
+    assert_eq!(machine.enter(NOW, GROUP), unknown);
+    machine.open(group(&[1; 1024], Algorithm::Counter, Runner::Host));
+    assert_eq!(machine.enter(NOW, GROUP), Ok(1));
+    // A group that cannot be served takes the place of one that can.
+    machine.open(group(&[1; 1025], Algorithm::Counter, Runner::Host));
+    assert_eq!(machine.enter(NOW, GROUP), too_large);
+}

@@ -1,0 +1,99 @@
+//! Random loss, doubling and overtaking: nobody leaves too early, everybody leaves in the end.
+
+use super::super::*;
+use super::net::{Faults, LATENCY, Net, Random, US, group};
+use omnes_topo::Barrier as Algorithm;
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn any_group() -> impl Strategy<Value = GroupConfig> {
+    let shape = prop_oneof![
+        4 => prop::collection::vec(1..=1u32, 1..=17),
+        3 => prop::collection::vec(1..=4u32, 1..=8),
+        1 => prop::collection::vec(1..=3u32, 1..=70),
+    ];
+    let runner = prop_oneof![Just(Runner::Host), Just(Runner::Nic)];
+    let algorithm = prop::sample::select(Algorithm::ALL.to_vec());
+    (shape, algorithm, runner, any::<bool>()).prop_map(
+        |(shape, algorithm, runner, is_multicast)| GroupConfig {
+            is_multicast,
+            ..group(&shape, algorithm, runner)
+        },
+    )
+}
+
+fn any_faults() -> impl Strategy<Value = Faults> {
+    (0..=30u64, 0..=30u64, 0..=300u32).prop_map(|(lost, doubled, jitter)| Faults {
+        lost,
+        doubled,
+        jitter: US * jitter,
+    })
+}
+
+/// All enter some barriers, each when it likes, also the next before the first is done.
+fn enter_at_will(net: &mut Net, barriers: u32, random: &mut Random) {
+    for rank in net.ranks() {
+        let mut wait = Duration::ZERO;
+        for _ in 0..barriers {
+            let pause = [0, 0, 30, 400, 3000][random.below(5) as usize];
+            wait += US * random.below(pause + 1) as u32;
+            net.enter_in(wait, rank);
+        }
+    }
+}
+
+fn check(config: GroupConfig, faults: Faults, seed: u64, start: u32) -> Result<(), TestCaseError> {
+    let mut net = Net::after(config, start);
+    let barriers = 6;
+    (net.faults, net.random) = (faults, Random(seed));
+    enter_at_will(&mut net, barriers, &mut Random(!seed));
+    // What takes longest: a step lost some ten times in a row, and the longest wait after each.
+    prop_assert!(net.run(Duration::from_secs(10)), "stuck: done {:?}", net.done);
+    prop_assert!(net.ranks().all(|rank| net.done[rank as usize] == barriers));
+    for machine in &net.machines {
+        prop_assert!(machine.is_idle() && machine.poll_timeout().is_none());
+        prop_assert_eq!(machine.counters().nonsense, 0);
+    }
+    prop_assert!(net.failed.is_empty());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_leaves_early_and_all_leave(
+        config in any_group(), faults in any_faults(), seed: u64,
+    ) {
+        check(config, faults, seed, 0)?;
+    }
+
+    #[test]
+    fn numbers_of_barriers_wrap(
+        config in any_group(), faults in any_faults(), seed: u64, before in 0..6u32,
+    ) {
+        check(config, faults, seed, u32::MAX - before)?;
+    }
+}
+
+/// Where each packet is lost once in a hundred times.
+#[test]
+fn the_slowest_of_a_hundred_barriers_takes_below_ten_round_trips() {
+    let fast = [Algorithm::PairwiseExchange, Algorithm::Dissemination, Algorithm::Counter];
+    for (algorithm, runner) in
+        fast.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
+    {
+        let mut net = Net::new(group(&[1; 8], algorithm, runner));
+        net.faults.lost = 1;
+        let mut took = Vec::new();
+        for _ in 0..2000 {
+            let began = net.now;
+            net.enter_all();
+            assert!(net.run(Duration::from_secs(1)));
+            took.push(net.now - began);
+            net.sent.clear();
+        }
+        took.sort();
+        assert!(took[1980] < 10 * (2 * LATENCY), "{algorithm} {runner:?}: {:?}", took[1980]);
+    }
+}

@@ -1,0 +1,285 @@
+//! Members that fail, leave, or close their group.
+
+use super::super::*;
+use super::net::{GROUP, LATENCY, Net, Packet, group, message, nodes};
+use crate::limits::{BARRIERS_OUTSTANDING_MAX, CLOSED_GROUPS_MAX, HEARSAY_ASKS};
+use crate::packet::Destination;
+use omnes_topo::Barrier as Algorithm;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(1);
+
+fn failed(epoch: u32, rank: u32) -> Event {
+    Event::Failed { communicator: GROUP, epoch, rank: Rank(rank) }
+}
+
+fn all_cases() -> impl Iterator<Item = (Algorithm, Runner)> {
+    Algorithm::ALL.into_iter().flat_map(|it| [(it, Runner::Host), (it, Runner::Nic)])
+}
+
+/// Ranks 0 to 2 on one node, 3 and 4 on others; rank 4 fails while some wait for different things.
+#[test]
+fn a_failed_member_is_named_by_every_barrier_under_way() {
+    for (algorithm, runner) in all_cases() {
+        let mut net = Net::new(group(&[3, 1, 1], algorithm, runner));
+        for rank in [0, 1, 3] {
+            net.enter(rank);
+            net.enter(rank);
+        }
+        assert!(!net.run(Duration::from_millis(30)));
+        net.dead[4] = true;
+        for rank in 0..4 {
+            net.machines[rank].fail_peer(net.now, Rank(4));
+        }
+        // Nobody waits for a timer now, so everything ends at once.
+        for rank in [0, 1, 3] {
+            let events: Vec<Event> =
+                std::iter::from_fn(|| net.machines[rank].poll_event()).collect();
+            assert_eq!(events, [failed(1, 4), failed(2, 4)], "{algorithm} {runner:?}");
+        }
+        assert_eq!(net.machines[2].poll_event(), None, "it had entered none");
+        for machine in &mut net.machines[..4] {
+            let refused = machine.enter(net.now, GROUP);
+            assert_eq!(refused, Err(CollectiveError::PeerFailed { rank: Rank(4) }));
+            assert_eq!(machine.nic_waits().count(), 0);
+            assert!(machine.missing(GROUP).is_empty() && machine.has_asked_all(GROUP));
+        }
+        assert!(net.run(LONG));
+        assert!(net.machines[..4].iter().all(Collective::is_idle));
+    }
+}
+
+#[test]
+fn the_first_failure_is_named_and_other_groups_live_on() {
+    let mut machine = Collective::new(Rank(0), 4, CollectiveConfig::default());
+    let config = group(&[1, 1, 1], Algorithm::Counter, Runner::Host);
+    let other = CommunicatorId(8);
+    machine.open(config.clone());
+    machine.open(GroupConfig { communicator: other, nodes: nodes(&[1, 1]), ..config.clone() });
+    machine.enter(Instant::ZERO, GROUP).unwrap();
+    machine.fail_peer(Instant::ZERO, Rank(2));
+    machine.fail_peer(Instant::ZERO, Rank(1));
+    machine.fail_peer(Instant::ZERO, Rank(2));
+    assert_eq!((machine.poll_event(), machine.poll_event()), (Some(failed(1, 2)), None));
+    let error = |rank| Err(CollectiveError::PeerFailed { rank: Rank(rank) });
+    assert_eq!(machine.enter(Instant::ZERO, GROUP), error(2));
+    assert_eq!(machine.enter(Instant::ZERO, other), error(1));
+    // A new group with a member that has failed is broken from the start.
+    machine.open(config.clone());
+    assert_eq!(machine.enter(Instant::ZERO, GROUP), error(1));
+    machine.open(GroupConfig { nodes: vec![vec![Rank(0)], vec![Rank(3)]], ..config });
+    assert_eq!(machine.enter(Instant::ZERO, GROUP), Ok(1));
+}
+
+#[test]
+fn a_barrier_that_has_failed_does_not_end_again() {
+    let mut machine = Collective::new(Rank(0), 4, CollectiveConfig::default());
+    machine.open(group(&[2, 1, 1], Algorithm::Counter, Runner::Host));
+    machine.enter(Instant::ZERO, GROUP).unwrap();
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 1, STEP_JOIN));
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 2, 1, 0));
+    machine.fail_peer(Instant::ZERO, Rank(1));
+    assert_eq!(machine.poll_event(), Some(failed(1, 1)));
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 3, 1, 0));
+    assert_eq!((machine.poll_event(), machine.poll_transmit(Instant::ZERO)), (None, None));
+    assert_eq!(machine.counters().barriers, 0);
+}
+
+#[test]
+fn as_many_barriers_fail_as_were_under_way() {
+    let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
+    machine.open_after(&group(&[1, 1], Algorithm::Counter, Runner::Host), u32::MAX - 9);
+    for _ in 0..BARRIERS_OUTSTANDING_MAX {
+        machine.enter(Instant::ZERO, GROUP).unwrap();
+    }
+    machine.fail_peer(Instant::ZERO, Rank(1));
+    let mut epoch = u32::MAX - 9;
+    while let Some(event) = machine.poll_event() {
+        epoch = epoch.wrapping_add(1);
+        assert_eq!(event, failed(epoch, 1));
+    }
+    assert_eq!(epoch, BARRIERS_OUTSTANDING_MAX - 10);
+}
+
+/// True for a step of rank 0 to rank 3, or to rank 4 on its node.
+fn is_from_0_to_3(packet: &Packet) -> bool {
+    packet.header.kind == Kind::Step && packet.from() == 0 && packet.to == 3
+}
+
+#[test]
+fn a_step_lost_with_a_member_that_left_is_made_up_for_by_hearsay() {
+    let mut cases = 0;
+    for (algorithm, runner) in all_cases() {
+        let mut net = Net::new(group(&[1, 2, 2], algorithm, runner));
+        net.lose = Box::new(is_from_0_to_3);
+        net.enter_all();
+        assert!(!net.run(Duration::from_millis(1)));
+        if net.done[0] == 0 {
+            continue; // It waits for rank 3 after what was lost.
+        }
+        cases += 1;
+        assert_eq!((net.done[3], net.done[4]), (0, 0), "{algorithm}");
+        net.dead[0] = true;
+        for rank in 1..5 {
+            net.machines[rank].depart_peer(net.now, Rank(0));
+        }
+        assert!(net.run(LONG), "{algorithm} {runner:?}");
+        assert!(net.done[1..5].iter().all(|done| *done == 1), "{algorithm} {runner:?}");
+        let hearsay = net.machines[3..5].iter().map(|it| it.counters().ended_by_hearsay);
+        assert!(hearsay.sum::<u64>() > 0, "{algorithm} {runner:?}");
+    }
+    assert!(cases >= 6);
+}
+
+/// 0 releases 1 and 2, 2 releases 3: who ends by hearsay passes on what it had not sent.
+#[test]
+fn who_ends_by_hearsay_sends_the_rest_of_its_steps() {
+    let mut net = Net::new(group(&[1; 4], Algorithm::GatherBroadcast, Runner::Host));
+    net.lose =
+        Box::new(|packet| packet.header.kind == Kind::Step && (packet.from(), packet.to) == (0, 2));
+    net.enter_all();
+    assert!(!net.run(LATENCY * 6));
+    assert_eq!(net.done[..4], [1, 1, 0, 0]);
+    net.dead[0] = true;
+    // Only rank 2 hears of it.
+    net.machines[2].depart_peer(net.now, Rank(0));
+    net.enter(1);
+    let released = |net: &Net| net.sent.iter().any(|packet| packet.is(Kind::Step, 1, 3, 2, 3));
+    for _ in 0..400 {
+        if net.done[2] == 0 {
+            assert!(!released(&net) && !net.run(LATENCY / 4));
+        }
+    }
+    assert!(released(&net));
+    assert!(!net.run(LATENCY));
+    assert_eq!((net.done[3], net.machines[2].counters().repeated), (1, 0));
+}
+
+#[test]
+fn a_few_are_asked_at_a_time_whether_all_have_entered() {
+    let ones = vec![1; 1024];
+    let mut machine = Collective::new(Rank(1), 1024, CollectiveConfig::default());
+    machine.open(group(&ones, Algorithm::Counter, Runner::Host));
+    machine.depart_peer(Instant::ZERO, Rank(0));
+    machine.depart_peer(Instant::ZERO, Rank(4));
+    machine.enter(Instant::ZERO, GROUP).unwrap();
+    assert_eq!(machine.poll_transmit(Instant::ZERO).unwrap().header.kind, Kind::Step);
+    let mut asked = Vec::new();
+    while asked.len() < 1500 {
+        let now = machine.poll_timeout().unwrap();
+        assert_eq!(machine.poll_transmit(now), None);
+        machine.handle_timeout(now);
+        let round: Vec<Outbound> = std::iter::from_fn(|| machine.poll_transmit(now)).collect();
+        assert_eq!(round.len(), HEARSAY_ASKS);
+        assert!(round.iter().all(|it| it.header == message(Kind::StepAsk, 1, 1, 0)));
+        asked.extend(round.into_iter().map(|it| it.to));
+    }
+    // All that are there, one after the other.
+    let others = (2..1024).filter(|rank| *rank != 4).cycle().take(asked.len());
+    assert!(asked.into_iter().eq(others.map(|rank| Destination::Rank(Rank(rank)))));
+}
+
+#[test]
+fn a_barrier_may_be_entered_after_a_member_has_left() {
+    let mut net = Net::new(group(&[1; 3], Algorithm::Dissemination, Runner::Host));
+    net.enter_all();
+    assert!(net.run(LONG));
+    net.dead[2] = true;
+    for rank in 0..2 {
+        net.machines[rank].depart_peer(net.now, Rank(2));
+        net.enter(rank as u32);
+    }
+    assert!(!net.run(Duration::from_millis(50)));
+    net.machines[0].ask(net.now, GROUP);
+    assert!(!net.run(Duration::from_millis(50)));
+    // It is named; nobody waits for its answer, nor asks it for anything.
+    assert!(net.machines[0].has_asked_all(GROUP));
+    assert_eq!(net.machines[0].missing(GROUP), [Rank(2)]);
+    let to_gone = net.sent.iter().filter(|packet| packet.to == 2);
+    assert!(to_gone.map(|packet| packet.header.kind).all(|kind| kind == Kind::Step));
+    assert!(net.failed.is_empty());
+}
+
+#[test]
+fn a_closed_group_still_answers_who_misses_a_step() {
+    for (algorithm, runner) in all_cases() {
+        let mut net = Net::new(group(&[2, 1, 1], algorithm, runner));
+        let mut lost = 0;
+        let last = algorithm.steps(3).unwrap() - 1;
+        net.lose = Box::new(move |packet| {
+            let is_lost = packet.header.kind == Kind::Step
+                && packet.from() == 0
+                && (packet.header.argument >= last)
+                && packet.to != 4;
+            lost += u32::from(is_lost);
+            is_lost && lost <= 2
+        });
+        net.enter_all();
+        net.run(Duration::from_micros(500));
+        assert_eq!(net.done[0], 1);
+        net.machines[0].close(GROUP);
+        net.nics[0] = None;
+        assert!(!net.machines[0].is_open(GROUP) && net.machines[0].is_idle());
+        assert!(net.run(LONG), "{algorithm} {runner:?}");
+        assert_eq!(net.done[..4], [1; 4], "{algorithm} {runner:?}");
+        assert!(net.machines[0].counters().repeated > 0);
+    }
+}
+
+#[test]
+fn what_this_machine_runs_goes_on_after_the_group_is_closed() {
+    for algorithm in Algorithm::ALL {
+        let mut net = Net::new(group(&[2, 1, 2, 1], algorithm, Runner::Host));
+        net.enter_all();
+        net.machines[0].close(GROUP);
+        net.machines[4].close(GROUP);
+        assert!(net.run(LONG));
+        assert_eq!(net.done[..6], [0, 1, 1, 1, 0, 1], "{algorithm}");
+    }
+}
+
+#[test]
+fn a_closed_group_is_not_known_to_the_caller() {
+    let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
+    let config = group(&[1, 1], Algorithm::Counter, Runner::Nic);
+    machine.close(GROUP);
+    machine.open(config.clone());
+    machine.enter(Instant::ZERO, GROUP).unwrap();
+    assert!(machine.nic_waits().eq([GROUP]));
+    machine.close(GROUP);
+    machine.close(GROUP);
+    assert_eq!(machine.nic_waits().count(), 0);
+    machine.fail_peer(Instant::ZERO, Rank(1));
+    assert_eq!((machine.poll_event(), machine.poll_timeout()), (None, None));
+    let unknown = Err(CollectiveError::UnknownGroup { communicator: GROUP });
+    assert_eq!(machine.enter(Instant::ZERO, GROUP), unknown);
+    // The next one of this name has nothing of it.
+    let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
+    machine.open(config.clone());
+    machine.enter(Instant::ZERO, GROUP).unwrap();
+    machine.open(GroupConfig { runner: Runner::Host, ..config });
+    assert_eq!((machine.nic_waits().count(), machine.poll_timeout()), (0, None));
+    assert_eq!(machine.poll_transmit(Instant::ZERO), None);
+    assert_eq!(machine.enter(Instant::ZERO, GROUP), Ok(1));
+}
+
+#[test]
+fn records_of_closed_groups_are_bounded() {
+    let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
+    let closed = CLOSED_GROUPS_MAX as u16;
+    for number in 0..closed + 3 {
+        let config = group(&[1, 1], Algorithm::Counter, Runner::Host);
+        let communicator = CommunicatorId(number);
+        machine.open(GroupConfig { communicator, ..config });
+        machine.close(communicator);
+    }
+    assert_eq!(machine.groups.len(), CLOSED_GROUPS_MAX);
+    let nack = |number| {
+        let communicator = CommunicatorId(number);
+        omnes_wire::Header { communicator, ..message(Kind::StepNack, 1, 1, 1) }
+    };
+    machine.handle_packet(Instant::ZERO, &nack(2));
+    assert_eq!(machine.counters().unknown_group, 1);
+    machine.handle_packet(Instant::ZERO, &nack(3));
+    assert_eq!((machine.counters().unknown_group, machine.counters().ignored), (1, 1));
+}

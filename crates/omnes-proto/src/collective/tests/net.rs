@@ -1,0 +1,447 @@
+//! Machines of some ranks and the kernel's NICs of their nodes, with a network in between that
+//! loses, doubles and overtakes as a test says.
+
+use super::super::*;
+use crate::packet::Destination;
+use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_topo::{Barrier as Algorithm, Party};
+use omnes_wire::{Flags, Header, Seq};
+use std::time::Duration;
+
+pub(super) const GROUP: CommunicatorId = CommunicatorId(7);
+pub(super) const US: Duration = Duration::from_micros(1);
+/// One way over the network, and inside a node.
+pub(super) const LATENCY: Duration = Duration::from_micros(20);
+
+/// Numbers from a seed.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `most`.
+    pub(super) fn below(&mut self, most: u64) -> u64 {
+        self.next() % most
+    }
+
+    fn happens(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// What the network does to packets, in percent of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    pub(super) lost: u64,
+    pub(super) doubled: u64,
+    /// Added to the latency, at random.
+    pub(super) jitter: Duration,
+}
+
+/// A packet on its way to one rank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Packet {
+    pub(super) header: Header,
+    pub(super) to: u32,
+    /// It comes in where the kernel's NIC looks.
+    pub(super) by_nic: bool,
+}
+
+impl Packet {
+    pub(super) fn from(&self) -> u32 {
+        self.header.source.0
+    }
+
+    /// True for this message of the network's part or of a node.
+    pub(super) fn is(&self, kind: Kind, epoch: u32, step: u32, from: u32, to: u32) -> bool {
+        let Header { kind: is, seq, argument, source, .. } = self.header;
+        (is, seq.0, argument, source.0, self.to) == (kind, epoch, step, from, to)
+    }
+}
+
+enum Happening {
+    Arrives(Packet),
+    Enters(u32),
+}
+
+/// The kernel's side of a leader: what `firmware/nic.bpf.c` does.
+pub(super) struct Nic {
+    table: Table,
+    barrier: Barrier,
+}
+
+/// True for a packet that is lost.
+type Loss = Box<dyn FnMut(&Packet) -> bool>;
+
+/// See the module header.
+pub(super) struct Net {
+    pub(super) machines: Vec<Collective>,
+    pub(super) nics: Vec<Option<Nic>>,
+    pub(super) config: GroupConfig,
+    pub(super) now: Instant,
+    pub(super) faults: Faults,
+    pub(super) random: Random,
+    pub(super) lose: Loss,
+    /// All packets that have been sent, one to all as one for each.
+    pub(super) sent: Vec<Packet>,
+    /// Packets that have been sent, one to all counted once.
+    pub(super) packets: u64,
+    /// How often each rank has entered, and is done.
+    pub(super) entered: Vec<u32>,
+    pub(super) done: Vec<u32>,
+    pub(super) failed: Vec<(u32, Event)>,
+    /// Ranks that are no more.
+    pub(super) dead: Vec<bool>,
+    start: u32,
+    queue: BTreeMap<(Instant, u64), Happening>,
+    count: u64,
+}
+
+/// Nodes of so many ranks each, filled with the job's ranks in order.
+pub(super) fn nodes(ranks: &[u32]) -> Vec<Vec<Rank>> {
+    let mut next = 0..;
+    let node = |ranks: &u32| next.by_ref().take(*ranks as usize).map(Rank).collect();
+    ranks.iter().map(node).collect()
+}
+
+/// A group of such nodes.
+pub(super) fn group(ranks: &[u32], algorithm: Algorithm, runner: Runner) -> GroupConfig {
+    let nodes = nodes(ranks);
+    GroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast: false }
+}
+
+impl Net {
+    pub(super) fn new(config: GroupConfig) -> Self {
+        Self::after(config, 0)
+    }
+
+    /// All ranks are done with barrier `start`. One rank of the job is no member.
+    pub(super) fn after(config: GroupConfig, start: u32) -> Self {
+        let members: u32 = config.nodes.iter().map(|node| node.len() as u32).sum();
+        let size = members + 1;
+        let machine = |rank: u32| {
+            let mut machine = Collective::new(Rank(rank), size, CollectiveConfig::default());
+            if rank < members {
+                machine.open_after(&config, start);
+                assert!(machine.is_open(GROUP));
+            }
+            machine
+        };
+        let machines = (0..size).map(machine).collect();
+        let none = vec![0; size as usize];
+        let mut net = Self {
+            machines,
+            nics: (0..size).map(|_| None).collect(),
+            now: Instant::ZERO,
+            faults: Faults::default(),
+            random: Random(1),
+            lose: Box::new(|_| false),
+            sent: Vec::new(),
+            packets: 0,
+            entered: none.clone(),
+            done: none,
+            failed: Vec::new(),
+            dead: vec![false; size as usize],
+            start,
+            queue: BTreeMap::new(),
+            count: 0,
+            config,
+        };
+        net.open_slots();
+        net
+    }
+
+    fn open_slots(&mut self) {
+        let nodes = self.config.nodes.len() as u32;
+        if self.config.runner == Runner::Host || nodes == 1 {
+            return;
+        }
+        for node in 0..nodes {
+            let GroupConfig { algorithm, is_multicast, .. } = self.config;
+            let table = Table::new(algorithm, node, nodes, is_multicast).unwrap();
+            let nic = Nic { table, barrier: Barrier::after(self.start) };
+            let leader = self.leader(node);
+            self.nics[leader as usize] = Some(nic);
+        }
+    }
+
+    pub(super) fn leader(&self, node: u32) -> u32 {
+        self.config.nodes[node as usize][0].0
+    }
+
+    fn node_of(&self, rank: u32) -> Option<u32> {
+        let has_rank = |node: &Vec<Rank>| node.contains(&Rank(rank));
+        self.config.nodes.iter().position(has_rank).map(|node| node as u32)
+    }
+
+    pub(super) fn ranks(&self) -> std::ops::Range<u32> {
+        0..self.machines.len() as u32 - 1
+    }
+
+    // ---- what happens -----------------------------------------------------------------------
+
+    fn plan(&mut self, at: Instant, what: Happening) {
+        self.count += 1;
+        self.queue.insert((at, self.count), what);
+    }
+
+    /// `rank` enters the next barrier in a while.
+    pub(super) fn enter_in(&mut self, wait: Duration, rank: u32) {
+        self.plan(self.now + wait, Happening::Enters(rank));
+    }
+
+    /// All members enter the next barrier now.
+    pub(super) fn enter_all(&mut self) {
+        for rank in self.ranks() {
+            self.enter(rank);
+        }
+    }
+
+    pub(super) fn enter(&mut self, rank: u32) -> u32 {
+        self.entered[rank as usize] += 1;
+        let epoch = self.machines[rank as usize].enter(self.now, GROUP).unwrap();
+        let count = epoch.wrapping_sub(self.start);
+        assert_eq!(count, self.entered[rank as usize], "barriers are numbered one by one");
+        self.drain(rank);
+        epoch
+    }
+
+    pub(super) fn ask(&mut self, rank: u32) {
+        self.machines[rank as usize].ask(self.now, GROUP);
+        self.drain(rank);
+    }
+
+    /// Runs until nothing is under way, at most for `limit`; true if nothing is.
+    pub(super) fn run(&mut self, limit: Duration) -> bool {
+        let end = self.now + limit;
+        while let Some(at) = self.next_at() {
+            if at > end {
+                self.now = end;
+                return false;
+            }
+            self.now = at;
+            self.step();
+        }
+        true
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        let happens_at = self.queue.first_key_value().map(|((at, _), _)| *at);
+        let living = self.machines.iter().zip(&self.dead).filter(|(_, dead)| !**dead);
+        let timeouts = living.filter_map(|(machine, _)| machine.poll_timeout());
+        timeouts.chain(happens_at).min().map(|at| at.max(self.now))
+    }
+
+    fn step(&mut self) {
+        for rank in 0..self.machines.len() as u32 {
+            let machine = &mut self.machines[rank as usize];
+            if !self.dead[rank as usize] && machine.poll_timeout().is_some_and(|at| at <= self.now)
+            {
+                machine.handle_timeout(self.now);
+                let next = machine.poll_timeout();
+                assert!(next.is_none_or(|at| at > self.now), "a due timer fires once");
+                self.drain(rank);
+            }
+        }
+        while let Some(entry) = self.queue.first_entry().filter(|it| it.key().0 <= self.now) {
+            match entry.remove() {
+                Happening::Enters(rank) => {
+                    if !self.dead[rank as usize] {
+                        self.enter(rank);
+                    }
+                }
+                Happening::Arrives(packet) => self.arrive(&packet),
+            }
+        }
+    }
+
+    fn arrive(&mut self, packet: &Packet) {
+        let rank = packet.to;
+        if self.dead[rank as usize] {
+            return;
+        }
+        if !packet.by_nic || !self.nic_takes(packet) {
+            self.machines[rank as usize].handle_packet(self.now, &packet.header);
+        }
+        self.drain(rank);
+    }
+
+    /// Takes all that a machine has to say, and shows it its NIC.
+    fn drain(&mut self, rank: u32) {
+        loop {
+            while let Some(outbound) = self.machines[rank as usize].poll_transmit(self.now) {
+                self.transmit(rank, outbound);
+            }
+            while let Some(event) = self.machines[rank as usize].poll_event() {
+                self.on_event(rank, event);
+            }
+            if !self.look_at_page(rank) {
+                return;
+            }
+        }
+    }
+
+    fn on_event(&mut self, rank: u32, event: Event) {
+        let Event::Done { communicator, epoch } = event else {
+            self.failed.push((rank, event));
+            return;
+        };
+        self.done[rank as usize] += 1;
+        let count = self.done[rank as usize];
+        assert_eq!((communicator, epoch), (GROUP, self.start.wrapping_add(count)));
+        for member in self.ranks() {
+            let entered = self.entered[member as usize];
+            assert!(entered >= count, "rank {rank} left barrier {count} before {member} entered");
+        }
+    }
+
+    // ---- packets ----------------------------------------------------------------------------
+
+    fn transmit(&mut self, from: u32, Outbound { to, header }: Outbound) {
+        assert_eq!((header.source, header.communicator), (Rank(from), GROUP));
+        self.packets += 1;
+        match to {
+            Destination::Rank(to) => self.send(Packet { header, to: to.0, by_nic: false }),
+            Destination::Group => self.send_to_all(header),
+            Destination::Nic { to, communicator } => {
+                assert_eq!(communicator, GROUP);
+                let has_slot = self.nics[from as usize].is_some();
+                match has_slot && header.kind == Kind::Step {
+                    true => {
+                        // The doorbell does not leave.
+                        self.packets -= 1;
+                        self.nic_enters(from, &header);
+                    }
+                    false => self.send(Packet { header, to: to.0, by_nic: true }),
+                }
+            }
+        }
+    }
+
+    fn send_to_all(&mut self, header: Header) {
+        assert!(header.flags.has(Flags::GROUP), "the tag names all");
+        for to in 0..self.machines.len() as u32 {
+            if to != header.source.0 {
+                self.send(Packet { header, to, by_nic: true });
+            }
+        }
+    }
+
+    fn send(&mut self, packet: Packet) {
+        assert!(packet.from() != packet.to, "{packet:?}");
+        self.sent.push(packet);
+        let faults = self.faults;
+        if self.random.happens(faults.lost) || (self.lose)(&packet) {
+            return;
+        }
+        let copies = 1 + u64::from(self.random.happens(faults.doubled));
+        for _ in 0..copies {
+            let jitter = self.random.below(faults.jitter.as_nanos() as u64 + 1);
+            let at = self.now + LATENCY + Duration::from_nanos(jitter);
+            self.plan(at, Happening::Arrives(packet));
+        }
+    }
+
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        self.sent.iter().filter(|packet| packet.header.kind == kind).count()
+    }
+
+    // ---- the kernel's NIC -------------------------------------------------------------------
+
+    /// What comes in at a slot; false if the host gets it.
+    fn nic_takes(&mut self, packet: &Packet) -> bool {
+        let Some(from) = self.node_of(packet.from()) else { return false };
+        let Some(nic) = &mut self.nics[packet.to as usize] else { return false };
+        let Header { kind, seq, argument, source, .. } = packet.header;
+        match kind {
+            Kind::Step => {
+                let (_, action) = nic.barrier.arrive(&nic.table, seq.0, argument, from);
+                self.nic_sends(packet.to, action);
+            }
+            Kind::StepNack => {
+                let verdict = nic.barrier.repeat(&nic.table, seq.0, argument, from);
+                if verdict == Verdict::Taken {
+                    let header = step(packet.to, seq.0, argument);
+                    self.packets += 1;
+                    self.send(Packet { header, to: source.0, by_nic: true });
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn nic_enters(&mut self, rank: u32, header: &Header) {
+        let nic = self.nics[rank as usize].as_mut().unwrap();
+        assert_eq!(Some(header.argument), nic.table.first_send());
+        let (_, action) = nic.barrier.enter(&nic.table, header.seq.0);
+        self.nic_sends(rank, action);
+    }
+
+    fn nic_sends(&mut self, rank: u32, action: Action) {
+        for number in action.steps() {
+            let header = step(rank, action.epoch, number);
+            let nic = self.nics[rank as usize].as_ref().unwrap();
+            let (to, is_multicast) = (nic.table.send_to(number), nic.table.is_multicast());
+            let own = Rank(nic.table.own());
+            let nodes = nic.table.size();
+            let to_all = to == Party::Everybody;
+            let flags = if to_all { Flags::GROUP } else { Flags::NONE };
+            let header = Header { flags, ..header };
+            if to_all && is_multicast {
+                self.packets += 1;
+                self.send_to_all(header);
+                continue;
+            }
+            for node in to.ranks(own, nodes) {
+                self.packets += 1;
+                self.send(Packet { header, to: self.leader(node.0), by_nic: true });
+            }
+        }
+    }
+
+    /// Shows a machine its NIC's page; true if it runs a barrier there.
+    fn look_at_page(&mut self, rank: u32) -> bool {
+        let machine = &mut self.machines[rank as usize];
+        let waits: Vec<CommunicatorId> = machine.nic_waits().collect();
+        let Some(nic) = &self.nics[rank as usize] else {
+            // Given back when the group was closed.
+            assert!(waits.is_empty() || self.config.runner == Runner::Nic);
+            return false;
+        };
+        assert!(waits.is_empty() || waits == [GROUP]);
+        let before = machine.counters().barriers;
+        for communicator in waits {
+            machine.handle_nic(self.now, communicator, &nic.view());
+        }
+        machine.counters().barriers != before
+    }
+}
+
+impl Nic {
+    pub(super) fn view(&self) -> NicView {
+        let mut arrived = [0; 16];
+        let at = self.barrier.waits_at().unwrap_or(self.table.steps());
+        if self.table.receive_from(at) == Party::Everybody {
+            let missing = self.barrier.missing(&self.table);
+            for node in (0..self.table.size()).filter(|node| !missing.contains(node)) {
+                arrived[node as usize / 64] |= 1 << (node % 64);
+            }
+        }
+        NicView { entered: self.barrier.entered(), done: self.barrier.done(), at, arrived }
+    }
+}
+
+/// A step of the network's part, as the kernel writes it.
+pub(super) fn step(from: u32, epoch: u32, number: u32) -> Header {
+    message(Kind::Step, from, epoch, number)
+}
+
+pub(super) fn message(kind: Kind, from: u32, epoch: u32, argument: u32) -> Header {
+    Header { expects: Seq(0), ..emit::header(Rank(from), GROUP, kind, epoch, argument) }
+}

@@ -1,0 +1,476 @@
+//! Barriers: bytes are a list of operations on two honest ranks with the NICs of their nodes, and
+//! on a third rank that has the right key and says whatever the bytes tell it to.
+//!
+//! One group has all three ranks, one only the honest two. Nothing may panic, barriers end in the
+//! order of entering, the state of a rank stays bounded, and in the honest ones' own group nobody
+//! leaves a barrier before the other has entered it, whatever the third says. At the end the honest
+//! ranks are left alone: unless somebody was declared dead or gone, all their own barriers must
+//! end.
+
+use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
+use crate::builder::{JOB, KEY};
+use crate::nic::{Host, Leaving, Nic};
+use crate::rule::Way;
+use crate::stranger::sealed;
+use omnes_proto::LivenessConfig;
+use omnes_proto::channel::ChannelConfig;
+use omnes_proto::collective::{
+    Collective, CollectiveConfig, Event as BarrierEvent, GroupConfig, Runner, STEP_JOIN,
+    STEP_RELEASE,
+};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head};
+use omnes_topo::Barrier;
+use omnes_wire::{
+    ChannelId, CommunicatorId, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank, Seq,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const RANKS: u32 = 3;
+const HONEST: u32 = 2;
+/// Of all three ranks.
+const ALL: CommunicatorId = CommunicatorId(1);
+/// Of the honest ones.
+const OWN: CommunicatorId = CommunicatorId(2);
+
+/// Divisions of all three ranks into nodes.
+const NODES_OF_ALL: [&[&[u32]]; 8] = [
+    &[&[0], &[1], &[2]],
+    &[&[2], &[1], &[0]],
+    &[&[0, 1], &[2]],
+    &[&[0, 2], &[1]],
+    &[&[2, 0], &[1]],
+    &[&[2], &[1, 0]],
+    &[&[0, 1, 2]],
+    &[&[2, 1, 0]],
+];
+/// Divisions of the honest ones.
+const NODES_OF_OWN: [&[&[u32]]; 3] = [&[&[0], &[1]], &[&[1], &[0]], &[&[1, 0]]];
+
+/// A packet on its way to an honest rank.
+#[derive(Clone)]
+struct Packet {
+    to: u32,
+    way: Way,
+    bytes: Vec<u8>,
+}
+
+/// Barriers of one group at one rank.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    entered: u32,
+    done: u32,
+}
+
+struct Honest {
+    rank: u32,
+    endpoint: Endpoint,
+    nic: Nic,
+    counts: BTreeMap<CommunicatorId, Count>,
+    /// It computes: it does not look at what its NIC shows.
+    is_busy: bool,
+    /// Somebody was declared dead or gone, so that barriers may not end.
+    has_lost: bool,
+}
+
+struct Rig {
+    now: Instant,
+    groups: [GroupConfig; 2],
+    ranks: Vec<Honest>,
+    under_way: VecDeque<Packet>,
+    /// Copies of old packets.
+    old: VecDeque<Packet>,
+}
+
+/// Runs a list of operations on barriers: two honest ranks, and one that has the right key and says
+/// whatever the bytes tell it to.
+pub fn collective(bytes: &[u8]) {
+    let mut bytes = Bytes(bytes);
+    let mut rig = Rig::new(&mut bytes);
+    for _ in 0..OPERATIONS_MAX {
+        if bytes.0.is_empty() {
+            break;
+        }
+        rig.operate(&mut bytes);
+    }
+    rig.finish();
+}
+
+fn group(bytes: &mut Bytes, communicator: CommunicatorId, divisions: &[&[&[u32]]]) -> GroupConfig {
+    let nodes = divisions[usize::from(bytes.byte()) % divisions.len()];
+    let marks = bytes.byte();
+    GroupConfig {
+        communicator,
+        nodes: nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect(),
+        algorithm: Barrier::ALL[usize::from(marks % 4)],
+        runner: if marks & 4 == 0 { Runner::Host } else { Runner::Nic },
+        is_multicast: marks & 8 != 0,
+    }
+}
+
+impl Rig {
+    fn new(bytes: &mut Bytes) -> Self {
+        let groups = [group(bytes, ALL, &NODES_OF_ALL), group(bytes, OWN, &NODES_OF_OWN)];
+        let is_late = bytes.byte().is_multiple_of(8);
+        let ranks = (0..HONEST).map(Honest::new).collect();
+        let now = Instant::ZERO;
+        let mut rig = Self { now, groups, ranks, under_way: VecDeque::new(), old: VecDeque::new() };
+        rig.open(0);
+        if is_late {
+            // What comes before a group is open must not be lost for ever.
+            rig.enter(0, OWN);
+            rig.drain_all();
+            while let Some(packet) = rig.under_way.pop_front() {
+                rig.hand_over(&packet);
+            }
+        }
+        rig.open(1);
+        rig
+    }
+
+    fn open(&mut self, rank: u32) {
+        for group in &self.groups {
+            self.ranks[rank as usize].open(group);
+        }
+    }
+
+    fn operate(&mut self, bytes: &mut Bytes) {
+        let operation = bytes.byte();
+        let rank = u32::from(bytes.byte()) % HONEST;
+        match operation % 16 {
+            0 | 1 => self.enter(rank, OWN),
+            2 => self.enter(rank, ALL),
+            3..=6 => {
+                if let Some(packet) = self.under_way.pop_front() {
+                    self.hand_over(&packet);
+                }
+            }
+            7 => drop(self.under_way.pop_front()),
+            8 => self.replay(bytes),
+            9 => self.mutate(bytes),
+            10..=13 => self.craft(rank, bytes),
+            14 => self.turn(rank, bytes),
+            _ => self.pass_time(Duration::from_micros(u64::from(bytes.number()) * 50)),
+        }
+        self.drain_all();
+        for own in &self.ranks {
+            for communicator in [ALL, OWN] {
+                own.check_missing(communicator, &self.groups);
+            }
+        }
+    }
+
+    // ---- operations -----------------------------------------------------------------------
+
+    fn enter(&mut self, rank: u32, communicator: CommunicatorId) {
+        let now = self.now;
+        let own = &mut self.ranks[rank as usize];
+        if let Ok(epoch) = own.machine().enter(now, communicator) {
+            let count = own.counts.entry(communicator).or_default();
+            count.entered += 1;
+            assert_eq!(epoch, count.entered, "barriers are numbered one by one");
+        }
+    }
+
+    /// What a rank does beside: it asks, computes, or lets go of the group of all, and opens it
+    /// once more.
+    fn turn(&mut self, rank: u32, bytes: &mut Bytes) {
+        let now = self.now;
+        let choice = bytes.byte();
+        let own = &mut self.ranks[rank as usize];
+        match choice % 16 {
+            0..=5 => own.machine().ask(now, OWN),
+            6..=9 => own.machine().ask(now, ALL),
+            10..=13 => own.is_busy = !own.is_busy,
+            14 => own.close(ALL),
+            _ => {
+                own.close(ALL);
+                own.open(&self.groups[0]);
+            }
+        }
+    }
+
+    fn replay(&mut self, bytes: &mut Bytes) {
+        if self.old.is_empty() {
+            return;
+        }
+        let index = bytes.byte() as usize % self.old.len();
+        let packet = self.old[index].clone();
+        self.hand_over(&packet);
+    }
+
+    fn mutate(&mut self, bytes: &mut Bytes) {
+        let Some(packet) = self.under_way.front_mut() else { return };
+        let index = bytes.byte() as usize % PACKET_OVERHEAD_BYTES;
+        packet.bytes[index] ^= 1 << (bytes.byte() % 8);
+    }
+
+    /// The third rank says something with the right tag, to one rank or to all.
+    fn craft(&mut self, to: u32, bytes: &mut Bytes) {
+        let kinds = [Kind::Step, Kind::Step, Kind::StepNack, Kind::StepTell, Kind::StepAsk];
+        let rare = [Kind::Ping, Kind::Pong, Kind::Failed, Kind::Bye];
+        let choice = bytes.byte();
+        let kind = match choice {
+            250.. => rare[usize::from(choice) % rare.len()],
+            _ => kinds[usize::from(choice) % kinds.len()],
+        };
+        let communicator = if bytes.byte().is_multiple_of(4) { OWN } else { ALL };
+        let count = self.ranks[to as usize].counts.get(&communicator).copied();
+        let Count { entered, done } = count.unwrap_or_default();
+        let marks = bytes.byte();
+        let is_to_all = marks & 1 != 0;
+        let way = [Way::Unicast, Way::Nic, Way::Nic, Way::Multicast][usize::from(marks >> 1 & 3)];
+        let argument = match bytes.byte() {
+            255 => bytes.word(),
+            254 => STEP_RELEASE,
+            250..254 => STEP_JOIN,
+            step => u32::from(step % 8),
+        };
+        let header = Header {
+            kind,
+            job: JOB,
+            communicator,
+            channel: ChannelId(u8::from(marks >> 3 == 31)),
+            flags: Flags(bytes.byte() & 127).with_if(Flags::GROUP, is_to_all),
+            source: Rank(2),
+            seq: bytes.near(Seq(done + 1)),
+            expects: bytes.near(Seq(entered)),
+            epoch: 0,
+            credits: 0,
+            argument,
+        };
+        let tagged = if is_to_all { Rank::ALL } else { Rank(to) };
+        let mut packet = sealed(&KEY, &header, tagged, &[]);
+        if marks >> 3 == 30 {
+            packet.push(0);
+        }
+        self.hand_over(&Packet { to, way, bytes: packet.clone() });
+        if way == Way::Multicast {
+            self.hand_over(&Packet { to: 1 - to, way, bytes: packet });
+        }
+    }
+
+    fn pass_time(&mut self, time: Duration) {
+        // Never so long that an honest rank takes another for dead because of it alone.
+        self.now = self.now + time.min(Duration::from_millis(20));
+        for rank in 0..HONEST {
+            self.ranks[rank as usize].endpoint.handle_timeout(self.now);
+            self.drain(rank);
+        }
+    }
+
+    // ---- driving --------------------------------------------------------------------------
+
+    fn hand_over(&mut self, packet: &Packet) {
+        let own = &mut self.ranks[packet.to as usize];
+        let host = if own.is_busy { Host::Awake } else { Host::Asleep };
+        let passage = own.nic.ingress(packet.way, &packet.bytes, host);
+        if passage.goes_on {
+            let head = &packet.bytes[..packet.bytes.len().min(HEAD_BYTES_MAX)];
+            let placement = own.endpoint.handle_packet(self.now, head, packet.bytes.len());
+            assert_eq!(placement, None, "a barrier has no data");
+        }
+        for leaving in passage.leaving {
+            self.put_on_wire(packet.to, leaving);
+        }
+        self.drain(packet.to);
+    }
+
+    /// What the other honest rank hears of a packet.
+    fn put_on_wire(&mut self, from: u32, Leaving { to, bytes }: Leaving) {
+        let other = 1 - from;
+        let way = match to {
+            Destination::Rank(rank) if rank == Rank(other) => Way::Unicast,
+            Destination::Nic { to, .. } if to == Rank(other) => Way::Nic,
+            Destination::Group => Way::Multicast,
+            Destination::Rank(_) | Destination::Nic { .. } => return,
+        };
+        let packet = Packet { to: other, way, bytes };
+        self.under_way.push_back(packet.clone());
+        if self.old.len() == 64 {
+            self.old.pop_front();
+        }
+        self.old.push_back(packet);
+    }
+
+    fn drain_all(&mut self) {
+        (0..HONEST).for_each(|rank| self.drain(rank));
+    }
+
+    fn drain(&mut self, rank: u32) {
+        for turn in 0.. {
+            assert!(turn < PACKETS_MAX, "rank {rank} is never drained");
+            self.send_packets(rank);
+            let own = &mut self.ranks[rank as usize];
+            let is_shown = own.look(self.now);
+            let is_news = self.take_events(rank);
+            if !is_shown && !is_news {
+                return;
+            }
+        }
+    }
+
+    fn send_packets(&mut self, rank: u32) {
+        let mut head = Head::default();
+        for count in 0.. {
+            let own = &mut self.ranks[rank as usize];
+            let Some(transmit) = own.endpoint.poll_transmit(self.now, &mut head) else { return };
+            assert!(count < PACKETS_MAX, "rank {rank} never stops sending");
+            let (to, bytes) = (transmit.to, head.as_bytes().to_vec());
+            let leaving = match to {
+                Destination::Nic { .. } => own.nic.egress(to, &bytes),
+                Destination::Rank(_) | Destination::Group => vec![Leaving { to, bytes }],
+            };
+            for leaving in leaving {
+                self.put_on_wire(rank, leaving);
+            }
+        }
+    }
+
+    fn take_events(&mut self, rank: u32) -> bool {
+        let mut is_news = false;
+        while let Some(event) = self.ranks[rank as usize].endpoint.poll_event(self.now) {
+            is_news = true;
+            let done = self.ranks[rank as usize].take(event);
+            if let Some(epoch) = done {
+                let other = self.ranks[1 - rank as usize].counts.get(&OWN).copied();
+                let Count { entered, .. } = other.unwrap_or_default();
+                assert!(entered >= epoch, "rank {rank} leaves barrier {epoch} alone");
+            }
+        }
+        is_news
+    }
+
+    // ---- the end --------------------------------------------------------------------------
+
+    /// Leaves the honest ranks alone until all their own barriers have ended.
+    fn finish(&mut self) {
+        for own in &mut self.ranks {
+            own.is_busy = false;
+            let text = format!("{:?}", own.machine());
+            assert!(text.len() < STATE_CHARACTERS_MAX, "state of {} characters", text.len());
+        }
+        let entered = |own: &Honest| own.counts.get(&OWN).map_or(0, |count| count.entered);
+        let most = self.ranks.iter().map(entered).max().unwrap_or(0);
+        for rank in 0..HONEST {
+            for _ in entered(&self.ranks[rank as usize])..most {
+                self.enter(rank, OWN);
+            }
+        }
+        self.drain_all();
+        let is_done = |own: &Honest| {
+            own.has_lost || own.counts.get(&OWN).is_none_or(|count| count.done == most)
+        };
+        for _ in 0..10_000 {
+            // One that has lost the other says nothing any more.
+            if self.ranks.iter().all(is_done) || self.ranks.iter().any(|own| own.has_lost) {
+                return;
+            }
+            while let Some(packet) = self.under_way.pop_front() {
+                self.hand_over(&packet);
+            }
+            self.pass_time(Duration::from_millis(1));
+        }
+        panic!("barriers of honest ranks do not end");
+    }
+}
+
+impl Honest {
+    fn new(rank: u32) -> Self {
+        let Ok(channel) = ChannelConfig { pool_slots: 4, ..ChannelConfig::default() }.build()
+        else {
+            panic!("settings are in range")
+        };
+        let config = EndpointConfig {
+            me: Rank(rank),
+            size: RANKS,
+            job: JOB,
+            key: KEY,
+            channels: vec![channel],
+            broadcast: None,
+            collective: CollectiveConfig::default(),
+            liveness: LivenessConfig::default(),
+        };
+        Self {
+            rank,
+            endpoint: Endpoint::new(Instant::ZERO, config),
+            nic: Nic::default(),
+            counts: BTreeMap::new(),
+            is_busy: false,
+            has_lost: false,
+        }
+    }
+
+    fn machine(&mut self) -> &mut Collective {
+        self.endpoint.collective()
+    }
+
+    fn open(&mut self, group: &GroupConfig) {
+        if group.runner == Runner::Nic {
+            self.nic.open((JOB, &KEY), Rank(self.rank), group);
+        }
+        self.counts.remove(&group.communicator);
+        self.machine().open(group.clone());
+        assert!(self.machine().is_open(group.communicator));
+    }
+
+    fn close(&mut self, communicator: CommunicatorId) {
+        self.nic.close(communicator);
+        self.machine().close(communicator);
+    }
+
+    /// Shows the machine what the NIC has done, unless this rank computes.
+    fn look(&mut self, now: Instant) -> bool {
+        if self.is_busy {
+            return false;
+        }
+        let waits: Vec<CommunicatorId> = self.endpoint.collectives().nic_waits().collect();
+        let mut is_news = false;
+        for communicator in waits {
+            if let Some(view) = self.nic.look(communicator) {
+                is_news = true;
+                self.machine().handle_nic(now, communicator, &view);
+            }
+        }
+        is_news
+    }
+
+    /// A barrier of the honest ones' own group that is done, if the event says so.
+    fn take(&mut self, event: Event) -> Option<u32> {
+        match event {
+            Event::Collective(BarrierEvent::Done { communicator, epoch }) => {
+                let count = self.counts.entry(communicator).or_default();
+                count.done += 1;
+                assert_eq!(epoch, count.done, "barriers end in the order of entering");
+                assert!(epoch <= count.entered, "barrier {epoch} ends before it is entered");
+                return Some(epoch).filter(|_| communicator == OWN);
+            }
+            Event::Collective(BarrierEvent::Failed { communicator, rank, .. }) => {
+                assert!(communicator == ALL || rank.0 < HONEST, "{rank} is no member of {OWN:?}");
+            }
+            // The third rank never answers pings, so it is found to have failed now and then.
+            Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
+                self.has_lost |= rank.0 < HONEST;
+            }
+            Event::Channel(..) | Event::Broadcast(_) => panic!("{event:?}, but nobody sends"),
+            Event::Excluded { .. } => {}
+        }
+        None
+    }
+
+    /// Only members are missing, and never this rank itself.
+    fn check_missing(&self, communicator: CommunicatorId, groups: &[GroupConfig]) {
+        let machine = self.endpoint.collectives();
+        let missing = machine.missing(communicator);
+        let mut members = groups.iter().filter(|it| it.communicator == communicator);
+        let is_other = |rank: &Rank| {
+            let mut nodes = members.clone().flat_map(|group| &group.nodes);
+            rank.0 != self.rank && nodes.any(|node| node.contains(rank))
+        };
+        must(match missing.iter().all(is_other) {
+            true => Ok(()),
+            false => Err(format!("{missing:?} of {:?}", members.next())),
+        });
+    }
+}

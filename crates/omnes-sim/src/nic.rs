@@ -1,0 +1,382 @@
+//! The kernel's NIC at the edge of one node, as `firmware/nic.bpf.c` and `nic_barrier.h` have it.
+//!
+//! It runs the firmware's native form ([`omnes_firmware`]) with the firmware's own tags, and does
+//! around it what the entry points of the C file do, in their order and with their verdicts:
+//!
+//! ```text
+//!   wire ─▶ ingress: slot, tag, step ─┬─▶ host (not ours, or a wake)
+//!                                     └─▶ next steps, back to the wire
+//!   host ─▶ egress: slot, enter ──────┬─▶ wire, as it is (not ours, or a question)
+//!                                     └─▶ all steps that may leave
+//! ```
+//!
+//! Guarantees: pure; what leaves is returned, not sent. A packet without a slot, or on another
+//! socket than the slot's, goes on unchanged.
+//!
+//! Assumes: MAC addresses are known. Not done: packets to all that are passed on (multi-send).
+
+use crate::rule::Way;
+use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_firmware::{Key, tag};
+use omnes_proto::collective::{GroupConfig, NicView};
+use omnes_proto::packet::Destination;
+use omnes_topo::Party;
+use omnes_wire::{
+    ChannelId, CommunicatorId, Flags, HEADER_BYTES, Header, JobId, JobKey, Kind,
+    PACKET_OVERHEAD_BYTES, Rank, Seq, Tag,
+};
+use std::collections::BTreeMap;
+
+/// Words of a bit per member.
+const ARRIVED_WORDS: usize = omnes_firmware::GROUP_MAX / 64;
+
+/// What a slot has counted, as its page shows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NicCounters {
+    /// Packets taken in with the right tag, whatever became of them.
+    pub packets_in: u64,
+    /// Steps sent; one to all by multicast counts once.
+    pub packets_out: u64,
+    /// Steps sent again because somebody missed them.
+    pub repeated: u64,
+    /// Steps that had come before.
+    pub duplicates: u64,
+    /// Packets of no use when they came.
+    pub ignored: u64,
+    /// Steps that no member would send.
+    pub nonsense: u64,
+    /// Packets of strangers.
+    pub bad_tags: u64,
+    /// Packets passed on to wake the host.
+    pub wakes: u64,
+}
+
+/// A packet that leaves the node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Leaving {
+    pub(crate) to: Destination,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Whether the host of a slot looks at the page by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Host {
+    /// It does, now or soon.
+    Awake,
+    /// It does not: the packet that ends a barrier is to wake it.
+    Asleep,
+}
+
+/// What became of a packet from the wire.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Passage {
+    /// The host gets it.
+    pub(crate) goes_on: bool,
+    /// Its tag was right, and the slot has looked at it.
+    pub(crate) is_taken: bool,
+    /// What leaves because of it.
+    pub(crate) leaving: Vec<Leaving>,
+}
+
+impl Passage {
+    /// Not for any slot.
+    fn unseen() -> Self {
+        Self { goes_on: true, is_taken: false, leaving: Vec::new() }
+    }
+}
+
+/// One member's slot; see `firmware/slot.h`.
+#[derive(Debug)]
+struct Slot {
+    job: JobId,
+    communicator: CommunicatorId,
+    rank: Rank,
+    key: Key,
+    table: Table,
+    /// One of the table's steps waits for everybody.
+    waits_for_all: bool,
+    barrier: Barrier,
+    /// Leaders of the group's nodes, in their order.
+    peers: Vec<Rank>,
+    /// The same with their index and key.
+    members: BTreeMap<Rank, (u32, Key)>,
+    page: Page,
+}
+
+/// What the member's process sees.
+#[derive(Debug)]
+struct Page {
+    entered: u32,
+    done: u32,
+    at: u32,
+    arrived: [u64; ARRIVED_WORDS],
+    counters: NicCounters,
+    /// What the process has looked at last.
+    seen: Option<NicView>,
+}
+
+/// All slots of one node; see the module header.
+#[derive(Debug, Default)]
+pub(crate) struct Nic {
+    slots: BTreeMap<CommunicatorId, Slot>,
+}
+
+/// A packet about a step, with its tag; `None` for what no slot is asked about.
+fn step_of(packet: &[u8]) -> Option<(Header, Tag)> {
+    let (header, tag) = Header::parse(packet).ok()?;
+    let is_step = matches!(header.kind, Kind::Step | Kind::StepNack);
+    is_step.then_some((header, tag))
+}
+
+fn key_of(job: &JobKey, rank: Rank) -> Key {
+    Key::new(job.sender(rank).to_bytes())
+}
+
+impl Nic {
+    /// Opens a slot for `me`, a member of `group`, in place of one of the same communicator; none
+    /// if this member does not lead one of several nodes.
+    pub(crate) fn open(&mut self, (job, key): (JobId, &JobKey), me: Rank, group: &GroupConfig) {
+        let communicator = group.communicator;
+        self.slots.remove(&communicator);
+        let peers: Vec<Rank> =
+            group.nodes.iter().filter_map(|node| node.first().copied()).collect();
+        let Some(own) = peers.iter().position(|rank| *rank == me) else { return };
+        let nodes = peers.len() as u32;
+        if nodes < 2 {
+            return;
+        }
+        let table = Table::new(group.algorithm, own as u32, nodes, group.is_multicast);
+        let Ok(table) = table else { panic!("own is below the number of nodes") };
+        let indexed = (0..).zip(&peers);
+        let members = indexed.map(|(at, rank)| (*rank, (at, key_of(key, *rank)))).collect();
+        let slot = Slot {
+            job,
+            communicator,
+            rank: me,
+            key: key_of(key, me),
+            waits_for_all: (0..table.steps()).any(|it| table.receive_from(it) == Party::Everybody),
+            table,
+            barrier: Barrier::default(),
+            peers,
+            members,
+            page: Page {
+                entered: 0,
+                done: 0,
+                at: 0,
+                arrived: [0; ARRIVED_WORDS],
+                counters: NicCounters::default(),
+                seen: None,
+            },
+        };
+        self.slots.insert(communicator, slot);
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn close(&mut self, communicator: CommunicatorId) {
+        self.slots.remove(&communicator);
+    }
+
+    /// What a slot has counted.
+    pub(crate) fn counters(&self, communicator: CommunicatorId) -> Option<&NicCounters> {
+        self.slots.get(&communicator).map(|slot| &slot.page.counters)
+    }
+
+    /// What the page of a slot shows, if that is news to the process.
+    pub(crate) fn look(&mut self, communicator: CommunicatorId) -> Option<NicView> {
+        let page = &mut self.slots.get_mut(&communicator)?.page;
+        let view = page.view();
+        (page.seen.replace(view) != Some(view)).then_some(view)
+    }
+
+    /// True if the page of a slot shows something that the process has not looked at.
+    pub(crate) fn has_news(&self, communicator: CommunicatorId) -> bool {
+        let slot = self.slots.get(&communicator);
+        slot.is_some_and(|slot| slot.page.seen != Some(slot.page.view()))
+    }
+
+    /// A packet comes from the wire: `nic_ingress`.
+    pub(crate) fn ingress(&mut self, way: Way, packet: &[u8], host: Host) -> Passage {
+        let Some((header, tag)) = step_of(packet) else { return Passage::unseen() };
+        let slot = self.slots.get_mut(&header.communicator);
+        let Some(slot) = slot.filter(|slot| slot.is_at(way, &header)) else {
+            return Passage::unseen();
+        };
+        let from = slot.sender(packet, &header, tag);
+        let Some(from) = from.filter(|_| packet.len() == PACKET_OVERHEAD_BYTES) else {
+            slot.page.counters.bad_tags += 1;
+            return Passage { goes_on: false, is_taken: false, leaving: Vec::new() };
+        };
+        let (goes_on, leaving) = match header.kind {
+            Kind::Step => slot.arrived(&header, from, host),
+            _ => (false, slot.missed(&header, from)),
+        };
+        Passage { goes_on, is_taken: true, leaving }
+    }
+
+    /// The host sends a packet through the slot's socket: `nic_egress`. What leaves for it.
+    pub(crate) fn egress(&mut self, to: Destination, packet: &[u8]) -> Vec<Leaving> {
+        let unchanged = || vec![Leaving { to, bytes: packet.to_vec() }];
+        let Some((header, _)) = step_of(packet) else { return unchanged() };
+        let slot = self.slots.get_mut(&header.communicator);
+        let Some(slot) = slot.filter(|slot| slot.is_at(Way::Nic, &header)) else {
+            return unchanged();
+        };
+        if header.kind != Kind::Step || packet.len() != PACKET_OVERHEAD_BYTES {
+            return unchanged();
+        }
+        slot.entered(&header)
+    }
+}
+
+impl Page {
+    fn set_arrived(&mut self, index: u32) {
+        self.arrived[index as usize / 64] |= 1 << (index % 64);
+    }
+
+    fn view(&self) -> NicView {
+        let Self { entered, done, at, arrived, .. } = *self;
+        NicView { entered, done, at, arrived }
+    }
+
+    /// `nic_page_count`.
+    fn count(&mut self, verdict: Verdict) {
+        self.counters.packets_in += 1;
+        match verdict {
+            Verdict::Taken => {}
+            Verdict::Duplicate => self.counters.duplicates += 1,
+            Verdict::Ignored => self.counters.ignored += 1,
+            Verdict::Nonsense => self.counters.nonsense += 1,
+        }
+    }
+}
+
+impl Slot {
+    /// True if packets like this one are looked up in `nic_ports` with success: of this job and
+    /// channel 0, on the slot's own socket, or on the group's where the table releases by it.
+    fn is_at(&self, way: Way, header: &Header) -> bool {
+        let is_port = match way {
+            Way::Unicast => false,
+            Way::Multicast => self.table.is_multicast(),
+            Way::Nic => true,
+        };
+        is_port && header.job == self.job && header.channel == ChannelId(0)
+    }
+
+    /// The index of the member that a packet is from, if its tag is right: `nic_sender`.
+    fn sender(&self, packet: &[u8], header: &Header, found: Tag) -> Option<u32> {
+        let (index, key) = self.members.get(&header.source)?;
+        let to = if header.flags.has(Flags::GROUP) { Rank::ALL } else { self.rank };
+        let head = packet.first_chunk::<HEADER_BYTES>()?;
+        (tag(*key, head, to) == found.0).then_some(*index)
+    }
+
+    /// `nic_step_arrived`: whether the packet goes on to the host, and what leaves.
+    fn arrived(&mut self, header: &Header, from: u32, host: Host) -> (bool, Vec<Leaving>) {
+        let (epoch, step) = (header.seq.0, header.argument);
+        let (verdict, action) = self.barrier.arrive(&self.table, epoch, step, from);
+        self.page.count(verdict);
+        if verdict != Verdict::Taken {
+            return (false, Vec::new());
+        }
+        if self.waits_for_all && self.barrier.entered() == epoch {
+            self.page.set_arrived(from);
+        }
+        self.show(&action);
+        let wakes = action.is_done() && host == Host::Asleep;
+        self.page.counters.wakes += u64::from(wakes);
+        (wakes, self.send(&action))
+    }
+
+    /// `nic_step_missed`.
+    fn missed(&mut self, header: &Header, from: u32) -> Vec<Leaving> {
+        let (epoch, step) = (header.seq.0, header.argument);
+        let verdict = self.barrier.repeat(&self.table, epoch, step, from);
+        self.page.count(verdict);
+        if verdict != Verdict::Taken {
+            return Vec::new();
+        }
+        self.page.counters.repeated += 1;
+        vec![self.step(epoch, step, Some(from), Flags::NONE)]
+    }
+
+    /// `nic_step_entered`.
+    fn entered(&mut self, header: &Header) -> Vec<Leaving> {
+        let (verdict, action) = self.barrier.enter(&self.table, header.seq.0);
+        if verdict != Verdict::Taken {
+            return Vec::new();
+        }
+        if self.waits_for_all {
+            self.begin_page();
+        }
+        self.show(&action);
+        self.send(&action)
+    }
+
+    /// `nic_page_begin`: who was there before this member.
+    fn begin_page(&mut self) {
+        let Self { barrier, table, page, .. } = self;
+        page.arrived = [0; ARRIVED_WORDS];
+        let missing = barrier.missing(table);
+        let was_there = |index: &u32| *index != table.own() && !missing.contains(index);
+        (0..table.size()).filter(was_there).for_each(|index| page.set_arrived(index));
+    }
+
+    /// `nic_page_show`.
+    fn show(&mut self, action: &Action) {
+        let Self { barrier, table, page, .. } = self;
+        page.entered = barrier.entered();
+        page.at = barrier.waits_at().unwrap_or(table.steps());
+        if action.is_done() {
+            page.done = action.epoch;
+        }
+    }
+
+    /// `nic_steps_send`: all steps of an action, a release to all last.
+    fn send(&mut self, action: &Action) -> Vec<Leaving> {
+        let mut leaving = Vec::new();
+        for step in action.steps() {
+            match self.table.send_to(step) {
+                Party::Nobody => {}
+                Party::Rank(to) => {
+                    leaving.push(self.step(action.epoch, step, Some(to.0), Flags::NONE));
+                }
+                Party::Everybody if self.table.is_multicast() => {
+                    leaving.push(self.step(action.epoch, step, None, Flags::GROUP));
+                }
+                Party::Everybody => {
+                    let others = (0..self.table.size()).filter(|index| *index != self.table.own());
+                    let others =
+                        others.map(|to| self.step(action.epoch, step, Some(to), Flags::GROUP));
+                    leaving.extend(others);
+                }
+            }
+        }
+        self.page.counters.packets_out += leaving.len() as u64;
+        leaving
+    }
+
+    /// `nic_step_write`: the message of a step to a member, or to the group's address.
+    fn step(&self, epoch: u32, step: u32, to: Option<u32>, flags: Flags) -> Leaving {
+        let header = Header {
+            kind: Kind::Step,
+            job: self.job,
+            communicator: self.communicator,
+            channel: ChannelId(0),
+            flags,
+            source: self.rank,
+            seq: Seq(epoch),
+            expects: Seq(0),
+            epoch: 0,
+            credits: 0,
+            argument: step,
+        };
+        let head = header.emit();
+        let peer = to.map(|index| self.peers[index as usize]);
+        let tagged = peer.filter(|_| !flags.has(Flags::GROUP)).unwrap_or(Rank::ALL);
+        let mut bytes = head.to_vec();
+        bytes.extend_from_slice(&tag(self.key, &head, tagged).to_be_bytes());
+        let communicator = self.communicator;
+        let to = peer.map_or(Destination::Group, |to| Destination::Nic { to, communicator });
+        Leaving { to, bytes }
+    }
+}

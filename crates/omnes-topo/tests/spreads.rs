@@ -1,0 +1,102 @@
+//! Tables of whole trees, checked against the tree's own answers for every rank and root.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use omnes_topo::{Lambda, Spread, TopoError, Tree};
+use omnes_wire::Rank;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+
+fn children_by_table(spread: &Spread, rank: u32, source: u32) -> Vec<Rank> {
+    spread.children_of(Rank(rank), Rank(source)).unwrap().collect()
+}
+
+fn some_trees() -> Vec<Tree> {
+    let names = "binomial chain flat knomial=3 knomial=5 kary=2 kary=4 postal=1 postal=2.5 \
+                 postal=7.862 postal=2.5/2 postal=1.25/4";
+    names.split_whitespace().map(|name| name.parse().unwrap()).collect()
+}
+
+fn lambda() -> impl Strategy<Value = Lambda> {
+    (1000u32..=40_000).prop_map(|thousandths| Lambda::from_thousandths(thousandths).unwrap())
+}
+
+fn any_tree() -> impl Strategy<Value = Tree> {
+    prop_oneof![
+        Just(Tree::Binomial),
+        Just(Tree::Chain),
+        Just(Tree::Flat),
+        (2u32..=40).prop_map(|radix| Tree::Knomial { radix }),
+        (1u32..=40).prop_map(|arity| Tree::Kary { arity }),
+        lambda().prop_map(|lambda| Tree::Postal { lambda }),
+        (lambda(), 1u32..=9).prop_map(|(lambda, fan_out)| Tree::PostalBounded { lambda, fan_out }),
+    ]
+}
+
+#[test]
+fn tables_say_what_trees_say_for_every_rank_and_source() {
+    // [MS-R16]: one list of destinations per rank, here relative to the source.
+    for tree in some_trees() {
+        for size in 1..=40 {
+            let spread = Spread::new(tree, size).unwrap();
+            for source in 0..size {
+                for rank in 0..size {
+                    let children = tree.children(Rank(rank), Rank(source), size).unwrap();
+                    assert_eq!(children_by_table(&spread, rank, source), children);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_have_a_run_per_rank_and_an_entry_per_edge() {
+    for tree in some_trees() {
+        for size in [1, 2, 3, 17, 64, Spread::SIZE_MAX] {
+            let spread = Spread::new(tree, size).unwrap();
+            assert_eq!(spread.size(), size);
+            assert_eq!(spread.first().len(), size as usize + 1);
+            assert_eq!((spread.first()[0], spread.first()[size as usize]), (0, size as u16 - 1));
+            assert!(spread.first().is_sorted());
+            let mut children = spread.children().to_vec();
+            children.sort_unstable();
+            assert!(children.into_iter().eq(1..size as u16));
+        }
+    }
+}
+
+#[test]
+fn mistakes_are_refused_with_value_and_limit() {
+    let (size, size_max) = (Spread::SIZE_MAX + 1, Spread::SIZE_MAX);
+    let too_large = TopoError::SizeTooLarge { size, size_max };
+    assert_eq!(Spread::new(Tree::Chain, 0), Err(TopoError::SizeZero));
+    assert_eq!(Spread::new(Tree::Chain, size), Err(too_large.clone()));
+    assert_eq!(too_large.to_string(), "size 1025 is above the maximum 1024");
+    let radix = TopoError::RadixTooSmall { radix: 1 };
+    assert_eq!(Spread::new(Tree::Knomial { radix: 1 }, 4), Err(radix));
+    let spread = Spread::new(Tree::Chain, 4).unwrap();
+    let refused = |own, source| spread.children_of(Rank(own), Rank(source)).err();
+    assert_eq!(refused(4, 0), Some(TopoError::RankOutOfRange { rank: Rank(4), size: 4 }));
+    assert_eq!(refused(0, 4), Some(TopoError::RootOutOfRange { root: Rank(4), size: 4 }));
+    assert_eq!(refused(3, 3), None);
+}
+
+proptest! {
+    // Same samples in every run: a failure must be seen by everybody.
+    #![proptest_config(ProptestConfig {
+        rng_seed: RngSeed::Fixed(0x7370_7265_6164),
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(64)
+    })]
+
+    #[test]
+    fn tables_of_all_sizes_say_what_trees_say(
+        tree in any_tree(),
+        (size, source) in (1..=Spread::SIZE_MAX).prop_flat_map(|size| (Just(size), 0..size)),
+    ) {
+        let spread = Spread::new(tree, size).unwrap();
+        for rank in 0..size {
+            let children = tree.children(Rank(rank), Rank(source), size).unwrap();
+            prop_assert_eq!(children_by_table(&spread, rank, source), children);
+        }
+    }
+}

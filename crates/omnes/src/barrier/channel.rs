@@ -1,0 +1,48 @@
+//! Barrier by messages over channels, which answer and repair each one.
+//!
+//! Source: the three algorithms of seed 003 [CB-R9–R11] over channels, and the counter; the steps
+//! come from [`omnes_topo::Barrier`]. Cost: one empty message per step and rank, 56 bytes each;
+//! the counter's rank 0 exchanges two with each other rank.
+
+use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::error::Error;
+use omnes_net::Operation;
+use omnes_topo::{Barrier, Step};
+use omnes_wire::Rank;
+
+impl Communicator {
+    /// A barrier over channels, which needs nobody's help: the first and the last of a job are.
+    pub(super) fn barrier_over_channels(&self, algorithm: Barrier) -> Result<(), Error> {
+        let schedule = algorithm
+            .schedule(Rank(self.rank()), self.size())
+            .expect("a rank below the size has a schedule");
+        let mut receives = Vec::new();
+        for step in schedule {
+            self.barrier_step(step, &mut receives)?;
+            receives.clear();
+        }
+        Ok(())
+    }
+
+    /// Sends and receives all of a step, then waits; the first error, if there is one. `receives`
+    /// is empty at first and holds what was waited for afterwards.
+    fn barrier_step(&self, step: Step, receives: &mut Vec<Operation>) -> Result<(), Error> {
+        let nothing = Bytes::of(&[]);
+        let (own, size) = (Rank(self.rank()), self.size());
+        let mut started = Ok(());
+        for from in step.receive_from.ranks(own, size) {
+            // SAFETY: no byte is read or written.
+            match unsafe { self.start_receive(from.0, Purpose::Barrier, nothing) } {
+                Ok(receive) => receives.push(receive),
+                Err(error) => started = started.and(Err(error)),
+            }
+        }
+        for to in step.send_to.ranks(own, size) {
+            // SAFETY: as above. An empty message is queued at once and leaves no operation.
+            let sent = unsafe { self.start_send(to.0, Purpose::Barrier, nothing, 0) };
+            started = started.and(sent.map(|_| ()));
+        }
+        let waited = self.wait_for_all(receives);
+        started.and(waited)
+    }
+}

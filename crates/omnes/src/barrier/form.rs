@@ -1,0 +1,100 @@
+//! What kinds of barriers there are.
+
+use omnes_topo::Barrier;
+use std::fmt;
+use std::str::FromStr;
+
+/// Who makes a barrier's steps. Text form: `nic`, `user`, `channel`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BarrierForm {
+    /// The kernel's NIC.
+    Nic,
+    /// The firmware in user space.
+    User,
+    /// Messages over channels.
+    Channel,
+}
+
+impl fmt::Display for BarrierForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Nic => "nic",
+            Self::User => "user",
+            Self::Channel => "channel",
+        })
+    }
+}
+
+impl FromStr for BarrierForm {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "nic" => Ok(Self::Nic),
+            "user" => Ok(Self::User),
+            "channel" => Ok(Self::Channel),
+            _ => Err("must be nic, user or channel"),
+        }
+    }
+}
+
+/// Form and algorithm of a barrier; what is left open is chosen. Text form: `nic:counter`,
+/// `dissemination`, `user`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BarrierKind {
+    /// Who makes the steps.
+    pub form: Option<BarrierForm>,
+    /// Which steps.
+    pub algorithm: Option<Barrier>,
+}
+
+impl From<Barrier> for BarrierKind {
+    fn from(algorithm: Barrier) -> Self {
+        Self { form: None, algorithm: Some(algorithm) }
+    }
+}
+
+impl fmt::Display for BarrierKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.form, self.algorithm) {
+            (Some(form), Some(algorithm)) => f.pad(&format!("{form}:{algorithm}")),
+            (Some(form), None) => form.fmt(f),
+            (None, Some(algorithm)) => algorithm.fmt(f),
+            (None, None) => f.pad("default"),
+        }
+    }
+}
+
+impl FromStr for BarrierKind {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "must be FORM, ALGORITHM or FORM:ALGORITHM, with nic, user or channel \
+                             and dissemination, pairwise, gather-broadcast or counter";
+        let algorithm = |text: &str| text.parse::<Barrier>().map_err(|_| WRONG);
+        if let Some((form, rest)) = text.split_once(':') {
+            let form = form.parse().map_err(|_| WRONG)?;
+            return Ok(Self { form: Some(form), algorithm: Some(algorithm(rest)?) });
+        }
+        match text.parse() {
+            Ok(form) => Ok(Self { form: Some(form), algorithm: None }),
+            Err(_) => algorithm(text).map(Self::from),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn kinds_are_read_as_they_are_written() {
+        for text in ["nic:counter", "user", "channel:pairwise", "dissemination"] {
+            assert_eq!(text.parse::<BarrierKind>().unwrap().to_string(), text);
+        }
+        for text in ["", "nic:", "counter:nic", "fast"] {
+            assert!(text.parse::<BarrierKind>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Barriers: nobody leaves before all have entered.
+//!
+//! Source: seed 003 [CB-R2–R12]. Three forms of the same algorithms:
+//!
+//! | form | who makes the steps | repair |
+//! |---|---|---|
+//! | [`BarrierForm::Nic`] | the kernel's NIC, without waking the host | NACK to the NIC that owes |
+//! | [`BarrierForm::User`] | the same firmware, driven by the engine | NACK to the rank that owes |
+//! | [`BarrierForm::Channel`] | messages over channels ([`channel`]) | the channel's |
+//!
+//! The first two are groups of the collective machine ([`group`]), which join the ranks of a node
+//! before they go to the network. A communicator begins with the user-space form, which needs no
+//! agreement; after a few barriers its members try whether all of them get a slot of the kernel's
+//! NIC ([`nic`]), and use it if so. The last barrier of a job goes over channels: whoever has left
+//! answers no NACK.
+
+mod channel;
+mod form;
+mod group;
+mod nic;
+
+pub use form::{BarrierForm, BarrierKind};
+pub(crate) use group::BarrierGroups;
+pub(crate) use nic::NicAccess;
+pub use nic::{NicUse, NicWanted};
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use omnes_net::Operation;
+use omnes_topo::Barrier;
+use std::time::Duration;
+
+/// Time for answers to the question who is missing.
+const ANSWER_TIME: Duration = Duration::from_millis(200);
+
+impl Communicator {
+    /// Waits until all ranks of the communicator have called it.
+    ///
+    /// # Errors
+    /// [`Error::PeerFailed`] if a member has failed.
+    pub fn barrier(&self) -> Result<(), Error> {
+        self.barrier_with(self.usual_barrier())
+    }
+
+    /// As [`Self::barrier`], by an algorithm of choice, the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`Self::barrier`]; [`Error::NoNic`] for a barrier of the kernel's NIC where there is none
+    /// for all ranks.
+    pub fn barrier_with(&self, kind: impl Into<BarrierKind>) -> Result<(), Error> {
+        match self.enter_barrier(kind.into())? {
+            Some(operation) => self.wait_for(operation).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Self::barrier`], but waits for at most `limit`. The error then names the ranks that
+    /// have not come; the barrier remains entered, and the next call of a barrier goes on waiting
+    /// for it.
+    ///
+    /// # Errors
+    /// [`Error::BarrierTimeout`]; else as [`Self::barrier`].
+    pub fn barrier_within(&self, limit: Duration) -> Result<(), Error> {
+        let kind = self.usual_barrier();
+        let kind = match kind.form {
+            // Messages over channels name nobody.
+            Some(BarrierForm::Channel) => BarrierKind { form: Some(BarrierForm::User), ..kind },
+            _ => kind,
+        };
+        let Some(operation) = self.enter_barrier(kind)? else { return Ok(()) };
+        let breaks = |gone| self.breaks_collective(gone);
+        if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
+            return outcome.map(|_| ()).map_err(|error| self.error(error));
+        }
+        let missing = self.missing_of(kind, operation);
+        Err(Error::BarrierTimeout { ms: limit.as_millis() as u64, missing })
+    }
+
+    /// Starts a barrier, if its form is a group's, and what of it remains to be waited for.
+    fn enter_barrier(&self, kind: BarrierKind) -> Result<Option<Operation>, Error> {
+        let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
+        if self.size() == 1 {
+            return Ok(None);
+        }
+        if kind.form == Some(BarrierForm::Channel) || self.job().is_finalizing() {
+            return self.barrier_over_channels(algorithm).map(|()| None);
+        }
+        self.enter_group(kind.form, algorithm).map(Some)
+    }
+
+    /// Enters a barrier without waiting; it must not agree on anything.
+    pub(crate) fn start_barrier(&self) -> Result<Option<Operation>, Error> {
+        if self.size() == 1 {
+            return Ok(None);
+        }
+        self.enter_open_group(self.usual_algorithm()).map(Some)
+    }
+
+    /// The same for a kind whose group is open.
+    pub(crate) fn start_barrier_of(&self, kind: BarrierKind) -> Result<Operation, Error> {
+        let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
+        let started = self.enter_known_group(kind.form, algorithm);
+        started.unwrap_or_else(|| {
+            let reason = format!("no blocking barrier of the kind {kind} has been entered before");
+            Err(Error::Barrier { reason })
+        })
+    }
+
+    fn usual_barrier(&self) -> BarrierKind {
+        let config = &self.job().config;
+        let form = (config.nic == NicWanted::Off).then_some(BarrierForm::Channel);
+        BarrierKind { form, algorithm: None }
+    }
+
+    /// One packet to each rank and one multicast back are the fewest; where many send to one, or
+    /// without multicast, steps that run side by side are faster.
+    fn usual_algorithm(&self) -> Barrier {
+        if let Some(algorithm) = self.job().config.barrier {
+            return algorithm;
+        }
+        match (self.nodes().count() <= COUNTER_NODES_MAX, self.job().engine.is_crowded()) {
+            (true, true) => Barrier::Counter,
+            (true, false) if self.job().has_multicast() => Barrier::Counter,
+            _ => Barrier::Dissemination,
+        }
+    }
+
+    /// How the barriers of this communicator are run at present, and why not otherwise.
+    pub fn nic(&self) -> NicUse {
+        self.nic_use()
+    }
+
+    /// Ranks here that have not entered a barrier that takes long.
+    fn missing_of(&self, kind: BarrierKind, operation: Operation) -> Vec<u32> {
+        let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
+        let Some(id) = self.keep_unfinished(kind.form, algorithm, operation) else {
+            return Vec::new();
+        };
+        let missing = self.job().engine.missing(id, ANSWER_TIME);
+        missing.into_iter().map(|rank| self.here(rank.0)).collect()
+    }
+}
+
+/// Nodes up to which one of them counts all others.
+const COUNTER_NODES_MAX: u32 = 64;

@@ -1,0 +1,214 @@
+//! Getting slots of the kernel's NIC.
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use omnes_net::nic::{MemberPlan, Nic, NicError, OpenSlot, Preference, SlotPlan};
+use omnes_net::{MulticastState, NicAddresses};
+use omnes_topo::Barrier;
+use omnes_wire::CommunicatorId;
+use std::fmt;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+/// Which form of the NIC a job may use. Text form: `auto`, `kernel`, `agent`, `user`, `off`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NicWanted {
+    /// The kernel's, lent by the node's agent or loaded by the process; else in user space.
+    Auto,
+    /// The kernel's, loaded by the process; else in user space.
+    Kernel,
+    /// The kernel's, lent by the node's agent; else in user space.
+    Agent,
+    /// In user space.
+    User,
+    /// None: barriers by messages over channels.
+    Off,
+}
+
+impl FromStr for NicWanted {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "kernel" => Ok(Self::Kernel),
+            "agent" => Ok(Self::Agent),
+            "user" => Ok(Self::User),
+            "off" => Ok(Self::Off),
+            _ => Err("must be auto, kernel, agent, user or off"),
+        }
+    }
+}
+
+/// How a communicator's barriers are run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NicUse {
+    /// By the kernel's NIC.
+    Kernel,
+    /// By the firmware in user space.
+    User {
+        /// Why not by the kernel's NIC, for people.
+        reason: String,
+    },
+}
+
+impl fmt::Display for NicUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel => write!(f, "kernel"),
+            Self::User { reason } => write!(f, "user space: {reason}"),
+        }
+    }
+}
+
+/// This process's access to the kernel's NIC: tried once.
+#[derive(Default)]
+pub(crate) struct NicAccess {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Untried,
+    Ready(Box<Nic>),
+    Refused(String),
+}
+
+impl NicAccess {
+    fn with<T>(
+        &self,
+        preference: Preference,
+        open: impl FnOnce(&mut Nic) -> Result<T, NicError>,
+    ) -> Result<T, String> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::Untried = *state {
+            *state = match Nic::obtain(preference) {
+                Ok(nic) => State::Ready(Box::new(nic)),
+                Err(error) => State::Refused(error.to_string()),
+            };
+        }
+        match &mut *state {
+            State::Ready(nic) => open(nic).map_err(|error| error.to_string()),
+            State::Refused(reason) => Err(reason.clone()),
+            State::Untried => Err("not tried yet".to_owned()),
+        }
+    }
+
+    /// The members have agreed to do without, for a reason.
+    pub(super) fn refuse(&self, reason: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = State::Refused(reason.to_owned());
+    }
+
+    fn reason(&self) -> Option<String> {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            State::Refused(reason) => Some(reason.clone()),
+            State::Untried | State::Ready(_) => None,
+        }
+    }
+}
+
+/// A row of the exchange on obstacles: length and text of the reason; none if it is empty.
+const REASON_BYTES: usize = 160;
+
+impl Communicator {
+    pub(super) fn nic_use(&self) -> NicUse {
+        if self.inner.barriers.has_nic() {
+            return NicUse::Kernel;
+        }
+        let reason = self.job().nic.reason();
+        let reason = reason.unwrap_or_else(|| "not tried before a few barriers".to_owned());
+        NicUse::User { reason }
+    }
+
+    /// A slot for barriers, where this rank is its node's leader; none where it is not.
+    pub(super) fn open_own_slot(
+        &self,
+        id: CommunicatorId,
+        algorithm: Barrier,
+    ) -> Result<Option<OpenSlot>, String> {
+        if self.nodes().count() < 2 {
+            return Err("all ranks are on one node".to_owned());
+        }
+        if self.nodes().local()[0] != self.rank() {
+            return Ok(None);
+        }
+        self.open_slot(&self.slot_plan(id, algorithm)?).map(Some)
+    }
+
+    /// A slot of the kernel's NIC, if the job may have one; the reason otherwise.
+    pub(crate) fn open_slot(&self, plan: &SlotPlan) -> Result<OpenSlot, String> {
+        let job = self.job();
+        let preference = match job.config.nic {
+            NicWanted::Auto => Preference::Any,
+            NicWanted::Kernel => Preference::Kernel,
+            NicWanted::Agent => Preference::Agent,
+            NicWanted::User | NicWanted::Off => return Err("switched off".to_owned()),
+        };
+        // Loading firmware for nothing would take its time.
+        plan.check().map_err(|error| error.to_string())?;
+        job.nic.with(preference, |nic| job.engine.open_slot(nic, plan))
+    }
+
+    fn slot_plan(&self, id: CommunicatorId, algorithm: Barrier) -> Result<SlotPlan, String> {
+        let engine = &self.job().engine;
+        let addresses = engine.nics();
+        let only_v4 = |rank: u32| match addresses.get(rank as usize) {
+            Some(NicAddresses { steps: SocketAddr::V4(address), .. }) => Ok(*address),
+            Some(_) => Err("the kernel's NIC serves IPv4 only".to_owned()),
+            None => Err("the ports of the other ranks are not known".to_owned()),
+        };
+        let leaders: Vec<u32> = self.nodes().by_node().iter().map(|node| node[0].0).collect();
+        let peer = |rank: &u32| only_v4(*rank).map(|address| (*rank, address));
+        let peers: Result<Vec<(u32, SocketAddrV4)>, String> = leaders.iter().map(peer).collect();
+        let rank = self.in_job(self.rank()).0;
+        let own = leaders.iter().position(|leader| *leader == rank);
+        let own = own.expect("a leader leads a node") as u32;
+        let group = match (algorithm, engine.multicast()) {
+            (Barrier::Counter, MulticastState::On { group: SocketAddr::V4(group), .. })
+                if self.job().has_multicast() =>
+            {
+                Some(group)
+            }
+            _ => None,
+        };
+        let member = |(index, rank): (usize, &u32)| MemberPlan {
+            rank: *rank,
+            index: index as u32,
+            key: engine.sender_key(omnes_wire::Rank(*rank)),
+        };
+        Ok(SlotPlan {
+            job: engine.job(),
+            communicator: id.0,
+            channel: 0,
+            rank,
+            own,
+            socket: only_v4(rank)?,
+            peers: peers?,
+            members: leaders.iter().enumerate().map(member).collect(),
+            group,
+            barrier: Some(algorithm.to_string()),
+            tree: None,
+            forwards: false,
+            by_mac: false,
+        })
+    }
+
+    /// The first obstacle that any member tells, with its rank. Collective.
+    pub(super) fn first_obstacle(&self, own: Option<&str>) -> Result<Option<String>, Error> {
+        let mut row = [0; REASON_BYTES];
+        if let Some(reason) = own {
+            let length = reason.floor_char_boundary(REASON_BYTES - 1);
+            row[0] = length.max(1) as u8;
+            row[1..=length].copy_from_slice(&reason.as_bytes()[..length]);
+        }
+        let table = self.exchange(&row)?;
+        let told = table.chunks(REASON_BYTES).enumerate().find(|(_, row)| row[0] != 0);
+        Ok(told.map(|(rank, row)| {
+            let text = row.get(1..1 + usize::from(row[0])).unwrap_or_default();
+            format!("rank {rank}: {}", String::from_utf8_lossy(text).trim_end_matches('\0'))
+        }))
+    }
+}

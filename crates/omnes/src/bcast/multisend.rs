@@ -1,0 +1,316 @@
+//! Multi-send in the place of multicast: whether a job uses it, and a communicator's tree.
+//!
+//! Where the probe has found no multicast, packets to all go down a tree of multi-sends over the
+//! nodes [MS-R7, R15], below the same machine: window, reports and repair are those of broadcasts
+//! over multicast. Every rank opens its part by itself; who has a slot of the kernel's NIC lets it
+//! clone and pass on, who has none does both in user space, and they go together.
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use omnes_net::nic::{MemberPlan, OpenSlot, SlotPlan};
+use omnes_net::{NicAddresses, SpreadPlan};
+use omnes_topo::{Lambda, Spread, Tree};
+use omnes_wire::{CommunicatorId, Rank};
+use std::fmt;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::str::FromStr;
+
+/// Latency of a hop in units of the time that one more copy takes, where it was not measured: so
+/// groups of up to eight nodes get a flat tree [MS-R17].
+const LAMBDA: Lambda = Lambda::whole(6);
+
+/// How packets to all reach the others where there is no multicast. Text form: `auto`, `off`, or a
+/// tree (`postal=6`, `binomial`, `flat`, `chain`, `knomial=4`), where one is named with who
+/// clones and who passes on: `postal=6:nic`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MultiSend {
+    /// By multi-send, unless the job has too many nodes for the firmware's tables.
+    Auto,
+    /// Not: broadcasts go down trees of messages.
+    Off,
+    /// By this tree.
+    Tree(Tree, Cloning),
+}
+
+/// Who makes the copies of a multi-send. Text form: `auto`, `nic`, `host`, `loop`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cloning {
+    /// The kernel's NIC where it can be had, also for what comes in; else user space.
+    Auto,
+    /// The same, or the job does not start.
+    Nic,
+    /// The kernel's NIC for what this rank sends, or the job does not start; hosts pass on
+    /// ("NIC-assisted").
+    Host,
+    /// User space.
+    Loop,
+}
+
+impl FromStr for Cloning {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Ok(match text {
+            "auto" => Self::Auto,
+            "nic" => Self::Nic,
+            "host" => Self::Host,
+            "loop" => Self::Loop,
+            _ => return Err(()),
+        })
+    }
+}
+
+impl fmt::Display for Cloning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Nic => "nic",
+            Self::Host => "host",
+            Self::Loop => "loop",
+        })
+    }
+}
+
+impl fmt::Display for MultiSend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Off => f.write_str("off"),
+            Self::Tree(tree, Cloning::Auto) => write!(f, "{tree}"),
+            Self::Tree(tree, cloning) => write!(f, "{tree}:{cloning}"),
+        }
+    }
+}
+
+impl FromStr for MultiSend {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const WRONG: &str = "must be auto, off, or a tree such as postal=6, flat or binomial, also \
+                             with who makes the copies: flat:nic, flat:host, flat:loop";
+        match text {
+            "auto" => return Ok(Self::Auto),
+            "off" => return Ok(Self::Off),
+            _ => {}
+        }
+        let (tree, cloning) = text.split_once(':').unwrap_or((text, "auto"));
+        let tree = tree.parse().map_err(|_| WRONG)?;
+        Ok(Self::Tree(tree, cloning.parse().map_err(|()| WRONG)?))
+    }
+}
+
+/// What a job has instead of multicast.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MultiSendUse {
+    /// The tree over the nodes.
+    pub tree: Tree,
+    /// The kernel's NIC makes this rank's copies.
+    pub is_in_kernel: bool,
+    /// It also passes on what comes in.
+    pub kernel_forwards: bool,
+    /// Why it does not, for people.
+    pub reason: String,
+}
+
+impl MultiSendUse {
+    /// Who makes the copies on this rank; never [`Cloning::Auto`].
+    pub fn form(&self) -> Cloning {
+        match (self.is_in_kernel, self.kernel_forwards) {
+            (true, true) => Cloning::Nic,
+            (true, false) => Cloning::Host,
+            (false, _) => Cloning::Loop,
+        }
+    }
+
+    /// Tree and form, in a word: `postal=6:nic`.
+    pub fn brief(&self) -> String {
+        format!("{}:{}", self.tree, self.form())
+    }
+}
+
+impl fmt::Display for MultiSendUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tree = self.tree;
+        match (self.is_in_kernel, self.kernel_forwards) {
+            (true, true) => write!(f, "{tree}, cloned and passed on by the kernel's NIC"),
+            (true, false) => write!(f, "{tree}, cloned by the kernel's NIC, passed on by hosts"),
+            (false, _) => write!(f, "{tree}, in user space: {}", self.reason),
+        }
+    }
+}
+
+impl Communicator {
+    /// Takes multi-send in the place of multicast, if the job may; to be called once, by all ranks
+    /// of the job, when the probe has found no multicast.
+    pub(crate) fn use_multisend(&self) -> Result<(), Error> {
+        let job = self.job();
+        let fits = self.nodes().count() > 1 && self.nodes().count() <= Spread::SIZE_MAX;
+        if job.config.multisend == MultiSend::Off || !fits {
+            return Ok(());
+        }
+        job.engine.use_spread();
+        job.allow_multisend();
+        job.describe_multisend(self.open_multisend()?);
+        self.group(self.usual_policy())?;
+        Ok(())
+    }
+
+    /// Takes another tree for this communicator's multi-send, or other copyists, the same on all
+    /// ranks; what this rank got. Collective, and a barrier. Nothing happens where the job does not
+    /// multi-send, or the communicator is on one node. Where a rank gets an error the others do
+    /// not hear of it, and this communicator must not multi-send any more.
+    ///
+    /// # Errors
+    /// [`Error::MultiSend`] for a tree that cannot be, [`Error::NoNic`] where [`Cloning::Nic`] or
+    /// [`Cloning::Host`] is wanted and this rank gets no slot, [`Error::PeerFailed`].
+    pub fn use_multisend_tree(
+        &self,
+        tree: Tree,
+        cloning: Cloning,
+    ) -> Result<Option<MultiSendUse>, Error> {
+        // Nobody may send by the old tree while another has the new one.
+        self.barrier()?;
+        let opened = self.open_multisend_by(tree, cloning);
+        // Also a rank that got nothing comes, so that nobody waits for it.
+        self.barrier()?;
+        let usage = opened?;
+        if self.inner.id == CommunicatorId(0) && usage.is_some() {
+            self.job().describe_multisend(usage.clone());
+        }
+        Ok(usage)
+    }
+
+    /// Takes the tree that fits a measured `lambda`, the same on all ranks, or the usual one, if
+    /// the job's multi-send is left to the library and that tree differs from the present one for
+    /// so many nodes. Collective; on the communicator of all ranks.
+    pub(super) fn use_lambda(&self, lambda: Option<Lambda>) -> Result<(), Error> {
+        let job = self.job();
+        let present = job.multisend().filter(|_| job.config.multisend == MultiSend::Auto);
+        let Some(present) = present else { return Ok(()) };
+        let tree = tree_of(lambda);
+        let shape = |tree| Spread::new(tree, self.nodes().count()).ok();
+        if shape(tree) != shape(present.tree) {
+            self.use_multisend_tree(tree, Cloning::Auto)?;
+        }
+        Ok(())
+    }
+
+    /// Who makes the copies, as the job was told.
+    pub(super) fn cloning(&self) -> Cloning {
+        self.multisend_tree().1
+    }
+
+    /// Opens this communicator's multi-send on this rank, if the job has it; how.
+    pub(crate) fn open_multisend(&self) -> Result<Option<MultiSendUse>, Error> {
+        let (tree, cloning) = self.multisend_tree();
+        self.open_multisend_by(tree, cloning)
+    }
+
+    fn open_multisend_by(
+        &self,
+        tree: Tree,
+        cloning: Cloning,
+    ) -> Result<Option<MultiSendUse>, Error> {
+        let job = self.job();
+        let nodes = self.nodes().by_node().to_vec();
+        if !job.has_multisend() || nodes.len() < 2 {
+            return Ok(None);
+        }
+        let spread = Spread::new(tree, nodes.len() as u32)
+            .map_err(|error| Error::MultiSend { reason: error.to_string() })?;
+        // A slot has the communicator's name, so the old one goes first.
+        job.engine.close_spread(self.inner.id);
+        let me = self.in_job(self.rank());
+        let own = nodes.iter().position(|node| node.contains(&me)).unwrap_or(0) as u32;
+        let slot = match cloning {
+            Cloning::Loop => Err("switched off".to_owned()),
+            _ => self.open_spread_slot(tree, own, cloning != Cloning::Host),
+        };
+        if let (Cloning::Nic | Cloning::Host, Err(reason)) = (cloning, &slot) {
+            return Err(Error::NoNic { reason: reason.clone() });
+        }
+        let is_in_kernel = slot.is_ok();
+        let kernel_forwards = is_in_kernel && cloning != Cloning::Host;
+        let reason = slot.as_ref().err().cloned().unwrap_or_default();
+        job.engine.open_spread(SpreadPlan {
+            communicator: self.inner.id,
+            nodes: nodes.clone(),
+            table: omnes_net::spread_table(&spread, own),
+            slot: slot.ok(),
+            slot_forwards: kernel_forwards,
+        });
+        Ok(Some(MultiSendUse { tree, is_in_kernel, kernel_forwards, reason }))
+    }
+
+    /// The tree, the same on all ranks, and who makes the copies.
+    fn multisend_tree(&self) -> (Tree, Cloning) {
+        match self.job().config.multisend {
+            MultiSend::Tree(tree, cloning) => (tree, cloning),
+            MultiSend::Auto | MultiSend::Off => {
+                let lambda = self.job().figures().and_then(|figures| figures.lambda());
+                (tree_of(lambda), Cloning::Auto)
+            }
+        }
+    }
+
+    fn open_spread_slot(&self, tree: Tree, own: u32, forwards: bool) -> Result<OpenSlot, String> {
+        let job = self.job();
+        let addresses = job.engine.nics();
+        let only_v4 = |rank: Rank| match addresses.get(rank.index()) {
+            Some(NicAddresses { spread: SocketAddr::V4(address), .. }) => Ok(*address),
+            Some(_) => Err("the kernel's NIC serves IPv4 only".to_owned()),
+            None => Err("the ports of the other ranks are not known".to_owned()),
+        };
+        let nodes = self.nodes().by_node();
+        let peers: Result<Vec<(u32, SocketAddrV4)>, String> =
+            nodes.iter().map(|node| only_v4(node[0]).map(|address| (node[0].0, address))).collect();
+        let me = self.in_job(self.rank());
+        let members = (0..).zip(nodes).flat_map(|(index, node)| {
+            node.iter().map(move |rank| MemberPlan {
+                rank: rank.0,
+                index,
+                key: job.engine.sender_key(*rank),
+            })
+        });
+        let plan = SlotPlan {
+            job: job.engine.job(),
+            communicator: self.inner.id.0,
+            channel: 0,
+            rank: me.0,
+            own,
+            socket: only_v4(me)?,
+            peers: peers?,
+            members: members.collect(),
+            group: None,
+            barrier: None,
+            tree: Some(tree.to_string()),
+            forwards: forwards && nodes[own as usize][0] == me,
+            by_mac: false,
+        };
+        self.open_slot(&plan)
+    }
+}
+
+/// What fits a measured lambda best [MS-R19].
+fn tree_of(lambda: Option<Lambda>) -> Tree {
+    Tree::Postal { lambda: lambda.unwrap_or(LAMBDA) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_and_who_copies_are_read() {
+        assert_eq!("auto".parse(), Ok(MultiSend::Auto));
+        assert_eq!("off".parse(), Ok(MultiSend::Off));
+        assert_eq!("flat".parse(), Ok(MultiSend::Tree(Tree::Flat, Cloning::Auto)));
+        assert_eq!("binomial:host".parse(), Ok(MultiSend::Tree(Tree::Binomial, Cloning::Host)));
+        for text in ["auto", "off", "flat", "postal=2.5:nic", "kary=3:host", "chain:loop"] {
+            assert_eq!(text.parse().map(|read: MultiSend| read.to_string()), Ok(text.to_owned()));
+        }
+        for text in ["", "tree", "flat:", "flat:kernel"] {
+            assert!(text.parse::<MultiSend>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Barriers of all forms over real sockets on loopback and through shared memory, with ranks as
+//! threads: nobody leaves before all have entered, late ranks are named, several are under way.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod ranks;
+
+use omnes::{Barrier, BarrierForm, BarrierKind, Config, Error, MultiSend, Multicast, NicUse};
+use ranks::with_ranks;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Barriers of one kind in a row, with ranks that are late by turns.
+fn stays_together(size: u32, adjust: fn(&mut Config), kind: BarrierKind) {
+    let entered = AtomicU32::new(0);
+    with_ranks(size, adjust, |comm| {
+        for round in 1..=20u32 {
+            if comm.rank() == round % size {
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            entered.fetch_add(1, Ordering::SeqCst);
+            comm.barrier_with(kind).unwrap();
+            assert!(entered.load(Ordering::SeqCst) >= round * size, "left {kind} too early");
+        }
+        comm.finalize().unwrap();
+    });
+}
+
+fn all_kinds() -> impl Iterator<Item = BarrierKind> {
+    [BarrierForm::User, BarrierForm::Channel].into_iter().flat_map(|form| {
+        Barrier::ALL
+            .map(|algorithm| BarrierKind { form: Some(form), algorithm: Some(algorithm) })
+            .into_iter()
+    })
+}
+
+#[test]
+fn nobody_leaves_before_all_have_entered() {
+    for kind in all_kinds() {
+        for size in [2, 5, 8] {
+            stays_together(size, |_| {}, kind);
+        }
+    }
+}
+
+#[test]
+fn ranks_of_nodes_are_joined_before_the_network() {
+    for kind in all_kinds() {
+        // One node; then nodes of ranks 0, 2, 3, 5 and of rank 1 and rank 4 alone.
+        stays_together(4, |config| config.shared_memory = true, kind);
+        stays_together(6, |config| config.shared_memory = config.rank % 3 != 1, kind);
+    }
+}
+
+#[test]
+fn releases_go_one_by_one_without_multicast() {
+    let without = |config: &mut Config| {
+        (config.multicast, config.multisend) = (Multicast::Off, MultiSend::Off);
+    };
+    stays_together(5, without, Barrier::Counter.into());
+}
+
+#[test]
+fn kinds_may_be_mixed_on_several_communicators() {
+    with_ranks(
+        4,
+        |_| {},
+        |world| {
+            let half = world.split(Some(world.rank() % 2), 0).unwrap().unwrap();
+            for kind in all_kinds().chain(all_kinds()) {
+                world.barrier_with(kind).unwrap();
+                half.barrier_with(kind).unwrap();
+                world.barrier().unwrap();
+            }
+            drop(half);
+            world.barrier().unwrap();
+            world.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
+    let limit = Duration::from_millis(100);
+    with_ranks(
+        5,
+        |_| {},
+        |comm| {
+            comm.barrier().unwrap();
+            if [2, 4].contains(&comm.rank()) {
+                // Longer than the others wait for it and for answers.
+                std::thread::sleep(Duration::from_millis(600));
+                comm.barrier().unwrap();
+            } else {
+                let error = comm.barrier_within(limit).unwrap_err();
+                let Error::BarrierTimeout { ms, missing } = &error else { panic!("{error}") };
+                assert_eq!((*ms, missing.as_slice()), (100, &[2, 4][..]));
+                assert!(error.to_string().contains("rank 2, rank 4"), "{error}");
+                // The same barrier: it ends when they come.
+                comm.barrier().unwrap();
+            }
+            comm.barrier_within(Duration::from_secs(20)).unwrap();
+            comm.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn several_may_be_under_way_among_other_operations() {
+    with_ranks(
+        4,
+        |_| {},
+        |comm| {
+            let entered = AtomicU32::new(0);
+            let peer = comm.rank() ^ 1;
+            let (mine, mut theirs) = ([7u8; 1000], [0u8; 1000]);
+            comm.scope(|scope| {
+                let first = scope.ibarrier().unwrap();
+                let second = scope.ibarrier().unwrap();
+                let received = scope.irecv(peer, 1, &mut theirs).unwrap();
+                scope.isend(peer, 1, &mine).unwrap();
+                received.wait().unwrap();
+                let mut third = scope.ibarrier().unwrap();
+                first.wait().unwrap();
+                second.wait().unwrap();
+                while third.test().unwrap().is_none() {
+                    entered.fetch_add(1, Ordering::Relaxed);
+                }
+                scope.ibarrier().unwrap();
+            });
+            assert_eq!(theirs, mine);
+            comm.barrier().unwrap();
+            comm.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn ranks_with_one_address_stay_in_user_space_and_say_why() {
+    with_ranks(
+        2,
+        |_| {},
+        |comm| {
+            for _ in 0..40 {
+                comm.barrier().unwrap();
+            }
+            let NicUse::User { reason } = comm.nic() else {
+                panic!("no kernel serves one address")
+            };
+            assert!(reason.contains("share an address"), "{reason}");
+            let error =
+                comm.barrier_with("nic:counter".parse::<BarrierKind>().unwrap()).unwrap_err();
+            assert!(matches!(error, Error::NoNic { .. }), "{error}");
+            comm.barrier().unwrap();
+            comm.finalize().unwrap();
+        },
+    );
+}

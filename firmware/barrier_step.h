@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * The collective protocol's barrier: state in, action out.
+ *
+ * A group of up to OMNES_GROUP_MAX members runs one barrier after the other;
+ * each has a number, its epoch. A member walks through a table of steps: a
+ * step first sends to somebody, then waits for somebody [CB-R9..R11]. All that
+ * is kept is one record per barrier, with a bit for each message that has come
+ * [CB-R4]: messages are empty, named by (epoch, step, sender), and can be made
+ * again from the table at any time [CB-R8].
+ *
+ * Guarantees: a barrier is done only after every member has entered it; a
+ * message that comes twice changes nothing; a message of an epoch that cannot
+ * be under way changes nothing. No member can be more than one barrier ahead
+ * of another, so two records are enough [CB-R8].
+ *
+ * Loss: there are no acknowledgements. Who misses the message of a step asks
+ * the one member that owes it, which sends it again if it has sent it at all
+ * (omnes_barrier_repeat) [CB-R6].
+ *
+ * Pure functions: no clock, no helper, no packet, and no loop: how far a member
+ * gets follows from bit masks. The caller makes sure that one call at a time
+ * works on a state.
+ */
+#ifndef OMNES_BARRIER_STEP_H
+#define OMNES_BARRIER_STEP_H
+
+#include "types.h"
+
+#define OMNES_STEPS_MAX 64
+#define OMNES_GROUP_MAX 1024
+#define OMNES_ARRIVED_WORDS (OMNES_GROUP_MAX / 64)
+/* In place of a member's index: */
+#define OMNES_NOBODY 0xffffffffu
+#define OMNES_EVERYBODY 0xfffffffeu
+
+/* Members are known by their index in the group, below its size. */
+struct omnes_step {
+	u32 send_to;
+	u32 receive_from;
+};
+
+/*
+ * What a member does in each barrier; written once. `steps` is at most
+ * OMNES_STEPS_MAX and the same for all members, `own` below `size`, `size` at
+ * most OMNES_GROUP_MAX. A step that waits for everybody is the only one of its
+ * table that waits: it uses the bits of all others. The masks repeat what the
+ * steps say, a bit each.
+ */
+struct omnes_barrier_table {
+	u32 size;
+	u32 own;
+	u32 steps;
+	u32 is_multicast; /* what goes to everybody goes as one packet */
+	u64 sends;	  /* steps that send */
+	u64 waits;	  /* steps that wait for one member */
+	u64 waits_for_all; /* the step that waits for everybody */
+	struct omnes_step step[OMNES_STEPS_MAX];
+};
+_Static_assert(sizeof(struct omnes_barrier_table) == 552, "layout shared with Rust");
+
+/* What has come of one barrier: a bit per step, or per member where a step
+ * waits for everybody. */
+struct omnes_barrier_record {
+	u32 epoch;
+	u32 count; /* messages of the step that waits for everybody */
+	u64 arrived[OMNES_ARRIVED_WORDS];
+};
+
+/* All zero at the start; the first barrier is epoch 1. Epochs wrap. */
+struct omnes_barrier {
+	u32 entered; /* newest barrier that this member has entered */
+	u32 done;    /* newest barrier that is done: `entered` or one before */
+	u32 at;      /* step that waits, if `entered` is not done */
+	u32 reserved;
+	struct omnes_barrier_record record[2]; /* by parity of the epoch */
+};
+_Static_assert(sizeof(struct omnes_barrier) == 288, "layout shared with Rust");
+
+/* What to do: send the messages of the steps whose bit is set in `sends`. */
+struct omnes_barrier_action {
+	u64 sends;
+	u32 epoch;
+	u32 is_done; /* this very call has ended the barrier */
+};
+
+enum omnes_verdict {
+	OMNES_TAKEN = 0,
+	OMNES_DUPLICATE = 1, /* has come before */
+	OMNES_IGNORED = 2,   /* of no use now */
+	OMNES_NONSENSE = 3,  /* no member would send this */
+};
+
+/* omnes_ones_count gives the number of ones at the low end of a word, without
+ * a branch: how many steps in a row are ready. */
+static __always_inline u32 omnes_ones_count(u64 word)
+{
+	u64 ones = word & ~(word + 1);
+
+	ones -= ones >> 1 & 0x5555555555555555ull;
+	ones = (ones & 0x3333333333333333ull) + (ones >> 2 & 0x3333333333333333ull);
+	ones = (ones + (ones >> 4)) & 0x0f0f0f0f0f0f0f0full;
+	return (u32)(ones * 0x0101010101010101ull >> 56);
+}
+
+/* omnes_bits_below gives ones in the `count` low bits, at most 64. */
+static __always_inline u64 omnes_bits_below(u32 count)
+{
+	return count >= 64 ? ~0ull : (1ull << (count & 63)) - 1;
+}
+
+/*
+ * omnes_barrier_advance goes through all steps whose message is there, from
+ * the one that waits on, and adds the sends of those that begin. `begun` is
+ * the number of steps that had begun before.
+ */
+static __always_inline void omnes_barrier_advance(struct omnes_barrier *barrier,
+						  const struct omnes_barrier_table *table,
+						  u32 begun, struct omnes_barrier_action *action)
+{
+	u32 epoch = barrier->entered;
+	const struct omnes_barrier_record *record = &barrier->record[epoch & 1];
+	u64 ready = ~(table->waits | table->waits_for_all);
+	u32 at;
+
+	if (record->epoch == epoch) {
+		ready |= table->waits & record->arrived[0];
+		if (record->count + 1 >= table->size)
+			ready |= table->waits_for_all;
+	}
+	/* Steps before the one that waits are over. */
+	at = omnes_ones_count(ready | omnes_bits_below(barrier->at));
+	if (at >= table->steps) {
+		at = table->steps;
+		barrier->done = epoch;
+		action->is_done = 1;
+	}
+	barrier->at = at;
+	action->sends |= table->sends & omnes_bits_below(at + 1) & ~omnes_bits_below(begun);
+}
+
+/*
+ * omnes_barrier_enter begins barrier `epoch`, the one after the newest that is
+ * done. Anything else is OMNES_IGNORED, also entering twice.
+ */
+static __always_inline enum omnes_verdict
+omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
+		    u32 epoch, struct omnes_barrier_action *action)
+{
+	action->sends = 0;
+	action->epoch = epoch;
+	action->is_done = 0;
+	if (barrier->entered != barrier->done || epoch != barrier->done + 1)
+		return OMNES_IGNORED;
+	barrier->entered = epoch;
+	barrier->at = 0;
+	omnes_barrier_advance(barrier, table, 0, action);
+	return OMNES_TAKEN;
+}
+
+/*
+ * omnes_barrier_arrive takes the message of `step` in barrier `epoch` from
+ * member `from`, whose identity has been checked.
+ */
+static __always_inline enum omnes_verdict
+omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
+		     u32 epoch, u32 step, u32 from, struct omnes_barrier_action *action)
+{
+	u32 ahead = epoch - barrier->done;
+	struct omnes_barrier_record *record = &barrier->record[epoch & 1];
+	u32 awaited, bit;
+
+	action->sends = 0;
+	action->epoch = epoch;
+	action->is_done = 0;
+	if (step >= table->steps || step >= OMNES_STEPS_MAX || from >= table->size ||
+	    from >= OMNES_GROUP_MAX || from == table->own)
+		return OMNES_NONSENSE;
+	awaited = table->step[step].receive_from;
+	if (awaited == OMNES_EVERYBODY)
+		bit = from;
+	else if (awaited == from)
+		bit = step;
+	else
+		return OMNES_NONSENSE;
+	/* Only a member that has entered can be one behind another. */
+	if (ahead != 1 && (ahead != 2 || barrier->entered == barrier->done))
+		return (int)ahead <= 0 ? OMNES_DUPLICATE : OMNES_IGNORED;
+
+	if (record->epoch != epoch) {
+		record->epoch = epoch;
+		record->count = 0;
+		__builtin_memset(record->arrived, 0, sizeof(record->arrived));
+	}
+	if (record->arrived[(bit / 64) & (OMNES_ARRIVED_WORDS - 1)] >> (bit & 63) & 1)
+		return OMNES_DUPLICATE;
+	record->arrived[(bit / 64) & (OMNES_ARRIVED_WORDS - 1)] |= 1ull << (bit & 63);
+	if (awaited == OMNES_EVERYBODY)
+		record->count++;
+	if (barrier->entered == epoch)
+		omnes_barrier_advance(barrier, table, barrier->at + 1, action);
+	return OMNES_TAKEN;
+}
+
+/*
+ * omnes_barrier_repeat tells whether the message of `step` in barrier `epoch`
+ * is to be sent again to member `to`, who misses it: OMNES_TAKEN if so,
+ * OMNES_IGNORED if it has not been sent yet or nobody can miss it any more.
+ */
+static __always_inline enum omnes_verdict
+omnes_barrier_repeat(const struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
+		     u32 epoch, u32 step, u32 to)
+{
+	u32 receiver;
+
+	if (step >= table->steps || step >= OMNES_STEPS_MAX || to >= table->size ||
+	    to == table->own)
+		return OMNES_NONSENSE;
+	receiver = table->step[step].send_to;
+	if (receiver != to && receiver != OMNES_EVERYBODY)
+		return OMNES_NONSENSE;
+	if (epoch == barrier->done)
+		return OMNES_TAKEN;
+	if (epoch == barrier->entered && barrier->entered != barrier->done && step <= barrier->at)
+		return OMNES_TAKEN;
+	return OMNES_IGNORED;
+}
+
+#endif

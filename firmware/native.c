@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * The native form of the firmware: the step functions under names that the
+ * crate omnes-firmware calls, and what its tests compare with the Rust side.
+ */
+#include <stddef.h>
+
+#include "slot.h"
+#include "wire.h"
+
+int omnes_native_barrier_enter(struct omnes_barrier *barrier,
+			       const struct omnes_barrier_table *table, u32 epoch,
+			       struct omnes_barrier_action *action);
+int omnes_native_barrier_arrive(struct omnes_barrier *barrier,
+				const struct omnes_barrier_table *table, u32 epoch, u32 step,
+				u32 from, struct omnes_barrier_action *action);
+int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
+				const struct omnes_barrier_table *table, u32 epoch, u32 step,
+				u32 to);
+void omnes_native_spread_children(const struct omnes_spread_table *table, u32 source,
+				  struct omnes_spread *run);
+u32 omnes_native_spread_child(const struct omnes_spread_table *table, u32 source, u32 place);
+u64 omnes_native_tag(const struct omnes_key *key, const u64 *words);
+extern const u32 omnes_native_layout[];
+
+int omnes_native_barrier_enter(struct omnes_barrier *barrier,
+			       const struct omnes_barrier_table *table, u32 epoch,
+			       struct omnes_barrier_action *action)
+{
+	return omnes_barrier_enter(barrier, table, epoch, action);
+}
+
+int omnes_native_barrier_arrive(struct omnes_barrier *barrier,
+				const struct omnes_barrier_table *table, u32 epoch, u32 step,
+				u32 from, struct omnes_barrier_action *action)
+{
+	return omnes_barrier_arrive(barrier, table, epoch, step, from, action);
+}
+
+int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
+				const struct omnes_barrier_table *table, u32 epoch, u32 step,
+				u32 to)
+{
+	return omnes_barrier_repeat(barrier, table, epoch, step, to);
+}
+
+void omnes_native_spread_children(const struct omnes_spread_table *table, u32 source,
+				  struct omnes_spread *run)
+{
+	*run = omnes_spread_children(table, source);
+}
+
+u32 omnes_native_spread_child(const struct omnes_spread_table *table, u32 source, u32 place)
+{
+	return omnes_spread_child(table, source, place);
+}
+
+/* The tag of a header without control body: 32 bytes and the receiver. */
+u64 omnes_native_tag(const struct omnes_key *key, const u64 *words)
+{
+	return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4);
+}
+
+/* Sizes and offsets, in the order of omnes-firmware's test of them. */
+const u32 omnes_native_layout[] = {
+	sizeof(struct omnes_key),
+	sizeof(struct omnes_barrier_table),
+	offsetof(struct omnes_barrier_table, step),
+	sizeof(struct omnes_barrier),
+	offsetof(struct omnes_barrier, record),
+	sizeof(struct omnes_barrier_action),
+	sizeof(struct omnes_spread_table),
+	offsetof(struct omnes_spread_table, child),
+	sizeof(struct omnes_port_key),
+	sizeof(struct omnes_member),
+	sizeof(struct omnes_slot),
+	offsetof(struct omnes_slot, address),
+	offsetof(struct omnes_slot, port),
+	offsetof(struct omnes_slot, key),
+	offsetof(struct omnes_slot, barrier),
+	offsetof(struct omnes_slot, spread),
+	sizeof(struct omnes_peer),
+	offsetof(struct omnes_peer, frame),
+	offsetof(struct omnes_peer, rank),
+	offsetof(struct omnes_peer, learnt),
+	sizeof(struct omnes_page),
+	offsetof(struct omnes_page, arrived),
+	offsetof(struct omnes_page, packets_in),
+	offsetof(struct omnes_page, clone_failures),
+	offsetof(struct omnes_page, is_sleeping),
+	0,
+};

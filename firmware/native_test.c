@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only
+/*
+ * Drives the native form of the firmware with random bytes: tables, states and
+ * calls that make sense, and such that make none. A sanitizer watches over
+ * memory and arithmetic; here is checked what must hold of every answer.
+ *
+ *     cc -fsanitize=address,undefined native.c native_test.c -o native_test
+ *     ./native_test SEED ROUNDS
+ *
+ * Ends with 0; with 1 and a line on stderr if an answer is wrong.
+ * omnes-firmware's test `sanitized` builds and runs it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "slot.h"
+
+/* In native.c. */
+int omnes_native_barrier_enter(struct omnes_barrier *barrier,
+			       const struct omnes_barrier_table *table, u32 epoch,
+			       struct omnes_barrier_action *action);
+int omnes_native_barrier_arrive(struct omnes_barrier *barrier,
+				const struct omnes_barrier_table *table, u32 epoch, u32 step,
+				u32 from, struct omnes_barrier_action *action);
+int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
+				const struct omnes_barrier_table *table, u32 epoch, u32 step,
+				u32 to);
+void omnes_native_spread_children(const struct omnes_spread_table *table, u32 source,
+				  struct omnes_spread *run);
+u32 omnes_native_spread_child(const struct omnes_spread_table *table, u32 source, u32 place);
+u64 omnes_native_tag(const struct omnes_key *key, const u64 *words);
+
+#define CALLS 200
+
+static u64 chance;
+
+static u64 draw(void)
+{
+	chance ^= chance << 13;
+	chance ^= chance >> 7;
+	chance ^= chance << 17;
+	return chance;
+}
+
+/* A number below `limit`, or now and then any number, or one near the limit. */
+static u32 near(u32 limit)
+{
+	switch (draw() % 16) {
+	case 0:
+		return (u32)draw();
+	case 1:
+		return limit + (u32)(draw() % 3) - 1;
+	case 2:
+		return 0xfffffffdu + (u32)(draw() % 3);
+	default:
+		return limit ? (u32)(draw() % limit) : 0;
+	}
+}
+
+static void fill(void *bytes, size_t count)
+{
+	u8 *at = bytes;
+
+	while (count--)
+		*at++ = (u8)(draw() >> 24);
+}
+
+static void check(int holds, const char *what)
+{
+	if (holds)
+		return;
+	fprintf(stderr, "native_test: %s\n", what);
+	exit(1);
+}
+
+static void table_draw(struct omnes_barrier_table *table)
+{
+	u32 at;
+
+	fill(table, sizeof(*table));
+	if (draw() % 4 == 0)
+		return;
+	table->size = 1 + near(OMNES_GROUP_MAX);
+	table->own = near(table->size);
+	table->steps = near(OMNES_STEPS_MAX + 1);
+	for (at = 0; at < OMNES_STEPS_MAX; at++) {
+		table->step[at].send_to = near(table->size);
+		table->step[at].receive_from = near(table->size);
+	}
+	if (draw() % 2)
+		table->waits_for_all = 0;
+}
+
+/* A member that is called at random, from its first state or from any. */
+static void barrier_drive(void)
+{
+	struct omnes_barrier_table table;
+	struct omnes_barrier barrier, before;
+	struct omnes_barrier_action action;
+	u32 call, epoch, step, member;
+	int verdict;
+
+	table_draw(&table);
+	memset(&barrier, 0, sizeof(barrier));
+	if (draw() % 2)
+		fill(&barrier, sizeof(barrier));
+	for (call = 0; call < CALLS; call++) {
+		epoch = barrier.done + (u32)(draw() % 4);
+		if (draw() % 16 == 0)
+			epoch = (u32)draw();
+		step = near(table.steps);
+		member = near(table.size);
+		if (draw() % 2 && step < OMNES_STEPS_MAX)
+			member = table.step[step].receive_from;
+		before = barrier;
+		fill(&action, sizeof(action));
+		switch (draw() % 4) {
+		case 0:
+			verdict = omnes_native_barrier_enter(&barrier, &table, epoch, &action);
+			break;
+		case 1:
+			verdict = omnes_native_barrier_repeat(&barrier, &table, epoch, step,
+							      member);
+			check(!memcmp(&before, &barrier, sizeof(barrier)), "repeat has written");
+			check(verdict >= OMNES_TAKEN && verdict <= OMNES_NONSENSE, "no verdict");
+			continue;
+		default:
+			verdict = omnes_native_barrier_arrive(&barrier, &table, epoch, step, member,
+							      &action);
+		}
+		check(verdict >= OMNES_TAKEN && verdict <= OMNES_NONSENSE, "no verdict");
+		check(!(action.sends & ~table.sends), "sends what no step sends");
+		check(action.epoch == epoch, "acts in another barrier");
+		check(action.is_done <= 1, "neither done nor not");
+		if (verdict != OMNES_TAKEN) {
+			check(!action.sends && !action.is_done, "acts though refused");
+			check(before.done == barrier.done && before.entered == barrier.entered &&
+				      before.at == barrier.at, "moved though refused");
+		}
+		check(!action.is_done || barrier.done == epoch, "done, but not this barrier");
+	}
+}
+
+/* The longest table that there may be, with messages in any order: each step
+ * sends once, and the barrier ends with the last message. */
+static void longest_drive(void)
+{
+	struct omnes_barrier_table table = { .size = 2, .steps = OMNES_STEPS_MAX };
+	struct omnes_barrier barrier = { 0 };
+	struct omnes_barrier_action action;
+	u64 sent, came = 0;
+	u32 step, at;
+
+	table.sends = table.waits = ~0ull;
+	for (step = 0; step < OMNES_STEPS_MAX; step++)
+		table.step[step].send_to = table.step[step].receive_from = 1;
+	omnes_native_barrier_enter(&barrier, &table, 1, &action);
+	sent = action.sends;
+	check(sent == 1, "more than the first step");
+	while (came != ~0ull) {
+		step = (u32)(draw() % OMNES_STEPS_MAX);
+		if (came >> step & 1)
+			continue;
+		came |= 1ull << step;
+		omnes_native_barrier_arrive(&barrier, &table, 1, step, 1, &action);
+		check(!(sent & action.sends), "sent twice");
+		sent |= action.sends;
+		for (at = 0; at < OMNES_STEPS_MAX && came >> at & 1; at++)
+			;
+		check(sent == (at + 1 >= OMNES_STEPS_MAX ? ~0ull : (2ull << at) - 1),
+		      "not the steps whose turn it is");
+		check(action.is_done == (came == ~0ull), "done at the wrong time");
+	}
+}
+
+static void spread_drive(void)
+{
+	struct omnes_spread_table table;
+	struct omnes_spread run;
+	u32 call, place, source, child;
+
+	fill(&table, sizeof(table));
+	if (draw() % 4) {
+		table.size = 1 + near(OMNES_GROUP_MAX);
+		table.own = near(table.size);
+	}
+	for (call = 0; call < CALLS; call++) {
+		source = near(table.size);
+		omnes_native_spread_children(&table, source, &run);
+		check(!run.count || (source < table.size && table.size <= OMNES_GROUP_MAX),
+		      "children of no group");
+		for (place = run.first; place < run.first + run.count && place < run.first + 8;
+		     place++) {
+			child = omnes_native_spread_child(&table, source, place);
+			check(child < table.size || child == OMNES_NOBODY,
+			      "a child beyond the group");
+		}
+		omnes_native_spread_child(&table, source, (u32)draw());
+	}
+}
+
+static void tag_drive(void)
+{
+	struct omnes_key key;
+	u64 words[5];
+	u64 tag;
+
+	fill(&key, sizeof(key));
+	fill(words, sizeof(words));
+	words[4] &= 0xffffffffu;
+	tag = omnes_native_tag(&key, words);
+	words[draw() % 4] ^= 1ull << draw() % 64;
+	check(tag != omnes_native_tag(&key, words), "a bit does not matter to the tag");
+}
+
+int main(int count, char **words)
+{
+	unsigned long long rounds;
+
+	if (count != 3) {
+		fprintf(stderr, "usage: native_test SEED ROUNDS\n");
+		return 2;
+	}
+	chance = strtoull(words[1], NULL, 10) | 1;
+	for (rounds = strtoull(words[2], NULL, 10); rounds; rounds--) {
+		barrier_drive();
+		longest_drive();
+		spread_drive();
+		tag_drive();
+	}
+	return 0;
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Barriers in the kernel's NIC: what becomes of a step that comes in, of one
+ * that somebody misses, and of the host's first.
+ *
+ * The steps that a packet enables leave as clones of it with other bytes; the
+ * last one is the packet itself [CB-R3, R7]. Steps have no UDP checksum: the
+ * tag covers every byte of them, and a checksum would have to be mended in
+ * ways that depend on offloads.
+ *
+ * State, page and counters of steps that came in change under one lock.
+ */
+#ifndef OMNES_NIC_BARRIER_H
+#define OMNES_NIC_BARRIER_H
+
+#include "nic_packet.h"
+
+/* ---- sending steps ------------------------------------------------------ */
+
+/* What a member sends as one step; the static packet is patched with it. */
+struct nic_step {
+	u32 epoch;
+	u32 step;
+	u32 peer; /* entry of the peer, or of the group */
+	u32 is_to_all;
+};
+
+/* A step as it leaves. The frame stands so that header and tag are aligned,
+ * too. */
+struct nic_static {
+	u32 in_front;
+	struct nic_frame frame;
+	struct nic_head head;
+};
+_Static_assert(offsetof(struct nic_static, head) == 48, "no gaps before the header");
+
+/* nic_step_write makes `skb` the message of a step; its length is right
+ * already. 0 if done. */
+static __noinline int nic_step_write(struct __sk_buff *skb, struct omnes_slot *slot,
+				     struct omnes_peer *peer, const struct nic_step *step)
+{
+	struct nic_static out;
+	u32 to;
+
+	if (!slot || !peer || !step)
+		return -1;
+	out.frame = *(const struct nic_frame *)peer;
+	out.head.magic = bpf_htons(OMNES_MAGIC);
+	out.head.version = OMNES_VERSION;
+	out.head.kind = OMNES_KIND_STEP;
+	out.head.job = slot->job;
+	out.head.communicator = slot->communicator;
+	out.head.channel = slot->channel;
+	out.head.flags = step->is_to_all ? OMNES_FLAG_GROUP : 0;
+	out.head.source = bpf_htonl(slot->rank);
+	out.head.seq = bpf_htonl(step->epoch);
+	out.head.expects = 0;
+	out.head.epoch = 0;
+	out.head.credits = 0;
+	out.head.argument = bpf_htonl(step->step);
+	to = step->is_to_all ? OMNES_RANK_ALL : peer->rank;
+	out.head.tag = omnes_be64(nic_tag(&slot->key, &out.head, to));
+	return bpf_skb_store_bytes(skb, 0, out.frame.mac_to, STEP_BYTES, 0);
+}
+
+/* nic_mark is the mark of a packet for a peer: complete, or to be asked for. */
+static __always_inline u32 nic_mark(const struct omnes_peer *peer, u32 index, int asks)
+{
+	if (index == OMNES_PEER_GROUP || (peer->is_resolved && !asks))
+		return MARK_SENT;
+	return MARK_RESOLVE | (index & MARK_PEER);
+}
+
+/* A run of sends, for loops in which the verifier cannot follow. */
+struct nic_run {
+	struct __sk_buff *skb;
+	struct nic_packet *packet;
+	u64 sends;
+	u32 epoch;
+	u32 step; /* of a release to all by clones */
+	u32 except; /* bit or peer that the caller sends itself */
+	u32 sent;
+};
+
+static __always_inline void nic_clone_step(struct nic_run *run, u32 number, u32 index,
+					   u32 is_to_all)
+{
+	struct nic_step step = { run->epoch, number, index, is_to_all };
+	struct omnes_slot *slot = run->packet->slot;
+	struct omnes_peer *peer = nic_peer(run->packet, index);
+	struct __sk_buff *skb = run->skb;
+
+	if (!peer || nic_step_write(skb, slot, peer, &step))
+		return;
+	skb->mark = nic_mark(peer, index, 0);
+	if (bpf_clone_redirect(skb, slot->ifindex, 0))
+		__sync_fetch_and_add(&run->packet->page->clone_failures, 1);
+	else
+		run->sent++;
+	skb->mark = 0;
+}
+
+/* One member of a release to all that goes by clones. */
+static long nic_release_one(u32 index, void *context)
+{
+	struct nic_run *run = context;
+
+	if (index != run->packet->slot->barrier.own && index != run->except)
+		nic_clone_step(run, run->step, index, 1);
+	return 0;
+}
+
+/* One step of a run. */
+static long nic_clone_one(u32 number, void *context)
+{
+	struct nic_run *run = context;
+	struct omnes_barrier_table *table = &run->packet->slot->barrier;
+	u32 to;
+
+	if (!(run->sends >> (number & 63) & 1) || number == run->except)
+		return 0;
+	to = table->step[number & (OMNES_STEPS_MAX - 1)].send_to;
+	if (to != OMNES_EVERYBODY)
+		nic_clone_step(run, number, to, 0);
+	return 0;
+}
+
+/* nic_pick gives one of the sends of an action that the packet at hand will
+ * become: the last message to one member, or the release to all. */
+static __always_inline u32 nic_pick(u64 sends)
+{
+	u32 step = 0;
+
+	/* The highest bit: steps are few, halving finds it in six tests. */
+	if (sends >> 32)
+		step += 32, sends >>= 32;
+	if (sends >> 16)
+		step += 16, sends >>= 16;
+	if (sends >> 8)
+		step += 8, sends >>= 8;
+	if (sends >> 4)
+		step += 4, sends >>= 4;
+	if (sends >> 2)
+		step += 2, sends >>= 2;
+	return step + (sends >> 1 & 1);
+}
+
+/*
+ * nic_steps_send sends all steps of an action: all but one as clones, and the
+ * packet at hand becomes the last one, which the caller lets go. The mark that
+ * this one needs, or 0 if it is none.
+ */
+static __noinline u32 nic_steps_send(struct __sk_buff *skb, struct nic_packet *packet, u64 sends,
+				     u32 epoch, u32 keeps)
+{
+	struct nic_step step = { .epoch = epoch };
+	struct omnes_barrier_table *table;
+	struct omnes_peer *peer;
+	struct nic_run run = {};
+	u32 picked, to, last;
+
+	if (!packet || !packet->slot || !sends)
+		return 0;
+	table = &packet->slot->barrier;
+	picked = nic_pick(sends);
+	to = table->step[picked & (OMNES_STEPS_MAX - 1)].send_to;
+	run.skb = skb;
+	run.packet = packet;
+	run.sends = sends;
+	run.epoch = epoch;
+	run.except = keeps ? 64 : picked;
+	if (keeps || sends & (sends - 1))
+		bpf_loop(OMNES_STEPS_MAX, nic_clone_one, &run, 0);
+	last = to;
+	if (to == OMNES_EVERYBODY) {
+		last = OMNES_PEER_GROUP;
+		if (!table->is_multicast) {
+			last = table->own ? 0 : 1;
+			run.step = picked;
+			run.except = keeps ? OMNES_NOBODY : last;
+			bpf_loop(table->size, nic_release_one, &run, 0);
+		} else if (keeps) {
+			nic_clone_step(&run, picked, last, 1);
+		}
+	}
+	__sync_fetch_and_add(&packet->page->packets_out, run.sent + !keeps);
+	if (keeps)
+		return 0;
+	step.step = picked;
+	step.peer = last;
+	step.is_to_all = to == OMNES_EVERYBODY;
+	peer = nic_peer(packet, last);
+	if (!peer || nic_step_write(skb, packet->slot, peer, &step))
+		return 0;
+	return nic_mark(peer, last, 0);
+}
+
+/* ---- the barrier -------------------------------------------------------- */
+
+/* nic_page_show lets the process see where the barrier stands; `done` last, in
+ * an exchange, which orders it before the look at `is_sleeping`. */
+static __always_inline void nic_page_show(struct omnes_page *page, const struct omnes_barrier *now,
+					  const struct omnes_barrier_action *action)
+{
+	page->at = now->at;
+	page->entered = now->entered;
+	if (action->is_done)
+		__sync_lock_test_and_set(&page->done, action->epoch);
+}
+
+/* nic_page_begin shows who was there before this member, where one waits for
+ * everybody. */
+static __always_inline void nic_page_begin(struct omnes_page *page,
+					   const struct omnes_barrier *now)
+{
+	const struct omnes_barrier_record *record = &now->record[now->entered & 1];
+	u32 word;
+
+	if (record->epoch == now->entered) {
+		page->arrived_count = record->count;
+OMNES_UNROLL
+		for (word = 0; word < OMNES_ARRIVED_WORDS; word++)
+			page->arrived[word] = record->arrived[word];
+	} else {
+		page->arrived_count = 0;
+		__builtin_memset(page->arrived, 0, sizeof(page->arrived));
+	}
+}
+
+/* nic_page_count counts a step that came in; all under the state's lock. */
+static __always_inline void nic_page_count(struct omnes_page *page, enum omnes_verdict verdict)
+{
+	page->packets_in++;
+	if (verdict == OMNES_DUPLICATE)
+		page->duplicates++;
+	else if (verdict == OMNES_IGNORED)
+		page->ignored++;
+	else if (verdict == OMNES_NONSENSE)
+		page->nonsense++;
+}
+
+/* nic_arrive takes a step in and shows what became of it. */
+static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, u32 from,
+						     struct omnes_barrier_action *action)
+{
+	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
+	const struct omnes_barrier_table *table = &packet->slot->barrier;
+	struct omnes_page *page = packet->page;
+	u32 epoch = bpf_ntohl(packet->head.seq);
+	u32 number = bpf_ntohl(packet->head.argument);
+	enum omnes_verdict verdict;
+
+	if (!state)
+		return OMNES_IGNORED;
+	bpf_spin_lock(&state->lock);
+	verdict = omnes_barrier_arrive(&state->barrier, table, epoch, number, from, action);
+	nic_page_count(page, verdict);
+	if (verdict == OMNES_TAKEN) {
+		if (table->waits_for_all && state->barrier.entered == epoch) {
+			page->arrived[from / 64 & (OMNES_ARRIVED_WORDS - 1)] |=
+				1ull << (from & 63);
+			page->arrived_count++;
+		}
+		nic_page_show(page, &state->barrier, action);
+	}
+	bpf_spin_unlock(&state->lock);
+	return verdict;
+}
+
+/* nic_step_wake sends as clones what a step enables, and lets the step itself
+ * go on to the host, which sleeps. */
+static __noinline int nic_step_wake(struct __sk_buff *skb, struct nic_packet *packet, u64 sends,
+				    u32 epoch)
+{
+	u8 frame[OMNES_FRAME_BYTES];
+
+	if (!packet || !packet->page)
+		return NIC_NEXT;
+	__sync_fetch_and_add(&packet->page->wakes, 1);
+	/* Clones leave with other headers; then the packet gets its own back. */
+	if (!sends || bpf_skb_load_bytes(skb, 0, frame, OMNES_FRAME_BYTES))
+		return NIC_NEXT;
+	nic_steps_send(skb, packet, sends, epoch, 1);
+	bpf_skb_store_bytes(skb, 0, frame, OMNES_FRAME_BYTES, 0);
+	bpf_skb_store_bytes(skb, OMNES_FRAME_BYTES, &packet->head, HEAD_BYTES, 0);
+	return NIC_NEXT;
+}
+
+/* A step has come from the wire. */
+static __always_inline int nic_step_arrived(struct __sk_buff *skb, struct nic_packet *packet,
+					    u32 from)
+{
+	struct omnes_barrier_action action = {};
+	u32 mark;
+
+	if (nic_arrive(packet, from, &action) != OMNES_TAKEN)
+		return NIC_DROP;
+	if (action.is_done && *(volatile u32 *)&packet->page->is_sleeping)
+		return nic_step_wake(skb, packet, action.sends, action.epoch);
+	if (!action.sends)
+		return NIC_DROP;
+	mark = nic_steps_send(skb, packet, action.sends, action.epoch, 0);
+	if (!mark)
+		return NIC_DROP;
+	skb->mark = mark;
+	return bpf_redirect(packet->slot->ifindex, 0);
+}
+
+/* Somebody misses a step of ours: it goes again, if it has been sent. */
+static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_packet *packet,
+					   u32 from)
+{
+	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
+	u32 epoch = bpf_ntohl(packet->head.seq);
+	u32 number = bpf_ntohl(packet->head.argument);
+	struct nic_step step = { epoch, number, from, 0 };
+	enum omnes_verdict verdict;
+	struct omnes_peer *peer;
+
+	if (!state)
+		return NIC_NEXT;
+	bpf_spin_lock(&state->lock);
+	verdict = omnes_barrier_repeat(&state->barrier, &packet->slot->barrier, epoch, number,
+				       from);
+	nic_page_count(packet->page, verdict);
+	bpf_spin_unlock(&state->lock);
+	if (verdict != OMNES_TAKEN)
+		return NIC_DROP;
+	peer = nic_peer(packet, from);
+	if (!peer || nic_step_write(skb, packet->slot, peer, &step))
+		return NIC_DROP;
+	__sync_fetch_and_add(&packet->page->repeated, 1);
+	skb->mark = nic_mark(peer, from, 1);
+	return bpf_redirect(packet->slot->ifindex, 0);
+}
+
+/* The host sends its first step: it has entered. */
+static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_packet *packet)
+{
+	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
+	u32 epoch = bpf_ntohl(packet->head.seq);
+	struct omnes_barrier_action action = {};
+	enum omnes_verdict verdict;
+	u32 mark;
+
+	if (!state)
+		return NIC_NEXT;
+	bpf_spin_lock(&state->lock);
+	verdict = omnes_barrier_enter(&state->barrier, &packet->slot->barrier, epoch, &action);
+	if (verdict == OMNES_TAKEN) {
+		if (packet->slot->barrier.waits_for_all)
+			nic_page_begin(packet->page, &state->barrier);
+		nic_page_show(packet->page, &state->barrier, &action);
+	}
+	bpf_spin_unlock(&state->lock);
+	if (verdict != OMNES_TAKEN || !action.sends)
+		return NIC_DROP;
+	mark = nic_steps_send(skb, packet, action.sends, epoch, 0);
+	if (!mark)
+		return NIC_DROP;
+	if (mark == MARK_SENT)
+		return NIC_NEXT;
+	/* Once more through this hook, where the neighbour is asked for. */
+	skb->mark = mark;
+	return bpf_redirect(packet->slot->ifindex, 0);
+}
+
+#endif

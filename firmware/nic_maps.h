@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * What the kernel's NIC keeps, and what its parts share: maps, marks, the
+ * layout of a packet.
+ */
+#ifndef OMNES_NIC_MAPS_H
+#define OMNES_NIC_MAPS_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/pkt_cls.h>
+#include <linux/udp.h>
+#include <stddef.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "slot.h"
+#include "wire.h"
+
+/* That of bpf_helpers.h is no constant expression. */
+#undef offsetof
+#define offsetof(type, member) __builtin_offsetof(type, member)
+
+/* Verdicts: go on to the next program or the stack. */
+#define NIC_NEXT TC_ACT_UNSPEC
+#define NIC_DROP TC_ACT_SHOT
+
+#define HEAD_BYTES (OMNES_HEADER_BYTES + OMNES_TAG_BYTES)
+#define STEP_BYTES (OMNES_FRAME_BYTES + HEAD_BYTES)
+#define UDP_CHECK_OFFSET (OMNES_FRAME_BYTES - 2)
+
+/* skb->mark of packets that this firmware has made, so that the egress hook
+ * knows them; other hosts cannot set it, since crossing a link clears it, nor
+ * may ordinary users. The low bits name the peer. */
+#define MARK_MASK 0xffffe000u
+#define MARK_SENT 0x4f6d2000u
+#define MARK_RESOLVE 0x4f6d4000u
+#define MARK_LEARN 0x4f6d6000u
+#define MARK_PEER 0x00001fffu
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4 * OMNES_SLOTS_MAX);
+	__type(key, struct omnes_port_key);
+	__type(value, u32);
+} nic_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OMNES_SLOTS_MAX);
+	__type(key, u32);
+	__type(value, struct omnes_slot);
+} nic_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16 * OMNES_GROUP_MAX);
+	__type(key, struct omnes_member_key);
+	__type(value, struct omnes_member);
+} nic_members SEC(".maps");
+
+/* Not mapped by anybody: a map with a lock cannot be. The lock also keeps the
+ * page's words and the counters of steps that came in. */
+struct nic_state {
+	struct bpf_spin_lock lock;
+	u32 reserved;
+	struct omnes_barrier barrier;
+};
+_Static_assert(sizeof(struct nic_state) == 296, "layout shared with Rust");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OMNES_SLOTS_MAX);
+	__type(key, u32);
+	__type(value, struct nic_state);
+} nic_states SEC(".maps");
+
+struct nic_peers_inner {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OMNES_PEERS_MAX);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct omnes_peer));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, OMNES_SLOTS_MAX);
+	__type(key, u32);
+	__array(values, struct nic_peers_inner);
+} nic_peers SEC(".maps");
+
+struct nic_page_inner {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct omnes_page));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, OMNES_SLOTS_MAX);
+	__type(key, u32);
+	__array(values, struct nic_page_inner);
+} nic_pages SEC(".maps");
+
+/* The headers below Omnes's own. With two bytes in front, every field stands
+ * at a multiple of its size. */
+struct nic_frame {
+	u16 in_front; /* of a peer: is_resolved */
+	u8 mac_to[ETH_ALEN];
+	u8 mac_from[ETH_ALEN];
+	u16 protocol;
+	struct iphdr ip;
+	struct udphdr udp;
+};
+_Static_assert(sizeof(struct nic_frame) == 2 + OMNES_FRAME_BYTES, "layout of the wire");
+_Static_assert(offsetof(struct nic_frame, mac_to) == offsetof(struct omnes_peer, frame),
+	       "a peer begins with a frame");
+
+/* A packet's header and tag, as on the wire. */
+struct nic_head {
+	u16 magic;
+	u8 version;
+	u8 kind;
+	u32 job;
+	u16 communicator;
+	u8 channel;
+	u8 flags;
+	u32 source;
+	u32 seq;
+	u32 expects;
+	u16 epoch;
+	u16 credits;
+	u32 argument;
+	u64 tag;
+};
+_Static_assert(sizeof(struct nic_head) == HEAD_BYTES, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, magic) == OMNES_OFFSET_MAGIC, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, version) == OMNES_OFFSET_VERSION, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, kind) == OMNES_OFFSET_KIND, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, job) == OMNES_OFFSET_JOB, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, communicator) == OMNES_OFFSET_COMMUNICATOR,
+	       "layout of the wire");
+_Static_assert(offsetof(struct nic_head, channel) == OMNES_OFFSET_CHANNEL, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, flags) == OMNES_OFFSET_FLAGS, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, source) == OMNES_OFFSET_SOURCE, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, seq) == OMNES_OFFSET_SEQ, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, argument) == OMNES_OFFSET_ARGUMENT, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, tag) == OMNES_OFFSET_TAG, "layout of the wire");
+
+/* A packet that concerns a slot; first what is read of it, in one piece. */
+struct nic_packet {
+	u32 address_from;
+	u32 address_to;
+	struct udphdr udp;
+	struct nic_head head;
+	u32 slot_number;
+	struct omnes_slot *slot;
+	struct omnes_page *page;
+};
+#define READ_OFFSET (ETH_HLEN + offsetof(struct iphdr, saddr))
+#define READ_BYTES (STEP_BYTES - READ_OFFSET)
+_Static_assert(offsetof(struct nic_packet, slot_number) == READ_BYTES, "layout of the wire");
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Multi-send in the kernel's NIC: a packet to all crosses into the kernel once
+ * and leaves once per child of this member in the source's tree [MS-R8, R10].
+ *
+ *     host --> nic_spread_sent -----> clones, and the packet itself to the last child
+ *     wire --> nic_spread_arrived --> clones to the children; the packet to the host
+ *
+ * Two ways to address a child:
+ *   - by IP: MAC addresses, IP addresses, TTL and UDP ports of the child's
+ *     static packet, and both checksums mended;
+ *   - by MAC (OMNES_SLOT_BY_MAC): the group's IP address stays, the frame goes
+ *     to the child's MAC address. Nothing else changes.
+ *
+ * MAC addresses are asked for again after one to two seconds, so that a child
+ * that has moved is found again: such a packet goes by IP.
+ *
+ * Checksums. IP: made anew. UDP, where there is one: of a train (GSO) the field
+ * holds the sum of the pseudo header, not complemented, whatever the device
+ * offloads, so it is mended here; of a single packet the kernel knows whether
+ * the rest is still to be summed, so its helper mends it.
+ *
+ * Guarantees: nothing is passed on that did not come to this host's address,
+ * that a member has not tagged, or that comes from this very node; whoever is
+ * no child gets nothing. The host's packet is not changed.
+ * Assumes: the packets of a train are one sender's; only the first is checked.
+ * Not done: no memory of what has been passed on. A replayed packet is passed
+ * on once more, along the tree, and dropped by each host as a duplicate. No
+ * trains of whole frames (rx-gro-list), whose checksums are complete.
+ */
+#ifndef OMNES_NIC_SPREAD_H
+#define OMNES_NIC_SPREAD_H
+
+#include "nic_packet.h"
+
+/* An address that is older is asked for again; as nic_now counts. */
+#define LEARNT_AGE_MAX 1
+
+/* A packet on its way to several children. */
+struct nic_spread_run {
+	struct __sk_buff *skb;
+	struct nic_packet packet;
+	u32 source;    /* the tree's root, an index */
+	u32 first;     /* place of the first child in the table */
+	u32 addresses; /* sums of what stands in the packet now */
+	u32 ports;
+	u32 now;
+	struct nic_frame came; /* the headers as they came */
+};
+
+/* nic_sum adds in one's complement. */
+static __always_inline u32 nic_sum(u32 one, u32 other)
+{
+	u64 sum = (u64)one + other;
+
+	return (u32)sum + (u32)(sum >> 32);
+}
+
+/* nic_fold gives a sum in 16 bits. */
+static __always_inline u16 nic_fold(u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (u16)(sum + (sum >> 16));
+}
+
+static __always_inline u32 nic_addresses(const struct nic_frame *frame)
+{
+	return nic_sum(frame->ip.saddr, frame->ip.daddr);
+}
+
+static __always_inline u32 nic_ports_sum(const struct nic_frame *frame)
+{
+	return (u32)frame->udp.source + frame->udp.dest;
+}
+
+/* nic_ip_check gives the checksum of an IP header whose own is 0. */
+static __always_inline u16 nic_ip_check(const struct iphdr *ip)
+{
+	u32 words[sizeof(struct iphdr) / sizeof(u32)];
+	u32 sum = 0, at;
+
+	__builtin_memcpy(words, ip, sizeof(words));
+OMNES_UNROLL
+	for (at = 0; at < sizeof(words) / sizeof(words[0]); at++)
+		sum = nic_sum(sum, words[at]);
+	return ~nic_fold(sum);
+}
+
+/*
+ * nic_spread_mend makes the UDP checksum fit `frame`, of which only ports and
+ * addresses have changed. It is in the packet afterwards, or, of a train, in
+ * `frame`. 0 if done.
+ */
+static __always_inline int nic_spread_mend(struct nic_spread_run *run, struct nic_frame *frame)
+{
+	u32 addresses = nic_addresses(frame);
+	u32 ports = nic_ports_sum(frame);
+	struct __sk_buff *skb = run->skb;
+
+	if (skb->gso_size) {
+		u32 sum = nic_sum(nic_sum(run->came.udp.check, addresses),
+				  ~nic_addresses(&run->came));
+
+		if (run->came.udp.check)
+			frame->udp.check = nic_fold(sum);
+		return 0;
+	}
+	if (addresses != run->addresses &&
+	    bpf_l4_csum_replace(skb, UDP_CHECK_OFFSET, 0, nic_sum(addresses, ~run->addresses),
+				BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0))
+		return -1;
+	run->addresses = addresses;
+	if (ports != run->ports &&
+	    bpf_l4_csum_replace(skb, UDP_CHECK_OFFSET, 0, nic_sum(ports, ~run->ports),
+				BPF_F_MARK_MANGLED_0))
+		return -1;
+	run->ports = ports;
+	return 0;
+}
+
+/* nic_spread_store puts headers that nic_spread_mend has seen into the packet:
+ * of a single packet all but the checksum. 0 if done. */
+static __always_inline int nic_spread_store(struct nic_spread_run *run,
+					    const struct nic_frame *frame)
+{
+	if (run->skb->gso_size)
+		return bpf_skb_store_bytes(run->skb, 0, frame->mac_to, OMNES_FRAME_BYTES, 0);
+	return bpf_skb_store_bytes(run->skb, 0, frame->mac_to, UDP_CHECK_OFFSET, 0);
+}
+
+/* nic_spread_write addresses the packet to the child with this index; the mark
+ * it needs, or 0 if that failed. */
+static __noinline u32 nic_spread_write(struct nic_spread_run *run, u32 index)
+{
+	struct nic_frame frame;
+	struct omnes_peer *peer;
+	const struct nic_frame *to;
+	int is_known, is_by_mac;
+
+	if (!run || !run->packet.slot)
+		return 0;
+	peer = nic_peer(&run->packet, index);
+	if (!peer)
+		return 0;
+	to = (const struct nic_frame *)peer;
+	is_known = peer->is_resolved && run->now - peer->learnt <= LEARNT_AGE_MAX;
+	is_by_mac = is_known && run->packet.slot->flags & OMNES_SLOT_BY_MAC &&
+		    (run->came.ip.daddr & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
+	frame = run->came;
+	__builtin_memcpy(frame.mac_to, to->mac_to, ETH_ALEN);
+	__builtin_memcpy(frame.mac_from, to->mac_from, ETH_ALEN);
+	if (!is_by_mac) {
+		frame.ip.ttl = to->ip.ttl;
+		frame.ip.saddr = to->ip.saddr;
+		frame.ip.daddr = to->ip.daddr;
+		frame.ip.check = 0;
+		frame.ip.check = nic_ip_check(&frame.ip);
+		frame.udp.source = to->udp.source;
+		frame.udp.dest = to->udp.dest;
+	}
+	if (nic_spread_mend(run, &frame) || nic_spread_store(run, &frame))
+		return 0;
+	return is_known ? MARK_SENT : MARK_RESOLVE | (index & MARK_PEER);
+}
+
+/* One child of a run. Counts at once: counters in the run would make every
+ * turn a new one to the verifier. */
+static long nic_spread_one(u32 number, void *context)
+{
+	struct nic_spread_run *run = context;
+	struct omnes_page *page = run->packet.page;
+	u32 child = omnes_spread_child(&run->packet.slot->spread, run->source,
+				       run->first + number);
+	struct __sk_buff *skb = run->skb;
+	u32 mark = child == OMNES_NOBODY ? 0 : nic_spread_write(run, child);
+
+	skb->mark = mark;
+	if (!mark || bpf_clone_redirect(skb, run->packet.slot->ifindex, 0))
+		__sync_fetch_and_add(&page->clone_failures, 1);
+	else
+		__sync_fetch_and_add(&page->clones, 1);
+	return 0;
+}
+
+/* nic_spread_clone sends clones to `count` children; the caller has said whose
+ * children, and from which on. 0 if done. */
+static __noinline int nic_spread_clone(struct nic_spread_run *run, u32 count)
+{
+	if (!run || bpf_skb_load_bytes(run->skb, 0, run->came.mac_to, OMNES_FRAME_BYTES))
+		return -1;
+	run->now = nic_now();
+	run->addresses = nic_addresses(&run->came);
+	run->ports = nic_ports_sum(&run->came);
+	bpf_loop(count, nic_spread_one, run, 0);
+	return 0;
+}
+
+/* nic_is_tagged_first tells whether the first packet of a train to all is from
+ * `member`; the tag of a message's first packet covers the envelope. */
+static __always_inline int nic_is_tagged_first(struct __sk_buff *skb,
+					       const struct nic_packet *packet,
+					       const struct omnes_member *member)
+{
+	struct nic_tagged tagged = {};
+	u64 tag;
+
+	if (packet->head.kind != OMNES_KIND_CAST || !(packet->head.flags & OMNES_FLAG_FIRST))
+		return nic_is_tagged(packet, member);
+	__builtin_memcpy(tagged.header, &packet->head, OMNES_HEADER_BYTES);
+	tagged.to = OMNES_RANK_ALL;
+	if (bpf_skb_load_bytes(skb, STEP_BYTES, tagged.envelope, OMNES_ENVELOPE_BYTES))
+		return 0;
+	tag = omnes_siphash(&member->key, tagged.header, TAGGED_FIRST_BYTES);
+	return tag == omnes_be64(packet->head.tag);
+}
+
+/* A packet to all has come from the wire. The host gets it whatever becomes
+ * of the clones, and judges it by itself. */
+static __noinline int nic_spread_arrived(struct __sk_buff *skb)
+{
+	struct nic_spread_run run = { .skb = skb };
+	struct nic_packet *packet = &run.packet;
+	struct omnes_spread children;
+	struct omnes_member *member;
+	u32 mark = skb->mark;
+
+	/* What the network delivers to everybody needs no passing on. */
+	if (skb->pkt_type != PACKET_HOST ||
+	    nic_find(skb, OMNES_CLASS_SPREAD, NIC_INWARD, packet) ||
+	    !(packet->slot->flags & OMNES_SLOT_FORWARDS))
+		return NIC_NEXT;
+	member = nic_member(packet);
+	if (!member || member->index == packet->slot->spread.own)
+		return NIC_NEXT;
+	children = omnes_spread_children(&packet->slot->spread, member->index);
+	if (!children.count)
+		return NIC_NEXT;
+	if (!nic_is_tagged_first(skb, packet, member)) {
+		__sync_fetch_and_add(&packet->page->bad_tags, 1);
+		return NIC_NEXT;
+	}
+	run.source = member->index;
+	run.first = children.first;
+	if (!nic_spread_clone(&run, children.count)) {
+		/* The sums that the kernel keeps go back first, then every byte. */
+		struct nic_frame frame = run.came;
+
+		nic_spread_mend(&run, &frame);
+		bpf_skb_store_bytes(skb, 0, run.came.mac_to, OMNES_FRAME_BYTES, 0);
+	}
+	skb->mark = mark;
+	return NIC_NEXT;
+}
+
+/* The host sends to all. What it passes on for another member it sends to each
+ * child by itself, so that goes its way. */
+static __noinline int nic_spread_sent(struct __sk_buff *skb)
+{
+	struct nic_spread_run run = { .skb = skb };
+	struct nic_packet *packet = &run.packet;
+	struct omnes_spread children;
+	u32 mark = skb->mark;
+	u32 child, last;
+
+	if (nic_find(skb, OMNES_CLASS_SPREAD, NIC_OUTWARD, packet) ||
+	    !nic_is_own(skb, packet) ||
+	    packet->head.source != bpf_htonl(packet->slot->rank))
+		return NIC_NEXT;
+	run.source = packet->slot->spread.own;
+	children = omnes_spread_children(&packet->slot->spread, run.source);
+	if (!children.count)
+		return NIC_DROP;
+	run.first = children.first;
+	if (nic_spread_clone(&run, children.count - 1))
+		return NIC_DROP;
+	child = omnes_spread_child(&packet->slot->spread, run.source,
+				   children.first + children.count - 1);
+	last = child == OMNES_NOBODY ? 0 : nic_spread_write(&run, child);
+	if (!last) {
+		__sync_fetch_and_add(&packet->page->clone_failures, 1);
+		return NIC_DROP;
+	}
+	skb->mark = mark;
+	if (last == MARK_SENT)
+		return NIC_NEXT;
+	skb->mark = last;
+	return bpf_redirect(packet->slot->ifindex, 0);
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * What user space and the kernel's NIC share: one slot per member of a group.
+ *
+ * Three parts with different owners. The *slot* and the *peers* are written by
+ * whoever loaded the firmware, and say what the member may send and to whom;
+ * the *state* is the firmware's own; the *page* is mapped by the member's
+ * process: the firmware writes the first half, the process the second.
+ */
+#ifndef OMNES_SLOT_H
+#define OMNES_SLOT_H
+
+#include "barrier_step.h"
+#include "siphash.h"
+#include "spread_step.h"
+
+#define OMNES_SLOTS_MAX 64
+/* Ethernet, IPv4 and UDP headers. */
+#define OMNES_FRAME_BYTES 42
+/* The peer entry of the group's multicast address. */
+#define OMNES_PEER_GROUP OMNES_GROUP_MAX
+#define OMNES_PEERS_MAX (OMNES_GROUP_MAX + 1)
+
+/* By which packets find a slot. */
+enum omnes_class {
+	OMNES_CLASS_STEPS = 0,
+	OMNES_CLASS_SPREAD = 1,
+};
+
+/* `port` is a UDP port of this host in network byte order: the one that the
+ * member's packets leave from and come to. */
+struct omnes_port_key {
+	u32 job;
+	u16 communicator;
+	u8 channel;
+	u8 class_of_packet;
+	u16 port;
+	u16 reserved;
+};
+_Static_assert(sizeof(struct omnes_port_key) == 12, "layout shared with Rust");
+
+/* A rank of the job that may send to the slot, and where it stands in the
+ * group: several ranks may share the index of their node. */
+struct omnes_member_key {
+	u32 slot;
+	u32 rank;
+};
+struct omnes_member {
+	u32 index;
+	u32 reserved;
+	struct omnes_key key;
+};
+_Static_assert(sizeof(struct omnes_member) == 24, "layout shared with Rust");
+
+enum omnes_slot_flags {
+	OMNES_SLOT_FORWARDS = 1, /* pass on to the children what comes in */
+	OMNES_SLOT_BY_MAC = 2,   /* to the group's address at each child's MAC */
+};
+
+struct omnes_slot {
+	u32 job;
+	u16 communicator;
+	u8 channel;
+	u8 flags;
+	u32 rank; /* this member's, in the job */
+	u32 ifindex;
+	u32 address; /* of the member's socket, with its port, in network byte order */
+	u16 port;
+	u16 reserved;
+	struct omnes_key key;
+	struct omnes_barrier_table barrier;
+	struct omnes_spread_table spread;
+};
+_Static_assert(sizeof(struct omnes_slot) == 40 + 552 + 4112, "layout shared with Rust");
+
+/* The static packet's headers for one peer [CB-R3]. The frame stands two bytes
+ * behind a multiple of four, so that its words are aligned. */
+struct omnes_peer {
+	u16 is_resolved;
+	u8 frame[OMNES_FRAME_BYTES]; /* MAC addresses are filled in when known */
+	u32 rank;
+	u32 learnt; /* when the MAC addresses were, in units of 2^30 ns */
+	u8 reserved[12];
+};
+_Static_assert(sizeof(struct omnes_peer) == 64, "layout shared with Rust");
+
+/* Mapped by the member's process. */
+struct omnes_page {
+	/* Written by the firmware: */
+	u32 entered;
+	u32 done;
+	u32 at;
+	u32 arrived_count;
+	u64 arrived[OMNES_ARRIVED_WORDS];
+	u64 packets_in;
+	u64 packets_out;
+	u64 repeated;
+	u64 duplicates;
+	u64 ignored;
+	u64 nonsense;
+	u64 bad_tags;
+	u64 wakes;
+	u64 clones;
+	u64 clone_failures;
+	/* Written by the process: */
+	u32 is_sleeping; /* pass the packet that ends the barrier on */
+	u32 reserved[7];
+};
+_Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 32, "layout shared with Rust");
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/* Made from omnes-wire by its test `firmware_header_is_up_to_date`: do not edit. */
+#ifndef OMNES_WIRE_H
+#define OMNES_WIRE_H
+
+#define OMNES_MAGIC 0x4f6d
+#define OMNES_VERSION 1
+#define OMNES_HEADER_BYTES 32
+#define OMNES_TAG_BYTES 8
+#define OMNES_ENVELOPE_BYTES 16
+#define OMNES_RANK_ALL 0xffffffffu
+
+#define OMNES_KIND_CAST 9
+#define OMNES_KIND_HELLO 12
+#define OMNES_KIND_STEP 13
+#define OMNES_KIND_STEP_NACK 14
+
+#define OMNES_FLAG_FIRST 2
+#define OMNES_FLAG_GROUP 128
+
+#define OMNES_OFFSET_MAGIC 0
+#define OMNES_OFFSET_VERSION 2
+#define OMNES_OFFSET_KIND 3
+#define OMNES_OFFSET_JOB 4
+#define OMNES_OFFSET_COMMUNICATOR 8
+#define OMNES_OFFSET_CHANNEL 10
+#define OMNES_OFFSET_FLAGS 11
+#define OMNES_OFFSET_SOURCE 12
+#define OMNES_OFFSET_SEQ 16
+#define OMNES_OFFSET_EXPECTS 20
+#define OMNES_OFFSET_EPOCH 24
+#define OMNES_OFFSET_CREDITS 26
+#define OMNES_OFFSET_ARGUMENT 28
+#define OMNES_OFFSET_TAG 32
+
+#endif
