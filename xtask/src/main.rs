@@ -115,7 +115,7 @@ fn succeeds(command: &mut Command) -> anyhow::Result<bool> {
 }
 
 fn fuzz(workspace: &Workspace, seconds: u64, target: Option<String>) -> anyhow::Result<bool> {
-    let all = ["header", "channel", "broadcast"];
+    let all = ["header", "channel", "broadcast", "collective"];
     let targets = match &target {
         None => all.to_vec(),
         Some(name) if all.contains(&name.as_str()) => vec![name.as_str()],

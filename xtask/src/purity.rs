@@ -1,9 +1,9 @@
 //! What the pure crates must not touch: clocks, threads, sockets, hash maps, random sources.
 //!
-//! Same seed, same trace, byte for byte: that holds only if wire, topo, firmware, proto and sim take
-//! time and randomness as arguments and iterate in a fixed order. The scan reads names in blanked
-//! source text, tests included; a build for a bare target, where one is installed, is the second
-//! proof. Not seen: a re-export of such a thing by another crate under a new name.
+//! Same seed, same trace, byte for byte: that holds only if wire, topo, firmware, proto and sim
+//! take time and randomness as arguments and iterate in a fixed order. The scan reads names in
+//! blanked source text, tests included; a build for a bare target, where one is installed, is the
+//! second proof. Not seen: a re-export of such a thing by another crate under a new name.
 
 use crate::source::{Token, blanked, tokens};
 use crate::workspace::Workspace;

@@ -1,6 +1,6 @@
 //! The sockets of a rank: one connected to each peer in small jobs, one for all in large ones;
-//! where the job has several nodes, two for the NIC; and a pair for the job's multicast group where there
-//! is multicast.
+//! where the job has several nodes, two for the NIC; and a pair for the job's multicast group where
+//! there is multicast.
 //!
 //! A connected socket saves a route lookup per packet at the sender and, by the kernel's early
 //! demultiplexing, another at the receiver: about a seventh of a small message's way. It also

@@ -11,7 +11,9 @@ pub enum NicError {
     #[error("this build has no firmware for the kernel: install clang and build again")]
     NoFirmware,
     /// The process may not load programs.
-    #[error("loading the firmware needs CAP_BPF and CAP_NET_ADMIN; omnesd can lend a slot")]
+    #[error(
+        "loading the firmware needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; omnesd can lend a slot"
+    )]
     NotPermitted,
     /// The kernel refuses the firmware.
     #[error("the kernel refuses the firmware: {reason}")]

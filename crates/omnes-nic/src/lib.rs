@@ -10,7 +10,7 @@
 //!      └── page: newest barrier done ◀── state of the slot ◀── tc ingress ◀─ wire
 //! ```
 //!
-//! Loading needs CAP_BPF and CAP_NET_ADMIN. A process without them borrows slots from the node
+//! Loading needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. A process without them borrows slots from the node
 //! agent `omnesd` ([`agent`]), or runs the same steps itself: the user-space form is in
 //! `omnes-proto`, which drives the native firmware.
 //!

@@ -1,12 +1,12 @@
 //! The kernel's NIC as a process gets it: lent by the node's agent, or loaded by itself.
 //!
 //! The agent comes first, for it has loaded and attached the firmware already and serves ordinary
-//! users. Without one, a process with CAP_BPF and CAP_NET_ADMIN loads the firmware itself: once,
-//! when the first NIC is obtained, and for as long as there is a NIC or a slot. A process with
-//! neither gets the reasons, in words for people.
+//! users. Without one, a process with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN loads the firmware
+//! itself: once, when the first NIC is obtained, and for as long as there is a NIC or a slot. A
+//! process with neither gets the reasons, in words for people.
 
 use crate::agent::interfaces;
-use crate::agent::{AgentError, Client, Lent};
+use crate::agent::{Client, Lent};
 use crate::{Kernel, NicError, Page, SlotPlan};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -202,13 +202,4 @@ fn load() -> Result<Arc<Mutex<Kernel>>, NicError> {
     let kernel = Arc::new(Mutex::new(Kernel::load()?));
     *entry = Arc::downgrade(&kernel);
     Ok(kernel)
-}
-
-impl Unavailable {
-    /// True if an agent is there but is not to be trusted, or does not understand.
-    pub fn has_bad_agent(&self) -> bool {
-        let is_absent = |error: &NicError| matches!(error, NicError::Agent(AgentError::Absent));
-        let of_agent = |error: &NicError| matches!(error, NicError::Agent(_));
-        self.reasons.iter().any(|error| of_agent(error) && !is_absent(error))
-    }
 }

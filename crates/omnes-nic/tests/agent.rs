@@ -110,6 +110,15 @@ fn a_port_of_somebody_else_is_not_lent() {
     });
     let refused = hosts[0].inside(|| borrow(&victim.plan, far.as_fd(), None)).err().unwrap();
     assert!(refused.to_string().contains("another network namespace"), "{refused}");
+    // The same port at another address of the host, or as a group's.
+    hosts[0].command("ip addr add 10.79.200.1/32 dev eth0");
+    let mut thief = Actor::start(&hosts[0]);
+    let port = socket_address(0).port();
+    for order in ["borrow-at 10.79.200.1".to_owned(), format!("borrow-group {port}")] {
+        let refused = thief.tell(&order);
+        assert!(refused.contains("another user has a socket with the same port"), "{refused}");
+    }
+    assert_eq!(thief.tell("borrow-group 20001"), "lent");
     // The victim itself gets it.
     hosts[0].inside(|| borrow(&victim.plan, victim.socket.as_fd(), None)).unwrap();
 }

@@ -11,6 +11,7 @@ const UDP_GRO_KERNEL: (u32, u32) = (5, 0);
 /// Bits of the capability sets in `/proc/self/status`, from `linux/capability.h`.
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
 /// Tools that parts of Omnes start, what for, and the Debian package.
@@ -91,18 +92,18 @@ fn has(capabilities: u64, bit: u32) -> bool {
 }
 
 fn capability_findings(capabilities: u64) -> Vec<Finding> {
-    let nic = "plain sockets are used; for the kernel NIC: \
-               setcap cap_net_admin,cap_bpf+ep PROGRAM, or omnesd";
+    let nic = "to load the kernel's NIC oneself; the agent lends it without: see NIC of a job";
     let list = [
         ("CAP_NET_ADMIN", CAP_NET_ADMIN, nic),
         ("CAP_BPF", CAP_BPF, nic),
+        ("CAP_PERFMON", CAP_PERFMON, nic),
         ("CAP_SYS_ADMIN", CAP_SYS_ADMIN, "only `omnes lab` needs it: run that as root"),
     ];
     list.into_iter()
         .map(|(name, bit, advice)| {
             if has(capabilities, bit) {
                 Finding::ok(name, "yes")
-            } else if bit == CAP_BPF && has(capabilities, CAP_SYS_ADMIN) {
+            } else if matches!(bit, CAP_BPF | CAP_PERFMON) && has(capabilities, CAP_SYS_ADMIN) {
                 Finding::ok(name, "by CAP_SYS_ADMIN")
             } else {
                 Finding::missing(name, "no", advice)
@@ -117,7 +118,9 @@ fn unprivileged_bpf(capabilities: u64) -> Finding {
     match read_number("/proc/sys/kernel/unprivileged_bpf_disabled") {
         None => Finding::missing(name, "no such setting", "this kernel may have no BPF at all"),
         Some(value) if value == 0 || may_load => Finding::ok(name, value),
-        Some(value) => Finding::limited(name, value, "usual; the kernel NIC then needs CAP_BPF"),
+        Some(value) => {
+            Finding::limited(name, value, "usual; the kernel's NIC then needs CAP_BPF or omnesd")
+        }
     }
 }
 
@@ -161,6 +164,6 @@ mod tests {
     fn sys_admin_stands_in_for_bpf_but_not_for_net_admin() {
         let findings = capability_findings(1 << CAP_SYS_ADMIN);
         let values: Vec<_> = findings.iter().map(|finding| &*finding.value).collect();
-        assert_eq!(values, ["no", "by CAP_SYS_ADMIN", "yes"]);
+        assert_eq!(values, ["no", "by CAP_SYS_ADMIN", "by CAP_SYS_ADMIN", "yes"]);
     }
 }

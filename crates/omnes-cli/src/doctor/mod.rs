@@ -7,8 +7,9 @@
 //! version, tools).
 //!
 //! Guarantees: nothing is changed; a probe that fails is a finding, not an error, and waits at
-//! most a second; status 0. Cost: some dozen loopback datagrams, and one IGMP or MLD report for
-//! each interface that is up, because a join is announced to the network.
+//! most a second, the agent's five; status 0. Cost: some dozen loopback datagrams, one IGMP or MLD
+//! report for each interface that is up, because a join is announced to the network, and, where it
+//! is permitted, the firmware of the network interface loaded once and attached to nothing.
 
 mod group;
 mod launcher;

@@ -54,7 +54,7 @@ fn own_finding(own: &Result<(), NicError>, took_ms: u128, has_agent: bool) -> Fi
             Finding { advice, ..Finding::ok(name, "not permitted") }
         }
         Err(NicError::NotPermitted) => {
-            let advice = "setcap cap_net_admin,cap_bpf+ep PROGRAM, or omnesd";
+            let advice = "setcap cap_net_admin,cap_bpf,cap_perfmon+ep PROGRAM, or omnesd";
             Finding::missing(name, "not permitted", advice)
         }
         Err(error) => Finding::missing(name, error, "ranks run the same firmware in user space"),

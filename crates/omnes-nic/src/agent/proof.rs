@@ -8,8 +8,8 @@
 //! besides; they alone show nothing, for they can be set and taken back.
 //!
 //! The socket of a group is shared by nature, with other jobs of that group. It must be the
-//! caller's, and so must be all others at that address and port: a slot for another user's group
-//! could only be used to disturb it.
+//! caller's, and so must be all others at that port: a slot for another user's group could only be
+//! used to disturb it.
 
 use super::channel::Peer;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
@@ -43,13 +43,14 @@ pub(super) fn own(
     if shares {
         return Err("the socket lets others share its port");
     }
-    let there = sockets_at(address).map_err(|_| "the kernel shows no UDP sockets")?;
-    let is_there = there.iter().any(|entry| entry.inode == inode);
-    match there.len() {
-        _ if !is_there => Err("the socket is of another network namespace"),
-        1 => Ok(()),
-        _ => Err("another socket shares the socket's port"),
+    let there = with_port(address.port()).map_err(|_| "the kernel shows no UDP sockets")?;
+    if !there.iter().any(|entry| entry.inode == inode) {
+        return Err("the socket is of another network namespace");
     }
+    if there.iter().filter(|entry| entry.takes(*address.ip())).count() > 1 {
+        return Err("another socket shares the socket's port");
+    }
+    of_one_user(&there, peer)
 }
 
 /// Checks that `socket` is bound to a group's `address`, and that nobody else uses the group here.
@@ -62,14 +63,20 @@ pub(super) fn group(
     peer: Peer,
 ) -> Result<(), &'static str> {
     let inode = check(socket, address, peer)?;
-    let there = sockets_at(address).map_err(|_| "the kernel shows no UDP sockets")?;
+    let there = with_port(address.port()).map_err(|_| "the kernel shows no UDP sockets")?;
     if !there.iter().any(|entry| entry.inode == inode) {
         return Err("the group's socket is of another network namespace");
     }
-    if there.iter().any(|entry| entry.uid != peer.uid) {
-        return Err("another user has a socket at the group's address");
+    of_one_user(&there, peer)
+}
+
+/// The firmware finds slots by their ports, whatever the address, so a port that two users have at
+/// two addresses would let one have packets of the other.
+fn of_one_user(sockets: &[Entry], peer: Peer) -> Result<(), &'static str> {
+    match sockets.iter().any(|entry| entry.uid != peer.uid) {
+        true => Err("another user has a socket with the same port"),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// What both have in common; the socket's inode.
@@ -97,15 +104,22 @@ struct Entry {
     inode: u64,
 }
 
-/// All sockets that packets to `address` could go to.
-fn sockets_at(address: SocketAddrV4) -> io::Result<Vec<Entry>> {
-    let takes = |entry: &Entry| {
-        let is_there = match entry.address.to_canonical() {
-            IpAddr::V4(own) => own == *address.ip() || own.is_unspecified(),
+impl Entry {
+    /// True if packets to an address could come to it.
+    fn takes(&self, address: Ipv4Addr) -> bool {
+        match self.address.to_canonical() {
+            IpAddr::V4(own) => own == address || own.is_unspecified(),
             // May be for IPv6 only; the table does not tell.
             IpAddr::V6(own) => own.is_unspecified(),
-        };
-        is_there && entry.port == address.port()
+        }
+    }
+}
+
+/// All sockets that take packets over IPv4 to a port, at whichever address.
+fn with_port(port: u16) -> io::Result<Vec<Entry>> {
+    let is_for_v4 = |entry: &Entry| match entry.address.to_canonical() {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(own) => own.is_unspecified(),
     };
     let mut found = Vec::new();
     for table in TABLES {
@@ -116,7 +130,7 @@ fn sockets_at(address: SocketAddrV4) -> io::Result<Vec<Entry>> {
             Err(error) => return Err(error),
         };
         for line in BufReader::new(file).lines().skip(1) {
-            found.extend(parse(&line?).filter(takes));
+            found.extend(parse(&line?).filter(|entry| entry.port == port && is_for_v4(entry)));
         }
     }
     Ok(found)

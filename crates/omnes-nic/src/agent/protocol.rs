@@ -127,7 +127,8 @@ pub struct SlotReport {
     pub uid: u32,
     /// The process that it was lent to.
     pub pid: i32,
-    /// The job's number.
+    /// The job's number; in text form eight hexadecimal digits, as `omnes stat` shows it.
+    #[serde(with = "job_name")]
     pub job: u32,
     /// The communicator's number.
     pub communicator: u16,
@@ -149,6 +150,20 @@ pub struct SlotReport {
     pub done: u32,
     /// What the firmware has counted, by name.
     pub counters: BTreeMap<String, u64>,
+}
+
+mod job_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(job: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{job:08x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        u32::from_str_radix(&name, 16).map_err(D::Error::custom)
+    }
 }
 
 /// The request in a line without its end; what is wrong with it otherwise.

@@ -1,14 +1,14 @@
 //! Processes of an ordinary user, who borrow slots or misbehave.
 
 use super::{NOBODY, bind, enter, wait_done};
-use crate::common::group::{barrier_plan, socket_address};
+use crate::common::group::{GROUP, barrier_plan, socket_address};
 use crate::common::hosts::Host;
 use omnes_nic::agent::{Client, Lent, SOCKET_NAME};
 use omnes_nic::{MemberPlan, Nic, Preference, SlotPlan};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{BufRead, BufReader, IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -136,6 +136,8 @@ pub fn play() {
                 let given = unsafe { UdpSocket::from_raw_fd(3) };
                 state.borrow_with(number(1), &given);
             }
+            "borrow-at" => state.borrow_at(words[1].parse().unwrap()),
+            "borrow-group" => state.borrow_group(words[1].parse().unwrap()),
             "barriers" => state.barriers(number(1), number(2)),
             "return" => {
                 state.lent.clear();
@@ -198,6 +200,27 @@ impl State {
     fn borrow_with(&mut self, index: usize, socket: &UdpSocket) {
         let plan = barrier_plan(index, 2, "dissemination", false);
         let lent = self.client().lend(&plan, socket.as_fd(), None);
+        self.lent.extend(told(lent, "lent"));
+    }
+
+    /// A slot for the port of member 0 at another address of its host.
+    fn borrow_at(&mut self, address: Ipv4Addr) {
+        let mut plan = barrier_plan(0, 2, "dissemination", false);
+        plan.socket.set_ip(address);
+        let socket = UdpSocket::bind(plan.socket).unwrap();
+        let lent = self.client().lend(&plan, socket.as_fd(), None);
+        self.lent.extend(told(lent, "lent"));
+    }
+
+    /// A slot for a group at a port.
+    fn borrow_group(&mut self, port: u16) {
+        let mut plan = barrier_plan(0, 2, "counter", true);
+        let socket = UdpSocket::bind((*plan.socket.ip(), 0)).unwrap();
+        plan.socket.set_port(socket.local_addr().unwrap().port());
+        let group = SocketAddrV4::new(*GROUP.ip(), port);
+        plan.group = Some(group);
+        let receiver = UdpSocket::bind(group).unwrap();
+        let lent = self.client().lend(&plan, socket.as_fd(), Some(receiver.as_fd()));
         self.lent.extend(told(lent, "lent"));
     }
 
