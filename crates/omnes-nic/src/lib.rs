@@ -10,8 +10,8 @@
 //!      └── page: newest barrier done ◀── state of the slot ◀── tc ingress ◀─ wire
 //! ```
 //!
-//! Loading needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. A process without them borrows slots from the node
-//! agent `omnesd` ([`agent`]), or runs the same steps itself: the user-space form is in
+//! Loading needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. A process without them borrows slots from
+//! the node agent `omnesd` ([`agent`]), or runs the same steps itself: the user-space form is in
 //! `omnes-proto`, which drives the native firmware.
 //!
 //! Links are tcx where the kernel has it (6.6): they vanish with the process. Below, they are
