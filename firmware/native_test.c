@@ -14,22 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "slot.h"
-
-/* In native.c. */
-int omnes_native_barrier_enter(struct omnes_barrier *barrier,
-			       const struct omnes_barrier_table *table, u32 epoch,
-			       struct omnes_barrier_action *action);
-int omnes_native_barrier_arrive(struct omnes_barrier *barrier,
-				const struct omnes_barrier_table *table, u32 epoch, u32 step,
-				u32 from, struct omnes_barrier_action *action);
-int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
-				const struct omnes_barrier_table *table, u32 epoch, u32 step,
-				u32 to);
-void omnes_native_spread_children(const struct omnes_spread_table *table, u32 source,
-				  struct omnes_spread *run);
-u32 omnes_native_spread_child(const struct omnes_spread_table *table, u32 source, u32 place);
-u64 omnes_native_tag(const struct omnes_key *key, const u64 *words);
+#include "native.h"
 
 #define CALLS 200
 

@@ -2,9 +2,16 @@
 
 fn main() {
     let folder = "../../firmware";
-    for file in
-        ["native.c", "types.h", "siphash.h", "barrier_step.h", "spread_step.h", "slot.h", "wire.h"]
-    {
+    for file in [
+        "native.c",
+        "native.h",
+        "types.h",
+        "siphash.h",
+        "barrier_step.h",
+        "spread_step.h",
+        "slot.h",
+        "wire.h",
+    ] {
         println!("cargo:rerun-if-changed={folder}/{file}");
     }
     cc::Build::new()
