@@ -53,9 +53,6 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = SLOTS_PER_USER,
           value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX))]
     slots_per_user: u32,
-    /// Stay in the foreground; it always does
-    #[arg(long)]
-    foreground: bool,
 }
 
 fn main() -> ExitCode {
@@ -84,7 +81,7 @@ fn run(args: Args) -> Result<()> {
         signal_hook::low_level::pipe::register(signal, stop)
             .context("cannot listen for signals")?;
     }
-    let Args { interfaces, slots_per_user, foreground: _ } = args;
+    let Args { interfaces, slots_per_user } = args;
     let mut log = Log::default();
     let config = AgentConfig { interfaces, slots_per_user };
     let mut agent = Agent::start(config, &mut |event| log.tell(event))?;
@@ -183,7 +180,7 @@ mod tests {
     fn arguments_have_their_limits() {
         let parse = |words: &[&str]| Args::try_parse_from(["omnesd"].iter().chain(words));
         assert_eq!(parse(&[]).map(|args| args.slots_per_user).ok(), Some(32));
-        let named = parse(&["--interface", "a", "--interface", "b", "--foreground"]);
+        let named = parse(&["--interface", "a", "--interface", "b"]);
         assert_eq!(named.map(|args| args.interfaces).ok(), Some(vec!["a".into(), "b".into()]));
         for slots in ["0", "65", "many"] {
             assert!(parse(&["--slots-per-user", slots]).is_err(), "{slots}");

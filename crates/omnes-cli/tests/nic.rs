@@ -325,7 +325,7 @@ fn slots_are_shown_while_a_job_has_them_and_gone_when_it_is_killed() {
 fn an_agent_that_ends_or_is_killed_leaves_nothing() {
     let Some(hosts) = Hosts::new(1) else { return };
     for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGKILL] {
-        let mut agent = Agent::start(&hosts, 0, &["--foreground"]);
+        let mut agent = Agent::start(&hosts, 0, &[]);
         let list = hosts.list(0);
         assert_eq!(list["agent"]["pid"], agent.process.id());
         assert_eq!(list["interfaces"][0]["name"], "eth0");
