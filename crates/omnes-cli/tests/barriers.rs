@@ -1,6 +1,5 @@
 //! Barriers by the kernel's NIC in labs: every algorithm at several sizes, on links that lose,
-//! double and overtake, with checksums computed by hardware and not; packets as many as the
-//! formulas say; ranks that come late are named; nothing is left behind.
+//! double and overtake, with checksums computed by hardware and not; a doorbell from each host.
 #![allow(clippy::unwrap_used)]
 
 mod root;
@@ -25,7 +24,7 @@ fn bench(hosts: u32, link: &[&str], arguments: &[&str]) -> Vec<serde_json::Value
 const KINDS: &str = "nic:dissemination,nic:pairwise,nic:gather-broadcast,nic:counter";
 
 #[test]
-fn packets_are_as_many_as_the_formulas_say() {
+fn hosts_send_one_packet_per_barrier() {
     if !root::is_root() {
         return;
     }
@@ -39,7 +38,7 @@ fn packets_are_as_many_as_the_formulas_say() {
 }
 
 #[test]
-fn nothing_is_lost_on_bad_links() {
+fn barriers_end_on_bad_links() {
     if !root::is_root() {
         return;
     }

@@ -48,4 +48,4 @@ pub use operations::{Completion, Gone, Operation, OperationError, Outcome};
 pub use port::free_port;
 pub use relay::Relayed;
 pub use socket::{Offloads, SocketCounters};
-pub use spread::{SpreadPlan, spread_table};
+pub use spread::SpreadPlan;

@@ -34,6 +34,8 @@ pub(crate) struct Line {
     /// Each with the socket that it leaves by.
     pub(crate) trains: Vec<(usize, Train)>,
     pub(crate) batch: Vec<Train>,
+    /// Trains before they are fanned out.
+    whole: Vec<(usize, Train)>,
     pub(crate) sent: usize,
     /// Memory that parts lie in, with the index of the part.
     holdings: Vec<(usize, Holding)>,
@@ -50,6 +52,7 @@ impl Line {
             parts: Vec::with_capacity(2 * HEADS_MAX),
             trains: Vec::with_capacity(TRAINS_PER_CALL),
             batch: Vec::with_capacity(TRAINS_PER_CALL),
+            whole: Vec::with_capacity(TRAINS_PER_CALL),
             sent: 0,
             holdings: Vec::with_capacity(HEADS_MAX),
             bytes: 0,
@@ -147,18 +150,16 @@ impl Line {
         if self.trains.iter().all(|(_, train)| train.spread.is_none()) {
             return;
         }
-        for (socket, train) in std::mem::take(&mut self.trains) {
-            match train.spread {
-                None => self.trains.push((socket, train)),
-                Some(communicator) => {
-                    let to_each = targets(communicator).map(|to| Train {
-                        to: Some(to),
-                        spread: None,
-                        ..train
-                    });
-                    self.trains.extend(to_each.map(|train| (socket, train)));
-                }
-            }
+        let Self { trains, whole, .. } = self;
+        std::mem::swap(trains, whole);
+        for (socket, train) in whole.drain(..) {
+            let Some(communicator) = train.spread else {
+                trains.push((socket, train));
+                continue;
+            };
+            let to_each =
+                targets(communicator).map(|to| Train { to: Some(to), spread: None, ..train });
+            trains.extend(to_each.map(|train| (socket, train)));
         }
     }
 }

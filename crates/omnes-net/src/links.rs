@@ -16,7 +16,7 @@
 
 use crate::error::NetError;
 use crate::multicast::{Group, Membership};
-use crate::socket::{Offloads, Received, SocketCounters, Train, UdpSocket};
+use crate::socket::{Offloads, Received, SocketCounters, TRAINS_PER_CALL, Train, UdpSocket};
 use crate::spread::{Spread, names_of};
 use arrayvec::ArrayVec;
 use omnes_nic::OpenSlot;
@@ -29,9 +29,6 @@ use std::os::fd::RawFd;
 pub const CONNECTED_RANKS_MAX: u32 = 32;
 /// Socket buffer asked for, in bytes; the kernel doubles it and counts truesize.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 << 20;
-/// Most children that a host passes a train on to: more than any tree of [`omnes_topo`] gives to
-/// other ranks than the root in groups of a thousand nodes.
-const CHILDREN_PER_CALL: usize = 256;
 /// The same for the NIC's socket, by which only wake-ups come in.
 const NIC_BUFFER_BYTES: usize = 64 << 10;
 
@@ -202,16 +199,15 @@ impl Links {
     /// Adds the multi-send of a communicator.
     pub(crate) fn add_spread(&mut self, spread: Spread) {
         if let Some(nic) = &mut self.nic {
-            nic.spreads.retain(|other| other.communicator() != spread.communicator());
             nic.spreads.push(spread);
         }
     }
 
     /// Forgets the multi-send of a communicator.
-    pub(crate) fn remove_spread(&mut self, communicator: CommunicatorId) {
-        if let Some(nic) = &mut self.nic {
-            nic.spreads.retain(|spread| spread.communicator() != communicator);
-        }
+    pub(crate) fn remove_spread(&mut self, communicator: CommunicatorId) -> Option<Spread> {
+        let spreads = &mut self.nic.as_mut()?.spreads;
+        let place = spreads.iter().position(|spread| spread.communicator() == communicator)?;
+        Some(spreads.swap_remove(place))
     }
 
     /// Slots of the kernel's NIC that clone.
@@ -321,11 +317,14 @@ impl Links {
             packets: train.bytes.div_ceil(packet_bytes.max(1)),
             packet_bytes,
         };
-        let targets = spread.forward_targets(source);
-        let trains: ArrayVec<Train, CHILDREN_PER_CALL> =
-            targets.map(|to| Train { to: Some(to), ..train }).take(CHILDREN_PER_CALL).collect();
-        if !trains.is_empty() {
-            self.sockets[nic.spread].send(&trains, parts);
+        let mut trains = spread.forward_targets(source).map(|to| Train { to: Some(to), ..train });
+        loop {
+            let batch: ArrayVec<Train, TRAINS_PER_CALL> =
+                trains.by_ref().take(TRAINS_PER_CALL).collect();
+            if batch.is_empty() {
+                return;
+            }
+            self.sockets[nic.spread].send(&batch, parts);
         }
     }
 

@@ -16,19 +16,16 @@ use omnes_nic::OpenSlot;
 use omnes_wire::{COMMUNICATOR_OFFSET, CommunicatorId, Rank, SOURCE_OFFSET};
 use std::net::SocketAddr;
 
-/// The table of member `own` for a tree, as the firmware has it.
-pub fn spread_table(spread: &omnes_topo::Spread, own: u32) -> Table {
-    Table::new(spread, own)
-}
-
 /// What a communicator's multi-send is to be.
 pub struct SpreadPlan {
     /// The communicator.
     pub communicator: CommunicatorId,
     /// Its ranks by node, as ranks in the job; the first of each receives for the node.
     pub nodes: Vec<Vec<Rank>>,
-    /// The tree over the nodes, as the firmware has it.
-    pub table: Table,
+    /// The tree over the nodes.
+    pub tree: omnes_topo::Spread,
+    /// This rank's node among them.
+    pub own: u32,
     /// The kernel's NIC clones for this rank.
     pub slot: Option<OpenSlot>,
     /// The kernel's NIC also passes on what comes in.
@@ -53,7 +50,8 @@ impl Spread {
         plan: SpreadPlan,
         address: impl Fn(Rank) -> Option<SocketAddr>,
     ) -> Option<Self> {
-        let SpreadPlan { communicator, nodes, table, slot, slot_forwards } = plan;
+        let SpreadPlan { communicator, nodes, tree, own, slot, slot_forwards } = plan;
+        let table = Table::new(&tree, own);
         let addresses: Option<Vec<SocketAddr>> =
             nodes.iter().map(|node| address(*node.first()?)).collect();
         let last = nodes.iter().flatten().map(|rank| rank.index()).max()?;

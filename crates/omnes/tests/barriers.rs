@@ -89,7 +89,7 @@ fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
             if [2, 4].contains(&comm.rank()) {
                 // Longer than the others wait for it and for answers.
                 std::thread::sleep(Duration::from_millis(600));
-                comm.barrier().unwrap();
+                comm.barrier_within(Duration::from_secs(20)).unwrap();
             } else {
                 let error = comm.barrier_within(limit).unwrap_err();
                 let Error::BarrierTimeout { ms, missing } = &error else { panic!("{error}") };
@@ -151,6 +151,49 @@ fn ranks_with_one_address_stay_in_user_space_and_say_why() {
                 comm.barrier_with("nic:counter".parse::<BarrierKind>().unwrap()).unwrap_err();
             assert!(matches!(error, Error::NoNic { .. }), "{error}");
             comm.barrier().unwrap();
+            comm.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn waiting_again_for_the_same_barrier_counts_as_one() {
+    // What is agreed on after so many barriers is agreed on at the same one by all.
+    let patient = Duration::from_secs(20);
+    with_ranks(
+        2,
+        |_| {},
+        |comm| {
+            for _ in 0..20 {
+                if comm.rank() == 1 {
+                    std::thread::sleep(Duration::from_millis(30));
+                    comm.barrier_within(patient).unwrap();
+                } else {
+                    assert!(comm.barrier_within(Duration::from_millis(2)).is_err());
+                    comm.barrier().unwrap();
+                }
+            }
+            for _ in 0..40 {
+                comm.barrier().unwrap();
+            }
+            assert!(matches!(comm.nic(), NicUse::User { reason } if reason.contains("address")));
+            comm.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_group_of_another_kind_does_not_take_the_usual_ones_place() {
+    let pairwise: BarrierKind = "user:pairwise".parse().unwrap();
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            comm.barrier_with(pairwise).unwrap();
+            comm.barrier_within(Duration::from_secs(20)).unwrap();
+            comm.barrier_with(pairwise).unwrap();
+            comm.scope(|scope| scope.ibarrier().unwrap().wait()).unwrap();
+            comm.barrier_with(pairwise).unwrap();
             comm.finalize().unwrap();
         },
     );

@@ -2,6 +2,7 @@
 
 use super::{Core, now_since};
 use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
+use crate::spread::Spread;
 use omnes_nic::{Counters, OpenSlot, Page};
 use omnes_proto::collective::{CollectiveError, Event, GroupConfig, NicView};
 use omnes_wire::CommunicatorId;
@@ -11,6 +12,8 @@ use omnes_wire::CommunicatorId;
 pub(super) struct Barriers {
     awaited: Vec<Awaited>,
     slots: Vec<Slot>,
+    /// What slots had counted when they were given back.
+    given_back: Counters,
 }
 
 struct Awaited {
@@ -39,7 +42,18 @@ impl Core {
     /// Forgets a group, and gives its slot back.
     pub(crate) fn close_collective(&mut self, communicator: CommunicatorId) {
         self.endpoint.collective().close(communicator);
-        self.barriers.slots.retain(|slot| slot.communicator != communicator);
+        let Barriers { slots, given_back, .. } = &mut self.barriers;
+        for closed in slots.extract_if(.., |slot| slot.communicator == communicator) {
+            given_back.add(&closed.slot.page().counters());
+        }
+    }
+
+    /// Forgets a communicator's multi-send, and gives its slot back.
+    pub(crate) fn close_spread(&mut self, communicator: CommunicatorId) {
+        let closed = self.links.remove_spread(communicator);
+        if let Some(slot) = closed.as_ref().and_then(Spread::slot) {
+            self.barriers.given_back.add(&slot.page().counters());
+        }
     }
 
     /// Enters a group's next barrier.
@@ -125,6 +139,7 @@ impl Core {
             let operation = self.barriers.awaited.swap_remove(place).operation;
             self.operations.end(operation, Err(OperationError::NicLost));
         }
+        self.close_collective(communicator);
     }
 
     /// Asks the NIC for a packet when a barrier ends, before a sleep; false if there is news.
@@ -142,9 +157,9 @@ impl Core {
         }
     }
 
-    /// What the NIC has counted for the slots that are open.
+    /// What the NIC has counted for all slots so far.
     pub(crate) fn nic_counters(&self) -> Counters {
-        let mut sum = Counters::default();
+        let mut sum = self.barriers.given_back;
         let barriers = self.barriers.slots.iter().map(|slot| &slot.slot);
         for slot in barriers.chain(self.links.spread_slots()) {
             sum.add(&slot.page().counters());

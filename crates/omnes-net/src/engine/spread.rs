@@ -1,7 +1,6 @@
 //! Multi-send: the way of packets to all where there is no multicast group.
 
 use super::Engine;
-use crate::multicast::MulticastState;
 use crate::spread::{Spread, SpreadPlan};
 use omnes_wire::CommunicatorId;
 
@@ -20,6 +19,7 @@ impl Engine {
             let spread = Spread::new(plan, |rank| Some(nics.get(rank.index())?.spread));
             let is_known = spread.is_some();
             if let Some(spread) = spread {
+                core.close_spread(spread.communicator());
                 core.links.add_spread(spread);
             }
             is_known
@@ -28,13 +28,6 @@ impl Engine {
 
     /// Forgets the multi-send of a communicator, and gives its slot back.
     pub fn close_spread(&self, communicator: CommunicatorId) {
-        self.enter(|core| core.links.remove_spread(communicator));
-    }
-
-    /// True if packets to all have a way: a group that was joined, or multi-send.
-    pub fn reaches_all(&self) -> bool {
-        self.enter(|core| {
-            core.links.has_spread() || matches!(core.multicast, MulticastState::On { .. })
-        })
+        self.enter(|core| core.close_spread(communicator));
     }
 }

@@ -11,7 +11,7 @@ use omnes_topo::{Barrier, Step};
 use omnes_wire::Rank;
 
 impl Communicator {
-    /// A barrier over channels, which needs nobody's help: the first and the last of a job are.
+    /// A barrier over channels, whose messages are answered: the last one of a job is.
     pub(super) fn barrier_over_channels(&self, algorithm: Barrier) -> Result<(), Error> {
         let schedule = algorithm
             .schedule(Rank(self.rank()), self.size())

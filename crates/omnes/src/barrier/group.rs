@@ -1,8 +1,8 @@
 //! The groups of a communicator's barriers: one per algorithm and form that were used so far.
 //!
 //! Barriers are called in the same order on all ranks, so all of them open the same groups at the
-//! same calls. A group has a communicator number of its own as its name; the first one has the
-//! communicator's, and is opened without a word.
+//! same calls. A group has a communicator number of its own as its name; that of the usual
+//! algorithm in user space has the communicator's, and is opened without a word.
 
 use super::BarrierForm;
 use crate::communicator::Communicator;
@@ -28,7 +28,9 @@ struct Group {
     id: CommunicatorId,
     algorithm: Barrier,
     runner: Runner,
+    /// Barriers entered by calls that wait without a limit; the same on all ranks.
     calls: u32,
+    has_tried_nic: bool,
     /// A barrier that somebody has given up waiting for.
     unfinished: Option<Operation>,
 }
@@ -87,7 +89,13 @@ impl Communicator {
             Some(group) => group,
             None => self.open_barrier_group(form, algorithm)?,
         };
-        if form.is_none() && group.runner == Runner::Host && group.calls == CALLS_BEFORE_NIC {
+        // Waiting for the same barrier once more counts on this rank only.
+        if group.unfinished.is_some() {
+            return self.enter_again(&group);
+        }
+        let may_move = form.is_none() && group.runner == Runner::Host && !group.has_tried_nic;
+        if may_move && group.calls >= CALLS_BEFORE_NIC {
+            groups.update(group.id, |group| group.has_tried_nic = true);
             // Without the NIC it goes on as before.
             if let Ok(better) = self.try_nic(algorithm)? {
                 group = better;
@@ -97,12 +105,11 @@ impl Communicator {
         self.enter_again(&group)
     }
 
-    /// As [`Self::enter_group`], without agreeing on anything with the others.
-    pub(super) fn enter_open_group(&self, algorithm: Barrier) -> Result<Operation, Error> {
-        let groups = &self.inner.barriers;
-        let group = match groups.find(None, algorithm) {
+    /// Enters a barrier of the usual algorithm without agreeing on anything with the others.
+    pub(super) fn enter_usual_group(&self) -> Result<Operation, Error> {
+        let group = match self.inner.barriers.find(None, self.usual_algorithm()) {
             Some(group) => group,
-            None => self.open_first_group(algorithm),
+            None => self.open_usual_group(),
         };
         self.enter_again(&group)
     }
@@ -127,14 +134,9 @@ impl Communicator {
         started.map_err(|error| self.error(error))
     }
 
-    /// Remembers a barrier that is not over, and the group's name.
-    pub(super) fn keep_unfinished(
-        &self,
-        form: Option<BarrierForm>,
-        algorithm: Barrier,
-        operation: Operation,
-    ) -> Option<CommunicatorId> {
-        let group = self.inner.barriers.find(form, algorithm)?;
+    /// Remembers a barrier of the usual algorithm that is not over, and the group's name.
+    pub(super) fn keep_unfinished(&self, operation: Operation) -> Option<CommunicatorId> {
+        let group = self.inner.barriers.find(None, self.usual_algorithm())?;
         self.inner.barriers.update(group.id, |group| group.unfinished = Some(operation));
         Some(group.id)
     }
@@ -148,15 +150,15 @@ impl Communicator {
             let outcome = self.try_nic(algorithm)?;
             return outcome.map_err(|reason| Error::NoNic { reason });
         }
-        if self.inner.barriers.lock().is_empty() {
-            return Ok(self.open_first_group(algorithm));
+        if algorithm == self.usual_algorithm() {
+            return Ok(self.open_usual_group());
         }
         let id = self.take_number()?;
         Ok(self.add_group(id, algorithm, Runner::Host))
     }
 
-    fn open_first_group(&self, algorithm: Barrier) -> Group {
-        self.add_group(self.inner.id, algorithm, Runner::Host)
+    fn open_usual_group(&self) -> Group {
+        self.add_group(self.inner.id, self.usual_algorithm(), Runner::Host)
     }
 
     /// Opens a group on this rank.
@@ -164,7 +166,8 @@ impl Communicator {
         if runner == Runner::Host {
             self.job().engine.open_collective(self.group_config(id, algorithm, runner), None);
         }
-        let group = Group { id, algorithm, runner, calls: 0, unfinished: None };
+        let (calls, has_tried_nic, unfinished) = (0, false, None);
+        let group = Group { id, algorithm, runner, calls, has_tried_nic, unfinished };
         self.inner.barriers.lock().push(group);
         group
     }

@@ -54,25 +54,25 @@ impl Communicator {
         }
     }
 
-    /// As [`Self::barrier`], but waits for at most `limit`. The error then names the ranks that
-    /// have not come; the barrier remains entered, and the next call of a barrier goes on waiting
-    /// for it.
+    /// As [`Self::barrier`], but waits for at most `limit`; if one rank enters with a limit, all
+    /// do, though limits may differ. The error then names the ranks that have not come; the barrier
+    /// remains entered, and the next barrier of the usual kind, with a limit or without, goes on
+    /// waiting for it. Such barriers never move on to the kernel's NIC, for which ranks wait for
+    /// each other, but use it where it is in use.
     ///
     /// # Errors
     /// [`Error::BarrierTimeout`]; else as [`Self::barrier`].
     pub fn barrier_within(&self, limit: Duration) -> Result<(), Error> {
-        let kind = self.usual_barrier();
-        let kind = match kind.form {
-            // Messages over channels name nobody.
-            Some(BarrierForm::Channel) => BarrierKind { form: Some(BarrierForm::User), ..kind },
-            _ => kind,
-        };
-        let Some(operation) = self.enter_barrier(kind)? else { return Ok(()) };
+        if self.size() == 1 {
+            return Ok(());
+        }
+        // Not over channels, whose messages name nobody.
+        let operation = self.enter_usual_group()?;
         let breaks = |gone| self.breaks_collective(gone);
         if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
             return outcome.map(|_| ()).map_err(|error| self.error(error));
         }
-        let missing = self.missing_of(kind, operation);
+        let missing = self.missing_of(operation);
         Err(Error::BarrierTimeout { ms: limit.as_millis() as u64, missing })
     }
 
@@ -93,7 +93,7 @@ impl Communicator {
         if self.size() == 1 {
             return Ok(None);
         }
-        self.enter_open_group(self.usual_algorithm()).map(Some)
+        self.enter_usual_group().map(Some)
     }
 
     /// The same for a kind whose group is open.
@@ -114,7 +114,7 @@ impl Communicator {
 
     /// One packet to each rank and one multicast back are the fewest; where many send to one, or
     /// without multicast, steps that run side by side are faster.
-    fn usual_algorithm(&self) -> Barrier {
+    pub(super) fn usual_algorithm(&self) -> Barrier {
         if let Some(algorithm) = self.job().config.barrier {
             return algorithm;
         }
@@ -131,11 +131,8 @@ impl Communicator {
     }
 
     /// Ranks here that have not entered a barrier that takes long.
-    fn missing_of(&self, kind: BarrierKind, operation: Operation) -> Vec<u32> {
-        let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
-        let Some(id) = self.keep_unfinished(kind.form, algorithm, operation) else {
-            return Vec::new();
-        };
+    fn missing_of(&self, operation: Operation) -> Vec<u32> {
+        let Some(id) = self.keep_unfinished(operation) else { return Vec::new() };
         let missing = self.job().engine.missing(id, ANSWER_TIME);
         missing.into_iter().map(|rank| self.here(rank.0)).collect()
     }

@@ -234,8 +234,9 @@ impl Communicator {
         let reason = slot.as_ref().err().cloned().unwrap_or_default();
         job.engine.open_spread(SpreadPlan {
             communicator: self.inner.id,
-            nodes: nodes.clone(),
-            table: omnes_net::spread_table(&spread, own),
+            nodes,
+            tree: spread,
+            own,
             slot: slot.ok(),
             slot_forwards: kernel_forwards,
         });
