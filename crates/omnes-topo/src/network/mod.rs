@@ -18,6 +18,10 @@
 //! | [`Network::dragonfly`] | groups, all linked | local, global, local: minimal |
 //! | [`Network::irregular`], [`Network::of_cables`] | any connected graph | a shortest path by hash |
 //!
+//! Source routes on irregular networks, which do not deadlock under back-pressure, are in
+//! [`up_down`], [`in_transit`], [`dependence`] and [`header`] [IT-R1–R8]; how evenly they load links,
+//! in [`balance`].
+//!
 //! Guarantees: the same arguments give the same answers everywhere; every path ends at its host and
 //! every multicast reaches each other host once, over each link at most once. What a packet does at
 //! a switch depends on that switch, the flow and the destination alone (of a multicast: its source).
@@ -29,17 +33,18 @@
 
 use alloc::vec::Vec;
 
+pub mod balance;
 mod build;
-// pub mod dependence;
+pub mod dependence;
 mod dragonfly;
 mod draw;
 mod error;
 mod fat_tree;
 mod graph;
-// pub mod header;
-// pub mod in_transit;
+pub mod header;
+pub mod in_transit;
 mod multicast;
-// pub mod up_down;
+pub mod up_down;
 
 pub use dragonfly::DragonflyOptions;
 pub use draw::Draw;
@@ -172,7 +177,7 @@ impl Network {
         let host = HostId(link.0 / 2);
         match link.index().checked_sub(2 * self.seats.len()) {
             Some(between) => Node::Switch(self.ends[between]),
-            None if link.0 % 2 == 0 => Node::Switch(self.seat(host)),
+            None if link.0.is_multiple_of(2) => Node::Switch(self.seat(host)),
             None => Node::Host(host),
         }
     }
