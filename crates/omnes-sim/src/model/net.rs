@@ -6,7 +6,6 @@
 //! packet came by is held until there is room; packets that have been given to that link before
 //! are not held again. Packets lost by chance are lost on the links to hosts.
 
-use super::fabric::{Fabric, Place};
 use super::packet::{Packet, PacketId, Packets, To};
 use super::record::{Doing, Record};
 use super::setup::{Carrier, Cloning, Setup};
@@ -14,6 +13,7 @@ use super::task::Sample;
 use crate::engine::{Cost, Queue, Random, Server, Span, Time};
 use crate::testbed::{Forwarding, Processors, Testbed, WhenFull};
 use omnes_topo::Spread;
+use omnes_topo::network::{Cast, HostId, LinkId, Network, Node, SwitchId};
 use omnes_wire::Rank;
 
 /// Something that will happen.
@@ -92,7 +92,7 @@ pub(super) struct Net {
     pub(super) last_met: Time,
     /// The first thing that should not be.
     pub(super) complaint: Option<(u32, String)>,
-    fabric: Fabric,
+    network: Network,
     links: Vec<Server>,
     nics: Vec<NicServers>,
     loss_ppm: u32,
@@ -104,8 +104,7 @@ pub(super) struct Net {
 
 impl Net {
     pub(super) fn new(setup: Setup, record: Record) -> Self {
-        let Setup { testbed, ranks, seed, loss_ppm, carrier } = setup;
-        let fabric = Fabric::new(ranks);
+        let Setup { testbed, network, ranks, seed, loss_ppm, carrier } = setup;
         let spread = match carrier {
             Carrier::Multicast => None,
             Carrier::MultiSend { tree, .. } => Spread::new(tree, ranks).ok(),
@@ -127,9 +126,9 @@ impl Net {
             met: 0,
             last_met: Time::ZERO,
             complaint: None,
-            links: vec![Server::default(); fabric.links() as usize],
+            links: vec![Server::default(); network.links() as usize],
             nics: vec![NicServers::default(); ranks as usize],
-            fabric,
+            network,
             loss_ppm,
             losses,
             carrier,
@@ -193,7 +192,7 @@ impl Net {
         let bytes = self.packets.of(packet).bytes();
         let done = self.serve_nic(host, now, cost.of(bytes), Doing::NicSends);
         self.count_sent(bytes);
-        self.put_on_link(done, self.fabric.uplink(host), packet, None);
+        self.put_on_link(done, self.network.uplink(HostId(host)).0, packet, None);
     }
 
     pub(super) fn count_sent(&mut self, bytes: u64) {
@@ -291,10 +290,10 @@ impl Net {
         let (start, latency) = (Time::from_ps(done.as_ps() - wire.as_ps()), costs.latency);
         let is_early = switch.forwarding == Forwarding::CutThrough;
         self.record.did(Doing::Wire, link, start, done);
-        let arrives = match self.fabric.end(link) {
-            Place::Switch(_) if is_early => start + latency,
-            Place::Switch(_) => done + latency,
-            Place::Host(host) => {
+        let arrives = match self.network.end(LinkId(link)) {
+            Node::Switch(_) if is_early => start + latency,
+            Node::Switch(_) => done + latency,
+            Node::Host(HostId(host)) => {
                 if self.loss_ppm > 0 && self.losses[host as usize].chance(self.loss_ppm) {
                     self.counters.lost += 1;
                     self.packets.end(packet);
@@ -315,7 +314,9 @@ impl Net {
             To::Rank(rank) | To::Nic(rank) | To::Child { rank, .. } => rank,
             To::All => {
                 let mut links = std::mem::take(&mut self.out_links);
-                self.fabric.multicast(switch, came_by, from, &mut links);
+                let cast = Cast { from: HostId(from), flow: from };
+                let copies = self.network.multicast_links(SwitchId(switch), LinkId(came_by), cast);
+                links.extend(copies.filter(|link| self.leads_to_rank(*link)).map(|link| link.0));
                 // Its own copy makes room for those that leave.
                 self.packets.copy(packet, links.len() as u32);
                 for (number, link) in (0..).zip(&links) {
@@ -327,13 +328,20 @@ impl Net {
                 return;
             }
         };
-        let link = self.fabric.next(switch, rank, from);
-        self.put_on_link(at, link, packet, Some(came_by));
+        // Packets of a pair keep to one way, so they keep their order.
+        let flow = from.wrapping_mul(0x9e37_79b9) ^ rank;
+        let link = self.network.next_link(SwitchId(switch), HostId(rank), flow);
+        self.put_on_link(at, link.0, packet, Some(came_by));
+    }
+
+    /// False for links to hosts without a rank, which are in no group.
+    fn leads_to_rank(&self, link: LinkId) -> bool {
+        !matches!(self.network.end(link), Node::Host(HostId(host)) if host >= self.ranks)
     }
 
     /// Where a link ends.
-    pub(super) fn end_of(&self, link: u32) -> Place {
-        self.fabric.end(link)
+    pub(super) fn end_of(&self, link: u32) -> Node {
+        self.network.end(LinkId(link))
     }
 
     /// A packet is at the NIC of a host, which takes it in for the host.
