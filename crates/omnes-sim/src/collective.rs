@@ -1,6 +1,6 @@
 //! Collectives as scripts over channels: whom to talk to comes from `omnes-topo`.
 
-use crate::script::{Script, Step};
+use crate::rig::script::{Script, Step};
 use omnes_topo::{Barrier, TopoError, Tree};
 use omnes_wire::Rank;
 

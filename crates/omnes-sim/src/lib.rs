@@ -6,12 +6,9 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `cluster`, `builder` | the rig and its settings |
-//! | `node`, `memory`, `program` | one rank: the driver of its endpoint, its memory, its script |
-//! | `network`, `rule`, `stranger` | what happens between the ranks |
-//! | `broadcasts`, `barriers` | the same of those: groups, commands, what can be counted |
-//! | `nic` | the kernel's NIC at the edge of a node |
-//! | `ledger`, `bounds`, `casts`, `checks` | checkers |
+//! | [`engine`] | event queue, time, serial servers, random numbers |
+//! | `rig` | the cluster with faults and checkers: does the protocol hold? |
+//! | [`testbed`] | what hosts, NICs, links and switches cost, from `testbeds/*.toml` |
 //! | [`conformance`], [`script`] | test bodies that sockets can run too |
 //! | [`collective`] | barriers and broadcasts as scripts over channels; no machine |
 //! | [`swarm`], [`fuzz`] | everything drawn from a seed, or from bytes |
@@ -22,45 +19,15 @@
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
-mod barriers;
-mod bounds;
-mod broadcasts;
-mod builder;
-mod casts;
-mod checks;
-mod cluster;
 pub mod collective;
 pub mod conformance;
+pub mod engine;
 #[doc(hidden)]
 pub mod fuzz;
 
-mod ledger;
-mod memory;
-mod network;
-mod nic;
-mod node;
-mod payload;
-mod program;
-mod queue;
-mod random;
-mod rule;
-pub mod script;
-mod stranger;
+mod rig;
 pub mod swarm;
-mod trace;
+pub mod testbed;
 
-pub use builder::{Builder, ClusterConfig, Printing};
-pub use checks::{
-    Checker, broken_groups_are_at_rest, dead_are_named_to_all, delivered_once_in_order,
-    no_living_rank_is_named, no_message_is_in_flight, nobody_is_forgotten, nothing_is_missing,
-    only_the_dead_fail,
-};
-pub use cluster::{COMMUNICATOR, Cluster, Send};
-pub use ledger::{Operation, State, Stream};
-pub use network::{NetworkConfig, NetworkCounters, Order};
-pub use nic::NicCounters;
-pub use node::{Looking, Previews};
-pub use payload::content;
-pub use random::Random;
-pub use rule::{Guard, Rule, Ways, corrupt, delay, drop, duplicate, partition, reorder};
-pub use stranger::Forgery;
+pub use engine::Random;
+pub use rig::*;

@@ -3,7 +3,7 @@
 //! Those over channels are [`nobody_leaves_a_barrier_early`](super::nobody_leaves_a_barrier_early).
 
 use super::{Arm, run};
-use crate::script::{BarrierGroup, Outcome, Script, Step};
+use crate::rig::script::{BarrierGroup, Outcome, Script, Step};
 use omnes_proto::collective::Runner;
 use omnes_topo::Barrier;
 use omnes_wire::{Instant, Rank};

@@ -1,8 +1,8 @@
 //! Bodies about broadcasts, for any policy: whatever makes them reliable, they look the same.
 
 use super::{Arm, run};
-use crate::payload::content;
-use crate::script::{Outcome, Script, Step};
+use crate::rig::payload::content;
+use crate::rig::script::{Outcome, Script, Step};
 use omnes_proto::broadcast::Policy;
 use omnes_wire::Rank;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! A driver implements [`Arm`]: it carries out one script per rank on channel 0 and reports what
 //! came of them. Bodies assert; a driver calls them from its own tests. A driver that
-//! knows no [`Step::Broadcast`](crate::script::Step::Broadcast) or
-//! [`Step::Barrier`](crate::script::Step::Barrier) leaves out the bodies about it.
+//! knows no [`Step::Broadcast`](crate::rig::script::Step::Broadcast) or
+//! [`Step::Barrier`](crate::rig::script::Step::Barrier) leaves out the bodies about it.
 
 mod barriers;
 mod broadcasts;
@@ -18,10 +18,10 @@ pub use broadcasts::{
     late_rank_gets_every_broadcast, roots_take_turns,
 };
 
-use crate::cluster::Cluster;
 use crate::collective;
-use crate::payload::content;
-use crate::script::{Outcome, Script};
+use crate::rig::cluster::Cluster;
+use crate::rig::payload::content;
+use crate::rig::script::{Outcome, Script};
 use omnes_topo::{Barrier, Tree};
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;

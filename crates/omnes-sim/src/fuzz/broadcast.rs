@@ -8,11 +8,11 @@
 //! own group must arrive, whatever was acknowledged or reported in their names.
 
 use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
-use crate::builder::{JOB, KEY};
-use crate::ledger::Operation;
-use crate::memory::{Memory, SlotLife};
-use crate::payload::content;
-use crate::stranger::sealed;
+use crate::rig::builder::{JOB, KEY};
+use crate::rig::ledger::Operation;
+use crate::rig::memory::{Memory, SlotLife};
+use crate::rig::payload::content;
+use crate::rig::stranger::sealed;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{
     AckRule, Asking, Broadcast, BroadcastConfig, CastMessage, Collection, Event as CastEvent,

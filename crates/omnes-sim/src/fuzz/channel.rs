@@ -7,12 +7,12 @@
 //! each other must arrive.
 
 use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
-use crate::bounds::{LANES, lane_of};
-use crate::builder::{JOB, KEY};
-use crate::ledger::Operation;
-use crate::memory::{Memory, SlotLife};
-use crate::payload::content;
-use crate::stranger::sealed;
+use crate::rig::bounds::{LANES, lane_of};
+use crate::rig::builder::{JOB, KEY};
+use crate::rig::ledger::Operation;
+use crate::rig::memory::{Memory, SlotLife};
+use crate::rig::payload::content;
+use crate::rig::stranger::sealed;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::collective::CollectiveConfig;

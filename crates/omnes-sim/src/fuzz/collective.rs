@@ -8,10 +8,10 @@
 //! end.
 
 use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
-use crate::builder::{JOB, KEY};
-use crate::nic::{Host, Leaving, Nic};
-use crate::rule::Way;
-use crate::stranger::sealed;
+use crate::rig::builder::{JOB, KEY};
+use crate::rig::nic::{Host, Leaving, Nic};
+use crate::rig::rule::Way;
+use crate::rig::stranger::sealed;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::{

@@ -62,7 +62,7 @@ fn must<T>(result: Result<T, String>) -> T {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::random::Random;
+    use crate::engine::random::Random;
 
     type Target = fn(&[u8]);
     const TARGETS: [(&str, Target); 3] =

@@ -2,9 +2,9 @@
 
 use super::cast_options::draw_nodes;
 use super::options::{Faults, draw_network};
-use crate::builder::{ClusterConfig, Printing};
-use crate::node::{Looking, Previews};
-use crate::random::Random;
+use crate::engine::random::Random;
+use crate::rig::builder::{ClusterConfig, Printing};
+use crate::rig::node::{Looking, Previews};
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::{CollectiveConfig, GroupConfig, Runner};

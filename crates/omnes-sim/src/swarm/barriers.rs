@@ -3,15 +3,15 @@
 use super::barrier_options::{BarrierOptions, Closing, FIRST_GROUP};
 use super::options::HEALED;
 use super::{bring_faults, check_names};
-use crate::checks::{
+use crate::engine::random::Random;
+use crate::rig::checks::{
     broken_groups_are_at_rest, delivered_once_in_order, no_living_rank_is_named,
     nobody_is_forgotten, nothing_is_missing, only_the_dead_fail,
 };
-use crate::cluster::Cluster;
-use crate::ledger::{Operation, State};
-use crate::random::Random;
-use crate::rule::{drop, reorder};
-use crate::stranger::Forgery;
+use crate::rig::cluster::Cluster;
+use crate::rig::ledger::{Operation, State};
+use crate::rig::rule::{drop, reorder};
+use crate::rig::stranger::Forgery;
 use omnes_proto::collective::GroupConfig;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,9 +1,9 @@
 //! What one seed of the broadcast swarm stands for.
 
 use super::options::{Faults, draw_network};
-use crate::builder::{ClusterConfig, Printing};
-use crate::node::{Looking, Previews};
-use crate::random::Random;
+use crate::engine::random::Random;
+use crate::rig::builder::{ClusterConfig, Printing};
+use crate::rig::node::{Looking, Previews};
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{
     AckRule, Asking, BroadcastConfig, Collection, GapReports, GroupConfig, GroupId, Hold, Policy,

@@ -3,14 +3,14 @@
 use super::cast_options::{CastOptions, Posting};
 use super::options::HEALED;
 use super::{bring_faults, check_names};
-use crate::checks::{
+use crate::engine::random::Random;
+use crate::rig::checks::{
     delivered_once_in_order, no_living_rank_is_named, nothing_is_missing, only_the_dead_fail,
 };
-use crate::cluster::Cluster;
-use crate::ledger::{CastStream, Operation, State};
-use crate::random::Random;
-use crate::rule::drop;
-use crate::stranger::Forgery;
+use crate::rig::cluster::Cluster;
+use crate::rig::ledger::{CastStream, Operation, State};
+use crate::rig::rule::drop;
+use crate::rig::stranger::Forgery;
 use omnes_proto::broadcast::{GroupConfig, GroupId};
 use omnes_proto::channel::Reply;
 use omnes_wire::{Instant, Rank};

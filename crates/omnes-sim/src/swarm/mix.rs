@@ -1,10 +1,10 @@
 //! Messages of all sorts between all ranks, at times drawn from the seed.
 
 use super::options::{HEALED, Options};
-use crate::cluster::{Cluster, Send};
-use crate::ledger::{Operation, State, Stream};
-use crate::payload::content;
-use crate::random::Random;
+use crate::engine::random::Random;
+use crate::rig::cluster::{Cluster, Send};
+use crate::rig::ledger::{Operation, State, Stream};
+use crate::rig::payload::content;
 use omnes_proto::channel::{Pattern, Reply};
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::time::Duration;
@@ -197,7 +197,7 @@ fn settle(cluster: &mut Cluster, options: &Options) {
         }
     }
     let until = cluster.now() + options.config.patience;
-    while cluster.now() < until && crate::checks::nothing_is_missing(cluster).is_err() {
+    while cluster.now() < until && crate::rig::checks::nothing_is_missing(cluster).is_err() {
         cluster.run_for(Duration::from_millis(10));
     }
     if !cluster.dead().is_empty() {

@@ -21,18 +21,18 @@ pub use barrier_options::{BarrierOptions, Closing};
 pub use cast_options::{CastOptions, Posting};
 pub use options::{Faults, Options, Work};
 
-use crate::builder::{Builder, ClusterConfig, Printing};
-use crate::checks::{
+use crate::conformance;
+use crate::engine::random::Random;
+use crate::rig::builder::{Builder, ClusterConfig, Printing};
+use crate::rig::checks::{
     dead_are_named_to_all, delivered_once_in_order, no_living_rank_is_named, nothing_is_missing,
     only_the_dead_fail,
 };
-use crate::cluster::{COMMUNICATOR, Cluster, Send};
-use crate::conformance;
-use crate::ledger::Stream;
-use crate::payload::content;
-use crate::random::Random;
-use crate::rule::{Guard, Ways, corrupt, drop, duplicate, partition, reorder};
-use crate::stranger::Forgery;
+use crate::rig::cluster::{COMMUNICATOR, Cluster, Send};
+use crate::rig::ledger::Stream;
+use crate::rig::payload::content;
+use crate::rig::rule::{Guard, Ways, corrupt, drop, duplicate, partition, reorder};
+use crate::rig::stranger::Forgery;
 use omnes_proto::channel::{Pattern, Reply};
 use omnes_topo::{Barrier, Tree};
 use omnes_wire::{Instant, Rank};
@@ -183,7 +183,7 @@ fn bring_faults(cluster: &mut Cluster, faults: &Faults, healed: Duration) -> Vec
     if let Some((rank, at)) = faults.crash {
         cluster.crash_at(rank, Instant::ZERO + at);
     }
-    let until = |rule: crate::rule::Rule| {
+    let until = |rule: crate::rig::rule::Rule| {
         let ends = rule.ends().map_or(healed, |ends| ends.min(healed));
         rule.until(ends)
     };

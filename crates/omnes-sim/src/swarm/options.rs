@@ -1,9 +1,9 @@
 //! What one seed stands for.
 
-use crate::builder::{ClusterConfig, Printing};
-use crate::network::{NetworkConfig, Order};
-use crate::node::{Looking, Previews};
-use crate::random::Random;
+use crate::engine::random::Random;
+use crate::rig::builder::{ClusterConfig, Printing};
+use crate::rig::network::{NetworkConfig, Order};
+use crate::rig::node::{Looking, Previews};
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::CollectiveConfig;

@@ -1,6 +1,6 @@
 //! Message contents that follow from the message's identity, so that any mix-up shows.
 
-use crate::random::Random;
+use crate::engine::random::Random;
 use std::rc::Rc;
 
 /// `bytes` bytes that belong to the message named by `identity`.

@@ -1,7 +1,7 @@
 //! Checkers that are asked at chosen moments; those that look on all the time are in `bounds`,
 //! `memory` and `node`.
 
-use crate::cluster::Cluster;
+use crate::rig::cluster::Cluster;
 use omnes_wire::{Header, Kind, Rank};
 use std::time::Duration;
 

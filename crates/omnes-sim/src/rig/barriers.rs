@@ -17,11 +17,11 @@
 //! assert_eq!(cluster.collective_counters(2).nacks_sent, 1);
 //! ```
 
-use crate::cluster::Cluster;
-use crate::ledger::Operation;
-use crate::nic::NicCounters;
-use crate::node::script_barriers;
-use crate::script::{Script, Step};
+use crate::rig::cluster::Cluster;
+use crate::rig::ledger::Operation;
+use crate::rig::nic::NicCounters;
+use crate::rig::node::script_barriers;
+use crate::rig::script::{Script, Step};
 use omnes_proto::collective::{CollectiveCounters, GroupConfig, Runner};
 use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Kind, Rank};

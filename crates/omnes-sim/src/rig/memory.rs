@@ -1,7 +1,7 @@
 //! The user memory of one rank on one channel, or of its broadcasts: what the machines name and
 //! never hold.
 
-use crate::ledger::Operation;
+use crate::rig::ledger::Operation;
 use omnes_proto::packet::{Move, Preview, ReceiveId, Segment, SendId, SlotId, Source};
 use std::collections::BTreeMap;
 use std::rc::Rc;

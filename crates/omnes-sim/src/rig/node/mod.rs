@@ -11,12 +11,12 @@ pub use barriers::Looking;
 pub(crate) use barriers::script_barriers;
 pub(crate) use broadcasts::script_group;
 
-use crate::ledger::{Ledger, Operation, State, Stream};
-use crate::memory::{Memory, SlotLife};
-use crate::network::{Happening, InFlight, Network, Sent};
-use crate::program::Program;
-use crate::script::{Receipt, Step};
-use crate::trace::What;
+use crate::rig::ledger::{Ledger, Operation, State, Stream};
+use crate::rig::memory::{Memory, SlotLife};
+use crate::rig::network::{Happening, InFlight, Network, Sent};
+use crate::rig::program::Program;
+use crate::rig::script::{Receipt, Step};
+use crate::rig::trace::What;
 use barriers::Barriers;
 use broadcasts::Begun;
 use omnes_proto::broadcast::{Broadcast, GroupConfig, GroupId};
@@ -285,7 +285,7 @@ impl Node {
         let at = at.max(self.attentive_at).max(world.now);
         if self.wake_at.is_none_or(|planned| planned <= world.now || at < planned) {
             self.wake_at = Some(at);
-            world.network.queue.push(at, Happening::Wake(self.rank));
+            world.network.queue.push(at.as_ns(), Happening::Wake(self.rank));
         }
     }
 
@@ -461,7 +461,7 @@ impl Node {
                 self.look_away(world.now, time);
                 // It must come back by itself, also where nothing else wakes it.
                 self.wake_at = Some(self.attentive_at);
-                world.network.queue.push(self.attentive_at, Happening::Wake(self.rank));
+                world.network.queue.push(self.attentive_at.as_ns(), Happening::Wake(self.rank));
             }
             Step::Mark(number) => self.program.outcome.marks.push((number, world.now)),
             Step::Wait | Step::WaitFor { .. } => {}

@@ -1,11 +1,11 @@
 //! Settings of a cluster and its construction.
 
-use crate::bounds::Bounds;
-use crate::casts::{CastLimits, Casts};
-use crate::cluster::Cluster;
-use crate::network::{Network, NetworkConfig, NetworkParts, Order};
-use crate::node::{Looking, Node, Previews};
-use crate::trace::Trace;
+use crate::rig::bounds::Bounds;
+use crate::rig::casts::{CastLimits, Casts};
+use crate::rig::cluster::Cluster;
+use crate::rig::network::{Network, NetworkConfig, NetworkParts, Order};
+use crate::rig::node::{Looking, Node, Previews};
+use crate::rig::trace::Trace;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked};

@@ -10,8 +10,8 @@
 //! - when the root is told that a message is sent, all receivers have acknowledged it, or, with
 //!   co-roots, all whose acknowledgements go to the root.
 
-use crate::ledger::CastStream;
-use crate::network::receiver;
+use crate::rig::ledger::CastStream;
+use crate::rig::network::receiver;
 use omnes_proto::broadcast::{Collection, GroupId};
 use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
 use omnes_proto::packet::Destination;

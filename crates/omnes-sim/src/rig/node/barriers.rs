@@ -1,12 +1,12 @@
 //! One rank's part in barriers: groups, commands, events, and the NIC of its node.
 
 use super::{Node, World};
-use crate::builder::{JOB, KEY};
-use crate::ledger::{Operation, State};
-use crate::network::{InFlight, Sent};
-use crate::nic::{Host, Leaving, Nic, NicCounters, Passage};
-use crate::script::BarrierGroup;
-use crate::trace::What;
+use crate::rig::builder::{JOB, KEY};
+use crate::rig::ledger::{Operation, State};
+use crate::rig::network::{InFlight, Sent};
+use crate::rig::nic::{Host, Leaving, Nic, NicCounters, Passage};
+use crate::rig::script::BarrierGroup;
+use crate::rig::trace::What;
 use omnes_proto::collective::{CollectiveError, Event, GroupConfig, Runner};
 use omnes_wire::CommunicatorId;
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@
 //!
 //! Assumes: MAC addresses are known. Not done: packets to all that are passed on (multi-send).
 
-use crate::rule::Way;
+use crate::rig::rule::Way;
 use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
 use omnes_firmware::{Key, tag};
 use omnes_proto::collective::{GroupConfig, NicView};

@@ -1,11 +1,11 @@
 //! Packets of strangers: noise, other versions, other jobs, wrong keys, and replays; to one rank,
 //! or to the multicast group, where everybody hears them.
 
-use crate::builder::{JOB, KEY};
-use crate::cluster::Cluster;
-use crate::network::InFlight;
-use crate::random::Random;
-use crate::rule::Way;
+use crate::engine::random::Random;
+use crate::rig::builder::{JOB, KEY};
+use crate::rig::cluster::Cluster;
+use crate::rig::network::InFlight;
+use crate::rig::rule::Way;
 use omnes_proto::collective::{STEP_JOIN, STEP_RELEASE};
 use omnes_proto::packet::Destination;
 use omnes_wire::{

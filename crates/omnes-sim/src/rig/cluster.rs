@@ -16,16 +16,16 @@
 //! Guarantees: the same seed and the same calls give the same trace, byte for byte. Checkers look
 //! on all the time; the first complaint ends the run with seed and last events.
 
-use crate::builder::ClusterConfig;
-use crate::ledger::{Ledger, Operation, State, Stream};
-use crate::network::{Happening, InFlight, Network, NetworkCounters, Sent};
-use crate::node::{Node, World};
-use crate::payload::content;
-use crate::program::Program;
-use crate::random::Random;
-use crate::rule::{Guard, Rule};
-use crate::script::{BarrierGroup, Outcome, Script};
-use crate::trace::What;
+use crate::engine::random::Random;
+use crate::rig::builder::ClusterConfig;
+use crate::rig::ledger::{Ledger, Operation, State, Stream};
+use crate::rig::network::{Happening, InFlight, Network, NetworkCounters, Sent};
+use crate::rig::node::{Node, World};
+use crate::rig::payload::content;
+use crate::rig::program::Program;
+use crate::rig::rule::{Guard, Rule};
+use crate::rig::script::{BarrierGroup, Outcome, Script};
+use crate::rig::trace::What;
 use omnes_proto::broadcast::Policy;
 use omnes_proto::channel::{ChannelCounters, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, GateCounters};
@@ -231,7 +231,7 @@ impl Cluster {
 
     /// A rank dies at a time to come.
     pub fn crash_at(&mut self, rank: u32, at: Instant) {
-        self.network.queue.push(at, Happening::Crash(Rank(rank)));
+        self.network.queue.push(at.as_ns(), Happening::Crash(Rank(rank)));
     }
 
     /// Brings a fault into force for as long as the guard lives.
@@ -244,10 +244,11 @@ impl Cluster {
 
     /// Handles the next event; false if there is none before or at `until`.
     fn step(&mut self, until: Instant) -> bool {
-        if self.network.queue.next_at().is_none_or(|at| at > until) {
+        if self.network.queue.next_at().is_none_or(|at| at > until.as_ns()) {
             return false;
         }
         let Some((at, happening)) = self.network.queue.pop() else { return false };
+        let at = Instant::from_ns(at);
         assert!(at >= self.now, "time runs back");
         self.now = at;
         match happening {

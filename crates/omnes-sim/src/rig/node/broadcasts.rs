@@ -1,8 +1,8 @@
 //! One rank's part in broadcasts: groups, commands, events.
 
 use super::{Node, World};
-use crate::ledger::{CastStream, Operation, State};
-use crate::script::Receipt;
+use crate::rig::ledger::{CastStream, Operation, State};
+use crate::rig::script::Receipt;
 use omnes_proto::broadcast::{Broadcast, CastMessage, Event, GroupConfig, GroupId, Hold, Policy};
 use omnes_proto::channel::Reply;
 use omnes_wire::{CommunicatorId, Rank};

@@ -1,7 +1,7 @@
 //! A script as one rank of the rig carries it out.
 
-use crate::ledger::Operation;
-use crate::script::{Outcome, Receipt, Script, Step};
+use crate::rig::ledger::Operation;
+use crate::rig::script::{Outcome, Receipt, Script, Step};
 use std::collections::BTreeMap;
 
 /// See the module header.

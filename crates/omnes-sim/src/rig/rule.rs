@@ -8,7 +8,7 @@
 //! A multicast is one packet up to the network and one copy per receiver behind it. Rules strike
 //! behind it, each copy by itself, unless they are [`Rule::at_uplink`] or [`Rule::at_doorstep`].
 
-use crate::random::Random;
+use crate::engine::random::Random;
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 use std::cell::Cell;
 use std::collections::BTreeSet;

@@ -13,12 +13,12 @@
 //! cluster.check(delivered_once_in_order);
 //! ```
 
-use crate::cluster::Cluster;
-use crate::ledger::{CastStream, Operation};
-use crate::network::receiver;
-use crate::node::script_group;
-use crate::payload::content;
-use crate::script::{Script, Step};
+use crate::rig::cluster::Cluster;
+use crate::rig::ledger::{CastStream, Operation};
+use crate::rig::network::receiver;
+use crate::rig::node::script_group;
+use crate::rig::payload::content;
+use crate::rig::script::{Script, Step};
 use omnes_proto::broadcast::{Broadcast, BroadcastCounters, GroupConfig, GroupId, Policy};
 use omnes_proto::channel::Reply;
 use omnes_proto::packet::Destination;

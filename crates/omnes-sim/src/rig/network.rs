@@ -7,12 +7,12 @@
 //! that the NIC of its node watches. All costs are integers in nanoseconds and bytes. Not done:
 //! switches, shared links, the sender's own link.
 
-use crate::bounds::Bounds;
-use crate::casts::Casts;
-use crate::queue::Queue;
-use crate::random::Random;
-use crate::rule::{Place, Rules, Sight, Verdict, Way};
-use crate::trace::{Trace, What};
+use crate::engine::queue::Queue;
+use crate::engine::random::Random;
+use crate::rig::bounds::Bounds;
+use crate::rig::casts::Casts;
+use crate::rig::rule::{Place, Rules, Sight, Verdict, Way};
+use crate::rig::trace::{Trace, What};
 use omnes_proto::collective::STEP_JOIN;
 use omnes_proto::packet::Destination;
 use omnes_wire::{CommunicatorId, Header, Instant, Kind, Rank};
@@ -254,7 +254,7 @@ impl Network {
     pub(crate) fn inject(&mut self, now: Instant, packet: InFlight) {
         self.counters.forged += 1;
         self.trace.packet(now, What::Forged, packet.to, packet.to, &packet.bytes);
-        self.queue.push(now + self.config.latency, Happening::Link(packet));
+        self.queue.push((now + self.config.latency).as_ns(), Happening::Link(packet));
     }
 
     /// A rank gives a packet to the NIC of its own node; how many copies of it are there at once.
@@ -276,7 +276,7 @@ impl Network {
             return 1 + copies;
         }
         for _ in 0..=copies {
-            self.queue.push(now + delay, Happening::Doorstep(sent.clone()));
+            self.queue.push((now + delay).as_ns(), Happening::Doorstep(sent.clone()));
         }
         0
     }
@@ -366,7 +366,7 @@ impl Network {
             arrival = arrival.max(path.last_arrival);
             path.last_arrival = arrival;
         }
-        self.queue.push(arrival + delay, Happening::Link(packet));
+        self.queue.push((arrival + delay).as_ns(), Happening::Link(packet));
     }
 
     /// A packet reaches the receiver's link: it waits for its turn there.
@@ -378,7 +378,7 @@ impl Network {
         let free_at = self.link_free_at.entry(packet.to).or_insert(Instant::ZERO);
         let done = (*free_at).max(now) + time;
         *free_at = done;
-        self.queue.push(done, Happening::Deliver(packet));
+        self.queue.push(done.as_ns(), Happening::Deliver(packet));
         None
     }
 

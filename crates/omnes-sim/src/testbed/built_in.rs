@@ -1,0 +1,60 @@
+//! The testbeds of `testbeds/`.
+
+use super::{Testbed, TestbedError};
+
+const FILES: [&str; 1] = [include_str!("../../../../testbeds/fm-lanai4.toml")];
+
+/// All testbeds that are built in, by name.
+///
+/// # Panics
+/// If one of them makes no sense, which a test would have found.
+pub fn built_in() -> Vec<Testbed> {
+    let parse = |text| Testbed::parse(text).expect("testbeds are tested");
+    FILES.into_iter().map(parse).collect()
+}
+
+/// The testbed of a name.
+///
+/// # Errors
+/// [`TestbedError::Unknown`] names all that there are.
+pub fn named(name: &str) -> Result<Testbed, TestbedError> {
+    let all = built_in();
+    let names: Vec<String> = all.iter().map(|testbed| format!("`{}`", testbed.name)).collect();
+    all.into_iter()
+        .find(|testbed| testbed.name == name)
+        .ok_or_else(|| TestbedError::Unknown { name: name.to_owned(), there_are: names.join(", ") })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::engine::Span;
+
+    #[test]
+    fn all_that_is_built_in_makes_sense_and_has_names_of_its_own() {
+        let names: Vec<String> =
+            FILES.iter().map(|text| Testbed::parse(text).unwrap().name).collect();
+        let mut unique = names.clone();
+        unique.dedup();
+        assert_eq!(names, unique);
+    }
+
+    #[test]
+    fn the_fits_of_the_first_paper_are_exact() {
+        // [MS §2]: 49.0199, 12.9158 and 39.61 us for a packet of 1,536 bytes.
+        let testbed = named("fm-lanai4").unwrap();
+        assert_eq!(testbed.host.send.of(1536), Span::from_ps(49_019_900));
+        assert_eq!(testbed.nic.transmit.of(1536), Span::from_ps(12_915_800));
+        let receive = testbed.nic.receive.of(1536) + testbed.host.receive.of(1536);
+        assert_eq!(receive, Span::from_ps(39_610_000));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let text = FILES[0].replace("source = \"[MS-R2]\"", "source = \"\"");
+        assert!(matches!(Testbed::parse(&text), Err(TestbedError::NoSource { .. })));
+        let unknown = named("fm").unwrap_err().to_string();
+        assert!(unknown.contains("`fm-lanai4`"), "{unknown}");
+    }
+}

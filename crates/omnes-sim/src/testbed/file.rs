@@ -1,0 +1,279 @@
+//! The TOML form of a testbed.
+
+use super::{Forwarding, Host, Link, Nic, Processors, Switch, Testbed, WhenFull};
+use crate::engine::{Cost, Span};
+use serde::Deserialize;
+use thiserror::Error;
+
+/// A testbed that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum TestbedError {
+    /// No TOML, or not of this form.
+    #[error("{0}")]
+    Syntax(String),
+    /// A constant without a source.
+    #[error("`{name}` has no source; say where it comes from in `source = \"...\"`")]
+    NoSource {
+        /// The constant.
+        name: String,
+    },
+    /// A constant out of range.
+    #[error("`{name}` is {value}, which must be {must}")]
+    OutOfRange {
+        /// The constant.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// There is no such testbed.
+    #[error("no testbed `{name}`; there are {there_are}; or give the path of a TOML file")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The names of all.
+        there_are: String,
+    },
+}
+
+/// Where a constant comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// A parameter or a measurement of its source.
+    Given,
+    /// Fitted to points.
+    Calibrated,
+    /// A guess.
+    Assumed,
+}
+
+/// A constant as it stands in the file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Constant {
+    /// Table and key.
+    pub name: String,
+    /// In nanoseconds, bytes or packets, by what it is.
+    pub value: f64,
+    /// For each byte, in nanoseconds.
+    pub per_byte: f64,
+    /// Its source.
+    pub source: String,
+    /// What sort of source.
+    pub origin: Origin,
+    /// Points that it was fitted to.
+    pub points: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    fixed_ns: f64,
+    #[serde(default)]
+    byte_ns: f64,
+    #[serde(default)]
+    count: Option<f64>,
+    #[serde(default)]
+    source: String,
+    #[serde(default = "given")]
+    origin: Origin,
+    #[serde(default)]
+    points: Vec<String>,
+}
+
+fn given() -> Origin {
+    Origin::Given
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostTable {
+    call: Option<Entry>,
+    train: Option<Entry>,
+    train_packets: Option<Entry>,
+    send: Entry,
+    notice: Option<Entry>,
+    batch: Option<Entry>,
+    batch_packets: Option<Entry>,
+    receive: Entry,
+    copy: Option<Entry>,
+    receive_queue_bytes: Option<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NicTable {
+    processors: Processors,
+    transmit: Entry,
+    again: Option<Entry>,
+    receive: Entry,
+    step: Option<Entry>,
+    step_send: Option<Entry>,
+    bell: Option<Entry>,
+    show: Option<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkTable {
+    wire: Entry,
+    latency: Option<Entry>,
+    frame_bytes: Option<Entry>,
+    payload_bytes: Entry,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SwitchTable {
+    forwarding: Forwarding,
+    when_full: WhenFull,
+    latency: Entry,
+    copy: Option<Entry>,
+    buffer_bytes: Option<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    title: String,
+    host: HostTable,
+    nic: NicTable,
+    link: LinkTable,
+    switch: SwitchTable,
+}
+
+/// Without a limit of its own.
+const UNLIMITED: u64 = u64::MAX / 2;
+
+/// Takes entries of the file apart, and keeps a list of them.
+#[derive(Default)]
+struct Reader {
+    constants: Vec<Constant>,
+    wrong: Option<TestbedError>,
+}
+
+impl Reader {
+    fn note(&mut self, name: &str, entry: &Entry) {
+        let name = name.to_owned();
+        let value = entry.count.unwrap_or(entry.fixed_ns);
+        if entry.source.trim().is_empty() {
+            self.wrong.get_or_insert(TestbedError::NoSource { name: name.clone() });
+        }
+        let is_right = |number: f64| number.is_finite() && (0.0..=1e15).contains(&number);
+        if !is_right(value) || !is_right(entry.byte_ns) {
+            let must = "a number from 0 to 1e15";
+            let value = format!("{value} and {} for each byte", entry.byte_ns);
+            self.wrong.get_or_insert(TestbedError::OutOfRange { name: name.clone(), value, must });
+        }
+        if entry.origin == Origin::Calibrated && entry.points.is_empty() {
+            let must = "given with the points that it was fitted to";
+            let value = "calibrated".to_owned();
+            self.wrong.get_or_insert(TestbedError::OutOfRange { name: name.clone(), value, must });
+        }
+        let Entry { byte_ns: per_byte, source, origin, points, .. } = entry.clone();
+        self.constants.push(Constant { name, value, per_byte, source, origin, points });
+    }
+
+    fn cost(&mut self, name: &str, entry: Option<&Entry>) -> Cost {
+        let Some(entry) = entry else { return Cost::default() };
+        self.note(name, entry);
+        Cost {
+            fixed: Span::from_ns_rounded(entry.fixed_ns),
+            per_byte: Span::from_ns_rounded(entry.byte_ns),
+        }
+    }
+
+    fn count(&mut self, name: &str, entry: Option<&Entry>, usual: u64) -> u64 {
+        let Some(entry) = entry else { return usual };
+        self.note(name, entry);
+        match entry.count {
+            Some(count) if count >= 1.0 => count as u64,
+            _ => {
+                let (name, value) = (name.to_owned(), format!("{:?}", entry.count));
+                let must = "at least 1, as `count`";
+                self.wrong.get_or_insert(TestbedError::OutOfRange { name, value, must });
+                usual
+            }
+        }
+    }
+
+    fn host(&mut self, table: &HostTable) -> Host {
+        Host {
+            call: self.cost("host.call", table.call.as_ref()),
+            train: self.cost("host.train", table.train.as_ref()),
+            train_packets: self.count("host.train_packets", table.train_packets.as_ref(), 1) as u32,
+            send: self.cost("host.send", Some(&table.send)),
+            notice: self.cost("host.notice", table.notice.as_ref()),
+            batch: self.cost("host.batch", table.batch.as_ref()),
+            batch_packets: self.count("host.batch_packets", table.batch_packets.as_ref(), 1) as u32,
+            receive: self.cost("host.receive", Some(&table.receive)),
+            copy: self.cost("host.copy", table.copy.as_ref()),
+            receive_queue_bytes: self.count(
+                "host.receive_queue_bytes",
+                table.receive_queue_bytes.as_ref(),
+                UNLIMITED,
+            ),
+        }
+    }
+
+    fn nic(&mut self, table: &NicTable) -> Nic {
+        let transmit = self.cost("nic.transmit", Some(&table.transmit));
+        let again = match &table.again {
+            Some(entry) => self.cost("nic.again", Some(entry)),
+            None => transmit,
+        };
+        let step_send = match &table.step_send {
+            Some(entry) => self.cost("nic.step_send", Some(entry)),
+            None => transmit,
+        };
+        Nic {
+            processors: table.processors,
+            transmit,
+            again,
+            receive: self.cost("nic.receive", Some(&table.receive)),
+            step: self.cost("nic.step", table.step.as_ref()),
+            step_send,
+            bell: self.cost("nic.bell", table.bell.as_ref()),
+            show: self.cost("nic.show", table.show.as_ref()),
+        }
+    }
+
+    fn link(&mut self, table: &LinkTable) -> Link {
+        Link {
+            wire: self.cost("link.wire", Some(&table.wire)),
+            latency: self.cost("link.latency", table.latency.as_ref()).fixed,
+            frame_bytes: match &table.frame_bytes {
+                Some(entry) => self.count("link.frame_bytes", Some(entry), 0),
+                None => 0,
+            },
+            payload_bytes: self.count("link.payload_bytes", Some(&table.payload_bytes), 1),
+        }
+    }
+
+    fn switch(&mut self, table: &SwitchTable) -> Switch {
+        Switch {
+            latency: self.cost("switch.latency", Some(&table.latency)).fixed,
+            copy: self.cost("switch.copy", table.copy.as_ref()).fixed,
+            forwarding: table.forwarding,
+            buffer_bytes: self.count("switch.buffer_bytes", table.buffer_bytes.as_ref(), UNLIMITED),
+            when_full: table.when_full,
+        }
+    }
+}
+
+pub(super) fn parse(text: &str) -> Result<Testbed, TestbedError> {
+    let file: File = toml::from_str(text).map_err(|e| TestbedError::Syntax(e.to_string()))?;
+    let mut reader = Reader::default();
+    let host = reader.host(&file.host);
+    let nic = reader.nic(&file.nic);
+    let link = reader.link(&file.link);
+    let switch = reader.switch(&file.switch);
+    let File { name, title, .. } = file;
+    match reader.wrong {
+        Some(error) => Err(error),
+        None => Ok(Testbed { name, title, host, nic, link, switch, constants: reader.constants }),
+    }
+}
