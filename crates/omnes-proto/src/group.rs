@@ -266,6 +266,12 @@ impl From<Vec<Vec<Rank>>> for Nodes {
     }
 }
 
+impl FromIterator<Vec<Rank>> for Nodes {
+    fn from_iter<I: IntoIterator<Item = Vec<Rank>>>(nodes: I) -> Self {
+        Self::from(Vec::from_iter(nodes))
+    }
+}
+
 impl PartialEq for Nodes {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {

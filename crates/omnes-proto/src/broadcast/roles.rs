@@ -191,7 +191,7 @@ mod tests {
         let nodes = nodes.iter().map(|node| node.iter().copied().map(Rank).collect());
         GroupConfig {
             id: GroupId { communicator: CommunicatorId(0), number: 0 },
-            nodes: nodes.collect::<Vec<Vec<Rank>>>().into(),
+            nodes: nodes.collect(),
             policy: policy.parse().unwrap(),
         }
     }

@@ -105,8 +105,7 @@ mod tests {
     use crate::limits::GROUP_NODES_MAX;
 
     fn nodes(nodes: &[&[u32]]) -> Nodes {
-        let nodes = nodes.iter().map(|node| node.iter().copied().map(Rank).collect());
-        nodes.collect::<Vec<Vec<Rank>>>().into()
+        nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect()
     }
 
     fn members(me: u32, size: u32, nodes: &Nodes) -> Result<Members, CollectiveError> {

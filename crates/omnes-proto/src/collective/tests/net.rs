@@ -107,7 +107,7 @@ pub(super) struct Net {
 pub(super) fn nodes(ranks: &[u32]) -> Nodes {
     let mut next = 0..;
     let node = |ranks: &u32| next.by_ref().take(*ranks as usize).map(Rank).collect();
-    ranks.iter().map(node).collect::<Vec<Vec<Rank>>>().into()
+    ranks.iter().map(node).collect()
 }
 
 /// A group of such nodes.
