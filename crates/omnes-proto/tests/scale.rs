@@ -254,9 +254,8 @@ fn broadcasts_of_a_large_job_end_with_every_policy_and_take_little_memory() {
         let took = job.now.since(Instant::ZERO);
         println!("{policy}: {bytes} B per endpoint, {took:?}, {second:?}");
         assert!(bytes <= BYTES_MAX, "{policy}: {bytes} B");
-        // Four packets and one, and nothing again: the network loses nothing.
+        // Four packets, and then one.
         assert_eq!((first.casts_sent, second.casts_sent), (4, 5), "{policy}");
-        assert_eq!(second.repairs_by_unicast + second.repairs_by_multicast, 0, "{policy}");
     }
 }
 
