@@ -95,6 +95,8 @@ pub struct Nic {
     pub again: Cost,
     /// Taking a packet in, up to the host's memory.
     pub receive: Cost,
+    /// Taking in the first packet of a train, beside `receive`.
+    pub receive_train: Cost,
     /// The firmware's work on a message of a collective.
     pub step: Cost,
     /// Sending such a message.
