@@ -28,6 +28,7 @@ mod itb;
 mod multisend;
 mod pm;
 mod registry;
+mod rig;
 mod target;
 mod tolerance;
 
