@@ -17,6 +17,7 @@
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod algorithm;
 pub mod broadcast;
 pub mod channel;
 pub mod collective;

@@ -133,6 +133,11 @@ fn key_of(job: &JobKey, rank: Rank) -> Key {
 }
 
 impl Nic {
+    /// True if any slot is open.
+    pub(crate) fn has_slots(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     /// Opens a slot for `me`, a member of `group`, in place of one of the same communicator; none
     /// if this member does not lead one of several nodes.
     pub(crate) fn open(&mut self, (job, key): (JobId, &JobKey), me: Rank, group: &GroupConfig) {
