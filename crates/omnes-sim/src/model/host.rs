@@ -248,6 +248,10 @@ impl Host {
             To::Nic(_) => Way::Nic,
             To::All | To::Child { .. } => Way::Multicast,
             To::Rank(_) => return true,
+            To::Answer(_) => {
+                net.settle(now, self.rank);
+                return false;
+            }
         };
         if packet.data_bytes > 0 || !self.firmware.has_slots() {
             return true;
@@ -259,7 +263,10 @@ impl Host {
         let bytes = packet.bytes();
         let costs = net.testbed.nic;
         let taken = net.step(now, self.rank, costs.receive, bytes);
-        let done = net.step(taken, self.rank, costs.step, bytes);
+        let mut done = net.step(taken, self.rank, costs.step, bytes);
+        if !passage.leaving.is_empty() {
+            done = net.step(done, self.rank, costs.trigger, bytes);
+        }
         self.let_leave(net, done, passage.leaving);
         passage.goes_on
     }

@@ -328,7 +328,7 @@ impl Net {
         let costs = self.testbed.switch;
         let at = now + costs.latency;
         let rank = match to {
-            To::Rank(rank) | To::Nic(rank) | To::Child { rank, .. } => rank,
+            To::Rank(rank) | To::Nic(rank) | To::Answer(rank) | To::Child { rank, .. } => rank,
             To::All => {
                 let mut links = std::mem::take(&mut self.out_links);
                 let cast = Cast { from: HostId(from), flow: from };
@@ -363,7 +363,7 @@ impl Net {
 
     /// A packet is at the NIC of a host, which takes it in for the host.
     pub(super) fn take_in(&mut self, now: Time, host: u32, packet: PacketId) {
-        let Packet { to, .. } = *self.packets.of(packet);
+        let Packet { from, to, .. } = *self.packets.of(packet);
         let bytes = self.packets.of(packet).bytes();
         let nic = self.testbed.nic;
         let leads_train = self.packets.of(packet).leads_train;
@@ -374,5 +374,15 @@ impl Net {
             self.pass_on(done, host, root, packet, true);
         }
         self.push(done, Event::Delivered { packet, host });
+        if self.testbed.nic.answer != Cost::default() && matches!(to, To::Rank(_)) {
+            let answer = self.packets.add(Packet::new(host, To::Answer(from), &[], 0));
+            self.transmit_one(done, host, answer, self.testbed.nic.answer);
+        }
+    }
+
+    /// A NIC is told that what it sent has come.
+    pub(super) fn settle(&mut self, now: Time, host: u32) {
+        let cost = self.testbed.nic.settle;
+        self.serve_nic(host, now, cost.of(0), Doing::NicReceives);
     }
 }

@@ -16,6 +16,8 @@ pub(super) enum To {
     Nic(u32),
     /// To all, by the switches.
     All,
+    /// To one rank's NIC, which is told that a packet has come.
+    Answer(u32),
     /// To one rank, which passes on what `root` sends to all.
     Child { rank: u32, root: u32 },
 }

@@ -116,6 +116,9 @@ struct NicTable {
     step_send: Option<Entry>,
     bell: Option<Entry>,
     show: Option<Entry>,
+    trigger: Option<Entry>,
+    answer: Option<Entry>,
+    settle: Option<Entry>,
 }
 
 #[derive(Deserialize)]
@@ -244,6 +247,9 @@ impl Reader {
             step_send,
             bell: self.cost("nic.bell", table.bell.as_ref()),
             show: self.cost("nic.show", table.show.as_ref()),
+            trigger: self.cost("nic.trigger", table.trigger.as_ref()),
+            answer: self.cost("nic.answer", table.answer.as_ref()),
+            settle: self.cost("nic.settle", table.settle.as_ref()),
         }
     }
 

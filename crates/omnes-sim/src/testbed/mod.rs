@@ -105,6 +105,13 @@ pub struct Nic {
     pub bell: Cost,
     /// Showing the host a result.
     pub show: Cost,
+    /// Beginning what an arrival lets go on, beside `step` and `step_send`; not what the host's
+    /// own command begins.
+    pub trigger: Cost,
+    /// Acknowledging a packet for the host to the NIC that sent it; NICs do so where this is not 0.
+    pub answer: Cost,
+    /// Taking such an acknowledgement in.
+    pub settle: Cost,
 }
 
 /// What a link does.
