@@ -22,6 +22,7 @@ pub mod broadcast;
 pub mod channel;
 pub mod collective;
 pub mod endpoint;
+pub mod group;
 mod lane;
 pub mod limits;
 mod liveness;

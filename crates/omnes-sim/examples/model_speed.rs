@@ -5,6 +5,7 @@
 use omnes_sim::engine::Span;
 use omnes_sim::model::{Carrier, Model, Op, Plan, Setup};
 use omnes_sim::testbed::named;
+use omnes_topo::network::Network;
 use std::env::args;
 use std::time::Instant;
 
@@ -15,7 +16,9 @@ fn main() {
     let algorithm = argument(2, "combined").parse().expect("an algorithm");
     let (bytes, repeat) = (number(3, "8"), number(4, "1") as u32);
     let testbed = named("ethernet-25g").expect("it is built in");
-    let setup = Setup { testbed, ranks, seed: 1, loss_ppm: 0, carrier: Carrier::Multicast };
+    let network = Network::single_switch(ranks).expect("a network");
+    let setup =
+        Setup { testbed, network, ranks, seed: 1, loss_ppm: 0, carrier: Carrier::Multicast };
     let ops = [Op::Meet { rest: Span::from_ns(100_000) }, Op::Bcast { algorithm, root: 0, bytes }];
     let begin = Instant::now();
     let model = Model::new(setup, Plan::new(ops, repeat), false).expect("a model");

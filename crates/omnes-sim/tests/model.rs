@@ -5,13 +5,15 @@ use omnes_proto::collective::Runner;
 use omnes_sim::engine::Span;
 use omnes_sim::model::{BarrierKind, Carrier, Cloning, Model, Op, Plan, Report, Setup, Steps};
 use omnes_sim::testbed::named;
+use omnes_topo::network::Network;
 use omnes_topo::{Barrier, Tree};
 
 const MEET: Op = Op::Meet { rest: Span::from_ns(1_000_000) };
 
 fn setup(ranks: u32) -> Setup {
     let testbed = named("ethernet-25g").expect("it is built in");
-    Setup { testbed, ranks, seed: 1, loss_ppm: 0, carrier: Carrier::Multicast }
+    let network = Network::single_switch(ranks).expect("a network");
+    Setup { testbed, network, ranks, seed: 1, loss_ppm: 0, carrier: Carrier::Multicast }
 }
 
 fn run(setup: Setup, plan: Plan) -> Report {
@@ -99,7 +101,7 @@ fn equal_runs_have_equal_hashes_and_seeds_matter() {
     assert_eq!(hash(1), hash(1));
     assert_ne!(hash(1), hash(2));
     // The same in debug and in release, on every machine.
-    assert_eq!(hash(7), 0xbf42_dd82_0caa_de69, "{:#x}", hash(7));
+    assert_eq!(hash(7), 0xe9b6_4db0_e7f8_e215, "{:#x}", hash(7));
 }
 
 #[test]
@@ -136,4 +138,29 @@ fn a_large_broadcast_by_multicast_fills_the_link() {
     let wire = Span::from_ps(320) * bytes;
     let time = report.samples[0].from_root();
     assert!(time > wire && time < wire + wire, "{time} beside {wire}");
+}
+
+#[test]
+fn larger_networks_have_more_hops_and_reach_all() {
+    let plan = Plan::new([MEET, bcast("combined", 8), MEET, bcast("binomial", 8)], 2);
+    let on = |network| run(Setup { network, ..setup(100) }, plan.clone());
+    let single = on(Network::single_switch(100).expect("a network"));
+    for network in [Network::fat_tree(100, 8), Network::dragonfly(100)] {
+        let report = on(network.expect("a network"));
+        assert!(report.samples.iter().all(|sample| sample.ranks == 100));
+        assert!(report.samples[0].from_root() > single.samples[0].from_root());
+        assert!(report.samples[1].from_root() > single.samples[1].from_root());
+    }
+}
+
+#[test]
+fn hosts_that_share_a_core_take_turns() {
+    let plan = Plan::new([MEET, bcast("combined", 8)], 1);
+    let alone = run(setup(8), plan.clone());
+    let mut shared = setup(8);
+    shared.testbed.host.cores = 2;
+    let crowded = run(shared, plan);
+    // Four hosts on a core take the packet in one after the other.
+    let turn = setup(8).testbed.host.receive.fixed * 3;
+    assert!(crowded.samples[0].from_root() > alone.samples[0].from_root() + turn);
 }

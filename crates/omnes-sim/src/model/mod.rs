@@ -11,7 +11,7 @@
 //! | `world` | the event loop, from which everything starts |
 //! | `host` | the driver of an endpoint on a processor |
 //! | `task` | a rank's operations: trees, multicast, barriers |
-//! | `net`, `fabric`, `packet` | NICs, links, switches and what is on them |
+//! | `net`, `packet` | NICs, links, switches and what is on them |
 //! | `record` | the hash of a run, and bars of who did what when |
 //!
 //! Guarantees: the same setup and plan give the same hash, in debug and release; the machines and
@@ -20,7 +20,6 @@
 //!
 //! Not done: several ranks on a host; failures (see the rig); back-pressure beyond one switch.
 
-mod fabric;
 mod host;
 mod net;
 mod packet;

@@ -6,7 +6,6 @@
 //! packet came by is held until there is room; packets that have been given to that link before
 //! are not held again. Packets lost by chance are lost on the links to hosts.
 
-use super::fabric::{Fabric, Place};
 use super::packet::{Packet, PacketId, Packets, To};
 use super::record::{Doing, Record};
 use super::setup::{Carrier, Cloning, Setup};
@@ -14,6 +13,7 @@ use super::task::Sample;
 use crate::engine::{Cost, Queue, Random, Server, Span, Time};
 use crate::testbed::{Forwarding, Processors, Testbed, WhenFull};
 use omnes_topo::Spread;
+use omnes_topo::network::{Cast, HostId, LinkId, Network, Node, SwitchId};
 use omnes_wire::Rank;
 
 /// Something that will happen.
@@ -80,7 +80,9 @@ pub(super) struct Net {
     pub(super) testbed: Testbed,
     pub(super) queue: Queue<Event>,
     pub(super) packets: Packets,
-    pub(super) cpus: Vec<Server>,
+    cpus: Vec<Server>,
+    /// For which host each core has worked last.
+    served: Vec<u32>,
     pub(super) counters: NetCounters,
     pub(super) record: Record,
     pub(super) ranks: u32,
@@ -92,7 +94,7 @@ pub(super) struct Net {
     pub(super) last_met: Time,
     /// The first thing that should not be.
     pub(super) complaint: Option<(u32, String)>,
-    fabric: Fabric,
+    network: Network,
     links: Vec<Server>,
     nics: Vec<NicServers>,
     loss_ppm: u32,
@@ -104,11 +106,14 @@ pub(super) struct Net {
 
 impl Net {
     pub(super) fn new(setup: Setup, record: Record) -> Self {
-        let Setup { testbed, ranks, seed, loss_ppm, carrier } = setup;
-        let fabric = Fabric::new(ranks);
+        let Setup { testbed, network, ranks, seed, loss_ppm, carrier } = setup;
         let spread = match carrier {
             Carrier::Multicast => None,
             Carrier::MultiSend { tree, .. } => Spread::new(tree, ranks).ok(),
+        };
+        let cores = match testbed.host.cores {
+            0 => ranks,
+            shared => shared.min(ranks),
         };
         let losses = match loss_ppm {
             0 => Vec::new(),
@@ -118,7 +123,8 @@ impl Net {
             testbed,
             queue: Queue::new(),
             packets: Packets::default(),
-            cpus: vec![Server::default(); ranks as usize],
+            cpus: vec![Server::default(); cores as usize],
+            served: vec![u32::MAX; cores as usize],
             counters: NetCounters::default(),
             record,
             ranks,
@@ -127,9 +133,9 @@ impl Net {
             met: 0,
             last_met: Time::ZERO,
             complaint: None,
-            links: vec![Server::default(); fabric.links() as usize],
+            links: vec![Server::default(); network.links() as usize],
             nics: vec![NicServers::default(); ranks as usize],
-            fabric,
+            network,
             loss_ppm,
             losses,
             carrier,
@@ -151,17 +157,28 @@ impl Net {
 
     /// A host's processor works for `span`, from `at` on or when it is free; when that is done.
     pub(super) fn work(&mut self, host: u32, at: Time, span: Span, doing: Doing) -> Time {
-        let cpu = &mut self.cpus[host as usize];
+        let core = host as usize % self.cpus.len();
+        let is_other = std::mem::replace(&mut self.served[core], host) != host;
+        let switch = if is_other { self.testbed.host.switch.fixed } else { Span::ZERO };
+        let cpu = &mut self.cpus[core];
         let start = cpu.start(at);
-        let done = cpu.serve(at, span);
+        let done = cpu.serve(at, switch + span);
         self.record.did(doing, host, start, done);
         done
+    }
+
+    /// When the processor of a host has done all that was asked of it.
+    pub(super) fn free_at(&self, host: u32) -> Time {
+        self.cpus[host as usize % self.cpus.len()].free_at()
     }
 
     fn serve_nic(&mut self, host: u32, at: Time, span: Span, doing: Doing) -> Time {
         let nic = &mut self.nics[host as usize];
         let server = match (self.testbed.nic.processors, doing) {
-            (Processors::Host, _) => &mut self.cpus[host as usize],
+            (Processors::Host, _) => {
+                let core = host as usize % self.cpus.len();
+                &mut self.cpus[core]
+            }
             (Processors::Two, Doing::NicReceives | Doing::NicSteps) => &mut nic.into,
             (Processors::One | Processors::Two, _) => &mut nic.out,
         };
@@ -193,7 +210,7 @@ impl Net {
         let bytes = self.packets.of(packet).bytes();
         let done = self.serve_nic(host, now, cost.of(bytes), Doing::NicSends);
         self.count_sent(bytes);
-        self.put_on_link(done, self.fabric.uplink(host), packet, None);
+        self.put_on_link(done, self.network.uplink(HostId(host)).0, packet, None);
     }
 
     pub(super) fn count_sent(&mut self, bytes: u64) {
@@ -291,10 +308,10 @@ impl Net {
         let (start, latency) = (Time::from_ps(done.as_ps() - wire.as_ps()), costs.latency);
         let is_early = switch.forwarding == Forwarding::CutThrough;
         self.record.did(Doing::Wire, link, start, done);
-        let arrives = match self.fabric.end(link) {
-            Place::Switch(_) if is_early => start + latency,
-            Place::Switch(_) => done + latency,
-            Place::Host(host) => {
+        let arrives = match self.network.end(LinkId(link)) {
+            Node::Switch(_) if is_early => start + latency,
+            Node::Switch(_) => done + latency,
+            Node::Host(HostId(host)) => {
                 if self.loss_ppm > 0 && self.losses[host as usize].chance(self.loss_ppm) {
                     self.counters.lost += 1;
                     self.packets.end(packet);
@@ -315,7 +332,9 @@ impl Net {
             To::Rank(rank) | To::Nic(rank) | To::Child { rank, .. } => rank,
             To::All => {
                 let mut links = std::mem::take(&mut self.out_links);
-                self.fabric.multicast(switch, came_by, from, &mut links);
+                let cast = Cast { from: HostId(from), flow: from };
+                let copies = self.network.multicast_links(SwitchId(switch), LinkId(came_by), cast);
+                links.extend(copies.filter(|link| self.leads_to_rank(*link)).map(|link| link.0));
                 // Its own copy makes room for those that leave.
                 self.packets.copy(packet, links.len() as u32);
                 for (number, link) in (0..).zip(&links) {
@@ -327,13 +346,20 @@ impl Net {
                 return;
             }
         };
-        let link = self.fabric.next(switch, rank, from);
-        self.put_on_link(at, link, packet, Some(came_by));
+        // Packets of a pair keep to one way, so they keep their order.
+        let flow = from.wrapping_mul(0x9e37_79b9) ^ rank;
+        let link = self.network.next_link(SwitchId(switch), HostId(rank), flow);
+        self.put_on_link(at, link.0, packet, Some(came_by));
+    }
+
+    /// False for links to hosts without a rank, which are in no group.
+    fn leads_to_rank(&self, link: LinkId) -> bool {
+        !matches!(self.network.end(link), Node::Host(HostId(host)) if host >= self.ranks)
     }
 
     /// Where a link ends.
-    pub(super) fn end_of(&self, link: u32) -> Place {
-        self.fabric.end(link)
+    pub(super) fn end_of(&self, link: u32) -> Node {
+        self.network.end(LinkId(link))
     }
 
     /// A packet is at the NIC of a host, which takes it in for the host.

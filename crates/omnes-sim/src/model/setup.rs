@@ -2,6 +2,7 @@
 
 use crate::testbed::Testbed;
 use omnes_topo::Tree;
+use omnes_topo::network::Network;
 
 /// Who passes on what goes to all, where no switch does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +32,9 @@ pub enum Carrier {
 pub struct Setup {
     /// Costs.
     pub testbed: Testbed,
-    /// Ranks, one on each host.
+    /// Switches and links.
+    pub network: Network,
+    /// Ranks; rank `r` is on host `r`.
     pub ranks: u32,
     /// What all randomness follows from.
     pub seed: u64,

@@ -1,6 +1,5 @@
 //! The model: hosts and network in virtual time.
 
-use super::fabric::Place;
 use super::host::Host;
 use super::net::{Event, Net, NetCounters};
 use super::plan::{Op, Plan, Steps};
@@ -16,6 +15,7 @@ use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast, GroupConfig as C
 use omnes_proto::channel::{ChannelConfig, Checked, ConfigError};
 use omnes_proto::collective::{CollectiveConfig, GroupConfig as BarrierGroup, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_topo::network::{HostId, Node, SwitchId};
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 use thiserror::Error;
@@ -28,6 +28,14 @@ pub enum ModelError {
     TooFewRanks {
         /// How many.
         ranks: u32,
+    },
+    /// More ranks than hosts.
+    #[error("{ranks} ranks on a network of {hosts} hosts; it takes a host for each rank")]
+    TooFewHosts {
+        /// Ranks.
+        ranks: u32,
+        /// Hosts.
+        hosts: u32,
     },
     /// A setting of the machines that follows from the testbed is out of range.
     #[error("testbed `{testbed}`: {error}")]
@@ -94,6 +102,10 @@ impl Model {
         if ranks < 2 {
             return Err(ModelError::TooFewRanks { ranks });
         }
+        let hosts = setup.network.hosts();
+        if hosts < ranks {
+            return Err(ModelError::TooFewHosts { ranks, hosts });
+        }
         let payload_bytes = setup.testbed.link.payload_bytes;
         let shared = shared(plan, (ranks, seed, payload_bytes));
         let name = setup.testbed.name.clone();
@@ -156,8 +168,8 @@ impl Model {
         match event {
             Event::HandedOut { packet, host } => net.transmit(now, host, packet),
             Event::Arrived { packet, link } => match net.end_of(link) {
-                Place::Switch(switch) => net.pass_switch(now, switch, link, packet),
-                Place::Host(host) => {
+                Node::Switch(SwitchId(switch)) => net.pass_switch(now, switch, link, packet),
+                Node::Host(HostId(host)) => {
                     net.counters.arrived += 1;
                     match hosts[host as usize].pass_firmware(net, now, packet) {
                         true => net.take_in(now, host, packet),

@@ -28,7 +28,7 @@ use omnes_wire::{
 use std::collections::BTreeMap;
 
 /// Words of a bit per member.
-const ARRIVED_WORDS: usize = omnes_firmware::GROUP_MAX / 64;
+const ARRIVED_WORDS: usize = omnes_firmware::KERNEL_GROUP_MAX / 64;
 
 /// What a slot has counted, as its page shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -143,8 +143,7 @@ impl Nic {
     pub(crate) fn open(&mut self, (job, key): (JobId, &JobKey), me: Rank, group: &GroupConfig) {
         let communicator = group.communicator;
         self.slots.remove(&communicator);
-        let peers: Vec<Rank> =
-            group.nodes.iter().filter_map(|node| node.first().copied()).collect();
+        let peers: Vec<Rank> = group.nodes.leaders().collect();
         let Some(own) = peers.iter().position(|rank| *rank == me) else { return };
         let nodes = peers.len() as u32;
         if nodes < 2 {
@@ -160,8 +159,8 @@ impl Nic {
             rank: me,
             key: key_of(key, me),
             waits_for_all: (0..table.steps()).any(|it| table.receive_from(it) == Party::Everybody),
+            barrier: Barrier::after(&table, 0),
             table,
-            barrier: Barrier::default(),
             peers,
             members,
             page: Page {
