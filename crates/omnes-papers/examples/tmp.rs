@@ -1,0 +1,2 @@
+//! x
+fn main(){ omnes_papers::figures(omnes_papers::Paper::Broadcast); }
