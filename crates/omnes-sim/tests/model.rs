@@ -152,3 +152,15 @@ fn larger_networks_have_more_hops_and_reach_all() {
         assert!(report.samples[1].from_root() > single.samples[1].from_root());
     }
 }
+
+#[test]
+fn hosts_that_share_a_core_take_turns() {
+    let plan = Plan::new([MEET, bcast("combined", 8)], 1);
+    let alone = run(setup(8), plan.clone());
+    let mut shared = setup(8);
+    shared.testbed.host.cores = 2;
+    let crowded = run(shared, plan);
+    // Four hosts on a core take the packet in one after the other.
+    let turn = setup(8).testbed.host.receive.fixed * 3;
+    assert!(crowded.samples[0].from_root() > alone.samples[0].from_root() + turn);
+}

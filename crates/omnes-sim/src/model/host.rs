@@ -68,7 +68,7 @@ impl Host {
 
     /// Something has come up at `now`: the host looks when it is free.
     pub(super) fn call(&mut self, net: &mut Net, now: Time) {
-        let free_at = net.cpus[self.rank as usize].free_at();
+        let free_at = net.free_at(self.rank);
         let notice = net.testbed.host.notice.fixed;
         let at = if free_at > now { free_at } else { now + notice };
         self.schedule(net, at);
@@ -93,7 +93,7 @@ impl Host {
             return;
         }
         self.work_at = NEVER;
-        let free_at = net.cpus[self.rank as usize].free_at();
+        let free_at = net.free_at(self.rank);
         if free_at > now {
             self.schedule(net, free_at);
             return;
@@ -110,7 +110,7 @@ impl Host {
 
     /// The rank begins, or goes on after a meeting, at `now` or when the host is free.
     pub(super) fn begin(&mut self, net: &mut Net, shared: &Shared, now: Time) {
-        let free_at = net.cpus[self.rank as usize].free_at();
+        let free_at = net.free_at(self.rank);
         self.drain(net, shared, now.max(free_at));
     }
 

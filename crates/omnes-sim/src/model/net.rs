@@ -80,7 +80,9 @@ pub(super) struct Net {
     pub(super) testbed: Testbed,
     pub(super) queue: Queue<Event>,
     pub(super) packets: Packets,
-    pub(super) cpus: Vec<Server>,
+    cpus: Vec<Server>,
+    /// For which host each core has worked last.
+    served: Vec<u32>,
     pub(super) counters: NetCounters,
     pub(super) record: Record,
     pub(super) ranks: u32,
@@ -109,6 +111,10 @@ impl Net {
             Carrier::Multicast => None,
             Carrier::MultiSend { tree, .. } => Spread::new(tree, ranks).ok(),
         };
+        let cores = match testbed.host.cores {
+            0 => ranks,
+            shared => shared.min(ranks),
+        };
         let losses = match loss_ppm {
             0 => Vec::new(),
             _ => (0..u64::from(ranks)).map(|at| Random::named(seed, "loss", at)).collect(),
@@ -117,7 +123,8 @@ impl Net {
             testbed,
             queue: Queue::new(),
             packets: Packets::default(),
-            cpus: vec![Server::default(); ranks as usize],
+            cpus: vec![Server::default(); cores as usize],
+            served: vec![u32::MAX; cores as usize],
             counters: NetCounters::default(),
             record,
             ranks,
@@ -150,17 +157,28 @@ impl Net {
 
     /// A host's processor works for `span`, from `at` on or when it is free; when that is done.
     pub(super) fn work(&mut self, host: u32, at: Time, span: Span, doing: Doing) -> Time {
-        let cpu = &mut self.cpus[host as usize];
+        let core = host as usize % self.cpus.len();
+        let is_other = std::mem::replace(&mut self.served[core], host) != host;
+        let switch = if is_other { self.testbed.host.switch.fixed } else { Span::ZERO };
+        let cpu = &mut self.cpus[core];
         let start = cpu.start(at);
-        let done = cpu.serve(at, span);
+        let done = cpu.serve(at, switch + span);
         self.record.did(doing, host, start, done);
         done
+    }
+
+    /// When the processor of a host has done all that was asked of it.
+    pub(super) fn free_at(&self, host: u32) -> Time {
+        self.cpus[host as usize % self.cpus.len()].free_at()
     }
 
     fn serve_nic(&mut self, host: u32, at: Time, span: Span, doing: Doing) -> Time {
         let nic = &mut self.nics[host as usize];
         let server = match (self.testbed.nic.processors, doing) {
-            (Processors::Host, _) => &mut self.cpus[host as usize],
+            (Processors::Host, _) => {
+                let core = host as usize % self.cpus.len();
+                &mut self.cpus[core]
+            }
             (Processors::Two, Doing::NicReceives | Doing::NicSteps) => &mut nic.into,
             (Processors::One | Processors::Two, _) => &mut nic.out,
         };
