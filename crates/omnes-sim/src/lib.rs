@@ -28,6 +28,7 @@ pub mod fuzz;
 mod rig;
 pub mod swarm;
 pub mod testbed;
+pub mod wormhole;
 
 pub use engine::Random;
 pub use rig::*;
