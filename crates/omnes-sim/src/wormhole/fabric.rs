@@ -224,6 +224,13 @@ impl<'a> Fabric<'a> {
         Some(event)
     }
 
+    /// Goes on until nothing moves.
+    pub fn run_empty(&mut self) {
+        while let Some(event) = self.step(Time::from_ps(u64::MAX)) {
+            self.handle(event);
+        }
+    }
+
     /// Does what an event of links or interfaces asks for.
     pub fn handle(&mut self, event: Event) {
         match event {

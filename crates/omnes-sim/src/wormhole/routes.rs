@@ -62,7 +62,9 @@ impl Routes {
         let switches = (0..network.switches()).map(SwitchId);
         for seat in switches.filter(|switch| network.hosts_of(*switch).count() > 0) {
             let toward = Toward::new(network, rule, seat);
-            for (to, from) in network.hosts_of(seat).flat_map(|to| (0..hosts).map(move |from| (to, from))) {
+            for (to, from) in
+                network.hosts_of(seat).flat_map(|to| (0..hosts).map(move |from| (to, from)))
+            {
                 let from = HostId(from);
                 let path = toward.path(network.seat(from), &mut draw);
                 let ends = Ends { from, to, flow: from.0 * hosts + to.0 };

@@ -25,6 +25,17 @@ pub struct Traffic {
     pub counted: Span,
     /// Seed of intervals and destinations.
     pub seed: u64,
+    /// What comes after the counted time.
+    pub afterwards: Afterwards,
+}
+
+/// What happens when the load ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Afterwards {
+    /// Nothing; packets stay where they are.
+    Stop,
+    /// The network runs until nothing moves.
+    RunEmpty,
 }
 
 /// What came of it.
@@ -34,8 +45,8 @@ pub struct Outcome {
     pub counted: Counters,
     /// Of the whole run.
     pub all: Counters,
-    /// Packets that never came out: a deadlock, if it is not 0.
-    pub stuck: u64,
+    /// Packets that have not come out: those of a deadlock, if the network ran until nothing moved.
+    pub left: u64,
     /// Bytes per microsecond and switch that were delivered.
     pub accepted: f64,
     /// Bytes per microsecond and switch that were born.
@@ -115,7 +126,9 @@ pub fn run(setting: Setting<'_>, traffic: Traffic) -> Outcome {
     let before = load.fabric.counters;
     load.run_until(last_birth);
     let counted = difference(load.fabric.counters, before);
-    load.run_until(Time::from_ps(u64::MAX));
+    if traffic.afterwards == Afterwards::RunEmpty {
+        load.run_until(Time::from_ps(u64::MAX));
+    }
     let per_switch = |packets: u64| {
         let bytes = packets as f64 * f64::from(traffic.payload_bytes);
         bytes / traffic.counted.as_us() / f64::from(network.switches())
@@ -123,7 +136,7 @@ pub fn run(setting: Setting<'_>, traffic: Traffic) -> Outcome {
     Outcome {
         counted,
         all: load.fabric.counters,
-        stuck: load.fabric.alive() as u64,
+        left: load.fabric.alive() as u64,
         accepted: per_switch(counted.delivered),
         offered: per_switch(counted.born),
         events: load.fabric.events,
