@@ -9,6 +9,7 @@
 //! | [`engine`] | event queue, time, serial servers, random numbers |
 //! | `rig` | the cluster with faults and checkers: does the protocol hold? |
 //! | [`testbed`] | what hosts, NICs, links and switches cost, from `testbeds/*.toml` |
+//! | [`wormhole`] | flits in networks with back-pressure and source routes; no machine |
 //! | [`conformance`], [`script`] | test bodies that sockets can run too |
 //! | [`collective`] | barriers and broadcasts as scripts over channels; no machine |
 //! | [`swarm`], [`fuzz`] | everything drawn from a seed, or from bytes |

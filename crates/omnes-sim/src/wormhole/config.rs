@@ -62,7 +62,7 @@ pub struct Interface {
     pub receive: Span,
     /// Of a packet between host and interface, on the host's bus, either way.
     pub bus: Cost,
-    /// Buffers for packets that arrive [IT-R15].
+    /// Buffers for packets that arrive, and as many for those of the host that leave [IT-R15].
     pub buffers: u32,
     /// Further buffers, for packets in transit alone; 0 is the firmware as built [IT-R15].
     pub pool: u32,

@@ -10,7 +10,8 @@
 //! virtual cut-through [IT-R12]. If the sender is busy the packet is pending and goes first when
 //! that ends [IT-R13]. A packet holds a buffer from its first bytes to the end of its use [IT-R14];
 //! one in transit holds one of the pool if there is a pool [IT-R15]. Without a free buffer a packet
-//! is lost, since a network that waited for in-transit buffers could deadlock.
+//! is lost, since a network that waited for in-transit buffers could deadlock. A host's own packets
+//! wait in its memory for one of as many buffers for sending.
 
 use std::collections::VecDeque;
 
@@ -52,16 +53,31 @@ pub(super) struct Nic {
     next: Option<u32>,
     pending: VecDeque<u32>,
     own: VecDeque<u32>,
+    /// Packets that are still in the host, since all buffers for sending are taken.
+    in_host: VecDeque<u32>,
+    /// Buffers for sending that are taken.
+    outgoing: u32,
     ordinary: u32,
     in_transit: u32,
 }
 
 impl Fabric<'_> {
-    /// Gives a packet to `host` to send; it crosses the bus first.
+    /// Gives a packet to `host` to send; it crosses the bus when there is a buffer for it.
     pub fn post(&mut self, host: u32, packet: u32) {
+        self.nics[host as usize].in_host.push_back(packet);
+        self.fetch(host);
+    }
+
+    /// Takes the next packet from the host, if a buffer for sending is free [IT-R15].
+    fn fetch(&mut self, host: u32) {
+        let nic = &mut self.nics[host as usize];
+        if nic.outgoing >= self.interface.buffers {
+            return;
+        }
+        let Some(packet) = nic.in_host.pop_front() else { return };
+        nic.outgoing += 1;
         let bytes = u64::from(self.packets[packet as usize].payload_bytes);
-        let bus = &mut self.nics[host as usize].bus;
-        let done = bus.serve(self.now, self.interface.bus.of(bytes));
+        let done = nic.bus.serve(self.now, self.interface.bus.of(bytes));
         self.at(done, Event::Posted { host, packet });
     }
 
@@ -130,6 +146,9 @@ impl Fabric<'_> {
         let sent = nic.sending.take().expect("what ended was being sent");
         if sent.is_in_transit {
             self.release(host, Use::InTransit);
+        } else {
+            nic.outgoing -= 1;
+            self.fetch(host);
         }
         self.send_next(host);
     }

@@ -1,7 +1,7 @@
 //! How much a network delivers at most, under up*/down* and with in-transit buffers.
 //!
 //! What it is: the load is raised by half until more packets are under way in the end than there
-//! are hosts; one more load lies between the last two. The most that was delivered at any load counts as throughput, since
+//! are hosts; two more loads lie between the last two. The most that was delivered at any load counts as throughput, since
 //! a wormhole network delivers less again when it is overloaded.
 //! Conditions: irregular networks as [`IrregularOptions::eight_ports`], packets of 512 bytes,
 //! one fixed route per pair of hosts, drawn among the shortest; interfaces at the costs that the
@@ -23,6 +23,8 @@ const COUNTED: Span = Span::from_ns(160_000);
 /// First load, in bytes per microsecond and switch; below what any of the networks takes.
 const LOAD_FIRST: f64 = 10.0;
 const LOAD_FACTOR: f64 = 1.5;
+/// Where the loads between the last two lie, as factors of the lower: even steps.
+const BETWEEN: [f64; 2] = [1.1447, 1.3104];
 /// A host's link carries no more than 160 bytes per microsecond, so no load needs more raises.
 const RAISES_MAX: usize = 12;
 
@@ -62,31 +64,46 @@ pub fn load_point(setting: Setting<'_>, load: f64, seed: u64) -> Outcome {
     run(setting, traffic)
 }
 
-/// The most that a network delivers, in bytes per microsecond and switch.
-pub fn saturation(setting: Setting<'_>, seed: u64) -> f64 {
-    let (mut load, mut most) = (LOAD_FIRST, 0.0_f64);
+/// The points of a network's curve up to saturation, in rising order of load.
+pub fn sweep(setting: Setting<'_>, seed: u64) -> Vec<Outcome> {
+    let (mut load, mut points) = (LOAD_FIRST, Vec::new());
     for _ in 0..RAISES_MAX {
         let outcome = load_point(setting, load, seed);
-        most = most.max(outcome.accepted);
         if outcome.left > u64::from(setting.network.hosts()) {
+            let last_good = load / LOAD_FACTOR;
+            let between = BETWEEN.map(|factor| load_point(setting, last_good * factor, seed));
+            points.extend(between);
+            points.push(outcome);
             break;
         }
+        points.push(outcome);
         load *= LOAD_FACTOR;
     }
-    let between = load / LOAD_FACTOR.sqrt();
-    most.max(load_point(setting, between, seed).accepted)
+    points
+}
+
+/// The curve of one random network under one scheme.
+///
+/// Errors if no such network can be drawn.
+pub fn curve(
+    switches: u32,
+    seed: u64,
+    scheme: Scheme,
+    interface: Interface,
+) -> Result<Vec<Outcome>, NetworkError> {
+    let network = Network::irregular(IrregularOptions::eight_ports(switches), seed)?;
+    let routes = Routes::drawn(&network, scheme, seed)?;
+    let setting = Setting { network: &network, routes: &routes, wires: Wires::MYRINET, interface };
+    Ok(sweep(setting, seed))
 }
 
 /// Both schemes on one random network.
 ///
-/// Errors if no such network can be drawn.
+/// Errors as [`curve`].
 pub fn compare(switches: u32, seed: u64, interface: Interface) -> Result<Saturation, NetworkError> {
-    let network = Network::irregular(IrregularOptions::eight_ports(switches), seed)?;
     let most = |scheme| {
-        let routes = Routes::drawn(&network, scheme, seed)?;
-        let setting =
-            Setting { network: &network, routes: &routes, wires: Wires::MYRINET, interface };
-        Ok(saturation(setting, seed))
+        let points = curve(switches, seed, scheme, interface)?;
+        Ok(points.iter().map(|point| point.accepted).fold(0.0, f64::max))
     };
     let (up_down, in_transit) = (most(Scheme::UpDown)?, most(Scheme::InTransit)?);
     Ok(Saturation { switches, seed, up_down, in_transit })

@@ -13,7 +13,7 @@
 //!
 //! Calibrated are two constants of [`latency`](super::latency), at the shortest message: the first
 //! values of IT-M03 (as 12.5 us of latency) and of IT-M05 (as 1.25 us). All else is validation.
-//! Cost: [`throughput`] runs some 30 million events; [`cycles`] and the others far below a second.
+//! Cost: [`throughput`] runs some 20 million events; [`cycles`] and the others far below a second.
 
 use omnes_topo::network::balance::{Load, load};
 use omnes_topo::network::dependence::Dependences;
@@ -68,9 +68,10 @@ pub fn stop_percent() -> Result<[f64; 2], NetworkError> {
     Ok(shortest_and_longest(&transit_costs()?))
 }
 
-/// Networks of the studies of throughput: switches and seed.
-const NETWORKS: [(u32, u64); 9] =
-    [(8, 1), (8, 2), (16, 1), (16, 2), (32, 1), (32, 2), (32, 3), (64, 1), (64, 2)];
+/// Switches of the networks of IT-M06, IT-M07 and IT-D01.
+pub const SIZES: [u32; 4] = [8, 16, 32, 64];
+/// Networks of the studies of throughput: each of [`SIZES`] with these seeds.
+const THROUGHPUT_SEEDS: u64 = 3;
 /// From this size on at least half as much again is expected of in-transit buffers.
 const LARGE: u32 = 32;
 
@@ -111,12 +112,13 @@ impl Throughput {
 /// IT-M06, IT-M07: throughput of in-transit buffers over that of up*/down*, with interfaces of
 /// these costs; the paper's claim is of [`Interface::ESTIMATED`].
 pub fn throughput(interface: Interface) -> Result<Throughput, NetworkError> {
-    let networks = NETWORKS.map(|(switches, seed)| compare(switches, seed, interface));
-    Ok(Throughput { networks: networks.into_iter().collect::<Result<_, _>>()? })
+    let all =
+        SIZES.into_iter().flat_map(|size| (0..THROUGHPUT_SEEDS).map(move |seed| (size, seed)));
+    let networks = all.map(|(switches, seed)| compare(switches, seed, interface));
+    Ok(Throughput { networks: networks.collect::<Result<_, _>>()? })
 }
 
-/// Sizes of IT-D01; 20 networks each.
-pub const SIZES: [u32; 4] = [8, 16, 32, 64];
+/// Networks of each size of IT-D01 and IT-D02.
 const SEEDS: u64 = 20;
 
 fn loads(switches: u32) -> Result<Vec<(Load, Load)>, NetworkError> {
