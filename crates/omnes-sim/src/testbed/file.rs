@@ -90,6 +90,8 @@ fn given() -> Origin {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HostTable {
+    cores: Option<Entry>,
+    switch: Option<Entry>,
     call: Option<Entry>,
     train: Option<Entry>,
     train_packets: Option<Entry>,
@@ -109,10 +111,14 @@ struct NicTable {
     transmit: Entry,
     again: Option<Entry>,
     receive: Entry,
+    receive_train: Option<Entry>,
     step: Option<Entry>,
     step_send: Option<Entry>,
     bell: Option<Entry>,
     show: Option<Entry>,
+    trigger: Option<Entry>,
+    answer: Option<Entry>,
+    settle: Option<Entry>,
 }
 
 #[derive(Deserialize)]
@@ -202,6 +208,8 @@ impl Reader {
 
     fn host(&mut self, table: &HostTable) -> Host {
         Host {
+            cores: self.count("host.cores", table.cores.as_ref(), 0) as u32,
+            switch: self.cost("host.switch", table.switch.as_ref()),
             call: self.cost("host.call", table.call.as_ref()),
             train: self.cost("host.train", table.train.as_ref()),
             train_packets: self.count("host.train_packets", table.train_packets.as_ref(), 1) as u32,
@@ -234,10 +242,14 @@ impl Reader {
             transmit,
             again,
             receive: self.cost("nic.receive", Some(&table.receive)),
+            receive_train: self.cost("nic.receive_train", table.receive_train.as_ref()),
             step: self.cost("nic.step", table.step.as_ref()),
             step_send,
             bell: self.cost("nic.bell", table.bell.as_ref()),
             show: self.cost("nic.show", table.show.as_ref()),
+            trigger: self.cost("nic.trigger", table.trigger.as_ref()),
+            answer: self.cost("nic.answer", table.answer.as_ref()),
+            settle: self.cost("nic.settle", table.settle.as_ref()),
         }
     }
 
