@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use omnes_proto::LivenessConfig;
-use omnes_proto::group::Nodes;
 use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId, Policy};
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 use omnes_proto::collective::{self, CollectiveConfig, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::Head;
 use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};

@@ -3,9 +3,9 @@
 
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
-use omnes_proto::group::Nodes;
 use omnes_proto::collective::{self, CollectiveConfig, GroupConfig, NicView, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Destination, Head};
 use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Flags, Header, Instant, JobId, JobKey, Kind, Rank};

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use omnes_proto::LivenessConfig;
-use omnes_proto::group::Nodes;
 use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId};
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Head, Source};
 use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
 

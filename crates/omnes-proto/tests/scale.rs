@@ -231,7 +231,8 @@ fn bytes_per_rank<T>(ranks: u32, what: impl FnOnce() -> T) -> (T, i64) {
 
 #[test]
 fn an_endpoint_takes_as_little_in_a_large_job_as_in_a_small_one() {
-    let (small, bytes_small) = bytes_per_rank(64, || Job::new(64, "combined", Barrier::Dissemination));
+    let (small, bytes_small) =
+        bytes_per_rank(64, || Job::new(64, "combined", Barrier::Dissemination));
     assert_eq!(small.ranks(), 64);
     for algorithm in Barrier::ALL {
         let (job, bytes) = bytes_per_rank(RANKS, || Job::new(RANKS, "combined", algorithm));

@@ -24,6 +24,7 @@ use crate::limits::{
     BARRIERS_OUTSTANDING_MAX, GROUP_NODES_MAX, HEARSAY_ASKS, NACKS_PER_ROUND, NIC_NODES_MAX,
 };
 use omnes_firmware::barrier::Action;
+use omnes_topo::Barrier as Algorithm;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -98,8 +99,9 @@ impl Group {
         epoch: u32,
     ) -> Result<Self, CollectiveError> {
         let nodes_max = match config.runner {
-            Runner::Host => GROUP_NODES_MAX,
-            Runner::Nic => NIC_NODES_MAX,
+            // A page shows who has come where one step waits for all.
+            Runner::Nic if config.algorithm == Algorithm::Counter => NIC_NODES_MAX,
+            Runner::Nic | Runner::Host => GROUP_NODES_MAX,
         };
         let members = Members::new((me, size), &config.nodes, nodes_max)?;
         let (own, nodes) = (members.own(), members.nodes());

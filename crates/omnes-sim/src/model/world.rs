@@ -15,6 +15,7 @@ use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast, GroupConfig as C
 use omnes_proto::channel::{ChannelConfig, Checked, ConfigError};
 use omnes_proto::collective::{CollectiveConfig, GroupConfig as BarrierGroup, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::group::Nodes;
 use omnes_topo::network::{HostId, Node, SwitchId};
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
@@ -237,7 +238,7 @@ fn new_host(rank: u32, shared: &Shared, channel: &Checked, broadcast: &CheckedBr
         liveness,
     };
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
-    let nodes: Vec<Vec<Rank>> = (0..shared.ranks).map(|rank| vec![Rank(rank)]).collect();
+    let nodes = Nodes::one_each(shared.ranks);
     let mut firmware = Nic::default();
     for policy in &shared.policies {
         let group = CastGroup { id: shared.group(*policy), nodes: nodes.clone(), policy: *policy };

@@ -82,8 +82,10 @@ fn a_barrier_takes_the_latencies_of_its_steps() {
 #[test]
 fn one_rank_alone_is_done_at_once() {
     let mut alone = Collective::new(Rank(3), 8, CollectiveConfig::default());
-    let config =
-        GroupConfig { nodes: vec![vec![Rank(3)]].into(), ..group(&[1], Algorithm::Counter, Runner::Nic) };
+    let config = GroupConfig {
+        nodes: vec![vec![Rank(3)]].into(),
+        ..group(&[1], Algorithm::Counter, Runner::Nic)
+    };
     alone.open(config);
     for epoch in 1..=3 {
         assert_eq!(alone.enter(Instant::ZERO, GROUP), Ok(epoch));
