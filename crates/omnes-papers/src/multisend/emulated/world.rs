@@ -99,6 +99,7 @@ impl<'a> World<'a> {
     }
 
     /// Runs until nothing happens any more; when the last receiver had the message.
+    #[cfg(test)]
     pub(super) fn run_out(&mut self) -> Option<Time> {
         self.run()?;
         while let Some((at, event)) = self.queue.pop() {
