@@ -10,14 +10,14 @@
 //! | | `fits` | `whole` |
 //! |---|---|---|
 //! | `t_send`, `t_xmit`, `t_recv` | given [MS §2] | given [MS §2] |
-//! | receiving, NIC and host | all the NIC's; [MS-F30] varies it | parted by the speed of PCI: assumed |
+//! | receiving, NIC and host | all the NIC's; MS-F30 varies it | parted by PCI's speed: assumed |
 //! | NIC's processors | two ways at once | one: assumed from [MS §5] |
 //! | changing a header | no time | `t_send(32)`, beside the copy: calibrated on MS-M02 |
 //! | credits, frames | assumed | assumed; enough of them, so nothing hangs on it |
 //!
 //! `fits` is for what was derived from the fits (MS-F26 to F30). `whole` is for what was measured.
-//! Calibration: MS-M02 alone, so it is not confirmed by coming out. Validation: MS-M01 and MS-M03 to
-//! M12, where M11 adds that multicast breaks even at the size at which multi-send does.
+//! Calibration: MS-M02 alone, so it is not confirmed by coming out. Validation: MS-M01 and MS-M03
+//! to M12, where M11 adds that multicast breaks even at the size at which multi-send does.
 //!
 //! Baselines: the host's binomial tree passes whole messages on; the paper does not say whether it
 //! did. An iteration begins on a quiet network, so one stands for the mean of 1,000.
