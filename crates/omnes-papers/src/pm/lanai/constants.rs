@@ -132,7 +132,6 @@ fn given() -> Origin {
 type Table = BTreeMap<String, Entry>;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct File {
     #[serde(rename = "name")]
     _name: String,

@@ -32,6 +32,7 @@ impl Context {
     }
 
     /// Bytes of its messages.
+    #[cfg(test)]
     pub(in crate::pm) fn message_bytes(&self) -> u64 {
         (self.sends.len() + self.receives.len()) as u64 * WORD_BYTES
     }

@@ -185,14 +185,11 @@ impl World {
         posted.expect("nobody has failed");
         while endpoint.channel(0).poll_move().is_some() {}
         let event = endpoint.poll_event(now);
-        let is_taken = matches!(
-            event,
-            Some(EndpointEvent::Channel(0, ChannelEvent::Received { .. }))
-        );
+        let is_taken =
+            matches!(event, Some(EndpointEvent::Channel(0, ChannelEvent::Received { .. })));
         assert!(is_taken, "a message that is in memory can be taken: {event:?}");
         host.waiting -= 1;
         host.received.push(self.now);
         self.kick_nic(node);
     }
 }
-

@@ -260,7 +260,7 @@ impl World {
         &self.nodes[node].host.received
     }
 
-    /// The endpoint of a node.
+    /// What a node's channel has counted.
     #[cfg(test)]
     fn counters(&self, node: usize) -> omnes_proto::channel::ChannelCounters {
         *self.nodes[node].endpoint.channels()[0].counters()

@@ -85,6 +85,14 @@ impl Nic {
     }
 }
 
+#[cfg(test)]
+impl Nic {
+    /// Packets that have come and not been looked at.
+    pub(super) fn arrived_count(&self) -> usize {
+        self.arrived.len()
+    }
+}
+
 /// SRAM that is needed with so many buffers of a packet each.
 pub(super) fn sram_bytes(constants: &Constants, packets: u32) -> u64 {
     let Constants { nic, link, buffers, .. } = constants;

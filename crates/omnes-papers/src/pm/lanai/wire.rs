@@ -25,6 +25,15 @@ pub(super) struct Output {
     is_waiting: bool,
 }
 
+#[cfg(test)]
+impl Output {
+    /// Of the packet that is on its way: bytes in SRAM, bytes that have left or are leaving, all.
+    pub(super) fn progress(&self) -> Option<(u64, u64, u64)> {
+        let front = self.queue.front()?;
+        Some((front.ready, front.sent + self.leaving, front.bytes))
+    }
+}
+
 /// A node's link from the switch.
 #[derive(Default)]
 pub(super) struct Input {
