@@ -7,7 +7,9 @@
  * step first sends to somebody, then waits for somebody [CB-R9..R11]. All that
  * is kept is one record per barrier, with a bit for each message that has come
  * [CB-R4]: messages are empty, named by (epoch, step, sender), and can be made
- * again from the table at any time [CB-R8].
+ * again from the table at any time [CB-R8]. The bits lie in memory of the
+ * caller: a word per record, and only where a step waits for everybody as many
+ * as the members need.
  *
  * Guarantees: a barrier is done only after every member has entered it; a
  * message that comes twice changes nothing; a message of an epoch that cannot
@@ -28,7 +30,16 @@
 #include "types.h"
 
 #define OMNES_STEPS_MAX 64
-#define OMNES_GROUP_MAX 1024
+/* Members of a group that the kernel's NIC serves: its maps are made for so
+ * many, and its verifier follows so many bits. */
+#define OMNES_KERNEL_GROUP_MAX 1024
+#define OMNES_KERNEL_ARRIVED_WORDS (OMNES_KERNEL_GROUP_MAX / 64)
+/* Members of a group that this build serves, a power of two. */
+#ifdef __bpf__
+#define OMNES_GROUP_MAX OMNES_KERNEL_GROUP_MAX
+#else
+#define OMNES_GROUP_MAX 65536
+#endif
 #define OMNES_ARRIVED_WORDS (OMNES_GROUP_MAX / 64)
 /* In place of a member's index: */
 #define OMNES_NOBODY 0xffffffffu
@@ -59,12 +70,18 @@ struct omnes_barrier_table {
 };
 _Static_assert(sizeof(struct omnes_barrier_table) == 552, "layout shared with Rust");
 
-/* What has come of one barrier: a bit per step, or per member where a step
- * waits for everybody. */
+/* What has come of one barrier, beside the bits. */
 struct omnes_barrier_record {
 	u32 epoch;
 	u32 count; /* messages of the step that waits for everybody */
-	u64 arrived[OMNES_ARRIVED_WORDS];
+};
+
+/* The bits: one per step, or one per member where a step waits for everybody.
+ * `words` belong to each of the two records, those of even epochs first; at
+ * least 1, at most OMNES_ARRIVED_WORDS. */
+struct omnes_arrived {
+	u64 *bits;
+	u32 words;
 };
 
 /* All zero at the start; the first barrier is epoch 1. Epochs wrap. */
@@ -75,7 +92,7 @@ struct omnes_barrier {
 	u32 reserved;
 	struct omnes_barrier_record record[2]; /* by parity of the epoch */
 };
-_Static_assert(sizeof(struct omnes_barrier) == 288, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_barrier) == 32, "layout shared with Rust");
 
 /* What to do: send the messages of the steps whose bit is set in `sends`. */
 struct omnes_barrier_action {
@@ -109,12 +126,19 @@ static __always_inline u64 omnes_bits_below(u32 count)
 	return count >= 64 ? ~0ull : (1ull << (count & 63)) - 1;
 }
 
+/* omnes_arrived_of gives the words of an epoch's record. */
+static __always_inline u64 *omnes_arrived_of(const struct omnes_arrived *arrived, u32 epoch)
+{
+	return arrived->bits + (epoch & 1) * arrived->words;
+}
+
 /*
  * omnes_barrier_advance goes through all steps whose message is there, from
  * the one that waits on, and adds the sends of those that begin. `begun` is
  * the number of steps that had begun before.
  */
 static __always_inline void omnes_barrier_advance(struct omnes_barrier *barrier,
+						  const struct omnes_arrived *arrived,
 						  const struct omnes_barrier_table *table,
 						  u32 begun, struct omnes_barrier_action *action)
 {
@@ -124,7 +148,7 @@ static __always_inline void omnes_barrier_advance(struct omnes_barrier *barrier,
 	u32 at;
 
 	if (record->epoch == epoch) {
-		ready |= table->waits & record->arrived[0];
+		ready |= table->waits & *omnes_arrived_of(arrived, epoch);
 		if (record->count + 1 >= table->size)
 			ready |= table->waits_for_all;
 	}
@@ -144,8 +168,9 @@ static __always_inline void omnes_barrier_advance(struct omnes_barrier *barrier,
  * done. Anything else is OMNES_IGNORED, also entering twice.
  */
 static __always_inline enum omnes_verdict
-omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
-		    u32 epoch, struct omnes_barrier_action *action)
+omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
+		    const struct omnes_barrier_table *table, u32 epoch,
+		    struct omnes_barrier_action *action)
 {
 	action->sends = 0;
 	action->epoch = epoch;
@@ -154,7 +179,7 @@ omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_barrier_ta
 		return OMNES_IGNORED;
 	barrier->entered = epoch;
 	barrier->at = 0;
-	omnes_barrier_advance(barrier, table, 0, action);
+	omnes_barrier_advance(barrier, arrived, table, 0, action);
 	return OMNES_TAKEN;
 }
 
@@ -163,12 +188,14 @@ omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_barrier_ta
  * member `from`, whose identity has been checked.
  */
 static __always_inline enum omnes_verdict
-omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
-		     u32 epoch, u32 step, u32 from, struct omnes_barrier_action *action)
+omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
+		     const struct omnes_barrier_table *table, u32 epoch, u32 step, u32 from,
+		     struct omnes_barrier_action *action)
 {
 	u32 ahead = epoch - barrier->done;
 	struct omnes_barrier_record *record = &barrier->record[epoch & 1];
-	u32 awaited, bit;
+	u64 *bits = omnes_arrived_of(arrived, epoch);
+	u32 awaited, bit, word;
 
 	action->sends = 0;
 	action->epoch = epoch;
@@ -183,6 +210,10 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_barrier_t
 		bit = step;
 	else
 		return OMNES_NONSENSE;
+	/* The mask tells the verifier what the check above has. */
+	word = (bit / 64) & (OMNES_ARRIVED_WORDS - 1);
+	if (word >= arrived->words)
+		return OMNES_NONSENSE;
 	/* Only a member that has entered can be one behind another. */
 	if (ahead != 1 && (ahead != 2 || barrier->entered == barrier->done))
 		return (int)ahead <= 0 ? OMNES_DUPLICATE : OMNES_IGNORED;
@@ -190,15 +221,15 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_barrier_t
 	if (record->epoch != epoch) {
 		record->epoch = epoch;
 		record->count = 0;
-		__builtin_memset(record->arrived, 0, sizeof(record->arrived));
+		__builtin_memset(bits, 0, sizeof(*bits) * arrived->words);
 	}
-	if (record->arrived[(bit / 64) & (OMNES_ARRIVED_WORDS - 1)] >> (bit & 63) & 1)
+	if (bits[word] >> (bit & 63) & 1)
 		return OMNES_DUPLICATE;
-	record->arrived[(bit / 64) & (OMNES_ARRIVED_WORDS - 1)] |= 1ull << (bit & 63);
+	bits[word] |= 1ull << (bit & 63);
 	if (awaited == OMNES_EVERYBODY)
 		record->count++;
 	if (barrier->entered == epoch)
-		omnes_barrier_advance(barrier, table, barrier->at + 1, action);
+		omnes_barrier_advance(barrier, arrived, table, barrier->at + 1, action);
 	return OMNES_TAKEN;
 }
 

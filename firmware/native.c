@@ -8,18 +8,18 @@
 #include "native.h"
 #include "wire.h"
 
-int omnes_native_barrier_enter(struct omnes_barrier *barrier,
+int omnes_native_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 			       const struct omnes_barrier_table *table, u32 epoch,
 			       struct omnes_barrier_action *action)
 {
-	return omnes_barrier_enter(barrier, table, epoch, action);
+	return omnes_barrier_enter(barrier, arrived, table, epoch, action);
 }
 
-int omnes_native_barrier_arrive(struct omnes_barrier *barrier,
+int omnes_native_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 				const struct omnes_barrier_table *table, u32 epoch, u32 step,
 				u32 from, struct omnes_barrier_action *action)
 {
-	return omnes_barrier_arrive(barrier, table, epoch, step, from, action);
+	return omnes_barrier_arrive(barrier, arrived, table, epoch, step, from, action);
 }
 
 int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
@@ -53,6 +53,8 @@ const u32 omnes_native_layout[] = {
 	offsetof(struct omnes_barrier_table, step),
 	sizeof(struct omnes_barrier),
 	offsetof(struct omnes_barrier, record),
+	sizeof(struct omnes_arrived),
+	offsetof(struct omnes_arrived, words),
 	sizeof(struct omnes_barrier_action),
 	sizeof(struct omnes_spread_table),
 	offsetof(struct omnes_spread_table, child),

@@ -8,10 +8,10 @@
 
 #include "slot.h"
 
-int omnes_native_barrier_enter(struct omnes_barrier *barrier,
+int omnes_native_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 			       const struct omnes_barrier_table *table, u32 epoch,
 			       struct omnes_barrier_action *action);
-int omnes_native_barrier_arrive(struct omnes_barrier *barrier,
+int omnes_native_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 				const struct omnes_barrier_table *table, u32 epoch, u32 step,
 				u32 from, struct omnes_barrier_action *action);
 int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,

@@ -77,19 +77,37 @@ static void table_draw(struct omnes_barrier_table *table)
 		table->waits_for_all = 0;
 }
 
+/* Bits for a member of such a table, or too few for it, and nothing behind
+ * them. */
+static struct omnes_arrived arrived_draw(const struct omnes_barrier_table *table)
+{
+	struct omnes_arrived arrived;
+
+	arrived.words = 1 + (u32)(draw() % 3);
+	if (draw() % 4 && table->size <= OMNES_GROUP_MAX)
+		arrived.words = table->size / 64 + (table->size % 64 || !table->size);
+	arrived.bits = calloc(2 * arrived.words, sizeof(u64));
+	check(arrived.bits != NULL, "no memory");
+	return arrived;
+}
+
 /* A member that is called at random, from its first state or from any. */
 static void barrier_drive(void)
 {
 	struct omnes_barrier_table table;
+	struct omnes_arrived arrived;
 	struct omnes_barrier barrier, before;
 	struct omnes_barrier_action action;
 	u32 call, epoch, step, member;
 	int verdict;
 
 	table_draw(&table);
+	arrived = arrived_draw(&table);
 	memset(&barrier, 0, sizeof(barrier));
-	if (draw() % 2)
+	if (draw() % 2) {
 		fill(&barrier, sizeof(barrier));
+		fill(arrived.bits, 2 * arrived.words * sizeof(u64));
+	}
 	for (call = 0; call < CALLS; call++) {
 		epoch = barrier.done + (u32)(draw() % 4);
 		if (draw() % 16 == 0)
@@ -102,7 +120,8 @@ static void barrier_drive(void)
 		fill(&action, sizeof(action));
 		switch (draw() % 4) {
 		case 0:
-			verdict = omnes_native_barrier_enter(&barrier, &table, epoch, &action);
+			verdict = omnes_native_barrier_enter(&barrier, &arrived, &table, epoch,
+							     &action);
 			break;
 		case 1:
 			verdict = omnes_native_barrier_repeat(&barrier, &table, epoch, step,
@@ -111,8 +130,8 @@ static void barrier_drive(void)
 			check(verdict >= OMNES_TAKEN && verdict <= OMNES_NONSENSE, "no verdict");
 			continue;
 		default:
-			verdict = omnes_native_barrier_arrive(&barrier, &table, epoch, step, member,
-							      &action);
+			verdict = omnes_native_barrier_arrive(&barrier, &arrived, &table, epoch, step,
+							      member, &action);
 		}
 		check(verdict >= OMNES_TAKEN && verdict <= OMNES_NONSENSE, "no verdict");
 		check(!(action.sends & ~table.sends), "sends what no step sends");
@@ -125,6 +144,7 @@ static void barrier_drive(void)
 		}
 		check(!action.is_done || barrier.done == epoch, "done, but not this barrier");
 	}
+	free(arrived.bits);
 }
 
 /* The longest table that there may be, with messages in any order: each step
@@ -134,13 +154,15 @@ static void longest_drive(void)
 	struct omnes_barrier_table table = { .size = 2, .steps = OMNES_STEPS_MAX };
 	struct omnes_barrier barrier = { 0 };
 	struct omnes_barrier_action action;
+	u64 bits[2] = { 0 };
+	struct omnes_arrived arrived = { bits, 1 };
 	u64 sent, came = 0;
 	u32 step, at;
 
 	table.sends = table.waits = ~0ull;
 	for (step = 0; step < OMNES_STEPS_MAX; step++)
 		table.step[step].send_to = table.step[step].receive_from = 1;
-	omnes_native_barrier_enter(&barrier, &table, 1, &action);
+	omnes_native_barrier_enter(&barrier, &arrived, &table, 1, &action);
 	sent = action.sends;
 	check(sent == 1, "more than the first step");
 	while (came != ~0ull) {
@@ -148,7 +170,7 @@ static void longest_drive(void)
 		if (came >> step & 1)
 			continue;
 		came |= 1ull << step;
-		omnes_native_barrier_arrive(&barrier, &table, 1, step, 1, &action);
+		omnes_native_barrier_arrive(&barrier, &arrived, &table, 1, step, 1, &action);
 		check(!(sent & action.sends), "sent twice");
 		sent |= action.sends;
 		for (at = 0; at < OMNES_STEPS_MAX && came >> at & 1; at++)
@@ -167,13 +189,13 @@ static void spread_drive(void)
 
 	fill(&table, sizeof(table));
 	if (draw() % 4) {
-		table.size = 1 + near(OMNES_GROUP_MAX);
+		table.size = 1 + near(OMNES_KERNEL_GROUP_MAX);
 		table.own = near(table.size);
 	}
 	for (call = 0; call < CALLS; call++) {
 		source = near(table.size);
 		omnes_native_spread_children(&table, source, &run);
-		check(!run.count || (source < table.size && table.size <= OMNES_GROUP_MAX),
+		check(!run.count || (source < table.size && table.size <= OMNES_KERNEL_GROUP_MAX),
 		      "children of no group");
 		for (place = run.first; place < run.first + run.count && place < run.first + 8;
 		     place++) {

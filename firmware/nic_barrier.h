@@ -211,16 +211,18 @@ static __always_inline void nic_page_show(struct omnes_page *page, const struct 
 /* nic_page_begin shows who was there before this member, where one waits for
  * everybody. */
 static __always_inline void nic_page_begin(struct omnes_page *page,
-					   const struct omnes_barrier *now)
+					   const struct omnes_barrier *now,
+					   const struct omnes_arrived *arrived)
 {
 	const struct omnes_barrier_record *record = &now->record[now->entered & 1];
+	const u64 *bits = omnes_arrived_of(arrived, now->entered);
 	u32 word;
 
 	if (record->epoch == now->entered) {
 		page->arrived_count = record->count;
 OMNES_UNROLL
-		for (word = 0; word < OMNES_ARRIVED_WORDS; word++)
-			page->arrived[word] = record->arrived[word];
+		for (word = 0; word < OMNES_KERNEL_ARRIVED_WORDS; word++)
+			page->arrived[word] = bits[word];
 	} else {
 		page->arrived_count = 0;
 		__builtin_memset(page->arrived, 0, sizeof(page->arrived));
@@ -248,16 +250,20 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 	struct omnes_page *page = packet->page;
 	u32 epoch = bpf_ntohl(packet->head.seq);
 	u32 number = bpf_ntohl(packet->head.argument);
+	struct omnes_arrived arrived;
 	enum omnes_verdict verdict;
 
 	if (!state)
 		return OMNES_IGNORED;
+	arrived.bits = state->arrived;
+	arrived.words = OMNES_KERNEL_ARRIVED_WORDS;
 	bpf_spin_lock(&state->lock);
-	verdict = omnes_barrier_arrive(&state->barrier, table, epoch, number, from, action);
+	verdict = omnes_barrier_arrive(&state->barrier, &arrived, table, epoch, number, from,
+				       action);
 	nic_page_count(page, verdict);
 	if (verdict == OMNES_TAKEN) {
 		if (table->waits_for_all && state->barrier.entered == epoch) {
-			page->arrived[from / 64 & (OMNES_ARRIVED_WORDS - 1)] |=
+			page->arrived[from / 64 & (OMNES_KERNEL_ARRIVED_WORDS - 1)] |=
 				1ull << (from & 63);
 			page->arrived_count++;
 		}
@@ -340,16 +346,20 @@ static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_pa
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
 	u32 epoch = bpf_ntohl(packet->head.seq);
 	struct omnes_barrier_action action = {};
+	struct omnes_arrived arrived;
 	enum omnes_verdict verdict;
 	u32 mark;
 
 	if (!state)
 		return NIC_NEXT;
+	arrived.bits = state->arrived;
+	arrived.words = OMNES_KERNEL_ARRIVED_WORDS;
 	bpf_spin_lock(&state->lock);
-	verdict = omnes_barrier_enter(&state->barrier, &packet->slot->barrier, epoch, &action);
+	verdict = omnes_barrier_enter(&state->barrier, &arrived, &packet->slot->barrier, epoch,
+				      &action);
 	if (verdict == OMNES_TAKEN) {
 		if (packet->slot->barrier.waits_for_all)
-			nic_page_begin(packet->page, &state->barrier);
+			nic_page_begin(packet->page, &state->barrier, &arrived);
 		nic_page_show(packet->page, &state->barrier, &action);
 	}
 	bpf_spin_unlock(&state->lock);

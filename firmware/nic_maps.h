@@ -59,7 +59,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 16 * OMNES_GROUP_MAX);
+	__uint(max_entries, 16 * OMNES_KERNEL_GROUP_MAX);
 	__type(key, struct omnes_member_key);
 	__type(value, struct omnes_member);
 } nic_members SEC(".maps");
@@ -70,6 +70,7 @@ struct nic_state {
 	struct bpf_spin_lock lock;
 	u32 reserved;
 	struct omnes_barrier barrier;
+	u64 arrived[2 * OMNES_KERNEL_ARRIVED_WORDS];
 };
 _Static_assert(sizeof(struct nic_state) == 296, "layout shared with Rust");
 

@@ -18,8 +18,8 @@
 /* Ethernet, IPv4 and UDP headers. */
 #define OMNES_FRAME_BYTES 42
 /* The peer entry of the group's multicast address. */
-#define OMNES_PEER_GROUP OMNES_GROUP_MAX
-#define OMNES_PEERS_MAX (OMNES_GROUP_MAX + 1)
+#define OMNES_PEER_GROUP OMNES_KERNEL_GROUP_MAX
+#define OMNES_PEERS_MAX (OMNES_KERNEL_GROUP_MAX + 1)
 
 /* By which packets find a slot. */
 enum omnes_class {
@@ -91,7 +91,7 @@ struct omnes_page {
 	u32 done;
 	u32 at;
 	u32 arrived_count;
-	u64 arrived[OMNES_ARRIVED_WORDS];
+	u64 arrived[OMNES_KERNEL_ARRIVED_WORDS];
 	u64 packets_in;
 	u64 packets_out;
 	u64 repeated;

@@ -16,13 +16,13 @@
 /*
  * The children of relative index r are child[first[r]] up to, not including,
  * child[first[r + 1]], as relative indices, in the order of sending. `size` is
- * at most OMNES_GROUP_MAX, `own` below it.
+ * at most OMNES_KERNEL_GROUP_MAX, `own` below it.
  */
 struct omnes_spread_table {
 	u32 size;
 	u32 own;
-	u16 first[OMNES_GROUP_MAX + 4];
-	u16 child[OMNES_GROUP_MAX];
+	u16 first[OMNES_KERNEL_GROUP_MAX + 4];
+	u16 child[OMNES_KERNEL_GROUP_MAX];
 };
 _Static_assert(sizeof(struct omnes_spread_table) == 4112, "layout shared with Rust");
 
@@ -43,10 +43,10 @@ omnes_spread_children(const struct omnes_spread_table *table, u32 source)
 	struct omnes_spread run;
 	u32 relative, end;
 
-	if (source >= table->size || table->own >= table->size || table->size > OMNES_GROUP_MAX)
+	if (source >= table->size || table->own >= table->size || table->size > OMNES_KERNEL_GROUP_MAX)
 		return none;
 	relative = table->own >= source ? table->own - source : table->own + table->size - source;
-	if (relative >= OMNES_GROUP_MAX)
+	if (relative >= OMNES_KERNEL_GROUP_MAX)
 		return none;
 	run.first = table->first[relative];
 	end = table->first[relative + 1];
@@ -63,7 +63,7 @@ static __always_inline u32 omnes_spread_child(const struct omnes_spread_table *t
 {
 	u32 child;
 
-	if (place >= OMNES_GROUP_MAX)
+	if (place >= OMNES_KERNEL_GROUP_MAX)
 		return OMNES_NOBODY;
 	child = table->child[place] + source;
 	if (child >= table->size)

@@ -125,18 +125,37 @@ impl Table {
 struct Record {
     epoch: u32,
     count: u32,
-    arrived: [u64; GROUP_MAX / 64],
 }
 
-/// A member's state; at the start nothing has been entered, and the first barrier is epoch 1.
+/// At the start nothing has been entered, and the first barrier is epoch 1.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Barrier {
+struct State {
     entered: u32,
     done: u32,
     at: u32,
     reserved: u32,
     record: [Record; 2],
+}
+
+/// Bytes of a state without its bits.
+pub(crate) const STATE_BYTES: usize = size_of::<State>();
+
+/// Where the bits of both records lie, and how many words each has.
+#[repr(C)]
+pub(crate) struct Arrived {
+    bits: *mut u64,
+    words: u32,
+}
+
+/// A member's state: a few words, and at one that waits for everybody two bits for each member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Barrier {
+    state: State,
+    /// The bits of both records where a word each is enough.
+    few: [u64; 2],
+    /// The bits where it is not.
+    many: Box<[u64]>,
 }
 
 /// What to do after a call.
@@ -191,13 +210,15 @@ fn verdict(code: i32) -> Verdict {
 
 unsafe extern "C" {
     fn omnes_native_barrier_enter(
-        barrier: *mut Barrier,
+        state: *mut State,
+        arrived: *const Arrived,
         table: *const Table,
         epoch: u32,
         action: *mut Action,
     ) -> i32;
     fn omnes_native_barrier_arrive(
-        barrier: *mut Barrier,
+        state: *mut State,
+        arrived: *const Arrived,
         table: *const Table,
         epoch: u32,
         step: u32,
@@ -205,7 +226,7 @@ unsafe extern "C" {
         action: *mut Action,
     ) -> i32;
     fn omnes_native_barrier_repeat(
-        barrier: *const Barrier,
+        state: *const State,
         table: *const Table,
         epoch: u32,
         step: u32,
@@ -214,47 +235,78 @@ unsafe extern "C" {
 }
 
 impl Barrier {
-    /// The state of a member that is done with barrier `epoch` and has heard of none after it.
-    pub fn after(epoch: u32) -> Self {
-        Self { entered: epoch, done: epoch, ..Self::default() }
+    /// The state of a member with that table that is done with barrier `epoch` and has heard of
+    /// none after it. Groups begin with epoch 0.
+    pub fn after(table: &Table, epoch: u32) -> Self {
+        let words = match table.waits_for_all {
+            0 => 1,
+            _ => (table.size as usize).div_ceil(64).max(1),
+        };
+        let many = if words > 1 { vec![0; 2 * words].into() } else { Box::default() };
+        let state = State { entered: epoch, done: epoch, ..State::default() };
+        Self { state, few: [0; 2], many }
+    }
+
+    /// Memory that this state takes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.many)
+    }
+
+    /// The bits of both records.
+    fn bits(&self) -> &[u64] {
+        if self.many.is_empty() { &self.few } else { &self.many }
+    }
+
+    /// State and bits, for the firmware.
+    fn parts(&mut self) -> (*mut State, Arrived) {
+        let bits: &mut [u64] = if self.many.is_empty() { &mut self.few } else { &mut self.many };
+        let words = bits.len() as u32 / 2;
+        (&raw mut self.state, Arrived { bits: bits.as_mut_ptr(), words })
     }
 
     /// Newest barrier that this member has entered.
     pub fn entered(&self) -> u32 {
-        self.entered
+        self.state.entered
     }
 
     /// Newest barrier that is done.
     pub fn done(&self) -> u32 {
-        self.done
+        self.state.done
     }
 
     /// The step that waits, while a barrier is under way.
     pub fn waits_at(&self) -> Option<u32> {
-        (self.entered != self.done).then_some(self.at)
+        (self.state.entered != self.state.done).then_some(self.state.at)
     }
 
     /// Begins barrier `epoch`: the one after [`Self::done`], or nothing happens.
     pub fn enter(&mut self, table: &Table, epoch: u32) -> (Verdict, Action) {
         let mut action = Action::default();
-        // SAFETY: the function reads and writes nothing but what it is given.
-        let code = unsafe { omnes_native_barrier_enter(self, table, epoch, &raw mut action) };
+        let (state, arrived) = self.parts();
+        // SAFETY: the function reads and writes nothing but what it is given, and of the bits no
+        // more than it is told there are.
+        let code = unsafe {
+            omnes_native_barrier_enter(state, &raw const arrived, table, epoch, &raw mut action)
+        };
         (verdict(code), action)
     }
 
     /// Takes the message of `step` in barrier `epoch` from member `from`.
     pub fn arrive(&mut self, table: &Table, epoch: u32, step: u32, from: u32) -> (Verdict, Action) {
         let mut action = Action::default();
+        let (state, arrived) = self.parts();
+        let (arrived, action_out) = (&raw const arrived, &raw mut action);
         // SAFETY: as above.
-        let code =
-            unsafe { omnes_native_barrier_arrive(self, table, epoch, step, from, &raw mut action) };
+        let code = unsafe {
+            omnes_native_barrier_arrive(state, arrived, table, epoch, step, from, action_out)
+        };
         (verdict(code), action)
     }
 
     /// Whether member `to`, who misses the message of `step` in barrier `epoch`, gets it again.
     pub fn repeat(&self, table: &Table, epoch: u32, step: u32, to: u32) -> Verdict {
         // SAFETY: as above; nothing is written.
-        verdict(unsafe { omnes_native_barrier_repeat(self, table, epoch, step, to) })
+        verdict(unsafe { omnes_native_barrier_repeat(&raw const self.state, table, epoch, step, to) })
     }
 
     /// The members whose messages the step that waits misses; none if it does not wait.
@@ -264,10 +316,12 @@ impl Barrier {
             Party::Nobody => Vec::new(),
             Party::Rank(rank) => vec![rank.0],
             Party::Everybody => {
-                let record = &self.record[(self.entered & 1) as usize];
-                let is_this = record.epoch == self.entered;
+                let parity = (self.state.entered & 1) as usize;
+                let is_this = self.state.record[parity].epoch == self.state.entered;
+                let words = self.bits().len() / 2;
+                let arrived = &self.bits()[parity * words..][..words];
                 let has_come = |member: &u32| {
-                    is_this && record.arrived[*member as usize / 64] >> (member % 64) & 1 == 1
+                    is_this && arrived[*member as usize / 64] >> (member % 64) & 1 == 1
                 };
                 (0..table.size).filter(|it| *it != table.own && !has_come(it)).collect()
             }

@@ -4,7 +4,7 @@ use crate::{Key, barrier, slot, spread};
 use std::mem::{offset_of, size_of};
 
 unsafe extern "C" {
-    static omnes_native_layout: [u32; 26];
+    static omnes_native_layout: [u32; 28];
 }
 
 #[test]
@@ -15,11 +15,13 @@ fn both_sides_of_each_layout_agree() {
         size_of::<Key>(),
         size_of::<barrier::Table>(),
         size_of::<barrier::Table>() - 8 * crate::STEPS_MAX,
-        size_of::<barrier::Barrier>(),
+        barrier::STATE_BYTES,
         16,
+        size_of::<barrier::Arrived>(),
+        size_of::<usize>(),
         size_of::<barrier::Action>(),
         size_of::<spread::Table>(),
-        size_of::<spread::Table>() - 2 * crate::GROUP_MAX,
+        size_of::<spread::Table>() - 2 * crate::KERNEL_GROUP_MAX,
         size_of::<slot::PortKey>(),
         size_of::<slot::Member>(),
         size_of::<slot::Slot>(),

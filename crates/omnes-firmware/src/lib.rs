@@ -22,7 +22,10 @@ mod tag;
 
 pub use tag::{Key, tag};
 
-/// Members of a group that the firmware serves.
-pub const GROUP_MAX: usize = 1024;
+/// Members of a group that the native form serves.
+pub const GROUP_MAX: usize = 1 << 16;
+/// Members of a group that the kernel's NIC serves, whose maps are made for so many.
+pub const KERNEL_GROUP_MAX: usize = 1024;
+const _: () = assert!(KERNEL_GROUP_MAX <= GROUP_MAX);
 /// Steps of a barrier that the firmware serves.
 pub const STEPS_MAX: usize = 64;

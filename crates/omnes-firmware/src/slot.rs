@@ -1,15 +1,15 @@
 //! What user space and the kernel's NIC share: `firmware/slot.h`. All words are host-endian.
 
-use crate::{GROUP_MAX, Key, barrier, spread};
+use crate::{KERNEL_GROUP_MAX, Key, barrier, spread};
 
 /// Slots of one loaded firmware.
 pub const SLOTS_MAX: u32 = 64;
 /// Bytes of Ethernet, IPv4 and UDP headers.
 pub const FRAME_BYTES: usize = 42;
 /// The peer entry of the group's multicast address.
-pub const PEER_GROUP: u32 = GROUP_MAX as u32;
-/// Bytes of a lock and a barrier's state in the kernel's map.
-pub const STATE_BYTES: usize = 8 + size_of::<barrier::Barrier>();
+pub const PEER_GROUP: u32 = KERNEL_GROUP_MAX as u32;
+/// Bytes of a lock, a barrier's state and the bits of its two records in the kernel's map.
+pub const STATE_BYTES: usize = 8 + barrier::STATE_BYTES + 2 * KERNEL_GROUP_MAX / 8;
 
 /// By which packets find a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,7 +168,7 @@ pub struct Page {
     /// Where this member waits for all: how many have arrived in barrier `entered`.
     pub arrived_count: u32,
     /// Which, a bit for each index of the group.
-    pub arrived: [u64; GROUP_MAX / 64],
+    pub arrived: [u64; KERNEL_GROUP_MAX / 64],
     /// What was counted.
     pub counters: Counters,
     /// Written by the process: not 0 if it sleeps, and wants the packet that ends the barrier.

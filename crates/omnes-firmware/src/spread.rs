@@ -1,6 +1,6 @@
 //! Multi-send: `firmware/spread_step.h`.
 
-use crate::GROUP_MAX;
+use crate::KERNEL_GROUP_MAX;
 use omnes_topo::Spread;
 
 /// A tree over the members' indices relative to the source, for the firmware.
@@ -9,8 +9,8 @@ use omnes_topo::Spread;
 pub struct Table {
     size: u32,
     own: u32,
-    first: [u16; GROUP_MAX + 4],
-    child: [u16; GROUP_MAX],
+    first: [u16; KERNEL_GROUP_MAX + 4],
+    child: [u16; KERNEL_GROUP_MAX],
 }
 
 #[repr(C)]
@@ -27,7 +27,13 @@ unsafe extern "C" {
 
 impl Table {
     /// The table of member `own` for a tree; `own` must be below its size.
+    ///
+    /// # Panics
+    /// If the tree has more than [`KERNEL_GROUP_MAX`] members: larger ones are for user space, which
+    /// asks the [`Spread`] itself.
     pub fn new(spread: &Spread, own: u32) -> Self {
+        let size = spread.size() as usize;
+        assert!(size <= KERNEL_GROUP_MAX, "the kernel's NIC serves {KERNEL_GROUP_MAX} members");
         let mut table = Self { size: spread.size(), own, ..Self::none() };
         table.first[..spread.first().len()].copy_from_slice(spread.first());
         table.child[..spread.children().len()].copy_from_slice(spread.children());
@@ -36,7 +42,7 @@ impl Table {
 
     /// A table by which nothing is passed on.
     pub fn none() -> Self {
-        Self { size: 0, own: 0, first: [0; GROUP_MAX + 4], child: [0; GROUP_MAX] }
+        Self { size: 0, own: 0, first: [0; KERNEL_GROUP_MAX + 4], child: [0; KERNEL_GROUP_MAX] }
     }
 
     /// This member's children where `source` is the root, in the order of sending.

@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_firmware::{GROUP_MAX, KERNEL_GROUP_MAX};
 use omnes_topo::{Barrier as Algorithm, Party};
 use omnes_wire::Rank;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use std::collections::VecDeque;
 
 /// A message, or the request for one, on its way.
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +47,10 @@ struct Group {
 impl Group {
     fn new(algorithm: Algorithm, size: u32, start: u32) -> Self {
         let table = |own| Table::new(algorithm, own, size, false).unwrap();
+        let tables: Vec<Table> = (0..size).map(table).collect();
         Self {
-            tables: (0..size).map(table).collect(),
-            members: vec![Barrier::after(start); size as usize],
+            members: tables.iter().map(|table| Barrier::after(table, start)).collect(),
+            tables,
             network: Vec::new(),
             entered: vec![start; size as usize],
             sent: 0,
@@ -187,10 +190,76 @@ fn without_loss_each_message_is_sent_once() {
 }
 
 #[test]
-fn the_largest_group_ends_its_barriers() {
+fn a_group_as_large_as_the_kernels_ends_its_barriers() {
     for algorithm in Algorithm::ALL {
-        run(algorithm, 1024, 0, 2, 0, 5);
+        run(algorithm, KERNEL_GROUP_MAX as u32, 0, 2, 0, 5);
     }
+}
+
+/// One barrier after `done` of a group whose messages come in the order of sending; messages sent.
+fn run_in_order(tables: &[Table], members: &mut [Barrier], done: u32) -> u64 {
+    let epoch = done + 1;
+    let (mut queue, mut sent, mut ends) = (VecDeque::new(), 0, 0);
+    let mut act = |own: u32, action: &Action, queue: &mut VecDeque<(u32, u32, u32)>| {
+        for step in action.steps() {
+            let party = tables[own as usize].send_to(step);
+            queue.extend(party.ranks(Rank(own), tables.len() as u32).map(|to| (own, to.0, step)));
+        }
+        ends += usize::from(action.is_done());
+    };
+    for own in (0..tables.len() as u32).rev() {
+        let (verdict, action) = members[own as usize].enter(&tables[own as usize], epoch);
+        assert_eq!((verdict, action.is_done()), (Verdict::Taken, false));
+        act(own, &action, &mut queue);
+    }
+    while let Some((from, to, step)) = queue.pop_front() {
+        sent += 1;
+        let own = to as usize;
+        let (verdict, action) = members[own].arrive(&tables[own], epoch, step, from);
+        assert_eq!(verdict, Verdict::Taken);
+        act(to, &action, &mut queue);
+    }
+    assert_eq!(ends, tables.len(), "all are done");
+    sent
+}
+
+#[test]
+fn the_largest_group_ends_its_barriers_with_small_states() {
+    let size = GROUP_MAX as u32;
+    for algorithm in Algorithm::ALL {
+        let tables = (0..size).map(|own| Table::new(algorithm, own, size, false).unwrap());
+        let tables: Vec<Table> = tables.collect();
+        let members = tables.iter().map(|table| Barrier::after(table, 0));
+        let mut members: Vec<Barrier> = members.collect();
+        let bytes: Vec<usize> = members.iter().map(Barrier::bytes).collect();
+        let most = if algorithm == Algorithm::Counter { 16 * 1024 + 128 } else { 128 };
+        assert!(bytes[0] <= most && bytes[1..].iter().all(|bytes| *bytes <= 128), "{algorithm}");
+        for done in 0..2 {
+            let sent = run_in_order(&tables, &mut members, done);
+            assert_eq!(sent, algorithm.messages(size).unwrap(), "{algorithm}");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_waits_for_65535_others_knows_each_of_them() {
+    let size = GROUP_MAX as u32;
+    let table = Table::new(Algorithm::Counter, 0, size, true).unwrap();
+    let mut member = Barrier::after(&table, 0);
+    member.enter(&table, 1);
+    let absent = [1, 64, 1024, 40_000, size - 1];
+    for from in (1..size).filter(|from| !absent.contains(from)) {
+        assert_eq!(member.arrive(&table, 1, 0, from).0, Verdict::Taken);
+        // Of the next barrier: both records are in use.
+        assert_eq!(member.arrive(&table, 2, 0, from).0, Verdict::Taken);
+        assert_eq!(member.arrive(&table, 1, 0, from).0, Verdict::Duplicate);
+    }
+    assert_eq!(member.missing(&table), absent);
+    assert_eq!(member.arrive(&table, 1, 0, size).0, Verdict::Nonsense);
+    let ends = absent.map(|from| member.arrive(&table, 1, 0, from).1.is_done());
+    assert_eq!(ends, [false, false, false, false, true]);
+    member.enter(&table, 2);
+    assert_eq!(member.missing(&table), absent);
 }
 
 #[test]

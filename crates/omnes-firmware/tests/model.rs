@@ -186,7 +186,7 @@ proptest! {
     ) {
         // [CB-R4, R6, R8]
         let table = Table::new(algorithm, own, size, is_multicast).unwrap();
-        let mut barrier = Barrier::after(done);
+        let mut barrier = Barrier::after(&table, done);
         let mut model = Model::new(algorithm, own, size, done);
         for input in inputs {
             let before = model.done;

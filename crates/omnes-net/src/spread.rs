@@ -11,7 +11,6 @@
 //! the host sees it. In user space the socket sends the same memory to each child in turn, and the
 //! host passes on what it reads, train by train, once the tag of a train's first packet is right.
 
-use omnes_firmware::spread::Table;
 use omnes_nic::OpenSlot;
 use omnes_wire::{COMMUNICATOR_OFFSET, CommunicatorId, Rank, SOURCE_OFFSET};
 use std::net::SocketAddr;
@@ -35,7 +34,8 @@ pub struct SpreadPlan {
 /// A communicator's multi-send, as this rank takes part in it.
 pub(crate) struct Spread {
     communicator: CommunicatorId,
-    table: Table,
+    tree: omnes_topo::Spread,
+    own: Rank,
     /// Where each node receives.
     addresses: Vec<SocketAddr>,
     /// The node of each rank of the job, if it has one here.
@@ -51,7 +51,6 @@ impl Spread {
         address: impl Fn(Rank) -> Option<SocketAddr>,
     ) -> Option<Self> {
         let SpreadPlan { communicator, nodes, tree, own, slot, slot_forwards } = plan;
-        let table = Table::new(&tree, own);
         let addresses: Option<Vec<SocketAddr>> =
             nodes.iter().map(|node| address(*node.first()?)).collect();
         let last = nodes.iter().flatten().map(|rank| rank.index()).max()?;
@@ -62,7 +61,8 @@ impl Spread {
             }
         }
         let addresses = addresses?;
-        Some(Self { communicator, table, addresses, node_of, slot, slot_forwards })
+        let own = Rank(own);
+        Some(Self { communicator, tree, own, addresses, node_of, slot, slot_forwards })
     }
 
     pub(crate) fn communicator(&self) -> CommunicatorId {
@@ -89,8 +89,8 @@ impl Spread {
 
     fn children(&self, source: Rank) -> impl Iterator<Item = SocketAddr> + '_ {
         let source = self.node_of.get(source.index()).copied().flatten();
-        let children = source.into_iter().flat_map(|source| self.table.children(source));
-        children.filter_map(|child| self.addresses.get(child as usize).copied())
+        let children = source.and_then(|source| self.tree.children_of(self.own, Rank(source)).ok());
+        children.into_iter().flatten().filter_map(|child| self.addresses.get(child.index()).copied())
     }
 }
 

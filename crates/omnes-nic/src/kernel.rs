@@ -10,7 +10,7 @@ use omnes_firmware::slot::{
     Member, MemberKey, PEER_GROUP, Page as PageLayout, Peer, PortKey, SLOT_BY_MAC, SLOT_FORWARDS,
     SLOTS_MAX, STATE_BYTES, Slot,
 };
-use omnes_firmware::{GROUP_MAX, Key};
+use omnes_firmware::{KERNEL_GROUP_MAX, Key};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -90,7 +90,7 @@ impl Kernel {
             return Err(NicError::Taken { job, communicator, port });
         }
         let page = inner_map(c"nic_page", size_of::<PageLayout>(), 1, libbpf_sys::BPF_F_MMAPABLE)?;
-        let peers = inner_map(c"nic_peers_one", size_of::<Peer>(), GROUP_MAX as u32 + 1, 0)?;
+        let peers = inner_map(c"nic_peers_one", size_of::<Peer>(), KERNEL_GROUP_MAX as u32 + 1, 0)?;
         self.fill_peers(plan, interface, peers.as_fd())?;
         let slot = describe(plan, interface)?;
         self.update("nic_slots", &number.to_ne_bytes(), bytes(&slot))?;

@@ -1,7 +1,7 @@
 //! A slot's page, mapped into the member's process.
 
 use crate::NicError;
-use omnes_firmware::GROUP_MAX;
+use omnes_firmware::KERNEL_GROUP_MAX;
 use omnes_firmware::slot::{Counters, Page as Layout};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
@@ -68,7 +68,7 @@ impl Page {
 
     /// Where this member waits for everybody: who has arrived in barrier [`Self::entered`], a bit
     /// for each index of the group, from the lowest bit of the first word on. Zeros elsewhere.
-    pub fn arrived(&self) -> [u64; GROUP_MAX / 64] {
+    pub fn arrived(&self) -> [u64; KERNEL_GROUP_MAX / 64] {
         // SAFETY: as above.
         let words = unsafe { (&raw mut (*self.base.as_ptr()).arrived).cast::<u64>() };
         std::array::from_fn(|at| {

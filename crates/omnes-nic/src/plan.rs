@@ -1,7 +1,7 @@
 //! What a slot is to do.
 
 use crate::NicError;
-use omnes_firmware::{GROUP_MAX, barrier, slot, spread};
+use omnes_firmware::{KERNEL_GROUP_MAX, barrier, slot, spread};
 use omnes_topo::{Barrier, Spread, Tree};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -74,7 +74,7 @@ impl SlotPlan {
     /// [`NicError::Plan`].
     pub fn check(&self) -> Result<(), NicError> {
         let wrong = |what| Err(NicError::Plan { what });
-        if self.peers.len() < 2 || self.peers.len() > GROUP_MAX {
+        if self.peers.len() < 2 || self.peers.len() > KERNEL_GROUP_MAX {
             return wrong("the kernel's NIC serves groups of 2 to 1,024 members");
         }
         if self.own >= self.size() || self.peers[self.own as usize].0 != self.rank {
@@ -117,7 +117,9 @@ impl SlotPlan {
         let Some(text) = &self.tree else { return Ok(spread::Table::none()) };
         let tree: Tree = text.parse().map_err(|_| NicError::Plan { what: "no such tree" })?;
         let spread = Spread::new(tree, self.size())
-            .map_err(|_| NicError::Plan { what: "no such tree of that size" })?;
+            .ok()
+            .filter(|spread| spread.size() as usize <= KERNEL_GROUP_MAX)
+            .ok_or(NicError::Plan { what: "no such tree of that size" })?;
         Ok(spread::Table::new(&spread, self.own))
     }
 }

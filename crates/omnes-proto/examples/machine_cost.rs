@@ -6,6 +6,7 @@ use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId,
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 use omnes_proto::collective::{self, CollectiveConfig, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::Head;
 use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
@@ -80,7 +81,7 @@ fn run_broadcast(bytes: u64, rounds: u32) -> f64 {
     let mut ends = [endpoint(0), endpoint(1)];
     let group = GroupId { communicator: CommunicatorId(0), number: 0 };
     for end in &mut ends {
-        let nodes = vec![vec![Rank(0)], vec![Rank(1)]];
+        let nodes = Nodes::one_each(2);
         end.broadcast().unwrap().open(GroupConfig { id: group, nodes, policy: Policy::COMBINED });
     }
     let clock = std::time::Instant::now();
@@ -119,7 +120,7 @@ fn run_barrier(rounds: u32) -> f64 {
     for end in &mut ends {
         end.collective().open(collective::GroupConfig {
             communicator,
-            nodes: vec![vec![Rank(0)], vec![Rank(1)]],
+            nodes: Nodes::one_each(2),
             algorithm: Barrier::Dissemination,
             runner: Runner::Host,
             is_multicast: false,

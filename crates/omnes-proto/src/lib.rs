@@ -17,10 +17,12 @@
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod algorithm;
 pub mod broadcast;
 pub mod channel;
 pub mod collective;
 pub mod endpoint;
+pub mod group;
 mod lane;
 pub mod limits;
 mod liveness;

@@ -57,8 +57,10 @@ pub const fn truesize(wire_bytes: u32) -> u32 {
 /// Answers to pings and notices that may wait to be sent; more are dropped, and asked for again.
 pub const CONTROL_QUEUE_MAX: usize = 1024;
 
-/// Nodes of a group that has barriers: what the firmware serves.
+/// Nodes of a group that has barriers: what the firmware's native form serves.
 pub const GROUP_NODES_MAX: usize = omnes_firmware::GROUP_MAX;
+/// Nodes of a group whose barriers the kernel's NIC runs.
+pub const NIC_NODES_MAX: usize = omnes_firmware::KERNEL_GROUP_MAX;
 /// Ranks of a group on one node.
 pub const NODE_RANKS_MAX: usize = 1 << 12;
 
@@ -76,7 +78,7 @@ pub const HEARSAY_ASKS: usize = 4;
 
 /// Answers of the collective machine that may wait to be sent; more are dropped, and asked for
 /// again.
-pub const ANSWERS_MAX: usize = 1 << 12;
+pub const ANSWERS_MAX: usize = 1 << 17;
 // Each leader of the largest group may miss a step and want to know who has entered.
 const _: () = assert!(ANSWERS_MAX >= 2 * GROUP_NODES_MAX);
 

@@ -8,10 +8,10 @@
 //! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
 //! round trips, whether or not anyone waits for it. Cost: at most two packets per rank and
 //! interval while the job is idle, none where the successor talks anyway; one notice and one
-//! answer per rank and failure.
+//! answer per rank and failure. State: an entry for each rank that is gone.
 
 use omnes_wire::{Instant, Rank};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Settings of the watch.
@@ -39,9 +39,9 @@ pub(crate) enum Notice {
     Failed { to: Rank, failed: Rank },
 }
 
+/// How a rank has gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Standing {
-    Alive,
+enum Gone {
     Failed,
     Departed,
 }
@@ -50,7 +50,9 @@ enum Standing {
 #[derive(Debug)]
 pub(crate) struct Liveness {
     me: Rank,
-    standing: Vec<Standing>,
+    size: u32,
+    /// All others are there.
+    gone: BTreeMap<Rank, Gone>,
     first_failed: Option<Rank>,
     config: LivenessConfig,
     successor: Option<Rank>,
@@ -67,7 +69,8 @@ impl Liveness {
     pub(crate) fn new(now: Instant, me: Rank, size: u32, config: LivenessConfig) -> Self {
         let mut liveness = Self {
             me,
-            standing: vec![Standing::Alive; size as usize],
+            size,
+            gone: BTreeMap::new(),
             first_failed: None,
             config,
             successor: None,
@@ -84,11 +87,12 @@ impl Liveness {
     }
 
     pub(crate) fn is_gone(&self, rank: Rank) -> bool {
-        self.standing.get(rank.index()).is_none_or(|standing| *standing != Standing::Alive)
+        // Asked for each packet, and mostly nobody is.
+        rank.0 >= self.size || !self.gone.is_empty() && self.gone.contains_key(&rank)
     }
 
     pub(crate) fn has_departed(&self, rank: Rank) -> bool {
-        self.standing.get(rank.index()).is_some_and(|standing| *standing == Standing::Departed)
+        self.gone.get(&rank) == Some(&Gone::Departed)
     }
 
     /// The rank whose failure became known first, the cause of whatever failed later.
@@ -103,7 +107,7 @@ impl Liveness {
 
     /// Finds the next living rank of the ring and starts to watch it.
     fn watch_next(&mut self, now: Instant) {
-        let size = self.standing.len() as u32;
+        let size = self.size;
         let next = (1..size).map(|step| Rank((self.me.0 + step) % size));
         let next = next.into_iter().find(|rank| !self.is_gone(*rank));
         if next != self.successor {
@@ -126,7 +130,7 @@ impl Liveness {
         if self.is_gone(rank) || rank == self.me {
             return false;
         }
-        self.standing[rank.index()] = Standing::Failed;
+        self.gone.insert(rank, Gone::Failed);
         self.first_failed.get_or_insert(rank);
         self.unconfirmed.retain(|(to, _)| *to != rank);
         self.watch_next(now);
@@ -135,7 +139,7 @@ impl Liveness {
 
     /// Tells all others that `rank` has failed, until they confirm.
     pub(crate) fn tell_all(&mut self, now: Instant, failed: Rank) {
-        let others = (0..self.standing.len() as u32).map(Rank);
+        let others = (0..self.size).map(Rank);
         let others = others.filter(|to| *to != self.me && !self.is_gone(*to));
         let news: Vec<(Rank, Rank)> = others.map(|to| (to, failed)).collect();
         self.unconfirmed.extend(&news);
@@ -154,7 +158,7 @@ impl Liveness {
         if self.is_gone(rank) || rank == self.me {
             return false;
         }
-        self.standing[rank.index()] = Standing::Departed;
+        self.gone.insert(rank, Gone::Departed);
         self.unconfirmed.retain(|(to, _)| *to != rank);
         self.watch_next(now);
         true

@@ -5,6 +5,7 @@ use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::{self, CollectiveConfig, GroupConfig, NicView, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Destination, Head};
 use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Flags, Header, Instant, JobId, JobKey, Kind, Rank};
@@ -51,7 +52,7 @@ fn endpoint(me: u32, algorithm: Barrier, runner: Runner) -> Endpoint {
         liveness: LivenessConfig::default(),
     };
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
-    let nodes = (0..SIZE).map(|rank| vec![Rank(rank)]).collect();
+    let nodes = Nodes::one_each(SIZE);
     let is_multicast = true;
     let group = GroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast };
     endpoint.collective().open(group);

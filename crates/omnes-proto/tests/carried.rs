@@ -6,6 +6,7 @@ use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId}
 use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Head, Source};
 use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
 
@@ -24,7 +25,7 @@ fn endpoint(me: u32) -> Endpoint {
         liveness: LivenessConfig::default(),
     };
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
-    let nodes = vec![vec![Rank(0)], vec![Rank(1)]];
+    let nodes = Nodes::one_each(2);
     let policy = "skewed=10".parse().unwrap();
     endpoint.broadcast().unwrap().open(GroupConfig { id: GROUP, nodes, policy });
     endpoint

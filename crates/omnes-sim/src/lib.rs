@@ -7,6 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`engine`] | event queue, time, serial servers, random numbers |
+//! | [`model`] | hosts, NICs, links and switches that take time: how fast will it be? |
 //! | `rig` | the cluster with faults and checkers: does the protocol hold? |
 //! | [`testbed`] | what hosts, NICs, links and switches cost, from `testbeds/*.toml` |
 //! | [`conformance`], [`script`] | test bodies that sockets can run too |
@@ -25,6 +26,7 @@ pub mod engine;
 #[doc(hidden)]
 pub mod fuzz;
 
+pub mod model;
 mod rig;
 pub mod swarm;
 pub mod testbed;

@@ -34,7 +34,7 @@ fn nodes(nodes: &[&[u32]]) -> Vec<Vec<Rank>> {
 }
 
 fn group(nodes: Vec<Vec<Rank>>, algorithm: Barrier, runner: Runner) -> GroupConfig {
-    GroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast: false }
+    GroupConfig { communicator: GROUP, nodes: nodes.into(), algorithm, runner, is_multicast: false }
 }
 
 fn end(cluster: &mut Cluster) {
@@ -115,7 +115,7 @@ fn groups_of_any_size_and_division_take_the_packets_of_the_formulas() {
 
 fn check_counts(cluster: &Cluster, config: &GroupConfig, barriers: u64) {
     let GroupConfig { nodes, algorithm, is_multicast, .. } = config;
-    let count = nodes.len() as u32;
+    let count = nodes.count();
     let mut between = algorithm.messages(count).unwrap();
     if *is_multicast && *algorithm == Barrier::Counter && count > 1 {
         // All releases are one packet.

@@ -364,7 +364,7 @@ fn of_other_nodes_only_the_leaders_receive() {
     let node = |ranks: &[u32]| ranks.iter().copied().map(Rank).collect();
     let nodes = vec![node(&[1, 0]), node(&[2, 3, 4]), node(&[6, 5])];
     let id = GroupId { communicator: CommunicatorId(1), number: 0 };
-    cluster.open_group(&GroupConfig { id, nodes, policy: Policy::COMBINED });
+    cluster.open_group(&GroupConfig { id, nodes: nodes.into(), policy: Policy::COMBINED });
     assert_eq!(cluster.receivers(id, 3), [6, 1]);
     let operations = cluster.broadcast_to_all(id, 3, 40_000);
     assert_eq!(operations.len(), 3);

@@ -11,6 +11,7 @@
 //! | [`pipeline`] | the tree that is fastest for many packets | [`pipeline::choose`] |
 //! | `spread` | the children of all ranks, for any source, in one table | [`Spread`] |
 //! | `co_roots` | who answers for whom in a large broadcast | [`CoRoots`] |
+//! | [`network`] | which way packets go through switches, and how switches copy | [`network::Network`] |
 //! | [`barrier`] | the step table of a rank, steps and messages in closed form | [`Barrier`] |
 //!
 //! Guarantees: the same arguments give the same answer on every machine; all members that agree
@@ -23,8 +24,6 @@
 //! Cost: time grows with the answer and with `log(size)`; nothing is allocated but the returned
 //! vector. Postal trees have no closed form and are built anew for each answer, in O(size). No
 //! clock, no IO, no operating system: nothing of `std` is used, only `core` and `alloc`.
-//!
-//! Not done: network graphs and routes.
 #![no_std]
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -33,6 +32,7 @@ extern crate alloc;
 pub mod barrier;
 mod co_roots;
 mod error;
+pub mod network;
 pub mod pipeline;
 pub mod postal;
 mod spread;

@@ -18,7 +18,7 @@
 //! Assumes: all members use the same tree and size.
 //! Cost: 2 (size + 1) + 2 (size - 1) bytes; built once in about O(size); a look-up is O(1) and
 //! allocates nothing.
-//! Not done: groups above [`Spread::SIZE_MAX`], which the firmware's tables do not hold.
+//! Not done: groups above [`Spread::SIZE_MAX`], whose numbers would need more than 16 bits.
 
 use alloc::vec::Vec;
 
@@ -48,8 +48,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Largest group that a table holds, as many members as the firmware's tables.
-    pub const SIZE_MAX: u32 = 1024;
+    /// Largest group that a table holds: its numbers are of 16 bits. The kernel's tables hold fewer.
+    pub const SIZE_MAX: u32 = 1 << 16;
 
     /// The table of `tree` for a group of `size` ranks, `1..=`[`Spread::SIZE_MAX`].
     ///
@@ -58,7 +58,7 @@ impl Spread {
     pub fn new(tree: Tree, size: u32) -> Result<Self, TopoError> {
         check_size_up_to(size, Self::SIZE_MAX)?;
         let edges = tree.edges(size)?;
-        // All are at most the size, so the casts keep them whole.
+        // All are below the size, so the casts keep them whole.
         let narrow = |wide: Vec<u32>| wide.into_iter().map(|index| index as u16).collect();
         Ok(Self { first: narrow(edges.first), children: narrow(edges.children) })
     }

@@ -51,15 +51,15 @@ fn tables_say_what_trees_say_for_every_rank_and_source() {
 #[test]
 fn tables_have_a_run_per_rank_and_an_entry_per_edge() {
     for tree in some_trees() {
-        for size in [1, 2, 3, 17, 64, Spread::SIZE_MAX] {
+        for size in [1, 2, 3, 17, 64, 1024, Spread::SIZE_MAX] {
             let spread = Spread::new(tree, size).unwrap();
             assert_eq!(spread.size(), size);
             assert_eq!(spread.first().len(), size as usize + 1);
-            assert_eq!((spread.first()[0], spread.first()[size as usize]), (0, size as u16 - 1));
+            assert_eq!((spread.first()[0], spread.first()[size as usize]), (0, (size - 1) as u16));
             assert!(spread.first().is_sorted());
-            let mut children = spread.children().to_vec();
+            let mut children: Vec<u32> = spread.children().iter().copied().map(u32::from).collect();
             children.sort_unstable();
-            assert!(children.into_iter().eq(1..size as u16));
+            assert!(children.into_iter().eq(1..size));
         }
     }
 }
@@ -70,7 +70,7 @@ fn mistakes_are_refused_with_value_and_limit() {
     let too_large = TopoError::SizeTooLarge { size, size_max };
     assert_eq!(Spread::new(Tree::Chain, 0), Err(TopoError::SizeZero));
     assert_eq!(Spread::new(Tree::Chain, size), Err(too_large.clone()));
-    assert_eq!(too_large.to_string(), "size 1025 is above the maximum 1024");
+    assert_eq!(too_large.to_string(), "size 65537 is above the maximum 65536");
     let radix = TopoError::RadixTooSmall { radix: 1 };
     assert_eq!(Spread::new(Tree::Knomial { radix: 1 }, 4), Err(radix));
     let spread = Spread::new(Tree::Chain, 4).unwrap();
@@ -91,7 +91,7 @@ proptest! {
     #[test]
     fn tables_of_all_sizes_say_what_trees_say(
         tree in any_tree(),
-        (size, source) in (1..=Spread::SIZE_MAX).prop_flat_map(|size| (Just(size), 0..size)),
+        (size, source) in (1..=1024u32).prop_flat_map(|size| (Just(size), 0..size)),
     ) {
         let spread = Spread::new(tree, size).unwrap();
         for rank in 0..size {

@@ -2,7 +2,7 @@
 //!
 //! They keep a hostile process from taking what others need: slots, memory, descriptors, time.
 
-use omnes_firmware::GROUP_MAX;
+use omnes_firmware::KERNEL_GROUP_MAX;
 use std::time::Duration;
 
 /// Version of what agent and processes say to each other; both must have the same.
@@ -20,9 +20,9 @@ pub const CONNECTIONS_PER_USER_MAX: usize = 64;
 /// Slots of one user, unless the agent is told otherwise.
 pub const SLOTS_PER_USER: u32 = 32;
 /// Ranks whose packets a slot takes.
-pub const MEMBERS_MAX: usize = 4 * GROUP_MAX;
+pub const MEMBERS_MAX: usize = 4 * KERNEL_GROUP_MAX;
 /// Such ranks in all slots of one user; the firmware has room for twice as many.
-pub const MEMBERS_PER_USER_MAX: usize = 8 * GROUP_MAX;
+pub const MEMBERS_PER_USER_MAX: usize = 8 * KERNEL_GROUP_MAX;
 /// Requests of one process that are handled before others have their turn.
 pub const REQUESTS_PER_TURN: usize = 16;
 /// Bytes of one process that are read before others have their turn.
@@ -35,6 +35,6 @@ pub(super) const PEER_BYTES_MAX: usize = 37;
 pub(super) const MEMBER_BYTES_MAX: usize = 112;
 // The longest plan that may be asked for fits, with room for its other fields.
 const _: () =
-    assert!(GROUP_MAX * PEER_BYTES_MAX + MEMBERS_MAX * MEMBER_BYTES_MAX + 1024 <= LINE_BYTES_MAX);
+    assert!(KERNEL_GROUP_MAX * PEER_BYTES_MAX + MEMBERS_MAX * MEMBER_BYTES_MAX + 1024 <= LINE_BYTES_MAX);
 // One slot may have as many members as are allowed at all.
 const _: () = assert!(MEMBERS_MAX <= MEMBERS_PER_USER_MAX);

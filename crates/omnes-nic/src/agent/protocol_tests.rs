@@ -5,19 +5,19 @@
 use super::super::limits::{MEMBER_BYTES_MAX, MEMBERS_MAX, PEER_BYTES_MAX};
 use super::*;
 use crate::MemberPlan;
-use omnes_firmware::GROUP_MAX;
+use omnes_firmware::KERNEL_GROUP_MAX;
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
 
 fn plan(peers: usize, members: usize) -> SlotPlan {
     let address = SocketAddrV4::new(Ipv4Addr::new(255, 255, 255, 255), u16::MAX);
-    let member = MemberPlan { rank: u32::MAX, index: GROUP_MAX as u32 - 1, key: [u8::MAX; 16] };
+    let member = MemberPlan { rank: u32::MAX, index: KERNEL_GROUP_MAX as u32 - 1, key: [u8::MAX; 16] };
     SlotPlan {
         job: u32::MAX,
         communicator: u16::MAX,
         channel: u8::MAX,
         rank: u32::MAX,
-        own: GROUP_MAX as u32 - 1,
+        own: KERNEL_GROUP_MAX as u32 - 1,
         socket: address,
         peers: vec![(u32::MAX, address); peers],
         members: vec![member; members],
@@ -76,7 +76,7 @@ fn the_longest_plan_fits_into_a_request() {
     let entry = |peers, members| emit(Request::Lend { plan: Box::new(plan(peers, members)) }).len();
     assert!(entry(2, 1) - entry(1, 1) <= PEER_BYTES_MAX, "{}", entry(2, 1) - entry(1, 1));
     assert!(entry(1, 2) - entry(1, 1) <= MEMBER_BYTES_MAX, "{}", entry(1, 2) - entry(1, 1));
-    let longest = emit(Request::Lend { plan: Box::new(plan(GROUP_MAX, MEMBERS_MAX)) });
+    let longest = emit(Request::Lend { plan: Box::new(plan(KERNEL_GROUP_MAX, MEMBERS_MAX)) });
     assert!(longest.len() <= LINE_BYTES_MAX);
     let mut assembled = Lines::default();
     assembled.push(&longest).unwrap();

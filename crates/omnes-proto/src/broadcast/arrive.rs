@@ -85,7 +85,7 @@ impl Broadcast {
 
     fn is_member(&self, group: GroupId, rank: Rank) -> bool {
         let group = self.groups.get(&group);
-        group.is_some_and(|group| group.config.nodes.iter().any(|node| node.contains(&rank)))
+        group.is_some_and(|group| group.config.nodes.contains(rank))
     }
 
     // ---- data -----------------------------------------------------------------------------

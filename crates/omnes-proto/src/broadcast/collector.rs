@@ -6,8 +6,10 @@
 //! until the last of the answers, so that the timer fits the slowest rank; the fastest answer tells
 //! which reports are older than a repair.
 
+use super::least::Least;
 use super::roles::Reporter;
-use crate::lane::{LOSS_ROUND_PACKETS, LossWindow, Rtt, SeqBits};
+use super::wants::{Repair, Wants};
+use crate::lane::{LOSS_ROUND_PACKETS, LossWindow, Rtt};
 use crate::limits::{BACKOFF_DOUBLINGS_MAX, WINDOW_PACKETS_MAX};
 use crate::packet::Destination;
 use omnes_wire::{GapMap, Instant, Rank, Seq};
@@ -29,14 +31,31 @@ const FASTEST_INITIAL: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 struct Standing {
     reporter: Reporter,
-    /// Everything before has arrived at all that it speaks for.
-    expects: Seq,
+    /// Packets that have arrived at all that it speaks for. It counts on where numbers wrap.
+    arrived: u64,
     /// Packets beyond that it has room for.
     credit: u32,
     is_gone: bool,
     /// Since when it owes an answer that was asked for.
     silent_since: Option<Instant>,
     is_reported_silent: bool,
+}
+
+/// The number of the packet after so many.
+fn after(packets: u64) -> Seq {
+    Seq(packets as u32)
+}
+
+impl Standing {
+    /// Everything before has arrived at all that it speaks for.
+    fn expects(&self) -> Seq {
+        after(self.arrived)
+    }
+
+    /// Packets that may have been sent by the time it has no room for more.
+    fn end(&self) -> u64 {
+        self.arrived + u64::from(self.credit)
+    }
 }
 
 /// When and how a packet of the window was last sent.
@@ -49,25 +68,6 @@ struct LastSent {
     is_wide: bool,
 }
 
-/// What one rank lacks.
-#[derive(Debug, Default)]
-struct Wanted {
-    bits: SeqBits,
-    count: u32,
-    /// Nothing before is wanted.
-    low: Seq,
-    /// The last of it shall be answered at once.
-    asks: bool,
-}
-
-/// A packet to send again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Repair {
-    pub(super) seq: Seq,
-    pub(super) to: Destination,
-    pub(super) asks: bool,
-}
-
 fn ring(seq: Seq) -> usize {
     (seq.0 % WINDOW_PACKETS_MAX) as usize
 }
@@ -76,12 +76,16 @@ fn ring(seq: Seq) -> usize {
 #[derive(Debug)]
 pub(super) struct Collector {
     standings: Vec<Standing>,
-    index: BTreeMap<Rank, usize>,
-    /// Everything before has arrived everywhere; `None` if there is nobody to wait for.
-    slowest: Option<Seq>,
-    /// One past the last packet that all have room for; likewise.
-    limit: Option<Seq>,
-    wanted: BTreeMap<Rank, Wanted>,
+    /// Where each reporter's standing is, ascending.
+    index: Vec<(Rank, u32)>,
+    /// Those that others speak for, ascending.
+    below: Vec<Rank>,
+    /// Ranks that the reporters speak for, with themselves.
+    covered: u32,
+    /// What has arrived at each who is there, and for what it has room.
+    arrived: Least,
+    ends: Least,
+    wants: Wants,
     /// Follows the loss of the rank that loses most.
     window: LossWindow,
     lost: BTreeMap<Rank, u32>,
@@ -103,22 +107,29 @@ impl Collector {
     /// Of `reporters`, none of which has anything yet, and each has room for `credit` packets;
     /// `window_bytes` may be under way at first.
     pub(super) fn new(reporters: Vec<Reporter>, credit: u32, window_bytes: u32) -> Self {
-        let index = reporters.iter().enumerate().map(|(at, reporter)| (reporter.rank, at));
-        let index = index.collect();
+        let count = reporters.len() as u32;
+        let mut index: Vec<(Rank, u32)> =
+            reporters.iter().map(|reporter| reporter.rank).zip(0..).collect();
+        index.sort_unstable();
+        let below = reporters.iter().flat_map(|reporter| &reporter.below).copied();
+        let mut below: Vec<Rank> = below.collect();
+        below.sort_unstable();
         let standing = |reporter| Standing {
             reporter,
-            expects: Seq(0),
+            arrived: 0,
             credit,
             is_gone: false,
             silent_since: None,
             is_reported_silent: false,
         };
-        let mut collector = Self {
+        Self {
             standings: reporters.into_iter().map(standing).collect(),
             index,
-            slowest: None,
-            limit: None,
-            wanted: BTreeMap::new(),
+            covered: count + below.len() as u32,
+            below,
+            arrived: Least::new(0, count),
+            ends: Least::new(u64::from(credit), count),
+            wants: Wants::default(),
             window: LossWindow::new(window_bytes),
             lost: BTreeMap::new(),
             freed: 0,
@@ -130,19 +141,17 @@ impl Collector {
             deadline: None,
             doublings: 0,
             fruitless: 0,
-        };
-        collector.compare();
-        collector
+        }
     }
 
     /// Everything before has arrived at all who are still there; `None` if nobody is.
     pub(super) fn slowest(&self) -> Option<Seq> {
-        self.slowest
+        self.arrived.get().map(after)
     }
 
     /// One past the last packet that all have room for; `None` if nobody is there.
     pub(super) fn limit(&self) -> Option<Seq> {
-        self.limit
+        self.ends.get().map(after)
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -154,37 +163,40 @@ impl Collector {
         self.fastest.is_some()
     }
 
-    /// True if the reports of `rank` are collected here.
-    pub(super) fn collects_from(&self, rank: Rank) -> bool {
-        self.index.contains_key(&rank)
+    /// Where the standing of a reporter is.
+    fn find(&self, rank: Rank) -> Option<usize> {
+        let at = self.index.binary_search_by_key(&rank, |(rank, _)| *rank).ok()?;
+        Some(self.index[at].1 as usize)
     }
 
     /// True if `rank` is known to have `seq`.
     pub(super) fn has(&self, rank: Rank, seq: Seq) -> bool {
-        let standing = self.index.get(&rank).map(|at| &self.standings[*at]);
-        standing.is_some_and(|standing| standing.is_gone || seq.precedes(standing.expects))
+        let standing = self.find(rank).map(|at| &self.standings[at]);
+        standing.is_some_and(|standing| standing.is_gone || seq.precedes(standing.expects()))
     }
 
     /// True if a reporter speaks for `rank`.
     pub(super) fn covers(&self, rank: Rank) -> bool {
-        let mut all = self.standings.iter();
-        self.collects_from(rank) || all.any(|one| one.reporter.speaks_for.contains(&rank))
+        self.find(rank).is_some() || self.below.binary_search(&rank).is_ok()
     }
 
-    fn compare(&mut self) {
-        let living = self.standings.iter().filter(|standing| !standing.is_gone);
-        let mut slowest: Option<Seq> = None;
-        let mut limit: Option<Seq> = None;
-        for standing in living {
-            let end = standing.expects.plus(standing.credit);
-            if slowest.is_none_or(|least| standing.expects.precedes(least)) {
-                slowest = Some(standing.expects);
-            }
-            if limit.is_none_or(|least| end.precedes(least)) {
-                limit = Some(end);
-            }
+    /// A reporter that is there has come on, or has another room.
+    fn change(&mut self, at: usize, expects: Seq, credit: u32) {
+        let standing = &mut self.standings[at];
+        let (arrived, end) = (standing.arrived, standing.end());
+        standing.arrived += u64::from(expects.since(standing.expects()));
+        standing.credit = credit;
+        if standing.is_gone {
+            return;
         }
-        (self.slowest, self.limit) = (slowest, limit);
+        if standing.arrived != arrived {
+            self.arrived.remove(arrived);
+            self.arrived.add(standing.arrived);
+        }
+        if standing.end() != end {
+            self.ends.remove(end);
+            self.ends.add(standing.end());
+        }
     }
 
     // ---- reports --------------------------------------------------------------------------
@@ -199,21 +211,19 @@ impl Collector {
         (expects, credit): (Seq, u32),
         held_back: Option<Duration>,
     ) -> bool {
-        self.forget_wanted(from, expects);
+        self.wants.on_expects(from, expects);
         self.doublings = 0; // The path works.
-        let Some(at) = self.index.get(&from).copied() else { return false };
+        let Some(at) = self.find(from) else { return false };
         let standing = &mut self.standings[at];
         standing.silent_since = None;
         standing.is_reported_silent = false;
-        if expects.precedes(standing.expects) {
+        if expects.precedes(standing.expects()) {
             return false;
         }
-        standing.expects = expects;
-        standing.credit = credit;
+        let before = self.slowest();
+        self.change(at, expects, credit);
         self.take_sample(now, expects, held_back);
-        let before = self.slowest;
-        self.compare();
-        let has_advanced = self.slowest != before;
+        let has_advanced = self.slowest() != before;
         if has_advanced {
             self.deadline = None;
             self.fruitless = 0;
@@ -234,8 +244,7 @@ impl Collector {
             let kept = self.fastest.map_or(sample, |fastest| fastest * 17 / 16);
             self.fastest = Some(kept.min(sample));
         }
-        let others = self.standings.iter().filter(|standing| !standing.is_gone);
-        if others.map(|standing| standing.expects).all(|expects| seq.precedes(expects)) {
+        if self.slowest().is_none_or(|slowest| seq.precedes(slowest)) {
             self.round_trip.add_sample(sample);
             self.asked = None;
         }
@@ -250,7 +259,7 @@ impl Collector {
         (expects, map): (Seq, &GapMap),
         end: Seq,
     ) {
-        let Some(slowest) = self.slowest else { return };
+        let Some(slowest) = self.slowest() else { return };
         for index in 0..map.end(expects).since(expects) {
             let seq = expects.plus(index);
             let is_mine = seq.precedes(end) && !seq.precedes(slowest);
@@ -278,27 +287,7 @@ impl Collector {
 
     /// `rank` lacks `seq`.
     pub(super) fn want(&mut self, rank: Rank, seq: Seq, asks: bool) {
-        let wanted = self.wanted.entry(rank).or_default();
-        if wanted.count == 0 || seq.precedes(wanted.low) {
-            wanted.low = seq;
-        }
-        wanted.asks |= asks;
-        if !wanted.bits.contains(seq) {
-            wanted.bits.insert(seq);
-            wanted.count += 1;
-        }
-    }
-
-    /// `rank` has everything before `expects`.
-    fn forget_wanted(&mut self, rank: Rank, expects: Seq) {
-        let Some(wanted) = self.wanted.get_mut(&rank) else { return };
-        while wanted.count > 0 && wanted.low.precedes(expects) {
-            wanted.count -= u32::from(wanted.bits.take(wanted.low));
-            wanted.low = wanted.low.plus(1);
-        }
-        if wanted.count == 0 {
-            self.wanted.remove(&rank);
-        }
+        self.wants.add(rank, seq, asks);
     }
 
     /// Truesize that may be under way, as the loss has it.
@@ -321,44 +310,20 @@ impl Collector {
 
     /// True if something is to be sent again.
     pub(super) fn has_repairs(&self) -> bool {
-        !self.wanted.is_empty()
+        !self.wants.is_empty()
     }
 
     /// The next packet to send again: to everybody where at least `multicast_ranks` lack it, else
     /// to one after the other, each rank's packets in a row.
     pub(super) fn next_repair(&mut self, multicast_ranks: u32) -> Option<Repair> {
-        let (rank, wanted) = self.wanted.iter_mut().next()?;
-        while !wanted.bits.contains(wanted.low) {
-            wanted.low = wanted.low.plus(1);
-        }
-        let (rank, seq, is_asking) = (*rank, wanted.low, wanted.asks);
+        let (rank, seq, is_asking) = self.wants.first()?;
         // A question to everybody is answered by everybody, also by those who have nothing to say.
-        let covered = || self.standings.iter().map(|one| one.reporter.speaks_for.len());
-        let half = if is_asking { covered().sum::<usize>().div_ceil(2) as u32 } else { 0 };
-        let lacking = self.wanted.values().filter(|wanted| wanted.bits.contains(seq)).count();
+        let half = if is_asking { self.covered.div_ceil(2) } else { 0 };
         let is_wide = self.last_sent.get(ring(seq)).is_some_and(|sent| sent.is_wide);
-        if (lacking as u32) < multicast_ranks.max(2).max(half) && !is_wide {
-            let asks = self.settle(rank, seq);
-            return Some(Repair { seq, to: Destination::Rank(rank), asks });
+        if self.wants.lacking(seq) < multicast_ranks.max(2).max(half) && !is_wide {
+            return Some(self.wants.send_to_one(rank, seq));
         }
-        let ranks: Vec<Rank> = self.wanted.keys().copied().collect();
-        let mut asks = false;
-        for rank in ranks {
-            asks |= self.settle(rank, seq);
-        }
-        Some(Repair { seq, to: Destination::Group, asks })
-    }
-
-    /// `seq` is sent to `rank`; true if an answer is wanted and nothing else goes there.
-    fn settle(&mut self, rank: Rank, seq: Seq) -> bool {
-        let Some(wanted) = self.wanted.get_mut(&rank) else { return false };
-        wanted.count -= u32::from(wanted.bits.take(seq));
-        if wanted.count > 0 {
-            return false;
-        }
-        let asks = wanted.asks;
-        self.wanted.remove(&rank);
-        asks
+        Some(self.wants.send_to_all(seq))
     }
 
     // ---- time -----------------------------------------------------------------------------
@@ -387,7 +352,7 @@ impl Collector {
 
     /// Waits for answers, which may be held back for `held_back`, unless it does already.
     pub(super) fn arm(&mut self, now: Instant, held_back: Duration) {
-        if self.slowest.is_none() || self.deadline.is_some() {
+        if self.slowest().is_none() || self.deadline.is_some() {
             return;
         }
         let (mean, spread) = (self.round_trip.smoothed(), self.round_trip.deviation());
@@ -417,10 +382,10 @@ impl Collector {
         self.asked = None; // An answer could be to either packet.
         let mut late = Vec::new();
         for standing in &mut self.standings {
-            if !standing.is_gone && standing.expects.precedes(end) {
+            let first = standing.expects();
+            if !standing.is_gone && first.precedes(end) {
                 standing.silent_since.get_or_insert(now);
-                let first = standing.expects;
-                late.extend(standing.reporter.speaks_for.iter().map(|rank| (*rank, first)));
+                late.extend(standing.reporter.speaks_for().map(|rank| (rank, first)));
             }
         }
         if late.is_empty() {
@@ -451,18 +416,21 @@ impl Collector {
 
     /// Nobody waits for `rank` any more.
     pub(super) fn forget(&mut self, rank: Rank) {
-        self.wanted.remove(&rank);
-        if let Some(at) = self.index.get(&rank) {
-            self.standings[*at].is_gone = true;
-            self.compare();
+        self.wants.forget(rank);
+        let Some(at) = self.find(rank) else { return };
+        let standing = &mut self.standings[at];
+        if !std::mem::replace(&mut standing.is_gone, true) {
+            self.arrived.remove(standing.arrived);
+            self.ends.remove(standing.end());
         }
     }
 
     /// Nobody waits for anybody any more.
     pub(super) fn forget_all(&mut self) {
-        self.wanted.clear();
+        self.wants.clear();
         self.standings.iter_mut().for_each(|standing| standing.is_gone = true);
-        self.compare();
+        self.arrived.clear();
+        self.ends.clear();
         self.disarm();
     }
 }
@@ -473,7 +441,7 @@ mod tests {
     use super::*;
 
     fn collector(ranks: u32) -> Collector {
-        let alone = |rank| Reporter { rank: Rank(rank), speaks_for: vec![Rank(rank)] };
+        let alone = |rank| Reporter { rank: Rank(rank), below: Vec::new() };
         Collector::new((1..=ranks).map(alone).collect(), 100, 1 << 20)
     }
 

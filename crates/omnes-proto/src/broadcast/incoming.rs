@@ -9,6 +9,7 @@ use super::config::CheckedBroadcast;
 use super::interface::Event;
 use super::policy::{AckRule, GapReports, Policy};
 use super::slots::Common;
+use super::stash::Stash;
 use crate::lane::{AckWhen, Arrival, Arrivals, Report, SeqBits};
 use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
 use crate::packet::{Move, ReceiveId, SlotId, Target};
@@ -77,10 +78,9 @@ pub(super) struct Incoming {
     posted: VecDeque<Posted>,
     /// First packet of the next message to be received.
     front: Seq,
-    stash: Vec<Option<Stashed>>,
+    stash: Stash,
     /// Nothing before is in the stash.
     stashed_from: Seq,
-    stashed: u32,
     /// Something in the stash has been delivered since it was thinned out.
     is_thinnable: bool,
     /// Last packets of messages, as far as they have arrived out of order.
@@ -95,10 +95,6 @@ pub(super) struct Incoming {
     pub(super) is_counted: bool,
 }
 
-fn ring(seq: Seq) -> usize {
-    (seq.0 % WINDOW_PACKETS_MAX) as usize
-}
-
 impl Incoming {
     pub(super) fn new(policy: Policy, position: u32, takers: u32, keeps: bool) -> Self {
         Self {
@@ -109,9 +105,8 @@ impl Incoming {
             arrivals: Arrivals::default(),
             posted: VecDeque::new(),
             front: Seq(0),
-            stash: Vec::new(),
+            stash: Stash::default(),
             stashed_from: Seq(0),
-            stashed: 0,
             is_thinnable: false,
             lasts: SeqBits::default(),
             messages: 0,
@@ -124,12 +119,11 @@ impl Incoming {
 
     /// True if something is expected or under way.
     pub(super) fn is_active(&self) -> bool {
-        !self.posted.is_empty() || self.stashed > 0 || self.arrivals.has_gap()
+        !self.posted.is_empty() || self.stash.count() > 0 || self.arrivals.has_gap()
     }
 
     pub(super) fn stashed(&self, seq: Seq) -> Option<&Stashed> {
-        let entry = self.stash.get(ring(seq))?.as_ref();
-        entry.filter(|stashed| stashed.packet.seq == seq)
+        self.stash.get(seq)
     }
 
     // ---- packets --------------------------------------------------------------------------
@@ -209,12 +203,8 @@ impl Incoming {
             false => common.active.max(1),
         };
         let slot = common.slots.take_above(spared)?;
-        if self.stash.is_empty() {
-            self.stash = vec![None; WINDOW_PACKETS_MAX as usize];
-        }
-        self.stash[ring(packet.seq)] =
-            Some(Stashed { packet, slot, is_delivered: posted.is_some() });
-        self.stashed += 1;
+        let stashed = Stashed { packet, slot, is_delivered: posted.is_some() };
+        self.stash.insert(self.stashed_from, stashed);
         if let Some(posted) = posted {
             let bytes = fits(posted.capacity);
             common.moves.push_back(Move { slot, receive: posted.id, offset, bytes });
@@ -305,11 +295,11 @@ impl Incoming {
         let first = self.posted.back().map_or(self.front, Posted::end);
         let packets = common.config.packets(capacity) as u32;
         self.posted.push_back(Posted { id, capacity, first, packets, bytes: None });
-        let before = self.stashed;
+        let before = self.stash.count();
         self.adopt_all(common, self.posted.len() - 1);
         self.complete(common);
         self.thin_out(common);
-        if self.stashed < before {
+        if self.stash.count() < before {
             // Room that the root may be waiting for.
             self.arrivals.owe_again(now, common.config.ack_delay);
         }
@@ -333,13 +323,12 @@ impl Incoming {
     }
 
     fn adopt(&mut self, common: &mut Common, posted: Posted) {
-        if self.stashed == 0 {
+        if self.stash.count() == 0 {
             return;
         }
         for index in 0..posted.packets.min(WINDOW_PACKETS_MAX) {
             let seq = posted.first.plus(index);
-            let entry = self.stash.get_mut(ring(seq)).and_then(Option::as_mut);
-            let Some(stashed) = entry.filter(|stashed| stashed.packet.seq == seq) else { continue };
+            let Some(stashed) = self.stash.get_mut(seq) else { continue };
             if stashed.is_delivered || stashed.packet.first() != posted.first {
                 continue;
             }
@@ -408,12 +397,9 @@ impl Incoming {
 
     /// As [`Self::take_posted`], and forgets all that has come.
     pub(super) fn abandon(&mut self, common: &mut Common) -> Vec<ReceiveId> {
-        for index in 0..self.stash.len() {
-            if let Some(stashed) = self.stash[index].take() {
-                common.slots.give_back(stashed.slot);
-            }
+        for stashed in self.stash.take_all() {
+            common.slots.give_back(stashed.slot);
         }
-        self.stashed = 0;
         self.arrivals = Arrivals::default();
         self.take_posted()
     }
@@ -430,17 +416,15 @@ impl Incoming {
     /// Frees what has been delivered, before `end`: all others have it.
     pub(super) fn free_until(&mut self, common: &mut Common, end: Seq) {
         self.is_thinnable = false;
-        if self.stash.is_empty() {
+        if self.stash.is_unused() {
             return self.note_empty(); // Those who report here may be ahead of this rank.
         }
         let mut is_prefix = true;
         let mut seq = self.stashed_from;
         while seq.precedes(end) {
-            let entry = &mut self.stash[ring(seq)];
-            match entry.filter(|stashed| stashed.packet.seq == seq) {
+            match self.stash.get(seq).copied() {
                 Some(stashed) if stashed.is_delivered => {
-                    *entry = None;
-                    self.stashed -= 1;
+                    self.stash.remove(seq);
                     common.slots.give_back(stashed.slot);
                 }
                 Some(_) => is_prefix = false,
@@ -456,7 +440,7 @@ impl Incoming {
 
     /// Where nothing is in the stash, it starts at what is expected.
     fn note_empty(&mut self) {
-        if self.stashed == 0 {
+        if self.stash.count() == 0 {
             self.stashed_from = self.arrivals.expects();
         }
     }
@@ -494,7 +478,7 @@ impl Incoming {
             (false, Some(last)) if expects.precedes(last.end()) => last.end().since(expects),
             _ => 0,
         };
-        let used = if self.stashed == 0 { 0 } else { expects.since(self.stashed_from) };
+        let used = if self.stash.count() == 0 { 0 } else { expects.since(self.stashed_from) };
         let ring = WINDOW_PACKETS_MAX.saturating_sub(used);
         let buffers = (common.slots.free_slots() / sharers).min(ring);
         let packets = posted.saturating_add(buffers).min(WINDOW_PACKETS_MAX);

@@ -1,6 +1,7 @@
 //! What the broadcast machine is told, what it tells, and what it counts.
 
 use super::policy::Policy;
+use crate::group::Nodes;
 use crate::packet::{ReceiveId, SendId};
 use omnes_wire::{CommunicatorId, Rank};
 use thiserror::Error;
@@ -20,9 +21,9 @@ pub struct GroupId {
 pub struct GroupConfig {
     /// Its name.
     pub id: GroupId,
-    /// Its ranks in the job by node, each node's leader first. Of a node only the leader receives
-    /// from other nodes; the root itself sends.
-    pub nodes: Vec<Vec<Rank>>,
+    /// Its ranks in the job by node, each node's leader first, and no rank twice. Of a node only the
+    /// leader receives from other nodes; the root itself sends.
+    pub nodes: Nodes,
     /// How it is made reliable.
     pub policy: Policy,
 }

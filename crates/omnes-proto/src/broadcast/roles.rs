@@ -2,9 +2,13 @@
 //!
 //! Takers are the root and, of every other node, the leader; their positions are counted from the
 //! root's. Everything follows from position and policy, so all ranks agree without a word.
+//!
+//! Cost: as much as there is to say of the rank. A leaf's part takes a few steps however large the
+//! group is; whoever is reported to has an entry for each rank that is spoken for.
 
 use super::interface::GroupConfig;
 use super::policy::{Collection, Policy};
+use crate::group::Nodes;
 use omnes_topo::{CoRoots, Tree};
 use omnes_wire::Rank;
 
@@ -12,8 +16,15 @@ use omnes_wire::Rank;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Reporter {
     pub(super) rank: Rank,
-    /// At least itself.
-    pub(super) speaks_for: Vec<Rank>,
+    /// Those that it speaks for beside itself.
+    pub(super) below: Vec<Rank>,
+}
+
+impl Reporter {
+    /// All that it speaks for, itself first.
+    pub(super) fn speaks_for(&self) -> impl Iterator<Item = Rank> + '_ {
+        std::iter::once(self.rank).chain(self.below.iter().copied())
+    }
 }
 
 /// What a rank does in the broadcasts of one root.
@@ -40,10 +51,9 @@ pub(super) struct Roles {
 impl Roles {
     /// The part of `me` in the broadcasts of `root`; `None` if it has none.
     pub(super) fn of(group: &GroupConfig, root: Rank, me: Rank) -> Option<Self> {
-        let takers = takers(group, root)?;
-        let position = takers.iter().position(|rank| *rank == me)? as u32;
-        let count = takers.len() as u32;
-        let rank = |position: u32| takers[position as usize];
+        let takers = Takers::of(&group.nodes, root)?;
+        let (position, count) = (takers.position(me)?, takers.count());
+        let rank = |position: u32| takers.rank(position);
         let roles = Self { position, takers: count, ..Self::default() };
         Some(match group.policy.collection {
             Collection::Root => roles.with_root(&rank),
@@ -71,14 +81,15 @@ impl Roles {
         let parent = tree.parent(position, Rank(0), takers).expect(checked);
         let children = tree.children(position, Rank(0), takers).expect(checked);
         let reporters = children.into_iter().map(|child| {
-            let mut below = vec![child];
+            let mut below = tree.children(child, Rank(0), takers).expect(checked);
             let mut next = 0;
             while next < below.len() {
                 below.extend(tree.children(below[next], Rank(0), takers).expect(checked));
                 next += 1;
             }
-            let speaks_for = below.into_iter().map(|at| rank(at.0)).collect();
-            Reporter { rank: rank(child.0), speaks_for }
+            below.iter_mut().for_each(|at| *at = rank(at.0));
+            below.shrink_to_fit();
+            Reporter { rank: rank(child.0), below }
         });
         let reporters: Vec<Reporter> = reporters.collect();
         let is_root = self.position == 0;
@@ -115,17 +126,47 @@ impl Roles {
 }
 
 fn alone(rank: Rank) -> Reporter {
-    Reporter { rank, speaks_for: vec![rank] }
+    Reporter { rank, below: Vec::new() }
 }
 
-/// The root, then the leaders of the other nodes, in order of nodes from the root's on. `None` if
-/// the root is no member.
-fn takers(group: &GroupConfig, root: Rank) -> Option<Vec<Rank>> {
-    let nodes = &group.nodes;
-    let own = nodes.iter().position(|node| node.contains(&root))?;
-    let others = nodes[own + 1..].iter().chain(&nodes[..own]);
-    let leaders = others.filter_map(|node| node.first().copied());
-    Some(std::iter::once(root).chain(leaders).collect())
+/// The root, then the leaders of the other nodes, in order of nodes from the root's on.
+struct Takers<'a> {
+    nodes: &'a Nodes,
+    root: Rank,
+    /// The root's node.
+    first: u32,
+}
+
+impl<'a> Takers<'a> {
+    /// `None` if the root is no member.
+    fn of(nodes: &'a Nodes, root: Rank) -> Option<Self> {
+        Some(Self { nodes, root, first: nodes.place(root)?.node })
+    }
+
+    fn count(&self) -> u32 {
+        self.nodes.count()
+    }
+
+    /// Where `rank` stands, if it is a taker.
+    fn position(&self, rank: Rank) -> Option<u32> {
+        if rank == self.root {
+            return Some(0);
+        }
+        let place = self.nodes.place(rank).filter(|place| self.nodes.is_leader(*place))?;
+        let ahead = match place.node >= self.first {
+            true => place.node - self.first,
+            false => place.node + (self.count() - self.first),
+        };
+        (ahead > 0).then_some(ahead)
+    }
+
+    /// Who stands at `position`, which is below the count.
+    fn rank(&self, position: u32) -> Rank {
+        match position {
+            0 => self.root,
+            _ => self.nodes.leader((self.first + position) % self.count()),
+        }
+    }
 }
 
 /// How many messages at least may be unacknowledged, so that the rule's acknowledgements come
@@ -178,7 +219,7 @@ mod tests {
                     let roles = of(Rank(root));
                     assert!(roles.collector.is_none());
                     let reached: Vec<Rank> =
-                        roles.reporters.iter().flat_map(|one| one.speaks_for.clone()).collect();
+                        roles.reporters.iter().flat_map(Reporter::speaks_for).collect();
                     let unique: BTreeSet<Rank> = reached.iter().copied().collect();
                     assert_eq!(unique.len(), reached.len());
                     if !policy.starts_with("co-root") {

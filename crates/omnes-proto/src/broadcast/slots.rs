@@ -9,17 +9,20 @@ use std::collections::VecDeque;
 /// The buffers' bookkeeping; the bytes belong to the driver.
 #[derive(Debug)]
 pub(super) struct Slots {
+    /// Given back, the latest last.
     free: Vec<u32>,
+    /// None from here on has ever been taken: a rank that needs none keeps nothing of them.
+    fresh: u32,
     count: u32,
 }
 
 impl Slots {
     pub(super) fn new(count: u32) -> Self {
-        Self { free: (0..count).rev().collect(), count }
+        Self { free: Vec::new(), fresh: 0, count }
     }
 
     pub(super) fn free_slots(&self) -> u32 {
-        self.free.len() as u32
+        self.free.len() as u32 + self.count - self.fresh
     }
 
     /// A buffer, if more than `spared` are free.
@@ -27,7 +30,11 @@ impl Slots {
         if self.free_slots() <= spared {
             return None;
         }
-        self.free.pop().map(SlotId)
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.fresh += 1;
+            self.fresh - 1
+        });
+        Some(SlotId(slot))
     }
 
     pub(super) fn give_back(&mut self, slot: SlotId) {

@@ -54,7 +54,8 @@ impl Stream {
     ) -> Option<Self> {
         let credit_bytes = config.initial_credit_bytes;
         let credit_packets = config.credit_packets(credit_bytes);
-        let roles = Roles::of(group, root, me)?;
+        let mut roles = Roles::of(group, root, me)?;
+        let reporters = std::mem::take(&mut roles.reporters);
         let keeps = roles.is_repairer || !roles.copies_to.is_empty();
         let policy = group.policy;
         let incoming = Incoming::new(policy, roles.position, roles.takers, keeps);
@@ -64,7 +65,7 @@ impl Stream {
             policy,
             sending: (root == me).then(Sending::default),
             incoming: (root != me).then_some(incoming),
-            collector: Collector::new(roles.reporters.clone(), credit_packets, credit_bytes),
+            collector: Collector::new(reporters, credit_packets, credit_bytes),
             copied,
             roles,
             acknowledged: Seq(0),

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::channel::Reply;
+use crate::group::Nodes;
 use crate::packet::{Destination, Head, Placement, Source, Target};
 use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
@@ -60,7 +61,7 @@ impl Net {
             let mut machine = Broadcast::new(0, Rank(rank), size, checked);
             machine.open(GroupConfig {
                 id: GROUP,
-                nodes: (0..size).map(|rank| vec![Rank(rank)]).collect(),
+                nodes: Nodes::one_each(size),
                 policy: policy.parse().unwrap(),
             });
             Node {
@@ -517,7 +518,7 @@ fn a_long_message_never_waits_for_lazy_acknowledgements_however_small_the_window
 fn a_repair_by_a_rank_that_is_no_member_is_refused() {
     let checked = config().build().unwrap();
     let mut machine = Broadcast::new(0, Rank(1), 4, checked);
-    let nodes = vec![vec![Rank(0)], vec![Rank(1)]];
+    let nodes = Nodes::one_each(2);
     machine.open(GroupConfig { id: GROUP, nodes, policy: Policy::COMBINED });
     let mut net = Net::new(2, "combined");
     net.send(0, content(1, 300), Reply::Lazy);

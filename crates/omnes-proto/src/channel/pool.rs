@@ -8,9 +8,12 @@ const END: u32 = u32::MAX;
 /// The slots' bookkeeping; the bytes belong to the driver.
 #[derive(Debug)]
 pub(super) struct Pool {
+    /// By slot, as far as slots have ever been taken: a rank that needs none keeps nothing of them.
     next: Vec<u32>,
     bytes: Vec<u32>,
+    /// Given back, the latest last.
     free: Vec<u32>,
+    count: usize,
 }
 
 /// Slots that hold one message's data, in order.
@@ -28,24 +31,34 @@ impl Default for Chain {
 
 impl Pool {
     pub(super) fn new(slots: u32) -> Self {
-        let count = slots as usize;
-        Self { next: vec![END; count], bytes: vec![0; count], free: (0..slots).rev().collect() }
+        Self { next: Vec::new(), bytes: Vec::new(), free: Vec::new(), count: slots as usize }
     }
 
     pub(super) fn free_slots(&self) -> usize {
-        self.free.len()
+        self.free.len() + self.count - self.next.len()
     }
 
     pub(super) fn slots(&self) -> usize {
-        self.next.len()
+        self.count
     }
 
     /// A free slot for `bytes` bytes, or `None` if all hold data.
     pub(super) fn take(&mut self, bytes: usize) -> Option<SlotId> {
-        let slot = self.free.pop()?;
+        let Some(slot) = self.free.pop() else { return self.take_fresh(bytes) };
         self.next[slot as usize] = END;
         self.bytes[slot as usize] = bytes as u32;
         Some(SlotId(slot))
+    }
+
+    /// A slot that has never been taken.
+    fn take_fresh(&mut self, bytes: usize) -> Option<SlotId> {
+        let slot = self.next.len();
+        if slot == self.count {
+            return None;
+        }
+        self.next.push(END);
+        self.bytes.push(bytes as u32);
+        Some(SlotId(slot as u32))
     }
 
     pub(super) fn give_back(&mut self, slot: SlotId) {

@@ -4,7 +4,7 @@ use super::Collective;
 use super::emit::header;
 use super::group::{Common, Group, Phase};
 use super::interface::{Outbound, STEP_JOIN, STEP_RELEASE};
-use super::members::Place;
+use crate::group::Place;
 use crate::limits::{ANSWERS_MAX, BARRIERS_OUTSTANDING_MAX};
 use crate::packet::Destination;
 use omnes_firmware::barrier::Verdict;

@@ -11,16 +11,20 @@
 
 use super::interface::{
     CollectiveConfig, CollectiveCounters, CollectiveError, Event, GroupConfig, NicView, Outbound,
-    STEP_JOIN, STEP_RELEASE,
+    Runner, STEP_JOIN, STEP_RELEASE,
 };
 use super::joins::Joins;
 use super::members::Members;
 use super::network::Network;
 use super::outbox::Outbox;
 use super::question::Question;
+use super::told::Told;
 use super::waiting::Waiting;
-use crate::limits::{BARRIERS_OUTSTANDING_MAX, HEARSAY_ASKS, NACKS_PER_ROUND};
+use crate::limits::{
+    BARRIERS_OUTSTANDING_MAX, GROUP_NODES_MAX, HEARSAY_ASKS, NACKS_PER_ROUND, NIC_NODES_MAX,
+};
 use omnes_firmware::barrier::Action;
+use omnes_topo::Barrier as Algorithm;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -76,8 +80,7 @@ pub(super) struct Group {
     pub(super) has_departed: bool,
     /// Of the barrier after the one that is done.
     joins: Joins,
-    /// By seat, the newest barrier that the member is known to have entered.
-    told: Vec<u32>,
+    told: Told,
     pub(super) question: Option<Question>,
     pub(super) outbox: Outbox,
     pub(super) waiting: Waiting,
@@ -95,7 +98,12 @@ impl Group {
         size: u32,
         epoch: u32,
     ) -> Result<Self, CollectiveError> {
-        let members = Members::new(me, size, &config.nodes)?;
+        let nodes_max = match config.runner {
+            // A page shows who has come where one step waits for all.
+            Runner::Nic if config.algorithm == Algorithm::Counter => NIC_NODES_MAX,
+            Runner::Nic | Runner::Host => GROUP_NODES_MAX,
+        };
+        let members = Members::new((me, size), &config.nodes, nodes_max)?;
         let (own, nodes) = (members.own(), members.nodes());
         let has_network = members.is_leader(own) && nodes > 1;
         let place = (own.node, nodes);
@@ -103,7 +111,7 @@ impl Group {
             Network::new(config.algorithm, config.runner, place, config.is_multicast, epoch)
         });
         let led = members.led().len() as u32;
-        let told = vec![epoch; members.seats() as usize];
+        let told = Told::new(members.led(), epoch);
         Ok(Self {
             communicator: config.communicator,
             members,
@@ -255,7 +263,7 @@ impl Group {
         if !self.joins.add(seat - self.members.led().start) {
             return false;
         }
-        self.told[seat as usize] = self.done.wrapping_add(1);
+        self.told.set(seat, self.done.wrapping_add(1));
         self.try_network(now, common);
         true
     }
@@ -364,9 +372,8 @@ impl Group {
 
     /// The member on `seat` says that it has entered `epoch`, which is about the one under way.
     pub(super) fn on_told(&mut self, seat: u32, epoch: u32) {
-        let told = &mut self.told[seat as usize];
-        if !has_reached(*told, epoch) {
-            *told = epoch;
+        if !self.told.of(seat).is_some_and(|told| has_reached(told, epoch)) {
+            self.told.set(seat, epoch);
         }
     }
 
@@ -375,7 +382,7 @@ impl Group {
         let own = self.members.own();
         // A leader begins the network's part after all of its node have joined.
         seat == own.seat
-            || has_reached(self.told[seat as usize], epoch)
+            || self.told.of(seat).is_some_and(|told| has_reached(told, epoch))
             || node != own.node
                 && self.network.as_ref().is_some_and(|it| it.has_heard_of(epoch, node))
     }

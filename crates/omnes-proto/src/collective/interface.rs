@@ -1,6 +1,7 @@
 //! What the collective machine is told, what it tells, and what it counts.
 
-use crate::limits::{BARRIERS_OUTSTANDING_MAX, GROUP_NODES_MAX, NODE_RANKS_MAX};
+use crate::group::Nodes;
+use crate::limits::{BARRIERS_OUTSTANDING_MAX, NODE_RANKS_MAX};
 use crate::packet::Destination;
 use omnes_topo::Barrier as Algorithm;
 use omnes_wire::{CommunicatorId, Header, Rank};
@@ -51,9 +52,13 @@ impl Default for CollectiveConfig {
 pub struct GroupConfig {
     /// Its name.
     pub communicator: CommunicatorId,
-    /// Its ranks in the job by node, each node's leader first: at most [`GROUP_NODES_MAX`] nodes
-    /// of at most [`NODE_RANKS_MAX`] ranks, none of them empty, and no rank twice.
-    pub nodes: Vec<Vec<Rank>>,
+    /// Its ranks in the job by node, each node's leader first: at most [`GROUP_NODES_MAX`] nodes,
+    /// or [`NIC_NODES_MAX`] where the kernel's NIC runs the barriers, of at most [`NODE_RANKS_MAX`]
+    /// ranks, none of them empty, and no rank twice.
+    ///
+    /// [`GROUP_NODES_MAX`]: crate::limits::GROUP_NODES_MAX
+    /// [`NIC_NODES_MAX`]: crate::limits::NIC_NODES_MAX
+    pub nodes: Nodes,
     /// The algorithm between the leaders.
     pub algorithm: Algorithm,
     /// Who runs it.
@@ -93,7 +98,7 @@ pub struct NicView {
     /// The step that waits.
     pub at: u32,
     /// Where one step waits for all members: a bit for each node whose message has come.
-    pub arrived: [u64; omnes_firmware::GROUP_MAX / 64],
+    pub arrived: [u64; omnes_firmware::KERNEL_GROUP_MAX / 64],
 }
 
 /// A caller's mistake, or a group that has lost a member.
@@ -111,11 +116,13 @@ pub enum CollectiveError {
         /// The member.
         rank: Rank,
     },
-    /// More nodes than the firmware serves.
-    #[error("a group of {nodes} nodes, at most {GROUP_NODES_MAX} are served")]
+    /// More nodes than the firmware serves in the form that is to run the barriers.
+    #[error("a group of {nodes} nodes, at most {nodes_max} are served")]
     GroupTooLarge {
         /// Nodes of the group.
         nodes: usize,
+        /// The limit.
+        nodes_max: usize,
     },
     /// More ranks on one node than are served.
     #[error("a node with {ranks} ranks of the group, at most {NODE_RANKS_MAX} are served")]

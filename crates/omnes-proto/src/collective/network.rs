@@ -20,14 +20,61 @@ pub(super) enum Side {
     Host {
         /// The state.
         barrier: Barrier,
-        /// By node, the newest barrier of which a message has come.
-        stepped: Vec<u32>,
+        /// The newest barrier of which a message has come, by the node that it came from.
+        stepped: Stepped,
     },
     /// The kernel's NIC.
     Nic {
         /// What it shows of the barrier that is under way, once it has seen the doorbell.
         view: Option<NicView>,
     },
+}
+
+/// The newest barrier of which a message has come, for each node that sends to this one.
+#[derive(Debug)]
+pub(super) struct Stepped {
+    /// The nodes, ascending; empty where all nodes send.
+    nodes: Vec<u32>,
+    epochs: Vec<u32>,
+}
+
+impl Stepped {
+    /// None since barrier `epoch`.
+    fn new(table: &Table, epoch: u32) -> Self {
+        let mut nodes = Vec::new();
+        for step in 0..table.steps() {
+            match table.receive_from(step) {
+                Party::Nobody => {}
+                Party::Rank(node) => nodes.push(node.0),
+                Party::Everybody => {
+                    return Self { nodes: Vec::new(), epochs: vec![epoch; table.size() as usize] };
+                }
+            }
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes.shrink_to_fit();
+        Self { epochs: vec![epoch; nodes.len()], nodes }
+    }
+
+    fn find(&self, node: u32) -> Option<usize> {
+        if self.nodes.is_empty() {
+            return Some(node as usize);
+        }
+        self.nodes.binary_search(&node).ok()
+    }
+
+    fn set(&mut self, node: u32, epoch: u32) {
+        if let Some(entry) = self.find(node).and_then(|at| self.epochs.get_mut(at)) {
+            *entry = epoch;
+        }
+    }
+
+    /// True if a message of barrier `epoch`, or of a later one, has come from `node`.
+    fn has(&self, node: u32, epoch: u32) -> bool {
+        let newest = self.find(node).and_then(|at| self.epochs.get(at));
+        newest.is_some_and(|newest| has_reached(*newest, epoch))
+    }
 }
 
 impl Network {
@@ -44,7 +91,8 @@ impl Network {
         let table = table.expect("own is below the number of nodes");
         let side = match runner {
             Runner::Host => {
-                Side::Host { barrier: Barrier::after(epoch), stepped: vec![epoch; nodes as usize] }
+                let barrier = Barrier::after(&table, epoch);
+                Side::Host { barrier, stepped: Stepped::new(&table, epoch) }
             }
             Runner::Nic => Side::Nic { view: None },
         };
@@ -88,7 +136,7 @@ impl Network {
         let waited_at = barrier.waits_at();
         let (verdict, action) = barrier.arrive(&self.table, epoch, step, node);
         if verdict == Verdict::Taken {
-            stepped[node as usize] = epoch;
+            stepped.set(node, epoch);
         }
         (verdict, action, waited_at != barrier.waits_at())
     }
@@ -98,7 +146,7 @@ impl Network {
     pub(super) fn end(&mut self, epoch: u32) -> u64 {
         let Side::Host { barrier, .. } = &mut self.side else { return 0 };
         let begun = barrier.waits_at().map_or(0, |at| at + 1);
-        *barrier = Barrier::after(epoch);
+        *barrier = Barrier::after(&self.table, epoch);
         let rest = (begun..self.table.steps()).filter(|step| self.sends(*step));
         rest.fold(0, |sends, step| sends | 1 << step)
     }
@@ -135,7 +183,7 @@ impl Network {
         let (at, has_come) = match &self.side {
             Side::Host { barrier, stepped } => {
                 let at = barrier.waits_at().filter(|_| barrier.entered() == epoch);
-                (at, has_reached(stepped[node as usize], epoch))
+                (at, stepped.has(node, epoch))
             }
             Side::Nic { view } => {
                 let view = view.filter(|view| view.entered == epoch);
@@ -166,7 +214,7 @@ impl Network {
     /// entered it.
     pub(super) fn has_heard_of(&self, epoch: u32, node: u32) -> bool {
         match &self.side {
-            Side::Host { stepped, .. } => has_reached(stepped[node as usize], epoch),
+            Side::Host { stepped, .. } => stepped.has(node, epoch),
             Side::Nic { view } => {
                 let Some(view) = view.filter(|view| view.entered == epoch) else { return false };
                 // Steps before the one that waits are over.

@@ -35,6 +35,11 @@ impl SeqBits {
         was
     }
 
+    /// The numbers that are set, by their places in the window.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..WINDOW_PACKETS_MAX as usize).filter(|at| self.words[at / 64] >> (at % 64) & 1 == 1)
+    }
+
     pub(crate) fn clear(&mut self) {
         self.words = [0; WORDS];
     }

@@ -25,6 +25,11 @@ impl Server {
         self.free_at.max(at)
     }
 
+    /// It does nothing before `until`.
+    pub fn hold(&mut self, until: Time) {
+        self.free_at = self.free_at.max(until);
+    }
+
     /// Takes on work of length `span` that comes at `at`; when that is done.
     pub fn serve(&mut self, at: Time, span: Span) -> Time {
         self.free_at = self.start(at) + span;

@@ -21,6 +21,7 @@ use omnes_proto::broadcast::{
 use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::{
     Destination, HEAD_BYTES_MAX, Head, Placement, Preview, ReceiveId, SendId, Target,
 };
@@ -128,7 +129,7 @@ fn identity(root: Rank, number: usize) -> u64 {
     u64::from(root.0) << 32 | number as u64
 }
 
-fn nodes(ranks: u32) -> Vec<Vec<Rank>> {
+fn nodes(ranks: u32) -> Nodes {
     (0..ranks).map(|rank| vec![Rank(rank)]).collect()
 }
 

@@ -465,8 +465,8 @@ impl Honest {
         let missing = machine.missing(communicator);
         let mut members = groups.iter().filter(|it| it.communicator == communicator);
         let is_other = |rank: &Rank| {
-            let mut nodes = members.clone().flat_map(|group| &group.nodes);
-            rank.0 != self.rank && nodes.any(|node| node.contains(rank))
+            let mut groups = members.clone();
+            rank.0 != self.rank && groups.any(|group| group.nodes.contains(*rank))
         };
         must(match missing.iter().all(is_other) {
             true => Ok(()),

@@ -23,6 +23,7 @@ use crate::rig::nic::NicCounters;
 use crate::rig::node::script_barriers;
 use crate::rig::script::{Script, Step};
 use omnes_proto::collective::{CollectiveCounters, GroupConfig, Runner};
+use omnes_proto::group::Nodes;
 use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Kind, Rank};
 use std::rc::Rc;
@@ -37,7 +38,7 @@ impl Cluster {
     /// a run.
     pub fn open_barriers(&mut self, group: &GroupConfig) {
         let dead = self.dead();
-        let members = group.nodes.iter().flatten().filter(|rank| !dead.contains(rank));
+        let members = group.nodes.ranks().filter(|rank| !dead.contains(rank));
         for rank in members.map(|rank| rank.0).collect::<Vec<u32>>() {
             self.open_barriers_at(rank, group);
         }
@@ -51,7 +52,7 @@ impl Cluster {
 
     /// Opens a group of all ranks for barriers, each rank a node of its own, without multicast.
     pub fn open_barriers_of_all(&mut self, algorithm: Barrier, runner: Runner) -> CommunicatorId {
-        let nodes = (0..self.size()).map(|rank| vec![Rank(rank)]).collect();
+        let nodes = Nodes::one_each(self.size());
         let communicator = CommunicatorId(BARRIERS_OF_ALL + u16::from(self.groups));
         self.groups += 1;
         let is_multicast = false;

@@ -21,6 +21,7 @@ use crate::rig::payload::content;
 use crate::rig::script::{Script, Step};
 use omnes_proto::broadcast::{Broadcast, BroadcastCounters, GroupConfig, GroupId, Policy};
 use omnes_proto::channel::Reply;
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::Destination;
 use omnes_wire::{CommunicatorId, Kind, Rank};
 use std::rc::Rc;
@@ -30,7 +31,7 @@ impl Cluster {
 
     /// Opens a group at all its living members.
     pub fn open_group(&mut self, group: &GroupConfig) {
-        let members: Vec<u32> = group.nodes.iter().flatten().map(|rank| rank.0).collect();
+        let members: Vec<u32> = group.nodes.ranks().map(|rank| rank.0).collect();
         for rank in members {
             self.open_group_at(rank, group);
         }
@@ -44,7 +45,7 @@ impl Cluster {
 
     /// Opens a group of all ranks, each a node of its own.
     pub fn open_group_of_all(&mut self, policy: Policy) -> GroupId {
-        let nodes = (0..self.size()).map(|rank| vec![Rank(rank)]).collect();
+        let nodes = Nodes::one_each(self.size());
         let number = self.groups;
         self.groups += 1;
         let id = GroupId { communicator: CommunicatorId(1), number };

@@ -345,12 +345,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use omnes_proto::broadcast::{GroupConfig, Policy};
+    use omnes_proto::group::Nodes;
     use omnes_wire::{ChannelId, CommunicatorId, JobId, Seq};
     use std::rc::Rc;
 
     fn cast() -> CastStream {
         let id = GroupId { communicator: CommunicatorId(1), number: 2 };
-        let nodes = vec![vec![Rank(0)], vec![Rank(1)], vec![Rank(2)]];
+        let nodes = Nodes::one_each(3);
         let group = Rc::new(GroupConfig { id, nodes, policy: Policy::WINDOW });
         CastStream { group, root: Rank(0) }
     }

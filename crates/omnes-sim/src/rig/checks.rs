@@ -74,8 +74,8 @@ pub fn nobody_is_forgotten(cluster: &Cluster) -> Result<(), String> {
 pub fn broken_groups_are_at_rest(cluster: &Cluster) -> Result<(), String> {
     for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
         for (communicator, group) in &node.barriers.groups {
-            let mut members = group.nodes.iter().flatten();
-            let has_failed = |rank: &Rank| node.failed.contains_key(rank);
+            let mut members = group.nodes.ranks();
+            let has_failed = |rank: Rank| node.failed.contains_key(&rank);
             if members.any(has_failed) && node.barriers.is_under_way(*communicator) {
                 let (rank, name) = (node.rank, communicator.0);
                 return Err(format!("rank {rank} still waits in the broken group {name}"));

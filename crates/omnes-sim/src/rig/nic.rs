@@ -19,6 +19,7 @@ use crate::rig::rule::Way;
 use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
 use omnes_firmware::{Key, tag};
 use omnes_proto::collective::{GroupConfig, NicView};
+use omnes_proto::group::Nodes;
 use omnes_proto::packet::Destination;
 use omnes_topo::Party;
 use omnes_wire::{
@@ -28,7 +29,7 @@ use omnes_wire::{
 use std::collections::BTreeMap;
 
 /// Words of a bit per member.
-const ARRIVED_WORDS: usize = omnes_firmware::GROUP_MAX / 64;
+const ARRIVED_WORDS: usize = omnes_firmware::KERNEL_GROUP_MAX / 64;
 
 /// What a slot has counted, as its page shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -86,7 +87,6 @@ impl Passage {
 }
 
 /// One member's slot; see `firmware/slot.h`.
-#[derive(Debug)]
 struct Slot {
     job: JobId,
     communicator: CommunicatorId,
@@ -96,10 +96,10 @@ struct Slot {
     /// One of the table's steps waits for everybody.
     waits_for_all: bool,
     barrier: Barrier,
-    /// Leaders of the group's nodes, in their order.
-    peers: Vec<Rank>,
-    /// The same with their index and key.
-    members: BTreeMap<Rank, (u32, Key)>,
+    nodes: Nodes,
+    job_key: JobKey,
+    /// Keys of those whose packets have come.
+    keys: BTreeMap<Rank, Key>,
     page: Page,
 }
 
@@ -116,7 +116,7 @@ struct Page {
 }
 
 /// All slots of one node; see the module header.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Nic {
     slots: BTreeMap<CommunicatorId, Slot>,
 }
@@ -132,33 +132,41 @@ fn key_of(job: &JobKey, rank: Rank) -> Key {
     Key::new(job.sender(rank).to_bytes())
 }
 
+/// The index of the node that `rank` leads, if it leads one.
+fn leader_index(nodes: &Nodes, rank: Rank) -> Option<u32> {
+    let place = nodes.place(rank)?;
+    (nodes.leader(place.node) == rank).then_some(place.node)
+}
+
 impl Nic {
+    /// True if any slot is open.
+    pub(crate) fn has_slots(&self) -> bool {
+        !self.slots.is_empty()
+    }
+
     /// Opens a slot for `me`, a member of `group`, in place of one of the same communicator; none
     /// if this member does not lead one of several nodes.
     pub(crate) fn open(&mut self, (job, key): (JobId, &JobKey), me: Rank, group: &GroupConfig) {
         let communicator = group.communicator;
         self.slots.remove(&communicator);
-        let peers: Vec<Rank> =
-            group.nodes.iter().filter_map(|node| node.first().copied()).collect();
-        let Some(own) = peers.iter().position(|rank| *rank == me) else { return };
-        let nodes = peers.len() as u32;
-        if nodes < 2 {
+        let nodes = group.nodes.clone();
+        let Some(own) = leader_index(&nodes, me) else { return };
+        if nodes.count() < 2 {
             return;
         }
-        let table = Table::new(group.algorithm, own as u32, nodes, group.is_multicast);
+        let table = Table::new(group.algorithm, own, nodes.count(), group.is_multicast);
         let Ok(table) = table else { panic!("own is below the number of nodes") };
-        let indexed = (0..).zip(&peers);
-        let members = indexed.map(|(at, rank)| (*rank, (at, key_of(key, *rank)))).collect();
         let slot = Slot {
             job,
             communicator,
             rank: me,
             key: key_of(key, me),
             waits_for_all: (0..table.steps()).any(|it| table.receive_from(it) == Party::Everybody),
+            barrier: Barrier::after(&table, 0),
             table,
-            barrier: Barrier::default(),
-            peers,
-            members,
+            nodes,
+            job_key: key.clone(),
+            keys: BTreeMap::new(),
             page: Page {
                 entered: 0,
                 done: 0,
@@ -263,11 +271,13 @@ impl Slot {
     }
 
     /// The index of the member that a packet is from, if its tag is right: `nic_sender`.
-    fn sender(&self, packet: &[u8], header: &Header, found: Tag) -> Option<u32> {
-        let (index, key) = self.members.get(&header.source)?;
+    fn sender(&mut self, packet: &[u8], header: &Header, found: Tag) -> Option<u32> {
+        let index = leader_index(&self.nodes, header.source)?;
+        let job = &self.job_key;
+        let key = self.keys.entry(header.source).or_insert_with(|| key_of(job, header.source));
         let to = if header.flags.has(Flags::GROUP) { Rank::ALL } else { self.rank };
         let head = packet.first_chunk::<HEADER_BYTES>()?;
-        (tag(*key, head, to) == found.0).then_some(*index)
+        (tag(*key, head, to) == found.0).then_some(index)
     }
 
     /// `nic_step_arrived`: whether the packet goes on to the host, and what leaves.
@@ -371,7 +381,7 @@ impl Slot {
             argument: step,
         };
         let head = header.emit();
-        let peer = to.map(|index| self.peers[index as usize]);
+        let peer = to.map(|index| self.nodes.leader(index));
         let tagged = peer.filter(|_| !flags.has(Flags::GROUP)).unwrap_or(Rank::ALL);
         let mut bytes = head.to_vec();
         bytes.extend_from_slice(&tag(self.key, &head, tagged).to_be_bytes());

@@ -27,7 +27,7 @@ impl BarrierGroup {
     /// True if a machine's group is this one.
     pub(crate) fn is_of(&self, config: &GroupConfig) -> bool {
         let GroupConfig { communicator: _, nodes, algorithm, runner, is_multicast } = config;
-        self.nodes == *nodes
+        self.nodes == nodes.to_lists()
             && self.algorithm == *algorithm
             && self.runner == *runner
             && self.is_multicast == *is_multicast

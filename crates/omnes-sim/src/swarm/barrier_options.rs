@@ -167,7 +167,7 @@ fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u16) -> GroupCon
     }
     GroupConfig {
         communicator: CommunicatorId(FIRST_GROUP + number),
-        nodes: members,
+        nodes: members.into(),
         algorithm: random.pick(&Barrier::ALL),
         runner: random.pick(&[Runner::Host, Runner::Nic]),
         is_multicast: random.chance(500_000),

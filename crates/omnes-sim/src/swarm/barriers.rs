@@ -230,7 +230,7 @@ impl Drawing<'_> {
         let mut begins: Vec<Duration> =
             (0..self.options.barriers).map(|_| begun + self.within(spread)).collect();
         begins.sort_unstable();
-        for rank in group.nodes.iter().flatten().map(|rank| rank.0) {
+        for rank in group.nodes.ranks().map(|rank| rank.0) {
             let opened = Instant::ZERO + self.within(opening);
             self.deeds.push((opened, Deed::Open { rank, group: group.clone() }));
             // The group may be opened at that very time.
@@ -334,13 +334,13 @@ fn check(cluster: &mut Cluster, options: &BarrierOptions) {
 fn check_counts(cluster: &Cluster, options: &BarrierOptions) {
     let dead = cluster.dead();
     for group in &options.groups {
-        let mut members = group.nodes.iter().flatten();
-        if members.clone().any(|rank| dead.contains(rank)) {
+        let mut members = group.nodes.ranks();
+        if group.nodes.ranks().any(|rank| dead.contains(&rank)) {
             continue;
         }
         let all = (options.barriers, options.barriers);
-        let progress = |rank: &Rank| cluster.progress(rank.0, group.communicator);
-        if let Some(rank) = members.find(|rank| progress(rank) != all) {
+        let progress = |rank: Rank| cluster.progress(rank.0, group.communicator);
+        if let Some(rank) = members.find(|rank| progress(*rank) != all) {
             let (found, group) = (progress(rank), group.communicator.0);
             cluster.fail(&format!("rank {rank} has entered and left {found:?} in {group}"));
         }
@@ -352,7 +352,7 @@ fn check_refusals(cluster: &mut Cluster, options: &BarrierOptions) {
     let Some((victim, _)) = options.faults.crash else { return };
     let mut later: BTreeMap<u32, CommunicatorId> = BTreeMap::new();
     for group in &options.groups {
-        let members: Vec<u32> = group.nodes.iter().flatten().map(|rank| rank.0).collect();
+        let members: Vec<u32> = group.nodes.ranks().map(|rank| rank.0).collect();
         if members.contains(&victim) {
             later.extend(members.into_iter().map(|rank| (rank, group.communicator)));
         }

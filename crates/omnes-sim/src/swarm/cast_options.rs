@@ -162,7 +162,7 @@ fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u8) -> GroupConf
         members.push(nodes[0].clone());
     }
     let id = GroupId { communicator: CommunicatorId(random.within(1, 3) as u16), number };
-    GroupConfig { id, nodes: members, policy: draw_policy(random) }
+    GroupConfig { id, nodes: members.into(), policy: draw_policy(random) }
 }
 
 fn draw_policy(random: &mut Random) -> Policy {

@@ -220,9 +220,9 @@ impl Drawing<'_> {
     fn openings(&mut self) -> Openings {
         let mut opened = Openings::new();
         for group in &self.options.groups {
-            for rank in group.nodes.iter().flatten() {
+            for rank in group.nodes.ranks() {
                 let at = Instant::ZERO + self.within(self.options.opening);
-                opened.insert((group.id, *rank), at);
+                opened.insert((group.id, rank), at);
                 self.deeds.push((at, Deed::Open { rank: rank.0, group: group.clone() }));
             }
         }
@@ -233,7 +233,7 @@ impl Drawing<'_> {
     fn stream(&mut self) -> CastStream {
         let groups = &self.options.groups;
         let group = &groups[self.random.below(groups.len() as u64) as usize];
-        let members: Vec<Rank> = group.nodes.iter().flatten().copied().collect();
+        let members: Vec<Rank> = group.nodes.ranks().collect();
         CastStream { group: Rc::new(group.clone()), root: self.random.pick(&members) }
     }
 

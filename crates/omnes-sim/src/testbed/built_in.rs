@@ -2,7 +2,10 @@
 
 use super::{Testbed, TestbedError};
 
-const FILES: [&str; 1] = [include_str!("../../../../testbeds/fm-lanai4.toml")];
+const FILES: [&str; 2] = [
+    include_str!("../../../../testbeds/ethernet-25g.toml"),
+    include_str!("../../../../testbeds/fm-lanai4.toml"),
+];
 
 /// All testbeds that are built in, by name.
 ///
@@ -52,7 +55,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let text = FILES[0].replace("source = \"[MS-R2]\"", "source = \"\"");
+        let text = FILES[1].replace("source = \"[MS-R2]\"", "source = \"\"");
         assert!(matches!(Testbed::parse(&text), Err(TestbedError::NoSource { .. })));
         let unknown = named("fm").unwrap_err().to_string();
         assert!(unknown.contains("`fm-lanai4`"), "{unknown}");

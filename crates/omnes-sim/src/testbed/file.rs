@@ -90,6 +90,8 @@ fn given() -> Origin {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct HostTable {
+    cores: Option<Entry>,
+    switch: Option<Entry>,
     call: Option<Entry>,
     train: Option<Entry>,
     train_packets: Option<Entry>,
@@ -202,6 +204,8 @@ impl Reader {
 
     fn host(&mut self, table: &HostTable) -> Host {
         Host {
+            cores: self.count("host.cores", table.cores.as_ref(), 0) as u32,
+            switch: self.cost("host.switch", table.switch.as_ref()),
             call: self.cost("host.call", table.call.as_ref()),
             train: self.cost("host.train", table.train.as_ref()),
             train_packets: self.count("host.train_packets", table.train_packets.as_ref(), 1) as u32,

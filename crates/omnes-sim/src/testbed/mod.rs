@@ -58,6 +58,10 @@ pub enum Processors {
 /// What a host's processor does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Host {
+    /// Cores that all hosts share, host `h` on core `h` modulo this; 0 if each has its own.
+    pub cores: u32,
+    /// Beginning to work for another host than before, where cores are shared.
+    pub switch: Cost,
     /// Beginning an operation.
     pub call: Cost,
     /// Handing out the first packet of a train, beside `send`.

@@ -178,7 +178,7 @@ impl Communicator {
         algorithm: Barrier,
         runner: Runner,
     ) -> GroupConfig {
-        let nodes = self.nodes().by_node().to_vec();
+        let nodes = self.nodes().by_node().to_vec().into();
         let is_multicast = self.job().has_multicast();
         GroupConfig { communicator, nodes, algorithm, runner, is_multicast }
     }

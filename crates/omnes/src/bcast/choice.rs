@@ -4,7 +4,7 @@
 //! With figures of the network ([`tune`](super::tune)) it is what they say is fastest; without
 //! them, and within a node, it follows from rules.
 
-use super::algorithm::Bcast;
+use super::Bcast;
 use super::tune::{Figures, Way};
 use omnes_topo::Tree;
 

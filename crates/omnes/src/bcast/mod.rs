@@ -2,7 +2,6 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `algorithm` | the ways to broadcast, and their names |
 //! | `choice` | which one is taken where nobody has named one |
 //! | `part` | what one rank does: from whom it gets the data, to whom it passes them |
 //! | `nodes` | who shares a node; the groups in which a communicator multicasts |
@@ -17,7 +16,6 @@
 //! forwarding under way the depth of the tree costs one [`PIPELINE_BYTES`] piece per level instead
 //! of the whole message.
 
-mod algorithm;
 mod choice;
 mod multisend;
 mod nodes;
@@ -25,9 +23,9 @@ mod part;
 mod probe;
 pub mod tune;
 
-pub use algorithm::{Bcast, BcastError, Forwarding};
 pub use multisend::{Cloning, MultiSend, MultiSendUse};
 pub(crate) use nodes::Nodes;
+pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};
 pub(crate) use part::{Origin, Part};
 
 use crate::communicator::{Bytes, Communicator, Purpose};

@@ -90,7 +90,7 @@ impl Communicator {
             return Ok(GroupId { communicator, number });
         }
         let id = GroupId { communicator, number: self.nodes().take_number(policy)? };
-        let nodes = self.nodes().by_node.clone();
+        let nodes = self.nodes().by_node.clone().into();
         self.job().engine.open_group(GroupConfig { id, nodes, policy });
         Ok(id)
     }

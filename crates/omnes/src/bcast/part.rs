@@ -4,8 +4,8 @@
 //! other nodes at once; within a node the data go on over channels, down a binomial tree whose
 //! root is the node's leader, or the broadcast's root itself on its own node.
 
-use super::algorithm::{Bcast, Forwarding};
 use super::choice::Situation;
+use super::{Bcast, Forwarding};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_proto::broadcast::{GroupId, Hold, Policy};

@@ -14,7 +14,7 @@
 //! from every leader to all others where nothing is lost; where there is no multicast
 //! [`SILENT_ROUNDS_MAX`] rounds, which take 140 ms.
 
-use super::algorithm::Bcast;
+use super::Bcast;
 use crate::communicator::Communicator;
 use crate::config::Multicast;
 use crate::error::Error;

@@ -177,20 +177,24 @@ fn what_goes_to_all_reaches_ranks_that_have_no_use_for_it() {
 fn groups_that_cannot_be_served_say_why() {
     let mut machine = Collective::new(Rank(0), 2000, CollectiveConfig::default());
     let mut refused = |ranks: &[u32]| {
-        machine.open(group(ranks, Algorithm::Counter, Runner::Host));
+        machine.open(group(ranks, Algorithm::Counter, Runner::Nic));
         assert!(!machine.is_open(GROUP));
         machine.enter(NOW, GROUP)
     };
-    let too_large = Err(CollectiveError::GroupTooLarge { nodes: 1025 });
+    let (nodes, nodes_max) = (1025, 1024);
+    let too_large = Err(CollectiveError::GroupTooLarge { nodes, nodes_max });
     assert_eq!(refused(&[1; 1025]), too_large);
     assert_eq!(refused(&[1, 2000]), Err(CollectiveError::Misplaced { rank: Rank(2000) }));
     assert_eq!(refused(&[1, 0]), Err(CollectiveError::Misplaced { rank: Rank(0) }));
     let unknown = Err(CollectiveError::UnknownGroup { communicator: GROUP });
     machine.close(GROUP);
     assert_eq!(machine.enter(NOW, GROUP), unknown);
-    machine.open(group(&[1; 1024], Algorithm::Counter, Runner::Host));
+    machine.open(group(&[1; 1024], Algorithm::Counter, Runner::Nic));
+    assert_eq!(machine.enter(NOW, GROUP), Ok(1));
+    // The native form serves more.
+    machine.open(group(&[1; 1025], Algorithm::Counter, Runner::Host));
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
     // A group that cannot be served takes the place of one that can.
-    machine.open(group(&[1; 1025], Algorithm::Counter, Runner::Host));
+    machine.open(group(&[1; 1025], Algorithm::Counter, Runner::Nic));
     assert_eq!(machine.enter(NOW, GROUP), too_large);
 }

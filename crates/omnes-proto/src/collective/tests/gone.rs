@@ -67,7 +67,7 @@ fn the_first_failure_is_named_and_other_groups_live_on() {
     // A new group with a member that has failed is broken from the start.
     machine.open(config.clone());
     assert_eq!(machine.enter(Instant::ZERO, GROUP), error(1));
-    machine.open(GroupConfig { nodes: vec![vec![Rank(0)], vec![Rank(3)]], ..config });
+    machine.open(GroupConfig { nodes: vec![vec![Rank(0)], vec![Rank(3)]].into(), ..config });
     assert_eq!(machine.enter(Instant::ZERO, GROUP), Ok(1));
 }
 

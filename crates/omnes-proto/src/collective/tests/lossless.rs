@@ -1,7 +1,7 @@
 //! Without loss: each algorithm, with its own number of packets and no other.
 
 use super::super::*;
-use super::net::{GROUP, LATENCY, Net, US, group, nodes};
+use super::net::{GROUP, LATENCY, Net, US, group};
 use omnes_topo::Barrier as Algorithm;
 use omnes_wire::Kind;
 use std::time::Duration;
@@ -82,8 +82,10 @@ fn a_barrier_takes_the_latencies_of_its_steps() {
 #[test]
 fn one_rank_alone_is_done_at_once() {
     let mut alone = Collective::new(Rank(3), 8, CollectiveConfig::default());
-    let config =
-        GroupConfig { nodes: vec![vec![Rank(3)]], ..group(&[1], Algorithm::Counter, Runner::Nic) };
+    let config = GroupConfig {
+        nodes: vec![vec![Rank(3)]].into(),
+        ..group(&[1], Algorithm::Counter, Runner::Nic)
+    };
     alone.open(config);
     for epoch in 1..=3 {
         assert_eq!(alone.enter(Instant::ZERO, GROUP), Ok(epoch));
@@ -147,7 +149,7 @@ fn groups_do_not_disturb_each_other() {
     let mut ends = [0, 1].map(|rank| {
         let mut machine = Collective::new(Rank(rank), 2, CollectiveConfig::default());
         let config = group(&[1, 1], Algorithm::PairwiseExchange, Runner::Host);
-        let turned = nodes(&[1, 1]).into_iter().rev().collect();
+        let turned = vec![vec![Rank(1)], vec![Rank(0)]].into();
         machine.open(config.clone());
         machine.open(GroupConfig { communicator: other, nodes: turned, ..config });
         machine

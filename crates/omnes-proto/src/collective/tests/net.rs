@@ -2,6 +2,7 @@
 //! loses, doubles and overtakes as a test says.
 
 use super::super::*;
+use crate::group::Nodes;
 use crate::packet::Destination;
 use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
 use omnes_topo::{Barrier as Algorithm, Party};
@@ -103,7 +104,7 @@ pub(super) struct Net {
 }
 
 /// Nodes of so many ranks each, filled with the job's ranks in order.
-pub(super) fn nodes(ranks: &[u32]) -> Vec<Vec<Rank>> {
+pub(super) fn nodes(ranks: &[u32]) -> Nodes {
     let mut next = 0..;
     let node = |ranks: &u32| next.by_ref().take(*ranks as usize).map(Rank).collect();
     ranks.iter().map(node).collect()
@@ -122,7 +123,7 @@ impl Net {
 
     /// All ranks are done with barrier `start`. One rank of the job is no member.
     pub(super) fn after(config: GroupConfig, start: u32) -> Self {
-        let members: u32 = config.nodes.iter().map(|node| node.len() as u32).sum();
+        let members = config.nodes.seats();
         let size = members + 1;
         let machine = |rank: u32| {
             let mut machine = Collective::new(Rank(rank), size, CollectiveConfig::default());
@@ -157,26 +158,25 @@ impl Net {
     }
 
     fn open_slots(&mut self) {
-        let nodes = self.config.nodes.len() as u32;
+        let nodes = self.config.nodes.count();
         if self.config.runner == Runner::Host || nodes == 1 {
             return;
         }
         for node in 0..nodes {
             let GroupConfig { algorithm, is_multicast, .. } = self.config;
             let table = Table::new(algorithm, node, nodes, is_multicast).unwrap();
-            let nic = Nic { table, barrier: Barrier::after(self.start) };
+            let nic = Nic { barrier: Barrier::after(&table, self.start), table };
             let leader = self.leader(node);
             self.nics[leader as usize] = Some(nic);
         }
     }
 
     pub(super) fn leader(&self, node: u32) -> u32 {
-        self.config.nodes[node as usize][0].0
+        self.config.nodes.leader(node).0
     }
 
     fn node_of(&self, rank: u32) -> Option<u32> {
-        let has_rank = |node: &Vec<Rank>| node.contains(&Rank(rank));
-        self.config.nodes.iter().position(has_rank).map(|node| node as u32)
+        self.config.nodes.place(Rank(rank)).map(|place| place.node)
     }
 
     pub(super) fn ranks(&self) -> std::ops::Range<u32> {

@@ -45,7 +45,7 @@ impl Crossing {
     }
 
     fn has_member_in(&self, ranks: &BTreeSet<Rank>) -> bool {
-        self.group.nodes.iter().flatten().any(|rank| ranks.contains(rank))
+        self.group.nodes.ranks().any(|rank| ranks.contains(&rank))
     }
 }
 
@@ -143,8 +143,8 @@ impl Ledger {
                 _ => Err("nobody has entered it".to_owned()),
             };
         };
-        let has_not = |rank: &&Rank| self.progress(communicator, **rank).entered < epoch;
-        match group.nodes.iter().flatten().find(has_not) {
+        let has_not = |rank: &Rank| self.progress(communicator, *rank).entered < epoch;
+        match group.nodes.ranks().find(has_not) {
             Some(late) => Err(format!("{late} has not entered it")),
             None => Ok(()),
         }
@@ -181,7 +181,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let Some(group) = self.standings.groups.get(&communicator) else { return Ok(()) };
         let Progress { done, .. } = self.progress(communicator, rank);
-        let members: BTreeSet<Rank> = group.nodes.iter().flatten().copied().collect();
+        let members: BTreeSet<Rank> = group.nodes.ranks().collect();
         if let Some(stranger) = missing.iter().find(|rank| !members.contains(rank)) {
             return Err(format!("rank {rank} misses {stranger}, who is no member"));
         }
@@ -238,9 +238,9 @@ impl Ledger {
         let is_stranded = |crossing: &Crossing| {
             let Some(epoch) = crossing.epoch else { return false };
             let communicator = crossing.communicator();
-            let mut members = crossing.group.nodes.iter().flatten();
-            let is_over = |rank: &Rank| {
-                living.contains(rank) && self.progress(communicator, *rank).done >= epoch
+            let mut members = crossing.group.nodes.ranks();
+            let is_over = |rank: Rank| {
+                living.contains(&rank) && self.progress(communicator, rank).done >= epoch
             };
             crossing.has_member_in(left) && !members.any(is_over)
         };

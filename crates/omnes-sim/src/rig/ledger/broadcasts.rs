@@ -26,11 +26,10 @@ impl CastStream {
     /// node on. Empty if the root is no member.
     pub(crate) fn receivers(&self) -> Vec<Rank> {
         let nodes = &self.group.nodes;
-        let Some(own) = nodes.iter().position(|node| node.contains(&self.root)) else {
+        let Some(own) = nodes.place(self.root).map(|place| place.node) else {
             return Vec::new();
         };
-        let others = nodes[own + 1..].iter().chain(&nodes[..own]);
-        others.filter_map(|node| node.first().copied()).collect()
+        (own + 1..nodes.count()).chain(0..own).map(|node| nodes.leader(node)).collect()
     }
 
     /// Those of the receivers that acknowledge to the root for themselves.
@@ -47,7 +46,7 @@ impl CastStream {
     }
 
     fn has_member_in(&self, ranks: &BTreeSet<Rank>) -> bool {
-        self.group.nodes.iter().flatten().any(|rank| ranks.contains(rank))
+        self.group.nodes.ranks().any(|rank| ranks.contains(&rank))
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Barriers {
 pub(crate) fn script_barriers(number: usize, group: &BarrierGroup) -> GroupConfig {
     let BarrierGroup { nodes, algorithm, runner, is_multicast } = group.clone();
     let communicator = CommunicatorId(SCRIPT_BARRIERS + number as u16);
-    GroupConfig { communicator, nodes, algorithm, runner, is_multicast }
+    GroupConfig { communicator, nodes: nodes.into(), algorithm, runner, is_multicast }
 }
 
 impl Barriers {

@@ -5,6 +5,7 @@ use crate::rig::ledger::{CastStream, Operation, State};
 use crate::rig::script::Receipt;
 use omnes_proto::broadcast::{Broadcast, CastMessage, Event, GroupConfig, GroupId, Hold, Policy};
 use omnes_proto::channel::Reply;
+use omnes_proto::group::Nodes;
 use omnes_wire::{CommunicatorId, Rank};
 use std::rc::Rc;
 
@@ -15,7 +16,7 @@ const COPY_BYTES_MAX: usize = 64 << 10;
 
 /// The group that all ranks use for broadcasts of scripts with the `number`-th policy.
 pub(crate) fn script_group(ranks: u32, number: u8, policy: Policy) -> GroupConfig {
-    let nodes = (0..ranks).map(|rank| vec![Rank(rank)]).collect();
+    let nodes = Nodes::one_each(ranks);
     GroupConfig { id: GroupId { communicator: SCRIPT_GROUPS, number }, nodes, policy }
 }
 

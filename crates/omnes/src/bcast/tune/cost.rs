@@ -20,8 +20,8 @@
 //! Guarantees: no way gets faster by a longer message or by more ranks. All arithmetic is on
 //! integers, so ranks with equal figures choose alike.
 
+use super::super::Bcast;
 use super::super::PIPELINE_BYTES;
-use super::super::algorithm::Bcast;
 use omnes_proto::broadcast::Policy;
 use omnes_topo::{Lambda, Tree};
 use serde::{Deserialize, Serialize};

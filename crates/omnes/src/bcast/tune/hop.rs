@@ -20,7 +20,7 @@
 //! Cost: up to three communicators, and per size four times the budget. Not done: trees for each
 //! size; the job's multi-send has one, by the times of a full packet.
 
-use super::super::algorithm::Bcast;
+use super::super::Bcast;
 use super::super::multisend::Cloning;
 use super::measure::median;
 use crate::communicator::Communicator;

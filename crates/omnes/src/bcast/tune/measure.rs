@@ -15,8 +15,8 @@
 //! Guarantees: all ranks leave with equal figures. Cost: three messages per rank and sample beside
 //! the broadcast itself.
 
+use super::super::Bcast;
 use super::super::PIPELINE_BYTES;
-use super::super::algorithm::Bcast;
 use super::cost::{Cost, Figures, Point, Way};
 use super::step::{STEP_BYTES, Step};
 use crate::communicator::{Bytes, Communicator, Purpose};

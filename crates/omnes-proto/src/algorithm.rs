@@ -1,6 +1,6 @@
 //! The ways to broadcast, and their names.
 
-use omnes_proto::broadcast::{Policy, PolicyError};
+use crate::broadcast::{Policy, PolicyError};
 use omnes_topo::Tree;
 use std::fmt;
 use std::str::FromStr;
@@ -24,12 +24,13 @@ pub enum Forwarding {
 /// `combined`.
 ///
 /// ```
-/// use omnes::{Bcast, Policy};
+/// use omnes_proto::algorithm::Bcast;
+/// use omnes_proto::broadcast::Policy;
 ///
 /// assert_eq!("multicast".parse(), Ok(Bcast::Multicast(Policy::COMBINED)));
 /// assert_eq!("original".parse::<Bcast>()?.to_string(), "binomial:store");
 /// assert_eq!("co-root=4+skewed=8".parse::<Bcast>()?.to_string(), "co-root=4+skewed=8");
-/// # Ok::<(), omnes::BcastError>(())
+/// # Ok::<(), omnes_proto::algorithm::BcastError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bcast {

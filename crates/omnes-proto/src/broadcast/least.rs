@@ -1,0 +1,83 @@
+//! The least of many numbers that change one at a time.
+//!
+//! The numbers of a collector's reporters lie close together, within a window or two, so they are
+//! counted by value. Cost: a search among the values that differ, which are few, however many
+//! numbers there are; memory for those.
+
+use std::collections::VecDeque;
+
+/// Values for which there is memory from the start.
+const VALUES_USUAL: usize = 64;
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct Least {
+    /// Values, ascending, each with how many there are of it.
+    counts: VecDeque<(u64, u32)>,
+}
+
+impl Least {
+    /// So many times the same number.
+    pub(super) fn new(value: u64, count: u32) -> Self {
+        let mut counts = VecDeque::new();
+        if count > 0 {
+            counts.reserve(VALUES_USUAL.min(count as usize + 1));
+            counts.push_back((value, count));
+        }
+        Self { counts }
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, value: u64) {
+        match self.counts.binary_search_by_key(&value, |(value, _)| *value) {
+            Ok(at) => self.counts[at].1 += 1,
+            Err(at) => self.counts.insert(at, (value, 1)),
+        }
+    }
+
+    /// One less; `value` is among them.
+    pub(super) fn remove(&mut self, value: u64) {
+        let at = self.counts.binary_search_by_key(&value, |(value, _)| *value);
+        let at = at.expect("what is taken out was put in");
+        self.counts[at].1 -= 1;
+        if self.counts[at].1 == 0 {
+            self.counts.remove(at);
+        }
+    }
+
+    /// None any more.
+    pub(super) fn clear(&mut self) {
+        self.counts.clear();
+    }
+
+    /// The least; `None` if there are none.
+    pub(super) fn get(&self) -> Option<u64> {
+        self.counts.front().map(|(value, _)| *value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn least_is_that_of_a_scan(
+            changes in proptest::collection::vec((0..12usize, 0..40u64), 0..200),
+        ) {
+            let mut numbers = vec![Some(0); 12];
+            let mut least = Least::new(0, 12);
+            for (at, value) in changes {
+                // Now and then one goes for good.
+                let next = numbers[at].filter(|_| value > 0).map(|number| number + value);
+                if let Some(number) = numbers[at] {
+                    least.remove(number);
+                    next.into_iter().for_each(|next| least.add(next));
+                }
+                numbers[at] = next;
+                prop_assert_eq!(least.get(), numbers.iter().flatten().min().copied());
+            }
+        }
+    }
+}

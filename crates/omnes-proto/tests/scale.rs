@@ -1,0 +1,276 @@
+//! What an endpoint of a very large job costs: little memory, the same whatever the job's size; and
+//! broadcasts and barriers of such jobs end.
+#![allow(clippy::unwrap_used)]
+
+use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::{
+    self, BroadcastConfig, BroadcastCounters, CastMessage, CheckedBroadcast, GroupId, Policy,
+};
+use omnes_proto::channel::{ChannelConfig, Checked, Reply};
+use omnes_proto::collective::{self, CollectiveConfig, Runner};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::group::Nodes;
+use omnes_proto::packet::{Destination, Head};
+use omnes_topo::Barrier;
+use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Ranks of the large job; fewer where nothing is optimized, as only what a rank costs matters.
+const RANKS: u32 = if cfg!(debug_assertions) { 1 << 13 } else { 1 << 16 };
+const BARRIERS: CommunicatorId = CommunicatorId(7);
+const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
+const POLICIES: [&str; 4] = ["combined", "tree-ack=8", "co-root=256", "nack"];
+const ROOT: u32 = 5;
+/// Most bytes that an endpoint may take with a group for broadcasts and one for barriers.
+const BYTES_MAX: i64 = 8 << 10;
+
+thread_local! {
+    static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts for each thread the bytes that it holds.
+struct Counting;
+
+// SAFETY: all is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE_BYTES.set(LIVE_BYTES.get() + layout.size() as i64);
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE_BYTES.set(LIVE_BYTES.get() - layout.size() as i64);
+        // SAFETY: as above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Settings that all ranks share.
+struct Settings {
+    channels: Vec<Checked>,
+    broadcast: CheckedBroadcast,
+    nodes: Nodes,
+}
+
+impl Settings {
+    fn new(ranks: u32) -> Self {
+        let channel = ChannelConfig::default().build().unwrap();
+        let broadcast = BroadcastConfig::default().build().unwrap();
+        let nodes = Nodes::one_each(ranks);
+        Self { channels: vec![channel.clone(), channel], broadcast, nodes }
+    }
+
+    fn endpoint(&self, me: u32) -> Endpoint {
+        let config = EndpointConfig {
+            me: Rank(me),
+            size: self.nodes.seats(),
+            job: JobId(1),
+            key: JobKey::new([7; 16]),
+            channels: self.channels.clone(),
+            broadcast: Some(self.broadcast.clone()),
+            collective: CollectiveConfig::default(),
+            liveness: LivenessConfig::default(),
+        };
+        Endpoint::new(Instant::ZERO, config)
+    }
+
+    fn open(&self, end: &mut Endpoint, policy: Policy, algorithm: Barrier) {
+        let (id, nodes) = (GROUP, self.nodes.clone());
+        end.broadcast().unwrap().open(broadcast::GroupConfig { id, nodes, policy });
+        end.collective().open(collective::GroupConfig {
+            communicator: BARRIERS,
+            nodes: self.nodes.clone(),
+            algorithm,
+            runner: Runner::Host,
+            is_multicast: true,
+        });
+    }
+}
+
+/// A whole job on a network that delivers at once.
+struct Job {
+    ends: Vec<Endpoint>,
+    now: Instant,
+    /// Ranks that may have something to send.
+    busy: VecDeque<u32>,
+    is_busy: Vec<bool>,
+    /// When ranks are to be woken, and what is planned for each.
+    wakes: BTreeSet<(Instant, u32)>,
+    planned: Vec<Option<Instant>>,
+    received: u32,
+    sent: u32,
+    done: u32,
+}
+
+impl Job {
+    fn new(ranks: u32, policy: &str, algorithm: Barrier) -> Self {
+        let settings = Settings::new(ranks);
+        let policy = policy.parse().unwrap();
+        let open = |me| {
+            let mut end = settings.endpoint(me);
+            settings.open(&mut end, policy, algorithm);
+            end
+        };
+        Self {
+            ends: (0..ranks).map(open).collect(),
+            now: Instant::ZERO,
+            busy: VecDeque::new(),
+            is_busy: vec![false; ranks as usize],
+            wakes: BTreeSet::new(),
+            planned: vec![None; ranks as usize],
+            received: 0,
+            sent: 0,
+            done: 0,
+        }
+    }
+
+    fn ranks(&self) -> u32 {
+        self.ends.len() as u32
+    }
+
+    fn mark(&mut self, rank: u32) {
+        if !std::mem::replace(&mut self.is_busy[rank as usize], true) {
+            self.busy.push_back(rank);
+        }
+    }
+
+    fn hand_over(&mut self, to: u32, packet: &[u8], bytes: usize) {
+        self.ends[to as usize].handle_packet(self.now, packet, bytes);
+        self.mark(to);
+    }
+
+    /// Lets one rank send all it has, and takes what it has to tell.
+    fn serve(&mut self, rank: u32) {
+        let mut head = Head::default();
+        while let Some(transmit) = self.ends[rank as usize].poll_transmit(self.now, &mut head) {
+            let data = transmit.segment.map_or(0, |segment| segment.bytes as usize);
+            let bytes = head.as_bytes().len() + data;
+            match transmit.to {
+                Destination::Rank(to) => self.hand_over(to.0, head.as_bytes(), bytes),
+                Destination::Group => (0..self.ranks())
+                    .filter(|to| *to != rank)
+                    .for_each(|to| self.hand_over(to, head.as_bytes(), bytes)),
+                Destination::Nic { .. } => panic!("nobody has a NIC"),
+            }
+        }
+        let end = &mut self.ends[rank as usize];
+        while end.broadcast().unwrap().poll_move().is_some() {}
+        while let Some(event) = end.poll_event(self.now) {
+            match event {
+                Event::Broadcast(broadcast::Event::Received { .. }) => self.received += 1,
+                Event::Broadcast(broadcast::Event::Sent { .. }) => self.sent += 1,
+                Event::Collective(collective::Event::Done { .. }) => self.done += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        let wake = end.poll_timeout();
+        if let Some(planned) = std::mem::replace(&mut self.planned[rank as usize], wake) {
+            self.wakes.remove(&(planned, rank));
+        }
+        self.wakes.extend(wake.map(|wake| (wake, rank)));
+    }
+
+    /// Goes on until nothing is to be sent at present.
+    fn settle(&mut self) {
+        while let Some(rank) = self.busy.pop_front() {
+            self.is_busy[rank as usize] = false;
+            self.serve(rank);
+        }
+    }
+
+    /// Goes on until it is so.
+    fn run_until(&mut self, is_over: impl Fn(&Self) -> bool) {
+        self.settle();
+        while !is_over(self) {
+            let (wake, rank) = self.wakes.pop_first().unwrap();
+            self.planned[rank as usize] = None;
+            self.now = self.now.max(wake);
+            self.ends[rank as usize].handle_timeout(self.now);
+            self.mark(rank);
+            self.settle();
+        }
+    }
+
+    fn broadcast(&mut self, bytes: u64) -> BroadcastCounters {
+        let (received, sent) = (self.received, self.sent);
+        for rank in (0..self.ranks()).filter(|rank| *rank != ROOT) {
+            let machine = self.ends[rank as usize].broadcast().unwrap();
+            machine.receive(self.now, GROUP, Rank(ROOT), bytes).unwrap();
+        }
+        let root = self.ends[ROOT as usize].broadcast().unwrap();
+        root.send(self.now, CastMessage { group: GROUP, bytes, reply: Reply::Soon }).unwrap();
+        self.mark(ROOT);
+        let others = self.ranks() - 1;
+        self.run_until(|job| job.received == received + others && job.sent == sent + 1);
+        *self.ends[ROOT as usize].broadcasts().unwrap().counters()
+    }
+
+    fn barrier(&mut self) {
+        let done = self.done;
+        for rank in 0..self.ranks() {
+            self.ends[rank as usize].collective().enter(self.now, BARRIERS).unwrap();
+            self.mark(rank);
+        }
+        let all = self.ranks();
+        self.run_until(|job| job.done == done + all);
+    }
+}
+
+/// Bytes per endpoint that making `what` has taken.
+fn bytes_per_rank<T>(ranks: u32, what: impl FnOnce() -> T) -> (T, i64) {
+    let before = LIVE_BYTES.get();
+    let made = what();
+    (made, (LIVE_BYTES.get() - before) / i64::from(ranks))
+}
+
+#[test]
+fn an_endpoint_takes_as_little_in_a_large_job_as_in_a_small_one() {
+    let (small, bytes_small) =
+        bytes_per_rank(64, || Job::new(64, "combined", Barrier::Dissemination));
+    assert_eq!(small.ranks(), 64);
+    for algorithm in Barrier::ALL {
+        let (job, bytes) = bytes_per_rank(RANKS, || Job::new(RANKS, "combined", algorithm));
+        println!("{RANKS} ranks, {algorithm}: {bytes} B per endpoint; of 64: {bytes_small} B");
+        assert_eq!(job.ranks(), RANKS);
+        assert!(bytes <= BYTES_MAX, "{algorithm}: {bytes} B");
+        // A table of steps is as long as the longest; what else there is follows the steps.
+        assert!(bytes <= bytes_small + 256, "{algorithm}: {bytes} B, of 64 ranks {bytes_small} B");
+    }
+}
+
+#[test]
+fn broadcasts_of_a_large_job_end_with_every_policy_and_take_little_memory() {
+    for policy in POLICIES {
+        let before = LIVE_BYTES.get();
+        let mut job = Job::new(RANKS, policy, Barrier::Dissemination);
+        let first = job.broadcast(5000);
+        let second = job.broadcast(0);
+        let bytes = (LIVE_BYTES.get() - before) / i64::from(RANKS);
+        let took = job.now.since(Instant::ZERO);
+        println!("{policy}: {bytes} B per endpoint, {took:?}, {second:?}");
+        assert!(bytes <= BYTES_MAX, "{policy}: {bytes} B");
+        // Four packets, and then one.
+        assert_eq!((first.casts_sent, second.casts_sent), (4, 5), "{policy}");
+    }
+}
+
+#[test]
+fn barriers_of_a_large_job_end_with_every_algorithm() {
+    for algorithm in Barrier::ALL {
+        let mut job = Job::new(RANKS, "combined", algorithm);
+        (0..2).for_each(|_| job.barrier());
+        let steps = job.ends.iter().map(|end| end.collectives().counters().steps_sent);
+        let mut messages = algorithm.messages(RANKS).unwrap();
+        if algorithm == Barrier::Counter {
+            // All releases are one packet.
+            messages = u64::from(RANKS);
+        }
+        assert_eq!(steps.sum::<u64>(), 2 * messages, "{algorithm}");
+    }
+}

@@ -1,0 +1,294 @@
+//! One host: the driver of its rank's endpoint on a processor that takes time for everything.
+//!
+//! The processor does one thing after the other: it takes a packet in, lets the machine handle
+//! it, hands out what the machine gives, lets the rank's operations go on, then takes the next.
+//! A host that waits notices a packet a while after it was delivered, one that works when it is
+//! done. Packets to one destination in a row make a train, packets that wait a batch; the first
+//! of each costs more.
+
+use super::net::{Event, Net};
+use super::packet::{Packet, PacketId, To};
+use super::record::Doing;
+use super::task::{Shared, Task};
+use crate::engine::{Span, Time};
+use crate::rig::nic::{self, Leaving, Nic};
+use crate::rig::rule::Way;
+use omnes_proto::endpoint::Endpoint;
+use omnes_proto::limits::truesize;
+use omnes_proto::packet::{Destination, Head, Target};
+use omnes_wire::{CommunicatorId, Rank};
+use std::collections::VecDeque;
+
+const NEVER: Time = Time::from_ps(u64::MAX);
+
+/// Packets and events handled in one go, beyond which a machine is taken to be in a loop.
+const TURNS_MAX: u32 = 10_000_000;
+
+/// See the module header.
+pub(super) struct Host {
+    pub(super) rank: u32,
+    pub(super) endpoint: Endpoint,
+    pub(super) firmware: Nic,
+    pub(super) task: Task,
+    inbox: VecDeque<PacketId>,
+    inbox_bytes: u64,
+    /// Packets taken in since the inbox was empty.
+    batch: u32,
+    /// When it works next, as far as is planned.
+    work_at: Time,
+    /// Where the last packet of the train went, and how many more it may have.
+    train: Option<(To, u32)>,
+    head: Head,
+}
+
+impl Host {
+    pub(super) fn new(rank: u32, endpoint: Endpoint, firmware: Nic) -> Self {
+        Self {
+            rank,
+            endpoint,
+            firmware,
+            task: Task::default(),
+            inbox: VecDeque::new(),
+            inbox_bytes: 0,
+            batch: 0,
+            work_at: NEVER,
+            train: None,
+            head: Head::default(),
+        }
+    }
+
+    // ---- when it works --------------------------------------------------------------------
+
+    fn schedule(&mut self, net: &mut Net, at: Time) {
+        if at < self.work_at {
+            self.work_at = at;
+            net.push(at, Event::Work { host: self.rank });
+        }
+    }
+
+    /// Something has come up at `now`: the host looks when it is free.
+    pub(super) fn call(&mut self, net: &mut Net, now: Time) {
+        let free_at = net.free_at(self.rank);
+        let notice = net.testbed.host.notice.fixed;
+        let at = if free_at > now { free_at } else { now + notice };
+        self.schedule(net, at);
+    }
+
+    /// Its NIC has put a packet into its memory.
+    pub(super) fn deliver(&mut self, net: &mut Net, now: Time, packet: PacketId) {
+        let charge = u64::from(truesize(net.packets.of(packet).bytes() as u32));
+        if self.inbox_bytes + charge > net.testbed.host.receive_queue_bytes {
+            net.counters.dropped_by_hosts += 1;
+            net.packets.end(packet);
+            return;
+        }
+        self.inbox_bytes += charge;
+        self.inbox.push_back(packet);
+        self.call(net, now);
+    }
+
+    /// Does what there is to do at `now`.
+    pub(super) fn work(&mut self, net: &mut Net, shared: &Shared, now: Time) {
+        if now != self.work_at {
+            return;
+        }
+        self.work_at = NEVER;
+        let free_at = net.free_at(self.rank);
+        if free_at > now {
+            self.schedule(net, free_at);
+            return;
+        }
+        let mut at = now;
+        if let Some(packet) = self.inbox.pop_front() {
+            at = self.take(net, now, packet);
+        }
+        if self.endpoint.poll_timeout().is_some_and(|due| due <= at.instant()) {
+            self.endpoint.handle_timeout(at.instant());
+        }
+        self.drain(net, shared, at);
+    }
+
+    /// The rank begins, or goes on after a meeting, at `now` or when the host is free.
+    pub(super) fn begin(&mut self, net: &mut Net, shared: &Shared, now: Time) {
+        let free_at = net.free_at(self.rank);
+        self.drain(net, shared, now.max(free_at));
+    }
+
+    /// Drains the machines, lets the operations go on, and plans when to work again.
+    pub(super) fn drain(&mut self, net: &mut Net, shared: &Shared, at: Time) {
+        let mut at = at;
+        for _ in 0..TURNS_MAX {
+            at = self.apply_moves(net, at);
+            at = self.send_packets(net, at);
+            self.look_at_pages(at);
+            let is_news = self.take_events(net, at);
+            let (later, has_begun) = self.go_on(net, shared, at);
+            at = later;
+            if !is_news && !has_begun {
+                break;
+            }
+        }
+        self.train = None;
+        self.plan(net, at);
+    }
+
+    fn plan(&mut self, net: &mut Net, at: Time) {
+        if self.inbox.is_empty() {
+            self.batch = 0;
+        } else {
+            self.schedule(net, at);
+        }
+        let due = self.endpoint.poll_timeout().map(Time::of);
+        for wanted in due.into_iter().chain(self.task.wakes_at()) {
+            self.schedule(net, wanted.max(at));
+        }
+    }
+
+    // ---- in -------------------------------------------------------------------------------
+
+    fn take(&mut self, net: &mut Net, now: Time, id: PacketId) -> Time {
+        let Packet { to, .. } = *net.packets.of(id);
+        let bytes = net.packets.of(id).bytes();
+        self.inbox_bytes -= u64::from(truesize(bytes as u32));
+        let costs = net.testbed.host;
+        let mut span = costs.receive.of(bytes);
+        if self.batch.is_multiple_of(costs.batch_packets.max(1)) {
+            span += costs.batch.of(bytes);
+        }
+        self.batch += 1;
+        let mut at = net.work(self.rank, now, span, Doing::HostReceives);
+        if let (To::Child { root, .. }, true) = (to, net.clones_by_host())
+            && self.endpoint.vouches(net.packets.of(id).head())
+        {
+            at = net.pass_on_by_host(at, self.rank, root, id);
+        }
+        let head = net.packets.of(id).head();
+        let placement = self.endpoint.handle_packet(at.instant(), head, bytes as usize);
+        net.packets.end(id);
+        if let Some(placement) = placement
+            && let Target::Receive(receive) = placement.target
+        {
+            let is_cast = placement.channel == self.endpoint.channels().len();
+            self.task.on_placed(is_cast, receive, placement.bytes as u64);
+        }
+        at
+    }
+
+    /// What lay in a buffer goes to the memory of a receive that came later.
+    fn apply_moves(&mut self, net: &mut Net, at: Time) -> Time {
+        let mut at = at;
+        let channels = self.endpoint.channels().len();
+        for index in 0..=channels {
+            while let Some(step) = match self.endpoint.broadcast() {
+                Some(machine) if index == channels => machine.poll_move(),
+                _ if index == channels => None,
+                _ => self.endpoint.channel(index).poll_move(),
+            } {
+                let span = net.testbed.host.copy.per_byte * step.bytes as u64;
+                at = net.work(self.rank, at, span, Doing::HostReceives);
+                self.task.on_placed(index == channels, step.receive, step.bytes as u64);
+            }
+        }
+        at
+    }
+
+    // ---- out ------------------------------------------------------------------------------
+
+    fn send_packets(&mut self, net: &mut Net, at: Time) -> Time {
+        let mut at = at;
+        for _ in 0..TURNS_MAX {
+            let transmit = self.endpoint.poll_transmit(at.instant(), &mut self.head);
+            let Some(transmit) = transmit else { break };
+            let data_bytes = transmit.segment.map_or(0, |segment| segment.bytes);
+            let to = match transmit.to {
+                Destination::Rank(rank) => To::Rank(rank.0),
+                Destination::Group => To::All,
+                Destination::Nic { to: Rank::ALL, .. } => To::All,
+                Destination::Nic { to, .. } => To::Nic(to.0),
+            };
+            let bytes = self.head.as_bytes().len() as u64 + u64::from(data_bytes);
+            let costs = net.testbed.host;
+            let mut span = costs.send.of(bytes);
+            self.train = match self.train {
+                Some((last, left)) if last == to && left > 0 => Some((to, left - 1)),
+                _ => {
+                    span += costs.train.of(bytes);
+                    Some((to, costs.train_packets.saturating_sub(1)))
+                }
+            };
+            at = net.work(self.rank, at, span, Doing::HostSends);
+            let is_for_nic = matches!(transmit.to, Destination::Nic { .. });
+            match is_for_nic {
+                true => self.ring(net, at, transmit.to),
+                false => net.hand_out(at, self.rank, to, self.head.as_bytes(), data_bytes),
+            }
+        }
+        at
+    }
+
+    // ---- the NIC's firmware ----------------------------------------------------------------
+
+    /// A command for the NIC of this host.
+    fn ring(&mut self, net: &mut Net, at: Time, to: Destination) {
+        let head = self.head.as_bytes();
+        let done = net.step(at, self.rank, net.testbed.nic.bell, head.len() as u64);
+        let leaving = self.firmware.egress(to, head);
+        self.let_leave(net, done, leaving);
+    }
+
+    /// A packet from the wire meets the firmware; true if the host is to have it.
+    pub(super) fn pass_firmware(&mut self, net: &mut Net, now: Time, id: PacketId) -> bool {
+        let packet = net.packets.of(id);
+        let way = match packet.to {
+            To::Nic(_) => Way::Nic,
+            To::All | To::Child { .. } => Way::Multicast,
+            To::Rank(_) => return true,
+        };
+        if packet.data_bytes > 0 || !self.firmware.has_slots() {
+            return true;
+        }
+        let passage = self.firmware.ingress(way, packet.head(), nic::Host::Awake);
+        if passage.goes_on && !passage.is_taken {
+            return true;
+        }
+        let bytes = packet.bytes();
+        let costs = net.testbed.nic;
+        let taken = net.step(now, self.rank, costs.receive, bytes);
+        let done = net.step(taken, self.rank, costs.step, bytes);
+        self.let_leave(net, done, passage.leaving);
+        passage.goes_on
+    }
+
+    fn let_leave(&mut self, net: &mut Net, at: Time, leaving: Vec<Leaving>) {
+        for Leaving { to, bytes } in leaving {
+            let to = match to {
+                Destination::Nic { to, .. } | Destination::Rank(to) => To::Nic(to.0),
+                Destination::Group => To::All,
+            };
+            net.send_step(at, self.rank, to, &bytes);
+        }
+        let mut waits = self.endpoint.collectives().nic_waits();
+        if waits.any(|communicator| self.firmware.has_news(communicator)) {
+            let span = net.testbed.nic.show.fixed;
+            net.push(at + span, Event::Shown { host: self.rank });
+        }
+    }
+
+    /// Shows the machine what the NIC has done.
+    fn look_at_pages(&mut self, at: Time) {
+        let communicator = self.endpoint.collectives().nic_waits().next();
+        let Some(communicator) = communicator else { return };
+        self.look_at(at, communicator);
+    }
+
+    fn look_at(&mut self, at: Time, communicator: CommunicatorId) {
+        if let Some(view) = self.firmware.look(communicator) {
+            self.endpoint.collective().handle_nic(at.instant(), communicator, &view);
+        }
+    }
+
+    /// The host's processor works, as the rank's operations need it.
+    pub(super) fn spend(&mut self, net: &mut Net, at: Time, span: Span) -> Time {
+        net.work(self.rank, at, span, Doing::HostCalls)
+    }
+}

@@ -1,0 +1,37 @@
+//! Models of clusters: the same machines on hosts, NICs, links and switches that take time.
+//!
+//! ```text
+//!   Plan ─▶ Task ─▶ Endpoint ─▶ host's processor ─▶ NIC ─▶ link ─▶ switch ─▶ link ─▶ NIC ─▶ ...
+//!          (operations)  (the machines of omnes-proto)   (servers with the costs of a testbed)
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `setup`, `plan` | what a model is made of, what its ranks do |
+//! | `world` | the event loop, from which everything starts |
+//! | `host` | the driver of an endpoint on a processor |
+//! | `task` | a rank's operations: trees, multicast, barriers |
+//! | `net`, `packet` | NICs, links, switches and what is on them |
+//! | `record` | the hash of a run, and bars of who did what when |
+//!
+//! Guarantees: the same setup and plan give the same hash, in debug and release; the machines and
+//! the firmware are those that sockets and the kernel run, tags and all. Data have a length and no
+//! content. Time is in picoseconds, the machines' clocks show whole nanoseconds.
+//!
+//! Not done: several ranks on a host; failures (see the rig); back-pressure beyond one switch.
+
+mod host;
+mod net;
+mod packet;
+mod plan;
+mod record;
+mod setup;
+mod task;
+mod world;
+
+pub use net::NetCounters;
+pub use plan::{BarrierKind, Op, Plan, Steps};
+pub use record::{Bar, Doing};
+pub use setup::{Carrier, Cloning, Setup};
+pub use task::Sample;
+pub use world::{Model, ModelError, Report};

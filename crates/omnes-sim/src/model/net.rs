@@ -1,0 +1,376 @@
+//! Everything between the hosts: NICs, links, switches, and the queue of what will happen.
+//!
+//! A packet costs one event where it leaves its host, one at each switch and one at its receiver's
+//! NIC; servers in a row with the same customers are passed in one event. A packet to all is one
+//! packet with many copies. Where a switch stops its senders instead of dropping, the link that a
+//! packet came by is held until there is room; packets that have been given to that link before
+//! are not held again. Packets lost by chance are lost on the links to hosts.
+
+use super::packet::{Packet, PacketId, Packets, To};
+use super::record::{Doing, Record};
+use super::setup::{Carrier, Cloning, Setup};
+use super::task::Sample;
+use crate::engine::{Cost, Queue, Random, Server, Span, Time};
+use crate::testbed::{Forwarding, Processors, Testbed, WhenFull};
+use omnes_topo::Spread;
+use omnes_topo::network::{Cast, HostId, LinkId, Network, Node, SwitchId};
+use omnes_wire::Rank;
+
+/// Something that will happen.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    /// A host has given a packet to its NIC.
+    HandedOut { packet: PacketId, host: u32 },
+    /// A packet, or its head, is at the end of a link.
+    Arrived { packet: PacketId, link: u32 },
+    /// A NIC has put a packet into its host's memory.
+    Delivered { packet: PacketId, host: u32 },
+    /// A host may have work to do.
+    Work { host: u32 },
+    /// The NIC of a host shows a result.
+    Shown { host: u32 },
+    /// A rank begins, or goes on after a meeting.
+    Go { host: u32 },
+}
+
+impl Event {
+    /// As two numbers.
+    pub(super) fn word(self) -> (u64, u64) {
+        let pair =
+            |packet: PacketId, at: u32| u64::from(packet.0 & 0xff_ffff) << 32 | u64::from(at);
+        match self {
+            Self::HandedOut { packet, host } => (1, pair(packet, host)),
+            Self::Arrived { packet, link } => (2, pair(packet, link)),
+            Self::Delivered { packet, host } => (3, pair(packet, host)),
+            Self::Work { host } => (4, u64::from(host)),
+            Self::Shown { host } => (5, u64::from(host)),
+            Self::Go { host } => (6, u64::from(host)),
+        }
+    }
+}
+
+/// What the network has counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NetCounters {
+    /// Events handled.
+    pub events: u64,
+    /// Packets that hosts and NICs have sent; one to all by multicast is one.
+    pub packets: u64,
+    /// Bytes of those, with frames.
+    pub bytes: u64,
+    /// Copies that have reached a NIC.
+    pub arrived: u64,
+    /// Copies lost by chance.
+    pub lost: u64,
+    /// Copies for which a switch had no room.
+    pub dropped_by_switches: u64,
+    /// Copies for which a host had no room.
+    pub dropped_by_hosts: u64,
+}
+
+/// The two servers of a NIC; one of them does both where there is one processor.
+#[derive(Clone, Copy, Default)]
+struct NicServers {
+    out: Server,
+    into: Server,
+}
+
+/// See the module header.
+pub(super) struct Net {
+    pub(super) testbed: Testbed,
+    pub(super) queue: Queue<Event>,
+    pub(super) packets: Packets,
+    cpus: Vec<Server>,
+    /// For which host each core has worked last.
+    served: Vec<u32>,
+    pub(super) counters: NetCounters,
+    pub(super) record: Record,
+    pub(super) ranks: u32,
+    pub(super) samples: Vec<Sample>,
+    /// Ranks whose plan is done.
+    pub(super) finished: u32,
+    /// Ranks that wait for the others to meet them, and when the last of them came.
+    pub(super) met: u32,
+    pub(super) last_met: Time,
+    /// The first thing that should not be.
+    pub(super) complaint: Option<(u32, String)>,
+    network: Network,
+    links: Vec<Server>,
+    nics: Vec<NicServers>,
+    loss_ppm: u32,
+    losses: Vec<Random>,
+    carrier: Carrier,
+    spread: Option<Spread>,
+    out_links: Vec<u32>,
+}
+
+impl Net {
+    pub(super) fn new(setup: Setup, record: Record) -> Self {
+        let Setup { testbed, network, ranks, seed, loss_ppm, carrier } = setup;
+        let spread = match carrier {
+            Carrier::Multicast => None,
+            Carrier::MultiSend { tree, .. } => Spread::new(tree, ranks).ok(),
+        };
+        let cores = match testbed.host.cores {
+            0 => ranks,
+            shared => shared.min(ranks),
+        };
+        let losses = match loss_ppm {
+            0 => Vec::new(),
+            _ => (0..u64::from(ranks)).map(|at| Random::named(seed, "loss", at)).collect(),
+        };
+        Self {
+            testbed,
+            queue: Queue::new(),
+            packets: Packets::default(),
+            cpus: vec![Server::default(); cores as usize],
+            served: vec![u32::MAX; cores as usize],
+            counters: NetCounters::default(),
+            record,
+            ranks,
+            samples: Vec::new(),
+            finished: 0,
+            met: 0,
+            last_met: Time::ZERO,
+            complaint: None,
+            links: vec![Server::default(); network.links() as usize],
+            nics: vec![NicServers::default(); ranks as usize],
+            network,
+            loss_ppm,
+            losses,
+            carrier,
+            spread,
+            out_links: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, at: Time, event: Event) {
+        self.queue.push(at.as_ps(), event);
+    }
+
+    /// A machine at `rank` has said what it should not.
+    pub(super) fn complain(&mut self, rank: u32, what: &impl std::fmt::Debug) {
+        self.complaint.get_or_insert_with(|| (rank, format!("{what:?}")));
+    }
+
+    // ---- hosts and NICs -------------------------------------------------------------------
+
+    /// A host's processor works for `span`, from `at` on or when it is free; when that is done.
+    pub(super) fn work(&mut self, host: u32, at: Time, span: Span, doing: Doing) -> Time {
+        let core = host as usize % self.cpus.len();
+        let is_other = std::mem::replace(&mut self.served[core], host) != host;
+        let switch = if is_other { self.testbed.host.switch.fixed } else { Span::ZERO };
+        let cpu = &mut self.cpus[core];
+        let start = cpu.start(at);
+        let done = cpu.serve(at, switch + span);
+        self.record.did(doing, host, start, done);
+        done
+    }
+
+    /// When the processor of a host has done all that was asked of it.
+    pub(super) fn free_at(&self, host: u32) -> Time {
+        self.cpus[host as usize % self.cpus.len()].free_at()
+    }
+
+    fn serve_nic(&mut self, host: u32, at: Time, span: Span, doing: Doing) -> Time {
+        let nic = &mut self.nics[host as usize];
+        let server = match (self.testbed.nic.processors, doing) {
+            (Processors::Host, _) => {
+                let core = host as usize % self.cpus.len();
+                &mut self.cpus[core]
+            }
+            (Processors::Two, Doing::NicReceives | Doing::NicSteps) => &mut nic.into,
+            (Processors::One | Processors::Two, _) => &mut nic.out,
+        };
+        let start = server.start(at);
+        let done = server.serve(at, span);
+        self.record.did(doing, host, start, done);
+        done
+    }
+
+    /// A host hands a packet to its NIC at `at`.
+    pub(super) fn hand_out(&mut self, at: Time, host: u32, to: To, head: &[u8], data_bytes: u32) {
+        let packet = self.packets.add(Packet::new(host, to, head, data_bytes));
+        self.push(at, Event::HandedOut { packet, host });
+    }
+
+    /// A NIC sends a packet that its host has handed out.
+    pub(super) fn transmit(&mut self, now: Time, host: u32, packet: PacketId) {
+        let to = self.packets.of(packet).to;
+        match (to, self.carrier) {
+            (To::All, Carrier::MultiSend { .. }) => {
+                self.pass_on(now, host, host, packet, false);
+                self.packets.end(packet);
+            }
+            _ => self.transmit_one(now, host, packet, self.testbed.nic.transmit),
+        }
+    }
+
+    fn transmit_one(&mut self, now: Time, host: u32, packet: PacketId, cost: Cost) {
+        let bytes = self.packets.of(packet).bytes();
+        let done = self.serve_nic(host, now, cost.of(bytes), Doing::NicSends);
+        self.count_sent(bytes);
+        self.put_on_link(done, self.network.uplink(HostId(host)).0, packet, None);
+    }
+
+    pub(super) fn count_sent(&mut self, bytes: u64) {
+        self.counters.packets += 1;
+        self.counters.bytes += bytes + self.testbed.link.frame_bytes;
+    }
+
+    /// A NIC sends a copy to each child of `host` in the tree of `root`.
+    fn pass_on(&mut self, now: Time, host: u32, root: u32, packet: PacketId, is_again: bool) {
+        let Some(spread) = self.spread.take() else { return };
+        let nic = self.testbed.nic;
+        let mut is_again = is_again;
+        if let Ok(children) = spread.children_of(Rank(host), Rank(root)) {
+            for child in children {
+                let to = To::Child { rank: child.0, root };
+                let mut copy = self.packets.of(packet).clone();
+                (copy.to, copy.copies) = (to, 1);
+                let copy = self.packets.add(copy);
+                let cost = if is_again { nic.again } else { nic.transmit };
+                self.transmit_one(now, host, copy, cost);
+                is_again = true;
+            }
+        }
+        self.spread = Some(spread);
+    }
+
+    /// A host passes on what `root` sends to all, at `at`; when it has done so.
+    pub(super) fn pass_on_by_host(&mut self, at: Time, host: u32, root: u32, id: PacketId) -> Time {
+        let Some(spread) = self.spread.take() else { return at };
+        let mut at = at;
+        let costs = self.testbed.host;
+        let (head, data_bytes, bytes) = {
+            let packet = self.packets.of(id);
+            (packet.clone(), packet.data_bytes, packet.bytes())
+        };
+        let mut is_first = true;
+        if let Ok(children) = spread.children_of(Rank(host), Rank(root)) {
+            for child in children {
+                let train = if is_first { costs.train.of(bytes) } else { Span::ZERO };
+                at = self.work(host, at, train + costs.send.of(bytes), Doing::HostSends);
+                let to = To::Child { rank: child.0, root };
+                self.hand_out(at, host, to, head.head(), data_bytes);
+                is_first = false;
+            }
+        }
+        self.spread = Some(spread);
+        at
+    }
+
+    /// True if hosts pass on what goes to all.
+    pub(super) fn clones_by_host(&self) -> bool {
+        matches!(self.carrier, Carrier::MultiSend { cloning: Cloning::Host, .. })
+    }
+
+    /// Puts a step of the NIC's own on the wire, after its work on it.
+    pub(super) fn send_step(&mut self, now: Time, host: u32, to: To, head: &[u8]) {
+        let packet = self.packets.add(Packet::new(host, to, head, 0));
+        match (to, self.carrier) {
+            (To::All, Carrier::MultiSend { .. }) => {
+                self.pass_on(now, host, host, packet, true);
+                self.packets.end(packet);
+            }
+            _ => self.transmit_one(now, host, packet, self.testbed.nic.step_send),
+        }
+    }
+
+    /// The NIC's firmware works on a message of a collective, or on a command of its host.
+    pub(super) fn step(&mut self, now: Time, host: u32, cost: Cost, bytes: u64) -> Time {
+        self.serve_nic(host, now, cost.of(bytes), Doing::NicSteps)
+    }
+
+    // ---- links and switches ---------------------------------------------------------------
+
+    fn put_on_link(&mut self, at: Time, link: u32, packet: PacketId, came_by: Option<u32>) {
+        let Testbed { link: costs, switch, .. } = &self.testbed;
+        let bytes = self.packets.of(packet).bytes() + costs.frame_bytes;
+        let wire = costs.wire.of(bytes);
+        let server = &mut self.links[link as usize];
+        if let Some(came_by) = came_by {
+            let room = costs.wire.per_byte * switch.buffer_bytes.min(1 << 40);
+            let backlog = server.free_at().since(at) + wire;
+            if backlog > room && switch.when_full == WhenFull::Drop {
+                self.counters.dropped_by_switches += 1;
+                self.packets.end(packet);
+                return;
+            }
+            if backlog > room {
+                // It enters when so much has left that there is room.
+                let enters = at + Span::from_ps(backlog.as_ps() - room.as_ps());
+                self.links[came_by as usize].hold(enters);
+            }
+        }
+        let server = &mut self.links[link as usize];
+        let done = server.serve(at, wire);
+        let (start, latency) = (Time::from_ps(done.as_ps() - wire.as_ps()), costs.latency);
+        let is_early = switch.forwarding == Forwarding::CutThrough;
+        self.record.did(Doing::Wire, link, start, done);
+        let arrives = match self.network.end(LinkId(link)) {
+            Node::Switch(_) if is_early => start + latency,
+            Node::Switch(_) => done + latency,
+            Node::Host(HostId(host)) => {
+                if self.loss_ppm > 0 && self.losses[host as usize].chance(self.loss_ppm) {
+                    self.counters.lost += 1;
+                    self.packets.end(packet);
+                    return;
+                }
+                done + latency
+            }
+        };
+        self.push(arrives, Event::Arrived { packet, link });
+    }
+
+    /// A packet is at a switch.
+    pub(super) fn pass_switch(&mut self, now: Time, switch: u32, came_by: u32, packet: PacketId) {
+        let Packet { from, to, .. } = *self.packets.of(packet);
+        let costs = self.testbed.switch;
+        let at = now + costs.latency;
+        let rank = match to {
+            To::Rank(rank) | To::Nic(rank) | To::Child { rank, .. } => rank,
+            To::All => {
+                let mut links = std::mem::take(&mut self.out_links);
+                let cast = Cast { from: HostId(from), flow: from };
+                let copies = self.network.multicast_links(SwitchId(switch), LinkId(came_by), cast);
+                links.extend(copies.filter(|link| self.leads_to_rank(*link)).map(|link| link.0));
+                // Its own copy makes room for those that leave.
+                self.packets.copy(packet, links.len() as u32);
+                for (number, link) in (0..).zip(&links) {
+                    self.put_on_link(at + costs.copy * number, *link, packet, Some(came_by));
+                }
+                self.packets.end(packet);
+                links.clear();
+                self.out_links = links;
+                return;
+            }
+        };
+        // Packets of a pair keep to one way, so they keep their order.
+        let flow = from.wrapping_mul(0x9e37_79b9) ^ rank;
+        let link = self.network.next_link(SwitchId(switch), HostId(rank), flow);
+        self.put_on_link(at, link.0, packet, Some(came_by));
+    }
+
+    /// False for links to hosts without a rank, which are in no group.
+    fn leads_to_rank(&self, link: LinkId) -> bool {
+        !matches!(self.network.end(link), Node::Host(HostId(host)) if host >= self.ranks)
+    }
+
+    /// Where a link ends.
+    pub(super) fn end_of(&self, link: u32) -> Node {
+        self.network.end(LinkId(link))
+    }
+
+    /// A packet is at the NIC of a host, which takes it in for the host.
+    pub(super) fn take_in(&mut self, now: Time, host: u32, packet: PacketId) {
+        let Packet { to, .. } = *self.packets.of(packet);
+        let bytes = self.packets.of(packet).bytes();
+        let cost = self.testbed.nic.receive.of(bytes);
+        let done = self.serve_nic(host, now, cost, Doing::NicReceives);
+        if let (To::Child { root, .. }, false) = (to, self.clones_by_host()) {
+            self.pass_on(done, host, root, packet, true);
+        }
+        self.push(done, Event::Delivered { packet, host });
+    }
+}

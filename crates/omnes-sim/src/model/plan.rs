@@ -1,0 +1,87 @@
+//! What the ranks of a model do: operations that all of them come to in the same order.
+
+use crate::engine::Span;
+use omnes_proto::algorithm::Bcast;
+use omnes_proto::collective::Runner;
+use omnes_topo::Barrier;
+
+/// Who makes the steps of a barrier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Steps {
+    /// The collective machine, in the NIC or in the host.
+    Machine(Runner),
+    /// Messages over channels.
+    Channel,
+}
+
+/// A sort of barrier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BarrierKind {
+    /// Which steps.
+    pub algorithm: Barrier,
+    /// Who makes them.
+    pub steps: Steps,
+    /// Whether a release goes to all as one multicast packet.
+    pub is_multicast: bool,
+}
+
+/// One operation; ranks that have no part in it go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// A broadcast of `bytes` bytes from `root`.
+    Bcast {
+        /// How.
+        algorithm: Bcast,
+        /// From whom.
+        root: u32,
+        /// Length of the message.
+        bytes: u64,
+    },
+    /// A barrier of all.
+    Barrier(BarrierKind),
+    /// A message over a channel; the sender goes on when it may.
+    Message {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// Its length.
+        bytes: u64,
+    },
+    /// All ranks begin what follows at the same time, this long after the last has come: no
+    /// message is sent for it.
+    Meet {
+        /// How long.
+        rest: Span,
+    },
+    /// Every rank but `root` computes, without a call into the library, for a random time of at
+    /// most `most`.
+    Compute {
+        /// The longest.
+        most: Span,
+        /// Who does not.
+        root: u32,
+    },
+}
+
+/// What all ranks do.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// In this order.
+    pub ops: Vec<Op>,
+    /// So many times.
+    pub repeat: u32,
+}
+
+impl Plan {
+    /// `ops`, `repeat` times.
+    pub fn new(ops: impl Into<Vec<Op>>, repeat: u32) -> Self {
+        Self { ops: ops.into(), repeat }
+    }
+
+    /// The operation of a number, counted over all repetitions.
+    pub(super) fn op(&self, number: u32) -> Option<Op> {
+        let ops = self.ops.len() as u32;
+        (ops > 0 && number / ops < self.repeat).then(|| self.ops[(number % ops) as usize])
+    }
+}

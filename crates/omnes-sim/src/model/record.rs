@@ -1,0 +1,94 @@
+//! What happened, as one number, and, if asked for, as bars for people to look at.
+
+use crate::engine::Time;
+use serde::Serialize;
+
+/// What a resource does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Doing {
+    /// A host begins an operation, or copies a message.
+    HostCalls,
+    /// A host hands out a packet.
+    HostSends,
+    /// A host takes a packet in.
+    HostReceives,
+    /// A NIC sends a packet.
+    NicSends,
+    /// A NIC takes a packet in.
+    NicReceives,
+    /// A NIC's firmware works on a collective.
+    NicSteps,
+    /// A link carries a packet.
+    Wire,
+}
+
+impl Doing {
+    /// Its name, as in traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HostCalls => "host-calls",
+            Self::HostSends => "host-sends",
+            Self::HostReceives => "host-receives",
+            Self::NicSends => "nic-sends",
+            Self::NicReceives => "nic-receives",
+            Self::NicSteps => "nic-steps",
+            Self::Wire => "wire",
+        }
+    }
+}
+
+/// Something that a resource did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bar {
+    /// What.
+    pub doing: Doing,
+    /// The host, or for [`Doing::Wire`] the link.
+    pub at: u32,
+    /// From when.
+    pub start: Time,
+    /// Until when.
+    pub end: Time,
+}
+
+/// Bars that are kept at most; a run that has more keeps the first.
+const BARS_MAX: usize = 4_000_000;
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Record {
+    hash: u64,
+    bars: Option<Vec<Bar>>,
+}
+
+impl Record {
+    pub(super) fn new(has_bars: bool) -> Self {
+        Self { hash: 0xcbf2_9ce4_8422_2325, bars: has_bars.then(Vec::new) }
+    }
+
+    pub(super) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(super) fn take_bars(&mut self) -> Vec<Bar> {
+        self.bars.take().unwrap_or_default()
+    }
+
+    /// An event counts: equal runs have equal hashes.
+    pub(super) fn mix(&mut self, at: u64, what: u64) {
+        // FNV-1a over 64-bit words, with a fold so that high bits reach low ones.
+        for number in [at, what] {
+            let mixed = (self.hash ^ number).wrapping_mul(0x0100_0000_01b3);
+            self.hash = mixed ^ (mixed >> 29);
+        }
+    }
+
+    pub(super) fn did(&mut self, doing: Doing, at: u32, start: Time, end: Time) {
+        if let Some(bars) = &mut self.bars
+            && start < end
+            && bars.len() < BARS_MAX
+        {
+            bars.push(Bar { doing, at, start, end });
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The model: hosts and network in virtual time.
+
+use super::host::Host;
+use super::net::{Event, Net, NetCounters};
+use super::plan::{Op, Plan, Steps};
+use super::record::{Bar, Record};
+use super::setup::Setup;
+use super::task::{Sample, Shared};
+use crate::engine::Time;
+use crate::rig::builder::{JOB, KEY};
+use crate::rig::nic::Nic;
+use omnes_proto::LivenessConfig;
+use omnes_proto::algorithm::Bcast;
+use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast, GroupConfig as CastGroup};
+use omnes_proto::channel::{ChannelConfig, Checked, ConfigError};
+use omnes_proto::collective::{CollectiveConfig, GroupConfig as BarrierGroup, Runner};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::group::Nodes;
+use omnes_topo::network::{HostId, Node, SwitchId};
+use omnes_wire::{Instant, Rank};
+use std::time::Duration;
+use thiserror::Error;
+
+/// A model that cannot be.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ModelError {
+    /// Fewer than two ranks.
+    #[error("a model of {ranks} ranks; it takes 2 at least")]
+    TooFewRanks {
+        /// How many.
+        ranks: u32,
+    },
+    /// More ranks than hosts.
+    #[error("{ranks} ranks on a network of {hosts} hosts; it takes a host for each rank")]
+    TooFewHosts {
+        /// Ranks.
+        ranks: u32,
+        /// Hosts.
+        hosts: u32,
+    },
+    /// A setting of the machines that follows from the testbed is out of range.
+    #[error("testbed `{testbed}`: {error}")]
+    Setting {
+        /// Its name.
+        testbed: String,
+        /// Which.
+        error: ConfigError,
+    },
+    /// The plan did not come to its end.
+    #[error("stuck at {at_us:.3} us: {finished} of {ranks} ranks are done; {first}")]
+    Stuck {
+        /// When.
+        at_us: String,
+        /// Ranks that are done.
+        finished: u32,
+        /// All.
+        ranks: u32,
+        /// What the first that is not done waits for.
+        first: String,
+    },
+    /// A machine did what it should not.
+    #[error("rank {rank}: {what}")]
+    Broken {
+        /// Where.
+        rank: u32,
+        /// What.
+        what: String,
+    },
+}
+
+/// What came of a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// All operations but meetings and computing, in order.
+    pub samples: Vec<Sample>,
+    /// Virtual time at the end.
+    pub end: Time,
+    /// What the network has counted.
+    pub counters: NetCounters,
+    /// Equal runs have equal hashes.
+    pub hash: u64,
+    /// What every resource did, if that was asked for.
+    pub bars: Vec<Bar>,
+}
+
+/// See the module header.
+pub struct Model {
+    hosts: Vec<Host>,
+    net: Net,
+    shared: Shared,
+}
+
+/// Virtual time after which a run is given up.
+const PATIENCE: Time = Time::from_ps(10_000_000_000_000_000);
+
+impl Model {
+    /// A model at time 0; `has_bars` if what every resource does shall be kept.
+    ///
+    /// # Errors
+    /// [`ModelError`] says what cannot be.
+    pub fn new(setup: Setup, plan: Plan, has_bars: bool) -> Result<Self, ModelError> {
+        let (ranks, seed) = (setup.ranks, setup.seed);
+        if ranks < 2 {
+            return Err(ModelError::TooFewRanks { ranks });
+        }
+        let hosts = setup.network.hosts();
+        if hosts < ranks {
+            return Err(ModelError::TooFewHosts { ranks, hosts });
+        }
+        let payload_bytes = setup.testbed.link.payload_bytes;
+        let shared = shared(plan, (ranks, seed, payload_bytes));
+        let name = setup.testbed.name.clone();
+        let wrong = |error| ModelError::Setting { testbed: name.clone(), error };
+        let channel = channel_config(payload_bytes).build().map_err(wrong)?;
+        let broadcast = broadcast_config(payload_bytes).build().map_err(wrong)?;
+        let host = |rank| new_host(rank, &shared, &channel, &broadcast);
+        let hosts = (0..ranks).map(host).collect();
+        let net = Net::new(setup, Record::new(has_bars));
+        Ok(Self { hosts, net, shared })
+    }
+
+    /// Lets the ranks do what they plan.
+    ///
+    /// # Errors
+    /// [`ModelError`] if they do not come to the end.
+    pub fn run(mut self) -> Result<Report, ModelError> {
+        for host in 0..self.net.ranks {
+            self.net.push(Time::ZERO, Event::Go { host });
+        }
+        while self.net.finished < self.net.ranks {
+            let Some((at, event)) = self.net.queue.pop() else {
+                return Err(self.stuck(Time::ZERO));
+            };
+            let now = Time::from_ps(at);
+            if now > PATIENCE {
+                return Err(self.stuck(now));
+            }
+            self.net.counters.events += 1;
+            self.handle(now, event);
+            if let Some((rank, what)) = self.net.complaint.take() {
+                return Err(ModelError::Broken { rank, what });
+            }
+        }
+        let end = self.net.samples.iter().map(|sample| sample.ended).max().unwrap_or_default();
+        Ok(Report {
+            samples: std::mem::take(&mut self.net.samples),
+            end,
+            counters: self.net.counters,
+            hash: self.net.record.hash(),
+            bars: self.net.record.take_bars(),
+        })
+    }
+
+    fn stuck(&self, at: Time) -> ModelError {
+        let first = self.hosts.iter().find(|host| !host.task.is_over());
+        ModelError::Stuck {
+            at_us: format!("{:.3}", at.since(Time::ZERO).as_us()),
+            finished: self.net.finished,
+            ranks: self.net.ranks,
+            first: first
+                .map_or(String::new(), |host| format!("rank {}: {:?}", host.rank, host.task)),
+        }
+    }
+
+    fn handle(&mut self, now: Time, event: Event) {
+        let Self { hosts, net, shared } = self;
+        let (kind, number) = event.word();
+        net.record.mix(now.as_ps(), kind << 56 | number);
+        match event {
+            Event::HandedOut { packet, host } => net.transmit(now, host, packet),
+            Event::Arrived { packet, link } => match net.end_of(link) {
+                Node::Switch(SwitchId(switch)) => net.pass_switch(now, switch, link, packet),
+                Node::Host(HostId(host)) => {
+                    net.counters.arrived += 1;
+                    match hosts[host as usize].pass_firmware(net, now, packet) {
+                        true => net.take_in(now, host, packet),
+                        false => net.packets.end(packet),
+                    }
+                }
+            },
+            Event::Delivered { packet, host } => hosts[host as usize].deliver(net, now, packet),
+            Event::Work { host } => hosts[host as usize].work(net, shared, now),
+            Event::Shown { host } => hosts[host as usize].call(net, now),
+            Event::Go { host } => {
+                let host = &mut hosts[host as usize];
+                host.task.release();
+                host.begin(net, shared, now);
+            }
+        }
+    }
+}
+
+fn shared(plan: Plan, (ranks, seed, payload_bytes): (u32, u64, u64)) -> Shared {
+    let (mut policies, mut barriers) = (Vec::new(), Vec::new());
+    for op in &plan.ops {
+        match op {
+            Op::Bcast { algorithm: Bcast::Multicast(policy), .. } if !policies.contains(policy) => {
+                policies.push(*policy);
+            }
+            Op::Barrier(kind) if kind.steps != Steps::Channel && !barriers.contains(kind) => {
+                barriers.push(*kind);
+            }
+            _ => {}
+        }
+    }
+    Shared { plan, policies, barriers, ranks, seed, payload_bytes }
+}
+
+fn channel_config(payload_bytes: u64) -> ChannelConfig {
+    ChannelConfig {
+        payload_bytes: payload_bytes as u16,
+        peer_timeout: Duration::from_secs(3600),
+        ..ChannelConfig::default()
+    }
+}
+
+fn broadcast_config(payload_bytes: u64) -> BroadcastConfig {
+    BroadcastConfig {
+        payload_bytes: payload_bytes as u16,
+        peer_timeout: Duration::from_secs(3600),
+        ..BroadcastConfig::default()
+    }
+}
+
+fn new_host(rank: u32, shared: &Shared, channel: &Checked, broadcast: &CheckedBroadcast) -> Host {
+    let me = Rank(rank);
+    // Nobody dies here, and questions would be in the way.
+    let hour = Duration::from_secs(3600);
+    let liveness = LivenessConfig { interval: hour, timeout: hour };
+    let config = EndpointConfig {
+        me,
+        size: shared.ranks,
+        job: JOB,
+        key: KEY,
+        channels: vec![channel.clone()],
+        broadcast: (!shared.policies.is_empty()).then(|| broadcast.clone()),
+        collective: CollectiveConfig::default(),
+        liveness,
+    };
+    let mut endpoint = Endpoint::new(Instant::ZERO, config);
+    let nodes = Nodes::one_each(shared.ranks);
+    let mut firmware = Nic::default();
+    for policy in &shared.policies {
+        let group = CastGroup { id: shared.group(*policy), nodes: nodes.clone(), policy: *policy };
+        if let Some(machine) = endpoint.broadcast() {
+            machine.open(group);
+        }
+    }
+    for kind in &shared.barriers {
+        let Steps::Machine(runner) = kind.steps else { continue };
+        let group = BarrierGroup {
+            communicator: shared.communicator(*kind),
+            nodes: nodes.clone(),
+            algorithm: kind.algorithm,
+            runner,
+            is_multicast: kind.is_multicast,
+        };
+        if runner == Runner::Nic {
+            firmware.open((JOB, &KEY), me, &group);
+        }
+        endpoint.collective().open(group);
+    }
+    Host::new(rank, endpoint, firmware)
+}

@@ -1,0 +1,166 @@
+//! Models of clusters: they come to an end, repeat themselves, and keep simple laws.
+
+use omnes_proto::algorithm::Bcast;
+use omnes_proto::collective::Runner;
+use omnes_sim::engine::Span;
+use omnes_sim::model::{BarrierKind, Carrier, Cloning, Model, Op, Plan, Report, Setup, Steps};
+use omnes_sim::testbed::named;
+use omnes_topo::network::Network;
+use omnes_topo::{Barrier, Tree};
+
+const MEET: Op = Op::Meet { rest: Span::from_ns(1_000_000) };
+
+fn setup(ranks: u32) -> Setup {
+    let testbed = named("ethernet-25g").expect("it is built in");
+    let network = Network::single_switch(ranks).expect("a network");
+    Setup { testbed, network, ranks, seed: 1, loss_ppm: 0, carrier: Carrier::Multicast }
+}
+
+fn run(setup: Setup, plan: Plan) -> Report {
+    match Model::new(setup, plan, false).and_then(Model::run) {
+        Ok(report) => report,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn bcast(algorithm: &str, bytes: u64) -> Op {
+    let algorithm: Bcast = algorithm.parse().expect("it is an algorithm");
+    Op::Bcast { algorithm, root: 0, bytes }
+}
+
+fn barrier(algorithm: Barrier, steps: Steps) -> Op {
+    Op::Barrier(BarrierKind { algorithm, steps, is_multicast: true })
+}
+
+#[test]
+fn every_algorithm_ends_at_every_rank() {
+    for algorithm in [
+        "binomial",
+        "binomial:store",
+        "chain",
+        "postal=3",
+        "basic",
+        "window",
+        "combined",
+        "tree-ack=4",
+        "co-root=2",
+        "ack-every=10",
+        "skewed=10",
+        "nack",
+    ] {
+        for bytes in [0, 8, 5_000, 300_000] {
+            let report = run(setup(9), Plan::new([MEET, bcast(algorithm, bytes)], 3));
+            assert_eq!(report.samples.len(), 3, "{algorithm} {bytes}");
+            assert!(report.samples.iter().all(|sample| sample.ranks == 9), "{algorithm} {bytes}");
+        }
+    }
+}
+
+#[test]
+fn every_barrier_ends_at_every_rank() {
+    for algorithm in Barrier::ALL {
+        for steps in [Steps::Channel, Steps::Machine(Runner::Host), Steps::Machine(Runner::Nic)] {
+            let report = run(setup(11), Plan::new([barrier(algorithm, steps)], 5));
+            assert!(
+                report.samples.iter().all(|sample| sample.ranks == 11),
+                "{algorithm} {steps:?}"
+            );
+            assert_eq!(report.samples.len(), 5);
+        }
+    }
+}
+
+#[test]
+fn losses_are_repaired_and_cost_time() {
+    let plan = Plan::new([MEET, bcast("combined", 1_000_000)], 5);
+    let clean = run(setup(8), plan.clone());
+    let lossy = run(Setup { loss_ppm: 10_000, ..setup(8) }, plan);
+    assert!(lossy.counters.lost > 0);
+    assert!(lossy.counters.packets > clean.counters.packets);
+    assert!(lossy.end > clean.end);
+}
+
+#[test]
+fn multi_send_reaches_all_and_sends_one_copy_to_each() {
+    for cloning in [Cloning::Nic, Cloning::Host] {
+        let carrier = Carrier::MultiSend { tree: Tree::Binomial, cloning };
+        let report = run(Setup { carrier, ..setup(8) }, Plan::new([MEET, bcast("nack", 8)], 1));
+        assert_eq!(report.samples[0].ranks, 8);
+        assert_eq!(report.counters.packets, 7);
+    }
+}
+
+#[test]
+fn equal_runs_have_equal_hashes_and_seeds_matter() {
+    let plan = Plan::new(
+        [Op::Compute { most: Span::from_ns(50_000), root: 0 }, bcast("combined", 100_000)],
+        4,
+    );
+    let lossy = |seed| Setup { loss_ppm: 5_000, seed, ..setup(16) };
+    let hash = |seed| run(lossy(seed), plan.clone()).hash;
+    assert_eq!(hash(1), hash(1));
+    assert_ne!(hash(1), hash(2));
+    // The same in debug and in release, on every machine.
+    assert_eq!(hash(7), 0xe9b6_4db0_e7f8_e215, "{:#x}", hash(7));
+}
+
+#[test]
+fn one_message_costs_what_its_resources_cost() {
+    let op = Op::Message { from: 0, to: 1, bytes: 8 };
+    let report = run(setup(2), Plan::new([MEET, op], 1));
+    let time = report.samples[0].ended - report.samples[0].root_began;
+    // The head is 48 bytes, the data are 8: each part of the way once, both links, one switch.
+    let testbed = setup(2).testbed;
+    let (host, nic, link) = (testbed.host, testbed.nic, testbed.link);
+    let head = 40 + omnes_wire::ENVELOPE_BYTES as u64;
+    let bytes = head + 8;
+    let parts = [
+        host.call.fixed,
+        host.copy.of(8),
+        host.train.of(bytes),
+        host.send.of(bytes),
+        nic.transmit.of(bytes),
+        link.latency * 2,
+        link.wire.of(bytes + link.frame_bytes),
+        testbed.switch.latency,
+        nic.receive.of(bytes),
+        host.notice.fixed,
+        host.batch.of(bytes),
+        host.receive.of(bytes),
+    ];
+    assert_eq!(time, parts.into_iter().sum());
+}
+
+#[test]
+fn a_large_broadcast_by_multicast_fills_the_link() {
+    let bytes = 64 << 20;
+    let report = run(setup(16), Plan::new([MEET, bcast("combined", bytes)], 1));
+    let wire = Span::from_ps(320) * bytes;
+    let time = report.samples[0].from_root();
+    assert!(time > wire && time < wire + wire, "{time} beside {wire}");
+}
+
+#[test]
+fn larger_networks_have_more_hops_and_reach_all() {
+    let plan = Plan::new([MEET, bcast("combined", 8), MEET, bcast("binomial", 8)], 2);
+    let on = |network| run(Setup { network, ..setup(100) }, plan.clone());
+    let single = on(Network::single_switch(100).expect("a network"));
+    for network in [Network::fat_tree(100, 8), Network::dragonfly(100)] {
+        let report = on(network.expect("a network"));
+        assert!(report.samples.iter().all(|sample| sample.ranks == 100));
+        assert!(report.samples[0].from_root() > single.samples[0].from_root());
+        assert!(report.samples[1].from_root() > single.samples[1].from_root());
+    }
+}
+
+#[test]
+fn hosts_that_share_a_core_take_turns() {
+    let plan = Plan::new([MEET, bcast("combined", 8)], 1);
+    let alone = run(setup(8), plan.clone());
+    let mut shared = setup(8);
+    shared.testbed.host.cores = 2;
+    let crowded = run(shared, plan);
+    // Four hosts on a core take the packet in one after the other.
+    let turn = setup(8).testbed.host.receive.fixed * 3;
+    assert!(crowded.samples[0].from_root() > alone.samples[0].from_root() + turn);
+}

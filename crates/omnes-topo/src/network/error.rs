@@ -1,0 +1,99 @@
+//! What a caller can get wrong about a network.
+
+use core::fmt;
+
+use super::SwitchId;
+
+/// A caller's mistake: the value given and the limit it broke.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum NetworkError {
+    /// A network has at least one host and one switch.
+    Empty,
+    /// A switch of this many ports cannot build the shape.
+    RadixTooSmall {
+        /// Ports given.
+        radix: u32,
+        /// Fewest ports that would do.
+        radix_min: u32,
+    },
+    /// The shape has no room for so many hosts.
+    TooManyHosts {
+        /// Hosts given.
+        hosts: u32,
+        /// Hosts that fit.
+        hosts_max: u32,
+    },
+    /// A graph keeps a distance for each pair of switches, so there is a limit.
+    TooManySwitches {
+        /// Switches given.
+        switches: u32,
+        /// Most switches.
+        switches_max: u32,
+    },
+    /// So many links per switch cannot be drawn without doubling one or an odd end.
+    LinksImpossible {
+        /// Switches given.
+        switches: u32,
+        /// Links of each switch to others.
+        links_per_switch: u32,
+    },
+    /// A cable ends at a switch that does not exist, or at the one where it begins.
+    BadCable {
+        /// One end.
+        from: SwitchId,
+        /// The other.
+        to: SwitchId,
+    },
+    /// Some switch cannot be reached.
+    NotConnected {
+        /// The first such switch.
+        switch: SwitchId,
+    },
+    /// A route goes through a port that one byte cannot name, or is longer than a header holds.
+    RouteTooLong {
+        /// The port number or length.
+        value: u32,
+        /// The largest that fits.
+        value_max: u32,
+    },
+    /// An in-transit host is needed on a switch without hosts.
+    NoHostAt {
+        /// The switch.
+        switch: SwitchId,
+    },
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "a network has at least 1 host and 1 switch"),
+            Self::RadixTooSmall { radix, radix_min } => {
+                write!(f, "radix {radix} is below the minimum {radix_min}")
+            }
+            Self::TooManyHosts { hosts, hosts_max } => {
+                write!(f, "{hosts} hosts do not fit: the maximum is {hosts_max}")
+            }
+            Self::TooManySwitches { switches, switches_max } => {
+                write!(f, "{switches} switches are above the maximum {switches_max}")
+            }
+            Self::LinksImpossible { switches, links_per_switch } => {
+                write!(f, "{switches} switches cannot have {links_per_switch} single links each")
+            }
+            Self::BadCable { from, to } => {
+                write!(f, "no cable can join switch {} and switch {}", from.0, to.0)
+            }
+            Self::NotConnected { switch } => {
+                write!(f, "switch {} cannot be reached from switch 0", switch.0)
+            }
+            Self::RouteTooLong { value, value_max } => {
+                write!(f, "{value} does not fit into a route: the maximum is {value_max}")
+            }
+            Self::NoHostAt { switch } => {
+                write!(f, "switch {} has no host that could be an in-transit host", switch.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for NetworkError {}

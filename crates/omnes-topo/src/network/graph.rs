@@ -1,0 +1,197 @@
+//! Any connected network, by a table of distances; random ones, and the ring of the paper.
+//!
+//! What it is: cables as given or drawn, and for each pair of switches how many links apart they
+//! are. A packet goes to any switch that is nearer, chosen by a hash of the flow and the switch.
+//! Irregular networks are drawn as regular graphs: ends of cables are paired at random, never two
+//! cables between the same switches, again from the start if that gets stuck or falls apart.
+//! Cost: two bytes per pair of switches, O(switches * links) to build.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::build::{Wiring, seats};
+use super::draw::{Draw, hashed};
+use super::{LinkId, Network, NetworkError, Shape, SwitchId};
+
+/// Most switches of a network without a regular shape.
+pub const SWITCHES_MAX: u32 = 2048;
+/// Tries to draw a network before giving up; a try fails less often than it succeeds.
+const TRIES: u32 = 1000;
+const UNREACHED: u16 = u16::MAX;
+
+/// How an irregular network is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IrregularOptions {
+    /// Switches, more than `links_per_switch`.
+    pub switches: u32,
+    /// Cables of each switch to other switches.
+    pub links_per_switch: u32,
+    /// Hosts on each switch.
+    pub hosts_per_switch: u32,
+}
+
+impl IrregularOptions {
+    /// Eight-port switches half of whose ports go to hosts, as in the studies of in-transit buffers.
+    pub const fn eight_ports(switches: u32) -> Self {
+        Self { switches, links_per_switch: 4, hosts_per_switch: 4 }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Graph {
+    switches: usize,
+    distances: Vec<u16>,
+}
+
+impl Graph {
+    fn distance(&self, from: SwitchId, to: SwitchId) -> u16 {
+        self.distances[from.0 as usize * self.switches + to.0 as usize]
+    }
+
+    /// The links out of `switch` that come nearer to `to`, which is another.
+    fn nearer<'a>(
+        &'a self,
+        network: &'a Network,
+        switch: SwitchId,
+        to: SwitchId,
+    ) -> impl Iterator<Item = LinkId> + Clone + 'a {
+        let here = self.distance(to, switch);
+        let links = network.neighbours(switch);
+        links.filter(move |(_, next)| self.distance(to, *next) < here).map(|(link, _)| link)
+    }
+
+    /// The link to take at `switch` for a switch that is not it.
+    pub fn next(&self, network: &Network, switch: SwitchId, to: SwitchId, flow: u32) -> LinkId {
+        let mut nearer = self.nearer(network, switch, to);
+        let choices = nearer.clone().count() as u32;
+        let choice = hashed(flow, switch.0, choices) as usize;
+        nearer.nth(choice).expect("in a connected graph some neighbour is nearer")
+    }
+
+    /// True if a multicast from a host on `source` leaves `switch` by `link`: if the switch at its
+    /// end would go this way back.
+    pub fn copies(&self, network: &Network, source: SwitchId, link: LinkId, flow: u32) -> bool {
+        let (from, to) = network.link(link);
+        let (super::Node::Switch(from), super::Node::Switch(to)) = (from, to) else {
+            return true;
+        };
+        self.distance(source, to) > self.distance(source, from)
+            && self.next(network, to, source, flow) == link.reverse()
+    }
+}
+
+/// Distances from `from` to all switches, by breadth-first search over `links` of each switch.
+fn distances(from: usize, links: &[Vec<u32>]) -> Vec<u16> {
+    let mut distances = vec![UNREACHED; links.len()];
+    distances[from] = 0;
+    let mut queue = VecDeque::from([from]);
+    while let Some(switch) = queue.pop_front() {
+        for next in links[switch].iter().map(|next| *next as usize) {
+            if distances[next] == UNREACHED {
+                distances[next] = distances[switch] + 1;
+                queue.push_back(next);
+            }
+        }
+    }
+    distances
+}
+
+/// Pairs of switches at random, each switch as often as the options say; none if it gets stuck.
+fn paired(options: IrregularOptions, draw: &mut Draw) -> Option<Vec<(SwitchId, SwitchId)>> {
+    let ends =
+        (0..options.switches).flat_map(|switch| (0..options.links_per_switch).map(move |_| switch));
+    let mut free: Vec<u32> = ends.collect();
+    let mut joined = vec![Vec::new(); options.switches as usize];
+    let mut cables = Vec::with_capacity(free.len() / 2);
+    let mut misses = 0;
+    while !free.is_empty() {
+        let first = draw.below(free.len() as u32) as usize;
+        let second = draw.below(free.len() as u32) as usize;
+        let (from, to) = (free[first], free[second]);
+        if from == to || joined[from as usize].contains(&to) {
+            misses += 1;
+            if misses > TRIES {
+                return None;
+            }
+            continue;
+        }
+        joined[from as usize].push(to);
+        joined[to as usize].push(from);
+        cables.push((SwitchId(from), SwitchId(to)));
+        free.swap_remove(first.max(second));
+        free.swap_remove(first.min(second));
+    }
+    Some(cables)
+}
+
+impl Network {
+    /// A network of `switches` switches with `hosts_per_switch` hosts each and these cables.
+    ///
+    /// Errors with [`NetworkError::Empty`] without switches or hosts,
+    /// [`NetworkError::TooManySwitches`], [`NetworkError::BadCable`] or
+    /// [`NetworkError::NotConnected`]. Cost: O(switches * cables).
+    pub fn of_cables(
+        switches: u32,
+        hosts_per_switch: u32,
+        cables: &[(SwitchId, SwitchId)],
+    ) -> Result<Self, NetworkError> {
+        if switches == 0 || hosts_per_switch == 0 {
+            return Err(NetworkError::Empty);
+        }
+        if switches > SWITCHES_MAX {
+            return Err(NetworkError::TooManySwitches { switches, switches_max: SWITCHES_MAX });
+        }
+        let mut links = vec![Vec::new(); switches as usize];
+        for (from, to) in cables.iter().copied() {
+            if from == to || from.0 >= switches || to.0 >= switches {
+                return Err(NetworkError::BadCable { from, to });
+            }
+            links[from.0 as usize].push(to.0);
+            links[to.0 as usize].push(from.0);
+        }
+        let from_first = distances(0, &links);
+        if let Some(lost) = from_first.iter().position(|distance| *distance == UNREACHED) {
+            return Err(NetworkError::NotConnected { switch: SwitchId(lost as u32) });
+        }
+        let distances = (0..links.len()).flat_map(|from| distances(from, &links)).collect();
+        let graph = Graph { switches: links.len(), distances };
+        let seats = seats(switches.saturating_mul(hosts_per_switch), hosts_per_switch);
+        let wiring = Wiring { seats, switches, cables: cables.to_vec() };
+        Ok(wiring.into_network(Shape::Graph(graph)))
+    }
+
+    /// A random connected network; the same seed gives the same one.
+    ///
+    /// Errors with [`NetworkError::LinksImpossible`] if the ends of cables are odd in number or
+    /// more than there are other switches, else as [`Network::of_cables`].
+    pub fn irregular(options: IrregularOptions, seed: u64) -> Result<Self, NetworkError> {
+        let IrregularOptions { switches, links_per_switch, hosts_per_switch } = options;
+        let impossible = NetworkError::LinksImpossible { switches, links_per_switch };
+        if links_per_switch >= switches || links_per_switch * switches % 2 == 1 {
+            return Err(impossible);
+        }
+        let mut draw = Draw::new(seed);
+        for _ in 0..TRIES {
+            let Some(cables) = paired(options, &mut draw) else { continue };
+            match Self::of_cables(switches, hosts_per_switch, &cables) {
+                Err(NetworkError::NotConnected { .. }) => {}
+                done => return done,
+            }
+        }
+        Err(impossible)
+    }
+
+    /// The five-switch ring of the paper's example, one host per switch [IT-R4].
+    ///
+    /// The paper numbers them 0, 1, 2, 4 and 6; here they are 0 to 4 in the same order, which is
+    /// all that the labels of links depend on: see [`RING_NUMBERS`].
+    pub fn ring() -> Self {
+        let cables = [(0, 2), (2, 1), (1, 4), (4, 3), (3, 0)];
+        let cables = cables.map(|(from, to)| (SwitchId(from), SwitchId(to)));
+        Self::of_cables(5, 1, &cables).expect("a ring is connected")
+    }
+}
+
+/// The paper's numbers of the switches of [`Network::ring`].
+pub const RING_NUMBERS: [u32; 5] = [0, 1, 2, 4, 6];

@@ -1,0 +1,193 @@
+//! Paths and multicast trees of whole networks, checked for every host.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+use omnes_topo::network::{
+    Cast, DragonflyOptions, FatTreeOptions, HostId, IrregularOptions, LinkId, Network,
+    NetworkError, Node, SwitchId,
+};
+use std::collections::BTreeSet;
+
+fn some_networks() -> Vec<(&'static str, Network, usize)> {
+    let tapered = FatTreeOptions { hosts: 90, radix: 8, oversubscription: 3 };
+    let dragonfly = |hosts, p, a, h| {
+        Network::dragonfly_of(DragonflyOptions {
+            hosts,
+            hosts_per_router: p,
+            routers: a,
+            globals_per_router: h,
+        })
+        .unwrap()
+    };
+    let irregular = IrregularOptions::eight_ports(16);
+    vec![
+        ("one host", Network::single_switch(1).unwrap(), 0),
+        ("one switch", Network::single_switch(9).unwrap(), 2),
+        ("two levels", Network::fat_tree(32, 8).unwrap(), 4),
+        ("two levels, part", Network::fat_tree(21, 8).unwrap(), 4),
+        ("three levels", Network::fat_tree(128, 8).unwrap(), 6),
+        ("three levels, part", Network::fat_tree(77, 8).unwrap(), 6),
+        ("three levels, odd radix", Network::fat_tree(100, 9).unwrap(), 6),
+        ("tapered", Network::fat_tree_of(tapered).unwrap(), 6),
+        ("dragonfly", Network::dragonfly(72).unwrap(), 5),
+        ("dragonfly, few groups", dragonfly(40, 2, 4, 2), 5),
+        ("dragonfly, one group", dragonfly(7, 2, 4, 2), 3),
+        ("dragonfly, one router per group", dragonfly(6, 2, 1, 2), 3),
+        ("irregular", Network::irregular(irregular, 3).unwrap(), 5),
+        ("ring", Network::ring(), 4),
+    ]
+}
+
+fn hosts(network: &Network) -> impl Iterator<Item = HostId> {
+    (0..network.hosts()).map(HostId)
+}
+
+#[test]
+fn links_and_ports_say_the_same() {
+    for (name, network, _) in some_networks() {
+        let mut seen = BTreeSet::new();
+        for switch in (0..network.switches()).map(SwitchId) {
+            assert!(network.ports(switch).is_sorted(), "{name}");
+            for link in network.ports(switch) {
+                assert_eq!(network.link(*link).0, Node::Switch(switch), "{name}");
+                assert!(seen.insert(*link), "{name}: {link:?} twice");
+            }
+            for host in network.hosts_of(switch) {
+                assert_eq!(network.seat(host), switch);
+            }
+        }
+        for host in hosts(&network) {
+            assert_eq!(network.link(network.uplink(host)).0, Node::Host(host));
+            assert_eq!(network.link(network.downlink(host)).1, Node::Host(host));
+            assert!(seen.insert(network.uplink(host)));
+        }
+        let all: BTreeSet<LinkId> = (0..network.links()).map(LinkId).collect();
+        assert_eq!(seen, all, "{name}");
+        for link in all {
+            let (from, to) = network.link(link);
+            assert_eq!(network.link(link.reverse()), (to, from), "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_path_is_joined_ends_at_its_host_and_is_as_short_as_its_shape_allows() {
+    for (name, network, longest) in some_networks() {
+        let mut most = 0;
+        for from in hosts(&network) {
+            for to in hosts(&network) {
+                let path: Vec<LinkId> = network.path(from, to, from.0 * 131 + to.0).collect();
+                most = most.max(path.len());
+                if from == to {
+                    assert!(path.is_empty());
+                    continue;
+                }
+                let joined =
+                    path.windows(2).all(|pair| network.link(pair[0]).1 == network.link(pair[1]).0);
+                assert!(joined, "{name} {from:?} {to:?} {path:?}");
+                assert_eq!(network.link(path[0]).0, Node::Host(from));
+                assert_eq!(network.link(path[path.len() - 1]).1, Node::Host(to));
+            }
+        }
+        assert_eq!(most, longest, "{name}");
+    }
+}
+
+#[test]
+fn every_multicast_reaches_each_other_host_once_over_each_link_at_most_once() {
+    for (name, network, _) in some_networks() {
+        for from in hosts(&network) {
+            for flow in 0..3 {
+                let links = network.multicast(Cast { from, flow }, |_| true);
+                let unique: BTreeSet<LinkId> = links.iter().copied().collect();
+                assert_eq!(unique.len(), links.len(), "{name} {from:?}");
+                let reached: Vec<Node> = links.iter().map(|link| network.link(*link).1).collect();
+                for host in hosts(&network) {
+                    let copies = reached.iter().filter(|node| **node == Node::Host(host)).count();
+                    assert_eq!(copies, usize::from(host != from), "{name} {from:?} {host:?}");
+                }
+                for switch in (0..network.switches()).map(SwitchId) {
+                    let copies = reached.iter().filter(|node| **node == Node::Switch(switch));
+                    assert!(copies.count() <= 1, "{name} {from:?} {switch:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_multicast_to_some_uses_no_link_that_leads_to_none() {
+    let network = Network::fat_tree(128, 8).unwrap();
+    let cast = Cast { from: HostId(5), flow: 1 };
+    let path: Vec<LinkId> = network.path(HostId(5), HostId(127), 1).collect();
+    assert_eq!(network.multicast(cast, |host| host == HostId(127)), path);
+    assert_eq!(network.multicast(cast, |_| false), []);
+    let all = network.multicast(cast, |_| true);
+    let some = network.multicast(cast, |host| host.0 % 4 == 0);
+    assert!(some.len() < all.len() && some.iter().all(|link| all.contains(link)));
+}
+
+#[test]
+fn flows_spread_over_all_ways_up() {
+    let network = Network::fat_tree(128, 8).unwrap();
+    let ways = |from, to| {
+        let paths = (0..200).map(|flow| network.path(HostId(from), HostId(to), flow).collect());
+        paths.collect::<BTreeSet<Vec<LinkId>>>().len()
+    };
+    assert_eq!((ways(0, 1), ways(0, 5), ways(0, 127)), (1, 4, 16));
+    // A full bisection: no link between switches is needed by more flows than another could be.
+    let ups = |switch| network.uplinks(SwitchId(switch)).count();
+    assert_eq!((ups(0), ups(32), ups(64)), (4, 4, 0));
+}
+
+#[test]
+fn the_same_seed_draws_the_same_network_and_another_seed_another() {
+    let ends = |seed| {
+        let network = Network::irregular(IrregularOptions::eight_ports(32), seed).unwrap();
+        (0..network.links()).map(|link| network.link(LinkId(link))).collect::<Vec<_>>()
+    };
+    assert_eq!(ends(1), ends(1));
+    assert_ne!(ends(1), ends(2));
+    let network = Network::irregular(IrregularOptions::eight_ports(32), 1).unwrap();
+    for switch in (0..32).map(SwitchId) {
+        let others: BTreeSet<SwitchId> =
+            network.neighbours(switch).map(|(_, switch)| switch).collect();
+        assert_eq!((others.len(), network.hosts_of(switch).count()), (4, 4));
+    }
+}
+
+#[test]
+fn sixty_five_thousand_hosts_fit_and_their_paths_are_short() {
+    let tree = Network::fat_tree(65_536, 64).unwrap();
+    assert_eq!((tree.switches(), tree.links()), (5120, 6 * 65_536));
+    let dragonfly = Network::dragonfly(65_536).unwrap();
+    for (network, longest) in [(&tree, 6), (&dragonfly, 5)] {
+        for number in 0..2000_u32 {
+            let from = HostId(number * 7919 % 65_536);
+            let to = HostId(number * 104_729 % 65_536);
+            assert!(network.path(from, to, number).count() <= longest);
+        }
+        let cast = Cast { from: HostId(4711), flow: 0 };
+        let down = network.multicast(cast, |_| true);
+        let reached = down.iter().filter(|link| matches!(network.end(**link), Node::Host(_)));
+        assert_eq!(reached.count(), 65_535);
+    }
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_with_its_limit() {
+    assert_eq!(Network::single_switch(0).unwrap_err(), NetworkError::Empty);
+    let error = Network::fat_tree(129, 8).unwrap_err();
+    assert_eq!(error, NetworkError::TooManyHosts { hosts: 129, hosts_max: 128 });
+    let radix = FatTreeOptions { hosts: 9, radix: 3, oversubscription: 3 };
+    let error = Network::fat_tree_of(radix).unwrap_err();
+    assert_eq!(error, NetworkError::RadixTooSmall { radix: 3, radix_min: 4 });
+    let options =
+        DragonflyOptions { hosts: 73, hosts_per_router: 2, routers: 4, globals_per_router: 2 };
+    let error = Network::dragonfly_of(options).unwrap_err();
+    assert_eq!(error, NetworkError::TooManyHosts { hosts: 73, hosts_max: 72 });
+    assert!(Network::irregular(IrregularOptions::eight_ports(4), 1).is_err());
+    let loop_back = [(SwitchId(0), SwitchId(0))];
+    assert!(matches!(Network::of_cables(1, 1, &loop_back), Err(NetworkError::BadCable { .. })));
+    let error = Network::of_cables(2, 1, &[]).unwrap_err();
+    assert_eq!(error.to_string(), "switch 1 cannot be reached from switch 0");
+}
