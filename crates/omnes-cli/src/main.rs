@@ -1,5 +1,5 @@
-//! The `omnes` command: launch ranks, copy files to all of them, measure, make a lab, look at the
-//! machine, its network interface and what its ranks are doing.
+//! The `omnes` command: launch ranks, copy files to all of them, measure, simulate, make a lab, look
+//! at the machine, its network interface and what its ranks are doing.
 //!
 //! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
 //! go to stdout, everything else to stderr. Exit status: 0 done, 1 a check failed, 2 usage or
@@ -12,6 +12,7 @@ mod doctor;
 mod lab;
 mod nic;
 mod run;
+mod sim;
 mod stat;
 mod tune;
 mod units;
@@ -32,6 +33,7 @@ enum Command {
     Run(run::Args),
     Cp(cp::Args),
     Bench(bench::Args),
+    Sim(sim::Args),
     Lab(lab::Args),
     Nic(nic::Args),
     Doctor(doctor::Args),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Cp(args) => cp::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Nic(args) => nic::run(args),
         Command::Doctor(args) => doctor::run(args),

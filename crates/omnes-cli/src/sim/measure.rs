@@ -71,6 +71,7 @@ pub fn measure(point: Point, testbed: &Testbed, has_bars: bool) -> Result<Measur
     let plan = Plan::new(ops(&point, resolved), point.warmup + point.repeat);
     let setup = Setup {
         testbed: testbed.clone(),
+        network: point.network.build(point.ranks).expect("checked with the most ranks"),
         ranks: point.ranks,
         seed: point.seed,
         loss_ppm: point.loss.0,
