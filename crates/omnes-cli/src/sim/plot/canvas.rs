@@ -13,7 +13,7 @@ use plotters::style::{Color, FontTransform, IntoFont, WHITE};
 pub type Place = (f64, f64);
 
 /// Colours that people with any sort of sight tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),

@@ -1,6 +1,6 @@
 //! Lines over an axis, each with its name at its end.
 
-use super::canvas::{Anchor, Canvas, FAINT, GREY, INK, Look, Place, colour, time_label};
+use super::canvas::{Anchor, COLOURS, Canvas, FAINT, GREY, INK, Look, Place, colour, time_label};
 use super::data::{Figure, Series};
 use anyhow::Result;
 
@@ -43,7 +43,9 @@ pub fn draw(figure: &Figure) -> Result<String> {
     let place = |spot: &super::data::Spot| (x.place(spot.x), y.place(spot.median_us));
     let mut names = Vec::new();
     if let Some(link) = &figure.link {
-        let places: Vec<Place> = link.spots.iter().map(place).collect();
+        // Where it is far below all results it tells nothing, and would press them together.
+        let near = link.spots.iter().filter(|spot| spot.median_us >= y.low);
+        let places: Vec<Place> = near.map(place).collect();
         for pair in places.windows(2) {
             canvas.dashes((pair[0], pair[1]), GREY)?;
         }
@@ -72,7 +74,15 @@ fn draw_series(
     let colour = colour(number);
     let places: Vec<Place> =
         series.spots.iter().map(|spot| (x.place(spot.x), y.place(spot.median_us))).collect();
-    canvas.line(&places, colour, 2)?;
+    match number < COLOURS.len() {
+        true => canvas.line(&places, colour, 2)?,
+        // Colours come again, and are told apart by dashes.
+        false => {
+            for pair in places.windows(2) {
+                canvas.dashes((pair[0], pair[1]), colour)?;
+            }
+        }
+    }
     for (spot, place) in series.spots.iter().zip(&places) {
         let ends = [(place.0, y.place(spot.low_us)), (place.0, y.place(spot.high_us))];
         canvas.line(&ends, colour, 1)?;
@@ -82,8 +92,7 @@ fn draw_series(
 }
 
 fn scales(figure: &Figure) -> (Scale, Scale) {
-    let lines = || figure.series.iter().chain(&figure.link);
-    let spots = || lines().flat_map(|series| &series.spots);
+    let spots = || figure.series.iter().flat_map(|series| &series.spots);
     let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let is_log = figure.axis.is_log();
@@ -96,7 +105,7 @@ fn scales(figure: &Figure) -> (Scale, Scale) {
     };
     let (low, high) =
         (least(&mut spots().map(|spot| spot.low_us)), most(&mut spots().map(|spot| spot.high_us)));
-    let y = Scale { low: low / 1.3, high: high * 1.3, is_log: true, from: BOTTOM, to: TOP };
+    let y = Scale { low: low / 2.0, high: high * 1.3, is_log: true, from: BOTTOM, to: TOP };
     (x, y)
 }
 

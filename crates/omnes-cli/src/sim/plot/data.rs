@@ -3,8 +3,11 @@
 use super::super::config::{Config, Point};
 use super::super::measure::Measured;
 use super::super::values::{Algorithm, Op};
+use super::super::network::NetworkKind;
 use crate::bench::short_time;
 use crate::units::format_bytes;
+use omnes_proto::algorithm::Bcast;
+use omnes_sim::model::Carrier;
 use std::time::Duration;
 
 /// What results are shown over.
@@ -151,7 +154,7 @@ fn label(config: &Config, axis: Axis, measured: &Measured) -> String {
     if is_tree_of_many || is_choice_of_many {
         parts.push(point.algorithm.to_string());
     } else {
-        parts.push(measured.algorithm.clone());
+        parts.push(full_name(measured));
     }
     let mut add = |count: usize, is_shown: bool, text: String| {
         if count > 1 && !is_shown {
@@ -164,6 +167,19 @@ fn label(config: &Config, axis: Axis, measured: &Measured) -> String {
     add(config.roots.len(), false, format!("root {}", point.root));
     add(config.skews.len(), axis == Axis::Skew, format!("skew {}", short_time(point.skew)));
     parts.join(", ")
+}
+
+/// An algorithm's name, which for those over multicast says so.
+fn full_name(measured: &Measured) -> String {
+    let point = &measured.point;
+    let is_policy = match point.algorithm {
+        Algorithm::Bcast(Bcast::Multicast(_)) => true,
+        algorithm => algorithm == Algorithm::Default && point.op.is_broadcast(),
+    };
+    match is_policy && point.carrier.0 == Carrier::Multicast {
+        true => format!("multicast ({})", measured.algorithm),
+        false => measured.algorithm.clone(),
+    }
 }
 
 fn title(config: &Config, axis: Axis) -> String {
@@ -188,7 +204,10 @@ fn title(config: &Config, axis: Axis) -> String {
 fn subtitle(config: &Config, axis: Axis) -> String {
     let mut parts = vec![config.testbed.name.clone()];
     if let [network] = config.networks[..] {
-        parts.push(network.to_string());
+        parts.push(match network {
+            NetworkKind::Single => "one switch".to_owned(),
+            _ => network.to_string(),
+        });
     }
     if let ([loss], false) = (&config.losses[..], axis == Axis::Loss) {
         parts.push(format!("{loss} loss"));
