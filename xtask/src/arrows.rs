@@ -1,5 +1,5 @@
-//! The arrows between crates: `wire ← topo ← firmware ← proto ← nic ← {net, sim} ← omnes ← {capi,
-//! mpi, py, cli}`.
+//! The arrows between crates: `wire ← topo ← firmware ← proto ← nic ← {net, sim} ← {omnes, papers} ←
+//! {capi, mpi, py, cli}`.
 //!
 //! A crate may need any crate of an earlier layer, none of its own layer and none of a later one.
 //! Tests may in addition use the simulator from beside it (net and nic run its conformance
@@ -8,7 +8,7 @@
 use crate::workspace::Workspace;
 
 /// Layer of each crate; a new crate gets its line here.
-const LAYERS: [(&str, u8); 12] = [
+const LAYERS: [(&str, u8); 13] = [
     ("omnes-wire", 0),
     ("omnes-topo", 1),
     ("omnes-firmware", 2),
@@ -17,6 +17,7 @@ const LAYERS: [(&str, u8); 12] = [
     ("omnes-net", 5),
     (SIMULATOR, 5),
     ("omnes", 6),
+    ("omnes-papers", 6),
     ("omnes-capi", 7),
     ("omnes-mpi", 7),
     ("omnes-py", 7),
@@ -89,6 +90,9 @@ mod tests {
         assert!(allowed("omnes-topo", "omnes-wire"));
         assert!(allowed("omnes-cli", "omnes-wire"));
         assert!(allowed("omnes", "omnes-net"));
+        assert!(allowed("omnes-papers", "omnes-sim"));
+        assert!(allowed("omnes-cli", "omnes-papers"));
+        assert!(!allowed("omnes-papers", "omnes"));
         assert!(!allowed("omnes-wire", "omnes-topo"));
         assert!(!allowed("omnes-sim", "omnes"));
         assert!(!allowed("omnes-net", "omnes-sim"));

@@ -1,5 +1,6 @@
-//! The `omnes` command: launch ranks, copy files to all of them, measure, simulate, make a lab, look
-//! at the machine, its network interface and what its ranks are doing.
+//! The `omnes` command: launch ranks, copy files to all of them, measure, simulate, make a lab,
+//! look at the machine, its network interface and what its ranks are doing, compute what the papers
+//! state.
 //!
 //! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
 //! go to stdout, everything else to stderr. Exit status: 0 done, 1 a check failed, 2 usage or
@@ -11,6 +12,7 @@ mod cp;
 mod doctor;
 mod lab;
 mod nic;
+mod papers;
 mod run;
 mod sim;
 mod stat;
@@ -39,6 +41,7 @@ enum Command {
     Doctor(doctor::Args),
     Stat(stat::Args),
     Tune(tune::Args),
+    Papers(papers::Args),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Stat(args) => stat::run(args),
         Command::Tune(args) => tune::run(args),
+        Command::Papers(args) => papers::run(args),
     };
     result.unwrap_or_else(|error| {
         complain::complain(format_args!("{error:#}"));

@@ -70,7 +70,8 @@ fn lines_have_the_fields_of_bench_in_its_order() {
     assert_eq!(status, 0, "{errors}");
     let mut compared = 0;
     for measured in output.lines() {
-        let op = serde_json::from_str::<Value>(measured).unwrap()["op"].as_str().unwrap().to_owned();
+        let op =
+            serde_json::from_str::<Value>(measured).unwrap()["op"].as_str().unwrap().to_owned();
         let options = if op == "barrier" { "" } else { "--sizes 8" };
         let skew = if op == "skew" { "--skew 200us" } else { "" };
         let (_, simulated, errors) = sim(&format!("{op} -n 2 {options} {skew} --json"));
@@ -111,7 +112,10 @@ fn a_postal_tree_says_what_it_follows_from() {
     let (_, output, _) = sim("bcast -n 64 --sizes 8,1m --algorithms postal --repeat 1");
     let notes: Vec<_> = output.lines().filter(|line| line.contains("postal is postal=")).collect();
     assert_eq!(notes.len(), 2, "{output}");
-    assert!(notes[0].starts_with("# 8 B to 64 ranks: ") && notes[0].contains("lambda "), "{output}");
+    assert!(
+        notes[0].starts_with("# 8 B to 64 ranks: ") && notes[0].contains("lambda "),
+        "{output}"
+    );
     let options = "bcast -n 64 --sizes 8 --algorithms postal --repeat 1 --json";
     let line = lines(options).remove(0);
     let lambda = line["lambda"].as_f64().unwrap();
@@ -207,8 +211,7 @@ fn traces_show_every_resource_in_order() {
     ));
     assert_eq!(status, 0, "{errors}");
     let text = fs::read_to_string(trace).unwrap();
-    let rows: Vec<Vec<&str>> =
-        text.lines().skip(1).map(|line| line.split(' ').collect()).collect();
+    let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split(' ').collect()).collect();
     assert!(rows.iter().all(|row| row.len() == 4), "{text}");
     let starts: Vec<u64> = rows[1..].iter().map(|row| row[0].parse().unwrap()).collect();
     assert!(starts.is_sorted() && rows[0][3] == "operation=1", "{text}");

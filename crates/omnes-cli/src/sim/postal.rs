@@ -67,7 +67,8 @@ impl Postal {
     /// For people: what the tree follows from.
     pub fn explain(&self) -> String {
         let Self { tree, unit_bytes, hop, one_more, lambda } = self;
-        let chain = if matches!(tree, Tree::PostalBounded { fan_out: 1, .. }) { ", a chain" } else { "" };
+        let chain =
+            if matches!(tree, Tree::PostalBounded { fan_out: 1, .. }) { ", a chain" } else { "" };
         format!(
             "postal is {tree}{chain}: lambda {lambda}, as a hop of {unit_bytes} B takes {hop} and one \
              more child {one_more}"

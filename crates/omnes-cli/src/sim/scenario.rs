@@ -208,7 +208,9 @@ mod tests {
         assert!(refused("ranks = 8").contains("`op`"));
         assert!(refused("op = \"cast\"").contains("`bcast`"));
         assert!(refused("op = \"bcast\"\nranks = 1").contains("ranks: 1 ranks; a model takes 2"));
-        assert!(refused("op = \"bcast\"\nloss = \"0.01\"").contains("loss: `0.01` needs a percent"));
+        assert!(
+            refused("op = \"bcast\"\nloss = \"0.01\"").contains("loss: `0.01` needs a percent")
+        );
         assert!(refused("op = \"bcast\"\nsizes = 1.5").contains("whole numbers or in quotes"));
         assert!(refused("op = \"bcast\"\nseeds = 0").contains("give 1 or more"));
     }

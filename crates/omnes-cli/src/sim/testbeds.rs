@@ -70,6 +70,7 @@ fn unit(constant: &Constant) -> &'static str {
     match &constant.name {
         name if name.ends_with("_bytes") => "B",
         name if name.ends_with("_packets") => "packets",
+        name if name.ends_with("_messages") => "messages",
         _ => "ns",
     }
 }

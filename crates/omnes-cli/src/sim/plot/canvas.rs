@@ -138,9 +138,16 @@ pub fn time_label(us: f64) -> String {
         _ if us >= 0.9995 => (us, "us"),
         _ => (us * 1e3, "ns"),
     };
-    let digits = if value >= 99.95 { 0 } else if value >= 9.995 { 1 } else { 2 };
+    let digits = if value >= 99.95 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
     let text = format!("{value:.digits$}");
-    let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    let short =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{short} {unit}")
 }
 

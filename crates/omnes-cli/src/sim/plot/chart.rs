@@ -169,7 +169,10 @@ mod tests {
     fn names_keep_their_order_and_distance() {
         let names = [480.0, 485.0, 489.0].map(|height| (height, String::new(), ()));
         let heights = apart(&names);
-        assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= NAME_PITCH - 1e-9), "{heights:?}");
+        assert!(
+            heights.windows(2).all(|pair| pair[1] - pair[0] >= NAME_PITCH - 1e-9),
+            "{heights:?}"
+        );
         assert!(heights[2] <= BOTTOM);
     }
 

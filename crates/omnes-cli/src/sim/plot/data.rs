@@ -2,8 +2,8 @@
 
 use super::super::config::{Config, Point};
 use super::super::measure::Measured;
-use super::super::values::{Algorithm, Op};
 use super::super::network::NetworkKind;
+use super::super::values::{Algorithm, Op};
 use crate::bench::short_time;
 use crate::units::format_bytes;
 use omnes_proto::algorithm::Bcast;

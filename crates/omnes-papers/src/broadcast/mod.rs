@@ -1,0 +1,18 @@
+//! Broadcast over multicast: findings and figures; see the three files.
+
+mod closed;
+mod emulated;
+mod runs;
+mod structure;
+
+use crate::{Figure, Finding, Target};
+
+/// The finding of one of this paper's targets; `None` if nothing computes it.
+pub(crate) fn find(target: &Target) -> Option<Finding> {
+    closed::find(target).or_else(|| structure::find(target)).or_else(|| emulated::find(target))
+}
+
+/// The paper's figures, drawn again.
+pub(crate) fn figures() -> Vec<Figure> {
+    emulated::figures()
+}

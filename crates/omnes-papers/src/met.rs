@@ -1,0 +1,65 @@
+//! The list of targets that were met before, `papers/met.txt`: one id per line, sorted.
+
+use crate::finding::Verdict;
+use crate::registry::Judged;
+use std::collections::BTreeSet;
+
+const FILE: &str = include_str!("../../../papers/met.txt");
+
+/// Ids of targets that were met before.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MetList(BTreeSet<String>);
+
+impl MetList {
+    /// The list that is built in.
+    pub fn built_in() -> Self {
+        Self::parse(FILE)
+    }
+
+    /// Reads a list; what follows a `#` does not count.
+    pub fn parse(text: &str) -> Self {
+        let ids = text.lines().filter_map(|line| line.split('#').next()).map(str::trim);
+        Self(ids.filter(|id| !id.is_empty()).map(str::to_owned).collect())
+    }
+
+    /// True if this target was met before.
+    pub fn contains(&self, id: &str) -> bool {
+        self.0.contains(id)
+    }
+
+    /// All ids, sorted.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// Of `all`, those that were met before and are not now.
+    pub fn regressions<'all>(&self, all: &'all [Judged]) -> Vec<&'all Judged> {
+        let is_worse =
+            |one: &&Judged| self.contains(&one.target.id) && one.finding.verdict != Verdict::Met;
+        all.iter().filter(is_worse).collect()
+    }
+
+    /// The list as it is now: of the targets in `all` those that are met, and what it says of the
+    /// others.
+    #[must_use]
+    pub fn renewed(&self, all: &[Judged]) -> Self {
+        let mut ids = self.0.clone();
+        for one in all {
+            match one.finding.verdict == Verdict::Met {
+                true => ids.insert(one.target.id.clone()),
+                false => ids.remove(&one.target.id),
+            };
+        }
+        Self(ids)
+    }
+
+    /// As it stands in the file.
+    pub fn text(&self) -> String {
+        let mut text = "# Targets that are met; `omnes papers --bless` writes it.\n".to_owned();
+        for id in self.ids() {
+            text += id;
+            text.push('\n');
+        }
+        text
+    }
+}

@@ -1,0 +1,151 @@
+//! Multi-send: trees of the postal model, credits, and how often a packet is handed out.
+
+use crate::rig::{LATENCY, Seen, group_of, is_done, ms, require, settle, us, watch};
+use crate::{Finding, Target};
+use omnes_proto::broadcast::BroadcastConfig;
+use omnes_proto::channel::Reply;
+use omnes_sim::{COMMUNICATOR, Cluster, Guard, Send, Stream, content, drop};
+use omnes_topo::{Lambda, TopoError, Tree, pipeline, postal};
+use omnes_wire::{Kind, Rank};
+
+/// The finding of a target that this file computes.
+pub(super) fn find(target: &Target) -> Option<Finding> {
+    Some(match target.id.as_str() {
+        "MS-F21" => from(target, worst_excess()),
+        "MS-F22" => from(target, root_fan_out(4, 2)),
+        "MS-F23" => Finding::seen(target, flat_from_size_less_two()),
+        "MS-F24" => Finding::seen(target, lambda_of_one_is_binomial()),
+        "MS-S01" => Finding::seen(target, one_without_credit_blocks_all())
+            .noting("the broadcast machine over a tree of multi-sends"),
+        "MS-S02" => match hand_outs_per_packet() {
+            Ok(writes) => Finding::judged(target, writes).noting("1, 5 and 31 destinations"),
+            Err(instead) => Finding::seen(target, Err(instead)),
+        },
+        "MS-S03" => Finding::not_computed(
+            "the kernel shows every packet of an interface to the hook, which compares type, \
+             protocol and port of those that are not ours before it lets them go",
+        ),
+        "MS-S04" => open_stream(target),
+        _ => return None,
+    })
+}
+
+fn from(target: &Target, ours: Result<f64, TopoError>) -> Finding {
+    match ours {
+        Ok(ours) => Finding::judged(target, ours),
+        Err(error) => Finding::seen(target, Err(error.to_string())),
+    }
+}
+
+/// By how many time units the greedy tree is later than the recurrence allows, at worst.
+fn worst_excess() -> Result<f64, TopoError> {
+    let mut worst = 0.0_f64;
+    for size in 2..=64 {
+        for units in 1..=size as u16 {
+            let lambda = Lambda::whole(units);
+            let built = pipeline::time(Tree::Postal { lambda }, size, 1, lambda)?;
+            let reaches = |unit: &u64| postal::reach(unit * postal::UNIT, lambda) >= size.into();
+            let least = (0..).find(reaches).unwrap_or(u64::MAX);
+            worst = worst.max((built as f64 / postal::UNIT as f64 - least as f64).abs());
+        }
+    }
+    Ok(worst)
+}
+
+fn root_fan_out(size: u32, lambda: u16) -> Result<f64, TopoError> {
+    let tree = Tree::Postal { lambda: Lambda::whole(lambda) };
+    Ok(tree.children(Rank(0), Rank(0), size)?.len() as f64)
+}
+
+/// That the tree on n ranks is flat from lambda n - 2 on, and not below.
+fn flat_from_size_less_two() -> Seen {
+    for size in 3..=32_u32 {
+        for lambda in 1..=40_u16 {
+            let fan_out = root_fan_out(size, lambda).map_err(|error| error.to_string())?;
+            let is_flat = fan_out == f64::from(size - 1);
+            require(is_flat == (u32::from(lambda) >= size - 2), || {
+                format!("{size} ranks, lambda {lambda}: {fan_out} children")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// That with lambda 1 the ranks have as many children as in the binomial tree.
+fn lambda_of_one_is_binomial() -> Seen {
+    let fan_outs = |tree: Tree, size: u32| -> Result<Vec<usize>, TopoError> {
+        let of = |rank| Ok(tree.children(Rank(rank), Rank(0), size)?.len());
+        let mut all = (0..size).map(of).collect::<Result<Vec<_>, TopoError>>()?;
+        all.sort_unstable();
+        Ok(all)
+    };
+    for power in 0..=9 {
+        let size = 1 << power;
+        let ours = fan_outs(Tree::Postal { lambda: Lambda::ONE }, size);
+        let binomial = fan_outs(Tree::Binomial, size);
+        require(ours.is_ok() && ours == binomial, || format!("{size} ranks: {ours:?}"))?;
+    }
+    Ok(())
+}
+
+/// That nobody gets a packet while one of the receivers has no credit [MS-R12].
+fn one_without_credit_blocks_all() -> Seen {
+    // Credit for a packet, until receivers say more; rank 3 cannot.
+    let (mut cluster, silence) = two_packets_to_a_silent_rank(4096);
+    let casts = cluster.packets_by_multicast(Kind::Cast);
+    require(casts == 1, || format!("{casts} of 2 packets go out"))?;
+    let to_others: u64 = [1, 2, 4].map(|rank| cluster.packets_to(Kind::Cast, rank)).iter().sum();
+    require(to_others == 0, || format!("{to_others} packets to those with credit"))?;
+    silence.heal();
+    settle(&mut cluster)?;
+    // It is credit that was missing: with more of it both go out.
+    let (cluster, _silence) = two_packets_to_a_silent_rank(8192);
+    let casts = cluster.packets_by_multicast(Kind::Cast);
+    require(casts == 2, || format!("{casts} of 2 packets go out with credit for them"))
+}
+
+fn two_packets_to_a_silent_rank(initial_credit_bytes: u32) -> (Cluster, Guard) {
+    let config = BroadcastConfig { initial_credit_bytes, ..BroadcastConfig::default() };
+    let (mut cluster, group) = group_of(5, "window", config);
+    let silence = cluster.rule(drop().from(3));
+    for _ in 0..2 {
+        for rank in 1..5 {
+            cluster.receive_broadcast(rank, group, 0, 8);
+        }
+        cluster.broadcast_with(group, 0, 8, Reply::Lazy);
+    }
+    cluster.run_for(ms(50));
+    (cluster, silence)
+}
+
+/// How often the host hands out a packet to many.
+fn hand_outs_per_packet() -> Result<f64, String> {
+    let mut most = 0.0_f64;
+    for ranks in [2, 6, 32] {
+        let (mut cluster, group) = group_of(ranks, "window", BroadcastConfig::default());
+        let uplink = watch(&mut cluster, |rule| rule.at_uplink().kind(Kind::Cast).from(0));
+        cluster.broadcast_to_all(group, 0, 20_000);
+        settle(&mut cluster)?;
+        most = most.max(uplink.hits() as f64 / cluster.packets_of_broadcasts() as f64);
+    }
+    Ok(most)
+}
+
+/// Whether a rank whose own message is half sent takes in others' messages.
+fn open_stream(target: &Target) -> Finding {
+    let mut cluster = Cluster::builder().ranks(3).latency(LATENCY).build();
+    let stream =
+        Stream { from: Rank(0), to: Rank(1), channel: 0, communicator: COMMUNICATOR, tag: 1 };
+    let send = Send { stream, content: content(1, 9000), available: 3000, reply: Reply::Soon };
+    let open = cluster.post_send(send);
+    let receive = cluster.receive(0, 2, 7, 1000);
+    cluster.send(2, 0, 7, 1000);
+    cluster.run_for(us(500));
+    if !is_done(&cluster, receive) && !is_done(&cluster, open) {
+        return Finding::seen(target, Ok(()));
+    }
+    Finding::judged(target, "deliver while a stream is open").explained(
+        "streams take no lock here: the unsafe form is the only one, and cannot lock up, as \
+         passing on never waits for a receiver",
+    )
+}

@@ -1,0 +1,126 @@
+//! All targets with their findings, on any number of threads.
+
+use crate::figure::Figure;
+use crate::finding::Finding;
+use crate::target::{Paper, Target};
+use crate::{barrier, broadcast, itb, multisend, pm};
+use omnes_sim::testbed;
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{OnceLock, mpsc};
+
+/// A target with its finding.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Judged {
+    /// What is stated.
+    pub target: &'static Target,
+    /// What came out here.
+    pub finding: Finding,
+}
+
+impl Judged {
+    /// True if a constant of a testbed was fitted to this target, so that it proves nothing.
+    pub fn is_fitted(&self) -> bool {
+        fitted().contains(&self.target.id)
+    }
+
+    /// How far ours is off, in percent of what is stated: of several figures the farthest. `None`
+    /// where there are no figures to compare one by one.
+    pub fn deviation_percent(&self) -> Option<f64> {
+        let (stated, ours) = (self.target.value.numbers(), self.finding.ours.as_ref()?.numbers());
+        if stated.is_empty() || stated.len() != ours.len() || stated.contains(&0.0) {
+            return None;
+        }
+        let deviations =
+            stated.iter().zip(ours).map(|(stated, ours)| 100.0 * (ours / stated - 1.0));
+        deviations.reduce(|far, next| if next.abs() > far.abs() { next } else { far })
+    }
+}
+
+/// Ids of all targets to which a constant of a testbed was fitted.
+fn fitted() -> &'static BTreeSet<String> {
+    static FITTED: OnceLock<BTreeSet<String>> = OnceLock::new();
+    FITTED.get_or_init(|| {
+        let constants = testbed::built_in().into_iter().flat_map(|testbed| testbed.constants);
+        constants.flat_map(|constant| constant.points).collect()
+    })
+}
+
+/// The finding of an id such as `MS-F04`; `None` if there is no such target.
+pub fn compute(id: &str) -> Option<Finding> {
+    Target::find(id).map(find)
+}
+
+/// The findings of `targets`, in their order, on up to `threads` threads.
+///
+/// `done` is told of each target when its finding is there, from the calling thread, in no fixed
+/// order.
+///
+/// # Panics
+/// If a finding panics.
+pub fn compute_all(
+    targets: &[&'static Target],
+    threads: usize,
+    mut done: impl FnMut(&Target),
+) -> Vec<Judged> {
+    let mut findings: Vec<Option<Finding>> = vec![None; targets.len()];
+    let next = AtomicUsize::new(0);
+    let (report, reports) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, targets.len().max(1)) {
+            let (report, next) = (report.clone(), &next);
+            scope.spawn(move || {
+                while let index = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some(target) = targets.get(index)
+                {
+                    // Nobody listens any more only if the caller panics.
+                    let _ = report.send((index, find(target)));
+                }
+            });
+        }
+        drop(report);
+        for (index, finding) in reports {
+            done(targets[index]);
+            findings[index] = Some(finding);
+        }
+    });
+    let judged = targets.iter().zip(findings);
+    judged
+        .map(|(target, finding)| Judged {
+            target,
+            finding: finding.expect("a thread that panics ends the scope"),
+        })
+        .collect()
+}
+
+/// The figures of a paper, drawn again.
+pub fn figures(paper: Paper) -> Vec<Figure> {
+    match paper {
+        Paper::MultiSend => multisend::figures(),
+        Paper::Broadcast => broadcast::figures(),
+        Paper::Pm => pm::figures(),
+        Paper::Barrier => barrier::figures(),
+        Paper::Itb => itb::figures(),
+    }
+}
+
+/// A simulation that panics is a target that is missed; the others go on.
+fn find(target: &Target) -> Finding {
+    catch_unwind(|| find_or_panic(target)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Finding::seen(target, Err(format!("panics: {}", text.unwrap_or("without a word"))))
+    })
+}
+
+fn find_or_panic(target: &Target) -> Finding {
+    let found = match target.paper() {
+        Paper::MultiSend => multisend::find(target),
+        Paper::Broadcast => broadcast::find(target),
+        Paper::Pm => pm::find(target),
+        Paper::Barrier => barrier::find(target),
+        Paper::Itb => itb::find(target),
+    };
+    found.unwrap_or_else(|| Finding::not_computed("nothing computes it yet"))
+}

@@ -1,0 +1,100 @@
+//! All targets: each has a tolerance and a finding, and what formulas give is met.
+
+#![allow(clippy::unwrap_used)]
+
+use omnes_papers::{Finding, Judged, Mode, Paper, Target, Verdict, compute, compute_all, targets};
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+/// Computed once for all tests.
+fn all() -> &'static [Judged] {
+    static ALL: OnceLock<Vec<Judged>> = OnceLock::new();
+    ALL.get_or_init(|| compute_all(&targets().iter().collect::<Vec<_>>(), 2, |_| {}))
+}
+
+#[test]
+fn there_are_167_targets_with_ids_of_their_own() {
+    assert_eq!(targets().len(), 167);
+    let ids: BTreeSet<&str> = targets().iter().map(|target| target.id.as_str()).collect();
+    assert_eq!(ids.len(), 167);
+    assert!(ids.iter().all(|id| Paper::of_id(id).is_some()));
+}
+
+#[test]
+fn what_formulas_give_is_met_or_a_contradiction_of_the_paper() {
+    for Judged { target, finding } in all() {
+        if target.check_mode != Mode::ExactArithmetic || target.class == "parameter" {
+            continue;
+        }
+        let is_known = ["CB-X02", "CB-X03"].contains(&target.id.as_str());
+        match &finding.verdict {
+            Verdict::Met => {}
+            Verdict::Explained(_) if is_known => {}
+            verdict => panic!("{}: {verdict:?}, {:?}", target.id, finding.ours),
+        }
+    }
+}
+
+#[test]
+fn what_is_not_computed_or_missed_is_told_apart() {
+    for Judged { target, finding } in all() {
+        let has_value = finding.ours.is_some();
+        let is_left_out = matches!(finding.verdict, Verdict::NotComputed(_));
+        assert_eq!(has_value, !is_left_out, "{}", target.id);
+        if let Some(reason) = finding.verdict.reason() {
+            assert!(reason.len() > 10, "{}: {reason}", target.id);
+        }
+    }
+}
+
+#[test]
+fn findings_do_not_depend_on_the_number_of_threads() {
+    let some: Vec<&Target> =
+        targets().iter().filter(|it| it.check_mode == Mode::ExactArithmetic).collect();
+    let told = |threads| {
+        let mut told = 0;
+        let findings = compute_all(&some, threads, |_| told += 1);
+        assert_eq!(told, some.len());
+        findings
+    };
+    assert_eq!(told(1), told(7));
+}
+
+#[test]
+fn a_figure_outside_its_tolerance_is_missed_unless_explained() {
+    let target = Target::find("MS-F04").unwrap();
+    assert_eq!(Finding::judged(target, 153.2089).verdict, Verdict::Met);
+    let missed = Finding::judged(target, 153.2091);
+    assert_eq!(missed.verdict, Verdict::Missed);
+    let explained = missed.explained("so it is").verdict;
+    assert_eq!(explained, Verdict::Explained("so it is".to_owned()));
+    let met = Finding::judged(target, 153.2089).explained("so it is");
+    assert_eq!(met.verdict, Verdict::Met);
+}
+
+#[test]
+fn an_unknown_id_has_no_finding() {
+    assert!(compute("MS-F99").is_none());
+}
+
+#[test]
+fn what_holds_by_construction_is_met_or_a_numbered_deviation() {
+    for Judged { target, finding } in all() {
+        if target.check_mode != Mode::Structural {
+            continue;
+        }
+        println!("{} {:?} {} [{}]", target.id, finding.ours, finding.verdict.word(), finding.note);
+    }
+    for Judged { target, finding } in all() {
+        let is_structural = target.check_mode == Mode::Structural;
+        assert!(!is_structural || finding.verdict != Verdict::Missed, "{}: {finding:?}", target.id);
+    }
+}
+
+#[test]
+fn nothing_that_was_met_is_missed() {
+    let list = omnes_papers::MetList::built_in();
+    let worse: Vec<&str> =
+        list.regressions(all()).iter().map(|one| one.target.id.as_str()).collect();
+    assert!(worse.is_empty(), "{worse:?}");
+}
