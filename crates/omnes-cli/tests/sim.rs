@@ -28,10 +28,11 @@ fn lines(options: &str) -> Vec<Value> {
     output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Names of fields in their order.
-fn fields(line: &str) -> Vec<String> {
-    let line: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap();
-    line.keys().cloned().collect()
+/// Names of fields in their order, which a parser does not keep; no value has a `":` in it.
+fn fields(line: &str) -> Vec<&str> {
+    let mut parts: Vec<_> = line.split("\":").collect();
+    parts.pop();
+    parts.into_iter().filter_map(|part| part.rsplit('"').next()).collect()
 }
 
 #[test]
