@@ -76,7 +76,7 @@ impl Axis {
 
     /// True if its scale is logarithmic.
     pub fn is_log(self) -> bool {
-        matches!(self, Self::Sizes | Self::Ranks)
+        matches!(self, Self::Sizes | Self::Ranks | Self::Loss)
     }
 
     fn place(self, point: &Point) -> f64 {
@@ -85,7 +85,8 @@ impl Axis {
             // An empty message stands beside that of one byte.
             Self::Sizes => point.bytes.max(1) as f64,
             Self::Ranks => f64::from(point.ranks),
-            Self::Loss => f64::from(point.loss.0),
+            // No loss stands where one in a million does.
+            Self::Loss => f64::from(point.loss.0) + 1.0,
             Self::Skew => point.skew.as_nanos() as f64,
         }
     }
@@ -96,7 +97,7 @@ impl Axis {
             Self::None => String::new(),
             Self::Sizes => format_bytes(x as u64),
             Self::Ranks => format!("{x:.0}"),
-            Self::Loss => crate::units::format_share(x / 1e6),
+            Self::Loss => crate::units::format_share((x - 1.0) / 1e6),
             Self::Skew => short_time(Duration::from_nanos(x as u64)),
         }
     }
@@ -188,8 +189,7 @@ fn title(config: &Config, axis: Axis) -> String {
         Op::Barrier => "Barrier",
         Op::Pingpong => "Half a round trip",
         Op::Bandwidth => "Message of a stream",
-        Op::Throughput => "Broadcast, back to back",
-        Op::Skew => "Broadcast, mean time in the call",
+        Op::Throughput | Op::Skew => "Broadcast",
     };
     let mut title = what.to_owned();
     if config.has_sizes() && axis != Axis::Sizes {
@@ -197,6 +197,11 @@ fn title(config: &Config, axis: Axis) -> String {
     }
     if !config.op.is_between_two() && axis != Axis::Ranks && config.ranks.len() == 1 {
         title += &format!(" among {} ranks", config.ranks[0]);
+    }
+    match config.op {
+        Op::Throughput => title += ", back to back",
+        Op::Skew => title += ", mean time in the call",
+        _ => {}
     }
     title
 }

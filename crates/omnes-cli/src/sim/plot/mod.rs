@@ -2,8 +2,9 @@
 //! bars where no axis has.
 //!
 //! Lines stand for medians over seeds, with the range from the fastest to the 99th percentile of
-//! the slowest seed behind them. Both scales are logarithmic for sizes and ranks; loss and skew
-//! begin at nothing and are linear. A dashed line shows what the link alone takes for the bytes.
+//! the slowest seed behind them. Scales are logarithmic, but that of skew, which begins at nothing;
+//! no loss stands where a loss of one in a million does. A dashed line shows what the link alone
+//! takes for the bytes.
 //!
 //! | module | what it holds |
 //! |---|---|
