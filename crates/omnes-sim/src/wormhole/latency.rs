@@ -46,7 +46,7 @@ pub const HOST: Span = Span::from_ps(3_780_000);
 /// Bus of 64 bits at 66 MHz: 528 MB/s.
 const BUS_BYTE: Span = Span::from_ps(1_894);
 
-/// Finding the next event among the status bits [IT-R10].
+/// Finding the next event among the status bits [IT §3].
 const DISPATCH: u64 = 10;
 /// Finding an event of high priority, which is looked for first [IT-R11].
 const DISPATCH_EARLY: u64 = 4;

@@ -1,8 +1,8 @@
 //! How much a network delivers at most, under up*/down* and with in-transit buffers.
 //!
 //! What it is: the load is raised by half until more packets are under way in the end than there
-//! are hosts; two more loads lie between the last two. The most that was delivered at any load counts as throughput, since
-//! a wormhole network delivers less again when it is overloaded.
+//! are hosts; two more loads lie between the last two. The most that was delivered at any load
+//! counts as throughput, since a wormhole network delivers less again when it is overloaded.
 //! Conditions: irregular networks as [`IrregularOptions::eight_ports`], packets of 512 bytes,
 //! one fixed route per pair of hosts, drawn among the shortest; interfaces at the costs that the
 //! earlier studies assumed ([`Interface::ESTIMATED`]), or those that were measured.
