@@ -20,7 +20,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// True if a constant of a testbed was fitted to this target, so that it proves nothing.
+    /// True if a constant was fitted to this target, so that it proves nothing.
     pub fn is_fitted(&self) -> bool {
         fitted().contains(&self.target.id)
     }
@@ -38,12 +38,13 @@ impl Judged {
     }
 }
 
-/// Ids of all targets to which a constant of a testbed was fitted.
+/// Ids of all targets to which a constant was fitted.
 fn fitted() -> &'static BTreeSet<String> {
     static FITTED: OnceLock<BTreeSet<String>> = OnceLock::new();
     FITTED.get_or_init(|| {
         let constants = testbed::built_in().into_iter().flat_map(|testbed| testbed.constants);
-        constants.flat_map(|constant| constant.points).collect()
+        let elsewhere = itb::FITTED.iter().map(|id| id.to_string());
+        constants.flat_map(|constant| constant.points).chain(elsewhere).collect()
     })
 }
 

@@ -127,6 +127,7 @@ fn find_other(target: &Target, fits: &Fits) -> Option<Finding> {
         "MS-F19" => Finding::judged(target, reach(1, 5)),
         "MS-F20" => Finding::judged(target, reach(2, 6)),
         "MS-F25" => Finding::judged(target, packets(16_384) as f64),
+        "MS-M14" => Finding::not_computed("a figure of another system, quoted as a baseline"),
         _ => return None,
     })
 }
