@@ -9,7 +9,8 @@
 use super::net::{Event, Net};
 use super::packet::{Packet, PacketId, To};
 use super::record::Doing;
-use super::task::{Shared, Task};
+use super::shared::Shared;
+use super::task::Task;
 use crate::engine::{Cost, Span, Time};
 use crate::rig::nic::{self, Leaving, Nic};
 use crate::rig::rule::Way;

@@ -8,8 +8,8 @@
 
 use super::packet::{Packet, PacketId, Packets, To};
 use super::record::{Doing, Record};
+use super::sample::Sample;
 use super::setup::{Carrier, Cloning, Setup};
-use super::task::Sample;
 use crate::engine::{Cost, Queue, Random, Server, Span, Time};
 use crate::testbed::{Forwarding, Processors, Testbed, WhenFull};
 use omnes_topo::Spread;
