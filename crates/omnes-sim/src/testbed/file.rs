@@ -111,10 +111,14 @@ struct NicTable {
     transmit: Entry,
     again: Option<Entry>,
     receive: Entry,
+    receive_train: Option<Entry>,
     step: Option<Entry>,
     step_send: Option<Entry>,
     bell: Option<Entry>,
     show: Option<Entry>,
+    trigger: Option<Entry>,
+    answer: Option<Entry>,
+    settle: Option<Entry>,
 }
 
 #[derive(Deserialize)]
@@ -238,10 +242,14 @@ impl Reader {
             transmit,
             again,
             receive: self.cost("nic.receive", Some(&table.receive)),
+            receive_train: self.cost("nic.receive_train", table.receive_train.as_ref()),
             step: self.cost("nic.step", table.step.as_ref()),
             step_send,
             bell: self.cost("nic.bell", table.bell.as_ref()),
             show: self.cost("nic.show", table.show.as_ref()),
+            trigger: self.cost("nic.trigger", table.trigger.as_ref()),
+            answer: self.cost("nic.answer", table.answer.as_ref()),
+            settle: self.cost("nic.settle", table.settle.as_ref()),
         }
     }
 
