@@ -204,6 +204,11 @@ impl Task {
         }
     }
 
+    /// True while the rank computes and makes no call.
+    pub(super) fn computes(&self) -> bool {
+        matches!(self.stage, Stage::Computing(_))
+    }
+
     /// Data of a receive are in their place.
     pub(super) fn on_placed(&mut self, is_cast: bool, id: ReceiveId, bytes: u64) {
         if let Stage::Running(running) = &mut self.stage
