@@ -2,9 +2,10 @@
 
 use super::{Testbed, TestbedError};
 
-const FILES: [&str; 2] = [
+const FILES: [&str; 3] = [
     include_str!("../../../../testbeds/ethernet-25g.toml"),
     include_str!("../../../../testbeds/fm-lanai4.toml"),
+    include_str!("../../../../testbeds/infiniband-4x.toml"),
 ];
 
 /// All testbeds that are built in, by name.
