@@ -111,11 +111,13 @@ struct NicTable {
     transmit: Entry,
     again: Option<Entry>,
     receive: Entry,
+    step_receive: Option<Entry>,
     step: Option<Entry>,
     step_send: Option<Entry>,
     bell: Option<Entry>,
     show: Option<Entry>,
     trigger: Option<Entry>,
+    record: Option<Entry>,
     answer: Option<Entry>,
     settle: Option<Entry>,
 }
@@ -236,16 +238,23 @@ impl Reader {
             Some(entry) => self.cost("nic.step_send", Some(entry)),
             None => transmit,
         };
+        let receive = self.cost("nic.receive", Some(&table.receive));
+        let step_receive = match &table.step_receive {
+            Some(entry) => self.cost("nic.step_receive", Some(entry)),
+            None => receive,
+        };
         Nic {
             processors: table.processors,
             transmit,
             again,
-            receive: self.cost("nic.receive", Some(&table.receive)),
+            receive,
+            step_receive,
             step: self.cost("nic.step", table.step.as_ref()),
             step_send,
             bell: self.cost("nic.bell", table.bell.as_ref()),
             show: self.cost("nic.show", table.show.as_ref()),
             trigger: self.cost("nic.trigger", table.trigger.as_ref()),
+            record: self.cost("nic.record", table.record.as_ref()),
             answer: self.cost("nic.answer", table.answer.as_ref()),
             settle: self.cost("nic.settle", table.settle.as_ref()),
         }
