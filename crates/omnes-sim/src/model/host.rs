@@ -209,9 +209,10 @@ impl Host {
             let bytes = self.head.as_bytes().len() as u64 + u64::from(data_bytes);
             let costs = net.testbed.host;
             let mut span = costs.send.of(bytes);
-            self.train = match self.train {
-                Some((last, left)) if last == to && left > 0 => Some((to, left - 1)),
-                _ => {
+            let follows = self.train.filter(|(last, left)| *last == to && *left > 0);
+            self.train = match follows {
+                Some((_, left)) => Some((to, left - 1)),
+                None => {
                     span += costs.train.of(bytes);
                     Some((to, costs.train_packets.saturating_sub(1)))
                 }
@@ -220,7 +221,11 @@ impl Host {
             let is_for_nic = matches!(transmit.to, Destination::Nic { .. });
             match is_for_nic {
                 true => self.ring(net, at, transmit.to),
-                false => net.hand_out(at, self.rank, to, self.head.as_bytes(), data_bytes),
+                false => {
+                    let mut packet = Packet::new(self.rank, to, self.head.as_bytes(), data_bytes);
+                    packet.leads_train = follows.is_none();
+                    net.hand_out(at, packet);
+                }
             }
         }
         at

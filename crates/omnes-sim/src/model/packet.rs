@@ -30,6 +30,8 @@ pub(super) struct Packet {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: u8,
     pub(super) data_bytes: u32,
+    /// It is the first of a train.
+    pub(super) leads_train: bool,
     /// Copies under way.
     pub(super) copies: u32,
 }
@@ -39,7 +41,7 @@ impl Packet {
         let mut bytes = [0; HEAD_BYTES_MAX];
         bytes[..head.len()].copy_from_slice(head);
         let head_bytes = head.len() as u8;
-        Self { from, to, head: bytes, head_bytes, data_bytes, copies: 1 }
+        Self { from, to, head: bytes, head_bytes, data_bytes, leads_train: true, copies: 1 }
     }
 
     /// Header, tag and control body.

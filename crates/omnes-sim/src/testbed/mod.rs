@@ -97,6 +97,8 @@ pub struct Nic {
     pub receive: Cost,
     /// Taking in a message of a collective, which stays in the NIC.
     pub step_receive: Cost,
+    /// Taking in the first packet of a train, beside `receive`.
+    pub receive_train: Cost,
     /// The firmware's work on a message of a collective.
     pub step: Cost,
     /// Sending such a message.
