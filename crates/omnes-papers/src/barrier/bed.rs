@@ -7,7 +7,7 @@
 
 use omnes_proto::collective::Runner;
 use omnes_sim::model::{BarrierKind, Carrier, Model, Op, Plan, Setup, Steps};
-use omnes_sim::testbed::named;
+use omnes_sim::testbed::{Testbed, named};
 use omnes_topo::Barrier;
 use omnes_topo::network::Network;
 
@@ -74,23 +74,33 @@ impl Bed {
         network.map_err(|error| error.to_string())
     }
 
+    /// Its costs.
+    pub(super) fn costs(self) -> Result<Testbed, String> {
+        named(self.testbed).map_err(|error| error.to_string())
+    }
+
     /// Mean latency in us of many barriers in a row of `nodes` nodes.
     ///
     /// Errors with what is wrong with the model.
     pub(super) fn latency_us(self, by: By, algorithm: Barrier, nodes: u32) -> Result<f64, String> {
+        self.latency_at(self.costs()?, by, algorithm, nodes)
+    }
+
+    /// The same with other costs.
+    pub(super) fn latency_at(
+        self,
+        testbed: Testbed,
+        by: By,
+        algorithm: Barrier,
+        nodes: u32,
+    ) -> Result<f64, String> {
         let steps = match by {
             By::Nic => Steps::Machine(Runner::Nic),
             By::Host => self.host_steps,
         };
         let op = Op::Barrier(BarrierKind { algorithm, steps, is_multicast: false });
-        let setup = Setup {
-            testbed: named(self.testbed).map_err(|error| error.to_string())?,
-            network: self.network(nodes)?,
-            ranks: nodes,
-            seed: 1,
-            loss_ppm: 0,
-            carrier: Carrier::Multicast,
-        };
+        let (network, carrier) = (self.network(nodes)?, Carrier::Multicast);
+        let setup = Setup { testbed, network, ranks: nodes, seed: 1, loss_ppm: 0, carrier };
         let repeat = if nodes <= FEW { REPEAT.0 } else { REPEAT.1 };
         let model = Model::new(setup, Plan::new([op], repeat), false);
         let report = model.and_then(Model::run).map_err(|error| error.to_string())?;
