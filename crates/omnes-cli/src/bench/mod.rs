@@ -30,9 +30,9 @@ mod summary;
 mod transfer;
 
 use anyhow::{Context, Result};
+pub use counts::AtRoot;
 use measure::Bench;
 use omnes::{Communicator, MulticastState};
-pub use counts::AtRoot;
 pub use options::short_time;
 use options::{Format, Measure, Op};
 use report::{Line, Run};

@@ -2,6 +2,7 @@
 
 mod closed;
 mod emulated;
+mod runs;
 mod structure;
 
 use crate::{Figure, Finding, Target};

@@ -9,20 +9,38 @@
 use super::net::{Event, Net};
 use super::packet::{Packet, PacketId, To};
 use super::record::Doing;
-use super::task::{Shared, Task};
-use crate::engine::{Span, Time};
+use super::shared::Shared;
+use super::task::Task;
+use crate::engine::{Cost, Span, Time};
 use crate::rig::nic::{self, Leaving, Nic};
 use crate::rig::rule::Way;
+use crate::testbed::Progress;
 use omnes_proto::endpoint::Endpoint;
 use omnes_proto::limits::truesize;
 use omnes_proto::packet::{Destination, Head, Target};
-use omnes_wire::{CommunicatorId, Rank};
+use omnes_wire::{CommunicatorId, Flags, Header, Kind, Rank};
 use std::collections::VecDeque;
 
 const NEVER: Time = Time::from_ps(u64::MAX);
 
 /// Packets and events handled in one go, beyond which a machine is taken to be in a loop.
 const TURNS_MAX: u32 = 10_000_000;
+
+/// What handling a packet costs: `(reports, granted)` where they cost something else than `usual`.
+fn cost(head: &[u8], bytes: u64, special: (Option<Cost>, Option<Cost>), usual: Cost) -> Span {
+    if special == (None, None) {
+        return usual.of(bytes);
+    }
+    let Ok((header, _)) = Header::parse(head) else { return usual.of(bytes) };
+    let is_report = matches!(header.kind, Kind::Ack | Kind::Nack | Kind::CastAck | Kind::CastNack);
+    let is_granted = header.kind == Kind::Data && header.flags.has(Flags::BULK);
+    match special {
+        (Some(report), _) if is_report => report.of(bytes),
+        (_, Some(granted)) if is_granted && header.flags.has(Flags::LAST) => granted.of(bytes),
+        (_, Some(granted)) if is_granted => granted.per_byte * bytes,
+        _ => usual.of(bytes),
+    }
+}
 
 /// See the module header.
 pub(super) struct Host {
@@ -99,8 +117,19 @@ impl Host {
             return;
         }
         let mut at = now;
-        if let Some(packet) = self.inbox.pop_front() {
-            at = self.take(net, now, packet);
+        let is_away = net.testbed.host.progress == Progress::InCalls && self.task.computes();
+        match self.task.wakes_at() {
+            Some(until) if is_away && until > now => {
+                self.schedule(net, until);
+                return;
+            }
+            // It comes back: its call begins before the library looks at the network.
+            Some(_) if is_away => {}
+            _ => {
+                if let Some(packet) = self.inbox.pop_front() {
+                    at = self.take(net, now, packet);
+                }
+            }
         }
         if self.endpoint.poll_timeout().is_some_and(|due| due <= at.instant()) {
             self.endpoint.handle_timeout(at.instant());
@@ -151,7 +180,8 @@ impl Host {
         let bytes = net.packets.of(id).bytes();
         self.inbox_bytes -= u64::from(truesize(bytes as u32));
         let costs = net.testbed.host;
-        let mut span = costs.receive.of(bytes);
+        let special = (costs.report_receive, costs.granted_receive);
+        let mut span = cost(net.packets.of(id).head(), bytes, special, costs.receive);
         if self.batch.is_multiple_of(costs.batch_packets.max(1)) {
             span += costs.batch.of(bytes);
         }
@@ -208,7 +238,8 @@ impl Host {
             };
             let bytes = self.head.as_bytes().len() as u64 + u64::from(data_bytes);
             let costs = net.testbed.host;
-            let mut span = costs.send.of(bytes);
+            let special = (costs.report_send, costs.granted_send);
+            let mut span = cost(self.head.as_bytes(), bytes, special, costs.send);
             let follows = self.train.filter(|(last, left)| *last == to && *left > 0);
             self.train = match follows {
                 Some((_, left)) => Some((to, left - 1)),

@@ -8,8 +8,8 @@
 
 use super::packet::{Packet, PacketId, Packets, To};
 use super::record::{Doing, Record};
+use super::sample::Sample;
 use super::setup::{Carrier, Cloning, Setup};
-use super::task::Sample;
 use crate::engine::{Cost, Queue, Random, Server, Span, Time};
 use crate::testbed::{Forwarding, Processors, Testbed, WhenFull};
 use omnes_topo::Spread;
@@ -216,7 +216,8 @@ impl Net {
         let bytes = self.packets.of(packet).bytes();
         let done = self.serve_nic(host, now, cost.of(bytes), Doing::NicSends);
         self.count_sent(bytes);
-        self.put_on_link(done, self.network.uplink(HostId(host)).0, packet, None);
+        let leaves = done + self.testbed.nic.latency;
+        self.put_on_link(leaves, self.network.uplink(HostId(host)).0, packet, None);
     }
 
     pub(super) fn count_sent(&mut self, bytes: u64) {
@@ -378,7 +379,8 @@ impl Net {
         if let (To::Child { root, .. }, false) = (to, self.clones_by_host()) {
             self.pass_on(done, host, root, packet, true);
         }
-        self.push(done, Event::Delivered { packet, host });
+        let more = if to == To::All { nic.multicast } else { Span::ZERO };
+        self.push(done + nic.latency + more, Event::Delivered { packet, host });
         if self.testbed.nic.answer != Cost::default() && matches!(to, To::Rank(_)) {
             let answer = self.packets.add(Packet::new(host, To::Answer(from), &[], 0));
             self.transmit_one(done, host, answer, self.testbed.nic.answer);

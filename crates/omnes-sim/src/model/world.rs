@@ -4,11 +4,13 @@ use super::host::Host;
 use super::net::{Event, Net, NetCounters};
 use super::plan::{Op, Plan, Steps};
 use super::record::{Bar, RankCounters, Record};
+use super::sample::Sample;
 use super::setup::Setup;
-use super::task::{Sample, Shared};
+use super::shared::Shared;
 use crate::engine::Time;
 use crate::rig::builder::{JOB, KEY};
 use crate::rig::nic::Nic;
+use crate::testbed::Testbed;
 use omnes_proto::LivenessConfig;
 use omnes_proto::algorithm::Bcast;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast, GroupConfig as CastGroup};
@@ -113,8 +115,8 @@ impl Model {
         let shared = shared(plan, (ranks, seed, payload_bytes));
         let name = setup.testbed.name.clone();
         let wrong = |error| ModelError::Setting { testbed: name.clone(), error };
-        let channel = channel_config(payload_bytes).build().map_err(wrong)?;
-        let broadcast = broadcast_config(payload_bytes).build().map_err(wrong)?;
+        let channel = channel_config(&setup.testbed).build().map_err(wrong)?;
+        let broadcast = broadcast_config(&setup.testbed).build().map_err(wrong)?;
         let host = |rank| new_host(rank, &shared, &channel, &broadcast);
         let hosts = (0..ranks).map(host).collect();
         let net = Net::new(setup, Record::new(has_bars));
@@ -209,19 +211,28 @@ fn shared(plan: Plan, (ranks, seed, payload_bytes): (u32, u64, u64)) -> Shared {
     Shared { plan, policies, barriers, ranks, seed, payload_bytes }
 }
 
-fn channel_config(payload_bytes: u64) -> ChannelConfig {
+fn channel_config(testbed: &Testbed) -> ChannelConfig {
+    let usual = ChannelConfig::default();
+    let (eager_bytes, eager_head_bytes) = match testbed.protocol.eager_bytes {
+        Some(bytes) => (bytes, 0),
+        None => (usual.eager_bytes, usual.eager_head_bytes),
+    };
     ChannelConfig {
-        payload_bytes: payload_bytes as u16,
+        payload_bytes: testbed.link.payload_bytes as u16,
+        eager_bytes,
+        eager_head_bytes,
         peer_timeout: Duration::from_secs(3600),
-        ..ChannelConfig::default()
+        ..usual
     }
 }
 
-fn broadcast_config(payload_bytes: u64) -> BroadcastConfig {
+fn broadcast_config(testbed: &Testbed) -> BroadcastConfig {
+    let usual = BroadcastConfig::default();
     BroadcastConfig {
-        payload_bytes: payload_bytes as u16,
+        payload_bytes: testbed.link.payload_bytes as u16,
+        window_messages: testbed.protocol.window_messages.unwrap_or(usual.window_messages),
         peer_timeout: Duration::from_secs(3600),
-        ..BroadcastConfig::default()
+        ..usual
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::{Testbed, TestbedError};
 
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     include_str!("../../../../testbeds/ethernet-25g.toml"),
     include_str!("../../../../testbeds/fm-lanai4.toml"),
+    include_str!("../../../../testbeds/infiniband-4x.toml"),
     include_str!("../../../../testbeds/myrinet-lanai9.toml"),
     include_str!("../../../../testbeds/myrinet-lanaixp.toml"),
     include_str!("../../../../testbeds/quadrics-elan3.toml"),

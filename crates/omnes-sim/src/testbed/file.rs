@@ -1,6 +1,8 @@
 //! The TOML form of a testbed.
 
-use super::{Forwarding, Host, Link, Nic, Processors, Switch, Testbed, WhenFull};
+use super::{
+    Forwarding, Host, Link, Nic, Processors, Progress, Protocol, Switch, Testbed, WhenFull,
+};
 use crate::engine::{Cost, Span};
 use serde::Deserialize;
 use thiserror::Error;
@@ -101,7 +103,13 @@ struct HostTable {
     batch_packets: Option<Entry>,
     receive: Entry,
     copy: Option<Entry>,
+    report_send: Option<Entry>,
+    report_receive: Option<Entry>,
+    granted_send: Option<Entry>,
+    granted_receive: Option<Entry>,
     receive_queue_bytes: Option<Entry>,
+    #[serde(default)]
+    progress: Progress,
 }
 
 #[derive(Deserialize)]
@@ -121,6 +129,15 @@ struct NicTable {
     record: Option<Entry>,
     answer: Option<Entry>,
     settle: Option<Entry>,
+    latency: Option<Entry>,
+    multicast: Option<Entry>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProtocolTable {
+    eager_bytes: Option<Entry>,
+    window_messages: Option<Entry>,
 }
 
 #[derive(Deserialize)]
@@ -151,6 +168,8 @@ struct File {
     nic: NicTable,
     link: LinkTable,
     switch: SwitchTable,
+    #[serde(default)]
+    protocol: ProtocolTable,
 }
 
 /// Without a limit of its own.
@@ -194,6 +213,10 @@ impl Reader {
         }
     }
 
+    fn maybe_cost(&mut self, name: &str, entry: Option<&Entry>) -> Option<Cost> {
+        entry.map(|entry| self.cost(name, Some(entry)))
+    }
+
     fn count(&mut self, name: &str, entry: Option<&Entry>, usual: u64) -> u64 {
         let Some(entry) = entry else { return usual };
         self.note(name, entry);
@@ -221,6 +244,12 @@ impl Reader {
             batch_packets: self.count("host.batch_packets", table.batch_packets.as_ref(), 1) as u32,
             receive: self.cost("host.receive", Some(&table.receive)),
             copy: self.cost("host.copy", table.copy.as_ref()),
+            report_send: self.maybe_cost("host.report_send", table.report_send.as_ref()),
+            report_receive: self.maybe_cost("host.report_receive", table.report_receive.as_ref()),
+            granted_send: self.maybe_cost("host.granted_send", table.granted_send.as_ref()),
+            granted_receive: self
+                .maybe_cost("host.granted_receive", table.granted_receive.as_ref()),
+            progress: table.progress,
             receive_queue_bytes: self.count(
                 "host.receive_queue_bytes",
                 table.receive_queue_bytes.as_ref(),
@@ -259,6 +288,8 @@ impl Reader {
             record: self.cost("nic.record", table.record.as_ref()),
             answer: self.cost("nic.answer", table.answer.as_ref()),
             settle: self.cost("nic.settle", table.settle.as_ref()),
+            latency: self.cost("nic.latency", table.latency.as_ref()).fixed,
+            multicast: self.cost("nic.multicast", table.multicast.as_ref()).fixed,
         }
     }
 
@@ -271,6 +302,16 @@ impl Reader {
                 None => 0,
             },
             payload_bytes: self.count("link.payload_bytes", Some(&table.payload_bytes), 1),
+        }
+    }
+
+    fn protocol(&mut self, table: &ProtocolTable) -> Protocol {
+        let mut count = |name, entry: &Option<Entry>| {
+            entry.as_ref().map(|entry| self.count(name, Some(entry), 1) as u32)
+        };
+        Protocol {
+            eager_bytes: count("protocol.eager_bytes", &table.eager_bytes),
+            window_messages: count("protocol.window_messages", &table.window_messages),
         }
     }
 
@@ -292,9 +333,19 @@ pub(super) fn parse(text: &str) -> Result<Testbed, TestbedError> {
     let nic = reader.nic(&file.nic);
     let link = reader.link(&file.link);
     let switch = reader.switch(&file.switch);
+    let protocol = reader.protocol(&file.protocol);
     let File { name, title, .. } = file;
     match reader.wrong {
         Some(error) => Err(error),
-        None => Ok(Testbed { name, title, host, nic, link, switch, constants: reader.constants }),
+        None => Ok(Testbed {
+            name,
+            title,
+            host,
+            nic,
+            link,
+            switch,
+            protocol,
+            constants: reader.constants,
+        }),
     }
 }

@@ -10,6 +10,11 @@
 //!                          host.batch + host.receive ◀─ host.notice (a waiting host) ◀──┘
 //! ```
 //!
+//! Where the hardware does some packets at another cost, `host.report_send` and `report_receive`
+//! stand for packets that only acknowledge, `host.granted_send` and `granted_receive` for data
+//! whose place was asked for before; `nic.latency` is time in a NIC that keeps nobody waiting, and
+//! `nic.multicast` more of it for what came to all. `[protocol]` sets what the machines are told.
+//!
 //! Every constant says where it comes from and what it was used for: `given` is a parameter or a
 //! measurement of its source, `calibrated` was fitted so that the points named in `points` come
 //! out, and may not be checked against them, `assumed` is a guess that no result may hang on.
@@ -55,6 +60,17 @@ pub enum Processors {
     Host,
 }
 
+/// When the library works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Progress {
+    /// Also while its rank computes, by a thread.
+    #[default]
+    Always,
+    /// Only while its rank is in a call.
+    InCalls,
+}
+
 /// What a host's processor does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Host {
@@ -80,8 +96,19 @@ pub struct Host {
     pub receive: Cost,
     /// Copying a message at its sender, where it is copied.
     pub copy: Cost,
+    /// Handing out a packet that only acknowledges, where that costs something else.
+    pub report_send: Option<Cost>,
+    /// Taking it in.
+    pub report_receive: Option<Cost>,
+    /// Handing out data whose place the receiver has told, where that costs something else: the
+    /// fixed part once, with the last packet.
+    pub granted_send: Option<Cost>,
+    /// Taking them in, as above.
+    pub granted_receive: Option<Cost>,
     /// Bytes that may wait for the host, counted as the kernel does.
     pub receive_queue_bytes: u64,
+    /// When the library works.
+    pub progress: Progress,
 }
 
 /// What a NIC does.
@@ -116,6 +143,19 @@ pub struct Nic {
     pub answer: Cost,
     /// Taking such an acknowledgement in.
     pub settle: Cost,
+    /// Time of a packet in a NIC beside its work on it, each way; others pass meanwhile.
+    pub latency: Span,
+    /// More of it where a packet to all comes in.
+    pub multicast: Span,
+}
+
+/// What the machines are told, where the testbed's own library was set like that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Protocol {
+    /// Larger messages wait until their place is known, all of them.
+    pub eager_bytes: Option<u32>,
+    /// Broadcasts that a root may have copied and not heard of.
+    pub window_messages: Option<u32>,
 }
 
 /// What a link does.
@@ -161,6 +201,8 @@ pub struct Testbed {
     pub link: Link,
     /// See [`Switch`].
     pub switch: Switch,
+    /// See [`Protocol`].
+    pub protocol: Protocol,
     /// All constants as they stand in the file, with sources.
     pub constants: Vec<Constant>,
 }

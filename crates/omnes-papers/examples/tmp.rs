@@ -1,0 +1,4 @@
+//! x
+fn main() {
+    omnes_papers::figures(omnes_papers::Paper::Broadcast);
+}

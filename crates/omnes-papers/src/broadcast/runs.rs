@@ -1,0 +1,174 @@
+//! The paper's benchmarks [BC-R26], run on its testbed: our machines on `infiniband-4x`.
+//!
+//! Latency is measured as the paper does: broadcasts in a row, after each of which another receiver
+//! answers, less the time of a message. The larger cluster has a fat tree of 16-port switches, and
+//! its latency is that of one broadcast by itself, since the paper's model takes the work on
+//! acknowledgements as free.
+
+use omnes_proto::algorithm::Bcast;
+use omnes_proto::broadcast::Policy;
+use omnes_sim::engine::{Span, Time};
+use omnes_sim::model::{Carrier, Model, Op, Plan, Report, Setup};
+use omnes_sim::testbed::{Testbed, named};
+use omnes_topo::network::Network;
+
+/// Nodes of the paper's testbed.
+pub(super) const NODES: u32 = 8;
+/// Ports of the switches of larger clusters.
+const RADIX: u32 = 16;
+/// Long enough for acknowledgements of earlier broadcasts to be done with.
+const REST: Span = Span::from_ns(1_000_000);
+/// Length of the answers.
+const ANSWER_BYTES: u64 = 4;
+/// Broadcasts of the throughput test before those that count: several windows of them.
+const WARM_BROADCASTS: u32 = 100;
+/// Those that count.
+const COUNTED_BROADCASTS: u32 = 400;
+/// Broadcasts of the skew test.
+const SKEWED_BROADCASTS: u32 = 200;
+
+/// The designs that the paper measures [BC-R25].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Design {
+    Original,
+    Basic,
+    Window,
+    CoRoot2,
+    Aggregate10,
+}
+
+impl Design {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Original, Self::Basic, Self::Window, Self::CoRoot2, Self::Aggregate10];
+
+    /// As the paper calls it.
+    #[allow(dead_code, reason = "figures use it")]
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Original => "Original",
+            Self::Basic => "Basic",
+            Self::Window => "Window",
+            Self::CoRoot2 => "Co-root2",
+            Self::Aggregate10 => "Aggregate10",
+        }
+    }
+
+    pub(super) fn algorithm(self) -> Bcast {
+        match self {
+            Self::Original => Bcast::ORIGINAL,
+            Self::Basic => Bcast::Multicast(Policy::BASIC),
+            Self::Window => Bcast::Multicast(Policy::WINDOW),
+            Self::CoRoot2 => by_multicast("co-root=2"),
+            Self::Aggregate10 => by_multicast("ack-every=10"),
+        }
+    }
+}
+
+fn by_multicast(policy: &str) -> Bcast {
+    Bcast::Multicast(policy.parse().expect("it is a policy"))
+}
+
+pub(super) fn testbed() -> Testbed {
+    named("infiniband-4x").expect("it is built in")
+}
+
+fn network(ranks: u32) -> Network {
+    let network = match ranks <= NODES {
+        true => Network::single_switch(NODES),
+        false => Network::fat_tree(ranks, RADIX),
+    };
+    network.expect("these networks exist")
+}
+
+fn run(ranks: u32, plan: Plan) -> Report {
+    let setup = Setup {
+        testbed: testbed(),
+        network: network(ranks),
+        ranks,
+        seed: 1,
+        loss_ppm: 0,
+        carrier: Carrier::Multicast,
+    };
+    match Model::new(setup, plan, false).and_then(Model::run) {
+        Ok(report) => report,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn bcast(algorithm: Bcast, bytes: u64) -> Op {
+    Op::Bcast { algorithm, root: 0, bytes }
+}
+
+fn us(from: Time, to: Time) -> f64 {
+    to.since(from).as_us()
+}
+
+/// One way of a message between two nodes, in microseconds: half a ping-pong.
+pub(super) fn point_to_point(bytes: u64) -> f64 {
+    let rounds = 20;
+    let there = Op::Message { from: 0, to: 1, bytes };
+    let back = Op::Message { from: 1, to: 0, bytes };
+    let report = run(2, Plan::new([there, back], 2 * rounds));
+    let samples = &report.samples;
+    let (middle, end) = (samples[samples.len() / 2 - 1].ended, samples[samples.len() - 1].ended);
+    us(middle, end) / f64::from(2 * rounds)
+}
+
+/// Broadcasts one after the other, each answered by another receiver, less the answer: in
+/// microseconds.
+pub(super) fn latency(design: Design, ranks: u32, bytes: u64) -> f64 {
+    let turn = |rank| {
+        let answer = Op::Message { from: rank, to: 0, bytes: ANSWER_BYTES };
+        [bcast(design.algorithm(), bytes), answer]
+    };
+    let turns: Vec<Op> = (1..ranks).flat_map(turn).collect();
+    let count = turns.len();
+    let report = run(ranks, Plan::new(turns, 3));
+    // The first round warms up.
+    let (warm, end) = (report.samples[count - 1].ended, report.samples[3 * count - 1].ended);
+    us(warm, end) / f64::from(2 * (ranks - 1)) - point_to_point(ANSWER_BYTES)
+}
+
+/// One broadcast by itself, from the root's begin until the last receiver has it.
+pub(super) fn alone(algorithm: Bcast, ranks: u32, bytes: u64) -> f64 {
+    let meet = Op::Meet { rest: REST };
+    let report = run(ranks, Plan::new([meet, bcast(algorithm, bytes)], 2));
+    report.samples[1].from_root().as_us()
+}
+
+/// Raw multicast to so many receivers: without acknowledgements.
+pub(super) fn raw_multicast(receivers: u32, bytes: u64) -> f64 {
+    alone(Bcast::Multicast(Policy::NACK), receivers + 1, bytes)
+}
+
+/// Broadcasts per second, one after the other.
+pub(super) fn throughput(design: Design, bytes: u64) -> f64 {
+    let plan = Plan::new([bcast(design.algorithm(), bytes)], WARM_BROADCASTS + COUNTED_BROADCASTS);
+    1e6 / period(&run(NODES, plan), WARM_BROADCASTS)
+}
+
+/// The same in a larger cluster, with so many collectors of acknowledgements.
+pub(super) fn throughput_of_collectors(ranks: u32, collectors: u32, bytes: u64) -> f64 {
+    let algorithm = match collectors {
+        1 => Bcast::Multicast(Policy::WINDOW),
+        _ => by_multicast(&format!("co-root={collectors}")),
+    };
+    let warm = 40;
+    1e6 / period(&run(ranks, Plan::new([bcast(algorithm, bytes)], 2 * warm)), warm)
+}
+
+/// Mean time from one broadcast's end to the next one's, in microseconds, after so many.
+fn period(report: &Report, warm: u32) -> f64 {
+    let (warm, end) = (warm as usize - 1, report.samples.len() - 1);
+    let ended = |at: usize| report.samples[at].ended;
+    us(ended(warm), ended(end)) / (end - warm) as f64
+}
+
+/// Mean time in the call where receivers come up to `most_us` microseconds late.
+pub(super) fn time_in_call(design: Design, most_us: u64, bytes: u64) -> f64 {
+    let compute = Op::Compute { most: Span::from_ns(1000 * most_us), root: 0 };
+    let ops = [Op::Meet { rest: REST }, compute, bcast(design.algorithm(), bytes)];
+    let report = run(NODES, Plan::new(ops, SKEWED_BROADCASTS));
+    let calls = report.samples.len() as f64 * f64::from(NODES);
+    report.samples.iter().map(|sample| sample.in_call.as_us()).sum::<f64>() / calls
+}
