@@ -60,7 +60,7 @@ fn records_per_barrier() -> Result<f64, String> {
         for algorithm in ALGORITHMS {
             let table = Table::new(algorithm, 0, size, false).map_err(|error| error.to_string())?;
             let before = 6;
-            let mut state = State::after(before);
+            let mut state = State::after(&table, before);
             state.enter(&table, before + 1);
             for step in 0..table.steps() {
                 if let Some(from) = table.receive_from(step).rank() {
