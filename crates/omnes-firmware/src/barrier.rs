@@ -306,7 +306,9 @@ impl Barrier {
     /// Whether member `to`, who misses the message of `step` in barrier `epoch`, gets it again.
     pub fn repeat(&self, table: &Table, epoch: u32, step: u32, to: u32) -> Verdict {
         // SAFETY: as above; nothing is written.
-        verdict(unsafe { omnes_native_barrier_repeat(&raw const self.state, table, epoch, step, to) })
+        verdict(unsafe {
+            omnes_native_barrier_repeat(&raw const self.state, table, epoch, step, to)
+        })
     }
 
     /// The members whose messages the step that waits misses; none if it does not wait.

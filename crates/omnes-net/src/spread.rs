@@ -90,7 +90,10 @@ impl Spread {
     fn children(&self, source: Rank) -> impl Iterator<Item = SocketAddr> + '_ {
         let source = self.node_of.get(source.index()).copied().flatten();
         let children = source.and_then(|source| self.tree.children_of(self.own, Rank(source)).ok());
-        children.into_iter().flatten().filter_map(|child| self.addresses.get(child.index()).copied())
+        children
+            .into_iter()
+            .flatten()
+            .filter_map(|child| self.addresses.get(child.index()).copied())
     }
 }
 

@@ -90,3 +90,11 @@ fn what_holds_by_construction_is_met_or_a_numbered_deviation() {
         assert!(!is_structural || finding.verdict != Verdict::Missed, "{}: {finding:?}", target.id);
     }
 }
+
+#[test]
+fn nothing_that_was_met_is_missed() {
+    let list = omnes_papers::MetList::built_in();
+    let worse: Vec<&str> =
+        list.regressions(all()).iter().map(|one| one.target.id.as_str()).collect();
+    assert!(worse.is_empty(), "{worse:?}");
+}

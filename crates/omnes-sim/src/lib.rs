@@ -10,6 +10,7 @@
 //! | [`model`] | hosts, NICs, links and switches that take time: how fast will it be? |
 //! | `rig` | the cluster with faults and checkers: does the protocol hold? |
 //! | [`testbed`] | what hosts, NICs, links and switches cost, from `testbeds/*.toml` |
+//! | [`wormhole`] | flits in networks with back-pressure and source routes; no machine |
 //! | [`conformance`], [`script`] | test bodies that sockets can run too |
 //! | [`collective`] | barriers and broadcasts as scripts over channels; no machine |
 //! | [`swarm`], [`fuzz`] | everything drawn from a seed, or from bytes |
@@ -30,6 +31,7 @@ pub mod model;
 mod rig;
 pub mod swarm;
 pub mod testbed;
+pub mod wormhole;
 
 pub use engine::Random;
 pub use rig::*;

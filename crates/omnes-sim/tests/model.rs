@@ -132,6 +132,19 @@ fn one_message_costs_what_its_resources_cost() {
 }
 
 #[test]
+fn messages_of_a_stream_overlap_and_are_counted() {
+    let stream = Op::Stream { from: 0, to: 1, bytes: 64 << 10, messages: 8 };
+    let streamed = run(setup(2), Plan::new([MEET, stream], 1));
+    let one = Op::Message { from: 0, to: 1, bytes: 64 << 10 };
+    let single = run(setup(2), Plan::new([MEET, one], 1));
+    let time = |report: &Report| report.samples[0].from_root();
+    assert!(time(&streamed) < time(&single) * 8, "{} {}", time(&streamed), time(&single));
+    assert_eq!(streamed.ranks[0].data_packets, 8 * single.ranks[0].data_packets);
+    assert!(single.ranks[0].data_packets >= (64 << 10) / 1432);
+    assert_eq!((streamed.ranks[0].repairs, streamed.ranks[1].data_packets), (0, 0));
+}
+
+#[test]
 fn a_large_broadcast_by_multicast_fills_the_link() {
     let bytes = 64 << 20;
     let report = run(setup(16), Plan::new([MEET, bcast("combined", bytes)], 1));

@@ -30,8 +30,10 @@ mod summary;
 mod transfer;
 
 use anyhow::{Context, Result};
+pub use counts::AtRoot;
 use measure::Bench;
 use omnes::{Communicator, MulticastState};
+pub use options::short_time;
 use options::{Format, Measure, Op};
 use report::{Line, Run};
 use serde_json::Value;
@@ -39,6 +41,7 @@ use stage::Stage;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
+pub use summary::Summary;
 use transfer::Point;
 
 const EXAMPLES: &str = "\

@@ -8,6 +8,7 @@
 //! launcher, or where there is nothing to choose.
 
 mod report;
+mod testbed;
 
 use crate::bench::group;
 use crate::complain::complain;
@@ -18,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use omnes::tune::{BYTES_MAX, Cache, Effort, Entry, Plan, Tuned};
 use omnes::{Communicator, Config, Error, Tune};
 use report::Report;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ Examples:
   omnes run -n 8 --lab --no-prefix -- omnes tune             (root: lab hosts)
   omnes run --hosts node1,node2,node3 --no-prefix -- omnes tune
   omnes run -n 8 --lab --no-prefix -- omnes tune --dry-run --format json | jq .ranges
+  omnes run -n 8 --lab --no-prefix -- omnes tune --testbed lab.toml
   omnes tune --show
   omnes tune --clear
 
@@ -66,6 +69,9 @@ pub struct Args {
     /// Measure and print, but keep nothing
     #[arg(long)]
     dry_run: bool,
+    /// Measure instead what hosts and network cost, and write it as a testbed for `omnes sim`
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear"])]
+    testbed: Option<PathBuf>,
     /// Show what is kept, without measuring
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "clear"])]
     show: bool,
@@ -92,7 +98,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return clear();
     }
     args.check()?;
-    let (comm, place) = join()?;
+    let (comm, place, rendezvous) = join()?;
+    if let Some(path) = &args.testbed {
+        return testbed::run(comm, &rendezvous, path);
+    }
     let outcome = measure(&comm, &args, &place);
     if matches!(outcome, Ok(Outcome::NothingToChoose)) {
         let error = anyhow!("nothing to choose: it takes at least 3 ranks on at least 2 nodes");
@@ -115,7 +124,7 @@ impl Args {
 }
 
 /// Joins the job, which is not to measure by itself; and where figures are kept.
-fn join() -> Result<(Communicator, Tune)> {
+fn join() -> Result<(Communicator, Tune, String)> {
     let example = "omnes run -n 8 --lab --no-prefix -- omnes tune";
     let mut config = match Config::from_env() {
         Err(Error::NoLauncher) => {
@@ -126,7 +135,9 @@ fn join() -> Result<(Communicator, Tune)> {
         other => other?,
     };
     let place = std::mem::replace(&mut config.tune, Tune::Off);
-    Ok((Communicator::from_config(config).context("cannot join the job")?, place))
+    let rendezvous = config.rendezvous.clone();
+    let comm = Communicator::from_config(config).context("cannot join the job")?;
+    Ok((comm, place, rendezvous))
 }
 
 /// How it went, as a rank knows it.

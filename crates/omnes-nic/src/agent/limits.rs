@@ -34,7 +34,8 @@ pub const DESCRIPTORS_MAX: usize = 2;
 pub(super) const PEER_BYTES_MAX: usize = 37;
 pub(super) const MEMBER_BYTES_MAX: usize = 112;
 // The longest plan that may be asked for fits, with room for its other fields.
-const _: () =
-    assert!(KERNEL_GROUP_MAX * PEER_BYTES_MAX + MEMBERS_MAX * MEMBER_BYTES_MAX + 1024 <= LINE_BYTES_MAX);
+const _: () = assert!(
+    KERNEL_GROUP_MAX * PEER_BYTES_MAX + MEMBERS_MAX * MEMBER_BYTES_MAX + 1024 <= LINE_BYTES_MAX
+);
 // One slot may have as many members as are allowed at all.
 const _: () = assert!(MEMBERS_MAX <= MEMBERS_PER_USER_MAX);

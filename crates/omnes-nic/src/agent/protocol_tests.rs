@@ -11,7 +11,8 @@ use std::net::Ipv4Addr;
 
 fn plan(peers: usize, members: usize) -> SlotPlan {
     let address = SocketAddrV4::new(Ipv4Addr::new(255, 255, 255, 255), u16::MAX);
-    let member = MemberPlan { rank: u32::MAX, index: KERNEL_GROUP_MAX as u32 - 1, key: [u8::MAX; 16] };
+    let member =
+        MemberPlan { rank: u32::MAX, index: KERNEL_GROUP_MAX as u32 - 1, key: [u8::MAX; 16] };
     SlotPlan {
         job: u32::MAX,
         communicator: u16::MAX,

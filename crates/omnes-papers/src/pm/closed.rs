@@ -53,10 +53,6 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "PM-F04" => Finding::judged(target, (LINK / RECEIVERS) / (PM.peak / RECEIVERS)),
         "PM-C05" => Finding::judged(target, sum_of_parts(SAVE)),
         "PM-C06" => Finding::judged(target, sum_of_parts(RESTORE)),
-        "PM-C07" => {
-            let ratios = SAVE.iter().zip(RESTORE).map(|(save, restore)| save / restore);
-            Finding::judged(target, ratios.collect::<Vec<f64>>())
-        }
         "PM-C08" => {
             let bytes = [SEND_BYTES / SEND_MESSAGES, RECEIVE_BYTES / RECEIVE_MESSAGES];
             Finding::judged(target, bytes)

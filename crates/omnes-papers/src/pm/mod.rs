@@ -2,6 +2,8 @@
 
 mod closed;
 mod emulated;
+mod lanai;
+mod measure;
 mod structure;
 
 use crate::{Figure, Finding, Target};

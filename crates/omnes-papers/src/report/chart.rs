@@ -4,6 +4,7 @@ use crate::figure::{Figure, Line, Mark, Scale, Series};
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::io;
 use std::ops::Range;
 
@@ -91,7 +92,14 @@ fn draw_mark(chart: &mut Chart, mark: &Mark, (x, y): (Scale, Scale)) -> Result<(
     let ends = [mark.bar.0, mark.bar.1].map(|end| (at.0, place(end, y)));
     chart.draw_series([PathElement::new(ends, STATED.stroke_width(1))])?;
     chart.draw_series([Circle::new(at, 4, STATED.filled())])?;
-    let name = Text::new(mark.id.clone(), (7, -14), ("sans-serif", 12).into_font().color(&STATED));
+    // Towards the middle, so that nothing is cut off.
+    let xs = chart.x_range();
+    let (side, shift) = match at.0 > (xs.start + xs.end) / 2.0 {
+        true => (HPos::Right, -8),
+        false => (HPos::Left, 8),
+    };
+    let font = ("sans-serif", 12).into_font().color(&STATED).pos(Pos::new(side, VPos::Bottom));
+    let name = Text::new(mark.id.clone(), (shift, -3), font);
     chart.draw_series([EmptyElement::at(at) + name])?;
     Ok(())
 }

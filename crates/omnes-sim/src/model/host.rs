@@ -239,9 +239,10 @@ impl Host {
             let costs = net.testbed.host;
             let special = (costs.report_send, costs.granted_send);
             let mut span = cost(self.head.as_bytes(), bytes, special, costs.send);
-            self.train = match self.train {
-                Some((last, left)) if last == to && left > 0 => Some((to, left - 1)),
-                _ => {
+            let follows = self.train.filter(|(last, left)| *last == to && *left > 0);
+            self.train = match follows {
+                Some((_, left)) => Some((to, left - 1)),
+                None => {
                     span += costs.train.of(bytes);
                     Some((to, costs.train_packets.saturating_sub(1)))
                 }
@@ -250,7 +251,11 @@ impl Host {
             let is_for_nic = matches!(transmit.to, Destination::Nic { .. });
             match is_for_nic {
                 true => self.ring(net, at, transmit.to),
-                false => net.hand_out(at, self.rank, to, self.head.as_bytes(), data_bytes),
+                false => {
+                    let mut packet = Packet::new(self.rank, to, self.head.as_bytes(), data_bytes);
+                    packet.leads_train = follows.is_none();
+                    net.hand_out(at, packet);
+                }
             }
         }
         at
@@ -273,6 +278,10 @@ impl Host {
             To::Nic(_) => Way::Nic,
             To::All | To::Child { .. } => Way::Multicast,
             To::Rank(_) => return true,
+            To::Answer(_) => {
+                net.settle(now, self.rank);
+                return false;
+            }
         };
         if packet.data_bytes > 0 || !self.firmware.has_slots() {
             return true;
@@ -284,7 +293,10 @@ impl Host {
         let bytes = packet.bytes();
         let costs = net.testbed.nic;
         let taken = net.step(now, self.rank, costs.receive, bytes);
-        let done = net.step(taken, self.rank, costs.step, bytes);
+        let mut done = net.step(taken, self.rank, costs.step, bytes);
+        if !passage.leaving.is_empty() {
+            done = net.step(done, self.rank, costs.trigger, bytes);
+        }
         self.let_leave(net, done, passage.leaving);
         passage.goes_on
     }

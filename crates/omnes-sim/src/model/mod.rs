@@ -31,7 +31,7 @@ mod world;
 
 pub use net::NetCounters;
 pub use plan::{BarrierKind, Op, Plan, Steps};
-pub use record::{Bar, Doing};
+pub use record::{Bar, Doing, RankCounters};
 pub use setup::{Carrier, Cloning, Setup};
 pub use task::Sample;
 pub use world::{Model, ModelError, Report};

@@ -189,8 +189,9 @@ impl Net {
     }
 
     /// A host hands a packet to its NIC at `at`.
-    pub(super) fn hand_out(&mut self, at: Time, host: u32, to: To, head: &[u8], data_bytes: u32) {
-        let packet = self.packets.add(Packet::new(host, to, head, data_bytes));
+    pub(super) fn hand_out(&mut self, at: Time, packet: Packet) {
+        let host = packet.from;
+        let packet = self.packets.add(packet);
         self.push(at, Event::HandedOut { packet, host });
     }
 
@@ -243,17 +244,15 @@ impl Net {
         let Some(spread) = self.spread.take() else { return at };
         let mut at = at;
         let costs = self.testbed.host;
-        let (head, data_bytes, bytes) = {
-            let packet = self.packets.of(id);
-            (packet.clone(), packet.data_bytes, packet.bytes())
-        };
+        let packet = self.packets.of(id).clone();
+        let bytes = packet.bytes();
         let mut is_first = true;
         if let Ok(children) = spread.children_of(Rank(host), Rank(root)) {
             for child in children {
                 let train = if is_first { costs.train.of(bytes) } else { Span::ZERO };
                 at = self.work(host, at, train + costs.send.of(bytes), Doing::HostSends);
                 let to = To::Child { rank: child.0, root };
-                self.hand_out(at, host, to, head.head(), data_bytes);
+                self.hand_out(at, Packet::new(host, to, packet.head(), packet.data_bytes));
                 is_first = false;
             }
         }
@@ -330,7 +329,7 @@ impl Net {
         let costs = self.testbed.switch;
         let at = now + costs.latency;
         let rank = match to {
-            To::Rank(rank) | To::Nic(rank) | To::Child { rank, .. } => rank,
+            To::Rank(rank) | To::Nic(rank) | To::Answer(rank) | To::Child { rank, .. } => rank,
             To::All => {
                 let mut links = std::mem::take(&mut self.out_links);
                 let cast = Cast { from: HostId(from), flow: from };
@@ -365,15 +364,27 @@ impl Net {
 
     /// A packet is at the NIC of a host, which takes it in for the host.
     pub(super) fn take_in(&mut self, now: Time, host: u32, packet: PacketId) {
-        let Packet { to, .. } = *self.packets.of(packet);
+        let Packet { from, to, .. } = *self.packets.of(packet);
         let bytes = self.packets.of(packet).bytes();
-        let cost = self.testbed.nic.receive.of(bytes);
-        let done = self.serve_nic(host, now, cost, Doing::NicReceives);
+        let nic = self.testbed.nic;
+        let leads_train = self.packets.of(packet).leads_train;
+        let train = if leads_train { nic.receive_train.of(bytes) } else { Span::ZERO };
+        let span = nic.receive.of(bytes) + train;
+        let done = self.serve_nic(host, now, span, Doing::NicReceives);
         if let (To::Child { root, .. }, false) = (to, self.clones_by_host()) {
             self.pass_on(done, host, root, packet, true);
         }
-        let nic = self.testbed.nic;
         let more = if to == To::All { nic.multicast } else { Span::ZERO };
         self.push(done + nic.latency + more, Event::Delivered { packet, host });
+        if self.testbed.nic.answer != Cost::default() && matches!(to, To::Rank(_)) {
+            let answer = self.packets.add(Packet::new(host, To::Answer(from), &[], 0));
+            self.transmit_one(done, host, answer, self.testbed.nic.answer);
+        }
+    }
+
+    /// A NIC is told that what it sent has come.
+    pub(super) fn settle(&mut self, now: Time, host: u32) {
+        let cost = self.testbed.nic.settle;
+        self.serve_nic(host, now, cost.of(0), Doing::NicReceives);
     }
 }

@@ -16,6 +16,8 @@ pub(super) enum To {
     Nic(u32),
     /// To all, by the switches.
     All,
+    /// To one rank's NIC, which is told that a packet has come.
+    Answer(u32),
     /// To one rank, which passes on what `root` sends to all.
     Child { rank: u32, root: u32 },
 }
@@ -28,6 +30,8 @@ pub(super) struct Packet {
     head: [u8; HEAD_BYTES_MAX],
     head_bytes: u8,
     pub(super) data_bytes: u32,
+    /// It is the first of a train.
+    pub(super) leads_train: bool,
     /// Copies under way.
     pub(super) copies: u32,
 }
@@ -37,7 +41,7 @@ impl Packet {
         let mut bytes = [0; HEAD_BYTES_MAX];
         bytes[..head.len()].copy_from_slice(head);
         let head_bytes = head.len() as u8;
-        Self { from, to, head: bytes, head_bytes, data_bytes, copies: 1 }
+        Self { from, to, head: bytes, head_bytes, data_bytes, leads_train: true, copies: 1 }
     }
 
     /// Header, tag and control body.

@@ -48,6 +48,17 @@ pub enum Op {
         /// Its length.
         bytes: u64,
     },
+    /// Messages over a channel, begun at once and waited for together.
+    Stream {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+        /// The length of each.
+        bytes: u64,
+        /// How many.
+        messages: u32,
+    },
     /// All ranks begin what follows at the same time, this long after the last has come: no
     /// message is sent for it.
     Meet {

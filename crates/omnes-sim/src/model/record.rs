@@ -1,6 +1,7 @@
 //! What happened, as one number, and, if asked for, as bars for people to look at.
 
 use crate::engine::Time;
+use omnes_proto::endpoint::Endpoint;
 use serde::Serialize;
 
 /// What a resource does.
@@ -49,6 +50,39 @@ pub struct Bar {
     pub start: Time,
     /// Until when.
     pub end: Time,
+}
+
+/// What the machines of one rank have counted, answers left out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RankCounters {
+    /// Data packets sent to one rank for the first time, copies for co-roots too.
+    pub data_packets: u64,
+    /// Data packets sent to all for the first time.
+    pub casts: u64,
+    /// Data packets sent again, in every way.
+    pub repairs: u64,
+    /// Acknowledgements of broadcasts received.
+    pub acks: u64,
+    /// Reports of gaps in broadcasts received.
+    pub nacks: u64,
+}
+
+impl RankCounters {
+    pub(super) fn of(endpoint: &Endpoint) -> Self {
+        let mut counters = Self::default();
+        for channel in endpoint.channels() {
+            counters.data_packets += channel.counters().data_packets;
+            counters.repairs += channel.counters().retransmits;
+        }
+        if let Some(broadcasts) = endpoint.broadcasts() {
+            let casts = broadcasts.counters();
+            counters.data_packets += casts.co_root_copies;
+            counters.casts = casts.casts_sent;
+            counters.repairs += casts.repairs_by_multicast + casts.repairs_by_unicast;
+            (counters.acks, counters.nacks) = (casts.acks_received, casts.nacks_received);
+        }
+        counters
+    }
 }
 
 /// Bars that are kept at most; a run that has more keeps the first.

@@ -316,8 +316,12 @@ impl Host {
                 }
                 at
             }
-            Op::Message { from, to, .. } if self.rank != from && self.rank != to => at,
-            Op::Bcast { .. } | Op::Barrier(_) | Op::Message { .. } => {
+            Op::Message { from, to, .. } | Op::Stream { from, to, .. }
+                if self.rank != from && self.rank != to =>
+            {
+                at
+            }
+            Op::Bcast { .. } | Op::Barrier(_) | Op::Message { .. } | Op::Stream { .. } => {
                 let mut running = Box::new(Running::new(number, op, at));
                 net.began(self.rank, number, op, at);
                 let mut at = self.spend(net, at, net.testbed.host.call.fixed);
@@ -335,6 +339,12 @@ impl Host {
                     }
                     Op::Message { from, bytes, .. } => {
                         self.receive(&mut running, (Rank(from), number, bytes), at);
+                    }
+                    Op::Stream { from, to, bytes, messages } => {
+                        let what = (from, to, bytes);
+                        for _ in 0..messages {
+                            self.begin_streamed(net, shared, &mut running, what, &mut at);
+                        }
                     }
                     Op::Meet { .. } | Op::Compute { .. } => {}
                 }
@@ -378,6 +388,23 @@ impl Host {
         let pattern = Pattern { communicator: MESSAGES, source: Some(from), tag: Some(tag) };
         if let Ok(id) = self.endpoint.channel(0).receive(at.instant(), pattern, bytes) {
             running.awaited.push(Awaited { is_cast: false, id });
+        }
+    }
+
+    /// Begins this rank's part in a message of a stream.
+    fn begin_streamed(
+        &mut self,
+        net: &mut Net,
+        shared: &Shared,
+        running: &mut Running,
+        (from, to, bytes): (u32, u32, u64),
+        at: &mut Time,
+    ) {
+        if self.rank == from {
+            self.send(net, shared, running, (Rank(to), bytes, bytes), at);
+        } else {
+            let number = running.number;
+            self.receive(running, (Rank(from), number, bytes), *at);
         }
     }
 
@@ -606,7 +633,7 @@ impl Net {
 fn root_of(op: Op) -> u32 {
     match op {
         Op::Bcast { root, .. } | Op::Compute { root, .. } => root,
-        Op::Message { from, .. } => from,
+        Op::Message { from, .. } | Op::Stream { from, .. } => from,
         Op::Barrier(_) | Op::Meet { .. } => 0,
     }
 }

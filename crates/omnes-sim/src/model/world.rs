@@ -3,7 +3,7 @@
 use super::host::Host;
 use super::net::{Event, Net, NetCounters};
 use super::plan::{Op, Plan, Steps};
-use super::record::{Bar, Record};
+use super::record::{Bar, RankCounters, Record};
 use super::setup::Setup;
 use super::task::{Sample, Shared};
 use crate::engine::Time;
@@ -78,6 +78,8 @@ pub struct Report {
     pub end: Time,
     /// What the network has counted.
     pub counters: NetCounters,
+    /// What each rank's machines have counted.
+    pub ranks: Vec<RankCounters>,
     /// Equal runs have equal hashes.
     pub hash: u64,
     /// What every resource did, if that was asked for.
@@ -147,6 +149,7 @@ impl Model {
             samples: std::mem::take(&mut self.net.samples),
             end,
             counters: self.net.counters,
+            ranks: self.hosts.iter().map(|host| RankCounters::of(&host.endpoint)).collect(),
             hash: self.net.record.hash(),
             bars: self.net.record.take_bars(),
         })

@@ -119,10 +119,14 @@ struct NicTable {
     transmit: Entry,
     again: Option<Entry>,
     receive: Entry,
+    receive_train: Option<Entry>,
     step: Option<Entry>,
     step_send: Option<Entry>,
     bell: Option<Entry>,
     show: Option<Entry>,
+    trigger: Option<Entry>,
+    answer: Option<Entry>,
+    settle: Option<Entry>,
     latency: Option<Entry>,
     multicast: Option<Entry>,
 }
@@ -267,10 +271,14 @@ impl Reader {
             transmit,
             again,
             receive: self.cost("nic.receive", Some(&table.receive)),
+            receive_train: self.cost("nic.receive_train", table.receive_train.as_ref()),
             step: self.cost("nic.step", table.step.as_ref()),
             step_send,
             bell: self.cost("nic.bell", table.bell.as_ref()),
             show: self.cost("nic.show", table.show.as_ref()),
+            trigger: self.cost("nic.trigger", table.trigger.as_ref()),
+            answer: self.cost("nic.answer", table.answer.as_ref()),
+            settle: self.cost("nic.settle", table.settle.as_ref()),
             latency: self.cost("nic.latency", table.latency.as_ref()).fixed,
             multicast: self.cost("nic.multicast", table.multicast.as_ref()).fixed,
         }
@@ -320,6 +328,15 @@ pub(super) fn parse(text: &str) -> Result<Testbed, TestbedError> {
     let File { name, title, .. } = file;
     match reader.wrong {
         Some(error) => Err(error),
-        None => Ok(Testbed { name, title, host, nic, link, switch, protocol, constants: reader.constants }),
+        None => Ok(Testbed {
+            name,
+            title,
+            host,
+            nic,
+            link,
+            switch,
+            protocol,
+            constants: reader.constants,
+        }),
     }
 }

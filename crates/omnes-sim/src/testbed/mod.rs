@@ -122,6 +122,8 @@ pub struct Nic {
     pub again: Cost,
     /// Taking a packet in, up to the host's memory.
     pub receive: Cost,
+    /// Taking in the first packet of a train, beside `receive`.
+    pub receive_train: Cost,
     /// The firmware's work on a message of a collective.
     pub step: Cost,
     /// Sending such a message.
@@ -130,6 +132,13 @@ pub struct Nic {
     pub bell: Cost,
     /// Showing the host a result.
     pub show: Cost,
+    /// Beginning what an arrival lets go on, beside `step` and `step_send`; not what the host's
+    /// own command begins.
+    pub trigger: Cost,
+    /// Acknowledging a packet for the host to the NIC that sent it; NICs do so where this is not 0.
+    pub answer: Cost,
+    /// Taking such an acknowledgement in.
+    pub settle: Cost,
     /// Time of a packet in a NIC beside its work on it, each way; others pass meanwhile.
     pub latency: Span,
     /// More of it where a packet to all comes in.

@@ -1,0 +1,82 @@
+//! Shapes of networks, as they are typed.
+
+use omnes_topo::network::{Network, NetworkError};
+use std::fmt;
+use std::str::FromStr;
+
+/// Ports of a fat tree's switches where nothing else is said: what one switch chip of today has.
+const RADIX: u32 = 64;
+
+/// The shape of a network, for any number of hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkKind {
+    /// One switch.
+    Single,
+    /// The smallest fat tree of full bisection, of switches with so many ports.
+    FatTree {
+        /// Ports of a switch.
+        radix: u32,
+    },
+    /// The smallest balanced dragonfly.
+    Dragonfly,
+}
+
+impl NetworkKind {
+    /// The network for so many hosts.
+    ///
+    /// # Errors
+    /// [`NetworkError`] if the hosts do not fit.
+    pub fn build(self, hosts: u32) -> Result<Network, NetworkError> {
+        match self {
+            Self::Single => Network::single_switch(hosts),
+            Self::FatTree { radix } => Network::fat_tree(hosts, radix),
+            Self::Dragonfly => Network::dragonfly(hosts),
+        }
+    }
+}
+
+impl FromStr for NetworkKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` must be single, fat-tree, fat-tree=RADIX or dragonfly");
+        Ok(match text.split_once('=') {
+            None if text == "single" => Self::Single,
+            None if text == "fat-tree" => Self::FatTree { radix: RADIX },
+            None if text == "dragonfly" => Self::Dragonfly,
+            Some(("fat-tree", radix)) => {
+                Self::FatTree { radix: radix.parse().map_err(|_| wrong())? }
+            }
+            _ => return Err(wrong()),
+        })
+    }
+}
+
+impl fmt::Display for NetworkKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single => f.pad("single"),
+            Self::FatTree { radix } => f.pad(&format!("fat-tree={radix}")),
+            Self::Dragonfly => f.pad("dragonfly"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn shapes_are_read_as_they_are_written_and_built() {
+        for (text, switches) in [("single", 1), ("fat-tree=4", 20), ("dragonfly", 1)] {
+            let kind: NetworkKind = text.parse().unwrap();
+            assert_eq!(kind.to_string(), text);
+            let network = kind.build(16).unwrap();
+            assert_eq!(network.hosts(), 16);
+            assert!(network.switches() >= switches, "{text}");
+        }
+        assert!("torus".parse::<NetworkKind>().unwrap_err().contains("dragonfly"));
+        assert!("fat-tree=".parse::<NetworkKind>().is_err());
+    }
+}

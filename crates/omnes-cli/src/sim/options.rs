@@ -1,0 +1,130 @@
+//! What is wanted, as typed or as read from a scenario: lists are axes, empty ones are left open.
+
+use super::network::NetworkKind;
+use super::values::{Algorithm, CarrierKind, Loss, parse_ranks, parse_skew};
+use crate::units::parse_bytes;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Axes and settings that were asked for.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq)]
+#[command(next_help_heading = "What is simulated; lists are axes")]
+pub struct Wanted {
+    /// Testbed: a name of `omnes sim testbeds`, or a TOML file [default: ethernet-25g]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub testbed: Option<String>,
+    /// Ranks, one on each host, 2 to 65536 [default: 8; 2 for pingpong and bandwidth]
+    #[arg(short = 'n', long, value_delimiter = ',', value_name = "N", value_parser = parse_ranks)]
+    pub ranks: Vec<u32>,
+    /// Message sizes (8, 64k, 64MiB) [default: 8,1k,64k,1m,4m]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_bytes)]
+    pub sizes: Vec<u64>,
+    /// Algorithms (schemes) to compare; `postal` without a number is made for the testbed
+    /// [default: default]
+    #[arg(long, visible_alias = "scheme", value_delimiter = ',', value_name = "NAME",
+          value_parser = str::parse::<Algorithm>)]
+    pub algorithms: Vec<Algorithm>,
+    /// Roots of broadcasts [default: 0]
+    #[arg(long, value_delimiter = ',', value_name = "RANK")]
+    pub roots: Vec<u32>,
+    /// Networks: single (one switch), fat-tree, fat-tree=RADIX, dragonfly [default: single]
+    #[arg(long, value_delimiter = ',', value_name = "SHAPE",
+          value_parser = str::parse::<NetworkKind>)]
+    pub network: Vec<NetworkKind>,
+    /// Shares of packets lost on the link to a host (0.01%) [default: 0%]
+    #[arg(long, value_delimiter = ',', value_name = "SHARE", value_parser = str::parse::<Loss>)]
+    pub loss: Vec<Loss>,
+    /// Longest delays of the ranks that come late (200us, 1ms); of skew
+    /// [default: 0,200us,400us,1000us]
+    #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_skew)]
+    pub skew: Vec<Duration>,
+    /// How packets to all travel: multicast, or multisend:TREE with who passes on (:nic, :host)
+    /// [default: multicast]
+    #[arg(long, value_delimiter = ',', value_name = "CARRIER",
+          value_parser = str::parse::<CarrierKind>)]
+    pub carrier: Vec<CarrierKind>,
+    /// First seed of all randomness [default: 1]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Seeds, each a run and a line of its own [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: Option<u32>,
+    /// Iterations that count, in each run [default: 10, fewer where ranks x bytes are many]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeat: Option<u32>,
+    /// Iterations before these [default: 1, none where ranks x bytes are many]
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u32>,
+}
+
+impl Wanted {
+    /// These, and what they leave open from `others`.
+    pub fn or(self, others: Self) -> Self {
+        fn list<T>(mine: Vec<T>, theirs: Vec<T>) -> Vec<T> {
+            if mine.is_empty() { theirs } else { mine }
+        }
+        Self {
+            testbed: self.testbed.or(others.testbed),
+            ranks: list(self.ranks, others.ranks),
+            sizes: list(self.sizes, others.sizes),
+            algorithms: list(self.algorithms, others.algorithms),
+            roots: list(self.roots, others.roots),
+            network: list(self.network, others.network),
+            loss: list(self.loss, others.loss),
+            skew: list(self.skew, others.skew),
+            carrier: list(self.carrier, others.carrier),
+            seed: self.seed.or(others.seed),
+            seeds: self.seeds.or(others.seeds),
+            repeat: self.repeat.or(others.repeat),
+            warmup: self.warmup.or(others.warmup),
+        }
+    }
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// One table at the end
+    Table,
+    /// One JSON object per line, as soon as it is known
+    Json,
+}
+
+/// What is done with results.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "What is done with results")]
+pub struct Output {
+    /// How results are printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// The same as --format json
+    #[arg(long)]
+    json: bool,
+    /// Runs at a time; results are the same, and in the same order [default: the cores there are]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub jobs: Option<u32>,
+    /// Plot time over size, ranks, loss or skew, or as bars, one line for each algorithm
+    #[arg(long, value_name = "FILE.svg|FILE.html")]
+    pub plot: Option<PathBuf>,
+    /// Write what every host, NIC and link did, one line each (docs/SIMULATOR.md); of one run
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Write the same for ui.perfetto.dev or chrome://tracing; of one run
+    #[arg(long, value_name = "FILE.json")]
+    pub perfetto: Option<PathBuf>,
+    /// Print what would be simulated, as a scenario file for `omnes sim run`
+    #[arg(long)]
+    pub print_config: bool,
+}
+
+impl Output {
+    /// How results are printed.
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    /// True if it is to be kept what every resource did.
+    pub fn has_bars(&self) -> bool {
+        self.trace.is_some() || self.perfetto.is_some()
+    }
+}

@@ -1,0 +1,150 @@
+//! The postal tree of a testbed: `postal` without a number.
+//!
+//! A hop and the time that one more child costs are measured in the model itself, by flat trees
+//! without loss on one switch, as `omnes tune` measures them on a network. Lambda is the hop in
+//! units of one more child [MS-R17]. A message that ranks pass on whole (up to 128 KiB) is the unit
+//! itself, and gets the tree of its lambda. Of a longer one, which is passed on while it comes in, a
+//! train of packets is the unit; there each further child costs the whole message again, so the
+//! tree is bounded to the fan-out that is fastest for so many units [MS-R16], down to a chain.
+
+use super::measure::MEETING_REST;
+use omnes_proto::algorithm::Bcast;
+use omnes_sim::engine::Span;
+use omnes_sim::model::{Carrier, Model, ModelError, Op, Plan, Setup};
+use omnes_sim::testbed::Testbed;
+use omnes_topo::{Lambda, PostalTimes, Tree, pipeline};
+
+/// Messages above it are passed on while they come in.
+const WHOLE_BYTES_MAX: u64 = 128 << 10;
+/// Destinations of the flat trees that are compared.
+const FEW: u32 = 1;
+const MANY: u32 = 9;
+
+/// A tree and what it follows from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Postal {
+    /// The tree.
+    pub tree: Tree,
+    /// What is passed on at a time.
+    pub unit_bytes: u64,
+    /// From a rank's begin to send a unit until its receiver has it.
+    pub hop: Span,
+    /// What one more child costs.
+    pub one_more: Span,
+    /// A hop in units of one more child.
+    pub lambda: Lambda,
+}
+
+impl Postal {
+    /// The tree for a message of `bytes` bytes to `ranks` ranks.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the testbed cannot send such messages.
+    pub fn choose(testbed: &Testbed, ranks: u32, bytes: u64) -> Result<Self, ModelError> {
+        let train_bytes = testbed.link.payload_bytes * u64::from(testbed.host.train_packets.max(1));
+        let (unit_bytes, units) = match bytes {
+            0..=WHOLE_BYTES_MAX => (bytes, 1),
+            _ => {
+                let unit_bytes = train_bytes.min(WHOLE_BYTES_MAX);
+                (unit_bytes, bytes.div_ceil(unit_bytes))
+            }
+        };
+        let hop = flat(testbed, FEW, unit_bytes)?;
+        let many = flat(testbed, MANY, unit_bytes)?;
+        let between = many.as_ps().saturating_sub(hop.as_ps()) / u64::from(MANY - FEW);
+        let one_more = Span::from_ps(between.max(1));
+        let lambda = lambda(hop, one_more);
+        let tree = match units {
+            1 => Tree::Postal { lambda },
+            _ => bounded(ranks, u32::try_from(units).unwrap_or(u32::MAX), lambda),
+        };
+        Ok(Self { tree, unit_bytes, hop, one_more, lambda })
+    }
+}
+
+impl Postal {
+    /// For people: what the tree follows from.
+    pub fn explain(&self) -> String {
+        let Self { tree, unit_bytes, hop, one_more, lambda } = self;
+        let chain = if matches!(tree, Tree::PostalBounded { fan_out: 1, .. }) { ", a chain" } else { "" };
+        format!(
+            "postal is {tree}{chain}: lambda {lambda}, as a hop of {unit_bytes} B takes {hop} and one \
+             more child {one_more}"
+        )
+    }
+}
+
+/// (t_xmit + t_recv + t_send) / t_xmit, the sum being the hop.
+fn lambda(hop: Span, one_more: Span) -> Lambda {
+    // In picoseconds: only their ratio counts.
+    let transmit_ns = one_more.as_ps();
+    let receive_ns = hop.as_ps().saturating_sub(transmit_ns);
+    let times = PostalTimes { send_ns: 0, transmit_ns, receive_ns };
+    Lambda::from_times(times).unwrap_or(Lambda::MAX)
+}
+
+/// The postal tree whose fan-out is fastest for `units` units.
+fn bounded(ranks: u32, units: u32, lambda: Lambda) -> Tree {
+    let best = pipeline::choose(ranks, units, lambda).unwrap_or(Tree::Postal { lambda });
+    match best {
+        Tree::Postal { .. } => best,
+        _ => match best.fan_out_max(ranks) {
+            Ok(fan_out) => Tree::PostalBounded { lambda, fan_out: fan_out.max(1) },
+            Err(_) => Tree::Postal { lambda },
+        },
+    }
+}
+
+/// Time until all of `others` have a message straight from the root.
+fn flat(testbed: &Testbed, others: u32, bytes: u64) -> Result<Span, ModelError> {
+    let ranks = others + 1;
+    let algorithm = Bcast::tree(Tree::Flat);
+    let ops = [Op::Meet { rest: MEETING_REST }, Op::Bcast { algorithm, root: 0, bytes }];
+    let setup = setup(testbed.clone(), ranks);
+    let report = Model::new(setup, Plan::new(ops, 2), false)?.run()?;
+    // The first finds the machines new.
+    Ok(report.samples.last().map_or(Span::ZERO, omnes_sim::model::Sample::from_root))
+}
+
+fn setup(testbed: Testbed, ranks: u32) -> Setup {
+    Setup { testbed, ranks, seed: 1, loss_ppm: 0, carrier: Carrier::Multicast }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use omnes_sim::testbed::named;
+
+    fn choose(testbed: &str, ranks: u32, bytes: u64) -> Postal {
+        Postal::choose(&named(testbed).unwrap(), ranks, bytes).unwrap()
+    }
+
+    #[test]
+    fn a_small_message_gets_the_tree_of_its_lambda() {
+        let postal = choose("ethernet-25g", 64, 8);
+        assert_eq!(postal.tree, Tree::Postal { lambda: postal.lambda });
+        assert!(postal.hop > postal.one_more, "{postal:?}");
+        assert_eq!(postal.unit_bytes, 8);
+    }
+
+    #[test]
+    fn one_more_child_costs_the_host_or_the_wire_whichever_is_slower() {
+        // A message of one packet costs its sender a train and a packet for each child, and a copy.
+        let (testbed, bytes) = (named("ethernet-25g").unwrap(), 1000);
+        let host = testbed.host;
+        let postal = choose("ethernet-25g", 64, bytes);
+        let least = host.train.of(bytes) + host.send.of(bytes) + host.copy.of(bytes);
+        let ratio = postal.one_more.as_us() / least.as_us();
+        assert!((0.9..1.3).contains(&ratio), "{ratio}");
+    }
+
+    #[test]
+    fn a_long_message_gets_few_children() {
+        let short = choose("ethernet-25g", 512, 64 << 10);
+        let long = choose("ethernet-25g", 512, 64 << 20);
+        let fan_out = |postal: &Postal| postal.tree.fan_out_max(512).unwrap();
+        assert!(fan_out(&long) <= 2 && fan_out(&long) < fan_out(&short), "{short:?} {long:?}");
+        assert!(long.explain().contains(&long.lambda.to_string()), "{}", long.explain());
+    }
+}

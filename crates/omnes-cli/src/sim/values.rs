@@ -1,0 +1,297 @@
+//! Values of axes, as they are typed, printed and written into scenarios.
+//!
+//! All have a text form both ways, which flags and scenario files share.
+
+use crate::units::{format_share, parse_duration, parse_share};
+use omnes::{BarrierForm, BarrierKind};
+use omnes_proto::algorithm::Bcast;
+use omnes_proto::broadcast::Policy;
+use omnes_proto::collective::Runner;
+use omnes_sim::model::{self, Carrier, Cloning, Steps};
+use omnes_topo::{Barrier, Tree};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Nodes up to which a barrier that is left to the library has one of them count all others.
+const COUNTER_NODES_MAX: u32 = 64;
+
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Broadcast, all ranks starting together.
+    Bcast,
+    /// Barriers, one after the other.
+    Barrier,
+    /// Ping-pong of ranks 0 and 1.
+    Pingpong,
+    /// Stream of messages from rank 0 to rank 1.
+    Bandwidth,
+    /// Broadcasts back to back.
+    Throughput,
+    /// Broadcast while the others come late.
+    Skew,
+}
+
+impl Op {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Bcast,
+        Self::Barrier,
+        Self::Pingpong,
+        Self::Bandwidth,
+        Self::Throughput,
+        Self::Skew,
+    ];
+
+    /// As typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bcast => "bcast",
+            Self::Barrier => "barrier",
+            Self::Pingpong => "pingpong",
+            Self::Bandwidth => "bandwidth",
+            Self::Throughput => "throughput",
+            Self::Skew => "skew",
+        }
+    }
+
+    /// Its name in results, which is that of `omnes bench`.
+    pub fn result_name(self) -> &'static str {
+        if self == Self::Pingpong { "latency" } else { self.name() }
+    }
+
+    /// True if a root's data go to all ranks.
+    pub fn is_broadcast(self) -> bool {
+        matches!(self, Self::Bcast | Self::Throughput | Self::Skew)
+    }
+
+    /// True if only ranks 0 and 1 take part.
+    pub fn is_between_two(self) -> bool {
+        matches!(self, Self::Pingpong | Self::Bandwidth)
+    }
+}
+
+impl FromStr for Op {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|op| [op.name(), op.result_name()].contains(&text));
+        found.ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|op| format!("`{}`", op.name())).collect();
+            format!("`{text}` is no operation; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// An algorithm as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// What the library would take.
+    Default,
+    /// A postal tree for the testbed, the message and the ranks.
+    Postal,
+    /// Of broadcasts.
+    Bcast(Bcast),
+    /// Of barriers.
+    Barrier(BarrierKind),
+}
+
+impl Algorithm {
+    /// True if `op` can use it.
+    pub fn fits(self, op: Op) -> bool {
+        match self {
+            Self::Default => !op.is_between_two(),
+            Self::Postal | Self::Bcast(_) => op.is_broadcast(),
+            Self::Barrier(_) => op == Op::Barrier,
+        }
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "default" => return Ok(Self::Default),
+            "postal" => return Ok(Self::Postal),
+            _ => {}
+        }
+        if let Ok(barrier) = text.parse() {
+            return Ok(Self::Barrier(barrier));
+        }
+        text.parse().map(Self::Bcast).map_err(|_| {
+            format!(
+                "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
+                 co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
+                 co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
+                 postal (for the testbed), postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
+                 gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
+                 channel, nic:counter"
+            )
+        })
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.pad("default"),
+            Self::Postal => f.pad("postal"),
+            Self::Bcast(bcast) => bcast.fmt(f),
+            Self::Barrier(barrier) => barrier.fmt(f),
+        }
+    }
+}
+
+/// The broadcast of a library that multicasts.
+pub const USUAL_BCAST: Bcast = Bcast::Multicast(Policy::COMBINED);
+
+/// A barrier with nothing left open, as the library chooses on hosts that wait for it.
+pub fn usual_barrier(kind: BarrierKind, ranks: u32) -> (BarrierForm, Barrier) {
+    let usual = match ranks <= COUNTER_NODES_MAX {
+        true => Barrier::Counter,
+        false => Barrier::Dissemination,
+    };
+    (kind.form.unwrap_or(BarrierForm::User), kind.algorithm.unwrap_or(usual))
+}
+
+/// The model's steps of a form.
+pub fn steps(form: BarrierForm) -> Steps {
+    match form {
+        BarrierForm::Nic => Steps::Machine(Runner::Nic),
+        BarrierForm::User => Steps::Machine(Runner::Host),
+        BarrierForm::Channel => Steps::Channel,
+    }
+}
+
+/// How packets to all get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CarrierKind(pub Carrier);
+
+impl CarrierKind {
+    /// What `omnes bench` writes behind an algorithm: nothing for multicast.
+    pub fn suffix(self) -> String {
+        self.to_string().strip_prefix("multisend:").map_or(String::new(), |form| format!("@{form}"))
+    }
+}
+
+impl FromStr for CarrierKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "multicast" {
+            return Ok(Self(Carrier::Multicast));
+        }
+        let wrong = || {
+            format!(
+                "`{text}` must be multicast or multisend:TREE, such as multisend:flat, \
+                 multisend:postal=6:nic or multisend:binomial:host"
+            )
+        };
+        let form = text.strip_prefix("multisend:").ok_or_else(wrong)?;
+        let (tree, cloning) = form.split_once(':').unwrap_or((form, "nic"));
+        let cloning = match cloning {
+            "nic" => Cloning::Nic,
+            "host" => Cloning::Host,
+            _ => return Err(wrong()),
+        };
+        let tree: Tree = tree.parse().map_err(|_| wrong())?;
+        Ok(Self(Carrier::MultiSend { tree, cloning }))
+    }
+}
+
+impl fmt::Display for CarrierKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            model::Carrier::Multicast => f.pad("multicast"),
+            model::Carrier::MultiSend { tree, cloning } => {
+                let who = if cloning == Cloning::Nic { "nic" } else { "host" };
+                f.pad(&format!("multisend:{tree}:{who}"))
+            }
+        }
+    }
+}
+
+/// Packets in a million that are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss(pub u32);
+
+impl FromStr for Loss {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const MILLION: f64 = 1e6;
+        let share = if text == "0" { 0.0 } else { parse_share(text)? };
+        let ppm = (share * MILLION).round();
+        if share > 0.0 && (ppm < 1.0 || (share * MILLION - ppm).abs() > 1e-6) {
+            return Err(format!("`{text}`: a loss is a multiple of 0.0001%"));
+        }
+        if share > 0.5 {
+            return Err(format!("`{text}`: above 50% nothing gets through; give less"));
+        }
+        Ok(Self(ppm as u32))
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format_share(f64::from(self.0) / 1e6))
+    }
+}
+
+/// Ranks of a model.
+pub fn parse_ranks(text: &str) -> Result<u32, String> {
+    const RANKS_MAX: u32 = 65_536;
+    match text.parse() {
+        Ok(ranks @ 2..=RANKS_MAX) => Ok(ranks),
+        Ok(ranks) => Err(format!("{ranks} ranks; a model takes 2 to {RANKS_MAX}")),
+        Err(_) => Err(format!("`{text}` is no number of ranks (8, 512)")),
+    }
+}
+
+/// A delay; no delay needs no unit.
+pub fn parse_skew(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn values_are_read_as_they_are_written() {
+        for text in ["default", "postal", "postal=2.5/4", "combined", "nic:counter", "pairwise"] {
+            assert_eq!(text.parse::<Algorithm>().unwrap().to_string(), text);
+        }
+        for text in ["multicast", "multisend:flat:nic", "multisend:postal=6:host"] {
+            assert_eq!(text.parse::<CarrierKind>().unwrap().to_string(), text);
+        }
+        for text in ["0%", "0.01%", "0.0001%", "50%"] {
+            assert_eq!(text.parse::<Loss>().unwrap().to_string(), text);
+        }
+        for op in Op::ALL {
+            assert_eq!(op.name().parse(), Ok(op));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_with_the_way_out() {
+        let refused = |error: Result<Loss, String>| error.unwrap_err();
+        assert!(refused("0.01".parse()).contains("0.01%"));
+        assert!(refused("101%".parse()).contains("more than 100%"));
+        assert!(refused("51%".parse()).contains("above 50%"));
+        assert!(refused("0.00001%".parse()).contains("multiple of 0.0001%"));
+        assert!(parse_ranks("1").unwrap_err().contains("2 to 65536"));
+        assert!("bush".parse::<Algorithm>().unwrap_err().contains("binomial"));
+        assert!("flat:nic".parse::<CarrierKind>().unwrap_err().contains("multisend:flat"));
+        assert!("cast".parse::<Op>().unwrap_err().contains("`bcast`"));
+    }
+
+    #[test]
+    fn only_multi_sends_are_named_behind_an_algorithm() {
+        let suffix = |text: &str| text.parse::<CarrierKind>().unwrap().suffix();
+        assert_eq!((suffix("multicast"), suffix("multisend:flat")), (String::new(), "@flat:nic".into()));
+    }
+}

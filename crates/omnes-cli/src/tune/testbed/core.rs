@@ -1,0 +1,45 @@
+//! What a core takes for copies and for turning to another thread.
+
+use super::median;
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Bytes that are copied: more than a cache of the second level holds.
+const COPY_BYTES: usize = 4 << 20;
+const COPIES: usize = 21;
+const TURNS: u32 = 20_000;
+
+/// Nanoseconds per byte of a copy in memory.
+pub fn copy_byte_ns() -> f64 {
+    let (from, mut to) = (vec![1u8; COPY_BYTES], vec![0u8; COPY_BYTES]);
+    let once = |_| {
+        let begin = Instant::now();
+        to.copy_from_slice(black_box(&from));
+        black_box(&mut to);
+        begin.elapsed().as_nanos() as f64 / COPY_BYTES as f64
+    };
+    median((0..COPIES).map(once).collect())
+}
+
+/// Nanoseconds until another thread of the same core has its turn.
+pub fn switch_ns() -> f64 {
+    let turns = || {
+        // SAFETY: an all-zero set is an empty one.
+        let mut cores: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is ours, and core 0 is within it.
+        unsafe { libc::CPU_SET(0, &mut cores) };
+        // SAFETY: the set is as large as said.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&cores), &cores) };
+        let begin = Instant::now();
+        for _ in 0..TURNS {
+            std::thread::yield_now();
+        }
+        begin.elapsed()
+    };
+    let other = std::thread::spawn(turns);
+    let mine = std::thread::spawn(turns);
+    let times = [other.join(), mine.join()].map(|time| time.unwrap_or_default());
+    let all: f64 = times.iter().map(|time| time.as_nanos() as f64).sum();
+    // Both count the other's turns too.
+    all / 2.0 / f64::from(2 * TURNS)
+}

@@ -1,0 +1,140 @@
+//! `omnes tune --testbed FILE`: what hosts and network cost, for the simulator.
+//!
+//! Measured are single things, never a collective: calls that send and receive packets, copies, a
+//! machine's work on a packet, turns of a core, and half of a round trip between ranks 0 and 1. So
+//! what the simulator then says of broadcasts and barriers is a prediction. The rest of the half
+//! round trip, which no part explains, is the time until a waiting host looks; a barrier of ranks 0
+//! and 1 by the kernel's NIC, less its known parts, is what the firmware takes. Both are marked as
+//! calibrated to that point.
+
+mod core;
+mod file;
+mod machine;
+mod sockets;
+
+use crate::bench::group;
+use crate::complain::complain;
+use anyhow::{Context, Result, ensure};
+use file::Figures;
+use omnes::{BarrierForm, BarrierKind, Communicator};
+use omnes_topo::Barrier;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// The tag of this measurement's messages.
+const TAG: u32 = 0x7e57;
+/// Rounds of which the median is taken.
+const ROUNDS: usize = 301;
+
+/// Measures in all ranks, and writes the file at rank 0.
+pub fn run(comm: Communicator, rendezvous: &str, path: &Path) -> Result<ExitCode> {
+    let outcome = measure(&comm, rendezvous).and_then(|figures| write(&comm, &figures, path));
+    Ok(group::leave(comm, outcome.map(|()| true)))
+}
+
+fn write(comm: &Communicator, figures: &Figures, path: &Path) -> Result<()> {
+    if comm.rank() != 0 {
+        return Ok(());
+    }
+    let text = figures.to_toml(path);
+    omnes_sim::testbed::Testbed::parse(&text).context("the testbed makes no sense")?;
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    complain(format_args!("wrote {}", path.display()));
+    Ok(())
+}
+
+fn measure(comm: &Communicator, rendezvous: &str) -> Result<Figures> {
+    ensure!(comm.size() >= 3, "it takes at least 3 ranks, to see what one more copy costs");
+    let sockets = sockets::measure(comm, rendezvous)?;
+    let cores = shared_cores(comm)?;
+    let machine = machine::measure();
+    let copy_byte_ns = core::copy_byte_ns();
+    let switch_ns = core::switch_ns();
+    let half_round_trip_ns = half_round_trip(comm, 8)?;
+    let nic_barrier_ns = nic_barrier(comm)?;
+    Ok(Figures {
+        ranks: comm.size(),
+        cores,
+        sockets,
+        machine,
+        copy_byte_ns,
+        switch_ns,
+        half_round_trip_ns,
+        nic_barrier_ns,
+    })
+}
+
+/// The median of some times, in nanoseconds.
+pub(super) fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// Half of a round trip of `bytes` bytes between ranks 0 and 1, while the others sleep.
+fn half_round_trip(comm: &Communicator, bytes: usize) -> Result<f64> {
+    let mut buffer = vec![0; bytes];
+    let mut times = Vec::with_capacity(ROUNDS);
+    match comm.rank() {
+        0 => {
+            for _ in 0..ROUNDS {
+                let begin = Instant::now();
+                comm.send(1, TAG, &buffer)?;
+                comm.recv(1, TAG, &mut buffer)?;
+                times.push(begin.elapsed().as_nanos() as f64 / 2.0);
+            }
+        }
+        1 => {
+            for _ in 0..ROUNDS {
+                comm.recv(0, TAG, &mut buffer)?;
+                comm.send(0, TAG, &buffer)?;
+            }
+        }
+        _ => {}
+    }
+    comm.barrier()?;
+    Ok(median(times))
+}
+
+/// A barrier of ranks 0 and 1 by the kernel's NIC, where there is one; nothing elsewhere.
+fn nic_barrier(comm: &Communicator) -> Result<Option<f64>> {
+    let pair = comm.split((comm.rank() <= 1).then_some(0), 0)?;
+    let mut time = None;
+    if let Some(pair) = &pair {
+        let kind =
+            BarrierKind { form: Some(BarrierForm::Nic), algorithm: Some(Barrier::Dissemination) };
+        let mut times = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let begin = Instant::now();
+            if pair.barrier_with(kind).is_err() {
+                times.clear();
+                break;
+            }
+            times.push(begin.elapsed().as_nanos() as f64);
+        }
+        time = (!times.is_empty()).then(|| median(times));
+    }
+    comm.barrier()?;
+    Ok(time)
+}
+
+/// Cores that all ranks share; 0 if they are on several machines.
+fn shared_cores(comm: &Communicator) -> Result<u32> {
+    let mine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut all_here = vec![1u8];
+    if comm.rank() == 0 {
+        for rank in 1..comm.size() {
+            let mut theirs = vec![0; 64];
+            let received = comm.recv(rank, TAG, &mut theirs)?;
+            theirs.truncate(received.bytes);
+            if theirs != mine {
+                all_here = vec![0];
+            }
+        }
+    } else {
+        comm.send(0, TAG, &mine)?;
+    }
+    comm.bcast(0, &mut all_here)?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    Ok(if all_here == [1] { cores } else { 0 })
+}

@@ -1,0 +1,190 @@
+//! What calls take that send and receive packets: rank 0 sends to sinks at all other ranks.
+//!
+//! Rank 0 fills the sinks' buffers with a known number of packets and then asks rank 1 to empty
+//! its own, so each side is timed alone. On one machine the sender's call does the whole way, up
+//! to the receivers' buffers; what one more receiver of a multicast adds is the way of one copy.
+
+use super::{TAG, median};
+use anyhow::{Context, Result};
+use omnes::Communicator;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// Data of a packet that fills an Ethernet frame, with our head.
+const FULL_BYTES: usize = 1472;
+const SHORT_BYTES: usize = 56;
+/// Packets of a train.
+pub const TRAIN: usize = 44;
+/// Calls per round: they fit into a buffer that nobody empties.
+const CALLS: usize = 16;
+const ROUNDS: usize = 61;
+const PATIENCE: Duration = Duration::from_secs(5);
+/// An administratively scoped group for this measurement alone.
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 195, 7, 57);
+const SOL_UDP: i32 = 17;
+const UDP_SEGMENT: i32 = 103;
+const UDP_GRO: i32 = 104;
+
+/// Times per call in nanoseconds: sending, and taking out of the buffer.
+#[derive(Clone, Copy, Default)]
+pub struct Times {
+    /// Of a call that sends.
+    pub send_ns: f64,
+    /// Per packet, or per train, of emptying the buffer.
+    pub receive_ns: f64,
+}
+
+/// What was measured.
+#[derive(Default)]
+pub struct Sockets {
+    /// A short packet to one.
+    pub short: Times,
+    /// A full packet to one.
+    pub full: Times,
+    /// A train of [`TRAIN`] full packets to one.
+    pub train: Times,
+    /// A short packet to all.
+    pub short_to_all: Times,
+    /// A train to all.
+    pub train_to_all: Times,
+}
+
+#[derive(Clone, Copy)]
+struct Case {
+    bytes: usize,
+    packets: usize,
+    is_to_all: bool,
+}
+
+const CASES: [Case; 5] = [
+    Case { bytes: SHORT_BYTES, packets: 1, is_to_all: false },
+    Case { bytes: FULL_BYTES, packets: 1, is_to_all: false },
+    Case { bytes: FULL_BYTES, packets: TRAIN, is_to_all: false },
+    Case { bytes: SHORT_BYTES, packets: 1, is_to_all: true },
+    Case { bytes: FULL_BYTES, packets: TRAIN, is_to_all: true },
+];
+
+/// Measures; the figures are rank 0's.
+pub fn measure(comm: &Communicator, rendezvous: &str) -> Result<Sockets> {
+    let own = own_address(rendezvous)?;
+    let place = SocketAddrV4::new(own, 0);
+    let control = UdpSocket::bind(place).context("cannot open a socket")?;
+    control.set_read_timeout(Some(PATIENCE))?;
+    let sink = sink(own, comm)?;
+    let mine = format!("{} {}", control.local_addr()?, sink.local_addr()?);
+    if comm.rank() != 0 {
+        comm.send(0, TAG, mine.as_bytes())?;
+        serve(&control, &sink)?;
+        comm.barrier()?;
+        return Ok(Sockets::default());
+    }
+    let mut sinks = Vec::new();
+    for rank in 1..comm.size() {
+        let mut text = vec![0; 128];
+        let received = comm.recv(rank, TAG, &mut text)?;
+        sinks.push(parse(&text[..received.bytes])?);
+    }
+    let mut times = [Times::default(); CASES.len()];
+    for (times, case) in times.iter_mut().zip(CASES) {
+        *times = time_case(&control, own, &sinks, case)?;
+    }
+    sinks.iter().try_for_each(|(ask, _)| control.send_to(b"end", ask).map(|_| ()))?;
+    comm.barrier()?;
+    let [short, full, train, short_to_all, train_to_all] = times;
+    Ok(Sockets { short, full, train, short_to_all, train_to_all })
+}
+
+fn parse(text: &[u8]) -> Result<(SocketAddr, SocketAddr)> {
+    let text = std::str::from_utf8(text)?;
+    let (control, sink) = text.split_once(' ').context("two addresses")?;
+    Ok((control.parse()?, sink.parse()?))
+}
+
+/// The address by which this host reaches rank 0, or is reached as rank 0.
+fn own_address(rendezvous: &str) -> Result<Ipv4Addr> {
+    let there = rendezvous.to_socket_addrs()?.next().context("no address of rank 0")?;
+    let probe = UdpSocket::bind("0.0.0.0:0")?;
+    probe.connect(there)?;
+    match probe.local_addr()?.ip() {
+        IpAddr::V4(address) => Ok(address),
+        IpAddr::V6(address) => anyhow::bail!("{address}: only IPv4 networks can be measured"),
+    }
+}
+
+/// A socket that packets pile up in.
+fn sink(own: Ipv4Addr, comm: &Communicator) -> Result<UdpSocket> {
+    let port = if comm.rank() == 0 { 0 } else { 47_113 };
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
+    socket.set_recv_buffer_size(8 << 20)?;
+    socket.set_reuse_address(true)?;
+    let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    socket.bind(&any.into()).with_context(|| format!("cannot bind UDP port {port}"))?;
+    let socket: UdpSocket = socket.into();
+    if comm.rank() != 0 {
+        socket.join_multicast_v4(&GROUP, &own).context("cannot join a multicast group")?;
+    }
+    set(&socket, UDP_GRO, 1);
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Sets an option of UDP; without it, trains are taken apart, which is then measured.
+fn set(socket: &UdpSocket, option: i32, value: i32) {
+    let size = size_of::<i32>() as libc::socklen_t;
+    let pointer = (&raw const value).cast();
+    // SAFETY: the pointer is to an integer of the size that is given.
+    let _ = unsafe { libc::setsockopt(socket.as_raw_fd(), SOL_UDP, option, pointer, size) };
+}
+
+/// At rank 0: one case, with its rounds.
+fn time_case(
+    control: &UdpSocket,
+    own: Ipv4Addr,
+    sinks: &[(SocketAddr, SocketAddr)],
+    case: Case,
+) -> Result<Times> {
+    let socket = UdpSocket::bind(SocketAddrV4::new(own, 0))?;
+    socket2::SockRef::from(&socket).set_multicast_if_v4(&own)?;
+    socket.set_multicast_loop_v4(false)?;
+    let port = sinks.first().context("a sink")?.1.port();
+    let first = SocketAddr::new(sinks[0].0.ip(), port);
+    let group = SocketAddr::new(GROUP.into(), port);
+    socket.connect(if case.is_to_all { group } else { first })?;
+    set(&socket, UDP_SEGMENT, if case.packets > 1 { case.bytes as i32 } else { 0 });
+    let data = vec![0; case.bytes * case.packets];
+    let (mut sends, mut receives) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        for _ in 0..CALLS {
+            socket.send(&data).context("cannot send")?;
+        }
+        sends.push(begin.elapsed().as_nanos() as f64 / CALLS as f64);
+        for (number, (ask, _)) in sinks.iter().enumerate() {
+            control.send_to(b"empty", ask)?;
+            let mut answer = [0; 32];
+            let bytes = control.recv(&mut answer).context("a sink does not answer")?;
+            let text = std::str::from_utf8(&answer[..bytes])?;
+            if number == 0 {
+                receives.push(text.parse::<f64>()? / CALLS as f64);
+            }
+        }
+    }
+    Ok(Times { send_ns: median(sends), receive_ns: median(receives) })
+}
+
+/// At all others: empties the sink when asked to, and says how long it took.
+fn serve(control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
+    let mut buffer = vec![0; 64 << 10];
+    let mut asked = [0; 8];
+    loop {
+        let (bytes, from) = control.recv_from(&mut asked).context("rank 0 is silent")?;
+        if &asked[..bytes] == b"end" {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        while sink.recv(&mut buffer).is_ok() {}
+        let time = begin.elapsed().as_nanos();
+        control.send_to(time.to_string().as_bytes(), from)?;
+    }
+}

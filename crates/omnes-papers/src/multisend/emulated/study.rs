@@ -1,0 +1,132 @@
+//! The two tests of section 6, and the search over trees.
+
+use super::machine::Machine;
+use super::plan::Plan;
+use super::world::{Forwarding, Primitive, Test, World};
+use omnes_sim::engine::Span;
+use omnes_topo::{Lambda, Spread, Tree};
+
+/// The root sends to each of so many destinations, and the last answers [MS-R23].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ToEach {
+    pub(super) machine: Machine,
+    pub(super) destinations: u32,
+    pub(super) bytes: u64,
+    pub(super) iterations: u32,
+}
+
+impl ToEach {
+    /// One iteration.
+    pub(super) fn new(machine: Machine, destinations: u32, bytes: u64) -> Self {
+        Self { machine, destinations, bytes, iterations: 1 }
+    }
+
+    /// Mean time of an iteration.
+    pub(super) fn time(self, primitive: Primitive) -> Span {
+        let Self { machine, destinations, bytes, iterations } = self;
+        answered(Test {
+            machine,
+            plan: &Plan::new(Tree::Flat, destinations + 1),
+            bytes,
+            primitive,
+            forwarding: Forwarding::WholeMessage,
+            replier: destinations as usize,
+            iterations,
+        })
+    }
+
+    /// What multi-send gains over repeated unicast.
+    pub(super) fn gain(self) -> f64 {
+        ratio(self.time(Primitive::Unicast), self.time(Primitive::MultiSend))
+    }
+}
+
+/// One multicast, but for its tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Multicast {
+    pub(super) machine: Machine,
+    pub(super) nodes: u32,
+    pub(super) bytes: u64,
+    pub(super) primitive: Primitive,
+    pub(super) forwarding: Forwarding,
+}
+
+/// The best of the trees with a whole lambda.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Best {
+    /// The smallest of those that are equally good.
+    pub(super) lambda: u16,
+    pub(super) time: Span,
+}
+
+impl Multicast {
+    /// By multi-send, packet by packet.
+    pub(super) fn assisted(machine: Machine, nodes: u32, bytes: u64) -> Self {
+        let (primitive, forwarding) = (Primitive::MultiSend, Forwarding::Packetwise);
+        Self { machine, nodes, bytes, primitive, forwarding }
+    }
+
+    /// By the host alone.
+    #[must_use]
+    pub(super) fn by_host(self) -> Self {
+        Self { primitive: Primitive::Unicast, ..self }
+    }
+
+    /// With the whole message passed on at once.
+    #[must_use]
+    pub(super) fn not_pipelined(self) -> Self {
+        Self { forwarding: Forwarding::WholeMessage, ..self }
+    }
+
+    /// Until the worst leaf has answered [MS-R24].
+    pub(super) fn time(self, plan: &Plan) -> Span {
+        let Self { machine, bytes, primitive, forwarding, .. } = self;
+        let answer = |replier| {
+            answered(Test { machine, plan, bytes, primitive, forwarding, replier, iterations: 1 })
+        };
+        plan.last_leaves().into_iter().map(answer).max().unwrap_or_default()
+    }
+
+    /// With the binomial tree.
+    pub(super) fn binomial(self) -> Span {
+        self.time(&Plan::new(Tree::Binomial, self.nodes))
+    }
+
+    /// The best of all whole lambda up to the number of nodes [MS-R20]; each tree is tried once.
+    pub(super) fn best(self) -> Best {
+        let mut tried: Vec<Spread> = Vec::new();
+        let mut best = Best { lambda: 0, time: Span::from_ps(u64::MAX) };
+        for lambda in 1..=self.nodes as u16 {
+            let tree = Tree::Postal { lambda: Lambda::whole(lambda) };
+            let spread = Spread::new(tree, self.nodes).expect("postal trees of a few nodes exist");
+            if tried.contains(&spread) {
+                continue;
+            }
+            let time = self.time(&Plan::of(&spread));
+            if time < best.time {
+                best = Best { lambda, time };
+            }
+            tried.push(spread);
+        }
+        best
+    }
+
+    /// What the best tree by multi-send gains over the host's binomial tree, which passes whole
+    /// messages on.
+    pub(super) fn gain(self) -> f64 {
+        ratio(self.by_host().not_pipelined().binomial(), self.best().time)
+    }
+
+    /// What it gains over the best tree by the host, passed on in the same way.
+    pub(super) fn gain_over_best(self) -> f64 {
+        ratio(self.by_host().best().time, self.best().time)
+    }
+}
+
+pub(super) fn ratio(over: Span, under: Span) -> f64 {
+    over.as_ps() as f64 / under.as_ps() as f64
+}
+
+fn answered(test: Test<'_>) -> Span {
+    World::new(test).run().expect("with credits at hand nothing stops")
+}
