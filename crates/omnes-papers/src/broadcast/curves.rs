@@ -4,7 +4,9 @@ use super::emulated::{
     MODELLED_NODES, PACKET_SIZES, SKEWS_US, SMALL_BYTES, both_alone, by_collectors,
     by_collectors_closed, latency_gain, model_and_simulation, throughput_gain,
 };
-use super::runs::{Design, NODES, latency, point_to_point, raw_multicast, throughput, time_in_call};
+use super::runs::{
+    Design, NODES, latency, point_to_point, raw_multicast, throughput, time_in_call,
+};
 use crate::{Figure, Mark, Scale, Series};
 
 /// Messages of more than one packet.
@@ -196,7 +198,8 @@ fn ratio_by_nodes() -> Figure {
 }
 
 fn collectors() -> Figure {
-    let points = |all: &[(u32, f64)]| all.iter().map(|(at, rate)| (f64::from(*at), *rate)).collect();
+    let points =
+        |all: &[(u32, f64)]| all.iter().map(|(at, rate)| (f64::from(*at), *rate)).collect();
     figure(
         "Broadcasts per second over collectors, 1,024 nodes (Figure 12)",
         axis("collectors, the root with its co-roots", Scale::Logarithmic),

@@ -41,8 +41,9 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "BC-M02" => Finding::judged(target, throughput_gain(SMALL_BYTES))
             .noting("at 4 bytes; host.call was fitted to it"),
         "BC-M03" => Finding::judged(target, latency_gain(2048)),
-        "BC-M04" => Finding::judged(target, latency_gain(8192))
-            .noting("host.copy was fitted to it"),
+        "BC-M04" => {
+            Finding::judged(target, latency_gain(8192)).noting("host.copy was fitted to it")
+        }
         "BC-M05" => crossover(target),
         "BC-M06" => time_ratio(target),
         "BC-M07" => growth_with_skew(target),
@@ -130,9 +131,8 @@ fn growth_with_skew(target: &Target) -> Finding {
 }
 
 fn co_root_penalty(target: &Target) -> Finding {
-    let penalty = |bytes| {
-        latency(Design::CoRoot2, NODES, bytes) - latency(Design::Window, NODES, bytes)
-    };
+    let penalty =
+        |bytes| latency(Design::CoRoot2, NODES, bytes) - latency(Design::Window, NODES, bytes);
     let penalties: Vec<f64> = PACKET_SIZES.iter().skip(1).copied().map(penalty).collect();
     let mean = penalties.iter().sum::<f64>() / penalties.len() as f64;
     Finding::judged(target, mean)
@@ -179,10 +179,7 @@ fn raw_latencies() -> [f64; 7] {
 /// What the paper's model says at 8 nodes of Original and of Window, and what was simulated.
 pub(super) fn model_and_simulation(bytes: u64) -> [(f64, f64); 2] {
     let group = Group { nodes: f64::from(NODES), subgroup: f64::from(NODES) };
-    let times = Times {
-        point_to_point: point_to_point(bytes),
-        ..model_times(bytes)
-    };
+    let times = Times { point_to_point: point_to_point(bytes), ..model_times(bytes) };
     [
         (times.original(group), latency(Design::Original, NODES, bytes)),
         (times.single_root(group), latency(Design::Window, NODES, bytes)),
@@ -270,4 +267,41 @@ fn best_by_simulation() -> String {
         simulated.0,
         simulated.1
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Verdict;
+
+    fn verdict(id: &str) -> Verdict {
+        let target = Target::find(id).expect("it is a target");
+        find(target).expect("it is simulated").verdict
+    }
+
+    #[test]
+    fn constants_fit_the_points_they_were_fitted_to() {
+        let near = |ours: f64, stated: f64| (ours - stated).abs() < 1.0;
+        assert!((point_to_point(SMALL_BYTES) - 7.5).abs() < 0.05);
+        assert!(near(latency_gain(SMALL_BYTES), 58.0));
+        assert!(near(throughput_gain(SMALL_BYTES), 112.0));
+        assert!(near(latency_gain(8192), 86.0));
+    }
+
+    #[test]
+    fn what_nothing_was_fitted_to_is_met_or_explained() {
+        for id in ["BC-M03", "BC-M05", "BC-M06", "BC-M09", "BC-M10", "BC-M11", "BC-M12", "BC-M13"] {
+            assert_eq!(verdict(id), Verdict::Met, "{id}");
+        }
+        for id in ["BC-M07", "BC-M08"] {
+            assert!(matches!(verdict(id), Verdict::Explained(_)), "{id}");
+        }
+    }
+
+    #[test]
+    fn a_large_cluster_gains_what_the_papers_model_says() {
+        for id in ["BC-F10", "BC-F11"] {
+            assert_eq!(verdict(id), Verdict::Met, "{id}");
+        }
+    }
 }

@@ -45,7 +45,6 @@ impl Design {
         [Self::Original, Self::Basic, Self::Window, Self::CoRoot2, Self::Aggregate10];
 
     /// As the paper calls it.
-    #[allow(dead_code, reason = "figures use it")]
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Original => "Original",
