@@ -250,8 +250,8 @@ fn check_use(op: Op, wanted: &Wanted) -> Result<()> {
         bail!("--algorithms {algorithm}: {name} cannot use it");
     }
     ensure!(
-        !wanted.seed.is_some_and(|seed| seed.checked_add(u64::from(u32::MAX)).is_none()),
-        "--seed is too large; give one below 2^63"
+        wanted.seed.is_none_or(|seed| seed.checked_add(u64::from(u32::MAX)).is_some()),
+        "--seed is too large; give one below 2^64 - 2^32"
     );
     Ok(())
 }

@@ -2,10 +2,10 @@
 //!
 //! A hop and the time that one more child costs are measured in the model itself, by flat trees
 //! without loss on one switch, as `omnes tune` measures them on a network. Lambda is the hop in
-//! units of one more child [MS-R17]. A message that ranks pass on whole (up to 128 KiB) is the unit
-//! itself, and gets the tree of its lambda. Of a longer one, which is passed on while it comes in, a
-//! train of packets is the unit; there each further child costs the whole message again, so the
-//! tree is bounded to the fan-out that is fastest for so many units [MS-R16], down to a chain.
+//! units of one more child [MS-R17]. A message that ranks pass on whole (up to 128 KiB) is the
+//! unit itself, and gets the tree of its lambda. Of a longer one, which is passed on while it comes
+//! in, a train of packets is the unit; there each further child costs the whole message again, so
+//! the tree is bounded to the fan-out that is fastest for so many units [MS-R16], down to a chain.
 
 use super::measure::MEETING_REST;
 use super::network::NetworkKind;
@@ -70,8 +70,8 @@ impl Postal {
         let chain =
             if matches!(tree, Tree::PostalBounded { fan_out: 1, .. }) { ", a chain" } else { "" };
         format!(
-            "postal is {tree}{chain}: lambda {lambda}, as a hop of {unit_bytes} B takes {hop} and one \
-             more child {one_more}"
+            "postal is {tree}{chain}: lambda {lambda}, as a hop of {unit_bytes} B takes {hop} and \
+             one more child {one_more}"
         )
     }
 }

@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read_again() {
-        let text = "op = \"skew\"\nranks = [4, 8]\nsizes = [\"64k\", 8]\nalgorithms = \"binomial\"\n\
+        let text = "op = \"skew\"\nranks = [4, 8]\nsizes = [\"64k\", 8]\nalgorithms = \"chain\"\n\
                     loss = [\"0.01%\", \"1%\"]\nskew = [\"0\", \"1500ns\"]\nroots = 2\nseeds = 2\n\
                     carrier = [\"multicast\", \"multisend:flat:host\"]\nrepeat = 3\nwarmup = 0\n";
         let (op, wanted) = parse(text).unwrap();
