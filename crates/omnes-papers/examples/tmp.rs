@@ -1,4 +1,0 @@
-//! x
-fn main() {
-    omnes_papers::figures(omnes_papers::Paper::Broadcast);
-}
