@@ -2,9 +2,9 @@
 //!
 //! | testbed | fitted to | checked against |
 //! |---|---|---|
-//! | `myrinet-lanaixp` | T_init, T_trig, T_fin (so CB-F11, F12); GM's message one way and both ways | CB-F13 to F19, F01, M02, M04 |
+//! | `myrinet-lanaixp` | CB-F11, F12; GM's messages one way, both ways | CB-F13.., F01, M02, M04 |
 //! | `myrinet-lanai9` | nothing: the former with slower clocks | CB-M01, M04 |
-//! | `quadrics-elan3` | T_init, T_trig, T_fin (so CB-F11, F12) | CB-F13 to F19, F02, M03, M05 |
+//! | `quadrics-elan3` | CB-F11, F12 | CB-F13.., F02, M03, M05 |
 //!
 //! The paper's model says that each doubling of the nodes costs one T_trig; here that comes from
 //! packets ([`beside`]). It leaves switches out, so these runs have one switch at any size.

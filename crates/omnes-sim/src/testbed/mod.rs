@@ -15,6 +15,10 @@
 //! whose place was asked for before; `nic.latency` is time in a NIC that keeps nobody waiting, and
 //! `nic.multicast` more of it for what came to all. `[protocol]` sets what the machines are told.
 //!
+//! A NIC that does messages and collectives itself has costs for each: `nic.record`, `answer` and
+//! `settle` for messages of its host, `step_receive`, `step`, `trigger` and `step_send` for steps
+//! of a collective, `bell` and `show` for what passes between the two.
+//!
 //! Every constant says where it comes from and what it was used for: `given` is a parameter or a
 //! measurement of its source, `calibrated` was fitted so that the points named in `points` come
 //! out, and may not be checked against them, `assumed` is a guess that no result may hang on.
