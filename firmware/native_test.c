@@ -130,8 +130,8 @@ static void barrier_drive(void)
 			check(verdict >= OMNES_TAKEN && verdict <= OMNES_NONSENSE, "no verdict");
 			continue;
 		default:
-			verdict = omnes_native_barrier_arrive(&barrier, &arrived, &table, epoch, step,
-							      member, &action);
+			verdict = omnes_native_barrier_arrive(&barrier, &arrived, &table, epoch,
+							      step, member, &action);
 		}
 		check(verdict >= OMNES_TAKEN && verdict <= OMNES_NONSENSE, "no verdict");
 		check(!(action.sends & ~table.sends), "sends what no step sends");

@@ -43,7 +43,8 @@ omnes_spread_children(const struct omnes_spread_table *table, u32 source)
 	struct omnes_spread run;
 	u32 relative, end;
 
-	if (source >= table->size || table->own >= table->size || table->size > OMNES_KERNEL_GROUP_MAX)
+	if (source >= table->size || table->own >= table->size ||
+	    table->size > OMNES_KERNEL_GROUP_MAX)
 		return none;
 	relative = table->own >= source ? table->own - source : table->own + table->size - source;
 	if (relative >= OMNES_KERNEL_GROUP_MAX)

@@ -29,8 +29,8 @@ impl Table {
     /// The table of member `own` for a tree; `own` must be below its size.
     ///
     /// # Panics
-    /// If the tree has more than [`KERNEL_GROUP_MAX`] members: larger ones are for user space, which
-    /// asks the [`Spread`] itself.
+    /// If the tree has more than [`KERNEL_GROUP_MAX`] members: larger ones are for user space,
+    /// which asks the [`Spread`] itself.
     pub fn new(spread: &Spread, own: u32) -> Self {
         let size = spread.size() as usize;
         assert!(size <= KERNEL_GROUP_MAX, "the kernel's NIC serves {KERNEL_GROUP_MAX} members");

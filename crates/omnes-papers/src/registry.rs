@@ -4,7 +4,7 @@ use crate::figure::Figure;
 use crate::finding::Finding;
 use crate::target::{Paper, Target};
 use crate::{barrier, broadcast, itb, multisend, pm};
-use omnes_sim::testbed;
+use omnes_sim::testbed::{self, Constant, Testbed};
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// True if a constant of a testbed was fitted to this target, so that it proves nothing.
+    /// True if a constant was fitted to this target, so that it proves nothing.
     pub fn is_fitted(&self) -> bool {
         fitted().contains(&self.target.id)
     }
@@ -38,12 +38,22 @@ impl Judged {
     }
 }
 
-/// Ids of all targets to which a constant of a testbed was fitted.
+/// The constants of all simulations: name and title of a testbed, and what stands in it.
+pub(crate) fn constants() -> Vec<(String, Vec<Constant>)> {
+    let built_in = testbed::built_in().into_iter().chain([multisend::testbed()]);
+    let named = |it: Testbed| (format!("{}: {}", it.name, it.title), it.constants);
+    let of_pm =
+        ("pm-lanai2: PM on SPARCstations and the first Myrinet".to_owned(), pm::constants());
+    built_in.map(named).chain([of_pm]).collect()
+}
+
+/// Ids of all targets to which a constant was fitted.
 fn fitted() -> &'static BTreeSet<String> {
     static FITTED: OnceLock<BTreeSet<String>> = OnceLock::new();
     FITTED.get_or_init(|| {
-        let constants = testbed::built_in().into_iter().flat_map(|testbed| testbed.constants);
-        constants.flat_map(|constant| constant.points).collect()
+        let points = constants().into_iter().flat_map(|(_, constants)| constants);
+        let elsewhere = multisend::FITTED.iter().chain(itb::FITTED).map(|id| id.to_string());
+        points.flat_map(|constant| constant.points).chain(elsewhere).collect()
     })
 }
 

@@ -48,7 +48,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Largest group that a table holds: its numbers are of 16 bits. The kernel's tables hold fewer.
+    /// Largest group that a table holds: its numbers have 16 bits. The kernel's tables hold fewer.
     pub const SIZE_MAX: u32 = 1 << 16;
 
     /// The table of `tree` for a group of `size` ranks, `1..=`[`Spread::SIZE_MAX`].

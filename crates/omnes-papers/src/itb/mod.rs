@@ -11,6 +11,9 @@ pub(crate) fn find(target: &Target) -> Option<Finding> {
     closed::find(target).or_else(|| structure::find(target)).or_else(|| emulated::find(target))
 }
 
+/// Targets to which constants outside the testbeds were fitted.
+pub(crate) const FITTED: &[&str] = &emulated::FITTED;
+
 /// The paper's figures, drawn again.
 pub(crate) fn figures() -> Vec<Figure> {
     emulated::figures()

@@ -35,7 +35,11 @@ mod world;
 
 use crate::{Figure, Finding, Target, Value};
 use machine::Machine;
+use omnes_sim::testbed::Testbed;
+use omnes_topo::Tree;
+use plan::Plan;
 use study::{Multicast, ToEach};
+use world::{Forwarding, Primitive, Test, World};
 
 /// The message for which most is stated.
 const LONG: u64 = 16 << 10;
@@ -75,6 +79,7 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "MS-M10" => over_binomial(target),
         "MS-M11" => over_host_best(target),
         "MS-M12" => host_lambda(target),
+        "MS-S03" => looks_before_unicast(target),
         "MS-M14" => Finding::not_computed(
             "a figure of another system, quoted there: multicast by the NIC alone is not modelled",
         ),
@@ -229,4 +234,28 @@ fn range(numbers: &[f64]) -> String {
 fn ends(numbers: &[f64]) -> (f64, f64) {
     let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
     (least, numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max))
+}
+
+/// How often a NIC looks for further destinations of a unicast packet before it sends that.
+fn looks_before_unicast(target: &Target) -> Finding {
+    let plan = Plan::new(Tree::Flat, DESTINATIONS + 1);
+    let mut world = World::new(Test {
+        machine: Machine::whole(),
+        plan: &plan,
+        bytes: LONG,
+        primitive: Primitive::Unicast,
+        forwarding: Forwarding::WholeMessage,
+        replier: DESTINATIONS as usize,
+        iterations: 1,
+    });
+    match world.run() {
+        Some(_) => Finding::judged(target, f64::from(world.nodes[0].nic.looks_before_sending)),
+        None => Finding::seen(target, Err("the run stops".to_owned())),
+    }
+    .noting("of the NIC simulated here; the kernel's hook first compares type, protocol and port")
+}
+
+/// The testbed that is not built in.
+pub(super) fn testbed() -> Testbed {
+    machine::parted()
 }

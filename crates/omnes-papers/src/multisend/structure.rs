@@ -21,10 +21,6 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
             Ok(writes) => Finding::judged(target, writes).noting("1, 5 and 31 destinations"),
             Err(instead) => Finding::seen(target, Err(instead)),
         },
-        "MS-S03" => Finding::not_computed(
-            "the kernel shows every packet of an interface to the hook, which compares type, \
-             protocol and port of those that are not ours before it lets them go",
-        ),
         "MS-S04" => open_stream(target),
         _ => return None,
     })

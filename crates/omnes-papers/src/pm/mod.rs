@@ -7,10 +7,16 @@ mod measure;
 mod structure;
 
 use crate::{Figure, Finding, Target};
+use omnes_sim::testbed::Constant;
 
 /// The finding of one of this paper's targets; `None` if nothing computes it.
 pub(crate) fn find(target: &Target) -> Option<Finding> {
     closed::find(target).or_else(|| structure::find(target)).or_else(|| emulated::find(target))
+}
+
+/// The constants of the testbed, which has a form of its own.
+pub(crate) fn constants() -> Vec<Constant> {
+    lanai::Constants::built_in().all
 }
 
 /// The paper's figures, drawn again.

@@ -1,5 +1,6 @@
 //! PM: order, shared buffers, and stopping a channel until it is stable, in the rig.
 
+use super::lanai::Constants;
 use crate::rig::{LATENCY, Seen, ms, require, settle, us};
 use crate::{Finding, Target};
 use omnes_proto::channel::{ChannelConfig, Pattern, Reply};
@@ -24,8 +25,24 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "PM-S03" => Finding::seen(target, switches_mix_nothing_up())
             .noting("each context is a channel of its own, so nothing is copied [PM-R21 C6, C7]"),
         "PM-S04" => Finding::seen(target, stable_means_nothing_in_flight()),
+        "PM-P01" => Finding::judged(target, lengths(&Constants::built_in())),
+        "PM-P02" => Finding::judged(target, machine(&Constants::built_in()))
+            .explained("no link of the emulation is ever blocked for 50 ms, so it has no reset"),
         _ => return None,
     })
+}
+
+/// Shortest and longest message, in bytes: a queued shortest one is a record less its descriptor.
+fn lengths(Constants { host, buffers, .. }: &Constants) -> [f64; 2] {
+    const WORD_BYTES: u64 = 4;
+    let shortest = buffers.send_record_bytes - host.descriptor_words * WORD_BYTES;
+    [shortest, buffers.message_bytes].map(|bytes| bytes as f64)
+}
+
+/// Rate of a link in MB/s, SRAM in KB, and speed of the NIC in MIPS, as they are emulated.
+fn machine(Constants { link, nic, .. }: &Constants) -> [f64; 3] {
+    let sram = nic.sram_bytes as f64 / 1024.0;
+    [1.0 / link.byte.as_us(), sram, 1.0 / nic.instruction.as_us()]
 }
 
 /// Nothing lost, doubled or out of order while receivers run out of buffers.

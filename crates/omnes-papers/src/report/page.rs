@@ -2,11 +2,11 @@
 
 use super::contradictions::{self, Contradiction};
 use super::{chart, escape, texts};
-use crate::registry::{Judged, figures};
+use crate::registry::{Judged, constants, figures};
 use crate::tally::Tally;
 use crate::target::{Paper, Value};
 use crate::tolerance::Tolerance;
-use omnes_sim::testbed::{Constant, Origin, Testbed, built_in};
+use omnes_sim::testbed::{Constant, Origin};
 
 const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;color:#222;max-width:76rem;margin:2rem auto;padding:0 1rem}
@@ -149,7 +149,7 @@ fn contradiction(it: &Contradiction, judged: &[Judged]) -> Option<String> {
 
 /// What the simulations assume, with sources.
 fn constants_section() -> String {
-    let tables: String = built_in().iter().map(testbed).collect();
+    let tables: String = constants().iter().map(testbed).collect();
     format!(
         "<h2 id=\"constants\">Constants of the simulations</h2>\n<p>A constant is given by its \
          source, calibrated at the points that are named, or assumed. What was calibrated at a \
@@ -157,13 +157,12 @@ fn constants_section() -> String {
     )
 }
 
-fn testbed(testbed: &Testbed) -> String {
-    let rows: String = testbed.constants.iter().map(constant).collect();
+fn testbed((title, constants): &(String, Vec<Constant>)) -> String {
+    let rows: String = constants.iter().map(constant).collect();
     format!(
-        "<h3>{}: {}</h3>\n<table>\n<tr><th>constant</th><th>value</th><th>per byte</th>\
+        "<h3>{}</h3>\n<table>\n<tr><th>constant</th><th>value</th><th>per byte</th>\
          <th>origin</th><th>source</th></tr>\n{rows}</table>\n",
-        escape(&testbed.name),
-        escape(&testbed.title)
+        escape(title)
     )
 }
 

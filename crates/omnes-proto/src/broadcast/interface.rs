@@ -21,8 +21,8 @@ pub struct GroupId {
 pub struct GroupConfig {
     /// Its name.
     pub id: GroupId,
-    /// Its ranks in the job by node, each node's leader first, and no rank twice. Of a node only the
-    /// leader receives from other nodes; the root itself sends.
+    /// Its ranks in the job by node, each node's leader first, and no rank twice. Of a node only
+    /// the leader receives from other nodes; the root itself sends.
     pub nodes: Nodes,
     /// How it is made reliable.
     pub policy: Policy,

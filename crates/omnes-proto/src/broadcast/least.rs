@@ -66,7 +66,7 @@ mod tests {
         fn least_is_that_of_a_scan(
             changes in proptest::collection::vec((0..12usize, 0..40u64), 0..200),
         ) {
-            let mut numbers = vec![Some(0); 12];
+            let mut numbers = [Some(0); 12];
             let mut least = Least::new(0, 12);
             for (at, value) in changes {
                 // Now and then one goes for good.

@@ -16,8 +16,8 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// The members `nodes`, at most `nodes_max`, of a job of `size` ranks, of which this rank, `me`,
-    /// is one.
+    /// The members `nodes`, at most `nodes_max`, of a job of `size` ranks, of which this rank,
+    /// `me`, is one.
     pub(super) fn new(
         (me, size): (Rank, u32),
         nodes: &Nodes,

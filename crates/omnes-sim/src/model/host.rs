@@ -9,7 +9,8 @@
 use super::net::{Event, Net};
 use super::packet::{Packet, PacketId, To};
 use super::record::Doing;
-use super::task::{Shared, Task};
+use super::shared::Shared;
+use super::task::Task;
 use crate::engine::{Cost, Span, Time};
 use crate::rig::nic::{self, Leaving, Nic};
 use crate::rig::rule::Way;
@@ -292,7 +293,7 @@ impl Host {
         }
         let bytes = packet.bytes();
         let costs = net.testbed.nic;
-        let taken = net.step(now, self.rank, costs.receive, bytes);
+        let taken = net.step(now, self.rank, costs.step_receive, bytes);
         let mut done = net.step(taken, self.rank, costs.step, bytes);
         if !passage.leaving.is_empty() {
             done = net.step(done, self.rank, costs.trigger, bytes);

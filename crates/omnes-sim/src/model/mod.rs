@@ -10,7 +10,8 @@
 //! | `setup`, `plan` | what a model is made of, what its ranks do |
 //! | `world` | the event loop, from which everything starts |
 //! | `host` | the driver of an endpoint on a processor |
-//! | `task` | a rank's operations: trees, multicast, barriers |
+//! | `task`, `operations` | what a rank is about: trees, multicast, barriers |
+//! | `sample` | what became of each operation |
 //! | `net`, `packet` | NICs, links, switches and what is on them |
 //! | `record` | the hash of a run, and bars of who did what when |
 //!
@@ -22,16 +23,19 @@
 
 mod host;
 mod net;
+mod operations;
 mod packet;
 mod plan;
 mod record;
+mod sample;
 mod setup;
+mod shared;
 mod task;
 mod world;
 
 pub use net::NetCounters;
 pub use plan::{BarrierKind, Op, Plan, Steps};
 pub use record::{Bar, Doing, RankCounters};
+pub use sample::Sample;
 pub use setup::{Carrier, Cloning, Setup};
-pub use task::Sample;
 pub use world::{Model, ModelError, Report};

@@ -75,6 +75,13 @@ pub enum Op {
     },
 }
 
+impl Default for Op {
+    /// Nothing: all meet and go on.
+    fn default() -> Self {
+        Self::Meet { rest: Span::ZERO }
+    }
+}
+
 /// What all ranks do.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {

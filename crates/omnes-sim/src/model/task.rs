@@ -1,161 +1,61 @@
-//! What a rank is about: the plan's operations, one after the other, over the machines.
+//! What a rank is about: its place in the plan, and the operation that is under way.
 
-use super::host::Host;
-use super::net::{Event, Net};
-use super::plan::{BarrierKind, Op, Plan, Steps};
-use crate::engine::{Random, Span, Time};
-use omnes_proto::algorithm::{Bcast, Forwarding};
-use omnes_proto::broadcast::{CastMessage, Event as CastEvent, GroupId, Hold, Policy};
-use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
-use omnes_proto::collective::Event as BarrierEvent;
-use omnes_proto::endpoint::Event as EndpointEvent;
+use super::plan::Op;
+use crate::engine::Time;
+use omnes_proto::broadcast::GroupId;
 use omnes_proto::packet::{ReceiveId, SendId};
-use omnes_topo::{Step, Tree};
-use omnes_wire::{CommunicatorId, ENVELOPE_BYTES, Rank};
-
-/// The communicator of messages.
-const MESSAGES: CommunicatorId = CommunicatorId(1);
-/// The communicator of broadcasts' groups.
-const CASTS: CommunicatorId = CommunicatorId(2);
-/// The communicators of barriers' groups, from this one on.
-const BARRIERS: u16 = 0x100;
-/// Broadcasts up to this size are copied where the policy lets the root go on at once.
-const COPY_BYTES_MAX: u64 = 64 << 10;
-/// Bytes that are passed on at a time while a message comes in.
-const PIPELINE_BYTES: u64 = 128 << 10;
-/// Room for the steps of one barrier among the tags.
-const STEPS_MAX: u32 = 64;
-
-/// What all ranks of a model know.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) plan: Plan,
-    /// Policies of the plan's broadcasts; a group for each.
-    pub(super) policies: Vec<Policy>,
-    /// Sorts of the plan's barriers by machine; a group for each.
-    pub(super) barriers: Vec<BarrierKind>,
-    pub(super) ranks: u32,
-    pub(super) seed: u64,
-    pub(super) payload_bytes: u64,
-}
-
-impl Shared {
-    pub(super) fn group(&self, policy: Policy) -> GroupId {
-        let at = self.policies.iter().position(|other| *other == policy).unwrap_or(0);
-        GroupId { communicator: CASTS, number: at as u8 }
-    }
-
-    pub(super) fn communicator(&self, kind: BarrierKind) -> CommunicatorId {
-        let at = self.barriers.iter().position(|other| *other == kind).unwrap_or(0);
-        CommunicatorId(BARRIERS + at as u16)
-    }
-}
-
-/// What became of one operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sample {
-    /// The operation, counted over all repetitions.
-    pub number: u32,
-    /// When the first rank began.
-    pub first_began: Time,
-    /// When the last one did.
-    pub last_began: Time,
-    /// When the root, or the sender, began; the first rank where there is none.
-    pub root_began: Time,
-    /// When the root's call was over.
-    pub root_ended: Time,
-    /// When the last rank's was.
-    pub ended: Time,
-    /// Time in the call, of all ranks together.
-    pub in_call: Span,
-    /// The same of all ranks but the root.
-    pub in_call_of_others: Span,
-    /// Ranks that have ended it.
-    pub ranks: u32,
-}
-
-impl Sample {
-    fn new(number: u32) -> Self {
-        Self {
-            number,
-            first_began: Time::from_ps(u64::MAX),
-            last_began: Time::ZERO,
-            root_began: Time::from_ps(u64::MAX),
-            root_ended: Time::ZERO,
-            ended: Time::ZERO,
-            in_call: Span::ZERO,
-            in_call_of_others: Span::ZERO,
-            ranks: 0,
-        }
-    }
-
-    /// From the root's begin until the last rank is done.
-    pub fn from_root(&self) -> Span {
-        self.ended - self.root_began
-    }
-
-    /// From the last rank's begin until the last is done.
-    pub fn from_last(&self) -> Span {
-        self.ended - self.last_began
-    }
-}
+use omnes_topo::Step;
+use omnes_wire::{CommunicatorId, Rank};
 
 /// What a rank waits for to receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Awaited {
-    is_cast: bool,
-    id: ReceiveId,
+pub(super) struct Awaited {
+    pub(super) is_cast: bool,
+    pub(super) id: ReceiveId,
 }
 
 /// A barrier by messages.
 #[derive(Debug)]
-struct Stepping {
-    steps: Vec<Step>,
-    next: usize,
-    tag: u32,
+pub(super) struct Stepping {
+    pub(super) steps: Vec<Step>,
+    pub(super) next: usize,
+    pub(super) tag: u32,
 }
 
 /// An operation under way.
-#[derive(Debug)]
-struct Running {
-    number: u32,
-    op: Op,
-    began: Time,
-    awaited: Vec<Awaited>,
-    sends: Vec<SendId>,
-    cast: Option<SendId>,
+#[derive(Debug, Default)]
+pub(super) struct Running {
+    pub(super) number: u32,
+    pub(super) op: Op,
+    pub(super) began: Time,
+    pub(super) awaited: Vec<Awaited>,
+    pub(super) sends: Vec<SendId>,
+    pub(super) cast: Option<SendId>,
     /// A broadcast that waits for room in its window.
-    held: Option<(GroupId, u64)>,
-    barrier: Option<(CommunicatorId, u32)>,
-    stepping: Option<Stepping>,
+    pub(super) held: Option<(GroupId, u64)>,
+    pub(super) barrier: Option<(CommunicatorId, u32)>,
+    pub(super) stepping: Option<Stepping>,
     /// Bytes of a broadcast that are here.
-    placed: u64,
+    pub(super) placed: u64,
     /// Those to whom it is passed on, with what has been begun for them.
-    children: Vec<Rank>,
-    passing: Vec<SendId>,
-    is_whole: bool,
+    pub(super) children: Vec<Rank>,
+    pub(super) passing: Vec<SendId>,
+    pub(super) is_whole: bool,
 }
 
 impl Running {
-    fn new(number: u32, op: Op, began: Time) -> Self {
-        Self {
-            number,
-            op,
-            began,
-            awaited: Vec::new(),
-            sends: Vec::new(),
-            cast: None,
-            held: None,
-            barrier: None,
-            stepping: None,
-            placed: 0,
-            children: Vec::new(),
-            passing: Vec::new(),
-            is_whole: true,
-        }
+    /// The operation of a number; `used` is one that is over, whose memory is used again.
+    pub(super) fn begin(used: Option<Box<Self>>, number: u32, op: Op, began: Time) -> Box<Self> {
+        let Some(mut running) = used else {
+            return Box::new(Self { number, op, began, is_whole: true, ..Self::default() });
+        };
+        (running.number, running.op, running.began) = (number, op, began);
+        (running.placed, running.is_whole) = (0, true);
+        running.passing.clear();
+        running
     }
 
-    fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.awaited.is_empty()
             && self.sends.is_empty()
             && self.cast.is_none()
@@ -167,7 +67,7 @@ impl Running {
 }
 
 #[derive(Debug, Default)]
-enum Stage {
+pub(super) enum Stage {
     #[default]
     Ready,
     Meeting,
@@ -179,8 +79,10 @@ enum Stage {
 /// See the module header.
 #[derive(Debug, Default)]
 pub(super) struct Task {
-    next: u32,
-    stage: Stage,
+    pub(super) next: u32,
+    pub(super) stage: Stage,
+    /// The last operation, whose memory the next one uses.
+    pub(super) used: Option<Box<Running>>,
 }
 
 impl Task {
@@ -218,422 +120,15 @@ impl Task {
         }
     }
 
-    fn on_received(&mut self, is_cast: bool, id: ReceiveId) {
+    pub(super) fn on_received(&mut self, is_cast: bool, id: ReceiveId) {
         if let Stage::Running(running) = &mut self.stage {
             running.awaited.retain(|awaited| *awaited != Awaited { is_cast, id });
         }
     }
 
-    fn on_sent(&mut self, id: SendId) {
+    pub(super) fn on_sent(&mut self, id: SendId) {
         if let Stage::Running(running) = &mut self.stage {
             running.sends.retain(|waited| *waited != id);
         }
-    }
-}
-
-impl Host {
-    /// Takes what the machines tell; true if there was anything.
-    pub(super) fn take_events(&mut self, net: &mut Net, at: Time) -> bool {
-        let mut is_news = false;
-        while let Some(event) = self.endpoint.poll_event(at.instant()) {
-            is_news = true;
-            match event {
-                EndpointEvent::Channel(_, ChannelEvent::Received { id, .. }) => {
-                    self.task.on_received(false, id);
-                }
-                EndpointEvent::Broadcast(CastEvent::Received { id, .. }) => {
-                    self.task.on_received(true, id);
-                }
-                EndpointEvent::Channel(_, ChannelEvent::Sent { id }) => self.task.on_sent(id),
-                EndpointEvent::Broadcast(CastEvent::Sent { id }) => {
-                    if let Stage::Running(running) = &mut self.task.stage
-                        && running.cast == Some(id)
-                    {
-                        running.cast = None;
-                    }
-                }
-                EndpointEvent::Collective(BarrierEvent::Done { communicator, epoch }) => {
-                    if let Stage::Running(running) = &mut self.task.stage
-                        && running.barrier == Some((communicator, epoch))
-                    {
-                        running.barrier = None;
-                    }
-                }
-                other => net.complain(self.rank, &other),
-            }
-        }
-        is_news
-    }
-
-    /// Lets the rank's operations go on as far as they can; the time then, and whether the
-    /// machines were told anything.
-    pub(super) fn go_on(&mut self, net: &mut Net, shared: &Shared, at: Time) -> (Time, bool) {
-        let (mut at, mut has_begun) = (at, false);
-        loop {
-            match std::mem::take(&mut self.task.stage) {
-                Stage::Ready => {
-                    has_begun = true;
-                    at = self.begin_next(net, shared, at);
-                }
-                Stage::Computing(until) if until <= at => {}
-                Stage::Running(mut running) => {
-                    has_begun |= self.continue_running(net, shared, &mut running, &mut at);
-                    if !running.is_done() {
-                        self.task.stage = Stage::Running(running);
-                        return (at, has_begun);
-                    }
-                    has_begun = true;
-                    net.ended(self.rank, running.number, running.op, (running.began, at));
-                }
-                waiting => {
-                    self.task.stage = waiting;
-                    return (at, has_begun);
-                }
-            }
-        }
-    }
-
-    fn begin_next(&mut self, net: &mut Net, shared: &Shared, at: Time) -> Time {
-        let number = self.task.next;
-        let Some(op) = shared.plan.op(number) else {
-            self.task.stage = Stage::Over;
-            net.finished += 1;
-            return at;
-        };
-        self.task.next += 1;
-        match op {
-            Op::Meet { rest } => {
-                self.task.stage = Stage::Meeting;
-                net.meet(at, rest);
-                at
-            }
-            Op::Compute { most, root } => {
-                if self.rank != root {
-                    let name = u64::from(number) << 32 | u64::from(self.rank);
-                    let time = Random::named(shared.seed, "compute", name);
-                    let time = time.clone().within(0, most.as_ps());
-                    self.task.stage = Stage::Computing(at + Span::from_ps(time));
-                }
-                at
-            }
-            Op::Message { from, to, .. } | Op::Stream { from, to, .. }
-                if self.rank != from && self.rank != to =>
-            {
-                at
-            }
-            Op::Bcast { .. } | Op::Barrier(_) | Op::Message { .. } | Op::Stream { .. } => {
-                let mut running = Box::new(Running::new(number, op, at));
-                net.began(self.rank, number, op, at);
-                let mut at = self.spend(net, at, net.testbed.host.call.fixed);
-                match op {
-                    Op::Bcast { algorithm: Bcast::Tree { tree, forwarding }, root, bytes } => {
-                        let shape = (tree, forwarding);
-                        self.begin_tree(net, shared, &mut running, (shape, root, bytes), &mut at);
-                    }
-                    Op::Bcast { algorithm: Bcast::Multicast(policy), root, bytes } => {
-                        self.begin_cast(shared, &mut running, (policy, root, bytes), at);
-                    }
-                    Op::Barrier(kind) => self.begin_barrier(shared, &mut running, kind, at),
-                    Op::Message { from, to, bytes } if self.rank == from => {
-                        self.send(net, shared, &mut running, (Rank(to), bytes, bytes), &mut at);
-                    }
-                    Op::Message { from, bytes, .. } => {
-                        self.receive(&mut running, (Rank(from), number, bytes), at);
-                    }
-                    Op::Stream { from, to, bytes, messages } => {
-                        let what = (from, to, bytes);
-                        for _ in 0..messages {
-                            self.begin_streamed(net, shared, &mut running, what, &mut at);
-                        }
-                    }
-                    Op::Meet { .. } | Op::Compute { .. } => {}
-                }
-                self.task.stage = Stage::Running(running);
-                at
-            }
-        }
-    }
-
-    // ---- messages -------------------------------------------------------------------------
-
-    /// Begins a message of the operation; its name, if it is waited for.
-    fn send(
-        &mut self,
-        net: &mut Net,
-        shared: &Shared,
-        running: &mut Running,
-        (to, bytes, available): (Rank, u64, u64),
-        at: &mut Time,
-    ) -> Option<SendId> {
-        let tag = running.stepping.as_ref().map_or(running.number, |stepping| stepping.tag);
-        let small = shared.payload_bytes - ENVELOPE_BYTES as u64;
-        let is_copied = bytes <= small && available == bytes;
-        let reply = if is_copied { Reply::Lazy } else { Reply::Soon };
-        let message = Message { to, communicator: MESSAGES, tag, bytes, available, reply };
-        let begun = self.endpoint.channel(0).send(at.instant(), message);
-        let Ok(id) = begun else {
-            net.complain(self.rank, &begun);
-            return None;
-        };
-        if is_copied {
-            *at = self.spend(net, *at, net.testbed.host.copy.of(bytes));
-            return None;
-        }
-        running.sends.push(id);
-        Some(id)
-    }
-
-    fn receive(&mut self, running: &mut Running, what: (Rank, u32, u64), at: Time) {
-        let (from, tag, bytes) = what;
-        let pattern = Pattern { communicator: MESSAGES, source: Some(from), tag: Some(tag) };
-        if let Ok(id) = self.endpoint.channel(0).receive(at.instant(), pattern, bytes) {
-            running.awaited.push(Awaited { is_cast: false, id });
-        }
-    }
-
-    /// Begins this rank's part in a message of a stream.
-    fn begin_streamed(
-        &mut self,
-        net: &mut Net,
-        shared: &Shared,
-        running: &mut Running,
-        (from, to, bytes): (u32, u32, u64),
-        at: &mut Time,
-    ) {
-        if self.rank == from {
-            self.send(net, shared, running, (Rank(to), bytes, bytes), at);
-        } else {
-            let number = running.number;
-            self.receive(running, (Rank(from), number, bytes), *at);
-        }
-    }
-
-    // ---- broadcasts -----------------------------------------------------------------------
-
-    fn begin_tree(
-        &mut self,
-        net: &mut Net,
-        shared: &Shared,
-        running: &mut Running,
-        ((tree, forwarding), root, bytes): ((Tree, Forwarding), u32, u64),
-        at: &mut Time,
-    ) {
-        let (me, ranks) = (Rank(self.rank), shared.ranks);
-        let (Ok(parent), Ok(children)) =
-            (tree.parent(me, Rank(root), ranks), tree.children(me, Rank(root), ranks))
-        else {
-            net.complain(self.rank, &tree);
-            return;
-        };
-        running.is_whole = forwarding == Forwarding::Store || bytes <= PIPELINE_BYTES;
-        running.children = children;
-        match parent {
-            Some(parent) => self.receive(running, (parent, running.number, bytes), *at),
-            None => self.pass_on(net, shared, running, (bytes, bytes), at),
-        }
-    }
-
-    /// Begins the messages to the children, of which `available` bytes are here.
-    fn pass_on(
-        &mut self,
-        net: &mut Net,
-        shared: &Shared,
-        running: &mut Running,
-        (bytes, available): (u64, u64),
-        at: &mut Time,
-    ) {
-        for child in std::mem::take(&mut running.children) {
-            let sent = self.send(net, shared, running, (child, bytes, available), at);
-            if available < bytes {
-                running.passing.extend(sent);
-            }
-        }
-    }
-
-    fn begin_cast(
-        &mut self,
-        shared: &Shared,
-        running: &mut Running,
-        (policy, root, bytes): (Policy, u32, u64),
-        at: Time,
-    ) {
-        let group = shared.group(policy);
-        if self.rank == root {
-            running.held = Some((group, bytes));
-            return;
-        }
-        let Some(machine) = self.endpoint.broadcast() else { return };
-        if let Ok(id) = machine.receive(at.instant(), group, Rank(root), bytes) {
-            running.awaited.push(Awaited { is_cast: true, id });
-        }
-    }
-
-    /// Sends a broadcast that waits for room, if there is room; true if it was sent.
-    fn let_go(&mut self, net: &mut Net, running: &mut Running, at: &mut Time) -> bool {
-        let Some((group, bytes)) = running.held else { return false };
-        let Op::Bcast { algorithm: Bcast::Multicast(policy), .. } = running.op else {
-            return false;
-        };
-        let Some(machine) = self.endpoint.broadcast() else { return false };
-        let is_copied = policy.hold == Hold::Window && bytes <= COPY_BYTES_MAX;
-        if is_copied && !machine.has_room(group) {
-            return false;
-        }
-        let reply = if is_copied { Reply::Lazy } else { Reply::Soon };
-        running.held = None;
-        match machine.send(at.instant(), CastMessage { group, bytes, reply }) {
-            Ok(_) if is_copied => {
-                *at = self.spend(net, *at, net.testbed.host.copy.of(bytes));
-            }
-            Ok(id) => running.cast = Some(id),
-            Err(error) => net.complain(self.rank, &error),
-        }
-        true
-    }
-
-    // ---- barriers -------------------------------------------------------------------------
-
-    fn begin_barrier(
-        &mut self,
-        shared: &Shared,
-        running: &mut Running,
-        kind: BarrierKind,
-        at: Time,
-    ) {
-        match kind.steps {
-            Steps::Machine(_) => {
-                let communicator = shared.communicator(kind);
-                let entered = self.endpoint.collective().enter(at.instant(), communicator);
-                running.barrier = entered.ok().map(|epoch| (communicator, epoch));
-            }
-            Steps::Channel => {
-                let steps = kind.algorithm.schedule(Rank(self.rank), shared.ranks);
-                let steps = steps.unwrap_or_default();
-                let tag = (running.number + 1) * STEPS_MAX;
-                running.stepping = Some(Stepping { steps, next: 0, tag });
-            }
-        }
-    }
-
-    /// Takes the next steps of a barrier by messages; true if there was one to take.
-    fn take_steps(
-        &mut self,
-        net: &mut Net,
-        shared: &Shared,
-        running: &mut Running,
-        at: &mut Time,
-    ) -> bool {
-        if !running.awaited.is_empty() {
-            return false;
-        }
-        let Some(stepping) = &mut running.stepping else { return false };
-        let Some(step) = stepping.steps.get(stepping.next).copied() else {
-            running.stepping = None;
-            return true;
-        };
-        stepping.next += 1;
-        stepping.tag += 1;
-        let (me, tag) = (Rank(self.rank), stepping.tag);
-        for to in step.send_to.ranks(me, shared.ranks) {
-            self.send(net, shared, running, (to, 0, 0), at);
-        }
-        for from in step.receive_from.ranks(me, shared.ranks) {
-            self.receive(running, (from, tag, 0), *at);
-        }
-        true
-    }
-
-    /// Lets an operation go on; true if the machines were told anything.
-    fn continue_running(
-        &mut self,
-        net: &mut Net,
-        shared: &Shared,
-        running: &mut Running,
-        at: &mut Time,
-    ) -> bool {
-        if running.held.is_some() {
-            return self.let_go(net, running, at);
-        }
-        if running.stepping.is_some() {
-            return self.take_steps(net, shared, running, at);
-        }
-        let Op::Bcast { algorithm: Bcast::Tree { .. }, bytes, .. } = running.op else {
-            return false;
-        };
-        let is_here = running.awaited.is_empty();
-        let available = match running.awaited.first() {
-            Some(Awaited { id, .. }) => self.endpoint.channel(0).received_bytes(*id),
-            None => bytes,
-        };
-        if !running.children.is_empty() {
-            let begins = is_here || (!running.is_whole && available > 0);
-            if begins {
-                self.pass_on(net, shared, running, (bytes, available), at);
-            }
-            return begins;
-        }
-        let is_progress = !running.passing.is_empty();
-        for id in &running.passing {
-            self.endpoint.channel(0).extend(at.instant(), *id, available);
-        }
-        if is_here {
-            running.passing.clear();
-        }
-        is_progress && is_here
-    }
-}
-
-impl Net {
-    /// A rank comes to where all meet.
-    fn meet(&mut self, at: Time, rest: Span) {
-        self.met += 1;
-        self.last_met = self.last_met.max(at);
-        if self.met == self.ranks {
-            let begin = self.last_met + rest;
-            (self.met, self.last_met) = (0, Time::ZERO);
-            for host in 0..self.ranks {
-                self.push(begin, Event::Go { host });
-            }
-        }
-    }
-
-    fn sample(&mut self, number: u32) -> &mut Sample {
-        // Operations come in order, so the newest is at the end.
-        let found = self.samples.binary_search_by_key(&number, |sample| sample.number);
-        let at = found.unwrap_or_else(|at| {
-            self.samples.insert(at, Sample::new(number));
-            at
-        });
-        &mut self.samples[at]
-    }
-
-    fn began(&mut self, rank: u32, number: u32, op: Op, at: Time) {
-        let sample = self.sample(number);
-        sample.first_began = sample.first_began.min(at);
-        sample.last_began = sample.last_began.max(at);
-        if rank == root_of(op) {
-            sample.root_began = at;
-        }
-    }
-
-    fn ended(&mut self, rank: u32, number: u32, op: Op, (began, ended): (Time, Time)) {
-        let sample = self.sample(number);
-        sample.ended = sample.ended.max(ended);
-        sample.in_call += ended - began;
-        sample.ranks += 1;
-        if rank == root_of(op) {
-            sample.root_ended = ended;
-        } else {
-            sample.in_call_of_others += ended - began;
-        }
-    }
-}
-
-/// Who sends first.
-fn root_of(op: Op) -> u32 {
-    match op {
-        Op::Bcast { root, .. } | Op::Compute { root, .. } => root,
-        Op::Message { from, .. } | Op::Stream { from, .. } => from,
-        Op::Barrier(_) | Op::Meet { .. } => 0,
     }
 }

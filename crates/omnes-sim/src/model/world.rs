@@ -4,8 +4,9 @@ use super::host::Host;
 use super::net::{Event, Net, NetCounters};
 use super::plan::{Op, Plan, Steps};
 use super::record::{Bar, RankCounters, Record};
+use super::sample::Sample;
 use super::setup::Setup;
-use super::task::{Sample, Shared};
+use super::shared::Shared;
 use crate::engine::Time;
 use crate::rig::builder::{JOB, KEY};
 use crate::rig::nic::Nic;
@@ -48,7 +49,7 @@ pub enum ModelError {
         error: ConfigError,
     },
     /// The plan did not come to its end.
-    #[error("stuck at {at_us:.3} us: {finished} of {ranks} ranks are done; {first}")]
+    #[error("stuck at {at_us} us: {finished} of {ranks} ranks are done; {first}")]
     Stuck {
         /// When.
         at_us: String,

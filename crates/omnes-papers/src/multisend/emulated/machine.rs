@@ -55,6 +55,11 @@ pub(super) struct Machine {
     pub(super) frames: usize,
 }
 
+/// The testbed whose receiving is parted between NIC and host.
+pub(super) fn parted() -> Testbed {
+    Testbed::parse(PARTED).expect("a test reads it too")
+}
+
 impl Machine {
     /// The three fits and nothing else: receiving keeps no host busy, and a NIC's two ways do not
     /// keep each other waiting.
@@ -66,7 +71,7 @@ impl Machine {
     /// As it may have been: receiving parted, one processor, and patching as long as lets
     /// multi-send and repeated unicast take equally long at [`BREAK_EVEN_BYTES`] [MS-F14].
     pub(super) fn whole() -> Self {
-        let machine = Self::of(&Testbed::parse(PARTED).expect("a test reads it too"));
+        let machine = Self::of(&parted());
         let patch = Patch::Beside(machine.send.of(BREAK_EVEN_BYTES));
         Self { patch, ..machine }
     }

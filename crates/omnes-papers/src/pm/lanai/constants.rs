@@ -107,7 +107,6 @@ pub(in crate::pm) struct Constants {
     /// See [`Switching`].
     pub(in crate::pm) switching: Switching,
     /// As they stand in the file, with sources.
-    #[cfg_attr(not(test), allow(dead_code, reason = "tests look at sources and points"))]
     pub(in crate::pm) all: Vec<Constant>,
 }
 

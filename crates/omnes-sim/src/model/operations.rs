@@ -1,0 +1,376 @@
+//! How a rank's operations go on over the machines: messages, trees, multicast, barriers.
+
+use super::host::Host;
+use super::net::Net;
+use super::plan::{BarrierKind, Op, Steps};
+use super::shared::{MESSAGES, Shared};
+use super::task::{Awaited, Running, Stage, Stepping};
+use crate::engine::{Random, Span, Time};
+use omnes_proto::algorithm::{Bcast, Forwarding};
+use omnes_proto::broadcast::{CastMessage, Event as CastEvent, Hold, Policy};
+use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
+use omnes_proto::collective::Event as BarrierEvent;
+use omnes_proto::endpoint::Event as EndpointEvent;
+use omnes_proto::packet::SendId;
+use omnes_topo::Tree;
+use omnes_wire::{ENVELOPE_BYTES, Rank};
+
+/// Broadcasts up to this size are copied where the policy lets the root go on at once.
+const COPY_BYTES_MAX: u64 = 64 << 10;
+/// Bytes that are passed on at a time while a message comes in.
+const PIPELINE_BYTES: u64 = 128 << 10;
+/// Room for the steps of one barrier among the tags.
+const STEPS_MAX: u32 = 64;
+
+impl Host {
+    /// Takes what the machines tell; true if there was anything.
+    pub(super) fn take_events(&mut self, net: &mut Net, at: Time) -> bool {
+        let mut is_news = false;
+        while let Some(event) = self.endpoint.poll_event(at.instant()) {
+            is_news = true;
+            match event {
+                EndpointEvent::Channel(_, ChannelEvent::Received { id, .. }) => {
+                    self.task.on_received(false, id);
+                }
+                EndpointEvent::Broadcast(CastEvent::Received { id, .. }) => {
+                    self.task.on_received(true, id);
+                }
+                EndpointEvent::Channel(_, ChannelEvent::Sent { id }) => self.task.on_sent(id),
+                EndpointEvent::Broadcast(CastEvent::Sent { id }) => {
+                    if let Stage::Running(running) = &mut self.task.stage
+                        && running.cast == Some(id)
+                    {
+                        running.cast = None;
+                    }
+                }
+                EndpointEvent::Collective(BarrierEvent::Done { communicator, epoch }) => {
+                    if let Stage::Running(running) = &mut self.task.stage
+                        && running.barrier == Some((communicator, epoch))
+                    {
+                        running.barrier = None;
+                    }
+                }
+                other => net.complain(self.rank, &other),
+            }
+        }
+        is_news
+    }
+
+    /// Lets the rank's operations go on as far as they can; the time then, and whether the
+    /// machines were told anything.
+    pub(super) fn go_on(&mut self, net: &mut Net, shared: &Shared, at: Time) -> (Time, bool) {
+        let (mut at, mut has_begun) = (at, false);
+        loop {
+            match std::mem::take(&mut self.task.stage) {
+                Stage::Ready => {
+                    has_begun = true;
+                    at = self.begin_next(net, shared, at);
+                }
+                Stage::Computing(until) if until <= at => {}
+                Stage::Running(mut running) => {
+                    has_begun |= self.continue_running(net, shared, &mut running, &mut at);
+                    if !running.is_done() {
+                        self.task.stage = Stage::Running(running);
+                        return (at, has_begun);
+                    }
+                    has_begun = true;
+                    net.ended(self.rank, running.number, running.op, (running.began, at));
+                    self.task.used = Some(running);
+                }
+                waiting => {
+                    self.task.stage = waiting;
+                    return (at, has_begun);
+                }
+            }
+        }
+    }
+
+    fn begin_next(&mut self, net: &mut Net, shared: &Shared, at: Time) -> Time {
+        let number = self.task.next;
+        let Some(op) = shared.plan.op(number) else {
+            self.task.stage = Stage::Over;
+            net.finished += 1;
+            return at;
+        };
+        self.task.next += 1;
+        match op {
+            Op::Meet { rest } => {
+                self.task.stage = Stage::Meeting;
+                net.meet(at, rest);
+                at
+            }
+            Op::Compute { most, root } => {
+                if self.rank != root {
+                    let name = u64::from(number) << 32 | u64::from(self.rank);
+                    let time = Random::named(shared.seed, "compute", name);
+                    let time = time.clone().within(0, most.as_ps());
+                    self.task.stage = Stage::Computing(at + Span::from_ps(time));
+                }
+                at
+            }
+            Op::Message { from, to, .. } | Op::Stream { from, to, .. }
+                if self.rank != from && self.rank != to =>
+            {
+                at
+            }
+            Op::Bcast { .. } | Op::Barrier(_) | Op::Message { .. } | Op::Stream { .. } => {
+                let mut running = Running::begin(self.task.used.take(), number, op, at);
+                net.began(self.rank, number, op, at);
+                let mut at = self.spend(net, at, net.testbed.host.call.fixed);
+                match op {
+                    Op::Bcast { algorithm: Bcast::Tree { tree, forwarding }, root, bytes } => {
+                        let shape = (tree, forwarding);
+                        self.begin_tree(net, shared, &mut running, (shape, root, bytes), &mut at);
+                    }
+                    Op::Bcast { algorithm: Bcast::Multicast(policy), root, bytes } => {
+                        self.begin_cast(shared, &mut running, (policy, root, bytes), at);
+                    }
+                    Op::Barrier(kind) => self.begin_barrier(shared, &mut running, kind, at),
+                    Op::Message { from, to, bytes } if self.rank == from => {
+                        self.send(net, shared, &mut running, (Rank(to), bytes, bytes), &mut at);
+                    }
+                    Op::Message { from, bytes, .. } => {
+                        self.receive(&mut running, (Rank(from), number, bytes), at);
+                    }
+                    Op::Stream { from, to, bytes, messages } => {
+                        let what = (from, to, bytes);
+                        for _ in 0..messages {
+                            self.begin_streamed(net, shared, &mut running, what, &mut at);
+                        }
+                    }
+                    Op::Meet { .. } | Op::Compute { .. } => {}
+                }
+                self.task.stage = Stage::Running(running);
+                at
+            }
+        }
+    }
+
+    // ---- messages -------------------------------------------------------------------------
+
+    /// Begins a message of the operation; its name, if it is waited for.
+    fn send(
+        &mut self,
+        net: &mut Net,
+        shared: &Shared,
+        running: &mut Running,
+        (to, bytes, available): (Rank, u64, u64),
+        at: &mut Time,
+    ) -> Option<SendId> {
+        let tag = running.stepping.as_ref().map_or(running.number, |stepping| stepping.tag);
+        let small = shared.payload_bytes - ENVELOPE_BYTES as u64;
+        let is_copied = bytes <= small && available == bytes;
+        let reply = if is_copied { Reply::Lazy } else { Reply::Soon };
+        let message = Message { to, communicator: MESSAGES, tag, bytes, available, reply };
+        let begun = self.endpoint.channel(0).send(at.instant(), message);
+        let Ok(id) = begun else {
+            net.complain(self.rank, &begun);
+            return None;
+        };
+        if is_copied {
+            *at = self.spend(net, *at, net.testbed.host.copy.of(bytes));
+            return None;
+        }
+        running.sends.push(id);
+        Some(id)
+    }
+
+    fn receive(&mut self, running: &mut Running, what: (Rank, u32, u64), at: Time) {
+        let (from, tag, bytes) = what;
+        let pattern = Pattern { communicator: MESSAGES, source: Some(from), tag: Some(tag) };
+        if let Ok(id) = self.endpoint.channel(0).receive(at.instant(), pattern, bytes) {
+            running.awaited.push(Awaited { is_cast: false, id });
+        }
+    }
+
+    /// Begins this rank's part in a message of a stream.
+    fn begin_streamed(
+        &mut self,
+        net: &mut Net,
+        shared: &Shared,
+        running: &mut Running,
+        (from, to, bytes): (u32, u32, u64),
+        at: &mut Time,
+    ) {
+        if self.rank == from {
+            self.send(net, shared, running, (Rank(to), bytes, bytes), at);
+        } else {
+            let number = running.number;
+            self.receive(running, (Rank(from), number, bytes), *at);
+        }
+    }
+
+    // ---- broadcasts -----------------------------------------------------------------------
+
+    fn begin_tree(
+        &mut self,
+        net: &mut Net,
+        shared: &Shared,
+        running: &mut Running,
+        ((tree, forwarding), root, bytes): ((Tree, Forwarding), u32, u64),
+        at: &mut Time,
+    ) {
+        let (me, ranks) = (Rank(self.rank), shared.ranks);
+        let (Ok(parent), Ok(children)) =
+            (tree.parent(me, Rank(root), ranks), tree.children(me, Rank(root), ranks))
+        else {
+            net.complain(self.rank, &tree);
+            return;
+        };
+        running.is_whole = forwarding == Forwarding::Store || bytes <= PIPELINE_BYTES;
+        running.children = children;
+        match parent {
+            Some(parent) => self.receive(running, (parent, running.number, bytes), *at),
+            None => self.pass_on(net, shared, running, (bytes, bytes), at),
+        }
+    }
+
+    /// Begins the messages to the children, of which `available` bytes are here.
+    fn pass_on(
+        &mut self,
+        net: &mut Net,
+        shared: &Shared,
+        running: &mut Running,
+        (bytes, available): (u64, u64),
+        at: &mut Time,
+    ) {
+        for child in std::mem::take(&mut running.children) {
+            let sent = self.send(net, shared, running, (child, bytes, available), at);
+            if available < bytes {
+                running.passing.extend(sent);
+            }
+        }
+    }
+
+    fn begin_cast(
+        &mut self,
+        shared: &Shared,
+        running: &mut Running,
+        (policy, root, bytes): (Policy, u32, u64),
+        at: Time,
+    ) {
+        let group = shared.group(policy);
+        if self.rank == root {
+            running.held = Some((group, bytes));
+            return;
+        }
+        let Some(machine) = self.endpoint.broadcast() else { return };
+        if let Ok(id) = machine.receive(at.instant(), group, Rank(root), bytes) {
+            running.awaited.push(Awaited { is_cast: true, id });
+        }
+    }
+
+    /// Sends a broadcast that waits for room, if there is room; true if it was sent.
+    fn let_go(&mut self, net: &mut Net, running: &mut Running, at: &mut Time) -> bool {
+        let Some((group, bytes)) = running.held else { return false };
+        let Op::Bcast { algorithm: Bcast::Multicast(policy), .. } = running.op else {
+            return false;
+        };
+        let Some(machine) = self.endpoint.broadcast() else { return false };
+        let is_copied = policy.hold == Hold::Window && bytes <= COPY_BYTES_MAX;
+        if is_copied && !machine.has_room(group) {
+            return false;
+        }
+        let reply = if is_copied { Reply::Lazy } else { Reply::Soon };
+        running.held = None;
+        match machine.send(at.instant(), CastMessage { group, bytes, reply }) {
+            Ok(_) if is_copied => {
+                *at = self.spend(net, *at, net.testbed.host.copy.of(bytes));
+            }
+            Ok(id) => running.cast = Some(id),
+            Err(error) => net.complain(self.rank, &error),
+        }
+        true
+    }
+
+    // ---- barriers -------------------------------------------------------------------------
+
+    fn begin_barrier(
+        &mut self,
+        shared: &Shared,
+        running: &mut Running,
+        kind: BarrierKind,
+        at: Time,
+    ) {
+        match kind.steps {
+            Steps::Machine(_) => {
+                let communicator = shared.communicator(kind);
+                let entered = self.endpoint.collective().enter(at.instant(), communicator);
+                running.barrier = entered.ok().map(|epoch| (communicator, epoch));
+            }
+            Steps::Channel => {
+                let steps = kind.algorithm.schedule(Rank(self.rank), shared.ranks);
+                let steps = steps.unwrap_or_default();
+                let tag = (running.number + 1) * STEPS_MAX;
+                running.stepping = Some(Stepping { steps, next: 0, tag });
+            }
+        }
+    }
+
+    /// Takes the next steps of a barrier by messages; true if there was one to take.
+    fn take_steps(
+        &mut self,
+        net: &mut Net,
+        shared: &Shared,
+        running: &mut Running,
+        at: &mut Time,
+    ) -> bool {
+        if !running.awaited.is_empty() {
+            return false;
+        }
+        let Some(stepping) = &mut running.stepping else { return false };
+        let Some(step) = stepping.steps.get(stepping.next).copied() else {
+            running.stepping = None;
+            return true;
+        };
+        stepping.next += 1;
+        stepping.tag += 1;
+        let (me, tag) = (Rank(self.rank), stepping.tag);
+        for to in step.send_to.ranks(me, shared.ranks) {
+            self.send(net, shared, running, (to, 0, 0), at);
+        }
+        for from in step.receive_from.ranks(me, shared.ranks) {
+            self.receive(running, (from, tag, 0), *at);
+        }
+        true
+    }
+
+    /// Lets an operation go on; true if the machines were told anything.
+    fn continue_running(
+        &mut self,
+        net: &mut Net,
+        shared: &Shared,
+        running: &mut Running,
+        at: &mut Time,
+    ) -> bool {
+        if running.held.is_some() {
+            return self.let_go(net, running, at);
+        }
+        if running.stepping.is_some() {
+            return self.take_steps(net, shared, running, at);
+        }
+        let Op::Bcast { algorithm: Bcast::Tree { .. }, bytes, .. } = running.op else {
+            return false;
+        };
+        let is_here = running.awaited.is_empty();
+        let available = match running.awaited.first() {
+            Some(Awaited { id, .. }) => self.endpoint.channel(0).received_bytes(*id),
+            None => bytes,
+        };
+        if !running.children.is_empty() {
+            let begins = is_here || (!running.is_whole && available > 0);
+            if begins {
+                self.pass_on(net, shared, running, (bytes, available), at);
+            }
+            return begins;
+        }
+        let is_progress = !running.passing.is_empty();
+        for id in &running.passing {
+            self.endpoint.channel(0).extend(at.instant(), *id, available);
+        }
+        if is_here {
+            running.passing.clear();
+        }
+        is_progress && is_here
+    }
+}

@@ -1,0 +1,109 @@
+//! What became of each operation, of all ranks together.
+
+use super::net::{Event, Net};
+use super::plan::Op;
+use crate::engine::{Span, Time};
+
+/// What became of one operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// The operation, counted over all repetitions.
+    pub number: u32,
+    /// When the first rank began.
+    pub first_began: Time,
+    /// When the last one did.
+    pub last_began: Time,
+    /// When the root, or the sender, began; the first rank where there is none.
+    pub root_began: Time,
+    /// When the root's call was over.
+    pub root_ended: Time,
+    /// When the last rank's was.
+    pub ended: Time,
+    /// Time in the call, of all ranks together.
+    pub in_call: Span,
+    /// The same of all ranks but the root.
+    pub in_call_of_others: Span,
+    /// Ranks that have ended it.
+    pub ranks: u32,
+}
+
+impl Sample {
+    fn new(number: u32) -> Self {
+        Self {
+            number,
+            first_began: Time::from_ps(u64::MAX),
+            last_began: Time::ZERO,
+            root_began: Time::from_ps(u64::MAX),
+            root_ended: Time::ZERO,
+            ended: Time::ZERO,
+            in_call: Span::ZERO,
+            in_call_of_others: Span::ZERO,
+            ranks: 0,
+        }
+    }
+
+    /// From the root's begin until the last rank is done.
+    pub fn from_root(&self) -> Span {
+        self.ended - self.root_began
+    }
+
+    /// From the last rank's begin until the last is done.
+    pub fn from_last(&self) -> Span {
+        self.ended - self.last_began
+    }
+}
+
+impl Net {
+    /// A rank comes to where all meet.
+    pub(super) fn meet(&mut self, at: Time, rest: Span) {
+        self.met += 1;
+        self.last_met = self.last_met.max(at);
+        if self.met == self.ranks {
+            let begin = self.last_met + rest;
+            (self.met, self.last_met) = (0, Time::ZERO);
+            for host in 0..self.ranks {
+                self.push(begin, Event::Go { host });
+            }
+        }
+    }
+
+    fn sample(&mut self, number: u32) -> &mut Sample {
+        // Operations come in order, so the newest is at the end.
+        let found = self.samples.binary_search_by_key(&number, |sample| sample.number);
+        let at = found.unwrap_or_else(|at| {
+            self.samples.insert(at, Sample::new(number));
+            at
+        });
+        &mut self.samples[at]
+    }
+
+    pub(super) fn began(&mut self, rank: u32, number: u32, op: Op, at: Time) {
+        let sample = self.sample(number);
+        sample.first_began = sample.first_began.min(at);
+        sample.last_began = sample.last_began.max(at);
+        if rank == root_of(op) {
+            sample.root_began = at;
+        }
+    }
+
+    pub(super) fn ended(&mut self, rank: u32, number: u32, op: Op, (began, ended): (Time, Time)) {
+        let sample = self.sample(number);
+        sample.ended = sample.ended.max(ended);
+        sample.in_call += ended - began;
+        sample.ranks += 1;
+        if rank == root_of(op) {
+            sample.root_ended = ended;
+        } else {
+            sample.in_call_of_others += ended - began;
+        }
+    }
+}
+
+/// Who sends first.
+fn root_of(op: Op) -> u32 {
+    match op {
+        Op::Bcast { root, .. } | Op::Compute { root, .. } => root,
+        Op::Message { from, .. } | Op::Stream { from, .. } => from,
+        Op::Barrier(_) | Op::Meet { .. } => 0,
+    }
+}
