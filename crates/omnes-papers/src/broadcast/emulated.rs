@@ -267,7 +267,7 @@ fn best_by_simulation() -> String {
     let times = model_times(SMALL_BYTES);
     format!(
         "with T_um/T_pack = 6, the paper gives neither. On infiniband-4x it is {:.2}: the formula \
-         finds {} collectors, {:.0} broadcasts/s; simulated, {} are best, {:.0} broadcasts/s, since \
+         finds {} collectors, {:.0} broadcasts/s; simulated, {} are best, {:.0} broadcasts/s, as \
          our co-roots acknowledge to the root, which the paper leaves to reliable connections: it \
          hears of s + n/s ranks, not of s",
         times.unicast / times.acknowledgement,
