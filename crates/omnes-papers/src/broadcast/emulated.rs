@@ -10,7 +10,7 @@
 //! | `host.call` | BC-M02: 112 %, taken at 4 bytes |
 //! | `host.copy`, also in `host.receive` | BC-M04: 86 % at 8 KB |
 //!
-//! Checked are BC-M03, M05 to M13, F10 and F11, and beside their closed forms F07 and D01. The
+//! Checked are BC-M03, M05 to M13; beside their closed forms stand F07, F10, F11 and D01. The
 //! machines are those that the library runs: they wait for room where the paper repeats (D-05).
 
 use super::closed::{self, Group, Times};
@@ -56,10 +56,13 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "BC-M12" => Finding::judged(target, [2, 4, 8].map(original)).noting("us, 2, 4, 8 nodes"),
         "BC-M13" => model_deviations(target),
         "BC-F07" => closed::find(target)?.noting(best_by_simulation()),
-        "BC-F10" => Finding::judged(target, large_ratio()).noting(large_note(target)?),
-        "BC-F11" => Finding::judged(target, large_ratio() - 1.0).noting("BC-F10 less one"),
+        "BC-F10" | "BC-F11" => {
+            let finding = closed::find(target)?;
+            let note = format!("{}; {}", finding.note, large_note());
+            finding.noting(note)
+        }
         "BC-D01" => {
-            let [small, large] = [NODES, MODELLED_NODES].map(|ranks| window_alone(ranks));
+            let [small, large] = [NODES, MODELLED_NODES].map(window_alone);
             let note = format!("simulated: {large:.2} / {small:.2} us = {:.3}", large / small);
             closed::find(target)?.noting(note)
         }
@@ -213,18 +216,24 @@ fn window_alone(ranks: u32) -> f64 {
     if ranks == MODELLED_NODES { large()[1] } else { both_alone(ranks)[1] }
 }
 
-fn large_ratio() -> f64 {
+/// Old over new latency at [`MODELLED_NODES`]: of one broadcast by itself, and with the latency of
+/// Window that the latency test finds at 8 nodes, plus the growth of a broadcast by itself.
+fn large_ratios() -> [f64; 2] {
     let [original, window] = large();
-    original / window
+    let [_, small] = both_alone(NODES);
+    let tested = latency(Design::Window, NODES, SMALL_BYTES);
+    [original / window, original / (tested + window - small)]
 }
 
-fn large_note(target: &Target) -> Option<String> {
+fn large_note() -> String {
     let [original, window] = large();
-    let closed = closed::find(target)?.ours?;
-    Some(format!(
-        "simulated: {original:.2} / {window:.2} us, 4 bytes, fat tree of 16-port switches; by the \
-         formula, with 1.58 at 8 nodes and a multicast that does not grow: {closed}"
-    ))
+    let [alone, fitted] = large_ratios();
+    format!(
+        "simulated on a fat tree of 16-port switches, one broadcast by itself: {original:.2} / \
+         {window:.2} us = {alone:.2}. The latency test at 8 nodes, to which the testbed is fitted, \
+         also has acknowledgements in it that the model takes as free: with its T_sr, grown as \
+         simulated, {fitted:.2}"
+    )
 }
 
 /// Broadcasts per second of [`MODELLED_NODES`] by number of collectors, simulated once.
@@ -258,7 +267,7 @@ fn best_by_simulation() -> String {
     let times = model_times(SMALL_BYTES);
     format!(
         "with T_um/T_pack = 6, the paper gives neither. On infiniband-4x it is {:.2}: the formula \
-         finds {} collectors, {:.0} broadcasts/s; simulated, {} are best, {:.0} broadcasts/s, since \
+         finds {} collectors, {:.0} broadcasts/s; simulated, {} are best, {:.0} broadcasts/s, as \
          our co-roots acknowledge to the root, which the paper leaves to reliable connections: it \
          hears of s + n/s ranks, not of s",
         times.unicast / times.acknowledgement,
@@ -300,8 +309,10 @@ mod tests {
 
     #[test]
     fn a_large_cluster_gains_what_the_papers_model_says() {
-        for id in ["BC-F10", "BC-F11"] {
-            assert_eq!(verdict(id), Verdict::Met, "{id}");
-        }
+        let [alone, fitted] = large_ratios();
+        // BC-F10: 4.86 within a tenth once fitted at 8 nodes.
+        assert!((4.374..=5.346).contains(&fitted), "{fitted}");
+        // By itself it gains more: nothing of the acknowledgements is in it.
+        assert!(alone > fitted && alone < 1.2 * 4.86, "{alone}");
     }
 }
