@@ -84,8 +84,8 @@ pub(super) const ALL: [Contradiction; 9] = [
     },
 ];
 
-/// What a target states and what came out, as a row: id, quantity, stated, ours, verdict.
-pub(super) fn row(id: &str, judged: &[Judged]) -> Option<[String; 5]> {
+/// What a target states and what came out, as a row: id, quantity, stated, ours, verdict, remarks.
+pub(super) fn row(id: &str, judged: &[Judged]) -> Option<[String; 6]> {
     let target = Target::find(id)?;
     let one = judged.iter().find(|one| one.target.id == id)?;
     let ours = one.finding.ours.as_ref().map_or_else(|| "-".to_owned(), Value::to_string);
@@ -95,5 +95,6 @@ pub(super) fn row(id: &str, judged: &[Judged]) -> Option<[String; 5]> {
         format!("{} {}", target.value, target.unit),
         ours,
         one.finding.verdict.word().to_owned(),
+        one.finding.verdict.reason().unwrap_or(&one.finding.note).to_owned(),
     ])
 }
