@@ -1,5 +1,6 @@
-//! The `omnes` command: launch ranks, copy files to all of them, measure, make a lab, look at the
-//! machine, its network interface and what its ranks are doing, compute what the papers state.
+//! The `omnes` command: launch ranks, copy files to all of them, measure, simulate, make a lab,
+//! look at the machine, its network interface and what its ranks are doing, compute what the papers
+//! state.
 //!
 //! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
 //! go to stdout, everything else to stderr. Exit status: 0 done, 1 a check failed, 2 usage or
@@ -13,6 +14,7 @@ mod lab;
 mod nic;
 mod papers;
 mod run;
+mod sim;
 mod stat;
 mod tune;
 mod units;
@@ -33,6 +35,7 @@ enum Command {
     Run(run::Args),
     Cp(cp::Args),
     Bench(bench::Args),
+    Sim(sim::Args),
     Lab(lab::Args),
     Nic(nic::Args),
     Doctor(doctor::Args),
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Cp(args) => cp::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Sim(args) => sim::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Nic(args) => nic::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -2,9 +2,9 @@
 
 use omnes_proto::algorithm::Bcast;
 use omnes_proto::collective::Runner;
-use omnes_sim::engine::Span;
+use omnes_sim::engine::{Cost, Span};
 use omnes_sim::model::{BarrierKind, Carrier, Cloning, Model, Op, Plan, Report, Setup, Steps};
-use omnes_sim::testbed::named;
+use omnes_sim::testbed::{Progress, Testbed, named};
 use omnes_topo::network::Network;
 use omnes_topo::{Barrier, Tree};
 
@@ -176,4 +176,82 @@ fn hosts_that_share_a_core_take_turns() {
     // Four hosts on a core take the packet in one after the other.
     let turn = setup(8).testbed.host.receive.fixed * 3;
     assert!(crowded.samples[0].from_root() > alone.samples[0].from_root() + turn);
+}
+
+/// A run on a testbed that is the usual one but for what `change` does.
+fn run_changed(ranks: u32, ops: &[Op], change: impl FnOnce(&mut Testbed)) -> Report {
+    let mut setup = setup(ranks);
+    change(&mut setup.testbed);
+    run(setup, Plan::new(ops, 1))
+}
+
+#[test]
+fn packets_that_only_acknowledge_cost_what_the_testbed_says() {
+    let ops = [MEET, bcast("basic", 8)];
+    // The root of "basic" waits for the answer.
+    let time = |send: u64, receive: u64| {
+        let report = run_changed(2, &ops, |testbed| {
+            testbed.host.report_send = Some(fixed(send));
+            testbed.host.report_receive = Some(fixed(receive));
+        });
+        report.samples[0].root_ended - report.samples[0].root_began
+    };
+    assert_eq!(time(7_000, 0), time(0, 0) + Span::from_ns(7_000));
+    assert_eq!(time(0, 3_000), time(0, 0) + Span::from_ns(3_000));
+}
+
+#[test]
+fn what_was_granted_costs_its_fixed_part_once() {
+    let ops = [MEET, Op::Message { from: 0, to: 1, bytes: 20_000 }];
+    let time = |eager: u32, send: u64, receive: u64| {
+        let report = run_changed(2, &ops, |testbed| {
+            testbed.protocol.eager_bytes = Some(eager);
+            testbed.host.granted_send = Some(fixed(send));
+            testbed.host.granted_receive = Some(fixed(receive));
+        });
+        report.samples[0].ended - report.samples[0].root_began
+    };
+    let (least, most) = (Span::from_ns(900_000), Span::from_ns(1_000_000));
+    for (send, receive) in [(1_000_000, 0), (0, 1_000_000)] {
+        let (with, without) = (time(1_000, send, receive), time(1_000, 0, 0));
+        assert!(with >= without + least && with <= without + most, "{with} and {without}");
+        // Nothing is granted of a message that needs no grant.
+        assert_eq!(time(1 << 20, send, receive), time(1 << 20, 0, 0));
+    }
+}
+
+#[test]
+fn time_in_a_nic_delays_and_keeps_nobody_waiting() {
+    let (latency, multicast) = (Span::from_ns(5_000), Span::from_ns(20_000));
+    let change = |testbed: &mut Testbed| {
+        (testbed.nic.latency, testbed.nic.multicast) = (latency, multicast);
+    };
+    let both = |op: Op| {
+        let time = |report: Report| report.samples[0].ended - report.samples[0].root_began;
+        let without = time(run_changed(2, &[MEET, op], |_| {}));
+        (time(run_changed(2, &[MEET, op], change)), without)
+    };
+    // Many packets are delayed as one is.
+    for bytes in [8, 30_000] {
+        let (with, without) = both(Op::Message { from: 0, to: 1, bytes });
+        assert_eq!(with, without + latency * 2);
+    }
+    let (with, without) = both(bcast("nack", 8));
+    assert_eq!(with, without + latency * 2 + multicast);
+}
+
+#[test]
+fn a_library_that_works_in_calls_answers_when_its_rank_comes_back() {
+    let most = Span::from_ns(1_000_000);
+    let ops = [MEET, Op::Compute { most, root: 0 }, bcast("basic", 8)];
+    let time = |progress| {
+        let report = run_changed(8, &ops, |testbed| testbed.host.progress = progress);
+        report.samples[0].root_ended - report.samples[0].root_began
+    };
+    assert!(time(Progress::Always) < Span::from_ns(100_000), "{}", time(Progress::Always));
+    assert!(time(Progress::InCalls) > Span::from_ns(300_000), "{}", time(Progress::InCalls));
+}
+
+fn fixed(ns: u64) -> Cost {
+    Cost { fixed: Span::from_ns(ns), per_byte: Span::ZERO }
 }

@@ -11,7 +11,7 @@
 //! | [`pipeline`] | the tree that is fastest for many packets | [`pipeline::choose`] |
 //! | `spread` | the children of all ranks, for any source, in one table | [`Spread`] |
 //! | `co_roots` | who answers for whom in a large broadcast | [`CoRoots`] |
-//! | [`network`] | which way packets go through switches, and how switches copy | [`network::Network`] |
+//! | [`network`] | the way of packets through switches, and copies there | [`network::Network`] |
 //! | [`barrier`] | the step table of a rank, steps and messages in closed form | [`Barrier`] |
 //!
 //! Guarantees: the same arguments give the same answer on every machine; all members that agree

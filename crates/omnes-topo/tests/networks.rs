@@ -161,6 +161,10 @@ fn sixty_five_thousand_hosts_fit_and_their_paths_are_short() {
     assert_eq!((tree.switches(), tree.links()), (5120, 6 * 65_536));
     let dragonfly = Network::dragonfly(65_536).unwrap();
     for (network, longest) in [(&tree, 6), (&dragonfly, 5)] {
+        // Entries of four bytes: seats, first ports, ports, ends.
+        let (hosts, links) = (network.hosts(), network.links());
+        let entries = hosts + network.switches() + 1 + (links - hosts) + (links - 2 * hosts);
+        assert!(4 * entries < 64 * hosts);
         for number in 0..2000_u32 {
             let from = HostId(number * 7919 % 65_536);
             let to = HostId(number * 104_729 % 65_536);

@@ -363,7 +363,7 @@ impl Measure {
 }
 
 /// A size as it may be typed: `8`, `64k`, `4m`.
-fn short_bytes(bytes: u64) -> String {
+pub fn short_bytes(bytes: u64) -> String {
     match bytes {
         0 => "0".to_owned(),
         _ if bytes.is_multiple_of(1 << 20) => format!("{}m", bytes >> 20),

@@ -3,6 +3,7 @@
 use super::network::NetworkKind;
 use super::options::Wanted;
 use super::values::{Algorithm, CarrierKind, Loss, Op};
+use crate::bench::{short_bytes, short_time};
 use anyhow::{Context, Result, bail, ensure};
 use omnes_sim::model::Carrier;
 use omnes_sim::testbed::{self, Testbed, TestbedError};
@@ -162,18 +163,19 @@ impl Config {
         (self.repeat.unwrap_or(fitting), self.warmup.unwrap_or(warmup))
     }
 
-    /// How many values each axis has that a result may have been asked for by.
+    /// The command line that simulates the same again.
     pub fn command_line(&self) -> String {
         fn list<T: ToString>(values: &[T]) -> String {
             values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
         }
-        let skews: Vec<_> = self.skews.iter().map(|skew| crate::bench::short_time(*skew)).collect();
+        let skews: Vec<_> = self.skews.iter().map(|skew| short_time(*skew)).collect();
         let mut words = vec![format!("omnes sim {}", self.op.name())];
         let mut add = |flag: &str, text: String| words.push(format!("--{flag} {text}"));
         add("testbed", self.testbed_name.clone());
         add("ranks", list(&self.ranks));
         if self.has_sizes() {
-            add("sizes", list(&self.sizes));
+            let sizes: Vec<_> = self.sizes.iter().map(|bytes| short_bytes(*bytes)).collect();
+            add("sizes", sizes.join(","));
         }
         if !self.op.is_between_two() {
             add("algorithms", list(&self.algorithms));

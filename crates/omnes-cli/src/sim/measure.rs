@@ -71,6 +71,7 @@ pub fn measure(point: Point, testbed: &Testbed, has_bars: bool) -> Result<Measur
     let plan = Plan::new(ops(&point, resolved), point.warmup + point.repeat);
     let setup = Setup {
         testbed: testbed.clone(),
+        network: point.network.build(point.ranks).expect("checked with the most ranks"),
         ranks: point.ranks,
         seed: point.seed,
         loss_ppm: point.loss.0,
@@ -103,7 +104,9 @@ fn resolve(point: &Point, testbed: &Testbed) -> Result<(Resolved, Option<Postal>
 fn name(point: &Point, resolved: Resolved) -> String {
     match resolved {
         Resolved::None => "default".to_owned(),
-        Resolved::Bcast(bcast @ Bcast::Multicast(_)) => format!("{bcast}{}", point.carrier.suffix()),
+        Resolved::Bcast(bcast @ Bcast::Multicast(_)) => {
+            format!("{bcast}{}", point.carrier.suffix())
+        }
         Resolved::Bcast(bcast) => bcast.to_string(),
         Resolved::Barrier(kind) => {
             let asked = match point.algorithm {
@@ -198,6 +201,7 @@ impl Measured {
         let all = u64::from(point.warmup + point.repeat) * operations;
         let each = |count: u64| count as f64 / all as f64;
         let Report { counters, ranks, hash, bars, samples, .. } = report;
+        let frames = counters.packets * testbed.link.frame_bytes;
         let counted = &samples[samples.len() - spans.len().min(samples.len())..];
         let root_spans = counted.iter().map(|sample| sample.root_ended - sample.root_began);
         let root_us = root_spans.map(Span::as_us).sum::<f64>() / spans.len() as f64;
@@ -207,7 +211,7 @@ impl Measured {
             algorithm,
             postal,
             packets: each(counters.packets),
-            wire_bytes: each(counters.bytes - counters.packets * testbed.link.frame_bytes),
+            wire_bytes: each(counters.bytes.saturating_sub(frames)),
             retransmits: each(ranks.iter().map(|rank| rank.repairs).sum()),
             at_root: point.op.is_broadcast().then(|| AtRoot {
                 packets: each(root.data_packets + root.casts),
@@ -274,7 +278,8 @@ mod tests {
     fn who_comes_late_keeps_those_below_it_waiting_in_a_tree() {
         let algorithms = ["combined", "original"].map(|name| name.parse().unwrap()).to_vec();
         let skew = vec![std::time::Duration::from_micros(1000)];
-        let wanted = Wanted { sizes: vec![8], algorithms, skew, ranks: vec![16], ..Wanted::default() };
+        let wanted =
+            Wanted { sizes: vec![8], algorithms, skew, ranks: vec![16], ..Wanted::default() };
         let results = measured(Op::Skew, wanted);
         assert!(results[0].summary.mean_us * 2.0 < results[1].summary.mean_us);
         assert!(results.iter().all(|result| result.root_us.unwrap() > 0.0));

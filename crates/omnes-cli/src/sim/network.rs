@@ -1,6 +1,6 @@
 //! Shapes of networks, as they are typed.
 
-use omnes_topo::network::{Network, NetworkError};
+use omnes_topo::network::{LinkId, Network, NetworkError, Node};
 use std::fmt;
 use std::str::FromStr;
 
@@ -62,10 +62,41 @@ impl fmt::Display for NetworkKind {
     }
 }
 
+/// Links by name: `h3>s0` from host 3 to switch 0, `s0>s4` between switches.
+pub struct LinkNames {
+    network: Network,
+}
+
+impl LinkNames {
+    /// Those of a network.
+    ///
+    /// # Errors
+    /// [`NetworkError`] if the hosts do not fit.
+    pub fn new(kind: NetworkKind, hosts: u32) -> Result<Self, NetworkError> {
+        Ok(Self { network: kind.build(hosts)? })
+    }
+
+    /// The name of a link that is there.
+    pub fn name(&self, link: u32) -> String {
+        let place = |node| match node {
+            Node::Host(host) => format!("h{}", host.0),
+            Node::Switch(switch) => format!("s{}", switch.0),
+        };
+        let (from, to) = self.network.link(LinkId(link));
+        format!("{}>{}", place(from), place(to))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn links_are_named_by_their_ends() {
+        let names = LinkNames::new(NetworkKind::Single, 4).unwrap();
+        assert_eq!((names.name(6), names.name(7)), ("h3>s0".into(), "s0>h3".into()));
+    }
 
     #[test]
     fn shapes_are_read_as_they_are_written_and_built() {

@@ -8,6 +8,7 @@
 //! tree is bounded to the fan-out that is fastest for so many units [MS-R16], down to a chain.
 
 use super::measure::MEETING_REST;
+use super::network::NetworkKind;
 use omnes_proto::algorithm::Bcast;
 use omnes_sim::engine::Span;
 use omnes_sim::model::{Carrier, Model, ModelError, Op, Plan, Setup};
@@ -66,7 +67,8 @@ impl Postal {
     /// For people: what the tree follows from.
     pub fn explain(&self) -> String {
         let Self { tree, unit_bytes, hop, one_more, lambda } = self;
-        let chain = if matches!(tree, Tree::PostalBounded { fan_out: 1, .. }) { ", a chain" } else { "" };
+        let chain =
+            if matches!(tree, Tree::PostalBounded { fan_out: 1, .. }) { ", a chain" } else { "" };
         format!(
             "postal is {tree}{chain}: lambda {lambda}, as a hop of {unit_bytes} B takes {hop} and one \
              more child {one_more}"
@@ -100,14 +102,17 @@ fn flat(testbed: &Testbed, others: u32, bytes: u64) -> Result<Span, ModelError> 
     let ranks = others + 1;
     let algorithm = Bcast::tree(Tree::Flat);
     let ops = [Op::Meet { rest: MEETING_REST }, Op::Bcast { algorithm, root: 0, bytes }];
-    let setup = setup(testbed.clone(), ranks);
+    let setup = Setup {
+        testbed: testbed.clone(),
+        network: NetworkKind::Single.build(ranks).expect("one switch holds any number of hosts"),
+        ranks,
+        seed: 1,
+        loss_ppm: 0,
+        carrier: Carrier::Multicast,
+    };
     let report = Model::new(setup, Plan::new(ops, 2), false)?.run()?;
     // The first finds the machines new.
     Ok(report.samples.last().map_or(Span::ZERO, omnes_sim::model::Sample::from_root))
-}
-
-fn setup(testbed: Testbed, ranks: u32) -> Setup {
-    Setup { testbed, ranks, seed: 1, loss_ppm: 0, carrier: Carrier::Multicast }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 use super::config::Config;
 use super::options::Wanted;
 use super::values::{Op, parse_ranks, parse_skew};
-use crate::bench::short_time;
+use crate::bench::{short_bytes, short_time};
 use crate::units::parse_bytes;
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
@@ -143,7 +143,7 @@ pub fn print(config: &Config) -> String {
     line("testbed", quoted(&config.testbed_name));
     line("ranks", list(config.ranks.iter()));
     if config.has_sizes() {
-        line("sizes", list(config.sizes.iter()));
+        line("sizes", quoted_list(config.sizes.iter().map(|bytes| short_bytes(*bytes))));
     }
     if !config.op.is_between_two() {
         line("algorithms", quoted_list(config.algorithms.iter()));
@@ -208,7 +208,9 @@ mod tests {
         assert!(refused("ranks = 8").contains("`op`"));
         assert!(refused("op = \"cast\"").contains("`bcast`"));
         assert!(refused("op = \"bcast\"\nranks = 1").contains("ranks: 1 ranks; a model takes 2"));
-        assert!(refused("op = \"bcast\"\nloss = \"0.01\"").contains("loss: `0.01` needs a percent"));
+        assert!(
+            refused("op = \"bcast\"\nloss = \"0.01\"").contains("loss: `0.01` needs a percent")
+        );
         assert!(refused("op = \"bcast\"\nsizes = 1.5").contains("whole numbers or in quotes"));
         assert!(refused("op = \"bcast\"\nseeds = 0").contains("give 1 or more"));
     }

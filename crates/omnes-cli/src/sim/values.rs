@@ -35,14 +35,8 @@ pub enum Op {
 
 impl Op {
     /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Bcast,
-        Self::Barrier,
-        Self::Pingpong,
-        Self::Bandwidth,
-        Self::Throughput,
-        Self::Skew,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Bcast, Self::Barrier, Self::Pingpong, Self::Bandwidth, Self::Throughput, Self::Skew];
 
     /// As typed.
     pub fn name(self) -> &'static str {
@@ -292,6 +286,9 @@ mod tests {
     #[test]
     fn only_multi_sends_are_named_behind_an_algorithm() {
         let suffix = |text: &str| text.parse::<CarrierKind>().unwrap().suffix();
-        assert_eq!((suffix("multicast"), suffix("multisend:flat")), (String::new(), "@flat:nic".into()));
+        assert_eq!(
+            (suffix("multicast"), suffix("multisend:flat")),
+            (String::new(), "@flat:nic".into())
+        );
     }
 }

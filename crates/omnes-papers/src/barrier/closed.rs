@@ -65,7 +65,7 @@ const ALGORITHMS: [Barrier; 3] =
     [Barrier::GatherBroadcast, Barrier::PairwiseExchange, Barrier::Dissemination];
 
 /// CB-F11 to CB-F19 are for 2, 4, ... 512 nodes.
-fn nodes_of(target: &Target) -> Option<u32> {
+pub(super) fn nodes_of(target: &Target) -> Option<u32> {
     let number: u32 = target.id.strip_prefix("CB-F")?.parse().ok()?;
     (11..=19).contains(&number).then(|| 1 << (number - 10))
 }

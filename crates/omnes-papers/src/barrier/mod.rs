@@ -1,6 +1,8 @@
-//! Barriers in the NIC: findings and figures; see the three files.
+//! Barriers in the NIC: findings and figures; see the files.
 
+mod bed;
 mod closed;
+mod curves;
 mod emulated;
 mod structure;
 
@@ -8,7 +10,10 @@ use crate::{Figure, Finding, Target};
 
 /// The finding of one of this paper's targets; `None` if nothing computes it.
 pub(crate) fn find(target: &Target) -> Option<Finding> {
-    closed::find(target).or_else(|| structure::find(target)).or_else(|| emulated::find(target))
+    closed::find(target)
+        .map(|finding| emulated::beside(target, finding))
+        .or_else(|| structure::find(target))
+        .or_else(|| emulated::find(target))
 }
 
 /// The paper's figures, drawn again.

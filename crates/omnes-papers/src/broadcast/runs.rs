@@ -5,6 +5,7 @@
 //! its latency is that of one broadcast by itself, since the paper's model takes the work on
 //! acknowledgements as free.
 
+use super::closed::Times;
 use omnes_proto::algorithm::Bcast;
 use omnes_proto::broadcast::Policy;
 use omnes_sim::engine::{Span, Time};
@@ -20,6 +21,8 @@ const RADIX: u32 = 16;
 const REST: Span = Span::from_ns(1_000_000);
 /// Length of the answers.
 const ANSWER_BYTES: u64 = 4;
+/// Answers of each receiver that count, after as many that do not.
+const ANSWERS: u32 = 4;
 /// Broadcasts of the throughput test before those that count: several windows of them.
 const WARM_BROADCASTS: u32 = 100;
 /// Those that count.
@@ -42,7 +45,6 @@ impl Design {
         [Self::Original, Self::Basic, Self::Window, Self::CoRoot2, Self::Aggregate10];
 
     /// As the paper calls it.
-    #[allow(dead_code, reason = "figures use it")]
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Original => "Original",
@@ -81,8 +83,12 @@ fn network(ranks: u32) -> Network {
 }
 
 fn run(ranks: u32, plan: Plan) -> Report {
+    run_on(testbed(), ranks, plan)
+}
+
+fn run_on(testbed: Testbed, ranks: u32, plan: Plan) -> Report {
     let setup = Setup {
-        testbed: testbed(),
+        testbed,
         network: network(ranks),
         ranks,
         seed: 1,
@@ -114,19 +120,17 @@ pub(super) fn point_to_point(bytes: u64) -> f64 {
     us(middle, end) / f64::from(2 * rounds)
 }
 
-/// Broadcasts one after the other, each answered by another receiver, less the answer: in
-/// microseconds.
+/// Broadcasts one after the other, each answered by the same receiver, less the answer: in
+/// microseconds, of the receiver for which that is longest.
 pub(super) fn latency(design: Design, ranks: u32, bytes: u64) -> f64 {
-    let turn = |rank| {
+    let of_receiver = |rank| {
         let answer = Op::Message { from: rank, to: 0, bytes: ANSWER_BYTES };
-        [bcast(design.algorithm(), bytes), answer]
+        let plan = Plan::new([bcast(design.algorithm(), bytes), answer], 2 * ANSWERS);
+        // Every second sample is an answer, over when the root has it; the first half warms up.
+        period(&run(ranks, plan), 2 * ANSWERS) * 2.0
     };
-    let turns: Vec<Op> = (1..ranks).flat_map(turn).collect();
-    let count = turns.len();
-    let report = run(ranks, Plan::new(turns, 3));
-    // The first round warms up.
-    let (warm, end) = (report.samples[count - 1].ended, report.samples[3 * count - 1].ended);
-    us(warm, end) / f64::from(2 * (ranks - 1)) - point_to_point(ANSWER_BYTES)
+    let slowest = (1..ranks).map(of_receiver).fold(0.0, f64::max);
+    slowest - point_to_point(ANSWER_BYTES)
 }
 
 /// One broadcast by itself, from the root's begin until the last receiver has it.
@@ -153,11 +157,16 @@ pub(super) fn throughput_of_collectors(ranks: u32, collectors: u32, bytes: u64) 
         1 => Bcast::Multicast(Policy::WINDOW),
         _ => by_multicast(&format!("co-root={collectors}")),
     };
-    let warm = 40;
-    1e6 / period(&run(ranks, Plan::new([bcast(algorithm, bytes)], 2 * warm)), warm)
+    // How long it takes to free a place of a full window does not depend on its size; a small one
+    // is full soon.
+    let window = 16;
+    let mut testbed = testbed();
+    testbed.protocol.window_messages = Some(window);
+    let plan = Plan::new([bcast(algorithm, bytes)], 2 * window);
+    1e6 / period(&run_on(testbed, ranks, plan), window + 2)
 }
 
-/// Mean time from one broadcast's end to the next one's, in microseconds, after so many.
+/// Mean time from one operation's end to the next one's, in microseconds, after so many.
 fn period(report: &Report, warm: u32) -> f64 {
     let (warm, end) = (warm as usize - 1, report.samples.len() - 1);
     let ended = |at: usize| report.samples[at].ended;
@@ -171,4 +180,20 @@ pub(super) fn time_in_call(design: Design, most_us: u64, bytes: u64) -> f64 {
     let report = run(NODES, Plan::new(ops, SKEWED_BROADCASTS));
     let calls = report.samples.len() as f64 * f64::from(NODES);
     report.samples.iter().map(|sample| sample.in_call.as_us()).sum::<f64>() / calls
+}
+
+/// The times of the paper's model, of the testbed and of a multicast to one receiver.
+pub(super) fn model_times(bytes: u64) -> Times {
+    let host = testbed().host;
+    let copy = host.copy.of(bytes).as_us();
+    let post = (host.call.fixed + host.send.fixed).as_us();
+    let acknowledgement = host.report_receive.unwrap_or(host.receive).fixed.as_us();
+    Times {
+        copy,
+        post,
+        multicast: raw_multicast(1, bytes) - 2.0 * copy - post,
+        unicast: copy + host.send.fixed.as_us(),
+        acknowledgement,
+        ..Times::default()
+    }
 }

@@ -293,7 +293,7 @@ impl Host {
         }
         let bytes = packet.bytes();
         let costs = net.testbed.nic;
-        let taken = net.step(now, self.rank, costs.receive, bytes);
+        let taken = net.step(now, self.rank, costs.step_receive, bytes);
         let mut done = net.step(taken, self.rank, costs.step, bytes);
         if !passage.leaving.is_empty() {
             done = net.step(done, self.rank, costs.trigger, bytes);

@@ -203,7 +203,12 @@ impl Net {
                 self.pass_on(now, host, host, packet, false);
                 self.packets.end(packet);
             }
-            _ => self.transmit_one(now, host, packet, self.testbed.nic.transmit),
+            _ => {
+                let bytes = self.packets.of(packet).bytes();
+                self.transmit_one(now, host, packet, self.testbed.nic.transmit);
+                let record = self.testbed.nic.record.of(bytes);
+                self.serve_nic(host, now, record, Doing::NicSends);
+            }
         }
     }
 

@@ -49,7 +49,7 @@ pub enum ModelError {
         error: ConfigError,
     },
     /// The plan did not come to its end.
-    #[error("stuck at {at_us:.3} us: {finished} of {ranks} ranks are done; {first}")]
+    #[error("stuck at {at_us} us: {finished} of {ranks} ranks are done; {first}")]
     Stuck {
         /// When.
         at_us: String,

@@ -2,10 +2,13 @@
 
 use super::{Testbed, TestbedError};
 
-const FILES: [&str; 3] = [
+const FILES: [&str; 6] = [
     include_str!("../../../../testbeds/ethernet-25g.toml"),
     include_str!("../../../../testbeds/fm-lanai4.toml"),
     include_str!("../../../../testbeds/infiniband-4x.toml"),
+    include_str!("../../../../testbeds/myrinet-lanai9.toml"),
+    include_str!("../../../../testbeds/myrinet-lanaixp.toml"),
+    include_str!("../../../../testbeds/quadrics-elan3.toml"),
 ];
 
 /// All testbeds that are built in, by name.
@@ -52,6 +55,32 @@ mod tests {
         assert_eq!(testbed.nic.transmit.of(1536), Span::from_ps(12_915_800));
         let receive = testbed.nic.receive.of(1536) + testbed.host.receive.of(1536);
         assert_eq!(receive, Span::from_ps(39_610_000));
+    }
+
+    #[test]
+    fn the_older_lanai_is_the_newer_with_slower_clocks() {
+        let (old, new) = (named("myrinet-lanai9").unwrap(), named("myrinet-lanaixp").unwrap());
+        assert_eq!(old.constants.len(), new.constants.len());
+        let of_nic = [
+            "nic.transmit",
+            "nic.receive",
+            "nic.step_receive",
+            "nic.record",
+            "nic.answer",
+            "nic.settle",
+            "nic.step",
+            "nic.step_send",
+            "nic.bell",
+        ];
+        for (old, new) in old.constants.iter().zip(&new.constants) {
+            let slower = match old.name.as_str() {
+                name if of_nic.contains(&name) => 225.0 / 133.0,
+                "host.call" | "host.receive" => 2400.0 / 700.0,
+                _ => 1.0,
+            };
+            assert_eq!(old.name, new.name);
+            assert!((old.value - new.value * slower).abs() < 0.1, "{}", old.name);
+        }
     }
 
     #[test]

@@ -122,6 +122,8 @@ pub struct Nic {
     pub again: Cost,
     /// Taking a packet in, up to the host's memory.
     pub receive: Cost,
+    /// Taking in a message of a collective, which stays in the NIC.
+    pub step_receive: Cost,
     /// Taking in the first packet of a train, beside `receive`.
     pub receive_train: Cost,
     /// The firmware's work on a message of a collective.
@@ -135,6 +137,8 @@ pub struct Nic {
     /// Beginning what an arrival lets go on, beside `step` and `step_send`; not what the host's
     /// own command begins.
     pub trigger: Cost,
+    /// Keeping account of a packet of the host, after it has left.
+    pub record: Cost,
     /// Acknowledging a packet for the host to the NIC that sent it; NICs do so where this is not 0.
     pub answer: Cost,
     /// Taking such an acknowledgement in.

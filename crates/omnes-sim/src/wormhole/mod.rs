@@ -15,7 +15,7 @@
 //! | [`saturation`] | the most that a network delivers |
 //! | [`studies`] | one function per target of the paper |
 //!
-//! Source: [IT-R6–R18]; structure and headers in `omnes_topo::network` [IT-R1–R8].
+//! Source: [IT-R5–R9, R11–R15, R17–R18]; structure and headers in `omnes_topo::network` [IT-R1–R8].
 //! Guarantees: the same seed gives the same run, in debug and release; a slack buffer never
 //! overflows; packets between two hosts of one route stay in order.
 //! Assumes: links lose and corrupt nothing. Header bytes that switches take off are counted up to
@@ -25,7 +25,8 @@
 //! takes buffers per packet, not per byte.
 //! Cost: about two events for each flit and link; two to five million events per second.
 //! Not done: virtual channels, adaptive routes, resending of lost packets, messages of several
-//! packets, memory arbitration inside the interface [IT-R16].
+//! packets, the four state machines of the control program one by one, memory arbitration inside
+//! the interface.
 
 mod config;
 mod fabric;

@@ -1,8 +1,8 @@
 //! How much a network delivers at most, under up*/down* and with in-transit buffers.
 //!
-//! What it is: the load is raised by half until more packets are under way in the end than there
-//! are hosts; two more loads lie between the last two. The most that was delivered at any load counts as throughput, since
-//! a wormhole network delivers less again when it is overloaded.
+//! What it is: the load is raised by half until twice more packets are under way in the end than
+//! there are hosts; two more loads lie below the first of these. The most that was delivered at
+//! any load counts as throughput, since a wormhole network delivers less again in overload.
 //! Conditions: irregular networks as [`IrregularOptions::eight_ports`], packets of 512 bytes,
 //! one fixed route per pair of hosts, drawn among the shortest; interfaces at the costs that the
 //! earlier studies assumed ([`Interface::ESTIMATED`]), or those that were measured.
@@ -25,6 +25,8 @@ const LOAD_FIRST: f64 = 10.0;
 const LOAD_FACTOR: f64 = 1.5;
 /// Where the loads between the last two lie, as factors of the lower: even steps.
 const BETWEEN: [f64; 2] = [1.1447, 1.3104];
+/// Loads above saturation: small networks still deliver more under the second.
+const OVERLOADS: u32 = 2;
 /// A host's link carries no more than 160 bytes per microsecond, so no load needs more raises.
 const RAISES_MAX: usize = 12;
 
@@ -66,17 +68,19 @@ pub fn load_point(setting: Setting<'_>, load: f64, seed: u64) -> Outcome {
 
 /// The points of a network's curve up to saturation, in rising order of load.
 pub fn sweep(setting: Setting<'_>, seed: u64) -> Vec<Outcome> {
-    let (mut load, mut points) = (LOAD_FIRST, Vec::new());
+    let (mut load, mut points, mut overloads) = (LOAD_FIRST, Vec::new(), 0);
     for _ in 0..RAISES_MAX {
         let outcome = load_point(setting, load, seed);
-        if outcome.left > u64::from(setting.network.hosts()) {
+        let is_overload = outcome.left > u64::from(setting.network.hosts());
+        if is_overload && overloads == 0 {
             let last_good = load / LOAD_FACTOR;
-            let between = BETWEEN.map(|factor| load_point(setting, last_good * factor, seed));
-            points.extend(between);
-            points.push(outcome);
-            break;
+            points.extend(BETWEEN.map(|factor| load_point(setting, last_good * factor, seed)));
         }
         points.push(outcome);
+        overloads += u32::from(is_overload);
+        if overloads == OVERLOADS {
+            break;
+        }
         load *= LOAD_FACTOR;
     }
     points

@@ -1,15 +1,15 @@
 //! One function for each target of the paper on in-transit buffers: what a run says of it.
 //!
-//! | targets | function | from |
+//! | targets IT- | function | from |
 //! |---|---|---|
-//! | IT-M01, M02, M03 | [`check_ns`], [`check_ns_max`], [`check_percent`] | messages on an idle row of switches |
-//! | IT-M04, M05 | [`stop_us`], [`stop_percent`] | the same with a stop in transit |
-//! | IT-M06, M07 | [`throughput`] | loads up to saturation on irregular networks |
-//! | IT-D01, D02 | [`bottleneck_ratios`], [`path_means`] | counting paths; no packet is sent |
-//! | IT-S01, S02, S03 | [`ring_legality`], [`ring_stops`], [`ring_hops`] | the ring of five switches |
-//! | IT-S04 | [`cycles`] | dependences of all routes of many networks |
-//! | IT-S05 | [`cut_through_ns`] | the marks of one message in transit |
-//! | IT-P01, P02, P03 | [`early_bytes`], [`overflows`], [`bytes_per_switch`] | marks, a burst, a header |
+//! | M01, M02, M03 | [`check_ns`], [`check_ns_max`], [`check_percent`] | an idle row of switches |
+//! | M04, M05 | [`stop_us`], [`stop_percent`] | the same with a stop in transit |
+//! | M06, M07 | [`throughput`] | loads up to saturation on irregular networks |
+//! | D01, D02 | [`bottleneck_ratios`], [`path_means`] | counting paths; no packet is sent |
+//! | S01, S02, S03 | [`ring_legality`], [`ring_stops`], [`ring_hops`] | the ring |
+//! | S04 | [`cycles`] | dependences of all routes of many networks |
+//! | S05 | [`cut_through_ns`] | the marks of one message in transit |
+//! | P01, P02, P03 | [`early_bytes`], [`overflows`], [`bytes_per_switch`] | a burst, a header |
 //!
 //! Calibrated are two constants of [`latency`](super::latency), at the shortest message: the first
 //! values of IT-M03 (as 12.5 us of latency) and of IT-M05 (as 1.25 us). All else is validation.

@@ -128,6 +128,25 @@ fn the_early_event_fires_after_four_bytes_and_switches_take_one_byte_each() {
     assert_eq!(studies::bytes_per_switch().unwrap(), [1; 5]);
 }
 
+#[test]
+fn the_mapper_gives_every_host_a_route_to_every_other() {
+    // [IT-R5]: the header grows with the switches on the way, and with each stop in transit.
+    let network = Network::irregular(IrregularOptions::eight_ports(16), 1).unwrap();
+    let routes = Routes::drawn(&network, Scheme::InTransit, 1).unwrap();
+    for from in 0..network.hosts() {
+        for to in (0..network.hosts()).filter(|to| *to != from) {
+            let pieces = &routes.pieces[routes.number(from, to) as usize];
+            let (first, last) = (&pieces[0], &pieces[pieces.len() - 1]);
+            assert_eq!(first.links[0], network.uplink(HostId(from)).0);
+            assert_eq!(last.links.last(), Some(&network.downlink(HostId(to)).0));
+            let switches: usize = pieces.iter().map(|piece| piece.links.len() - 1).sum();
+            let stops = pieces.len() - 1;
+            assert_eq!(first.head_bytes as usize, switches + 4 * stops + 2);
+        }
+    }
+    assert!(routes.in_transit() > 0.0);
+}
+
 /// A load far above what a network delivers, then silence.
 fn overload(network: &Network, scheme: Scheme) -> Outcome {
     let routes = Routes::drawn(network, scheme, 1).unwrap();

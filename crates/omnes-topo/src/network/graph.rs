@@ -32,7 +32,7 @@ pub struct IrregularOptions {
 }
 
 impl IrregularOptions {
-    /// Eight-port switches half of whose ports go to hosts, as in the studies of in-transit buffers.
+    /// Eight-port switches with four hosts each, as in the studies of in-transit buffers.
     pub const fn eight_ports(switches: u32) -> Self {
         Self { switches, links_per_switch: 4, hosts_per_switch: 4 }
     }

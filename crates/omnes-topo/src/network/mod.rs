@@ -16,15 +16,15 @@
 //! | [`Network::single_switch`] | one switch | down |
 //! | [`Network::fat_tree`] | 1, 2 or 3 levels | up by hash of the flow, then down |
 //! | [`Network::dragonfly`] | groups, all linked | local, global, local: minimal |
-//! | [`Network::irregular`], [`Network::of_cables`] | any connected graph | a shortest path by hash |
+//! | [`Network::irregular`], [`Network::of_cables`] | any graph | a shortest path by hash |
 //!
 //! Source routes on irregular networks, which do not deadlock under back-pressure, are in
-//! [`up_down`], [`in_transit`], [`dependence`] and [`header`] [IT-R1–R8]; how evenly they load links,
-//! in [`balance`].
+//! [`up_down`], [`in_transit`], [`dependence`] and [`header`] [IT-R1–R8]; how evenly they load
+//! links, in [`balance`].
 //!
 //! Guarantees: the same arguments give the same answers everywhere; every path ends at its host and
 //! every multicast reaches each other host once, over each link at most once. What a packet does at
-//! a switch depends on that switch, the flow and the destination alone (of a multicast: its source).
+//! a switch depends on that switch, the flow and the destination; of a multicast, on its source.
 //! Assumes: ids that were given to it are its own; others panic, as an index does.
 //! Cost: below 64 bytes per host at 65,536 hosts, but for graphs, which keep a distance for each
 //! pair of switches; `next_link` is O(1) (graphs: O(ports)), `multicast_links` O(ports of the

@@ -37,6 +37,7 @@ fn watch(world: &mut World, mut look: impl FnMut(&World)) {
     }
 }
 
+// [PM-R7]
 #[test]
 fn the_wire_follows_the_dma_and_never_overtakes_it() {
     let mut world = to_one(Design::PM, PAGE, 1, 8, Time::ZERO);
@@ -50,6 +51,7 @@ fn the_wire_follows_the_dma_and_never_overtakes_it() {
     assert!(overlaps > 100, "{overlaps}");
 }
 
+// [PM-R6, R8]
 #[test]
 fn without_immediate_sending_nothing_leaves_before_all_is_there() {
     for sending in [Sending::Plain, Sending::Double] {
@@ -83,6 +85,7 @@ fn immediate_sending_saves_what_the_wire_would_take() {
     assert_eq!(first(Sending::Plain), first(Sending::Double));
 }
 
+// [PM-R3, R9]
 #[test]
 fn packets_in_sram_never_exceed_its_buffers() {
     for (receiving, buffers) in [(Receiving::Single, 1), (Receiving::Double, 2)] {
@@ -132,6 +135,7 @@ fn the_bus_carries_each_byte_once_and_is_shared_with_the_host() {
     assert!(ends[1].since(ends[0]) > more * 10, "{} {}", ends[0].as_ps(), ends[1].as_ps());
 }
 
+// [PM-R25]
 #[test]
 fn a_message_that_lies_in_sram_crosses_the_bus_once_for_all_receivers() {
     let constants = Constants::built_in();
@@ -145,6 +149,7 @@ fn a_message_that_lies_in_sram_crosses_the_bus_once_for_all_receivers() {
     assert_eq!(busy(Copies::Fetched), 4 * busy(Copies::Resident));
 }
 
+// [PM-R13–R16]
 #[test]
 fn what_finds_no_buffer_is_rejected_and_comes_again() {
     // 32 KB hold seven pages.
@@ -166,6 +171,7 @@ fn nothing_is_repeated_where_the_host_keeps_up() {
     assert_eq!((sender.retransmits, sender.timeouts, receiver.rejects_sent), (0, 0, 0));
 }
 
+// [PM-R15]
 #[test]
 fn a_run_of_messages_gets_one_answer() {
     // Several senders keep the receiver's buffers full, so that it answers last of all.
@@ -185,6 +191,7 @@ fn equal_runs_are_equal_to_the_picosecond() {
     assert_eq!(run(), run());
 }
 
+// [PM-R21, R22]
 #[test]
 fn a_context_comes_back_as_it_was_and_reading_is_what_takes_longer() {
     let constants = Constants::built_in();

@@ -1,0 +1,263 @@
+//! `omnes sim`: what a collective will do on a cluster that is not there.
+//!
+//! Models of `omnes-sim` run the protocol machines of the library on the costs of a testbed, in
+//! virtual time. Results have the fields and columns of `omnes bench`, so that what is simulated
+//! and what is measured lie beside each other. They go to stdout, the head lines too with
+//! `--format table`, else to stderr.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `options`, `scenario` | what was typed, or stands in a file |
+//! | `values`, `network` | values of axes and their text forms |
+//! | `config` | what is simulated, with nothing left open; the runs it makes |
+//! | `postal` | the postal tree of a testbed |
+//! | `measure` | one run |
+//! | `sweep` | all runs, several at a time |
+//! | `report`, `plot`, `trace` | lines, tables, pictures, what every resource did |
+//! | `testbeds` | constants and their sources |
+//!
+//! Guarantees: the same configuration gives the same results, in the same order, whatever the
+//! number of jobs. Exit status: 0; 1 if a run did not come to its end; 2 for wrong usage.
+
+mod config;
+mod measure;
+mod network;
+mod options;
+mod plot;
+mod postal;
+mod report;
+mod scenario;
+mod sweep;
+mod testbeds;
+mod trace;
+mod values;
+
+use crate::complain::complain;
+use crate::units::format_bytes;
+use anyhow::{Context, Result, bail};
+use config::{Config, Point};
+use measure::Measured;
+use options::{Format, Output, Wanted};
+use report::Line;
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use sweep::{Effort, Outcome};
+use values::Op;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes sim bcast -n 512 --sizes 64MiB --testbed ethernet-25g --loss 0.01% \\
+    --algorithms multicast,postal,binomial --plot answer.svg
+  omnes sim bcast -n 8,64,512,4096 --sizes 8 --algorithms combined,binomial --plot scaling.html
+  omnes sim barrier -n 8,64,512 --algorithms nic:dissemination,channel:dissemination --json
+  omnes sim skew --sizes 8 -n 16 --scheme original,combined
+  omnes sim bcast -n 8 --sizes 1m --repeat 1 --perfetto bcast.json
+  omnes sim bcast -n 8,64 --loss 0.1% --seeds 5 --print-config > mine.toml
+  omnes sim run mine.toml --sizes 4m
+  omnes sim testbeds ethernet-25g
+
+The first asks what a 64 MiB broadcast costs on 512 nodes with 25 Gbit/s Ethernet and a loss of
+0.01 %: by multicast, by a postal tree made for that network, and by a binomial tree. Columns and
+fields are those of `omnes bench`; docs/SIMULATOR.md has them and the columns of traces.";
+
+/// Simulate collectives on a cluster that is not there.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Broadcast, all ranks beginning together
+    #[command(after_help = EXAMPLES)]
+    Bcast(Flags),
+    /// Barriers, one after the other
+    Barrier(Flags),
+    /// Ping-pong of ranks 0 and 1; one way, half of the round trip
+    #[command(visible_alias = "latency")]
+    Pingpong(Flags),
+    /// Stream of messages from rank 0 to rank 1
+    Bandwidth(Flags),
+    /// Broadcasts back to back
+    Throughput(Flags),
+    /// Broadcast while all but the root come late; time inside the call
+    Skew(Flags),
+    /// What a scenario file asks for; flags take the place of its values
+    Run(RunArgs),
+    /// Testbeds that are built in; with a name, all constants of one and their sources
+    Testbeds(testbeds::Args),
+}
+
+#[derive(clap::Args)]
+struct Flags {
+    #[command(flatten)]
+    wanted: Wanted,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// Scenario file (docs/SIMULATOR.md; --print-config writes one)
+    #[arg(value_name = "SCENARIO.toml")]
+    scenario: PathBuf,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let (op, Flags { wanted, output }) = match args.command {
+        Command::Bcast(flags) => (Op::Bcast, flags),
+        Command::Barrier(flags) => (Op::Barrier, flags),
+        Command::Pingpong(flags) => (Op::Pingpong, flags),
+        Command::Bandwidth(flags) => (Op::Bandwidth, flags),
+        Command::Throughput(flags) => (Op::Throughput, flags),
+        Command::Skew(flags) => (Op::Skew, flags),
+        Command::Run(RunArgs { scenario, flags: Flags { wanted, output } }) => {
+            let (op, others) = scenario::read(&scenario)?;
+            (op, Flags { wanted: wanted.or(others), output })
+        }
+        Command::Testbeds(args) => {
+            print(&testbeds::show(&args)?)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    simulate(&Config::resolve(op, wanted)?, &output)
+}
+
+fn simulate(config: &Config, output: &Output) -> Result<ExitCode> {
+    if output.print_config {
+        print(scenario::print(config).trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    check(config, output)?;
+    let mut told = Told::new(config, output.format());
+    told.head()?;
+    let cores = || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let jobs = output.jobs.unwrap_or_else(cores);
+    let effort = Effort { jobs, has_bars: output.has_bars() };
+    let mut printed = Ok(());
+    sweep::sweep(config, effort, |point, outcome| {
+        if printed.is_ok() {
+            printed = told.take(point, outcome);
+        }
+    });
+    printed?;
+    told.finish(output)
+}
+
+/// Refuses what cannot be written, before anything is simulated.
+fn check(config: &Config, output: &Output) -> Result<()> {
+    if let Some(path) = &output.plot {
+        plot::check(path)?;
+    }
+    let runs = config.points().len();
+    if output.has_bars() && runs != 1 {
+        bail!(
+            "--trace and --perfetto show one run, and this makes {runs}; give one value for each \
+             axis, and one seed"
+        );
+    }
+    Ok(())
+}
+
+/// What has been told so far.
+struct Told<'run> {
+    config: &'run Config,
+    format: Format,
+    results: Vec<Measured>,
+    /// What postal trees follow from, said once.
+    explained: BTreeSet<String>,
+    failed: usize,
+}
+
+impl<'run> Told<'run> {
+    fn new(config: &'run Config, format: Format) -> Self {
+        Self { config, format, results: Vec::new(), explained: BTreeSet::new(), failed: 0 }
+    }
+
+    /// A line beside the results.
+    fn note(&self, line: &str) -> Result<()> {
+        match self.format {
+            Format::Json => eprintln!("# {line}"),
+            Format::Table => print(&format!("# {line}"))?,
+        }
+        Ok(())
+    }
+
+    fn head(&self) -> Result<()> {
+        let (version, command) = (env!("CARGO_PKG_VERSION"), self.config.command_line());
+        self.note(&format!("omnes {version}, simulated: {command}"))?;
+        self.note(&format!("testbed: {}", self.config.testbed.title))
+    }
+
+    /// Tells what came of a run.
+    fn take(&mut self, point: Point, outcome: Outcome) -> Result<()> {
+        let measured = match outcome {
+            Ok(measured) => measured,
+            Err(error) => {
+                self.failed += 1;
+                let Point { algorithm, ranks, bytes, loss, seed, .. } = point;
+                complain(format_args!(
+                    "{algorithm}, {ranks} ranks, {bytes} B, {loss} loss, seed {seed}: {error}"
+                ));
+                return Ok(());
+            }
+        };
+        if let Some(postal) = measured.postal {
+            let size = format_bytes(point.bytes);
+            let line = format!("{size} to {} ranks: {}", point.ranks, postal.explain());
+            if self.explained.insert(line.clone()) {
+                self.note(&line)?;
+            }
+        }
+        if self.format == Format::Json {
+            print(&Line::new(self.config, &measured).to_json()?)?;
+        }
+        self.results.push(measured);
+        Ok(())
+    }
+
+    /// The table, the plot and the traces.
+    fn finish(self, output: &Output) -> Result<ExitCode> {
+        let lines: Vec<_> =
+            self.results.iter().map(|measured| Line::new(self.config, measured)).collect();
+        let table = report::table(&lines).to_string();
+        if self.format == Format::Table && !lines.is_empty() {
+            print(&table)?;
+        }
+        if let (Some(path), false) = (&output.plot, lines.is_empty()) {
+            plot::write(path, self.config, &self.results, (&table, &self.config.command_line()))?;
+        }
+        if let Some(run) = self.results.first() {
+            write_traces(run, output)?;
+        }
+        Ok(ExitCode::from(u8::from(self.failed > 0)))
+    }
+}
+
+fn write_traces(run: &Measured, output: &Output) -> Result<()> {
+    if !output.has_bars() {
+        return Ok(());
+    }
+    let names = network::LinkNames::new(run.point.network, run.point.ranks)?;
+    let name = |link| names.name(link);
+    if let Some(path) = &output.trace {
+        trace::write_lines(path, run, &name)?;
+    }
+    if let Some(path) = &output.perfetto {
+        trace::write_perfetto(path, run, &name)?;
+    }
+    Ok(())
+}
+
+/// Text and the end of its line, at once: whoever reads may want to see it before the next.
+fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).context("cannot print the result")
+}

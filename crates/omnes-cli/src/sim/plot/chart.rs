@@ -1,0 +1,186 @@
+//! Lines over an axis, each with its name at its end.
+
+use super::canvas::{Anchor, COLOURS, Canvas, FAINT, GREY, INK, Look, Place, colour, time_label};
+use super::data::{Figure, Series};
+use anyhow::Result;
+
+const SIZE: (u32, u32) = (960, 560);
+const LEFT: f64 = 100.0;
+const RIGHT: f64 = 740.0;
+const TOP: f64 = 90.0;
+const BOTTOM: f64 = 490.0;
+/// Least distance of two names at the ends of lines, and of two ticks.
+const NAME_PITCH: f64 = 18.0;
+const TICK_PITCH: f64 = 52.0;
+
+/// From values to pixels.
+struct Scale {
+    low: f64,
+    high: f64,
+    is_log: bool,
+    from: f64,
+    to: f64,
+}
+
+impl Scale {
+    fn place(&self, value: f64) -> f64 {
+        let bent = |value: f64| if self.is_log { value.ln() } else { value };
+        let (low, high) = (bent(self.low), bent(self.high));
+        let share = if high > low { (bent(value) - low) / (high - low) } else { 0.5 };
+        self.from + (self.to - self.from) * share
+    }
+}
+
+/// The picture.
+pub fn draw(figure: &Figure) -> Result<String> {
+    let mut text = String::new();
+    let canvas = Canvas::new(&mut text, SIZE)?;
+    let head = |size, colour| Look { size, anchor: Anchor::Left, colour };
+    canvas.text(&figure.title, (30.0, 30.0), head(22, INK))?;
+    canvas.text(&figure.subtitle, (30.0, 56.0), head(14, GREY))?;
+    let (x, y) = scales(figure);
+    draw_axes(&canvas, figure, (&x, &y))?;
+    let place = |spot: &super::data::Spot| (x.place(spot.x), y.place(spot.median_us));
+    let mut names = Vec::new();
+    if let Some(link) = &figure.link {
+        // Where it is far below all results it tells nothing, and would press them together.
+        let near = link.spots.iter().filter(|spot| spot.median_us >= y.low);
+        let places: Vec<Place> = near.map(place).collect();
+        for pair in places.windows(2) {
+            canvas.dashes((pair[0], pair[1]), GREY)?;
+        }
+        names.extend(places.last().map(|end| (end.1, link.label.clone(), GREY)));
+    }
+    for (number, series) in figure.series.iter().enumerate() {
+        draw_series(&canvas, series, number, (&x, &y))?;
+        let end = series.spots.last().map(|spot| y.place(spot.median_us));
+        names.extend(end.map(|end| (end, series.label.clone(), colour(number))));
+    }
+    names.sort_by(|one, other| one.0.total_cmp(&other.0));
+    for (at, (_, name, colour)) in apart(&names).into_iter().zip(&names) {
+        let look = Look { size: 14, anchor: Anchor::Left, colour: *colour };
+        canvas.text(name, (RIGHT + 14.0, at), look)?;
+    }
+    canvas.finish()?;
+    Ok(text)
+}
+
+fn draw_series(
+    canvas: &Canvas<'_>,
+    series: &Series,
+    number: usize,
+    (x, y): (&Scale, &Scale),
+) -> Result<()> {
+    let colour = colour(number);
+    let places: Vec<Place> =
+        series.spots.iter().map(|spot| (x.place(spot.x), y.place(spot.median_us))).collect();
+    match number < COLOURS.len() {
+        true => canvas.line(&places, colour, 2)?,
+        // Colours come again, and are told apart by dashes.
+        false => {
+            for pair in places.windows(2) {
+                canvas.dashes((pair[0], pair[1]), colour)?;
+            }
+        }
+    }
+    for (spot, place) in series.spots.iter().zip(&places) {
+        let ends = [(place.0, y.place(spot.low_us)), (place.0, y.place(spot.high_us))];
+        canvas.line(&ends, colour, 1)?;
+        canvas.dot(*place, colour)?;
+    }
+    Ok(())
+}
+
+fn scales(figure: &Figure) -> (Scale, Scale) {
+    let spots = || figure.series.iter().flat_map(|series| &series.spots);
+    let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let is_log = figure.axis.is_log();
+    let x = Scale {
+        low: least(&mut spots().map(|spot| spot.x)),
+        high: most(&mut spots().map(|spot| spot.x)),
+        is_log,
+        from: LEFT + 20.0,
+        to: RIGHT - 10.0,
+    };
+    let (low, high) =
+        (least(&mut spots().map(|spot| spot.low_us)), most(&mut spots().map(|spot| spot.high_us)));
+    let y = Scale { low: low / 2.0, high: high * 1.3, is_log: true, from: BOTTOM, to: TOP };
+    (x, y)
+}
+
+fn draw_axes(canvas: &Canvas<'_>, figure: &Figure, (x, y): (&Scale, &Scale)) -> Result<()> {
+    let tick = |anchor| Look { size: 13, anchor, colour: INK };
+    for us in steps(y) {
+        let height = y.place(us);
+        canvas.line(&[(LEFT, height), (RIGHT, height)], FAINT, 1)?;
+        canvas.text(&time_label(us), (LEFT - 8.0, height), tick(Anchor::Right))?;
+    }
+    let mut values: Vec<f64> =
+        figure.series.iter().flat_map(|line| &line.spots).map(|spot| spot.x).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let mut free = f64::NEG_INFINITY;
+    for value in values {
+        let at = x.place(value);
+        canvas.line(&[(at, BOTTOM), (at, BOTTOM + 5.0)], INK, 1)?;
+        if at >= free {
+            canvas.line(&[(at, TOP), (at, BOTTOM)], FAINT, 1)?;
+            canvas.text(&figure.axis.label(value), (at, BOTTOM + 18.0), tick(Anchor::Middle))?;
+            free = at + TICK_PITCH;
+        }
+    }
+    canvas.line(&[(LEFT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], INK, 1)?;
+    let middle = f64::midpoint(LEFT, RIGHT);
+    let title = |anchor| Look { size: 14, anchor, colour: INK };
+    canvas.text(figure.axis.title(), (middle, BOTTOM + 46.0), title(Anchor::Middle))?;
+    canvas.text("time", (24.0, f64::midpoint(TOP, BOTTOM)), title(Anchor::Upwards))
+}
+
+/// Powers of ten within the scale, with 2 and 5 times each where there are few.
+fn steps(scale: &Scale) -> Vec<f64> {
+    let decades = (scale.high / scale.low).log10();
+    let factors: &[f64] = if decades < 3.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let powers = scale.low.log10().floor() as i32..=scale.high.log10().ceil() as i32;
+    let all = powers.flat_map(|power| factors.iter().map(move |by| by * 10f64.powi(power)));
+    all.filter(|us| (scale.low..=scale.high).contains(us)).collect()
+}
+
+/// Heights for names, which are in order, with room between them.
+fn apart<T>(names: &[(f64, String, T)]) -> Vec<f64> {
+    let mut heights: Vec<f64> = names.iter().map(|name| name.0).collect();
+    for at in 1..heights.len() {
+        heights[at] = heights[at].max(heights[at - 1] + NAME_PITCH);
+    }
+    // What was pushed below the axis goes up again, and pushes the others.
+    let mut floor = BOTTOM;
+    for height in heights.iter_mut().rev() {
+        *height = height.min(floor);
+        floor = *height - NAME_PITCH;
+    }
+    heights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_order_and_distance() {
+        let names = [480.0, 485.0, 489.0].map(|height| (height, String::new(), ()));
+        let heights = apart(&names);
+        assert!(
+            heights.windows(2).all(|pair| pair[1] - pair[0] >= NAME_PITCH - 1e-9),
+            "{heights:?}"
+        );
+        assert!(heights[2] <= BOTTOM);
+    }
+
+    #[test]
+    fn few_decades_have_steps_between() {
+        let scale = |low, high| Scale { low, high, is_log: true, from: BOTTOM, to: TOP };
+        assert_eq!(steps(&scale(8.0, 60.0)), [10.0, 20.0, 50.0]);
+        assert_eq!(steps(&scale(1.0, 10_000.0)).len(), 5);
+        assert!((scale(1.0, 100.0).place(10.0) - f64::midpoint(TOP, BOTTOM)).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,71 @@
+//! Results as a picture: time over the axis that has several values, one line for each algorithm;
+//! bars where no axis has.
+//!
+//! Lines stand for medians over seeds, with the range from the fastest to the 99th percentile of
+//! the slowest seed behind them. Scales are logarithmic, but that of skew, which begins at nothing;
+//! no loss stands where a loss of one in a million does. A dashed line shows what the link alone
+//! takes for the bytes.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `data` | which results make which line |
+//! | `canvas` | text, lines and boxes on an SVG picture |
+//! | `chart` | lines over an axis |
+//! | `bars` | bars |
+
+mod bars;
+mod canvas;
+mod chart;
+mod data;
+
+use super::config::Config;
+use super::measure::Measured;
+use anyhow::{Context, Result, ensure};
+use data::{Axis, Figure};
+use std::path::Path;
+
+/// Refuses a file whose name tells no form that can be written.
+pub fn check(path: &Path) -> Result<()> {
+    let is_known = path.extension().is_some_and(|end| end == "svg" || end == "html");
+    ensure!(is_known, "--plot {}: the name must end in .svg or .html", path.display());
+    Ok(())
+}
+
+/// Writes the plot; `table` and `command` go into a page of HTML.
+pub fn write(
+    path: &Path,
+    config: &Config,
+    results: &[Measured],
+    (table, command): (&str, &str),
+) -> Result<()> {
+    let picture = picture(config, results)?;
+    let text = match path.extension().is_some_and(|end| end == "html") {
+        true => page(&picture, table, command),
+        false => picture,
+    };
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The plot as SVG.
+pub fn picture(config: &Config, results: &[Measured]) -> Result<String> {
+    let figure = Figure::new(config, results);
+    match figure.axis {
+        Axis::None => bars::draw(&figure),
+        _ => chart::draw(&figure),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn page(picture: &str, table: &str, command: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>omnes sim</title>\n\
+         <style>body{{font-family:sans-serif;max-width:70em;margin:2em auto;padding:0 1em}}\
+         pre{{overflow:auto}}svg{{max-width:100%;height:auto}}</style>\n{picture}\n\
+         <pre>{}</pre>\n<p>Simulated by</p>\n<pre>{}</pre>\n</html>\n",
+        escaped(table),
+        escaped(command)
+    )
+}

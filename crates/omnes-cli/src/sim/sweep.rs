@@ -1,0 +1,116 @@
+//! All runs of a question, several at a time, with results in their order.
+//!
+//! Each run is one thread's from begin to end, so results do not depend on how many there are.
+//! The heaviest begin first, so that none is left alone at the end.
+
+use super::config::{Config, Point};
+use super::measure::{Measured, measure};
+use indicatif::{ProgressBar, ProgressStyle};
+use omnes_sim::model::ModelError;
+use omnes_sim::testbed::Testbed;
+use std::cmp::Reverse;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+/// What came of a run.
+pub type Outcome = Result<Measured, ModelError>;
+
+/// How runs are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// How many at a time.
+    pub jobs: u32,
+    /// Whether what every resource did is kept.
+    pub has_bars: bool,
+}
+
+/// Makes all runs; `each` is told what came of them, in their order, as soon as it is known.
+pub fn sweep(config: &Config, effort: Effort, mut each: impl FnMut(Point, Outcome)) {
+    let points = config.points();
+    let order = heaviest_first(&points);
+    let progress = progress(points.len());
+    let (next, (sender, receiver)) = (AtomicUsize::new(0), mpsc::channel());
+    let work = |sender: mpsc::Sender<(usize, Outcome)>, testbed: &Testbed| {
+        while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = measure(points[*at], testbed, effort.has_bars);
+            if sender.send((*at, outcome)).is_err() {
+                break;
+            }
+        }
+    };
+    let jobs = effort.jobs.min(u32::try_from(points.len()).unwrap_or(u32::MAX));
+    thread::scope(|scope| {
+        for _ in 0..jobs {
+            let sender = sender.clone();
+            scope.spawn(|| work(sender, &config.testbed));
+        }
+        drop(sender);
+        let (mut outcomes, mut told) = (vec![None; points.len()], 0);
+        for (at, outcome) in receiver {
+            outcomes[at] = Some(outcome);
+            progress.inc(1);
+            while let Some(outcome) = outcomes.get_mut(told).and_then(Option::take) {
+                progress.suspend(|| each(points[told], outcome));
+                told += 1;
+            }
+        }
+    });
+    progress.finish_and_clear();
+}
+
+/// Indices of points.
+fn heaviest_first(points: &[Point]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..points.len()).collect();
+    order.sort_by_key(|at| {
+        let point = &points[*at];
+        Reverse(u128::from(point.weight()) * u128::from(point.repeat + point.warmup))
+    });
+    order
+}
+
+/// Shown on a terminal only.
+fn progress(runs: usize) -> ProgressBar {
+    let template = "{bar:40} {pos} of {len} runs, {elapsed}";
+    let style = ProgressStyle::with_template(template).expect("the template is valid");
+    let progress = ProgressBar::new(runs as u64).with_style(style);
+    progress.enable_steady_tick(std::time::Duration::from_millis(200));
+    progress
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::options::Wanted;
+    use super::super::values::Op;
+    use super::*;
+
+    #[test]
+    fn results_come_in_order_and_are_the_same_whatever_the_number_of_jobs() {
+        let wanted = Wanted {
+            ranks: vec![4, 6],
+            sizes: vec![8, 30_000],
+            loss: vec!["0%".parse().unwrap(), "1%".parse().unwrap()],
+            seeds: Some(2),
+            ..Wanted::default()
+        };
+        let config = Config::resolve(Op::Bcast, wanted).unwrap();
+        let run = |jobs| {
+            let mut results = Vec::new();
+            let effort = Effort { jobs, has_bars: false };
+            sweep(&config, effort, |point, outcome| {
+                let measured = outcome.unwrap();
+                assert_eq!(measured.point, point);
+                results.push((point, measured.hash, measured.summary));
+            });
+            results
+        };
+        let alone = run(1);
+        assert_eq!(alone, run(2));
+        assert_eq!(alone, run(7));
+        let points: Vec<_> = alone.iter().map(|result| result.0).collect();
+        assert_eq!(points, config.points());
+        // Seeds matter where packets are lost.
+        assert_ne!(alone[6].1, alone[7].1);
+    }
+}

@@ -1,0 +1,53 @@
+//! Simulated barriers of the slides: what follows from the packets.
+
+#![allow(clippy::unwrap_used)]
+
+use omnes_papers::{Finding, Paper, Verdict, compute, figures};
+
+fn finding(id: &str) -> Finding {
+    compute(id).unwrap()
+}
+
+fn ours(id: &str) -> f64 {
+    finding(id).ours.unwrap().numbers()[0]
+}
+
+#[test]
+fn the_formulas_come_out_of_packets_at_every_size() {
+    let sizes = (11..=19).map(|number| format!("CB-F{number}"));
+    for id in sizes.chain(["CB-F01".to_owned(), "CB-F02".to_owned()]) {
+        let finding = finding(&id);
+        assert_eq!(finding.verdict, Verdict::Met, "{id}");
+        assert!(finding.note.starts_with("simulated from packets: "), "{id}: {}", finding.note);
+    }
+}
+
+#[test]
+fn the_better_algorithm_is_the_papers_on_both_networks() {
+    for id in ["CB-M04", "CB-M05"] {
+        let finding = finding(id);
+        assert_eq!(finding.verdict, Verdict::Met, "{id}: {}", finding.note);
+    }
+}
+
+#[test]
+fn the_nic_is_ahead_of_the_library_of_quadrics_by_as_much_as_stated() {
+    assert_eq!(finding("CB-M03").verdict, Verdict::Met, "{}", ours("CB-M03"));
+}
+
+#[test]
+fn slower_clocks_put_the_nic_further_ahead() {
+    // 16 nodes with the older LANai beside 8 with the newer, as the paper has it.
+    assert!(ours("CB-M01") > 1.1 * ours("CB-M02"));
+    assert!(ours("CB-M02") > 2.0);
+}
+
+#[test]
+fn curves_have_all_their_points() {
+    let figures = figures(Paper::Barrier);
+    assert_eq!(figures.len(), 5);
+    for series in figures.iter().flat_map(|figure| &figure.series) {
+        assert!(series.points.len() >= 7, "{}", series.name);
+        assert!(series.points.iter().all(|(_, y)| y.is_finite() && *y > 0.0));
+    }
+}
