@@ -59,7 +59,7 @@ pub(super) fn find(target: &Target) -> Option<Finding> {
         "BC-F10" => Finding::judged(target, large_ratio()).noting(large_note(target)?),
         "BC-F11" => Finding::judged(target, large_ratio() - 1.0).noting("BC-F10 less one"),
         "BC-D01" => {
-            let [small, large] = [NODES, MODELLED_NODES].map(|ranks| window_alone(ranks));
+            let [small, large] = [NODES, MODELLED_NODES].map(window_alone);
             let note = format!("simulated: {large:.2} / {small:.2} us = {:.3}", large / small);
             closed::find(target)?.noting(note)
         }

@@ -110,10 +110,9 @@ fn draw_mark(chart: &mut Chart, mark: &Mark, (x, y): (Scale, Scale)) -> Result<(
 
 /// The upper corner at which the curves are lower.
 fn corner(figure: &Figure) -> SeriesLabelPosition {
-    let sum = |end: fn(&[(f64, f64)]) -> Option<&(f64, f64)>| -> f64 {
-        figure.series.iter().filter_map(|series| end(&series.points)).map(|point| point.1).sum()
-    };
-    match sum(<[_]>::first) > sum(<[_]>::last) {
+    let ends = figure.series.iter().filter_map(|it| Some((it.points.first()?, it.points.last()?)));
+    let falls: f64 = ends.map(|(first, last)| first.1 - last.1).sum();
+    match falls > 0.0 {
         true => SeriesLabelPosition::UpperRight,
         false => SeriesLabelPosition::UpperLeft,
     }
