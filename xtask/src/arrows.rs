@@ -1,5 +1,5 @@
-//! The arrows between crates: `wire ← topo ← firmware ← proto ← nic ← {net, sim} ← {omnes, papers} ←
-//! {capi, mpi, py, cli}`.
+//! The arrows between crates: `wire ← topo ← firmware ← proto ← nic ← {net, sim} ←
+//! {omnes, papers} ← {capi, mpi, py, cli}`.
 //!
 //! A crate may need any crate of an earlier layer, none of its own layer and none of a later one.
 //! Tests may in addition use the simulator from beside it (net and nic run its conformance

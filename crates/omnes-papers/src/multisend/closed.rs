@@ -128,7 +128,7 @@ fn find_other(target: &Target, fits: &Fits) -> Option<Finding> {
         "MS-F20" => Finding::judged(target, reach(2, 6)),
         "MS-F25" => Finding::judged(target, packets(16_384) as f64),
         "MS-M13" => Finding::not_computed(
-            "the time of checks in FM's own code, which is not here; MS-S03 counts what the NIC does",
+            "the time of checks in FM's own code, which is not here; MS-S03 counts the NIC's",
         ),
         _ => return None,
     })

@@ -38,13 +38,17 @@ pub fn svg(figure: &Figure) -> String {
 
 fn draw(figure: &Figure, area: &DrawingArea<SVGBackend, Shift>) -> Result<(), Failure> {
     let (x_scale, y_scale) = (figure.x.1, figure.y.1);
+    let (xs, ys) = (span(&xs(figure), x_scale), span(&ys(figure), y_scale));
+    let labels = [(&xs, x_scale), (&ys, y_scale)].map(|(span, scale)| labels(span, scale));
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(64)
-        .build_cartesian_2d(span(&xs(figure), x_scale), span(&ys(figure), y_scale))?;
+        .build_cartesian_2d(xs, ys)?;
     chart
         .configure_mesh()
+        .x_labels(labels[0])
+        .y_labels(labels[1])
         .light_line_style(WHITE.mix(0.0))
         .bold_line_style(BLACK.mix(0.12))
         .x_desc(figure.x.0.as_str())
@@ -64,7 +68,7 @@ fn draw(figure: &Figure, area: &DrawingArea<SVGBackend, Shift>) -> Result<(), Fa
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.2))
         .label_font(("sans-serif", 13))
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(corner(figure))
         .draw()?;
     area.present()
 }
@@ -102,6 +106,25 @@ fn draw_mark(chart: &mut Chart, mark: &Mark, (x, y): (Scale, Scale)) -> Result<(
     let name = Text::new(mark.id.clone(), (shift, -3), font);
     chart.draw_series([EmptyElement::at(at) + name])?;
     Ok(())
+}
+
+/// The upper corner at which the curves are lower.
+fn corner(figure: &Figure) -> SeriesLabelPosition {
+    let ends = figure.series.iter().filter_map(|it| Some((it.points.first()?, it.points.last()?)));
+    let falls: f64 = ends.map(|(first, last)| first.1 - last.1).sum();
+    match falls > 0.0 {
+        true => SeriesLabelPosition::UpperRight,
+        false => SeriesLabelPosition::UpperLeft,
+    }
+}
+
+/// How many labels an axis has at most; a logarithmic one no more than powers of two.
+fn labels(span: &Range<f64>, scale: Scale) -> usize {
+    const MOST: usize = 11;
+    match scale {
+        Scale::Linear => MOST,
+        Scale::Logarithmic => ((span.end - span.start) as usize + 1).min(MOST),
+    }
 }
 
 fn xs(figure: &Figure) -> Vec<f64> {
@@ -145,7 +168,7 @@ fn span(values: &[f64], scale: Scale) -> Range<f64> {
         true => {
             let room = ((most - least) * 0.04).max(1e-3);
             let low = if least == 0.0 { 0.0 } else { least - room };
-            low..most + room
+            low..most + 2.0 * room
         }
         false => 0.0..1.0,
     }

@@ -140,7 +140,7 @@ fn contradiction(it: &Contradiction, judged: &[Judged]) -> Option<String> {
         .collect();
     let text = format!(
         "<h3>{}</h3>\n<p>{}</p>\n<table>\n<tr><th>id</th><th>what</th><th>paper</th><th>here</th>\
-         <th>verdict</th></tr>\n{rows}</table>\n",
+         <th>verdict</th><th></th></tr>\n{rows}</table>\n",
         escape(it.title),
         escape(it.text)
     );

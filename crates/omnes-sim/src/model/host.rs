@@ -125,11 +125,7 @@ impl Host {
             }
             // It comes back: its call begins before the library looks at the network.
             Some(_) if is_away => {}
-            _ => {
-                if let Some(packet) = self.inbox.pop_front() {
-                    at = self.take(net, now, packet);
-                }
-            }
+            _ => at = self.take_batch(net, now),
         }
         if self.endpoint.poll_timeout().is_some_and(|due| due <= at.instant()) {
             self.endpoint.handle_timeout(at.instant());
@@ -174,6 +170,17 @@ impl Host {
     }
 
     // ---- in -------------------------------------------------------------------------------
+
+    /// Takes in what waits, up to a batch, before anything else: as one call to the kernel does.
+    fn take_batch(&mut self, net: &mut Net, now: Time) -> Time {
+        let mut at = now;
+        for _ in 0..net.testbed.host.batch_packets.max(1) {
+            let Some(packet) = self.inbox.pop_front() else { break };
+            at = self.take(net, at, packet);
+            at = self.apply_moves(net, at);
+        }
+        at
+    }
 
     fn take(&mut self, net: &mut Net, now: Time, id: PacketId) -> Time {
         let Packet { to, .. } = *net.packets.of(id);
