@@ -71,7 +71,8 @@ def measure_testbed(path):
 
 
 def key(line):
-    return line["op"].replace("bcast_window", "bcast"), line["algorithm"].split("@")[0], line["bytes"]
+    operation = line["op"].replace("bcast_window", "bcast")
+    return operation, line["algorithm"].split("@")[0], line["bytes"]
 
 
 def live(hosts, args):
@@ -102,9 +103,11 @@ def compare(args, testbed):
         for point in sorted(ours.keys() & theirs.keys()):
             deviation = (ours[point] - theirs[point]) / theirs[point]
             operation, algorithm, size = point
-            points.append({"n": hosts, "op": operation, "algorithm": algorithm, "bytes": size,
-                           "live_us": round(theirs[point], 2), "simulated_us": round(ours[point], 2),
-                           "deviation": round(deviation, 3)})
+            points.append({
+                "n": hosts, "op": operation, "algorithm": algorithm, "bytes": size,
+                "live_us": round(theirs[point], 2), "simulated_us": round(ours[point], 2),
+                "deviation": round(deviation, 3),
+            })
     return points
 
 
@@ -133,8 +136,8 @@ def main():
     for operation in ("bcast", "barrier", None):
         some = [abs(it["deviation"]) for it in points if operation in (None, it["op"])]
         if some:
-            print(f"median deviation of {operation or 'all'}: {100 * statistics.median(some):.0f} % "
-                  f"({len(some)} points)", file=sys.stderr)
+            print(f"median deviation of {operation or 'all'}: "
+                  f"{100 * statistics.median(some):.0f} % ({len(some)} points)", file=sys.stderr)
     worst = statistics.median(abs(it["deviation"]) for it in points)
     return int(worst > args.limit)
 

@@ -70,7 +70,8 @@ pub struct Args {
     #[arg(long)]
     dry_run: bool,
     /// Measure instead what hosts and network cost, and write it as a testbed for `omnes sim`
-    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear"])]
+    #[arg(long, value_name = "FILE.toml",
+          conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear"])]
     testbed: Option<PathBuf>,
     /// Show what is kept, without measuring
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "clear"])]

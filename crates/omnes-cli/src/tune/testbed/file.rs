@@ -133,7 +133,7 @@ impl Figures {
              processors = \"host\"\n\
              transmit = {{ source = \"part of host.send\" }}\n\
              receive = {{ {}, source = \"one more copy of a train to all, by its packets\" }}\n\
-             receive_train = {{ {}, source = \"one more copy of a packet to all, beside receive\" }}\n",
+             receive_train = {{ {}, source = \"one more copy to all, beside receive\" }}\n",
             fixed(copy_in_train),
             fixed((copy - copy_in_train).max(0.0)),
         );
