@@ -3,12 +3,13 @@
 
 use crate::workspace::Workspace;
 use crate::{arrows, markers, purity, report, succeeds, tidy};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// Name of a step and how to run it; true if it found nothing.
 type Step = (&'static str, fn(&Workspace) -> anyhow::Result<bool>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("fmt", |workspace| succeeds(workspace.cargo().args(["fmt", "--all", "--check"]))),
     ("arrows", |workspace| Ok(report("arrows", &arrows::findings(workspace)))),
     ("tidy", tidy::run),
@@ -19,6 +20,11 @@ const STEPS: [Step; 8] = [
     }),
     ("test", |workspace| {
         succeeds(workspace.cargo().args(["test", "--workspace", "--no-fail-fast"]))
+    }),
+    ("papers", |workspace| {
+        let mut command = workspace.cargo();
+        command.args(["run", "--quiet", "--package", "omnes-cli", "--bin", "omnes", "--"]);
+        succeeds(command.args(["papers", "--check"]).stdout(Stdio::null()))
     }),
     ("doc", document),
 ];
