@@ -88,9 +88,11 @@ impl Figures {
         let post = call + train + send + machine + send_byte * BYTES.0 + copy + notice;
         let firmware = self.nic_barrier_ns.map(|time| ((time - post) / 3.0).max(0.0));
         let mut text = format!(
-            "# Measured by `omnes tune --testbed` with {} ranks.\nname = \"{name}\"\n\
+            "# Measured by `omnes tune --testbed` with {} ranks.\n{}name = \"{name}\"\n\
              title = \"a live network of {} ranks, as measured\"\n\n[host]\n",
-            self.ranks, self.ranks
+            self.ranks,
+            self.measured(),
+            self.ranks
         );
         let mut line = |key: &str, value: String, source: &str| {
             let _ = writeln!(text, "{key} = {{ {value}, source = \"{source}\" }}");
@@ -121,6 +123,34 @@ impl Figures {
             fixed(notice)
         );
         self.nic_and_network(&mut text, (copy, copy_in_train), firmware);
+        text
+    }
+
+    /// What was measured, as it was, in comments.
+    fn measured(&self) -> String {
+        let Sockets { short, full, train, short_to_all, train_to_all } = &self.sockets;
+        let cases = [
+            ("short packet", short),
+            ("full packet", full),
+            ("train", train),
+            ("short packet to all", short_to_all),
+            ("train to all", train_to_all),
+        ];
+        let mut text = String::new();
+        for (name, times) in cases {
+            let (send, receive) = (times.send_ns, times.receive_ns);
+            let _ = writeln!(text, "# {name}: sent in {send:.0} ns, taken in in {receive:.0} ns");
+        }
+        let Machine { message_ns, packet_ns } = self.machine;
+        let _ = writeln!(
+            text,
+            "# machines: {message_ns:.0} ns for a short message, {packet_ns:.0} ns for one more \
+             packet, both sides\n# half a round trip of 8 bytes: {:.0} ns",
+            self.half_round_trip_ns
+        );
+        if let Some(time) = self.nic_barrier_ns {
+            let _ = writeln!(text, "# barrier of two by the kernel's NIC: {time:.0} ns");
+        }
         text
     }
 
