@@ -4,8 +4,9 @@
 //! [NETWORK]]]]] [--json]`
 //!
 //! ALGORITHM is a broadcast, such as `combined` or `binomial:store`, or `barrier:STEPS:NAME`, where
-//! STEPS is `messages`, `host` or `nic` and NAME such as `dissemination`; barriers follow each other
-//! without a rest. NETWORK is `switch`, `fat-tree=RADIX` or `dragonfly`. The last sample is shown.
+//! STEPS is `messages`, `host` or `nic` and NAME such as `dissemination`; barriers follow each
+//! other without a rest. NETWORK is `switch`, `fat-tree=RADIX` or `dragonfly`. The time at the end
+//! is that of the last operation.
 
 use omnes_proto::collective::Runner;
 use omnes_sim::engine::Span;
