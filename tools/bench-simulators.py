@@ -286,7 +286,8 @@ def execute(command, limit_s, scratch):
     ours = [line for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
     if ours:
         inner = json.loads(ours[-1])
-        names = ("build_cpu_s", "run_cpu_s", "peak_bytes", "events", "sample_ns", "end_ns", "hash")
+        names = ("build_cpu_s", "run_cpu_s", "peak_bytes", "events", "acks", "repairs",
+                 "dropped", "sample_ns", "end_ns", "hash")
         point.update({name: inner[name] for name in names})
     if child.returncode == -signal.SIGKILL:
         return point, f"no end after {limit_s:.0f} s, or killed"

@@ -104,7 +104,8 @@ fn show(case: &Case, report: &Report, cpu: [f64; 2], is_json: bool) -> Result<()
     println!(
         "{{\"ranks\":{},\"algorithm\":\"{}\",\"bytes\":{},\"repeat\":{},\"network\":\"{}\",\
          \"build_cpu_s\":{build_s:.6},\"run_cpu_s\":{run_s:.6},\"events\":{events},\
-         \"packets\":{},\"copies\":{},\"peak_bytes\":{peak},\
+         \"packets\":{},\"copies\":{},\"acks\":{},\"repairs\":{},\
+         \"dropped\":{},\"peak_bytes\":{peak},\
          \"sample_ns\":{:.3},\"end_ns\":{:.3},\"hash\":\"{:016x}\"}}",
         case.ranks,
         case.algorithm,
@@ -113,6 +114,9 @@ fn show(case: &Case, report: &Report, cpu: [f64; 2], is_json: bool) -> Result<()
         case.network,
         counters.packets,
         counters.arrived,
+        report.ranks.iter().map(|rank| rank.acks).sum::<u64>(),
+        report.ranks.iter().map(|rank| rank.repairs).sum::<u64>(),
+        counters.dropped_by_switches + counters.dropped_by_hosts,
         sample.from_root().as_ps() as f64 / 1e3,
         report.end.as_ps() as f64 / 1e3,
         report.hash,
