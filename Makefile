@@ -1,11 +1,13 @@
 # Omnes: the usual commands. `make help` lists them; the chores behind them are in xtask/ and tools/.
 
 CARGO ?= cargo
-# Passed on to the scripts of `bench`, `collbench`, `bench-peers` and to `cargo xtask fuzz`.
+# Passed on to the scripts of `bench`, `collbench`, `bench-peers`, `bench-simulators` and to
+# `cargo xtask fuzz`.
 ARGS ?=
 
 .DEFAULT_GOAL := build
-.PHONY: build setup setup-peers setup-fuzz run test bench collbench bench-peers fuzz clean help
+.PHONY: build setup setup-peers setup-fuzz run test bench collbench bench-peers bench-simulators \
+	fuzz clean help
 
 build: ## build everything in release mode (the default)
 	$(CARGO) build --release --workspace
@@ -34,6 +36,9 @@ collbench: build ## collectives in a lab, over sizes
 bench-peers: build ## the same beside the MPI libraries
 	tools/bench-peers.sh $(ARGS)
 
+bench-simulators: ## the simulator beside LogGOPSim and SimGrid, where they are
+	tools/bench-simulators.py $(ARGS)
+
 fuzz: ## fuzz the parsers and machines (ARGS="--seconds 60 header")
 	$(CARGO) xtask fuzz $(ARGS)
 
@@ -42,4 +47,4 @@ clean: ## remove what was built
 	rm -rf fuzz/target fuzz/artifacts
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
