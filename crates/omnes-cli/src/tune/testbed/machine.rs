@@ -14,6 +14,7 @@ const MESSAGES: u32 = 500;
 const ROUNDS: usize = 21;
 
 /// Both sides together, in nanoseconds.
+#[derive(Default)]
 pub struct Machine {
     /// A message of one packet.
     pub message_ns: f64,

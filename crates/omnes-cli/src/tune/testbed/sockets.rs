@@ -65,8 +65,12 @@ const CASES: [Case; 5] = [
     Case { bytes: FULL_BYTES, packets: TRAIN, is_to_all: true },
 ];
 
-/// Measures; the figures are rank 0's.
-pub fn measure(comm: &Communicator, rendezvous: &str) -> Result<Sockets> {
+/// Measures; the figures are rank 0's, which also does what it does `alone` while the others sleep.
+pub fn measure<T>(
+    comm: &Communicator,
+    rendezvous: &str,
+    alone: impl FnOnce() -> T,
+) -> Result<(Sockets, Option<T>)> {
     let own = own_address(rendezvous)?;
     let place = SocketAddrV4::new(own, 0);
     let control = UdpSocket::bind(place).context("cannot open a socket")?;
@@ -77,7 +81,7 @@ pub fn measure(comm: &Communicator, rendezvous: &str) -> Result<Sockets> {
         comm.send(0, TAG, mine.as_bytes())?;
         serve(&control, &sink)?;
         comm.barrier()?;
-        return Ok(Sockets::default());
+        return Ok((Sockets::default(), None));
     }
     let mut sinks = Vec::new();
     for rank in 1..comm.size() {
@@ -89,10 +93,11 @@ pub fn measure(comm: &Communicator, rendezvous: &str) -> Result<Sockets> {
     for (times, case) in times.iter_mut().zip(CASES) {
         *times = time_case(&control, own, &sinks, case)?;
     }
+    let alone = alone();
     sinks.iter().try_for_each(|(ask, _)| control.send_to(b"end", ask).map(|_| ()))?;
     comm.barrier()?;
     let [short, full, train, short_to_all, train_to_all] = times;
-    Ok(Sockets { short, full, train, short_to_all, train_to_all })
+    Ok((Sockets { short, full, train, short_to_all, train_to_all }, Some(alone)))
 }
 
 fn parse(text: &[u8]) -> Result<(SocketAddr, SocketAddr)> {
