@@ -11,7 +11,7 @@ use super::record::{Doing, Record};
 use super::sample::Sample;
 use super::setup::{Carrier, Cloning, Setup};
 use crate::engine::{Cost, Queue, Random, Server, Span, Time};
-use crate::testbed::{Forwarding, Processors, Testbed, WhenFull};
+use crate::testbed::{Forwarding, Host, Processors, Testbed, WhenFull};
 use omnes_topo::Spread;
 use omnes_topo::network::{Cast, HostId, LinkId, Network, Node, SwitchId};
 use omnes_wire::Rank;
@@ -81,6 +81,8 @@ pub(super) struct Net {
     pub(super) queue: Queue<Event>,
     pub(super) packets: Packets,
     cpus: Vec<Server>,
+    /// From the work for one host to that for another on the same core.
+    turn: Span,
     /// For which host each core has worked last.
     served: Vec<u32>,
     pub(super) counters: NetCounters,
@@ -104,6 +106,13 @@ pub(super) struct Net {
     out_links: Vec<u32>,
 }
 
+/// What a core takes to come to another of the `sharing` hosts on it; see `Host::look`.
+fn turn(testbed: &Testbed, sharing: u32) -> Span {
+    let Host { switch, look, .. } = testbed.host;
+    let vain = (switch.fixed + look.fixed) * u64::from(sharing.saturating_sub(1));
+    switch.fixed + Span::from_ps(vain.as_ps() / 2)
+}
+
 impl Net {
     pub(super) fn new(setup: Setup, record: Record) -> Self {
         let Setup { testbed, network, ranks, seed, loss_ppm, carrier } = setup;
@@ -119,11 +128,13 @@ impl Net {
             0 => Vec::new(),
             _ => (0..u64::from(ranks)).map(|at| Random::named(seed, "loss", at)).collect(),
         };
+        let turn = turn(&testbed, ranks.div_ceil(cores));
         Self {
             testbed,
             queue: Queue::new(),
             packets: Packets::default(),
             cpus: vec![Server::default(); cores as usize],
+            turn,
             served: vec![u32::MAX; cores as usize],
             counters: NetCounters::default(),
             record,
@@ -159,7 +170,7 @@ impl Net {
     pub(super) fn work(&mut self, host: u32, at: Time, span: Span, doing: Doing) -> Time {
         let core = host as usize % self.cpus.len();
         let is_other = std::mem::replace(&mut self.served[core], host) != host;
-        let switch = if is_other { self.testbed.host.switch.fixed } else { Span::ZERO };
+        let switch = if is_other { self.turn } else { Span::ZERO };
         let cpu = &mut self.cpus[core];
         let start = cpu.start(at);
         let done = cpu.serve(at, switch + span);

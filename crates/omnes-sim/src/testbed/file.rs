@@ -94,6 +94,7 @@ fn given() -> Origin {
 struct HostTable {
     cores: Option<Entry>,
     switch: Option<Entry>,
+    look: Option<Entry>,
     call: Option<Entry>,
     train: Option<Entry>,
     train_packets: Option<Entry>,
@@ -235,6 +236,7 @@ impl Reader {
         Host {
             cores: self.count("host.cores", table.cores.as_ref(), 0) as u32,
             switch: self.cost("host.switch", table.switch.as_ref()),
+            look: self.cost("host.look", table.look.as_ref()),
             call: self.cost("host.call", table.call.as_ref()),
             train: self.cost("host.train", table.train.as_ref()),
             train_packets: self.count("host.train_packets", table.train_packets.as_ref(), 1) as u32,

@@ -82,6 +82,9 @@ pub struct Host {
     pub cores: u32,
     /// Beginning to work for another host than before, where cores are shared.
     pub switch: Cost,
+    /// A look of a waiting host that finds nothing. Hosts that share a core look in turns, so on
+    /// the average half of them look in vain before the one that has work.
+    pub look: Cost,
     /// Beginning an operation.
     pub call: Cost,
     /// Handing out the first packet of a train, beside `send`.

@@ -9,8 +9,22 @@ const COPY_BYTES: usize = 4 << 20;
 const COPIES: usize = 21;
 const TURNS: u32 = 20_000;
 
+/// Times of one core, in nanoseconds.
+#[derive(Default)]
+pub struct Core {
+    /// Of a copy in memory, per byte.
+    pub copy_byte_ns: f64,
+    /// Of a turn to another thread.
+    pub switch_ns: f64,
+}
+
+/// Measures.
+pub fn measure() -> Core {
+    Core { copy_byte_ns: copy_byte_ns(), switch_ns: switch_ns() }
+}
+
 /// Nanoseconds per byte of a copy in memory.
-pub fn copy_byte_ns() -> f64 {
+fn copy_byte_ns() -> f64 {
     let (from, mut to) = (vec![1u8; COPY_BYTES], vec![0u8; COPY_BYTES]);
     let once = |_| {
         let begin = Instant::now();
@@ -22,7 +36,7 @@ pub fn copy_byte_ns() -> f64 {
 }
 
 /// Nanoseconds until another thread of the same core has its turn.
-pub fn switch_ns() -> f64 {
+fn switch_ns() -> f64 {
     let turns = || {
         // SAFETY: an all-zero set is an empty one.
         let mut cores: libc::cpu_set_t = unsafe { std::mem::zeroed() };

@@ -1,5 +1,6 @@
 //! Figures as a testbed.
 
+use super::core::Core;
 use super::machine::Machine;
 use super::sockets::{Sockets, TRAIN};
 use std::fmt::Write;
@@ -18,10 +19,10 @@ pub struct Figures {
     pub sockets: Sockets,
     /// The machines' part.
     pub machine: Machine,
-    /// A copy in memory.
-    pub copy_byte_ns: f64,
-    /// A core's turn to another thread.
-    pub switch_ns: f64,
+    /// What a core takes.
+    pub core: Core,
+    /// A look that finds nothing.
+    pub look_ns: f64,
     /// Between ranks 0 and 1.
     pub half_round_trip_ns: f64,
     /// Of ranks 0 and 1.
@@ -99,7 +100,8 @@ impl Figures {
         };
         if self.cores > 0 {
             line("cores", format!("count = {}", self.cores), "all ranks are on one machine");
-            line("switch", fixed(self.switch_ns), "sched_yield between two threads of a core");
+            line("switch", fixed(self.core.switch_ns), "sched_yield between two threads of a core");
+            line("look", fixed(self.look_ns), "a test of a receive for which nothing has come");
         }
         line("call", fixed(call), "the machine's work on a message, beside that on its packets");
         line("train", fixed(train), "one call that sends a short packet, less its copy's way");
@@ -110,7 +112,7 @@ impl Figures {
         line("batch_packets", "count = 64".into(), "packets of one recvmmsg");
         let taken = "one more packet of a train taken in, and the machine's work on it";
         line("receive", both(receive + machine, receive_byte), taken);
-        line("copy", both(0.0, self.copy_byte_ns), "a copy of 4 MiB");
+        line("copy", both(0.0, self.core.copy_byte_ns), "a copy of 4 MiB");
         line(
             "receive_queue_bytes",
             "count = 4194304".into(),

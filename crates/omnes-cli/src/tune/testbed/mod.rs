@@ -47,9 +47,9 @@ fn write(comm: &Communicator, figures: &Figures, path: &Path) -> Result<()> {
 fn measure(comm: &Communicator, rendezvous: &str) -> Result<Figures> {
     ensure!(comm.size() >= 3, "it takes at least 3 ranks, to see what one more copy costs");
     // Of what one host does alone, the others would take their share if they did it too.
-    let alone = || (machine::measure(), core::copy_byte_ns(), core::switch_ns());
+    let alone = || Ok::<_, anyhow::Error>((machine::measure(), core::measure(), look(comm)?));
     let (sockets, alone) = sockets::measure(comm, rendezvous, alone)?;
-    let (machine, copy_byte_ns, switch_ns) = alone.unwrap_or_default();
+    let (machine, core, look_ns) = alone.transpose()?.unwrap_or_default();
     let cores = shared_cores(comm)?;
     let half_round_trip_ns = half_round_trip(comm, 8)?;
     let nic_barrier_ns = nic_barrier(comm)?;
@@ -58,8 +58,8 @@ fn measure(comm: &Communicator, rendezvous: &str) -> Result<Figures> {
         cores,
         sockets,
         machine,
-        copy_byte_ns,
-        switch_ns,
+        core,
+        look_ns,
         half_round_trip_ns,
         nic_barrier_ns,
     })
@@ -69,6 +69,23 @@ fn measure(comm: &Communicator, rendezvous: &str) -> Result<Figures> {
 pub(super) fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// A look of rank 0 at the network that finds nothing.
+fn look(comm: &Communicator) -> Result<f64> {
+    let (mut nothing, own) = ([0; 8], [0; 8]);
+    let time = comm.scope(|scope| {
+        let mut request = scope.irecv(0, TAG, &mut nothing)?;
+        let begin = Instant::now();
+        for _ in 0..ROUNDS {
+            ensure!(request.test()?.is_none(), "a message that nobody has sent");
+        }
+        let time = begin.elapsed().as_nanos() as f64 / ROUNDS as f64;
+        scope.isend(0, TAG, &own)?.wait()?;
+        request.wait()?;
+        Ok(time)
+    })?;
+    Ok(time)
 }
 
 /// Half of a round trip of `bytes` bytes between ranks 0 and 1, while the others sleep.

@@ -19,6 +19,8 @@ pub const TRAIN: usize = 44;
 /// Calls per round: they fit into a buffer that nobody empties.
 const CALLS: usize = 16;
 const ROUNDS: usize = 61;
+/// More than the caches hold.
+const MEMORY_BYTES: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// An administratively scoped group for this measurement alone.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 195, 7, 57);
@@ -142,6 +144,25 @@ fn set(socket: &UdpSocket, option: i32, value: i32) {
     let _ = unsafe { libc::setsockopt(socket.as_raw_fd(), SOL_UDP, option, pointer, size) };
 }
 
+/// User memory that is in no cache, as that of long messages of many hosts.
+struct Memory {
+    bytes: Vec<u8>,
+    at: usize,
+    step: usize,
+}
+
+impl Memory {
+    fn new(step: usize) -> Self {
+        Self { bytes: vec![1; MEMORY_BYTES], at: 0, step }
+    }
+
+    /// The part that was used longest ago.
+    fn next(&mut self) -> &mut [u8] {
+        self.at = if self.at + 2 * self.step > MEMORY_BYTES { 0 } else { self.at + self.step };
+        &mut self.bytes[self.at..self.at + self.step]
+    }
+}
+
 /// At rank 0: one case, with its rounds.
 fn time_case(
     control: &UdpSocket,
@@ -157,12 +178,12 @@ fn time_case(
     let group = SocketAddr::new(GROUP.into(), port);
     socket.connect(if case.is_to_all { group } else { first })?;
     set(&socket, UDP_SEGMENT, if case.packets > 1 { case.bytes as i32 } else { 0 });
-    let data = vec![0; case.bytes * case.packets];
+    let mut data = Memory::new(case.bytes * case.packets);
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let begin = Instant::now();
         for _ in 0..CALLS {
-            socket.send(&data).context("cannot send")?;
+            socket.send(data.next()).context("cannot send")?;
         }
         sends.push(begin.elapsed().as_nanos() as f64 / CALLS as f64);
         for (number, (ask, _)) in sinks.iter().enumerate() {
@@ -180,7 +201,7 @@ fn time_case(
 
 /// At all others: empties the sink when asked to, and says how long it took.
 fn serve(control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
-    let mut buffer = vec![0; 64 << 10];
+    let mut buffer = Memory::new(64 << 10);
     let mut asked = [0; 8];
     loop {
         let (bytes, from) = control.recv_from(&mut asked).context("rank 0 is silent")?;
@@ -188,7 +209,7 @@ fn serve(control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
             return Ok(());
         }
         let begin = Instant::now();
-        while sink.recv(&mut buffer).is_ok() {}
+        while sink.recv(buffer.next()).is_ok() {}
         let time = begin.elapsed().as_nanos();
         control.send_to(time.to_string().as_bytes(), from)?;
     }
