@@ -257,7 +257,7 @@ fn mistakes_are_told_once_with_the_way_out() {
     fs::write(&scenario, "op = \"bcast\"\nrank = 8\n").unwrap();
     let misspelt = format!("run {}", scenario.display());
     for (options, part) in [
-        ("bcast --testbed fm", "no testbed `fm`; there are `ethernet-25g`, "),
+        ("bcast --testbed fm", "no testbed `fm`; there are `ethernet-1g`, "),
         ("bcast -n 1", "a model takes 2 to 65536"),
         ("bcast --loss 0.01", "needs a percent sign (0.01%)"),
         ("bcast --loss 70%", "above 50%"),

@@ -4,14 +4,14 @@ use omnes_proto::algorithm::Bcast;
 use omnes_proto::collective::Runner;
 use omnes_sim::engine::{Cost, Span};
 use omnes_sim::model::{BarrierKind, Carrier, Cloning, Model, Op, Plan, Report, Setup, Steps};
-use omnes_sim::testbed::{Progress, Testbed, named};
+use omnes_sim::testbed::{Progress, Testbed};
 use omnes_topo::network::Network;
 use omnes_topo::{Barrier, Tree};
 
 const MEET: Op = Op::Meet { rest: Span::from_ns(1_000_000) };
 
 fn setup(ranks: u32) -> Setup {
-    let testbed = named("ethernet-25g").expect("it is built in");
+    let testbed = Testbed::parse(include_str!("testbeds/plain.toml")).expect("a testbed");
     let network = Network::single_switch(ranks).expect("a network");
     Setup { testbed, network, ranks, seed: 1, loss_ppm: 0, carrier: Carrier::Multicast }
 }
@@ -123,7 +123,8 @@ fn one_message_costs_what_its_resources_cost() {
         link.latency * 2,
         link.wire.of(bytes + link.frame_bytes),
         testbed.switch.latency,
-        nic.receive.of(bytes),
+        nic.receive.of(bytes) + nic.receive_train.of(bytes),
+        nic.latency * 2,
         host.notice.fixed,
         host.batch.of(bytes),
         host.receive.of(bytes),

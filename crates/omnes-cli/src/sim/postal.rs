@@ -141,7 +141,8 @@ mod tests {
         let postal = choose("ethernet-25g", 64, bytes);
         let least = host.train.of(bytes) + host.send.of(bytes) + host.copy.of(bytes);
         let ratio = postal.one_more.as_us() / least.as_us();
-        assert!((0.9..1.3).contains(&ratio), "{ratio}");
+        // Answers come in between, and are the host's work too.
+        assert!((0.9..1.9).contains(&ratio), "{ratio}");
     }
 
     #[test]

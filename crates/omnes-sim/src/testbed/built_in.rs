@@ -2,9 +2,12 @@
 
 use super::{Testbed, TestbedError};
 
-const FILES: [&str; 6] = [
+const FILES: [&str; 9] = [
+    include_str!("../../../../testbeds/ethernet-1g.toml"),
     include_str!("../../../../testbeds/ethernet-25g.toml"),
+    include_str!("../../../../testbeds/ethernet-100g.toml"),
     include_str!("../../../../testbeds/fm-lanai4.toml"),
+    include_str!("../../../../testbeds/fm-lanai4-parted.toml"),
     include_str!("../../../../testbeds/infiniband-4x.toml"),
     include_str!("../../../../testbeds/myrinet-lanai9.toml"),
     include_str!("../../../../testbeds/myrinet-lanaixp.toml"),
@@ -85,7 +88,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let text = FILES[1].replace("source = \"[MS-R2]\"", "source = \"\"");
+        let text = include_str!("../../../../testbeds/fm-lanai4.toml")
+            .replace("source = \"[MS-R2]\"", "source = \"\"");
         assert!(matches!(Testbed::parse(&text), Err(TestbedError::NoSource { .. })));
         let unknown = named("fm").unwrap_err().to_string();
         assert!(unknown.contains("`fm-lanai4`"), "{unknown}");
