@@ -285,14 +285,13 @@ fn users_have_limits_and_see_their_own_slots_only() {
 fn hostile_processes_keep_nobody_waiting() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
-    // The first keeps what belongs to its user waiting, so the others are somebody else's.
-    let order = |(user, what): (u32, &str)| {
-        let mut actor = Actor::start_as(&hosts[0], user, None);
-        actor.order(what);
-        actor
-    };
+    // The first keeps what belongs to its user waiting, so the others are somebody else's. All are
+    // there before any acts: a process that begins later would inherit the socket that lingers, and
+    // wait for it instead of the agent's helper.
     let orders = [(NOBODY - 1, "linger"), (NOBODY, "half"), (NOBODY, "endless"), (NOBODY, "deaf")];
-    let mut hostile: Vec<Actor> = orders.map(order).into();
+    let mut hostile: Vec<Actor> =
+        orders.map(|(user, _)| Actor::start_as(&hosts[0], user, None)).into();
+    hostile.iter_mut().zip(orders).for_each(|(actor, (_, what))| actor.order(what));
     let refused = hostile[0].hear();
     assert!(refused.contains("no UDP socket"), "{refused}");
     // One who asks sensibly is served, while the others do what they can.
