@@ -53,7 +53,7 @@ impl Tolerance {
     /// The tolerance of a target.
     ///
     /// # Panics
-    /// If its text is free and [`table`] does not know it, which a test would have found.
+    /// If its text is free and `table` does not know it, which a test would have found.
     pub fn of(target: &Target) -> Self {
         Self::known(target).expect("every target has a tolerance")
     }

@@ -254,7 +254,10 @@ fn broadcasts_of_a_large_job_end_with_every_policy_and_take_little_memory() {
         let bytes = (LIVE_BYTES.get() - before) / i64::from(RANKS);
         let took = job.now.since(Instant::ZERO);
         println!("{policy}: {bytes} B per endpoint, {took:?}, {second:?}");
-        assert!(bytes <= BYTES_MAX, "{policy}: {bytes} B");
+        // Collectors keep a copy of what they may have to send again; where they are one in 32, as
+        // in the smaller job of a debug build, that shows.
+        let copies = if policy.starts_with("co-root") { 2 << 10 } else { 0 };
+        assert!(bytes <= BYTES_MAX + copies, "{policy}: {bytes} B");
         // Four packets, and then one.
         assert_eq!((first.casts_sent, second.casts_sent), (4, 5), "{policy}");
     }

@@ -5,7 +5,7 @@
 //!
 //! | constant | fitted to |
 //! |---|---|
-//! | `nic.latency` | 7.5 us for a small message, from the paper's reference [11] |
+//! | `nic.latency` | 7.5 us for a small message, from the paper's reference 11 |
 //! | `nic.multicast` | BC-M01: 58 % at 8 nodes, taken at 4 bytes |
 //! | `host.call` | BC-M02: 112 %, taken at 4 bytes |
 //! | `host.copy`, also in `host.receive` | BC-M04: 86 % at 8 KB |

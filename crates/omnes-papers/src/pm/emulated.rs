@@ -3,7 +3,7 @@
 //! Constants are those of `testbeds/pm-lanai2.toml`. Fitted, and so not checked against: PM-M01
 //! (instructions of flow control), PM-M02 (DMA on the bus), PM-C01a and b (words of an empty
 //! channel, and the call), PM-C02a and b (reading a word, and work on a send record). What stands
-//! in [`CHECKED`] follows without another fit: the size of half rate, the crossover with FM,
+//! in `CHECKED` follows without another fit: the size of half rate, the crossover with FM,
 //! multicast, what Immediate Sending and double buffering do, and the other rows of table 2.
 //! Writing a word is not fitted either: it is FM's 17 MB/s, with which hosts write into SRAM.
 //! A test halves and doubles every guess, fits PM-M01 again and finds the same verdicts but one:
