@@ -47,7 +47,9 @@ pub(super) fn own(
     if !there.iter().any(|entry| entry.inode == inode) {
         return Err("the socket is of another network namespace");
     }
-    if there.iter().filter(|entry| entry.takes(*address.ip())).count() > 1 {
+    // The table may show a socket twice if others change while it is read.
+    let is_other = |entry: &Entry| entry.inode != inode && entry.takes(*address.ip());
+    if there.iter().any(is_other) {
         return Err("another socket shares the socket's port");
     }
     of_one_user(&there, peer)
