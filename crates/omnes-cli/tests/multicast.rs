@@ -93,8 +93,11 @@ fn probe_finds_multicast_through_loss_and_its_absence_by_silence() {
     if !is_root() {
         return;
     }
+    // A question and its answer pass four links: a third of all is lost, and eight in a row within
+    // the usual limit sometimes are. Who lives is not what is asked here.
+    let patient = "--env OMNES_PEER_TIMEOUT=20s";
     for seed in 1..=3 {
-        let flags = format!("--loss 10% --fault-seed {seed} --env OMNES_MULTICAST=on");
+        let flags = format!("--loss 10% --fault-seed {seed} --env OMNES_MULTICAST=on {patient}");
         conform(8, &flags, "roots");
     }
     // Packets that may cross no link at all reach nobody.
