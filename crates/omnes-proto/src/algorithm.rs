@@ -6,6 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
+/// Bytes that are forwarded at a time while a message comes in.
+pub const PIPELINE_BYTES: u64 = 128 << 10;
+
 /// When a rank passes on what it receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Forwarding {

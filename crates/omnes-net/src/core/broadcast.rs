@@ -14,8 +14,6 @@ use omnes_wire::Rank;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Longest message that is copied, so that its memory is free at once [BC-R5].
-pub(crate) const COPY_BYTES_MAX: u64 = 64 << 10;
 /// Longest time that a rank which only broadcasts goes without hearing what the others report.
 const DEAF_MAX: Duration = Duration::from_micros(100);
 
@@ -31,7 +29,7 @@ pub(crate) struct Cast {
 impl Cast {
     /// True if the engine sends a copy, and nobody waits for its arrival.
     fn is_copied(&self) -> bool {
-        self.hold == Hold::Window && self.bytes <= COPY_BYTES_MAX
+        self.hold.copies(self.bytes)
     }
 }
 

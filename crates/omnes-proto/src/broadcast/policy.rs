@@ -30,6 +30,9 @@ const COLLECTORS: u32 = 2;
 /// Most of each; a window must hold twice as many messages [BC-R18].
 const COUNT_MAX: u32 = 4096;
 
+/// Longest message that is copied.
+const COPY_BYTES_MAX: u64 = 64 << 10;
+
 /// When the root's call may return.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Hold {
@@ -37,6 +40,14 @@ pub enum Hold {
     Basic,
     /// When the memory may be used again: at once for a message that was copied [BC-R5].
     Window,
+}
+
+impl Hold {
+    /// True if a driver copies a message of `bytes` bytes, so that its memory is free at once
+    /// [BC-R5].
+    pub fn copies(self, bytes: u64) -> bool {
+        self == Self::Window && bytes <= COPY_BYTES_MAX
+    }
 }
 
 /// Who collects acknowledgements.

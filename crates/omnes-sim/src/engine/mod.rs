@@ -2,8 +2,9 @@
 //! numbers.
 //!
 //! Nothing here knows of ranks or packets. Guarantees: what is pushed for the same time comes out
-//! in the order of pushing; no clock, no thread, no floating point; after the first seconds of a
-//! run no event allocates.
+//! in the order of pushing; no clock, no thread; arithmetic on integers, floating point only where
+//! constants are read and results shown. Queues keep their memory, so that a run of steady load
+//! stops to allocate.
 
 pub(crate) mod queue;
 pub(crate) mod random;

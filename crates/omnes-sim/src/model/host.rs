@@ -18,7 +18,7 @@ use crate::testbed::Progress;
 use omnes_proto::endpoint::Endpoint;
 use omnes_proto::limits::truesize;
 use omnes_proto::packet::{Destination, Head, Target};
-use omnes_wire::{CommunicatorId, Flags, Header, Kind, Rank};
+use omnes_wire::{CommunicatorId, Flags, Header, Kind};
 use std::collections::VecDeque;
 
 const NEVER: Time = Time::from_ps(u64::MAX);
@@ -85,7 +85,7 @@ impl Host {
     }
 
     /// Something has come up at `now`: the host looks when it is free.
-    pub(super) fn call(&mut self, net: &mut Net, now: Time) {
+    pub(super) fn wake(&mut self, net: &mut Net, now: Time) {
         let free_at = net.free_at(self.rank);
         let notice = net.testbed.host.notice.fixed;
         let at = if free_at > now { free_at } else { now + notice };
@@ -102,7 +102,7 @@ impl Host {
         }
         self.inbox_bytes += charge;
         self.inbox.push_back(packet);
-        self.call(net, now);
+        self.wake(net, now);
     }
 
     /// Does what there is to do at `now`.
@@ -240,8 +240,7 @@ impl Host {
             let to = match transmit.to {
                 Destination::Rank(rank) => To::Rank(rank.0),
                 Destination::Group => To::All,
-                Destination::Nic { to: Rank::ALL, .. } => To::All,
-                Destination::Nic { to, .. } => To::Nic(to.0),
+                Destination::Nic { .. } => To::Bell(transmit.to),
             };
             let bytes = self.head.as_bytes().len() as u64 + u64::from(data_bytes);
             let costs = net.testbed.host;
@@ -256,26 +255,21 @@ impl Host {
                 }
             };
             at = net.work(self.rank, at, span, Doing::HostSends);
-            let is_for_nic = matches!(transmit.to, Destination::Nic { .. });
-            match is_for_nic {
-                true => self.ring(net, at, transmit.to),
-                false => {
-                    let mut packet = Packet::new(self.rank, to, self.head.as_bytes(), data_bytes);
-                    packet.leads_train = follows.is_none();
-                    net.hand_out(at, packet);
-                }
-            }
+            let mut packet = Packet::new(self.rank, to, self.head.as_bytes(), data_bytes);
+            packet.leads_train = follows.is_none();
+            net.hand_out(at, packet);
         }
         at
     }
 
     // ---- the NIC's firmware ----------------------------------------------------------------
 
-    /// A command for the NIC of this host.
-    fn ring(&mut self, net: &mut Net, at: Time, to: Destination) {
-        let head = self.head.as_bytes();
-        let done = net.step(at, self.rank, net.testbed.nic.bell, head.len() as u64);
-        let leaving = self.firmware.egress(to, head);
+    /// A command of this host reaches its NIC.
+    pub(super) fn ring(&mut self, net: &mut Net, now: Time, (id, to): (PacketId, Destination)) {
+        let head = net.packets.of(id).head();
+        let (leaving, bytes) = (self.firmware.egress(to, head), head.len() as u64);
+        net.packets.end(id);
+        let done = net.step(now, self.rank, net.testbed.nic.bell, bytes);
         self.let_leave(net, done, leaving);
     }
 
@@ -285,7 +279,7 @@ impl Host {
         let way = match packet.to {
             To::Nic(_) => Way::Nic,
             To::All | To::Child { .. } => Way::Multicast,
-            To::Rank(_) => return true,
+            To::Rank(_) | To::Bell(_) => return true,
             To::Answer(_) => {
                 net.settle(now, self.rank);
                 return false;

@@ -12,8 +12,8 @@ use super::sample::Sample;
 use super::setup::{Carrier, Cloning, Setup};
 use crate::engine::{Cost, Queue, Random, Server, Span, Time};
 use crate::testbed::{Forwarding, Host, Processors, Testbed, WhenFull};
-use omnes_topo::Spread;
 use omnes_topo::network::{Cast, HostId, LinkId, Network, Node, SwitchId};
+use omnes_topo::{Spread, TopoError};
 use omnes_wire::Rank;
 
 /// Something that will happen.
@@ -114,11 +114,11 @@ fn turn(testbed: &Testbed, sharing: u32) -> Span {
 }
 
 impl Net {
-    pub(super) fn new(setup: Setup, record: Record) -> Self {
+    pub(super) fn new(setup: Setup, record: Record) -> Result<Self, TopoError> {
         let Setup { testbed, network, ranks, seed, loss_ppm, carrier } = setup;
         let spread = match carrier {
             Carrier::Multicast => None,
-            Carrier::MultiSend { tree, .. } => Spread::new(tree, ranks).ok(),
+            Carrier::MultiSend { tree, .. } => Some(Spread::new(tree, ranks)?),
         };
         let cores = match testbed.host.cores {
             0 => ranks,
@@ -129,7 +129,7 @@ impl Net {
             _ => (0..u64::from(ranks)).map(|at| Random::named(seed, "loss", at)).collect(),
         };
         let turn = turn(&testbed, ranks.div_ceil(cores));
-        Self {
+        Ok(Self {
             testbed,
             queue: Queue::new(),
             packets: Packets::default(),
@@ -152,7 +152,7 @@ impl Net {
             carrier,
             spread,
             out_links: Vec::new(),
-        }
+        })
     }
 
     pub(super) fn push(&mut self, at: Time, event: Event) {
@@ -346,6 +346,8 @@ impl Net {
         let at = now + costs.latency;
         let rank = match to {
             To::Rank(rank) | To::Nic(rank) | To::Answer(rank) | To::Child { rank, .. } => rank,
+            // It is sent as what the firmware makes of it.
+            To::Bell(_) => return self.packets.end(packet),
             To::All => {
                 let mut links = std::mem::take(&mut self.out_links);
                 let cast = Cast { from: HostId(from), flow: from };

@@ -6,8 +6,8 @@ use super::plan::{BarrierKind, Op, Steps};
 use super::shared::{MESSAGES, Shared};
 use super::task::{Awaited, Running, Stage, Stepping};
 use crate::engine::{Random, Span, Time};
-use omnes_proto::algorithm::{Bcast, Forwarding};
-use omnes_proto::broadcast::{CastMessage, Event as CastEvent, Hold, Policy};
+use omnes_proto::algorithm::{Bcast, Forwarding, PIPELINE_BYTES};
+use omnes_proto::broadcast::{CastMessage, Event as CastEvent, Policy};
 use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::collective::Event as BarrierEvent;
 use omnes_proto::endpoint::Event as EndpointEvent;
@@ -15,10 +15,6 @@ use omnes_proto::packet::SendId;
 use omnes_topo::Tree;
 use omnes_wire::{ENVELOPE_BYTES, Rank};
 
-/// Broadcasts up to this size are copied where the policy lets the root go on at once.
-const COPY_BYTES_MAX: u64 = 64 << 10;
-/// Bytes that are passed on at a time while a message comes in.
-const PIPELINE_BYTES: u64 = 128 << 10;
 /// Room for the steps of one barrier among the tags.
 const STEPS_MAX: u32 = 64;
 
@@ -102,8 +98,7 @@ impl Host {
             Op::Compute { most, root } => {
                 if self.rank != root {
                     let name = u64::from(number) << 32 | u64::from(self.rank);
-                    let time = Random::named(shared.seed, "compute", name);
-                    let time = time.clone().within(0, most.as_ps());
+                    let time = Random::named(shared.seed, "compute", name).within(0, most.as_ps());
                     self.task.stage = Stage::Computing(at + Span::from_ps(time));
                 }
                 at
@@ -210,16 +205,13 @@ impl Host {
         ((tree, forwarding), root, bytes): ((Tree, Forwarding), u32, u64),
         at: &mut Time,
     ) {
-        let (me, ranks) = (Rank(self.rank), shared.ranks);
-        let (Ok(parent), Ok(children)) =
-            (tree.parent(me, Rank(root), ranks), tree.children(me, Rank(root), ranks))
-        else {
+        let Some(shape) = shared.shape(tree) else {
             net.complain(self.rank, &tree);
             return;
         };
         running.is_whole = forwarding == Forwarding::Store || bytes <= PIPELINE_BYTES;
-        running.children = children;
-        match parent {
+        running.children.extend(shape.children(self.rank, root));
+        match shape.parent(self.rank, root) {
             Some(parent) => self.receive(running, (parent, running.number, bytes), *at),
             None => self.pass_on(net, shared, running, (bytes, bytes), at),
         }
@@ -234,12 +226,14 @@ impl Host {
         (bytes, available): (u64, u64),
         at: &mut Time,
     ) {
-        for child in std::mem::take(&mut running.children) {
+        let mut children = std::mem::take(&mut running.children);
+        for child in children.drain(..) {
             let sent = self.send(net, shared, running, (child, bytes, available), at);
             if available < bytes {
                 running.passing.extend(sent);
             }
         }
+        running.children = children;
     }
 
     fn begin_cast(
@@ -267,7 +261,7 @@ impl Host {
             return false;
         };
         let Some(machine) = self.endpoint.broadcast() else { return false };
-        let is_copied = policy.hold == Hold::Window && bytes <= COPY_BYTES_MAX;
+        let is_copied = policy.hold.copies(bytes);
         if is_copied && !machine.has_room(group) {
             return false;
         }

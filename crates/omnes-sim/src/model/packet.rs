@@ -1,6 +1,6 @@
 //! Packets on their way: heads as the machines have written them, data as a length.
 
-use omnes_proto::packet::{HEAD_BYTES_MAX, Head};
+use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head};
 use slab::Slab;
 
 /// Names a packet that is under way.
@@ -12,6 +12,8 @@ pub(super) struct PacketId(pub(super) u32);
 pub(super) enum To {
     /// To one rank.
     Rank(u32),
+    /// To the NIC of its own host: the command to send it there.
+    Bell(Destination),
     /// To one rank's NIC.
     Nic(u32),
     /// To all, by the switches.

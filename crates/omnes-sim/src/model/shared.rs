@@ -1,8 +1,10 @@
 //! What all ranks of a model know: the plan, and how its groups are called.
 
-use super::plan::{BarrierKind, Plan};
+use super::plan::{BarrierKind, Op, Plan, Steps};
+use omnes_proto::algorithm::Bcast;
 use omnes_proto::broadcast::{GroupId, Policy};
-use omnes_wire::CommunicatorId;
+use omnes_topo::{Spread, TopoError, Tree};
+use omnes_wire::{CommunicatorId, Rank};
 
 /// The communicator of messages.
 pub(super) const MESSAGES: CommunicatorId = CommunicatorId(1);
@@ -19,12 +21,80 @@ pub(super) struct Shared {
     pub(super) policies: Vec<Policy>,
     /// Sorts of the plan's barriers by machine; a group for each.
     pub(super) barriers: Vec<BarrierKind>,
+    /// Trees of the plan's broadcasts over channels, each built once for all ranks.
+    pub(super) shapes: Vec<Shape>,
     pub(super) ranks: u32,
     pub(super) seed: u64,
     pub(super) payload_bytes: u64,
 }
 
+/// A tree of all ranks, both ways.
+#[derive(Debug)]
+pub(super) struct Shape {
+    tree: Tree,
+    down: Spread,
+    /// The parent of each relative rank; of the root itself.
+    up: Vec<u32>,
+}
+
+impl Shape {
+    pub(super) fn new(tree: Tree, ranks: u32) -> Result<Self, TopoError> {
+        let down = Spread::new(tree, ranks)?;
+        let mut up = vec![0; ranks as usize];
+        for (parent, run) in (0..).zip(down.first().windows(2)) {
+            let children = &down.children()[usize::from(run[0])..usize::from(run[1])];
+            children.iter().for_each(|child| up[usize::from(*child)] = parent);
+        }
+        Ok(Self { tree, down, up })
+    }
+
+    /// To whom `rank` passes on what `root` sends, in the order of sending.
+    pub(super) fn children(&self, rank: u32, root: u32) -> impl Iterator<Item = Rank> + '_ {
+        self.down.children_of(Rank(rank), Rank(root)).into_iter().flatten()
+    }
+
+    /// From whom it gets it; nobody at the root.
+    pub(super) fn parent(&self, rank: u32, root: u32) -> Option<Rank> {
+        let ranks = self.up.len() as u32;
+        let relative = (rank + ranks - root) % ranks;
+        (relative != 0).then(|| Rank((self.up[relative as usize] + root) % ranks))
+    }
+}
+
+/// Adds what is not there yet.
+fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
 impl Shared {
+    /// What `ranks` ranks need for a plan; packets carry `payload_bytes` bytes of data.
+    pub(super) fn new(
+        plan: Plan,
+        ranks: u32,
+        seed: u64,
+        payload_bytes: u64,
+    ) -> Result<Self, TopoError> {
+        let (mut policies, mut barriers, mut trees) = (Vec::new(), Vec::new(), Vec::new());
+        for op in &plan.ops {
+            match *op {
+                Op::Bcast { algorithm: Bcast::Multicast(policy), .. } => add(&mut policies, policy),
+                Op::Bcast { algorithm: Bcast::Tree { tree, .. }, .. } => add(&mut trees, tree),
+                Op::Barrier(kind) if kind.steps != Steps::Channel => add(&mut barriers, kind),
+                _ => {}
+            }
+        }
+        let shapes = trees.into_iter().map(|tree| Shape::new(tree, ranks));
+        let shapes = shapes.collect::<Result<_, _>>()?;
+        Ok(Self { plan, policies, barriers, shapes, ranks, seed, payload_bytes })
+    }
+
+    /// The tree of all ranks, if the plan has it.
+    pub(super) fn shape(&self, tree: Tree) -> Option<&Shape> {
+        self.shapes.iter().find(|shape| shape.tree == tree)
+    }
+
     pub(super) fn group(&self, policy: Policy) -> GroupId {
         let at = self.policies.iter().position(|other| *other == policy).unwrap_or(0);
         GroupId { communicator: CASTS, number: at as u8 }
@@ -33,5 +103,27 @@ impl Shared {
     pub(super) fn communicator(&self, kind: BarrierKind) -> CommunicatorId {
         let at = self.barriers.iter().position(|other| *other == kind).unwrap_or(0);
         CommunicatorId(BARRIERS + at as u16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn shapes_say_what_the_trees_say() {
+        for tree in ["binomial", "chain", "flat", "kary=3", "postal=2.5"] {
+            let tree: Tree = tree.parse().unwrap();
+            for (ranks, root) in [(2, 1), (9, 0), (9, 4), (64, 63)] {
+                let shape = Shape::new(tree, ranks).unwrap();
+                for rank in 0..ranks {
+                    let (own, from) = (Rank(rank), Rank(root));
+                    let children: Vec<Rank> = shape.children(rank, root).collect();
+                    assert_eq!(children, tree.children(own, from, ranks).unwrap(), "{tree} {rank}");
+                    assert_eq!(shape.parent(rank, root), tree.parent(own, from, ranks).unwrap());
+                }
+            }
+        }
     }
 }

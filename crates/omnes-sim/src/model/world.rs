@@ -2,7 +2,8 @@
 
 use super::host::Host;
 use super::net::{Event, Net, NetCounters};
-use super::plan::{Op, Plan, Steps};
+use super::packet::To;
+use super::plan::{Plan, Steps};
 use super::record::{Bar, RankCounters, Record};
 use super::sample::Sample;
 use super::setup::Setup;
@@ -12,12 +13,12 @@ use crate::rig::builder::{JOB, KEY};
 use crate::rig::nic::Nic;
 use crate::testbed::Testbed;
 use omnes_proto::LivenessConfig;
-use omnes_proto::algorithm::Bcast;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast, GroupConfig as CastGroup};
 use omnes_proto::channel::{ChannelConfig, Checked, ConfigError};
 use omnes_proto::collective::{CollectiveConfig, GroupConfig as BarrierGroup, Runner};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::group::Nodes;
+use omnes_topo::TopoError;
 use omnes_topo::network::{HostId, Node, SwitchId};
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
@@ -40,6 +41,9 @@ pub enum ModelError {
         /// Hosts.
         hosts: u32,
     },
+    /// A tree that cannot be.
+    #[error("{0}")]
+    Tree(#[from] TopoError),
     /// A setting of the machines that follows from the testbed is out of range.
     #[error("testbed `{testbed}`: {error}")]
     Setting {
@@ -112,14 +116,14 @@ impl Model {
             return Err(ModelError::TooFewHosts { ranks, hosts });
         }
         let payload_bytes = setup.testbed.link.payload_bytes;
-        let shared = shared(plan, (ranks, seed, payload_bytes));
+        let shared = Shared::new(plan, ranks, seed, payload_bytes)?;
         let name = setup.testbed.name.clone();
         let wrong = |error| ModelError::Setting { testbed: name.clone(), error };
         let channel = channel_config(&setup.testbed).build().map_err(wrong)?;
         let broadcast = broadcast_config(&setup.testbed).build().map_err(wrong)?;
         let host = |rank| new_host(rank, &shared, &channel, &broadcast);
         let hosts = (0..ranks).map(host).collect();
-        let net = Net::new(setup, Record::new(has_bars));
+        let net = Net::new(setup, Record::new(has_bars))?;
         Ok(Self { hosts, net, shared })
     }
 
@@ -131,11 +135,10 @@ impl Model {
         for host in 0..self.net.ranks {
             self.net.push(Time::ZERO, Event::Go { host });
         }
+        let mut now = Time::ZERO;
         while self.net.finished < self.net.ranks {
-            let Some((at, event)) = self.net.queue.pop() else {
-                return Err(self.stuck(Time::ZERO));
-            };
-            let now = Time::from_ps(at);
+            let Some((at, event)) = self.net.queue.pop() else { return Err(self.stuck(now)) };
+            now = Time::from_ps(at);
             if now > PATIENCE {
                 return Err(self.stuck(now));
             }
@@ -172,7 +175,10 @@ impl Model {
         let (kind, number) = event.word();
         net.record.mix(now.as_ps(), kind << 56 | number);
         match event {
-            Event::HandedOut { packet, host } => net.transmit(now, host, packet),
+            Event::HandedOut { packet, host } => match net.packets.of(packet).to {
+                To::Bell(to) => hosts[host as usize].ring(net, now, (packet, to)),
+                _ => net.transmit(now, host, packet),
+            },
             Event::Arrived { packet, link } => match net.end_of(link) {
                 Node::Switch(SwitchId(switch)) => net.pass_switch(now, switch, link, packet),
                 Node::Host(HostId(host)) => {
@@ -185,7 +191,7 @@ impl Model {
             },
             Event::Delivered { packet, host } => hosts[host as usize].deliver(net, now, packet),
             Event::Work { host } => hosts[host as usize].work(net, shared, now),
-            Event::Shown { host } => hosts[host as usize].call(net, now),
+            Event::Shown { host } => hosts[host as usize].wake(net, now),
             Event::Go { host } => {
                 let host = &mut hosts[host as usize];
                 host.task.release();
@@ -193,22 +199,6 @@ impl Model {
             }
         }
     }
-}
-
-fn shared(plan: Plan, (ranks, seed, payload_bytes): (u32, u64, u64)) -> Shared {
-    let (mut policies, mut barriers) = (Vec::new(), Vec::new());
-    for op in &plan.ops {
-        match op {
-            Op::Bcast { algorithm: Bcast::Multicast(policy), .. } if !policies.contains(policy) => {
-                policies.push(*policy);
-            }
-            Op::Barrier(kind) if kind.steps != Steps::Channel && !barriers.contains(kind) => {
-                barriers.push(*kind);
-            }
-            _ => {}
-        }
-    }
-    Shared { plan, policies, barriers, ranks, seed, payload_bytes }
 }
 
 fn channel_config(testbed: &Testbed) -> ChannelConfig {

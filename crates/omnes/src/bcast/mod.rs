@@ -31,10 +31,8 @@ pub(crate) use part::{Origin, Part};
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use omnes_net::{Operation, Relayed};
+use omnes_proto::algorithm::PIPELINE_BYTES;
 use omnes_wire::Rank;
-
-/// Bytes that are forwarded at a time while a message comes in.
-const PIPELINE_BYTES: usize = 128 << 10;
 
 /// Operations of a broadcast that is under way.
 pub(crate) struct Started {
@@ -75,7 +73,7 @@ impl Communicator {
         let part = self.part(root, buffer.len(), algorithm)?;
         let data = Bytes::of_mut(buffer);
         // Of a short message there is no part to pass on before the whole.
-        let is_whole = part.forwarding == Forwarding::Store || data.length <= PIPELINE_BYTES;
+        let is_whole = part.forwarding == Forwarding::Store || data.length as u64 <= PIPELINE_BYTES;
         if is_whole && part.origin != Origin::Itself {
             self.receive_whole(&part, data)?;
             let (sends, started) = self.start_sends(&part.children, data, data.length);
@@ -124,7 +122,7 @@ impl Communicator {
             let total = data.length as u64;
             let piece = match part.forwarding {
                 Forwarding::Store => total,
-                Forwarding::Pipelined => PIPELINE_BYTES as u64,
+                Forwarding::Pipelined => PIPELINE_BYTES,
             };
             self.job().engine.relay(receive, &sends, Relayed { total, piece });
         }

@@ -3,7 +3,7 @@
 use super::{Node, World};
 use crate::rig::ledger::{CastStream, Operation, State};
 use crate::rig::script::Receipt;
-use omnes_proto::broadcast::{Broadcast, CastMessage, Event, GroupConfig, GroupId, Hold, Policy};
+use omnes_proto::broadcast::{Broadcast, CastMessage, Event, GroupConfig, GroupId, Policy};
 use omnes_proto::channel::Reply;
 use omnes_proto::group::Nodes;
 use omnes_wire::{CommunicatorId, Rank};
@@ -11,8 +11,6 @@ use std::rc::Rc;
 
 /// The communicator of the groups of scripts.
 const SCRIPT_GROUPS: CommunicatorId = CommunicatorId(0x5c21);
-/// Messages up to this size a driver copies where the policy lets the root go on at once.
-const COPY_BYTES_MAX: usize = 64 << 10;
 
 /// The group that all ranks use for broadcasts of scripts with the `number`-th policy.
 pub(crate) fn script_group(ranks: u32, number: u8, policy: Policy) -> GroupConfig {
@@ -191,5 +189,5 @@ impl Node {
 }
 
 fn is_copied(policy: Policy, bytes: usize) -> bool {
-    policy.hold == Hold::Window && bytes <= COPY_BYTES_MAX
+    policy.hold.copies(bytes as u64)
 }

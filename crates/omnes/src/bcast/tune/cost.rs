@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Bytes that pass a level as a whole.
-const PIECE: u64 = PIPELINE_BYTES as u64;
+const PIECE: u64 = PIPELINE_BYTES;
 /// A way that takes at most this part more time is as good: measuring again gives differences like
 /// that.
 const NEAR: u64 = 8;

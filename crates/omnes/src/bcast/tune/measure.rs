@@ -56,7 +56,7 @@ pub struct Plan {
 impl Plan {
     /// Just enough for the figures.
     pub fn quick() -> Self {
-        let piece = PIPELINE_BYTES as u64;
+        let piece = PIPELINE_BYTES;
         let planned = |bytes, times| Planned { bytes, times };
         let points = vec![planned(8, 8..=8), planned(piece, 3..=5), planned(4 * piece, 3..=5)];
         Self { points, budget: Duration::from_millis(5) }
