@@ -6,8 +6,8 @@
 //! | MPICH | `HYDRA build details:`, then `Version:  4.0.2` |
 //! | Intel MPI | `Intel(R) MPI Library for Linux* OS, Version 2021.8 ...` |
 //!
-//! Others that build on Hydra name themselves in its build details, which is why names are looked
-//! for before Hydra's.
+//! Hydra's answer goes on with how it was built, where MVAPICH, which builds on it, names itself;
+//! schedulers are named there as well, which says nothing.
 
 use crate::mpi::{Mpi, Version};
 
@@ -22,7 +22,7 @@ pub enum Identity {
     Unknown(String),
 }
 
-/// Words by which others are told, in lower case, and their names.
+/// Words of the first line by which others are told, in lower case, and their names.
 const OTHERS: [(&str, &str); 9] = [
     ("intel(r) mpi", "Intel MPI"),
     ("mvapich", "MVAPICH"),
@@ -34,35 +34,35 @@ const OTHERS: [(&str, &str); 9] = [
     ("slurm", "Slurm"),
     ("prrte", "PRRTE"),
 ];
+const HYDRA: &str = "HYDRA build details";
 
 /// Reads the answer of a launcher to `--version`.
 pub fn identify(answer: &str) -> Identity {
-    let lower = answer.to_lowercase();
-    let other = OTHERS.iter().find(|(word, _)| lower.contains(word)).map(|(_, name)| *name);
-    if let Some(version) = version_of_open_mpi(answer) {
-        // Built upon Open MPI, and with numbers of its own.
-        return match other {
-            Some(name @ "IBM Spectrum MPI") => Identity::Unsupported(name),
-            _ => Identity::Known(Mpi::OpenMpi, version),
-        };
-    }
-    if let Some(name) = other {
+    let mut lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let lower = first.to_lowercase();
+    if let Some((_, name)) = OTHERS.iter().find(|(word, _)| lower.contains(word)) {
         return Identity::Unsupported(name);
+    }
+    if first.starts_with(HYDRA) && answer.to_lowercase().contains("mvapich") {
+        return Identity::Unsupported("MVAPICH");
+    }
+    if let Some(version) = version_of_open_mpi(first) {
+        return Identity::Known(Mpi::OpenMpi, version);
     }
     if let Some(version) = version_of_hydra(answer) {
         return Identity::Known(Mpi::Mpich, version);
     }
-    let mut lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
-    Identity::Unknown(lines.next().unwrap_or_default().to_owned())
+    Identity::Unknown(first.to_owned())
 }
 
-fn version_of_open_mpi(answer: &str) -> Option<Version> {
-    let after = ["(Open MPI)", "(OpenRTE)"].iter().find_map(|name| answer.split_once(name))?.1;
+fn version_of_open_mpi(line: &str) -> Option<Version> {
+    let after = ["(Open MPI)", "(OpenRTE)"].iter().find_map(|name| line.split_once(name))?.1;
     after.split_whitespace().next()?.parse().ok()
 }
 
 fn version_of_hydra(answer: &str) -> Option<Version> {
-    let details = answer.split_once("HYDRA build details")?.1;
+    let details = answer.split_once(HYDRA)?.1;
     let version = details.lines().find_map(|line| line.trim().strip_prefix("Version:"))?;
     version.trim().parse().ok()
 }
@@ -88,7 +88,8 @@ mod tests {
     #[test]
     fn mpich_is_known_by_hydra() {
         let answer = "HYDRA build details:\n    Version:                                 4.0.2\n    \
-                      Release Date:                            Thu Apr  7 2022\n";
+                      Release Date:                            Thu Apr  7 2022\n    \
+                      Bootstrap servers available:   ssh rsh fork slurm ll lsf sge manual\n";
         assert_eq!(identify(answer), Identity::Known(Mpi::Mpich, version(4, 0, 2)));
     }
 
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(identify(mvapich), Identity::Unsupported("MVAPICH"));
         assert_eq!(identify("slurm 22.05.8"), Identity::Unsupported("Slurm"));
         assert_eq!(identify("prterun (PRRTE) 3.0.2"), Identity::Unsupported("PRRTE"));
-        let spectrum = "mpirun (IBM Spectrum MPI) 10.4.0\n(Open MPI) 4.1.1";
+        let spectrum = "mpirun (IBM Spectrum MPI) 10.4.0";
         assert_eq!(identify(spectrum), Identity::Unsupported("IBM Spectrum MPI"));
     }
 
