@@ -8,7 +8,8 @@ use crate::work::{Begun, Work};
 use std::ptr::NonNull;
 
 /// A nonblocking operation that holds its communicator. Dropped before it has ended, it is given
-/// up: what has been sent may still arrive elsewhere, and its memory is free.
+/// up, so that its memory is free, and collectives of the communicator with it: others may wait in
+/// vain for what this rank would have passed on.
 #[must_use = "an operation that is dropped is given up"]
 pub struct OwnedRequest {
     communicator: Communicator,
@@ -24,7 +25,7 @@ enum State {
 
 impl Communicator {
     /// Starts a broadcast of the root's `bytes` bytes at `base`, the same number on all ranks, as
-    /// [`Scope::ibcast`](crate::Scope::ibcast) does. Never waits for another rank.
+    /// [`Scope::ibcast`](crate::Scope::ibcast) does.
     ///
     /// # Safety
     /// The memory must be valid for reading and writing, and used by nobody else, until the request
@@ -45,7 +46,6 @@ impl Communicator {
     }
 
     /// Enters a barrier without waiting for it, as [`Scope::ibarrier`](crate::Scope::ibarrier) does.
-    /// Given up, it remains entered, as far as the others are concerned.
     ///
     /// # Errors
     /// As [`Self::barrier`].
