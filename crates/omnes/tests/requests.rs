@@ -169,15 +169,17 @@ fn crash(comm: Communicator) {
 #[test]
 fn requests_end_with_the_name_of_a_failed_rank_when_they_are_asked_for() {
     for way in WAYS {
-        let meet = Barrier::new(2);
+        let (started, over) = (Barrier::new(3), Barrier::new(2));
         with_ranks(3, way, |comm| {
             if comm.rank() == 2 {
+                started.wait();
                 return crash(comm);
             }
             let mut buffers = [vec![0; 8], vec![0; 300_000]];
             let mut requests: Vec<_> =
                 buffers.iter_mut().map(|buffer| start(&comm, 2, buffer)).collect();
             requests.push(comm.ibarrier_owned().unwrap());
+            started.wait();
             for request in &mut requests {
                 let error = loop {
                     match request.test() {
@@ -189,7 +191,7 @@ fn requests_end_with_the_name_of_a_failed_rank_when_they_are_asked_for() {
                 assert!(matches!(error, Error::PeerFailed { rank: 2 }), "{error}");
                 assert!(request.test().is_err());
             }
-            meet.wait(); // Neither of the two must end before the other knows.
+            over.wait(); // Neither of the two must end before the other knows.
         });
     }
 }
