@@ -34,9 +34,10 @@
  * PTRDIFF_MAX.
  *
  * Threads. All functions may be called from any thread. Collective calls
- * (bcast, barrier, split, dup) on one communicator must come in the same order
- * on all its ranks, so from one thread at a time. A communicator must not be
- * in use when it is freed. After fork() the child must not call this library.
+ * (bcast, barrier, ibcast, ibarrier, split, dup) on one communicator must come
+ * in the same order on all its ranks, so from one thread at a time. A
+ * communicator must not be in use when it is freed. After fork() the child must
+ * not call this library.
  */
 #ifndef OMNES_H
 #define OMNES_H
@@ -63,6 +64,7 @@ enum omnes_error {
 	OMNES_ERROR_TOO_MANY_COMMUNICATORS = -10,
 	OMNES_ERROR_NO_MULTICAST = -11,
 	OMNES_ERROR_TOO_MANY_SCHEMES = -12,
+	OMNES_ERROR_BARRIER = -16,
 	OMNES_ERROR_ARGUMENT = -100,
 	OMNES_ERROR_INTERNAL = -101
 };
@@ -154,6 +156,50 @@ int omnes_bcast(omnes_comm *comm, void *buffer, size_t bytes, int root);
  * Errors: OMNES_ERROR_ARGUMENT if comm is NULL; OMNES_ERROR_PEER_FAILED.
  */
 int omnes_barrier(omnes_comm *comm);
+
+/*
+ * An operation that has been started. It goes on by itself, whatever its rank
+ * does meanwhile, and is ended by omnes_wait(), or by omnes_test() when it says
+ * so; all requests are, before their communicator is freed. One thread at a
+ * time uses a request. Opaque.
+ */
+typedef struct omnes_request omnes_request;
+
+/*
+ * omnes_ibcast starts what omnes_bcast() does. buffer belongs to the library
+ * until the request has ended: the root only reads it then, others neither read
+ * nor write it. Collective: all ranks start it at the same place among their
+ * collective calls on comm; any number may be under way. Never waits for
+ * another rank. *request is NULL on failure.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED.
+ */
+int omnes_ibcast(omnes_comm *comm, void *buffer, size_t bytes, int root,
+		 omnes_request **request);
+
+/*
+ * omnes_ibarrier enters a barrier, which has ended when every rank of comm has
+ * entered it. Collective, as omnes_ibcast() is; at most 1024 may be under way.
+ * Never waits for another rank. *request is NULL on failure.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_BARRIER if too many are under way;
+ * OMNES_ERROR_PEER_FAILED.
+ */
+int omnes_ibarrier(omnes_comm *comm, omnes_request **request);
+
+/*
+ * omnes_test says in *done whether the operation has ended, well or with the
+ * error that it returns; *request is freed then, and set to NULL. Where it is
+ * NULL, *done is 1. Moves all operations on; never waits for another rank.
+ * Errors: OMNES_ERROR_ARGUMENT, without effect, if request or done is NULL;
+ * else those of omnes_bcast().
+ */
+int omnes_test(omnes_request **request, int *done);
+
+/*
+ * omnes_wait waits until the operation has ended, also with an error; *request
+ * is freed and set to NULL. Where it is NULL, nothing happens.
+ * Errors: OMNES_ERROR_ARGUMENT if request is NULL; else those of omnes_bcast().
+ */
+int omnes_wait(omnes_request **request);
 
 /*
  * omnes_comm_split parts comm: the ranks that give one color, in [0,INT_MAX],

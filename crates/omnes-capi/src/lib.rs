@@ -9,6 +9,7 @@
 //! | `arguments` | pointers and numbers of C turned into references and types |
 //! | `communicator` | init, finalize, rank, size, split, dup, free |
 //! | `transfer` | send, recv, bcast, barrier |
+//! | `request` | ibcast, ibarrier, test, wait |
 //! | `about` | error texts, version |
 //!
 //! Guarantees: a panic never crosses the boundary (it becomes `OMNES_ERROR_INTERNAL`); a call that
@@ -18,10 +19,11 @@
 //! header says, of the length given, and that handles came from this library and are not yet freed.
 //! The header is written by hand; `tests/header.rs` compares its functions with the library's
 //! symbols and its codes with [`failure::Code`].
-//! Not done: nonblocking operations, choice of an algorithm per call, statistics.
+//! Not done: nonblocking messages, choice of an algorithm per call, statistics.
 
 pub mod about;
 mod arguments;
 pub mod communicator;
 pub mod failure;
+pub mod request;
 pub mod transfer;

@@ -98,3 +98,11 @@ fn long_messages_and_dead_ranks_are_reported() {
         program.run(4);
     }
 }
+
+#[test]
+fn requests_are_started_in_numbers_and_end_also_when_a_rank_has_died() {
+    if let Some(program) = Program::compile("requests") {
+        program.run(2);
+        program.run(4);
+    }
+}

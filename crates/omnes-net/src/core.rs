@@ -13,7 +13,7 @@ mod broadcast;
 mod inward;
 mod outward;
 
-pub(crate) use broadcast::Cast;
+pub use broadcast::{Cast, WhenFull};
 
 use crate::core::barrier::Barriers;
 use crate::line::{Holding, Line};
@@ -325,6 +325,21 @@ impl Core {
         }
         let left = self.left.iter().find(|rank| concerns(Gone::Left(rank.0)));
         left.map(|rank| OperationError::PeerLeft { rank: *rank })
+    }
+
+    /// The outcome of an operation, if it has ended, or a rank that concerns the caller is no more;
+    /// the operation is gone then.
+    pub(crate) fn try_end(
+        &mut self,
+        operation: Operation,
+        concerns: &impl Fn(Gone) -> bool,
+    ) -> Option<Outcome> {
+        if let Some(outcome) = self.operations.take(operation.id) {
+            return Some(outcome);
+        }
+        let failure = self.failure(concerns)?;
+        self.release(operation);
+        Some(Err(failure))
     }
 
     pub(crate) fn gone(&self, rank: Rank) -> OperationError {

@@ -18,6 +18,7 @@ use crate::live::Publisher;
 use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
+use crate::while_waiting::{self, Turns, WhileWaiting};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) ended: Condvar,
     pub(crate) poller: Poller,
     pub(crate) wait: WaitPolicy,
+    while_waiting: Option<WhileWaiting>,
     /// Callers that wait for the driver to end something of theirs.
     pub(crate) waiters: AtomicU32,
     /// Calls so far and callers inside: what the progress thread looks at.
@@ -56,7 +58,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, poller: Poller, wait: WaitPolicy) -> Self {
+    pub(crate) fn new(
+        core: Core,
+        poller: Poller,
+        wait: WaitPolicy,
+        while_waiting: Option<WhileWaiting>,
+    ) -> Self {
         let inside =
             Inside { core, is_driven: false, sleeps_until: None, watched_at: Instant::now() };
         Self {
@@ -64,6 +71,7 @@ impl Shared {
             ended: Condvar::new(),
             poller,
             wait,
+            while_waiting,
             waiters: AtomicU32::new(0),
             entries: AtomicU64::new(0),
             callers: AtomicU32::new(0),
@@ -109,18 +117,12 @@ impl Shared {
         let mut looks = 0;
         let mut has_news = false;
         let mut inside = self.lock();
+        let mut turns = Turns::new(self.while_waiting.as_ref(), inside.core.clock());
         loop {
             let ended = inside.core.operations.ended;
             if !inside.is_driven && !has_news {
                 looks += 1;
-                let look = match spot {
-                    _ if looks % LOOKS_PER_SWEEP == 0 => Look::Everywhere(&self.poller),
-                    Spot::At(rank) => Look::At(rank),
-                    Spot::Group => Look::Group,
-                    Spot::Page => Look::Pages,
-                    Spot::Anywhere => Look::Everywhere(&self.poller),
-                };
-                has_news = inside.core.progress(look);
+                has_news = inside.core.progress(self.look(spot, looks));
             }
             if has_news {
                 waiting.on_news();
@@ -135,12 +137,35 @@ impl Shared {
                 self.ended_driving(&inside);
                 return None;
             }
+            if let Some(hook) = turns.take(inside.core.clock()) {
+                drop(inside);
+                turns.call(hook);
+                // Anything may have ended meanwhile: it is looked for before this caller sleeps.
+                (inside, has_news) = (self.lock(), false);
+                continue;
+            }
             (inside, has_news) = if inside.is_driven {
                 (self.wait_for_driver(inside), false)
             } else {
                 self.step_aside(inside, &mut waiting)
             };
         }
+    }
+
+    /// Where a caller looks for the time so manieth that waits at `spot`.
+    fn look(&self, spot: Spot, looks: u32) -> Look<'_> {
+        match spot {
+            _ if looks.is_multiple_of(LOOKS_PER_SWEEP) => Look::Everywhere(&self.poller),
+            Spot::At(rank) => Look::At(rank),
+            Spot::Group => Look::Group,
+            Spot::Page => Look::Pages,
+            Spot::Anywhere => Look::Everywhere(&self.poller),
+        }
+    }
+
+    /// The longest that a caller sleeps: none may miss the turns of its hook.
+    fn caller_sleep_max(&self) -> Duration {
+        if self.while_waiting.is_some() { while_waiting::INTERVAL } else { SLEEP_MAX }
     }
 
     /// One of those that wait must drive now, and one that sleeps must see to what this one has
@@ -156,7 +181,7 @@ impl Shared {
 
     fn wait_for_driver<'a>(&'a self, inside: MutexGuard<'a, Inside>) -> MutexGuard<'a, Inside> {
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        let result = self.ended.wait_timeout(inside, TICK);
+        let result = self.ended.wait_timeout(inside, TICK.min(self.caller_sleep_max()));
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         result.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -184,16 +209,20 @@ impl Shared {
             }
             Stage::Block => {
                 inside.is_driven = true;
-                let (mut inside, has_news) = self.sleep(inside);
+                let (mut inside, has_news) = self.sleep(inside, self.caller_sleep_max());
                 inside.is_driven = false;
                 (inside, has_news)
             }
         }
     }
 
-    /// Blocks until there is news for the core, and lets it have them.
-    fn sleep<'a>(&'a self, mut inside: MutexGuard<'a, Inside>) -> (MutexGuard<'a, Inside>, bool) {
-        let timeout = inside.core.next_timeout().unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
+    /// Blocks until there is news for the core, for at most `longest`, and lets it have them.
+    fn sleep<'a>(
+        &'a self,
+        mut inside: MutexGuard<'a, Inside>,
+        longest: Duration,
+    ) -> (MutexGuard<'a, Inside>, bool) {
+        let timeout = inside.core.next_timeout().unwrap_or(longest).min(longest);
         let blocked = inside.core.blocked_socket();
         if !inside.core.rings.arm() || !inside.core.arm_pages() {
             inside.core.disarm_pages();
@@ -290,7 +319,7 @@ impl Shared {
             inside.core.step();
             self.tell_others(&mut inside, ended);
             if is_alone() {
-                drop(self.sleep(inside));
+                drop(self.sleep(inside, SLEEP_MAX));
             }
         }
     }

@@ -112,7 +112,7 @@ impl Engine {
         let multicast = join_group(&config, &met, &mut links)?;
         let channels = channel_configs(&config, &met, &links)?;
         let broadcast = broadcast_config(&config, &met, &links)?;
-        let JobConfig { rank, size, peer_timeout, .. } = config;
+        let JobConfig { rank, size, peer_timeout, while_waiting, .. } = config;
         let Met { job, key, addresses, payload_bytes, crowd, nodes, streams } = met;
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
@@ -150,7 +150,7 @@ impl Engine {
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             origin: Instant::now(),
         });
-        let shared = Arc::new(Shared::new(core, poller, wait));
+        let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
         let thread = std::thread::Builder::new()
             .name("omnes-progress".to_owned())
             .spawn({
@@ -253,12 +253,16 @@ impl Engine {
         self.enter(|core| core.release(operation));
     }
 
-    /// The outcome of an operation, if it has ended; it is gone then.
-    pub fn test(&self, operation: Operation) -> Option<Outcome> {
+    /// The outcome of an operation, if it has ended; it is gone then. Moves all operations on if it
+    /// has not. A rank that is no more ends it as in [`Self::wait`].
+    pub fn test(&self, operation: Operation, concerns: impl Fn(Gone) -> bool) -> Option<Outcome> {
         self.enter(|core| {
+            if let Some(outcome) = core.operations.take(operation.id) {
+                return Some(outcome);
+            }
             core.progress(Look::Everywhere(&self.shared.poller));
             core.step();
-            core.operations.take(operation.id)
+            core.try_end(operation, &concerns)
         })
     }
 
@@ -275,13 +279,7 @@ impl Engine {
         limit: Option<Duration>,
         concerns: impl Fn(Gone) -> bool,
     ) -> Option<Outcome> {
-        self.wait_until(limit, operation.spot, |core| match core.operations.take(operation.id) {
-            Some(outcome) => Some(outcome),
-            None => core.failure(&concerns).map(|failure| {
-                core.release(operation);
-                Err(failure)
-            }),
-        })
+        self.wait_until(limit, operation.spot, |core| core.try_end(operation, &concerns))
     }
 
     /// Lets `sends` have what `receive` gets, as it comes in: they start with nothing available.

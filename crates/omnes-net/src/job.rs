@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::multicast::MulticastConfig;
 use crate::ring::RingCounters;
 use crate::socket::{Offloads, SocketCounters};
+use crate::while_waiting::WhileWaiting;
 use omnes_nic::Counters as NicCounters;
 use omnes_proto::broadcast::BroadcastCounters;
 use omnes_proto::channel::{ChannelConfig, ChannelCounters};
@@ -33,6 +34,8 @@ pub struct JobConfig {
     pub spin: Option<Duration>,
     /// Time for which they then give their core away between looks, likewise.
     pub give_way: Option<Duration>,
+    /// What waiting calls do beside.
+    pub while_waiting: Option<WhileWaiting>,
     /// Settings of each channel; payload and credits are set by what the network allows.
     pub channels: Vec<ChannelConfig>,
     /// Offloads to do without.

@@ -32,7 +32,9 @@ mod socket;
 mod spread;
 mod waiting;
 mod watch;
+mod while_waiting;
 
+pub use crate::core::{Cast, WhenFull};
 pub use engine::Engine;
 pub use error::NetError;
 pub use job::{EngineCounters, JobConfig};
@@ -49,3 +51,4 @@ pub use port::free_port;
 pub use relay::Relayed;
 pub use socket::{Offloads, SocketCounters};
 pub use spread::SpreadPlan;
+pub use while_waiting::WhileWaiting;

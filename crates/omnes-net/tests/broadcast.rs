@@ -5,8 +5,9 @@
 mod hosts;
 
 use omnes_net::{
-    Completion, Engine, EngineCounters, GroupConfig, GroupId, Hold, JobConfig, MulticastConfig,
-    MulticastState, Offloads, Operation, OperationError, Policy, free_port,
+    Cast, Completion, Engine, EngineCounters, GroupConfig, GroupId, Hold, JobConfig,
+    MulticastConfig, MulticastState, Offloads, Operation, OperationError, Policy, WhenFull,
+    free_port,
 };
 use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, JobId, Kind, Rank, Seq};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -34,6 +35,7 @@ fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         local_ranks: None,
         spin: None,
         give_way: None,
+        while_waiting: None,
         channels: vec![omnes_net::ChannelConfig::default()],
         offloads: Offloads { gso: true, gro: true },
         multicast: MulticastConfig::default(),
@@ -76,9 +78,19 @@ impl Member<'_> {
         data: &[u8],
         hold: Hold,
     ) -> Result<Option<Operation>, OperationError> {
+        self.start(data, hold, WhenFull::Wait)
+    }
+
+    fn start(
+        &self,
+        data: &[u8],
+        hold: Hold,
+        when_full: WhenFull,
+    ) -> Result<Option<Operation>, OperationError> {
         let (base, bytes) = (NonNull::from(data).cast(), data.len() as u64);
+        let cast = Cast { group: GROUP, hold, base, bytes, when_full };
         // SAFETY: callers wait for the operation, or release it, while they hold the data.
-        unsafe { self.engine.broadcast(GROUP, hold, base, bytes, |_| true) }
+        unsafe { self.engine.broadcast(cast, |_| true) }
     }
 
     fn broadcast(&self, data: &[u8], hold: Hold) {

@@ -28,6 +28,7 @@ fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         local_ranks: None,
         spin: None,
         give_way: None,
+        while_waiting: None,
         channels: vec![ChannelConfig::default(), ChannelConfig::default()],
         offloads: Offloads { gso: true, gro: true },
         multicast: MulticastConfig { wanted: false, ..MulticastConfig::default() },

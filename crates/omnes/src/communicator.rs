@@ -56,14 +56,14 @@ impl Bytes {
     pub(crate) fn of_mut(data: &mut [u8]) -> Self {
         Self { length: data.len(), base: NonNull::from(data).cast() }
     }
+}
 
-    /// Refuses a message of a collective that is shorter than the memory for it.
-    pub(crate) fn check_length(self, bytes: u64) -> Result<(), Error> {
-        if bytes == self.length as u64 {
-            Ok(())
-        } else {
-            Err(Error::Disagreement { what: "the length of a broadcast" })
-        }
+/// Refuses a message of a collective of `bytes` bytes whose memory is longer.
+pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
+    if bytes == expected as u64 {
+        Ok(())
+    } else {
+        Err(Error::Disagreement { what: "the length of a broadcast" })
     }
 }
 
@@ -246,8 +246,7 @@ impl Communicator {
 
     /// Waits for a message; it ends with an error when any member has failed.
     pub(crate) fn wait_for_message(&self, operation: Operation) -> Result<Completion, Error> {
-        let breaks = |gone| matches!(gone, Gone::Failed(rank) if self.has_member(rank));
-        let outcome = self.job().engine.wait(operation, breaks);
+        let outcome = self.job().engine.wait(operation, |gone| self.breaks_message(gone));
         outcome.map_err(|error| self.error(error))
     }
 
@@ -255,6 +254,11 @@ impl Communicator {
     pub(crate) fn wait_for(&self, operation: Operation) -> Result<Completion, Error> {
         let outcome = self.job().engine.wait(operation, |gone| self.breaks_collective(gone));
         outcome.map_err(|error| self.error(error))
+    }
+
+    /// True if no message is waited for any more, whoever it is of.
+    pub(crate) fn breaks_message(&self, gone: Gone) -> bool {
+        matches!(gone, Gone::Failed(rank) if self.has_member(rank))
     }
 
     /// True if no collective can end any more. The last barrier still does: whoever has left by

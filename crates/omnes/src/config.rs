@@ -3,8 +3,8 @@
 use crate::barrier::NicWanted;
 use crate::bcast::tune::Tune;
 use crate::bcast::{Bcast, MultiSend};
-use omnes_net::Offloads;
 use omnes_net::live::LivePlace;
+use omnes_net::{Offloads, WhileWaiting};
 use omnes_topo::Barrier;
 use omnes_wire::JobKey;
 use std::net::IpAddr;
@@ -56,6 +56,8 @@ pub struct Config {
     pub spin: Option<Duration>,
     /// Time for which they then give their core away between looks, likewise.
     pub give_way: Option<Duration>,
+    /// What calls do beside while they wait.
+    pub while_waiting: Option<WhileWaiting>,
     /// Broadcast algorithm; where there is none, what is fastest for the size by rank 0's figures,
     /// else multicast if it works, else a tree chosen by size.
     pub bcast: Option<Bcast>,
@@ -103,6 +105,7 @@ impl Config {
             local_ranks: None,
             spin: None,
             give_way: None,
+            while_waiting: None,
             bcast: None,
             tune: Tune::Auto,
             network: None,

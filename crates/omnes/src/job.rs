@@ -61,6 +61,7 @@ impl Job {
             local_ranks: config.local_ranks,
             spin: config.spin,
             give_way: config.give_way,
+            while_waiting: config.while_waiting.clone(),
             channels: vec![channel.clone(), channel],
             offloads: config.offloads,
             multicast: MulticastConfig {

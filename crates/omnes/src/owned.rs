@@ -1,17 +1,17 @@
 //! Broadcasts that own their memory: for streams, where a [`Scope`](crate::Scope) would have to
 //! end before a buffer can be used again.
 
-use crate::bcast::{Bcast, Started};
+use crate::bcast::Bcast;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
+use crate::request::OwnedRequest;
 
 /// A broadcast under way, with its buffer; see [`Communicator::bcast_owned`]. Dropped without
 /// having been waited for, it is given up: what has been sent may still arrive elsewhere.
 pub struct OwnedBcast {
-    communicator: Communicator,
+    /// Dropped first: the buffer is in use until then.
+    request: OwnedRequest,
     buffer: Vec<u8>,
-    /// Nothing once it has been waited for.
-    started: Option<Started>,
 }
 
 impl Communicator {
@@ -47,12 +47,11 @@ impl Communicator {
         mut buffer: Vec<u8>,
         algorithm: Bcast,
     ) -> Result<OwnedBcast, Error> {
-        let part = self.part(root, buffer.len(), algorithm)?;
         let data = Bytes::of_mut(&mut buffer);
         // SAFETY: the bytes stay where they are while the vector moves, nobody else has it, and it
         // is given back or freed only after the operations have ended or were released.
-        let started = unsafe { self.start(&part, data)? };
-        Ok(OwnedBcast { communicator: self.clone(), buffer, started: Some(started) })
+        let begun = unsafe { self.begin_bcast(root, data, algorithm)? };
+        Ok(OwnedBcast { request: OwnedRequest::new(self.clone(), begun), buffer })
     }
 }
 
@@ -61,19 +60,9 @@ impl OwnedBcast {
     ///
     /// # Errors
     /// As [`Communicator::bcast`].
-    pub fn wait(mut self) -> Result<Vec<u8>, Error> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        if let Some(started) = self.started.take() {
-            self.communicator.finish(started, Bytes::of_mut(&mut buffer))?;
-        }
+    pub fn wait(self) -> Result<Vec<u8>, Error> {
+        let Self { request, buffer } = self;
+        request.wait()?;
         Ok(buffer)
-    }
-}
-
-impl Drop for OwnedBcast {
-    fn drop(&mut self) {
-        if let Some(started) = self.started.take() {
-            self.communicator.release(&started);
-        }
     }
 }

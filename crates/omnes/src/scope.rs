@@ -1,17 +1,14 @@
 //! Nonblocking operations, held in a [`Scope`] as threads are in `std::thread::scope`: it does not
 //! end before they have, so the memory that they use cannot go away under them.
 //!
-//! What has been started goes on by itself: callers inside the library and, when there are none,
-//! its progress thread move all operations on. So a broadcast is also passed on to the next rank
-//! while this one computes, or waits for something else.
+//! [`OwnedRequest`](crate::OwnedRequest) is for operations that have to outlive what started them.
 
 use crate::barrier::BarrierKind;
-use crate::bcast::{Bcast, Origin, Started};
+use crate::bcast::Bcast;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::point_to_point::{Source, Status, Tag};
-use omnes_net::{Operation, OperationError};
-use omnes_wire::Rank;
+use crate::work::{Begun, Work};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
@@ -54,22 +51,6 @@ pub struct Scope<'scope, 'env> {
 /// Number of a request in its scope.
 type RequestId = u64;
 
-/// An operation under way.
-enum Work {
-    Message(Operation),
-    Broadcast(Broadcast),
-    Barrier(Operation),
-}
-
-/// A broadcast under way.
-struct Broadcast {
-    root: u32,
-    data: Bytes,
-    started: Started,
-    /// What was wrong with what came.
-    checked: Result<(), Error>,
-}
-
 /// A nonblocking operation. Dropping it does not end it: its scope waits for it.
 pub struct Request<'request> {
     scope: &'request dyn Ends,
@@ -97,10 +78,10 @@ impl<'env> Scope<'_, 'env> {
         // SAFETY: `data` outlives the scope, which ends only after the operation has.
         let started = unsafe { self.communicator.start_message(to, tag, data)? };
         let source = self.communicator.rank();
-        Ok(match started {
-            Some(operation) => self.request(Work::Message(operation)),
-            None => self.done(Status { source, tag, bytes: data.len() }),
-        })
+        Ok(self.request(match started {
+            Some(operation) => Begun::UnderWay(Work::Message(operation)),
+            None => Begun::Done(Status { source, tag, bytes: data.len() }),
+        }))
     }
 
     /// Starts to receive a message into `buffer`.
@@ -117,15 +98,15 @@ impl<'env> Scope<'_, 'env> {
         // SAFETY: `buffer` is borrowed for longer than the scope lives.
         let operation =
             unsafe { self.communicator.start_message_receive(from.into(), tag.into(), data)? };
-        Ok(self.request(Work::Message(operation)))
+        Ok(self.request(Begun::UnderWay(Work::Message(operation))))
     }
 
     /// Starts a broadcast of the root's `buffer`, of the same length on all ranks. Several may be
     /// under way at once, started in the same order on all ranks, also among other collectives.
     /// Its status names the root.
     ///
-    /// Returns at once, but for the root of many short messages: it waits while as many are under
-    /// way as the window holds [BC-R7].
+    /// Returns at once, also at the root of more short messages than the window holds [BC-R7]: of
+    /// those beyond it, the operation ends when the others have the message.
     ///
     /// # Errors
     /// As [`Communicator::bcast`].
@@ -143,16 +124,11 @@ impl<'env> Scope<'_, 'env> {
         buffer: &'env mut [u8],
         algorithm: Bcast,
     ) -> Result<Request<'_>, Error> {
-        let part = self.communicator.part(root, buffer.len(), algorithm)?;
         let data = Bytes::of_mut(buffer);
         // SAFETY: `buffer` is borrowed for longer than the scope lives, which ends only after the
         // operations have.
-        let started = unsafe { self.communicator.start(&part, data)? };
-        if part.origin == Origin::Itself && started.sends.is_empty() {
-            return Ok(self.done(Status { source: root, tag: 0, bytes: data.length }));
-        }
-        let broadcast = Broadcast { root, data, started, checked: Ok(()) };
-        Ok(self.request(Work::Broadcast(broadcast)))
+        let begun = unsafe { self.communicator.begin_bcast(root, data, algorithm)? };
+        Ok(self.request(begun))
     }
 
     /// Enters a barrier without waiting for it. Several may be under way; they end in the order in
@@ -161,10 +137,7 @@ impl<'env> Scope<'_, 'env> {
     /// # Errors
     /// As [`Communicator::barrier`].
     pub fn ibarrier(&self) -> Result<Request<'_>, Error> {
-        Ok(match self.communicator.start_barrier()? {
-            Some(operation) => self.request(Work::Barrier(operation)),
-            None => self.done(Status { source: self.communicator.rank(), tag: 0, bytes: 0 }),
-        })
+        Ok(self.request(self.communicator.begin_barrier()?))
     }
 
     /// As [`Self::ibarrier`], of a kind that a blocking barrier of this communicator has been of
@@ -174,18 +147,18 @@ impl<'env> Scope<'_, 'env> {
     /// As [`Communicator::barrier`]; [`Error::Barrier`] if there was no such barrier.
     pub fn ibarrier_with(&self, kind: impl Into<BarrierKind>) -> Result<Request<'_>, Error> {
         let operation = self.communicator.start_barrier_of(kind.into())?;
-        Ok(self.request(Work::Barrier(operation)))
+        Ok(self.request(Begun::UnderWay(Work::Barrier(operation))))
     }
 
-    fn request(&self, work: Work) -> Request<'_> {
+    fn request(&self, begun: Begun) -> Request<'_> {
+        let work = match begun {
+            Begun::UnderWay(work) => work,
+            Begun::Done(status) => return Request { scope: self, state: State::Done(status) },
+        };
         let id = self.started.get();
         self.started.set(id + 1);
         self.open.borrow_mut().push((id, work));
         Request { scope: self, state: State::Open(id) }
-    }
-
-    fn done(&self, status: Status) -> Request<'_> {
-        Request { scope: self, state: State::Done(status) }
     }
 
     /// Nothing if the request has ended before, with an error.
@@ -193,74 +166,6 @@ impl<'env> Scope<'_, 'env> {
         let mut open = self.open.borrow_mut();
         let place = open.iter().position(|(other, _)| *other == id)?;
         Some(open.remove(place).1)
-    }
-}
-
-impl Communicator {
-    fn wait_for_work(&self, work: Work) -> Result<Status, Error> {
-        match work {
-            Work::Message(operation) => {
-                self.wait_for_message(operation).map(|completion| self.status(completion))
-            }
-            Work::Barrier(operation) => {
-                self.wait_for(operation).map(|completion| self.status(completion))
-            }
-            Work::Broadcast(Broadcast { root, data, started, checked }) => {
-                let finished = self.finish(started, data);
-                checked.and(finished)?;
-                Ok(Status { source: root, tag: 0, bytes: data.length })
-            }
-        }
-    }
-
-    fn test_work(&self, work: &mut Work) -> Option<Result<Status, Error>> {
-        match work {
-            Work::Message(operation) | Work::Barrier(operation) => {
-                let outcome = self.job().engine.test(*operation)?;
-                let done = outcome.map(|completion| self.status(completion));
-                Some(done.map_err(|error| self.error(error)))
-            }
-            Work::Broadcast(broadcast) => self.test_broadcast(broadcast),
-        }
-    }
-
-    /// The outcome of a broadcast, if all of this rank's part in it has ended.
-    fn test_broadcast(&self, broadcast: &mut Broadcast) -> Option<Result<Status, Error>> {
-        let Broadcast { root, data, started, checked } = broadcast;
-        while let Some(operation) = started.receive.or(started.sends.last().copied()) {
-            let outcome = match self.job().engine.test(operation) {
-                Some(outcome) => outcome,
-                None => Err(self.first_break()?),
-            };
-            match (outcome, started.receive.take()) {
-                (Ok(completion), Some(_)) => *checked = data.check_length(completion.bytes),
-                (Ok(_), None) => drop(started.sends.pop()),
-                (Err(error), _) => {
-                    self.job().engine.release(operation);
-                    self.release(started);
-                    return Some(Err(self.error(error)));
-                }
-            }
-        }
-        let checked = std::mem::replace(checked, Ok(()));
-        let status = Status { source: *root, tag: 0, bytes: data.length };
-        Some(checked.map(|()| status))
-    }
-
-    /// Why no collective of this communicator can end any more, if none can.
-    fn first_break(&self) -> Option<OperationError> {
-        let failed = self.job().engine.failed().into_iter();
-        let rank = failed.map(Rank).find(|rank| self.has_member(rank.0))?;
-        Some(OperationError::PeerFailed { rank })
-    }
-
-    fn release_work(&self, work: &Work) {
-        match work {
-            Work::Message(operation) | Work::Barrier(operation) => {
-                self.job().engine.release(*operation);
-            }
-            Work::Broadcast(Broadcast { started, .. }) => self.release(started),
-        }
     }
 }
 

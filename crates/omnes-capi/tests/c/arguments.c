@@ -8,8 +8,10 @@ static_assert(OMNES_SUCCESS == 0, "tests of the form if (call) must work");
 
 static void refused_without_a_job(void)
 {
+	omnes_request *request = NULL;
 	omnes_comm *out = NULL;
 	char byte;
+	int done = 7;
 
 	CHECK(!strcmp(omnes_last_error(), ""));
 	REFUSED(omnes_init(NULL), "world");
@@ -20,6 +22,12 @@ static void refused_without_a_job(void)
 	REFUSED(omnes_recv(NULL, 0, 0, &byte, 1, NULL), "comm");
 	REFUSED(omnes_bcast(NULL, &byte, 1, 0), "comm");
 	REFUSED(omnes_barrier(NULL), "comm");
+	REFUSED(omnes_ibcast(NULL, &byte, 1, 0, &request), "comm");
+	REFUSED(omnes_ibarrier(NULL, &request), "comm");
+	REFUSED(omnes_test(NULL, &done), "request");
+	REFUSED(omnes_test(&request, NULL), "done");
+	REFUSED(omnes_wait(NULL), "request");
+	CHECK(done == 7 && request == NULL);
 	REFUSED(omnes_comm_split(NULL, 0, 0, &out), "comm");
 	REFUSED(omnes_comm_dup(NULL, &out), "comm");
 	REFUSED(omnes_comm_free(NULL), "comm");
@@ -28,6 +36,7 @@ static void refused_without_a_job(void)
 
 static void refused_in_a_job(omnes_comm *world, int size)
 {
+	omnes_request *request = (omnes_request *)world;
 	omnes_comm *out = world;
 	char byte = 0;
 
@@ -44,6 +53,11 @@ static void refused_in_a_job(omnes_comm *world, int size)
 	REFUSED(omnes_bcast(world, &byte, 1, -1), "root");
 	REFUSED(omnes_bcast(world, &byte, 1, size), "root");
 	REFUSED(omnes_bcast(world, NULL, 1, 0), "buffer");
+	REFUSED(omnes_ibcast(world, &byte, 1, size, &request), "root");
+	CHECK(request == NULL);
+	REFUSED(omnes_ibcast(world, NULL, 1, 0, &request), "buffer");
+	REFUSED(omnes_ibcast(world, &byte, 1, 0, NULL), "request");
+	REFUSED(omnes_ibarrier(world, NULL), "request");
 	REFUSED(omnes_comm_split(world, -2, 0, &out), "color");
 	CHECK(out == NULL);
 	REFUSED(omnes_comm_split(world, 0, 0, NULL), "part");

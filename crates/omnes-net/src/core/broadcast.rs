@@ -18,19 +18,36 @@ use std::time::Duration;
 const DEAF_MAX: Duration = Duration::from_micros(100);
 
 /// A message to broadcast.
-#[derive(Clone, Copy)]
-pub(crate) struct Cast {
-    pub(crate) group: GroupId,
-    pub(crate) hold: Hold,
-    pub(crate) base: NonNull<u8>,
-    pub(crate) bytes: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct Cast {
+    /// To whom.
+    pub group: GroupId,
+    /// When its memory may be used again.
+    pub hold: Hold,
+    /// Its memory.
+    pub base: NonNull<u8>,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// What happens to a short one while the window is full.
+    pub when_full: WhenFull,
 }
 
-impl Cast {
-    /// True if the engine sends a copy, and nobody waits for its arrival.
-    fn is_copied(&self) -> bool {
-        self.hold.copies(self.bytes)
-    }
+/// What happens to a message that would be copied, were there room for it in the window [BC-R5].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhenFull {
+    /// Its caller waits for room.
+    Wait,
+    /// It is lent, as longer ones are, and its operation ends when all have it.
+    Lend,
+}
+
+/// What the engine sends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// A copy; nobody waits for its arrival.
+    Copy,
+    /// The caller's memory.
+    Loan,
 }
 
 impl Core {
@@ -86,8 +103,8 @@ impl Core {
         self.multicast = MulticastState::Off { reason: reason.to_owned() };
     }
 
-    /// Starts a broadcast and sends what may be sent of it; `None` if the window has no room for a
-    /// message that is copied. Otherwise as [`Core::send`].
+    /// Starts a broadcast and sends what may be sent of it; `None` if it waits for room in the
+    /// window. Otherwise as [`Core::send`].
     ///
     /// # Safety
     /// As for [`Core::send`].
@@ -99,14 +116,17 @@ impl Core {
         if let Some(failure) = self.failure(concerns) {
             return Some(Err(failure));
         }
-        let is_full = |machine: &mut Broadcast| cast.is_copied() && !machine.has_room(cast.group);
-        match self.machine().map(is_full) {
-            Ok(true) => return None,
-            Ok(false) => {}
+        let has_room = match self.machine() {
+            Ok(machine) => machine.has_room(cast.group),
             Err(error) => return Some(Err(error)),
-        }
+        };
+        let from = match (cast.hold.copies(cast.bytes), has_room, cast.when_full) {
+            (true, false, WhenFull::Wait) => return None,
+            (true, true, _) => From::Copy,
+            (true, false, WhenFull::Lend) | (false, _, _) => From::Loan,
+        };
         // SAFETY: the caller's promise is passed on.
-        let started = unsafe { self.broadcast(cast) };
+        let started = unsafe { self.broadcast(cast, from) };
         let now = self.now();
         self.settle(now);
         self.transmit(now, LINES_PER_PUSH);
@@ -115,14 +135,20 @@ impl Core {
 
     /// # Safety
     /// As for [`Core::send`].
-    unsafe fn broadcast(&mut self, cast: Cast) -> Result<Option<Operation>, OperationError> {
-        let Cast { group, base, bytes, .. } = cast;
-        let reply = if cast.is_copied() { Reply::Lazy } else { Reply::Soon };
+    unsafe fn broadcast(
+        &mut self,
+        cast: Cast,
+        from: From,
+    ) -> Result<Option<Operation>, OperationError> {
+        let Cast { group, hold, base, bytes, .. } = cast;
+        // A full window means a stream of messages, which is acknowledged without being asked for,
+        // also where they are lent: else each of them would bring an answer from everybody.
+        let reply = if hold.copies(bytes) { Reply::Lazy } else { Reply::Soon };
         let now = self.now();
         let sent = self.machine()?.send(now, CastMessage { group, bytes, reply });
         let id = sent.map_err(|error| self.refused(error))?;
         let channel = self.cast_channel();
-        if cast.is_copied() {
+        if from == From::Copy {
             // SAFETY: the caller vouches for the memory.
             self.memory.copy_in(channel, id, unsafe { slice(base, bytes) });
             return Ok(None);

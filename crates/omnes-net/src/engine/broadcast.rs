@@ -8,7 +8,9 @@ use super::Engine;
 use crate::core::{Cast, Core};
 use crate::multicast::MulticastState;
 use crate::operations::{Gone, Operation, OperationError, Spot};
-use omnes_proto::broadcast::{GroupConfig, GroupId, Hold};
+#[cfg(doc)]
+use omnes_proto::broadcast::Hold;
+use omnes_proto::broadcast::{GroupConfig, GroupId};
 use omnes_wire::Rank;
 use std::ptr::NonNull;
 
@@ -46,27 +48,23 @@ impl Engine {
         self.enter(|core| core.open_group(group));
     }
 
-    /// Starts to broadcast `bytes` bytes from `base` to a group. `None` if the memory may be used
-    /// again at once: with [`Hold::Window`], messages of up to 64 KiB are copied. Such a message
-    /// waits here while the window has no room for it, and no longer than until a rank for which
-    /// `concerns` is true is no more.
+    /// Starts to broadcast to a group. `None` if the memory may be used again at once: with
+    /// [`Hold::Window`], messages of up to 64 KiB are copied while the window has room for them.
+    /// Where it has none, [`Cast::when_full`] says whether such a message waits here, and then no
+    /// longer than until a rank for which `concerns` is true is no more.
     ///
     /// # Safety
-    /// `base` must be valid for reading `bytes` bytes, which must not change, until the operation
-    /// has ended or was released.
+    /// `cast.base` must be valid for reading `cast.bytes` bytes, which must not change, until the
+    /// operation has ended or was released.
     ///
     /// # Errors
     /// [`OperationError::NoMulticast`]; [`OperationError::Broadcast`] for a group that is not
     /// open, or a message that is too large; other errors if a rank is no more.
     pub unsafe fn broadcast(
         &self,
-        group: GroupId,
-        hold: Hold,
-        base: NonNull<u8>,
-        bytes: u64,
+        cast: Cast,
         concerns: impl Fn(Gone) -> bool,
     ) -> Result<Option<Operation>, OperationError> {
-        let cast = Cast { group, hold, base, bytes };
         // SAFETY: the caller's promise is passed on.
         let start = |core: &mut Core| unsafe { core.try_broadcast(cast, &concerns) };
         let started = self.enter(|core| {

@@ -28,9 +28,9 @@ pub(crate) use nodes::Nodes;
 pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};
 pub(crate) use part::{Origin, Part};
 
-use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
-use omnes_net::{Operation, Relayed};
+use omnes_net::{Cast, Operation, Relayed, WhenFull};
 use omnes_proto::algorithm::PIPELINE_BYTES;
 use omnes_wire::Rank;
 
@@ -81,8 +81,8 @@ impl Communicator {
             return started.and(waited);
         }
         // SAFETY: `finish` ends or releases all of it before the buffer goes back.
-        let started = unsafe { self.start(&part, data)? };
-        self.finish(started, data).map(|_| ())
+        let started = unsafe { self.start(&part, data, WhenFull::Wait)? };
+        self.finish(started, data.length)
     }
 
     fn receive_whole(&self, part: &Part, data: Bytes) -> Result<(), Error> {
@@ -91,24 +91,31 @@ impl Communicator {
         let bytes = receive.map_or(Ok(data.length as u64), |receive| {
             self.wait_for(receive).map(|completion| completion.bytes)
         });
-        data.check_length(bytes?)
+        check_length(bytes?, data.length)
     }
 
-    /// Starts this rank's part; what comes in goes on to the children by itself.
+    /// Starts this rank's part; what comes in goes on to the children by itself. Waits at most as
+    /// `when_full` says.
     ///
     /// # Safety
     /// `data` must stay valid, and be used by nobody else, until all operations have ended or were
     /// released.
-    pub(crate) unsafe fn start(&self, part: &Part, data: Bytes) -> Result<Started, Error> {
+    pub(crate) unsafe fn start(
+        &self,
+        part: &Part,
+        data: Bytes,
+        when_full: WhenFull,
+    ) -> Result<Started, Error> {
         // SAFETY: promised by the caller.
         let receive = unsafe { self.start_origin(part, data)? };
         let is_root = part.origin == Origin::Itself;
         let mut cast = Ok(None);
         if let Some((group, hold)) = part.cast {
             let concerns = |gone| self.breaks_collective(gone);
-            let (engine, bytes) = (&self.job().engine, data.length as u64);
+            let bytes = data.length as u64;
+            let message = Cast { group, hold, base: data.base, bytes, when_full };
             // SAFETY: promised by the caller.
-            cast = unsafe { engine.broadcast(group, hold, data.base, bytes, concerns) };
+            cast = unsafe { self.job().engine.broadcast(message, concerns) };
         }
         let available = if is_root { data.length } else { 0 };
         let (mut sends, started) = self.start_sends(&part.children, data, available);
@@ -169,13 +176,13 @@ impl Communicator {
         (sends, Ok(()))
     }
 
-    /// Waits for the end of this rank's part.
-    pub(crate) fn finish(&self, started: Started, data: Bytes) -> Result<(), Error> {
+    /// Waits for the end of this rank's part in a broadcast of `length` bytes.
+    pub(crate) fn finish(&self, started: Started, length: usize) -> Result<(), Error> {
         let Started { receive, sends } = started;
         let received = receive.map(|receive| self.wait_for(receive)).transpose();
         match received {
             Ok(completion) => {
-                let checked = completion.map_or(Ok(()), |it| data.check_length(it.bytes));
+                let checked = completion.map_or(Ok(()), |it| check_length(it.bytes, length));
                 let waited = self.wait_for_all(&sends);
                 checked.and(waited)
             }

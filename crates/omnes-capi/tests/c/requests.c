@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Operations that are started, asked for and waited for; at last a rank that
+ * ends without taking leave, while the others have some under way.
+ */
+#include "check.h"
+#include <unistd.h>
+
+enum { COUNT = 500, BYTES = 3000, LARGE = 1 << 20, BARRIERS = 5 };
+
+static unsigned char pattern(size_t index, int salt)
+{
+	return (unsigned char)(index * 31 + index / 256 + (size_t)salt * 7);
+}
+
+static void fill(unsigned char *data, size_t bytes, int salt)
+{
+	for (size_t i = 0; i < bytes; i++)
+		data[i] = pattern(i, salt);
+}
+
+static void expect(const unsigned char *data, size_t bytes, int salt)
+{
+	for (size_t i = 0; i < bytes; i++)
+		CHECK(data[i] == pattern(i, salt));
+}
+
+/* Asks until the operation has ended. */
+static void ask(omnes_request **request)
+{
+	int done = 0;
+
+	while (!done) {
+		CHECK(*request != NULL);
+		OK(omnes_test(request, &done));
+	}
+	CHECK(*request == NULL);
+}
+
+/*
+ * Rank 0 starts all broadcasts, with barriers among them, before the others
+ * start one, which its message tells them to do.
+ */
+static void many(omnes_comm *comm, int rank, int size)
+{
+	static unsigned char data[COUNT][BYTES];
+	omnes_request *casts[COUNT], *barriers[BARRIERS];
+
+	if (rank)
+		OK(omnes_recv(comm, 0, 1, NULL, 0, NULL));
+	for (int k = 0; k < COUNT; k++) {
+		if (rank == 0)
+			fill(data[k], BYTES, k);
+		OK(omnes_ibcast(comm, data[k], BYTES, 0, &casts[k]));
+		if (k % (COUNT / BARRIERS) == 0)
+			OK(omnes_ibarrier(comm, &barriers[k / (COUNT / BARRIERS)]));
+	}
+	for (int to = 1; rank == 0 && to < size; to++)
+		OK(omnes_send(comm, to, 1, NULL, 0));
+	/* The last ones first. */
+	for (int k = COUNT; k-- > 0;) {
+		if (rank % 2)
+			ask(&casts[k]);
+		else
+			OK(omnes_wait(&casts[k]));
+		CHECK(casts[k] == NULL);
+		expect(data[k], BYTES, k);
+	}
+	for (int k = 0; k < BARRIERS; k++)
+		OK(omnes_wait(&barriers[k]));
+}
+
+/* Several from all roots, of all lengths, among calls that wait. */
+static void mixed(omnes_comm *comm, int rank, int size)
+{
+	static const size_t sizes[] = { 0, 1, 1471, 65537, LARGE };
+	enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
+	omnes_request *requests[SIZES], *barrier;
+	unsigned char *data[SIZES];
+	int number;
+
+	for (int root = 0; root < size; root++) {
+		for (size_t k = 0; k < SIZES; k++) {
+			data[k] = malloc(sizes[k] + 1);
+			CHECK(data[k] != NULL);
+			memset(data[k], 0xee, sizes[k]);
+			if (rank == root)
+				fill(data[k], sizes[k], (int)k);
+			OK(omnes_ibcast(comm, data[k], sizes[k], root, &requests[k]));
+		}
+		OK(omnes_ibarrier(comm, &barrier));
+		number = rank == root ? root : -1;
+		OK(omnes_bcast(comm, &number, sizeof(number), root));
+		CHECK(number == root);
+		OK(omnes_barrier(comm));
+		ask(&barrier);
+		for (size_t k = 0; k < SIZES; k++) {
+			ask(&requests[k]);
+			expect(data[k], sizes[k], (int)k);
+			free(data[k]);
+		}
+	}
+}
+
+/* Where no request is, there is nothing to wait for. */
+static void nothing(void)
+{
+	omnes_request *none = NULL;
+	int done = 0;
+
+	OK(omnes_test(&none, &done));
+	CHECK(done == 1 && none == NULL);
+	OK(omnes_wait(&none));
+}
+
+/* A request of a communicator that is freed right after it has ended. */
+static void of_a_copy(omnes_comm *comm, int rank)
+{
+	omnes_comm *copy = NULL;
+	omnes_request *request;
+	int number = rank ? 0 : 4711;
+
+	OK(omnes_comm_dup(comm, &copy));
+	OK(omnes_ibcast(copy, &number, sizeof(number), 0, &request));
+	OK(omnes_wait(&request));
+	CHECK(number == 4711);
+	OK(omnes_comm_free(copy));
+}
+
+/* Waits for the error of a request that cannot end well. */
+static void expect_failure(omnes_request **request, int asks, int last)
+{
+	int code = OMNES_SUCCESS, done = 0;
+	char name[32];
+
+	if (asks) {
+		while (!done)
+			code = omnes_test(request, &done);
+	} else {
+		code = omnes_wait(request);
+	}
+	CHECK(code == OMNES_ERROR_PEER_FAILED);
+	CHECK(*request == NULL);
+	snprintf(name, sizeof(name), "rank %d", last);
+	CHECK(strstr(omnes_last_error(), name) != NULL);
+}
+
+int main(void)
+{
+	static unsigned char small[8], large[LARGE];
+	omnes_request *requests[4];
+	omnes_comm *world = NULL;
+	int rank, size, last;
+
+	OK(omnes_init(&world));
+	rank = omnes_rank(world);
+	size = omnes_size(world);
+	last = size - 1;
+	nothing();
+	many(world, rank, size);
+	mixed(world, rank, size);
+	of_a_copy(world, rank);
+	if (rank == last) {
+		/* All others have started what cannot end any more. */
+		for (int from = 0; from < last; from++)
+			OK(omnes_recv(world, from, 2, NULL, 0, NULL));
+		_exit(0);
+	}
+	OK(omnes_ibcast(world, small, sizeof(small), last, &requests[0]));
+	OK(omnes_ibcast(world, large, sizeof(large), last, &requests[1]));
+	OK(omnes_ibarrier(world, &requests[2]));
+	OK(omnes_ibarrier(world, &requests[3]));
+	OK(omnes_send(world, last, 2, NULL, 0));
+	for (int k = 0; k < 4; k++)
+		expect_failure(&requests[k], k % 2, last);
+	(void)omnes_finalize(world);
+	return 0;
+}

@@ -1,0 +1,108 @@
+//! What a program does beside while it waits in a call: such as letting another library move on,
+//! which gets no turn otherwise.
+//!
+//! Guarantees: the hook runs on the thread that waits, never on the progress thread, and without
+//! the engine's lock, so it may enter the engine again. Waits that are over sooner than
+//! [`FIRST_AFTER`] never call it, and read no clock for it: the core's last reading serves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time that a wait has lasted when the hook is called first.
+const FIRST_AFTER: Duration = Duration::from_micros(50);
+/// Time between the end of a call and the next one; no caller sleeps for longer.
+pub(crate) const INTERVAL: Duration = Duration::from_micros(500);
+
+/// What waiting calls do now and then; clones are the same hook.
+#[derive(Clone)]
+pub struct WhileWaiting(Arc<dyn Fn() + Send + Sync>);
+
+impl WhileWaiting {
+    /// Calls `hook` now and then while a call waits, on its thread. It must not wait itself, nor
+    /// panic; it may test operations, also those of the same engine.
+    pub fn new(hook: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hook))
+    }
+}
+
+impl fmt::Debug for WhileWaiting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("WhileWaiting(..)")
+    }
+}
+
+/// The hook's turns in one wait.
+pub(crate) struct Turns<'a> {
+    hook: Option<&'a WhileWaiting>,
+    /// What the clock was read as before the wait: how long ago that was, it does not say.
+    before: Instant,
+    due: Option<Instant>,
+}
+
+impl<'a> Turns<'a> {
+    /// Those of a wait that begins; `clock` is its latest reading so far.
+    pub(crate) fn new(hook: Option<&'a WhileWaiting>, clock: Instant) -> Self {
+        Self { hook, before: clock, due: None }
+    }
+
+    /// The hook, if it is its turn, given the latest reading of the clock.
+    pub(crate) fn take(&mut self, clock: Instant) -> Option<&'a WhileWaiting> {
+        let hook = self.hook?;
+        if clock == self.before {
+            return None;
+        }
+        let due = *self.due.get_or_insert(clock + FIRST_AFTER);
+        (clock >= due).then_some(hook)
+    }
+
+    /// Calls the hook, and plans its next turn.
+    pub(crate) fn call(&mut self, hook: &WhileWaiting) {
+        (hook.0)();
+        self.due = Some(Instant::now() + INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn first_turn_comes_after_a_while_from_the_first_reading_on() {
+        let hook = WhileWaiting::new(|| {});
+        let old = Instant::now();
+        let mut turns = Turns::new(Some(&hook), old);
+        let start = old + Duration::from_secs(1);
+        assert!(turns.take(old).is_none());
+        assert!(turns.take(start).is_none());
+        assert!(turns.take(start + FIRST_AFTER - Duration::from_nanos(1)).is_none());
+        assert!(turns.take(start + FIRST_AFTER).is_some());
+    }
+
+    #[test]
+    fn next_turn_comes_an_interval_after_the_end_of_a_call() {
+        let calls = Arc::new(AtomicU32::new(0));
+        let hook = WhileWaiting::new({
+            let calls = Arc::clone(&calls);
+            move || {
+                calls.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let mut turns = Turns::new(Some(&hook), Instant::now());
+        turns.call(&hook);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        let due = turns.due.unwrap();
+        assert!(turns.take(due - Duration::from_nanos(1)).is_none());
+        assert!(turns.take(due).is_some());
+    }
+
+    #[test]
+    fn without_a_hook_there_are_no_turns() {
+        let start = Instant::now();
+        let mut turns = Turns::new(None, start);
+        assert!(turns.take(start + Duration::from_secs(1)).is_none());
+        assert!(turns.take(start + Duration::from_secs(2)).is_none());
+    }
+}

@@ -1,0 +1,105 @@
+//! Nonblocking operations that hold what they need, for callers whose requests outlive the call
+//! that started them, such as another language: a [`Scope`](crate::Scope) cannot hold those.
+
+use crate::communicator::{Bytes, Communicator};
+use crate::error::Error;
+use crate::point_to_point::Status;
+use crate::work::{Begun, Work};
+use std::ptr::NonNull;
+
+/// A nonblocking operation that holds its communicator. Dropped before it has ended, it is given
+/// up, so that its memory is free, and collectives of the communicator with it: others may wait in
+/// vain for what this rank would have passed on.
+#[must_use = "an operation that is dropped is given up"]
+pub struct OwnedRequest {
+    communicator: Communicator,
+    state: State,
+}
+
+enum State {
+    Open(Work),
+    Done(Status),
+    /// It has failed, and said so.
+    Over,
+}
+
+impl Communicator {
+    /// Starts a broadcast of the root's `bytes` bytes at `base`, the same number on all ranks, as
+    /// [`Scope::ibcast`](crate::Scope::ibcast) does.
+    ///
+    /// # Safety
+    /// The memory must be valid for reading and writing, and used by nobody else, until the request
+    /// has ended or was dropped; at the root others may read it.
+    ///
+    /// # Errors
+    /// As [`Self::bcast`].
+    pub unsafe fn ibcast_raw(
+        &self,
+        root: u32,
+        base: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<OwnedRequest, Error> {
+        let data = Bytes { base, length: bytes };
+        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        let begun = unsafe { self.begin_bcast(root, data, self.usual_bcast(bytes))? };
+        Ok(OwnedRequest::new(self.clone(), begun))
+    }
+
+    /// Enters a barrier without waiting for it, as [`Scope::ibarrier`](crate::Scope::ibarrier) does.
+    ///
+    /// # Errors
+    /// As [`Self::barrier`].
+    pub fn ibarrier_owned(&self) -> Result<OwnedRequest, Error> {
+        Ok(OwnedRequest::new(self.clone(), self.begin_barrier()?))
+    }
+}
+
+impl OwnedRequest {
+    pub(crate) fn new(communicator: Communicator, begun: Begun) -> Self {
+        let state = match begun {
+            Begun::UnderWay(work) => State::Open(work),
+            Begun::Done(status) => State::Done(status),
+        };
+        Self { communicator, state }
+    }
+
+    /// The outcome, if the operation has ended; moves all operations on, and waits for nobody. May
+    /// be called while another call waits, also by [`Config::while_waiting`](crate::Config).
+    ///
+    /// # Errors
+    /// As [`Communicator::bcast`]. An operation that has failed is over: it must not be asked again.
+    pub fn test(&mut self) -> Result<Option<Status>, Error> {
+        let outcome = match &mut self.state {
+            State::Done(status) => return Ok(Some(*status)),
+            State::Over => return Err(over()),
+            State::Open(work) => self.communicator.test_work(work),
+        };
+        let Some(outcome) = outcome else { return Ok(None) };
+        self.state = outcome.as_ref().map_or(State::Over, |status| State::Done(*status));
+        outcome.map(Some)
+    }
+
+    /// Waits for the end of the operation.
+    ///
+    /// # Errors
+    /// As [`Self::test`].
+    pub fn wait(mut self) -> Result<Status, Error> {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Open(work) => self.communicator.wait_for_work(work),
+            State::Done(status) => Ok(status),
+            State::Over => Err(over()),
+        }
+    }
+}
+
+fn over() -> Error {
+    Error::Disagreement { what: "a request that has failed before" }
+}
+
+impl Drop for OwnedRequest {
+    fn drop(&mut self) {
+        if let State::Open(work) = &self.state {
+            self.communicator.release_work(work);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Nonblocking operations under way: how they start, are asked for, waited for and given up.
+//! [`Scope`](crate::Scope) and [`OwnedRequest`](crate::OwnedRequest) hold them for their users.
+//!
+//! What has been started goes on by itself: callers inside the library and, when there are none,
+//! its progress thread move all operations on. So a broadcast is also passed on to the next rank
+//! while this one computes, or waits for something else.
+
+use crate::bcast::{Bcast, Origin, Started};
+use crate::communicator::{Bytes, Communicator, check_length};
+use crate::error::Error;
+use crate::point_to_point::Status;
+use omnes_net::{Operation, WhenFull};
+
+/// An operation under way.
+pub(crate) enum Work {
+    Message(Operation),
+    Broadcast(Broadcast),
+    Barrier(Operation),
+}
+
+/// A broadcast under way.
+pub(crate) struct Broadcast {
+    started: Started,
+    /// What it ends with, if all is well.
+    status: Status,
+    /// What was wrong with what came.
+    checked: Result<(), Error>,
+}
+
+/// What became of an operation that was to be started.
+pub(crate) enum Begun {
+    UnderWay(Work),
+    /// It is done, as far as the caller is concerned.
+    Done(Status),
+}
+
+impl Communicator {
+    /// Starts this rank's part of a broadcast, without waiting for anybody.
+    ///
+    /// # Safety
+    /// `data` must stay valid, and be used by nobody else, until the work has ended or was
+    /// released.
+    pub(crate) unsafe fn begin_bcast(
+        &self,
+        root: u32,
+        data: Bytes,
+        algorithm: Bcast,
+    ) -> Result<Begun, Error> {
+        let part = self.part(root, data.length, algorithm)?;
+        // SAFETY: promised by the caller.
+        let started = unsafe { self.start(&part, data, WhenFull::Lend)? };
+        let status = Status { source: root, tag: 0, bytes: data.length };
+        if part.origin == Origin::Itself && started.sends.is_empty() {
+            return Ok(Begun::Done(status));
+        }
+        let broadcast = Broadcast { started, status, checked: Ok(()) };
+        Ok(Begun::UnderWay(Work::Broadcast(broadcast)))
+    }
+
+    /// Enters a barrier, without waiting for anybody.
+    pub(crate) fn begin_barrier(&self) -> Result<Begun, Error> {
+        Ok(match self.start_barrier()? {
+            Some(operation) => Begun::UnderWay(Work::Barrier(operation)),
+            None => Begun::Done(Status { source: self.rank(), tag: 0, bytes: 0 }),
+        })
+    }
+
+    pub(crate) fn wait_for_work(&self, work: Work) -> Result<Status, Error> {
+        match work {
+            Work::Message(operation) => {
+                self.wait_for_message(operation).map(|completion| self.status(completion))
+            }
+            Work::Barrier(operation) => {
+                self.wait_for(operation).map(|completion| self.status(completion))
+            }
+            Work::Broadcast(Broadcast { started, status, checked }) => {
+                let finished = self.finish(started, status.bytes);
+                checked.and(finished)?;
+                Ok(status)
+            }
+        }
+    }
+
+    /// The outcome, if the work has ended: it is over then. Moves all operations on.
+    pub(crate) fn test_work(&self, work: &mut Work) -> Option<Result<Status, Error>> {
+        let engine = &self.job().engine;
+        let outcome = match work {
+            Work::Message(operation) => engine.test(*operation, |gone| self.breaks_message(gone)),
+            Work::Barrier(operation) => {
+                engine.test(*operation, |gone| self.breaks_collective(gone))
+            }
+            Work::Broadcast(broadcast) => return self.test_broadcast(broadcast),
+        };
+        let done = outcome?.map(|completion| self.status(completion));
+        Some(done.map_err(|error| self.error(error)))
+    }
+
+    /// The outcome of a broadcast, if all of this rank's part in it has ended.
+    fn test_broadcast(&self, broadcast: &mut Broadcast) -> Option<Result<Status, Error>> {
+        let Broadcast { started, status, checked } = broadcast;
+        let breaks = |gone| self.breaks_collective(gone);
+        while let Some(operation) = started.receive.or(started.sends.last().copied()) {
+            let outcome = self.job().engine.test(operation, breaks)?;
+            let is_receive = started.receive.take().is_some();
+            if !is_receive {
+                started.sends.pop();
+            }
+            match outcome {
+                Ok(completion) if is_receive => {
+                    *checked = check_length(completion.bytes, status.bytes);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.release(started);
+                    return Some(Err(self.error(error)));
+                }
+            }
+        }
+        let checked = std::mem::replace(checked, Ok(()));
+        Some(checked.map(|()| *status))
+    }
+
+    /// Gives work up, so that its memory is free.
+    pub(crate) fn release_work(&self, work: &Work) {
+        match work {
+            Work::Message(operation) | Work::Barrier(operation) => {
+                self.job().engine.release(*operation);
+            }
+            Work::Broadcast(Broadcast { started, .. }) => self.release(started),
+        }
+    }
+}

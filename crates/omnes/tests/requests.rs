@@ -1,0 +1,252 @@
+//! Requests that own what they need: on raw memory, asked for, waited for, given up, and never in
+//! the way of whoever starts them.
+#![allow(clippy::unwrap_used)]
+
+mod ranks;
+
+use omnes::{
+    Cloning, Communicator, Config, Error, MultiSend, Multicast, OwnedRequest, Tree, WhileWaiting,
+};
+use ranks::with_ranks;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+
+/// Ways of a broadcast between three ranks.
+const WAYS: [fn(&mut Config); 3] = [
+    |config| config.bcast = Some("combined".parse().unwrap()),
+    |config| {
+        config.bcast = Some("combined".parse().unwrap());
+        config.multicast = Multicast::Off;
+        config.multisend = MultiSend::Tree(Tree::Flat, Cloning::Loop);
+    },
+    |config| config.bcast = Some("binomial".parse().unwrap()),
+];
+
+/// Starts a broadcast of memory that outlives it.
+fn start(comm: &Communicator, root: u32, buffer: &mut [u8]) -> OwnedRequest {
+    let (bytes, base) = (buffer.len(), NonNull::from(buffer).cast());
+    // SAFETY: all tests end or drop the request before the buffer, and leave it alone meanwhile.
+    unsafe { comm.ibcast_raw(root, base, bytes).unwrap() }
+}
+
+/// What is broadcast as number `number`: no two are alike.
+fn message(bytes: usize, number: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at * 31 + number * 7 + number / 256 + at / 251) as u8).collect()
+}
+
+fn end(request: OwnedRequest) {
+    request.wait().unwrap();
+}
+
+/// Asks until all have ended; whoever has ended says so again when asked again.
+fn ask_for_all(requests: &mut [OwnedRequest]) {
+    let mut open = requests.len();
+    while open > 0 {
+        let ended = requests.iter_mut().map(|request| request.test().unwrap().is_some());
+        open = ended.filter(|has_ended| !has_ended).count();
+        std::thread::yield_now();
+    }
+}
+
+/// Rank 0 starts `count` broadcasts of `bytes` bytes, and barriers among them, before any other
+/// rank starts one: if one of them waited for another rank, nobody would go on.
+fn all_are_started_before_anybody_receives(adjust: fn(&mut Config), bytes: usize, count: usize) {
+    const BARRIER_EVERY: usize = 100;
+    let meet = Barrier::new(3);
+    with_ranks(3, adjust, |comm| {
+        let is_root = comm.rank() == 0;
+        let data = |number| if is_root { message(bytes, number) } else { vec![0xee; bytes] };
+        let mut buffers: Vec<_> = (0..count).map(data).collect();
+        if !is_root {
+            meet.wait();
+        }
+        let mut requests = Vec::new();
+        for (number, buffer) in buffers.iter_mut().enumerate() {
+            requests.push(start(&comm, 0, buffer));
+            if number % BARRIER_EVERY == 0 {
+                requests.push(comm.ibarrier_owned().unwrap());
+            }
+        }
+        if is_root {
+            meet.wait();
+        }
+        match comm.rank() {
+            0 => requests.into_iter().for_each(end),
+            1 => requests.into_iter().rev().for_each(end),
+            _ => ask_for_all(&mut requests),
+        }
+        for (number, buffer) in buffers.iter().enumerate() {
+            assert!(*buffer == message(bytes, number), "number {number} at {}", comm.rank());
+        }
+        // What waits for room comes after what was lent for want of it.
+        let mut last = data(count);
+        comm.bcast(0, &mut last).unwrap();
+        assert!(last == message(bytes, count));
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
+fn root_starts_any_number_of_short_broadcasts_before_anybody_receives() {
+    for way in WAYS {
+        all_are_started_before_anybody_receives(way, 8, 500);
+        // More than the receivers have buffers for: no acknowledgement makes room meanwhile.
+        all_are_started_before_anybody_receives(way, 8, 2000);
+    }
+}
+
+#[test]
+fn root_starts_any_number_of_broadcasts_of_several_packets_before_anybody_receives() {
+    for way in WAYS {
+        all_are_started_before_anybody_receives(way, 3000, 500);
+        // Also where packets are as large as the loopback interface has them.
+        all_are_started_before_anybody_receives(way, 30_000, 500);
+    }
+}
+
+#[test]
+fn request_that_is_dropped_leaves_its_memory_alone() {
+    for way in WAYS {
+        let meet = Barrier::new(3);
+        with_ranks(3, way, |comm| {
+            let me = comm.rank();
+            let lengths = [100, 100_000];
+            let mut buffers = lengths.map(|bytes| vec![me as u8 + 1; bytes]);
+            if me == 1 {
+                // Before the root has sent anything.
+                for buffer in &mut buffers {
+                    drop(start(&comm, 0, buffer));
+                }
+            }
+            meet.wait();
+            if me != 1 {
+                let mut requests: Vec<_> =
+                    buffers.iter_mut().map(|buffer| start(&comm, 0, buffer)).collect();
+                ask_for_all(&mut requests);
+            }
+            // All that was sent is there when the barrier ends.
+            comm.barrier().unwrap();
+            let expected = if me == 1 { 2 } else { 1 };
+            assert!(buffers.iter().flatten().all(|byte| *byte == expected), "rank {me}");
+            comm.finalize().unwrap();
+        });
+    }
+}
+
+#[test]
+fn root_may_drop_its_requests_and_change_the_memory() {
+    for way in WAYS {
+        with_ranks(3, way, |comm| {
+            let is_root = comm.rank() == 0;
+            let lengths = [8, 3000, 200_000];
+            for bytes in lengths {
+                let mut buffer = if is_root { message(bytes, 1) } else { vec![0; bytes] };
+                let request = start(&comm, 0, &mut buffer);
+                if is_root {
+                    drop(request);
+                    buffer.fill(0xee);
+                } else {
+                    assert_eq!(request.wait().unwrap().bytes, bytes);
+                    assert!(buffer == message(bytes, 1));
+                }
+            }
+            comm.finalize().unwrap();
+        });
+    }
+}
+
+/// Ends this rank as a crash does: without a farewell.
+fn crash(comm: Communicator) {
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let _held = comm;
+        resume_unwind(Box::new(()));
+    }));
+    assert!(ended.is_err());
+}
+
+#[test]
+fn requests_end_with_the_name_of_a_failed_rank_when_they_are_asked_for() {
+    for way in WAYS {
+        let (started, over) = (Barrier::new(3), Barrier::new(2));
+        with_ranks(3, way, |comm| {
+            if comm.rank() == 2 {
+                started.wait();
+                return crash(comm);
+            }
+            let mut buffers = [vec![0; 8], vec![0; 300_000]];
+            let mut requests: Vec<_> =
+                buffers.iter_mut().map(|buffer| start(&comm, 2, buffer)).collect();
+            requests.push(comm.ibarrier_owned().unwrap());
+            started.wait();
+            for request in &mut requests {
+                let error = loop {
+                    match request.test() {
+                        Ok(done) => assert!(done.is_none(), "nobody can have sent it"),
+                        Err(error) => break error,
+                    }
+                    std::thread::yield_now();
+                };
+                assert!(matches!(error, Error::PeerFailed { rank: 2 }), "{error}");
+                assert!(request.test().is_err());
+            }
+            over.wait(); // Neither of the two must end before the other knows.
+        });
+    }
+}
+
+#[test]
+fn hook_may_test_requests_of_the_engine_that_waits() {
+    // On rank 1: what the hook has under way, with its memory, and how many have ended.
+    type Streams = Mutex<Option<(Communicator, Vec<(OwnedRequest, Box<[u8; 64]>)>)>>;
+    const ROUNDS: u32 = 30;
+    for way in WAYS {
+        let (ended, streams) = (Arc::new(AtomicU32::new(0)), Arc::new(Streams::default()));
+        let hook = {
+            let (ended, streams) = (Arc::clone(&ended), Arc::clone(&streams));
+            move || {
+                let mut streams = streams.lock().unwrap();
+                let Some((_, requests)) = &mut *streams else { return };
+                requests.retain_mut(|(request, buffer)| match request.test().unwrap() {
+                    Some(_) => {
+                        assert!(buffer.iter().all(|byte| *byte == 7));
+                        ended.fetch_add(1, Ordering::SeqCst);
+                        false
+                    }
+                    None => true,
+                });
+            }
+        };
+        let adjust = |config: &mut Config| {
+            way(config);
+            if config.rank == 1 {
+                config.while_waiting = Some(WhileWaiting::new(hook.clone()));
+            }
+        };
+        with_ranks(2, adjust, |comm| {
+            if comm.rank() == 1 {
+                let requests = (0..ROUNDS).map(|_| {
+                    let mut buffer = Box::new([0; 64]);
+                    (start(&comm, 0, &mut *buffer), buffer)
+                });
+                let requests: Vec<_> = requests.collect();
+                *streams.lock().unwrap() = Some((comm.clone(), requests));
+                // Ends only when the hook has seen the end of all of them.
+                comm.recv(0, 1, &mut [0]).unwrap();
+                assert_eq!(ended.load(Ordering::SeqCst), ROUNDS);
+                *streams.lock().unwrap() = None;
+            } else {
+                let mut buffers = vec![[7; 64]; ROUNDS as usize];
+                for (number, buffer) in (1..).zip(&mut buffers) {
+                    start(&comm, 0, buffer).wait().unwrap();
+                    while ended.load(Ordering::SeqCst) < number {
+                        std::thread::yield_now();
+                    }
+                }
+                comm.send(1, 1, &[1]).unwrap();
+            }
+            comm.finalize().unwrap();
+        });
+    }
+}
