@@ -65,6 +65,8 @@ enum omnes_error {
 	OMNES_ERROR_NO_MULTICAST = -11,
 	OMNES_ERROR_TOO_MANY_SCHEMES = -12,
 	OMNES_ERROR_BARRIER = -16,
+	OMNES_ERROR_EXCHANGE = -17,
+	OMNES_ERROR_EXCHANGE_FAILED = -18,
 	OMNES_ERROR_ARGUMENT = -100,
 	OMNES_ERROR_INTERNAL = -101
 };
@@ -220,12 +222,65 @@ int omnes_comm_split(omnes_comm *comm, int color, int64_t key, omnes_comm **part
 int omnes_comm_dup(omnes_comm *comm, omnes_comm **copy);
 
 /*
- * omnes_comm_free frees a communicator of omnes_comm_split() or
- * omnes_comm_dup(). Not collective.
+ * omnes_comm_free frees a communicator of omnes_comm_split(), omnes_comm_dup()
+ * or omnes_comm_exchange(). Not collective.
  * Errors: OMNES_ERROR_ARGUMENT, without effect, if comm is NULL or came from
  * omnes_init(), which omnes_finalize() frees.
  */
 int omnes_comm_free(omnes_comm *comm);
+
+/*
+ * Ranks that can exchange by means of their own, such as those of an MPI
+ * communicator; no launcher is needed then.
+ */
+typedef struct omnes_exchange {
+	int rank; /* the caller's, in [0,size-1] */
+	int size; /* at least 1 */
+	/*
+	 * Gathers bytes bytes of every rank, in order of ranks, into all, which
+	 * has room for size * bytes; collective. Returns 0, or what went wrong.
+	 * May be called only during omnes_comm_exchange(), on its thread.
+	 */
+	int (*allgather)(void *context, const void *mine, void *all, size_t bytes);
+	void *context; /* for allgather; may be NULL */
+	/*
+	 * Called now and then by calls that wait, on their thread; may be NULL.
+	 * Heeded by the first communicator of a job, for all of them.
+	 */
+	void (*while_waiting)(void);
+} omnes_exchange;
+
+/*
+ * omnes_comm_exchange makes a communicator of the ranks that exchange, in the
+ * same order. The first one makes them a job, with address and key drawn and
+ * told through the exchange; later ones whose ranks are all in one job already
+ * share it. At most 8 jobs are possible per process. Settings come from the
+ * environment, as far as they do not name rank and size. Collective, from any
+ * thread. ranks is used during the call only. *comm is NULL on failure. Free it
+ * with omnes_comm_free().
+ * Errors, the same on all ranks: OMNES_ERROR_EXCHANGE if a rank could not join,
+ * which omnes_last_error() names; OMNES_ERROR_TOO_MANY_COMMUNICATORS. On the
+ * caller alone: OMNES_ERROR_ARGUMENT; OMNES_ERROR_EXCHANGE_FAILED if allgather
+ * fails, which it must then do on all ranks or they wait for ever.
+ */
+int omnes_comm_exchange(const omnes_exchange *ranks, omnes_comm **comm);
+
+/*
+ * omnes_comm_nodes is the number of nodes that the ranks of comm are on, at
+ * least 1. Without shared memory (OMNES_SHM=off) every rank counts as a node.
+ * Errors: OMNES_ERROR_ARGUMENT if comm is NULL.
+ */
+int omnes_comm_nodes(const omnes_comm *comm);
+
+/*
+ * omnes_leave waits for all ranks of all jobs that omnes_comm_exchange() has
+ * made, and until what was sent has arrived, and leaves the jobs; without any it
+ * does nothing. Collective over the ranks of these jobs, and the last act:
+ * communicators of them can then only be freed. A rank that ends without it
+ * counts as failed.
+ * Errors: OMNES_ERROR_PEER_FAILED; the jobs are left nevertheless.
+ */
+int omnes_leave(void);
 
 /*
  * omnes_error_text is a sentence on one value of enum omnes_error, or says

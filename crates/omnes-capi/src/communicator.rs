@@ -13,13 +13,14 @@ pub struct OmnesComm {
 
 /// Which call made a handle, and so which may free it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+pub(crate) enum Origin {
     Init,
-    SplitOrDup,
+    /// Of split, dup and exchange.
+    Other,
 }
 
 impl OmnesComm {
-    fn into_handle(communicator: Communicator, origin: Origin) -> *mut Self {
+    pub(crate) fn into_handle(communicator: Communicator, origin: Origin) -> *mut Self {
         Box::into_raw(Box::new(Self { communicator, origin }))
     }
 }
@@ -33,10 +34,10 @@ unsafe fn take(comm: *mut OmnesComm, origin: Origin) -> Result<Communicator, Fai
     // SAFETY: passed on to our caller.
     let found = unsafe { arguments::comm(comm) }?.origin;
     match (found, origin) {
-        (Origin::Init, Origin::SplitOrDup) => {
+        (Origin::Init, Origin::Other) => {
             Err(Failure::argument("comm is of omnes_init; free it with omnes_finalize"))
         }
-        (Origin::SplitOrDup, Origin::Init) => {
+        (Origin::Other, Origin::Init) => {
             Err(Failure::argument("world is not of omnes_init; free it with omnes_comm_free"))
         }
         // SAFETY: all handles come from Box::into_raw in `into_handle`, and this one is not yet
@@ -46,7 +47,7 @@ unsafe fn take(comm: *mut OmnesComm, origin: Origin) -> Result<Communicator, Fai
 }
 
 /// A number of ranks or a rank, as C has them.
-fn number(count: u32) -> Result<c_int, Failure> {
+pub(crate) fn number(count: u32) -> Result<c_int, Failure> {
     c_int::try_from(count).map_err(|_| Failure::argument(format!("{count} is no int")))
 }
 
@@ -124,7 +125,7 @@ pub unsafe extern "C" fn omnes_comm_split(
         // SAFETY: as our caller promises.
         let comm = unsafe { arguments::comm(comm) }?;
         if let Some(own) = comm.communicator.split(arguments::color(color)?, key)? {
-            part.write(OmnesComm::into_handle(own, Origin::SplitOrDup));
+            part.write(OmnesComm::into_handle(own, Origin::Other));
         }
         Ok(SUCCESS)
     })
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn omnes_comm_dup(comm: *mut OmnesComm, copy: *mut *mut Om
         copy.write(std::ptr::null_mut());
         // SAFETY: as our caller promises.
         let twin = unsafe { arguments::comm(comm) }?.communicator.dup()?;
-        copy.write(OmnesComm::into_handle(twin, Origin::SplitOrDup));
+        copy.write(OmnesComm::into_handle(twin, Origin::Other));
         Ok(SUCCESS)
     })
 }
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn omnes_comm_dup(comm: *mut OmnesComm, copy: *mut *mut Om
 pub unsafe extern "C" fn omnes_comm_free(comm: *mut OmnesComm) -> c_int {
     guard(|| {
         // SAFETY: as our caller promises.
-        drop(unsafe { take(comm, Origin::SplitOrDup) }?);
+        drop(unsafe { take(comm, Origin::Other) }?);
         Ok(SUCCESS)
     })
 }

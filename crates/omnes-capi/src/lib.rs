@@ -8,6 +8,7 @@
 //! | `failure` | codes and texts, and the guard that no panic passes |
 //! | `arguments` | pointers and numbers of C turned into references and types |
 //! | `communicator` | init, finalize, rank, size, split, dup, free |
+//! | `exchange` | communicators of ranks that exchange already, and how their jobs are left |
 //! | `transfer` | send, recv, bcast, barrier |
 //! | `request` | ibcast, ibarrier, test, wait |
 //! | `about` | error texts, version |
@@ -24,6 +25,7 @@
 pub mod about;
 mod arguments;
 pub mod communicator;
+pub mod exchange;
 pub mod failure;
 pub mod request;
 pub mod transfer;

@@ -35,7 +35,7 @@ impl Program {
         let path = folder.path().join(name);
         let source = crate_folder().join("tests/c").join(name).with_extension("c");
         let mut command = Command::new(compiler);
-        command.arg("-std=c11").args(["-D_POSIX_C_SOURCE=200809L"]).args(STRICT).arg("-I");
+        command.arg("-std=c11").args(["-D_DEFAULT_SOURCE"]).args(STRICT).arg("-I");
         command.arg(crate_folder().join("include")).arg("-o").arg(&path).arg(source);
         output_of(command.arg("-L").arg(folder.path()).arg("-lomnes"));
         Some(Self { folder, path })
@@ -49,6 +49,21 @@ impl Program {
         command.env("OMNES_RENDEZVOUS", rendezvous).env("TEST_VERSION", env!("CARGO_PKG_VERSION"));
         command.env("OMNES_PEER_TIMEOUT", "1s");
         command.spawn().unwrap()
+    }
+
+    /// Runs a program that starts its ranks itself, with and without memory that they share. What
+    /// launchers say does not count there.
+    fn run_alone(&self, scenario: &str) {
+        for shared_memory in ["on", "off"] {
+            let mut command = Command::new("timeout");
+            command.arg(LIMIT_SECONDS).arg(&self.path).arg(scenario).stdin(Stdio::null());
+            command.env("LD_LIBRARY_PATH", self.folder.path()).env("OMNES_SHM", shared_memory);
+            command.env("OMNES_RANK", "7").env("OMNES_SIZE", "3");
+            let output = command.output().unwrap();
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let status = output.status;
+            assert!(status.success(), "{scenario}, OMNES_SHM={shared_memory}: {status}: {errors}");
+        }
     }
 
     /// Runs a job of `size` ranks on the loopback interface; all must end well.
@@ -104,5 +119,33 @@ fn requests_are_started_in_numbers_and_end_also_when_a_rank_has_died() {
     if let Some(program) = Program::compile("requests") {
         program.run(2);
         program.run(4);
+    }
+}
+
+#[test]
+fn ranks_that_exchange_share_a_job_and_leave_it_together() {
+    if let Some(program) = Program::compile("exchange") {
+        program.run_alone("share");
+    }
+}
+
+#[test]
+fn ranks_that_were_never_in_one_job_make_their_own() {
+    if let Some(program) = Program::compile("exchange") {
+        program.run_alone("grow");
+    }
+}
+
+#[test]
+fn what_one_rank_cannot_join_no_rank_does() {
+    if let Some(program) = Program::compile("exchange") {
+        program.run_alone("fail");
+    }
+}
+
+#[test]
+fn an_exchange_that_fails_is_an_error() {
+    if let Some(program) = Program::compile("exchange") {
+        program.run_alone("breaks");
     }
 }

@@ -33,7 +33,7 @@ use omnes_proto::limits::{
     CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX,
 };
 use omnes_wire::{ENVELOPE_BYTES, JobKey, PACKET_OVERHEAD_BYTES, Rank};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,10 +83,23 @@ impl Engine {
     /// # Errors
     /// [`NetError`] says what is wrong and what to do.
     pub fn join(config: JobConfig) -> Result<Self, NetError> {
+        Self::join_through(config, None)
+    }
+
+    /// As [`Self::join`]; at rank 0 through a `listener` that listens at the rendezvous address
+    /// already, so that the address could be told to the others with the port that was free.
+    ///
+    /// # Errors
+    /// As [`Self::join`].
+    pub fn join_through(
+        config: JobConfig,
+        listener: Option<TcpListener>,
+    ) -> Result<Self, NetError> {
         let rendezvous = Rendezvous {
             rank: Rank(config.rank),
             size: config.size,
             address: config.rendezvous.clone(),
+            listener,
             key: config.key.clone(),
             deadline: config.join_timeout,
             node: Node::this().filter(|_| config.shared_memory),

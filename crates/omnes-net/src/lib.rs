@@ -49,6 +49,7 @@ pub use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
 pub use operations::{Completion, Gone, Operation, OperationError, Outcome};
 pub use port::free_port;
 pub use relay::Relayed;
+pub use rendezvous::random;
 pub use socket::{Offloads, SocketCounters};
 pub use spread::SpreadPlan;
 pub use while_waiting::WhileWaiting;

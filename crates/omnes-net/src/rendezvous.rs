@@ -26,12 +26,14 @@ const RETRY_WAIT: Duration = Duration::from_millis(20);
 const LOOK_WAIT: Duration = Duration::from_millis(1);
 
 /// What a rank brings to the rendezvous.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Rendezvous {
     pub(crate) rank: Rank,
     pub(crate) size: u32,
     /// `host:port` of rank 0.
     pub(crate) address: String,
+    /// Listens there already, at rank 0; it does so itself where there is none.
+    pub(crate) listener: Option<TcpListener>,
     pub(crate) key: Option<JobKey>,
     pub(crate) deadline: Duration,
     /// Where this rank may share memory with others; none if it may not.
@@ -111,7 +113,11 @@ struct Table {
     answer: u64,
 }
 
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], NetError> {
+/// Random bytes that nobody can guess.
+///
+/// # Errors
+/// [`NetError::Random`] if the kernel has none.
+pub fn random<const N: usize>() -> Result<[u8; N], NetError> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| NetError::Random(error.to_string()))?;
     Ok(bytes)
@@ -183,7 +189,7 @@ impl Rendezvous {
     /// Meets the other ranks. `local` makes this rank's socket once its address is known, given
     /// that address and one of a peer where there is one.
     pub(crate) fn meet(
-        &self,
+        mut self,
         local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
         let address = resolve(&self.address)?;
@@ -283,7 +289,7 @@ impl Rendezvous {
     // ---- rank 0 ---------------------------------------------------------------------------
 
     fn serve(
-        &self,
+        &mut self,
         address: SocketAddr,
         local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
@@ -305,8 +311,9 @@ impl Rendezvous {
         self.answer_all(&local, address, hellos)
     }
 
-    fn listen(&self, address: SocketAddr) -> Result<Callers, NetError> {
-        let listening = TcpListener::bind(address).and_then(|it| Callers::new(it, self.size));
+    fn listen(&mut self, address: SocketAddr) -> Result<Callers, NetError> {
+        let listener = self.listener.take().map_or_else(|| TcpListener::bind(address), Ok);
+        let listening = listener.and_then(|it| Callers::new(it, self.size));
         listening.map_err(|source| NetError::Listen { address: self.address.clone(), source })
     }
 

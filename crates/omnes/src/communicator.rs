@@ -93,8 +93,13 @@ impl Communicator {
         if rank >= size {
             return Err(Error::RankOutOfRange { rank, size });
         }
-        let job = Arc::new(Job::join(config)?);
-        let world = Self::new(job, CommunicatorId(0), (0..size).collect(), rank);
+        Self::of_all(Job::join(config, None)?)
+    }
+
+    /// All ranks of a job that this one has just joined. Collective.
+    pub(crate) fn of_all(job: Job) -> Result<Self, Error> {
+        let (rank, size) = (job.config.rank, job.config.size);
+        let world = Self::new(Arc::new(job), CommunicatorId(0), (0..size).collect(), rank);
         world.probe_multicast()?;
         world.tune_at_start()?;
         world.job().publish();
@@ -143,12 +148,22 @@ impl Communicator {
     /// # Errors
     /// [`Error::PeerFailed`] if a rank has failed.
     pub fn finalize(self) -> Result<(), Error> {
-        self.inner.job.begin_finalizing();
-        let together = self.barrier();
+        let together = self.meet_last();
         if together.is_ok() {
             self.inner.job.leave();
         }
         together
+    }
+
+    /// The last barrier of the job; on the communicator of all its ranks.
+    pub(crate) fn meet_last(&self) -> Result<(), Error> {
+        self.inner.job.begin_finalizing();
+        self.barrier()
+    }
+
+    /// Number of nodes that the ranks here are on; without shared memory each is one by itself.
+    pub fn node_count(&self) -> u32 {
+        self.nodes().count()
     }
 
     // ---- for the operations ---------------------------------------------------------------

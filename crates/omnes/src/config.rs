@@ -3,6 +3,7 @@
 use crate::barrier::NicWanted;
 use crate::bcast::tune::Tune;
 use crate::bcast::{Bcast, MultiSend};
+use crate::exchanged::Interface;
 use omnes_net::live::LivePlace;
 use omnes_net::{Offloads, WhileWaiting};
 use omnes_topo::Barrier;
@@ -42,8 +43,12 @@ pub struct Config {
     pub rank: u32,
     /// Ranks of the job.
     pub size: u32,
-    /// `host:port` at which rank 0 waits for the others; the port must be free there.
+    /// `host:port` at which rank 0 waits for the others; the port must be free there. Of ranks that
+    /// exchange already ([`crate::Communicator::from_exchange`]) it may be empty, or without a
+    /// port: then it is drawn.
     pub rendezvous: String,
+    /// Which of their addresses ranks that exchange already may meet at; any where there is none.
+    pub interface: Option<Interface>,
     /// The job's secret. Without one, rank 0 draws a key and hands it out in the clear.
     pub key: Option<JobKey>,
     /// Wait for all ranks at the start.
@@ -99,6 +104,7 @@ impl Config {
             rank,
             size,
             rendezvous: rendezvous.into(),
+            interface: None,
             key: None,
             join_timeout: Duration::from_secs(60),
             peer_timeout: Duration::from_secs(5),

@@ -16,6 +16,11 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_RANK", "this process's rank, from 0"),
     ("OMNES_SIZE", "number of ranks"),
     ("OMNES_RENDEZVOUS", "host:port of rank 0 at which the ranks meet; overrides the launcher's"),
+    (
+        "OMNES_INTERFACE",
+        "interface, or network such as 10.0.0.0/24, on which ranks that exchange already meet; \
+         chosen where unset",
+    ),
     ("OMNES_JOB_KEY", "the job's secret, 32 hexadecimal digits; drawn by rank 0 where unset"),
     ("OMNES_LOCAL_SIZE", "ranks that share this machine's cores; this job's where unset"),
     (
@@ -94,6 +99,12 @@ impl Launcher {
         Self { name: "torchrun", rank: "RANK", size: "WORLD_SIZE", local_size: "LOCAL_WORLD_SIZE" },
     ];
 }
+
+/// Wait for ranks that exchange already: all of them are there.
+const JOIN_TIMEOUT_MET: Duration = Duration::from_secs(20);
+/// Silence after which one of them has failed: another program's ranks, which may sit in a debugger,
+/// and whose launcher sees them end.
+const PEER_TIMEOUT_MET: Duration = Duration::from_secs(30);
 
 /// Reads variables; the environment, but for tests.
 struct Environment<F>(F);
@@ -198,6 +209,24 @@ impl Config {
         environment.fill(&mut config)?;
         Ok(config)
     }
+
+    /// Settings as the environment has them for ranks that exchange already, which are told apart
+    /// by that and not by a launcher.
+    pub(crate) fn for_exchange(rank: u32, size: u32) -> Result<Self, Error> {
+        Self::for_exchange_in(Environment(|name: &str| std::env::var(name).ok()), rank, size)
+    }
+
+    fn for_exchange_in(
+        environment: Environment<impl Fn(&str) -> Option<String>>,
+        rank: u32,
+        size: u32,
+    ) -> Result<Self, Error> {
+        let rendezvous = environment.text("OMNES_RENDEZVOUS").unwrap_or_default();
+        let mut config = Self::new(rank, size, rendezvous);
+        (config.join_timeout, config.peer_timeout) = (JOIN_TIMEOUT_MET, PEER_TIMEOUT_MET);
+        environment.fill(&mut config)?;
+        Ok(config)
+    }
 }
 
 impl<F: Fn(&str) -> Option<String>> Environment<F> {
@@ -212,6 +241,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
                 reason,
             })?);
         }
+        config.interface = self.value("OMNES_INTERFACE")?;
         config.bcast = self.value("OMNES_BCAST")?;
         config.tune = self.value("OMNES_TUNE")?.unwrap_or_default();
         config.network = self.text("OMNES_NETWORK");

@@ -108,6 +108,20 @@ pub enum Error {
         /// The limit.
         limit: u32,
     },
+    /// Ranks that exchange could not become a communicator; the same on all of them.
+    #[error("rank {rank}: {reason}")]
+    Exchange {
+        /// The rank that could not, among those that exchange.
+        rank: u32,
+        /// What it says.
+        reason: String,
+    },
+    /// The exchange that ranks were to become a communicator by does not work.
+    #[error("the exchange between the ranks has failed: {reason}")]
+    ExchangeFailed {
+        /// What it says.
+        reason: String,
+    },
     /// No number is left for another communicator.
     #[error("too many communicators: all {limit} numbers are used")]
     TooManyCommunicators {
@@ -147,6 +161,8 @@ impl Error {
             Self::BarrierTimeout { .. } => -14,
             Self::MultiSend { .. } => -15,
             Self::Barrier { .. } => -16,
+            Self::Exchange { .. } => -17,
+            Self::ExchangeFailed { .. } => -18,
         }
     }
 

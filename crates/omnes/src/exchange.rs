@@ -1,12 +1,47 @@
-//! What every rank says, at every rank: gathered at rank 0 and broadcast down a tree. For the
-//! library's own agreements, before anybody knows whether multicast works.
+//! What every rank says, at every rank: what agreements are made of.
 //!
-//! Cost: one message from every rank to rank 0, and a broadcast of all of them.
+//! Ranks that exchange by means of their own, such as those of an MPI, can become a communicator
+//! ([`Communicator::from_exchange`]). A communicator exchanges by itself, for the library's own
+//! agreements: gathered at rank 0 and broadcast down a tree, which works before anybody knows
+//! whether multicast does.
+//!
+//! Cost of a communicator's: one message from every rank to rank 0, and a broadcast of all of them.
 
 use crate::bcast::Bcast;
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use omnes_topo::Tree;
+
+/// Ranks that can tell each other something, all at once. Calls come in the same order on all of
+/// them.
+pub trait Exchange {
+    /// This rank, from 0.
+    fn rank(&self) -> u32;
+
+    /// Number of ranks.
+    fn size(&self) -> u32;
+
+    /// Every rank's words, one after the other in order of ranks; all are as long as `own`, which
+    /// is not empty. Collective.
+    ///
+    /// # Errors
+    /// [`Error::ExchangeFailed`], or what else fits.
+    fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error>;
+}
+
+impl Exchange for Communicator {
+    fn rank(&self) -> u32 {
+        Self::rank(self)
+    }
+
+    fn size(&self) -> u32 {
+        Self::size(self)
+    }
+
+    fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+        self.exchange(own)
+    }
+}
 
 impl Communicator {
     /// Every rank's words, one after the other in order of ranks; all are as long as `own`, which

@@ -6,10 +6,12 @@ use crate::bcast::tune::Figures;
 use crate::config::Config;
 use crate::config::Multicast;
 use crate::error::Error;
+use crate::numbers::Numbers;
 use crate::stats::Stats;
 use omnes_net::live::LiveConfig;
 use omnes_net::{ChannelConfig, Engine, JobConfig, MulticastConfig};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -27,8 +29,8 @@ pub(crate) struct Job {
     pub(crate) config: Config,
     /// Ranks by node, each node's leader first; the same on all ranks.
     pub(crate) nodes: Vec<Vec<u32>>,
-    /// Number of the next communicator, as far as this rank knows.
-    pub(crate) next_communicator: AtomicU32,
+    /// Of its communicators.
+    pub(crate) numbers: Numbers,
     /// The probe has found that multicast reaches everybody.
     has_multicast: AtomicBool,
     /// Multi-send has taken its place.
@@ -44,14 +46,15 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn join(config: Config) -> Result<Self, Error> {
+    /// Meets the other ranks; at rank 0 through `listener`, if it listens already.
+    pub(crate) fn join(config: Config, listener: Option<TcpListener>) -> Result<Self, Error> {
         let channel = ChannelConfig {
             eager_bytes: config.eager_bytes,
             eager_head_bytes: config.eager_bytes,
             pool_slots: config.pool_slots,
             ..ChannelConfig::default()
         };
-        let engine = Engine::join(JobConfig {
+        let job = JobConfig {
             rank: config.rank,
             size: config.size,
             rendezvous: config.rendezvous.clone(),
@@ -72,17 +75,17 @@ impl Job {
                 ..MulticastConfig::default()
             },
             shared_memory: config.shared_memory,
-        })?;
+        };
+        let engine = Engine::join_through(job, listener)?;
         let nodes = engine.nodes();
         let no = || AtomicBool::new(false);
         let (has_multicast, is_finalizing, has_left) = (no(), no(), no());
         let (has_multisend, multisend) = (no(), RwLock::default());
-        let next_communicator = AtomicU32::new(1);
         Ok(Self {
             engine,
             config,
             nodes,
-            next_communicator,
+            numbers: Numbers::default(),
             has_multicast,
             has_multisend,
             multisend,

@@ -4,7 +4,6 @@ use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_wire::CommunicatorId;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// What each rank says of itself: color and key, and the number it would give next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,10 +45,11 @@ impl Communicator {
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::TooManyCommunicators`].
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
-        let next_communicator = self.job().next_communicator.load(Ordering::SeqCst);
+        let next_communicator = self.job().numbers.next();
         let choices = self.choices(Choice { color, key, next_communicator })?;
         // Groups of one split are disjoint, so they may share a number that is new to all.
-        let id = self.agree_on_number(choices.iter().map(|choice| choice.next_communicator))?;
+        let highest = choices.iter().map(|choice| choice.next_communicator).max().unwrap_or(0);
+        let id = self.job().numbers.agree(self, highest)?;
         if color.is_none() {
             return Ok(None);
         }
@@ -76,24 +76,12 @@ impl Communicator {
         Ok(copy.expect("a rank with a color gets a communicator"))
     }
 
-    /// A communicator number that is new to all: the highest that anybody would give next.
-    pub(crate) fn agree_on_number(
-        &self,
-        next: impl Iterator<Item = u32>,
-    ) -> Result<CommunicatorId, Error> {
-        let number = next.max().unwrap_or(0);
-        let limit = u32::from(u16::MAX);
-        let id = u16::try_from(number).map_err(|_| Error::TooManyCommunicators { limit })?;
-        self.job().next_communicator.fetch_max(number + 1, Ordering::SeqCst);
-        Ok(CommunicatorId(id))
-    }
-
     /// A communicator number that is new to all members. Collective.
     pub(crate) fn take_number(&self) -> Result<CommunicatorId, Error> {
-        let own = self.job().next_communicator.load(Ordering::SeqCst);
-        let table = self.exchange(&own.to_be_bytes())?;
+        let numbers = &self.job().numbers;
+        let table = self.exchange(&numbers.next().to_be_bytes())?;
         let rows = table.chunks(4).filter_map(|row| row.try_into().ok());
-        self.agree_on_number(rows.map(u32::from_be_bytes))
+        numbers.agree(self, rows.map(u32::from_be_bytes).max().unwrap_or(0))
     }
 
     /// Every rank's choice, in order of ranks.

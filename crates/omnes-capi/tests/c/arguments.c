@@ -6,6 +6,31 @@
 
 static_assert(OMNES_SUCCESS == 0, "tests of the form if (call) must work");
 
+/* None of them gets to call anything. */
+static int never(void *context, const void *mine, void *all, size_t bytes)
+{
+	(void)context, (void)mine, (void)all, (void)bytes;
+	exit(1);
+}
+
+static void refused_exchanges(omnes_comm **out)
+{
+	omnes_exchange ranks = { .rank = 0, .size = 1, .allgather = never };
+
+	REFUSED(omnes_comm_exchange(NULL, out), "ranks");
+	REFUSED(omnes_comm_exchange(&ranks, NULL), "comm");
+	ranks.size = 0;
+	REFUSED(omnes_comm_exchange(&ranks, out), "size");
+	ranks.size = 2;
+	ranks.rank = 2;
+	REFUSED(omnes_comm_exchange(&ranks, out), "rank");
+	ranks.rank = -1;
+	REFUSED(omnes_comm_exchange(&ranks, out), "rank");
+	ranks.rank = 0;
+	ranks.allgather = NULL;
+	REFUSED(omnes_comm_exchange(&ranks, out), "allgather");
+}
+
 static void refused_without_a_job(void)
 {
 	omnes_request *request = NULL;
@@ -31,6 +56,9 @@ static void refused_without_a_job(void)
 	REFUSED(omnes_comm_split(NULL, 0, 0, &out), "comm");
 	REFUSED(omnes_comm_dup(NULL, &out), "comm");
 	REFUSED(omnes_comm_free(NULL), "comm");
+	refused_exchanges(&out);
+	CHECK(omnes_comm_nodes(NULL) == OMNES_ERROR_ARGUMENT);
+	OK(omnes_leave());
 	CHECK(out == NULL);
 }
 

@@ -95,6 +95,15 @@ impl Communicator {
         Ok(id)
     }
 
+    /// Opens on this rank what the usual broadcasts need; nobody may use it before all have.
+    pub(crate) fn open_here(&self) -> Result<(), Error> {
+        self.open_multisend()?;
+        if self.has_multicast() {
+            self.group(self.usual_policy())?;
+        }
+        Ok(())
+    }
+
     /// Opens the group of `policy` everywhere before anybody uses it. Collective.
     pub(crate) fn open_together(&self, policy: Policy) -> Result<(), Error> {
         if self.has_multicast() && self.nodes().number(policy).is_none() {

@@ -34,6 +34,7 @@ pub use cost::{Cost, Figures, Point, Way};
 pub use hop::Hop;
 pub use measure::{BYTES_MAX, Measured, Plan, Planned};
 pub use network::Network;
+pub(crate) use network::masked;
 
 use super::Bcast;
 use crate::communicator::Communicator;

@@ -85,7 +85,7 @@ fn prefix(own: IpAddr) -> String {
 }
 
 /// `address` without the bits behind its first `length`.
-fn masked(address: IpAddr, length: u8) -> IpAddr {
+pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
     let drop = |bits: u32| bits.saturating_sub(u32::from(length));
     match address {
         IpAddr::V4(v4) => {

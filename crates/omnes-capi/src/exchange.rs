@@ -1,0 +1,128 @@
+//! Communicators of ranks that exchange already, and how their jobs are left.
+
+use crate::arguments;
+use crate::communicator::{OmnesComm, Origin, number};
+use crate::failure::{Failure, SUCCESS, guard};
+use omnes::{Communicator, Config, Error, Exchange, Jobs, WhileWaiting};
+use std::ffi::{c_int, c_void};
+
+/// `omnes_exchange.allgather` of the header.
+type Allgather = unsafe extern "C" fn(
+    context: *mut c_void,
+    mine: *const c_void,
+    all: *mut c_void,
+    bytes: usize,
+) -> c_int;
+
+/// `struct omnes_exchange` of the header.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OmnesExchange {
+    /// The caller's rank.
+    pub rank: c_int,
+    /// Number of ranks.
+    pub size: c_int,
+    /// Gathers bytes of every rank.
+    pub allgather: Option<Allgather>,
+    /// For `allgather`.
+    pub context: *mut c_void,
+    /// Called by calls that wait.
+    pub while_waiting: Option<unsafe extern "C" fn()>,
+}
+
+/// Ranks whose exchange is a function of C.
+struct Ranks {
+    rank: u32,
+    size: u32,
+    allgather: Allgather,
+    context: *mut c_void,
+}
+
+impl Ranks {
+    fn new(exchange: &OmnesExchange) -> Result<Self, Failure> {
+        let OmnesExchange { rank, size, allgather, context, .. } = *exchange;
+        let size = u32::try_from(size).ok().filter(|size| *size > 0);
+        let size = size.ok_or_else(|| {
+            Failure::argument(format!("size is {}, it must be at least 1", exchange.size))
+        })?;
+        let rank = arguments::rank(rank, size, "rank")?;
+        let allgather = allgather.ok_or_else(|| Failure::argument("allgather is NULL"))?;
+        Ok(Self { rank, size, allgather, context })
+    }
+}
+
+impl Exchange for Ranks {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut all = vec![0; self.size as usize * own.len()];
+        // SAFETY: a function of this type, called with its own context, memory of `own.len()` bytes
+        // to read and of `size` times as many to write, as the header says.
+        let result = unsafe {
+            (self.allgather)(self.context, own.as_ptr().cast(), all.as_mut_ptr().cast(), own.len())
+        };
+        match result {
+            0 => Ok(all),
+            code => Err(Error::ExchangeFailed { reason: format!("allgather returned {code}") }),
+        }
+    }
+}
+
+/// What a new job is told beside what the environment says.
+fn adjust(config: &mut Config, exchange: &OmnesExchange) {
+    config.while_waiting = exchange.while_waiting.map(|hook| {
+        // SAFETY: a function without arguments, which the header says may be called then.
+        WhileWaiting::new(move || unsafe { hook() })
+    });
+}
+
+/// See `omnes_comm_exchange` in the header.
+///
+/// # Safety
+///
+/// `ranks` is NULL or valid for reads, and its functions are of the types that the header gives
+/// them; `comm` is NULL or valid for the write of a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_comm_exchange(
+    ranks: *const OmnesExchange,
+    comm: *mut *mut OmnesComm,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let place = unsafe { arguments::place(comm, "comm") }?;
+        place.write(std::ptr::null_mut());
+        // SAFETY: as our caller promises.
+        let exchange = unsafe { ranks.as_ref() };
+        let exchange = exchange.ok_or_else(|| Failure::argument("ranks is NULL"))?;
+        let ranks = Ranks::new(exchange)?;
+        let made = Communicator::from_exchange(&ranks, |config| adjust(config, exchange))?;
+        place.write(OmnesComm::into_handle(made, Origin::Other));
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_comm_nodes` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_comm_nodes(comm: *const OmnesComm) -> c_int {
+    // SAFETY: as our caller promises.
+    guard(|| number(unsafe { arguments::comm(comm) }?.communicator.node_count()))
+}
+
+/// See `omnes_leave` in the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn omnes_leave() -> c_int {
+    guard(|| {
+        Jobs::of_process().leave()?;
+        Ok(SUCCESS)
+    })
+}

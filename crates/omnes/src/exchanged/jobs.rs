@@ -1,0 +1,104 @@
+//! The jobs that a process has joined by exchange.
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Jobs of one process: each has threads, sockets and memory of its own.
+pub(super) const JOBS_MAX: usize = 8;
+
+/// The random name of a process or a job.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub(super) struct Identity([u64; 2]);
+
+impl Identity {
+    pub(super) fn draw() -> Result<Self, Error> {
+        let [first, second] = [omnes_net::random()?, omnes_net::random()?];
+        Ok(Self([u64::from_be_bytes(first), u64::from_be_bytes(second)]))
+    }
+}
+
+/// A job that was joined.
+pub(super) struct Joined {
+    pub(super) id: Identity,
+    /// Its ranks' processes, in order of ranks.
+    pub(super) members: Vec<Identity>,
+    /// Of all its ranks. Kept here, so that the job goes on when a program has freed its own
+    /// communicators.
+    pub(super) world: Communicator,
+}
+
+/// A job that has all ranks of a communicator to be made.
+pub(super) struct Shared {
+    pub(super) id: Identity,
+    pub(super) world: Communicator,
+    /// Ranks in the job, in order of ranks.
+    pub(super) ranks: Vec<u32>,
+}
+
+/// See the module header.
+#[derive(Default)]
+pub(super) struct Table {
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// In order of joining.
+    joined: Vec<Joined>,
+    /// Places for jobs that are being joined.
+    reserved: usize,
+}
+
+/// A place for a job that is being joined; free again if it is dropped.
+pub(super) struct Place<'a> {
+    table: &'a Table,
+}
+
+impl Table {
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The jobs that have all these processes, in order of joining.
+    pub(super) fn with_all(&self, processes: &[Identity]) -> Vec<Shared> {
+        let share = |job: &Joined| {
+            let rank = |process| job.members.iter().position(|member| member == process);
+            let ranks: Option<Vec<u32>> =
+                processes.iter().map(|process| rank(process).map(|rank| rank as u32)).collect();
+            ranks.map(|ranks| Shared { id: job.id, world: job.world.clone(), ranks })
+        };
+        self.lock().joined.iter().filter_map(share).collect()
+    }
+
+    /// Keeps a place for another job, if there is one.
+    pub(super) fn reserve(&self) -> Option<Place<'_>> {
+        let mut inside = self.lock();
+        if inside.joined.len() + inside.reserved >= JOBS_MAX {
+            return None;
+        }
+        inside.reserved += 1;
+        Some(Place { table: self })
+    }
+
+    /// Takes all jobs out, in the order in which all processes leave them: each waits for the same
+    /// job first.
+    pub(super) fn take_all(&self) -> Vec<Joined> {
+        let mut jobs = std::mem::take(&mut self.lock().joined);
+        jobs.sort_by_key(|job| job.id);
+        jobs
+    }
+}
+
+impl Place<'_> {
+    pub(super) fn fill(self, job: Joined) {
+        self.table.lock().joined.push(job);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.table.lock().reserved -= 1;
+    }
+}

@@ -1,0 +1,116 @@
+//! How ranks that exchange already join a job of their own.
+//!
+//! Rank 0 listens before anybody calls, at a port that was free, and tells address and key through
+//! the exchange; then all join as the ranks of any other job do. Whatever happens to one of them,
+//! all hear of it in the last round, and a rank whose own join worked leaves the job again.
+
+use super::jobs::Identity;
+use super::place::{self, Whereabouts};
+use super::rounds::gather;
+use crate::communicator::Communicator;
+use crate::config::Config;
+use crate::error::Error;
+use crate::exchange::Exchange;
+use crate::job::Job;
+use omnes_wire::JobKey;
+use serde::{Deserialize, Serialize};
+use std::net::{SocketAddr, TcpListener};
+
+/// Ranks with one key answer this alike.
+const KEY_CHECK: &[u8] = b"omnes: is it the same key?";
+
+/// What a rank tells of itself before all meet.
+#[derive(Serialize, Deserialize)]
+struct Card {
+    whereabouts: Whereabouts,
+    /// Follows from the key that the user has set, if there is one, and does not tell it.
+    key_check: Option<u64>,
+    /// The user has said where to meet; of meaning for rank 0.
+    has_rendezvous: bool,
+}
+
+/// What rank 0 tells.
+#[derive(Serialize, Deserialize)]
+struct Invitation {
+    job: Identity,
+    address: SocketAddr,
+    /// Absent where the ranks have a key already.
+    key: Option<[u8; 16]>,
+}
+
+/// Lets all ranks join a job of theirs, as `settings` say where they are known; its name, and the
+/// communicator of all its ranks. Collective.
+pub(super) fn meet(
+    ranks: &dyn Exchange,
+    settings: Result<Config, Error>,
+) -> Result<(Identity, Communicator), Error> {
+    let prepared = settings.and_then(|config| Ok((card(&config)?, config)));
+    let cards = gather(ranks, prepared.as_ref().map(|(card, _)| card))?;
+    let (_, config) = prepared?;
+    check_keys(&cards)?;
+    let listening = listen(&config, cards)?;
+    let invited = listening.and_then(|listener| invite(&config, listener));
+    let invitations = gather(ranks, invited.as_ref().map(|(invitation, _)| invitation))?;
+    let (_, listener) = invited?;
+    let Some(invitation) = invitations.into_iter().next().flatten() else {
+        let reason = "it gave no invitation of rank 0".to_owned();
+        return Err(Error::ExchangeFailed { reason });
+    };
+    let job = invitation.job;
+    let joined = Job::join(invitation.accept(config), listener).and_then(Communicator::of_all);
+    gather(ranks, joined.as_ref().map(|_| &()))?;
+    Ok((job, joined?))
+}
+
+fn card(config: &Config) -> Result<Card, Error> {
+    Ok(Card {
+        whereabouts: Whereabouts::here(config.interface.as_ref())?,
+        key_check: config.key.as_ref().map(|key| key.answer(KEY_CHECK)),
+        has_rendezvous: !config.rendezvous.is_empty(),
+    })
+}
+
+/// Either all ranks have the same key or none has one.
+fn check_keys(cards: &[Card]) -> Result<(), Error> {
+    let Some(first) = cards.first() else { return Ok(()) };
+    let other = (0..).zip(cards).find(|(_, card)| card.key_check != first.key_check);
+    let Some((rank, _)) = other else { return Ok(()) };
+    let reason = "OMNES_JOB_KEY differs from rank 0's; set it alike for all ranks, or for none";
+    Err(Error::Exchange { rank, reason: reason.to_owned() })
+}
+
+/// Listens, at rank 0. The outer error is the same on all ranks.
+fn listen(config: &Config, cards: Vec<Card>) -> Result<Result<Option<TcpListener>, Error>, Error> {
+    let has_rendezvous = cards.first().is_some_and(|card| card.has_rendezvous);
+    let all: Vec<Whereabouts> = cards.into_iter().map(|card| card.whereabouts).collect();
+    if has_rendezvous {
+        let listen = || place::listen_as_told(&config.rendezvous, place::is_one_node(&all));
+        return Ok((config.rank == 0).then(listen).transpose());
+    }
+    let chosen = place::choose(&all)?;
+    Ok((config.rank == 0).then(|| place::listen_at(chosen)).transpose())
+}
+
+/// What this rank tells of where to meet: nothing, but for rank 0.
+fn invite(
+    config: &Config,
+    listener: Option<TcpListener>,
+) -> Result<(Option<Invitation>, Option<TcpListener>), Error> {
+    let Some(listener) = listener else { return Ok((None, None)) };
+    let address = listener.local_addr().map_err(|source| {
+        Error::Join(omnes_net::NetError::System { what: "local address", source })
+    })?;
+    let key = match config.key {
+        Some(_) => None,
+        None => Some(omnes_net::random()?),
+    };
+    Ok((Some(Invitation { job: Identity::draw()?, address, key }), Some(listener)))
+}
+
+impl Invitation {
+    /// The settings to join with.
+    fn accept(self, config: Config) -> Config {
+        let key = self.key.map(JobKey::new).or(config.key);
+        Config { rendezvous: self.address.to_string(), key, ..config }
+    }
+}

@@ -1,0 +1,232 @@
+//! Communicators of ranks that exchange already by means of their own, such as those of an MPI.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `jobs` | the jobs that this process has joined this way |
+//! | `meeting` | how ranks join a job of their own |
+//! | `place` | where they meet |
+//! | `rounds` | one round: each tells how it fares, all learn the same |
+//!
+//! Steps, each of which is a round that all ranks make, whatever has happened to them before:
+//!
+//! 1. The ranks tell the names of their processes, which are random.
+//! 2. Each tells which of its jobs all of them are in, and which number it would give next there.
+//!
+//! If there is a job that all are in, the communicator is one of that job:
+//!
+//! 3. They agree on its number ([`crate::numbers`]), each makes it, and all tell how that went.
+//!
+//! Else they join a new job, whose first communicator it is:
+//!
+//! 3. They tell where they are, and that nothing stands in the way.
+//! 4. Rank 0 tells where it listens, and the job's key.
+//! 5. They join, and tell how that went.
+//!
+//! Guarantees: all ranks get a communicator, or all get the same error, which names the rank that
+//! caused it. Nobody hangs, as long as the exchange does not. The key is never sent by this
+//! library's own connections.
+//! Assumes: an exchange that nobody listens to.
+//! Cost: four rounds of 1 KiB per rank in a job that is there already, two of them between threads
+//! that do not contend for a number; five, and the start of a job, otherwise.
+//! Not done: a rank whose exchange fails does not tell the others, which depend on theirs.
+
+mod jobs;
+mod meeting;
+mod place;
+mod rounds;
+
+pub use place::Interface;
+
+use crate::communicator::Communicator;
+use crate::config::Config;
+use crate::error::Error;
+use crate::exchange::Exchange;
+use jobs::{Identity, JOBS_MAX, Joined, Shared, Table};
+use rounds::gather;
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, OnceLock};
+
+/// Version of the rounds; ranks of different versions refuse each other.
+const PROTOCOL: u32 = 1;
+
+/// What a rank says first.
+#[derive(Serialize, Deserialize)]
+struct Introduction {
+    omnes: u32,
+    version: String,
+    process: Identity,
+}
+
+/// A job that has all ranks.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Known {
+    job: Identity,
+    next_communicator: u32,
+}
+
+/// The jobs that a process has joined by [`Exchange`], to be left together.
+///
+/// A process has one such value, [`Jobs::of_process`]; others are for programs whose threads are
+/// ranks.
+pub struct Jobs {
+    process: Result<Identity, Error>,
+    table: Table,
+}
+
+impl Default for Jobs {
+    fn default() -> Self {
+        Self { process: Identity::draw(), table: Table::default() }
+    }
+}
+
+impl Communicator {
+    /// A communicator of the ranks that exchange. The first of such communicators is a job by
+    /// itself, with sockets, threads and a key of its own; others whose ranks are all in one job
+    /// share it. To be called by all ranks, from any thread. Settings come from the environment
+    /// ([`crate::VARIABLES`]) and then `adjust`; they are those of the job, so only the first call
+    /// for a job heeds them. Rank and size are always those of the exchange.
+    ///
+    /// The job goes on when all its communicators have been dropped; [`Jobs::leave`] ends it.
+    ///
+    /// # Errors
+    /// [`Error::Exchange`] with the rank that could not, on all ranks; [`Error::ExchangeFailed`] if
+    /// the exchange does not work, [`Error::RankOutOfRange`] for a rank not below the size, both
+    /// on the ranks concerned.
+    pub fn from_exchange(
+        ranks: &dyn Exchange,
+        adjust: impl FnOnce(&mut Config),
+    ) -> Result<Self, Error> {
+        Jobs::of_process().join(ranks, adjust)
+    }
+}
+
+impl Jobs {
+    /// Those of this process.
+    pub fn of_process() -> &'static Self {
+        static JOBS: OnceLock<Jobs> = OnceLock::new();
+        JOBS.get_or_init(Self::default)
+    }
+
+    /// As [`Communicator::from_exchange`], which takes those of this process.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn join(
+        &self,
+        ranks: &dyn Exchange,
+        adjust: impl FnOnce(&mut Config),
+    ) -> Result<Communicator, Error> {
+        let (rank, size) = (ranks.rank(), ranks.size());
+        if rank >= size {
+            return Err(Error::RankOutOfRange { rank, size });
+        }
+        let processes = self.introduce(ranks)?;
+        let shared = self.table.with_all(&processes);
+        let known = shared.iter().map(Shared::known).collect();
+        let known = gather::<Vec<Known>>(ranks, Ok(&known))?;
+        if let Some((job, highest)) = common(&known) {
+            let shared = shared.into_iter().find(|shared| shared.id == job);
+            return shared.expect("a common job is this rank's too").open(ranks, highest);
+        }
+        let place = self.table.reserve().ok_or_else(|| {
+            let reason = format!("it is in {JOBS_MAX} jobs already, which is the most");
+            Error::Exchange { rank, reason }
+        });
+        let (place, settings) = match place {
+            Ok(place) => (Some(place), settings(ranks, adjust)),
+            Err(error) => (None, Err(error)),
+        };
+        let (id, world) = meeting::meet(ranks, settings)?;
+        let place = place.expect("without a place nobody meets");
+        place.fill(Joined { id, members: processes, world: world.clone() });
+        Ok(world)
+    }
+
+    /// Leaves all jobs: waits for their ranks, then for the last answers, and says farewell. To be
+    /// called by all ranks of the jobs, as their last act; communicators can then only be dropped,
+    /// and new ones are of new jobs.
+    ///
+    /// # Errors
+    /// [`Error::PeerFailed`] if a rank has failed; all jobs are left nevertheless.
+    pub fn leave(&self) -> Result<(), Error> {
+        let mut result = Ok(());
+        for Joined { world, .. } in self.table.take_all() {
+            let together = world.meet_last();
+            world.job().leave();
+            result = result.and(together);
+        }
+        result
+    }
+
+    /// The processes of all ranks.
+    fn introduce(&self, ranks: &dyn Exchange) -> Result<Vec<Identity>, Error> {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let own = self.process.as_ref();
+        let own = own.map(|process| Introduction { omnes: PROTOCOL, version, process: *process });
+        let all = gather(ranks, own.as_ref().map_err(|error| &**error))?;
+        check(&all)?;
+        Ok(all.into_iter().map(|one| one.process).collect())
+    }
+}
+
+/// Those of a new job.
+fn settings(ranks: &dyn Exchange, adjust: impl FnOnce(&mut Config)) -> Result<Config, Error> {
+    let (rank, size) = (ranks.rank(), ranks.size());
+    let mut config = Config::for_exchange(rank, size)?;
+    adjust(&mut config);
+    Ok(Config { rank, size, ..config })
+}
+
+/// What makes ranks no job; the same on all of them.
+fn check(all: &[Introduction]) -> Result<(), Error> {
+    let Some(first) = all.first() else { return Ok(()) };
+    for (rank, one) in (0..).zip(all) {
+        let differs = |what: &str, theirs: &dyn std::fmt::Display, ours: &dyn std::fmt::Display| {
+            let reason = format!(
+                "versions differ: it has {what} {theirs}, rank 0 has {ours}; use one version for \
+                 all ranks"
+            );
+            Err(Error::Exchange { rank, reason })
+        };
+        if one.omnes != first.omnes {
+            return differs("protocol", &one.omnes, &first.omnes);
+        }
+        if one.version != first.version {
+            return differs("Omnes", &one.version, &first.version);
+        }
+        let twin = all[..rank as usize].iter().position(|other| other.process == one.process);
+        if let Some(twin) = twin {
+            let reason = format!("it is of the same process as rank {twin}");
+            return Err(Error::Exchange { rank, reason });
+        }
+    }
+    Ok(())
+}
+
+/// The first of rank 0's jobs that all ranks know, and the highest number that any would give next
+/// there.
+fn common(known: &[Vec<Known>]) -> Option<(Identity, u32)> {
+    known.first()?.iter().find_map(|Known { job, .. }| {
+        let next = |all: &Vec<Known>| {
+            all.iter().find(|other| other.job == *job).map(|other| other.next_communicator)
+        };
+        let all: Option<Vec<u32>> = known.iter().map(next).collect();
+        Some((*job, all?.into_iter().max()?))
+    })
+}
+
+impl Shared {
+    fn known(&self) -> Known {
+        Known { job: self.id, next_communicator: self.world.job().numbers.next() }
+    }
+
+    /// A communicator of these ranks in the job. Collective.
+    fn open(self, ranks: &dyn Exchange, highest: u32) -> Result<Communicator, Error> {
+        let job = Arc::clone(&self.world.inner.job);
+        let id = job.numbers.agree(ranks, highest)?;
+        let communicator = Communicator::new(job, id, self.ranks, ranks.rank());
+        let opened = communicator.open_here();
+        gather(ranks, opened.as_ref())?;
+        Ok(communicator)
+    }
+}

@@ -1,0 +1,186 @@
+//! One round of an exchange: each rank tells how it fares, and all learn the same.
+//!
+//! A rank in trouble makes the round as the others do, and tells its trouble in it. So all end alike,
+//! and nobody waits for one that has given up.
+
+use crate::error::Error;
+use crate::exchange::Exchange;
+use omnes_net::NetError;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Rows are equally long in all rounds, and in all versions of the library.
+const ROW_BYTES: usize = 1024;
+/// What of a text is told; twice as much would fit, were all of it quotes.
+const REASON_BYTES_MAX: usize = 480;
+
+/// What a rank tells in a round: a line of JSON, with blanks up to the length of a row.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Told<T> {
+    Well(T),
+    Trouble { reason: String, distance: u8 },
+}
+
+/// What every rank has told, in order of ranks, if all fare well. Collective.
+///
+/// # Errors
+/// [`Error::Exchange`] with the first rank in trouble and its words, the same on all ranks; of
+/// several troubles one that is no mere consequence of another. [`Error::ExchangeFailed`] if the
+/// exchange itself does not work.
+pub(super) fn gather<T: Serialize + DeserializeOwned>(
+    ranks: &dyn Exchange,
+    own: Result<&T, &Error>,
+) -> Result<Vec<T>, Error> {
+    let told = match own {
+        Ok(value) => Told::Well(value),
+        Err(error) => Told::Trouble { reason: reason(error), distance: distance(error) },
+    };
+    let table = ranks.allgather(&row(&told))?;
+    if table.len() != ranks.size() as usize * ROW_BYTES {
+        let reason = format!("it gave {} bytes for {} ranks", table.len(), ranks.size());
+        return Err(Error::ExchangeFailed { reason });
+    }
+    let mut all = Vec::with_capacity(table.len() / ROW_BYTES);
+    let mut worst: Option<(u8, u32, String)> = None;
+    for (rank, row) in (0..).zip(table.chunks(ROW_BYTES)) {
+        match serde_json::from_slice(row) {
+            Ok(Told::Well(value)) => all.push(value),
+            Ok(Told::Trouble { reason, distance }) => {
+                if worst.as_ref().is_none_or(|(nearest, ..)| distance < *nearest) {
+                    worst = Some((distance, rank, reason));
+                }
+            }
+            Err(error) => {
+                let reason = format!("it gave what rank {rank} cannot have said: {error}");
+                return Err(Error::ExchangeFailed { reason });
+            }
+        }
+    }
+    match worst {
+        Some((_, rank, reason)) => Err(Error::Exchange { rank, reason }),
+        None => Ok(all),
+    }
+}
+
+fn row<T: Serialize>(told: &T) -> Vec<u8> {
+    let mut row = serde_json::to_vec(told).expect("plain values become JSON");
+    assert!(row.len() <= ROW_BYTES, "rows have room for all that is told: {}", row.len());
+    row.resize(ROW_BYTES, b' ');
+    row
+}
+
+/// The words of an error, cut to what fits a row.
+fn reason(error: &Error) -> String {
+    let mut reason = match error {
+        Error::Exchange { reason, .. } => reason.clone(),
+        _ => error.to_string(),
+    };
+    // As JSON these would need more room.
+    reason.retain(|letter| !letter.is_control());
+    reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+    reason
+}
+
+/// How far an error may be from its cause: it may be another rank's that this one has only heard
+/// of, or felt.
+fn distance(error: &Error) -> u8 {
+    match error {
+        Error::Join(NetError::Refused { .. }) => 1,
+        Error::PeerFailed { .. } | Error::PeerLeft { .. } | Error::Excluded { .. } => 2,
+        Error::Join(
+            NetError::RendezvousLost { .. }
+            | NetError::RankLost { .. }
+            | NetError::Missing { .. }
+            | NetError::Unreachable { .. },
+        ) => 2,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Rank 0, which hears the others say what they were given.
+    struct Others(Vec<Result<u32, Error>>);
+
+    impl Exchange for Others {
+        fn rank(&self) -> u32 {
+            0
+        }
+
+        fn size(&self) -> u32 {
+            self.0.len() as u32 + 1
+        }
+
+        fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+            let others = self.0.iter().map(|told| {
+                row(&match told {
+                    Ok(value) => Told::Well(value),
+                    Err(error) => {
+                        Told::Trouble { reason: reason(error), distance: distance(error) }
+                    }
+                })
+            });
+            Ok(std::iter::once(own.to_vec()).chain(others).flatten().collect())
+        }
+    }
+
+    fn trouble() -> Error {
+        Error::NoMulticast { reason: "no \"route\"\n".to_owned() }
+    }
+
+    #[test]
+    fn all_that_fare_well_are_heard_in_order() {
+        assert_eq!(gather(&Others(vec![Ok(8), Ok(9)]), Ok(&7)).unwrap(), [7, 8, 9]);
+    }
+
+    #[test]
+    fn trouble_of_any_rank_is_trouble_of_all_and_a_cause_goes_before_what_follows_from_it() {
+        let refused = || Error::Join(NetError::Refused { reason: "rank 2 is late".to_owned() });
+        let lost = || Error::PeerLeft { rank: 2 };
+        let told = |others, own| gather(&Others(others), own).unwrap_err().to_string();
+        let name = "OMNES_MULTICAST=on, but no \"route\"";
+        assert_eq!(told(vec![Ok(1), Err(trouble())], Ok(&0)), format!("rank 2: {name}"));
+        assert_eq!(told(vec![Err(trouble()), Err(trouble())], Ok(&0)), format!("rank 1: {name}"));
+        assert_eq!(told(vec![Ok(1), Ok(1)], Err(&trouble())), format!("rank 0: {name}"));
+        let all = vec![Err(refused()), Err(trouble())];
+        assert_eq!(told(all, Err(&lost())), format!("rank 2: {name}"));
+        let all = vec![Err(lost()), Err(refused())];
+        assert_eq!(told(all, Err(&lost())), "rank 2: rank 0 refused: rank 2 is late");
+    }
+
+    #[test]
+    fn long_texts_are_cut_and_fit_a_row() {
+        for long in ["\"".repeat(5000), "ß".repeat(5000), "\u{1}".repeat(5000)] {
+            let error = Error::NoNic { reason: long };
+            let error = gather::<u32>(&Others(Vec::new()), Err(&error)).unwrap_err();
+            let Error::Exchange { rank: 0, reason } = error else { panic!("{error}") };
+            assert!(reason.len() <= REASON_BYTES_MAX && reason.starts_with("no barrier by"));
+        }
+    }
+
+    #[test]
+    fn an_exchange_that_gives_nonsense_is_said_to() {
+        struct Nonsense(Vec<u8>);
+        impl Exchange for Nonsense {
+            fn rank(&self) -> u32 {
+                0
+            }
+
+            fn size(&self) -> u32 {
+                1
+            }
+
+            fn allgather(&self, _: &[u8]) -> Result<Vec<u8>, Error> {
+                Ok(self.0.clone())
+            }
+        }
+        for nonsense in [vec![], vec![0; ROW_BYTES], vec![b' '; ROW_BYTES + 1]] {
+            let error = gather(&Nonsense(nonsense), Ok(&7)).unwrap_err();
+            assert!(matches!(error, Error::ExchangeFailed { .. }), "{error}");
+        }
+    }
+}

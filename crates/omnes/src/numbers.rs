@@ -1,0 +1,109 @@
+//! Which number a new communicator of a job gets: one that is new to all its ranks.
+//!
+//! Every rank tells the number that it would give next, and the highest is tried. It is claimed in
+//! each process by one atomic step, since another thread may be making a communicator with other
+//! ranks at the same time. Then all tell each other whether they could claim it, and what they would
+//! give next; if somebody could not, they begin again.
+//!
+//! ```text
+//!   two communicators at once:   process a: first claims 5, second cannot
+//!                                process b: second claims 5, first cannot   -> both begin again
+//! ```
+//!
+//! Guarantees: no two communicators that share a process have the same number, whatever threads do.
+//! Two that contend part: each keeps a distance drawn by its rank 0, from a range that doubles with
+//! each attempt, and of two different numbers the higher can be claimed everywhere.
+//!
+//! Cost: one exchange beside that of the numbers, and one more per attempt that fails. A number that
+//! was claimed in vain is not given again.
+
+use crate::error::Error;
+use crate::exchange::Exchange;
+use omnes_wire::CommunicatorId;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The longest distance that is kept is below two to this power.
+const DISTANCE_BITS_MAX: u32 = 8;
+
+/// The numbers of a job's communicators, as far as this process knows.
+pub(crate) struct Numbers {
+    next: AtomicU32,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        // The communicator of all ranks has number 0.
+        Self { next: AtomicU32::new(1) }
+    }
+}
+
+/// What a rank says after an attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Attempt {
+    has_claimed: bool,
+    next: u32,
+    draw: u32,
+}
+
+const ATTEMPT_BYTES: usize = 9;
+
+impl Attempt {
+    fn emit(self) -> [u8; ATTEMPT_BYTES] {
+        let mut bytes = [0; ATTEMPT_BYTES];
+        bytes[0] = u8::from(self.has_claimed);
+        bytes[1..5].copy_from_slice(&self.next.to_be_bytes());
+        bytes[5..].copy_from_slice(&self.draw.to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (has_claimed, rest) = bytes.split_first()?;
+        let (next, rest) = rest.split_first_chunk::<4>()?;
+        let draw = u32::from_be_bytes(rest.try_into().ok()?);
+        Some(Self { has_claimed: *has_claimed != 0, next: u32::from_be_bytes(*next), draw })
+    }
+}
+
+impl Numbers {
+    /// The number that this process would give next.
+    pub(crate) fn next(&self) -> u32 {
+        self.next.load(Ordering::SeqCst)
+    }
+
+    /// Takes `number` for the caller, unless somebody has taken it or a higher one.
+    fn claim(&self, number: u32) -> bool {
+        self.next.fetch_max(number + 1, Ordering::SeqCst) <= number
+    }
+
+    /// A number that is new to all `ranks`, of whom `highest` is the highest that any would give
+    /// next. Collective.
+    ///
+    /// # Errors
+    /// [`Error::TooManyCommunicators`], on all ranks.
+    pub(crate) fn agree(
+        &self,
+        ranks: &dyn Exchange,
+        highest: u32,
+    ) -> Result<CommunicatorId, Error> {
+        let mut number = highest;
+        for attempt in 1.. {
+            let limit = u32::from(u16::MAX);
+            let id = u16::try_from(number).map_err(|_| Error::TooManyCommunicators { limit })?;
+            let has_claimed = self.claim(number);
+            // Without random numbers, which every Linux has, contenders part by their timing.
+            let draw = u32::from_be_bytes(omnes_net::random().unwrap_or_default());
+            let own = Attempt { has_claimed, next: self.next(), draw };
+            let table = ranks.allgather(&own.emit())?;
+            let all: Option<Vec<Attempt>> =
+                table.chunks(ATTEMPT_BYTES).map(Attempt::parse).collect();
+            let all = all.filter(|all| !all.is_empty());
+            let all = all.ok_or(Error::Disagreement { what: "the format of a claim" })?;
+            if all.iter().all(|one| one.has_claimed) {
+                return Ok(CommunicatorId(id));
+            }
+            let distance = all[0].draw % (1 << DISTANCE_BITS_MAX.min(attempt));
+            number = all.iter().map(|one| one.next).max().unwrap_or(0) + distance;
+        }
+        unreachable!("numbers grow with each attempt, and end")
+    }
+}
