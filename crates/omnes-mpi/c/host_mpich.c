@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * MPICH: a generalized request may have a function that whoever waits for it
- * calls.
+ * MPICH: a generalized request may have functions that whoever looks at it, or
+ * waits for it, calls.
  */
 #include "shim.h"
 
@@ -18,6 +18,21 @@ bool shim_host_has_requests(void)
 	return &PMPIX_Grequest_start != NULL;
 }
 
+/* For requests that nobody else is needed for. */
+static int wait(int count, void **extras, double timeout_s, MPI_Status *status)
+{
+	int at;
+
+	(void)timeout_s, (void)status;
+	for (at = 0; at < count; at++) {
+		struct shim_request *request = extras[at];
+
+		if (request->under_way)
+			shim_request_wait(request);
+	}
+	return MPI_SUCCESS;
+}
+
 static int poll(void *extra, MPI_Status *status)
 {
 	struct shim_request *request = extra;
@@ -31,6 +46,6 @@ static int poll(void *extra, MPI_Status *status)
 int shim_host_start(struct shim_request *request)
 {
 	return PMPIX_Grequest_start(shim_request_query, shim_request_free, shim_request_cancel,
-				    poll, NULL, request, &request->handle);
+				    poll, wait, request, &request->handle);
 }
 #endif

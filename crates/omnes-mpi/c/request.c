@@ -89,18 +89,28 @@ int shim_ibarrier(struct shim_group *group, MPI_Request *handle)
 	return request_hand_over(group, request, handle);
 }
 
-bool shim_request_poll(struct shim_request *request)
+static void request_complete(struct shim_request *request, int failure)
 {
-	int is_done;
-
-	if (omnes_test(&request->under_way, &is_done) != OMNES_SUCCESS)
+	if (failure != OMNES_SUCCESS)
 		request->error = shim_failure_code();
-	else if (!is_done)
-		return false;
 	else if (request->packed.bytes && request->receives)
 		request->error = shim_packed_spread(&request->packed);
 	PMPI_Grequest_complete(request->handle);
+}
+
+bool shim_request_poll(struct shim_request *request)
+{
+	int is_done, failure = omnes_test(&request->under_way, &is_done);
+
+	if (failure == OMNES_SUCCESS && !is_done)
+		return false;
+	request_complete(request, failure);
 	return true;
+}
+
+void shim_request_wait(struct shim_request *request)
+{
+	request_complete(request, omnes_wait(&request->under_way));
 }
 
 int shim_request_query(void *extra, MPI_Status *status)

@@ -158,6 +158,8 @@ int shim_ibarrier(struct shim_group *group, MPI_Request *handle);
 
 /* Completes the request if it has ended; true if so. */
 bool shim_request_poll(struct shim_request *request);
+/* Completes it when it has ended; the MPI moves on meanwhile. */
+void shim_request_wait(struct shim_request *request);
 
 /* For MPI_Grequest_start; extra is the struct shim_request. */
 int shim_request_query(void *extra, MPI_Status *status);
