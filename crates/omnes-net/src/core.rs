@@ -144,6 +144,11 @@ impl Core {
         now_since(self.origin)
     }
 
+    /// When the last step was made.
+    pub(crate) fn stepped_at(&self) -> Instant {
+        self.stepped_at
+    }
+
     /// The clock as the last step read it: near enough for what is done now and then.
     pub(crate) fn clock(&self) -> std::time::Instant {
         self.origin + Duration::from_nanos(self.stepped_at.as_ns())

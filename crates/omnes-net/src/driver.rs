@@ -117,7 +117,7 @@ impl Shared {
         let mut looks = 0;
         let mut has_news = false;
         let mut inside = self.lock();
-        let mut turns = Turns::new(self.while_waiting.as_ref(), inside.core.clock());
+        let mut turns = Turns::new(self.while_waiting.as_ref(), inside.core.stepped_at());
         loop {
             let ended = inside.core.operations.ended;
             if !inside.is_driven && !has_news {
@@ -137,11 +137,12 @@ impl Shared {
                 self.ended_driving(&inside);
                 return None;
             }
-            if let Some(hook) = turns.take(inside.core.clock()) {
+            if let Some(hook) = turns.take(inside.core.stepped_at()) {
                 drop(inside);
-                turns.call(hook);
+                hook.call();
                 // Anything may have ended meanwhile: it is looked for before this caller sleeps.
                 (inside, has_news) = (self.lock(), false);
+                turns.on_called(inside.core.now());
                 continue;
             }
             (inside, has_news) = if inside.is_driven {

@@ -5,9 +5,10 @@
 //! the engine's lock, so it may enter the engine again. Waits that are over sooner than
 //! [`FIRST_AFTER`] never call it, and read no clock for it: the core's last reading serves.
 
+use omnes_wire::Instant;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time that a wait has lasted when the hook is called first.
 const FIRST_AFTER: Duration = Duration::from_micros(50);
@@ -23,6 +24,10 @@ impl WhileWaiting {
     /// panic; it may test operations, also those of the same engine.
     pub fn new(hook: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(hook))
+    }
+
+    pub(crate) fn call(&self) {
+        (self.0)();
     }
 }
 
@@ -56,53 +61,44 @@ impl<'a> Turns<'a> {
         (clock >= due).then_some(hook)
     }
 
-    /// Calls the hook, and plans its next turn.
-    pub(crate) fn call(&mut self, hook: &WhileWaiting) {
-        (hook.0)();
-        self.due = Some(Instant::now() + INTERVAL);
+    /// The hook has been called.
+    pub(crate) fn on_called(&mut self, now: Instant) {
+        self.due = Some(now + INTERVAL);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+
+    const NANOSECOND: Duration = Duration::from_nanos(1);
 
     #[test]
     fn first_turn_comes_after_a_while_from_the_first_reading_on() {
         let hook = WhileWaiting::new(|| {});
-        let old = Instant::now();
+        let old = Instant::from_ns(7);
         let mut turns = Turns::new(Some(&hook), old);
         let start = old + Duration::from_secs(1);
         assert!(turns.take(old).is_none());
         assert!(turns.take(start).is_none());
-        assert!(turns.take(start + FIRST_AFTER - Duration::from_nanos(1)).is_none());
+        assert!(turns.take(start + (FIRST_AFTER - NANOSECOND)).is_none());
         assert!(turns.take(start + FIRST_AFTER).is_some());
     }
 
     #[test]
     fn next_turn_comes_an_interval_after_the_end_of_a_call() {
-        let calls = Arc::new(AtomicU32::new(0));
-        let hook = WhileWaiting::new({
-            let calls = Arc::clone(&calls);
-            move || {
-                calls.fetch_add(1, Ordering::Relaxed);
-            }
-        });
-        let mut turns = Turns::new(Some(&hook), Instant::now());
-        turns.call(&hook);
-        assert_eq!(calls.load(Ordering::Relaxed), 1);
-        let due = turns.due.unwrap();
-        assert!(turns.take(due - Duration::from_nanos(1)).is_none());
-        assert!(turns.take(due).is_some());
+        let hook = WhileWaiting::new(|| {});
+        let mut turns = Turns::new(Some(&hook), Instant::ZERO);
+        let end = Instant::from_ns(1_000_000);
+        turns.on_called(end);
+        assert!(turns.take(end + (INTERVAL - NANOSECOND)).is_none());
+        assert!(turns.take(end + INTERVAL).is_some());
     }
 
     #[test]
     fn without_a_hook_there_are_no_turns() {
-        let start = Instant::now();
-        let mut turns = Turns::new(None, start);
-        assert!(turns.take(start + Duration::from_secs(1)).is_none());
-        assert!(turns.take(start + Duration::from_secs(2)).is_none());
+        let mut turns = Turns::new(None, Instant::ZERO);
+        assert!(turns.take(Instant::from_ns(1_000_000_000)).is_none());
+        assert!(turns.take(Instant::from_ns(2_000_000_000)).is_none());
     }
 }

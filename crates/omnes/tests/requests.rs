@@ -12,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 /// Ways of a broadcast between three ranks.
 const WAYS: [fn(&mut Config); 3] = [
@@ -201,7 +202,9 @@ fn hook_may_test_requests_of_the_engine_that_waits() {
     // On rank 1: what the hook has under way, with its memory, and how many have ended.
     type Streams = Mutex<Option<(Communicator, Vec<(OwnedRequest, Box<[u8; 64]>)>)>>;
     const ROUNDS: u32 = 30;
-    for way in WAYS {
+    // As usual, and where every wait blocks.
+    for (way, stage) in WAYS.into_iter().flat_map(|way| [(way, None), (way, Some(Duration::ZERO))])
+    {
         let (ended, streams) = (Arc::new(AtomicU32::new(0)), Arc::new(Streams::default()));
         let hook = {
             let (ended, streams) = (Arc::clone(&ended), Arc::clone(&streams));
@@ -220,6 +223,7 @@ fn hook_may_test_requests_of_the_engine_that_waits() {
         };
         let adjust = |config: &mut Config| {
             way(config);
+            (config.spin, config.give_way) = (stage, stage);
             if config.rank == 1 {
                 config.while_waiting = Some(WhileWaiting::new(hook.clone()));
             }
