@@ -149,3 +149,10 @@ fn an_exchange_that_fails_is_an_error() {
         program.run_alone("breaks");
     }
 }
+
+#[test]
+fn a_rank_that_ends_without_leaving_is_named() {
+    if let Some(program) = Program::compile("exchange") {
+        program.run_alone("die");
+    }
+}

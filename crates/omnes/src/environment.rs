@@ -468,6 +468,31 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_exchange_need_no_launcher_and_have_more_patience() {
+        let config = |set: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+            };
+            Config::for_exchange_in(Environment(variable), 2, 3)
+        };
+        let plain = config(&[("OMNES_RANK", "9"), ("OMNES_SIZE", "x"), ("PMI_RANK", "1")]).unwrap();
+        assert_eq!((plain.rank, plain.size, plain.rendezvous.as_str()), (2, 3, ""));
+        assert_eq!((plain.join_timeout, plain.peer_timeout), (JOIN_TIMEOUT_MET, PEER_TIMEOUT_MET));
+        let set = [
+            ("OMNES_JOIN_TIMEOUT", "1s"),
+            ("OMNES_PEER_TIMEOUT", "2s"),
+            ("OMNES_RENDEZVOUS", "h"),
+            ("OMNES_INTERFACE", "10.0.0.0/24"),
+        ];
+        let set = config(&set).unwrap();
+        assert_eq!(set.join_timeout + set.peer_timeout, Duration::from_secs(3));
+        assert_eq!(set.rendezvous, "h");
+        assert_eq!(set.interface.unwrap().to_string(), "10.0.0.0/24");
+        let error = config(&[("OMNES_INTERFACE", "10.0.0.0/x")]).unwrap_err().to_string();
+        assert!(error.contains("OMNES_INTERFACE=10.0.0.0/x: must be"), "{error}");
+    }
+
+    #[test]
     fn first_host_of_a_list() {
         assert_eq!(first_host("a,b"), Some("a".to_owned()));
         assert_eq!(first_host("a[7]"), Some("a7".to_owned()));

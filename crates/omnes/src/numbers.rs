@@ -107,3 +107,130 @@ impl Numbers {
         unreachable!("numbers grow with each attempt, and end")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::{Barrier, Condvar, Mutex};
+
+    #[test]
+    fn attempts_come_back_as_they_were_sent() {
+        for has_claimed in [false, true] {
+            let attempt = Attempt { has_claimed, next: 70_000, draw: u32::MAX };
+            assert_eq!(Attempt::parse(&attempt.emit()), Some(attempt));
+        }
+        assert_eq!(Attempt::parse(&[0; ATTEMPT_BYTES - 1]), None);
+        assert_eq!(Attempt::parse(&[0; ATTEMPT_BYTES + 1]), None);
+    }
+
+    #[test]
+    fn a_number_is_claimed_once() {
+        let numbers = Numbers::default();
+        assert_eq!(numbers.next(), 1);
+        assert!(numbers.claim(5) && !numbers.claim(5) && !numbers.claim(4));
+        assert_eq!(numbers.next(), 6);
+        assert!(numbers.claim(6));
+    }
+
+    /// The two ranks of a communicator to be made, whose threads take turns with those of another
+    /// one as the test wants.
+    struct Pair<'a> {
+        rank: u32,
+        rows: &'a Mutex<[Vec<u8>; 2]>,
+        both: &'a Barrier,
+        /// Claims made so far in this rank's process, by both pairs.
+        claims: &'a (Mutex<u32>, Condvar),
+        calls: Mutex<u32>,
+        attempts: &'a Mutex<u32>,
+    }
+
+    impl Exchange for Pair<'_> {
+        fn rank(&self) -> u32 {
+            self.rank
+        }
+
+        fn size(&self) -> u32 {
+            2
+        }
+
+        fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+            let mut calls = self.calls.lock().unwrap();
+            *calls += 1;
+            if *calls == 1 {
+                // Its process's second thread may claim now; nobody begins again before.
+                let (claims, changed) = self.claims;
+                *claims.lock().unwrap() += 1;
+                changed.notify_all();
+                drop(changed.wait_while(claims.lock().unwrap(), |claims| *claims < 2).unwrap());
+            }
+            *self.attempts.lock().unwrap() = *calls;
+            self.rows.lock().unwrap()[self.rank as usize] = own.to_vec();
+            self.both.wait();
+            let all = self.rows.lock().unwrap().concat();
+            self.both.wait();
+            Ok(all)
+        }
+    }
+
+    /// In process 0 the first pair claims the number first, in process 1 the second pair: neither
+    /// can have it.
+    #[test]
+    fn contenders_that_collide_part_and_get_different_numbers() {
+        let processes = [Numbers::default(), Numbers::default()];
+        let claims: [(Mutex<u32>, Condvar); 2] = Default::default();
+        let rows: [Mutex<[Vec<u8>; 2]>; 2] = Default::default();
+        let attempts: [Mutex<u32>; 2] = Default::default();
+        let both = [Barrier::new(2), Barrier::new(2)];
+        let run = |pair: usize, rank: usize| {
+            if pair != rank {
+                let (count, changed) = &claims[rank];
+                drop(changed.wait_while(count.lock().unwrap(), |count| *count < 1).unwrap());
+            }
+            let exchange = Pair {
+                rank: rank as u32,
+                rows: &rows[pair],
+                both: &both[pair],
+                claims: &claims[rank],
+                calls: Mutex::default(),
+                attempts: &attempts[pair],
+            };
+            processes[rank].agree(&exchange, 1).unwrap().0
+        };
+        let ids = std::thread::scope(|scope| {
+            let start = |(pair, rank)| {
+                scope.spawn({
+                    let run = &run;
+                    move || run(pair, rank)
+                })
+            };
+            let threads = [(0, 0), (0, 1), (1, 0), (1, 1)].map(start);
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!((ids[0], ids[2]), (ids[1], ids[3]), "both ranks of a pair agree");
+        assert_ne!(ids[0], ids[2], "pairs share processes, so not a number");
+        assert!(attempts.iter().all(|count| *count.lock().unwrap() > 1), "both began again");
+    }
+
+    #[test]
+    fn numbers_end_for_all_ranks_alike() {
+        struct Alone;
+        impl Exchange for Alone {
+            fn rank(&self) -> u32 {
+                0
+            }
+
+            fn size(&self) -> u32 {
+                1
+            }
+
+            fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+                Ok(own.to_vec())
+            }
+        }
+        let numbers = Numbers::default();
+        assert_eq!(numbers.agree(&Alone, 65_535).unwrap(), CommunicatorId(65_535));
+        let error = numbers.agree(&Alone, numbers.next()).unwrap_err();
+        assert!(matches!(error, Error::TooManyCommunicators { limit: 65_535 }));
+    }
+}

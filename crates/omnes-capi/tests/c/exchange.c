@@ -270,12 +270,31 @@ static void breaks(void)
 	OK(omnes_leave());
 }
 
+/* A rank ends without leaving; those who are not with it go on, and all learn it. */
+static void die(void)
+{
+	omnes_comm *world = exchange(0, all, RANKS);
+	omnes_comm *pair = exchange(1, low, 2);
+
+	if (me == 3)
+		_exit(0);
+	CHECK(omnes_barrier(world) == OMNES_ERROR_PEER_FAILED);
+	CHECK(strstr(omnes_last_error(), "rank 3"));
+	if (pair) {
+		use(pair, low, 2);
+		pair = exchange(1, low, 2);
+	}
+	CHECK(omnes_leave() == OMNES_ERROR_PEER_FAILED);
+	CHECK(strstr(omnes_last_error(), "rank 3"));
+	wait_for_end();
+}
+
 int main(int count, char **arguments)
 {
 	static const struct {
 		const char *name;
 		void (*body)(void);
-	} scenarios[] = { { "share", share }, { "grow", grow }, { "fail", fail }, { "breaks", breaks } };
+	} scenarios[] = { { "share", share }, { "grow", grow }, { "fail", fail }, { "breaks", breaks }, { "die", die } };
 	int status, is_good = 1;
 
 	CHECK(count == 2);

@@ -163,9 +163,14 @@ pub(super) fn choose(all: &[Whereabouts]) -> Result<IpAddr, Error> {
         let local = local.filter(|_| !first.is_limited).or(first.addresses.first());
         return local.map(|own| own.address).ok_or_else(|| lacks(0, "it has no network address"));
     }
-    if let Some((rank, _)) = (0..).zip(all).find(|(_, one)| one.outward().next().is_none()) {
-        let reason = "it has no network address under which other nodes could reach it";
-        return Err(lacks(rank, reason));
+    if let Some((rank, one)) = (0..).zip(all).find(|(_, one)| one.outward().next().is_none()) {
+        return Err(lacks(
+            rank,
+            match one.is_limited {
+                true => "OMNES_INTERFACE leaves it no address under which other nodes reach it",
+                false => "it has no network address under which other nodes could reach it",
+            },
+        ));
     }
     let common = first.outward().find(|own| all[1..].iter().all(|one| one.is_near(first, *own)));
     let chosen = common.or_else(|| first.outward().next());
@@ -271,7 +276,9 @@ mod tests {
     fn a_rank_that_others_cannot_reach_is_named() {
         let all = [rank(false, &["10.0.0.1/24"]), rank(false, &["127.0.0.1/8"])];
         assert!(chosen(&all).starts_with("rank 1: it has no network address under which"));
-        assert!(chosen(&[all[1].clone(), all[0].clone()]).starts_with("rank 0: "));
+        let mut all = [all[1].clone(), all[0].clone()];
+        all[0].is_limited = true;
+        assert!(chosen(&all).starts_with("rank 0: OMNES_INTERFACE leaves it no address"));
     }
 
     #[test]

@@ -141,15 +141,17 @@ mod tests {
     fn trouble_of_any_rank_is_trouble_of_all_and_a_cause_goes_before_what_follows_from_it() {
         let refused = || Error::Join(NetError::Refused { reason: "rank 2 is late".to_owned() });
         let lost = || Error::PeerLeft { rank: 2 };
-        let told = |others, own| gather(&Others(others), own).unwrap_err().to_string();
+        let told = |others, own: Result<u32, Error>| {
+            gather(&Others(others), own.as_ref()).unwrap_err().to_string()
+        };
         let name = "OMNES_MULTICAST=on, but no \"route\"";
-        assert_eq!(told(vec![Ok(1), Err(trouble())], Ok(&0)), format!("rank 2: {name}"));
-        assert_eq!(told(vec![Err(trouble()), Err(trouble())], Ok(&0)), format!("rank 1: {name}"));
-        assert_eq!(told(vec![Ok(1), Ok(1)], Err(&trouble())), format!("rank 0: {name}"));
+        assert_eq!(told(vec![Ok(1), Err(trouble())], Ok(0)), format!("rank 2: {name}"));
+        assert_eq!(told(vec![Err(trouble()), Err(trouble())], Ok(0)), format!("rank 1: {name}"));
+        assert_eq!(told(vec![Ok(1), Ok(1)], Err(trouble())), format!("rank 0: {name}"));
         let all = vec![Err(refused()), Err(trouble())];
-        assert_eq!(told(all, Err(&lost())), format!("rank 2: {name}"));
+        assert_eq!(told(all, Err(lost())), format!("rank 2: {name}"));
         let all = vec![Err(lost()), Err(refused())];
-        assert_eq!(told(all, Err(&lost())), "rank 2: rank 0 refused: rank 2 is late");
+        assert_eq!(told(all, Err(lost())), "rank 2: rank 0 refused: rank 2 is late");
     }
 
     #[test]

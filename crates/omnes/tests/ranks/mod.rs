@@ -68,3 +68,47 @@ pub fn with_ranks_at<T: Send>(
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
 }
+
+/// Where ranks that are threads tell each other what they have to say.
+pub struct Table {
+    rows: std::sync::Mutex<Vec<Vec<u8>>>,
+    all: std::sync::Barrier,
+}
+
+/// A rank's access to it.
+#[allow(dead_code)] // Not all tests have ranks that exchange.
+pub struct Seat<'a> {
+    table: &'a Table,
+    rank: u32,
+}
+
+#[allow(dead_code)] // As above.
+impl Table {
+    /// For `size` ranks.
+    pub fn new(size: usize) -> Self {
+        Self { rows: vec![Vec::new(); size].into(), all: std::sync::Barrier::new(size) }
+    }
+
+    /// The place of `rank`.
+    pub fn seat(&self, rank: u32) -> Seat<'_> {
+        Seat { table: self, rank }
+    }
+}
+
+impl omnes::Exchange for Seat<'_> {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.table.rows.lock().unwrap().len() as u32
+    }
+
+    fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, omnes::Error> {
+        self.table.rows.lock().unwrap()[self.rank as usize] = own.to_vec();
+        self.table.all.wait();
+        let all = self.table.rows.lock().unwrap().concat();
+        self.table.all.wait();
+        Ok(all)
+    }
+}

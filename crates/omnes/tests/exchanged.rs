@@ -1,0 +1,180 @@
+//! Communicators of ranks that exchange by means of their own. Ranks are threads here, each with
+//! jobs of its own, as processes have them; some ranks are two threads.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod ranks;
+
+use omnes::{Communicator, Config, Error, Exchange, Jobs};
+use ranks::Table;
+use std::sync::Arc;
+
+/// Runs `body` as every one of `size` processes; results in order of ranks.
+fn with_processes<T: Send>(size: u32, body: impl Fn(u32, &Jobs) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let start = |rank| {
+            let body = &body;
+            scope.spawn(move || body(rank, &Jobs::default()))
+        };
+        let all: Vec<_> = (0..size).map(start).collect();
+        all.into_iter().map(|process| process.join().unwrap()).collect()
+    })
+}
+
+/// Sockets, each rank as a node of its own.
+fn by_sockets(config: &mut Config) {
+    config.shared_memory = false;
+}
+
+fn all_hear_rank_0(comm: &Communicator, word: u8) {
+    let mut heard = [if comm.rank() == 0 { word } else { 0 }];
+    comm.bcast(0, &mut heard).unwrap();
+    assert_eq!(heard, [word]);
+    comm.barrier().unwrap();
+}
+
+#[test]
+fn the_job_goes_on_without_its_first_communicator_and_ends_for_all_together() {
+    let table = Table::new(3);
+    with_processes(3, |rank, jobs| {
+        let ranks = table.seat(rank);
+        let first = jobs.join(&ranks, by_sockets).unwrap();
+        assert_eq!((first.rank(), first.size(), first.node_count()), (rank, 3, 3));
+        let copy = first.dup().unwrap();
+        drop(first);
+        all_hear_rank_0(&copy, 7);
+        let again = jobs.join(&ranks, |_| panic!("the job has its settings")).unwrap();
+        all_hear_rank_0(&again, 8);
+        drop(copy);
+        jobs.leave().unwrap();
+        drop(again);
+        // Nothing is left to leave.
+        jobs.leave().unwrap();
+    });
+}
+
+#[test]
+fn settings_of_the_program_reach_the_job_but_not_rank_and_size() {
+    let table = Table::new(2);
+    with_processes(2, |rank, jobs| {
+        let comm = jobs.join(&table.seat(rank), |config| {
+            assert_eq!((config.rank, config.size), (rank, 2));
+            (config.rank, config.size, config.shared_memory) = (0, 1, true);
+        });
+        assert_eq!(comm.as_ref().unwrap().node_count(), 1);
+        assert_eq!((comm.as_ref().unwrap().rank(), comm.as_ref().unwrap().size()), (rank, 2));
+        jobs.leave().unwrap();
+    });
+}
+
+#[test]
+fn a_ninth_job_is_refused_on_all_ranks_and_the_eight_go_on() {
+    let tables: Vec<Table> = (0..9).map(|_| Table::new(2)).collect();
+    let center = Jobs::default();
+    let join = |jobs: &Jobs, number: usize, rank| {
+        jobs.join(&tables[number].seat(rank), |config| config.shared_memory = true)
+    };
+    std::thread::scope(|scope| {
+        // Each of the others is a process that has been in no job yet.
+        let others = scope.spawn(|| {
+            let others: Vec<Jobs> = (0..9).map(|_| Jobs::default()).collect();
+            let joined = others.iter().enumerate().map(|(number, jobs)| join(jobs, number, 1));
+            let mut joined: Vec<_> = joined.collect();
+            let refused = joined.pop().unwrap().err().unwrap();
+            for (number, comm) in joined.into_iter().enumerate() {
+                all_hear_rank_0(&comm.unwrap(), number as u8);
+            }
+            std::thread::scope(|scope| {
+                // The center leaves its jobs in an order of its own.
+                for jobs in &others {
+                    scope.spawn(|| jobs.leave().unwrap());
+                }
+            });
+            refused.to_string()
+        });
+        let mut joined: Vec<_> = (0..9).map(|number| join(&center, number, 0)).collect();
+        let refused = joined.pop().unwrap().err().unwrap().to_string();
+        assert_eq!(refused, "rank 0: it is in 8 jobs already, which is the most");
+        for (number, comm) in joined.into_iter().enumerate() {
+            all_hear_rank_0(&comm.unwrap(), number as u8);
+        }
+        center.leave().unwrap();
+        assert_eq!(others.join().unwrap(), refused);
+    });
+}
+
+#[test]
+fn two_ranks_of_one_process_are_refused() {
+    let (table, jobs) = (Table::new(2), Jobs::default());
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let (table, jobs) = (&table, &jobs);
+            scope.spawn(move || {
+                let error = jobs.join(&table.seat(rank), |_| {}).err().unwrap().to_string();
+                assert_eq!(error, "rank 1: it is of the same process as rank 0");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_is_none_is_refused_without_a_word() {
+    struct Alone;
+    impl Exchange for Alone {
+        fn rank(&self) -> u32 {
+            3
+        }
+
+        fn size(&self) -> u32 {
+            3
+        }
+
+        fn allgather(&self, _: &[u8]) -> Result<Vec<u8>, Error> {
+            panic!("nobody is there")
+        }
+    }
+    let error = Jobs::default().join(&Alone, |_| {}).err().unwrap();
+    assert!(matches!(error, Error::RankOutOfRange { rank: 3, size: 3 }), "{error}");
+}
+
+#[test]
+fn a_communicator_can_be_what_ranks_exchange_by() {
+    ranks::with_ranks(
+        2,
+        |_| {},
+        |world| {
+            let jobs = Jobs::default();
+            let comm = jobs.join(&world, by_sockets).unwrap();
+            all_hear_rank_0(&comm, 3);
+            drop(comm);
+            jobs.leave().unwrap();
+            world.finalize().unwrap();
+        },
+    );
+}
+
+/// Two threads per process make communicators as fast as they can, each with its own partners in
+/// the other process: no two at once may get the same number, or their messages would mix.
+#[test]
+fn communicators_that_threads_make_at_once_do_not_hear_each_other() {
+    const ROUNDS: u8 = 20;
+    let tables: Vec<Table> = (0..3).map(|_| Table::new(2)).collect();
+    with_processes(2, |rank, jobs| {
+        drop(jobs.join(&tables[0].seat(rank), by_sockets).unwrap());
+        std::thread::scope(|scope| {
+            for (thread, table) in (1..).zip(&tables[1..]) {
+                scope.spawn(move || {
+                    let ranks = table.seat(rank);
+                    let mut kept = Vec::new();
+                    for round in 0..ROUNDS {
+                        let comm = jobs.join(&ranks, |_| panic!("there is a job")).unwrap();
+                        let copy = comm.dup().unwrap();
+                        all_hear_rank_0(&comm, thread * 100 + round);
+                        all_hear_rank_0(&copy, thread * 100 + ROUNDS + round);
+                        kept.push(Arc::new((comm, copy)));
+                    }
+                });
+            }
+        });
+        jobs.leave().unwrap();
+    });
+}
