@@ -24,18 +24,22 @@ enum { THREADS_MAX = 16, DAWDLE_US = 300, SKIPPED = 77 };
 
 static const char usage[] =
 	"usage: mix [--seed N] [--steps N | --seconds N] [--threads N] [--max-bytes N]\n"
-	"           [--one-clock] [--quiet]\n"
+	"           [--one-clock] [--mixed-types] [--early-free] [--quiet]\n"
 	"  --seed N       what is done (default 1)\n"
 	"  --steps N      steps of some twenty operations (default 200)\n"
 	"  --seconds N    steps for so long instead\n"
 	"  --threads N    threads with communicators of their own (default 1)\n"
 	"  --max-bytes N  longest message (default 4194304)\n"
 	"  --one-clock    all ranks read one clock: check by it that barriers hold\n"
+	"  --mixed-types  ranks of a broadcast describe the same data by different\n"
+	"                 types: legal, but Open MPI 4.1 and MPICH 4.0 cannot do it\n"
+	"  --early-free   communicators are freed with collectives under way: legal,\n"
+	"                 but Open MPI 4.1 cannot do it (default elsewhere)\n"
 	"  --quiet        only rank 0 prints, the sum of all hashes\n";
 
 struct options {
 	uint64_t seed;
-	int steps, seconds, threads, is_one_clock, is_quiet, is_same_types, is_no_early_free;
+	int steps, seconds, threads, is_one_clock, is_quiet, is_mixed_types, is_early_free;
 	size_t bytes_max;
 };
 
@@ -198,7 +202,7 @@ static void plan_free(struct mix_thread *thread)
 	struct mix_comm *comm = &thread->comms[slot];
 	struct mix_item item = {.kind = MIX_FREE, .slot = slot, .on = *comm};
 
-	if (!comm->is_used || comm->is_kept || comm->held || !thread->is_early_free)
+	if (!comm->is_used || comm->is_kept || comm->held)
 		return;
 	if (comm->comm != MPI_COMM_NULL)
 		thread->items[thread->items_count++] = item;
@@ -335,6 +339,9 @@ static struct options parse(int argc, char **argv)
 	struct options options = {
 		.seed = 1, .steps = 200, .threads = 1, .bytes_max = 4 << 20};
 
+#ifndef OPEN_MPI
+	options.is_early_free = 1;
+#endif
 	for (int i = 1; i < argc; i++) {
 		const char *value = i + 1 < argc ? argv[i + 1] : "";
 
@@ -344,11 +351,11 @@ static struct options parse(int argc, char **argv)
 		} else if (!strcmp(argv[i], "--quiet")) {
 			options.is_quiet = 1;
 			continue;
-		} else if (!strcmp(argv[i], "--same-types")) {
-			options.is_same_types = 1;
+		} else if (!strcmp(argv[i], "--mixed-types")) {
+			options.is_mixed_types = 1;
 			continue;
-		} else if (!strcmp(argv[i], "--no-early-free")) {
-			options.is_no_early_free = 1;
+		} else if (!strcmp(argv[i], "--early-free")) {
+			options.is_early_free = 1;
 			continue;
 		} else if (!strcmp(argv[i], "--seed")) {
 			options.seed = strtoull(value, NULL, 0);
@@ -387,8 +394,8 @@ static void prepare(struct work *work, const struct options *options, int number
 	thread->local = mix_hash_of(thread->shared, (uint64_t)thread->world_rank + 1);
 	thread->bytes_max = options->bytes_max;
 	thread->is_one_clock = options->is_one_clock;
-	thread->is_mixed_types = !options->is_same_types;
-	thread->is_early_free = !options->is_no_early_free;
+	thread->is_mixed_types = options->is_mixed_types;
+	thread->is_early_free = !options->is_early_free;
 	thread->next_tag = TAG_FIRST;
 	thread->base = MPI_COMM_WORLD;
 	work->self = MPI_COMM_SELF;

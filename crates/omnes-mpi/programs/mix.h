@@ -101,8 +101,11 @@ struct mix_buffer {
 /* mix_unit_draw draws a signature. */
 struct mix_unit mix_unit_draw(uint64_t *generator);
 
+enum { MIX_DENSE = 0 };
+
 /*
- * mix_buffer_make lays out `elements` units as `layout` (any number) says.
+ * mix_buffer_make lays out `elements` units as `layout` (any number) says;
+ * MIX_DENSE means without holes.
  * The image holds the data of `key`; the memory holds them only if is_sender.
  */
 struct mix_buffer mix_buffer_make(const struct mix_unit *unit, size_t elements, uint64_t layout,
@@ -172,7 +175,7 @@ struct mix_thread {
 	size_t bytes_max;
 	int is_one_clock;
 	int is_mixed_types; /* ranks of a broadcast describe their data differently */
-	int is_early_free;  /* communicators are freed with requests under way */
+	int is_early_free;  /* communicators are freed with collectives under way */
 	struct mix_comm comms[COMMS_MAX];
 	struct mix_item items[ITEMS_MAX];
 	int items_count;
@@ -215,5 +218,8 @@ void mix_poll(struct mix_thread *thread);
 
 /* mix_complete waits for some, or all, of the requests that may be waited for. */
 void mix_complete(struct mix_thread *thread, int is_all);
+
+/* mix_free frees a communicator; what is under way on it goes on, if the MPI can do that. */
+void mix_free(struct mix_thread *thread, MPI_Comm *comm);
 
 #endif

@@ -217,10 +217,8 @@ void mix_comms_change(struct mix_thread *thread)
 	}
 	if (comm->held)
 		return;
-	if (!thread->is_early_free)
-		mix_complete(thread, 1);
 	if (comm->comm != MPI_COMM_NULL)
-		MPI_Comm_free(&comm->comm);
+		mix_free(thread, &comm->comm);
 	*comm = (struct mix_comm){.comm = MPI_COMM_NULL};
 }
 

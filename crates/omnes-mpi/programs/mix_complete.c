@@ -261,3 +261,23 @@ void mix_poll(struct mix_thread *thread)
 	put_back(thread, selection);
 	free(selection);
 }
+
+void mix_free(struct mix_thread *thread, MPI_Comm *comm)
+{
+	int kept = 0;
+
+	for (int i = 0; i < thread->pending_count; i++) {
+		struct mix_pending *pending = thread->pending[i];
+
+		if (thread->is_early_free || pending->item.on.comm != *comm ||
+		    !mix_is_collective(&pending->item)) {
+			thread->pending[kept++] = pending;
+			continue;
+		}
+		/* All ranks start it before they come here. */
+		MPI_Wait(&pending->request, MPI_STATUS_IGNORE);
+		mix_completed(thread, pending, NULL);
+	}
+	thread->pending_count = kept;
+	MPI_Comm_free(comm);
+}

@@ -188,16 +188,17 @@ struct mix_buffer mix_buffer_make(const struct mix_unit *unit, size_t elements, 
 	struct mix_buffer buffer = {.count = (int)elements, .is_own_type = 1};
 	struct mix_unit split = *unit;
 	struct layout where = dense(unit);
+	int is_dense = layout == MIX_DENSE || elements > SCATTERED_MAX;
 	int how = mix_below(&layout, 5);
 
 	if (unit->blocks == 1 && how < 2) { /* plain: the most frequent in programs */
 		buffer.type = unit->basic[0];
 		buffer.is_own_type = 0;
 		buffer.count = (int)elements * unit->count[0];
-	} else if (unit->blocks == 1 && how == 2) {
+	} else if (unit->blocks == 1 && how == 2 && !is_dense) {
 		where = vector_of(unit, &layout, &split, &buffer.type);
 	} else {
-		if (how > 0 && elements <= SCATTERED_MAX)
+		if (how > 0 && !is_dense)
 			where = scattered(unit, &layout);
 		buffer.type = type_of(unit, &where);
 	}
