@@ -65,6 +65,7 @@ static int end(MPI_Comm comm, int key, void *value, void *extra)
 	shim_groups_end();
 	/* Who cannot be reached any more is not waited for; the MPI will say it. */
 	omnes_leave();
+	shim_requests_end();
 	PMPI_Comm_free(&shim_private);
 	return MPI_SUCCESS;
 }
@@ -92,6 +93,7 @@ static void make_all(void)
 		    MPI_SUCCESS ||
 	    PMPI_Type_create_keyval(type_nothing_copy, type_nothing_delete, &shim_type_key,
 				    NULL) != MPI_SUCCESS ||
+	    shim_requests_begin() != MPI_SUCCESS ||
 	    PMPI_Comm_create_keyval(nothing_copy, end, &self_key, NULL) != MPI_SUCCESS ||
 	    PMPI_Comm_set_attr(MPI_COMM_SELF, self_key, NULL) != MPI_SUCCESS)
 		return;

@@ -92,14 +92,13 @@ bool shim_data_is_in_a_row(const struct shim_data *data)
 }
 
 /* One way or the other, in pieces whose size MPI can name. */
-static int convert(const struct shim_packed *packed, bool packs)
+static int convert(char *bytes, const struct shim_data *data, bool packs)
 {
-	const struct shim_data *data = &packed->data;
 	size_t size = data->bytes / data->count;
 	MPI_Count limit = size > INT_MAX ? 1 : (MPI_Count)(INT_MAX / size);
 	MPI_Count done = 0;
 	MPI_Aint lower, extent;
-	char *bytes = packed->bytes, *memory = data->buffer;
+	char *memory = data->buffer;
 	int error = PMPI_Type_get_extent(data->type, &lower, &extent);
 
 	if (size > INT_MAX)
@@ -122,6 +121,35 @@ static int convert(const struct shim_packed *packed, bool packs)
 	return error;
 }
 
+/*
+ * The same for data with addresses of their own: MPICH packs nothing from
+ * MPI_BOTTOM, so they are told from another place.
+ */
+static int convert_addressed(char *bytes, const struct shim_data *data, bool packs)
+{
+	struct shim_data moved = { .buffer = bytes, .count = 1, .bytes = data->bytes };
+	MPI_Aint from = -(MPI_Aint)(uintptr_t)bytes;
+	int count = (int)data->count, error;
+
+	if (data->count > INT_MAX)
+		return MPI_ERR_COUNT;
+	error = PMPI_Type_create_hindexed(1, &count, &from, data->type, &moved.type);
+	if (error != MPI_SUCCESS)
+		return error;
+	error = PMPI_Type_commit(&moved.type);
+	if (error == MPI_SUCCESS)
+		error = convert(bytes, &moved, packs);
+	PMPI_Type_free(&moved.type);
+	return error;
+}
+
+static int packed_convert(const struct shim_packed *packed, bool packs)
+{
+	if (packed->data.buffer == MPI_BOTTOM)
+		return convert_addressed(packed->bytes, &packed->data, packs);
+	return convert(packed->bytes, &packed->data, packs);
+}
+
 int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, bool fills)
 {
 	int error = MPI_SUCCESS;
@@ -131,7 +159,7 @@ int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, b
 	if (!packed->bytes)
 		return MPI_ERR_NO_MEM;
 	if (fills)
-		error = convert(packed, true);
+		error = packed_convert(packed, true);
 	if (error != MPI_SUCCESS)
 		shim_packed_free(packed);
 	return error;
@@ -139,7 +167,7 @@ int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, b
 
 int shim_packed_spread(const struct shim_packed *packed)
 {
-	return convert(packed, false);
+	return packed_convert(packed, false);
 }
 
 void shim_packed_free(struct shim_packed *packed)

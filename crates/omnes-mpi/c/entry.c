@@ -5,9 +5,6 @@
  */
 #include "shim.h"
 
-/* In the place of the MPI's own. */
-#define ENTRY __attribute__((visibility("default")))
-
 /* True if the call is taken; data is set then. */
 static bool takes_bcast(struct shim_group *group, enum shim_way way, struct shim_data *data,
 			int root)
@@ -49,7 +46,7 @@ static int bcast(struct shim_group *group, const struct shim_data *data, int roo
 	return MPI_SUCCESS;
 }
 
-ENTRY int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm)
+SHIM_ENTRY int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_data data = { .buffer = buffer, .count = count, .type = type };
@@ -59,7 +56,7 @@ ENTRY int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Co
 	return bcast(group, &data, root);
 }
 
-ENTRY int MPI_Ibcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm,
+SHIM_ENTRY int MPI_Ibcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm,
 		     MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
@@ -70,7 +67,7 @@ ENTRY int MPI_Ibcast(void *buffer, int count, MPI_Datatype type, int root, MPI_C
 	return shim_ibcast(group, &data, root, request);
 }
 
-ENTRY int MPI_Barrier(MPI_Comm comm)
+SHIM_ENTRY int MPI_Barrier(MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
 
@@ -81,7 +78,7 @@ ENTRY int MPI_Barrier(MPI_Comm comm)
 	return MPI_SUCCESS;
 }
 
-ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
+SHIM_ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
 
@@ -91,7 +88,7 @@ ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
 }
 
 #if MPI_VERSION >= 4
-ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm)
+SHIM_ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_data data = { .buffer = buffer, .count = count, .type = type };
@@ -101,7 +98,7 @@ ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root
 	return bcast(group, &data, root);
 }
 
-ENTRY int MPI_Ibcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm,
+SHIM_ENTRY int MPI_Ibcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm,
 		       MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);

@@ -12,7 +12,6 @@
 #define NAMES(lower, upper, inner)                                                            \
 	extern __typeof__(inner) lower, lower##_, lower##__, upper                            \
 		__attribute__((alias(#inner), visibility("default")))
-#define ENTRY __attribute__((visibility("default")))
 
 /* MPI_BOTTOM of Fortran is a variable, of which compilers make several names. */
 extern int mpi_fortran_bottom_ __attribute__((weak));
@@ -34,7 +33,7 @@ static void set_error(MPI_Fint *error, int value)
 		*error = value;
 }
 
-ENTRY void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
+SHIM_ENTRY void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
 			MPI_Fint *comm, MPI_Fint *error)
 {
 	set_error(error, MPI_Bcast(c_buffer(buffer), *count, PMPI_Type_f2c(*type), *root,
@@ -42,7 +41,7 @@ ENTRY void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint 
 }
 NAMES(mpi_bcast, MPI_BCAST, ompi_bcast_f);
 
-ENTRY void ompi_ibcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
+SHIM_ENTRY void ompi_ibcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
 			 MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
 {
 	MPI_Request started;
@@ -55,13 +54,13 @@ ENTRY void ompi_ibcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint
 }
 NAMES(mpi_ibcast, MPI_IBCAST, ompi_ibcast_f);
 
-ENTRY void ompi_barrier_f(MPI_Fint *comm, MPI_Fint *error)
+SHIM_ENTRY void ompi_barrier_f(MPI_Fint *comm, MPI_Fint *error)
 {
 	set_error(error, MPI_Barrier(PMPI_Comm_f2c(*comm)));
 }
 NAMES(mpi_barrier, MPI_BARRIER, ompi_barrier_f);
 
-ENTRY void ompi_ibarrier_f(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+SHIM_ENTRY void ompi_ibarrier_f(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
 {
 	MPI_Request started;
 	int result = MPI_Ibarrier(PMPI_Comm_f2c(*comm), &started);

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * MPICH: a generalized request may have functions that whoever looks at it, or
- * waits for it, calls.
+ * MPICH: a generalized request may have functions that whoever tests it, or
+ * waits for it, calls. MPI_Request_get_status alone does not, so it is taken
+ * over too.
  */
 #include "shim.h"
 
 #ifdef MPICH
+#include <pthread.h>
 #include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shim_request *requests;
 
 bool shim_host_fits(const char *library)
 {
@@ -16,6 +21,16 @@ bool shim_host_fits(const char *library)
 bool shim_host_has_requests(void)
 {
 	return &PMPIX_Grequest_start != NULL;
+}
+
+static int poll(void *extra, MPI_Status *status)
+{
+	struct shim_request *request = extra;
+
+	(void)status;
+	if (request->under_way)
+		shim_request_poll(request);
+	return MPI_SUCCESS;
 }
 
 /* For requests that nobody else is needed for. */
@@ -33,19 +48,51 @@ static int wait(int count, void **extras, double timeout_s, MPI_Status *status)
 	return MPI_SUCCESS;
 }
 
-static int poll(void *extra, MPI_Status *status)
+int shim_host_start(struct shim_request *request)
 {
-	struct shim_request *request = extra;
+	int error = PMPIX_Grequest_start(shim_request_query, shim_request_free,
+					 shim_request_cancel, poll, wait, request,
+					 &request->handle);
 
-	(void)status;
-	if (request->under_way)
-		shim_request_poll(request);
+	if (error != MPI_SUCCESS)
+		return error;
+	pthread_mutex_lock(&lock);
+	request->next = requests;
+	requests = request;
+	pthread_mutex_unlock(&lock);
 	return MPI_SUCCESS;
 }
 
-int shim_host_start(struct shim_request *request)
+void shim_host_forget(struct shim_request *request)
 {
-	return PMPIX_Grequest_start(shim_request_query, shim_request_free, shim_request_cancel,
-				    poll, wait, request, &request->handle);
+	struct shim_request **place = &requests;
+
+	pthread_mutex_lock(&lock);
+	while (*place && *place != request)
+		place = &(*place)->next;
+	if (*place)
+		*place = request->next;
+	pthread_mutex_unlock(&lock);
+}
+
+/* NULL if it is none of ours. */
+static struct shim_request *request_of(MPI_Request handle)
+{
+	struct shim_request *request;
+
+	pthread_mutex_lock(&lock);
+	for (request = requests; request && request->handle != handle; request = request->next)
+		;
+	pthread_mutex_unlock(&lock);
+	return request;
+}
+
+SHIM_ENTRY int MPI_Request_get_status(MPI_Request handle, int *is_done, MPI_Status *status)
+{
+	struct shim_request *request = request_of(handle);
+
+	if (request)
+		poll(request, NULL);
+	return PMPI_Request_get_status(handle, is_done, status);
 }
 #endif

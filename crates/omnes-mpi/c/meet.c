@@ -100,14 +100,6 @@ static int allgather(void *context, const void *mine, void *all, size_t bytes)
 	return PMPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, *comm) != MPI_SUCCESS;
 }
 
-/* The MPI must move on while a call waits here for another rank. */
-static void move_mpi_on(void)
-{
-	int is_there;
-
-	PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, shim_private, &is_there, MPI_STATUS_IGNORE);
-}
-
 /* NULL, or why it did not work. */
 static const char *join(struct shim_group *group)
 {
@@ -116,7 +108,7 @@ static const char *join(struct shim_group *group)
 		.size = group->size,
 		.allgather = allgather,
 		.context = &group->mpi,
-		.while_waiting = move_mpi_on,
+		.while_waiting = shim_requests_move,
 	};
 
 	if (omnes_comm_exchange(&exchange, &group->comm) == OMNES_SUCCESS)

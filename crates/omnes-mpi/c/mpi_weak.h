@@ -33,12 +33,13 @@
 #pragma weak PMPI_Ibarrier
 #pragma weak PMPI_Ibcast
 #pragma weak PMPI_Initialized
-#pragma weak PMPI_Iprobe
 #pragma weak PMPI_Pack
+#pragma weak PMPI_Request_get_status
 #pragma weak PMPI_Status_set_cancelled
 #pragma weak PMPI_Status_set_elements
 #pragma weak PMPI_Type_commit
 #pragma weak PMPI_Type_contiguous
+#pragma weak PMPI_Type_create_hindexed
 #pragma weak PMPI_Type_create_keyval
 #pragma weak PMPI_Type_free
 #pragma weak PMPI_Type_get_attr
@@ -49,6 +50,7 @@
 #pragma weak PMPI_Type_set_attr
 #pragma weak PMPI_Type_size_x
 #pragma weak PMPI_Unpack
+#pragma weak PMPI_Wait
 
 #if MPI_VERSION >= 4
 #pragma weak PMPI_Bcast_c
@@ -66,6 +68,7 @@
 #pragma weak ompi_mpi_errors_return
 #pragma weak ompi_mpi_op_min
 #pragma weak ompi_mpi_uint64_t
+#pragma weak ompi_request_null
 #endif
 
 #ifdef MPICH

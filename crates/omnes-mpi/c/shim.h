@@ -27,6 +27,9 @@
 
 #include "mpi_weak.h"
 
+/* In the place of the MPI's own function. */
+#define SHIM_ENTRY __attribute__((visibility("default")))
+
 /* Another version of what ranks tell each other when they meet. */
 #define SHIM_PROTOCOL 1
 
@@ -44,10 +47,7 @@ extern struct shim_settings shim_settings;
 extern int shim_comm_key; /* attribute of communicators: struct shim_group */
 extern int shim_type_key; /* attribute of datatypes: whether they lie in a row */
 
-/*
- * A communicator of this process alone, whose errors are returned: to look
- * into for the sake of progress, and to pack with.
- */
+/* A communicator of this process alone, whose errors are returned: to pack with. */
 extern MPI_Comm shim_private;
 
 /* True while calls may be taken: MPI runs, and all could be made. */
@@ -143,6 +143,13 @@ void shim_packed_free(struct shim_packed *packed);
 
 /* ---- request.c ---- */
 
+/* Before and after all others; an error of MPI. */
+int shim_requests_begin(void);
+void shim_requests_end(void);
+
+/* Lets the MPI move on, as it must while a call waits here for another rank. */
+void shim_requests_move(void);
+
 struct shim_request {
 	omnes_request *under_way; /* NULL once it has ended */
 	MPI_Request handle;
@@ -176,6 +183,8 @@ bool shim_host_has_requests(void);
 
 /* Makes the MPI's request, which from now on owns ours. An error of MPI. */
 int shim_host_start(struct shim_request *request);
+/* The MPI has let go of the request. */
+void shim_host_forget(struct shim_request *request);
 
 /* ---- failure.c ---- */
 
