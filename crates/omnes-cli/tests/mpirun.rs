@@ -61,9 +61,8 @@ fn a_dry_run_prints_the_line_of_open_mpi() {
         site.omnes(&["mpirun", "--dry-run", "-n", "2", "./a b", "--report", "--", "c"]);
     let (status, output, errors) = finish(command.env("OMNES_SHM", "off"));
     let library = site.library();
-    let expected = format!(
-        "mpirun -x LD_PRELOAD={library} -x OMNES_MPI_LIBRARY -x OMNES_SHM -n 2 './a b' --report -- c\n"
-    );
+    let added = format!("-x LD_PRELOAD={library} -x OMNES_MPI_LIBRARY -x OMNES_SHM");
+    let expected = format!("mpirun {added} -n 2 './a b' --report -- c\n");
     assert_eq!((status, output, errors), (0, expected, String::new()));
 }
 
@@ -117,13 +116,13 @@ fn what_cannot_be_started_is_said_in_one_line_with_status_2() {
         ),
         (
             without_launcher,
-            "no mpirun and no mpiexec in PATH: install Open MPI 4.1 or MPICH 4.0 or later, or name a \
-             launcher: --launcher PATH",
+            "no mpirun and no mpiexec in PATH: install Open MPI 4.1 or MPICH 4.0 or later, or \
+             name a launcher: --launcher PATH",
         ),
         (
             good.omnes(&["mpirun", "-x", "LD_PRELOAD=/a.so", "a"]),
-            "the launcher's arguments have -x LD_PRELOAD, which would replace the library of Omnes; \
-             set it in the environment instead: LD_PRELOAD=... omnes mpirun ...",
+            "the launcher's arguments have -x LD_PRELOAD, which would replace the library of \
+             Omnes; set it in the environment instead: LD_PRELOAD=... omnes mpirun ...",
         ),
     ];
     for (command, complaint) in &mut cases {
