@@ -67,8 +67,10 @@ build() {
     # bound when they are first called.
     "${CC:-cc}" -shared -pthread -Wl,-soname,"$name" -Wl,-z,lazy -Wl,-rpath,"\$ORIGIN" \
         -o "$folder/$name" "$folder"/*.o -L"$directory" -lomnes
-    # Shells and Python are loaded with it too. The rpath finds libomnes.so only where both lie.
-    errors=$(LD_LIBRARY_PATH=$directory LD_PRELOAD=$folder/$name /bin/true 2>&1) || true
+    # Shells and Python are loaded with it too; bound at once, what libomnes.so lacks is found now.
+    # The rpath finds that only where both lie.
+    errors=$(LD_BIND_NOW=1 LD_LIBRARY_PATH=$directory LD_PRELOAD=$folder/$name /bin/true 2>&1) ||
+        true
     if [[ -n $errors ]]; then
         complain "$name cannot be loaded into a program without MPI: $errors"
         exit 1

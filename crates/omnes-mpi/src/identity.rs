@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn mpich_is_known_by_hydra() {
-        let answer = "HYDRA build details:\n    Version:                                 4.0.2\n    \
+        let answer = "HYDRA build details:\n    \
+                      Version:                                 4.0.2\n    \
                       Release Date:                            Thu Apr  7 2022\n    \
                       Bootstrap servers available:   ssh rsh fork slurm ll lsf sge manual\n";
         assert_eq!(identify(answer), Identity::Known(Mpi::Mpich, version(4, 0, 2)));

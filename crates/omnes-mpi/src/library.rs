@@ -68,10 +68,12 @@ impl Library {
 
     /// Loads it into a shell that does nothing; the loader's complaint if that does not work.
     ///
-    /// What the library needs is found then too; whether it fits the MPI is not.
+    /// So libomnes is found, with all functions that the library needs of it; whether the library
+    /// fits the MPI is not looked into.
     pub fn check(&self) -> Result<(), String> {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", ":"]).env("LD_PRELOAD", &self.path).stdin(Stdio::null());
+        command.args(["-c", ":"]).env("LD_PRELOAD", &self.path).env("LD_BIND_NOW", "1");
+        command.stdin(Stdio::null());
         let output = command.output().map_err(|error| error.to_string())?;
         let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         // The loader complains and goes on without the library.

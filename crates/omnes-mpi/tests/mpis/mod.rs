@@ -1,0 +1,51 @@
+//! The MPIs of this machine, and a library that stands in for the preload library.
+//!
+//! Where an MPI is missing, its tests print `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi`
+//! turns into a failure.
+
+use omnes_mpi::{Launcher, Mpi, NAMES};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A launcher of `mpi`, if there is one.
+pub fn launcher_of(mpi: Mpi) -> Option<Launcher> {
+    let mut found = NAMES.iter().filter_map(|name| Launcher::find(Some(name.as_ref())).ok());
+    let launcher = found.find(|launcher| launcher.mpi == mpi);
+    if launcher.is_none() {
+        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
+        assert!(!required.split(',').any(|word| word == "mpi"), "OMNES_REQUIRE=mpi: no {mpi}");
+        println!("skipped: needs {mpi}");
+    }
+    launcher
+}
+
+/// What a launcher of `mpi` wants to hear in order to start `ranks` ranks here.
+pub fn ranks(mpi: Mpi, ranks: &str) -> Vec<&str> {
+    match mpi {
+        Mpi::OpenMpi => vec!["--oversubscribe", "-n", ranks],
+        Mpi::Mpich => vec!["-n", ranks],
+    }
+}
+
+/// Runs a launcher to its end; its lines of output in order of the alphabet, as ranks have none.
+pub fn lines_of(command: &mut Command) -> Vec<String> {
+    // Open MPI refuses root, whom it takes for a mistake.
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {errors}", output.status);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// A copy of some library, under a name that no process has loaded.
+pub fn stand_in(folder: &Path) -> PathBuf {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let mut files = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    let library = files.find(|file| file.contains("/libgcc_s.so")).unwrap();
+    let copy = folder.join("stand-in.so");
+    std::fs::copy(library, &copy).unwrap();
+    copy
+}
