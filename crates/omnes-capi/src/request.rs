@@ -62,8 +62,8 @@ unsafe fn take(place: &mut *mut OmnesRequest) -> Option<OwnedRequest> {
 /// # Safety
 ///
 /// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads and writes
-/// of `bytes` bytes that nobody else touches until the request has ended; `request` is NULL or valid
-/// for the write of a pointer.
+/// of `bytes` bytes that nobody else touches until the request has ended; `request` is NULL or
+/// valid for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_ibcast(
     comm: *mut OmnesComm,
@@ -112,8 +112,8 @@ pub unsafe extern "C" fn omnes_ibarrier(
 ///
 /// # Safety
 ///
-/// `request` is NULL, or points to NULL or a request that has not ended and is not in use by another
-/// call; `done` is NULL or valid for the write of an `int`.
+/// `request` is NULL, or points to NULL or a request that has not ended and is not in use by
+/// another call; `done` is NULL or valid for the write of an `int`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_test(request: *mut *mut OmnesRequest, done: *mut c_int) -> c_int {
     guard(|| {
@@ -138,8 +138,8 @@ pub unsafe extern "C" fn omnes_test(request: *mut *mut OmnesRequest, done: *mut 
 ///
 /// # Safety
 ///
-/// `request` is NULL, or points to NULL or a request that has not ended and is not in use by another
-/// call.
+/// `request` is NULL, or points to NULL or a request that has not ended and is not in use by
+/// another call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_wait(request: *mut *mut OmnesRequest) -> c_int {
     guard(|| {

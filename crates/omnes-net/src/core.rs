@@ -42,6 +42,9 @@ const LINES_PER_STEP: usize = 2;
 const LINES_PER_PUSH: usize = 4;
 /// Looks in vain after which timers are looked at too.
 const LOOKS_PER_STEP: u32 = 4;
+/// Time after a look for a test in which another test does not look again: who has many operations
+/// under way asks for all of them in turn.
+const TEST_LOOK_INTERVAL: Duration = Duration::from_micros(2);
 /// Receives of at least this size are read straight into place.
 const SCATTER_BYTES: u64 = 16 << 10;
 const DATAGRAM_BYTES: usize = 1 << 16;
@@ -82,6 +85,8 @@ pub(crate) struct Core {
     large_casts: usize,
     origin: std::time::Instant,
     stepped_at: Instant,
+    /// When a test has looked last.
+    tested_at: Instant,
     idle_looks: u32,
     /// The last step stopped sending before all was sent.
     has_more: bool,
@@ -132,6 +137,7 @@ impl Core {
             large_casts: 0,
             origin,
             stepped_at: Instant::ZERO,
+            tested_at: Instant::ZERO,
             idle_looks: 0,
             has_more: false,
             excluded_by: None,
@@ -389,6 +395,16 @@ impl Core {
         self.links.renew_membership(now);
         self.settle(now);
         self.transmit(now, LINES_PER_STEP);
+    }
+
+    /// Reads what has come, and does what follows from it and from the time, for whoever asks
+    /// whether an operation has ended.
+    pub(crate) fn look_for_test(&mut self, poller: &Poller) {
+        if self.now().since(self.tested_at) >= TEST_LOOK_INTERVAL {
+            self.progress(Look::Everywhere(poller));
+            self.step();
+            self.tested_at = self.now();
+        }
     }
 
     /// Reads every socket that has packets.

@@ -7,7 +7,7 @@ mod barrier;
 mod broadcast;
 mod spread;
 
-use crate::core::{Core, Look, Parts};
+use crate::core::{Core, Parts};
 use crate::crowd::Crowd;
 use crate::driver::Shared;
 use crate::error::NetError;
@@ -267,14 +267,13 @@ impl Engine {
     }
 
     /// The outcome of an operation, if it has ended; it is gone then. Moves all operations on if it
-    /// has not. A rank that is no more ends it as in [`Self::wait`].
+    /// has not, unless another test has done so just now. A rank that is no more ends it as in [`Self::wait`].
     pub fn test(&self, operation: Operation, concerns: impl Fn(Gone) -> bool) -> Option<Outcome> {
         self.enter(|core| {
             if let Some(outcome) = core.operations.take(operation.id) {
                 return Some(outcome);
             }
-            core.progress(Look::Everywhere(&self.shared.poller));
-            core.step();
+            core.look_for_test(&self.shared.poller);
             core.try_end(operation, &concerns)
         })
     }

@@ -45,7 +45,8 @@ impl Communicator {
         Ok(OwnedRequest::new(self.clone(), begun))
     }
 
-    /// Enters a barrier without waiting for it, as [`Scope::ibarrier`](crate::Scope::ibarrier) does.
+    /// Enters a barrier without waiting for it, as [`Scope::ibarrier`](crate::Scope::ibarrier)
+    /// does.
     ///
     /// # Errors
     /// As [`Self::barrier`].
@@ -67,7 +68,8 @@ impl OwnedRequest {
     /// be called while another call waits, also by [`Config::while_waiting`](crate::Config).
     ///
     /// # Errors
-    /// As [`Communicator::bcast`]. An operation that has failed is over: it must not be asked again.
+    /// As [`Communicator::bcast`]. An operation that has failed is over: it must not be asked
+    /// again.
     pub fn test(&mut self) -> Result<Option<Status>, Error> {
         let outcome = match &mut self.state {
             State::Done(status) => return Ok(Some(*status)),
