@@ -10,7 +10,8 @@
 //! Steps, each of which is a round that all ranks make, whatever has happened to them before:
 //!
 //! 1. The ranks tell the names of their processes, which are random.
-//! 2. Each tells which of its jobs all of them are in, and which number it would give next there.
+//! 2. Each tells which of its jobs all of them are in, none given up on or gone, and which number it
+//!    would give next there.
 //!
 //! If there is a job that all are in, the communicator is one of that job:
 //!
