@@ -27,8 +27,8 @@
 //! caused it. Nobody hangs, as long as the exchange does not. The key is never sent by this
 //! library's own connections.
 //! Assumes: an exchange that nobody listens to.
-//! Cost: four rounds of 1 KiB per rank in a job that is there already, two of them between threads
-//! that do not contend for a number; five, and the start of a job, otherwise.
+//! Cost: in a job that is there already four rounds, three of them with 1 KiB per rank, and one more
+//! for each time that threads contend for a number; otherwise five, and the start of a job.
 //! Not done: a rank whose exchange fails does not tell the others, which depend on theirs.
 
 mod jobs;
