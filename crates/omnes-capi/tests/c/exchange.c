@@ -332,7 +332,10 @@ int main(int count, char **arguments)
 	static const struct {
 		const char *name;
 		void (*body)(void);
-	} scenarios[] = { { "share", share }, { "grow", grow }, { "fail", fail }, { "breaks", breaks }, { "die", die }, { "give_up", give_up } };
+	} scenarios[] = {
+		{ "share", share }, { "grow", grow }, { "fail", fail },
+		{ "breaks", breaks }, { "die", die }, { "give_up", give_up },
+	};
 	int status, is_good = 1;
 
 	CHECK(count == 2);
