@@ -156,3 +156,10 @@ fn a_rank_that_ends_without_leaving_is_named() {
         program.run_alone("die");
     }
 }
+
+#[test]
+fn a_job_that_has_given_up_on_a_rank_is_not_shared_with_it() {
+    if let Some(program) = Program::compile("exchange") {
+        program.run_alone("give_up");
+    }
+}

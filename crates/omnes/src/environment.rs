@@ -102,8 +102,8 @@ impl Launcher {
 
 /// Wait for ranks that exchange already: all of them are there.
 const JOIN_TIMEOUT_MET: Duration = Duration::from_secs(20);
-/// Silence after which one of them has failed: another program's ranks, which may sit in a debugger,
-/// and whose launcher sees them end.
+/// Silence after which one of them has failed: they are ranks of another program too, which may sit
+/// in a debugger, and whose launcher sees them end.
 const PEER_TIMEOUT_MET: Duration = Duration::from_secs(30);
 
 /// Reads variables; the environment, but for tests.

@@ -27,6 +27,10 @@ pub trait Exchange {
     /// # Errors
     /// [`Error::ExchangeFailed`], or what else fits.
     fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error>;
+
+    /// Lets the means of the exchange move on, where they do so only in calls; called now and then
+    /// while a rank waits for others that are still in the last [`Exchange::allgather`].
+    fn move_on(&self) {}
 }
 
 impl Exchange for Communicator {

@@ -2,8 +2,8 @@
 //!
 //! Every rank tells the number that it would give next, and the highest is tried. It is claimed in
 //! each process by one atomic step, since another thread may be making a communicator with other
-//! ranks at the same time. Then all tell each other whether they could claim it, and what they would
-//! give next; if somebody could not, they begin again.
+//! ranks at the same time. Then all tell each other whether they could claim it, and what they
+//! would give next; if somebody could not, they begin again.
 //!
 //! ```text
 //!   two communicators at once:   process a: first claims 5, second cannot
@@ -14,8 +14,8 @@
 //! Two that contend part: each keeps a distance drawn by its rank 0, from a range that doubles with
 //! each attempt, and of two different numbers the higher can be claimed everywhere.
 //!
-//! Cost: one exchange beside that of the numbers, and one more per attempt that fails. A number that
-//! was claimed in vain is not given again.
+//! Cost: one exchange beside that of the numbers, and one more per attempt that fails. A number
+//! that was claimed in vain is not given again.
 
 use crate::error::Error;
 use crate::exchange::Exchange;

@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -47,6 +48,13 @@ static int meet(struct seat *seat)
 	return 0;
 }
 
+static int waits;
+
+static void count_wait(void)
+{
+	waits++;
+}
+
 static int allgather(void *context, const void *mine, void *all, size_t bytes)
 {
 	struct seat *seat = context;
@@ -68,7 +76,8 @@ static int allgather(void *context, const void *mine, void *all, size_t bytes)
 static omnes_comm *try_exchange(int board, const int *members, int size, int fails_at, int *result)
 {
 	struct seat seat = { .board = &boards[board], .size = size, .fails_at = fails_at };
-	omnes_exchange ranks = { .size = size, .allgather = allgather, .context = &seat };
+	omnes_exchange ranks = { .size = size, .allgather = allgather, .context = &seat,
+				 .while_waiting = count_wait };
 	omnes_comm *comm = NULL;
 
 	while (members[seat.rank] != me)
@@ -143,6 +152,7 @@ static void share(void)
 	int nodes = strcmp(getenv("OMNES_SHM"), "off") ? 1 : RANKS;
 
 	comms[0] = exchange(0, all, RANKS);
+	CHECK(waits > 0);
 	CHECK(omnes_comm_nodes(comms[0]) == nodes);
 	comms[1] = exchange(1, low, 2);
 	comms[2] = exchange(2, high, 2);
@@ -289,12 +299,43 @@ static void die(void)
 	wait_for_end();
 }
 
+/* A rank that was silent for too long is back: the others make a new job with it. */
+static void give_up(void)
+{
+	omnes_comm *first, *second;
+	atomic_int *pid = (atomic_int *)boards[5].rows[0];
+
+	if (me > 1)
+		return;
+	setenv("OMNES_PEER_TIMEOUT", "1s", 1);
+	first = exchange(0, low, 2);
+	if (me == 1) {
+		atomic_store(pid, getpid());
+		raise(SIGSTOP);
+	} else {
+		while (!atomic_load(pid))
+			sched_yield();
+		CHECK(omnes_barrier(first) == OMNES_ERROR_PEER_FAILED);
+		kill(atomic_load(pid), SIGCONT);
+	}
+	second = exchange(1, low, 2);
+	CHECK(jobs() == 2);
+	use(second, low, 2);
+	CHECK(omnes_leave() != OMNES_SUCCESS);
+	wait_for_end();
+	OK(omnes_comm_free(first));
+	OK(omnes_comm_free(second));
+}
+
 int main(int count, char **arguments)
 {
 	static const struct {
 		const char *name;
 		void (*body)(void);
-	} scenarios[] = { { "share", share }, { "grow", grow }, { "fail", fail }, { "breaks", breaks }, { "die", die } };
+	} scenarios[] = {
+		{ "share", share }, { "grow", grow }, { "fail", fail },
+		{ "breaks", breaks }, { "die", die }, { "give_up", give_up },
+	};
 	int status, is_good = 1;
 
 	CHECK(count == 2);

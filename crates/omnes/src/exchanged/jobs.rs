@@ -2,6 +2,7 @@
 
 use crate::communicator::Communicator;
 use crate::error::Error;
+use omnes_net::Gone;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -37,6 +38,16 @@ pub(super) struct Shared {
     pub(super) ranks: Vec<u32>,
 }
 
+impl Shared {
+    /// False if the job has given up on one of the ranks, or one has left.
+    fn is_whole(&self) -> bool {
+        let concerns = |gone| match gone {
+            Gone::Failed(rank) | Gone::Left(rank) => self.ranks.contains(&rank),
+        };
+        self.world.job().engine.failure(concerns).is_none()
+    }
+}
+
 /// See the module header.
 #[derive(Default)]
 pub(super) struct Table {
@@ -61,7 +72,8 @@ impl Table {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The jobs that have all these processes, in order of joining.
+    /// The jobs in which all these processes still are, as far as this one knows, in order of
+    /// joining.
     pub(super) fn with_all(&self, processes: &[Identity]) -> Vec<Shared> {
         let share = |job: &Joined| {
             let rank = |process| job.members.iter().position(|member| member == process);
@@ -69,7 +81,9 @@ impl Table {
                 processes.iter().map(|process| rank(process).map(|rank| rank as u32)).collect();
             ranks.map(|ranks| Shared { id: job.id, world: job.world.clone(), ranks })
         };
-        self.lock().joined.iter().filter_map(share).collect()
+        let mut all: Vec<Shared> = self.lock().joined.iter().filter_map(share).collect();
+        all.retain(Shared::is_whole);
+        all
     }
 
     /// Keeps a place for another job, if there is one.

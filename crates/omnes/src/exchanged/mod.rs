@@ -10,7 +10,8 @@
 //! Steps, each of which is a round that all ranks make, whatever has happened to them before:
 //!
 //! 1. The ranks tell the names of their processes, which are random.
-//! 2. Each tells which of its jobs all of them are in, and which number it would give next there.
+//! 2. Each tells which of its jobs all of them are in, none given up on or gone, and which number
+//!    it would give next there.
 //!
 //! If there is a job that all are in, the communicator is one of that job:
 //!
@@ -26,8 +27,8 @@
 //! caused it. Nobody hangs, as long as the exchange does not. The key is never sent by this
 //! library's own connections.
 //! Assumes: an exchange that nobody listens to.
-//! Cost: four rounds of 1 KiB per rank in a job that is there already, two of them between threads
-//! that do not contend for a number; five, and the start of a job, otherwise.
+//! Cost: in a job that is there already four rounds, three of them with 1 KiB per rank, and one
+//! more for each time that threads contend for a number; otherwise five, and the start of a job.
 //! Not done: a rank whose exchange fails does not tell the others, which depend on theirs.
 
 mod jobs;

@@ -1,7 +1,7 @@
 //! One round of an exchange: each rank tells how it fares, and all learn the same.
 //!
-//! A rank in trouble makes the round as the others do, and tells its trouble in it. So all end alike,
-//! and nobody waits for one that has given up.
+//! A rank in trouble makes the round as the others do, and tells its trouble in it. So all end
+//! alike, and nobody waits for one that has given up.
 
 use crate::error::Error;
 use crate::exchange::Exchange;
