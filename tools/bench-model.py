@@ -24,16 +24,14 @@ import subprocess
 import sys
 import tempfile
 
+from arguments import list_of
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "release"
 OMNES = RELEASE / "omnes"
 BCASTS = ("combined", "binomial:store", "binomial", "chain")
 BARRIERS = ("user:dissemination", "user:counter", "channel:dissemination",
             "channel:gather-broadcast", "nic:dissemination", "nic:counter")
-
-
-def list_of(parse):
-    return lambda text: [parse(part) for part in text.split(",")]
 
 
 def parse_arguments():

@@ -34,6 +34,8 @@ import sys
 import tempfile
 import time
 
+from arguments import list_of, one_of, parse_size
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RELEASE = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "release"
 PEERS = pathlib.Path(os.environ.get("OMNES_PEERS", ROOT.parent / "shared" / "peers")).resolve()
@@ -409,24 +411,6 @@ def print_targets(comparison):
 
 
 # ---- command line ---------------------------------------------------------------
-
-
-def parse_size(text):
-    factor = {"k": 1 << 10, "m": 1 << 20}.get(text[-1:].lower(), 1)
-    return int(text[:-1] if factor > 1 else text) * factor
-
-
-def list_of(parse):
-    return lambda text: [parse(part) for part in text.split(",")]
-
-
-def one_of(names):
-    def parse(text):
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(names)}")
-        return text
-
-    return parse
 
 
 def library(text):

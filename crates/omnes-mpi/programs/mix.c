@@ -395,7 +395,7 @@ static void prepare(struct work *work, const struct options *options, int number
 	thread->bytes_max = options->bytes_max;
 	thread->is_one_clock = options->is_one_clock;
 	thread->is_mixed_types = options->is_mixed_types;
-	thread->is_early_free = !options->is_early_free;
+	thread->is_early_free = options->is_early_free;
 	thread->next_tag = TAG_FIRST;
 	thread->base = MPI_COMM_WORLD;
 	work->self = MPI_COMM_SELF;
