@@ -18,6 +18,9 @@ MPI_Comm shim_private;
 /* True between the first call and MPI_Finalize, if all could be made. */
 static bool is_ready;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* The same for what comes before: whether the MPI was found. */
+static bool is_attached;
+static pthread_once_t attach_once = PTHREAD_ONCE_INIT;
 
 static bool is_set(const char *variable, const char *value)
 {
@@ -72,7 +75,8 @@ static int end(MPI_Comm comm, int key, void *value, void *extra)
 
 static bool is_our_mpi(void)
 {
-	char library[MPI_MAX_LIBRARY_VERSION_STRING];
+	/* Another MPI's text may be longer than ours; MPICH's is the longest. */
+	char library[8192];
 	int length;
 
 	return PMPI_Get_library_version(library, &length) == MPI_SUCCESS &&
@@ -100,12 +104,20 @@ static void make_all(void)
 	__atomic_store_n(&is_ready, true, __ATOMIC_RELEASE);
 }
 
+static void attach(void)
+{
+	is_attached = shim_attach();
+}
+
 bool shim_begin(void)
 {
 	int has_begun = 0, has_ended = 0;
 
 	if (__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
 		return true;
+	pthread_once(&attach_once, attach);
+	if (!is_attached)
+		return false;
 	/* A call too early or too late is the MPI's to complain of. */
 	PMPI_Initialized(&has_begun);
 	PMPI_Finalized(&has_ended);

@@ -7,6 +7,7 @@
 #include "shim.h"
 
 #ifdef MPICH
+#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ bool shim_host_fits(const char *library)
 
 bool shim_host_has_requests(void)
 {
-	return &PMPIX_Grequest_start != NULL;
+	return dlsym(RTLD_DEFAULT, "PMPIX_Grequest_start") != NULL;
 }
 
 static int poll(void *extra, MPI_Status *status)

@@ -61,14 +61,6 @@
 #pragma weak PMPI_Comm_f2c
 #pragma weak PMPI_Request_c2f
 #pragma weak PMPI_Type_f2c
-#pragma weak ompi_mpi_byte
-#pragma weak ompi_mpi_comm_null
-#pragma weak ompi_mpi_comm_self
-#pragma weak ompi_mpi_datatype_null
-#pragma weak ompi_mpi_errors_return
-#pragma weak ompi_mpi_op_min
-#pragma weak ompi_mpi_uint64_t
-#pragma weak ompi_request_null
 #endif
 
 #ifdef MPICH

@@ -9,7 +9,7 @@
 #include "shim.h"
 
 /* A request that never ends: who asks for it lets the MPI move on. */
-static MPI_Request endless = MPI_REQUEST_NULL;
+static MPI_Request endless;
 
 static void request_free(struct shim_request *request)
 {

@@ -11,6 +11,7 @@
  *	failure.c   errors, as the communicator's error handler gets them
  *	report.c    what was taken and passed, for who asks
  *	begin.c     what is made once per process, and MPI_Finalize
+ *	attach.c    the way to an MPI that comes later than we do
  *
  * A call that is not taken goes to its PMPI_ twin. Whether one is taken follows
  * from what MPI guarantees to be equal on all ranks, and from what they have
@@ -32,6 +33,44 @@
 
 /* Another version of what ranks tell each other when they meet. */
 #define SHIM_PROTOCOL 1
+
+/* ---- attach.c ---- */
+
+/* False if there is no MPI to be found. Before anything of it is used. */
+bool shim_attach(void);
+
+#ifdef OPEN_MPI
+/*
+ * Open MPI's handles are addresses of its variables, which the loader cannot
+ * fill in where the MPI comes late.
+ */
+struct shim_handles {
+	void *byte;
+	void *uint64;
+	void *datatype_null;
+	void *comm_null;
+	void *comm_self;
+	void *errors_return;
+	void *min;
+};
+
+extern struct shim_handles shim_handles;
+
+#undef MPI_BYTE
+#undef MPI_UINT64_T
+#undef MPI_DATATYPE_NULL
+#undef MPI_COMM_NULL
+#undef MPI_COMM_SELF
+#undef MPI_ERRORS_RETURN
+#undef MPI_MIN
+#define MPI_BYTE ((MPI_Datatype)shim_handles.byte)
+#define MPI_UINT64_T ((MPI_Datatype)shim_handles.uint64)
+#define MPI_DATATYPE_NULL ((MPI_Datatype)shim_handles.datatype_null)
+#define MPI_COMM_NULL ((MPI_Comm)shim_handles.comm_null)
+#define MPI_COMM_SELF ((MPI_Comm)shim_handles.comm_self)
+#define MPI_ERRORS_RETURN ((MPI_Errhandler)shim_handles.errors_return)
+#define MPI_MIN ((MPI_Op)shim_handles.min)
+#endif
 
 /* ---- begin.c ---- */
 

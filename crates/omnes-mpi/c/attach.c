@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * An MPI that comes later than we do, by dlopen(), is out of our sight: that of
+ * a Python module, or of a plugin, is seen by those who asked for it and nobody
+ * else. Its library is made visible to all before we first call it.
+ */
+#define _GNU_SOURCE /* dl_iterate_phdr, dladdr, RTLD_DEFAULT */
+#include <dlfcn.h>
+#include <link.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+#define OBJECTS_MAX 4096
+
+struct objects {
+	char *names[OBJECTS_MAX];
+	size_t count;
+};
+
+/* Under the loader's lock, so nothing but names is taken. */
+static int note(struct dl_phdr_info *object, size_t size, void *context)
+{
+	struct objects *objects = context;
+	char *name = object->dlpi_name[0] ? strdup(object->dlpi_name) : NULL;
+
+	(void)size;
+	if (name)
+		objects->names[objects->count++] = name;
+	return objects->count == OBJECTS_MAX;
+}
+
+/* True if this object is the MPI, or brings it; then all see the MPI. */
+static bool show(const char *name)
+{
+	void *object = dlopen(name, RTLD_LAZY | RTLD_NOLOAD), *symbol;
+	Dl_info found;
+	bool is_shown = false;
+
+	if (!object)
+		return false;
+	symbol = dlsym(object, "PMPI_Initialized");
+	/* Never closed: that it is loaded is what we rely on. */
+	if (symbol && dladdr(symbol, &found))
+		is_shown = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL) != NULL;
+	dlclose(object);
+	return is_shown;
+}
+
+#ifdef OPEN_MPI
+struct shim_handles shim_handles;
+
+static bool find_handles(void)
+{
+	struct shim_handles *handles = &shim_handles;
+
+	handles->byte = dlsym(RTLD_DEFAULT, "ompi_mpi_byte");
+	handles->uint64 = dlsym(RTLD_DEFAULT, "ompi_mpi_uint64_t");
+	handles->datatype_null = dlsym(RTLD_DEFAULT, "ompi_mpi_datatype_null");
+	handles->comm_null = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_null");
+	handles->comm_self = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_self");
+	handles->errors_return = dlsym(RTLD_DEFAULT, "ompi_mpi_errors_return");
+	handles->min = dlsym(RTLD_DEFAULT, "ompi_mpi_op_min");
+	return handles->byte && handles->uint64 && handles->datatype_null &&
+	       handles->comm_null && handles->comm_self && handles->errors_return &&
+	       handles->min;
+}
+#else
+/* Handles are numbers. */
+static bool find_handles(void)
+{
+	return true;
+}
+#endif
+
+static bool show_mpi(void)
+{
+	struct objects *objects = calloc(1, sizeof(*objects));
+	bool is_shown = false;
+	size_t i;
+
+	if (!objects)
+		return false;
+	dl_iterate_phdr(note, objects);
+	for (i = 0; i < objects->count; i++) {
+		is_shown = is_shown || show(objects->names[i]);
+		free(objects->names[i]);
+	}
+	free(objects);
+	return is_shown;
+}
+
+bool shim_attach(void)
+{
+	/*
+	 * No address of an MPI's function may be taken in any of these files: the linker would
+	 * have all calls of it bound when we are loaded, which may be too early.
+	 */
+	bool is_there = dlsym(RTLD_DEFAULT, "PMPI_Initialized") != NULL;
+
+	return (is_there || show_mpi()) && find_handles();
+}
