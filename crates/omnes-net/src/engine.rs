@@ -267,7 +267,8 @@ impl Engine {
     }
 
     /// The outcome of an operation, if it has ended; it is gone then. Moves all operations on if it
-    /// has not, unless another test has done so just now. A rank that is no more ends it as in [`Self::wait`].
+    /// has not, unless another test has done so just now. A rank that is no more ends it as in
+    /// [`Self::wait`].
     pub fn test(&self, operation: Operation, concerns: impl Fn(Gone) -> bool) -> Option<Outcome> {
         self.enter(|core| {
             if let Some(outcome) = core.operations.take(operation.id) {
