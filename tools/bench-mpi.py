@@ -134,7 +134,7 @@ class MpiSite(Site):
         if library == "openmpi":
             words = ["mpirun.openmpi", "--allow-run-as-root", "-n", str(ranks), "-H",
                      ",".join(f"{host}:1" for host in hosts), "--map-by", "node", "--bind-to",
-                     "none"]
+                     "none", "--leave-session-attached"]  # a lab ends what leaves its command
             for name, value in (("plm", "rsh"), ("plm_rsh_agent", str(self.agent)),
                                 ("plm_rsh_no_tree_spawn", "1"), ("pml", "ob1"),
                                 ("btl", "tcp,self"), ("mpi_yield_when_idle", "1"),
@@ -144,7 +144,8 @@ class MpiSite(Site):
             for variable in variables:
                 words += ["-x", variable]
             return first + words
-        words = ["mpiexec.mpich", "-launcher", "ssh", "-launcher-exec", str(self.agent), "-hosts",
+        words = ["mpiexec.mpich", "-launcher", "ssh", "-launcher-exec", str(self.agent),
+                 "-iface", "eth0", "-hosts",
                  ",".join(hosts), "-ppn", "1", "-bind-to", "none"]
         for variable in ("UCX_TLS=tcp,self", "UCX_WARN_UNUSED_ENV_VARS=n", *variables):
             words += ["-genv", *variable.split("=", 1)]
