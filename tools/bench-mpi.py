@@ -51,8 +51,9 @@ PRELOADED = "+preload"
 SUBNET = "10.77.0"  # of `omnes lab`
 PASSED_MAX_NS = 100  # what a call that is not taken may lose
 
-# Gives a launcher the host whose address it names: HOST COMMAND...
+# Gives a launcher the host whose address it names: [-x] HOST COMMAND...
 AGENT = """#!/bin/sh
+[ "$1" = -x ] && shift
 host=$1
 shift
 exec {omnes} lab exec --name {name} $((${{host##*.}} - 1)) -- sh -c "$*"
@@ -126,11 +127,12 @@ class MpiSite(Site):
         return ["sh", "-c", start]
 
     def launch(self, library, ranks, preloads, variables):
-        """mpirun on the first host of the lab, with the same settings as in the peers' lab."""
+        """mpirun at the first host of the lab, with the same settings as in the peers' lab."""
         hosts = [f"{SUBNET}.{i + 1}" for i in range(ranks)]
         if preloads:
             variables = [*variables, "LD_PRELOAD=" + ":".join(map(str, preloads))]
-        first = [RELEASE / "omnes", "lab", "exec", "--name", self.name, "0", "--"]
+        # Inside a host the lab cannot be seen, so only the network is the host's.
+        first = ["nsenter", f"--net=/run/omnes-lab/{self.name}/net.0"]
         if library == "openmpi":
             words = ["mpirun.openmpi", "--allow-run-as-root", "-n", str(ranks), "-H",
                      ",".join(f"{host}:1" for host in hosts), "--map-by", "node", "--bind-to",
