@@ -33,7 +33,7 @@ static const char usage[] =
 	"  --one-clock    all ranks read one clock: check by it that barriers hold\n"
 	"  --mixed-types  ranks of a broadcast describe the same data by different\n"
 	"                 types: legal, but Open MPI 4.1 and MPICH 4.0 cannot do it\n"
-	"  --early-free   communicators are freed with collectives under way: legal,\n"
+	"  --early-free   communicators are freed with requests under way: legal,\n"
 	"                 but Open MPI 4.1 cannot do it (default elsewhere)\n"
 	"  --quiet        only rank 0 prints, the sum of all hashes\n";
 

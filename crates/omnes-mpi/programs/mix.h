@@ -175,7 +175,7 @@ struct mix_thread {
 	size_t bytes_max;
 	int is_one_clock;
 	int is_mixed_types; /* ranks of a broadcast describe their data differently */
-	int is_early_free;  /* communicators are freed with collectives under way */
+	int is_early_free;  /* communicators are freed with requests under way */
 	struct mix_comm comms[COMMS_MAX];
 	struct mix_item items[ITEMS_MAX];
 	int items_count;

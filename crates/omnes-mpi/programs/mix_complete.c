@@ -269,12 +269,11 @@ void mix_free(struct mix_thread *thread, MPI_Comm *comm)
 	for (int i = 0; i < thread->pending_count; i++) {
 		struct mix_pending *pending = thread->pending[i];
 
-		if (thread->is_early_free || pending->item.on.comm != *comm ||
-		    !mix_is_collective(&pending->item)) {
+		if (thread->is_early_free || pending->item.on.comm != *comm) {
 			thread->pending[kept++] = pending;
 			continue;
 		}
-		/* All ranks start it before they come here. */
+		/* All its ranks start it before they come here. */
 		MPI_Wait(&pending->request, MPI_STATUS_IGNORE);
 		mix_completed(thread, pending, NULL);
 	}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A benchmark of MPI_Bcast, MPI_Ibcast, MPI_Barrier and MPI_Ibarrier, in plain
+ * MPI: the same loop times whatever library stands behind the names.
+ *
+ * What counts of an iteration is the longest time that a rank spends in the
+ * call, as in OSU's programs and in "omnes bench". Before each iteration the
+ * ranks meet in MPI_Barrier, as a library's own programs would, or with --sync
+ * messages in a barrier of messages, which nobody accelerates.
+ */
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+	SIZES_MAX = 32,
+	MEET_TAG = 32000,
+	PASSED_CALLS = 200000, /* per turn of --passed */
+	PASSED_TURNS = 9,
+};
+
+static const char usage[] =
+	"usage: collbench [OPTIONS]\n"
+	"  --ops LIST        of bcast,ibcast,barrier,ibarrier (default: all)\n"
+	"  --sizes LIST      bytes of a broadcast, with k and m (default 8,1k,64k,1m)\n"
+	"  --iterations N    per point (default: what fits --budget, 5 to 1000)\n"
+	"  --warmup N        iterations before (default 5)\n"
+	"  --budget S        seconds per point (default 0.5)\n"
+	"  --root N|turns    root of broadcasts (default 0); turns: each in its turn\n"
+	"  --sync barrier|messages  how ranks meet before an iteration (default barrier)\n"
+	"  --check           fill and verify every buffer, outside the timed part\n"
+	"  --passed          instead: nanoseconds of calls that are not worth\n"
+	"                    accelerating, an empty MPI_Bcast and an MPI_Barrier on\n"
+	"                    MPI_COMM_SELF\n"
+	"  --json            one JSON line per point instead of a table\n";
+
+struct options {
+	const char *ops;
+	size_t sizes[SIZES_MAX];
+	int sizes_count, iterations, warmup, root, is_turns, is_check, is_passed, is_json;
+	int is_messages; /* meet by messages */
+	double budget_s;
+};
+
+struct point {
+	const char *op;
+	size_t bytes;
+	int iterations;
+	long errors;
+	double *longest_us; /* per iteration; sorted */
+};
+
+static int rank, size;
+
+static double now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static void *allocate(size_t bytes)
+{
+	void *memory = malloc(bytes ? bytes : 1);
+
+	if (!memory) {
+		fprintf(stderr, "collbench: no memory for %zu bytes\n", bytes);
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	return memory;
+}
+
+/* A barrier by dissemination, of messages alone. */
+static void meet(void)
+{
+	for (int distance = 1; distance < size; distance *= 2)
+		MPI_Sendrecv(NULL, 0, MPI_BYTE, (rank + distance) % size, MEET_TAG, NULL, 0,
+			     MPI_BYTE, (rank + size - distance) % size, MEET_TAG, MPI_COMM_WORLD,
+			     MPI_STATUS_IGNORE);
+}
+
+/* ---- the operations ------------------------------------------------------ */
+
+static void call(const char *op, void *buffer, size_t bytes, int root)
+{
+	MPI_Request request;
+
+	if (!strcmp(op, "bcast")) {
+		MPI_Bcast(buffer, (int)bytes, MPI_BYTE, root, MPI_COMM_WORLD);
+		return;
+	}
+	if (!strcmp(op, "barrier")) {
+		MPI_Barrier(MPI_COMM_WORLD);
+		return;
+	}
+	if (!strcmp(op, "ibcast"))
+		MPI_Ibcast(buffer, (int)bytes, MPI_BYTE, root, MPI_COMM_WORLD, &request);
+	else
+		MPI_Ibarrier(MPI_COMM_WORLD, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void fill(unsigned char *buffer, size_t bytes, int value)
+{
+	for (size_t i = 0; i < bytes; i++)
+		buffer[i] = (unsigned char)(i * 7 + (size_t)value);
+}
+
+static long wrong_bytes(const unsigned char *buffer, size_t bytes, int value)
+{
+	long wrong = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		wrong += buffer[i] != (unsigned char)(i * 7 + (size_t)value);
+	return wrong;
+}
+
+/* One iteration; the microseconds of this rank in the call. */
+static double iterate(const struct options *options, struct point *point, unsigned char *buffer,
+		      int iteration)
+{
+	int root = options->is_turns ? iteration % size : options->root;
+	double start, end;
+
+	if (options->is_check)
+		fill(buffer, point->bytes, rank == root ? iteration : iteration + 1);
+	if (options->is_messages)
+		meet();
+	else
+		MPI_Barrier(MPI_COMM_WORLD);
+	start = now_us();
+	call(point->op, buffer, point->bytes, root);
+	end = now_us();
+	if (options->is_check)
+		point->errors += wrong_bytes(buffer, point->bytes, iteration);
+	return end - start;
+}
+
+static int ascending(const void *a, const void *b)
+{
+	double left = *(const double *)a, right = *(const double *)b;
+
+	return (left > right) - (left < right);
+}
+
+/* The iterations that fit the budget, the same on all ranks: those of the slowest. */
+static int iterations_for(const struct options *options, double one_us)
+{
+	double slowest_us, count;
+
+	if (options->iterations)
+		return options->iterations;
+	MPI_Allreduce(&one_us, &slowest_us, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+	count = options->budget_s * 1e6 / (slowest_us + 1);
+	return count < 5 ? 5 : count > 1000 ? 1000 : (int)count;
+}
+
+/* Measures one point; rank 0 has its times afterwards. */
+static void measure(const struct options *options, struct point *point)
+{
+	unsigned char *buffer = allocate(point->bytes);
+	double start = now_us(), *times;
+	long errors;
+
+	memset(buffer, 1, point->bytes);
+	for (int i = 0; i < options->warmup; i++)
+		iterate(options, point, buffer, i);
+	point->iterations = iterations_for(options, (now_us() - start) / (options->warmup + 1));
+	times = allocate(sizeof(*times) * (size_t)point->iterations);
+	point->longest_us = allocate(sizeof(*times) * (size_t)point->iterations);
+	for (int i = 0; i < point->iterations; i++)
+		times[i] = iterate(options, point, buffer, i);
+	MPI_Reduce(times, point->longest_us, point->iterations, MPI_DOUBLE, MPI_MAX, 0,
+		   MPI_COMM_WORLD);
+	errors = point->errors;
+	MPI_Allreduce(&errors, &point->errors, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+	qsort(point->longest_us, (size_t)point->iterations, sizeof(*times), ascending);
+	free(times);
+	free(buffer);
+}
+
+/* ---- calls that are passed ----------------------------------------------- */
+
+static void empty_broadcast(void)
+{
+	MPI_Bcast(NULL, 0, MPI_BYTE, 0, MPI_COMM_SELF);
+}
+
+static void empty_broadcast_of_all(void)
+{
+	MPI_Bcast(NULL, 0, MPI_BYTE, 0, MPI_COMM_WORLD);
+}
+
+static void own_barrier(void)
+{
+	MPI_Barrier(MPI_COMM_SELF);
+}
+
+/* The median over turns of the nanoseconds of one call. */
+static double passed_ns(void (*function)(void))
+{
+	double turns[PASSED_TURNS];
+
+	for (int turn = 0; turn < PASSED_TURNS; turn++) {
+		double start = now_us();
+
+		for (int i = 0; i < PASSED_CALLS; i++)
+			function();
+		turns[turn] = (now_us() - start) * 1e3 / PASSED_CALLS;
+	}
+	qsort(turns, PASSED_TURNS, sizeof(*turns), ascending);
+	return turns[PASSED_TURNS / 2];
+}
+
+static void measure_passed(const struct options *options)
+{
+	static const struct {
+		const char *name;
+		void (*function)(void);
+	} calls[] = {
+		{"bcast_empty_self", empty_broadcast},
+		{"bcast_empty_world", empty_broadcast_of_all},
+		{"barrier_self", own_barrier},
+	};
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		double ns;
+
+		meet();
+		ns = passed_ns(calls[i].function);
+		if (rank)
+			continue;
+		if (options->is_json)
+			printf("{\"op\": \"%s\", \"n\": %d, \"passed_ns\": %.2f}\n", calls[i].name,
+			       size, ns);
+		else
+			printf("%-18s %8.1f ns\n", calls[i].name, ns);
+	}
+}
+
+/* ---- output and command line --------------------------------------------- */
+
+static double quantile(const struct point *point, double part)
+{
+	return point->longest_us[(int)(part * (point->iterations - 1) + 0.5)];
+}
+
+static void print_point(const struct options *options, const struct point *point)
+{
+	double median = quantile(point, 0.5), high = quantile(point, 0.99);
+
+	if (rank)
+		return;
+	if (options->is_json)
+		printf("{\"op\": \"%s\", \"n\": %d, \"bytes\": %zu, \"iters\": %d, "
+		       "\"median_us\": %.2f, \"p99_us\": %.2f, \"min_us\": %.2f, \"errors\": %ld}\n",
+		       point->op, size, point->bytes, point->iterations, median, high,
+		       point->longest_us[0], point->errors);
+	else
+		printf("%-9s %9zu %6d %12.1f %12.1f %12.1f %7ld\n", point->op, point->bytes,
+		       point->iterations, median, high, point->longest_us[0], point->errors);
+	fflush(stdout);
+}
+
+/* Whether a list of words between commas holds the word. */
+static int holds(const char *list, const char *word)
+{
+	size_t length = strlen(word);
+
+	for (; list; list = strchr(list, ',') ? strchr(list, ',') + 1 : NULL)
+		if (!strncmp(list, word, length) && (list[length] == ',' || !list[length]))
+			return 1;
+	return 0;
+}
+
+static void usage_exit(int status)
+{
+	fputs(usage, status ? stderr : stdout);
+	exit(status);
+}
+
+static void parse_sizes(struct options *options, const char *text)
+{
+	options->sizes_count = 0;
+	while (*text) {
+		char *end;
+		size_t value = strtoull(text, &end, 10);
+
+		if (end == text || options->sizes_count == SIZES_MAX)
+			usage_exit(2);
+		if (*end == 'k' || *end == 'm')
+			value <<= *end++ == 'k' ? 10 : 20;
+		options->sizes[options->sizes_count++] = value;
+		text = end + (*end == ',');
+	}
+}
+
+static struct options parse(int argc, char **argv)
+{
+	struct options options = {
+		.ops = "bcast,ibcast,barrier,ibarrier", .warmup = 5, .budget_s = 0.5};
+
+	parse_sizes(&options, "8,1k,64k,1m");
+	for (int i = 1; i < argc; i++) {
+		const char *value = i + 1 < argc ? argv[i + 1] : "";
+
+		if (!strcmp(argv[i], "--check"))
+			options.is_check = 1;
+		else if (!strcmp(argv[i], "--passed"))
+			options.is_passed = 1;
+		else if (!strcmp(argv[i], "--json"))
+			options.is_json = 1;
+		else if (!strcmp(argv[i], "--help"))
+			usage_exit(0);
+		else if (++i >= argc)
+			usage_exit(2);
+		else if (!strcmp(argv[i - 1], "--ops"))
+			options.ops = value;
+		else if (!strcmp(argv[i - 1], "--sizes"))
+			parse_sizes(&options, value);
+		else if (!strcmp(argv[i - 1], "--iterations"))
+			options.iterations = atoi(value);
+		else if (!strcmp(argv[i - 1], "--warmup"))
+			options.warmup = atoi(value);
+		else if (!strcmp(argv[i - 1], "--budget"))
+			options.budget_s = atof(value);
+		else if (!strcmp(argv[i - 1], "--sync"))
+			options.is_messages = !strcmp(value, "messages");
+		else if (!strcmp(argv[i - 1], "--root") && !strcmp(value, "turns"))
+			options.is_turns = 1;
+		else if (!strcmp(argv[i - 1], "--root"))
+			options.root = atoi(value);
+		else
+			usage_exit(2);
+	}
+	return options;
+}
+
+static long measure_all(const struct options *options)
+{
+	static const char *const ops[] = {"bcast", "ibcast", "barrier", "ibarrier"};
+	long errors = 0;
+
+	if (rank == 0 && !options->is_json)
+		printf("%-9s %9s %6s %12s %12s %12s %7s\n", "operation", "bytes", "times",
+		       "median us", "p99 us", "min us", "errors");
+	for (size_t op = 0; op < sizeof(ops) / sizeof(*ops); op++) {
+		int points = strstr(ops[op], "bcast") ? options->sizes_count : 1;
+
+		for (int i = 0; i < points && holds(options->ops, ops[op]); i++) {
+			struct point point = {.op = ops[op]};
+
+			if (strstr(ops[op], "bcast"))
+				point.bytes = options->sizes[i];
+			measure(options, &point);
+			print_point(options, &point);
+			errors += point.errors;
+			free(point.longest_us);
+		}
+	}
+	return errors;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = parse(argc, argv);
+	long errors = 0;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	if (options.root < 0 || options.root >= size) {
+		fprintf(stderr, "collbench: root %d of %d ranks\n", options.root, size);
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
+	if (options.is_passed)
+		measure_passed(&options);
+	else
+		errors = measure_all(&options);
+	MPI_Finalize();
+	return errors ? 1 : 0;
+}

@@ -1,0 +1,91 @@
+C SPDX-License-Identifier: Apache-2.0 OR MIT
+C Broadcasts and barriers from Fortran with mpif.h: MPI_BOTTOM, a
+C derived type, and what MPI_WAIT, MPI_TEST and MPI_WAITALL make of
+C the requests. Prints ok, or what is wrong.
+      program fixed
+      implicit none
+      include 'mpif.h'
+      integer rank, ranks, error, i, request, requests(2), empty
+      integer statuses(MPI_STATUS_SIZE, 2), status(MPI_STATUS_SIZE)
+      integer values(100), spread(200), absolute, vector
+      integer (kind=MPI_ADDRESS_KIND) address(1)
+      logical done
+      call MPI_INIT(error)
+      call MPI_COMM_RANK(MPI_COMM_WORLD, rank, error)
+      call MPI_COMM_SIZE(MPI_COMM_WORLD, ranks, error)
+C     A plain broadcast from every root.
+      do i = 0, ranks - 1
+         values(7) = -1
+         if (rank .eq. i) values(7) = 1000 + i
+         call MPI_BCAST(values, 100, MPI_INTEGER, i, MPI_COMM_WORLD,
+     &        error)
+         call expect(error .eq. MPI_SUCCESS, 'the error of MPI_BCAST')
+         call expect(values(7) .eq. 1000 + i, 'MPI_BCAST')
+      end do
+      call MPI_BARRIER(MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_BARRIER')
+C     From where an absolute address says.
+      call MPI_GET_ADDRESS(values(3), address(1), error)
+      call MPI_TYPE_CREATE_HINDEXED(1, 5, address, MPI_INTEGER,
+     &     absolute, error)
+      call MPI_TYPE_COMMIT(absolute, error)
+      do i = 1, 100
+         values(i) = -i
+         if (rank .eq. 0) values(i) = i
+      end do
+      call MPI_BCAST(MPI_BOTTOM, 1, absolute, 0, MPI_COMM_WORLD, error)
+      call expect(values(3) .eq. 3 .and. values(7) .eq. 7,
+     &     'MPI_BCAST at MPI_BOTTOM')
+      if (rank .ne. 0) call expect(values(2) .eq. -2 .and.
+     &     values(8) .eq. -8, 'what is beside MPI_BOTTOM')
+      call MPI_TYPE_FREE(absolute, error)
+C     Every second integer.
+      call MPI_TYPE_VECTOR(100, 1, 2, MPI_INTEGER, vector, error)
+      call MPI_TYPE_COMMIT(vector, error)
+      do i = 1, 200
+         spread(i) = -i
+         if (rank .eq. ranks - 1) spread(i) = i
+      end do
+      call MPI_IBCAST(spread, 1, vector, ranks - 1, MPI_COMM_WORLD,
+     &     request, error)
+      call MPI_WAIT(request, status, error)
+      call expect(request .eq. MPI_REQUEST_NULL, 'a null request')
+      call expect(spread(199) .eq. 199, 'MPI_IBCAST of a vector')
+      if (rank .ne. ranks - 1) call expect(spread(198) .eq. -198,
+     &     'what is between the items of a vector')
+      call MPI_TYPE_FREE(vector, error)
+C     Tests, and two at a time.
+      call MPI_IBARRIER(MPI_COMM_WORLD, request, error)
+      done = .false.
+      do while (.not. done)
+         call MPI_TEST(request, done, MPI_STATUS_IGNORE, error)
+      end do
+      values(1) = -1
+      if (rank .eq. 0) values(1) = 5
+      call MPI_IBCAST(values, 1, MPI_INTEGER, 0, MPI_COMM_WORLD,
+     &     requests(1), error)
+      call MPI_IBARRIER(MPI_COMM_WORLD, requests(2), error)
+      call MPI_WAITALL(2, requests, statuses, error)
+      call expect(values(1) .eq. 5, 'MPI_WAITALL')
+C     Nothing at all, and an error that is returned.
+      call MPI_BCAST(empty, 0, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+      call MPI_COMM_SET_ERRHANDLER(MPI_COMM_WORLD, MPI_ERRORS_RETURN,
+     &     error)
+      call MPI_BCAST(values, 1, MPI_INTEGER, ranks, MPI_COMM_WORLD,
+     &     error)
+      call expect(error .ne. MPI_SUCCESS, 'a root that does not exist')
+      call MPI_BARRIER(MPI_COMM_WORLD, error)
+      if (rank .eq. 0) print '(a)', 'fixed: ok'
+      call MPI_FINALIZE(error)
+      end
+
+      subroutine expect(is_right, what)
+      implicit none
+      include 'mpif.h'
+      logical is_right
+      character*(*) what
+      integer error
+      if (is_right) return
+      print '(2a)', 'fixed: wrong: ', what
+      call MPI_ABORT(MPI_COMM_WORLD, 1, error)
+      end

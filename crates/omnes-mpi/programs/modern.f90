@@ -1,0 +1,81 @@
+! SPDX-License-Identifier: Apache-2.0 OR MIT
+! Broadcasts and barriers from Fortran with "use mpi_f08": without the error
+! argument and with it, MPI_BOTTOM, a derived type, all ways to wait. Prints
+! ok, or what is wrong.
+program modern
+  use mpi_f08
+  implicit none
+  integer, parameter :: length = 300
+  type(MPI_Comm) :: half
+  type(MPI_Datatype) :: columns, absolute
+  type(MPI_Request) :: request, requests(3)
+  type(MPI_Status) :: status
+  integer, asynchronous :: values(length), matrix(6, 4)
+  integer :: rank, ranks, half_rank, half_size, root, i, index, error
+  integer(kind=MPI_ADDRESS_KIND) :: address
+
+  call MPI_Init()
+  call MPI_Comm_rank(MPI_COMM_WORLD, rank)
+  call MPI_Comm_size(MPI_COMM_WORLD, ranks)
+
+  do root = 0, ranks - 1
+    values = merge(root, -1, rank == root)
+    call MPI_Bcast(values, length, MPI_INTEGER, root, MPI_COMM_WORLD)
+    call expect(all(values == root), "MPI_Bcast")
+  end do
+
+  ! On a part of the ranks, with the error.
+  call MPI_Comm_split(MPI_COMM_WORLD, mod(rank, 2), -rank, half)
+  call MPI_Comm_rank(half, half_rank)
+  call MPI_Comm_size(half, half_size)
+  values(1) = merge(9, -1, half_rank == half_size - 1)
+  call MPI_Bcast(values, 1, MPI_INTEGER, half_size - 1, half, error)
+  call expect(error == MPI_SUCCESS .and. values(1) == 9, "MPI_Bcast of a part")
+  call MPI_Barrier(half, error)
+  call MPI_Comm_free(half)
+
+  ! Columns 1 and 3 of a matrix.
+  call MPI_Type_vector(2, 6, 12, MPI_INTEGER, columns)
+  call MPI_Type_commit(columns)
+  matrix = merge(5, 0, rank == 0)
+  call MPI_Ibcast(matrix, 1, columns, 0, MPI_COMM_WORLD, request)
+  call MPI_Wait(request, status)
+  call expect(all(matrix(:, 1) == 5) .and. all(matrix(:, 3) == 5), "columns of a matrix")
+  if (rank /= 0) call expect(all(matrix(:, 2) == 0), "the columns between")
+  call MPI_Type_free(columns)
+
+  call MPI_Get_address(values(10), address)
+  call MPI_Type_create_hindexed(1, [20], [address], MPI_INTEGER, absolute)
+  call MPI_Type_commit(absolute)
+  values = merge(3, -1, rank == ranks - 1)
+  call MPI_Bcast(MPI_BOTTOM, 1, absolute, ranks - 1, MPI_COMM_WORLD)
+  if (.not. MPI_ASYNC_PROTECTS_NONBLOCKING) call MPI_F_sync_reg(values)
+  call expect(all(values(10:29) == 3), "MPI_Bcast at MPI_BOTTOM")
+  if (rank /= ranks - 1) call expect(values(9) == -1 .and. values(30) == -1, "what is beside it")
+  call MPI_Type_free(absolute)
+
+  values = merge(4, -1, rank == 0)
+  call MPI_Ibarrier(MPI_COMM_WORLD, requests(1))
+  call MPI_Ibcast(values, length, MPI_INTEGER, 0, MPI_COMM_WORLD, requests(2))
+  call MPI_Ibarrier(MPI_COMM_WORLD, requests(3))
+  do i = 1, 3
+    call MPI_Waitany(3, requests, index, status)
+  end do
+  ! MPICH 4.0 gives indices from 0 here, so what was waited for is told by the requests.
+  call expect(all(requests == MPI_REQUEST_NULL), "null requests")
+  call expect(all(values == 4), "MPI_Ibcast")
+  call MPI_Barrier(MPI_COMM_WORLD)
+  if (rank == 0) print "(a)", "modern: ok"
+  call MPI_Finalize()
+
+contains
+
+  subroutine expect(is_right, what)
+    logical, intent(in) :: is_right
+    character(*), intent(in) :: what
+
+    if (is_right) return
+    print "(2a)", "modern: wrong: ", what
+    call MPI_Abort(MPI_COMM_WORLD, 1)
+  end subroutine
+end program
