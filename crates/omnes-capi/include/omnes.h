@@ -245,7 +245,8 @@ typedef struct omnes_exchange {
 	void *context; /* for allgather; may be NULL */
 	/*
 	 * Called now and then by calls that wait, on their thread; may be NULL.
-	 * Heeded by the first communicator of a job, for all of them.
+	 * Heeded by the first communicator of a job, for all of them. It may
+	 * call omnes_test(), and nothing else of this library.
 	 */
 	void (*while_waiting)(void);
 } omnes_exchange;

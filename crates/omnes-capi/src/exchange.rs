@@ -84,9 +84,9 @@ impl Exchange for Ranks {
 
 /// What a new job is told beside what the environment says.
 fn adjust(config: &mut Config, exchange: &OmnesExchange) {
-    config.while_waiting = exchange.while_waiting.map(|hook| {
-        // SAFETY: a function without arguments, which the header says may be called then.
-        WhileWaiting::new(move || unsafe { hook() })
+    config.while_waiting = exchange.while_waiting.map(|while_waiting| {
+        // SAFETY: a function of this type, called on the threads of calls that wait.
+        WhileWaiting::new(move || unsafe { while_waiting() })
     });
 }
 
