@@ -11,11 +11,17 @@
 /* A request that never ends: who asks for it lets the MPI move on. */
 static MPI_Request endless;
 
-static void request_free(struct shim_request *request)
+/* Not from the MPI's free function, where MPICH holds a lock of its own. */
+static void request_let_go(struct shim_request *request)
 {
 	if (request->packed.bytes && request->receives)
 		PMPI_Type_free(&request->packed.data.type);
 	shim_packed_free(&request->packed);
+}
+
+static void request_free(struct shim_request *request)
+{
+	request_let_go(request);
 	free(request);
 }
 
@@ -98,6 +104,7 @@ static void request_complete(struct shim_request *request, int failure)
 		request->error = shim_failure_code();
 	else if (request->packed.bytes && request->receives)
 		request->error = shim_packed_spread(&request->packed);
+	request_let_go(request);
 	PMPI_Grequest_complete(request->handle);
 }
 
