@@ -4,19 +4,29 @@ CARGO ?= cargo
 # Passed on to the scripts of `bench`, `collbench`, `bench-peers`, `bench-simulators` and to
 # `cargo xtask fuzz`.
 ARGS ?=
+# Where `install` puts things.
+PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build setup setup-peers setup-fuzz run test bench collbench bench-peers bench-simulators \
-	fuzz clean help
+.PHONY: build mpi install setup setup-mpi setup-fuzz run test bench collbench bench-peers \
+	bench-simulators fuzz clean help
 
 build: ## build everything in release mode (the default)
 	$(CARGO) build --release --workspace
+	crates/omnes-mpi/build.sh --optional --quiet
+
+mpi: ## build only what MPI programs preload, for each MPI found (MPICC names others)
+	$(CARGO) build --release -p omnes-capi
+	crates/omnes-mpi/build.sh
+
+install: ## install command, libraries and header (PREFIX=/usr/local, DESTDIR)
+	crates/omnes-capi/install.sh $(PREFIX)
 
 setup: ## install what building and testing need (root; else says what it would do)
-	tools/setup.sh build
+	tools/setup.sh build mpi
 
-setup-peers: ## install the MPI libraries that `bench-peers` compares with
-	tools/setup.sh peers
+setup-mpi: ## install the MPIs and a Fortran compiler alone
+	tools/setup.sh mpi
 
 setup-fuzz: ## install the nightly compiler and cargo-fuzz
 	tools/setup.sh fuzz

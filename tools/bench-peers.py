@@ -67,7 +67,7 @@ def build_mpi(library):
     compiler = f"mpicc.{library}"
     for tool in (compiler, "mpirun.openmpi" if library == "openmpi" else "mpiexec.mpich"):
         if not shutil.which(tool):
-            say(f"missing: {tool}, so {library} is left out ('make setup-peers' installs it)")
+            say(f"missing: {tool}, so {library} is left out ('make setup' installs it)")
             return False
     targets = [BUILT / f"mpibench.{library}"]
     if library == "mpich":

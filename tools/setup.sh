@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a fresh Debian machine lacks, or says what that is.
 #
-#   tools/setup.sh [--check] GROUP...      GROUP: build, peers, fuzz
+#   tools/setup.sh [--check] GROUP...      GROUP: build, mpi, fuzz
 #
 # Only what is missing is installed, so a second run is quick and needs no network. Without root,
 # and with --check, it prints the exact commands and runs none of them. Status: 0; with --check 1
@@ -14,7 +14,8 @@ steps=()
 packages_of() {
     case $1 in
         build) echo clang llvm libelf-dev zlib1g-dev pkg-config iproute2 ethtool jq util-linux ;;
-        peers) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
+        # MPI programs in C, Fortran and Python; mpi4py is built against each MPI.
+        mpi) echo openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran python3-dev python3-venv ;;
         # libfuzzer is C++.
         fuzz) echo g++ ;;
     esac
@@ -58,14 +59,14 @@ main() {
         shift
     fi
     if [[ $# -eq 0 ]]; then
-        echo "usage: tools/setup.sh [--check] build|peers|fuzz ..." >&2
+        echo "usage: tools/setup.sh [--check] build|mpi|fuzz ..." >&2
         exit 2
     fi
     for group in "$@"; do
         case $group in
-            build | peers | fuzz) ;;
+            build | mpi | fuzz) ;;
             *)
-                echo "setup: no group named '$group'; there are build, peers and fuzz" >&2
+                echo "setup: no group named '$group'; there are build, mpi and fuzz" >&2
                 exit 2
                 ;;
         esac

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Only a hint: what is missing may not be needed by what this machine can run.
-tools/setup.sh --check build || true
+tools/setup.sh --check build mpi || true
 
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/omnes-test.XXXXXX")
 child=

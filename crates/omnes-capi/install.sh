@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the C library: header, libomnes.so, libomnes.a and the pkg-config file.
+# Installs the C library: header, libomnes.so, libomnes.a and the pkg-config file; beside it, where
+# they are built, the libraries that MPI programs preload, and the commands omnes and omnesd.
 #
 #   crates/omnes-capi/install.sh [PREFIX]     PREFIX: an absolute path, default /usr/local
 #
@@ -31,4 +32,13 @@ ln -sfn "libomnes.so.$version" "$destination/lib/$soname"
 ln -sfn "$soname" "$destination/lib/libomnes.so"
 sed -e "s|@prefix@|$prefix|" -e "s|@version@|$version|" "$here/omnes.pc.in" \
     >"$destination/lib/pkgconfig/omnes.pc"
+for library in "$target"/libomnes-mpi-*.so; do
+    [[ ! -e $library ]] || install -m 755 "$library" "$destination/lib"
+done
+for program in omnes omnesd; do
+    if [[ -x $target/$program ]]; then
+        install -d "$destination/bin"
+        install -m 755 "$target/$program" "$destination/bin"
+    fi
+done
 echo "omnes $version: installed in $destination"

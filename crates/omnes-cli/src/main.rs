@@ -1,16 +1,18 @@
-//! The `omnes` command: launch ranks, copy files to all of them, measure, simulate, make a lab,
-//! look at the machine, its network interface and what its ranks are doing, compute what the papers
-//! state.
+//! The `omnes` command: launch ranks, also those of MPI programs, copy files to all of them,
+//! measure, simulate, make a lab, look at the machine, its network interface and what its ranks are
+//! doing, compute what the papers state.
 //!
 //! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
 //! go to stdout, everything else to stderr. Exit status: 0 done, 1 a check failed, 2 usage or
-//! environment, 77 cannot run here; `omnes run` returns the first failing rank's status.
+//! environment, 77 cannot run here; `omnes run` returns the first failing rank's status,
+//! `omnes mpirun` its launcher's.
 
 mod bench;
 mod complain;
 mod cp;
 mod doctor;
 mod lab;
+mod mpirun;
 mod nic;
 mod papers;
 mod run;
@@ -33,6 +35,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Mpirun(mpirun::Args),
     Cp(cp::Args),
     Bench(bench::Args),
     Sim(sim::Args),
@@ -47,6 +50,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(args),
+        Command::Mpirun(args) => mpirun::run(args),
         Command::Cp(args) => cp::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Sim(args) => sim::run(args),

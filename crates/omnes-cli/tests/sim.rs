@@ -290,6 +290,6 @@ fn help_begins_with_the_question_of_a_newcomer() {
         let first: Vec<_> = examples.lines().take(2).map(str::trim).collect();
         let wanted = "omnes sim bcast -n 512 --sizes 64MiB --testbed ethernet-25g --loss 0.01% \\";
         assert_eq!(first[0], wanted, "{output}");
-        assert_eq!(first[1], "--algorithms multicast,postal,binomial --plot answer.svg");
+        assert_eq!(first[1], "--algorithms default,postal,binomial --plot answer.svg");
     }
 }

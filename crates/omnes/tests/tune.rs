@@ -96,7 +96,7 @@ fn what_figures_favour_is_used_by_all_ranks_though_only_rank_0_has_them() {
         let entry = Entry::new(network.clone(), in_favour_of(way), Effort::Thorough);
         cache(&path).store(entry).unwrap();
         let (figures, chosen) = outcome(4, kept_in(&path));
-        assert_eq!((figures, chosen), (Some(in_favour_of(way)), [way.bcast(); 2]));
+        assert_eq!((figures, chosen), (Some(in_favour_of(way)), [way.bcast(1); 2]));
         let sent = with_ranks(4, kept_in(&path), |comm| {
             let sent = casts(&comm);
             comm.finalize().unwrap();
@@ -247,7 +247,7 @@ fn hops_are_measured_on_demand_and_change_the_tree_on_all_ranks() {
         }
         let found = (comm.figures().unwrap(), comm.multisend().unwrap().tree);
         let mut data = [comm.rank() as u8; 3000];
-        comm.bcast_with(2, &mut data, Way::Multicast.bcast()).unwrap();
+        comm.bcast_with(2, &mut data, Way::Multicast.bcast(1)).unwrap();
         assert_eq!(data, [2; 3000]);
         comm.finalize().unwrap();
         found
@@ -275,7 +275,7 @@ fn parts_of_a_job_choose_by_its_figures() {
     cache(&path).store(entry).unwrap();
     with_ranks(5, kept_in(&path), |comm| {
         let part = comm.split(Some(comm.rank() % 2), 0).unwrap().unwrap();
-        assert_eq!(part.chosen_bcast(8), Way::Chain.bcast());
+        assert_eq!(part.chosen_bcast(8), Way::Chain.bcast(1));
         assert_eq!(casts(&part), 0);
         comm.finalize().unwrap();
     });

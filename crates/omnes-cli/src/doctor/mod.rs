@@ -4,7 +4,7 @@
 //! gained. What can be tried is tried, with real sockets over loopback (segmentation offload,
 //! coalescing, multicast, buffer sizes), as settings and versions promise more than containers and
 //! old drivers keep. What cannot be tried without leaving traces is read (capabilities, kernel
-//! version, tools).
+//! version, tools). With `--mpi` it speaks of MPI programs instead.
 //!
 //! Guarantees: nothing is changed; a probe that fails is a finding, not an error, and waits at
 //! most a second, the agent's five; status 0. Cost: some dozen loopback datagrams, one IGMP or MLD
@@ -14,6 +14,7 @@
 mod group;
 mod launcher;
 mod machine;
+mod mpi;
 mod multicast;
 mod nic;
 mod sockets;
@@ -27,6 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   omnes doctor
   omnes doctor --format json | jq '.findings[] | select(.verdict != \"ok\")'
+  omnes doctor --mpi                                         (what `omnes mpirun` would do)
   omnes run -n 2 --lab -- omnes doctor                       (root: what lab hosts allow)
 
 Verdicts: ok; limited (works, slower or less than it could); missing (Omnes does without).";
@@ -34,10 +36,12 @@ Verdicts: ok; limited (works, slower or less than it could); missing (Omnes does
 /// Below the long help: also every variable that a rank reads for itself.
 fn examples_and_variables() -> String {
     let mut text = format!("{EXAMPLES}\n\nVariables that every rank reads:\n");
-    for (name, meaning) in omnes::VARIABLES {
-        text += &format!("  {name:<20} {meaning}\n");
-    }
-    text
+    let listed = |variables: &[(&str, &str)]| -> String {
+        variables.iter().map(|(name, meaning)| format!("  {name:<20} {meaning}\n")).collect()
+    };
+    text += &listed(omnes::VARIABLES);
+    text += "\nVariables that MPI programs read beside these, with `omnes mpirun`:\n";
+    text + &listed(omnes_mpi::VARIABLES)
 }
 
 /// Say what this machine allows and what to change.
@@ -47,6 +51,12 @@ pub struct Args {
     /// How findings are printed
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// Say only what `omnes mpirun` would do: launchers, libraries, settings, interfaces
+    #[arg(long)]
+    mpi: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -102,13 +112,10 @@ struct Report {
 
 /// Runs the subcommand; the status is 0 whatever is found.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let mut findings = machine::findings();
-    findings.extend(sockets::findings());
-    findings.extend(multicast::findings());
-    findings.extend(group::findings(|name| std::env::var(name).ok()));
-    findings.extend(nic::findings(|name| std::env::var(name).ok()));
-    findings.extend(launcher::findings(|name| std::env::var(name).ok()));
-    match args.format {
+    let variable = |name: &str| std::env::var(name).ok();
+    let findings = if args.mpi { mpi::findings(variable) } else { all_findings(variable) };
+    let format = if args.json { Format::Json } else { args.format };
+    match format {
         Format::Json => {
             let report = Report { omnes_version: env!("CARGO_PKG_VERSION"), findings };
             println!("{}", serde_json::to_string_pretty(&report)?);
@@ -116,6 +123,17 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Format::Table => println!("{}", table(&findings)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Those about this machine, whatever runs on it.
+fn all_findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
+    let mut findings = machine::findings();
+    findings.extend(sockets::findings());
+    findings.extend(multicast::findings());
+    findings.extend(group::findings(&variable));
+    findings.extend(nic::findings(&variable));
+    findings.extend(launcher::findings(&variable));
+    findings
 }
 
 fn table(findings: &[Finding]) -> comfy_table::Table {

@@ -25,6 +25,8 @@ mod signals;
 mod ssh;
 mod supervise;
 
+pub use ssh::quote;
+
 use crate::lab;
 use crate::units::parse_duration;
 use anyhow::{Context, Result, ensure};

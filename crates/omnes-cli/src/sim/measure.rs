@@ -8,7 +8,7 @@
 
 use super::config::Point;
 use super::postal::Postal;
-use super::values::{Algorithm, Op, USUAL_BCAST, steps, usual_barrier};
+use super::values::{Algorithm, Op, steps, usual_barrier, usual_bcast};
 use crate::bench::{AtRoot, Summary};
 use omnes_proto::algorithm::Bcast;
 use omnes_sim::engine::{Span, Time};
@@ -96,7 +96,7 @@ fn resolve(point: &Point, testbed: &Testbed) -> Result<(Resolved, Option<Postal>
             let postal = Postal::choose(testbed, point.ranks, point.bytes)?;
             (Resolved::Bcast(Bcast::tree(postal.tree)), Some(postal))
         }
-        _ => (Resolved::Bcast(USUAL_BCAST), None),
+        _ => (Resolved::Bcast(usual_bcast(point.ranks)), None),
     })
 }
 

@@ -49,7 +49,7 @@ use values::Op;
 const EXAMPLES: &str = "\
 Examples:
   omnes sim bcast -n 512 --sizes 64MiB --testbed ethernet-25g --loss 0.01% \\
-    --algorithms multicast,postal,binomial --plot answer.svg
+    --algorithms default,postal,binomial --plot answer.svg
   omnes sim bcast -n 8,64,512,4096 --sizes 8 --algorithms combined,binomial --plot scaling.html
   omnes sim barrier -n 8,64,512 --algorithms nic:dissemination,channel:dissemination --json
   omnes sim skew --sizes 8 -n 16 --scheme original,combined

@@ -138,8 +138,10 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// The broadcast of a library that multicasts.
-pub const USUAL_BCAST: Bcast = Bcast::Multicast(Policy::COMBINED);
+/// The broadcast of a library that multicasts to `nodes` nodes.
+pub fn usual_bcast(nodes: u32) -> Bcast {
+    Bcast::Multicast(Policy::usual(nodes))
+}
 
 /// A barrier with nothing left open, as the library chooses on hosts that wait for it.
 pub fn usual_barrier(kind: BarrierKind, ranks: u32) -> (BarrierForm, Barrier) {

@@ -30,6 +30,12 @@ const COLLECTORS: u32 = 2;
 /// Most of each; a window must hold twice as many messages [BC-R18].
 const COUNT_MAX: u32 = 4096;
 
+/// Nodes up to which the root hears all acknowledgements itself by default: beyond, hearing them
+/// takes longer than sending.
+const ROOT_NODES_MAX: u32 = 64;
+/// Base of the default's tree beyond that.
+const USUAL_RADIX: u32 = 8;
+
 /// Longest message that is copied.
 const COPY_BYTES_MAX: u64 = 64 << 10;
 
@@ -138,13 +144,21 @@ impl Policy {
     /// Gap reports, and acknowledgements only to free the window.
     pub const NACK: Self =
         Self { acks: AckRule::Skewed(RARE_MESSAGES), gaps: GapReports::Prompt, ..Self::WINDOW };
-    /// The default.
+    /// The default of small jobs; see [`Self::usual`].
     pub const COMBINED: Self = Self {
         acks: AckRule::Skewed(COMBINED_MESSAGES),
         gaps: GapReports::Prompt,
         asking: Asking::WhenIdle,
         ..Self::WINDOW
     };
+
+    /// The default for `nodes` nodes.
+    pub fn usual(nodes: u32) -> Self {
+        match nodes <= ROOT_NODES_MAX {
+            true => Self::COMBINED,
+            false => Self { collection: Collection::Tree { radix: USUAL_RADIX }, ..Self::COMBINED },
+        }
+    }
 
     /// `self` with one part of a text applied; `None` if it names nothing.
     fn with(self, part: &str) -> Option<Self> {
@@ -224,6 +238,12 @@ impl fmt::Display for Policy {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_root_of_a_large_job_does_not_hear_everybody() {
+        assert_eq!(Policy::usual(ROOT_NODES_MAX), Policy::COMBINED);
+        assert_eq!(Policy::usual(ROOT_NODES_MAX + 1).to_string(), "tree-ack=8+combined");
+    }
 
     #[test]
     fn policies_are_written_as_they_are_read() {

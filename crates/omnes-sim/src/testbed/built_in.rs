@@ -91,6 +91,10 @@ mod tests {
         let text = include_str!("../../../../testbeds/fm-lanai4.toml")
             .replace("source = \"[MS-R2]\"", "source = \"\"");
         assert!(matches!(Testbed::parse(&text), Err(TestbedError::NoSource { .. })));
+        let text = include_str!("../../../../testbeds/fm-lanai4.toml")
+            .replace("payload_bytes = { count = 1536", "payload_bytes = { count = 70000");
+        let too_large = Testbed::parse(&text).unwrap_err().to_string();
+        assert!(too_large.contains("`link.payload_bytes` is 70000"), "{too_large}");
         let unknown = named("fm").unwrap_err().to_string();
         assert!(unknown.contains("`fm-lanai4`"), "{unknown}");
     }

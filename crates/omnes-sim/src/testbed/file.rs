@@ -4,6 +4,7 @@ use super::{
     Forwarding, Host, Link, Nic, Processors, Progress, Protocol, Switch, Testbed, WhenFull,
 };
 use crate::engine::{Cost, Span};
+use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -303,8 +304,19 @@ impl Reader {
                 Some(entry) => self.count("link.frame_bytes", Some(entry), 0),
                 None => 0,
             },
-            payload_bytes: self.count("link.payload_bytes", Some(&table.payload_bytes), 1),
+            payload_bytes: self.payload("link.payload_bytes", &table.payload_bytes),
         }
+    }
+
+    /// What our packets can carry.
+    fn payload(&mut self, name: &str, entry: &Entry) -> u64 {
+        let payload = self.count(name, Some(entry), 1);
+        if !(u64::from(PAYLOAD_BYTES_MIN)..=u64::from(PAYLOAD_BYTES_MAX)).contains(&payload) {
+            let (name, value) = (name.to_owned(), payload.to_string());
+            let must = "between 256 and 8908 bytes, as in our packets";
+            self.wrong.get_or_insert(TestbedError::OutOfRange { name, value, must });
+        }
+        payload
     }
 
     fn protocol(&mut self, table: &ProtocolTable) -> Protocol {

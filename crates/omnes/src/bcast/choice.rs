@@ -42,7 +42,7 @@ impl Situation {
             None if has_multicast && self.nodes >= MULTICAST_NODES_MIN => Way::Multicast,
             None => return Bcast::tree(self.tree()),
         };
-        way.bcast()
+        way.bcast(self.nodes)
     }
 
     /// The tree without multicast.

@@ -195,7 +195,7 @@ impl Communicator {
     pub(crate) fn usual_policy(&self) -> Policy {
         match self.job().config.bcast {
             Some(Bcast::Multicast(policy)) => policy,
-            _ => Policy::COMBINED,
+            _ => Policy::usual(self.nodes().count()),
         }
     }
 }

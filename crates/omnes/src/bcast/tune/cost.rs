@@ -39,7 +39,7 @@ const FIGURE_MAX: u64 = 1_000_000_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// One packet reaches everybody ([`Policy::COMBINED`]).
+    /// One packet reaches everybody ([`Policy::usual`]).
     Multicast,
     /// Down a binomial tree.
     Binomial,
@@ -62,10 +62,10 @@ impl Way {
         }
     }
 
-    /// The algorithm.
-    pub fn bcast(self) -> Bcast {
+    /// The algorithm for `nodes` nodes.
+    pub fn bcast(self, nodes: u32) -> Bcast {
         match self {
-            Self::Multicast => Bcast::Multicast(Policy::COMBINED),
+            Self::Multicast => Bcast::Multicast(Policy::usual(nodes)),
             Self::Binomial => Bcast::tree(Tree::Binomial),
             Self::Chain => Bcast::tree(Tree::Chain),
         }

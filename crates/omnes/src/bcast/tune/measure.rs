@@ -141,7 +141,7 @@ impl Communicator {
                         // Not zeros, which the kernel would hand out only when they are used.
                         memory.resize(bytes, 1);
                     }
-                    self.bcast_with(0, &mut memory[..bytes], way.bcast())?;
+                    self.bcast_with(0, &mut memory[..bytes], way.bcast(self.nodes().count()))?;
                 }
                 Step::Done(figures) => {
                     self.job().choose_by(figures);
@@ -247,7 +247,8 @@ impl<'world> Leader<'world> {
             std::thread::yield_now();
         }
         let start = Instant::now();
-        self.world.bcast_with(0, &mut self.memory[..bytes], way.bcast())?;
+        let algorithm = way.bcast(self.world.nodes().count());
+        self.world.bcast_with(0, &mut self.memory[..bytes], algorithm)?;
         self.world.report()?;
         Ok(start.elapsed())
     }

@@ -1,0 +1,241 @@
+//! What `omnes mpirun` would do here: launchers, preload libraries, settings, interfaces.
+//!
+//! Launchers are asked for their version. Each library is loaded once, into a shell that does
+//! nothing.
+
+use super::Finding;
+use crate::run::quote;
+use omnes_mpi::{Error, Launcher, Library, Mpi, NAMES, Setup, find_program};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
+
+/// Findings about MPI programs; `variable` reads the environment.
+pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let usual = Launcher::find(None);
+    let mut findings = launchers(usual.as_ref().ok());
+    findings.extend(Mpi::ALL.map(|mpi| library(mpi, &Library::find(mpi))));
+    findings.push(passed(usual));
+    findings.push(taken(&variable));
+    findings.extend(settings(&variable, std::env::vars_os().map(|(name, _)| name)));
+    findings.push(interfaces(&variable));
+    findings
+}
+
+/// Each launcher in PATH under the first of its names, and whether it is the one that is taken.
+fn launchers(usual: Option<&Launcher>) -> Vec<Finding> {
+    let mut seen = BTreeSet::new();
+    let mut findings = Vec::new();
+    for name in NAMES.map(OsStr::new) {
+        let Some(path) = find_program(name) else { continue };
+        if seen.insert(path.canonicalize().unwrap_or(path)) {
+            findings.push(launcher(name, Launcher::find(Some(name)), usual));
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::missing("launcher", "none in PATH", &Error::NoLauncher.to_string()));
+    }
+    findings
+}
+
+fn launcher(name: &OsStr, found: Result<Launcher, Error>, usual: Option<&Launcher>) -> Finding {
+    let name = name.display();
+    let title = format!("launcher {name}");
+    match found {
+        Ok(found) => {
+            let value = format!("{} {}, {}", found.mpi, found.version, found.path.display());
+            let advice = if usual == Some(&found) {
+                "taken by `omnes mpirun`".to_owned()
+            } else {
+                format!("taken by `omnes mpirun --launcher {name}`")
+            };
+            Finding { advice, ..Finding::ok(title, value) }
+        }
+        Err(error) => Finding::limited(title, "cannot be used", &error.to_string()),
+    }
+}
+
+fn library(mpi: Mpi, found: &Result<Library, Error>) -> Finding {
+    let title = format!("library for {mpi}");
+    match found {
+        Err(error) => Finding::missing(title, "none", &error.to_string()),
+        Ok(library) => match library.check() {
+            Ok(()) => Finding::ok(title, format!("{}, loads", library.path.display())),
+            Err(complaint) => {
+                let advice = format!("does not load: {complaint}");
+                Finding::limited(title, library.path.display(), &advice)
+            }
+        },
+    }
+}
+
+/// What the launcher would be told.
+fn passed(usual: Result<Launcher, Error>) -> Finding {
+    let title = "`omnes mpirun` adds";
+    let found = usual.and_then(|launcher| Ok((Library::find(launcher.mpi)?, launcher)));
+    match found {
+        Ok((library, launcher)) => {
+            let words = Setup::from_env(&library).words(launcher.mpi);
+            let quoted: Vec<Vec<u8>> = words.iter().map(|word| quote(word)).collect();
+            Finding::ok(title, String::from_utf8_lossy(&quoted.join(&b' ')))
+        }
+        Err(error) => Finding::missing(title, "it would not start", &error.to_string()),
+    }
+}
+
+/// What ranks with these settings take from their MPI.
+fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
+    let title = "taken from the MPI";
+    let calls = match variable("OMNES_MPI").as_deref() {
+        Some("off") => {
+            return Finding::limited(title, "nothing (OMNES_MPI=off)", "unset OMNES_MPI");
+        }
+        Some("bcast") => "broadcasts",
+        Some("barrier") => "barriers",
+        _ => "broadcasts and barriers",
+    };
+    let nodes = match variable("OMNES_MPI_ONE_NODE").as_deref() {
+        Some("on") => "2 ranks or more",
+        _ => "2 nodes or more",
+    };
+    Finding::ok(title, format!("{calls}, on communicators of {nodes}"))
+}
+
+/// Each variable of ours that is set, and those among them that nobody reads.
+fn settings(
+    variable: &impl Fn(&str) -> Option<String>,
+    environment: impl Iterator<Item = OsString>,
+) -> Vec<Finding> {
+    let names: BTreeSet<String> = environment
+        .map(|name| name.to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("OMNES_"))
+        .collect();
+    let findings = names.iter().filter_map(|name| Some(setting(name, variable(name)?)));
+    findings.collect()
+}
+
+fn setting(name: &str, value: String) -> Finding {
+    let known = || omnes_mpi::VARIABLES.iter().chain(omnes::VARIABLES);
+    let allowed: &[&str] = match name {
+        "OMNES_MPI" => &["on", "bcast", "barrier", "off"],
+        "OMNES_MPI_ONE_NODE" | "OMNES_MPI_REPORT" => &["on", "off"],
+        _ => &[],
+    };
+    // The key is a secret.
+    let shown = if name == "OMNES_JOB_KEY" { "(secret)".to_owned() } else { value.clone() };
+    if !allowed.is_empty() && !allowed.contains(&&*value) {
+        let advice = format!("not understood, as if unset; there is {}", allowed.join(", "));
+        return Finding::limited(name, shown, &advice);
+    }
+    match known().find(|(other, _)| *other == name) {
+        Some((_, meaning)) => Finding { advice: (*meaning).to_owned(), ..Finding::ok(name, shown) },
+        None => Finding::limited(name, shown, "nobody reads a variable of this name"),
+    }
+}
+
+/// Addresses at which ranks of several nodes may meet.
+fn interfaces(variable: &impl Fn(&str) -> Option<String>) -> Finding {
+    let title = "interfaces for ranks";
+    let limit = variable("OMNES_INTERFACE");
+    let all = match if_addrs::get_if_addrs() {
+        Ok(all) => all,
+        Err(error) => return Finding::missing(title, error, "see: ip address"),
+    };
+    let usable = all.iter().filter(|it| it.is_oper_up() && !it.is_loopback());
+    let names: Vec<String> = usable
+        .filter(|it| limit.as_deref().is_none_or(|limit| is_within(limit, &it.name, it.ip())))
+        .map(|it| format!("{} {}", it.name, it.ip()))
+        .collect();
+    if names.is_empty() {
+        let advice = match limit {
+            Some(limit) => format!("none fits OMNES_INTERFACE={limit}; see: ip address"),
+            None => "ranks on other nodes cannot be reached; see: ip address".to_owned(),
+        };
+        return Finding::limited(title, "none", &advice);
+    }
+    let advice = "the first that all nodes have a network in common with; OMNES_INTERFACE limits";
+    Finding { advice: advice.to_owned(), ..Finding::ok(title, names.join(", ")) }
+}
+
+/// True if an interface or its address is what `limit` says: a name, an address or a network.
+fn is_within(limit: &str, name: &str, address: IpAddr) -> bool {
+    let (network, length) = limit.split_once('/').unwrap_or((limit, "128"));
+    let (Ok(network), Ok(length)) = (network.parse::<IpAddr>(), length.parse::<u32>()) else {
+        return limit == name;
+    };
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
+        IpAddr::V6(v6) => (v6.to_bits(), 128),
+    };
+    let ((own, width), (other, _)) = (bits(address), bits(network));
+    let kept = length.min(width);
+    address.is_ipv4() == network.is_ipv4() && (kept == 0 || (own ^ other) >> (128 - kept) == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::doctor::Verdict;
+    use omnes_mpi::Version;
+
+    fn read<'a>(set: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        |name| set.iter().find(|(other, _)| *other == name).map(|(_, value)| (*value).to_owned())
+    }
+
+    #[test]
+    fn what_is_taken_follows_from_two_settings() {
+        let value = |set: &[(&str, &str)]| taken(&read(set)).value;
+        assert_eq!(value(&[]), "broadcasts and barriers, on communicators of 2 nodes or more");
+        assert_eq!(
+            value(&[("OMNES_MPI", "bcast")]),
+            "broadcasts, on communicators of 2 nodes or more"
+        );
+        let one_node = [("OMNES_MPI", "barrier"), ("OMNES_MPI_ONE_NODE", "on")];
+        assert_eq!(value(&one_node), "barriers, on communicators of 2 ranks or more");
+        assert_eq!(taken(&read(&[("OMNES_MPI", "off")])).verdict, Verdict::Limited);
+    }
+
+    #[test]
+    fn settings_that_nobody_understands_are_limited_and_the_key_is_hidden() {
+        let verdict = |name, value: &str| setting(name, value.to_owned()).verdict;
+        assert_eq!(verdict("OMNES_MPI", "bcast"), Verdict::Ok);
+        assert_eq!(verdict("OMNES_MPI", "bcasts"), Verdict::Limited);
+        assert_eq!(verdict("OMNES_MPI_REPORT", "1"), Verdict::Limited);
+        assert_eq!(verdict("OMNES_NIC", "user"), Verdict::Ok);
+        assert_eq!(verdict("OMNES_MPI_RAPORT", "on"), Verdict::Limited);
+        assert!(!setting("OMNES_JOB_KEY", "0badc0de".to_owned()).value.contains("0badc0de"));
+        let set = [("OMNES_NIC", "user"), ("HOME", "/")];
+        let names = set.iter().map(|(name, _)| OsString::from(name));
+        assert_eq!(settings(&read(&set), names).len(), 1);
+    }
+
+    #[test]
+    fn a_launcher_says_how_it_is_taken() {
+        let (name, path) = ("mpirun".into(), "/bin/mpirun".into());
+        let version = Version { major: 4, minor: 1, patch: 4 };
+        let found = Launcher { name, path, mpi: Mpi::OpenMpi, version };
+        let usual = launcher("mpirun".as_ref(), Ok(found.clone()), Some(&found));
+        assert_eq!(usual.value, "Open MPI 4.1.4, /bin/mpirun");
+        assert_eq!(usual.advice, "taken by `omnes mpirun`");
+        let other = launcher("mpirun.mpich".as_ref(), Ok(found), None);
+        assert_eq!(other.advice, "taken by `omnes mpirun --launcher mpirun.mpich`");
+        let old = Error::LauncherMissing("mpiexec".into());
+        assert_eq!(launcher("mpiexec".as_ref(), Err(old), None).verdict, Verdict::Limited);
+    }
+
+    #[test]
+    fn interfaces_are_limited_by_name_or_network() {
+        let v4: IpAddr = "10.1.2.3".parse().unwrap();
+        for limit in ["eth0", "10.1.2.3", "10.1.2.0/24", "10.0.0.0/8", "0.0.0.0/0", "10.1.2.2/31"] {
+            assert!(is_within(limit, "eth0", v4), "{limit}");
+        }
+        for limit in ["eth1", "10.1.2.4", "10.1.3.0/24", "::/0", "10.1.2.0/31", "10.1.2.0/x"] {
+            assert!(!is_within(limit, "eth0", v4), "{limit}");
+        }
+        let v6: IpAddr = "fd00::5".parse().unwrap();
+        assert!(is_within("fd00::/64", "eth0", v6));
+        assert!(!is_within("fd01::/64", "eth0", v6));
+    }
+}

@@ -1,0 +1,71 @@
+//! `omnes mpirun`: an MPI's own launcher, whose ranks load the library that takes broadcasts and
+//! barriers.
+//!
+//! All of it is [`omnes_mpi`]; here are its arguments and what is printed. This process *becomes*
+//! the launcher: nothing stands between it and the terminal, so signals, output and status are
+//! those of the launcher alone.
+
+use crate::run::quote;
+use anyhow::Result;
+use omnes_mpi::{Launch, Launcher, Library, Report, Setup};
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+const EXAMPLES: &str = "\
+Examples:
+  omnes mpirun -n 8 --hostfile hosts ./solver --steps 100
+  omnes mpirun --report -n 8 --hostfile hosts ./solver       (what was taken, on stderr at the end)
+  omnes mpirun --dry-run -n 8 ./solver                       (the line that would be run)
+  omnes mpirun --launcher mpirun.mpich -n 8 python3 train.py
+  OMNES_MPI=bcast omnes mpirun -n 8 ./solver                 (broadcasts alone)
+  OMNES_MPI=off omnes mpirun -n 8 ./solver                   (as without Omnes)
+
+Options of this command come first; from the first other word on everything is the launcher's. The
+launcher is mpirun in PATH, else mpiexec; it must be of Open MPI 4.1 or MPICH 4.0 or later. All
+ranks must find the library under the same path on their node.
+
+Options for the ranks' library are variables: `omnes doctor --mpi` lists them, and says what is
+here. docs/MPI.md has the whole story, also without this command (LD_PRELOAD, srun).
+
+Status: the launcher's; 2 if it cannot be started so.";
+
+/// Run an MPI program with faster broadcasts and barriers.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The launcher, by path or by name [default: mpirun, else mpiexec]
+    #[arg(long, value_name = "PATH")]
+    launcher: Option<OsString>,
+    /// Let rank 0 of each communicator say at the end what was taken, and why not
+    #[arg(long)]
+    report: bool,
+    /// Print the launcher's line, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// The launcher's own arguments
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        required = true,
+        value_name = "ARGS"
+    )]
+    arguments: Vec<OsString>,
+}
+
+/// Runs the subcommand; on success it does not return, unless it only prints.
+pub fn run(args: Args) -> Result<ExitCode> {
+    let launcher = Launcher::find(args.launcher.as_deref())?;
+    let library = Library::find(launcher.mpi)?;
+    let report = if args.report { Report::On } else { Report::AsSet };
+    let setup = Setup::from_env(&library).with_report(report);
+    let launch = Launch::new(&launcher, &setup, args.arguments)?;
+    if args.dry_run {
+        let words: Vec<Vec<u8>> = launch.words().iter().map(|word| quote(word)).collect();
+        let mut line = words.join(&b' ');
+        line.push(b'\n');
+        std::io::stdout().write_all(&line)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match launch.replace_process()? {}
+}

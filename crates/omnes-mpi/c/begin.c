@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * What is made once per process, at the first call, and taken down in
+ * MPI_Finalize: the MPI deletes the attributes of MPI_COMM_SELF before all
+ * else, while everything still works.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+struct shim_settings shim_settings;
+int shim_comm_key = MPI_KEYVAL_INVALID;
+int shim_type_key = MPI_KEYVAL_INVALID;
+MPI_Comm shim_private;
+
+/* True between the first call and MPI_Finalize, if all could be made. */
+static bool is_ready;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static bool is_set(const char *variable, const char *value)
+{
+	const char *set = getenv(variable);
+
+	return set && strcmp(set, value) == 0;
+}
+
+static void settings_read(void)
+{
+	bool is_off = is_set("OMNES_MPI", "off");
+
+	shim_settings.takes_bcast = !is_off && !is_set("OMNES_MPI", "barrier");
+	shim_settings.takes_barrier = !is_off && !is_set("OMNES_MPI", "bcast");
+	shim_settings.one_node = is_set("OMNES_MPI_ONE_NODE", "on");
+	shim_settings.report = is_set("OMNES_MPI_REPORT", "on");
+}
+
+static int nothing_copy(MPI_Comm comm, int key, void *extra, void *value, void *copy, int *copies)
+{
+	(void)comm, (void)key, (void)extra, (void)value, (void)copy;
+	*copies = 0;
+	return MPI_SUCCESS;
+}
+
+static int type_nothing_copy(MPI_Datatype type, int key, void *extra, void *value, void *copy,
+			     int *copies)
+{
+	(void)type, (void)key, (void)extra, (void)value, (void)copy;
+	*copies = 0;
+	return MPI_SUCCESS;
+}
+
+static int type_nothing_delete(MPI_Datatype type, int key, void *value, void *extra)
+{
+	(void)type, (void)key, (void)value, (void)extra;
+	return MPI_SUCCESS;
+}
+
+/* MPI_Finalize. */
+static int end(MPI_Comm comm, int key, void *value, void *extra)
+{
+	(void)comm, (void)key, (void)value, (void)extra;
+	__atomic_store_n(&is_ready, false, __ATOMIC_RELEASE);
+	shim_groups_end();
+	/* Who cannot be reached any more is not waited for; the MPI will say it. */
+	omnes_leave();
+	PMPI_Comm_free(&shim_private);
+	return MPI_SUCCESS;
+}
+
+static bool is_our_mpi(void)
+{
+	char library[MPI_MAX_LIBRARY_VERSION_STRING];
+	int length;
+
+	return PMPI_Get_library_version(library, &length) == MPI_SUCCESS &&
+	       shim_host_fits(library);
+}
+
+static void make_all(void)
+{
+	static int self_key = MPI_KEYVAL_INVALID;
+
+	settings_read();
+	if (!is_our_mpi())
+		return;
+	/* Not by dup, which would copy attributes of others. */
+	if (PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &shim_private) != MPI_SUCCESS ||
+	    PMPI_Comm_set_errhandler(shim_private, MPI_ERRORS_RETURN) != MPI_SUCCESS ||
+	    PMPI_Comm_create_keyval(nothing_copy, shim_group_delete, &shim_comm_key, NULL) !=
+		    MPI_SUCCESS ||
+	    PMPI_Type_create_keyval(type_nothing_copy, type_nothing_delete, &shim_type_key,
+				    NULL) != MPI_SUCCESS ||
+	    PMPI_Comm_create_keyval(nothing_copy, end, &self_key, NULL) != MPI_SUCCESS ||
+	    PMPI_Comm_set_attr(MPI_COMM_SELF, self_key, NULL) != MPI_SUCCESS)
+		return;
+	__atomic_store_n(&is_ready, true, __ATOMIC_RELEASE);
+}
+
+bool shim_begin(void)
+{
+	int has_begun = 0, has_ended = 0;
+
+	if (__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
+		return true;
+	/* A call too early or too late is the MPI's to complain of. */
+	PMPI_Initialized(&has_begun);
+	PMPI_Finalized(&has_ended);
+	if (!has_begun || has_ended)
+		return false;
+	pthread_once(&once, make_all);
+	return __atomic_load_n(&is_ready, __ATOMIC_ACQUIRE);
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Count and datatype as bytes. Data of basic types, and of what contiguous and
+ * dup make of them, are sent from where they lie; all others are packed, since
+ * ranks may describe the same data by types that order memory differently.
+ */
+#include <limits.h>
+#include <stdlib.h>
+
+#include "shim.h"
+
+/* Values of the attribute that remembers what was found out of a type. */
+#define IN_A_ROW ((void *)1)
+#define APART ((void *)2)
+
+/* True for a type that MPI itself defines and that has no gaps. */
+static bool named_is_in_a_row(MPI_Datatype type)
+{
+	MPI_Count size, lower, extent;
+
+	return PMPI_Type_size_x(type, &size) == MPI_SUCCESS &&
+	       PMPI_Type_get_extent_x(type, &lower, &extent) == MPI_SUCCESS && lower == 0 &&
+	       size == extent;
+}
+
+static bool type_is_in_a_row(MPI_Datatype type);
+
+/* The same for a type made of one other: contiguous, and dup. */
+static bool made_is_in_a_row(MPI_Datatype type, int integers, int addresses)
+{
+	MPI_Datatype inner;
+	MPI_Aint no_address;
+	int no_integer, in_a_row, ignored[3], combiner;
+
+	if (PMPI_Type_get_contents(type, integers, addresses, 1, &no_integer, &no_address,
+				   &inner) != MPI_SUCCESS)
+		return false;
+	in_a_row = type_is_in_a_row(inner);
+	if (PMPI_Type_get_envelope(inner, &ignored[0], &ignored[1], &ignored[2], &combiner) ==
+		    MPI_SUCCESS &&
+	    combiner != MPI_COMBINER_NAMED)
+		PMPI_Type_free(&inner);
+	return in_a_row;
+}
+
+static bool derived_is_in_a_row(MPI_Datatype type, const int counts[3], int combiner)
+{
+	void *known;
+	int is_known;
+	bool in_a_row;
+
+	if (combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_DUP)
+		return false;
+	if (PMPI_Type_get_attr(type, shim_type_key, &known, &is_known) == MPI_SUCCESS && is_known)
+		return known == IN_A_ROW;
+	if (counts[0] > 1 || counts[1] > 0 || counts[2] != 1)
+		return false;
+	in_a_row = made_is_in_a_row(type, counts[0], counts[1]);
+	PMPI_Type_set_attr(type, shim_type_key, in_a_row ? IN_A_ROW : APART);
+	return in_a_row;
+}
+
+static bool type_is_in_a_row(MPI_Datatype type)
+{
+	int counts[3], combiner;
+
+	if (PMPI_Type_get_envelope(type, &counts[0], &counts[1], &counts[2], &combiner) !=
+	    MPI_SUCCESS)
+		return false;
+	if (combiner == MPI_COMBINER_NAMED)
+		return named_is_in_a_row(type);
+	return derived_is_in_a_row(type, counts, combiner);
+}
+
+bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Datatype type)
+{
+	MPI_Count size;
+
+	if (count < 0 || type == MPI_DATATYPE_NULL ||
+	    PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
+		return false;
+	if (size > 0 && count > PTRDIFF_MAX / size)
+		return false;
+	*data = (struct shim_data){ buffer, count, type, (size_t)(count * size) };
+	/* Types with addresses of their own go with MPI_BOTTOM, which is NULL. */
+	return buffer != MPI_IN_PLACE && (buffer || !data->bytes || !shim_data_is_in_a_row(data));
+}
+
+bool shim_data_is_in_a_row(const struct shim_data *data)
+{
+	return type_is_in_a_row(data->type);
+}
+
+/* One way or the other, in pieces whose size MPI can name. */
+static int convert(const struct shim_packed *packed, bool packs)
+{
+	const struct shim_data *data = &packed->data;
+	size_t size = data->bytes / data->count;
+	MPI_Count limit = size > INT_MAX ? 1 : (MPI_Count)(INT_MAX / size);
+	MPI_Count done = 0;
+	MPI_Aint lower, extent;
+	char *bytes = packed->bytes, *memory = data->buffer;
+	int error = PMPI_Type_get_extent(data->type, &lower, &extent);
+
+	if (size > INT_MAX)
+		return MPI_ERR_TYPE;
+	while (error == MPI_SUCCESS && done < data->count) {
+		int count = (int)(data->count - done < limit ? data->count - done : limit);
+		int length = (int)(count * size), position = 0;
+		void *part = memory + done * extent, *row = bytes + done * size;
+
+		if (packs)
+			error = PMPI_Pack(part, count, data->type, row, length, &position,
+					  shim_private);
+		else
+			error = PMPI_Unpack(row, length, &position, part, count, data->type,
+					    shim_private);
+		if (error == MPI_SUCCESS && position != length)
+			return MPI_ERR_TRUNCATE;
+		done += count;
+	}
+	return error;
+}
+
+int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, bool fills)
+{
+	int error = MPI_SUCCESS;
+
+	packed->data = *data;
+	packed->bytes = malloc(data->bytes);
+	if (!packed->bytes)
+		return MPI_ERR_NO_MEM;
+	if (fills)
+		error = convert(packed, true);
+	if (error != MPI_SUCCESS)
+		shim_packed_free(packed);
+	return error;
+}
+
+int shim_packed_spread(const struct shim_packed *packed)
+{
+	return convert(packed, false);
+}
+
+void shim_packed_free(struct shim_packed *packed)
+{
+	free(packed->bytes);
+	packed->bytes = NULL;
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * The calls that are taken over: broadcast and barrier, blocking and not.
+ * Each goes to libomnes or to its PMPI_ twin, and is counted.
+ */
+#include "shim.h"
+
+/* In the place of the MPI's own. */
+#define ENTRY __attribute__((visibility("default")))
+
+/* True if the call is taken; data is set then. */
+static bool takes_bcast(struct shim_group *group, enum shim_way way, struct shim_data *data,
+			int root)
+{
+	if (!group)
+		return false;
+	if (root < 0 || root >= group->size ||
+	    !shim_data_set(data, data->buffer, data->count, data->type)) {
+		group->bcasts.passed++;
+		return false;
+	}
+	return shim_bcast_is_taken(group, way, data->bytes);
+}
+
+static int bcast_packed(struct shim_group *group, const struct shim_data *data, int root)
+{
+	struct shim_packed packed;
+	bool is_root = root == group->rank;
+	int error, failure;
+
+	error = shim_packed_make(&packed, data, is_root);
+	if (error != MPI_SUCCESS)
+		return shim_failure_pass(group->mpi, error);
+	failure = omnes_bcast(group->comm, packed.bytes, data->bytes, root);
+	if (failure == OMNES_SUCCESS && !is_root)
+		error = shim_packed_spread(&packed);
+	shim_packed_free(&packed);
+	if (failure != OMNES_SUCCESS)
+		return shim_failure_raise(group->mpi);
+	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_failure_pass(group->mpi, error);
+}
+
+static int bcast(struct shim_group *group, const struct shim_data *data, int root)
+{
+	if (!shim_data_is_in_a_row(data))
+		return bcast_packed(group, data, root);
+	if (omnes_bcast(group->comm, data->buffer, data->bytes, root) != OMNES_SUCCESS)
+		return shim_failure_raise(group->mpi);
+	return MPI_SUCCESS;
+}
+
+ENTRY int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_data data = { .buffer = buffer, .count = count, .type = type };
+
+	if (!takes_bcast(group, SHIM_BLOCKING, &data, root))
+		return PMPI_Bcast(buffer, count, type, root, comm);
+	return bcast(group, &data, root);
+}
+
+ENTRY int MPI_Ibcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm,
+		     MPI_Request *request)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_data data = { .buffer = buffer, .count = count, .type = type };
+
+	if (!request || !takes_bcast(group, SHIM_NONBLOCKING, &data, root))
+		return PMPI_Ibcast(buffer, count, type, root, comm, request);
+	return shim_ibcast(group, &data, root, request);
+}
+
+ENTRY int MPI_Barrier(MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+
+	if (!group || !shim_barrier_is_taken(group, SHIM_BLOCKING))
+		return PMPI_Barrier(comm);
+	if (omnes_barrier(group->comm) != OMNES_SUCCESS)
+		return shim_failure_raise(group->mpi);
+	return MPI_SUCCESS;
+}
+
+ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
+{
+	struct shim_group *group = shim_group_of(comm);
+
+	if (!request || !group || !shim_barrier_is_taken(group, SHIM_NONBLOCKING))
+		return PMPI_Ibarrier(comm, request);
+	return shim_ibarrier(group, request);
+}
+
+#if MPI_VERSION >= 4
+ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_data data = { .buffer = buffer, .count = count, .type = type };
+
+	if (!takes_bcast(group, SHIM_BLOCKING, &data, root))
+		return PMPI_Bcast_c(buffer, count, type, root, comm);
+	return bcast(group, &data, root);
+}
+
+ENTRY int MPI_Ibcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm,
+		       MPI_Request *request)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_data data = { .buffer = buffer, .count = count, .type = type };
+
+	if (!request || !takes_bcast(group, SHIM_NONBLOCKING, &data, root))
+		return PMPI_Ibcast_c(buffer, count, type, root, comm, request);
+	return shim_ibcast(group, &data, root, request);
+}
+#endif

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Open MPI's Fortran entries, of which none calls the C one. All names of one
+ * entry are the same function; "use mpi_f08" calls the one that begins with
+ * ompi_. MPICH's entries call those of C, which are taken over already.
+ */
+#include "shim.h"
+
+#ifdef OPEN_MPI
+
+/* The names under which compilers call an entry. */
+#define NAMES(lower, upper, inner)                                                            \
+	extern __typeof__(inner) lower, lower##_, lower##__, upper                            \
+		__attribute__((alias(#inner), visibility("default")))
+#define ENTRY __attribute__((visibility("default")))
+
+/* MPI_BOTTOM of Fortran is a variable, of which compilers make several names. */
+extern int mpi_fortran_bottom_ __attribute__((weak));
+extern int mpi_fortran_bottom __attribute__((weak));
+extern int mpi_fortran_bottom__ __attribute__((weak));
+extern int MPI_FORTRAN_BOTTOM __attribute__((weak));
+
+static void *c_buffer(void *buffer)
+{
+	if (buffer == &mpi_fortran_bottom_ || buffer == &mpi_fortran_bottom ||
+	    buffer == &mpi_fortran_bottom__ || buffer == &MPI_FORTRAN_BOTTOM)
+		return MPI_BOTTOM;
+	return buffer;
+}
+
+static void set_error(MPI_Fint *error, int value)
+{
+	if (error)
+		*error = value;
+}
+
+ENTRY void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
+			MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Bcast(c_buffer(buffer), *count, PMPI_Type_f2c(*type), *root,
+				   PMPI_Comm_f2c(*comm)));
+}
+NAMES(mpi_bcast, MPI_BCAST, ompi_bcast_f);
+
+ENTRY void ompi_ibcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
+			 MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+{
+	MPI_Request started;
+	int result = MPI_Ibcast(c_buffer(buffer), *count, PMPI_Type_f2c(*type), *root,
+				PMPI_Comm_f2c(*comm), &started);
+
+	if (result == MPI_SUCCESS)
+		*request = PMPI_Request_c2f(started);
+	set_error(error, result);
+}
+NAMES(mpi_ibcast, MPI_IBCAST, ompi_ibcast_f);
+
+ENTRY void ompi_barrier_f(MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Barrier(PMPI_Comm_f2c(*comm)));
+}
+NAMES(mpi_barrier, MPI_BARRIER, ompi_barrier_f);
+
+ENTRY void ompi_ibarrier_f(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+{
+	MPI_Request started;
+	int result = MPI_Ibarrier(PMPI_Comm_f2c(*comm), &started);
+
+	if (result == MPI_SUCCESS)
+		*request = PMPI_Request_c2f(started);
+	set_error(error, result);
+}
+NAMES(mpi_ibarrier, MPI_IBARRIER, ompi_ibarrier_f);
+
+#endif

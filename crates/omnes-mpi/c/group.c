@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * What is known of a communicator, as an attribute of it, and the predicate
+ * that decides who takes a call.
+ *
+ * A duplicate of a communicator starts without one. Collective calls on one
+ * communicator come one after the other, so a group needs no lock; only the
+ * list of all of them does.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+static struct shim_group *groups;
+static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void pass(struct shim_group *group, const char *reason)
+{
+	group->standing = SHIM_PASSED;
+	snprintf(group->reason, sizeof(group->reason), "%s", reason);
+}
+
+static struct shim_group *group_make(MPI_Comm comm)
+{
+	struct shim_group *group = calloc(1, sizeof(*group));
+	int is_inter;
+
+	if (!group)
+		return NULL;
+	group->mpi = comm;
+	if (PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS ||
+	    PMPI_Comm_size(comm, &group->size) != MPI_SUCCESS ||
+	    PMPI_Comm_rank(comm, &group->rank) != MPI_SUCCESS ||
+	    PMPI_Comm_set_attr(comm, shim_comm_key, group) != MPI_SUCCESS) {
+		free(group);
+		return NULL;
+	}
+	if (is_inter)
+		pass(group, "it joins two groups");
+	else if (group->size == 1)
+		pass(group, "it has one rank");
+	pthread_mutex_lock(&groups_lock);
+	group->next = groups;
+	groups = group;
+	pthread_mutex_unlock(&groups_lock);
+	return group;
+}
+
+struct shim_group *shim_group_of(MPI_Comm comm)
+{
+	struct shim_group *group;
+	int has_group;
+
+	if (!shim_begin() || comm == MPI_COMM_NULL)
+		return NULL;
+	if (PMPI_Comm_get_attr(comm, shim_comm_key, &group, &has_group) != MPI_SUCCESS)
+		return NULL;
+	return has_group ? group : group_make(comm);
+}
+
+static bool is_taken(struct shim_group *group, enum shim_way way, bool is_wanted, const bool *takes)
+{
+	if (group->standing == SHIM_UNMET && way == SHIM_BLOCKING && is_wanted)
+		shim_group_meet(group);
+	return group->standing == SHIM_TAKEN && is_wanted && *takes &&
+	       (way == SHIM_BLOCKING || group->takes_requests);
+}
+
+static bool count(struct shim_calls *calls, bool is_taken, size_t bytes)
+{
+	if (is_taken) {
+		calls->taken++;
+		calls->bytes += bytes;
+	} else {
+		calls->passed++;
+	}
+	return is_taken;
+}
+
+bool shim_bcast_is_taken(struct shim_group *group, enum shim_way way, size_t bytes)
+{
+	return count(&group->bcasts, is_taken(group, way, bytes > 0, &group->takes_bcast), bytes);
+}
+
+bool shim_barrier_is_taken(struct shim_group *group, enum shim_way way)
+{
+	return count(&group->barriers, is_taken(group, way, true, &group->takes_barrier), 0);
+}
+
+/* Requests that are still under way keep what they need of it. */
+void shim_group_end(struct shim_group *group)
+{
+	shim_report(group);
+	if (group->comm)
+		omnes_comm_free(group->comm);
+	group->comm = NULL;
+	pass(group, "it has ended");
+}
+
+void shim_groups_end(void)
+{
+	pthread_mutex_lock(&groups_lock);
+	while (groups) {
+		struct shim_group *group = groups;
+
+		groups = group->next;
+		shim_group_end(group);
+	}
+	pthread_mutex_unlock(&groups_lock);
+}
+
+/* True if it was there, and so has not ended. */
+static bool group_take(struct shim_group *group)
+{
+	struct shim_group **place;
+	bool was_there = false;
+
+	pthread_mutex_lock(&groups_lock);
+	for (place = &groups; *place && *place != group; place = &(*place)->next)
+		;
+	if (*place) {
+		*place = group->next;
+		was_there = true;
+	}
+	pthread_mutex_unlock(&groups_lock);
+	return was_there;
+}
+
+int shim_group_delete(MPI_Comm comm, int key, void *value, void *extra)
+{
+	(void)comm, (void)key, (void)extra;
+	if (group_take(value))
+		shim_group_end(value);
+	free(value);
+	return MPI_SUCCESS;
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Open MPI: its progress calls us, whoever waits for what, and we look at all
+ * requests under way.
+ */
+#include "shim.h"
+
+#ifdef OPEN_MPI
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+/* Of libopen-pal: calls back in every round of progress. */
+typedef int (*progress_register_fn)(int (*callback)(void));
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shim_request *under_way;
+static bool is_registered;
+
+static progress_register_fn progress_register(void)
+{
+	return (progress_register_fn)dlsym(RTLD_DEFAULT, "opal_progress_register");
+}
+
+bool shim_host_fits(const char *library)
+{
+	return strncmp(library, "Open MPI", 8) == 0;
+}
+
+bool shim_host_has_requests(void)
+{
+	return progress_register() != NULL;
+}
+
+/* Returns how many requests have ended. */
+static int on_progress(void)
+{
+	struct shim_request **place = &under_way;
+	int ended = 0;
+
+	/* It comes here often: another thread, or this one further up, is at it. */
+	if (!__atomic_load_n(&under_way, __ATOMIC_RELAXED) || pthread_mutex_trylock(&lock) != 0)
+		return 0;
+	while (*place) {
+		struct shim_request *request = *place, *next = request->next;
+
+		/* Its owner may free it as soon as it is complete. */
+		if (shim_request_poll(request)) {
+			*place = next;
+			ended++;
+		} else {
+			place = &request->next;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return ended;
+}
+
+int shim_host_start(struct shim_request *request)
+{
+	int error;
+
+	pthread_mutex_lock(&lock);
+	if (!is_registered) {
+		progress_register()(on_progress);
+		is_registered = true;
+	}
+	error = PMPI_Grequest_start(shim_request_query, shim_request_free, shim_request_cancel,
+				    request, &request->handle);
+	if (error == MPI_SUCCESS) {
+		struct shim_request **place = &under_way;
+
+		while (*place)
+			place = &(*place)->next;
+		*place = request;
+	}
+	pthread_mutex_unlock(&lock);
+	return error;
+}
+#endif

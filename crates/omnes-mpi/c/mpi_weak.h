@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the shim needs of the MPI, all of it weak: preloaded into a process
+ * without MPI, such as the shell that starts a program, it lies idle instead
+ * of keeping the process from starting. It is not linked to an MPI, which
+ * would load that into all of them.
+ */
+#ifndef OMNES_SHIM_MPI_WEAK_H
+#define OMNES_SHIM_MPI_WEAK_H
+
+#pragma weak PMPI_Add_error_class
+#pragma weak PMPI_Add_error_code
+#pragma weak PMPI_Add_error_string
+#pragma weak PMPI_Allgather
+#pragma weak PMPI_Allreduce
+#pragma weak PMPI_Barrier
+#pragma weak PMPI_Bcast
+#pragma weak PMPI_Comm_call_errhandler
+#pragma weak PMPI_Comm_create_keyval
+#pragma weak PMPI_Comm_free
+#pragma weak PMPI_Comm_get_attr
+#pragma weak PMPI_Comm_get_name
+#pragma weak PMPI_Comm_rank
+#pragma weak PMPI_Comm_set_attr
+#pragma weak PMPI_Comm_set_errhandler
+#pragma weak PMPI_Comm_size
+#pragma weak PMPI_Comm_split
+#pragma weak PMPI_Comm_test_inter
+#pragma weak PMPI_Finalized
+#pragma weak PMPI_Get_library_version
+#pragma weak PMPI_Grequest_complete
+#pragma weak PMPI_Grequest_start
+#pragma weak PMPI_Ibarrier
+#pragma weak PMPI_Ibcast
+#pragma weak PMPI_Initialized
+#pragma weak PMPI_Iprobe
+#pragma weak PMPI_Pack
+#pragma weak PMPI_Status_set_cancelled
+#pragma weak PMPI_Status_set_elements
+#pragma weak PMPI_Type_commit
+#pragma weak PMPI_Type_contiguous
+#pragma weak PMPI_Type_create_keyval
+#pragma weak PMPI_Type_free
+#pragma weak PMPI_Type_get_attr
+#pragma weak PMPI_Type_get_contents
+#pragma weak PMPI_Type_get_envelope
+#pragma weak PMPI_Type_get_extent
+#pragma weak PMPI_Type_get_extent_x
+#pragma weak PMPI_Type_set_attr
+#pragma weak PMPI_Type_size_x
+#pragma weak PMPI_Unpack
+
+#if MPI_VERSION >= 4
+#pragma weak PMPI_Bcast_c
+#pragma weak PMPI_Ibcast_c
+#endif
+
+#ifdef OPEN_MPI
+#pragma weak PMPI_Comm_f2c
+#pragma weak PMPI_Request_c2f
+#pragma weak PMPI_Type_f2c
+#pragma weak ompi_mpi_byte
+#pragma weak ompi_mpi_comm_null
+#pragma weak ompi_mpi_comm_self
+#pragma weak ompi_mpi_datatype_null
+#pragma weak ompi_mpi_errors_return
+#pragma weak ompi_mpi_op_min
+#pragma weak ompi_mpi_uint64_t
+#endif
+
+#ifdef MPICH
+#pragma weak PMPIX_Grequest_start
+#endif
+
+#endif /* OMNES_SHIM_MPI_WEAK_H */

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the files of the shim share. The way of a call:
+ *
+ *	entry.c     MPI_Bcast and its like; fortran.c their Fortran names
+ *	group.c     what is known of a communicator, and who takes a call
+ *	meet.c      the first blocking call: who is there, and the way to them
+ *	data.c      count and datatype as bytes, packed where they lie apart
+ *	request.c   nonblocking calls as generalized requests
+ *	host_*.c    what only one MPI has: how a request gets to its end
+ *	failure.c   errors, as the communicator's error handler gets them
+ *	report.c    what was taken and passed, for who asks
+ *	begin.c     what is made once per process, and MPI_Finalize
+ *
+ * A call that is not taken goes to its PMPI_ twin. Whether one is taken follows
+ * from what MPI guarantees to be equal on all ranks, and from what they have
+ * told each other when they met, so all ranks decide alike.
+ */
+#ifndef OMNES_SHIM_H
+#define OMNES_SHIM_H
+
+#include <mpi.h>
+#include <omnes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mpi_weak.h"
+
+/* Another version of what ranks tell each other when they meet. */
+#define SHIM_PROTOCOL 1
+
+/* ---- begin.c ---- */
+
+/* What the environment says; see docs/MPI.md. */
+struct shim_settings {
+	bool takes_bcast;
+	bool takes_barrier;
+	bool one_node; /* also where all ranks are on one node */
+	bool report;
+};
+
+extern struct shim_settings shim_settings;
+extern int shim_comm_key; /* attribute of communicators: struct shim_group */
+extern int shim_type_key; /* attribute of datatypes: whether they lie in a row */
+
+/*
+ * A communicator of this process alone, whose errors are returned: to look
+ * into for the sake of progress, and to pack with.
+ */
+extern MPI_Comm shim_private;
+
+/* True while calls may be taken: MPI runs, and all could be made. */
+bool shim_begin(void);
+
+/* ---- group.c ---- */
+
+enum shim_standing {
+	SHIM_UNMET, /* its ranks have not met yet */
+	SHIM_TAKEN, /* they have, and comm is the way to them */
+	SHIM_PASSED /* everything goes to the MPI */
+};
+
+struct shim_calls {
+	uint64_t taken;
+	uint64_t passed;
+	uint64_t bytes; /* of those taken */
+};
+
+/* What is known of a communicator; freed with it. */
+struct shim_group {
+	MPI_Comm mpi; /* whose attribute it is */
+	enum shim_standing standing;
+	int rank; /* the caller's */
+	int size;
+	omnes_comm *comm; /* NULL unless taken */
+	bool takes_bcast;
+	bool takes_barrier;
+	bool takes_requests;
+	char reason[200]; /* why everything is passed */
+	struct shim_calls bcasts;
+	struct shim_calls barriers;
+	struct shim_group *next;
+};
+
+enum shim_way { SHIM_BLOCKING, SHIM_NONBLOCKING };
+
+/* NULL where calls are passed without being counted. */
+struct shim_group *shim_group_of(MPI_Comm comm);
+
+/*
+ * The predicate. A blocking call that could be taken lets the ranks of a
+ * communicator meet if they have not; that is why a nonblocking one is passed
+ * until then.
+ */
+bool shim_bcast_is_taken(struct shim_group *group, enum shim_way way, size_t bytes);
+bool shim_barrier_is_taken(struct shim_group *group, enum shim_way way);
+
+/* Ends a group, whose memory stays until its communicator is freed. */
+void shim_group_end(struct shim_group *group);
+/* Ends all groups there are. */
+void shim_groups_end(void);
+
+int shim_group_delete(MPI_Comm comm, int key, void *value, void *extra);
+
+/* ---- meet.c ---- */
+
+/* Collective, blocking: afterwards the group is taken or passed. */
+void shim_group_meet(struct shim_group *group);
+
+/* ---- data.c ---- */
+
+struct shim_data {
+	void *buffer;
+	MPI_Count count;
+	MPI_Datatype type;
+	size_t bytes; /* of the data, without gaps */
+};
+
+/*
+ * False if MPI would refuse these arguments, or they are beyond the size of
+ * memory.
+ */
+bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Datatype type);
+
+/* True if the data lie in memory as they are sent. */
+bool shim_data_is_in_a_row(const struct shim_data *data);
+
+/* Data that lie apart, and memory in which they lie in a row. */
+struct shim_packed {
+	void *bytes;
+	struct shim_data data;
+};
+
+/*
+ * Makes that memory, and fills it if fills. data.type need not live on.
+ * MPI_SUCCESS, or an error of MPI.
+ */
+int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, bool fills);
+/* Puts what came to where it belongs. MPI_SUCCESS, or an error of MPI. */
+int shim_packed_spread(const struct shim_packed *packed);
+void shim_packed_free(struct shim_packed *packed);
+
+/* ---- request.c ---- */
+
+struct shim_request {
+	omnes_request *under_way; /* NULL once it has ended */
+	MPI_Request handle;
+	struct shim_packed packed; /* its bytes are NULL where nothing was packed */
+	bool receives;
+	int error; /* what MPI_Wait returns */
+	struct shim_request *next;
+};
+
+int shim_ibcast(struct shim_group *group, const struct shim_data *data, int root,
+		MPI_Request *handle);
+int shim_ibarrier(struct shim_group *group, MPI_Request *handle);
+
+/* Completes the request if it has ended; true if so. */
+bool shim_request_poll(struct shim_request *request);
+
+/* For MPI_Grequest_start; extra is the struct shim_request. */
+int shim_request_query(void *extra, MPI_Status *status);
+int shim_request_free(void *extra);
+int shim_request_cancel(void *extra, int complete);
+
+/* ---- host_openmpi.c, host_mpich.c ---- */
+
+/* True if the library that runs is the MPI this file was built for. */
+bool shim_host_fits(const char *library);
+
+/* True if the MPI can bring requests to their end from within its progress. */
+bool shim_host_has_requests(void);
+
+/* Makes the MPI's request, which from now on owns ours. An error of MPI. */
+int shim_host_start(struct shim_request *request);
+
+/* ---- failure.c ---- */
+
+/*
+ * Lets the communicator's error handler have an error of libomnes, of which
+ * omnes_last_error() tells. What the call is to return.
+ */
+int shim_failure_raise(MPI_Comm comm);
+/* The same for an error of MPI. */
+int shim_failure_pass(MPI_Comm comm, int error);
+/* The error of MPI that stands for one of libomnes. */
+int shim_failure_code(void);
+
+/* ---- report.c ---- */
+
+/* Says what became of the group's calls, if somebody wants to know. */
+void shim_report(const struct shim_group *group);
+
+#endif /* OMNES_SHIM_H */

@@ -1,0 +1,266 @@
+//! The command line of a launcher whose ranks load the preload library.
+//!
+//! | launcher | what is put before its arguments |
+//! |---|---|
+//! | Open MPI | `-x LD_PRELOAD=LIBRARY`, and `-x NAME` for each `OMNES_*` that is set |
+//! | Hydra | `-genv LD_PRELOAD LIBRARY`; it passes the environment by itself |
+//!
+//! Open MPI's `-x` counts for one program of several (`mpirun -n 1 a : -n 1 b`), so it is put after
+//! each `:` as well, where Open MPI itself takes every `:` for the end of a program.
+//!
+//! The launcher itself is not preloaded, nor are its daemons.
+
+use crate::error::Error;
+use crate::launcher::Launcher;
+use crate::library::Library;
+use crate::mpi::Mpi;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+const PRELOAD: &str = "LD_PRELOAD";
+const REPORT: &str = "OMNES_MPI_REPORT";
+/// What ends a program and begins the next one.
+const NEXT_PROGRAM: &str = ":";
+
+/// Whether ranks report what was taken, where the caller of a launcher has a say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// As the environment says.
+    AsSet,
+    /// They do, whatever the environment says.
+    On,
+}
+
+/// What all ranks are to get.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// For `LD_PRELOAD`: the library, after what was set before.
+    preload: OsString,
+    /// Variables named `OMNES_*` that are set, in order of names.
+    variables: Vec<OsString>,
+    report: Report,
+}
+
+impl Setup {
+    /// Of this process's environment.
+    pub fn from_env(library: &Library) -> Self {
+        Self::new(library, std::env::vars_os())
+    }
+
+    /// Of an environment.
+    pub fn new(
+        library: &Library,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Self {
+        let mut preload = OsString::new();
+        let mut variables = Vec::new();
+        for (name, value) in environment {
+            if name == PRELOAD {
+                preload = value;
+            } else if name.as_bytes().starts_with(b"OMNES_") {
+                variables.push(name);
+            }
+        }
+        variables.sort();
+        Self { preload: preloads(&preload, library), variables, report: Report::AsSet }
+    }
+
+    /// The same with another say on reports.
+    pub fn with_report(mut self, report: Report) -> Self {
+        self.report = report;
+        self
+    }
+
+    /// The words that launchers of `mpi` take for this.
+    pub fn words(&self, mpi: Mpi) -> Vec<OsString> {
+        let mut words = Vec::new();
+        let mut set = |name: &str, value: &OsStr| match mpi {
+            Mpi::OpenMpi => words.extend(["-x".into(), assignment(name, value)]),
+            Mpi::Mpich => words.extend(["-genv".into(), name.into(), value.to_owned()]),
+        };
+        set(PRELOAD, &self.preload);
+        if self.report == Report::On {
+            set(REPORT, OsStr::new("on"));
+        }
+        if mpi == Mpi::OpenMpi {
+            let is_set_above = |name: &OsStr| self.report == Report::On && name == REPORT;
+            for name in self.variables.iter().filter(|name| !is_set_above(name)) {
+                words.extend(["-x".into(), name.clone()]);
+            }
+        }
+        words
+    }
+}
+
+fn assignment(name: &str, value: &OsStr) -> OsString {
+    let mut text = OsString::from(name);
+    text.push("=");
+    text.push(value);
+    text
+}
+
+/// The value of `LD_PRELOAD` with `library` added to what is `set`.
+///
+/// It comes last, since a sanitizer insists on being the first. Our own that are there already are
+/// left out: one of another MPI must not be loaded.
+fn preloads(set: &OsStr, library: &Library) -> OsString {
+    let parts = set.as_bytes().split(|byte| matches!(byte, b' ' | b':'));
+    let others = parts.filter(|part| !part.is_empty() && !Library::is_name_of_one(part));
+    let all: Vec<&[u8]> = others.chain([library.path.as_os_str().as_bytes()]).collect();
+    OsString::from_vec(all.join(&b':'))
+}
+
+/// A launcher with all its arguments, ready to be run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Launch {
+    launcher: PathBuf,
+    /// The program as it was named, then its arguments.
+    words: Vec<OsString>,
+}
+
+impl Launch {
+    /// Puts what `setup` needs before, and for Open MPI also between, the launcher's `arguments`.
+    ///
+    /// Errors where these set `LD_PRELOAD` themselves.
+    pub fn new(
+        launcher: &Launcher,
+        setup: &Setup,
+        arguments: Vec<OsString>,
+    ) -> Result<Self, Error> {
+        if let Some(option) = preload_option(launcher.mpi, &arguments) {
+            return Err(Error::PreloadTwice(option));
+        }
+        let added = setup.words(launcher.mpi);
+        let mut words = vec![launcher.name.clone()];
+        words.extend(added.iter().cloned());
+        for argument in arguments {
+            let is_next = launcher.mpi == Mpi::OpenMpi && argument == NEXT_PROGRAM;
+            words.push(argument);
+            if is_next {
+                words.extend(added.iter().cloned());
+            }
+        }
+        Ok(Self { launcher: launcher.path.clone(), words })
+    }
+
+    /// The program and its arguments.
+    pub fn words(&self) -> &[OsString] {
+        &self.words
+    }
+
+    /// Becomes the launcher: on success this never returns, and there is no process between the
+    /// caller's and the launcher. Its terminal, signals and status are the launcher's.
+    pub fn replace_process(&self) -> Result<std::convert::Infallible, Error> {
+        let source = self.command().exec();
+        Err(Error::LauncherFails { launcher: self.launcher.clone(), source })
+    }
+
+    /// The launcher as a command, to be run as a child.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.launcher);
+        command.arg0(&self.words[0]).args(&self.words[1..]);
+        command
+    }
+}
+
+/// The option by which `arguments` set `LD_PRELOAD`, if they do.
+fn preload_option(mpi: Mpi, arguments: &[OsString]) -> Option<&'static str> {
+    let options: &[&'static str] = match mpi {
+        Mpi::OpenMpi => &["-x"],
+        Mpi::Mpich => &["-genv", "-env"],
+    };
+    arguments.windows(2).find_map(|pair| {
+        let value = pair[1].as_bytes();
+        let is_preload = value == PRELOAD.as_bytes() || value.starts_with(b"LD_PRELOAD=");
+        options.iter().copied().find(|option| pair[0] == *option && is_preload)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::mpi::Version;
+
+    fn library(mpi: Mpi) -> Library {
+        Library { mpi, path: format!("/opt/{}", mpi.library_name()).into() }
+    }
+
+    fn setup(mpi: Mpi, environment: &[(&str, &str)]) -> Setup {
+        let pairs = environment.iter().map(|(name, value)| (name.into(), value.into()));
+        Setup::new(&library(mpi), pairs)
+    }
+
+    fn launch(setup: &Setup, mpi: Mpi, arguments: &str) -> Result<String, Error> {
+        let version = Version { major: 9, minor: 0, patch: 0 };
+        let (name, path) = ("mpirun".into(), "/bin/mpirun".into());
+        let launcher = Launcher { name, path, mpi, version };
+        let arguments = arguments.split(' ').map(OsString::from).collect();
+        let words = Launch::new(&launcher, setup, arguments)?.words;
+        Ok(words.join(OsStr::new(" ")).into_string().unwrap())
+    }
+
+    #[test]
+    fn open_mpi_is_told_of_the_library_and_of_each_setting() {
+        let environment = [("OMNES_SHM", "off"), ("HOME", "/"), ("OMNES_MPI", "bcast")];
+        let line = launch(&setup(Mpi::OpenMpi, &environment), Mpi::OpenMpi, "-n 2 ./a -x").unwrap();
+        let added = "-x LD_PRELOAD=/opt/libomnes-mpi-openmpi.so -x OMNES_MPI -x OMNES_SHM";
+        assert_eq!(line, format!("mpirun {added} -n 2 ./a -x"));
+    }
+
+    #[test]
+    fn hydra_is_told_of_the_library_alone() {
+        let environment = [("OMNES_SHM", "off")];
+        let line = launch(&setup(Mpi::Mpich, &environment), Mpi::Mpich, "-n 1 a : -n 1 b").unwrap();
+        let added = "-genv LD_PRELOAD /opt/libomnes-mpi-mpich.so";
+        assert_eq!(line, format!("mpirun {added} -n 1 a : -n 1 b"));
+    }
+
+    #[test]
+    fn each_of_several_programs_gets_the_library_from_open_mpi() {
+        let line = launch(&setup(Mpi::OpenMpi, &[]), Mpi::OpenMpi, "-n 1 a : -n 1 b").unwrap();
+        let added = "-x LD_PRELOAD=/opt/libomnes-mpi-openmpi.so";
+        assert_eq!(line, format!("mpirun {added} -n 1 a : {added} -n 1 b"));
+    }
+
+    #[test]
+    fn what_was_preloaded_stays_and_comes_first() {
+        let preload = |set: &str| {
+            let setup = setup(Mpi::Mpich, &[("LD_PRELOAD", set)]);
+            setup.preload.into_string().unwrap()
+        };
+        let own = "/opt/libomnes-mpi-mpich.so";
+        assert_eq!(preload("libasan.so.8 b.so"), format!("libasan.so.8:b.so:{own}"));
+        assert_eq!(preload("/a.so:"), format!("/a.so:{own}"));
+        assert_eq!(preload(own), own);
+        assert_eq!(preload("/old/libomnes-mpi-openmpi.so:/a.so"), format!("/a.so:{own}"));
+    }
+
+    #[test]
+    fn a_report_that_is_asked_for_replaces_what_is_set() {
+        let environment = [("OMNES_MPI_REPORT", "off"), ("OMNES_NIC", "user")];
+        let set = |mpi| setup(mpi, &environment).with_report(Report::On);
+        let line = launch(&set(Mpi::OpenMpi), Mpi::OpenMpi, "a").unwrap();
+        assert!(line.ends_with(".so -x OMNES_MPI_REPORT=on -x OMNES_NIC a"), "{line}");
+        let line = launch(&set(Mpi::Mpich), Mpi::Mpich, "a").unwrap();
+        assert!(line.ends_with(".so -genv OMNES_MPI_REPORT on a"), "{line}");
+    }
+
+    #[test]
+    fn arguments_that_would_replace_the_library_are_refused() {
+        for (mpi, arguments, option) in [
+            (Mpi::OpenMpi, "-x LD_PRELOAD=/a.so ./a", "-x"),
+            (Mpi::OpenMpi, "-n 1 a : -x LD_PRELOAD b", "-x"),
+            (Mpi::Mpich, "-env LD_PRELOAD /a.so ./a", "-env"),
+            (Mpi::Mpich, "-genv LD_PRELOAD /a.so ./a", "-genv"),
+        ] {
+            let error = launch(&setup(mpi, &[]), mpi, arguments).unwrap_err();
+            assert!(matches!(error, Error::PreloadTwice(found) if found == option), "{error}");
+        }
+        assert!(launch(&setup(Mpi::OpenMpi, &[]), Mpi::OpenMpi, "-x LD_PRELOADED ./a").is_ok());
+        assert!(launch(&setup(Mpi::Mpich, &[]), Mpi::Mpich, "env LD_PRELOAD=/a.so ./a").is_ok());
+    }
+}

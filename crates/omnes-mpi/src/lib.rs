@@ -1,0 +1,51 @@
+//! What stands between an MPI program and Omnes: which MPI a launcher belongs to, which preload
+//! library fits it, and what the launcher must be told so that its ranks load it.
+//!
+//! ```no_run
+//! use omnes_mpi::{Launch, Launcher, Library, Setup};
+//!
+//! // No_run: needs an MPI and the library. What `omnes mpirun -n 4 ./solver` does:
+//! let launcher = Launcher::find(None)?;
+//! let library = Library::find(launcher.mpi)?;
+//! let setup = Setup::from_env(&library);
+//! let arguments = ["-n", "4", "./solver"].map(Into::into).to_vec();
+//! let launch = Launch::new(&launcher, &setup, arguments)?;
+//! launch.replace_process()?;
+//! # Ok::<(), omnes_mpi::Error>(())
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `mpi` | the MPIs that are supported, and from which version on |
+//! | `identity` | which MPI a launcher says it is of |
+//! | `launcher` | launchers in `PATH` or by name |
+//! | `library` | the preload library of an MPI: where it lies, whether it loads |
+//! | `launch` | the command line with what must be passed to the ranks |
+//! | `settings` | the variables that the preload library reads |
+//!
+//! The preload libraries themselves are C, in `c/`; `build.sh` makes one for each MPI that is here,
+//! since the MPIs agree on names and not on types.
+//!
+//! Guarantees: a launcher is only asked for its version before it is run, and is run by the name it
+//! was given, since Open MPI takes an absolute name for a wish; its arguments are not changed. The
+//! environment of this process is read and never written.
+//!
+//! Not done: launchers of schedulers (`srun`) get no options from here; their ranks preload the
+//! library where `LD_PRELOAD` is set, as docs/MPI.md shows. Whether the program was built with the
+//! launcher's MPI is not looked into.
+
+mod error;
+mod identity;
+mod launch;
+mod launcher;
+mod library;
+mod mpi;
+mod settings;
+
+pub use error::Error;
+pub use identity::{Identity, identify};
+pub use launch::{Launch, Report, Setup};
+pub use launcher::{Launcher, NAMES, find_program};
+pub use library::Library;
+pub use mpi::{Mpi, Version};
+pub use settings::VARIABLES;

@@ -1,0 +1,102 @@
+//! The MPIs that are supported.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// An MPI whose programs can be made faster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mpi {
+    /// Open MPI.
+    OpenMpi,
+    /// MPICH, with its launcher Hydra.
+    Mpich,
+}
+
+impl Mpi {
+    /// All that there are.
+    pub const ALL: [Self; 2] = [Self::OpenMpi, Self::Mpich];
+
+    /// The oldest version that is supported.
+    pub fn oldest(self) -> Version {
+        match self {
+            Self::OpenMpi => Version { major: 4, minor: 1, patch: 0 },
+            Self::Mpich => Version { major: 4, minor: 0, patch: 0 },
+        }
+    }
+
+    /// File name of its preload library.
+    pub fn library_name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "libomnes-mpi-openmpi.so",
+            Self::Mpich => "libomnes-mpi-mpich.so",
+        }
+    }
+}
+
+impl fmt::Display for Mpi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "MPICH",
+        })
+    }
+}
+
+/// The version of an MPI.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Version {
+    /// The 4 of 4.1.2.
+    pub major: u32,
+    /// The 1 of 4.1.2.
+    pub minor: u32,
+    /// The 2 of 4.1.2; 0 where it is not told.
+    pub patch: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+impl FromStr for Version {
+    type Err = ();
+
+    /// From `4.1.2`, `4.1`, `5.0.0rc12`, `4.2a1`: what follows the leading digits of a part is left
+    /// out.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut parts = text.split('.').map(leading_number);
+        let mut next = || parts.next().flatten();
+        let (major, minor) = (next().ok_or(())?, next().ok_or(())?);
+        Ok(Self { major, minor, patch: next().unwrap_or(0) })
+    }
+}
+
+fn leading_number(part: &str) -> Option<u32> {
+    let end = part.find(|mark: char| !mark.is_ascii_digit()).unwrap_or(part.len());
+    part[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn versions_are_read_and_compared_as_numbers() {
+        let version = |text: &str| text.parse::<Version>().unwrap();
+        assert_eq!(version("4.1.4").to_string(), "4.1.4");
+        assert_eq!(version("4.1"), Mpi::OpenMpi.oldest());
+        assert_eq!(version("5.0.0rc12").to_string(), "5.0.0");
+        assert_eq!(version("4.2a1").to_string(), "4.2.0");
+        assert!(version("4.10.0") > version("4.9.9"));
+        assert!(version("3.4.3") < Mpi::Mpich.oldest());
+    }
+
+    #[test]
+    fn what_is_no_version_is_refused() {
+        for text in ["", "4", "four.one", ".1", "4."] {
+            assert_eq!(text.parse::<Version>(), Err(()), "{text:?}");
+        }
+    }
+}
