@@ -40,8 +40,8 @@ import subprocess
 import sys
 
 from arguments import list_of, one_of, parse_size
-from peers import (BUILT, Job, PEERS, RELEASE, ROOT, Site, build, print_table, say, size_name, spread,
-                   wait_until_quiet)
+from peers import (BUILT, Job, PEERS, RELEASE, ROOT, Site, build, print_table, say, size_name,
+                   spread, wait_until_quiet)
 
 PROGRAMS = ROOT / "crates" / "omnes-mpi" / "programs"
 MPIS = ("openmpi", "mpich", "mpich-yield")
@@ -290,7 +290,8 @@ def prepare(args):
         say(f"needs root, and: {', '.join(missing) or 'nothing else'}")
         sys.exit(77)
     BUILT.mkdir(parents=True, exist_ok=True)
-    built = subprocess.run([ROOT / "tools" / "collbench.sh"], stdout=subprocess.DEVNULL, check=False)
+    built = subprocess.run([ROOT / "tools" / "collbench.sh"], stdout=subprocess.DEVNULL,
+                           check=False)
     args.mpis = [mpi for mpi in args.mpis if build_programs(mpi)]
     if built.returncode != 0 or not args.mpis:
         sys.exit(77)

@@ -31,8 +31,8 @@ import subprocess
 import sys
 
 from arguments import list_of, one_of, parse_size
-from peers import (BUILT, Job, PEERS, ROOT, Site, build, is_omnes, print_table, say, size_name, spread,
-                   wait_until_quiet)
+from peers import (BUILT, Job, PEERS, ROOT, Site, build, is_omnes, print_table, say, size_name,
+                   spread, wait_until_quiet)
 
 PAIR_OPS = ("latency", "bandwidth")  # of benches/pt2pt.c; the others are collbench's
 COLLECTIVE_OPS = ("barrier", "bcast", "wbcast")

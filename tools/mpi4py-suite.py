@@ -40,7 +40,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 
 MPIS = ("openmpi", "mpich")
-VERSION = "4.0.3"  # the tests of 3.1 know nothing of MPICH 4 and fail there by themselves
+VERSION = "4.0.3"  # works with both MPIs
 SCRIPT = "test/main.py"
 # Those that reach broadcasts, barriers, requests and communicators.
 QUICK = ("test_cco_buf", "test_cco_nb_buf", "test_cco_obj", "test_comm", "test_request",
@@ -49,17 +49,10 @@ TEST_S = 60  # what one test may take
 STOP_S = 5  # what a run gets to end after TERM
 
 # Excluded by name (a pattern of "module.Class.test"), per MPI, with the reason.
+DOCSTRINGS = "today's Cython leaves other white space in docstrings than the test allows"
 KNOWN = {
-    "openmpi": {
-        "test_spawn.*": "starting processes needs slots that a test machine has not",
-        "test_dynproc.*": "needs a name server",
-        "test_util_pool.*": "pools of executors start processes",
-    },
-    "mpich": {
-        "test_spawn.*": "starting processes needs slots that a test machine has not",
-        "test_dynproc.*": "needs a name server",
-        "test_util_pool.*": "pools of executors start processes",
-    },
+    "openmpi": {"test_doc.TestDoc.testDoc": DOCSTRINGS},
+    "mpich": {"test_doc.TestDoc.testDoc": DOCSTRINGS},
 }
 
 # "testName (module.Class.testName) ... ok", which output of the test itself may tear apart.
@@ -183,13 +176,12 @@ class Suite:
                                          stderr=out, start_new_session=True)
                 why = wait_for(child, limit_s or self.args.timeout)
             texts = [pathlib.Path(folder, str(rank)) for rank in range(run.ranks)]
-            return [text.read_text(errors="replace") if text.exists() else "" for text in texts], why
+            outputs = [text.read_text(errors="replace") if text.exists() else "" for text in texts]
+        return outputs, why
 
     def run_module(self, run, module):
         known = [pattern for pattern in KNOWN[run.mpi] if pattern.split(".")[0] == module]
         verdicts = self.verdicts.setdefault(run, {})
-        if f"{module}.*" in known:
-            return
         outputs, why = self.execute(run, module, skip=known)
         found = merge([verdicts_in(output) for output in outputs])
         if why:
