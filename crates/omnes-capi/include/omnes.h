@@ -255,9 +255,9 @@ typedef struct omnes_exchange {
  * omnes_comm_exchange makes a communicator of the ranks that exchange, in the
  * same order. The first one makes them a job, with address and key drawn and
  * told through the exchange; later ones whose ranks are all in one job already
- * share it. At most 8 jobs are possible per process. Settings come from the
- * environment, as far as they do not name rank and size. Collective, from any
- * thread. ranks is used during the call only. *comm is NULL on failure. Free it
+ * share it. At most 8 jobs are possible per process, and more that are larger
+ * than all before them. Settings come from the environment, as far as they do
+ * not name rank and size. Collective, from any thread. ranks is used during the call only. *comm is NULL on failure. Free it
  * with omnes_comm_free().
  * Errors, the same on all ranks: OMNES_ERROR_EXCHANGE if a rank could not join,
  * which omnes_last_error() names; OMNES_ERROR_TOO_MANY_COMMUNICATORS. On the

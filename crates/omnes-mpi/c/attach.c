@@ -60,11 +60,12 @@ static bool find_handles(void)
 	handles->datatype_null = dlsym(RTLD_DEFAULT, "ompi_mpi_datatype_null");
 	handles->comm_null = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_null");
 	handles->comm_self = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_self");
+	handles->comm_world = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world");
 	handles->errors_return = dlsym(RTLD_DEFAULT, "ompi_mpi_errors_return");
 	handles->min = dlsym(RTLD_DEFAULT, "ompi_mpi_op_min");
 	return handles->byte && handles->uint64 && handles->datatype_null &&
-	       handles->comm_null && handles->comm_self && handles->errors_return &&
-	       handles->min;
+	       handles->comm_null && handles->comm_self && handles->comm_world &&
+	       handles->errors_return && handles->min;
 }
 #else
 /* Handles are numbers. */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * What is made once per process, at the first call, and taken down in
- * MPI_Finalize: the MPI deletes the attributes of MPI_COMM_SELF before all
- * else, while everything still works.
+ * What is made once per process, at the first call, and taken down when
+ * MPI_Finalize begins: on all ranks at the same place, so that they decide
+ * alike also about calls in the delete callbacks of the program.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -60,16 +60,22 @@ static int type_nothing_delete(MPI_Datatype type, int key, void *value, void *ex
 	return MPI_SUCCESS;
 }
 
-/* MPI_Finalize. */
-static int end(MPI_Comm comm, int key, void *value, void *extra)
+void shim_end(void)
 {
-	(void)comm, (void)key, (void)value, (void)extra;
-	__atomic_store_n(&is_ready, false, __ATOMIC_RELEASE);
+	if (!__atomic_exchange_n(&is_ready, false, __ATOMIC_ACQ_REL))
+		return;
 	shim_groups_end();
 	/* Who cannot be reached any more is not waited for; the MPI will say it. */
 	omnes_leave();
 	shim_requests_end();
 	PMPI_Comm_free(&shim_private);
+}
+
+/* For who calls PMPI_Finalize. */
+static int self_delete(MPI_Comm comm, int key, void *value, void *extra)
+{
+	(void)comm, (void)key, (void)value, (void)extra;
+	shim_end();
 	return MPI_SUCCESS;
 }
 
@@ -98,7 +104,7 @@ static void make_all(void)
 	    PMPI_Type_create_keyval(type_nothing_copy, type_nothing_delete, &shim_type_key,
 				    NULL) != MPI_SUCCESS ||
 	    shim_requests_begin() != MPI_SUCCESS ||
-	    PMPI_Comm_create_keyval(nothing_copy, end, &self_key, NULL) != MPI_SUCCESS ||
+	    PMPI_Comm_create_keyval(nothing_copy, self_delete, &self_key, NULL) != MPI_SUCCESS ||
 	    PMPI_Comm_set_attr(MPI_COMM_SELF, self_key, NULL) != MPI_SUCCESS)
 		return;
 	__atomic_store_n(&is_ready, true, __ATOMIC_RELEASE);

@@ -25,6 +25,13 @@ static bool named_is_in_a_row(MPI_Datatype type)
 
 static bool type_is_in_a_row(MPI_Datatype type);
 
+/* True of types that nobody may free. */
+static bool is_predefined(int combiner)
+{
+	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+	       combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+}
+
 /* The same for a type made of one other: contiguous, and dup. */
 static bool made_is_in_a_row(MPI_Datatype type, int integers, int addresses)
 {
@@ -38,7 +45,7 @@ static bool made_is_in_a_row(MPI_Datatype type, int integers, int addresses)
 	in_a_row = type_is_in_a_row(inner);
 	if (PMPI_Type_get_envelope(inner, &ignored[0], &ignored[1], &ignored[2], &combiner) ==
 		    MPI_SUCCESS &&
-	    combiner != MPI_COMBINER_NAMED)
+	    !is_predefined(combiner))
 		PMPI_Type_free(&inner);
 	return in_a_row;
 }
@@ -72,14 +79,31 @@ static bool type_is_in_a_row(MPI_Datatype type)
 	return derived_is_in_a_row(type, counts, combiner);
 }
 
+/* MPI tells of a type whether it is committed only when it is used. */
+static bool is_committed(MPI_Datatype type)
+{
+	int counts[3], combiner, position = 0;
+	char nothing = 0;
+
+	if (PMPI_Type_get_envelope(type, &counts[0], &counts[1], &counts[2], &combiner) !=
+	    MPI_SUCCESS)
+		return false;
+	return is_predefined(combiner) || PMPI_Pack(&nothing, 0, type, &nothing, sizeof(nothing),
+						    &position, shim_private) == MPI_SUCCESS;
+}
+
 bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Datatype type)
 {
 	MPI_Count size;
 
-	if (count < 0 || type == MPI_DATATYPE_NULL ||
+	if (count < 0 || !type || type == MPI_DATATYPE_NULL ||
 	    PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
 		return false;
-	if (size > 0 && count > PTRDIFF_MAX / size)
+	/*
+	 * The limit of MPI's packing, which some ranks may need: a type may be of any size, so it
+	 * must hold for the whole.
+	 */
+	if ((size > 0 && count > INT_MAX / size) || !is_committed(type))
 		return false;
 	*data = (struct shim_data){ buffer, count, type, (size_t)(count * size) };
 	/* Types with addresses of their own go with MPI_BOTTOM, which is NULL. */
@@ -91,34 +115,18 @@ bool shim_data_is_in_a_row(const struct shim_data *data)
 	return type_is_in_a_row(data->type);
 }
 
-/* One way or the other, in pieces whose size MPI can name. */
+/* One way or the other. */
 static int convert(char *bytes, const struct shim_data *data, bool packs)
 {
-	size_t size = data->bytes / data->count;
-	MPI_Count limit = size > INT_MAX ? 1 : (MPI_Count)(INT_MAX / size);
-	MPI_Count done = 0;
-	MPI_Aint lower, extent;
-	char *memory = data->buffer;
-	int error = PMPI_Type_get_extent(data->type, &lower, &extent);
+	int count = (int)data->count, length = (int)data->bytes, position = 0, error;
 
-	if (size > INT_MAX)
-		return MPI_ERR_TYPE;
-	while (error == MPI_SUCCESS && done < data->count) {
-		int count = (int)(data->count - done < limit ? data->count - done : limit);
-		int length = (int)(count * size), position = 0;
-		void *part = memory + done * extent, *row = bytes + done * size;
-
-		if (packs)
-			error = PMPI_Pack(part, count, data->type, row, length, &position,
-					  shim_private);
-		else
-			error = PMPI_Unpack(row, length, &position, part, count, data->type,
-					    shim_private);
-		if (error == MPI_SUCCESS && position != length)
-			return MPI_ERR_TRUNCATE;
-		done += count;
-	}
-	return error;
+	if (packs)
+		error = PMPI_Pack(data->buffer, count, data->type, bytes, length, &position,
+				  shim_private);
+	else
+		error = PMPI_Unpack(bytes, length, &position, data->buffer, count, data->type,
+				    shim_private);
+	return error == MPI_SUCCESS && position != length ? MPI_ERR_TRUNCATE : error;
 }
 
 /*
@@ -129,11 +137,9 @@ static int convert_addressed(char *bytes, const struct shim_data *data, bool pac
 {
 	struct shim_data moved = { .buffer = bytes, .count = 1, .bytes = data->bytes };
 	MPI_Aint from = -(MPI_Aint)(uintptr_t)bytes;
-	int count = (int)data->count, error;
+	int count = (int)data->count;
+	int error = PMPI_Type_create_hindexed(1, &count, &from, data->type, &moved.type);
 
-	if (data->count > INT_MAX)
-		return MPI_ERR_COUNT;
-	error = PMPI_Type_create_hindexed(1, &count, &from, data->type, &moved.type);
 	if (error != MPI_SUCCESS)
 		return error;
 	error = PMPI_Type_commit(&moved.type);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * The calls that are taken over: broadcast and barrier, blocking and not.
- * Each goes to libomnes or to its PMPI_ twin, and is counted.
+ * Each goes to libomnes or to its PMPI_ twin, and is counted. MPI_Finalize
+ * lets the ranks leave first.
  */
 #include "shim.h"
 
@@ -46,6 +47,12 @@ static int bcast(struct shim_group *group, const struct shim_data *data, int roo
 	return MPI_SUCCESS;
 }
 
+SHIM_ENTRY int MPI_Finalize(void)
+{
+	shim_end();
+	return PMPI_Finalize();
+}
+
 SHIM_ENTRY int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
@@ -57,7 +64,7 @@ SHIM_ENTRY int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, M
 }
 
 SHIM_ENTRY int MPI_Ibcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm,
-		     MPI_Request *request)
+			  MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_data data = { .buffer = buffer, .count = count, .type = type };
@@ -88,7 +95,8 @@ SHIM_ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
 }
 
 #if MPI_VERSION >= 4
-SHIM_ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm)
+SHIM_ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root,
+			   MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_data data = { .buffer = buffer, .count = count, .type = type };
@@ -98,8 +106,8 @@ SHIM_ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int
 	return bcast(group, &data, root);
 }
 
-SHIM_ENTRY int MPI_Ibcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm,
-		       MPI_Request *request)
+SHIM_ENTRY int MPI_Ibcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root,
+			    MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_data data = { .buffer = buffer, .count = count, .type = type };

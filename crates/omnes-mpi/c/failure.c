@@ -5,25 +5,38 @@
  */
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "shim.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int failure_class = MPI_ERR_OTHER;
 
+/* Codes cannot be given back, and MPICH has few. */
+#define CODES_MAX 100
+static int codes;
+static int last_code;
+static char last_text[MPI_MAX_ERROR_STRING];
+
 int shim_failure_code(void)
 {
 	char text[MPI_MAX_ERROR_STRING];
-	int code;
+	int code = MPI_ERR_OTHER;
 
 	snprintf(text, sizeof(text), "omnes: %s", omnes_last_error());
 	pthread_mutex_lock(&lock);
 	if (failure_class == MPI_ERR_OTHER)
 		PMPI_Add_error_class(&failure_class);
-	/* Failures are rare, and few survive one: each has a code of its own. */
-	if (PMPI_Add_error_code(failure_class, &code) != MPI_SUCCESS ||
-	    PMPI_Add_error_string(code, text) != MPI_SUCCESS)
-		code = MPI_ERR_OTHER;
+	if (strcmp(text, last_text) == 0) {
+		code = last_code;
+	} else if (codes == CODES_MAX) {
+		code = failure_class;
+	} else if (PMPI_Add_error_code(failure_class, &code) == MPI_SUCCESS &&
+		   PMPI_Add_error_string(code, text) == MPI_SUCCESS) {
+		codes++;
+		last_code = code;
+		strcpy(last_text, text);
+	}
 	pthread_mutex_unlock(&lock);
 	return code;
 }

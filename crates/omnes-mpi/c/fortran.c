@@ -9,9 +9,13 @@
 #ifdef OPEN_MPI
 
 /* The names under which compilers call an entry. */
+#define NAME(name, inner)                                                                     \
+	extern __typeof__(inner) name __attribute__((alias(#inner), visibility("default")))
 #define NAMES(lower, upper, inner)                                                            \
-	extern __typeof__(inner) lower, lower##_, lower##__, upper                            \
-		__attribute__((alias(#inner), visibility("default")))
+	NAME(lower, inner);                                                                   \
+	NAME(lower##_, inner);                                                                \
+	NAME(lower##__, inner);                                                               \
+	NAME(upper, inner)
 
 /* MPI_BOTTOM of Fortran is a variable, of which compilers make several names. */
 extern int mpi_fortran_bottom_ __attribute__((weak));
@@ -70,5 +74,11 @@ SHIM_ENTRY void ompi_ibarrier_f(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *err
 	set_error(error, result);
 }
 NAMES(mpi_ibarrier, MPI_IBARRIER, ompi_ibarrier_f);
+
+SHIM_ENTRY void ompi_finalize_f(MPI_Fint *error)
+{
+	set_error(error, MPI_Finalize());
+}
+NAMES(mpi_finalize, MPI_FINALIZE, ompi_finalize_f);
 
 #endif

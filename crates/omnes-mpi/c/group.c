@@ -23,6 +23,27 @@ static void pass(struct shim_group *group, const char *reason)
 	snprintf(group->reason, sizeof(group->reason), "%s", reason);
 }
 
+/* False if some rank is not of this MPI_COMM_WORLD: it may end at another time. */
+static bool is_of_one_world(MPI_Comm comm, int size)
+{
+	int *own = calloc(2 * (size_t)size, sizeof(int)), *in_world = own + size, rank;
+	MPI_Group group, world;
+
+	if (!own)
+		return false;
+	for (rank = 0; rank < size; rank++)
+		own[rank] = rank;
+	PMPI_Comm_group(comm, &group);
+	PMPI_Comm_group(MPI_COMM_WORLD, &world);
+	PMPI_Group_translate_ranks(group, size, own, world, in_world);
+	PMPI_Group_free(&group);
+	PMPI_Group_free(&world);
+	for (rank = 0; rank < size && in_world[rank] != MPI_UNDEFINED; rank++)
+		;
+	free(own);
+	return rank == size;
+}
+
 static struct shim_group *group_make(MPI_Comm comm)
 {
 	struct shim_group *group = calloc(1, sizeof(*group));
@@ -42,6 +63,8 @@ static struct shim_group *group_make(MPI_Comm comm)
 		pass(group, "it joins two groups");
 	else if (group->size == 1)
 		pass(group, "it has one rank");
+	else if (!is_of_one_world(comm, group->size))
+		pass(group, "its ranks are of several worlds");
 	pthread_mutex_lock(&groups_lock);
 	group->next = groups;
 	groups = group;
@@ -54,7 +77,7 @@ struct shim_group *shim_group_of(MPI_Comm comm)
 	struct shim_group *group;
 	int has_group;
 
-	if (!shim_begin() || comm == MPI_COMM_NULL)
+	if (!comm || !shim_begin() || comm == MPI_COMM_NULL)
 		return NULL;
 	if (PMPI_Comm_get_attr(comm, shim_comm_key, &group, &has_group) != MPI_SUCCESS)
 		return NULL;

@@ -24,18 +24,19 @@ bool shim_host_has_requests(void)
 	return dlsym(RTLD_DEFAULT, "PMPIX_Grequest_start") != NULL;
 }
 
-static int poll(void *extra, MPI_Status *status)
+static int request_poll(void *extra, MPI_Status *status)
 {
 	struct shim_request *request = extra;
 
 	(void)status;
-	if (request->under_way)
-		shim_request_poll(request);
+	/* MPI_Wait asks for nothing else: the MPI moves on only if we let it. */
+	if (request->under_way && !shim_request_poll(request))
+		shim_requests_move();
 	return MPI_SUCCESS;
 }
 
 /* For requests that nobody else is needed for. */
-static int wait(int count, void **extras, double timeout_s, MPI_Status *status)
+static int request_wait(int count, void **extras, double timeout_s, MPI_Status *status)
 {
 	int at;
 
@@ -52,7 +53,7 @@ static int wait(int count, void **extras, double timeout_s, MPI_Status *status)
 int shim_host_start(struct shim_request *request)
 {
 	int error = PMPIX_Grequest_start(shim_request_query, shim_request_free,
-					 shim_request_cancel, poll, wait, request,
+					 shim_request_cancel, request_poll, request_wait, request,
 					 &request->handle);
 
 	if (error != MPI_SUCCESS)
@@ -93,7 +94,7 @@ SHIM_ENTRY int MPI_Request_get_status(MPI_Request handle, int *is_done, MPI_Stat
 	struct shim_request *request = request_of(handle);
 
 	if (request)
-		poll(request, NULL);
+		request_poll(request, NULL);
 	return PMPI_Request_get_status(handle, is_done, status);
 }
 #endif

@@ -26,8 +26,12 @@
 #pragma weak PMPI_Comm_size
 #pragma weak PMPI_Comm_split
 #pragma weak PMPI_Comm_test_inter
+#pragma weak PMPI_Comm_group
+#pragma weak PMPI_Finalize
 #pragma weak PMPI_Finalized
 #pragma weak PMPI_Get_library_version
+#pragma weak PMPI_Group_free
+#pragma weak PMPI_Group_translate_ranks
 #pragma weak PMPI_Grequest_complete
 #pragma weak PMPI_Grequest_start
 #pragma weak PMPI_Ibarrier

@@ -36,9 +36,13 @@ static int request_pack(struct shim_request *request, const struct shim_data *da
 
 	if (error != MPI_SUCCESS || !request->receives)
 		return error;
-	error = PMPI_Type_contiguous(1, data->type, &packed->data.type);
-	if (error == MPI_SUCCESS)
+	packed->data.count = 1;
+	error = PMPI_Type_contiguous((int)data->count, data->type, &packed->data.type);
+	if (error == MPI_SUCCESS) {
 		error = PMPI_Type_commit(&packed->data.type);
+		if (error != MPI_SUCCESS)
+			PMPI_Type_free(&packed->data.type);
+	}
 	if (error != MPI_SUCCESS)
 		shim_packed_free(packed);
 	return error;

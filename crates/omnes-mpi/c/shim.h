@@ -50,6 +50,7 @@ struct shim_handles {
 	void *datatype_null;
 	void *comm_null;
 	void *comm_self;
+	void *comm_world;
 	void *errors_return;
 	void *min;
 };
@@ -61,6 +62,7 @@ extern struct shim_handles shim_handles;
 #undef MPI_DATATYPE_NULL
 #undef MPI_COMM_NULL
 #undef MPI_COMM_SELF
+#undef MPI_COMM_WORLD
 #undef MPI_ERRORS_RETURN
 #undef MPI_MIN
 #define MPI_BYTE ((MPI_Datatype)shim_handles.byte)
@@ -68,6 +70,7 @@ extern struct shim_handles shim_handles;
 #define MPI_DATATYPE_NULL ((MPI_Datatype)shim_handles.datatype_null)
 #define MPI_COMM_NULL ((MPI_Comm)shim_handles.comm_null)
 #define MPI_COMM_SELF ((MPI_Comm)shim_handles.comm_self)
+#define MPI_COMM_WORLD ((MPI_Comm)shim_handles.comm_world)
 #define MPI_ERRORS_RETURN ((MPI_Errhandler)shim_handles.errors_return)
 #define MPI_MIN ((MPI_Op)shim_handles.min)
 #endif
@@ -91,6 +94,8 @@ extern MPI_Comm shim_private;
 
 /* True while calls may be taken: MPI runs, and all could be made. */
 bool shim_begin(void);
+/* From then on everything is passed. */
+void shim_end(void);
 
 /* ---- group.c ---- */
 
@@ -157,8 +162,8 @@ struct shim_data {
 };
 
 /*
- * False if MPI would refuse these arguments, or they are beyond the size of
- * memory.
+ * False if MPI would refuse these arguments, or they are more bytes than its
+ * packing can count.
  */
 bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Datatype type);
 

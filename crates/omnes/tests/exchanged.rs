@@ -67,6 +67,33 @@ fn settings_of_the_program_reach_the_job_but_not_rank_and_size() {
 }
 
 #[test]
+fn a_ninth_job_of_more_ranks_than_all_before_is_joined() {
+    const SMALL: usize = 8;
+    let tables: Vec<Table> = (0..SMALL).map(|_| Table::new(2)).collect();
+    let large = Table::new(3);
+    let join = |jobs: &Jobs, table: &Table, rank| {
+        jobs.join(&table.seat(rank), |config| config.shared_memory = true).unwrap()
+    };
+    std::thread::scope(|scope| {
+        for rank in 0..3 {
+            let (tables, large) = (&tables, &large);
+            scope.spawn(move || {
+                let jobs = Jobs::default();
+                // Rank 0 is in all small ones, the others of which are other processes each time.
+                let small = |number: usize| match rank {
+                    0 => drop(join(&jobs, &tables[number], 0)),
+                    1 => drop(join(&Jobs::default(), &tables[number], 1)),
+                    _ => {}
+                };
+                (0..SMALL).for_each(small);
+                all_hear_rank_0(&join(&jobs, large, rank), 9);
+                jobs.leave()
+            });
+        }
+    });
+}
+
+#[test]
 fn a_ninth_job_is_refused_on_all_ranks_and_the_eight_go_on() {
     let tables: Vec<Table> = (0..9).map(|_| Table::new(2)).collect();
     let center = Jobs::default();
@@ -93,7 +120,7 @@ fn a_ninth_job_is_refused_on_all_ranks_and_the_eight_go_on() {
         });
         let mut joined: Vec<_> = (0..9).map(|number| join(&center, number, 0)).collect();
         let refused = joined.pop().unwrap().err().unwrap().to_string();
-        assert_eq!(refused, "rank 0: it is in 8 jobs already, which is the most");
+        assert_eq!(refused, "rank 0: it is in 8 jobs already, and none of them is smaller");
         for (number, comm) in joined.into_iter().enumerate() {
             all_hear_rank_0(&comm.unwrap(), number as u8);
         }

@@ -6,7 +6,7 @@ use omnes_net::Gone;
 use serde::{Deserialize, Serialize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Jobs of one process: each has threads, sockets and memory of its own.
+/// Jobs of one process, but for ever larger ones: each has threads, sockets and memory of its own.
 pub(super) const JOBS_MAX: usize = 8;
 
 /// The random name of a process or a job.
@@ -86,10 +86,12 @@ impl Table {
         all
     }
 
-    /// Keeps a place for another job, if there is one.
-    pub(super) fn reserve(&self) -> Option<Place<'_>> {
+    /// Keeps a place for another job of `size` ranks, if there is one: always for one that is
+    /// larger than all so far, in which those to come may find a place.
+    pub(super) fn reserve(&self, size: usize) -> Option<Place<'_>> {
         let mut inside = self.lock();
-        if inside.joined.len() + inside.reserved >= JOBS_MAX {
+        let largest = inside.joined.iter().map(|job| job.members.len()).max();
+        if inside.joined.len() + inside.reserved >= JOBS_MAX && largest >= Some(size) {
             return None;
         }
         inside.reserved += 1;

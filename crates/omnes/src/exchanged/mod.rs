@@ -129,8 +129,8 @@ impl Jobs {
             let shared = shared.into_iter().find(|shared| shared.id == job);
             return shared.expect("a common job is this rank's too").open(ranks, highest);
         }
-        let place = self.table.reserve().ok_or_else(|| {
-            let reason = format!("it is in {JOBS_MAX} jobs already, which is the most");
+        let place = self.table.reserve(ranks.size() as usize).ok_or_else(|| {
+            let reason = format!("it is in {JOBS_MAX} jobs already, and none of them is smaller");
             Error::Exchange { rank, reason }
         });
         let (place, settings) = match place {

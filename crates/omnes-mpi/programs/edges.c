@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What MPI programs may do at the edges of what a library that takes over
+ * broadcasts and barriers is likely to think of, each of them legal, or
+ * refused by MPI with an error that the program goes on after. Ends with
+ * "edges: ok" from within MPI_Finalize. Needs at least 2 ranks.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+	LARGE = 64 << 20, /* far beyond what an MPI sends unasked */
+	FAILURES = 3000,  /* more than an MPI has error codes for */
+	TAG = 7,
+};
+
+static int rank, size;
+
+static void check(int is_right, const char *what)
+{
+	if (is_right)
+		return;
+	fprintf(stderr, "edges: rank %d: wrong: %s\n", rank, what);
+	MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* The MPI moves on in MPI_Wait for a barrier that depends on its messages. */
+static void message_under_ibarrier(MPI_Comm comm)
+{
+	char *memory = calloc(LARGE, 1);
+	MPI_Request message = MPI_REQUEST_NULL, barrier;
+
+	check(memory != NULL, "memory");
+	if (rank == 0)
+		MPI_Isend(memory, LARGE, MPI_CHAR, 1, TAG, comm, &message);
+	if (rank == 1)
+		MPI_Recv(memory, LARGE, MPI_CHAR, 0, TAG, comm, MPI_STATUS_IGNORE);
+	MPI_Ibarrier(comm, &barrier);
+	MPI_Wait(&barrier, MPI_STATUS_IGNORE);
+	MPI_Wait(&message, MPI_STATUS_IGNORE);
+	free(memory);
+}
+
+/* Types that MPI gives out and nobody may free, within types of the program. */
+static void fortran_types(MPI_Comm comm)
+{
+	double values[4] = {0, 0, 0, rank == 0 ? 7 : 0};
+	MPI_Datatype real, reals;
+
+	MPI_Type_create_f90_real(15, 300, &real);
+	MPI_Type_contiguous(4, real, &reals);
+	MPI_Type_commit(&reals);
+	MPI_Bcast(values, 1, reals, 0, comm);
+	MPI_Type_free(&reals);
+	check(values[3] == 7, "a type made of a Fortran type");
+}
+
+/* MPI refuses types that are not committed, on every rank. */
+static void uncommitted_types(MPI_Comm comm)
+{
+	int values[8] = {0};
+	MPI_Datatype row, comb;
+
+	MPI_Type_contiguous(3, MPI_INT, &row);
+	check(MPI_Bcast(values, 1, row, 0, comm) != MPI_SUCCESS, "a row that is not committed");
+	MPI_Type_free(&row);
+	MPI_Type_vector(3, 1, 2, MPI_INT, &comb);
+	check(MPI_Bcast(values, 1, comb, 0, comm) != MPI_SUCCESS, "a comb that is not committed");
+	MPI_Type_free(&comb);
+}
+
+/* A program that lives on after errors may have any number of them. */
+static void many_failures(MPI_Comm comm)
+{
+	int values[2] = {0};
+
+	for (int i = 0; i < FAILURES; i++) {
+		int error = MPI_Bcast(values, rank == 0 ? 2 : 1, MPI_INT, 0, comm);
+
+		check(rank == 0 || error != MPI_SUCCESS, "a message that does not fit");
+		MPI_Barrier(comm);
+	}
+}
+
+/* Callbacks on MPI_COMM_SELF may still communicate. */
+static int at_finalize(MPI_Comm self, int key, void *value, void *extra)
+{
+	int root_says = rank == 0 ? 9 : 0;
+
+	(void)self, (void)key, (void)value, (void)extra;
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Bcast(&root_says, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	check(root_says == 9, "a broadcast in MPI_Finalize");
+	if (rank == 0)
+		puts("edges: ok");
+	return MPI_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+	MPI_Comm comm;
+	int key;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	check(size >= 2, "needs 2 ranks");
+	/* On this rank alone, so that what a library sets up has no common order. */
+	if (rank == 0)
+		MPI_Barrier(MPI_COMM_SELF);
+	MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize, &key, NULL);
+	MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	MPI_Barrier(comm);
+	message_under_ibarrier(comm);
+	fortran_types(comm);
+	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+	uncommitted_types(comm);
+	many_failures(comm);
+	MPI_Comm_free(&comm);
+	MPI_Barrier(MPI_COMM_WORLD);
+	MPI_Finalize();
+	return 0;
+}
