@@ -233,13 +233,21 @@ def wait_for(child, limit_s):
         status = child.wait(limit_s)
         return None if status in (0, 1) else f"status {status}"
     except subprocess.TimeoutExpired:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(child.pid, number)
-                child.wait(STOP_S)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
+        stop(child)
         return f"no end after {limit_s} s"
+    except BaseException:
+        stop(child)
+        raise
+
+
+def stop(child):
+    """End a launcher, which ends its ranks."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, number)
+            child.wait(STOP_S)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
 
 
 # ---- verdicts -----------------------------------------------------------------
@@ -336,6 +344,7 @@ def main():
             args.mpi.remove(mpi)
     if not args.mpi:
         return 77
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     suite = Suite(args)
     suite.run_all()
     if args.out:
