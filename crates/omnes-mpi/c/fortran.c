@@ -8,14 +8,10 @@
 
 #ifdef OPEN_MPI
 
-/* The names under which compilers call an entry. */
-#define NAME(name, inner)                                                                     \
-	extern __typeof__(inner) name __attribute__((alias(#inner), visibility("default")))
+/* The names under which compilers call an entry. Attributes before the type count for them all. */
 #define NAMES(lower, upper, inner)                                                            \
-	NAME(lower, inner);                                                                   \
-	NAME(lower##_, inner);                                                                \
-	NAME(lower##__, inner);                                                               \
-	NAME(upper, inner)
+	extern __attribute__((alias(#inner), visibility("default"))) __typeof__(inner) lower, \
+		lower##_, lower##__, upper
 
 /* MPI_BOTTOM of Fortran is a variable, of which compilers make several names. */
 extern int mpi_fortran_bottom_ __attribute__((weak));

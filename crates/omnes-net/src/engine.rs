@@ -21,6 +21,7 @@ use crate::poller::Poller;
 use crate::relay::{Relay, Relayed};
 use crate::rendezvous::{Local, Met, Rendezvous};
 use crate::ring::{Neighbours, Node, NodeConfig};
+use crate::signals::without_signals;
 use crate::socket::UdpSocket;
 use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
@@ -164,12 +165,12 @@ impl Engine {
             origin: Instant::now(),
         });
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
-        let thread = std::thread::Builder::new()
-            .name("omnes-progress".to_owned())
-            .spawn({
-                let shared = Arc::clone(&shared);
-                move || shared.run_unattended()
-            })
+        let progress = {
+            let shared = Arc::clone(&shared);
+            move || shared.run_unattended()
+        };
+        let builder = std::thread::Builder::new().name("omnes-progress".to_owned());
+        let thread = without_signals(|| builder.spawn(progress))
             .map_err(|source| NetError::System { what: "progress thread", source })?;
         let peers = addresses;
         let is_crowded = crowd.is_crowded;

@@ -2,6 +2,7 @@
 //!
 //! Where an MPI is missing, its tests print `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi`
 //! turns into a failure.
+#![allow(dead_code)] // Each test executable uses a part of it.
 
 use omnes_mpi::{Launcher, Mpi, NAMES};
 use std::path::{Path, PathBuf};

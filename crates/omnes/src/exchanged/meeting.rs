@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::job::Job;
+use omnes_net::without_signals;
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
@@ -70,7 +71,7 @@ pub(super) fn meet(
 /// moved on, which some do on the thread of the caller alone.
 fn join(ranks: &dyn Exchange, config: Config, listener: Option<TcpListener>) -> Result<Job, Error> {
     std::thread::scope(|scope| {
-        let joining = scope.spawn(|| Job::join(config, listener));
+        let joining = without_signals(|| scope.spawn(|| Job::join(config, listener)));
         loop {
             ranks.move_on();
             if joining.is_finished() {

@@ -1,0 +1,177 @@
+//! Plain MPI programs with the preload library across hosts whose links lose packets, for each MPI
+//! that is here.
+//!
+//! Without root a test prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
+//! failure; without an MPI its part prints `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi`
+//! does. What one machine shows is in `omnes-mpi/tests/preloaded.rs`.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../omnes-mpi/tests/mpis/mod.rs"]
+mod mpis;
+#[path = "../../omnes-mpi/tests/preload/mod.rs"]
+mod preload;
+mod root;
+
+use omnes_mpi::Mpi;
+use preload::{Job, Outcome, Site, processes_with, sites};
+use root::is_root;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+const HOSTS: u32 = 4;
+/// Of every lab; hosts have the addresses from 1 on.
+const SUBNET: &str = "10.77.0";
+
+/// A lab of [`HOSTS`] hosts; removed when dropped.
+struct Lab {
+    name: String,
+    /// Has the agent.
+    folder: tempfile::TempDir,
+}
+
+impl Lab {
+    fn up(name: &str) -> Self {
+        let name = format!("mpi-{name}-{}", std::process::id());
+        let lab = Self { name, folder: tempfile::tempdir().unwrap() };
+        let hosts = HOSTS.to_string();
+        omnes(&["lab", "up", &hosts, "--name", &lab.name, "--loss", "1%", "--fault-seed", "1"]);
+        std::fs::write(lab.agent(), lab.agent_script()).unwrap();
+        std::fs::set_permissions(lab.agent(), PermissionsExt::from_mode(0o755)).unwrap();
+        lab
+    }
+
+    /// What a launcher takes for `ssh`.
+    fn agent(&self) -> PathBuf {
+        self.folder.path().join("agent")
+    }
+
+    /// Runs a command on the host whose address it is given: `[-x] ADDRESS COMMAND...`.
+    fn agent_script(&self) -> String {
+        let name = &self.name;
+        format!(
+            "#!/bin/sh\n[ \"$1\" = -x ] && shift\nhost=${{1##*.}}\nshift\n\
+             exec {OMNES} lab exec --name {name} $((host - 1)) -- sh -c \"$*\"\n"
+        )
+    }
+
+    /// So many ranks on each host; the launcher is on the first, of which it has the network
+    /// alone, since from inside a host the lab cannot be seen.
+    fn place<'a>(&self, job: Job<'a>, site: &Site, per_host: u32) -> Job<'a> {
+        let network = format!("--net=/run/omnes-lab/{}/net.0", self.name);
+        let placement = match site.launcher.mpi {
+            Mpi::OpenMpi => self.for_open_mpi(per_host),
+            Mpi::Mpich => self.for_hydra(per_host),
+        };
+        job.placed(&["nsenter".as_ref(), network.as_ref()], placement)
+    }
+
+    fn for_open_mpi(&self, per_host: u32) -> Vec<String> {
+        let hosts: Vec<String> =
+            (1..=HOSTS).map(|host| format!("{SUBNET}.{host}:{per_host}")).collect();
+        let ranks = (HOSTS * per_host).to_string();
+        let mut words = vec!["-n", &ranks, "-H"].into_iter().map(str::to_owned).collect::<Vec<_>>();
+        words.push(hosts.join(","));
+        // A lab ends what leaves its command.
+        words.extend(["--map-by", "node", "--leave-session-attached"].map(str::to_owned));
+        for (name, value) in [
+            ("plm", "rsh"),
+            ("plm_rsh_agent", self.agent().to_str().unwrap()),
+            ("plm_rsh_no_tree_spawn", "1"),
+            ("pml", "ob1"),
+            ("btl", "tcp,vader,self"),
+            ("oob_tcp_if_include", &format!("{SUBNET}.0/24")),
+            ("btl_tcp_if_include", &format!("{SUBNET}.0/24")),
+        ] {
+            words.extend(["--mca", name, value].map(str::to_owned));
+        }
+        words
+    }
+
+    fn for_hydra(&self, per_host: u32) -> Vec<String> {
+        let hosts: Vec<String> = (1..=HOSTS).map(|host| format!("{SUBNET}.{host}")).collect();
+        let (hosts, agent) = (hosts.join(","), self.agent());
+        let (ranks, per_host) = ((HOSTS * per_host).to_string(), per_host.to_string());
+        let words = ["-launcher", "ssh", "-launcher-exec", agent.to_str().unwrap()];
+        let places = ["-iface", "eth0", "-hosts", &hosts, "-ppn", &per_host, "-n", &ranks];
+        words.into_iter().chain(places).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let mut command = Command::new(OMNES);
+        command.args(["lab", "down", "--name", &self.name]).stdin(Stdio::null());
+        let _ = command.output();
+    }
+}
+
+fn omnes(words: &[&str]) -> String {
+    let output = Command::new(OMNES).args(words).stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a program across the hosts, plain or preloaded; nothing of it may be left running.
+fn run(lab: &Lab, job: Job, site: &Site, per_host: u32, words: (&str, &str)) -> Outcome {
+    let (program, arguments) = words;
+    let program = site.program(program);
+    let mut job = lab.place(job, site, per_host);
+    if site.launcher.mpi == Mpi::Mpich {
+        // Over UCX's TCP alone MPICH 4.0 hangs in MPI_Finalize, whatever is preloaded.
+        job = job.with("UCX_TLS", "tcp,sm,self").with("UCX_WARN_UNUSED_ENV_VARS", "n");
+    }
+    let outcome = job.succeed(&program, arguments);
+    let left = processes_with(program.to_str().unwrap());
+    assert!(left.is_empty(), "{left:?}");
+    outcome
+}
+
+/// Runs all programs with so many ranks on each host.
+fn assert_calls_are_taken_across_hosts(per_host: u32) {
+    if !is_root() {
+        return;
+    }
+    for site in sites() {
+        let lab = Lab::up(&per_host.to_string());
+        for seed in [1, 2] {
+            let arguments = format!("--quiet --seed {seed} --steps 10");
+            let words = ("mix", &*arguments);
+            let ranks = HOSTS * per_host;
+            let plain = run(&lab, Job::plain(&site, ranks), &site, per_host, words);
+            let preloaded = run(&lab, Job::preloaded(&site, ranks), &site, per_host, words);
+            assert_eq!(plain.line("mix: seed"), preloaded.line("mix: seed"), "{arguments}");
+            let world = preloaded.world();
+            assert!(world.ranks == ranks && world.bcasts.taken > 0, "{world:?}");
+            assert!(world.barriers.are_taken(), "{world:?}");
+        }
+        let words = ("collbench", "--check --root turns --iterations 20 --sizes 8,1500,64k");
+        let job = Job::preloaded(&site, HOSTS * per_host);
+        let world = run(&lab, job, &site, per_host, words).world();
+        assert!(world.bcasts.are_taken() && world.barriers.are_taken(), "{world:?}");
+        assert_packets_were_lost(&lab);
+    }
+}
+
+/// The links have done what the test is about.
+fn assert_packets_were_lost(lab: &Lab) {
+    let list = omnes(&["lab", "list", "--format", "json"]);
+    let labs: Vec<serde_json::Value> = serde_json::from_str(&list).unwrap();
+    let own = labs.iter().find(|other| other["name"] == lab.name.as_str()).unwrap();
+    let hosts = own["hosts"].as_array().unwrap();
+    let lost: u64 = hosts.iter().map(|host| host["dropped"].as_u64().unwrap()).sum();
+    assert!(lost > 0, "{own}");
+}
+
+#[test]
+fn calls_are_taken_across_hosts_that_lose_packets() {
+    assert_calls_are_taken_across_hosts(1);
+}
+
+#[test]
+fn calls_are_taken_with_two_ranks_on_each_host() {
+    assert_calls_are_taken_across_hosts(2);
+}

@@ -1,0 +1,158 @@
+//! Jobs of plain MPI programs, with the preload library and without.
+//!
+//! The programs (`programs/`) check what they do by themselves; what Omnes had to do with it is in
+//! the report. No job is timed: `timeout` ends one that hangs.
+#![allow(dead_code)] // Each test executable uses a part of it.
+
+mod report;
+mod site;
+
+pub use report::Line;
+pub use site::{Site, sites};
+
+use omnes_mpi::{Library, Mpi, Report, Setup};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+
+/// What a job may take; far more than it does.
+const LIMIT_SECONDS: &str = "100";
+/// Status of `timeout` for a job that it has ended.
+const ENDED: i32 = 124;
+/// One job at a time: ranks of MPICH spin, so that jobs beside each other take longer than in turn.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// How to start ranks.
+pub struct Job<'a> {
+    site: &'a Site,
+    /// What stands before the launcher.
+    before: Vec<OsString>,
+    /// What the launcher is told: how many ranks, and where.
+    placement: Vec<String>,
+    library: Option<Library>,
+    variables: Vec<(OsString, OsString)>,
+}
+
+/// What became of a job.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The launcher's.
+    pub status: ExitStatus,
+    /// Of all ranks.
+    pub output: String,
+    /// Of all ranks and the launcher.
+    pub errors: String,
+}
+
+impl<'a> Job<'a> {
+    /// So many ranks on this machine, without the library.
+    pub fn plain(site: &'a Site, ranks: u32) -> Self {
+        let ranks = ranks.to_string();
+        let placement = crate::mpis::ranks(site.launcher.mpi, &ranks);
+        let placement = placement.into_iter().map(str::to_owned).collect();
+        Self { site, before: Vec::new(), placement, library: None, variables: Vec::new() }
+    }
+
+    /// So many ranks on this machine, with the library.
+    pub fn preloaded(site: &'a Site, ranks: u32) -> Self {
+        Self::plain(site, ranks).with_library(&site.library)
+    }
+
+    /// As [`Self::preloaded`]; one machine counts as many, and what the ranks exchange crosses
+    /// sockets.
+    pub fn spread(site: &'a Site, ranks: u32) -> Self {
+        Self::preloaded(site, ranks).with("OMNES_MPI_ONE_NODE", "on").with("OMNES_SHM", "off")
+    }
+
+    /// With that library preloaded.
+    pub fn with_library(mut self, library: &Library) -> Self {
+        self.library = Some(library.clone());
+        self
+    }
+
+    /// With a variable in the environment of all ranks.
+    pub fn with(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.variables.push((name.into(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// Starts the launcher by another command, and tells it where the ranks are to be.
+    pub fn placed(mut self, before: &[&OsStr], placement: Vec<String>) -> Self {
+        self.before = before.iter().map(|&word| word.to_owned()).collect();
+        self.placement = placement;
+        self
+    }
+
+    /// Runs it to its end, which must come.
+    pub fn run(&self, program: &Path, arguments: &str) -> Outcome {
+        let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut command = self.command();
+        command.arg(program).args(arguments.split_whitespace());
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let outcome = Outcome {
+            status: output.status,
+            output: text(&output.stdout),
+            errors: text(&output.stderr),
+        };
+        assert_ne!(outcome.status.code(), Some(ENDED), "{command:?} hangs: {outcome:?}");
+        outcome
+    }
+
+    /// As [`Self::run`]; it must end well.
+    pub fn succeed(&self, program: &Path, arguments: &str) -> Outcome {
+        let outcome = self.run(program, arguments);
+        assert!(outcome.status.success(), "{} {arguments}: {outcome:?}", program.display());
+        outcome
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", LIMIT_SECONDS]).args(&self.before);
+        command.arg(&self.site.launcher.name);
+        if let Some(library) = &self.library {
+            let setup = Setup::new(library, self.variables.clone()).with_report(Report::On);
+            command.args(setup.words(self.site.launcher.mpi));
+        }
+        command.args(&self.placement).stdin(Stdio::null());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        if self.site.launcher.mpi == Mpi::OpenMpi {
+            // It refuses root, whom it takes for a mistake. There are more ranks than cores.
+            command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            command.env("OMPI_MCA_mpi_yield_when_idle", "1");
+            command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
+        }
+        command
+    }
+}
+
+impl Outcome {
+    /// What the library says of all communicators.
+    pub fn report(&self) -> Vec<Line> {
+        Line::read_all(&self.errors)
+    }
+
+    /// What the library says of `MPI_COMM_WORLD`.
+    pub fn world(&self) -> Line {
+        let mut lines = self.report().into_iter();
+        let world = lines.find(|line| line.name == "MPI_COMM_WORLD");
+        world.unwrap_or_else(|| panic!("no report: {self:?}"))
+    }
+
+    /// The line of output that begins so.
+    pub fn line(&self, beginning: &str) -> &str {
+        let mut lines = self.output.lines();
+        let line = lines.find(|line| line.starts_with(beginning));
+        line.unwrap_or_else(|| panic!("no line {beginning}: {self:?}"))
+    }
+}
+
+/// Processes here that have `word` in their command line, as text.
+pub fn processes_with(word: &str) -> Vec<String> {
+    let folders = std::fs::read_dir("/proc").unwrap().flatten();
+    // Those that end meanwhile cannot be read; those that have ended have no command line.
+    let lines = folders.filter_map(|folder| std::fs::read(folder.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(word)).collect()
+}

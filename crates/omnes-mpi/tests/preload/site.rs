@@ -1,0 +1,114 @@
+//! The preload library and the plain MPI programs, built for the MPIs that are here.
+
+use crate::mpis::launcher_of;
+use omnes_mpi::{Launcher, Library, Mpi};
+use std::fs::File;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// An MPI that is here, with what was built for it.
+pub struct Site {
+    /// Starts its ranks.
+    pub launcher: Launcher,
+    /// What they preload.
+    pub library: Library,
+    /// Where the programs are.
+    folder: PathBuf,
+    /// What follows the names of its tools: `.mpich` of `mpirun.mpich`.
+    suffix: String,
+}
+
+/// All MPIs that are here. Each one that is not prints what is skipped.
+pub fn sites() -> impl Iterator<Item = Site> {
+    Mpi::ALL.into_iter().filter_map(launcher_of).map(Site::new)
+}
+
+/// As the Makefile of the programs calls it.
+pub fn short_name(mpi: Mpi) -> &'static str {
+    match mpi {
+        Mpi::OpenMpi => "openmpi",
+        Mpi::Mpich => "mpich",
+    }
+}
+
+impl Site {
+    fn new(launcher: Launcher) -> Self {
+        static BUILT: [OnceLock<PathBuf>; Mpi::ALL.len()] = [const { OnceLock::new() }; 2];
+        let name = launcher.name.to_str().unwrap();
+        let suffix = name.find('.').map_or("", |dot| &name[dot..]);
+        let suffix = if suffix == ".hydra" { "" } else { suffix }.to_owned();
+        let index = Mpi::ALL.iter().position(|mpi| *mpi == launcher.mpi).unwrap();
+        let folder = BUILT[index].get_or_init(|| build(launcher.mpi, &suffix)).clone();
+        let library = Library::named(launcher.mpi, &folder).unwrap();
+        Self { launcher, library, folder, suffix }
+    }
+
+    /// A C program.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.{}", short_name(self.launcher.mpi)))
+    }
+
+    /// The Fortran programs; `None` prints that the compiler is missing, which
+    /// `OMNES_REQUIRE=mpi` turns into a failure.
+    pub fn fortran(&self) -> Option<[PathBuf; 3]> {
+        let compiler = format!("mpif90{}", self.suffix);
+        if omnes_mpi::find_program(compiler.as_ref()).is_none() {
+            let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
+            assert!(
+                !required.split(',').any(|word| word == "mpi"),
+                "OMNES_REQUIRE=mpi: {compiler}"
+            );
+            println!("skipped: needs {compiler}");
+            return None;
+        }
+        let mut command = make(self.launcher.mpi, &self.folder);
+        succeed(command.arg(format!("MPIF90={compiler}")).arg("fortran"));
+        Some(["fixed", "module", "modern"].map(|name| self.program(name)))
+    }
+}
+
+/// Builds for `mpi` in a folder of this test executable; only what has changed since the last run.
+fn build(mpi: Mpi, suffix: &str) -> PathBuf {
+    let compiler = format!("mpicc{suffix}");
+    let executable = std::env::current_exe().unwrap();
+    // Without the hash that cargo appends.
+    let name = executable.file_stem().unwrap().to_str().unwrap().split('-').next().unwrap();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join(short_name(mpi));
+    std::fs::create_dir_all(&folder).unwrap();
+    // For as long as this process: two runs of the tests take turns.
+    let lock = File::create(folder.join("lock")).unwrap();
+    lock.lock().unwrap();
+    std::mem::forget(lock);
+
+    let built = executable.parent().unwrap().join("libomnes_c.so");
+    let soname = concat!("libomnes.so.", env!("CARGO_PKG_VERSION_MAJOR"));
+    for name in [soname, "libomnes.so"] {
+        let _ = std::fs::remove_file(folder.join(name));
+        symlink(&built, folder.join(name)).unwrap();
+    }
+    let script = crate_folder().join("build.sh");
+    succeed(Command::new(script).arg("--quiet").arg(&folder).env("MPICC", &compiler));
+    succeed(make(mpi, &folder).arg(format!("MPICC={compiler}")).arg("c"));
+    folder
+}
+
+fn crate_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("omnes-mpi")
+}
+
+fn make(mpi: Mpi, folder: &Path) -> Command {
+    let mut command = Command::new("make");
+    command.arg("--silent").arg("-C").arg(crate_folder().join("programs"));
+    command.arg(format!("OUT={}", folder.display())).arg(format!("MPI={}", short_name(mpi)));
+    // Of a make that runs the tests; it must not hand us its jobs or variables.
+    command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
+    command
+}
+
+fn succeed(command: &mut Command) {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {errors}", output.status);
+}

@@ -1,0 +1,201 @@
+//! Plain MPI programs with the preload library on one machine, for each MPI that is here.
+//!
+//! The programs know nothing of Omnes and check what they do; the library's report tells whether
+//! Omnes had to do with it, so that no test passes with nothing preloaded. Where an MPI is missing,
+//! its part prints `skipped: needs Open MPI`, which `OMNES_REQUIRE=mpi` turns into a failure.
+//! Jobs across hosts that lose packets are in `omnes-cli/tests/mpi.rs`.
+
+#![allow(clippy::unwrap_used)]
+
+mod mpis;
+mod preload;
+
+use omnes_mpi::{Library, Mpi};
+use preload::{Job, Outcome, Site, processes_with, sites};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A few broadcasts and barriers of either kind on `MPI_COMM_WORLD`, all checked.
+const FEW: &str = "--check --iterations 5 --warmup 1 --sizes 8,4k";
+
+/// Runs a few calls at two ranks.
+fn few(site: &Site, job: &Job) -> Outcome {
+    job.succeed(&site.program("collbench"), FEW)
+}
+
+#[test]
+fn whatever_else_is_under_way_moves_on_while_a_call_waits() {
+    for site in sites() {
+        for memory in ["off", "on"] {
+            let job = Job::preloaded(&site, 3).with("OMNES_MPI_ONE_NODE", "on");
+            let outcome = job.with("OMNES_SHM", memory).succeed(&site.program("progress"), "");
+            outcome.line("progress: ok");
+            let world = outcome.world();
+            assert!(world.bcasts.taken > 1000 && world.barriers.are_taken(), "{world:?}");
+        }
+    }
+}
+
+/// What `mix` finds, plain and preloaded; both are the same.
+fn assert_same_with_and_without(site: &Site, ranks: u32, arguments: &str) {
+    let program = site.program("mix");
+    let plain = Job::plain(site, ranks).succeed(&program, arguments);
+    assert!(plain.report().is_empty(), "{plain:?}");
+    let preloaded = Job::spread(site, ranks).succeed(&program, arguments);
+    assert_eq!(plain.line("mix: seed"), preloaded.line("mix: seed"), "{arguments}");
+    let taken: u64 = preloaded.report().iter().map(|line| line.bcasts.taken).sum();
+    assert!(taken > 10, "{arguments}: {preloaded:?}");
+}
+
+#[test]
+fn programs_of_all_calls_at_random_find_the_same_with_and_without() {
+    for site in sites() {
+        for (ranks, seed) in [(2, 1), (2, 2), (4, 3), (4, 4)] {
+            let arguments = format!("--quiet --one-clock --seed {seed} --steps 20");
+            assert_same_with_and_without(&site, ranks, &arguments);
+        }
+    }
+}
+
+#[test]
+fn threads_with_communicators_of_their_own_find_the_same_with_and_without() {
+    for site in sites() {
+        assert_same_with_and_without(&site, 2, "--quiet --threads 2 --seed 5 --steps 20");
+        assert_same_with_and_without(&site, 4, "--quiet --threads 2 --seed 6 --steps 10");
+    }
+}
+
+#[test]
+fn fortran_is_served_by_all_three_interfaces() {
+    for site in sites() {
+        for program in site.fortran().into_iter().flatten() {
+            let outcome = Job::spread(&site, 3).succeed(&program, "");
+            let name = program.file_stem().unwrap().to_str().unwrap();
+            outcome.line(&format!("{name}: ok"));
+            let world = outcome.world();
+            assert!(world.ranks == 3 && world.bcasts.taken > 0, "{name}: {world:?}");
+        }
+    }
+}
+
+#[test]
+fn ranks_on_one_node_are_left_to_the_mpi() {
+    for site in sites() {
+        let world = few(&site, &Job::preloaded(&site, 2)).world();
+        assert!(world.bcasts.are_passed() && world.barriers.are_passed(), "{world:?}");
+        assert_eq!(world.reason, "all its ranks are on one node");
+    }
+}
+
+#[test]
+fn what_is_switched_off_is_passed() {
+    for site in sites() {
+        let world = |value| few(&site, &Job::spread(&site, 2).with("OMNES_MPI", value)).world();
+        let off = world("off");
+        assert!(off.bcasts.are_passed() && off.barriers.are_passed(), "{off:?}");
+        assert_eq!(off.reason, "OMNES_MPI=off");
+        let bcast = world("bcast");
+        assert!(bcast.bcasts.are_taken() && bcast.barriers.are_passed(), "{bcast:?}");
+        let barrier = world("barrier");
+        assert!(barrier.bcasts.are_passed() && barrier.barriers.are_taken(), "{barrier:?}");
+        let on = world("on");
+        assert!(on.bcasts.are_taken() && on.barriers.are_taken(), "{on:?}");
+    }
+}
+
+#[test]
+fn ranks_that_cannot_meet_run_on_with_their_mpi_and_say_why() {
+    for site in sites() {
+        let job = Job::spread(&site, 2).with("OMNES_INTERFACE", "nonsense");
+        let world = few(&site, &job).world();
+        assert!(world.bcasts.are_passed() && world.barriers.are_passed(), "{world:?}");
+        let reason = "OMNES_INTERFACE=nonsense: no address here fits";
+        assert!(world.reason.contains(reason), "{world:?}");
+    }
+}
+
+#[test]
+fn the_library_of_another_mpi_takes_nothing() {
+    let sites: Vec<Site> = sites().collect();
+    for site in &sites {
+        for other in sites.iter().filter(|other| other.launcher.mpi != site.launcher.mpi) {
+            // Under a name that is nobody's, since the right name is missed before anything runs.
+            let folder = tempfile::tempdir().unwrap();
+            let soname = concat!("libomnes.so.", env!("CARGO_PKG_VERSION_MAJOR"));
+            let path = folder.path().join("other.so");
+            std::fs::copy(&other.library.path, &path).unwrap();
+            let beside = other.library.path.with_file_name(soname);
+            std::os::unix::fs::symlink(beside, folder.path().join(soname)).unwrap();
+            let library = Library::named(site.launcher.mpi, &path).unwrap();
+            library.check().unwrap();
+            let job = Job::spread(site, 2).with_library(&library);
+            let outcome = job.run(&site.program("collbench"), FEW);
+            assert!(outcome.report().is_empty(), "{outcome:?}");
+            // Pointers of Open MPI do not fit into MPICH's integers; the other way round they do.
+            let is_whole = site.launcher.mpi == Mpi::Mpich;
+            assert_eq!(outcome.status.success(), is_whole, "{outcome:?}");
+        }
+    }
+}
+
+/// What may tell of Omnes in the folders of what all processes share.
+fn traces(folders: &[&Path]) -> BTreeSet<String> {
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().flatten());
+    let names = entries.map(|entry| entry.path().display().to_string());
+    names.filter(|name| name.contains("omnes")).collect()
+}
+
+/// Waits for what happens at once, unless something has failed.
+fn assert_gone(what: &str, left: impl Fn() -> Vec<String>) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !left().is_empty() {
+        assert!(Instant::now() < deadline, "{what}: left behind: {:?}", left());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_rank_that_dies_ends_the_job_and_nothing_is_left_behind() {
+    for site in sites() {
+        for arguments in
+            ["kill bcast", "kill barrier", "exit bcast", "exit barrier", "abort ibcast"]
+        {
+            // A name and a folder for temporary files that only this job has.
+            let folder = tempfile::tempdir().unwrap();
+            let program = folder.path().join("deadrank");
+            std::fs::copy(site.program("deadrank"), &program).unwrap();
+            let temporary = folder.path().join("t");
+            std::fs::create_dir(&temporary).unwrap();
+            let shared: [&Path; 2] = [Path::new("/dev/shm"), &temporary];
+            let before = traces(&shared);
+
+            let job = Job::spread(&site, 3).with("TMPDIR", &temporary).with("OMNES_LIVE", "off");
+            let outcome = job.run(&program, arguments);
+            let what = format!("{}, {arguments}", site.launcher.mpi);
+            assert!(!outcome.status.success(), "{what}: {outcome:?}");
+            assert!(!outcome.output.contains("outlived it"), "{what}: {outcome:?}");
+            assert_gone(&what, || processes_with(program.to_str().unwrap()));
+            assert_gone(&what, || traces(&shared).difference(&before).cloned().collect());
+        }
+    }
+}
+
+/// Starts a program with a setting that only rank 1 has.
+const ONE_DIFFERS: &str = r#"
+[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" != 1 ] || export OMNES_MPI=barrier
+exec "$@"
+"#;
+
+#[test]
+fn what_one_rank_does_not_want_all_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    std::fs::write(&script, ONE_DIFFERS).unwrap();
+    for site in sites() {
+        let program = site.program("collbench");
+        let arguments = format!("{} {} {FEW}", script.display(), program.display());
+        let world = Job::spread(&site, 3).succeed(Path::new("/bin/sh"), &arguments).world();
+        assert!(world.bcasts.are_passed() && world.barriers.are_taken(), "{world:?}");
+    }
+}

@@ -1,0 +1,46 @@
+//! Threads that no signal of the program reaches: a signal that all its own threads block waits for
+//! one of them, and does not end the process on a thread that it knows nothing of.
+
+use std::mem::MaybeUninit;
+
+/// Runs `body`, which starts threads, with all signals blocked, as those threads then have them.
+pub fn without_signals<T>(body: impl FnOnce() -> T) -> T {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: both sets are ours; the first is filled before it is used, and the second is read
+    // only if the call that fills it has succeeded.
+    let restored = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        let result = libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        (result == 0).then(|| before.assume_init())
+    };
+    let result = body();
+    if let Some(before) = restored {
+        // SAFETY: a set that the kernel has filled.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut())
+        };
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn is_blocked(signal: libc::c_int) -> bool {
+        let mut now = MaybeUninit::uninit();
+        // SAFETY: the call only fills the set.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), now.as_mut_ptr());
+            libc::sigismember(now.as_ptr(), signal) == 1
+        }
+    }
+
+    #[test]
+    fn only_threads_started_within_are_without_signals() {
+        let thread = without_signals(|| std::thread::spawn(|| is_blocked(libc::SIGUSR1)));
+        assert!(thread.join().unwrap());
+        assert!(!is_blocked(libc::SIGUSR1));
+    }
+}
