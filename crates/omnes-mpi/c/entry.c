@@ -12,7 +12,9 @@ static bool takes_bcast(struct shim_group *group, enum shim_way way, struct shim
 {
 	if (!group)
 		return false;
-	if (root < 0 || root >= group->size ||
+	/* What is passed anyway is not looked at. */
+	if (group->standing == SHIM_PASSED || data->count == 0 || root < 0 ||
+	    root >= group->size ||
 	    !shim_data_set(data, data->buffer, data->count, data->type)) {
 		group->bcasts.passed++;
 		return false;

@@ -259,6 +259,25 @@ static void receive_under_barrier(void)
 	free(memory);
 }
 
+/* The sender waits for a request of a barrier that the receiver enters after the message. */
+static void send_under_request(void)
+{
+	unsigned char *memory = large(rank == 0 ? 22 : 0);
+	MPI_Request message = MPI_REQUEST_NULL, request;
+
+	if (rank == 0)
+		MPI_Isend(memory, LARGE, MPI_BYTE, 1, TAG, MPI_COMM_WORLD, &message);
+	if (rank == 1) {
+		usleep(PAUSE_US);
+		MPI_Recv(memory, LARGE, MPI_BYTE, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		check_large(memory, 22, "a message sent under a request");
+	}
+	MPI_Ibarrier(MPI_COMM_WORLD, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	MPI_Wait(&message, MPI_STATUS_IGNORE);
+	free(memory);
+}
+
 /* A root that runs ahead: its broadcasts may not wait for ranks that want its message first. */
 static void broadcasts_then_send(void)
 {
@@ -585,6 +604,7 @@ static const struct {
 	{"opposite_order", opposite_order},
 	{"send_under_broadcast", send_under_broadcast},
 	{"receive_under_barrier", receive_under_barrier},
+	{"send_under_request", send_under_request},
 	{"broadcasts_then_send", broadcasts_then_send},
 	{"barrier_and_messages", barrier_and_messages},
 	{"window_under_barrier", window_under_barrier},
