@@ -254,3 +254,35 @@ fn hook_may_test_requests_of_the_engine_that_waits() {
         });
     }
 }
+
+/// Down chains, each rank passes on what it has not got yet, and starts something else meanwhile.
+fn chains(config: &mut Config) {
+    config.bcast = Some("chain".parse().unwrap());
+}
+
+#[test]
+fn broadcasts_of_two_communicators_start_in_any_order() {
+    for bytes in [8, 5000, 60_000, 400_000] {
+        with_ranks(3, chains, |comm| {
+            let other = comm.dup().unwrap();
+            let (first, second) = (message(bytes, 1), message(bytes, 2));
+            let (mut one, mut two) = (vec![0; bytes], vec![0; bytes]);
+            // Rank 0 is the first one's root and the last to start it: rank 1 passes both on.
+            match comm.rank() {
+                0 => one.copy_from_slice(&first),
+                1 => two.copy_from_slice(&second),
+                _ => {}
+            }
+            if comm.rank() == 1 {
+                let passing = start(&comm, 0, &mut one);
+                other.bcast(1, &mut two).unwrap();
+                end(passing);
+            } else {
+                other.bcast(1, &mut two).unwrap();
+                comm.bcast(0, &mut one).unwrap();
+            }
+            assert!(one == first && two == second);
+            comm.finalize().unwrap();
+        });
+    }
+}

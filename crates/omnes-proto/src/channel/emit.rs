@@ -10,6 +10,11 @@ use crate::packet::{Head, Segment, SendId, Source};
 use omnes_wire::{
     CommunicatorId, ENVELOPE_BYTES, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
 };
+use slab::Slab;
+use std::collections::VecDeque;
+
+/// Messages that are not in memory yet which another may go before.
+const OVERTAKEN_MAX: usize = 1024;
 
 /// A packet about to be handed out, before the endpoint adds job and tag.
 pub(crate) struct Outbound {
@@ -175,14 +180,19 @@ impl Channel {
         if peer.send[Lane::Ordered as usize].is_blocked() {
             return None;
         }
-        let message = peer.messages.front().copied()?;
+        let at = next_message(&self.config, &self.outgoing, &peer.messages)?;
+        let message = peer.messages[at];
         let outgoing = &self.outgoing[message.0 as usize];
         let index = outgoing.ordered_next;
         let shape = shape(&self.config, outgoing, Lane::Ordered, index);
         let body = shape.bytes + if index == 0 { ENVELOPE_BYTES as u32 } else { 0 };
-        let is_here = shape.offset + u64::from(shape.bytes) <= outgoing.message.available;
-        if !is_here || !peer.has_room(Lane::Ordered, Checked::charge(body), window_packets) {
+        if !peer.has_room(Lane::Ordered, Checked::charge(body), window_packets) {
             return None;
+        }
+        // What has been begun is the first until it is over: nothing comes between.
+        if at > 0 {
+            peer.messages.remove(at);
+            peer.messages.push_front(message);
         }
         if shape.is_last {
             peer.messages.pop_front();
@@ -304,6 +314,32 @@ impl Channel {
 
 fn envelope(outgoing: &Outgoing, id: SendId) -> Envelope {
     Envelope { tag: outgoing.message.tag, token: id.0, bytes: outgoing.message.bytes }
+}
+
+/// The place of the message to go on with: the first whose next packet is in memory. It may go
+/// before others that are not here yet, unless the receiver could take it for one of those, by
+/// communicator and tag; or a message that waits for other ranks would hold up what they wait for.
+fn next_message(
+    config: &Checked,
+    outgoing: &Slab<Outgoing>,
+    messages: &VecDeque<SendId>,
+) -> Option<usize> {
+    let kind = |id: &SendId| {
+        let message = &outgoing[id.0 as usize].message;
+        (message.communicator, message.tag)
+    };
+    for (at, id) in messages.iter().enumerate().take(OVERTAKEN_MAX + 1) {
+        let message = &outgoing[id.0 as usize];
+        let next = shape(config, message, Lane::Ordered, message.ordered_next);
+        let is_here = next.offset + u64::from(next.bytes) <= message.message.available;
+        if is_here && messages.iter().take(at).all(|earlier| kind(earlier) != kind(id)) {
+            return Some(at);
+        }
+        if message.ordered_next > 0 {
+            return None;
+        }
+    }
+    None
 }
 
 fn shape(config: &Checked, outgoing: &Outgoing, lane: Lane, index: u32) -> Shape {

@@ -369,6 +369,26 @@ fn message_follows_its_bytes_as_they_become_available() {
     assert_eq!(sent(&mut channel, 30), ["data 2 e0 @496+104"]);
 }
 
+#[test]
+fn message_that_is_not_here_yet_holds_up_only_those_that_could_be_taken_for_it() {
+    let mut channel = channel();
+    let awaited = Message { available: 0, ..message(PEER, 300) };
+    let id = channel.send(at(0), awaited).unwrap();
+    channel.send(at(0), message(PEER, 10)).unwrap();
+    assert_eq!(sent(&mut channel, 0), NOTHING, "the same communicator and tag");
+    channel.send(at(10), Message { tag: 6, ..message(PEER, 11) }).unwrap();
+    let elsewhere = Message { communicator: CommunicatorId(2), ..message(PEER, 12) };
+    channel.send(at(10), elsewhere).unwrap();
+    assert_eq!(sent(&mut channel, 10), ["data 0 e0 @0+11", "data 1 e0 @0+12"]);
+    channel.extend(at(20), id, FIRST as u64);
+    assert_eq!(sent(&mut channel, 20), ["data 2 e0 @0+240"]);
+    channel.send(at(30), Message { tag: 6, ..message(PEER, 13) }).unwrap();
+    assert_eq!(sent(&mut channel, 30), NOTHING, "nothing comes between the parts of a message");
+    channel.extend(at(40), id, 300);
+    let rest = ["data 3 e0 @240+60", "data 4 e0 @0+10", "data 5 e0 @0+13"];
+    assert_eq!(sent(&mut channel, 40), rest);
+}
+
 // ---- the receiver ---------------------------------------------------------------------------
 
 #[test]
