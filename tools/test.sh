@@ -36,7 +36,10 @@ trap 'exit 129' HUP
 checks='
     status=0
     cargo xtask ci "$@" || status=$?
-    case ,${OMNES_REQUIRE:-}, in *,mpi,*) tools/test-mpi4py.sh || status=1 ;; esac
+    case ,${OMNES_REQUIRE:-}, in
+        # 77: the index cannot be reached, which it says.
+        *,mpi,*) tools/test-mpi4py.sh || [[ $? -eq 77 ]] || status=1 ;;
+    esac
     exit "$status"'
 command=(bash -c "$checks" omnes-test "$@")
 ending=TERM

@@ -257,8 +257,8 @@ typedef struct omnes_exchange {
  * told through the exchange; later ones whose ranks are all in one job already
  * share it. At most 8 jobs are possible per process, and more that are larger
  * than all before them. Settings come from the environment, as far as they do
- * not name rank and size. Collective, from any thread. ranks is used during the call only. *comm is NULL on failure. Free it
- * with omnes_comm_free().
+ * not name rank and size. Collective, from any thread. ranks is used during the
+ * call only. *comm is NULL on failure. Free it with omnes_comm_free().
  * Errors, the same on all ranks: OMNES_ERROR_EXCHANGE if a rank could not join,
  * which omnes_last_error() names; OMNES_ERROR_TOO_MANY_COMMUNICATORS. On the
  * caller alone: OMNES_ERROR_ARGUMENT; OMNES_ERROR_EXCHANGE_FAILED if allgather

@@ -257,7 +257,8 @@ static void print_point(const struct options *options, const struct point *point
 		return;
 	if (options->is_json)
 		printf("{\"op\": \"%s\", \"n\": %d, \"bytes\": %zu, \"iters\": %d, "
-		       "\"median_us\": %.2f, \"p99_us\": %.2f, \"min_us\": %.2f, \"errors\": %ld}\n",
+		       "\"median_us\": %.2f, \"p99_us\": %.2f, \"min_us\": %.2f, "
+		       "\"errors\": %ld}\n",
 		       point->op, size, point->bytes, point->iterations, median, high,
 		       point->longest_us[0], point->errors);
 	else

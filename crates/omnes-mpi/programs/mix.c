@@ -81,8 +81,10 @@ void mix_fail(const struct mix_thread *thread, const struct mix_item *item, cons
 /* Mostly short, at times long. */
 static size_t draw_bytes(struct mix_thread *thread)
 {
-	static const size_t limits[] = {1,    64,   64,	  64,	 64,	 64,	  1024,	   1024,
-					4096, 4096, 4096, 16384, 65536, 1 << 18, 1 << 20, 4 << 20};
+	static const size_t limits[] = {
+		1,    64,   64,	  64,	 64,	64,	 1024,	  1024,
+		4096, 4096, 4096, 16384, 65536, 1 << 18, 1 << 20, 4 << 20,
+	};
 	size_t limit = limits[mix_below(&thread->shared, 16)];
 
 	if (limit > 65536 && mix_below(&thread->shared, 3))
@@ -95,13 +97,13 @@ static size_t draw_bytes(struct mix_thread *thread)
 static enum mix_kind draw_kind(struct mix_thread *thread)
 {
 	static const enum mix_kind kinds[] = {
-		MIX_BCAST,    MIX_BCAST,    MIX_BCAST,	       MIX_BCAST,     MIX_BCAST,
-		MIX_BCAST,    MIX_IBCAST,   MIX_IBCAST,	       MIX_IBCAST,    MIX_IBCAST,
-		MIX_IBCAST,   MIX_IBCAST,   MIX_BARRIER,       MIX_BARRIER,   MIX_BARRIER,
+		MIX_BCAST, MIX_BCAST, MIX_BCAST, MIX_BCAST, MIX_BCAST,
+		MIX_BCAST, MIX_IBCAST, MIX_IBCAST, MIX_IBCAST, MIX_IBCAST,
+		MIX_IBCAST, MIX_IBCAST, MIX_BARRIER, MIX_BARRIER, MIX_BARRIER,
 		MIX_IBARRIER, MIX_IBARRIER, MIX_TIMED_BARRIER, MIX_ALLREDUCE, MIX_IALLREDUCE,
-		MIX_REDUCE,   MIX_ALLGATHER, MIX_IALLTOALL,    MIX_SEND,      MIX_SEND,
-		MIX_SEND,     MIX_SEND,	    MIX_SEND,	       MIX_SEND,      MIX_SENDRECV,
-		MIX_FENCE,    MIX_FENCE,
+		MIX_REDUCE, MIX_ALLGATHER, MIX_IALLTOALL, MIX_SEND, MIX_SEND,
+		MIX_SEND, MIX_SEND, MIX_SEND, MIX_SEND, MIX_SENDRECV,
+		MIX_FENCE, MIX_FENCE,
 	};
 
 	return kinds[mix_below(&thread->shared, sizeof(kinds) / sizeof(*kinds))];
