@@ -37,6 +37,17 @@ fn whatever_else_is_under_way_moves_on_while_a_call_waits() {
     }
 }
 
+#[test]
+fn what_is_legal_and_unlikely_ends_as_the_mpi_has_it() {
+    for site in sites() {
+        let program = site.program("edges");
+        Job::plain(&site, 2).succeed(&program, "").line("edges: ok");
+        let outcome = Job::spread(&site, 2).succeed(&program, "");
+        outcome.line("edges: ok");
+        assert!(outcome.report().iter().any(|line| line.bcasts.taken > 1000), "{outcome:?}");
+    }
+}
+
 /// What `mix` finds, plain and preloaded; both are the same.
 fn assert_same_with_and_without(site: &Site, ranks: u32, arguments: &str) {
     let program = site.program("mix");
