@@ -318,7 +318,8 @@ fn envelope(outgoing: &Outgoing, id: SendId) -> Envelope {
 
 /// The place of the message to go on with: the first whose next packet is in memory. It may go
 /// before others that are not here yet, unless the receiver could take it for one of those, by
-/// communicator and tag; or a message that waits for other ranks would hold up what they wait for (D-10).
+/// communicator and tag; or a message that waits for other ranks would hold up what they wait for
+/// (D-10).
 fn next_message(
     config: &Checked,
     outgoing: &Slab<Outgoing>,
