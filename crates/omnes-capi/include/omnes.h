@@ -302,6 +302,13 @@ const char *omnes_last_error(void);
  */
 const char *omnes_version(void);
 
+/*
+ * omnes_node is a number that the processes of one node have in common and no
+ * others: those of one kernel, network namespace and user, which may share
+ * memory. 0 where the kernel does not say.
+ */
+uint64_t omnes_node(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,7 @@
-//! Texts: of errors, of the last one, of the version.
+//! Texts of errors, of the last one, of the version; the name of this node.
 
 use crate::failure::{self, Code};
+use omnes::Node;
 use std::ffi::{CStr, c_char, c_int};
 
 const VERSION: &CStr =
@@ -25,4 +26,10 @@ pub extern "C" fn omnes_last_error() -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn omnes_version() -> *const c_char {
     VERSION.as_ptr()
+}
+
+/// See `omnes_node` in the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn omnes_node() -> u64 {
+    Node::this().map_or(0, Node::number)
 }

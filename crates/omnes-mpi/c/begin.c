@@ -81,7 +81,7 @@ static int self_delete(MPI_Comm comm, int key, void *value, void *extra)
 
 static bool is_our_mpi(void)
 {
-	/* Another MPI's text may be longer than ours; MPICH's is the longest. */
+	/* Room for another MPI's text, which may be longer than ours: MPICH's needs 8 KiB. */
 	char library[8192];
 	int length;
 

@@ -23,7 +23,7 @@ static bool named_is_in_a_row(MPI_Datatype type)
 	       size == extent;
 }
 
-static bool type_is_in_a_row(MPI_Datatype type);
+static bool is_in_a_row(MPI_Datatype type, const int counts[3], int combiner);
 
 /* True of types that nobody may free. */
 static bool is_predefined(int combiner)
@@ -37,15 +37,16 @@ static bool made_is_in_a_row(MPI_Datatype type, int integers, int addresses)
 {
 	MPI_Datatype inner;
 	MPI_Aint no_address;
-	int no_integer, in_a_row, ignored[3], combiner;
+	int no_integer, counts[3], combiner;
+	bool in_a_row;
 
 	if (PMPI_Type_get_contents(type, integers, addresses, 1, &no_integer, &no_address,
-				   &inner) != MPI_SUCCESS)
+				   &inner) != MPI_SUCCESS ||
+	    PMPI_Type_get_envelope(inner, &counts[0], &counts[1], &counts[2], &combiner) !=
+		    MPI_SUCCESS)
 		return false;
-	in_a_row = type_is_in_a_row(inner);
-	if (PMPI_Type_get_envelope(inner, &ignored[0], &ignored[1], &ignored[2], &combiner) ==
-		    MPI_SUCCESS &&
-	    !is_predefined(combiner))
+	in_a_row = is_in_a_row(inner, counts, combiner);
+	if (!is_predefined(combiner))
 		PMPI_Type_free(&inner);
 	return in_a_row;
 }
@@ -67,13 +68,9 @@ static bool derived_is_in_a_row(MPI_Datatype type, const int counts[3], int comb
 	return in_a_row;
 }
 
-static bool type_is_in_a_row(MPI_Datatype type)
+/* Given the type's envelope. */
+static bool is_in_a_row(MPI_Datatype type, const int counts[3], int combiner)
 {
-	int counts[3], combiner;
-
-	if (PMPI_Type_get_envelope(type, &counts[0], &counts[1], &counts[2], &combiner) !=
-	    MPI_SUCCESS)
-		return false;
 	if (combiner == MPI_COMBINER_NAMED)
 		return named_is_in_a_row(type);
 	return derived_is_in_a_row(type, counts, combiner);
@@ -82,37 +79,35 @@ static bool type_is_in_a_row(MPI_Datatype type)
 /* MPI tells of a type whether it is committed only when it is used. */
 static bool is_committed(MPI_Datatype type)
 {
-	int counts[3], combiner, position = 0;
+	int position = 0;
 	char nothing = 0;
 
-	if (PMPI_Type_get_envelope(type, &counts[0], &counts[1], &counts[2], &combiner) !=
-	    MPI_SUCCESS)
-		return false;
-	return is_predefined(combiner) || PMPI_Pack(&nothing, 0, type, &nothing, sizeof(nothing),
-						    &position, shim_private) == MPI_SUCCESS;
+	return PMPI_Pack(&nothing, 0, type, &nothing, sizeof(nothing), &position, shim_private) ==
+	       MPI_SUCCESS;
 }
 
 bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Datatype type)
 {
+	int counts[3], combiner;
 	MPI_Count size;
 
-	if (count < 0 || !type || type == MPI_DATATYPE_NULL ||
+	if (count < 0 || !type || type == MPI_DATATYPE_NULL || buffer == MPI_IN_PLACE ||
 	    PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
 		return false;
 	/*
 	 * The limit of MPI's packing, which some ranks may need: a type may be of any size, so it
 	 * must hold for the whole.
 	 */
-	if ((size > 0 && count > INT_MAX / size) || !is_committed(type))
+	if (size > 0 && count > INT_MAX / size)
 		return false;
-	*data = (struct shim_data){ buffer, count, type, (size_t)(count * size) };
+	if (PMPI_Type_get_envelope(type, &counts[0], &counts[1], &counts[2], &combiner) !=
+		    MPI_SUCCESS ||
+	    !(is_predefined(combiner) || is_committed(type)))
+		return false;
+	*data = (struct shim_data){ buffer, count, type, (size_t)(count * size),
+				    is_in_a_row(type, counts, combiner) };
 	/* Types with addresses of their own go with MPI_BOTTOM, which is NULL. */
-	return buffer != MPI_IN_PLACE && (buffer || !data->bytes || !shim_data_is_in_a_row(data));
-}
-
-bool shim_data_is_in_a_row(const struct shim_data *data)
-{
-	return type_is_in_a_row(data->type);
+	return buffer || !data->is_in_a_row;
 }
 
 /* One way or the other. */

@@ -42,7 +42,7 @@ static int bcast_packed(struct shim_group *group, const struct shim_data *data, 
 
 static int bcast(struct shim_group *group, const struct shim_data *data, int root)
 {
-	if (!shim_data_is_in_a_row(data))
+	if (!data->is_in_a_row)
 		return bcast_packed(group, data, root);
 	if (omnes_bcast(group->comm, data->buffer, data->bytes, root) != OMNES_SUCCESS)
 		return shim_failure_raise(group->mpi);

@@ -114,7 +114,7 @@ bool shim_barrier_is_taken(struct shim_group *group, enum shim_way way)
 }
 
 /* Requests that are still under way keep what they need of it. */
-void shim_group_end(struct shim_group *group)
+static void group_end(struct shim_group *group)
 {
 	shim_report(group);
 	if (group->comm)
@@ -130,7 +130,7 @@ void shim_groups_end(void)
 		struct shim_group *group = groups;
 
 		groups = group->next;
-		shim_group_end(group);
+		group_end(group);
 	}
 	pthread_mutex_unlock(&groups_lock);
 }
@@ -156,7 +156,7 @@ int shim_group_delete(MPI_Comm comm, int key, void *value, void *extra)
 {
 	(void)comm, (void)key, (void)extra;
 	if (group_take(value))
-		shim_group_end(value);
+		group_end(value);
 	free(value);
 	return MPI_SUCCESS;
 }

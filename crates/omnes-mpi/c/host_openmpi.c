@@ -68,11 +68,8 @@ int shim_host_start(struct shim_request *request)
 	error = PMPI_Grequest_start(shim_request_query, shim_request_free, shim_request_cancel,
 				    request, &request->handle);
 	if (error == MPI_SUCCESS) {
-		struct shim_request **place = &under_way;
-
-		while (*place)
-			place = &(*place)->next;
-		*place = request;
+		request->next = under_way;
+		__atomic_store_n(&under_way, request, __ATOMIC_RELAXED);
 	}
 	pthread_mutex_unlock(&lock);
 	return error;

@@ -5,9 +5,6 @@
  * Everything goes through the MPI and this very communicator.
  */
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "shim.h"
 
@@ -16,8 +13,8 @@
  * and its complement that tells whether all have said the same.
  */
 enum saying {
-	SAYS_VERSION,
-	SAYS_NOT_VERSION,
+	SAYS_PROTOCOL,
+	SAYS_NOT_PROTOCOL,
 	SAYS_NODE,
 	SAYS_NOT_NODE,
 	SAYS_BCAST,
@@ -27,47 +24,11 @@ enum saying {
 	SAYINGS
 };
 
-#define FNV_BASIS 0xcbf29ce484222325u
-#define FNV_PRIME 0x100000001b3u
-
-static uint64_t digest(uint64_t state, const void *bytes, size_t count)
-{
-	const unsigned char *at = bytes;
-
-	while (count--)
-		state = (state ^ *at++) * FNV_PRIME;
-	return state;
-}
-
-/* The same for processes of one kernel and network namespace only. */
-static uint64_t this_node(void)
-{
-	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-	char boot[64] = "";
-	struct stat network;
-	uint64_t node = FNV_BASIS;
-	pid_t process = getpid();
-
-	if (file) {
-		if (fgets(boot, sizeof(boot), file))
-			node = digest(node, boot, strlen(boot));
-		fclose(file);
-	}
-	/* Without the name of its kernel no node is the same as another. */
-	if (!boot[0] || stat("/proc/self/ns/net", &network) != 0)
-		return digest(node, &process, sizeof(process));
-	return digest(node, &network.st_ino, sizeof(network.st_ino));
-}
-
 static void say(uint64_t says[SAYINGS])
 {
-	const char *version = omnes_version();
-	uint32_t protocol = SHIM_PROTOCOL;
-
-	says[SAYS_VERSION] = digest(FNV_BASIS, &protocol, sizeof(protocol));
-	says[SAYS_VERSION] = digest(says[SAYS_VERSION], version, strlen(version));
-	says[SAYS_NOT_VERSION] = ~says[SAYS_VERSION];
-	says[SAYS_NODE] = this_node();
+	says[SAYS_PROTOCOL] = SHIM_PROTOCOL;
+	says[SAYS_NOT_PROTOCOL] = ~says[SAYS_PROTOCOL];
+	says[SAYS_NODE] = omnes_node();
 	says[SAYS_NOT_NODE] = ~says[SAYS_NODE];
 	says[SAYS_BCAST] = shim_settings.takes_bcast;
 	says[SAYS_BARRIER] = shim_settings.takes_barrier;
@@ -78,10 +39,12 @@ static void say(uint64_t says[SAYINGS])
 /* NULL if the ranks may join, else why not; the same on all of them. */
 static const char *decide(struct shim_group *group, const uint64_t all[SAYINGS])
 {
-	bool is_one_node = all[SAYS_NODE] == ~all[SAYS_NOT_NODE];
+	/* 0 is no node: a rank that does not know its own is alone on one. */
+	bool is_one_node = all[SAYS_NODE] != 0 && all[SAYS_NODE] == ~all[SAYS_NOT_NODE];
 
-	if (all[SAYS_VERSION] != ~all[SAYS_NOT_VERSION])
-		return "its ranks have different versions of libomnes";
+	/* Versions of libomnes are told from each other when its ranks join. */
+	if (all[SAYS_PROTOCOL] != ~all[SAYS_NOT_PROTOCOL])
+		return "its ranks have different versions of this library";
 	group->takes_bcast = all[SAYS_BCAST];
 	group->takes_barrier = all[SAYS_BARRIER];
 	group->takes_requests = all[SAYS_REQUESTS];

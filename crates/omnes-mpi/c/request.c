@@ -73,7 +73,7 @@ int shim_ibcast(struct shim_group *group, const struct shim_data *data, int root
 	if (!request)
 		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
 	request->receives = root != group->rank;
-	if (!shim_data_is_in_a_row(data)) {
+	if (!data->is_in_a_row) {
 		error = request_pack(request, data);
 		if (error != MPI_SUCCESS) {
 			free(request);

@@ -140,9 +140,7 @@ struct shim_group *shim_group_of(MPI_Comm comm);
 bool shim_bcast_is_taken(struct shim_group *group, enum shim_way way, size_t bytes);
 bool shim_barrier_is_taken(struct shim_group *group, enum shim_way way);
 
-/* Ends a group, whose memory stays until its communicator is freed. */
-void shim_group_end(struct shim_group *group);
-/* Ends all groups there are. */
+/* Ends all groups there are; their memory stays until their communicators are freed. */
 void shim_groups_end(void);
 
 int shim_group_delete(MPI_Comm comm, int key, void *value, void *extra);
@@ -158,7 +156,8 @@ struct shim_data {
 	void *buffer;
 	MPI_Count count;
 	MPI_Datatype type;
-	size_t bytes; /* of the data, without gaps */
+	size_t bytes;	  /* of the data, without gaps */
+	bool is_in_a_row; /* they lie in memory as they are sent */
 };
 
 /*
@@ -166,9 +165,6 @@ struct shim_data {
  * packing can count.
  */
 bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Datatype type);
-
-/* True if the data lie in memory as they are sent. */
-bool shim_data_is_in_a_row(const struct shim_data *data);
 
 /* Data that lie apart, and memory in which they lie in a row. */
 struct shim_packed {

@@ -49,6 +49,7 @@ pub use environment::{Launcher, VARIABLES};
 pub use error::Error;
 pub use exchange::Exchange;
 pub use exchanged::{Interface, Jobs};
+pub use omnes_net::ring::Node;
 pub use omnes_net::{MulticastState, WhileWaiting, free_port, live};
 pub use omnes_proto::broadcast::{AckRule, Asking, Collection, GapReports, Hold, Policy};
 pub use omnes_topo::{Barrier, Tree};

@@ -37,6 +37,14 @@ impl Calls {
         self.0.lock().unwrap().get(thread).copied().unwrap_or_default()
     }
 
+    /// Hooks rank 1, which waits as `stage` says.
+    fn listen(&self, config: &mut Config, (spin, give_way): (Duration, Duration)) {
+        if config.rank == 1 {
+            config.while_waiting = Some(self.hook());
+            (config.spin, config.give_way) = (Some(spin), Some(give_way));
+        }
+    }
+
     /// Returns when the hook has been called often enough on `count` threads.
     fn await_on(&self, count: usize) {
         let until = Instant::now() + PATIENCE;
@@ -53,14 +61,9 @@ const STAGES: [(Duration, Duration); 3] =
 
 #[test]
 fn hook_is_called_on_the_waiting_thread_in_every_stage() {
-    for (spin, give_way) in STAGES {
+    for stage in STAGES {
         let calls = Calls::default();
-        let adjust = |config: &mut Config| {
-            if config.rank == 1 {
-                config.while_waiting = Some(calls.hook());
-                (config.spin, config.give_way) = (Some(spin), Some(give_way));
-            }
-        };
+        let adjust = |config: &mut Config| calls.listen(config, stage);
         with_ranks(2, adjust, |comm| {
             if comm.rank() == 1 {
                 let me = name_of(std::thread::current().id());
@@ -79,14 +82,9 @@ fn hook_is_called_on_the_waiting_thread_in_every_stage() {
 
 #[test]
 fn hook_is_called_on_all_threads_that_wait_whoever_of_them_drives() {
-    for (spin, give_way) in STAGES {
+    for stage in STAGES {
         let calls = Calls::default();
-        let adjust = |config: &mut Config| {
-            if config.rank == 1 {
-                config.while_waiting = Some(calls.hook());
-                (config.spin, config.give_way) = (Some(spin), Some(give_way));
-            }
-        };
+        let adjust = |config: &mut Config| calls.listen(config, stage);
         with_ranks(2, adjust, |comm| {
             if comm.rank() == 1 {
                 calls.0.lock().unwrap().clear();

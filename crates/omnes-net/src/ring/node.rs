@@ -32,6 +32,11 @@ impl Node {
         Some(Self(HASH.answer(&name)))
     }
 
+    /// Its name as a number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// The ranks of each node, given every rank's, in order of ranks. A rank without a node is one
     /// by itself. Nodes stand in order of their first ranks, so all ranks find the same.
     pub fn groups(nodes: &[Option<Self>]) -> Vec<Vec<u32>> {

@@ -180,11 +180,9 @@ impl Channel {
         if peer.send[Lane::Ordered as usize].is_blocked() {
             return None;
         }
-        let at = next_message(&self.config, &self.outgoing, &peer.messages)?;
+        let (at, shape) = next_message(&self.config, &self.outgoing, &peer.messages)?;
         let message = peer.messages[at];
-        let outgoing = &self.outgoing[message.0 as usize];
-        let index = outgoing.ordered_next;
-        let shape = shape(&self.config, outgoing, Lane::Ordered, index);
+        let index = self.outgoing[message.0 as usize].ordered_next;
         let body = shape.bytes + if index == 0 { ENVELOPE_BYTES as u32 } else { 0 };
         if !peer.has_room(Lane::Ordered, Checked::charge(body), window_packets) {
             return None;
@@ -316,15 +314,15 @@ fn envelope(outgoing: &Outgoing, id: SendId) -> Envelope {
     Envelope { tag: outgoing.message.tag, token: id.0, bytes: outgoing.message.bytes }
 }
 
-/// The place of the message to go on with: the first whose next packet is in memory. It may go
-/// before others that are not here yet, unless the receiver could take it for one of those, by
+/// The place of the message to go on with, and its next packet: the first that is in memory. It may
+/// go before others that are not here yet, unless the receiver could take it for one of those, by
 /// communicator and tag; or a message that waits for other ranks would hold up what they wait for
 /// (D-10).
 fn next_message(
     config: &Checked,
     outgoing: &Slab<Outgoing>,
     messages: &VecDeque<SendId>,
-) -> Option<usize> {
+) -> Option<(usize, Shape)> {
     let kind = |id: &SendId| {
         let message = &outgoing[id.0 as usize].message;
         (message.communicator, message.tag)
@@ -334,7 +332,7 @@ fn next_message(
         let next = shape(config, message, Lane::Ordered, message.ordered_next);
         let is_here = next.offset + u64::from(next.bytes) <= message.message.available;
         if is_here && messages.iter().take(at).all(|earlier| kind(earlier) != kind(id)) {
-            return Some(at);
+            return Some((at, next));
         }
         if message.ordered_next > 0 {
             return None;

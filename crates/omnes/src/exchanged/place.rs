@@ -62,12 +62,13 @@ impl fmt::Display for Interface {
 }
 
 impl Interface {
-    fn has(&self, name: &str, own: Address) -> bool {
+    /// True if ranks may meet at `address` of the interface `name`.
+    pub fn admits(&self, name: &str, address: IpAddr) -> bool {
         match self {
             // A second address may have a label of its own, as eth0:1.
             Self::Named(wanted) => name.split(':').next() == Some(wanted) || name == wanted,
             Self::Network(network, length) => {
-                Address { address: *network, length: *length }.is_near(own.address)
+                Address { address: *network, length: *length }.is_near(address)
             }
         }
     }
@@ -115,7 +116,9 @@ impl Whereabouts {
             .filter(|(_, own)| !matches!(own.address, IpAddr::V6(v6) if v6.is_unicast_link_local()))
             .collect();
         named.sort_by_key(|(_, own)| own.address.is_ipv6());
-        let fits = |(name, own): &&(&str, Address)| limit.is_none_or(|limit| limit.has(name, *own));
+        let fits = |(name, own): &&(&str, Address)| {
+            limit.is_none_or(|limit| limit.admits(name, own.address))
+        };
         let addresses = named.iter().filter(fits).map(|(_, own)| *own).take(ADDRESSES_MAX);
         let addresses: Vec<Address> = addresses.collect();
         match limit {
@@ -296,11 +299,20 @@ mod tests {
         for text in ["", "eth 0", "10.0.0.0/33", "fd00::/129", "eth0/24", "10.0.0.0/"] {
             assert!(text.parse::<Interface>().is_err(), "{text}");
         }
-        let own = Address { address: "10.0.0.1".parse().unwrap(), length: 24 };
-        let has = |text: &str, name| text.parse::<Interface>().unwrap().has(name, own);
+        let own: IpAddr = "10.0.0.1".parse().unwrap();
+        let has = |text: &str, name| text.parse::<Interface>().unwrap().admits(name, own);
         assert!(has("eth0", "eth0") && has("eth0", "eth0:1") && has("eth0:1", "eth0:1"));
         assert!(!has("eth0:1", "eth0") && !has("eth", "eth0"));
-        assert!(has("10.0.0.0/8", "any") && !has("10.0.1.0/24", "any"));
+        for text in ["10.0.0.0/8", "0.0.0.0/0", "10.0.0.1", "10.0.0.0/31"] {
+            assert!(has(text, "any"), "{text}");
+        }
+        for text in ["10.0.1.0/24", "::/0", "10.0.0.2", "10.0.0.2/31"] {
+            assert!(!has(text, "any"), "{text}");
+        }
+        let v6 = |text: &str| {
+            text.parse::<Interface>().unwrap().admits("any", "fd00::5".parse().unwrap())
+        };
+        assert!(v6("fd00::/64") && v6("fd00::5") && !v6("fd01::/64") && !v6("0.0.0.0/0"));
     }
 
     #[test]
