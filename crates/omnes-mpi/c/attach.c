@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* dl_iterate_phdr, dladdr, RTLD_DEFAULT */
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +93,9 @@ static bool show_mpi(void)
 	return is_shown;
 }
 
-bool shim_attach(void)
+static bool is_attached;
+
+static void attach(void)
 {
 	/*
 	 * No address of an MPI's function may be taken in any of these files: the linker would
@@ -100,5 +103,13 @@ bool shim_attach(void)
 	 */
 	bool is_there = dlsym(RTLD_DEFAULT, "PMPI_Initialized") != NULL;
 
-	return (is_there || show_mpi()) && find_handles();
+	is_attached = (is_there || show_mpi()) && find_handles();
+}
+
+bool shim_attach(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, attach);
+	return is_attached;
 }

@@ -18,9 +18,6 @@ MPI_Comm shim_private;
 /* True between the first call and MPI_Finalize, if all could be made. */
 static bool is_ready;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-/* The same for what comes before: whether the MPI was found. */
-static bool is_attached;
-static pthread_once_t attach_once = PTHREAD_ONCE_INIT;
 
 static bool is_set(const char *variable, const char *value)
 {
@@ -110,19 +107,13 @@ static void make_all(void)
 	__atomic_store_n(&is_ready, true, __ATOMIC_RELEASE);
 }
 
-static void attach(void)
-{
-	is_attached = shim_attach();
-}
-
 bool shim_begin(void)
 {
 	int has_begun = 0, has_ended = 0;
 
 	if (__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
 		return true;
-	pthread_once(&attach_once, attach);
-	if (!is_attached)
+	if (!shim_attach())
 		return false;
 	/* A call too early or too late is the MPI's to complain of. */
 	PMPI_Initialized(&has_begun);

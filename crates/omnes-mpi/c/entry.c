@@ -51,6 +51,7 @@ static int bcast(struct shim_group *group, const struct shim_data *data, int roo
 
 SHIM_ENTRY int MPI_Finalize(void)
 {
+	shim_attach();
 	shim_end();
 	return PMPI_Finalize();
 }

@@ -27,6 +27,18 @@ static void *c_buffer(void *buffer)
 	return buffer;
 }
 
+static MPI_Comm c_comm(const MPI_Fint *comm)
+{
+	shim_attach();
+	return PMPI_Comm_f2c(*comm);
+}
+
+static MPI_Datatype c_type(const MPI_Fint *type)
+{
+	shim_attach();
+	return PMPI_Type_f2c(*type);
+}
+
 static void set_error(MPI_Fint *error, int value)
 {
 	if (error)
@@ -36,8 +48,8 @@ static void set_error(MPI_Fint *error, int value)
 SHIM_ENTRY void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
 			MPI_Fint *comm, MPI_Fint *error)
 {
-	set_error(error, MPI_Bcast(c_buffer(buffer), *count, PMPI_Type_f2c(*type), *root,
-				   PMPI_Comm_f2c(*comm)));
+	set_error(error,
+		  MPI_Bcast(c_buffer(buffer), *count, c_type(type), *root, c_comm(comm)));
 }
 NAMES(mpi_bcast, MPI_BCAST, ompi_bcast_f);
 
@@ -45,8 +57,8 @@ SHIM_ENTRY void ompi_ibcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI
 			 MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
 {
 	MPI_Request started;
-	int result = MPI_Ibcast(c_buffer(buffer), *count, PMPI_Type_f2c(*type), *root,
-				PMPI_Comm_f2c(*comm), &started);
+	int result = MPI_Ibcast(c_buffer(buffer), *count, c_type(type), *root, c_comm(comm),
+				&started);
 
 	if (result == MPI_SUCCESS)
 		*request = PMPI_Request_c2f(started);
@@ -56,14 +68,14 @@ NAMES(mpi_ibcast, MPI_IBCAST, ompi_ibcast_f);
 
 SHIM_ENTRY void ompi_barrier_f(MPI_Fint *comm, MPI_Fint *error)
 {
-	set_error(error, MPI_Barrier(PMPI_Comm_f2c(*comm)));
+	set_error(error, MPI_Barrier(c_comm(comm)));
 }
 NAMES(mpi_barrier, MPI_BARRIER, ompi_barrier_f);
 
 SHIM_ENTRY void ompi_ibarrier_f(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
 {
 	MPI_Request started;
-	int result = MPI_Ibarrier(PMPI_Comm_f2c(*comm), &started);
+	int result = MPI_Ibarrier(c_comm(comm), &started);
 
 	if (result == MPI_SUCCESS)
 		*request = PMPI_Request_c2f(started);

@@ -77,7 +77,7 @@ struct shim_group *shim_group_of(MPI_Comm comm)
 	struct shim_group *group;
 	int has_group;
 
-	if (!comm || !shim_begin() || comm == MPI_COMM_NULL)
+	if (!shim_begin() || !comm || comm == MPI_COMM_NULL)
 		return NULL;
 	if (PMPI_Comm_get_attr(comm, shim_comm_key, &group, &has_group) != MPI_SUCCESS)
 		return NULL;

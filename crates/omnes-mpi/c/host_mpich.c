@@ -93,6 +93,7 @@ SHIM_ENTRY int MPI_Request_get_status(MPI_Request handle, int *is_done, MPI_Stat
 {
 	struct shim_request *request = request_of(handle);
 
+	shim_attach();
 	if (request)
 		request_poll(request, NULL);
 	return PMPI_Request_get_status(handle, is_done, status);

@@ -36,7 +36,10 @@
 
 /* ---- attach.c ---- */
 
-/* False if there is no MPI to be found. Before anything of it is used. */
+/*
+ * False if there is no MPI to be found. In each entry before anything of the
+ * MPI is called, whatever becomes of the call: nobody may have come here before.
+ */
 bool shim_attach(void);
 
 #ifdef OPEN_MPI

@@ -91,6 +91,19 @@ fn fortran_is_served_by_all_three_interfaces() {
 }
 
 #[test]
+fn an_mpi_that_comes_by_dlopen_is_served_also_where_no_call_is_taken() {
+    for site in sites() {
+        let program = site.program("later");
+        Job::plain(&site, 2).succeed(&program, "collectives").line("later: ok");
+        Job::spread(&site, 2).succeed(&program, "nothing").line("later: ok");
+        let outcome = Job::spread(&site, 2).succeed(&program, "collectives");
+        outcome.line("later: ok");
+        let world = outcome.world();
+        assert!(world.bcasts.are_taken() && world.barriers.are_taken(), "{world:?}");
+    }
+}
+
+#[test]
 fn ranks_on_one_node_are_left_to_the_mpi() {
     for site in sites() {
         let world = few(&site, &Job::preloaded(&site, 2)).world();

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * A program that is not linked to an MPI: a part of it is, and comes by
+ * dlopen(), in sight of nobody else, as a module of Python does.
+ *
+ *	later nothing|collectives
+ */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+typedef int (*run_fn)(const char *what);
+
+int main(int argc, char **argv)
+{
+	char path[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - sizeof(".so"));
+	void *part;
+	run_fn run;
+
+	if (argc != 2 || length < 0)
+		return 2;
+	/* The part lies beside, under the same name. */
+	snprintf(path + length, sizeof(".so"), ".so");
+	part = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	if (part)
+		*(void **)&run = dlsym(part, "later_run");
+	if (!part || !run) {
+		fprintf(stderr, "later: %s\n", dlerror());
+		return 1;
+	}
+	return run(argv[1]);
+}
