@@ -31,13 +31,14 @@ fn lines(text: &str) -> Vec<Value> {
 
 #[test]
 fn json_has_a_line_per_point_with_all_fields() {
-    let options = "latency,bandwidth,bcast,wbcast,barrier --sizes 0,8,64k --format json \
+    let options = "latency,bandwidth,bcast,wbcast,copy,barrier --sizes 0,8,64k --format json \
                    --impl mine --tag net=loopback --tag loss=0";
     let (status, output, errors) = bench(4, options);
     assert_eq!(status, 0, "{errors}");
     let lines = lines(&output);
     let ops: Vec<_> = lines.iter().map(|line| line["op"].as_str().unwrap()).collect();
-    let expected = [["latency"; 3], ["bandwidth"; 3], ["bcast"; 3], ["bcast_window"; 3]].concat();
+    let sized = ["latency", "bandwidth", "bcast", "bcast_window", "copy"];
+    let expected = sized.map(|op| [op; 3]).concat();
     assert_eq!(ops, [&expected[..], &["barrier"]].concat());
     for line in &lines {
         for field in ["median_us", "p99_us", "min_us", "mean_us"] {

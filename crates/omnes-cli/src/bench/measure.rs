@@ -223,7 +223,7 @@ impl<'comm> Paced<'comm> {
         let point = setting.point;
         let pace = match point.op {
             Op::Barrier | Op::Latency | Op::Bandwidth | Op::Multisend => Pace::Free,
-            Op::Bcast => Pace::Barrier,
+            Op::Bcast | Op::Copy => Pace::Barrier,
             Op::Throughput => Pace::BarrierBetween,
             Op::Skew => Pace::Skewed { skew: point.skew },
             Op::Wbcast => Pace::Clock { window_ns: 0 },

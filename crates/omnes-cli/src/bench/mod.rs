@@ -53,6 +53,7 @@ Examples:
   omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us --scheme original,window
   omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \
     omnes bench bcast,multisend --multisend flat:nic,flat:loop,postal=6,off --destinations 1,3,7
+  omnes run -n 8 --lab --no-prefix -- omnes bench copy,bcast --sizes 4m
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
 Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are per operation,

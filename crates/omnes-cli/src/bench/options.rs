@@ -64,6 +64,9 @@ pub enum Op {
     Multisend,
     /// Barrier
     Barrier,
+    /// Copy in memory by every rank at once: what a broadcast among ranks of one machine cannot
+    /// be faster than
+    Copy,
 }
 
 impl Op {
@@ -79,6 +82,7 @@ impl Op {
             (Self::Skew, _) => "skew",
             (Self::Multisend, _) => "multisend",
             (Self::Barrier, _) => "barrier",
+            (Self::Copy, _) => "copy",
         }
     }
 

@@ -133,7 +133,8 @@ fn rounded(value: f64, steps: f64) -> f64 {
 /// For a broadcast it is what each rank receives, not the sum; both directions are added up.
 fn megabytes_per_s(measured: &Measured) -> Option<f64> {
     let point = measured.point;
-    let has_rate = point.op == Op::Bandwidth || point.op.is_broadcast() && point.op != Op::Skew;
+    let has_rate = matches!(point.op, Op::Bandwidth | Op::Copy)
+        || point.op.is_broadcast() && point.op != Op::Skew;
     let is_rate = has_rate && point.bytes > 0;
     let median_us = measured.summary.filter(|_| is_rate)?.median_us;
     Some(rounded(point.bytes as f64 / median_us, 1e3))

@@ -4,6 +4,7 @@ use super::options::{Algorithm, Direction, Op};
 use super::pattern::Pattern;
 use anyhow::Result;
 use omnes::{Communicator, MultiSend, Source, Tag};
+use std::hint::black_box;
 use std::time::Duration;
 
 /// Tag of the messages that are measured.
@@ -65,15 +66,17 @@ pub struct Transfer<'comm> {
     comm: &'comm Communicator,
     point: Point,
     outgoing: Vec<u8>,
-    /// A window of messages; unused by collectives.
+    /// A window of messages, or a copy; unused by collectives.
     incoming: Vec<u8>,
 }
 
 impl<'comm> Transfer<'comm> {
     /// Takes the memory.
     pub fn new(comm: &'comm Communicator, point: Point) -> Self {
-        let is_streamed = matches!(point.op, Op::Latency | Op::Bandwidth) && comm.rank() < 2;
-        let incoming = if is_streamed { point.window() * point.bytes } else { 0 };
+        let incoming = match (point.op, comm.rank()) {
+            (Op::Latency | Op::Bandwidth, 0..=1) | (Op::Copy, _) => point.window() * point.bytes,
+            _ => 0,
+        };
         Self { comm, point, outgoing: vec![0; point.bytes], incoming: vec![0; incoming] }
     }
 
@@ -88,6 +91,10 @@ impl<'comm> Transfer<'comm> {
             (Op::Latency, 1) => self.pong(),
             (Op::Bandwidth, rank @ 0..=1) => self.stream(rank),
             (Op::Multisend, rank) if rank <= self.point.destinations => self.send_to_many(rank),
+            (Op::Copy, _) => {
+                black_box(&mut self.incoming).copy_from_slice(black_box(&self.outgoing));
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -95,7 +102,7 @@ impl<'comm> Transfer<'comm> {
     /// The operation with data that are looked at; gives the number of wrong bytes here.
     pub fn checked(&mut self, pattern: Pattern) -> Result<u64> {
         let rank = self.comm.rank();
-        let is_sender = rank == 0 || self.point.direction == Direction::Both;
+        let is_sender = rank == 0 || is_both(&self.point) || self.point.op == Op::Copy;
         if is_sender {
             pattern.fill(&mut self.outgoing);
         } else {
@@ -113,7 +120,7 @@ impl<'comm> Transfer<'comm> {
                 pattern.count_wrong(&self.outgoing)
             }
             (op, _) if op.is_broadcast() => pattern.count_wrong(&self.outgoing),
-            (Op::Latency, 0) => pattern.count_wrong(&self.incoming),
+            (Op::Latency, 0) | (Op::Copy, _) => pattern.count_wrong(&self.incoming),
             (Op::Bandwidth, 0..=1) if rank == 1 || is_both(&self.point) => {
                 let messages = self.incoming.chunks(self.point.bytes.max(1));
                 messages.map(|message| pattern.count_wrong(message)).sum()
