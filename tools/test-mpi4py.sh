@@ -1,17 +1,37 @@
 #!/usr/bin/env bash
 # Runs mpi4py's own tests of collectives and requests at 4 ranks on Open MPI, with the preload
-# library and without; one machine counts as four, and what the ranks exchange crosses sockets.
-# MPICH's ranks never give a core away, so that 4 of them on 2 cores take too long here:
-# tools/mpi4py-suite.py --mpi mpich runs them.
+# library and without, then a program of ours that uses mpi4py; one machine counts as four, and what
+# the ranks exchange crosses sockets. MPICH's ranks never give a core away, so that 4 of them on 2
+# cores take too long here: tools/mpi4py-suite.py --mpi mpich runs them.
 #
 # Uses libomnes.so of the debug build, which `cargo xtask ci` leaves. Status: that of
-# tools/mpi4py-suite.py: 77 where nothing can be run, such as without the Python index.
+# tools/mpi4py-suite.py: 77 where nothing can be run, such as without the Python index; 1 if the
+# program fails or Omnes had nothing to do with it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-built=$(realpath -m "${CARGO_TARGET_DIR:-target}")/debug
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+built=$target/debug
+ranks=4
+
 cargo build --quiet -p omnes-capi
 crates/omnes-mpi/build.sh --quiet "$built"
 library=$built/libomnes-mpi-openmpi.so
-options=(--mpi openmpi --ranks 4 --quick --preload "openmpi=$library")
-exec tools/mpi4py-suite.py "${options[@]}" --env OMNES_MPI_ONE_NODE=on --env OMNES_SHM=off "$@"
+options=(--mpi openmpi --ranks "$ranks" --quick --preload "openmpi=$library")
+tools/mpi4py-suite.py "${options[@]}" --env OMNES_MPI_ONE_NODE=on --env OMNES_SHM=off "$@"
+
+# program NAME=VALUE...: runs it with these variables.
+program() {
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun.openmpi \
+        --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" \
+        env OMNES_MPI_ONE_NODE=on OMNES_SHM=off OMNES_MPI_REPORT=on "$@" \
+        "$target/mpi4py/venv.openmpi/bin/python" crates/omnes-mpi/programs/python/mix.py 2>&1
+}
+
+program OMNES_MPI=on
+told=$(program LD_PRELOAD="$library")
+echo "$told"
+grep -q "^omnes-mpi: MPI_COMM_WORLD, $ranks ranks: .* broadcasts taken" <<<"$told" || {
+    echo "test-mpi4py: no report, so nothing was preloaded" >&2
+    exit 1
+}
