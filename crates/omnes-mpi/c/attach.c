@@ -8,8 +8,10 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "shim.h"
 
@@ -69,9 +71,15 @@ static bool find_handles(void)
 	       handles->errors_return && handles->min;
 }
 #else
-/* Handles are numbers. */
+/* Handles are numbers: those of another MPI that are pointers have been cut by now. */
 static bool find_handles(void)
 {
+	if (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") &&
+	    !dlsym(RTLD_DEFAULT, "PMPIX_Grequest_start")) {
+		fputs("omnes-mpi: the program has Open MPI, whose calls MPICH's library cannot pass "
+		      "on: preload libomnes-mpi-openmpi.so in its place\n", stderr);
+		_exit(EXIT_FAILURE);
+	}
 	return true;
 }
 #endif

@@ -56,6 +56,25 @@ static void fortran_types(MPI_Comm comm)
 	check(values[3] == 7, "a type made of a Fortran type");
 }
 
+/* Counts that are no int, where the MPI has them. */
+static void long_counts(MPI_Comm comm)
+{
+#if MPI_VERSION >= 4
+	MPI_Count count = 3;
+	MPI_Request request;
+	int values[3] = {0, 0, rank == 0 ? 7 : 0};
+
+	MPI_Bcast_c(values, count, MPI_INT, 0, comm);
+	check(values[2] == 7, "a long count");
+	values[2] = rank == 1 ? 8 : 0;
+	MPI_Ibcast_c(values, count, MPI_INT, 1, comm, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	check(values[2] == 8, "a long count, nonblocking");
+#else
+	(void)comm;
+#endif
+}
+
 /* MPI refuses types that are not committed, on every rank. */
 static void uncommitted_types(MPI_Comm comm)
 {
@@ -115,6 +134,7 @@ int main(int argc, char **argv)
 	MPI_Barrier(comm);
 	message_under_ibarrier(comm);
 	fortran_types(comm);
+	long_counts(comm);
 	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
 	uncommitted_types(comm);
 	many_failures(comm);

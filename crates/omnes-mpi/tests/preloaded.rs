@@ -159,6 +159,9 @@ fn the_library_of_another_mpi_takes_nothing() {
             // Pointers of Open MPI do not fit into MPICH's integers; the other way round they do.
             let is_whole = site.launcher.mpi == Mpi::Mpich;
             assert_eq!(outcome.status.success(), is_whole, "{outcome:?}");
+            if !is_whole {
+                outcome.line("omnes-mpi: the program has Open MPI");
+            }
         }
     }
 }
