@@ -155,12 +155,12 @@ fn the_library_of_another_mpi_takes_nothing() {
             library.check().unwrap();
             let job = Job::spread(site, 2).with_library(&library);
             let outcome = job.run(&site.program("collbench"), FEW);
-            assert!(outcome.report().is_empty(), "{outcome:?}");
             // Pointers of Open MPI do not fit into MPICH's integers; the other way round they do.
             let is_whole = site.launcher.mpi == Mpi::Mpich;
             assert_eq!(outcome.status.success(), is_whole, "{outcome:?}");
-            if !is_whole {
-                outcome.line("omnes-mpi: the program has Open MPI");
+            match is_whole {
+                true => assert!(outcome.report().is_empty(), "{outcome:?}"),
+                false => _ = outcome.line("omnes-mpi: the program has Open MPI"),
             }
         }
     }
