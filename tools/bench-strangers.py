@@ -99,7 +99,8 @@ class Bench:
             told = stranger.communicate(timeout=STOP_S)[0].split()
         if not told:
             raise RuntimeError("the stranger sent for less than a second: choose a longer --budget")
-        return point, int(told[-1]) / len(told)
+        sent, seconds = map(int, told[-2:])
+        return point, sent / seconds
 
     def remember(self):
         """Has the stranger keep packets of a job that is over when the others begin."""

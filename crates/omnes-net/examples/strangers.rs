@@ -7,7 +7,7 @@
 //! It joins the group, as anybody on the network can, and keeps the first packets of the job that it
 //! hears. If FILE is not there, they are written to it, and that is all. Else it sends, in equal
 //! parts, random bytes, packets of an earlier job out of FILE, and packets of the present job with
-//! another tag, and tells once a second how many it has sent.
+//! another tag, and tells once a second how many it has sent in how many seconds.
 
 use omnes_wire::{HEADER_BYTES, Header, JobId};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -104,7 +104,7 @@ fn flood(
         }
         if elapsed.as_secs() > told {
             told = elapsed.as_secs();
-            println!("{sent}");
+            println!("{sent} {told}");
         }
         std::thread::sleep(TURN);
     }

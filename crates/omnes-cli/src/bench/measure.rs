@@ -223,10 +223,10 @@ impl<'comm> Paced<'comm> {
         let point = setting.point;
         let pace = match point.op {
             Op::Barrier | Op::Latency | Op::Bandwidth | Op::Multisend => Pace::Free,
-            Op::Bcast | Op::Copy => Pace::Barrier,
+            Op::Bcast => Pace::Barrier,
             Op::Throughput => Pace::BarrierBetween,
             Op::Skew => Pace::Skewed { skew: point.skew },
-            Op::Wbcast => Pace::Clock { window_ns: 0 },
+            Op::Wbcast | Op::Copy => Pace::Clock { window_ns: 0 },
         };
         let transfer = Transfer::new(&setting.comm, point);
         let draw = Draw(seed ^ u64::from(comm.rank()) << 32);

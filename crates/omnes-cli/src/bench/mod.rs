@@ -53,7 +53,7 @@ Examples:
   omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us --scheme original,window
   omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \
     omnes bench bcast,multisend --multisend flat:nic,flat:loop,postal=6,off --destinations 1,3,7
-  omnes run -n 8 --lab --no-prefix -- omnes bench copy,bcast --sizes 4m
+  omnes run -n 8 --lab --no-prefix -- omnes bench copy,wbcast --sizes 4m
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
 Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are per operation,
@@ -134,10 +134,11 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
     let direction = measure.direction();
     let mut points = Vec::new();
     for &op in &measure.ops {
-        if op == Op::Wbcast && !clock::is_common(comm)? {
+        if op.is_by_clock() && !clock::is_common(comm)? {
             if comm.rank() == 0 {
+                let name = op.name(direction);
                 crate::complain::complain(format_args!(
-                    "wbcast left out: it needs all ranks on one machine (one clock)"
+                    "{name} left out: it needs all ranks on one machine (one clock)"
                 ));
             }
             continue;

@@ -64,8 +64,8 @@ pub enum Op {
     Multisend,
     /// Barrier
     Barrier,
-    /// Copy in memory by every rank at once: what a broadcast among ranks of one machine cannot
-    /// be faster than
+    /// Copy in memory by all ranks at once, started by the clock; only with all ranks on one machine,
+    /// where no broadcast can be faster
     Copy,
 }
 
@@ -89,6 +89,11 @@ impl Op {
     /// True if rank 0's data go to all ranks.
     pub fn is_broadcast(self) -> bool {
         matches!(self, Self::Bcast | Self::Wbcast | Self::Throughput | Self::Skew)
+    }
+
+    /// True if the ranks start together, as one clock says.
+    pub fn is_by_clock(self) -> bool {
+        matches!(self, Self::Wbcast | Self::Copy)
     }
 
     /// True if multi-sends can take part in it.
