@@ -22,7 +22,8 @@ pub(super) struct Reporter {
 
 impl Reporter {
     /// All that it speaks for, itself first.
-    pub(super) fn speaks_for(&self) -> impl Iterator<Item = Rank> + '_ {
+    #[cfg(test)]
+    fn speaks_for(&self) -> impl Iterator<Item = Rank> + '_ {
         std::iter::once(self.rank).chain(self.below.iter().copied())
     }
 }
@@ -36,6 +37,8 @@ pub(super) struct Roles {
     pub(super) takers: u32,
     /// Who gets this rank's acknowledgements; nobody at the root.
     pub(super) collector: Option<Rank>,
+    /// Ranks whose acknowledgements go there, this one among them.
+    pub(super) peers: u32,
     /// Who gets its gap reports and sends again what it lacks.
     pub(super) repairer: Option<Rank>,
     /// Those whose acknowledgements come here.
@@ -64,9 +67,15 @@ impl Roles {
         })
     }
 
+    /// True if this rank waits for the acknowledgements of others.
+    pub(super) fn collects(&self) -> bool {
+        self.is_repairer || self.speaks_for_others
+    }
+
     fn with_root(self, rank: &impl Fn(u32) -> Rank) -> Self {
         if self.position > 0 {
-            return Self { collector: Some(rank(0)), repairer: Some(rank(0)), ..self };
+            let peers = self.takers - 1;
+            return Self { collector: Some(rank(0)), repairer: Some(rank(0)), peers, ..self };
         }
         Self {
             reporters: (1..self.takers).map(|at| alone(rank(at))).collect(),
@@ -80,6 +89,7 @@ impl Roles {
         let checked = "positions are below the number of takers, and radices are checked";
         let parent = tree.parent(position, Rank(0), takers).expect(checked);
         let children = tree.children(position, Rank(0), takers).expect(checked);
+        let siblings = parent.map(|at| tree.children(at, Rank(0), takers).expect(checked));
         let reporters = children.into_iter().map(|child| {
             let mut below = tree.children(child, Rank(0), takers).expect(checked);
             let mut next = 0;
@@ -95,6 +105,7 @@ impl Roles {
         let is_root = self.position == 0;
         Self {
             collector: parent.map(|at| rank(at.0)),
+            peers: siblings.map_or(0, |siblings| siblings.len() as u32),
             repairer: (!is_root).then(|| rank(0)),
             is_repairer: is_root,
             speaks_for_others: !is_root && !reporters.is_empty(),
@@ -106,8 +117,13 @@ impl Roles {
     fn with_co_roots(self, co_roots: CoRoots, rank: &impl Fn(u32) -> Rank) -> Self {
         let subgroup = co_roots.subgroup_of(self.position);
         let own = co_roots.collector(subgroup);
+        let peers_in = |subgroup| {
+            let others = co_roots.subgroup(subgroup).len() as u32 - 1;
+            others + if subgroup == 0 { co_roots.count() - 1 } else { 0 }
+        };
         if own != self.position {
-            return Self { collector: Some(rank(own)), repairer: Some(rank(own)), ..self };
+            let peers = peers_in(subgroup);
+            return Self { collector: Some(rank(own)), repairer: Some(rank(own)), peers, ..self };
         }
         let checked = "subgroups are below their number";
         let copies = Tree::Binomial.children(Rank(subgroup), Rank(0), co_roots.count());
@@ -120,8 +136,9 @@ impl Roles {
             reporters.extend((1..co_roots.count()).map(|at| alone(collector_of(Rank(at)))));
         }
         let above = (!is_root).then(|| rank(0));
+        let peers = if is_root { 0 } else { peers_in(0) };
         let is_repairer = !reporters.is_empty();
-        Self { collector: above, repairer: above, reporters, is_repairer, copies_to, ..self }
+        Self { collector: above, peers, repairer: above, reporters, is_repairer, copies_to, ..self }
     }
 }
 

@@ -9,6 +9,8 @@ use crate::packet::{Destination, Head, Placement, Source, Target};
 use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
 
+mod tree;
+
 const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
 const STEP: Duration = Duration::from_micros(10);
 
