@@ -310,14 +310,14 @@ mod tests {
     #[test]
     fn as_many_collectors_are_best_as_the_paper_finds() {
         // BC-F07, simulated and by the formula; between them lies the work that it leaves out.
-        let all: Vec<_> = by_collectors().iter().zip(by_collectors_closed()).collect();
-        let best = |of: &dyn Fn(&(&(u32, f64), (u32, f64))) -> f64| {
-            all.iter().max_by(|one, other| of(one).total_cmp(&of(other))).map(|best| best.0.0)
-        };
-        assert_eq!(best(&|it| it.0.1), Some(128));
-        assert_eq!(best(&|it| it.1.1), Some(128));
-        let share = |it: &(&(u32, f64), (u32, f64))| it.0.1 / it.1.1;
-        assert!(all.iter().map(share).all(|share| (0.6..=1.01).contains(&share)), "{all:?}");
+        let (simulated, closed) = (by_collectors(), by_collectors_closed());
+        for all in [simulated, &closed] {
+            let best = all.iter().max_by(|one, other| one.1.total_cmp(&other.1));
+            assert_eq!(best.map(|best| best.0), Some(128));
+        }
+        let shares: Vec<f64> =
+            simulated.iter().zip(&closed).map(|(ours, formula)| ours.1 / formula.1).collect();
+        assert!(shares.iter().all(|share| (0.6..=1.01).contains(share)), "{shares:?}");
     }
 
     #[test]

@@ -307,8 +307,8 @@ impl Incoming {
         SPREAD_PER_TAKER * (mixed as u32 % ranks)
     }
 
-    /// A message has come to its end in order: the rule says whether it is acknowledged now, unless
-    /// all are asked and take turns.
+    /// A message has come to its end in order: the rule says whether it is acknowledged now. Where
+    /// all are asked and take turns, a rule that would let some answer earlier gives way.
     fn on_message(&mut self, now: Instant, common: &Common, takes_turn: bool) {
         let number = self.messages;
         self.messages = number.wrapping_add(1);
@@ -317,7 +317,8 @@ impl Incoming {
             AckRule::EveryNth(messages) => self.messages.is_multiple_of(messages), // [BC-R16]
             AckRule::Skewed(messages) => number % messages == self.position % messages, // [BC-R17]
         };
-        let when = if is_due && !takes_turn { AckWhen::Now } else { AckWhen::After(u32::MAX) };
+        let is_rare = self.policy.acks != AckRule::Every;
+        let when = if is_due && !(takes_turn && is_rare) { AckWhen::Now } else { AckWhen::After(u32::MAX) };
         self.arrivals.owe(now, when, common.config.ack_delay);
     }
 
