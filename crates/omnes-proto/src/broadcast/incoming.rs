@@ -318,7 +318,11 @@ impl Incoming {
             AckRule::Skewed(messages) => number % messages == self.position % messages, // [BC-R17]
         };
         let is_rare = self.policy.acks != AckRule::Every;
-        let when = if is_due && !(takes_turn && is_rare) { AckWhen::Now } else { AckWhen::After(u32::MAX) };
+        let when = if is_due && !(takes_turn && is_rare) {
+            AckWhen::Now
+        } else {
+            AckWhen::After(u32::MAX)
+        };
         self.arrivals.owe(now, when, common.config.ack_delay);
     }
 
