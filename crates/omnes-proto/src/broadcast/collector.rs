@@ -404,7 +404,7 @@ impl Collector {
     /// The wait is over: the packet before `end` goes again to all reporters who have not reported
     /// it, and their answers will tell what else they lack; those whom they wait for they ask
     /// themselves. Where that did not help before, they may have no buffer for anything but the
-    /// first that they lack, so that goes too. False if the wait is not over or all have everything.
+    /// first that they lack, so that goes too. False if the wait is not over or nobody is late.
     pub(super) fn on_timeout(&mut self, now: Instant, end: Seq) -> bool {
         let late = self.take_late(now, end);
         let last = end.plus(u32::MAX);

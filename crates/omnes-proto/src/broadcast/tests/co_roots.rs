@@ -34,7 +34,7 @@ fn a_co_root_reports_to_whom_it_has_its_copy_from_and_is_repaired_there() {
 
 #[test]
 fn who_copies_to_a_slow_co_root_offers_the_root_no_more_room_than_it_has() {
-    // Rank 3 posts no receive; 2 keeps everything for it, and its buffers bound what the root sends.
+    // Rank 3 posts no receive; 2 keeps everything for it: its buffers bound what the root sends.
     let few = BroadcastConfig {
         pool_slots: 32,
         initial_credit_bytes: 16 * 2304,
