@@ -1,14 +1,15 @@
 //! Who is alive: every rank watches the next one, and tells all others when it has failed.
 //!
 //! The ranks form a ring. A rank asks its successor for a sign of life when it has not heard of
-//! it for a while; after [`LivenessConfig::timeout`] without one the successor has failed. Who
-//! finds a failure, here, by an answer that never came or by other means, tells every other rank
-//! and repeats that until it is confirmed; then the ring closes over the gap.
+//! it for a while, and four times as often while no answer comes, as questions and answers get
+//! lost; after [`LivenessConfig::timeout`] without one the successor has failed. Who finds a
+//! failure, here, by an answer that never came or by other means, tells every other rank and
+//! repeats that until it is confirmed; then the ring closes over the gap.
 //!
 //! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
 //! round trips, whether or not anyone waits for it. Cost: at most two packets per rank and
-//! interval while the job is idle, none where the successor talks anyway; one notice and one
-//! answer per rank and failure. State: an entry for each rank that is gone.
+//! interval while the job is idle and nothing gets lost, none where the successor talks anyway; one
+//! notice and one answer per rank and failure. State: an entry for each rank that is gone.
 
 use omnes_wire::{Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,8 @@ use std::time::Duration;
 /// Settings of the watch.
 #[derive(Clone, Copy, Debug)]
 pub struct LivenessConfig {
-    /// Silence after which a sign of life is asked for, and wait between two such questions.
+    /// Silence after which a sign of life is asked for; an unanswered question is repeated after a
+    /// quarter of it.
     pub interval: Duration,
     /// Silence after which the successor has failed.
     pub timeout: Duration,
@@ -29,6 +31,9 @@ impl Default for LivenessConfig {
     }
 }
 
+/// Questions in each interval of silence after the first one: with a tenth of all packets lost on
+/// each link, one question in three remains unanswered, and seven in a row do now and then.
+const QUESTIONS_PER_INTERVAL: u32 = 4;
 /// Repetitions of a notice that nobody confirms.
 const NOTICE_REPEATS_MAX: u32 = 16;
 
@@ -182,7 +187,8 @@ impl Liveness {
             return self.successor;
         }
         self.is_ping_due = silence >= self.config.interval;
-        self.ping_at = Some(now + self.config.interval);
+        let questions = if self.is_ping_due { QUESTIONS_PER_INTERVAL } else { 1 };
+        self.ping_at = Some(now + self.config.interval / questions);
         None
     }
 
@@ -229,6 +235,34 @@ mod tests {
             assert_eq!(liveness.handle_timeout(at(ms)), None);
         }
         assert_eq!(liveness.handle_timeout(at(4000)), Some(Rank(0)));
+    }
+
+    #[test]
+    fn silent_successor_is_asked_four_times_as_often_until_it_answers() {
+        let mut liveness = liveness(3, 4);
+        let questions = |liveness: &mut Liveness, from: u64, to: u64| {
+            let mut asked = Vec::new();
+            for ms in from..to {
+                assert_eq!(liveness.handle_timeout(at(ms)), None);
+                asked.extend(liveness.poll_notice().map(|_| ms));
+            }
+            asked
+        };
+        assert_eq!(questions(&mut liveness, 1, 1001), [500, 625, 750, 875, 1000]);
+        liveness.on_heard(at(1001), Rank(0));
+        // An answer ends it; the next silence is found as before.
+        assert_eq!(questions(&mut liveness, 1001, 1800), [1625, 1750]);
+    }
+
+    #[test]
+    fn dead_successor_fails_within_the_timeout_and_a_quarter_interval() {
+        for heard in 0..500 {
+            let mut liveness = liveness(0, 2);
+            liveness.on_heard(at(heard), Rank(1));
+            let failed = (heard..10_000).find(|ms| liveness.handle_timeout(at(*ms)).is_some());
+            let silence = failed.map(|ms| ms - heard);
+            assert!(silence.is_some_and(|ms| (4000..=4125).contains(&ms)), "{silence:?}");
+        }
     }
 
     #[test]

@@ -117,6 +117,21 @@ fn short_partition_harms_nobody() {
 }
 
 #[test]
+fn rank_that_lives_is_not_named_where_each_link_loses_a_tenth() {
+    let mut cluster = Cluster::builder().ranks(8).seed(5).build();
+    let each_link = cluster.rule(drop().ppm(190_000));
+    cluster.run_for(ms(30 * 60 * 1000));
+    cluster.check(no_living_rank_is_named);
+    // Who dies is named as soon as where nothing is lost.
+    cluster.crash(3);
+    cluster.run_for(naming_time());
+    each_link.heal();
+    cluster.run_for(ms(1000));
+    cluster.check(dead_are_named_to_all);
+    cluster.check(no_living_rank_is_named);
+}
+
+#[test]
 fn rank_that_leaves_is_not_taken_for_dead() {
     let mut cluster = Cluster::builder().ranks(4).seed(5).build();
     cluster.leave(2);

@@ -53,7 +53,8 @@ pub enum Kind {
     /// [`crate::Envelope`] stands before the data, whose token is the message's number.
     Cast = 9,
     /// Everything before `expects` of the stream of root `argument` has arrived; `seq` is the delay
-    /// in microseconds between the newest arrival and this report.
+    /// in microseconds between the newest arrival and this report. With [`Flags::ACK_NOW`] the
+    /// sender collects the receiver's acknowledgements, and misses that of what it has itself.
     CastAck = 10,
     /// As [`Kind::CastAck`], and `expects` is missing, with a [`crate::GapMap`] of what arrived
     /// beyond it.

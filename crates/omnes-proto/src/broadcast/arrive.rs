@@ -4,7 +4,7 @@ use super::incoming::Packet;
 use super::stream::StreamKey;
 use super::{Broadcast, GroupId, KNOCKS_MAX};
 use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
-use crate::packet::{Destination, Placement, Preview};
+use crate::packet::{Placement, Preview};
 use omnes_wire::{
     CastReport, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
     PACKET_OVERHEAD_BYTES, Rank, Seq,
@@ -124,14 +124,8 @@ impl Broadcast {
         let incoming = stream.incoming.as_mut()?;
         let before = incoming.arrivals.expects();
         let place = incoming.take(now, &mut self.common, packet);
-        if stream.roles.is_repairer {
-            // Those who report here got it, or did not, about now.
-            stream.collector.on_sent(now, packet.seq, Destination::Group);
-            if packet.flags.has(Flags::ACK_NOW) {
-                stream.collector.on_asked(now, packet.seq);
-            }
-            stream.has_asked = packet.flags.has(Flags::ACK_NOW);
-            stream.arm(now, &self.common);
+        if stream.roles.collects() {
+            stream.expect_answers(now, &packet, &self.common);
         }
         let expects = stream.incoming.as_ref().map_or(before, |own| own.arrivals.expects());
         if before != expects {
@@ -174,6 +168,9 @@ impl Broadcast {
             credits: header.credits,
             held_back: Some(Duration::from_micros(u64::from(header.seq.0))),
         };
+        if header.kind == Kind::CastAck && header.flags.has(Flags::ACK_NOW) {
+            return self.on_question(news);
+        }
         if header.kind == Kind::CastAck {
             self.common.counters.acks_received += 1;
             return self.on_report(now, news, None);
@@ -183,17 +180,39 @@ impl Broadcast {
         self.on_report(now, news, Some((gaps, header.flags.has(Flags::RESUME))));
     }
 
-    /// Handles a report; of gaps with their map, and whether everything beyond is missing too.
-    fn on_report(&mut self, now: Instant, news: News, gaps: Option<(GapMap, bool)>) {
-        let News { from, key, expects, credits, held_back } = news;
+    /// The stream that a report or a question is about, if there is one and it is whole; else it
+    /// is counted.
+    fn find_told(&mut self, key: StreamKey) -> Option<usize> {
         if self.groups.get(&key.group).is_none_or(|group| group.broken_by.is_some()) {
             self.common.counters.unknown_group += 1;
-            return;
+            return None;
         }
-        let Some(at) = self.stream(key) else {
+        let found = self.stream(key);
+        self.common.counters.malformed += u64::from(found.is_none());
+        found
+    }
+
+    /// Whoever collects this rank's acknowledgements waits for that of everything before `expects`.
+    fn on_question(&mut self, news: News) {
+        let Some(at) = self.find_told(news.key) else { return };
+        let stream = &mut self.streams[at];
+        let is_collector = stream.roles.collector == Some(news.from);
+        let Some(incoming) = stream.incoming.as_mut().filter(|_| is_collector) else {
             self.common.counters.malformed += 1;
             return;
         };
+        if incoming.arrivals.expects().plus(WINDOW_PACKETS_MAX).precedes(news.expects) {
+            self.common.counters.beyond_window += 1;
+            return;
+        }
+        incoming.answer_question(news.expects);
+        self.schedule(at);
+    }
+
+    /// Handles a report; of gaps with their map, and whether everything beyond is missing too.
+    fn on_report(&mut self, now: Instant, news: News, gaps: Option<(GapMap, bool)>) {
+        let News { from, key, expects, credits, held_back } = news;
+        let Some(at) = self.find_told(key) else { return };
         let stream = &mut self.streams[at];
         if !stream.collector.covers(from) {
             self.common.counters.malformed += 1;

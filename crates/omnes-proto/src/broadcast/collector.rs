@@ -2,10 +2,12 @@
 //! is waited for.
 //!
 //! The root has one, every co-root, and in a tree of acknowledgements every inner rank, which
-//! repairs nothing. Times: the group's round trip is that from a packet that asks for an answer
-//! until the last of the answers, so that the timer fits the slowest rank; the fastest answer tells
-//! which reports are older than a repair.
+//! repairs nothing but asks again. Times: the group's round trip is that from a packet that asks
+//! for an answer until the last of the answers, so that the timer fits the slowest rank, and in a
+//! tree the highest of the branches; the time over which answers are spread comes on top. The
+//! fastest answer tells which reports are older than a repair.
 
+use super::incoming::answer_spread;
 use super::least::Least;
 use super::roles::Reporter;
 use super::wants::{Repair, Wants};
@@ -80,8 +82,6 @@ pub(super) struct Collector {
     index: Vec<(Rank, u32)>,
     /// Those that others speak for, ascending.
     below: Vec<Rank>,
-    /// Ranks that the reporters speak for, with themselves.
-    covered: u32,
     /// What has arrived at each who is there, and for what it has room.
     arrived: Least,
     ends: Least,
@@ -97,10 +97,14 @@ pub(super) struct Collector {
     /// A packet that asked for answers, and when it did.
     asked: Option<(Seq, Instant)>,
     is_first_answer: bool,
+    /// Until then, those who were asked together send their answers, one after the other.
+    answers_until: Instant,
     deadline: Option<Instant>,
     doublings: u32,
     /// Times that the wait was over since the slowest has come on.
     fruitless: u32,
+    /// Those whose acknowledgement is asked for again, where nothing can be sent again.
+    to_ask: Vec<Rank>,
 }
 
 impl Collector {
@@ -125,7 +129,6 @@ impl Collector {
         Self {
             standings: reporters.into_iter().map(standing).collect(),
             index,
-            covered: count + below.len() as u32,
             below,
             arrived: Least::new(0, count),
             ends: Least::new(u64::from(credit), count),
@@ -138,9 +141,11 @@ impl Collector {
             fastest: None,
             asked: None,
             is_first_answer: false,
+            answers_until: Instant::ZERO,
             deadline: None,
             doublings: 0,
             fruitless: 0,
+            to_ask: Vec::new(),
         }
     }
 
@@ -318,7 +323,7 @@ impl Collector {
     pub(super) fn next_repair(&mut self, multicast_ranks: u32) -> Option<Repair> {
         let (rank, seq, is_asking) = self.wants.first()?;
         // A question to everybody is answered by everybody, also by those who have nothing to say.
-        let half = if is_asking { self.covered.div_ceil(2) } else { 0 };
+        let half = if is_asking { self.standings.len().div_ceil(2) as u32 } else { 0 };
         let is_wide = self.last_sent.get(ring(seq)).is_some_and(|sent| sent.is_wide);
         if self.wants.lacking(seq) < multicast_ranks.max(2).max(half) && !is_wide {
             return Some(self.wants.send_to_one(rank, seq));
@@ -350,17 +355,25 @@ impl Collector {
         }
     }
 
+    /// Everybody is asked now.
+    pub(super) fn on_asked_all(&mut self, now: Instant) {
+        self.answers_until = now + answer_spread(self.standings.len() as u32);
+    }
+
     /// Waits for answers, which may be held back for `held_back`, unless it does already.
     pub(super) fn arm(&mut self, now: Instant, held_back: Duration) {
         if self.slowest().is_none() || self.deadline.is_some() {
             return;
         }
         let (mean, spread) = (self.round_trip.smoothed(), self.round_trip.deviation());
-        let usual = (mean + mean.max(4 * spread)).clamp(TIMEOUT_MIN, TIMEOUT_MAX) + held_back;
+        let estimate = mean + mean.max(4 * spread);
+        let usual = estimate.clamp(TIMEOUT_MIN, TIMEOUT_MAX) + held_back;
         // Who answers without coming on has no room: it tells when it has.
         let without_room = self.fruitless.saturating_sub(FRUITLESS_PROMPT);
         let doublings = self.doublings.max(without_room).min(BACKOFF_DOUBLINGS_MAX);
-        self.deadline = Some(now + (usual * (1 << doublings)).min(usual.max(BACKOFF_MAX)));
+        let wait = (usual * (1 << doublings)).min(usual.max(BACKOFF_MAX));
+        let last_answer = self.answers_until + estimate.min(TIMEOUT_MAX);
+        self.deadline = Some(last_answer.max(now + wait));
     }
 
     /// Everything has been answered.
@@ -370,37 +383,54 @@ impl Collector {
         self.fruitless = 0;
     }
 
-    /// The wait is over: the packet before `end` goes again to all who have not reported it, and
-    /// their answers will tell what else they lack. Where that did not help before, they may have
-    /// no buffer for anything but the first that they lack, so that goes too. False if the wait is
-    /// not over or all have everything.
-    pub(super) fn on_timeout(&mut self, now: Instant, end: Seq) -> bool {
+    /// If the wait is over: where those stand who have not reported everything before `end`.
+    fn take_late(&mut self, now: Instant, end: Seq) -> Vec<usize> {
         if self.deadline.is_none_or(|at| at > now) {
-            return false;
+            return Vec::new();
         }
         self.deadline = None;
         self.asked = None; // An answer could be to either packet.
-        let mut late = Vec::new();
-        for standing in &mut self.standings {
-            let first = standing.expects();
-            if !standing.is_gone && first.precedes(end) {
-                standing.silent_since.get_or_insert(now);
-                late.extend(standing.reporter.speaks_for().map(|rank| (rank, first)));
-            }
+        let is_late = |standing: &Standing| !standing.is_gone && standing.expects().precedes(end);
+        let standings = self.standings.iter().enumerate();
+        let late: Vec<usize> =
+            standings.filter(|(_, standing)| is_late(standing)).map(|(at, _)| at).collect();
+        if !late.is_empty() {
+            self.doublings += 1;
+            self.fruitless += 1;
         }
-        if late.is_empty() {
-            return false;
-        }
-        self.doublings += 1;
-        self.fruitless += 1;
+        late
+    }
+
+    /// The wait is over: the packet before `end` goes again to all reporters who have not reported
+    /// it, and their answers will tell what else they lack; those whom they wait for they ask
+    /// themselves. Where that did not help before, they may have no buffer for anything but the
+    /// first that they lack, so that goes too. False if the wait is not over or nobody is late.
+    pub(super) fn on_timeout(&mut self, now: Instant, end: Seq) -> bool {
+        let late = self.take_late(now, end);
         let last = end.plus(u32::MAX);
-        for (rank, first) in late {
+        for at in &late {
+            let standing = &mut self.standings[*at];
+            standing.silent_since.get_or_insert(now);
+            let (rank, first) = (standing.reporter.rank, standing.expects());
             self.want(rank, last, true);
             if self.fruitless > 1 {
                 self.want(rank, first, true);
             }
         }
-        true
+        !late.is_empty()
+    }
+
+    /// As [`Self::on_timeout`] where nothing can be sent again: those who are late are asked for
+    /// their acknowledgement. Whether they live is for others to judge.
+    pub(super) fn ask_again(&mut self, now: Instant, end: Seq) -> bool {
+        let late = self.take_late(now, end);
+        self.to_ask = late.iter().map(|at| self.standings[*at].reporter.rank).collect();
+        !late.is_empty()
+    }
+
+    /// The next rank to ask.
+    pub(super) fn next_to_ask(&mut self) -> Option<Rank> {
+        self.to_ask.pop()
     }
 
     /// The next rank that owes an answer and has been silent for `limit`.
@@ -417,6 +447,7 @@ impl Collector {
     /// Nobody waits for `rank` any more.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.wants.forget(rank);
+        self.to_ask.retain(|asked| *asked != rank);
         let Some(at) = self.find(rank) else { return };
         let standing = &mut self.standings[at];
         if !std::mem::replace(&mut standing.is_gone, true) {
@@ -428,6 +459,7 @@ impl Collector {
     /// Nobody waits for anybody any more.
     pub(super) fn forget_all(&mut self) {
         self.wants.clear();
+        self.to_ask.clear();
         self.standings.iter_mut().for_each(|standing| standing.is_gone = true);
         self.arrived.clear();
         self.ends.clear();

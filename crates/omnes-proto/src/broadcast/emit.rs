@@ -101,7 +101,8 @@ impl Stream {
         if let Some(outbound) = self.next_report(now, common, head) {
             return Some(outbound);
         }
-        if let Some(outbound) = self.next_repair(now, common, head) {
+        let again = self.next_question(common, head);
+        if let Some(outbound) = again.or_else(|| self.next_repair(now, common, head)) {
             return Some(outbound);
         }
         let has_copies = self.copied.iter().any(|(_, next)| next.precedes(self.end()));
@@ -134,15 +135,16 @@ impl Stream {
         common: &mut Common,
         head: &mut Head,
     ) -> Option<Outbound> {
-        let mut report = self.take_report(now)?;
+        let report = self.take_report(now)?;
         let acknowledges = self.acknowledges();
         let incoming = self.incoming.as_mut()?;
-        let missed_start = std::mem::take(&mut incoming.missed_start);
-        if missed_start {
-            report = Report::Nack;
-        }
+        let lacks_rest = std::mem::take(&mut incoming.lacks_rest);
         let incoming = self.incoming.as_ref()?;
-        let held_back = incoming.arrivals.held_back(now).as_micros().min(u128::from(u32::MAX));
+        // The time of those below is part of a branch's round trip.
+        let held_back = match self.roles.speaks_for_others {
+            true => 0,
+            false => incoming.arrivals.held_back(now).as_micros().min(u128::from(u32::MAX)),
+        };
         let credits = incoming.credits(common);
         let mut header = self.header(common, Kind::CastAck);
         header.expects = acknowledges;
@@ -153,13 +155,24 @@ impl Stream {
         if report == Report::Nack {
             header.kind = Kind::CastNack;
             header.expects = incoming.arrivals.expects();
-            header.flags = Flags::NONE.with_if(Flags::RESUME, missed_start);
+            header.flags = Flags::NONE.with_if(Flags::RESUME, lacks_rest);
             head.set_body(incoming.gap_map().as_bytes());
             common.counters.nacks_sent += 1;
         } else {
             common.counters.acks_sent += 1;
         }
         let to = Destination::Rank(self.addressee(report)?);
+        Some(Outbound { to, header, segment: None })
+    }
+
+    /// Asks who owes an acknowledgement for it, and tells what there is to have.
+    fn next_question(&mut self, common: &Common, head: &mut Head) -> Option<Outbound> {
+        let to = Destination::Rank(self.collector.next_to_ask()?);
+        let mut header = self.header(common, Kind::CastAck);
+        header.flags = Flags::ACK_NOW;
+        header.expects = self.end();
+        header.argument = self.key.root.0;
+        head.set_body(&[]);
         Some(Outbound { to, header, segment: None })
     }
 
@@ -184,6 +197,9 @@ impl Stream {
             address(&mut outbound, repair.to);
             outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, repair.asks);
             self.collector.on_sent(now, repair.seq, repair.to);
+            if repair.asks && repair.to == Destination::Group {
+                self.collector.on_asked_all(now);
+            }
             if repair.asks && !self.collector.knows_round_trip() {
                 self.collector.on_asked(now, repair.seq);
             }
@@ -249,6 +265,9 @@ impl Stream {
         let is_answered = is_last && self.policy.acks == AckRule::Every;
         if asks || is_answered {
             self.collector.on_asked(now, seq);
+        }
+        if asks {
+            self.collector.on_asked_all(now);
         }
         self.has_asked = asks || is_answered;
         self.arm(now, common);

@@ -8,6 +8,7 @@
 use super::config::CheckedBroadcast;
 use super::interface::Event;
 use super::policy::{AckRule, GapReports, Policy};
+use super::roles::Roles;
 use super::slots::Common;
 use super::stash::Stash;
 use crate::lane::{AckWhen, Arrival, Arrivals, Report, SeqBits};
@@ -21,6 +22,11 @@ use std::time::Duration;
 const PROMPT_TAKERS: u32 = 32;
 /// Time that a collector needs for a report.
 const SPREAD_PER_TAKER: Duration = Duration::from_micros(2);
+
+/// Time over which `ranks` that are asked together spread their answers.
+pub(super) fn answer_spread(ranks: u32) -> Duration {
+    if ranks > PROMPT_TAKERS { SPREAD_PER_TAKER * ranks } else { Duration::ZERO }
+}
 
 /// A packet of a broadcast, taken apart.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +78,8 @@ pub(super) struct Incoming {
     policy: Policy,
     position: u32,
     takers: u32,
+    /// Ranks that answer to whom this one answers.
+    peers: u32,
     /// Copies are kept for others.
     keeps: bool,
     pub(super) arrivals: Arrivals,
@@ -86,22 +94,26 @@ pub(super) struct Incoming {
     /// Last packets of messages, as far as they have arrived out of order.
     lasts: SeqBits,
     messages: u32,
-    /// Somebody asks for a report.
+    /// Somebody asks for a report, whatever it has to say.
     pub(super) is_asked: bool,
-    /// Times that somebody did.
+    /// Somebody waits for the acknowledgement of everything before.
+    awaited: Option<Seq>,
+    /// Times that everybody was asked.
     answers: u32,
-    /// Packets came before the group was known: everything that was sent is asked for.
-    pub(super) missed_start: bool,
+    /// Everything from what is expected on is missing that was sent: packets came before the group
+    /// was known, or others have more.
+    pub(super) lacks_rest: bool,
     pub(super) is_counted: bool,
 }
 
 impl Incoming {
-    pub(super) fn new(policy: Policy, position: u32, takers: u32, keeps: bool) -> Self {
+    pub(super) fn new(policy: Policy, roles: &Roles) -> Self {
         Self {
             policy,
-            position,
-            takers,
-            keeps,
+            position: roles.position,
+            takers: roles.takers,
+            peers: roles.peers,
+            keeps: roles.is_repairer || !roles.copies_to.is_empty(),
             arrivals: Arrivals::default(),
             posted: VecDeque::new(),
             front: Seq(0),
@@ -111,8 +123,9 @@ impl Incoming {
             lasts: SeqBits::default(),
             messages: 0,
             is_asked: false,
+            awaited: None,
             answers: 0,
-            missed_start: false,
+            lacks_rest: false,
             is_counted: false,
         }
     }
@@ -141,7 +154,7 @@ impl Incoming {
                 common.counters.duplicates += 1;
                 // Its acknowledgement may have got lost [BC-R21].
                 self.arrivals.owe_again(now, common.config.ack_delay);
-                self.answer_if_asked(now, &packet);
+                self.is_asked |= self.answer_if_asked(now, &packet);
                 return None;
             }
             Arrival::BeyondWindow => {
@@ -152,7 +165,7 @@ impl Incoming {
         }
         let Some(place) = self.place(common, packet) else {
             common.counters.discarded += 1;
-            self.answer_if_asked(now, &packet);
+            self.is_asked |= self.answer_if_asked(now, &packet);
             return None;
         };
         self.note_arrival(now, common, &packet);
@@ -160,22 +173,47 @@ impl Incoming {
             self.learn_length(common, packet.seq, envelope.bytes);
         }
         self.complete(common);
-        self.answer_if_asked(now, &packet);
+        let _ = self.answer_if_asked(now, &packet);
         self.thin_out(common);
         place
     }
 
-    fn answer_if_asked(&mut self, now: Instant, packet: &Packet) {
+    /// Answers a packet that asks for it; true if it does. Who speaks for others answers a new
+    /// packet when they have it too.
+    fn answer_if_asked(&mut self, now: Instant, packet: &Packet) -> bool {
         if !packet.flags.has(Flags::ACK_NOW) {
-            return;
+            return false;
         }
-        self.is_asked = true;
+        self.note_awaited(packet.seq.plus(1));
         self.answers = self.answers.wrapping_add(1);
-        let is_one_of_many = packet.flags.has(Flags::GROUP) && self.takers > PROMPT_TAKERS;
-        match is_one_of_many {
-            true => self.arrivals.answer_at(now + self.spread(self.answers)),
+        match self.is_one_of_many(packet) {
+            true => self.arrivals.answer_at(now, now + self.spread(self.answers, self.peers)),
             false => self.arrivals.answer(),
         }
+        true
+    }
+
+    /// True if the packet asks so many that they answer one after the other.
+    fn is_one_of_many(&self, packet: &Packet) -> bool {
+        packet.flags.has(Flags::GROUP.with(Flags::ACK_NOW)) && self.peers > PROMPT_TAKERS
+    }
+
+    /// Answers who waits for the acknowledgement of everything before `end`, which was sent.
+    pub(super) fn answer_question(&mut self, end: Seq) {
+        self.is_asked = true;
+        // A gap is reported as one: its repairs show what else is missing.
+        self.lacks_rest |= self.note_awaited(end) && !self.arrivals.has_gap();
+        self.arrivals.answer();
+    }
+
+    /// True if something is missing before `end`, whose acknowledgement somebody waits for: it goes
+    /// out as soon as all is here.
+    fn note_awaited(&mut self, end: Seq) -> bool {
+        let lacks = self.arrivals.expects().precedes(end);
+        if lacks {
+            self.awaited.get_or_insert(end);
+        }
+        lacks
     }
 
     /// Finds room for a packet; `None` if there is none. A place of nothing is one too.
@@ -239,7 +277,7 @@ impl Incoming {
             if self.policy.gaps == GapReports::Never {
                 self.arrivals.hush();
             } else if self.takers > PROMPT_TAKERS {
-                self.arrivals.defer_gaps(now + self.spread(seq.0));
+                self.arrivals.defer_gaps(now + self.spread(seq.0, self.takers));
             }
             return;
         }
@@ -247,26 +285,31 @@ impl Incoming {
             let is_last = self.lasts.take(self.arrivals.expects());
             self.arrivals.on_in_order(now);
             if is_last {
-                self.on_message(now, common);
+                self.on_message(now, common, self.is_one_of_many(packet));
             }
             if !self.arrivals.next_is_here() {
                 break;
             }
         }
+        if self.awaited.take_if(|end| !self.arrivals.expects().precedes(*end)).is_some() {
+            self.arrivals.owe(now, AckWhen::Now, common.config.ack_delay);
+        }
         self.acknowledge_run(now, common);
     }
 
-    /// A wait that differs from rank to rank and from `number` to number, so that not all report at
-    /// once: of a gap, who reports first gets a repair that spares the others their report.
-    fn spread(&self, number: u32) -> Duration {
+    /// A wait that differs from rank to rank and from `number` to number, so that of `ranks` not
+    /// all report at once: of a gap, who reports first gets a repair that spares the others their
+    /// report.
+    fn spread(&self, number: u32, ranks: u32) -> Duration {
         let mixed = (u64::from(self.position) << 32 | u64::from(number))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             >> 32;
-        SPREAD_PER_TAKER * (mixed as u32 % self.takers)
+        SPREAD_PER_TAKER * (mixed as u32 % ranks)
     }
 
-    /// A message has come to its end in order: the rule says whether it is acknowledged now.
-    fn on_message(&mut self, now: Instant, common: &Common) {
+    /// A message has come to its end in order: the rule says whether it is acknowledged now. Where
+    /// all are asked and take turns, a rule that would let some answer earlier gives way.
+    fn on_message(&mut self, now: Instant, common: &Common, takes_turn: bool) {
         let number = self.messages;
         self.messages = number.wrapping_add(1);
         let is_due = match self.policy.acks {
@@ -274,7 +317,12 @@ impl Incoming {
             AckRule::EveryNth(messages) => self.messages.is_multiple_of(messages), // [BC-R16]
             AckRule::Skewed(messages) => number % messages == self.position % messages, // [BC-R17]
         };
-        let when = if is_due { AckWhen::Now } else { AckWhen::After(u32::MAX) };
+        let is_rare = self.policy.acks != AckRule::Every;
+        let when = if is_due && !(takes_turn && is_rare) {
+            AckWhen::Now
+        } else {
+            AckWhen::After(u32::MAX)
+        };
         self.arrivals.owe(now, when, common.config.ack_delay);
     }
 
@@ -489,6 +537,7 @@ impl Incoming {
     /// What is to be reported, if something is.
     pub(super) fn take_report(&mut self, now: Instant) -> Option<Report> {
         let report = self.arrivals.take_report(now);
+        let report = if self.lacks_rest { report.and(Some(Report::Nack)) } else { report };
         if self.policy.gaps == GapReports::Never {
             self.arrivals.hush();
         }

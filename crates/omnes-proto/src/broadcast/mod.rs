@@ -168,7 +168,7 @@ impl Broadcast {
             self.knocks.remove(&key);
             let Some(at) = self.stream(key) else { continue };
             if let Some(incoming) = &mut self.streams[at].incoming {
-                incoming.missed_start = true;
+                incoming.lacks_rest = true;
                 incoming.arrivals.answer();
             }
             self.schedule(at);

@@ -22,7 +22,8 @@ pub(super) struct Reporter {
 
 impl Reporter {
     /// All that it speaks for, itself first.
-    pub(super) fn speaks_for(&self) -> impl Iterator<Item = Rank> + '_ {
+    #[cfg(test)]
+    fn speaks_for(&self) -> impl Iterator<Item = Rank> + '_ {
         std::iter::once(self.rank).chain(self.below.iter().copied())
     }
 }
@@ -36,6 +37,8 @@ pub(super) struct Roles {
     pub(super) takers: u32,
     /// Who gets this rank's acknowledgements; nobody at the root.
     pub(super) collector: Option<Rank>,
+    /// Ranks whose acknowledgements go there, this one among them.
+    pub(super) peers: u32,
     /// Who gets its gap reports and sends again what it lacks.
     pub(super) repairer: Option<Rank>,
     /// Those whose acknowledgements come here.
@@ -64,9 +67,15 @@ impl Roles {
         })
     }
 
+    /// True if this rank waits for the acknowledgements of others.
+    pub(super) fn collects(&self) -> bool {
+        self.is_repairer || self.speaks_for_others
+    }
+
     fn with_root(self, rank: &impl Fn(u32) -> Rank) -> Self {
         if self.position > 0 {
-            return Self { collector: Some(rank(0)), repairer: Some(rank(0)), ..self };
+            let peers = self.takers - 1;
+            return Self { collector: Some(rank(0)), repairer: Some(rank(0)), peers, ..self };
         }
         Self {
             reporters: (1..self.takers).map(|at| alone(rank(at))).collect(),
@@ -80,6 +89,7 @@ impl Roles {
         let checked = "positions are below the number of takers, and radices are checked";
         let parent = tree.parent(position, Rank(0), takers).expect(checked);
         let children = tree.children(position, Rank(0), takers).expect(checked);
+        let siblings = parent.map(|at| tree.children(at, Rank(0), takers).expect(checked));
         let reporters = children.into_iter().map(|child| {
             let mut below = tree.children(child, Rank(0), takers).expect(checked);
             let mut next = 0;
@@ -95,6 +105,7 @@ impl Roles {
         let is_root = self.position == 0;
         Self {
             collector: parent.map(|at| rank(at.0)),
+            peers: siblings.map_or(0, |siblings| siblings.len() as u32),
             repairer: (!is_root).then(|| rank(0)),
             is_repairer: is_root,
             speaks_for_others: !is_root && !reporters.is_empty(),
@@ -103,25 +114,33 @@ impl Roles {
         }
     }
 
+    /// Co-roots report to whom they get their copy from, as over reliable connections: who has
+    /// passed a message on answers for it until it is acknowledged.
     fn with_co_roots(self, co_roots: CoRoots, rank: &impl Fn(u32) -> Rank) -> Self {
         let subgroup = co_roots.subgroup_of(self.position);
-        let own = co_roots.collector(subgroup);
-        if own != self.position {
-            return Self { collector: Some(rank(own)), repairer: Some(rank(own)), ..self };
-        }
         let checked = "subgroups are below their number";
-        let copies = Tree::Binomial.children(Rank(subgroup), Rank(0), co_roots.count());
+        let count = co_roots.count();
+        let parent = Tree::Binomial.parent(Rank(subgroup), Rank(0), count).expect(checked);
+        let below =
+            |subgroup: u32| Tree::Binomial.children(Rank(subgroup), Rank(0), count).expect(checked);
+        let is_leaf = co_roots.collector(subgroup) != self.position;
+        let above = if is_leaf { Some(Rank(subgroup)) } else { parent };
         let collector_of = |subgroup: Rank| rank(co_roots.collector(subgroup.0));
-        let copies_to = copies.expect(checked).into_iter().map(collector_of).collect();
-        let mut reporters: Vec<Reporter> =
-            co_roots.subgroup(subgroup).skip(1).map(|at| alone(rank(at))).collect();
-        let is_root = self.position == 0;
-        if is_root {
-            reporters.extend((1..co_roots.count()).map(|at| alone(collector_of(Rank(at)))));
+        let peers = |Rank(at)| co_roots.subgroup(at).len() - 1 + below(at).len();
+        let mut roles = Self {
+            collector: above.map(collector_of),
+            repairer: above.map(collector_of),
+            peers: above.map_or(0, peers) as u32,
+            ..self
+        };
+        if !is_leaf {
+            roles.copies_to = below(subgroup).into_iter().map(collector_of).collect();
+            let leaves = co_roots.subgroup(subgroup).skip(1).map(rank);
+            let reporters = leaves.chain(roles.copies_to.iter().copied());
+            roles.reporters = reporters.map(alone).collect();
+            roles.is_repairer = !roles.reporters.is_empty();
         }
-        let above = (!is_root).then(|| rank(0));
-        let is_repairer = !reporters.is_empty();
-        Self { collector: above, repairer: above, reporters, is_repairer, copies_to, ..self }
+        roles
     }
 }
 
@@ -242,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn co_roots_get_their_copies_down_a_binomial_tree() {
+    fn co_roots_get_their_copies_down_a_binomial_tree_and_report_up_the_same_way() {
         let nodes = singles(8);
         let nodes: Vec<&[u32]> = nodes.iter().map(Vec::as_slice).collect();
         let group = group("co-root=4", &nodes);
@@ -251,5 +270,7 @@ mod tests {
         assert_eq!(copies(4), [Rank(6)]);
         assert_eq!(copies(2), []);
         assert_eq!(copies(1), []);
+        let collector = |rank| Roles::of(&group, Rank(0), Rank(rank)).unwrap().collector;
+        assert_eq!([2, 4, 6].map(collector), [0, 0, 4].map(|rank| Some(Rank(rank))));
     }
 }

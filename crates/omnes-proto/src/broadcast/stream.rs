@@ -3,14 +3,15 @@
 
 use super::collector::Collector;
 use super::config::CheckedBroadcast;
-use super::incoming::Incoming;
+use super::incoming::{Incoming, Packet};
 use super::interface::{Event, GroupConfig, GroupId};
-use super::policy::{Collection, Policy};
+use super::policy::{AckRule, Collection, Policy};
 use super::roles::Roles;
 use super::sending::Sending;
 use super::slots::Common;
 use crate::lane::Report;
-use omnes_wire::{Instant, Rank, Seq};
+use crate::packet::Destination;
+use omnes_wire::{Flags, Instant, Rank, Seq};
 
 /// Names a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -56,9 +57,8 @@ impl Stream {
         let credit_packets = config.credit_packets(credit_bytes);
         let mut roles = Roles::of(group, root, me)?;
         let reporters = std::mem::take(&mut roles.reporters);
-        let keeps = roles.is_repairer || !roles.copies_to.is_empty();
         let policy = group.policy;
-        let incoming = Incoming::new(policy, roles.position, roles.takers, keeps);
+        let incoming = Incoming::new(policy, &roles);
         let copied = roles.copies_to.iter().map(|rank| (*rank, Seq(0))).collect();
         Some(Self {
             key: StreamKey { group: group.id, root },
@@ -108,7 +108,7 @@ impl Stream {
 
     /// Waits for answers where some are missing.
     pub(super) fn arm(&mut self, now: Instant, common: &Common) {
-        if !self.roles.is_repairer {
+        if !self.roles.collects() {
             return;
         }
         if !self.is_outstanding() {
@@ -122,18 +122,41 @@ impl Stream {
         self.collector.arm(now, held_back);
     }
 
+    /// A packet has come that those who report here got, or did not, about now.
+    pub(super) fn expect_answers(&mut self, now: Instant, packet: &Packet, common: &Common) {
+        let flags = packet.flags;
+        if self.roles.is_repairer {
+            self.collector.on_sent(now, packet.seq, Destination::Group);
+        }
+        // What goes to this rank alone is answered by nobody else.
+        if flags.has(Flags::GROUP) {
+            let asks = flags.has(Flags::ACK_NOW);
+            let is_answered = flags.has(Flags::LAST) && self.policy.acks == AckRule::Every;
+            self.has_asked = asks || is_answered;
+            if self.has_asked {
+                self.collector.on_asked(now, packet.seq);
+            }
+            if asks {
+                self.collector.on_asked_all(now);
+            }
+        }
+        self.arm(now, common);
+    }
+
     /// Lets timers run out. True if something is to be sent.
     pub(super) fn on_deadline(&mut self, now: Instant, common: &mut Common) -> bool {
         let mut is_due = false;
         if let Some(incoming) = &mut self.incoming {
             is_due |= incoming.arrivals.on_deadline(now);
         }
-        if self.roles.is_repairer {
+        if self.roles.collects() {
             let end = self.end();
-            if self.collector.on_timeout(now, end) {
-                common.counters.timeouts += 1;
-                is_due = true;
-            }
+            let is_late = match self.roles.is_repairer {
+                true => self.collector.on_timeout(now, end),
+                false => self.collector.ask_again(now, end),
+            };
+            common.counters.timeouts += u64::from(is_late);
+            is_due |= is_late;
         }
         self.arm(now, common);
         is_due
@@ -187,6 +210,11 @@ impl Stream {
         let incoming = self.incoming.as_mut()?;
         let report = incoming.take_report(now)?;
         let is_asked = std::mem::take(&mut incoming.is_asked);
+        if report == Report::Nack && is_asked && self.roles.collector != self.roles.repairer {
+            // Who asked does not get it, and is to know that this rank is there.
+            incoming.is_asked = true;
+            incoming.arrivals.answer_if_whole();
+        }
         if report != Report::Ack || !self.roles.speaks_for_others {
             return Some(report);
         }

@@ -9,6 +9,9 @@ use crate::packet::{Destination, Head, Placement, Source, Target};
 use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
 
+mod co_roots;
+mod tree;
+
 const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
 const STEP: Duration = Duration::from_micros(10);
 

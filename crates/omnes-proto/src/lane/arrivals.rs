@@ -43,6 +43,7 @@ pub(crate) struct Arrivals {
     ahead_count: u32,
     /// One past the highest number that was found missing.
     gap_end: Seq,
+    /// The arrival that the next report answers: the newest, or that of the latest question.
     newest: Instant,
     epoch: u16,
     owed: u32,
@@ -54,6 +55,8 @@ pub(crate) struct Arrivals {
     repeat_wait: Duration,
     /// What is due was asked for, so it says nothing of how long a repair takes.
     is_answer: bool,
+    /// What is due at `ack_at` was asked for.
+    is_answer_planned: bool,
     rejecting: bool,
 }
 
@@ -79,6 +82,7 @@ impl Default for Arrivals {
             reported: None,
             repeat_wait: REPEAT_WAIT_INITIAL,
             is_answer: false,
+            is_answer_planned: false,
             rejecting: false,
         }
     }
@@ -146,7 +150,9 @@ impl Arrivals {
 
     /// An authentic numbered packet came, whatever becomes of it.
     pub(crate) fn on_packet(&mut self, now: Instant, epoch: u16) {
-        self.newest = now;
+        if !self.is_answer_planned {
+            self.newest = now;
+        }
         if epoch.wrapping_sub(self.epoch) < 1 << 15 {
             self.epoch = epoch;
         }
@@ -256,12 +262,20 @@ impl Arrivals {
         self.due = Some(if self.has_gap() { Report::Nack } else { Report::Ack });
     }
 
-    /// As [`Self::answer`], but not before `at`.
-    pub(crate) fn answer_at(&mut self, at: Instant) {
-        if self.due.is_none() {
-            let wait = if self.has_gap() { &mut self.nack_at } else { &mut self.ack_at };
-            *wait = Some(wait.map_or(at, |planned| planned.min(at)));
+    /// As [`Self::answer`] to what comes now, but not before `at`: an acknowledgement that is owed
+    /// already waits too, an answer that is planned does not.
+    pub(crate) fn answer_at(&mut self, now: Instant, at: Instant) {
+        self.newest = now;
+        if self.due.is_some() {
+            return;
         }
+        if self.has_gap() {
+            self.nack_at = Some(self.nack_at.map_or(at, |planned| planned.min(at)));
+            return;
+        }
+        let planned = self.ack_at.filter(|_| self.is_answer_planned);
+        self.ack_at = Some(planned.map_or(at, |planned| planned.min(at)));
+        self.is_answer_planned = true;
     }
 
     /// True if an acknowledgement is owed and not due yet.
@@ -302,10 +316,16 @@ impl Arrivals {
         }
     }
 
+    /// Nothing is to be acknowledged later any more.
+    fn settle_ack(&mut self) {
+        self.ack_at = None;
+        self.is_answer_planned = false;
+    }
+
     /// True if a timer made something due.
     pub(crate) fn on_deadline(&mut self, now: Instant) -> bool {
         if self.ack_at.is_some_and(|at| at <= now) {
-            self.ack_at = None;
+            self.settle_ack();
             self.due.get_or_insert(Report::Ack);
         }
         if self.nack_at.is_some_and(|at| at <= now) {
@@ -321,7 +341,7 @@ impl Arrivals {
     pub(crate) fn take_report(&mut self, now: Instant) -> Option<Report> {
         let report = self.due.take()?;
         self.owed = 0;
-        self.ack_at = None;
+        self.settle_ack();
         let is_answer = std::mem::take(&mut self.is_answer);
         if report == Report::Nack {
             self.reported = Some((self.end, now));
@@ -336,7 +356,7 @@ impl Arrivals {
     /// Data that go out now carry the acknowledgement.
     pub(crate) fn on_piggyback(&mut self) {
         self.owed = 0;
-        self.ack_at = None;
+        self.settle_ack();
         if self.due == Some(Report::Ack) {
             self.due = None;
         }

@@ -8,7 +8,8 @@
 //! - what the root has handed out, less what is acknowledged to it, never exceeds the window, nor
 //!   the room that those who acknowledge to it have offered [BC-R23];
 //! - when the root is told that a message is sent, all receivers have acknowledged it, or, with
-//!   co-roots, all whose acknowledgements go to the root.
+//!   co-roots, all whose acknowledgements go to the root: its subgroup, and the co-roots that it
+//!   copies to, which answer for the rest.
 
 use crate::rig::ledger::CastStream;
 use crate::rig::network::receiver;
@@ -34,7 +35,7 @@ struct Receiver {
     heard: u64,
     /// Packets beyond that which it has offered room for.
     room: u64,
-    /// It acknowledges to the root, and not to a co-root.
+    /// It acknowledges to the root, and not to another co-root.
     is_direct: bool,
 }
 

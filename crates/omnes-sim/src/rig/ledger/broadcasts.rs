@@ -5,7 +5,7 @@
 
 use super::{Entry, Ledger, Operation, Sort, State};
 use omnes_proto::broadcast::{Collection, GroupConfig, GroupId};
-use omnes_topo::CoRoots;
+use omnes_topo::{CoRoots, Tree};
 use omnes_wire::{Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -37,9 +37,12 @@ impl CastStream {
         let receivers = self.receivers();
         let Collection::CoRoots { count } = self.group.policy.collection else { return receivers };
         let co_roots = CoRoots::new(receivers.len() as u32 + 1, count);
+        let copies = Tree::Binomial.children(Rank(0), Rank(0), co_roots.count());
+        let copies = copies.expect("there is a collector, the root");
         let is_direct = |at: u32| {
             let subgroup = co_roots.subgroup_of(at);
-            subgroup == 0 || co_roots.collector(subgroup) == at
+            let is_copied_to = || copies.contains(&Rank(subgroup));
+            subgroup == 0 || co_roots.collector(subgroup) == at && is_copied_to()
         };
         let numbered = (1..).zip(receivers);
         numbered.filter(|(at, _)| is_direct(*at)).map(|(_, rank)| rank).collect()
@@ -308,12 +311,16 @@ mod tests {
     }
 
     #[test]
-    fn leaves_of_other_subgroups_do_not_acknowledge_to_the_root() {
+    fn leaves_of_other_subgroups_and_those_behind_a_co_root_do_not_acknowledge_to_the_root() {
         let mut stream = stream(&[&[3], &[4], &[0], &[1], &[2]]);
         let mut group = GroupConfig::clone(&stream.group);
         group.policy.collection = Collection::CoRoots { count: 2 };
-        stream.group = Rc::new(group);
+        stream.group = Rc::new(group.clone());
         assert_eq!(stream.direct_receivers(), [Rank(1), Rank(2), Rank(3)]);
+        group.policy.collection = Collection::CoRoots { count: 5 };
+        stream.group = Rc::new(group);
+        // Down the binomial tree the third gets its copy from the second.
+        assert_eq!(stream.direct_receivers(), [Rank(1), Rank(2), Rank(4)]);
     }
 
     #[test]

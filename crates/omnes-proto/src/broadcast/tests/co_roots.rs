@@ -1,0 +1,56 @@
+//! Co-roots below co-roots: who copies, hears and repairs.
+
+use super::*;
+
+#[test]
+fn a_co_root_reports_to_whom_it_has_its_copy_from_and_is_repaired_there() {
+    // Co-roots 2 and 4 below the root, 6 below 4, and a leaf behind each [BC-R10, R12].
+    for policy in ["co-root=4", "co-root=4+combined"] {
+        let mut net = Net::new(8, policy);
+        let (mut to_six, mut reports) = (0, Vec::new());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        net.lose = Box::new(move |header, to| {
+            if matches!(header.kind, Kind::CastAck | Kind::CastNack) {
+                sender.send((header.source.0, to)).unwrap();
+            }
+            // What comes by multicast, and the first copy.
+            to_six += u32::from(header.kind == Kind::Cast && to == 6);
+            header.kind == Kind::Cast && to == 6 && to_six <= 2
+        });
+        net.broadcast(0, &content(1, 8));
+        net.run(2000);
+        net.assert_received(&[content(1, 8)], 0);
+        reports.extend(receiver.try_iter());
+        reports.sort_unstable();
+        reports.dedup();
+        assert_eq!(reports, [(1, 0), (2, 0), (3, 2), (4, 0), (5, 4), (6, 4), (7, 6)], "{policy}");
+        let repairs = |rank: usize| {
+            let counters = net.nodes[rank].machine.counters();
+            counters.repairs_by_unicast + counters.repairs_by_multicast
+        };
+        assert_eq!([0, 2, 4, 6].map(repairs), [0, 0, 1, 0], "{policy}");
+    }
+}
+
+#[test]
+fn who_copies_to_a_slow_co_root_offers_the_root_no_more_room_than_it_has() {
+    // Rank 3 posts no receive; 2 keeps everything for it: its buffers bound what the root sends.
+    let few = BroadcastConfig {
+        pool_slots: 32,
+        initial_credit_bytes: 16 * 2304,
+        ack_delay: Duration::from_micros(100),
+        ..config()
+    };
+    let mut net = Net::with(4, "co-root=4", few);
+    for at in 0..300 {
+        net.send(0, content(at, 8), Reply::Lazy);
+        net.receive(1, 0, 8);
+        net.receive(2, 0, 8);
+    }
+    net.run(3000);
+    assert!(net.nodes[2].machine.free_slots() < 32);
+    assert!(net.nodes[0].machine.counters().casts_sent < 150, "the root waits for room");
+    (0..300).for_each(|_| net.receive(3, 0, 8));
+    net.run(20_000);
+    net.assert_received(&(0..300).map(|at| content(at, 8)).collect::<Vec<_>>(), 0);
+}

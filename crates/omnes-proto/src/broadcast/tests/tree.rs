@@ -1,0 +1,121 @@
+//! Trees of acknowledgements: who asks whom again, and how soon.
+
+use super::*;
+use omnes_wire::{ChannelId, Seq};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Kind, flags, sender and receiver of each packet that went to one rank.
+type Heard = Rc<RefCell<Vec<(Kind, Flags, u32, u32)>>>;
+
+/// Sixteen ranks that know how long answers take, with a list of what goes to each from now on and
+/// the loss of the first packet that `is_lost` holds for.
+fn tree_that_loses(
+    policy: &str,
+    is_lost: impl Fn(&Header, u32) -> bool + 'static,
+) -> (Net, Heard, u32) {
+    let mut net = Net::new(16, policy);
+    for number in 0..20 {
+        net.broadcast(0, &content(number, 8));
+        net.run(200);
+    }
+    let (heard, mut has_lost) = (Heard::default(), false);
+    let list = heard.clone();
+    net.lose = Box::new(move |header, to| {
+        list.borrow_mut().push((header.kind, header.flags, header.source.0, to));
+        let loses = !has_lost && is_lost(header, to);
+        has_lost |= loses;
+        loses
+    });
+    (net, heard, 20)
+}
+
+/// Time until the root knows that all have its next message.
+fn time_to_free(net: &mut Net, freed: u32) -> Duration {
+    net.broadcast(0, &content(99, 8));
+    let start = net.now;
+    while net.nodes[0].freed <= freed as usize {
+        net.run(1);
+        assert!(net.now.since(start) < Duration::from_secs(1), "it never ends");
+    }
+    assert!(net.nodes.iter().skip(1).all(|node| node.received.len() == 21));
+    net.now.since(start)
+}
+
+/// Round trips of a few hops, and the shortest wait.
+const SOON: Duration = Duration::from_micros(400);
+
+#[test]
+fn an_acknowledgement_lost_in_a_tree_is_asked_for_by_whom_it_was_for() {
+    // Of the tree with radix 2, rank 3 reports to rank 2, which reports to the root [BC-R14].
+    for policy in ["tree-ack=2+combined", "tree-ack=2"] {
+        let is_lost = |header: &Header, _| header.kind == Kind::CastAck && header.source == Rank(3);
+        let (mut net, heard, freed) = tree_that_loses(policy, is_lost);
+        let time = time_to_free(&mut net, freed);
+        assert!(time < SOON, "{policy}: {time:?}");
+        let heard = heard.borrow();
+        let question = (Kind::CastAck, Flags::ACK_NOW, 2, 3);
+        assert_eq!(heard.iter().filter(|packet| **packet == question).count(), 1, "{policy}");
+        // The root may have asked rank 2 in the meantime, and nobody else.
+        let again = heard
+            .iter()
+            .filter(|(kind, flags, _, _)| *kind == Kind::Cast && !flags.has(Flags::GROUP));
+        assert!(again.clone().all(|(_, _, _, to)| *to == 2), "{policy}");
+        assert!(again.count() <= 1, "{policy}");
+    }
+}
+
+#[test]
+fn a_lone_packet_lost_in_a_tree_is_missed_by_whom_its_acknowledgement_is_for() {
+    for policy in ["tree-ack=2+combined", "tree-ack=2"] {
+        for leaf in [3, 7, 15] {
+            let is_lost = move |header: &Header, to: u32| header.kind == Kind::Cast && to == leaf;
+            let (mut net, heard, freed) = tree_that_loses(policy, is_lost);
+            let time = time_to_free(&mut net, freed);
+            assert!(time < SOON, "{policy}, {leaf}: {time:?}");
+            let heard = heard.borrow();
+            let is_repair = |packet: &&(Kind, Flags, u32, u32)| {
+                packet.0 == Kind::Cast && packet.3 == leaf && !packet.1.has(Flags::GROUP)
+            };
+            assert_eq!(heard.iter().filter(is_repair).count(), 1, "{policy}, {leaf}");
+        }
+    }
+}
+
+#[test]
+fn nobody_in_a_tree_answers_before_those_below_have() {
+    let (mut net, heard, freed) = tree_that_loses("tree-ack=2+combined", |_, _| false);
+    time_to_free(&mut net, freed);
+    net.run(1000);
+    let heard = heard.borrow();
+    let acks = heard.iter().filter(|packet| packet.0 == Kind::CastAck);
+    assert_eq!((heard.len(), acks.count()), (30, 15));
+}
+
+#[test]
+fn a_question_of_a_stranger_to_the_tree_is_refused() {
+    let mut net = Net::new(4, "tree-ack=2");
+    net.broadcast(0, &content(1, 8));
+    net.run(50);
+    let now = net.now;
+    for (source, expects) in [(1, 1), (2, 1 << 20)] {
+        let header = Header {
+            kind: Kind::CastAck,
+            job: JobId(1),
+            communicator: GROUP.communicator,
+            channel: ChannelId(GROUP.number),
+            flags: Flags::ACK_NOW,
+            source: Rank(source),
+            seq: Seq(0),
+            expects: Seq(expects),
+            epoch: 0,
+            credits: 0,
+            argument: 0,
+        };
+        let machine = &mut net.nodes[3].machine;
+        assert_eq!(machine.handle_packet(now, &header, &header.emit(), 40), None);
+    }
+    let counters = net.nodes[3].machine.counters();
+    assert_eq!((counters.malformed, counters.beyond_window), (1, 1));
+    assert!(net.nodes[3].poll(now, 3).is_empty());
+}
