@@ -117,7 +117,8 @@ impl Shared {
         let mut looks = 0;
         let mut has_news = false;
         let mut inside = self.lock();
-        let mut turns = Turns::new(self.while_waiting.as_ref(), inside.core.stepped_at());
+        let (hook, first_turn) = (self.while_waiting.as_ref(), self.wait.first_turn);
+        let mut turns = Turns::new(hook, inside.core.stepped_at(), first_turn);
         loop {
             let ended = inside.core.operations.ended;
             if !inside.is_driven && !has_news {

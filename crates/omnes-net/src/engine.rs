@@ -517,6 +517,7 @@ fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
     WaitPolicy {
         spin: config.spin.unwrap_or(usual.spin),
         give_way: config.give_way.unwrap_or(usual.give_way),
+        ..usual
     }
 }
 

@@ -4,6 +4,7 @@
 //! lets the rank run that the wait is for; blocking costs a wake-up and frees the core for good.
 //! Which of them, and how long, follows from the number of ranks per core.
 
+use crate::while_waiting;
 use std::time::{Duration, Instant};
 
 /// Limits of a wait's stages.
@@ -13,15 +14,26 @@ pub(crate) struct WaitPolicy {
     pub(crate) spin: Duration,
     /// Time spent giving the processor away between looks, after spinning.
     pub(crate) give_way: Duration,
+    /// Time after which what the program does beside has its first turn.
+    pub(crate) first_turn: Duration,
 }
 
 impl WaitPolicy {
     /// What suits `ranks` ranks that share `cores` cores.
     pub(crate) fn for_ranks(ranks: u32, cores: u32) -> Self {
         if ranks <= cores {
-            Self { spin: Duration::from_micros(15), give_way: Duration::from_millis(2) }
+            Self {
+                spin: Duration::from_micros(15),
+                give_way: Duration::from_millis(2),
+                first_turn: while_waiting::FIRST_AFTER,
+            }
         } else {
-            Self { spin: Duration::ZERO, give_way: Duration::from_millis(1) }
+            // A turn would take the core from the very rank that is waited for.
+            Self {
+                spin: Duration::ZERO,
+                give_way: Duration::from_millis(1),
+                first_turn: while_waiting::INTERVAL,
+            }
         }
     }
 }

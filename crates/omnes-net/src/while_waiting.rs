@@ -2,16 +2,16 @@
 //! which gets no turn otherwise.
 //!
 //! Guarantees: the hook runs on the thread that waits, never on the progress thread, and without
-//! the engine's lock, so it may enter the engine again. Waits that are over sooner than
-//! [`FIRST_AFTER`] never call it, and read no clock for it: the core's last reading serves.
+//! the engine's lock, so it may enter the engine again. Waits that are over sooner than the wait
+//! policy's `first_turn` never call it, and read no clock for it: the core's last reading serves.
 
 use omnes_wire::Instant;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time that a wait has lasted when the hook is called first.
-const FIRST_AFTER: Duration = Duration::from_micros(50);
+/// Time that a wait has lasted when the hook is called first, where ranks have their cores.
+pub(crate) const FIRST_AFTER: Duration = Duration::from_micros(50);
 /// Time between the end of a call and the next one; no caller sleeps for longer.
 pub(crate) const INTERVAL: Duration = Duration::from_micros(500);
 
@@ -42,13 +42,18 @@ pub(crate) struct Turns<'a> {
     hook: Option<&'a WhileWaiting>,
     /// What the clock was read as before the wait: how long ago that was, it does not say.
     before: Instant,
+    first_turn: Duration,
     due: Option<Instant>,
 }
 
 impl<'a> Turns<'a> {
     /// Those of a wait that begins; `clock` is its latest reading so far.
-    pub(crate) fn new(hook: Option<&'a WhileWaiting>, clock: Instant) -> Self {
-        Self { hook, before: clock, due: None }
+    pub(crate) fn new(
+        hook: Option<&'a WhileWaiting>,
+        clock: Instant,
+        first_turn: Duration,
+    ) -> Self {
+        Self { hook, before: clock, first_turn, due: None }
     }
 
     /// The hook, if it is its turn, given the latest reading of the clock.
@@ -57,7 +62,7 @@ impl<'a> Turns<'a> {
         if clock == self.before {
             return None;
         }
-        let due = *self.due.get_or_insert(clock + FIRST_AFTER);
+        let due = *self.due.get_or_insert(clock + self.first_turn);
         (clock >= due).then_some(hook)
     }
 
@@ -77,7 +82,7 @@ mod tests {
     fn first_turn_comes_after_a_while_from_the_first_reading_on() {
         let hook = WhileWaiting::new(|| {});
         let old = Instant::from_ns(7);
-        let mut turns = Turns::new(Some(&hook), old);
+        let mut turns = Turns::new(Some(&hook), old, FIRST_AFTER);
         let start = old + Duration::from_secs(1);
         assert!(turns.take(old).is_none());
         assert!(turns.take(start).is_none());
@@ -88,7 +93,7 @@ mod tests {
     #[test]
     fn next_turn_comes_an_interval_after_the_end_of_a_call() {
         let hook = WhileWaiting::new(|| {});
-        let mut turns = Turns::new(Some(&hook), Instant::ZERO);
+        let mut turns = Turns::new(Some(&hook), Instant::ZERO, FIRST_AFTER);
         let end = Instant::from_ns(1_000_000);
         turns.on_called(end);
         assert!(turns.take(end + (INTERVAL - NANOSECOND)).is_none());
@@ -97,7 +102,7 @@ mod tests {
 
     #[test]
     fn without_a_hook_there_are_no_turns() {
-        let mut turns = Turns::new(None, Instant::ZERO);
+        let mut turns = Turns::new(None, Instant::ZERO, FIRST_AFTER);
         assert!(turns.take(Instant::from_ns(1_000_000_000)).is_none());
         assert!(turns.take(Instant::from_ns(2_000_000_000)).is_none());
     }

@@ -33,7 +33,7 @@ use anyhow::{Context, Result};
 pub use counts::AtRoot;
 use measure::Bench;
 use omnes::{Communicator, MulticastState};
-use options::{Format, Measure, Op};
+use options::{Format, Measure};
 pub use options::{short_bytes, short_time};
 use report::{Line, Run};
 use serde_json::Value;
