@@ -76,8 +76,9 @@ static bool find_handles(void)
 {
 	if (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") &&
 	    !dlsym(RTLD_DEFAULT, "PMPIX_Grequest_start")) {
-		fputs("omnes-mpi: the program has Open MPI, whose calls MPICH's library cannot pass "
-		      "on: preload libomnes-mpi-openmpi.so in its place\n", stderr);
+		fputs("omnes-mpi: the program has Open MPI, whose calls MPICH's library cannot "
+		      "pass on: preload libomnes-mpi-openmpi.so in its place\n",
+		      stderr);
 		_exit(EXIT_FAILURE);
 	}
 	return true;

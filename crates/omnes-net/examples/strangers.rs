@@ -4,8 +4,8 @@
 //! $ strangers 239.192.7.7:20777 10.77.0.9 100000 earlier.packets
 //! ```
 //!
-//! It joins the group, as anybody on the network can, and keeps the first packets of the job that it
-//! hears. If FILE is not there, they are written to it, and that is all. Else it sends, in equal
+//! It joins the group, as anybody on the network can, and keeps the first packets of the job that
+//! it hears. If FILE is not there, they are written to it, and that is all. Else it sends, in equal
 //! parts, random bytes, packets of an earlier job out of FILE, and packets of the present job with
 //! another tag, and tells once a second how many it has sent in how many seconds.
 

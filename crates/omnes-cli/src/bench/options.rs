@@ -64,8 +64,8 @@ pub enum Op {
     Multisend,
     /// Barrier
     Barrier,
-    /// Copy in memory by all ranks at once, started by the clock; only with all ranks on one machine,
-    /// where no broadcast can be faster
+    /// Copy in memory by all ranks at once, started by the clock: what no broadcast can beat with
+    /// all ranks on one machine; only there
     Copy,
 }
 
