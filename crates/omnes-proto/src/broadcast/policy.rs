@@ -42,7 +42,8 @@ const COPY_BYTES_MAX: u64 = 64 << 10;
 /// When the root's call may return.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Hold {
-    /// When everybody has acknowledged the message [BC-R4].
+    /// When everybody has acknowledged the message [BC-R4]; with co-roots, the root's subgroup and
+    /// the co-roots that have their copies from it, which see to the others.
     Basic,
     /// When the memory may be used again: at once for a message that was copied [BC-R5].
     Window,
