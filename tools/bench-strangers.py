@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -99,8 +100,8 @@ class Bench:
             told = stranger.communicate(timeout=STOP_S)[0].split()
         if not told:
             raise RuntimeError("the stranger sent for less than a second: choose a longer --budget")
-        sent, seconds = map(int, told[-2:])
-        return point, sent / seconds
+        sent, seconds = told[-2:]
+        return point, int(sent) / float(seconds)
 
     def remember(self):
         """Has the stranger keep packets of a job that is over when the others begin."""
@@ -145,6 +146,7 @@ def main():
         say(f"missing: {missing[0]}; build it: cargo build --release -p omnes-cli && "
             "cargo build --release -p omnes-net --example strangers")
         return 77
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rounds = []
     with tempfile.TemporaryDirectory(prefix="omnes-strangers.") as folder:
         omnes("up", str(args.n + 1), "--name", LAB, "--rate", f"{args.link}mbit")

@@ -104,7 +104,7 @@ fn flood(
         }
         if elapsed.as_secs() > told {
             told = elapsed.as_secs();
-            println!("{sent} {told}");
+            println!("{sent} {}", elapsed.as_secs_f64());
         }
         std::thread::sleep(TURN);
     }
