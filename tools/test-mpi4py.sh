@@ -20,7 +20,7 @@ library=$built/libomnes-mpi-openmpi.so
 options=(--mpi openmpi --ranks "$ranks" --quick --preload "openmpi=$library")
 tools/mpi4py-suite.py "${options[@]}" --env OMNES_MPI_ONE_NODE=on --env OMNES_SHM=off "$@"
 
-# program NAME=VALUE...: runs it with these variables.
+# program [NAME=VALUE...]: runs it with these variables.
 program() {
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun.openmpi \
         --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" \
@@ -28,10 +28,10 @@ program() {
         "$target/mpi4py/venv.openmpi/bin/python" crates/omnes-mpi/programs/python/mix.py 2>&1
 }
 
-program OMNES_MPI=on
+program
 told=$(program LD_PRELOAD="$library")
 echo "$told"
-grep -q "^omnes-mpi: MPI_COMM_WORLD, $ranks ranks: .* broadcasts taken" <<<"$told" || {
-    echo "test-mpi4py: no report, so nothing was preloaded" >&2
+grep -q "^omnes-mpi: MPI_COMM_WORLD, $ranks ranks: [1-9].* broadcasts taken" <<<"$told" || {
+    echo "test-mpi4py: no broadcast was taken" >&2
     exit 1
 }

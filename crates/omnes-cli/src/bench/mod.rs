@@ -136,9 +136,9 @@ fn points(comm: &Communicator, measure: &Measure) -> Result<Vec<Point>> {
     for &op in &measure.ops {
         if op.is_by_clock() && !clock::is_common(comm)? {
             if comm.rank() == 0 {
-                let name = op.name(direction);
                 crate::complain::complain(format_args!(
-                    "{name} left out: it needs all ranks on one machine (one clock)"
+                    "{} left out: it needs all ranks on one machine (one clock)",
+                    op.typed()
                 ));
             }
             continue;

@@ -86,6 +86,11 @@ impl Op {
         }
     }
 
+    /// Name on the command line.
+    pub fn typed(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
     /// True if rank 0's data go to all ranks.
     pub fn is_broadcast(self) -> bool {
         matches!(self, Self::Bcast | Self::Wbcast | Self::Throughput | Self::Skew)
@@ -335,8 +340,7 @@ impl Measure {
 
     /// The command line that measures the same again.
     pub fn command_line(&self, seed: u64) -> String {
-        let ops: Vec<_> = self.ops.iter().filter_map(ValueEnum::to_possible_value).collect();
-        let ops: Vec<_> = ops.iter().map(clap::builder::PossibleValue::get_name).collect();
+        let ops: Vec<_> = self.ops.iter().map(|op| op.typed()).collect();
         let sizes: Vec<_> = self.sizes.iter().map(|&bytes| short_bytes(bytes)).collect();
         let algorithms: Vec<_> = self.algorithms.iter().map(Algorithm::to_string).collect();
         let mut line = format!(

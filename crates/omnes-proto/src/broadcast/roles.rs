@@ -20,14 +20,6 @@ pub(super) struct Reporter {
     pub(super) below: Vec<Rank>,
 }
 
-impl Reporter {
-    /// All that it speaks for, itself first.
-    #[cfg(test)]
-    fn speaks_for(&self) -> impl Iterator<Item = Rank> + '_ {
-        std::iter::once(self.rank).chain(self.below.iter().copied())
-    }
-}
-
 /// What a rank does in the broadcasts of one root.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Roles {
@@ -237,8 +229,10 @@ mod tests {
                     }
                     let roles = of(Rank(root));
                     assert!(roles.collector.is_none());
+                    let with_those_below =
+                        |reporter: &Reporter| [&[reporter.rank], &*reporter.below].concat();
                     let reached: Vec<Rank> =
-                        roles.reporters.iter().flat_map(Reporter::speaks_for).collect();
+                        roles.reporters.iter().flat_map(with_those_below).collect();
                     let unique: BTreeSet<Rank> = reached.iter().copied().collect();
                     assert_eq!(unique.len(), reached.len());
                     if !policy.starts_with("co-root") {
