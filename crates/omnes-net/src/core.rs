@@ -2,11 +2,12 @@
 //! whoever holds the lock.
 //!
 //! A packet's way in ([`inward`]): it is read (a large one straight into user memory, after a look
-//! at its head), [`Endpoint::handle_packet`] decides, [`Memory::place`] puts what is not in place
-//! yet. A packet's way out ([`outward`]): [`Endpoint::poll_transmit`] hands it out, it is lined up
-//! with others for the same peer into a train, the socket sends trains. Between ranks of one node
-//! it goes through a ring in shared memory instead. [`broadcast`] starts and ends broadcasts over
-//! multicast, [`barrier`] barriers.
+//! at its head), [`Endpoint::handle_packet`] decides, or [`Endpoint::handle_run`] for many that
+//! continue one another, [`Memory::place`] puts what is not in place yet. A packet's way out
+//! ([`outward`]): [`Endpoint::poll_transmit`] hands it out, [`Endpoint::continue_run`] what
+//! continues it, it is lined up with others for the same peer into a train, the socket sends
+//! trains. Between ranks of one node it goes through a ring in shared memory instead.
+//! [`broadcast`] starts and ends broadcasts over multicast, [`barrier`] barriers.
 
 mod barrier;
 mod broadcast;

@@ -106,6 +106,15 @@ impl Line {
             && self.bytes + longest <= LINE_BYTES
     }
 
+    /// How many packets as long as that which was added last fit into the same train.
+    pub(crate) fn room_in_train(&self) -> usize {
+        let Some((_, train)) = self.trains.last().filter(|_| !self.is_train_closed) else {
+            return 0;
+        };
+        let bytes = LINE_BYTES.saturating_sub(self.bytes) / train.packet_bytes;
+        bytes.min(TRAIN_PACKETS_MAX - train.packets).min(HEADS_MAX - self.used)
+    }
+
     /// Adds the packet whose head was written last: to the last train where it fits, else as the
     /// first of a new one.
     pub(crate) fn push(&mut self, route: Route, lent: Option<Lent>) {

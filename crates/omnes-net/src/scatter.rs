@@ -58,6 +58,11 @@ impl ScatteredTrain {
         self.bytes.div_ceil(self.packet_bytes)
     }
 
+    /// Bytes of each packet but the last.
+    pub(crate) fn packet_bytes(&self) -> usize {
+        self.packet_bytes
+    }
+
     fn packet_length(&self, index: usize) -> usize {
         self.packet_bytes.min(self.bytes - index * self.packet_bytes)
     }
@@ -161,6 +166,18 @@ impl Scatter {
             self.heads[start + read..start + head_bytes].copy_from_slice(&body);
         }
         ScatteredPacket { head: &self.heads[start..start + head_bytes], bytes }
+    }
+
+    /// Heads of the packets from `index` on that are as long as the first, as far as they were read
+    /// apart.
+    pub(crate) fn heads(
+        &self,
+        train: &ScatteredTrain,
+        index: usize,
+    ) -> impl Iterator<Item = &[u8]> + Clone {
+        let whole = train.bytes / train.packet_bytes;
+        let lengths = (index..whole).map(|index| (index, train.head_length(index)));
+        lengths.map(|(index, length)| &self.heads[index * HEAD_STRIDE..][..length])
     }
 
     /// True if the data of packet `index`, which start at `packet_offset`, were read to `target`.

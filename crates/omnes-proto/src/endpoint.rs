@@ -6,6 +6,10 @@
 //!
 //! Cost: one SipHash of about 40 bytes per packet each way.
 
+mod run;
+
+pub use run::Run;
+
 use crate::broadcast::{Broadcast, CheckedBroadcast, Event as BroadcastEvent};
 use crate::channel::{Channel, Checked, Event as ChannelEvent};
 use crate::collective::{Collective, CollectiveConfig, Event as CollectiveEvent, Outbound};

@@ -254,6 +254,13 @@ impl Header {
         Ok((header, Tag(u64::from_be_bytes(*tag))))
     }
 
+    /// The header of the packet `index` places on in a run: sequence number and argument count on.
+    #[must_use]
+    pub fn successor(self, index: u32) -> Self {
+        let (seq, argument) = (self.seq.plus(index), self.argument.wrapping_add(index));
+        Self { seq, argument, ..self }
+    }
+
     /// The header as it goes on the wire, without the tag.
     pub fn emit(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];

@@ -99,6 +99,12 @@ impl SenderKey {
     /// If the control body is longer than any that exists, [`crate::GAP_MAP_BYTES`].
     pub fn tag(&self, header: &[u8; HEADER_BYTES], to: Rank, body: &[u8]) -> Tag {
         // In one piece: hashing piece by piece costs twice as much.
+        if body.is_empty() {
+            let mut bytes = [0; HEADER_BYTES + 4];
+            bytes[..HEADER_BYTES].copy_from_slice(header);
+            bytes[HEADER_BYTES..].copy_from_slice(&to.0.to_be_bytes());
+            return Tag(self.0.hash(&bytes));
+        }
         let mut bytes = [0; TAGGED_BYTES_MAX];
         let length = HEADER_BYTES + 4 + body.len();
         bytes[..HEADER_BYTES].copy_from_slice(header);

@@ -4,6 +4,7 @@
 use super::{Core, DATAGRAM_BYTES};
 use crate::line::{Holding, Line};
 use crate::memory::Memory;
+use crate::scatter::ScatteredTrain;
 use crate::socket::{DATAGRAMS_PER_CALL, Received, Take};
 use crate::spread::names_of;
 use omnes_proto::endpoint::Endpoint;
@@ -152,29 +153,52 @@ impl Core {
             let (names, parts) = (names_of(self.scatter.head(seen)), self.scatter.parts());
             self.links.pass_on(names, seen, parts);
         }
+        self.handle_scattered(&train);
+        true
+    }
+
+    /// Handles a train that was read with its data apart: runs of packets as one.
+    fn handle_scattered(&mut self, train: &ScatteredTrain) {
         let now = self.now();
-        for index in 0..train.packets() {
-            let packet = self.scatter.packet(&train, index);
-            let placement = self.endpoint.handle_packet(now, packet.head, packet.bytes);
-            if let Some(placement) = placement {
-                let target = match placement.target {
-                    Target::Receive(id) => Some(self.memory.sink_at(
-                        placement.channel,
-                        id,
-                        placement.offset,
-                        placement.bytes,
-                    )),
-                    Target::Slot(_) => None,
-                };
-                if !self.scatter.is_in_place(&train, index, placement.packet_offset, target) {
-                    vacate(&mut self.line, placement);
-                    let data = self.scatter.rescue(&train, index, placement.packet_offset);
-                    self.memory.place(placement, data);
+        let mut index = 0;
+        while index < train.packets() {
+            let heads = self.scatter.heads(train, index);
+            if let Some(run) = self.endpoint.handle_run(now, heads, train.packet_bytes()) {
+                // If the first packet's data are in place, so are those behind.
+                if !self.is_in_place(train, index, run.placement) {
+                    for (place, placement) in (index..).zip(run.placements()) {
+                        self.put_in_place(train, place, placement);
+                    }
                 }
+                index += run.packets as usize;
+            } else {
+                let packet = self.scatter.packet(train, index);
+                let placement = self.endpoint.handle_packet(now, packet.head, packet.bytes);
+                if let Some(placement) = placement
+                    && !self.is_in_place(train, index, placement)
+                {
+                    self.put_in_place(train, index, placement);
+                }
+                index += 1;
             }
             self.drain_moves();
         }
-        true
+    }
+
+    /// True if the data of packet `index` and those behind it were read to where they belong.
+    fn is_in_place(&mut self, train: &ScatteredTrain, index: usize, placement: Placement) -> bool {
+        let Placement { channel, target, offset, packet_offset, bytes } = placement;
+        let target = match target {
+            Target::Receive(id) => Some(self.memory.sink_at(channel, id, offset, bytes)),
+            Target::Slot(_) => None,
+        };
+        self.scatter.is_in_place(train, index, packet_offset, target)
+    }
+
+    fn put_in_place(&mut self, train: &ScatteredTrain, index: usize, placement: Placement) {
+        vacate(&mut self.line, placement);
+        let data = self.scatter.rescue(train, index, placement.packet_offset);
+        self.memory.place(placement, data);
     }
 
     fn read_one(&mut self, index: usize) -> bool {

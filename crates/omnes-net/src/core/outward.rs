@@ -3,8 +3,9 @@
 
 use super::Core;
 use crate::line::{Holding, Lent};
+use crate::links::Route;
 use crate::ring::Neighbours;
-use omnes_proto::packet::{Destination, Head};
+use omnes_proto::packet::{Destination, Head, Transmit};
 use omnes_wire::{Instant, Rank};
 
 /// Bytes put into rings in place of a line of trains, and those after which they are shown.
@@ -53,9 +54,9 @@ impl Core {
                 }
                 // Without a way it is lost, as on a network.
                 to => {
-                    if let Some(route) = self.links.route(to, head) {
-                        self.line.push(route, lent);
-                    }
+                    let Some(route) = self.links.route(to, head) else { continue };
+                    self.line.push(route, lent);
+                    self.line_up_run(now, &transmit, route, lent);
                 }
             }
         }
@@ -65,6 +66,19 @@ impl Core {
             links.spread(communicator).into_iter().flat_map(|spread| spread.targets(*me))
         });
         in_rings > 0 || !self.line.trains.is_empty()
+    }
+
+    /// Lines up, in the same train, packets that continue the one that was lined up last.
+    fn line_up_run(&mut self, now: Instant, transmit: &Transmit, route: Route, lent: Option<Lent>) {
+        let Some(mut lent) = lent else { return };
+        let (last, room) = (self.line.used - 1, self.line.room_in_train());
+        let heads = &mut self.line.heads[last..=last + room];
+        for _ in 0..self.endpoint.continue_run(now, transmit, heads) {
+            // SAFETY: the data of a run lie in a row in memory that is valid for reading.
+            let base = unsafe { lent.data.iov_base.byte_add(lent.data.iov_len) };
+            lent.data.iov_base = base;
+            self.line.push(route, Some(lent));
+        }
     }
 
     /// Sends what is lined up; false if the socket is full.

@@ -98,9 +98,10 @@ fn gains() -> Result<Figure, String> {
     let names = ["Myrinet, LANai 9.1", "Myrinet, LANai-XP"];
     let mut series = Vec::new();
     for (name, bed) in names.into_iter().zip([LANAI9, LANAI_XP]) {
-        series.push(Series::solid(name, ratio(bed, Dissemination, Dissemination)?));
         let by_tree = ratio(bed, GatherBroadcast, Dissemination)?;
-        series.push(Series::dashed(&format!("{name}, hosts by gather-broadcast"), by_tree));
+        series.push(Series::solid(&format!("{name}, hosts by gather-broadcast"), by_tree));
+        let as_in_nic = ratio(bed, Dissemination, Dissemination)?;
+        series.push(Series::dashed(&format!("{name}, hosts by dissemination"), as_in_nic));
     }
     let quadrics = ratio(ELAN3, GatherBroadcast, PairwiseExchange)?;
     series.push(Series::solid("Quadrics, hosts by gather-broadcast", quadrics));

@@ -24,7 +24,7 @@ struct News {
 }
 
 /// The stream that a packet of data belongs to.
-fn stream_of_data(header: &Header) -> StreamKey {
+pub(super) fn stream_of_data(header: &Header) -> StreamKey {
     StreamKey { group: group_of(header), root: Rank(header.expects.0) }
 }
 

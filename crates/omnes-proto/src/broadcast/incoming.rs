@@ -48,9 +48,9 @@ impl Packet {
 
 /// A posted receive.
 #[derive(Clone, Copy, Debug)]
-struct Posted {
-    id: ReceiveId,
-    capacity: u64,
+pub(super) struct Posted {
+    pub(super) id: ReceiveId,
+    pub(super) capacity: u64,
     first: Seq,
     packets: u32,
     /// The message's length, when it is known.
@@ -58,7 +58,7 @@ struct Posted {
 }
 
 impl Posted {
-    fn end(&self) -> Seq {
+    pub(super) fn end(&self) -> Seq {
         self.first.plus(self.packets)
     }
 }
@@ -81,9 +81,9 @@ pub(super) struct Incoming {
     /// Ranks that answer to whom this one answers.
     peers: u32,
     /// Copies are kept for others.
-    keeps: bool,
+    pub(super) keeps: bool,
     pub(super) arrivals: Arrivals,
-    posted: VecDeque<Posted>,
+    pub(super) posted: VecDeque<Posted>,
     /// First packet of the next message to be received.
     front: Seq,
     stash: Stash,
@@ -258,7 +258,7 @@ impl Incoming {
 
     /// The posted receive of the message that starts at `first`. Where a receive's message starts
     /// is certain only when all earlier ones know the length of theirs.
-    fn find(&self, first: Seq) -> Option<usize> {
+    pub(super) fn find(&self, first: Seq) -> Option<usize> {
         let at = self.posted.iter().position(|posted| posted.first == first)?;
         self.is_certain(at).then_some(at)
     }
@@ -291,6 +291,11 @@ impl Incoming {
                 break;
             }
         }
+        self.on_advance(now, common);
+    }
+
+    /// What is expected next has moved on: an acknowledgement may be due.
+    pub(super) fn on_advance(&mut self, now: Instant, common: &Common) {
         if self.awaited.take_if(|end| !self.arrivals.expects().precedes(*end)).is_some() {
             self.arrivals.owe(now, AckWhen::Now, common.config.ack_delay);
         }
@@ -411,7 +416,7 @@ impl Incoming {
     }
 
     /// Reports the receives that are complete.
-    fn complete(&mut self, common: &mut Common) {
+    pub(super) fn complete(&mut self, common: &mut Common) {
         while let Some(posted) = self.posted.front().copied() {
             let (Some(bytes), false) =
                 (posted.bytes, self.arrivals.expects().precedes(posted.end()))
@@ -455,7 +460,7 @@ impl Incoming {
     // ---- buffers --------------------------------------------------------------------------
 
     /// Frees the buffers of what is neither awaited here nor kept for others.
-    fn thin_out(&mut self, common: &mut Common) {
+    pub(super) fn thin_out(&mut self, common: &mut Common) {
         if !self.keeps && self.is_thinnable {
             self.free_until(common, self.arrivals.end());
         }

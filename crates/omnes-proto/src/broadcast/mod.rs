@@ -40,6 +40,7 @@ mod interface;
 mod least;
 mod policy;
 mod roles;
+mod run;
 mod sending;
 mod slots;
 mod stash;

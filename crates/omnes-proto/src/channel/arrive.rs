@@ -71,7 +71,7 @@ impl Channel {
 
     // ---- answers --------------------------------------------------------------------------
 
-    fn on_answer(&mut self, now: Instant, header: &Header, head: &[u8]) {
+    pub(super) fn on_answer(&mut self, now: Instant, header: &Header, head: &[u8]) {
         let lane = Lane::of(header);
         let ack_delay = self.config.ack_delay;
         let bytes_max = self.config.receive_truesize_bytes;
@@ -257,7 +257,7 @@ impl Channel {
         self.peer(header.source).receive[lane].owe(now, when, ack_delay);
     }
 
-    fn acknowledge_as_asked(&mut self, now: Instant, header: &Header, had_gap: bool) {
+    pub(super) fn acknowledge_as_asked(&mut self, now: Instant, header: &Header, had_gap: bool) {
         let lane = Lane::of(header) as usize;
         let closed = had_gap && !self.peer(header.source).receive[lane].has_gap();
         let at_once = closed || header.flags.has(Flags::ACK_NOW);
@@ -498,7 +498,7 @@ impl Channel {
     }
 
     /// The granted part that a bulk packet belongs to, its place in the message and its length.
-    fn bulk_place(&self, header: &Header) -> Option<(BulkPart, u64, u64)> {
+    pub(super) fn bulk_place(&self, header: &Header) -> Option<(BulkPart, u64, u64)> {
         let peer = self.peers.get(header.source)?;
         let part = peer.bulk_parts.iter().find(|part| part.contains(header.seq))?;
         let index = header.seq.since(part.first);
@@ -510,7 +510,7 @@ impl Channel {
         Some((*part, part.base + start, (part.bytes - start).min(payload)))
     }
 
-    fn finish_bulk_parts(&mut self, from: Rank) {
+    pub(super) fn finish_bulk_parts(&mut self, from: Rank) {
         loop {
             let peer = self.peer(from);
             let expects = peer.receive[Lane::Bulk as usize].expects();

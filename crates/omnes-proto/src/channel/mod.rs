@@ -32,6 +32,7 @@ mod interface;
 mod matching;
 mod peer;
 mod pool;
+mod run;
 mod send_lane;
 #[cfg(test)]
 mod tests;

@@ -140,11 +140,17 @@ impl SendLane {
         charge: u32,
         timeout: impl FnOnce() -> Duration,
     ) -> Seq {
+        let seq = self.push_next(now, item, charge);
+        self.retransmit_at.get_or_insert_with(|| now + timeout());
+        self.unanswered_since.get_or_insert(now);
+        seq
+    }
+
+    /// The same behind a packet that is handed out now too.
+    pub(super) fn push_next(&mut self, now: Instant, item: Item, charge: u32) -> Seq {
         let seq = self.next();
         let flight = Flight::Sent;
         self.flight.push_back(Sent { item, charge, sent_at: now, transmissions: 1, flight });
-        self.retransmit_at.get_or_insert_with(|| now + timeout());
-        self.unanswered_since.get_or_insert(now);
         seq
     }
 

@@ -160,12 +160,17 @@ impl Arrivals {
 
     /// The expected packet was accepted. Call again while [`Self::next_is_here`].
     pub(crate) fn on_in_order(&mut self, now: Instant) {
-        self.rejecting = false;
         if self.ahead.take(self.expects) {
             self.ahead_count -= 1;
         }
-        self.expects = self.expects.plus(1);
-        self.owed += 1;
+        self.on_run(now, 1);
+    }
+
+    /// The next `packets` packets were accepted, none of which had come before.
+    pub(crate) fn on_run(&mut self, now: Instant, packets: u32) {
+        self.rejecting = false;
+        self.expects = self.expects.plus(packets);
+        self.owed += packets;
         if self.end.precedes(self.expects) {
             self.end = self.expects;
         }

@@ -1,0 +1,115 @@
+//! Runs: packets of a train that continue one another pass the gate one by one, and the machine
+//! behind it as one.
+//!
+//! A large message is thousands of packets that differ by their numbers alone. Each still gets a
+//! tag and has it checked; what follows from it is done once for all.
+
+use super::Endpoint;
+use crate::packet::{Destination, Head, Placement, Transmit};
+use omnes_wire::{HEADER_BYTES, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank, Tag};
+
+/// Packets that were handled as one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// How many.
+    pub packets: u32,
+    /// Where their data go, one packet's behind the other's.
+    pub placement: Placement,
+}
+
+impl Run {
+    /// Where the data of each packet go, in order.
+    pub fn placements(&self) -> impl Iterator<Item = Placement> + use<> {
+        let Self { packets, placement } = *self;
+        let bytes = placement.bytes / packets as usize;
+        let of = move |index| Placement {
+            offset: placement.offset + u64::from(index) * bytes as u64,
+            bytes,
+            ..placement
+        };
+        (0..packets).map(of)
+    }
+}
+
+/// Header and tag of a packet, as they are on the wire.
+fn apart(head: &[u8]) -> Option<(&[u8; HEADER_BYTES], Tag)> {
+    let (header, rest) = head.split_first_chunk::<HEADER_BYTES>()?;
+    Some((header, Tag(u64::from_be_bytes(*rest.first_chunk()?))))
+}
+
+impl Endpoint {
+    /// Handles the first packets of a train, each of `packet_bytes` bytes, whose heads are given,
+    /// as [`Endpoint::handle_packet`] would one by one, as far as they are authentic and continue
+    /// one another. `None`, and nothing has changed, if fewer than two do.
+    pub fn handle_run<'a>(
+        &mut self,
+        now: Instant,
+        heads: impl Iterator<Item = &'a [u8]> + Clone,
+        packet_bytes: usize,
+    ) -> Option<Run> {
+        let (first, _) = Header::parse(heads.clone().next()?).ok()?;
+        let is_from_other = first.source.0 < self.size && first.source != self.me;
+        if first.job != self.job || !is_from_other || self.liveness.is_gone(first.source) {
+            return None;
+        }
+        let most = match first.kind {
+            Kind::Data => {
+                let channel = self.channels.get(usize::from(first.channel.0))?;
+                channel.run_max(&first, packet_bytes)
+            }
+            Kind::Cast => self.broadcast.as_ref()?.run_max(&first, packet_bytes),
+            _ => 0,
+        };
+        if most < 2 {
+            return None;
+        }
+        let packets = self.count_run(&first, heads.take(most as usize));
+        if packets < 2 {
+            return None;
+        }
+        self.counters.accepted += u64::from(packets);
+        self.liveness.on_heard(now, first.source);
+        let placement = match first.kind {
+            Kind::Data => {
+                let channel = &mut self.channels[usize::from(first.channel.0)];
+                channel.handle_run(now, &first, packets)
+            }
+            _ => self.broadcast.as_mut()?.handle_run(now, &first, packets),
+        };
+        Some(Run { packets, placement: placement? })
+    }
+
+    /// Hands out packets that continue `transmit`, which was handed out last with the first of
+    /// `heads`: as [`Endpoint::poll_transmit`] would one by one. How many, with heads behind that
+    /// one; the data of each lie behind those of the packet before.
+    pub fn continue_run(&mut self, now: Instant, transmit: &Transmit, heads: &mut [Head]) -> usize {
+        let Some((head, rest)) = heads.split_first_mut() else { return 0 };
+        let (Destination::Rank(to), Ok((header, _))) =
+            (transmit.to, Header::parse(head.as_bytes()))
+        else {
+            return 0;
+        };
+        let Some(channel) = self.channels.get_mut(transmit.channel) else { return 0 };
+        let most = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+        let packets = channel.continue_run(now, to, &header, most);
+        for (index, head) in (1..=packets).zip(rest) {
+            head.set_body(&[]);
+            self.seal(header.successor(index), to, head);
+        }
+        packets as usize
+    }
+
+    /// How many heads are those of authentic packets that continue the first one.
+    fn count_run<'a>(&mut self, first: &Header, heads: impl Iterator<Item = &'a [u8]>) -> u32 {
+        let key = self.sender_key(first.source);
+        let to = if first.kind == Kind::Cast { Rank::ALL } else { self.me };
+        let continues = |(index, head): &(u32, &[u8])| {
+            apart(head).is_some_and(|(header, tag)| {
+                *header == first.successor(*index).emit() && key.verify(tag, header, to, &[])
+            })
+        };
+        (0..).zip(heads).take_while(continues).count() as u32
+    }
+}
+
+const _: () = assert!(PACKET_OVERHEAD_BYTES == HEADER_BYTES + size_of::<u64>());

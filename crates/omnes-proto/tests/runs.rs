@@ -1,0 +1,274 @@
+//! Runs are what their packets are one by one: two jobs that meet with the same fate, of which one
+//! hands out and takes in runs and the other does not, say and place the same.
+#![allow(clippy::unwrap_used)]
+
+use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId};
+use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
+use omnes_proto::collective::CollectiveConfig;
+use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event, Run};
+use omnes_proto::group::Nodes;
+use omnes_proto::packet::{Destination, Head, Placement, Segment, Transmit};
+use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, PACKET_OVERHEAD_BYTES, Rank};
+use proptest::prelude::*;
+use std::time::Duration;
+
+const GROUP: GroupId = GroupId { communicator: CommunicatorId(0), number: 0 };
+const RANKS: u32 = 3;
+const TRAIN: usize = 20;
+const STEP: Duration = Duration::from_micros(20);
+
+/// A packet on its way.
+#[derive(Clone, PartialEq, Debug)]
+struct Packet {
+    from: u32,
+    to: Destination,
+    head: Vec<u8>,
+    segment: Option<Segment>,
+}
+
+impl Packet {
+    fn new(from: u32, transmit: &Transmit, head: &Head) -> Self {
+        let Transmit { to, segment, .. } = *transmit;
+        Self { from, to, head: head.as_bytes().to_vec(), segment }
+    }
+
+    fn bytes(&self) -> usize {
+        self.head.len() + self.segment.map_or(0, |segment| segment.bytes as usize)
+    }
+
+    /// The heads as they are read from a train: without what they do not have.
+    fn continues(&self, other: &Self) -> bool {
+        (self.from, self.to, self.bytes()) == (other.from, other.to, other.bytes())
+            && self.head.len() == PACKET_OVERHEAD_BYTES
+    }
+}
+
+/// What a rank was told: where data went, and what happened.
+#[derive(PartialEq, Debug)]
+enum Told {
+    Placed(Placement),
+    Happened(Event),
+}
+
+struct Job {
+    ranks: Vec<Endpoint>,
+    by_runs: bool,
+    told: Vec<(u32, Told)>,
+    /// Packets that came in as part of a run.
+    taken: u64,
+    continued: u64,
+}
+
+fn endpoint(me: u32, window_packets: u32) -> Endpoint {
+    let channel = ChannelConfig {
+        payload_bytes: 256,
+        eager_bytes: 2000,
+        eager_head_bytes: 1000,
+        window_packets,
+        ..ChannelConfig::default()
+    };
+    let broadcast =
+        BroadcastConfig { payload_bytes: 256, window_packets, ..BroadcastConfig::default() };
+    let config = EndpointConfig {
+        me: Rank(me),
+        size: RANKS,
+        job: JobId(1),
+        key: JobKey::new([7; 16]),
+        channels: vec![channel.build().unwrap()],
+        broadcast: Some(broadcast.build().unwrap()),
+        collective: CollectiveConfig::default(),
+        liveness: LivenessConfig::default(),
+    };
+    let mut endpoint = Endpoint::new(Instant::ZERO, config);
+    let (nodes, policy) = (Nodes::one_each(RANKS), "combined".parse().unwrap());
+    endpoint.broadcast().unwrap().open(GroupConfig { id: GROUP, nodes, policy });
+    endpoint
+}
+
+impl Job {
+    fn new(by_runs: bool, window_packets: u32) -> Self {
+        let ranks = (0..RANKS).map(|rank| endpoint(rank, window_packets)).collect();
+        Self { ranks, by_runs, told: Vec::new(), taken: 0, continued: 0 }
+    }
+
+    /// Rank 0 sends `bytes` to each other rank, and to all.
+    fn begin(&mut self, now: Instant, tag: u32, bytes: u64) {
+        let communicator = CommunicatorId(0);
+        for rank in 1..RANKS {
+            let receiver = &mut self.ranks[rank as usize];
+            let pattern = Pattern { communicator, source: Some(Rank(0)), tag: Some(tag) };
+            receiver.channel(0).receive(now, pattern, bytes).unwrap();
+            receiver.broadcast().unwrap().receive(now, GROUP, Rank(0), bytes).unwrap();
+            let to = Rank(rank);
+            let (available, reply) = (bytes, Reply::Soon);
+            let message = Message { to, communicator, tag, bytes, available, reply };
+            self.ranks[0].channel(0).send(now, message).unwrap();
+        }
+        let cast = CastMessage { group: GROUP, bytes, reply: Reply::Soon };
+        self.ranks[0].broadcast().unwrap().send(now, cast).unwrap();
+    }
+
+    /// All that rank `from` has to send now.
+    fn send(&mut self, now: Instant, from: u32) -> Vec<Packet> {
+        let endpoint = &mut self.ranks[from as usize];
+        let mut heads = [Head::default(); TRAIN];
+        let mut sent = Vec::new();
+        while let Some(transmit) = endpoint.poll_transmit(now, &mut heads[0]) {
+            sent.push(Packet::new(from, &transmit, &heads[0]));
+            let more = match self.by_runs {
+                true => endpoint.continue_run(now, &transmit, &mut heads),
+                false => 0,
+            };
+            self.continued += more as u64;
+            for (index, head) in (1..).zip(&heads[1..=more]) {
+                let mut packet = Packet::new(from, &transmit, head);
+                let segment = packet.segment.as_mut().unwrap();
+                segment.offset += index * u64::from(segment.bytes);
+                sent.push(packet);
+            }
+        }
+        sent
+    }
+
+    /// Rank `to` gets these packets, in trains where they fit.
+    fn receive(&mut self, now: Instant, to: u32, packets: &[&Packet]) {
+        let mut at = 0;
+        while at < packets.len() {
+            let first = packets[at];
+            let train = packets[at..].iter().take_while(|packet| packet.continues(first));
+            let heads = train.map(|packet| packet.head.as_slice());
+            let endpoint = &mut self.ranks[to as usize];
+            let run = match self.by_runs {
+                true => endpoint.handle_run(now, heads, first.bytes()),
+                false => None,
+            };
+            if let Some(run) = run {
+                let Run { packets, .. } = run;
+                assert!(packets > 1);
+                self.taken += u64::from(packets);
+                let placed = run.placements().map(|placement| (to, Told::Placed(placement)));
+                self.told.extend(placed);
+                at += packets as usize;
+            } else {
+                let placement = endpoint.handle_packet(now, &first.head, first.bytes());
+                self.told.extend(placement.map(|placement| (to, Told::Placed(placement))));
+                at += 1;
+            }
+            for index in 0..endpoint.channels().len() {
+                while endpoint.channel(index).poll_move().is_some() {}
+            }
+            while endpoint.broadcast().unwrap().poll_move().is_some() {}
+        }
+    }
+
+    /// Lets the ranks hear of the time, and notes what has happened.
+    fn settle(&mut self, now: Instant) {
+        for (rank, endpoint) in (0..).zip(&mut self.ranks) {
+            if endpoint.poll_timeout().is_some_and(|due| due <= now) {
+                endpoint.handle_timeout(now);
+            }
+            while let Some(event) = endpoint.poll_event(now) {
+                self.told.push((rank, Told::Happened(event)));
+            }
+        }
+    }
+
+    fn received(&self) -> usize {
+        use omnes_proto::broadcast::Event as Cast;
+        use omnes_proto::channel::Event as Sent;
+        let is_end = |told: &&(u32, Told)| {
+            matches!(
+                told.1,
+                Told::Happened(
+                    Event::Channel(_, Sent::Received { .. })
+                        | Event::Broadcast(Cast::Received { .. })
+                )
+            )
+        };
+        self.told.iter().filter(is_end).count()
+    }
+}
+
+/// What becomes of a packet at each receiver.
+fn spoil(fate: u8, packet: &Packet) -> Option<Packet> {
+    match fate {
+        0..=3 => None,
+        4 => {
+            // A stranger's, by its tag.
+            let mut other = packet.clone();
+            other.head[PACKET_OVERHEAD_BYTES - 1] ^= 1;
+            Some(other)
+        }
+        _ => Some(packet.clone()),
+    }
+}
+
+/// Both jobs, with the same fate for the same packets; they are compared after each step.
+fn run(window_packets: u32, sizes: &[u64], fates: &[u8]) -> (u64, u64) {
+    let mut jobs = [false, true].map(|by_runs| Job::new(by_runs, window_packets));
+    let mut now = Instant::ZERO;
+    let mut fates = fates.iter().copied().cycle();
+    let wanted = sizes.len() * 2 * (RANKS as usize - 1);
+    for (tag, bytes) in (0..).zip(sizes) {
+        jobs.iter_mut().for_each(|job| job.begin(now, tag, *bytes));
+    }
+    for _ in 0..200_000 {
+        now = now + STEP;
+        for from in 0..RANKS {
+            let [one_by_one, by_runs] = &mut jobs;
+            let sent = one_by_one.send(now, from);
+            assert_eq!(sent, by_runs.send(now, from));
+            for to in (0..RANKS).filter(|to| *to != from) {
+                let is_for = |packet: &&Packet| match packet.to {
+                    Destination::Rank(rank) => rank.0 == to,
+                    _ => true,
+                };
+                let arrived: Vec<Packet> = sent
+                    .iter()
+                    .filter(is_for)
+                    .filter_map(|packet| spoil(fates.next().unwrap(), packet))
+                    .collect();
+                let mut arrived: Vec<&Packet> = arrived.iter().collect();
+                if arrived.len() > 7 && fates.next().unwrap() < 20 {
+                    arrived.swap(2, 6);
+                }
+                jobs.iter_mut().for_each(|job| job.receive(now, to, &arrived));
+            }
+        }
+        jobs.iter_mut().for_each(|job| job.settle(now));
+        let [one_by_one, by_runs] = &mut jobs;
+        assert_eq!(one_by_one.told, by_runs.told);
+        for (left, right) in one_by_one.ranks.iter().zip(&by_runs.ranks) {
+            assert_eq!(left.counters(), right.counters());
+        }
+        if one_by_one.received() == wanted {
+            return (by_runs.taken, by_runs.continued);
+        }
+        one_by_one.told.retain(|(_, told)| matches!(told, Told::Happened(_)));
+        by_runs.told.retain(|(_, told)| matches!(told, Told::Happened(_)));
+    }
+    panic!("{} of {wanted} messages came", jobs[0].received());
+}
+
+#[test]
+fn most_packets_of_large_messages_travel_in_runs() {
+    let bytes = 1 << 20;
+    let packets = 3 * (bytes / 256);
+    let (taken, continued) = run(1024, &[bytes], &[255]);
+    assert!(taken > packets * 8 / 10, "{taken} of {packets}, one of which goes to two");
+    assert!(continued > packets * 5 / 10, "{continued} of {packets}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn runs_are_what_their_packets_are_one_by_one(
+        window_packets in prop_oneof![Just(8u32), Just(64), Just(1024)],
+        sizes in proptest::collection::vec(0u64..60_000, 1..4),
+        fates in proptest::collection::vec(any::<u8>(), 1..600),
+    ) {
+        prop_assume!(fates.iter().any(|fate| *fate > 4));
+        run(window_packets, &sizes, &fates);
+    }
+}
