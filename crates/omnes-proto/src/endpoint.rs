@@ -525,7 +525,9 @@ impl Endpoint {
 
     /// Next thing that happened.
     pub fn poll_event(&mut self, now: Instant) -> Option<Event> {
-        self.collect_events(now);
+        if self.events.is_empty() {
+            self.collect_events(now);
+        }
         self.events.pop_front()
     }
 

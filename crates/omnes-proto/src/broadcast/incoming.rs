@@ -269,10 +269,11 @@ impl Incoming {
 
     fn note_arrival(&mut self, now: Instant, common: &Common, packet: &Packet) {
         let seq = packet.seq;
-        if packet.flags.has(Flags::LAST) {
-            self.lasts.insert(seq);
-        }
+        let mut is_last = packet.flags.has(Flags::LAST);
         if self.arrivals.classify(seq) == Arrival::Ahead {
+            if is_last {
+                self.lasts.insert(seq);
+            }
             self.arrivals.on_ahead(now, seq, common.config.nack_delay);
             if self.policy.gaps == GapReports::Never {
                 self.arrivals.hush();
@@ -282,7 +283,6 @@ impl Incoming {
             return;
         }
         loop {
-            let is_last = self.lasts.take(self.arrivals.expects());
             self.arrivals.on_in_order(now);
             if is_last {
                 self.on_message(now, common, self.is_one_of_many(packet));
@@ -290,6 +290,7 @@ impl Incoming {
             if !self.arrivals.next_is_here() {
                 break;
             }
+            is_last = self.lasts.take(self.arrivals.expects());
         }
         self.on_advance(now, common);
     }

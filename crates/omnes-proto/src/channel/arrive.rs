@@ -80,7 +80,7 @@ impl Channel {
             peer.credit_bytes = u32::from(header.credits) * CREDIT_UNIT_BYTES;
         }
         peer.is_reported_silent = false;
-        let send = &mut peer.send[lane as usize];
+        let send = &mut peer.send[lane];
         let is_data = matches!(header.kind, Kind::Data | Kind::Grant);
         if is_data && header.expects == send.base() {
             return; // A run of data that says nothing new.
@@ -100,7 +100,7 @@ impl Channel {
         let is_running = self.phase == Phase::Running;
         let peer = self.peer(header.source);
         let timeout = peer.rtt.retransmit_timeout(ack_delay, 0);
-        let send = &mut peer.send[lane as usize];
+        let send = &mut peer.send[lane];
         // Data that pass by prove only that the peer lives, not that ours got there.
         let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
         if freed > 0 || is_report {
@@ -133,7 +133,7 @@ impl Channel {
         let mut sample = None;
         // An answer that a repair has set free tells of the repair, not of the path.
         let mut has_repair = false;
-        while let Some(sent) = self.peer(header.source).send[lane as usize].free_one(header.expects)
+        while let Some(sent) = self.peer(header.source).send[lane].free_one(header.expects)
         {
             freed += 1;
             if matches!(header.kind, Kind::Ack | Kind::Nack) {
@@ -150,7 +150,7 @@ impl Channel {
             peer.rtt.add_sample(sample);
         }
         if freed > 0 {
-            peer.send[lane as usize].find_discarded();
+            peer.send[lane].find_discarded();
         }
         freed
     }
@@ -165,7 +165,7 @@ impl Channel {
     }
 
     fn on_nack(&mut self, now: Instant, header: &Header, head: &[u8]) {
-        let lane = Lane::of(header) as usize;
+        let lane = Lane::of(header);
         let peer = self.peer(header.source);
         let guard = peer.rtt.smoothed();
         if header.flags.has(Flags::REJECT) {
@@ -195,7 +195,7 @@ impl Channel {
             return None;
         };
         let lane = Lane::of(header);
-        let receive = &mut self.peer(header.source).receive[lane as usize];
+        let receive = &mut self.peer(header.source).receive[lane];
         receive.on_packet(now, header.epoch);
         match receive.classify(header.seq) {
             Arrival::Duplicate => {
@@ -222,14 +222,14 @@ impl Channel {
         let nack_delay = self.config.nack_delay;
         let from = header.source;
         let peer = self.peer(from);
-        let had_gap = peer.receive[Lane::Grants as usize].has_gap();
+        let had_gap = peer.receive[Lane::Grants].has_gap();
         peer.grants_ahead.insert(header.seq.0, header.argument);
         if arrival == Arrival::Ahead {
-            peer.receive[Lane::Grants as usize].on_ahead(now, header.seq, nack_delay);
+            peer.receive[Lane::Grants].on_ahead(now, header.seq, nack_delay);
         }
         loop {
             let peer = self.peer(from);
-            let receive = &mut peer.receive[Lane::Grants as usize];
+            let receive = &mut peer.receive[Lane::Grants];
             let Some(token) = peer.grants_ahead.remove(&receive.expects().0) else { break };
             receive.on_in_order(now);
             if !self.accept_grant(from, token) {
@@ -253,12 +253,12 @@ impl Channel {
 
     fn acknowledge(&mut self, now: Instant, header: &Header, when: AckWhen) {
         let ack_delay = self.config.ack_delay;
-        let lane = Lane::of(header) as usize;
+        let lane = Lane::of(header);
         self.peer(header.source).receive[lane].owe(now, when, ack_delay);
     }
 
     pub(super) fn acknowledge_as_asked(&mut self, now: Instant, header: &Header, had_gap: bool) {
-        let lane = Lane::of(header) as usize;
+        let lane = Lane::of(header);
         let closed = had_gap && !self.peer(header.source).receive[lane].has_gap();
         let at_once = closed || header.flags.has(Flags::ACK_NOW);
         let packets = AckWhen::After(self.config.ack_packets);
@@ -268,7 +268,7 @@ impl Channel {
     /// The expected packet of the ordered lane, and then those that had come ahead of it.
     fn on_ordered(&mut self, now: Instant, packet: Numbered) -> Option<Placement> {
         let from = packet.header.source;
-        let had_gap = self.peer(from).receive[Lane::Ordered as usize].has_gap();
+        let had_gap = self.peer(from).receive[Lane::Ordered].has_gap();
         let placement = match self.accept(now, packet) {
             Accepted::Yes(placement) => placement,
             Accepted::NoBuffer => {
@@ -280,10 +280,10 @@ impl Channel {
                 None
             }
         };
-        self.peer(from).receive[Lane::Ordered as usize].on_in_order(now);
-        while self.peer(from).receive[Lane::Ordered as usize].next_is_here() {
+        self.peer(from).receive[Lane::Ordered].on_in_order(now);
+        while self.peer(from).receive[Lane::Ordered].next_is_here() {
             let peer = self.peer(from);
-            let expects = peer.receive[Lane::Ordered as usize].expects();
+            let expects = peer.receive[Lane::Ordered].expects();
             let Some(stashed) = peer.stash.remove(&expects.0) else { break };
             self.stashed -= 1;
             let Stashed { header, envelope, slot, bytes } = stashed;
@@ -301,7 +301,7 @@ impl Channel {
                     self.free_slot(slot);
                 }
             }
-            self.peer(from).receive[Lane::Ordered as usize].on_in_order(now);
+            self.peer(from).receive[Lane::Ordered].on_in_order(now);
         }
         self.acknowledge_as_asked(now, &packet.header, had_gap);
         placement
@@ -310,7 +310,7 @@ impl Channel {
     /// No buffer [PM-R15]: tell the sender and discard what came ahead.
     fn reject(&mut self, from: Rank) {
         let peer = self.peer(from);
-        peer.receive[Lane::Ordered as usize].on_rejected();
+        peer.receive[Lane::Ordered].on_rejected();
         for stashed in std::mem::take(&mut self.peer(from).stash).into_values() {
             self.stashed -= 1;
             self.free_slot(stashed.slot);
@@ -331,7 +331,7 @@ impl Channel {
         let Numbered { header, envelope, source, bytes } = packet;
         let nack_delay = self.config.nack_delay;
         let is_full = self.stashed >= self.pool.slots() / 2;
-        let is_rejecting = self.peer(header.source).receive[Lane::Ordered as usize].is_rejecting();
+        let is_rejecting = self.peer(header.source).receive[Lane::Ordered].is_rejecting();
         if is_rejecting || is_full {
             self.counters.discarded += 1; // [PM-R16]
             return None;
@@ -346,7 +346,7 @@ impl Channel {
         self.stashed += 1;
         let peer = self.peer(header.source);
         peer.stash.insert(header.seq.0, Stashed { header, envelope, slot, bytes });
-        peer.receive[Lane::Ordered as usize].on_ahead(now, header.seq, nack_delay);
+        peer.receive[Lane::Ordered].on_ahead(now, header.seq, nack_delay);
         let Source::Packet(packet_offset) = source else { return None };
         let target = Target::Slot(slot?);
         Some(Placement { channel: index, target, offset: 0, packet_offset, bytes })
@@ -474,7 +474,7 @@ impl Channel {
             return None;
         }
         let capacity = self.matching.receives[part.receive.0 as usize].capacity;
-        let receive = &mut self.peer(header.source).receive[Lane::Bulk as usize];
+        let receive = &mut self.peer(header.source).receive[Lane::Bulk];
         let had_gap = receive.has_gap();
         if arrival == Arrival::InOrder {
             receive.on_in_order(now);
@@ -513,7 +513,7 @@ impl Channel {
     pub(super) fn finish_bulk_parts(&mut self, from: Rank) {
         loop {
             let peer = self.peer(from);
-            let expects = peer.receive[Lane::Bulk as usize].expects();
+            let expects = peer.receive[Lane::Bulk].expects();
             let Some(part) = peer.bulk_parts.front().copied() else { return };
             if expects.precedes(part.end()) {
                 return;
@@ -536,7 +536,7 @@ impl Channel {
         }
         let peer = self.peers.get(header.source)?;
         let lane = Lane::of(header);
-        let receive = &peer.receive[lane as usize];
+        let receive = &peer.receive[lane];
         let (id, offset, bytes_max, head_bytes) = if lane == Lane::Bulk {
             let (part, offset, _) = self.bulk_place(header)?;
             let rest = part.end().since(header.seq);

@@ -75,12 +75,13 @@ impl Channel {
         if self.peer(rank).has_only_data {
             return None;
         }
-        for lane in Lane::ALL {
+        let lanes = self.peer(rank).lanes();
+        for lane in lanes.iter().copied() {
             if let Some(outbound) = self.next_report(now, rank, lane, head) {
                 return Some(outbound);
             }
         }
-        for lane in Lane::ALL {
+        for lane in lanes.iter().copied() {
             if let Some(outbound) = self.next_repair(now, rank, lane, head) {
                 return Some(outbound);
             }
@@ -98,7 +99,7 @@ impl Channel {
         lane: Lane,
         head: &mut Head,
     ) -> Option<Outbound> {
-        let receive = &mut self.peer(rank).receive[lane as usize];
+        let receive = &mut self.peer(rank).receive[lane];
         let report = receive.take_report(now)?;
         let held_back = receive.held_back(now).as_micros().min(u128::from(u32::MAX)) as u32;
         let epoch = receive.epoch();
@@ -140,7 +141,7 @@ impl Channel {
     ) -> Option<Outbound> {
         let is_running = self.phase == Phase::Running;
         let peer = self.peers.get_mut(rank)?;
-        let send = &mut peer.send[lane as usize];
+        let send = &mut peer.send[lane];
         // A stopped channel asks only for the answer to a probe that is out [PM-R20].
         let may_probe = is_running || send.is_probed();
         let is_probe = send.is_blocked() && may_probe && peer.probe_due[lane as usize];
@@ -177,7 +178,7 @@ impl Channel {
     fn next_ordered(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
         let window_packets = self.config.window_packets;
         let peer = self.peers.get_mut(rank)?;
-        if peer.send[Lane::Ordered as usize].is_blocked() {
+        if peer.send[Lane::Ordered].is_blocked() {
             return None;
         }
         let (at, shape) = next_message(&self.config, &self.outgoing, &peer.messages)?;
@@ -237,7 +238,7 @@ impl Channel {
         let peer = self.peer(rank);
         let rtt = &peer.rtt;
         let timeout = || rtt.retransmit_timeout(timeout_after, 0);
-        let seq = peer.send[lane as usize].push(now, item, charge, timeout);
+        let seq = peer.send[lane].push(now, item, charge, timeout);
         peer.flight_bytes += charge;
         peer.unasked_bytes += charge;
         let wants_answer = !peer.has_room(lane, full, window_packets)
@@ -264,8 +265,8 @@ impl Channel {
             flags: lane.flags(),
             source,
             seq: Seq(0),
-            expects: peer.receive[lane as usize].expects(),
-            epoch: peer.send[lane as usize].epoch(),
+            expects: peer.receive[lane].expects(),
+            epoch: peer.send[lane].epoch(),
             credits,
             argument: 0,
         }
@@ -281,7 +282,7 @@ impl Channel {
         head: &mut Head,
     ) -> Outbound {
         let mut header = self.header(rank, lane, Kind::Data);
-        self.peer(rank).receive[lane as usize].on_piggyback();
+        self.peer(rank).receive[lane].on_piggyback();
         header.seq = seq;
         head.set_body(&[]);
         let (message, index) = match item {

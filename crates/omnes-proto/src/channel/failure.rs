@@ -82,7 +82,7 @@ impl Channel {
     }
 
     fn drop_peer(&mut self, mut peer: Peer) {
-        for lane in &mut peer.send {
+        for lane in peer.send.iter_mut() {
             lane.drain().for_each(drop);
         }
         for stashed in peer.stash.into_values() {

@@ -29,6 +29,7 @@ mod config;
 mod emit;
 mod failure;
 mod interface;
+mod lanes;
 mod matching;
 mod peer;
 mod pool;
@@ -247,7 +248,7 @@ impl Channel {
         if matched.ordered_done < matched.ordered {
             return matched.ordered_done;
         }
-        let expects = peer.receive[Lane::Bulk as usize].expects();
+        let expects = peer.receive[Lane::Bulk].expects();
         let part = peer.bulk_parts.iter().find(|part| part.receive == id);
         let done = part.map_or(0, |part| {
             let packets = if expects.precedes(part.first) { 0 } else { expects.since(part.first) };
@@ -263,7 +264,7 @@ impl Channel {
         self.phase = Phase::Stopping;
         for rank in self.peers.ranks() {
             let ack = crate::lane::AckWhen::After(1);
-            for lane in &mut self.peer(rank).receive {
+            for lane in self.peer(rank).receive.iter_mut() {
                 lane.owe(now, ack, Duration::ZERO);
             }
             self.schedule(now, rank);
@@ -276,8 +277,8 @@ impl Channel {
         self.phase = Phase::Running;
         for rank in self.peers.ranks() {
             let peer = self.peer(rank);
-            for lane in Lane::ALL {
-                peer.probe_due[lane as usize] |= peer.send[lane as usize].on_resumed();
+            for lane in peer.lanes().iter().copied() {
+                peer.probe_due[lane as usize] |= peer.send[lane].on_resumed();
             }
             self.schedule(now, rank);
         }
@@ -322,10 +323,10 @@ impl Channel {
         if self.wake_at.is_none_or(|at| at > now) {
             return;
         }
-        self.wake_at = None;
-        for rank in self.peers.ranks() {
+        for rank in self.peers.due(now) {
             self.on_deadlines(now, rank);
         }
+        self.wake_at = self.peers.wake_at();
     }
 
     fn on_deadlines(&mut self, now: Instant, rank: Rank) {
@@ -334,9 +335,9 @@ impl Channel {
         let peer = self.peer(rank);
         let mut is_due = false;
         let mut timeouts = 0;
-        for lane in Lane::ALL {
-            is_due |= peer.receive[lane as usize].on_deadline(now);
-            let send = &mut peer.send[lane as usize];
+        for lane in peer.lanes().iter().copied() {
+            is_due |= peer.receive[lane].on_deadline(now);
+            let send = &mut peer.send[lane];
             if send.on_deadline(now) {
                 is_due = true;
                 timeouts += 1;
@@ -360,18 +361,18 @@ impl Channel {
     }
 
     fn note_deadline(&mut self, rank: Rank) {
-        let Some(at) = self.peers.get(rank).and_then(Peer::deadline) else { return };
+        let Some(at) = self.peers.note_deadline(rank) else { return };
         self.wake_at = Some(self.wake_at.map_or(at, |wake_at| wake_at.min(at)));
     }
 
-    /// The peer's entry, made on first use.
-    #[inline]
     /// Keeps at most `bytes` bytes of truesize in flight to `rank`, whose way holds no more; a
     /// single packet may always go.
     pub fn limit_flight(&mut self, rank: Rank, bytes: u32) {
         self.peer(rank).path_bytes = bytes;
     }
 
+    /// The peer's entry, made on first use.
+    #[inline]
     fn peer(&mut self, rank: Rank) -> &mut Peer {
         let credit = self.config.initial_credit_bytes;
         self.peers.entry(rank, || Peer::new(credit))
@@ -469,7 +470,7 @@ impl Channel {
     /// that may be theirs.
     fn resume_rejected(&mut self, now: Instant) {
         for rank in std::mem::take(&mut self.rejecting) {
-            self.peer(rank).receive[Lane::Ordered as usize].on_buffers();
+            self.peer(rank).receive[Lane::Ordered].on_buffers();
             self.schedule(now, rank);
         }
     }

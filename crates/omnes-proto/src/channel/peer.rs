@@ -1,5 +1,6 @@
-//! What a channel knows of one other rank: two lanes each way, and the queues above them.
+//! What a channel knows of one other rank: three lanes each way, and the queues above them.
 
+use super::lanes::Lanes;
 use super::send_lane::SendLane;
 use crate::lane::{Arrivals, LossWindow, Rtt};
 use crate::packet::{ReceiveId, SendId, SlotId};
@@ -93,8 +94,8 @@ impl BulkPart {
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) send: [SendLane; LANES],
-    pub(super) receive: [Arrivals; LANES],
+    pub(super) send: Lanes<SendLane>,
+    pub(super) receive: Lanes<Arrivals>,
     pub(super) probe_due: [bool; LANES],
     /// Messages whose ordered part has not been handed out whole, in order.
     pub(super) messages: VecDeque<SendId>,
@@ -127,8 +128,8 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn new(credit_bytes: u32) -> Self {
         Self {
-            send: Default::default(),
-            receive: Default::default(),
+            send: Lanes::default(),
+            receive: Lanes::default(),
             probe_due: [false; LANES],
             messages: VecDeque::new(),
             granted: VecDeque::new(),
@@ -151,6 +152,12 @@ impl Peer {
         }
     }
 
+    /// The lanes that have been used, the ordered one first.
+    pub(super) fn lanes(&self) -> &'static [Lane] {
+        let has_others = self.send.has_others() || self.receive.has_others();
+        if has_others { &Lane::ALL } else { &Lane::ALL[..1] }
+    }
+
     /// Truesize that may be in flight to the peer.
     pub(super) fn window_bytes(&self) -> u32 {
         self.credit_bytes.min(self.loss_window.bytes()).min(self.path_bytes)
@@ -158,7 +165,7 @@ impl Peer {
 
     /// True if a packet of this charge may go out now; one always may.
     pub(super) fn has_room(&self, lane: Lane, charge: u32, window_packets: u32) -> bool {
-        self.send[lane as usize].in_flight() < window_packets
+        self.send[lane].in_flight() < window_packets
             && (self.flight_bytes == 0 || self.flight_bytes + charge <= self.window_bytes())
     }
 
@@ -192,6 +199,8 @@ impl Peer {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     entries: Vec<(Rank, Peer)>,
+    /// When the timers of each entry are to be looked at, by index: all in a row, since few are due.
+    wakes: Vec<Option<Instant>>,
     /// Index of each entry by rank.
     index: BTreeMap<Rank, usize>,
     latest: Cell<usize>,
@@ -240,6 +249,7 @@ impl Peers {
     #[inline(never)]
     fn add(&mut self, rank: Rank, peer: Peer) -> usize {
         self.entries.push((rank, peer));
+        self.wakes.push(None);
         self.index.insert(rank, self.entries.len() - 1);
         self.entries.len() - 1
     }
@@ -247,10 +257,32 @@ impl Peers {
     pub(super) fn remove(&mut self, rank: Rank) -> Option<Peer> {
         let index = self.index.remove(&rank)?;
         let (_, peer) = self.entries.swap_remove(index);
+        self.wakes.swap_remove(index);
         if let Some((moved, _)) = self.entries.get(index) {
             self.index.insert(*moved, index);
         }
         Some(peer)
+    }
+
+    /// Notes when the timers of `rank` are to be looked at; that time, if there is one.
+    pub(super) fn note_deadline(&mut self, rank: Rank) -> Option<Instant> {
+        let index = self.find(rank)?;
+        self.wakes[index] = self.entries[index].1.deadline();
+        self.wakes[index]
+    }
+
+    /// Ranks whose timers are due at `now`, ascending.
+    pub(super) fn due(&self, now: Instant) -> Vec<Rank> {
+        let entries = self.entries.iter().zip(&self.wakes);
+        let due = entries.filter(|(_, wake)| wake.is_some_and(|at| at <= now));
+        let mut ranks: Vec<Rank> = due.map(|((rank, _), _)| *rank).collect();
+        ranks.sort_unstable();
+        ranks
+    }
+
+    /// When timers are to be looked at next.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.wakes.iter().flatten().min().copied()
     }
 
     pub(super) fn values(&self) -> impl Iterator<Item = &Peer> {

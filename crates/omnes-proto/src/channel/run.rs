@@ -30,7 +30,7 @@ impl Channel {
         if packet_bytes != PACKET_OVERHEAD_BYTES + payload {
             return None;
         }
-        let receive = &self.peers.get(header.source)?.receive[Lane::Bulk as usize];
+        let receive = &self.peers.get(header.source)?.receive[Lane::Bulk];
         if header.seq != receive.expects() || receive.has_gap() {
             return None;
         }
@@ -53,7 +53,7 @@ impl Channel {
         let from = header.source;
         self.on_answer(now, header, &[]);
         let (part, offset, _) = self.bulk_place(header)?;
-        let receive = &mut self.peer(from).receive[Lane::Bulk as usize];
+        let receive = &mut self.peer(from).receive[Lane::Bulk];
         receive.on_packet(now, header.epoch);
         receive.on_run(now, packets);
         self.finish_bulk_parts(from);
@@ -91,7 +91,7 @@ impl Channel {
         let message = peer.granted[0];
         for index in header.argument + 1..=header.argument + packets {
             let item = Item::Data { message, index };
-            peer.send[Lane::Bulk as usize].push_next(now, item, charge);
+            peer.send[Lane::Bulk].push_next(now, item, charge);
         }
         peer.flight_bytes += packets * charge;
         peer.unasked_bytes += packets * charge;
@@ -105,7 +105,7 @@ impl Channel {
     fn run_left(&self, to: Rank, header: &Header) -> Option<u32> {
         let is_its_turn = self.phase == Phase::Running && self.ready.front() == Some(&to);
         let peer = self.peers.get(to).filter(|peer| peer.has_only_data)?;
-        let send = &peer.send[Lane::Bulk as usize];
+        let send = &peer.send[Lane::Bulk];
         if !is_its_turn || !is_plain(header) || send.next() != header.seq.plus(1) {
             return None;
         }

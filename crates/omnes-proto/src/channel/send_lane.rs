@@ -72,7 +72,7 @@ pub(super) fn classify_answer(base: Seq, next: Seq, expects: Seq) -> Verdict {
 }
 
 /// See the module header.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SendLane {
     base: Seq,
     flight: VecDeque<Sent>,
@@ -88,7 +88,27 @@ pub(super) struct SendLane {
     pub(super) unanswered_since: Option<Instant>,
 }
 
+impl Default for SendLane {
+    fn default() -> Self {
+        Self::UNUSED
+    }
+}
+
 impl SendLane {
+    /// Before the first packet.
+    pub(super) const UNUSED: Self = Self {
+        base: Seq(0),
+        flight: VecDeque::new(),
+        lost: 0,
+        arrived: 0,
+        epoch: 0,
+        blocked: None,
+        doublings: 0,
+        retransmit_at: None,
+        round_at: None,
+        unanswered_since: None,
+    };
+
     pub(super) fn base(&self) -> Seq {
         self.base
     }

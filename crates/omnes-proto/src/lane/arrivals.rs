@@ -67,28 +67,31 @@ const REPEAT_WAIT_MAX: Duration = Duration::from_millis(20);
 
 impl Default for Arrivals {
     fn default() -> Self {
-        Self {
-            expects: Seq(0),
-            end: Seq(0),
-            ahead: SeqBits::default(),
-            ahead_count: 0,
-            gap_end: Seq(0),
-            newest: Instant::ZERO,
-            epoch: 0,
-            owed: 0,
-            due: None,
-            ack_at: None,
-            nack_at: None,
-            reported: None,
-            repeat_wait: REPEAT_WAIT_INITIAL,
-            is_answer: false,
-            is_answer_planned: false,
-            rejecting: false,
-        }
+        Self::UNUSED
     }
 }
 
 impl Arrivals {
+    /// Before the first packet.
+    pub(crate) const UNUSED: Self = Self {
+        expects: Seq(0),
+        end: Seq(0),
+        ahead: SeqBits::NONE,
+        ahead_count: 0,
+        gap_end: Seq(0),
+        newest: Instant::ZERO,
+        epoch: 0,
+        owed: 0,
+        due: None,
+        ack_at: None,
+        nack_at: None,
+        reported: None,
+        repeat_wait: REPEAT_WAIT_INITIAL,
+        is_answer: false,
+        is_answer_planned: false,
+        rejecting: false,
+    };
+
     pub(crate) fn expects(&self) -> Seq {
         self.expects
     }
@@ -160,7 +163,7 @@ impl Arrivals {
 
     /// The expected packet was accepted. Call again while [`Self::next_is_here`].
     pub(crate) fn on_in_order(&mut self, now: Instant) {
-        if self.ahead.take(self.expects) {
+        if self.ahead_count > 0 && self.ahead.take(self.expects) {
             self.ahead_count -= 1;
         }
         self.on_run(now, 1);

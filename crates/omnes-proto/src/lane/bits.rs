@@ -5,13 +5,17 @@ use omnes_wire::Seq;
 
 const WORDS: usize = WINDOW_PACKETS_MAX as usize / 64;
 
-/// One bit per sequence number of a window; the owner keeps numbers inside the window.
+/// One bit per sequence number of a window; the owner keeps numbers inside the window. Takes no
+/// room while no bit was ever set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeqBits {
-    words: [u64; WORDS],
+    words: Option<Box<[u64; WORDS]>>,
 }
 
 impl SeqBits {
+    /// No bit is set.
+    pub(crate) const NONE: Self = Self { words: None };
+
     fn at(seq: Seq) -> (usize, u64) {
         let index = seq.0 % WINDOW_PACKETS_MAX;
         (index as usize / 64, 1 << (index % 64))
@@ -19,28 +23,34 @@ impl SeqBits {
 
     pub(crate) fn contains(&self, seq: Seq) -> bool {
         let (word, bit) = Self::at(seq);
-        self.words[word] & bit != 0
+        self.words.as_ref().is_some_and(|words| words[word] & bit != 0)
     }
 
     pub(crate) fn insert(&mut self, seq: Seq) {
         let (word, bit) = Self::at(seq);
-        self.words[word] |= bit;
+        self.words.get_or_insert_default()[word] |= bit;
     }
 
     /// Takes the bit out; true if it was set.
     pub(crate) fn take(&mut self, seq: Seq) -> bool {
         let (word, bit) = Self::at(seq);
-        let was = self.words[word] & bit != 0;
-        self.words[word] &= !bit;
+        let Some(words) = &mut self.words else { return false };
+        let was = words[word] & bit != 0;
+        words[word] &= !bit;
         was
     }
 
     /// The numbers that are set, by their places in the window.
     pub(crate) fn indices(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..WINDOW_PACKETS_MAX as usize).filter(|at| self.words[at / 64] >> (at % 64) & 1 == 1)
+        let is_set = |words: &[u64; WORDS], at: usize| words[at / 64] >> (at % 64) & 1 == 1;
+        self.words.iter().flat_map(move |words| {
+            (0..WINDOW_PACKETS_MAX as usize).filter(move |at| is_set(words, *at))
+        })
     }
 
     pub(crate) fn clear(&mut self) {
-        self.words = [0; WORDS];
+        if let Some(words) = &mut self.words {
+            **words = [0; WORDS];
+        }
     }
 }

@@ -146,10 +146,10 @@ impl Host {
             at = self.apply_moves(net, at);
             at = self.send_packets(net, at);
             self.look_at_pages(at);
-            let is_news = self.take_events(net, at);
+            self.take_events(net, at);
             let (later, has_begun) = self.go_on(net, shared, at);
             at = later;
-            if !is_news && !has_begun {
+            if !has_begun {
                 break;
             }
         }

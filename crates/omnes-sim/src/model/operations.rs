@@ -19,11 +19,9 @@ use omnes_wire::{ENVELOPE_BYTES, Rank};
 const STEPS_MAX: u32 = 64;
 
 impl Host {
-    /// Takes what the machines tell; true if there was anything.
-    pub(super) fn take_events(&mut self, net: &mut Net, at: Time) -> bool {
-        let mut is_news = false;
+    /// Takes what the machines tell.
+    pub(super) fn take_events(&mut self, net: &mut Net, at: Time) {
         while let Some(event) = self.endpoint.poll_event(at.instant()) {
-            is_news = true;
             match event {
                 EndpointEvent::Channel(_, ChannelEvent::Received { id, .. }) => {
                     self.task.on_received(false, id);
@@ -49,7 +47,6 @@ impl Host {
                 other => net.complain(self.rank, &other),
             }
         }
-        is_news
     }
 
     /// Lets the rank's operations go on as far as they can; the time then, and whether the
