@@ -150,6 +150,23 @@ impl Line {
         self.trains.push((socket, train));
     }
 
+    /// Adds to the last train so many packets that continue the one that was added last: their heads
+    /// have been written behind its, their data lie behind `data`, which were its own.
+    pub(crate) fn push_run(&mut self, packets: usize, mut data: libc::iovec) {
+        let Some((_, train)) = self.trains.last_mut() else { return };
+        for head in &self.heads[self.used..self.used + packets] {
+            let bytes = head.as_bytes();
+            let base = bytes.as_ptr().cast_mut().cast();
+            self.parts.push(libc::iovec { iov_base: base, iov_len: bytes.len() });
+            data.iov_base = data.iov_base.wrapping_byte_add(data.iov_len);
+            self.parts.push(data);
+        }
+        self.used += packets;
+        self.bytes += packets * train.packet_bytes;
+        train.packets += packets;
+        train.parts.1 = self.parts.len();
+    }
+
     /// Puts a train for each of its targets in the place of each train that goes to many: they lie
     /// in the same memory.
     pub(crate) fn fan_out<'a, T>(&mut self, targets: impl Fn(CommunicatorId) -> T)

@@ -228,11 +228,8 @@ fn run(window_packets: u32, sizes: &[u64], fates: &[u8]) -> (u64, u64) {
                     Destination::Rank(rank) => rank.0 == to,
                     _ => true,
                 };
-                let arrived: Vec<Packet> = sent
-                    .iter()
-                    .filter(is_for)
-                    .filter_map(|packet| spoil(fate(), packet))
-                    .collect();
+                let arrived: Vec<Packet> =
+                    sent.iter().filter(is_for).filter_map(|packet| spoil(fate(), packet)).collect();
                 let mut arrived: Vec<&Packet> = arrived.iter().collect();
                 if arrived.len() > 7 && fate() < 20 {
                     arrived.swap(2, 6);

@@ -3,7 +3,6 @@
 
 use super::Core;
 use crate::line::{Holding, Lent};
-use crate::links::Route;
 use crate::ring::Neighbours;
 use omnes_proto::packet::{Destination, Head, Transmit};
 use omnes_wire::{Instant, Rank};
@@ -56,7 +55,7 @@ impl Core {
                 to => {
                     let Some(route) = self.links.route(to, head) else { continue };
                     self.line.push(route, lent);
-                    self.line_up_run(now, &transmit, route, lent);
+                    self.line_up_run(now, &transmit, lent);
                 }
             }
         }
@@ -69,16 +68,12 @@ impl Core {
     }
 
     /// Lines up, in the same train, packets that continue the one that was lined up last.
-    fn line_up_run(&mut self, now: Instant, transmit: &Transmit, route: Route, lent: Option<Lent>) {
-        let Some(mut lent) = lent else { return };
+    fn line_up_run(&mut self, now: Instant, transmit: &Transmit, lent: Option<Lent>) {
+        let Some(lent) = lent else { return };
         let (last, room) = (self.line.used - 1, self.line.room_in_train());
         let heads = &mut self.line.heads[last..=last + room];
-        for _ in 0..self.endpoint.continue_run(now, transmit, heads) {
-            // SAFETY: the data of a run lie in a row in memory that is valid for reading.
-            let base = unsafe { lent.data.iov_base.byte_add(lent.data.iov_len) };
-            lent.data.iov_base = base;
-            self.line.push(route, Some(lent));
-        }
+        let packets = self.endpoint.continue_run(now, transmit, heads);
+        self.line.push_run(packets, lent.data);
     }
 
     /// Sends what is lined up; false if the socket is full.

@@ -129,23 +129,31 @@ impl Channel {
     /// Frees all packets before the one the peer expects [PM-R13]; how many.
     fn free_answered(&mut self, now: Instant, header: &Header, lane: Lane) -> u32 {
         let held_back = Duration::from_micros(u64::from(header.argument));
-        let mut freed = 0;
+        let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
+        let (mut freed, mut charge) = (0, 0);
         let mut sample = None;
         // An answer that a repair has set free tells of the repair, not of the path.
         let mut has_repair = false;
-        while let Some(sent) = self.peer(header.source).send[lane].free_one(header.expects)
-        {
+        // Packets of one message mostly follow one another.
+        let mut run: Option<(SendId, u32)> = None;
+        while let Some(sent) = self.peer(header.source).send[lane].free_one(header.expects) {
             freed += 1;
-            if matches!(header.kind, Kind::Ack | Kind::Nack) {
+            charge += sent.charge;
+            has_repair |= !sent.went_straight();
+            if is_report {
                 sample = sent.sample(now, held_back);
             }
-            has_repair |= !sent.went_straight();
-            self.peer(header.source).flight_bytes -= sent.charge;
-            if let Item::Data { message, .. } = sent.item {
-                self.on_packet_answered(message.0 as usize);
+            let Item::Data { message, .. } = sent.item else { continue };
+            match &mut run {
+                Some((same, packets)) if *same == message => *packets += 1,
+                _ => {
+                    self.on_answered(run.replace((message, 1)));
+                }
             }
         }
+        self.on_answered(run);
         let peer = self.peer(header.source);
+        peer.flight_bytes -= charge;
         if let (Some(sample), false) = (sample, has_repair) {
             peer.rtt.add_sample(sample);
         }
@@ -155,12 +163,14 @@ impl Channel {
         freed
     }
 
-    fn on_packet_answered(&mut self, key: usize) {
-        let outgoing = &mut self.outgoing[key];
-        outgoing.answered += 1;
+    /// So many packets of a message have been answered.
+    fn on_answered(&mut self, run: Option<(SendId, u32)>) {
+        let Some((id, packets)) = run else { return };
+        let outgoing = &mut self.outgoing[id.0 as usize];
+        outgoing.answered += u64::from(packets);
         if outgoing.answered == outgoing.packets() {
-            self.outgoing.remove(key);
-            self.events.push_back(Event::Sent { id: SendId(key as u32) });
+            self.outgoing.remove(id.0 as usize);
+            self.events.push_back(Event::Sent { id });
         }
     }
 
