@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs mpi4py's own tests of collectives and requests at 4 ranks on Open MPI, with the preload
-# library and without, then a program of ours that uses mpi4py; one machine counts as four, and what
-# the ranks exchange crosses sockets. MPICH's ranks never give a core away, so that 4 of them on 2
-# cores take too long here: tools/mpi4py-suite.py --mpi mpich runs them.
+# Runs mpi4py's own tests at 4 ranks on Open MPI, with the preload library and without, then a
+# program of ours that uses mpi4py; one machine counts as four, and what the ranks exchange crosses
+# sockets. MPICH's ranks never give a core away, so that 4 of them on 2 cores take too long here:
+# tools/mpi4py-suite.py --mpi mpich runs them.
 #
 # Uses libomnes.so of the debug build, which `cargo xtask ci` leaves. Status: that of
 # tools/mpi4py-suite.py: 77 where nothing can be run, such as without the Python index; 1 if the
@@ -17,7 +17,7 @@ ranks=4
 cargo build --quiet -p omnes-capi
 crates/omnes-mpi/build.sh --quiet "$built"
 library=$built/libomnes-mpi-openmpi.so
-options=(--mpi openmpi --ranks "$ranks" --quick --preload "openmpi=$library")
+options=(--mpi openmpi --ranks "$ranks" --preload "openmpi=$library")
 tools/mpi4py-suite.py "${options[@]}" --env OMNES_MPI_ONE_NODE=on --env OMNES_SHM=off "$@"
 
 # program [NAME=VALUE...]: runs it with these variables.

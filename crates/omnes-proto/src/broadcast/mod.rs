@@ -204,6 +204,9 @@ impl Broadcast {
         let config = &self.common.config;
         let mut stream = Stream::new(&group.config, key.root, self.me, config)?;
         self.departed.iter().for_each(|rank| stream.forget(*rank));
+        if self.streams.is_empty() {
+            self.streams.reserve_exact(1); // Most jobs have one root.
+        }
         self.streams.push(stream);
         self.by_key.insert(key, self.streams.len() - 1);
         Some(self.streams.len() - 1)

@@ -248,6 +248,9 @@ impl Peers {
     #[cold]
     #[inline(never)]
     fn add(&mut self, rank: Rank, peer: Peer) -> usize {
+        if self.entries.is_empty() {
+            self.entries.reserve_exact(1); // Many have one peer only.
+        }
         self.entries.push((rank, peer));
         self.wakes.push(None);
         self.index.insert(rank, self.entries.len() - 1);
