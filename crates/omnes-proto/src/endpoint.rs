@@ -591,7 +591,6 @@ impl Endpoint {
         header.job = self.job;
         let bytes = header.emit();
         let tag = self.own_key.tag(&bytes, to, head.body());
-        head.bytes[..HEADER_BYTES].copy_from_slice(&bytes);
-        head.bytes[HEADER_BYTES..PACKET_OVERHEAD_BYTES].copy_from_slice(&tag.0.to_be_bytes());
+        head.seal(&bytes, tag);
     }
 }

@@ -5,7 +5,7 @@
 //! machine answers with the [`Placement`] of its data, and the driver scatters it there. So data
 //! are copied once on each side, and the simulator can run the same code without copying at all.
 
-use omnes_wire::{CommunicatorId, GAP_MAP_BYTES, PACKET_OVERHEAD_BYTES, Rank};
+use omnes_wire::{CommunicatorId, GAP_MAP_BYTES, HEADER_BYTES, PACKET_OVERHEAD_BYTES, Rank, Tag};
 
 /// The sender's name for a message in one channel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -75,6 +75,12 @@ impl Head {
     pub(crate) fn set_body(&mut self, body: &[u8]) {
         self.length = PACKET_OVERHEAD_BYTES + body.len();
         self.bytes[PACKET_OVERHEAD_BYTES..self.length].copy_from_slice(body);
+    }
+
+    /// Writes header and tag in front of the control body.
+    pub(crate) fn seal(&mut self, header: &[u8; HEADER_BYTES], tag: Tag) {
+        self.bytes[..HEADER_BYTES].copy_from_slice(header);
+        self.bytes[HEADER_BYTES..PACKET_OVERHEAD_BYTES].copy_from_slice(&tag.0.to_be_bytes());
     }
 
     pub(crate) fn extend_body(&mut self, more: &[u8]) {

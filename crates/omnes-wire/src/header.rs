@@ -14,6 +14,9 @@ pub const TAG_BYTES: usize = 8;
 /// Bytes in front of every body.
 pub const PACKET_OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
+/// Bytes at the front of the header that are the same for all packets of a run.
+pub const RUN_SHARED_BYTES: usize = 16;
+
 /// Where the magic number stands, for filters that see packets before they are parsed.
 pub const MAGIC_OFFSET: usize = 0;
 /// Where the job's number stands, likewise.
@@ -254,11 +257,15 @@ impl Header {
         Ok((header, Tag(u64::from_be_bytes(*tag))))
     }
 
-    /// The header of the packet `index` places on in a run: sequence number and argument count on.
-    #[must_use]
-    pub fn successor(self, index: u32) -> Self {
-        let (seq, argument) = (self.seq.plus(index), self.argument.wrapping_add(index));
-        Self { seq, argument, ..self }
+    /// The headers of a run as they go on the wire: this one, and those that follow it and have
+    /// everything in common with it but sequence number and argument, which count on.
+    pub fn run(self) -> impl Iterator<Item = [u8; HEADER_BYTES]> {
+        let mut bytes = self.emit();
+        (0..).map(move |index| {
+            bytes[16..20].copy_from_slice(&self.seq.plus(index).0.to_be_bytes());
+            bytes[28..32].copy_from_slice(&self.argument.wrapping_add(index).to_be_bytes());
+            bytes
+        })
     }
 
     /// The header as it goes on the wire, without the tag.
@@ -317,6 +324,19 @@ pub(crate) mod tests {
             let (parsed, tag) = Header::parse(&packet(&header)).unwrap();
             prop_assert_eq!(parsed, header);
             prop_assert_eq!(tag, Tag(0xabab_abab_abab_abab));
+        }
+
+        #[test]
+        fn headers_of_a_run_count_on(header in any_header(), packets in 1u32..50) {
+            for (index, bytes) in (0..packets).zip(header.run()) {
+                let (parsed, _) = Header::parse(&[&bytes[..], &[0; TAG_BYTES]].concat()).unwrap();
+                let (seq, argument) = (parsed.seq, parsed.argument);
+                prop_assert_eq!(seq.since(header.seq), index);
+                prop_assert_eq!(argument, header.argument.wrapping_add(index));
+                let rest = Header { seq: header.seq, argument: header.argument, ..parsed };
+                prop_assert_eq!(rest, header);
+                prop_assert_eq!(&bytes[..RUN_SHARED_BYTES], &header.emit()[..RUN_SHARED_BYTES]);
+            }
         }
 
         #[test]

@@ -92,23 +92,23 @@ impl Endpoint {
         let Some(channel) = self.channels.get_mut(transmit.channel) else { return 0 };
         let most = u32::try_from(rest.len()).unwrap_or(u32::MAX);
         let packets = channel.continue_run(now, to, &header, most);
-        for (index, head) in (1..=packets).zip(rest) {
+        let key = self.own_key.run(&header.emit());
+        for (bytes, head) in header.run().skip(1).zip(rest).take(packets as usize) {
             head.set_body(&[]);
-            self.seal(header.successor(index), to, head);
+            head.seal(&bytes, key.tag(&bytes, to));
         }
         packets as usize
     }
 
     /// How many heads are those of authentic packets that continue the first one.
     fn count_run<'a>(&mut self, first: &Header, heads: impl Iterator<Item = &'a [u8]>) -> u32 {
-        let key = self.sender_key(first.source);
+        let key = self.sender_key(first.source).run(&first.emit());
         let to = if first.kind == Kind::Cast { Rank::ALL } else { self.me };
-        let continues = |(index, head): &(u32, &[u8])| {
-            apart(head).is_some_and(|(header, tag)| {
-                *header == first.successor(*index).emit() && key.verify(tag, header, to, &[])
-            })
+        let continues = |(bytes, head): &([u8; HEADER_BYTES], &[u8])| {
+            let is_next = |(header, tag)| header == bytes && tag == key.tag(bytes, to);
+            apart(head).is_some_and(is_next)
         };
-        (0..).zip(heads).take_while(continues).count() as u32
+        first.run().zip(heads).take_while(continues).count() as u32
     }
 }
 
