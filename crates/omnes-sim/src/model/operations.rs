@@ -56,8 +56,9 @@ impl Host {
         loop {
             match std::mem::take(&mut self.task.stage) {
                 Stage::Ready => {
-                    has_begun = true;
-                    at = self.begin_next(net, shared, at);
+                    let (later, is_told) = self.begin_next(net, shared, at);
+                    at = later;
+                    has_begun |= is_told;
                 }
                 Stage::Computing(until) if until <= at => {}
                 Stage::Running(mut running) => {
@@ -66,7 +67,6 @@ impl Host {
                         self.task.stage = Stage::Running(running);
                         return (at, has_begun);
                     }
-                    has_begun = true;
                     net.ended(self.rank, running.number, running.op, (running.began, at));
                     self.task.used = Some(running);
                 }
@@ -78,19 +78,20 @@ impl Host {
         }
     }
 
-    fn begin_next(&mut self, net: &mut Net, shared: &Shared, at: Time) -> Time {
+    /// Begins the rank's next operation; the time then, and whether the machines were told anything.
+    fn begin_next(&mut self, net: &mut Net, shared: &Shared, at: Time) -> (Time, bool) {
         let number = self.task.next;
         let Some(op) = shared.plan.op(number) else {
             self.task.stage = Stage::Over;
             net.finished += 1;
-            return at;
+            return (at, false);
         };
         self.task.next += 1;
         match op {
             Op::Meet { rest } => {
                 self.task.stage = Stage::Meeting;
                 net.meet(at, rest);
-                at
+                (at, false)
             }
             Op::Compute { most, root } => {
                 if self.rank != root {
@@ -98,12 +99,12 @@ impl Host {
                     let time = Random::named(shared.seed, "compute", name).within(0, most.as_ps());
                     self.task.stage = Stage::Computing(at + Span::from_ps(time));
                 }
-                at
+                (at, false)
             }
             Op::Message { from, to, .. } | Op::Stream { from, to, .. }
                 if self.rank != from && self.rank != to =>
             {
-                at
+                (at, false)
             }
             Op::Bcast { .. } | Op::Barrier(_) | Op::Message { .. } | Op::Stream { .. } => {
                 let mut running = Running::begin(self.task.used.take(), number, op, at);
@@ -133,7 +134,7 @@ impl Host {
                     Op::Meet { .. } | Op::Compute { .. } => {}
                 }
                 self.task.stage = Stage::Running(running);
-                at
+                (at, true)
             }
         }
     }
