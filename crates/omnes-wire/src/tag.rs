@@ -76,7 +76,7 @@ impl JobKey {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&half(0));
         bytes[8..].copy_from_slice(&half(1));
-        SenderKey(SipHasher24::new_with_key(&bytes))
+        SenderKey(bytes)
     }
 
     /// Proof of knowing the key: a hash of `challenge` that does not reveal it.
@@ -88,9 +88,9 @@ impl JobKey {
     }
 }
 
-/// The key of one sender, ready to hash.
+/// The key of one sender. No more than its bytes: a rank may have many senders.
 #[derive(Clone, Copy)]
-pub struct SenderKey(SipHasher24);
+pub struct SenderKey([u8; 16]);
 
 impl SenderKey {
     /// The tag of a packet for `to` with this header and control body.
@@ -103,14 +103,18 @@ impl SenderKey {
             let mut bytes = [0; HEADER_BYTES + 4];
             bytes[..HEADER_BYTES].copy_from_slice(header);
             bytes[HEADER_BYTES..].copy_from_slice(&to.0.to_be_bytes());
-            return Tag(self.0.hash(&bytes));
+            return Tag(self.hasher().hash(&bytes));
         }
         let mut bytes = [0; TAGGED_BYTES_MAX];
         let length = HEADER_BYTES + 4 + body.len();
         bytes[..HEADER_BYTES].copy_from_slice(header);
         bytes[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&to.0.to_be_bytes());
         bytes[HEADER_BYTES + 4..length].copy_from_slice(body);
-        Tag(self.0.hash(&bytes[..length]))
+        Tag(self.hasher().hash(&bytes[..length]))
+    }
+
+    fn hasher(&self) -> SipHasher24 {
+        SipHasher24::new_with_key(&self.0)
     }
 
     /// True if `tag` is right. One 64-bit comparison: constant in time.
@@ -123,14 +127,14 @@ impl SenderKey {
     /// The key of a run: of packets whose headers differ by their numbers alone, as that of `first`
     /// and its successors. What they share is hashed once.
     pub fn run(&self, first: &[u8; HEADER_BYTES]) -> RunKey {
-        let mut hasher = self.0;
+        let mut hasher = self.hasher();
         hasher.write(&first[..RUN_SHARED_BYTES]);
         RunKey(hasher)
     }
 
     /// The 16 bytes of the key, for handing it to the network interface.
     pub fn to_bytes(&self) -> [u8; 16] {
-        self.0.key()
+        self.0
     }
 }
 
