@@ -150,8 +150,8 @@ impl Line {
         self.trains.push((socket, train));
     }
 
-    /// Adds to the last train so many packets that continue the one that was added last: their heads
-    /// have been written behind its, their data lie behind `data`, which were its own.
+    /// Adds to the last train so many packets that continue the one that was added last: their
+    /// heads have been written behind its, their data lie behind `data`, which were its own.
     pub(crate) fn push_run(&mut self, packets: usize, mut data: libc::iovec) {
         let Some((_, train)) = self.trains.last_mut() else { return };
         for head in &self.heads[self.used..self.used + packets] {

@@ -199,7 +199,7 @@ impl Peer {
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     entries: Vec<(Rank, Peer)>,
-    /// When the timers of each entry are to be looked at, by index: all in a row, since few are due.
+    /// When the timers of each entry are to be looked at, by index: in a row, since few are due.
     wakes: Vec<Option<Instant>>,
     /// Index of each entry by rank.
     index: BTreeMap<Rank, usize>,

@@ -78,7 +78,8 @@ impl Host {
         }
     }
 
-    /// Begins the rank's next operation; the time then, and whether the machines were told anything.
+    /// Begins the rank's next operation; the time then, and whether the machines were told
+    /// anything.
     fn begin_next(&mut self, net: &mut Net, shared: &Shared, at: Time) -> (Time, bool) {
         let number = self.task.next;
         let Some(op) = shared.plan.op(number) else {
