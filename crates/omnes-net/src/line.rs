@@ -207,6 +207,29 @@ mod tests {
     }
 
     #[test]
+    fn a_run_goes_into_one_train_with_its_data_in_a_row() {
+        let memory = [0u8; 4000];
+        let at = |offset: usize| memory[offset..].as_ptr().cast_mut().cast();
+        let data = libc::iovec { iov_base: at(0), iov_len: 1000 };
+        let holding = Holding { channel: 0, source: Source::Message(SendId(7)) };
+        let mut line = Line::new();
+        assert_eq!(line.room_in_train(), 0);
+        line.push(Route { socket: 3, to: None, spread: None }, Some(Lent { data, holding }));
+        assert_eq!(line.room_in_train(), TRAIN_PACKETS_MAX - 1);
+        line.push_run(3, data);
+        let (socket, train) = line.trains[0];
+        assert_eq!((socket, train.packets, train.parts), (3, 4, (0, 8)));
+        let bases: Vec<_> =
+            line.parts.iter().skip(1).step_by(2).map(|part| part.iov_base).collect();
+        assert_eq!(bases, [at(0), at(1000), at(2000), at(3000)]);
+        assert_eq!(line.room_in_train(), TRAIN_PACKETS_MAX - 4);
+        push(&mut line, 3, 10, holding);
+        assert_eq!((line.trains.len(), line.room_in_train()), (1, 0), "a shorter packet ends it");
+        line.withdraw(holding);
+        assert!(!line.is_pending());
+    }
+
+    #[test]
     fn trains_from_memory_that_is_anothers_are_taken_back() {
         let message = Holding { channel: 0, source: Source::Message(SendId(7)) };
         let mut line = Line::new();
