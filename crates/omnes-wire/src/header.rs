@@ -15,7 +15,7 @@ pub const TAG_BYTES: usize = 8;
 pub const PACKET_OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
 /// Bytes at the front of the header that are the same for all packets of a run.
-pub const RUN_SHARED_BYTES: usize = 16;
+pub(crate) const RUN_SHARED_BYTES: usize = 16;
 
 /// Where the magic number stands, for filters that see packets before they are parsed.
 pub const MAGIC_OFFSET: usize = 0;

@@ -32,8 +32,7 @@ pub use body::{
 };
 pub use header::{
     COMMUNICATOR_OFFSET, Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind, MAGIC,
-    MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, RUN_SHARED_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION,
-    has_control_body,
+    MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, has_control_body,
 };
 pub use instant::Instant;
 pub use rank::{ChannelId, CommunicatorId, JobId, Rank};

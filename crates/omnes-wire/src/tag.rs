@@ -5,7 +5,8 @@
 //! a job are one trust domain: a member could forge another member's tag, a stranger cannot, but
 //! for one try in 2^64.
 
-use crate::{GAP_MAP_BYTES, HEADER_BYTES, RUN_SHARED_BYTES, Rank};
+use crate::header::RUN_SHARED_BYTES;
+use crate::{GAP_MAP_BYTES, HEADER_BYTES, Rank};
 use siphasher::sip::SipHasher24;
 use std::fmt;
 use std::hash::Hasher;
@@ -99,12 +100,6 @@ impl SenderKey {
     /// If the control body is longer than any that exists, [`crate::GAP_MAP_BYTES`].
     pub fn tag(&self, header: &[u8; HEADER_BYTES], to: Rank, body: &[u8]) -> Tag {
         // In one piece: hashing piece by piece costs twice as much.
-        if body.is_empty() {
-            let mut bytes = [0; HEADER_BYTES + 4];
-            bytes[..HEADER_BYTES].copy_from_slice(header);
-            bytes[HEADER_BYTES..].copy_from_slice(&to.0.to_be_bytes());
-            return Tag(self.hasher().hash(&bytes));
-        }
         let mut bytes = [0; TAGGED_BYTES_MAX];
         let length = HEADER_BYTES + 4 + body.len();
         bytes[..HEADER_BYTES].copy_from_slice(header);

@@ -24,7 +24,7 @@ struct News {
 }
 
 /// The stream that a packet of data belongs to.
-pub(super) fn stream_of_data(header: &Header) -> StreamKey {
+fn stream_of_data(header: &Header) -> StreamKey {
     StreamKey { group: group_of(header), root: Rank(header.expects.0) }
 }
 
@@ -147,6 +147,33 @@ impl Broadcast {
         let (packet, head_bytes) = take_apart(header, head, usize::MAX)?;
         let (receive, offset, bytes_max) = incoming.preview(&self.common, &packet)?;
         Some(Preview { channel: self.index, receive, offset, bytes_max, head_bytes })
+    }
+
+    /// The same for a packet and the run that it may begin: packets of one message from its root,
+    /// in order, each with all the data that a packet holds. None at ranks that others depend on.
+    pub(crate) fn preview_run(&self, header: &Header, data_bytes: usize) -> Option<Preview> {
+        let is_plain = header.kind == Kind::Cast && header.flags == Flags::GROUP;
+        let is_whole = data_bytes == usize::from(self.common.config.payload_bytes);
+        let key = stream_of_data(header);
+        if !is_plain || !is_whole || header.source != key.root {
+            return None;
+        }
+        let stream = &self.streams[self.find(key)?];
+        let arrivals = &stream.incoming.as_ref()?.arrivals;
+        let is_next = header.seq == arrivals.expects() && !arrivals.has_gap();
+        let is_leaf = !stream.roles.collects();
+        (is_next && is_leaf).then(|| self.preview(header, &[])).flatten()
+    }
+
+    /// Takes in a run of so many authentic packets, of which the first has `header`; as many calls
+    /// of [`Broadcast::handle_packet`] would. Where they go [`Self::preview_run`] has said.
+    pub(crate) fn handle_run(&mut self, now: Instant, header: &Header, packets: u32) {
+        let Some(at) = self.find(stream_of_data(header)) else { return };
+        if let Some(incoming) = &mut self.streams[at].incoming {
+            incoming.take_run(now, &mut self.common, packets);
+        }
+        self.recount(at);
+        self.schedule(at);
     }
 
     // ---- reports --------------------------------------------------------------------------

@@ -48,9 +48,9 @@ impl Packet {
 
 /// A posted receive.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Posted {
-    pub(super) id: ReceiveId,
-    pub(super) capacity: u64,
+struct Posted {
+    id: ReceiveId,
+    capacity: u64,
     first: Seq,
     packets: u32,
     /// The message's length, when it is known.
@@ -58,7 +58,7 @@ pub(super) struct Posted {
 }
 
 impl Posted {
-    pub(super) fn end(&self) -> Seq {
+    fn end(&self) -> Seq {
         self.first.plus(self.packets)
     }
 }
@@ -81,9 +81,9 @@ pub(super) struct Incoming {
     /// Ranks that answer to whom this one answers.
     peers: u32,
     /// Copies are kept for others.
-    pub(super) keeps: bool,
+    keeps: bool,
     pub(super) arrivals: Arrivals,
-    pub(super) posted: VecDeque<Posted>,
+    posted: VecDeque<Posted>,
     /// First packet of the next message to be received.
     front: Seq,
     stash: Stash,
@@ -178,6 +178,16 @@ impl Incoming {
         place
     }
 
+    /// Takes in the next `packets` packets, which ask for nothing, end no message and go into the
+    /// memory of a receive.
+    pub(super) fn take_run(&mut self, now: Instant, common: &mut Common, packets: u32) {
+        self.arrivals.on_packet(now, 0);
+        self.arrivals.on_run(now, packets);
+        self.on_advance(now, common);
+        self.complete(common);
+        self.thin_out(common);
+    }
+
     /// Answers a packet that asks for it; true if it does. Who speaks for others answers a new
     /// packet when they have it too.
     fn answer_if_asked(&mut self, now: Instant, packet: &Packet) -> bool {
@@ -258,7 +268,7 @@ impl Incoming {
 
     /// The posted receive of the message that starts at `first`. Where a receive's message starts
     /// is certain only when all earlier ones know the length of theirs.
-    pub(super) fn find(&self, first: Seq) -> Option<usize> {
+    fn find(&self, first: Seq) -> Option<usize> {
         let at = self.posted.iter().position(|posted| posted.first == first)?;
         self.is_certain(at).then_some(at)
     }
@@ -296,7 +306,7 @@ impl Incoming {
     }
 
     /// What is expected next has moved on: an acknowledgement may be due.
-    pub(super) fn on_advance(&mut self, now: Instant, common: &Common) {
+    fn on_advance(&mut self, now: Instant, common: &Common) {
         if self.awaited.take_if(|end| !self.arrivals.expects().precedes(*end)).is_some() {
             self.arrivals.owe(now, AckWhen::Now, common.config.ack_delay);
         }
@@ -417,7 +427,7 @@ impl Incoming {
     }
 
     /// Reports the receives that are complete.
-    pub(super) fn complete(&mut self, common: &mut Common) {
+    fn complete(&mut self, common: &mut Common) {
         while let Some(posted) = self.posted.front().copied() {
             let (Some(bytes), false) =
                 (posted.bytes, self.arrivals.expects().precedes(posted.end()))
@@ -461,7 +471,7 @@ impl Incoming {
     // ---- buffers --------------------------------------------------------------------------
 
     /// Frees the buffers of what is neither awaited here nor kept for others.
-    pub(super) fn thin_out(&mut self, common: &mut Common) {
+    fn thin_out(&mut self, common: &mut Common) {
         if !self.keeps && self.is_thinnable {
             self.free_until(common, self.arrivals.end());
         }

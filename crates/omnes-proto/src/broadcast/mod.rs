@@ -40,7 +40,6 @@ mod interface;
 mod least;
 mod policy;
 mod roles;
-mod run;
 mod sending;
 mod slots;
 mod stash;

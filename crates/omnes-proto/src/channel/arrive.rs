@@ -4,7 +4,7 @@
 //! [`Arrivals::classify`](crate::lane::Arrivals::classify); the rest applies it.
 
 use super::matching::Matched;
-use super::peer::{Assembling, BulkPart, Destination, Lane, Stashed};
+use super::peer::{Assembling, Destination, Lane, Stashed};
 use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
 use crate::lane::{AckWhen, Arrival};
@@ -20,7 +20,7 @@ const PROBE_WAIT_MIN: Duration = Duration::from_micros(500);
 
 /// Where the data of a numbered packet are.
 #[derive(Clone, Copy)]
-enum Source {
+pub(super) enum Source {
     /// In the packet, from this byte on.
     Packet(usize),
     /// In a slot of the pool, since the packet came before its turn.
@@ -36,11 +36,11 @@ enum Accepted {
 
 /// A numbered packet, taken apart.
 #[derive(Clone, Copy)]
-struct Numbered {
-    header: Header,
+pub(super) struct Numbered {
+    pub(super) header: Header,
     envelope: Option<Envelope>,
-    source: Source,
-    bytes: usize,
+    pub(super) source: Source,
+    pub(super) bytes: usize,
 }
 
 impl Channel {
@@ -146,9 +146,7 @@ impl Channel {
             let Item::Data { message, .. } = sent.item else { continue };
             match &mut run {
                 Some((same, packets)) if *same == message => *packets += 1,
-                _ => {
-                    self.on_answered(run.replace((message, 1)));
-                }
+                _ => self.on_answered(run.replace((message, 1))),
             }
         }
         self.on_answered(run);
@@ -466,74 +464,6 @@ impl Channel {
             self.pool.append(&mut message.chain, slot);
         }
         Some(placement)
-    }
-
-    // ---- the bulk lane --------------------------------------------------------------------
-
-    fn on_bulk(&mut self, now: Instant, packet: Numbered, arrival: Arrival) -> Option<Placement> {
-        let Numbered { header, source: Source::Packet(packet_offset), bytes, .. } = packet else {
-            return None;
-        };
-        let nack_delay = self.config.nack_delay;
-        let Some((part, offset, part_bytes)) = self.bulk_place(&header) else {
-            self.counters.malformed += 1;
-            return None;
-        };
-        if part_bytes != bytes as u64 || header.kind != Kind::Data {
-            self.counters.malformed += 1;
-            return None;
-        }
-        let capacity = self.matching.receives[part.receive.0 as usize].capacity;
-        let receive = &mut self.peer(header.source).receive[Lane::Bulk];
-        let had_gap = receive.has_gap();
-        if arrival == Arrival::InOrder {
-            receive.on_in_order(now);
-            while receive.next_is_here() {
-                receive.on_in_order(now);
-            }
-        } else {
-            receive.on_ahead(now, header.seq, nack_delay);
-        }
-        self.finish_bulk_parts(header.source);
-        self.acknowledge_as_asked(now, &header, had_gap);
-        let bytes = bytes.min(capacity.saturating_sub(offset) as usize);
-        let target = Target::Receive(part.receive);
-        (bytes > 0).then_some(Placement {
-            channel: self.index,
-            target,
-            offset,
-            packet_offset,
-            bytes,
-        })
-    }
-
-    /// The granted part that a bulk packet belongs to, its place in the message and its length.
-    pub(super) fn bulk_place(&self, header: &Header) -> Option<(BulkPart, u64, u64)> {
-        let peer = self.peers.get(header.source)?;
-        let part = peer.bulk_parts.iter().find(|part| part.contains(header.seq))?;
-        let index = header.seq.since(part.first);
-        if header.argument != index {
-            return None;
-        }
-        let payload = u64::from(self.config.payload_bytes);
-        let start = u64::from(index) * payload;
-        Some((*part, part.base + start, (part.bytes - start).min(payload)))
-    }
-
-    pub(super) fn finish_bulk_parts(&mut self, from: Rank) {
-        loop {
-            let peer = self.peer(from);
-            let expects = peer.receive[Lane::Bulk].expects();
-            let Some(part) = peer.bulk_parts.front().copied() else { return };
-            if expects.precedes(part.end()) {
-                return;
-            }
-            peer.bulk_parts.pop_front();
-            if let Some(matched) = &mut self.matching.receives[part.receive.0 as usize].matched {
-                matched.is_bulk_done = true;
-            }
-            self.complete_if_done(part.receive);
-        }
     }
 
     // ---- looking ahead --------------------------------------------------------------------

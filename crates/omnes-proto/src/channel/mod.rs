@@ -25,6 +25,7 @@
 //! that was heard of, 40 B per packet in flight.
 
 mod arrive;
+mod bulk;
 mod config;
 mod emit;
 mod failure;
@@ -33,7 +34,6 @@ mod lanes;
 mod matching;
 mod peer;
 mod pool;
-mod run;
 mod send_lane;
 #[cfg(test)]
 mod tests;

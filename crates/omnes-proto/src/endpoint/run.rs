@@ -5,7 +5,7 @@
 //! tag and has it checked; what follows from it is done once for all.
 
 use super::Endpoint;
-use crate::packet::{Destination, Head, Placement, Transmit};
+use crate::packet::{Destination, Head, Placement, Preview, Target, Transmit};
 use omnes_wire::{HEADER_BYTES, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank, Tag};
 
 /// Packets that were handled as one.
@@ -52,31 +52,29 @@ impl Endpoint {
         if first.job != self.job || !is_from_other || self.liveness.is_gone(first.source) {
             return None;
         }
-        let most = match first.kind {
-            Kind::Data => {
-                let channel = self.channels.get(usize::from(first.channel.0))?;
-                channel.run_max(&first, packet_bytes)
-            }
-            Kind::Cast => self.broadcast.as_ref()?.run_max(&first, packet_bytes),
-            _ => 0,
+        let data_bytes = packet_bytes.checked_sub(PACKET_OVERHEAD_BYTES)?;
+        let channel = usize::from(first.channel.0);
+        let preview = match first.kind {
+            Kind::Data => self.channels.get(channel)?.preview_run(&first, data_bytes)?,
+            Kind::Cast => self.broadcast.as_ref()?.preview_run(&first, data_bytes)?,
+            _ => return None,
         };
-        if most < 2 {
-            return None;
-        }
-        let packets = self.count_run(&first, heads.take(most as usize));
+        let most = preview.bytes_max as usize / data_bytes;
+        let packets = self.count_run(&first, heads.take(most));
         if packets < 2 {
             return None;
         }
         self.counters.accepted += u64::from(packets);
         self.liveness.on_heard(now, first.source);
-        let placement = match first.kind {
-            Kind::Data => {
-                let channel = &mut self.channels[usize::from(first.channel.0)];
-                channel.handle_run(now, &first, packets)
-            }
-            _ => self.broadcast.as_mut()?.handle_run(now, &first, packets),
-        };
-        Some(Run { packets, placement: placement? })
+        match (first.kind, &mut self.broadcast) {
+            (Kind::Cast, Some(broadcast)) => broadcast.handle_run(now, &first, packets),
+            _ => self.channels[channel].handle_run(now, &first, packets),
+        }
+        let Preview { channel, receive, offset, head_bytes, .. } = preview;
+        let target = Target::Receive(receive);
+        let bytes = packets as usize * data_bytes;
+        let placement = Placement { channel, target, offset, packet_offset: head_bytes, bytes };
+        Some(Run { packets, placement })
     }
 
     /// Hands out packets that continue `transmit`, which was handed out last with the first of
@@ -84,11 +82,8 @@ impl Endpoint {
     /// one; the data of each lie behind those of the packet before.
     pub fn continue_run(&mut self, now: Instant, transmit: &Transmit, heads: &mut [Head]) -> usize {
         let Some((head, rest)) = heads.split_first_mut() else { return 0 };
-        let (Destination::Rank(to), Ok((header, _))) =
-            (transmit.to, Header::parse(head.as_bytes()))
-        else {
-            return 0;
-        };
+        let Destination::Rank(to) = transmit.to else { return 0 };
+        let Ok((header, _)) = Header::parse(head.as_bytes()) else { return 0 };
         let Some(channel) = self.channels.get_mut(transmit.channel) else { return 0 };
         let most = u32::try_from(rest.len()).unwrap_or(u32::MAX);
         let packets = channel.continue_run(now, to, &header, most);
@@ -111,5 +106,3 @@ impl Endpoint {
         first.run().zip(heads).take_while(continues).count() as u32
     }
 }
-
-const _: () = assert!(PACKET_OVERHEAD_BYTES == HEADER_BYTES + size_of::<u64>());

@@ -1,11 +1,14 @@
-//! Runs: packets of the bulk lane that continue one another, taken in or handed out as one.
+//! The bulk lane: what was granted, packet by packet, and runs of packets that continue one
+//! another, taken in or handed out as one.
 
-use super::peer::Lane;
+use super::arrive::{Numbered, Source};
+use super::peer::{BulkPart, Lane};
 use super::send_lane::Item;
 use super::{Channel, Checked, Phase};
+use crate::lane::Arrival;
 use crate::limits::BURST_PACKETS;
-use crate::packet::{Placement, Target};
-use omnes_wire::{Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank};
+use crate::packet::{Placement, Preview, Target};
+use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 
 /// True for a packet of the bulk lane that asks for nothing and ends nothing.
 fn is_plain(header: &Header) -> bool {
@@ -15,44 +18,94 @@ fn is_plain(header: &Header) -> bool {
 impl Channel {
     // ---- in -------------------------------------------------------------------------------
 
-    /// How many packets of `packet_bytes` bytes from the one with `header` on may be taken in as a
-    /// run, if that many follow: packets of one granted message, in order, with all the data that a
-    /// packet holds, after which nothing is missing or over.
-    pub(crate) fn run_max(&self, header: &Header, packet_bytes: usize) -> u32 {
-        self.run_room(header, packet_bytes).unwrap_or(0)
-    }
-
-    fn run_room(&self, header: &Header, packet_bytes: usize) -> Option<u32> {
-        let payload = usize::from(self.config.payload_bytes);
-        if self.failed.contains(&header.source) || !is_plain(header) {
+    pub(super) fn on_bulk(
+        &mut self,
+        now: Instant,
+        packet: Numbered,
+        arrival: Arrival,
+    ) -> Option<Placement> {
+        let Numbered { header, source: Source::Packet(packet_offset), bytes, .. } = packet else {
+            return None;
+        };
+        let nack_delay = self.config.nack_delay;
+        let Some((part, offset, part_bytes)) = self.bulk_place(&header) else {
+            self.counters.malformed += 1;
+            return None;
+        };
+        if part_bytes != bytes as u64 || header.kind != Kind::Data {
+            self.counters.malformed += 1;
             return None;
         }
-        if packet_bytes != PACKET_OVERHEAD_BYTES + payload {
+        let capacity = self.matching.receives[part.receive.0 as usize].capacity;
+        let receive = &mut self.peer(header.source).receive[Lane::Bulk];
+        let had_gap = receive.has_gap();
+        if arrival == Arrival::InOrder {
+            receive.on_in_order(now);
+            while receive.next_is_here() {
+                receive.on_in_order(now);
+            }
+        } else {
+            receive.on_ahead(now, header.seq, nack_delay);
+        }
+        self.finish_bulk_parts(header.source);
+        self.acknowledge_as_asked(now, &header, had_gap);
+        let bytes = bytes.min(capacity.saturating_sub(offset) as usize);
+        let target = Target::Receive(part.receive);
+        (bytes > 0).then_some(Placement {
+            channel: self.index,
+            target,
+            offset,
+            packet_offset,
+            bytes,
+        })
+    }
+
+    /// The granted part that a bulk packet belongs to, its place in the message and its length.
+    pub(super) fn bulk_place(&self, header: &Header) -> Option<(BulkPart, u64, u64)> {
+        let peer = self.peers.get(header.source)?;
+        let part = peer.bulk_parts.iter().find(|part| part.contains(header.seq))?;
+        let index = header.seq.since(part.first);
+        if header.argument != index {
+            return None;
+        }
+        let payload = u64::from(self.config.payload_bytes);
+        let start = u64::from(index) * payload;
+        Some((*part, part.base + start, (part.bytes - start).min(payload)))
+    }
+
+    fn finish_bulk_parts(&mut self, from: Rank) {
+        loop {
+            let peer = self.peer(from);
+            let expects = peer.receive[Lane::Bulk].expects();
+            let Some(part) = peer.bulk_parts.front().copied() else { return };
+            if expects.precedes(part.end()) {
+                return;
+            }
+            peer.bulk_parts.pop_front();
+            if let Some(matched) = &mut self.matching.receives[part.receive.0 as usize].matched {
+                matched.is_bulk_done = true;
+            }
+            self.complete_if_done(part.receive);
+        }
+    }
+
+    /// Where the data of this packet and of the run that it may begin would go: packets of one
+    /// granted message, in order, each with all the data that a packet holds.
+    pub(crate) fn preview_run(&self, header: &Header, data_bytes: usize) -> Option<Preview> {
+        let is_whole = data_bytes == usize::from(self.config.payload_bytes);
+        if self.failed.contains(&header.source) || !is_plain(header) || !is_whole {
             return None;
         }
         let receive = &self.peers.get(header.source)?.receive[Lane::Bulk];
-        if header.seq != receive.expects() || receive.has_gap() {
-            return None;
-        }
-        let (part, offset, _) = self.bulk_place(header)?;
-        let capacity = self.matching.receives[part.receive.0 as usize].capacity;
-        let end = capacity.min(part.base + part.bytes);
-        u32::try_from(end.checked_sub(offset)? / payload as u64).ok()
+        let is_next = header.seq == receive.expects() && !receive.has_gap();
+        is_next.then(|| self.preview(header, &[])).flatten()
     }
 
     /// Takes in a run of so many authentic packets, of which the first has `header`; as many calls
-    /// of [`Channel::handle_packet`] would. Returns where the data of all go.
-    ///
-    /// There may be no more of them than [`Self::run_max`] says.
-    pub(crate) fn handle_run(
-        &mut self,
-        now: Instant,
-        header: &Header,
-        packets: u32,
-    ) -> Option<Placement> {
+    /// of [`Channel::handle_packet`] would. Where they go [`Self::preview_run`] has said.
+    pub(crate) fn handle_run(&mut self, now: Instant, header: &Header, packets: u32) {
         let from = header.source;
         self.on_answer(now, header, &[]);
-        let (part, offset, _) = self.bulk_place(header)?;
         let receive = &mut self.peer(from).receive[Lane::Bulk];
         receive.on_packet(now, header.epoch);
         receive.on_run(now, packets);
@@ -61,13 +114,6 @@ impl Channel {
         self.recount(from);
         self.schedule(now, from);
         self.check_stable();
-        Some(Placement {
-            channel: self.index,
-            target: Target::Receive(part.receive),
-            offset,
-            packet_offset: PACKET_OVERHEAD_BYTES,
-            bytes: packets as usize * usize::from(self.config.payload_bytes),
-        })
     }
 
     // ---- out ------------------------------------------------------------------------------
