@@ -29,6 +29,7 @@
  * nic_barrier.h steps, nic_spread.h packets to all; here the two entries.
  */
 #include "nic_barrier.h"
+#include "nic_queue.h"
 #include "nic_spread.h"
 
 SEC("tc")
@@ -37,11 +38,16 @@ int nic_ingress(struct __sk_buff *skb)
 	struct nic_packet packet;
 	struct omnes_member *member;
 	int class_of_packet = nic_class(skb);
+	int verdict;
 
 	if (class_of_packet < 0)
 		return NIC_NEXT;
-	if (class_of_packet == OMNES_CLASS_SPREAD)
-		return nic_spread_arrived(skb);
+	if (class_of_packet == OMNES_CLASS_SPREAD) {
+		verdict = nic_spread_arrived(skb);
+		return verdict == NIC_NEXT ? nic_queue_arrived(skb) : verdict;
+	}
+	if (class_of_packet == OMNES_CLASS_OTHERS)
+		return nic_queue_arrived(skb);
 	if (nic_find(skb, OMNES_CLASS_STEPS, NIC_INWARD, &packet))
 		return NIC_NEXT;
 	member = nic_member(&packet);
@@ -106,7 +112,7 @@ int nic_egress(struct __sk_buff *skb)
 	if (mark == MARK_SENT || mark == MARK_RESOLVE || mark == MARK_LEARN)
 		return nic_made(skb);
 	class_of_packet = nic_class(skb);
-	if (class_of_packet < 0)
+	if (class_of_packet < 0 || class_of_packet == OMNES_CLASS_OTHERS)
 		return NIC_NEXT;
 	if (class_of_packet == OMNES_CLASS_SPREAD)
 		return nic_spread_sent(skb);

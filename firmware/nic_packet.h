@@ -40,7 +40,7 @@ static __always_inline int nic_class_of_head(const void *start)
 	if ((head->kind == OMNES_KIND_CAST || head->kind == OMNES_KIND_HELLO) &&
 	    head->flags & OMNES_FLAG_GROUP)
 		return OMNES_CLASS_SPREAD;
-	return -1;
+	return OMNES_CLASS_OTHERS;
 }
 
 /* nic_class_scattered is nic_class for packets whose first bytes do not lie

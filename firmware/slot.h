@@ -25,6 +25,7 @@
 enum omnes_class {
 	OMNES_CLASS_STEPS = 0,
 	OMNES_CLASS_SPREAD = 1,
+	OMNES_CLASS_OTHERS = 2, /* they find a queue */
 };
 
 /* `port` is a UDP port of this host in network byte order: the one that the
@@ -107,5 +108,46 @@ struct omnes_page {
 	u32 reserved[7];
 };
 _Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 32, "layout shared with Rust");
+
+/* ---- the receive queue ---------------------------------------------------- */
+
+#define OMNES_QUEUE_ENTRIES 64
+#define OMNES_QUEUE_DATA_BYTES 2048
+/* Larger packets go by the socket; 1 KiB of user data fits. */
+#define OMNES_QUEUE_PACKET_BYTES_MAX 1152
+#define OMNES_QUEUE_SUM_BYTES 512
+#define OMNES_QUEUE_PORTS_MAX 4096
+
+/* By which packets find a queue: job and port in network byte order. */
+struct omnes_queue_key {
+	u32 job;
+	u16 port;
+	u16 reserved;
+};
+_Static_assert(sizeof(struct omnes_queue_key) == 8, "layout shared with Rust");
+
+/* One packet, from Omnes's header on; of no packet if `bytes` is 0. */
+struct omnes_queue_entry {
+	u32 turn; /* one more than the place in the order of all: it is filled */
+	u32 bytes;
+	u8 data[OMNES_QUEUE_DATA_BYTES];
+};
+
+/* Mapped by the process. */
+struct omnes_queue {
+	/* Written by the firmware: */
+	u32 head;   /* entries taken */
+	u32 passed; /* packets that went on to the sockets */
+	u32 reserved[14];
+	/* Written by the process: */
+	u32 tail;	 /* entries read */
+	u32 drained;	 /* value of `passed` whose packets have been read */
+	u32 is_sleeping; /* all packets go to the sockets */
+	u32 reserved_too[13];
+	struct omnes_queue_entry entries[OMNES_QUEUE_ENTRIES];
+};
+_Static_assert(sizeof(struct omnes_queue) ==
+		       128 + OMNES_QUEUE_ENTRIES * (8 + OMNES_QUEUE_DATA_BYTES),
+	       "layout shared with Rust");
 
 #endif

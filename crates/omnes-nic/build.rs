@@ -5,11 +5,12 @@ mod clang;
 
 const FOLDER: &str = "../../firmware";
 /// Everything that the object is made from.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "nic.bpf.c",
     "nic_maps.h",
     "nic_packet.h",
     "nic_barrier.h",
+    "nic_queue.h",
     "nic_spread.h",
     "barrier_step.h",
     "spread_step.h",

@@ -176,3 +176,58 @@ pub struct Page {
     /// 0.
     pub reserved: [u32; 7],
 }
+
+// ---- the receive queue ----------------------------------------------------------------------------
+
+/// Packets that a queue holds.
+pub const QUEUE_ENTRIES: u32 = 64;
+/// Room for one.
+pub const QUEUE_DATA_BYTES: usize = 2048;
+/// Larger packets go by the socket, header and all.
+pub const QUEUE_PACKET_BYTES_MAX: usize = 1152;
+
+/// Names a queue to packets; both in network byte order.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueKey {
+    /// The job's number.
+    pub job: u32,
+    /// UDP port of this host.
+    pub port: u16,
+    /// 0.
+    pub reserved: u16,
+}
+
+/// One packet of a queue.
+#[repr(C)]
+#[derive(Debug)]
+pub struct QueueEntry {
+    /// One more than its place in the order of all packets, once it is there.
+    pub turn: u32,
+    /// Bytes of the packet; 0 for one that was not intact.
+    pub bytes: u32,
+    /// The packet, from its header on.
+    pub data: [u8; QUEUE_DATA_BYTES],
+}
+
+/// What the process maps of its receive queue.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Queue {
+    /// Entries taken, by the firmware.
+    pub head: u32,
+    /// Packets that the firmware has let go on to the sockets.
+    pub passed: u32,
+    /// 0.
+    pub reserved: [u32; 14],
+    /// Entries read, by the process.
+    pub tail: u32,
+    /// Written by the process: the value of `passed` whose packets it has read.
+    pub drained: u32,
+    /// Written by the process: not 0 if it sleeps, and wants all packets by its sockets.
+    pub is_sleeping: u32,
+    /// 0.
+    pub reserved_too: [u32; 13],
+    /// The packets.
+    pub entries: [QueueEntry; QUEUE_ENTRIES as usize],
+}

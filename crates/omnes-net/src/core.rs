@@ -13,10 +13,12 @@ mod barrier;
 mod broadcast;
 mod inward;
 mod outward;
+mod queue;
 
 pub use broadcast::{Cast, WhenFull};
 
 use crate::core::barrier::Barriers;
+use crate::core::queue::ReceiveQueue;
 use crate::line::{Holding, Line};
 use crate::links::Links;
 use crate::memory::{Loan, Memory, Sink};
@@ -52,15 +54,17 @@ const DATAGRAM_BYTES: usize = 1 << 16;
 
 /// Where a step looks for packets.
 #[derive(Clone, Copy)]
-pub(crate) enum Look<'a> {
+pub(crate) enum Look {
     /// Where those of this rank come in: the caller waits for it.
     At(Rank),
     /// Where those of the group do.
     Group,
     /// In the NIC's pages only.
     Pages,
-    /// Wherever there are some.
-    Everywhere(&'a Poller),
+    /// Wherever some can be expected.
+    Anywhere,
+    /// Everywhere.
+    Everywhere,
 }
 
 /// See the module header.
@@ -74,6 +78,7 @@ pub(crate) struct Core {
     pub(crate) multicast: MulticastState,
     pub(crate) relays: Vec<Relay>,
     barriers: Barriers,
+    queue: Option<ReceiveQueue>,
     own: OwnMessages,
     me: Rank,
     small_bytes: usize,
@@ -127,6 +132,7 @@ impl Core {
             multicast,
             relays: Vec::new(),
             barriers: Barriers::default(),
+            queue: None,
             own: OwnMessages::default(),
             me,
             small_bytes,
@@ -366,17 +372,12 @@ impl Core {
 
     /// Reads what has come and, if something has or every few looks, does what follows from it
     /// and from the time. True if packets came.
-    pub(crate) fn progress(&mut self, look: Look<'_>) -> bool {
+    pub(crate) fn progress(&mut self, look: Look, poller: &Poller) -> bool {
         let from_rings = self.read_rings();
         let from_pages = self.look_at_pages();
-        let from_sockets = match look {
-            Look::At(rank) if self.rings.hears(rank) => false,
-            Look::At(rank) => self.links.index(rank).is_some_and(|index| self.read(index)),
-            Look::Group => self.links.group_index().is_some_and(|index| self.read(index)),
-            Look::Pages => false,
-            Look::Everywhere(poller) => self.read_all(poller),
-        };
-        let has_news = from_rings || from_pages || from_sockets;
+        let from_queue = self.read_queue();
+        let from_sockets = self.read_sockets(look, poller);
+        let has_news = from_rings || from_pages || from_queue || from_sockets;
         self.idle_looks += 1;
         if has_news || self.has_more || self.idle_looks >= LOOKS_PER_STEP {
             self.step();
@@ -402,20 +403,10 @@ impl Core {
     /// whether an operation has ended.
     pub(crate) fn look_for_test(&mut self, poller: &Poller) {
         if self.now().since(self.tested_at) >= TEST_LOOK_INTERVAL {
-            self.progress(Look::Everywhere(poller));
+            self.progress(Look::Everywhere, poller);
             self.step();
             self.tested_at = self.now();
         }
-    }
-
-    /// Reads every socket that has packets.
-    fn read_all(&mut self, poller: &Poller) -> bool {
-        if self.links.readable() == 1 {
-            return self.read(0);
-        }
-        let mut has_news = false;
-        poller.for_each_ready(|index| has_news |= self.read(index));
-        has_news
     }
 
     /// Sends what a caller has just started, before anything is read.

@@ -19,6 +19,7 @@ use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use crate::while_waiting::{self, Turns, WhileWaiting};
+use crate::wish::QueueWish;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// Looks at the spot that is waited for, after which all others get one.
 const LOOKS_PER_SWEEP: u32 = 16;
+/// The same where the NIC says that the sockets are empty, so that looks cost no system call.
+const LOOKS_PER_QUIET_SWEEP: u32 = 64;
 
 pub(crate) struct Inside {
     pub(crate) core: Core,
@@ -123,7 +126,8 @@ impl Shared {
             let ended = inside.core.operations.ended;
             if !inside.is_driven && !has_news {
                 looks += 1;
-                has_news = inside.core.progress(self.look(spot, looks));
+                let is_quiet = inside.core.is_quiet();
+                has_news = inside.core.progress(look(spot, looks, is_quiet), &self.poller);
             }
             if has_news {
                 waiting.on_news();
@@ -151,17 +155,6 @@ impl Shared {
             } else {
                 self.step_aside(inside, &mut waiting)
             };
-        }
-    }
-
-    /// Where a caller looks for the time so manieth that waits at `spot`.
-    fn look(&self, spot: Spot, looks: u32) -> Look<'_> {
-        match spot {
-            _ if looks.is_multiple_of(LOOKS_PER_SWEEP) => Look::Everywhere(&self.poller),
-            Spot::At(rank) => Look::At(rank),
-            Spot::Group => Look::Group,
-            Spot::Page => Look::Pages,
-            Spot::Anywhere => Look::Everywhere(&self.poller),
         }
     }
 
@@ -226,8 +219,9 @@ impl Shared {
     ) -> (MutexGuard<'a, Inside>, bool) {
         let timeout = inside.core.next_timeout().unwrap_or(longest).min(longest);
         let blocked = inside.core.blocked_socket();
-        if !inside.core.rings.arm() || !inside.core.arm_pages() {
+        if !inside.core.rings.arm() || !inside.core.arm_pages() || !inside.core.arm_queue() {
             inside.core.disarm_pages();
+            inside.core.disarm_queue();
             return self.end_sleep(inside, Woken::default());
         }
         inside.sleeps_until = Some(Instant::now() + timeout);
@@ -238,6 +232,7 @@ impl Shared {
         inside.sleeps_until = None;
         inside.core.rings.disarm();
         inside.core.disarm_pages();
+        inside.core.disarm_queue();
         self.end_sleep(inside, woken)
     }
 
@@ -248,8 +243,8 @@ impl Shared {
         woken: Woken,
     ) -> (MutexGuard<'a, Inside>, bool) {
         let ended = inside.core.operations.ended;
-        let from_rings = inside.core.read_rings();
-        let from_socket = woken.by_socket.is_some_and(|index| inside.core.read(index));
+        let from_rings = inside.core.read_rings() | inside.core.read_queue();
+        let from_socket = woken.by_socket.is_some_and(|index| inside.core.read_socket(index));
         let has_news = from_rings || from_socket;
         inside.core.step();
         if woken.by_connection {
@@ -270,17 +265,27 @@ impl Shared {
     // ---- nobody inside --------------------------------------------------------------------
 
     /// The progress thread.
-    pub(crate) fn run_unattended(&self) {
+    pub(crate) fn run_unattended(&self, wish: &mut Option<QueueWish>) {
         let mut seen = self.entries.load(Ordering::Relaxed);
         while !self.is_over.load(Ordering::SeqCst) {
             std::thread::sleep(TICK);
             self.publish();
             let entries = self.entries.load(Ordering::Relaxed);
+            if let Some(due) = wish.take_if(|wish| wish.is_due(entries)) {
+                self.fulfil(due);
+            }
             let is_attended = self.callers.load(Ordering::Relaxed) > 0;
             if entries == seen && !is_attended {
                 self.take_over(entries);
             }
             seen = self.entries.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Opens a receive queue; the job goes on as before where there is none.
+    fn fulfil(&self, wish: QueueWish) {
+        if let Some((opened, sockets)) = wish.fulfil() {
+            self.lock().core.use_queue(opened, &sockets);
         }
     }
 
@@ -317,12 +322,24 @@ impl Shared {
             self.publish();
             let mut inside = self.lock();
             let ended = inside.core.operations.ended;
-            inside.core.progress(Look::Everywhere(&self.poller));
+            inside.core.progress(Look::Everywhere, &self.poller);
             inside.core.step();
             self.tell_others(&mut inside, ended);
             if is_alone() {
                 drop(self.sleep(inside, SLEEP_MAX));
             }
         }
+    }
+}
+
+/// Where a caller looks for the time so manieth that waits at `spot`.
+fn look(spot: Spot, looks: u32, is_quiet: bool) -> Look {
+    let per_sweep = if is_quiet { LOOKS_PER_QUIET_SWEEP } else { LOOKS_PER_SWEEP };
+    match spot {
+        _ if looks.is_multiple_of(per_sweep) => Look::Everywhere,
+        Spot::At(rank) => Look::At(rank),
+        Spot::Group => Look::Group,
+        Spot::Page => Look::Pages,
+        Spot::Anywhere => Look::Anywhere,
     }
 }

@@ -25,6 +25,7 @@ use crate::signals::without_signals;
 use crate::socket::UdpSocket;
 use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
+use crate::wish::QueueWish;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked, ConfigError, Message, Pattern};
@@ -126,7 +127,7 @@ impl Engine {
         let multicast = join_group(&config, &met, &mut links)?;
         let channels = channel_configs(&config, &met, &links)?;
         let broadcast = broadcast_config(&config, &met, &links)?;
-        let JobConfig { rank, size, peer_timeout, while_waiting, .. } = config;
+        let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, .. } = config;
         let Met { job, key, addresses, payload_bytes, crowd, nodes, streams } = met;
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
@@ -153,6 +154,7 @@ impl Engine {
             },
         );
         limit_flight(&mut endpoint, &rings);
+        let mut wish = QueueWish::new(receive_queue, job.0, &links);
         let core = Core::new(Parts {
             endpoint,
             links,
@@ -167,7 +169,7 @@ impl Engine {
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
         let progress = {
             let shared = Arc::clone(&shared);
-            move || shared.run_unattended()
+            move || shared.run_unattended(&mut wish)
         };
         let builder = std::thread::Builder::new().name("omnes-progress".to_owned());
         let thread = without_signals(|| builder.spawn(progress))

@@ -5,7 +5,7 @@ use crate::multicast::MulticastConfig;
 use crate::ring::RingCounters;
 use crate::socket::{Offloads, SocketCounters};
 use crate::while_waiting::WhileWaiting;
-use omnes_nic::Counters as NicCounters;
+use omnes_nic::{Counters as NicCounters, Preference};
 use omnes_proto::broadcast::BroadcastCounters;
 use omnes_proto::channel::{ChannelConfig, ChannelCounters};
 use omnes_proto::collective::CollectiveCounters;
@@ -45,6 +45,8 @@ pub struct JobConfig {
     /// Whether ranks of one node talk through shared memory. Where it is false for a rank, that
     /// one counts as a node of its own.
     pub shared_memory: bool,
+    /// Which form of the kernel's NIC may put small packets into this process's memory.
+    pub receive_queue: Option<Preference>,
 }
 
 /// What this rank has done so far.
@@ -67,6 +69,8 @@ pub struct EngineCounters {
     pub broadcast: BroadcastCounters,
     /// Barriers that this rank runs itself.
     pub collective: CollectiveCounters,
+    /// Packets that the kernel's NIC has put into this process's memory.
+    pub queue_packets: u64,
     /// What the kernel's NIC has counted for this rank's slots.
     pub nic: NicCounters,
     /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
@@ -91,6 +95,7 @@ impl EngineCounters {
             broadcast: core.broadcast_counters(),
             collective: *core.endpoint.collectives().counters(),
             nic: core.nic_counters(),
+            queue_packets: core.queue_packets(),
             copied_bytes: core.memory.copied_bytes,
             offloads: Some(core.links.offloads()),
             ..Self::default()

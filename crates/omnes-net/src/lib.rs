@@ -34,6 +34,7 @@ mod spread;
 mod waiting;
 mod watch;
 mod while_waiting;
+mod wish;
 
 pub use crate::core::{Cast, WhenFull};
 pub use engine::Engine;

@@ -19,10 +19,10 @@ use crate::multicast::{Group, Membership};
 use crate::socket::{Offloads, Received, SocketCounters, TRAINS_PER_CALL, Train, UdpSocket};
 use crate::spread::{Spread, names_of};
 use arrayvec::ArrayVec;
-use omnes_nic::OpenSlot;
+use omnes_nic::{OpenSlot, QueuePlan};
 use omnes_proto::packet::{Destination, Head};
 use omnes_wire::{CommunicatorId, Instant, Rank};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::os::fd::RawFd;
 
 /// Jobs of more ranks use one socket for all peers.
@@ -220,6 +220,32 @@ impl Links {
     pub(crate) fn spread(&self, communicator: CommunicatorId) -> Option<&Spread> {
         let spreads = &self.nic.as_ref()?.spreads;
         spreads.iter().find(|spread| spread.communicator() == communicator)
+    }
+
+    /// Sockets, by index, that packets of other ranks are expected at.
+    pub(crate) fn expected(&self) -> impl Iterator<Item = usize> {
+        let peers = (0..self.peers.len()).filter_map(|rank| self.index(Rank(rank as u32)));
+        peers.chain(self.group_index())
+    }
+
+    /// What a receive queue would be for: the sockets, also by index, that packets come to from
+    /// other hosts; none without such a socket, or over IPv6.
+    pub(crate) fn queue_plan(&self, job: u32) -> Option<(QueuePlan, Vec<usize>)> {
+        let own = self.own_address().ok()?;
+        let is_far = |rank: &usize| *rank != self.me.index() && self.peers[*rank].ip() != own;
+        let far = (0..self.peers.len()).filter(is_far);
+        let mut indices: Vec<usize> = far.filter_map(|rank| self.index(Rank(rank as u32))).collect();
+        indices.dedup();
+        let address = |index: &usize| match self.sockets[*index].local_address() {
+            Ok(SocketAddr::V4(address)) => Some(address),
+            _ => None,
+        };
+        let sockets: Vec<SocketAddrV4> = indices.iter().map(address).collect::<Option<_>>()?;
+        let is_alone = self.peers.iter().filter(|peer| peer.ip() == own).count() == 1;
+        let group = self.group.as_ref().filter(|_| is_alone).map(|group| group.receiver);
+        let plan = QueuePlan { job, sockets, group: group.as_ref().and_then(address) };
+        indices.extend(group);
+        plan.check().is_ok().then_some((plan, indices))
     }
 
     /// The socket that packets to the multicast group come in by.

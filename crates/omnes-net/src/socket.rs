@@ -83,6 +83,8 @@ pub struct SocketCounters {
     pub bytes_sent: u64,
     /// Packets received.
     pub packets_received: u64,
+    /// Pieces in which they came: trains count once.
+    pub trains_received: u64,
     /// UDP payload bytes received.
     pub bytes_received: u64,
     /// Sends that the kernel refused for another reason than a full buffer.
@@ -120,6 +122,7 @@ impl SocketCounters {
         self.packets_sent += other.packets_sent;
         self.bytes_sent += other.bytes_sent;
         self.packets_received += other.packets_received;
+        self.trains_received += other.trains_received;
         self.bytes_received += other.bytes_received;
         self.send_errors += other.send_errors;
     }
@@ -490,6 +493,7 @@ impl UdpSocket {
     }
 
     fn count_received(&mut self, received: Received) {
+        self.counters.trains_received += 1;
         self.counters.packets_received += received.bytes.div_ceil(received.packet_bytes) as u64;
         self.counters.bytes_received += received.bytes as u64;
     }

@@ -41,6 +41,7 @@ fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         multicast: MulticastConfig::default(),
         // All ranks are of this process, and it is multicast that is tried here.
         shared_memory: false,
+        receive_queue: None,
     }
 }
 

@@ -33,6 +33,7 @@ fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         offloads: Offloads { gso: true, gro: true },
         multicast: MulticastConfig { wanted: false, ..MulticastConfig::default() },
         shared_memory: true,
+        receive_queue: None,
     }
 }
 

@@ -1,8 +1,11 @@
-//! The firmware in the kernel: loading it, attaching it, opening slots.
+//! The firmware in the kernel: loading it, attaching it, opening slots and queues.
+
+mod queues;
 
 use crate::attach::{Attachment, Direction, attach};
 use crate::error::{NicError, checked};
 use crate::frame;
+use crate::kernel::queues::OpenedQueue;
 use crate::log;
 use crate::plan::SlotPlan;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
@@ -22,6 +25,7 @@ pub struct Kernel {
     object: Object,
     attachments: BTreeMap<u32, [Attachment; 2]>,
     slots: BTreeMap<u32, Opened>,
+    queues: BTreeMap<u32, OpenedQueue>,
 }
 
 /// What must be undone when a slot is closed.
@@ -53,7 +57,7 @@ impl Kernel {
             libbpf_rs::ErrorKind::PermissionDenied if !has_verified => NicError::NotPermitted,
             _ => NicError::Refused { reason: format!("{error:#}: {said}") },
         })?;
-        Ok(Self { object, attachments: BTreeMap::new(), slots: BTreeMap::new() })
+        Ok(Self { object, attachments: BTreeMap::new(), slots: BTreeMap::new(), queues: BTreeMap::new() })
     }
 
     /// Attaches the firmware to an interface, unless it is.

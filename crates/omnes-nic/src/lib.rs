@@ -27,11 +27,13 @@ mod log;
 mod nic;
 mod page;
 mod plan;
+mod queue;
 
 pub use error::NicError;
 pub use inspect::{ProgramInfo, Statistics, TestPacket, TestRun};
 pub use kernel::Kernel;
-pub use nic::{Nic, NicForm, OpenSlot, Preference, Unavailable};
+pub use nic::{Nic, NicForm, OpenQueue, OpenSlot, Preference, Unavailable};
 pub use omnes_firmware::slot::{Counters, SLOTS_MAX};
 pub use page::Page;
-pub use plan::{MemberPlan, SlotPlan};
+pub use plan::{MemberPlan, QueuePlan, SlotPlan};
+pub use queue::Queue;

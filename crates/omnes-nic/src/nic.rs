@@ -7,10 +7,11 @@
 
 use crate::agent::interfaces;
 use crate::agent::{Client, Lent};
-use crate::{Kernel, NicError, Page, SlotPlan};
+use crate::{Kernel, NicError, Page, Queue, QueuePlan, SlotPlan};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -121,18 +122,77 @@ impl Nic {
             }
         }
     }
+
+    /// Opens a receive queue for the plan's sockets, which must stay open while it is.
+    ///
+    /// # Errors
+    /// [`NicError`].
+    pub fn open_queue(&mut self, plan: &QueuePlan) -> Result<OpenQueue, NicError> {
+        match &self.0 {
+            Access::Kernel(kernel) => open_own_queue(kernel, plan),
+            Access::Agent(_) => Err(NicError::Plan { what: "the agent lends no queues" }),
+        }
+    }
 }
 
-fn open_own(kernel: &Arc<Mutex<Kernel>>, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
-    let interface = interfaces::with_address(*plan.socket.ip());
+/// A receive queue of the kernel's NIC; packets go to the sockets again when it is dropped.
+pub struct OpenQueue {
+    kernel: Arc<Mutex<Kernel>>,
+    number: u32,
+    queue: Queue,
+}
+
+impl OpenQueue {
+    /// The queue.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The queue, to read from it.
+    pub fn queue_mut(&mut self) -> &mut Queue {
+        &mut self.queue
+    }
+}
+
+impl Drop for OpenQueue {
+    fn drop(&mut self) {
+        lock(&self.kernel).close_queue(self.number);
+    }
+}
+
+fn open_own_queue(
+    kernel: &Arc<Mutex<Kernel>>,
+    plan: &QueuePlan,
+) -> Result<OpenQueue, NicError> {
+    plan.check()?;
+    let interface = interface_of(*plan.sockets[0].ip())?;
+    let mut loaded = lock(kernel);
+    loaded.attach(interface)?;
+    let number = loaded.open_queue(plan, interface)?;
+    match Queue::map(loaded.queue(number).expect("the queue is open")) {
+        Ok(queue) => Ok(OpenQueue { kernel: Arc::clone(kernel), number, queue }),
+        Err(error) => {
+            loaded.close_queue(number);
+            Err(error)
+        }
+    }
+}
+
+/// The Ethernet interface that has an address.
+fn interface_of(address: Ipv4Addr) -> Result<u32, NicError> {
     let what = "cannot list the interfaces";
+    let interface = interfaces::with_address(address);
     let interface = interface.map_err(|source| NicError::System { what, source })?;
     let interface = interface.filter(interfaces::Interface::is_usable);
     let what = "no Ethernet interface has the socket's address";
-    let interface = interface.ok_or(NicError::Plan { what })?;
+    interface.map(|interface| interface.index).ok_or(NicError::Plan { what })
+}
+
+fn open_own(kernel: &Arc<Mutex<Kernel>>, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
+    let interface = interface_of(*plan.socket.ip())?;
     let mut loaded = lock(kernel);
-    loaded.attach(interface.index)?;
-    let number = loaded.open(plan, interface.index)?;
+    loaded.attach(interface)?;
+    let number = loaded.open(plan, interface)?;
     match Page::map(loaded.page(number).expect("the slot is open")) {
         Ok(page) => Ok(OpenSlot(Slot::Own { kernel: Arc::clone(kernel), number, page })),
         Err(error) => {

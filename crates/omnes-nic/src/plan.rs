@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::SocketAddrV4;
 
+/// Sockets of one receive queue.
+const QUEUE_SOCKETS_MAX: usize = 64;
+
 /// One rank that a slot has to do with.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct MemberPlan {
@@ -121,6 +124,40 @@ impl SlotPlan {
             .filter(|spread| spread.size() as usize <= KERNEL_GROUP_MAX)
             .ok_or(NicError::Plan { what: "no such tree of that size" })?;
         Ok(spread::Table::new(&spread, self.own))
+    }
+}
+
+/// Whose packets a receive queue is to take.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct QueuePlan {
+    /// The job's number.
+    pub job: u32,
+    /// The sockets that this rank's packets come to; all on one address.
+    pub sockets: Vec<SocketAddrV4>,
+    /// The job's multicast group, if no other rank of this host listens to it.
+    pub group: Option<SocketAddrV4>,
+}
+
+impl QueuePlan {
+    /// Refuses what the firmware cannot serve.
+    ///
+    /// # Errors
+    /// [`NicError::Plan`].
+    pub fn check(&self) -> Result<(), NicError> {
+        let wrong = |what| Err(NicError::Plan { what });
+        let Some(first) = self.sockets.first() else {
+            return wrong("a receive queue needs a socket");
+        };
+        if self.sockets.len() > QUEUE_SOCKETS_MAX {
+            return wrong("a receive queue serves at most 64 sockets");
+        }
+        if self.sockets.iter().any(|socket| socket.ip() != first.ip()) {
+            return wrong("the sockets of a receive queue must have one address");
+        }
+        if self.group.is_some_and(|group| !group.ip().is_multicast()) {
+            return wrong("the group's address is no multicast address");
+        }
+        Ok(())
     }
 }
 

@@ -218,7 +218,7 @@ impl Core {
     }
 }
 
-fn drain_moves(endpoint: &mut Endpoint, memory: &mut Memory) {
+pub(super) fn drain_moves(endpoint: &mut Endpoint, memory: &mut Memory) {
     let channels = endpoint.channels().len();
     for channel in 0..channels {
         while let Some(step) = endpoint.channel(channel).poll_move() {
@@ -232,7 +232,7 @@ fn drain_moves(endpoint: &mut Endpoint, memory: &mut Memory) {
 }
 
 /// What is lined up from a slot must not be sent any more once the slot holds something else.
-fn vacate(line: &mut Line, placement: Placement) {
+pub(super) fn vacate(line: &mut Line, placement: Placement) {
     if let Target::Slot(slot) = placement.target {
         line.withdraw(Holding { channel: placement.channel, source: Source::Slot(slot) });
     }

@@ -26,6 +26,18 @@ pub enum NicWanted {
     Off,
 }
 
+impl NicWanted {
+    /// Which of the kernel's it may be; none if it may not.
+    pub(crate) fn preference(self) -> Option<Preference> {
+        match self {
+            Self::Auto => Some(Preference::Any),
+            Self::Kernel => Some(Preference::Kernel),
+            Self::Agent => Some(Preference::Agent),
+            Self::User | Self::Off => None,
+        }
+    }
+}
+
 impl FromStr for NicWanted {
     type Err = &'static str;
 
@@ -141,12 +153,7 @@ impl Communicator {
     /// A slot of the kernel's NIC, if the job may have one; the reason otherwise.
     pub(crate) fn open_slot(&self, plan: &SlotPlan) -> Result<OpenSlot, String> {
         let job = self.job();
-        let preference = match job.config.nic {
-            NicWanted::Auto => Preference::Any,
-            NicWanted::Kernel => Preference::Kernel,
-            NicWanted::Agent => Preference::Agent,
-            NicWanted::User | NicWanted::Off => return Err("switched off".to_owned()),
-        };
+        let preference = job.config.nic.preference().ok_or("switched off")?;
         // Loading firmware for nothing would take its time.
         plan.check().map_err(|error| error.to_string())?;
         job.nic.with(preference, |nic| job.engine.open_slot(nic, plan))

@@ -1,0 +1,212 @@
+//! The receive queue: small packets that the kernel's NIC puts into this process's memory, and what
+//! it tells of the sockets.
+//!
+//! The queue belongs to some sockets, and the NIC counts what it lets go on to them. While all of
+//! that has been read, a look at them would be in vain, and costs a system call; so a waiting caller
+//! looks at the queue and the count, in memory. Until then the NIC lets small packets go to the
+//! sockets too, in their order.
+//!
+//! Counts may differ: a socket that is full drops what was counted, and strangers' packets are read
+//! uncounted. So the sockets are taken for empty as well if a look at all of them was in vain
+//! [`SETTLING_TIME`] after the last packet, and are looked at now and then in any case. What is
+//! found there and was not counted has come another way, from this host or by another interface:
+//! such a socket is looked at from then on as if there were no queue.
+
+use super::inward::{drain_moves, vacate};
+use super::{Core, Look, now_since};
+use crate::poller::Poller;
+use omnes_nic::OpenQueue;
+use omnes_wire::Instant;
+use std::time::Duration;
+
+/// Longer than a packet takes from the NIC's program to its socket.
+const SETTLING_TIME: Duration = Duration::from_micros(20);
+/// More than the sockets may hold when the queue is opened, which nobody has counted.
+const UNCOUNTED_MAX: u32 = 1 << 20;
+/// Packets taken in one step, so that sending gets its turn.
+const PACKETS_PER_STEP: u32 = 32;
+
+/// A queue of the NIC, and what is known of the sockets.
+pub(super) struct ReceiveQueue {
+    opened: OpenQueue,
+    /// Of sockets by index: the NIC counts what comes to it, as far as is known.
+    is_covered: Vec<bool>,
+    is_all_covered: bool,
+    /// Packets that had gone on to the sockets at the last look, and when that changed.
+    passed: u32,
+    passed_at: Instant,
+    /// Of these, those that have been read.
+    drained: u32,
+    packets: u64,
+}
+
+impl ReceiveQueue {
+    /// True if packets have gone on to the sockets that were not read.
+    fn has_passed(&mut self, origin: std::time::Instant) -> bool {
+        let passed = self.opened.queue().passed();
+        if passed != self.passed {
+            (self.passed, self.passed_at) = (passed, now_since(origin));
+        }
+        self.passed != self.drained
+    }
+
+    /// So many trains have been read from a socket.
+    fn on_read(&mut self, index: usize, trains: u64, origin: std::time::Instant) {
+        if self.is_covered[index] && self.has_passed(origin) {
+            let unread = self.passed.wrapping_sub(self.drained);
+            self.drain(trains.min(u64::from(unread)) as u32);
+        }
+    }
+
+    fn drain(&mut self, packets: u32) {
+        if packets > 0 {
+            self.drained = self.drained.wrapping_add(packets);
+            self.opened.queue().set_drained(self.drained);
+        }
+    }
+
+    /// All sockets were found empty.
+    fn on_empty(&mut self, origin: std::time::Instant) {
+        let passed = self.passed;
+        let is_settled = now_since(origin).since(self.passed_at) >= SETTLING_TIME;
+        if is_settled && self.has_passed(origin) && self.passed == passed {
+            self.drain(self.passed.wrapping_sub(self.drained));
+        }
+    }
+}
+
+impl Core {
+    /// Takes small packets from a queue of the NIC from now on; `sockets` are those it is for.
+    pub(crate) fn use_queue(&mut self, opened: OpenQueue, sockets: &[usize]) {
+        let mut is_covered = vec![false; self.links.readable()];
+        for index in sockets {
+            is_covered[*index] = true;
+        }
+        let passed = opened.queue().passed();
+        self.queue = Some(ReceiveQueue {
+            opened,
+            is_all_covered: self.links.expected().all(|index| is_covered[index]),
+            is_covered,
+            passed,
+            passed_at: self.now(),
+            drained: passed.wrapping_sub(UNCOUNTED_MAX),
+            packets: 0,
+        });
+    }
+
+    /// True if the NIC says that the sockets are empty.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        let origin = self.origin;
+        self.queue.as_mut().is_some_and(|queue| !queue.has_passed(origin))
+    }
+
+    /// Packets that came by the queue so far.
+    pub(crate) fn queue_packets(&self) -> u64 {
+        self.queue.as_ref().map_or(0, |queue| queue.packets)
+    }
+
+    /// Takes the packets that are in the queue; true if any was the job's.
+    pub(crate) fn read_queue(&mut self) -> bool {
+        let Some(queue) = &mut self.queue else { return false };
+        if !queue.opened.queue().has_packets() {
+            return false;
+        }
+        let now = now_since(self.origin);
+        let Self { endpoint, memory, line, .. } = self;
+        let accepted = endpoint.counters().accepted;
+        for _ in 0..PACKETS_PER_STEP {
+            let is_there = queue.opened.queue_mut().take(|packet| {
+                if let Some(placement) = endpoint.handle_packet(now, packet, packet.len()) {
+                    vacate(line, placement);
+                    memory.place(placement, &packet[placement.packet_offset..]);
+                }
+                drain_moves(endpoint, memory);
+            });
+            if !is_there {
+                break;
+            }
+            queue.packets += 1;
+        }
+        self.settle(now);
+        self.endpoint.counters().accepted != accepted
+    }
+
+    /// Reads what is in the sockets, as far as a look promises something; true if any packet was
+    /// the job's.
+    pub(super) fn read_sockets(&mut self, look: Look, poller: &Poller) -> bool {
+        let index = match look {
+            Look::At(rank) if self.rings.hears(rank) => return false,
+            Look::Pages => return false,
+            Look::Everywhere => return self.sweep(poller),
+            Look::Anywhere => return !self.is_quiet_all_over() && self.sweep(poller),
+            Look::At(rank) => self.links.index(rank),
+            Look::Group => self.links.group_index(),
+        };
+        let Some(index) = index else { return false };
+        let origin = self.origin;
+        if let Some(queue) = &mut self.queue
+            && !queue.has_passed(origin)
+            && queue.is_covered[index]
+        {
+            return false;
+        }
+        self.read_socket(index)
+    }
+
+    fn is_quiet_all_over(&mut self) -> bool {
+        let is_all_covered = self.queue.as_ref().is_some_and(|queue| queue.is_all_covered);
+        is_all_covered && !self.links.has_spread() && self.is_quiet()
+    }
+
+    /// Reads a socket as [`Self::read`] does, and counts what the NIC has counted.
+    pub(crate) fn read_socket(&mut self, index: usize) -> bool {
+        let before = self.links.socket(index).counters.trains_received;
+        let has_news = self.read(index);
+        if let Some(queue) = &mut self.queue {
+            let trains = self.links.socket(index).counters.trains_received - before;
+            queue.on_read(index, trains, self.origin);
+        }
+        has_news
+    }
+
+    /// Reads every socket that has packets, and learns of which the NIC's count tells nothing.
+    fn sweep(&mut self, poller: &Poller) -> bool {
+        let origin = self.origin;
+        let is_quiet = self.is_quiet();
+        let passed = self.queue.as_ref().map(|queue| queue.passed);
+        let mut has_news = false;
+        poller.for_each_ready(|index| {
+            let is_news = self.read_socket(index);
+            has_news |= is_news;
+            if let Some(queue) = &mut self.queue
+                && is_news
+                && is_quiet
+                && passed == Some(queue.passed)
+            {
+                queue.is_covered[index] = false;
+                queue.is_all_covered = false;
+            }
+        });
+        if let Some(queue) = &mut self.queue
+            && !is_quiet
+            && !has_news
+        {
+            queue.on_empty(origin);
+        }
+        has_news
+    }
+
+    /// Asks the NIC for packets that wake, before a sleep; false if there are some already.
+    pub(crate) fn arm_queue(&mut self) -> bool {
+        let Some(queue) = &self.queue else { return true };
+        queue.opened.queue().set_sleeping(true);
+        !queue.opened.queue().has_packets()
+    }
+
+    /// The sleep is over.
+    pub(crate) fn disarm_queue(&mut self) {
+        if let Some(queue) = &self.queue {
+            queue.opened.queue().set_sleeping(false);
+        }
+    }
+}

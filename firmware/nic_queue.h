@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * Small packets, put straight into a queue in the memory of the process that
+ * they are for [PM-R4], which finds them there without asking the kernel.
+ *
+ *     wire --> nic_queue_arrived --+--> the queue (small, in its turn)
+ *                                  +--> the process's socket (all others)
+ *
+ * The packet is not looked into: whose it is and what becomes of it decides
+ * the process, as with packets from its socket.
+ *
+ * Order. What goes to the socket is counted in `passed`. Until the process says
+ * that it has emptied its sockets since then (`drained`), all that follows goes
+ * there too, so that a small packet does not overtake the large one before it.
+ * A process that looks at `passed` need not ask the kernel in vain, either.
+ *
+ * Sleep. Who sleeps is woken by his socket, so then all goes there. A packet
+ * that was being put into the queue while the process fell asleep goes both
+ * ways: the exchange that shows the entry comes before the look at
+ * `is_sleeping`, and the process looks at the queue after it has set that.
+ *
+ * Checksums. Of a packet that no device has vouched for, the sum is made here.
+ * One that comes from this very machine has the pseudo header's sum in its
+ * place; the kernel takes that for right, too.
+ *
+ * Several processors may be here for one queue; each takes an entry of its own.
+ */
+#ifndef OMNES_NIC_QUEUE_H
+#define OMNES_NIC_QUEUE_H
+
+#include "nic_maps.h"
+
+struct nic_queue_inner {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, sizeof(struct omnes_queue));
+};
+
+/* The queue of each port; a process has many ports and one queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
+	__uint(max_entries, OMNES_QUEUE_PORTS_MAX);
+	__type(key, struct omnes_queue_key);
+	__array(values, struct nic_queue_inner);
+} nic_queues SEC(".maps");
+
+/* What is read of a packet to find its queue. */
+struct nic_address {
+	u32 from;
+	u32 to;
+	struct udphdr udp;
+	u16 magic;
+	u8 version;
+	u8 kind;
+	u32 job;
+};
+_Static_assert(sizeof(struct nic_address) == 24, "layout of the wire");
+
+/* nic_fold makes 16 bits of a sum. */
+static __always_inline u32 nic_fold16(u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* nic_pseudo_sum is that of a packet's pseudo header. */
+static __always_inline u32 nic_pseudo_sum(const struct nic_address *address)
+{
+	u32 words[4] = { address->from, address->to, bpf_htonl(IPPROTO_UDP),
+			 bpf_htonl(bpf_ntohs(address->udp.len)) };
+
+	return bpf_csum_diff(0, 0, words, sizeof(words), 0);
+}
+
+/* nic_is_intact tells whether a packet is as it was sent; its data, with zeros
+ * up to a multiple of four, are in the entry. */
+static __always_inline int nic_is_intact(struct __sk_buff *skb, const struct nic_address *address,
+					 struct omnes_queue_entry *entry, u32 bytes)
+{
+	u32 words[2] = { ((u32 *)&address->udp)[0], ((u32 *)&address->udp)[1] };
+	u32 sum, at, rest;
+
+	if (bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
+		return 1;
+	sum = nic_pseudo_sum(address);
+	if (nic_fold16(sum) == address->udp.check)
+		return 1;
+	sum = bpf_csum_diff(0, 0, words, sizeof(words), sum);
+	/* The helper takes no more at once. */
+OMNES_UNROLL
+	for (at = 0; at < OMNES_QUEUE_PACKET_BYTES_MAX; at += OMNES_QUEUE_SUM_BYTES) {
+		rest = bytes > at ? (bytes - at + 3) & ~3u : 0;
+		if (rest > OMNES_QUEUE_SUM_BYTES)
+			rest = OMNES_QUEUE_SUM_BYTES;
+		if (rest)
+			sum = bpf_csum_diff(0, 0, (u32 *)(entry->data + at), rest, sum);
+	}
+	return nic_fold16(sum) == 0xffff;
+}
+
+/* nic_queue_take copies a packet's data into the next entry; 0 if it is there.
+ * Of a packet that is not intact the entry stays empty. */
+static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_queue *queue,
+					 const struct nic_address *address, u32 bytes)
+{
+	u32 head = *(volatile u32 *)&queue->head;
+	struct omnes_queue_entry *entry;
+	int failed;
+
+	if (head - *(volatile u32 *)&queue->tail >= OMNES_QUEUE_ENTRIES ||
+	    __sync_val_compare_and_swap(&queue->head, head, head + 1) != head)
+		return -1;
+	entry = &queue->entries[head & (OMNES_QUEUE_ENTRIES - 1)];
+	/* Zeros behind the data, for the sum. */
+	*(u32 *)(entry->data + ((bytes & ~3u) & (OMNES_QUEUE_DATA_BYTES - 1))) = 0;
+	failed = bpf_skb_load_bytes(skb, OMNES_FRAME_BYTES, entry->data, bytes) ||
+		 !nic_is_intact(skb, address, entry, bytes);
+	entry->bytes = failed ? 0 : bytes;
+	__sync_lock_test_and_set(&entry->turn, head + 1);
+	return failed;
+}
+
+/* A packet of ours that no slot has taken has come from the wire. */
+static __noinline int nic_queue_arrived(struct __sk_buff *skb)
+{
+	struct nic_address address;
+	struct omnes_queue_key key = {};
+	struct omnes_queue *queue;
+	u32 zero = 0;
+	u32 bytes;
+	void *map;
+
+	if (skb->vlan_present ||
+	    bpf_skb_load_bytes(skb, READ_OFFSET, &address, sizeof(address)))
+		return NIC_NEXT;
+	key.job = address.job;
+	key.port = address.udp.dest;
+	map = bpf_map_lookup_elem(&nic_queues, &key);
+	queue = map ? bpf_map_lookup_elem(map, &zero) : 0;
+	if (!queue)
+		return NIC_NEXT;
+	bytes = skb->len - OMNES_FRAME_BYTES;
+	if (bytes >= HEAD_BYTES && bytes <= OMNES_QUEUE_PACKET_BYTES_MAX && !skb->gso_size &&
+	    bpf_ntohs(address.udp.len) == bytes + sizeof(struct udphdr) && address.udp.check &&
+	    !*(volatile u32 *)&queue->is_sleeping &&
+	    *(volatile u32 *)&queue->passed == *(volatile u32 *)&queue->drained &&
+	    !nic_queue_put(skb, queue, &address, bytes) &&
+	    !*(volatile u32 *)&queue->is_sleeping)
+		return NIC_DROP;
+	__sync_fetch_and_add(&queue->passed, 1);
+	return NIC_NEXT;
+}
+
+#endif
