@@ -234,7 +234,8 @@ impl Links {
         let own = self.own_address().ok()?;
         let is_far = |rank: &usize| *rank != self.me.index() && self.peers[*rank].ip() != own;
         let far = (0..self.peers.len()).filter(is_far);
-        let mut indices: Vec<usize> = far.filter_map(|rank| self.index(Rank(rank as u32))).collect();
+        let mut indices: Vec<usize> =
+            far.filter_map(|rank| self.index(Rank(rank as u32))).collect();
         indices.dedup();
         let address = |index: &usize| match self.sockets[*index].local_address() {
             Ok(SocketAddr::V4(address)) => Some(address),

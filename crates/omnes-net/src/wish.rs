@@ -6,6 +6,7 @@
 
 use crate::links::Links;
 use omnes_nic::{Nic, OpenQueue, Preference, QueuePlan};
+use std::os::fd::{BorrowedFd, RawFd};
 
 /// Calls after which a job is worth a queue.
 const CALLS_MIN: u64 = 200;
@@ -14,8 +15,9 @@ const CALLS_MIN: u64 = 200;
 pub(crate) struct QueueWish {
     preference: Preference,
     plan: QueuePlan,
-    /// The plan's sockets, by index.
+    /// The plan's sockets, by index, and their descriptors.
     sockets: Vec<usize>,
+    descriptors: Vec<RawFd>,
 }
 
 impl QueueWish {
@@ -23,7 +25,9 @@ impl QueueWish {
     /// serves.
     pub(crate) fn new(preference: Option<Preference>, job: u32, links: &Links) -> Option<Self> {
         let (plan, sockets) = links.queue_plan(job)?;
-        Some(Self { preference: preference?, plan, sockets })
+        let all = links.descriptors();
+        let descriptors = sockets.iter().map(|index| all[*index]).collect();
+        Some(Self { preference: preference?, plan, sockets, descriptors })
     }
 
     /// True after so many calls.
@@ -34,7 +38,10 @@ impl QueueWish {
     /// Opens it, with the sockets it is for; none where the kernel's NIC is not to be had.
     pub(crate) fn fulfil(self) -> Option<(OpenQueue, Vec<usize>)> {
         let mut nic = Nic::obtain(self.preference).ok()?;
-        let opened = nic.open_queue(&self.plan).ok()?;
+        // SAFETY: the sockets live as long as the engine, which waits for its thread.
+        let borrow = |fd: &RawFd| unsafe { BorrowedFd::borrow_raw(*fd) };
+        let sockets: Vec<BorrowedFd<'_>> = self.descriptors.iter().map(borrow).collect();
+        let opened = nic.open_queue(&self.plan, &sockets).ok()?;
         Some((opened, self.sockets))
     }
 }

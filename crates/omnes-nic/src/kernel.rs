@@ -57,7 +57,12 @@ impl Kernel {
             libbpf_rs::ErrorKind::PermissionDenied if !has_verified => NicError::NotPermitted,
             _ => NicError::Refused { reason: format!("{error:#}: {said}") },
         })?;
-        Ok(Self { object, attachments: BTreeMap::new(), slots: BTreeMap::new(), queues: BTreeMap::new() })
+        Ok(Self {
+            object,
+            attachments: BTreeMap::new(),
+            slots: BTreeMap::new(),
+            queues: BTreeMap::new(),
+        })
     }
 
     /// Attaches the firmware to an interface, unless it is.
@@ -128,8 +133,9 @@ impl Kernel {
         Ok(())
     }
 
-    /// Closes a slot: packets do not find it any more.
+    /// Closes a slot or a queue: packets do not find it any more.
     pub fn close(&mut self, number: u32) {
+        self.close_queue(number);
         let Some(opened) = self.slots.remove(&number) else { return };
         // What is not there needs no removal.
         for port in &opened.ports {

@@ -6,7 +6,7 @@
 //! process with neither gets the reasons, in words for people.
 
 use crate::agent::interfaces;
-use crate::agent::{Client, Lent};
+use crate::agent::{Client, Lent, LentQueue};
 use crate::{Kernel, NicError, Page, Queue, QueuePlan, SlotPlan};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -123,56 +123,73 @@ impl Nic {
         }
     }
 
-    /// Opens a receive queue for the plan's sockets, which must stay open while it is.
+    /// Opens a receive queue. `sockets` are those of the plan, then its group's, and stay open while
+    /// the queue is.
     ///
     /// # Errors
     /// [`NicError`].
-    pub fn open_queue(&mut self, plan: &QueuePlan) -> Result<OpenQueue, NicError> {
+    pub fn open_queue(
+        &mut self,
+        plan: &QueuePlan,
+        sockets: &[BorrowedFd<'_>],
+    ) -> Result<OpenQueue, NicError> {
         match &self.0 {
             Access::Kernel(kernel) => open_own_queue(kernel, plan),
-            Access::Agent(_) => Err(NicError::Plan { what: "the agent lends no queues" }),
+            Access::Agent(client) => {
+                let lent = client.lend_queue(plan, sockets)?;
+                Ok(OpenQueue(HeldQueue::Lent(lent)))
+            }
         }
     }
 }
 
 /// A receive queue of the kernel's NIC; packets go to the sockets again when it is dropped.
-pub struct OpenQueue {
-    kernel: Arc<Mutex<Kernel>>,
-    number: u32,
-    queue: Queue,
+pub struct OpenQueue(HeldQueue);
+
+enum HeldQueue {
+    Own { kernel: Arc<Mutex<Kernel>>, number: u32, queue: Queue },
+    Lent(LentQueue),
 }
 
 impl OpenQueue {
     /// The queue.
     pub fn queue(&self) -> &Queue {
-        &self.queue
+        match &self.0 {
+            HeldQueue::Own { queue, .. } => queue,
+            HeldQueue::Lent(lent) => &lent.queue,
+        }
     }
 
     /// The queue, to read from it.
     pub fn queue_mut(&mut self) -> &mut Queue {
-        &mut self.queue
+        match &mut self.0 {
+            HeldQueue::Own { queue, .. } => queue,
+            HeldQueue::Lent(lent) => &mut lent.queue,
+        }
     }
 }
 
 impl Drop for OpenQueue {
     fn drop(&mut self) {
-        lock(&self.kernel).close_queue(self.number);
+        if let HeldQueue::Own { kernel, number, .. } = &self.0 {
+            lock(kernel).close(*number);
+        }
     }
 }
 
-fn open_own_queue(
-    kernel: &Arc<Mutex<Kernel>>,
-    plan: &QueuePlan,
-) -> Result<OpenQueue, NicError> {
+fn open_own_queue(kernel: &Arc<Mutex<Kernel>>, plan: &QueuePlan) -> Result<OpenQueue, NicError> {
     plan.check()?;
     let interface = interface_of(*plan.sockets[0].ip())?;
     let mut loaded = lock(kernel);
     loaded.attach(interface)?;
-    let number = loaded.open_queue(plan, interface)?;
+    let number = loaded.open_queue(plan)?;
     match Queue::map(loaded.queue(number).expect("the queue is open")) {
-        Ok(queue) => Ok(OpenQueue { kernel: Arc::clone(kernel), number, queue }),
+        Ok(queue) => {
+            let kernel = Arc::clone(kernel);
+            Ok(OpenQueue(HeldQueue::Own { kernel, number, queue }))
+        }
         Err(error) => {
-            loaded.close_queue(number);
+            loaded.close(number);
             Err(error)
         }
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::SocketAddrV4;
 
 /// Sockets of one receive queue.
-const QUEUE_SOCKETS_MAX: usize = 64;
+pub(crate) const QUEUE_SOCKETS_MAX: usize = 32;
 
 /// One rank that a slot has to do with.
 #[derive(Clone, Serialize, Deserialize)]
@@ -149,7 +149,7 @@ impl QueuePlan {
             return wrong("a receive queue needs a socket");
         };
         if self.sockets.len() > QUEUE_SOCKETS_MAX {
-            return wrong("a receive queue serves at most 64 sockets");
+            return wrong("a receive queue serves at most 32 sockets");
         }
         if self.sockets.iter().any(|socket| socket.ip() != first.ip()) {
             return wrong("the sockets of a receive queue must have one address");

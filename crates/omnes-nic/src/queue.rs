@@ -82,7 +82,13 @@ impl Queue {
         true
     }
 
-    /// Packets that have gone on to the sockets so far.
+    /// Entries filled so far, modulo 2^32.
+    pub fn filled_so_far(&self) -> u32 {
+        // SAFETY: a field of the mapping.
+        self.word(unsafe { &raw mut (*self.base.as_ptr()).head }).load(Ordering::Relaxed)
+    }
+
+    /// Packets that have gone on to the sockets so far, modulo 2^32.
     pub fn passed(&self) -> u32 {
         // SAFETY: a field of the mapping.
         self.word(unsafe { &raw mut (*self.base.as_ptr()).passed }).load(Ordering::Acquire)

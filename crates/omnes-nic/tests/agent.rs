@@ -13,10 +13,10 @@ use common::group::{barrier_plan, rank, socket_address};
 use common::hosts::network;
 use common::packets::{cast, header, nack, step, tagged};
 use omnes_nic::agent::{AgentConfig, AgentError, Client, Form, borrow, hooks};
-use omnes_nic::{Nic, NicError, NicForm, Preference};
+use omnes_nic::{Nic, NicError, NicForm, Preference, QueuePlan};
 use omnes_wire::{Header, JobId, JobKey, Kind, Rank};
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -52,6 +52,43 @@ fn ordinary_users_borrow_and_their_barriers_run_in_the_kernel() {
     actors.iter_mut().for_each(|actor| assert_eq!(actor.tell("return"), "returned"));
     agents.iter().for_each(|agent| agent.wait_for(&["returned slot 0 (given back)"]));
     assert_eq!(agents[0].client().report().unwrap().slots.len(), 0);
+}
+
+#[test]
+fn a_queue_is_lent_for_sockets_that_are_the_callers_own() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    let client = agent.client();
+    let open = || hosts[0].inside(|| UdpSocket::bind((*socket_address(0).ip(), 0)).unwrap());
+    let sockets = [open(), open()];
+    let address = |socket: &UdpSocket| match socket.local_addr().unwrap() {
+        SocketAddr::V4(address) => address,
+        SocketAddr::V6(_) => unreachable!("the host has IPv4"),
+    };
+    let plan = QueuePlan { job: 7, sockets: sockets.iter().map(address).collect(), group: None };
+    let refused = |plan: &QueuePlan, sockets: &[&UdpSocket]| {
+        let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
+        client.lend_queue(plan, &sockets).err().unwrap().to_string()
+    };
+    let [first, second] = &sockets;
+    for (what, given) in [
+        ("did not come with it", &[first][..]),
+        ("not bound to the address", &[second, first]),
+        ("not bound to the address", &[first, first]),
+    ] {
+        let reason = refused(&plan, given);
+        assert!(reason.contains(what), "{reason}");
+    }
+    let lent = client.lend_queue(&plan, &[first.as_fd(), second.as_fd()]).unwrap();
+    let taken = refused(&plan, &[first, second]);
+    assert!(taken.contains("already has"), "{taken}");
+    let report = client.report().unwrap();
+    let [slot] = &report.slots[..] else { panic!("{report:?}") };
+    assert_eq!((&slot.form, slot.size, slot.job), (&Form::Queue, 2, 7));
+    assert_eq!(slot.counters["packets_in"], 0);
+    drop(lent);
+    agent.wait_for(&["receive queue", "(given back)"]);
+    drop(client.lend_queue(&plan, &[first.as_fd(), second.as_fd()]).unwrap());
 }
 
 #[test]

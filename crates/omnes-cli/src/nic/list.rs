@@ -138,5 +138,6 @@ pub fn form(form: &Form) -> String {
     match form {
         Form::Barrier(algorithm) => algorithm.clone(),
         Form::Tree(tree) => format!("multi-send {tree}"),
+        Form::Queue => "receive queue".to_owned(),
     }
 }

@@ -1,5 +1,6 @@
 //! Hosts for tests: this machine, or network namespaces joined by a bridge, which the kernel
 //! removes when the last that holds them has ended, however that is.
+#![allow(dead_code)] // Each test needs another part.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};

@@ -1,5 +1,6 @@
 //! A Unix socket that carries bytes and descriptors: who is at the other end, and both directions.
 
+use super::limits::DESCRIPTORS_MAX;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -92,17 +93,17 @@ pub(super) fn receive(
 /// What the kernel says.
 ///
 /// # Panics
-/// For more than two descriptors.
+/// For more than [`DESCRIPTORS_MAX`] descriptors.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         let fits = control.push(SendAncillaryMessage::ScmRights(descriptors));
-        assert!(fits, "there is room for two descriptors");
+        assert!(fits, "there is room for as many descriptors");
     }
     Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }

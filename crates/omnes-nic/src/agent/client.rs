@@ -4,7 +4,7 @@ use super::channel::{self, Peer, agent_address, unix_socket};
 use super::error::AgentError;
 use super::limits::{ANSWER_WAIT, LINE_BYTES_MAX};
 use super::protocol::{Answer, Lines, Report, Request, emit};
-use crate::{NicError, Page, SlotPlan};
+use crate::{NicError, Page, Queue, QueuePlan, SlotPlan};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, connect, recv, sockopt};
 use std::io;
@@ -23,6 +23,13 @@ pub struct Lent {
     client: Arc<Client>,
     slot: u32,
     page: Page,
+}
+
+/// A receive queue that the agent has lent; given back when dropped.
+pub struct LentQueue {
+    client: Arc<Client>,
+    number: u32,
+    pub(crate) queue: Queue,
 }
 
 /// Borrows one slot over a connection of its own; see [`Client::lend`].
@@ -78,14 +85,32 @@ impl Client {
     ) -> Result<Lent, NicError> {
         let descriptors: Vec<BorrowedFd<'_>> = [socket].into_iter().chain(group).collect();
         let request = Request::Lend { plan: Box::new(plan.clone()) };
-        let (slot, map) = match self.ask(request, &descriptors)? {
-            (Answer::Lent { slot }, Some(map)) => (slot, map),
-            _ => return Err(AgentError::Nonsense.into()),
-        };
+        let (slot, map) = self.ask_and_get_map(request, &descriptors)?;
         match Page::map(map.as_fd()) {
             Ok(page) => Ok(Lent { client: Arc::clone(self), slot, page }),
             Err(error) => {
                 self.give_back(slot);
+                Err(error)
+            }
+        }
+    }
+
+    /// Borrows a receive queue; `sockets` are those of the plan, then its group's.
+    ///
+    /// # Errors
+    /// [`NicError::Agent`], or that the queue cannot be mapped.
+    pub fn lend_queue(
+        self: &Arc<Self>,
+        plan: &QueuePlan,
+        sockets: &[BorrowedFd<'_>],
+    ) -> Result<LentQueue, NicError> {
+        plan.check()?;
+        let request = Request::LendQueue { plan: plan.clone() };
+        let (number, map) = self.ask_and_get_map(request, sockets)?;
+        match Queue::map(map.as_fd()) {
+            Ok(queue) => Ok(LentQueue { client: Arc::clone(self), number, queue }),
+            Err(error) => {
+                self.give_back(number);
                 Err(error)
             }
         }
@@ -165,6 +190,17 @@ impl Client {
     fn ask_and_get_done(&self, request: Request) -> Result<(), AgentError> {
         match self.ask(request, &[])? {
             (Answer::Done, _) => Ok(()),
+            _ => Err(AgentError::Nonsense),
+        }
+    }
+
+    fn ask_and_get_map(
+        &self,
+        request: Request,
+        sockets: &[BorrowedFd<'_>],
+    ) -> Result<(u32, OwnedFd), AgentError> {
+        match self.ask(request, sockets)? {
+            (Answer::Lent { slot }, Some(map)) => Ok((slot, map)),
             _ => Err(AgentError::Nonsense),
         }
     }
@@ -264,5 +300,11 @@ impl Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         self.client.give_back(self.slot);
+    }
+}
+
+impl Drop for LentQueue {
+    fn drop(&mut self) {
+        self.client.give_back(self.number);
     }
 }

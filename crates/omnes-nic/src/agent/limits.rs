@@ -2,6 +2,7 @@
 //!
 //! They keep a hostile process from taking what others need: slots, memory, descriptors, time.
 
+use crate::plan::QUEUE_SOCKETS_MAX;
 use omnes_firmware::KERNEL_GROUP_MAX;
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ pub const MEMBERS_PER_USER_MAX: usize = 8 * KERNEL_GROUP_MAX;
 pub const REQUESTS_PER_TURN: usize = 16;
 /// Bytes of one process that are read before others have their turn.
 pub const BYTES_PER_TURN: usize = 1 << 16;
-/// Descriptors that come with a request: the slot's socket, and its group's.
-pub const DESCRIPTORS_MAX: usize = 2;
+/// Descriptors that come with a request: the sockets of a slot or a queue, and their group's.
+pub const DESCRIPTORS_MAX: usize = QUEUE_SOCKETS_MAX + 1;
 
 // Bytes of the longest peer and the longest member in a request; a test compares.
 pub(super) const PEER_BYTES_MAX: usize = 37;

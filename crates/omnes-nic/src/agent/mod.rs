@@ -1,4 +1,4 @@
-//! The node agent `omnesd`: lends slots of the kernel's NIC to processes that may not load
+//! The node agent `omnesd`: lends slots and queues of the kernel's NIC to processes that may not load
 //! programs.
 //!
 //! One agent per network namespace; it is root, loads the firmware once and attaches it. A process
@@ -23,7 +23,10 @@
 //!
 //! Assumes that root is trusted, and that the processes of one user trust each other.
 //!
-//! Cost: a connection and a slot, about 70 KiB of kernel memory, per group; nothing per packet.
+//! A receive queue is lent as a slot is, for all sockets of a process at once, and counts as one.
+//!
+//! Cost: a connection and a slot, about 70 KiB of kernel memory, per group, and 132 KiB per queue;
+//! nothing per packet.
 //! The agent sleeps while nobody asks.
 //!
 //! Not done: handing slots to a successor when the agent is started again; they go with it.
@@ -41,7 +44,7 @@ mod requests;
 mod server;
 mod undertaker;
 
-pub use client::{Client, Lent, borrow};
+pub use client::{Client, Lent, LentQueue, borrow};
 pub use error::AgentError;
 pub use protocol::{Attached, Form, Report, SlotReport};
 pub use server::{Agent, AgentConfig, Event};

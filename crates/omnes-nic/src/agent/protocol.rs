@@ -3,10 +3,11 @@
 //! A process asks, the agent answers, in the same order. Every request has the protocol's version,
 //! and is refused for another one before anything else of it is looked at. `lend` comes with the
 //! slot's socket as a descriptor, and the group's after it if the plan has one; its answer comes
-//! with the page's map. `return` alone is not answered.
+//! with the page's map. `lend_queue` likewise, with all sockets of the plan and the queue's map.
+//! `return` alone is not answered.
 
 use super::limits::{LINE_BYTES_MAX, PROTOCOL_VERSION};
-use crate::SlotPlan;
+use crate::{QueuePlan, SlotPlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -22,7 +23,12 @@ pub(super) enum Request {
         /// What it is to do.
         plan: Box<SlotPlan>,
     },
-    /// A slot is no longer needed.
+    /// A receive queue.
+    LendQueue {
+        /// For which sockets.
+        plan: QueuePlan,
+    },
+    /// A slot or queue is no longer needed.
     Return {
         /// Which.
         slot: u32,
@@ -64,7 +70,7 @@ struct OnlyVersion {
 pub(super) enum Answer {
     /// It is done.
     Done,
-    /// The slot; its page's map comes along.
+    /// The slot or queue; the map of its page, or its own, comes along.
     Lent {
         /// Its number.
         slot: u32,
@@ -114,9 +120,11 @@ pub enum Form {
     Barrier(String),
     /// Multi-send, over a tree in text form.
     Tree(String),
+    /// A receive queue.
+    Queue,
 }
 
-/// A slot that is lent.
+/// A slot or queue that is lent; of a queue, communicator, channel and rank are 0.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SlotReport {
     /// Its number.
@@ -136,7 +144,7 @@ pub struct SlotReport {
     pub channel: u8,
     /// The member's rank in the job.
     pub rank: u32,
-    /// Members of the group.
+    /// Members of the group, or sockets of the queue.
     pub size: u32,
     /// What it is for.
     pub form: Form,

@@ -6,10 +6,11 @@ use super::interfaces::{self, Interface};
 use super::limits::{MEMBERS_MAX, MEMBERS_PER_USER_MAX};
 use super::proof;
 use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse};
-use super::server::{Agent, Event, Loan, Observer, Tenant};
-use crate::{Page, SlotPlan};
+use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
+use crate::{Page, Queue, QueuePlan, SlotPlan};
 use omnes_firmware::slot::SLOTS_MAX;
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -33,6 +34,7 @@ impl Agent {
             Ok(Request::Return { slot }) => return self.give_back(id, slot, observe),
             Ok(Request::Hello) => done(),
             Ok(Request::Lend { plan }) => self.lend(id, &plan, observe),
+            Ok(Request::LendQueue { plan }) => self.lend_queue(id, &plan, observe),
             Ok(Request::List) => Ok(Some((Answer::Report(self.report(peer)), None))),
             Ok(Request::Attach { interface }) => {
                 for_root(peer).and_then(|()| self.attach_by_hand(&interface, observe))
@@ -63,39 +65,95 @@ impl Agent {
 
     /// Lends a slot to a caller, if its descriptors show that it may have it.
     fn lend(&mut self, id: u64, plan: &SlotPlan, observe: &mut Observer<'_>) -> Done {
+        let check = |agent: &Self, sockets: &[OwnedFd], peer| agent.look_at(plan, sockets, peer);
+        let Some(admitted) = self.admit(id, check, observe)? else { return Ok(None) };
+        let opened = self.kernel.open(plan, admitted.interface.index);
+        let slot = opened.map_err(|error| error.to_string())?;
+        let map = self.kernel.page(slot).expect("the slot is open");
+        let given = map.try_clone_to_owned().map_err(|error| error.to_string());
+        let shown = Page::map(map).map(Shown::Page).map_err(|error| error.to_string());
+        let tenant = tenant(plan, admitted.peer, &admitted.interface);
+        let members = plan.members.len();
+        self.hand_over(id, slot, admitted, (tenant, members), (shown, given), observe)
+    }
+
+    /// The same for a receive queue.
+    fn lend_queue(&mut self, id: u64, plan: &QueuePlan, observe: &mut Observer<'_>) -> Done {
+        let check = |agent: &Self, sockets: &[OwnedFd], peer| {
+            plan.check().map_err(|error| error.to_string())?;
+            agent.check_limits(0, peer)?;
+            check_sockets(&plan.sockets, plan.group, sockets, peer)?;
+            usable_with_address(*plan.sockets[0].ip())
+        };
+        let Some(admitted) = self.admit(id, check, observe)? else { return Ok(None) };
+        let opened = self.kernel.open_queue(plan);
+        let number = opened.map_err(|error| error.to_string())?;
+        let map = self.kernel.queue(number).expect("the queue is open");
+        let given = map.try_clone_to_owned().map_err(|error| error.to_string());
+        let shown = Queue::map(map).map(Shown::Queue).map_err(|error| error.to_string());
+        let tenant = Tenant {
+            uid: admitted.peer.uid,
+            pid: admitted.peer.pid,
+            job: plan.job,
+            communicator: 0,
+            channel: 0,
+            rank: 0,
+            size: plan.sockets.len() as u32,
+            form: Form::Queue,
+            socket: plan.sockets[0],
+            interface: admitted.interface.name.clone(),
+        };
+        self.hand_over(id, number, admitted, (tenant, 0), (shown, given), observe)
+    }
+
+    /// Takes the descriptors that came with a request, and lets `check` see whether they show that
+    /// the caller may have what it asks for, and at which interface. None if it has gone.
+    fn admit(
+        &mut self,
+        id: u64,
+        check: impl FnOnce(&Self, &[OwnedFd], Peer) -> Result<Interface, String>,
+        observe: &mut Observer<'_>,
+    ) -> Result<Option<Admitted>, String> {
         let Some(caller) = self.callers.get_mut(&id) else { return Ok(None) };
         let peer = caller.peer;
         let sockets = caller.take_descriptors();
-        let shown = self.look_at(plan, &sockets, peer);
+        let checked = check(self, &sockets, peer);
         // Closing these takes no time.
         let (sockets, others): (Vec<_>, Vec<_>) =
             sockets.into_iter().partition(|socket| proof::is_udp(socket.as_fd()));
         self.undertaker.close(peer.uid, others);
-        let interface = shown?;
+        let interface = checked?;
         if !self.attached.contains_key(&interface.index) {
             self.attach_for(&interface, observe)?;
         }
+        Ok(Some(Admitted { peer, sockets, interface }))
+    }
 
-        let slot = self.kernel.open(plan, interface.index).map_err(|error| error.to_string())?;
-        let page = self.kernel.page(slot).expect("the slot is open");
-        let given = page.try_clone_to_owned().map_err(|error| error.to_string());
-        let page = Page::map(page).map_err(|error| error.to_string());
-        let (page, given) = match (page, given) {
-            (Ok(page), Ok(given)) => (page, given),
+    /// Enters a loan; the answer to its caller, with the descriptor that it gets.
+    fn hand_over(
+        &mut self,
+        id: u64,
+        slot: u32,
+        admitted: Admitted,
+        (tenant, members): (Tenant, usize),
+        maps: (Result<Shown, String>, Result<OwnedFd, String>),
+        observe: &mut Observer<'_>,
+    ) -> Done {
+        let (shown, given) = match maps {
+            (Ok(shown), Ok(given)) => (shown, given),
             (Err(reason), _) | (_, Err(reason)) => {
                 self.kernel.close(slot);
                 return Err(reason);
             }
         };
-        let tenant = tenant(plan, peer, &interface);
         observe(&Event::Lent { slot, tenant: tenant.clone() });
         let loan = Loan {
             tenant,
-            interface: interface.index,
-            members: plan.members.len(),
+            interface: admitted.interface.index,
+            members,
             since: Instant::now(),
-            page,
-            _sockets: sockets,
+            shown,
+            _sockets: admitted.sockets,
         };
         self.loans.insert(slot, loan);
         if let Some(caller) = self.callers.get_mut(&id) {
@@ -112,6 +170,13 @@ impl Agent {
         peer: Peer,
     ) -> Result<Interface, String> {
         plan.check().map_err(|error| error.to_string())?;
+        self.check_limits(plan.members.len(), peer)?;
+        check_sockets(&[plan.socket], plan.group, sockets, peer)?;
+        usable_with_address(*plan.socket.ip())
+    }
+
+    /// Checks that a user may have one more slot or queue, with so many members.
+    fn check_limits(&self, more: usize, peer: Peer) -> Result<(), String> {
         let own = self.loans.values().filter(|loan| loan.tenant.uid == peer.uid);
         let (slots, members) =
             own.fold((0, 0), |(slots, members), loan| (slots + 1, members + loan.members));
@@ -119,29 +184,14 @@ impl Agent {
         if slots >= limit {
             return Err(format!("user {} has all {limit} slots that a user may have", peer.uid));
         }
-        if plan.members.len() > MEMBERS_MAX {
+        if more > MEMBERS_MAX {
             return Err(format!("the slot would have more than {MEMBERS_MAX} members"));
         }
-        if members + plan.members.len() > MEMBERS_PER_USER_MAX {
+        if members + more > MEMBERS_PER_USER_MAX {
             let limit = MEMBERS_PER_USER_MAX;
             return Err(format!("the user's slots would have more than {limit} members"));
         }
-        match (sockets, plan.group) {
-            ([own], None) => proof::own(own.as_fd(), plan.socket, peer)?,
-            ([own, group], Some(address)) => {
-                proof::own(own.as_fd(), plan.socket, peer)?;
-                proof::group(group.as_fd(), address, peer)?;
-            }
-            _ => return Err("the plan's sockets did not come with it".to_owned()),
-        }
-        let interface = interfaces::with_address(*plan.socket.ip());
-        let interface =
-            interface.map_err(|error| format!("cannot list the interfaces: {error}"))?;
-        let interface = interface.ok_or("no interface has the socket's address")?;
-        if !interface.is_usable() {
-            return Err(format!("{} is no Ethernet interface", interface.name));
-        }
-        Ok(interface)
+        Ok(())
     }
 
     /// Attaches the firmware because a plan names the interface.
@@ -231,6 +281,43 @@ impl Agent {
     }
 }
 
+/// A caller that may have what it asks for.
+struct Admitted {
+    peer: Peer,
+    sockets: Vec<OwnedFd>,
+    interface: Interface,
+}
+
+/// Checks that `sockets` are those of the addresses, and that these are the caller's.
+fn check_sockets(
+    addresses: &[SocketAddrV4],
+    group: Option<SocketAddrV4>,
+    sockets: &[OwnedFd],
+    peer: Peer,
+) -> Result<(), String> {
+    if sockets.len() != addresses.len() + usize::from(group.is_some()) {
+        return Err("the plan's sockets did not come with it".to_owned());
+    }
+    for (socket, address) in sockets.iter().zip(addresses) {
+        proof::own(socket.as_fd(), *address, peer)?;
+    }
+    match (sockets.last(), group) {
+        (Some(socket), Some(group)) => Ok(proof::group(socket.as_fd(), group, peer)?),
+        _ => Ok(()),
+    }
+}
+
+/// The interface that has an address, if the firmware can serve it.
+fn usable_with_address(address: Ipv4Addr) -> Result<Interface, String> {
+    let interface = interfaces::with_address(address);
+    let interface = interface.map_err(|error| format!("cannot list the interfaces: {error}"))?;
+    let interface = interface.ok_or("no interface has the socket's address")?;
+    if !interface.is_usable() {
+        return Err(format!("{} is no Ethernet interface", interface.name));
+    }
+    Ok(interface)
+}
+
 fn for_root(peer: Peer) -> Result<(), String> {
     if peer.uid == 0 { Ok(()) } else { Err("that is for root to ask".to_owned()) }
 }
@@ -255,7 +342,11 @@ fn tenant(plan: &SlotPlan, peer: Peer, interface: &Interface) -> Tenant {
 }
 
 fn slot_report(slot: u32, loan: &Loan) -> SlotReport {
-    let Loan { tenant, since, page, .. } = loan;
+    let Loan { tenant, since, shown, .. } = loan;
+    let (entered, done) = match shown {
+        Shown::Page(page) => (page.entered(), page.done()),
+        Shown::Queue(_) => (0, 0),
+    };
     SlotReport {
         slot,
         interface: tenant.interface.clone(),
@@ -269,26 +360,34 @@ fn slot_report(slot: u32, loan: &Loan) -> SlotReport {
         form: tenant.form.clone(),
         socket: tenant.socket,
         age_ns: u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX),
-        entered: page.entered(),
-        done: page.done(),
-        counters: counters(page),
+        entered,
+        done,
+        counters: counters(shown),
     }
 }
 
 /// What the firmware has counted, by name.
-fn counters(page: &Page) -> BTreeMap<String, u64> {
-    let counters = page.counters();
-    let named = [
-        ("packets_in", counters.packets_in),
-        ("packets_out", counters.packets_out),
-        ("repeated", counters.repeated),
-        ("duplicates", counters.duplicates),
-        ("ignored", counters.ignored),
-        ("nonsense", counters.nonsense),
-        ("bad_tags", counters.bad_tags),
-        ("wakes", counters.wakes),
-        ("clones", counters.clones),
-        ("clone_failures", counters.clone_failures),
-    ];
-    named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+fn counters(shown: &Shown) -> BTreeMap<String, u64> {
+    let named: &[(&str, u64)] = match shown {
+        Shown::Page(page) => {
+            let counters = page.counters();
+            &[
+                ("packets_in", counters.packets_in),
+                ("packets_out", counters.packets_out),
+                ("repeated", counters.repeated),
+                ("duplicates", counters.duplicates),
+                ("ignored", counters.ignored),
+                ("nonsense", counters.nonsense),
+                ("bad_tags", counters.bad_tags),
+                ("wakes", counters.wakes),
+                ("clones", counters.clones),
+                ("clone_failures", counters.clone_failures),
+            ]
+        }
+        Shown::Queue(queue) => &[
+            ("packets_in", u64::from(queue.filled_so_far())),
+            ("passed", u64::from(queue.passed())),
+        ],
+    };
+    named.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }

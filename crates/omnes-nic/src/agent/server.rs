@@ -6,7 +6,7 @@ use super::interfaces;
 use super::limits::{CONNECTIONS_MAX, CONNECTIONS_PER_USER_MAX, REQUESTS_PER_TURN, SLOTS_PER_USER};
 use super::protocol::{Answer, Form};
 use super::undertaker::Undertaker;
-use crate::{Kernel, NicError, Page};
+use crate::{Kernel, NicError, Page, Queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
@@ -93,7 +93,7 @@ pub struct Tenant {
     pub channel: u8,
     /// The member's rank in the job.
     pub rank: u32,
-    /// Members of the group.
+    /// Members of the group, or sockets of the queue.
     pub size: u32,
     /// What the slot does.
     pub form: Form,
@@ -109,6 +109,7 @@ impl fmt::Display for Tenant {
         let form = match &self.form {
             Form::Barrier(algorithm) => format!("barrier {algorithm}"),
             Form::Tree(tree) => format!("tree {tree}"),
+            Form::Queue => "receive queue".to_owned(),
         };
         write!(
             f,
@@ -140,9 +141,15 @@ pub(super) struct Loan {
     pub(super) interface: u32,
     pub(super) members: usize,
     pub(super) since: Instant,
-    pub(super) page: Page,
+    pub(super) shown: Shown,
     /// Keep the ports with the slot; UDP sockets, so closing them takes no time.
     pub(super) _sockets: Vec<OwnedFd>,
+}
+
+/// Where the agent sees what a slot or a queue does.
+pub(super) enum Shown {
+    Page(Page),
+    Queue(Queue),
 }
 
 /// Who waits for what.

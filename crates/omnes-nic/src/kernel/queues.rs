@@ -4,22 +4,22 @@ use super::{Kernel, bytes, inner_map};
 use crate::error::NicError;
 use crate::plan::QueuePlan;
 use libbpf_rs::MapCore;
-use omnes_firmware::slot::{Queue, QueueKey};
+use omnes_firmware::slot::{Queue, QueueKey, SLOTS_MAX};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// What must be undone when a queue is closed.
 pub(super) struct OpenedQueue {
     keys: Vec<QueueKey>,
     map: OwnedFd,
-    interface: u32,
 }
 
 impl Kernel {
-    /// Opens a receive queue on an interface that the firmware is attached to; its number.
+    /// Opens a receive queue; its number, which is no slot's. Packets find it at every interface that
+    /// the firmware is attached to.
     ///
     /// # Errors
     /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`], [`NicError::System`].
-    pub fn open_queue(&mut self, plan: &QueuePlan, interface: u32) -> Result<u32, NicError> {
+    pub fn open_queue(&mut self, plan: &QueuePlan) -> Result<u32, NicError> {
         plan.check()?;
         let keys = keys(plan);
         let taken = |key: &&QueueKey| self.queues.values().any(|queue| queue.keys.contains(key));
@@ -28,19 +28,19 @@ impl Kernel {
             return Err(NicError::Taken { job, communicator: 0, port });
         }
         let map = inner_map(c"nic_queue", size_of::<Queue>(), 1, libbpf_sys::BPF_F_MMAPABLE)?;
-        let number = (0..).find(|number| !self.queues.contains_key(number));
+        let number = (SLOTS_MAX..).find(|number| !self.queues.contains_key(number));
         let number = number.expect("there are more numbers than memory for queues");
         let value = map.as_raw_fd().to_ne_bytes();
-        self.queues.insert(number, OpenedQueue { keys: keys.clone(), map, interface });
+        self.queues.insert(number, OpenedQueue { keys: keys.clone(), map });
         let entered = keys.iter().try_for_each(|key| self.update("nic_queues", bytes(key), &value));
         if entered.is_err() {
-            self.close_queue(number);
+            self.close(number);
         }
         entered.map(|()| number)
     }
 
     /// Closes a queue: packets go to the sockets.
-    pub fn close_queue(&mut self, number: u32) {
+    pub(super) fn close_queue(&mut self, number: u32) {
         let Some(opened) = self.queues.remove(&number) else { return };
         // What is not there needs no removal.
         for key in &opened.keys {
@@ -51,11 +51,6 @@ impl Kernel {
     /// The map behind a queue, for [`crate::Queue::map`] here or in another process.
     pub fn queue(&self, number: u32) -> Option<BorrowedFd<'_>> {
         self.queues.get(&number).map(|queue| queue.map.as_fd())
-    }
-
-    /// The queues that are open, each with its interface.
-    pub fn queues(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.queues.iter().map(|(number, queue)| (*number, queue.interface))
     }
 }
 
