@@ -16,6 +16,7 @@ mod outward;
 mod queue;
 
 pub use broadcast::{Cast, WhenFull};
+pub use queue::QueueCounters;
 
 use crate::core::barrier::Barriers;
 use crate::core::queue::ReceiveQueue;

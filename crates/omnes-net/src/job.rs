@@ -1,6 +1,6 @@
 //! What the engine is told at the start, and what it counts.
 
-use crate::core::Core;
+use crate::core::{Core, QueueCounters};
 use crate::multicast::MulticastConfig;
 use crate::ring::RingCounters;
 use crate::socket::{Offloads, SocketCounters};
@@ -69,8 +69,9 @@ pub struct EngineCounters {
     pub broadcast: BroadcastCounters,
     /// Barriers that this rank runs itself.
     pub collective: CollectiveCounters,
-    /// Packets that the kernel's NIC has put into this process's memory.
-    pub queue_packets: u64,
+    /// Packets that the kernel's NIC has put into this process's memory; the sockets count them,
+    /// too, though they have not seen them.
+    pub queue: QueueCounters,
     /// What the kernel's NIC has counted for this rank's slots.
     pub nic: NicCounters,
     /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
@@ -95,11 +96,13 @@ impl EngineCounters {
             broadcast: core.broadcast_counters(),
             collective: *core.endpoint.collectives().counters(),
             nic: core.nic_counters(),
-            queue_packets: core.queue_packets(),
+            queue: core.queue_counters(),
             copied_bytes: core.memory.copied_bytes,
             offloads: Some(core.links.offloads()),
             ..Self::default()
         };
+        counters.socket.packets_received += counters.queue.packets;
+        counters.socket.bytes_received += counters.queue.bytes;
         for channel in core.endpoint.channels() {
             counters.channel.add(channel.counters());
         }

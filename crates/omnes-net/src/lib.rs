@@ -36,7 +36,7 @@ mod watch;
 mod while_waiting;
 mod wish;
 
-pub use crate::core::{Cast, WhenFull};
+pub use crate::core::{Cast, QueueCounters, WhenFull};
 pub use engine::Engine;
 pub use error::NetError;
 pub use job::{EngineCounters, JobConfig};

@@ -50,7 +50,7 @@ fn run(hosts: &[Host], wait: Option<Duration>) -> Vec<EngineCounters> {
 fn small_packets_come_by_the_queue_and_large_ones_by_the_sockets() {
     let Some(hosts) = hosts::network(3, Family::V4) else { return };
     for counted in run(&hosts, None) {
-        let small = counted.queue_packets;
+        let small = counted.queue.packets;
         println!("{small} by the queue, {} by sockets", counted.socket.packets_received);
         assert!(small > 100 && counted.socket.packets_received > 1000, "{small}");
     }
@@ -60,7 +60,7 @@ fn small_packets_come_by_the_queue_and_large_ones_by_the_sockets() {
 fn who_sleeps_is_woken_by_the_sockets() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let [_, other] = &run(&hosts, Some(Duration::ZERO))[..] else { panic!("there are two ranks") };
-    println!("{} by the queue, {} sleeps", other.queue_packets, other.sleeps);
+    println!("{} by the queue, {} sleeps", other.queue.packets, other.sleeps);
     assert!(other.sleeps >= 20);
 }
 
@@ -69,5 +69,5 @@ fn ranks_of_the_own_host_are_heard_past_the_queue() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let ranks = [hosts[0].clone(), hosts[1].clone(), hosts[0].clone()];
     let counters = run(&ranks, None);
-    assert!(counters.iter().all(|counted| counted.queue_packets > 0), "{counters:?}");
+    assert!(counters.iter().all(|counted| counted.queue.packets > 0), "{counters:?}");
 }

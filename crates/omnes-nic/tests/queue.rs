@@ -243,14 +243,13 @@ fn packets_of_many_senders_come_by_the_queue_or_the_socket() {
         let mut queue = Queue::map(kernel.queue(number).unwrap()).unwrap();
         let socket = group::socket(&hosts[0], 0, true);
         group::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 16 << 20);
-        let senders = std::thread::scope(|scope| {
-            for index in 1..4 {
-                let sender = group::socket(&hosts[index], index, true);
+        let (by_queue, by_socket) = std::thread::scope(|scope| {
+            for (index, host) in hosts.iter().enumerate().skip(1) {
+                let sender = group::socket(host, index, true);
                 scope.spawn(move || send_many(&sender, index as u32));
             }
             receive_many(&mut queue, &socket)
         });
-        let (by_queue, by_socket) = senders;
         println!("offload {offload}: {by_queue} by the queue, {by_socket} by the socket");
         assert!(by_queue > 0 && by_socket > 0);
     }

@@ -44,6 +44,8 @@ stats! {
     bytes_sent: counters.socket.bytes_sent,
     /// UDP packets received.
     packets_received: counters.socket.packets_received,
+    /// Of these, packets that the kernel's NIC has put into this process's memory.
+    queue_packets_received: counters.queue.packets,
     /// UDP payload bytes received.
     bytes_received: counters.socket.bytes_received,
     /// Packets put into rings, for ranks of the same node.

@@ -37,7 +37,16 @@ pub(super) struct ReceiveQueue {
     passed_at: Instant,
     /// Of these, those that have been read.
     drained: u32,
-    packets: u64,
+    counters: QueueCounters,
+}
+
+/// What came by a queue so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueueCounters {
+    /// Packets.
+    pub packets: u64,
+    /// UDP payload bytes of these.
+    pub bytes: u64,
 }
 
 impl ReceiveQueue {
@@ -90,7 +99,7 @@ impl Core {
             passed,
             passed_at: self.now(),
             drained: passed.wrapping_sub(UNCOUNTED_MAX),
-            packets: 0,
+            counters: QueueCounters::default(),
         });
     }
 
@@ -100,9 +109,9 @@ impl Core {
         self.queue.as_mut().is_some_and(|queue| !queue.has_passed(origin))
     }
 
-    /// Packets that came by the queue so far.
-    pub(crate) fn queue_packets(&self) -> u64 {
-        self.queue.as_ref().map_or(0, |queue| queue.packets)
+    /// What came by the queue so far.
+    pub(crate) fn queue_counters(&self) -> QueueCounters {
+        self.queue.as_ref().map(|queue| queue.counters).unwrap_or_default()
     }
 
     /// Takes the packets that are in the queue; true if any was the job's.
@@ -115,7 +124,9 @@ impl Core {
         let Self { endpoint, memory, line, .. } = self;
         let accepted = endpoint.counters().accepted;
         for _ in 0..PACKETS_PER_STEP {
+            let mut bytes = 0;
             let is_there = queue.opened.queue_mut().take(|packet| {
+                bytes = packet.len() as u64;
                 if let Some(placement) = endpoint.handle_packet(now, packet, packet.len()) {
                     vacate(line, placement);
                     memory.place(placement, &packet[placement.packet_offset..]);
@@ -125,7 +136,8 @@ impl Core {
             if !is_there {
                 break;
             }
-            queue.packets += 1;
+            queue.counters.packets += 1;
+            queue.counters.bytes += bytes;
         }
         self.settle(now);
         self.endpoint.counters().accepted != accepted
