@@ -31,6 +31,8 @@ static const char USAGE[] =
 	"                   (default: 8 for latency, 4m for bandwidth)\n"
 	"  --window K       messages before an answer in bandwidth (default 8)\n"
 	"  --budget S       seconds a point is measured for (default 0.5)\n"
+	"  --warmup S       seconds before that (default 0.3): in its first moments a\n"
+	"                   job loads what it needs\n"
 	"  --min-iters K    at least K iterations (default 5)\n"
 	"  --max-iters K    at most K iterations (default 10000)\n"
 	"  --impl NAME      name in the output\n"
@@ -50,7 +52,7 @@ struct options {
 	size_t sizes[LIST_MAX];
 	int sizes_count; /* 0: each operation's own */
 	int window, iters_min, iters_max;
-	double budget_s;
+	double budget_s, warmup_s;
 	const char *impl;
 	char tags[512];
 };
@@ -233,6 +235,20 @@ static void print_point(const struct point *point, double *samples, int iters, d
 	fflush(stdout);
 }
 
+/* warm_up iterates for a while. */
+static void warm_up(const struct point *point)
+{
+	double start = now_us();
+	int goes_on;
+
+	do {
+		for (int i = 0; i < WARMUP_ROUNDS; i++)
+			iterate(point);
+		goes_on = now_us() - start < point->options->warmup_s * 1e6;
+		agree(point->backend, &goes_on, sizeof(goes_on));
+	} while (goes_on);
+}
+
 /* iterations that fit the budget; the same on both ranks. */
 static int choose_iters(const struct point *point)
 {
@@ -267,6 +283,7 @@ static double measure(struct point *point)
 
 	point->buffer = take(backend, point->bytes);
 	errors = wrong_bytes(point, 1);
+	warm_up(point);
 	iters = choose_iters(point);
 	samples = take(backend, (size_t)iters * sizeof(*samples));
 	before = cpu_use_read();
@@ -361,6 +378,7 @@ static int parse_options(int argc, char **argv, struct options *options)
 		{ "window", 1, NULL, 'w' },    { "budget", 1, NULL, 'b' },
 		{ "min-iters", 1, NULL, 'm' }, { "max-iters", 1, NULL, 'M' },
 		{ "impl", 1, NULL, 'i' },      { "tag", 1, NULL, 't' },
+		{ "warmup", 1, NULL, 'u' },
 		{ NULL, 0, NULL, 0 },
 	};
 	int name, good = 1;
@@ -373,6 +391,7 @@ static int parse_options(int argc, char **argv, struct options *options)
 		case 'b': options->budget_s = atof(optarg); break;
 		case 'm': options->iters_min = atoi(optarg); break;
 		case 'M': options->iters_max = atoi(optarg); break;
+		case 'u': options->warmup_s = atof(optarg); break;
 		case 'i': options->impl = optarg; break;
 		case 't': good &= add_tag(optarg, options); break;
 		default: good = 0;
@@ -386,7 +405,8 @@ int pt2pt_run(int argc, char **argv, const struct pt2pt_backend *backend)
 {
 	static const size_t own_sizes[OPS] = { 8, 4 << 20 };
 	struct options options = { .ops = { 1, 1 }, .window = 8, .iters_min = 5,
-				   .iters_max = 10000, .budget_s = 0.5, .impl = backend->impl };
+				   .iters_max = 10000, .budget_s = 0.5, .warmup_s = 0.3,
+				   .impl = backend->impl };
 	double errors = 0;
 
 	if (!parse_options(argc, argv, &options) || backend->size != 2) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
 /*
  * Small packets, put straight into a queue in the memory of the process that
- * they are for [PM-R4], which finds them there without asking the kernel.
+ * they are for, which finds them by looking, without asking the kernel
+ * [PM-R10, R24].
  *
  *     wire --> nic_queue_arrived --+--> the queue (small, in its turn)
  *                                  +--> the process's socket (all others)
@@ -100,7 +101,7 @@ OMNES_UNROLL
 	return nic_fold16(sum) == 0xffff;
 }
 
-/* nic_queue_take copies a packet's data into the next entry; 0 if it is there.
+/* nic_queue_put copies a packet's data into the next entry; 0 if it is there.
  * Of a packet that is not intact the entry stays empty. */
 static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_queue *queue,
 					 const struct nic_address *address, u32 bytes)
@@ -118,7 +119,7 @@ static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_que
 	failed = bpf_skb_load_bytes(skb, OMNES_FRAME_BYTES, entry->data, bytes) ||
 		 !nic_is_intact(skb, address, entry, bytes);
 	entry->bytes = failed ? 0 : bytes;
-	__sync_lock_test_and_set(&entry->turn, head + 1);
+	__sync_lock_test_and_set(&queue->turns[head & (OMNES_QUEUE_ENTRIES - 1)], head + 1);
 	return failed;
 }
 

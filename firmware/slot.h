@@ -128,26 +128,31 @@ _Static_assert(sizeof(struct omnes_queue_key) == 8, "layout shared with Rust");
 
 /* One packet, from Omnes's header on; of no packet if `bytes` is 0. */
 struct omnes_queue_entry {
-	u32 turn; /* one more than the place in the order of all: it is filled */
 	u32 bytes;
+	u32 reserved;
 	u8 data[OMNES_QUEUE_DATA_BYTES];
 };
 
-/* Mapped by the process. */
+/* Mapped by the process. A process that waits looks at `passed` and `turns` again and again: what
+ * is written while an entry is filled has cache lines of its own, lest each write waits for them. */
 struct omnes_queue {
 	/* Written by the firmware: */
-	u32 head;   /* entries taken */
+	u32 head; /* entries taken */
+	u32 reserved[15];
 	u32 passed; /* packets that went on to the sockets */
-	u32 reserved[14];
+	u32 reserved_too[15];
 	/* Written by the process: */
 	u32 tail;	 /* entries read */
 	u32 drained;	 /* value of `passed` whose packets have been read */
 	u32 is_sleeping; /* all packets go to the sockets */
-	u32 reserved_too[13];
+	u32 reserved_as_well[13];
+	/* Written by the firmware: of each entry that is filled, one more than its place in the
+	 * order of all. */
+	u32 turns[OMNES_QUEUE_ENTRIES];
 	struct omnes_queue_entry entries[OMNES_QUEUE_ENTRIES];
 };
 _Static_assert(sizeof(struct omnes_queue) ==
-		       128 + OMNES_QUEUE_ENTRIES * (8 + OMNES_QUEUE_DATA_BYTES),
+		       192 + OMNES_QUEUE_ENTRIES * (12 + OMNES_QUEUE_DATA_BYTES),
 	       "layout shared with Rust");
 
 #endif

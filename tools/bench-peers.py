@@ -38,6 +38,7 @@ PAIR_OPS = ("latency", "bandwidth")  # of benches/pt2pt.c; the others are collbe
 COLLECTIVE_OPS = ("barrier", "bcast", "wbcast")
 PRINTED_OPS = {"wbcast": "bcast_window"}  # where a loop prints another name than it takes
 DISTURBED = 0.1  # share of the machine that others used
+WARM_UPS = 2  # measurements of the first size that do not count
 
 Key = collections.namedtuple("Key", "n op bytes")
 Target = collections.namedtuple("Target", "key impl peer relation limit")
@@ -136,8 +137,12 @@ class Comparison:
                    "--budget", str(self.args.budget), "--tag", f"round={len(self.rounds)}",
                    "--tag", f"attempt={attempt}"]
         if job.sizes:
-            options += ["--sizes", ",".join(map(str, job.sizes))]
+            # Of a size that is measured several times the last counts: in its first moments a job
+            # loads what it needs.
+            sizes = [job.sizes[0]] * WARM_UPS + job.sizes
+            options += ["--sizes", ",".join(map(str, sizes))]
         points, why = self.site.run(job, options, self.args.timeout)
+        points = {(point["op"], point["bytes"]): point for point in points}.values()
         if why:
             self.failures.append(f"{job.impl} n={job.n} {','.join(job.ops)}: {why}")
             say(self.failures[-1])

@@ -202,10 +202,10 @@ pub struct QueueKey {
 #[repr(C)]
 #[derive(Debug)]
 pub struct QueueEntry {
-    /// One more than its place in the order of all packets, once it is there.
-    pub turn: u32,
     /// Bytes of the packet; 0 for one that was not intact.
     pub bytes: u32,
+    /// 0.
+    pub reserved: u32,
     /// The packet, from its header on.
     pub data: [u8; QUEUE_DATA_BYTES],
 }
@@ -216,10 +216,12 @@ pub struct QueueEntry {
 pub struct Queue {
     /// Entries taken, by the firmware.
     pub head: u32,
+    /// 0.
+    pub reserved: [u32; 15],
     /// Packets that the firmware has let go on to the sockets.
     pub passed: u32,
     /// 0.
-    pub reserved: [u32; 14],
+    pub reserved_too: [u32; 15],
     /// Entries read, by the process.
     pub tail: u32,
     /// Written by the process: the value of `passed` whose packets it has read.
@@ -227,7 +229,9 @@ pub struct Queue {
     /// Written by the process: not 0 if it sleeps, and wants all packets by its sockets.
     pub is_sleeping: u32,
     /// 0.
-    pub reserved_too: [u32; 13],
+    pub reserved_as_well: [u32; 13],
+    /// Of each entry, one more than its place in the order of all packets, once it is filled.
+    pub turns: [u32; QUEUE_ENTRIES as usize],
     /// The packets.
     pub entries: [QueueEntry; QUEUE_ENTRIES as usize],
 }

@@ -80,6 +80,8 @@ pub(crate) struct Core {
     pub(crate) relays: Vec<Relay>,
     barriers: Barriers,
     queue: Option<ReceiveQueue>,
+    /// Threads between [`Core::arm`] and [`Core::disarm`].
+    sleepers: u32,
     own: OwnMessages,
     me: Rank,
     small_bytes: usize,
@@ -134,6 +136,7 @@ impl Core {
             relays: Vec::new(),
             barriers: Barriers::default(),
             queue: None,
+            sleepers: 0,
             own: OwnMessages::default(),
             me,
             small_bytes,
@@ -428,6 +431,33 @@ impl Core {
         }
         self.settle(now);
         self.transmit(now, LINES_PER_PUSH);
+    }
+
+    /// Asks all who can for a wake-up, before a sleep; false if there is news already, and then
+    /// nobody is asked.
+    pub(crate) fn arm(&mut self) -> bool {
+        if !self.rings.arm() {
+            return false;
+        }
+        self.sleepers += 1;
+        self.set_pages_sleeping(true);
+        self.set_queue_sleeping(true);
+        let has_news = self.look_at_pages() || self.has_queued();
+        if has_news {
+            self.disarm();
+        }
+        !has_news
+    }
+
+    /// A thread is awake again for which [`Self::arm`] was true; true if another one still sleeps.
+    pub(crate) fn disarm(&mut self) -> bool {
+        self.rings.disarm();
+        self.sleepers -= 1;
+        if self.sleepers == 0 {
+            self.set_pages_sleeping(false);
+            self.set_queue_sleeping(false);
+        }
+        self.sleepers > 0
     }
 
     /// Time until something must be done, if nothing comes before.

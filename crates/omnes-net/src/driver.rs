@@ -219,9 +219,7 @@ impl Shared {
     ) -> (MutexGuard<'a, Inside>, bool) {
         let timeout = inside.core.next_timeout().unwrap_or(longest).min(longest);
         let blocked = inside.core.blocked_socket();
-        if !inside.core.rings.arm() || !inside.core.arm_pages() || !inside.core.arm_queue() {
-            inside.core.disarm_pages();
-            inside.core.disarm_queue();
+        if !inside.core.arm() {
             return self.end_sleep(inside, Woken::default());
         }
         inside.sleeps_until = Some(Instant::now() + timeout);
@@ -230,9 +228,10 @@ impl Shared {
         let woken = self.poller.sleep(timeout, blocked);
         let mut inside = self.lock();
         inside.sleeps_until = None;
-        inside.core.rings.disarm();
-        inside.core.disarm_pages();
-        inside.core.disarm_queue();
+        if inside.core.disarm() {
+            // What has woken this one may have been meant for the other, who must look, too.
+            self.poller.wake();
+        }
         self.end_sleep(inside, woken)
     }
 

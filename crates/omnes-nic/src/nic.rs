@@ -6,7 +6,7 @@
 //! process with neither gets the reasons, in words for people.
 
 use crate::agent::interfaces;
-use crate::agent::{Client, Lent, LentQueue};
+use crate::agent::{AgentError, Client, Lent, LentQueue};
 use crate::{Kernel, NicError, Page, Queue, QueuePlan, SlotPlan};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -78,8 +78,8 @@ impl Nic {
     pub fn obtain(preference: Preference) -> Result<Self, Unavailable> {
         let mut reasons = Vec::new();
         if preference != Preference::Kernel {
-            match Client::connect() {
-                Ok(client) => return Ok(Self(Access::Agent(Arc::new(client)))),
+            match connect() {
+                Ok(client) => return Ok(Self(Access::Agent(client))),
                 Err(error) => reasons.push(NicError::Agent(error)),
             }
         }
@@ -116,7 +116,7 @@ impl Nic {
             Access::Agent(client) => {
                 if client.is_gone() {
                     // The agent was started again; slots it lent before are lost.
-                    *client = Arc::new(Client::connect()?);
+                    *client = connect()?;
                 }
                 client.lend(plan, socket, group).map(|lent| OpenSlot(Slot::Lent(lent)))
             }
@@ -254,8 +254,8 @@ impl Drop for OpenSlot {
     }
 }
 
-fn lock(kernel: &Mutex<Kernel>) -> MutexGuard<'_, Kernel> {
-    kernel.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A network namespace, by device and inode of the kernel's file for it.
@@ -264,19 +264,43 @@ type Space = (u64, u64);
 /// What this process has loaded, for each network namespace: indices of interfaces are theirs.
 static LOADED: Mutex<BTreeMap<Space, Weak<Mutex<Kernel>>>> = Mutex::new(BTreeMap::new());
 
+/// Its connection to the agent of each.
+static CONNECTED: Mutex<BTreeMap<Space, Weak<Client>>> = Mutex::new(BTreeMap::new());
+
+/// The calling thread's network namespace.
+fn space() -> io::Result<Space> {
+    let space = std::fs::metadata("/proc/thread-self/ns/net")?;
+    Ok((space.dev(), space.ino()))
+}
+
 /// The firmware that this process has loaded for the calling thread's network namespace; loaded now
 /// if it is not.
 fn load() -> Result<Arc<Mutex<Kernel>>, NicError> {
     let what = "cannot look at the network namespace";
-    let space = std::fs::metadata("/proc/thread-self/ns/net");
-    let space = space.map_err(|source: io::Error| NicError::System { what, source })?;
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let space = space().map_err(|source| NicError::System { what, source })?;
+    let mut loaded = lock(&LOADED);
     loaded.retain(|_, kernel| kernel.strong_count() > 0);
-    let entry = loaded.entry((space.dev(), space.ino())).or_default();
+    let entry = loaded.entry(space).or_default();
     if let Some(kernel) = entry.upgrade() {
         return Ok(kernel);
     }
     let kernel = Arc::new(Mutex::new(Kernel::load()?));
     *entry = Arc::downgrade(&kernel);
     Ok(kernel)
+}
+
+/// The connection to the agent of the calling thread's network namespace; made now if there is none
+/// that still holds.
+fn connect() -> Result<Arc<Client>, AgentError> {
+    let what = "cannot look at the network namespace";
+    let space = space().map_err(|source| AgentError::System { what, source })?;
+    let mut connected = lock(&CONNECTED);
+    connected.retain(|_, client| client.strong_count() > 0);
+    let entry = connected.entry(space).or_default();
+    if let Some(client) = entry.upgrade().filter(|client| !client.is_gone()) {
+        return Ok(client);
+    }
+    let client = Arc::new(Client::connect()?);
+    *entry = Arc::downgrade(&client);
+    Ok(client)
 }

@@ -59,10 +59,11 @@ impl Queue {
     fn filled(&self) -> Option<(NonNull<QueueEntry>, u32)> {
         let tail = self.tail().load(Ordering::Relaxed);
         let place = (tail % QUEUE_ENTRIES) as usize;
+        let base = self.base.as_ptr();
+        // SAFETY: a word of the mapping.
+        let turn = self.word(unsafe { &raw mut (*base).turns[place] }).load(Ordering::Acquire);
         // SAFETY: one of the entries of the mapping.
-        let entry = unsafe { NonNull::from(&(*self.base.as_ptr()).entries[place]) };
-        // SAFETY: a field of that entry.
-        let turn = self.word(unsafe { &raw mut (*entry.as_ptr()).turn }).load(Ordering::Acquire);
+        let entry = unsafe { NonNull::new_unchecked(&raw mut (*base).entries[place]) };
         (turn == tail.wrapping_add(1)).then_some((entry, turn))
     }
 

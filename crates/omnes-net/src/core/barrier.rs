@@ -142,18 +142,10 @@ impl Core {
         self.close_collective(communicator);
     }
 
-    /// Asks the NIC for a packet when a barrier ends, before a sleep; false if there is news.
-    pub(crate) fn arm_pages(&mut self) -> bool {
+    /// Asks the NIC for a packet when a barrier ends, or not any more.
+    pub(super) fn set_pages_sleeping(&mut self, sleeps: bool) {
         for slot in &self.barriers.slots {
-            slot.slot.page().set_sleeping(true);
-        }
-        !self.look_at_pages()
-    }
-
-    /// The sleep is over.
-    pub(crate) fn disarm_pages(&mut self) {
-        for slot in &self.barriers.slots {
-            slot.slot.page().set_sleeping(false);
+            slot.slot.page().set_sleeping(sleeps);
         }
     }
 

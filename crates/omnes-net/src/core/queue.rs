@@ -91,6 +91,7 @@ impl Core {
         for index in sockets {
             is_covered[*index] = true;
         }
+        opened.queue().set_sleeping(self.sleepers > 0);
         let passed = opened.queue().passed();
         self.queue = Some(ReceiveQueue {
             opened,
@@ -208,17 +209,15 @@ impl Core {
         has_news
     }
 
-    /// Asks the NIC for packets that wake, before a sleep; false if there are some already.
-    pub(crate) fn arm_queue(&mut self) -> bool {
-        let Some(queue) = &self.queue else { return true };
-        queue.opened.queue().set_sleeping(true);
-        !queue.opened.queue().has_packets()
+    /// True if there are packets in the queue.
+    pub(super) fn has_queued(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.opened.queue().has_packets())
     }
 
-    /// The sleep is over.
-    pub(crate) fn disarm_queue(&mut self) {
+    /// Asks the NIC for all packets by the sockets, or not any more.
+    pub(super) fn set_queue_sleeping(&self, sleeps: bool) {
         if let Some(queue) = &self.queue {
-            queue.opened.queue().set_sleeping(false);
+            queue.opened.queue().set_sleeping(sleeps);
         }
     }
 }

@@ -20,6 +20,8 @@ pub const CONNECTIONS_MAX: usize = 512;
 pub const CONNECTIONS_PER_USER_MAX: usize = 64;
 /// Slots of one user, unless the agent is told otherwise.
 pub const SLOTS_PER_USER: u32 = 32;
+/// Receive queues of one user, at 132 KiB each.
+pub const QUEUES_PER_USER_MAX: usize = 128;
 /// Ranks whose packets a slot takes.
 pub const MEMBERS_MAX: usize = 4 * KERNEL_GROUP_MAX;
 /// Such ranks in all slots of one user; the firmware has room for twice as many.

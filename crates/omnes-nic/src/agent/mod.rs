@@ -23,7 +23,7 @@
 //!
 //! Assumes that root is trusted, and that the processes of one user trust each other.
 //!
-//! A receive queue is lent as a slot is, for all sockets of a process at once, and counts as one.
+//! A receive queue is lent as a slot is, for all sockets of a process at once.
 //!
 //! Cost: a connection and a slot, about 70 KiB of kernel memory, per group, and 132 KiB per queue;
 //! nothing per packet.

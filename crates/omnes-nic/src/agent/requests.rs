@@ -3,7 +3,7 @@
 use super::caller::{Caller, Parting};
 use super::channel::Peer;
 use super::interfaces::{self, Interface};
-use super::limits::{MEMBERS_MAX, MEMBERS_PER_USER_MAX};
+use super::limits::{MEMBERS_MAX, MEMBERS_PER_USER_MAX, QUEUES_PER_USER_MAX};
 use super::proof;
 use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse};
 use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
@@ -81,7 +81,7 @@ impl Agent {
     fn lend_queue(&mut self, id: u64, plan: &QueuePlan, observe: &mut Observer<'_>) -> Done {
         let check = |agent: &Self, sockets: &[OwnedFd], peer| {
             plan.check().map_err(|error| error.to_string())?;
-            agent.check_limits(0, peer)?;
+            agent.check_queues(peer)?;
             check_sockets(&plan.sockets, plan.group, sockets, peer)?;
             usable_with_address(*plan.sockets[0].ip())
         };
@@ -170,14 +170,31 @@ impl Agent {
         peer: Peer,
     ) -> Result<Interface, String> {
         plan.check().map_err(|error| error.to_string())?;
-        self.check_limits(plan.members.len(), peer)?;
+        self.check_slots(plan.members.len(), peer)?;
         check_sockets(&[plan.socket], plan.group, sockets, peer)?;
         usable_with_address(*plan.socket.ip())
     }
 
-    /// Checks that a user may have one more slot or queue, with so many members.
-    fn check_limits(&self, more: usize, peer: Peer) -> Result<(), String> {
-        let own = self.loans.values().filter(|loan| loan.tenant.uid == peer.uid);
+    /// Checks that a user may have one more queue.
+    fn check_queues(&self, peer: Peer) -> Result<(), String> {
+        let limit = QUEUES_PER_USER_MAX;
+        match self.of_user(peer, true).count() < limit {
+            true => Ok(()),
+            false => Err(format!("user {} has all {limit} queues that a user may have", peer.uid)),
+        }
+    }
+
+    /// What is lent to a user: queues, or slots.
+    fn of_user(&self, peer: Peer, queues: bool) -> impl Iterator<Item = &Loan> {
+        let is_one = move |loan: &&Loan| {
+            loan.tenant.uid == peer.uid && (loan.tenant.form == Form::Queue) == queues
+        };
+        self.loans.values().filter(is_one)
+    }
+
+    /// Checks that a user may have one more slot, with so many members.
+    fn check_slots(&self, more: usize, peer: Peer) -> Result<(), String> {
+        let own = self.of_user(peer, false);
         let (slots, members) =
             own.fold((0, 0), |(slots, members), loan| (slots + 1, members + loan.members));
         let limit = self.config.slots_per_user;
