@@ -134,7 +134,7 @@ struct omnes_queue_entry {
 };
 
 /* Mapped by the process. A process that waits looks at `passed` and `turns` again and again: what
- * is written while an entry is filled has cache lines of its own, lest each write waits for them. */
+ * is written while an entry is filled has cache lines of its own. */
 struct omnes_queue {
 	/* Written by the firmware: */
 	u32 head; /* entries taken */

@@ -177,7 +177,7 @@ pub struct Page {
     pub reserved: [u32; 7],
 }
 
-// ---- the receive queue ----------------------------------------------------------------------------
+// ---- the receive queue ------------------------------------------------------------------
 
 /// Packets that a queue holds.
 pub const QUEUE_ENTRIES: u32 = 64;

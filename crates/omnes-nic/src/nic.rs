@@ -123,8 +123,8 @@ impl Nic {
         }
     }
 
-    /// Opens a receive queue. `sockets` are those of the plan, then its group's, and stay open while
-    /// the queue is.
+    /// Opens a receive queue. `sockets` are those of the plan, then its group's, and stay open
+    /// while the queue is.
     ///
     /// # Errors
     /// [`NicError`].

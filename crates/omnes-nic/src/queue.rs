@@ -1,7 +1,7 @@
 //! A process's receive queue, mapped: small packets that the firmware has put there.
 //!
 //! What is in the queue is read without asking the kernel, and so is whether there is anything in
-//! the sockets ([`Queue::has_passed`]). One thread reads; see `firmware/nic_queue.h` for how order
+//! the sockets ([`Queue::passed`]). One thread reads; see `firmware/nic_queue.h` for how order
 //! and sleep are kept.
 
 use crate::NicError;
@@ -103,8 +103,8 @@ impl Queue {
         word.store(passed, Ordering::Release);
     }
 
-    /// Asks for all packets by the sockets, which wake a sleeper, or not any more. Packets that came
-    /// before the request is seen have to be looked for afterwards.
+    /// Asks for all packets by the sockets, which wake a sleeper, or not any more. Packets that
+    /// came before the request is seen have to be looked for afterwards.
     pub fn set_sleeping(&self, sleeps: bool) {
         // SAFETY: as above.
         let word = self.word(unsafe { &raw mut (*self.base.as_ptr()).is_sleeping });

@@ -2,9 +2,9 @@
 //! it tells of the sockets.
 //!
 //! The queue belongs to some sockets, and the NIC counts what it lets go on to them. While all of
-//! that has been read, a look at them would be in vain, and costs a system call; so a waiting caller
-//! looks at the queue and the count, in memory. Until then the NIC lets small packets go to the
-//! sockets too, in their order.
+//! that has been read, a look at them would be in vain, and costs a system call; so a waiting
+//! caller looks at the queue and the count, in memory. Until then the NIC lets small packets go to
+//! the sockets too, in their order.
 //!
 //! Counts may differ: a socket that is full drops what was counted, and strangers' packets are read
 //! uncounted. So the sockets are taken for empty as well if a look at all of them was in vain

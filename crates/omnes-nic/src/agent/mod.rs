@@ -1,5 +1,5 @@
-//! The node agent `omnesd`: lends slots and queues of the kernel's NIC to processes that may not load
-//! programs.
+//! The node agent `omnesd`: lends slots and queues of the kernel's NIC to processes that may not
+//! load programs.
 //!
 //! One agent per network namespace; it is root, loads the firmware once and attaches it. A process
 //! connects to an abstract Unix socket, which belongs to the network namespace and vanishes with

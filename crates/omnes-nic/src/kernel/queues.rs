@@ -14,11 +14,12 @@ pub(super) struct OpenedQueue {
 }
 
 impl Kernel {
-    /// Opens a receive queue; its number, which is no slot's. Packets find it at every interface that
-    /// the firmware is attached to.
+    /// Opens a receive queue; its number, which is no slot's. Packets find it at every interface
+    /// that the firmware is attached to.
     ///
     /// # Errors
-    /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`], [`NicError::System`].
+    /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`],
+    /// [`NicError::System`].
     pub fn open_queue(&mut self, plan: &QueuePlan) -> Result<u32, NicError> {
         plan.check()?;
         let keys = keys(plan);
