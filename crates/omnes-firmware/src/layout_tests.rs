@@ -4,7 +4,7 @@ use crate::{Key, barrier, slot, spread};
 use std::mem::{offset_of, size_of};
 
 unsafe extern "C" {
-    static omnes_native_layout: [u32; 28];
+    static omnes_native_layout: [u32; 37];
 }
 
 #[test]
@@ -39,6 +39,15 @@ fn both_sides_of_each_layout_agree() {
         offset_of!(slot::Page, counters),
         offset_of!(slot::Page, counters) + offset_of!(slot::Counters, clone_failures),
         offset_of!(slot::Page, is_sleeping),
+        size_of::<slot::QueueKey>(),
+        size_of::<slot::QueueEntry>(),
+        offset_of!(slot::QueueEntry, data),
+        size_of::<slot::Queue>(),
+        offset_of!(slot::Queue, passed),
+        offset_of!(slot::Queue, tail),
+        offset_of!(slot::Queue, is_sleeping),
+        offset_of!(slot::Queue, turns),
+        offset_of!(slot::Queue, entries),
         0,
     ];
     assert_eq!(native.map(|number| number as usize), ours);

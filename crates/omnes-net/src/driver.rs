@@ -19,7 +19,7 @@ use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use crate::while_waiting::{self, Turns, WhileWaiting};
-use crate::wish::QueueWish;
+use crate::wish::{Opening, QueueWish};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -264,27 +264,26 @@ impl Shared {
     // ---- nobody inside --------------------------------------------------------------------
 
     /// The progress thread.
-    pub(crate) fn run_unattended(&self, wish: &mut Option<QueueWish>) {
+    pub(crate) fn run_unattended(&self, mut wish: Option<QueueWish>) {
+        let mut opening = None;
         let mut seen = self.entries.load(Ordering::Relaxed);
         while !self.is_over.load(Ordering::SeqCst) {
             std::thread::sleep(TICK);
             self.publish();
             let entries = self.entries.load(Ordering::Relaxed);
             if let Some(due) = wish.take_if(|wish| wish.is_due(entries)) {
-                self.fulfil(due);
+                opening = due.start();
+            }
+            if let Some((queue, sockets)) =
+                opening.take_if(|opening| opening.is_over()).and_then(Opening::take)
+            {
+                self.lock().core.use_queue(queue, &sockets);
             }
             let is_attended = self.callers.load(Ordering::Relaxed) > 0;
             if entries == seen && !is_attended {
                 self.take_over(entries);
             }
             seen = self.entries.load(Ordering::Relaxed);
-        }
-    }
-
-    /// Opens a receive queue; the job goes on as before where there is none.
-    fn fulfil(&self, wish: QueueWish) {
-        if let Some((opened, sockets)) = wish.fulfil() {
-            self.lock().core.use_queue(opened, &sockets);
         }
     }
 

@@ -154,7 +154,7 @@ impl Engine {
             },
         );
         limit_flight(&mut endpoint, &rings);
-        let mut wish = QueueWish::new(receive_queue, job.0, &links);
+        let wish = QueueWish::new(receive_queue, job.0, &links);
         let core = Core::new(Parts {
             endpoint,
             links,
@@ -169,7 +169,7 @@ impl Engine {
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
         let progress = {
             let shared = Arc::clone(&shared);
-            move || shared.run_unattended(&mut wish)
+            move || shared.run_unattended(wish)
         };
         let builder = std::thread::Builder::new().name("omnes-progress".to_owned());
         let thread = without_signals(|| builder.spawn(progress))

@@ -1,33 +1,46 @@
 //! Opening a receive queue of the kernel's NIC, once a job has shown that it is worth it.
 //!
 //! It concerns this rank alone: packets find the queue or the sockets, and the others cannot tell.
-//! So nobody is asked, and the progress thread does it, beside the callers: loading firmware takes
-//! milliseconds. A job of few calls is over before.
+//! So nobody is asked. A thread of its own does it, for loading firmware takes milliseconds and an
+//! agent may not answer, while the rank must give signs of life. A job of few calls is over before.
 
 use crate::links::Links;
+use crate::signals::without_signals;
 use omnes_nic::{Nic, OpenQueue, Preference, QueuePlan};
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::JoinHandle;
 
 /// Calls after which a job is worth a queue.
 const CALLS_MIN: u64 = 200;
+
+/// A queue with the sockets that it is for, by index.
+pub(crate) type Opened = (OpenQueue, Vec<usize>);
 
 /// A queue to be opened.
 pub(crate) struct QueueWish {
     preference: Preference,
     plan: QueuePlan,
-    /// The plan's sockets, by index, and their descriptors.
-    sockets: Vec<usize>,
-    descriptors: Vec<RawFd>,
+    /// The plan's sockets, by index, and descriptors of the same.
+    indices: Vec<usize>,
+    sockets: Vec<OwnedFd>,
 }
+
+/// A wish that is granted, or is not, soon.
+pub(crate) struct Opening(JoinHandle<Option<Opened>>);
 
 impl QueueWish {
     /// For the sockets of `links`; none if no packets of the job come by a network that the NIC
     /// serves.
     pub(crate) fn new(preference: Option<Preference>, job: u32, links: &Links) -> Option<Self> {
-        let (plan, sockets) = links.queue_plan(job)?;
+        let preference = preference?;
+        let (plan, indices) = links.queue_plan(job)?;
         let all = links.descriptors();
-        let descriptors = sockets.iter().map(|index| all[*index]).collect();
-        Some(Self { preference: preference?, plan, sockets, descriptors })
+        let double = |index: &usize| {
+            // SAFETY: the sockets live as long as `links`.
+            unsafe { BorrowedFd::borrow_raw(all[*index]) }.try_clone_to_owned()
+        };
+        let sockets = indices.iter().map(double).collect::<Result<_, _>>().ok()?;
+        Some(Self { preference, plan, indices, sockets })
     }
 
     /// True after so many calls.
@@ -35,13 +48,29 @@ impl QueueWish {
         calls >= CALLS_MIN
     }
 
-    /// Opens it, with the sockets it is for; none where the kernel's NIC is not to be had.
-    pub(crate) fn fulfil(self) -> Option<(OpenQueue, Vec<usize>)> {
+    /// Begins to open it; none if there is no thread to be had.
+    pub(crate) fn start(self) -> Option<Opening> {
+        let builder = std::thread::Builder::new().name("omnes-queue".to_owned());
+        let thread = without_signals(|| builder.spawn(move || self.open()));
+        thread.ok().map(Opening)
+    }
+
+    fn open(self) -> Option<Opened> {
         let mut nic = Nic::obtain(self.preference).ok()?;
-        // SAFETY: the sockets live as long as the engine, which waits for its thread.
-        let borrow = |fd: &RawFd| unsafe { BorrowedFd::borrow_raw(*fd) };
-        let sockets: Vec<BorrowedFd<'_>> = self.descriptors.iter().map(borrow).collect();
+        let sockets: Vec<BorrowedFd<'_>> = self.sockets.iter().map(AsFd::as_fd).collect();
         let opened = nic.open_queue(&self.plan, &sockets).ok()?;
-        Some((opened, self.sockets))
+        Some((opened, self.indices))
+    }
+}
+
+impl Opening {
+    /// True if it is known whether there is a queue.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_finished()
+    }
+
+    /// The queue; none where the kernel's NIC is not to be had.
+    pub(crate) fn take(self) -> Option<Opened> {
+        self.0.join().ok().flatten()
     }
 }
