@@ -228,8 +228,8 @@ impl Shared {
         let woken = self.poller.sleep(timeout, blocked);
         let mut inside = self.lock();
         inside.sleeps_until = None;
-        if inside.core.disarm() {
-            // What has woken this one may have been meant for the other, who must look, too.
+        if inside.core.disarm() && woken.by_socket.is_some() {
+            // The packet may have been meant for the other, who must look, too.
             self.poller.wake();
         }
         self.end_sleep(inside, woken)

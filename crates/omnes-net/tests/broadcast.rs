@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod hosts;
+mod ranks;
 
 use omnes_net::{
     Cast, Completion, Engine, EngineCounters, GroupConfig, GroupId, Hold, JobConfig,
@@ -10,6 +11,7 @@ use omnes_net::{
     free_port,
 };
 use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, JobId, Kind, Rank, Seq};
+use ranks::{PATIENCE, pattern};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ptr::NonNull;
 use std::sync::Barrier;
@@ -17,8 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LOOPBACK: &str = "127.0.0.1";
-/// A limit for what happens within milliseconds; reached only by a failure.
-const PATIENCE: Duration = Duration::from_secs(20);
 const GROUP: GroupId = GroupId { communicator: CommunicatorId(0), number: 0 };
 /// Lengths around what changes the way: envelope, packet, train, copy, window.
 const LENGTHS: [usize; 12] =
@@ -26,22 +26,11 @@ const LENGTHS: [usize; 12] =
 
 fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
     JobConfig {
-        rank,
-        size,
-        rendezvous: rendezvous.to_owned(),
-        key: None,
-        join_timeout: PATIENCE,
-        peer_timeout: Duration::from_secs(5),
-        local_ranks: None,
-        spin: None,
-        give_way: None,
-        while_waiting: None,
         channels: vec![omnes_net::ChannelConfig::default()],
-        offloads: Offloads { gso: true, gro: true },
         multicast: MulticastConfig::default(),
         // All ranks are of this process, and it is multicast that is tried here.
         shared_memory: false,
-        receive_queue: None,
+        ..ranks::config(rank, size, rendezvous)
     }
 }
 
@@ -143,12 +132,6 @@ fn with_ranks<T: Send>(
         let ranks: Vec<_> = (0..size).map(start).collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     })
-}
-
-fn pattern(bytes: usize, seed: u32) -> Vec<u8> {
-    (0..bytes as u32)
-        .map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8 ^ seed as u8)
-        .collect()
 }
 
 fn loopback(size: usize) -> Vec<hosts::Host> {

@@ -24,6 +24,7 @@ mod frame;
 mod inspect;
 mod kernel;
 mod log;
+mod mapping;
 mod nic;
 mod page;
 mod plan;

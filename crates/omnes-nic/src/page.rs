@@ -1,24 +1,18 @@
 //! A slot's page, mapped into the member's process.
 
 use crate::NicError;
+use crate::mapping::Mapping;
 use omnes_firmware::KERNEL_GROUP_MAX;
 use omnes_firmware::slot::{Counters, Page as Layout};
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// What the firmware shows of a slot, and what the process tells it; see
 /// [`omnes_firmware::slot::Page`].
-pub struct Page {
-    base: NonNull<Layout>,
-}
+pub struct Page(Mapping<Layout>);
 
 // SAFETY: shared memory that is only touched atomically.
-unsafe impl Send for Page {}
-// SAFETY: as above.
 unsafe impl Sync for Page {}
-
-const BYTES: usize = 4096;
 
 impl Page {
     /// Maps the page behind a slot's map.
@@ -26,51 +20,32 @@ impl Page {
     /// # Errors
     /// [`NicError::System`] if the kernel refuses.
     pub fn map(map: BorrowedFd<'_>) -> Result<Self, NicError> {
-        // SAFETY: a new mapping of a descriptor; nothing of ours is replaced.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        let base = (base != libc::MAP_FAILED).then(|| NonNull::new(base.cast())).flatten();
-        let what = "cannot map a slot's page";
-        base.map(|base| Self { base })
-            .ok_or_else(|| NicError::System { what, source: std::io::Error::last_os_error() })
-    }
-
-    fn word(&self, field: *mut u32) -> &AtomicU32 {
-        // SAFETY: an aligned word of the mapping, which lives as long as `self`.
-        unsafe { AtomicU32::from_ptr(field) }
+        Mapping::of(map, "cannot map a slot's page").map(Self)
     }
 
     /// Newest barrier that is done.
     pub fn done(&self) -> u32 {
         // SAFETY: a field of the mapping.
-        self.word(unsafe { &raw mut (*self.base.as_ptr()).done }).load(Ordering::Acquire)
+        self.0.word(unsafe { &raw mut (*self.0.base()).done }).load(Ordering::Acquire)
     }
 
     /// Newest barrier that the firmware has seen this member enter.
     pub fn entered(&self) -> u32 {
         // SAFETY: as above.
-        self.word(unsafe { &raw mut (*self.base.as_ptr()).entered }).load(Ordering::Acquire)
+        self.0.word(unsafe { &raw mut (*self.0.base()).entered }).load(Ordering::Acquire)
     }
 
     /// The step that waits while a barrier is under way.
     pub fn at(&self) -> u32 {
         // SAFETY: as above.
-        self.word(unsafe { &raw mut (*self.base.as_ptr()).at }).load(Ordering::Acquire)
+        self.0.word(unsafe { &raw mut (*self.0.base()).at }).load(Ordering::Acquire)
     }
 
     /// Where this member waits for everybody: who has arrived in barrier [`Self::entered`], a bit
     /// for each index of the group, from the lowest bit of the first word on. Zeros elsewhere.
     pub fn arrived(&self) -> [u64; KERNEL_GROUP_MAX / 64] {
         // SAFETY: as above.
-        let words = unsafe { (&raw mut (*self.base.as_ptr()).arrived).cast::<u64>() };
+        let words = unsafe { (&raw mut (*self.0.base()).arrived).cast::<u64>() };
         std::array::from_fn(|at| {
             // SAFETY: one of the array's words.
             unsafe { AtomicU64::from_ptr(words.add(at)) }.load(Ordering::Relaxed)
@@ -80,14 +55,14 @@ impl Page {
     /// How many have arrived, as [`Self::arrived`]; read at another time than the bits.
     pub fn arrived_count(&self) -> u32 {
         // SAFETY: a field of the mapping.
-        self.word(unsafe { &raw mut (*self.base.as_ptr()).arrived_count }).load(Ordering::Relaxed)
+        self.0.word(unsafe { &raw mut (*self.0.base()).arrived_count }).load(Ordering::Relaxed)
     }
 
     /// Asks for the packet that ends a barrier, or not any more. What is done before the request
     /// is seen has to be looked for afterwards.
     pub fn set_sleeping(&self, sleeps: bool) {
         // SAFETY: as above.
-        let word = self.word(unsafe { &raw mut (*self.base.as_ptr()).is_sleeping });
+        let word = self.0.word(unsafe { &raw mut (*self.0.base()).is_sleeping });
         word.store(sleeps.into(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
@@ -96,7 +71,7 @@ impl Page {
     pub fn counters(&self) -> Counters {
         // SAFETY: as above.
         let field = |field: *mut u64| unsafe { AtomicU64::from_ptr(field) }.load(Ordering::Relaxed);
-        let base = self.base.as_ptr();
+        let base = self.0.base();
         // SAFETY: fields of the mapping.
         unsafe {
             Counters {
@@ -112,12 +87,5 @@ impl Page {
                 clone_failures: field(&raw mut (*base).counters.clone_failures),
             }
         }
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: our mapping, which nobody uses any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), BYTES) };
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// A limit for what happens within milliseconds; reached only by a failure.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
+pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
     JobConfig {
         rank,
         size,
