@@ -85,6 +85,7 @@ fn a_queue_is_lent_for_sockets_that_are_the_callers_own() {
     let report = client.report().unwrap();
     let [slot] = &report.slots[..] else { panic!("{report:?}") };
     assert_eq!((&slot.form, slot.size, slot.job), (&Form::Queue, 2, 7));
+    assert_eq!(report.slots_lent(), 0, "queues take no slots");
     assert_eq!(slot.counters["packets_in"], 0);
     drop(lent);
     agent.wait_for(&["receive queue", "(given back)"]);

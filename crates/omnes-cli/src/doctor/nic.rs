@@ -28,7 +28,7 @@ fn agent_finding(agent: &Result<Report, AgentError>) -> Finding {
     match agent {
         Ok(report) => {
             let names: Vec<&str> = report.interfaces.iter().map(|it| &*it.name).collect();
-            let lent = report.slots.len() as u32 + report.hidden;
+            let lent = report.slots_lent();
             let names = if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
             let value = format!(
                 "omnesd {} (pid {}) on {names}, {lent} of {} slots lent",

@@ -42,8 +42,8 @@ fn text(survey: &Survey) -> String {
 }
 
 fn agent_line(report: &Report) -> String {
-    let Report { omnes_version, pid, slots_max, slots_per_user, hidden, slots, .. } = report;
-    let lent = slots.len() as u32 + hidden;
+    let Report { omnes_version, pid, slots_max, slots_per_user, hidden, .. } = report;
+    let lent = report.slots_lent();
     let others = match hidden {
         0 => String::new(),
         hidden => format!(", {hidden} of them to other users"),

@@ -97,10 +97,19 @@ pub struct Report {
     pub slots_per_user: u32,
     /// Interfaces that the firmware is attached to, ascending by index.
     pub interfaces: Vec<Attached>,
-    /// Slots that are lent, ascending by number: all for root, else those of the user who asks.
+    /// Slots and queues that are lent, ascending by number: all for root, else those of the user
+    /// who asks.
     pub slots: Vec<SlotReport>,
-    /// Slots of other users that are not shown.
+    /// Slots of other users that are not shown, as their queues are not.
     pub hidden: u32,
+}
+
+impl Report {
+    /// Slots that are lent, of [`Self::slots_max`]; queues take none.
+    pub fn slots_lent(&self) -> u32 {
+        let shown = self.slots.iter().filter(|slot| slot.form != Form::Queue);
+        shown.count() as u32 + self.hidden
+    }
 }
 
 /// An interface that the firmware is attached to.

@@ -280,7 +280,8 @@ impl Agent {
     fn report(&self, peer: Peer) -> Report {
         let is_shown = |loan: &Loan| peer.uid == 0 || loan.tenant.uid == peer.uid;
         let shown = self.loans.iter().filter(|(_, loan)| is_shown(loan));
-        let slots: Vec<SlotReport> = shown.map(|(slot, loan)| slot_report(*slot, loan)).collect();
+        let slots = shown.map(|(slot, loan)| slot_report(*slot, loan)).collect();
+        let is_hidden = |loan: &&Loan| !is_shown(loan) && loan.tenant.form != Form::Queue;
         let interface = |(index, name): (&u32, &String)| Attached {
             index: *index,
             // It may have been renamed since.
@@ -292,7 +293,7 @@ impl Agent {
             slots_max: SLOTS_MAX,
             slots_per_user: self.config.slots_per_user,
             interfaces: self.attached.iter().map(interface).collect(),
-            hidden: (self.loans.len() - slots.len()) as u32,
+            hidden: self.loans.values().filter(is_hidden).count() as u32,
             slots,
         }
     }
