@@ -7,9 +7,11 @@
  * and what it enables leaves at once, in the memory of the packet that came
  * [CB-R3, R7]; the host sees nothing of it, unless it sleeps and the barrier
  * is done. A packet to all is cloned to this member's children in the tree, if
- * the slot says so, and goes on to the host.
+ * the slot says so, and goes on to the host. What no slot takes may be put into
+ * the memory of the process that it is for.
  *
  *     wire --> nic_ingress: parse, slot, tag, step --+--> host (not ours, or wake)
+ *                                                    +--> a queue in its memory
  *                                                    +--> next step, back to the wire
  *     host --> nic_egress: parse, slot, step --------+--> wire, one per destination
  *
@@ -26,7 +28,8 @@
  * that has moved is found again.
  *
  * One file per role: nic_maps.h what is kept, nic_packet.h whose a packet is,
- * nic_barrier.h steps, nic_spread.h packets to all; here the two entries.
+ * nic_barrier.h steps, nic_spread.h packets to all, nic_queue.h small packets
+ * for the process's memory; here the two entries.
  */
 #include "nic_barrier.h"
 #include "nic_queue.h"

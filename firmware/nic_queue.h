@@ -39,7 +39,7 @@ struct nic_queue_inner {
 	__uint(value_size, sizeof(struct omnes_queue));
 };
 
-/* The queue of each port; a process has many ports and one queue. */
+/* The queue of each socket; a process has many sockets and one queue. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(max_entries, OMNES_QUEUE_PORTS_MAX);
@@ -137,6 +137,7 @@ static __noinline int nic_queue_arrived(struct __sk_buff *skb)
 	    bpf_skb_load_bytes(skb, READ_OFFSET, &address, sizeof(address)))
 		return NIC_NEXT;
 	key.job = address.job;
+	key.address = address.to;
 	key.port = address.udp.dest;
 	map = bpf_map_lookup_elem(&nic_queues, &key);
 	queue = map ? bpf_map_lookup_elem(map, &zero) : 0;

@@ -118,13 +118,15 @@ _Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 32, "layout shared w
 #define OMNES_QUEUE_SUM_BYTES 512
 #define OMNES_QUEUE_PORTS_MAX 4096
 
-/* By which packets find a queue: job and port in network byte order. */
+/* By which packets find a queue: where they go to, in network byte order. With the address, as a
+ * host may pass on packets of the job to the same port of another. */
 struct omnes_queue_key {
 	u32 job;
+	u32 address;
 	u16 port;
 	u16 reserved;
 };
-_Static_assert(sizeof(struct omnes_queue_key) == 8, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_queue_key) == 12, "layout shared with Rust");
 
 /* One packet, from Omnes's header on; of no packet if `bytes` is 0. */
 struct omnes_queue_entry {

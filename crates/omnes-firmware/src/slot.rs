@@ -186,13 +186,15 @@ pub const QUEUE_DATA_BYTES: usize = 2048;
 /// Larger packets go by the socket, header and all.
 pub const QUEUE_PACKET_BYTES_MAX: usize = 1152;
 
-/// Names a queue to packets; both in network byte order.
+/// Names a queue to packets; all in network byte order.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueKey {
     /// The job's number.
     pub job: u32,
-    /// UDP port of this host.
+    /// IPv4 address of this host, or the group's.
+    pub address: u32,
+    /// UDP port there.
     pub port: u16,
     /// 0.
     pub reserved: u16,

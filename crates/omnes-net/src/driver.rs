@@ -17,9 +17,9 @@ use crate::job::EngineCounters;
 use crate::live::Publisher;
 use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
+use crate::queue_request::{Opening, QueueRequest};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use crate::while_waiting::{self, Turns, WhileWaiting};
-use crate::wish::{Opening, QueueWish};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -264,14 +264,14 @@ impl Shared {
     // ---- nobody inside --------------------------------------------------------------------
 
     /// The progress thread.
-    pub(crate) fn run_unattended(&self, mut wish: Option<QueueWish>) {
+    pub(crate) fn run_unattended(&self, mut request: Option<QueueRequest>) {
         let mut opening = None;
         let mut seen = self.entries.load(Ordering::Relaxed);
         while !self.is_over.load(Ordering::SeqCst) {
             std::thread::sleep(TICK);
             self.publish();
             let entries = self.entries.load(Ordering::Relaxed);
-            if let Some(due) = wish.take_if(|wish| wish.is_due(entries)) {
+            if let Some(due) = request.take_if(|request| request.is_due(entries)) {
                 opening = due.start();
             }
             if let Some((queue, sockets)) =

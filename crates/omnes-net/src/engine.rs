@@ -18,6 +18,7 @@ use crate::memory::Memory;
 use crate::multicast::{MulticastState, Plan};
 use crate::operations::{Gone, Operation, OperationError, Outcome, Spot};
 use crate::poller::Poller;
+use crate::queue_request::QueueRequest;
 use crate::relay::{Relay, Relayed};
 use crate::rendezvous::{Local, Met, Rendezvous};
 use crate::ring::{Neighbours, Node, NodeConfig};
@@ -25,7 +26,6 @@ use crate::signals::without_signals;
 use crate::socket::UdpSocket;
 use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
-use crate::wish::QueueWish;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked, ConfigError, Message, Pattern};
@@ -154,7 +154,7 @@ impl Engine {
             },
         );
         limit_flight(&mut endpoint, &rings);
-        let wish = QueueWish::new(receive_queue, job.0, &links);
+        let request = QueueRequest::new(receive_queue, job.0, &links);
         let core = Core::new(Parts {
             endpoint,
             links,
@@ -169,7 +169,7 @@ impl Engine {
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
         let progress = {
             let shared = Arc::clone(&shared);
-            move || shared.run_unattended(wish)
+            move || shared.run_unattended(request)
         };
         let builder = std::thread::Builder::new().name("omnes-progress".to_owned());
         let thread = without_signals(|| builder.spawn(progress))

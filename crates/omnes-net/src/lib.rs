@@ -24,6 +24,7 @@ mod operations;
 mod own;
 mod poller;
 mod port;
+mod queue_request;
 mod relay;
 mod rendezvous;
 pub mod ring;
@@ -34,7 +35,6 @@ mod spread;
 mod waiting;
 mod watch;
 mod while_waiting;
-mod wish;
 
 pub use crate::core::{Cast, QueueCounters, WhenFull};
 pub use engine::Engine;

@@ -11,19 +11,32 @@ mod ranks;
 use hosts::{Family, Host};
 use omnes_net::EngineCounters;
 use omnes_net::nic::Preference;
-use ranks::{Member, with_ranks};
-use std::time::Duration;
+use ranks::{Member, PATIENCE, with_ranks};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// Lengths around what changes the way: envelope, largest packet of the queue, packet, train.
 const LENGTHS: [usize; 9] = [0, 1, 8, 1000, 1096, 1097, 5000, 65_536, 200_000];
-/// Calls after which the queue has been opened, if it ever is.
-const CALLS: usize = 400;
-/// Longer than opening it takes.
-const OPENING: Duration = Duration::from_millis(300);
+/// Small messages between two looks at whether all ranks have their queues.
+const MESSAGES: usize = 50;
 
-fn exchange_before_and_after(member: &Member<'_>) {
-    (0..CALLS).for_each(|_| member.exchange(8));
-    std::thread::sleep(OPENING);
+/// Exchanges messages until every rank has had some by its queue, and then of all lengths.
+fn exchange_before_and_after(member: &Member<'_>, served: &AtomicU32) {
+    let (until, mut is_served) = (Instant::now() + PATIENCE, false);
+    loop {
+        (0..MESSAGES).for_each(|_| member.exchange(8));
+        if !is_served && member.engine.counters().queue.packets > 0 {
+            is_served = true;
+            served.fetch_add(1, Ordering::SeqCst);
+        }
+        member.meet.wait();
+        let are_all_served = served.load(Ordering::SeqCst) == member.engine.size();
+        member.meet.wait();
+        if are_all_served {
+            break;
+        }
+        assert!(Instant::now() < until, "{served:?} ranks have a queue");
+    }
     for _ in 0..20 {
         if member.engine.rank() == 0 {
             // The others wait for this one.
@@ -39,8 +52,11 @@ fn run(hosts: &[Host], wait: Option<Duration>) -> Vec<EngineCounters> {
         (config.spin, config.give_way) = (wait, wait);
         config.shared_memory = false;
     };
-    let counters = with_ranks(hosts, adjust, exchange_before_and_after);
+    let served = AtomicU32::new(0);
+    let body = |member: &Member<'_>| exchange_before_and_after(member, &served);
+    let counters = with_ranks(hosts, adjust, body);
     for counted in &counters {
+        assert!(counted.queue.packets > 0);
         assert_eq!(counted.gate.malformed + counted.gate.bad_tag, 0);
     }
     counters
@@ -50,9 +66,10 @@ fn run(hosts: &[Host], wait: Option<Duration>) -> Vec<EngineCounters> {
 fn small_packets_come_by_the_queue_and_large_ones_by_the_sockets() {
     let Some(hosts) = hosts::network(3, Family::V4) else { return };
     for counted in run(&hosts, None) {
-        let small = counted.queue.packets;
-        println!("{small} by the queue, {} by sockets", counted.socket.packets_received);
-        assert!(small > 100 && counted.socket.packets_received > 1000, "{small}");
+        let (all, small) = (counted.socket.packets_received, counted.queue.packets);
+        println!("{small} of {all} by the queue");
+        // A rank that never finds its sockets empty would have a few from the beginning only.
+        assert!(small >= 50 && all - small > 1000, "{small} of {all}");
     }
 }
 
@@ -68,6 +85,5 @@ fn who_sleeps_is_woken_by_the_sockets() {
 fn ranks_of_the_own_host_are_heard_past_the_queue() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let ranks = [hosts[0].clone(), hosts[1].clone(), hosts[0].clone()];
-    let counters = run(&ranks, None);
-    assert!(counters.iter().all(|counted| counted.queue.packets > 0), "{counters:?}");
+    run(&ranks, None);
 }

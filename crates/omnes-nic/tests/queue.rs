@@ -118,10 +118,11 @@ fn foreign_packets_go_on_uncounted() {
         bytes[at] = byte;
         bytes
     };
-    let foreign: [(&str, Vec<u8>); 8] = [
+    let foreign: [(&str, Vec<u8>); 9] = [
         ("magic", with(FRAME_BYTES, 0)),
         ("version", with(FRAME_BYTES + 2, 2)),
         ("job", with(FRAME_BYTES + 7, 9)),
+        ("address", with(33, 200)),
         ("port", with(37, 1)),
         ("IPv6", with(12, 0x86)),
         ("IP options", with(14, 0x46)),

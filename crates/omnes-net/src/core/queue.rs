@@ -74,11 +74,15 @@ impl ReceiveQueue {
         }
     }
 
+    /// True if what had gone on at the last look is in the sockets by now.
+    fn is_settled(&self, now: Instant) -> bool {
+        now.since(self.passed_at) >= SETTLING_TIME
+    }
+
     /// All sockets were found empty.
     fn on_empty(&mut self, origin: std::time::Instant) {
         let passed = self.passed;
-        let is_settled = now_since(origin).since(self.passed_at) >= SETTLING_TIME;
-        if is_settled && self.has_passed(origin) && self.passed == passed {
+        if self.is_settled(now_since(origin)) && self.has_passed(origin) && self.passed == passed {
             self.drain(self.passed.wrapping_sub(self.drained));
         }
     }
@@ -163,7 +167,14 @@ impl Core {
         {
             return false;
         }
-        self.read_socket(index)
+        // Who never has to look twice would not sweep: then a count that differs would stay.
+        self.read_socket(index) || self.may_be_empty() && self.sweep(poller)
+    }
+
+    /// True if a look at all sockets may show them to be empty, although the count says otherwise.
+    fn may_be_empty(&self) -> bool {
+        let is_unread = |queue: &&ReceiveQueue| queue.passed != queue.drained;
+        self.queue.as_ref().filter(is_unread).is_some_and(|queue| queue.is_settled(self.now()))
     }
 
     fn is_quiet_all_over(&mut self) -> bool {

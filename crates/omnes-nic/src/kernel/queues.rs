@@ -5,6 +5,7 @@ use crate::error::NicError;
 use crate::plan::QueuePlan;
 use libbpf_rs::MapCore;
 use omnes_firmware::slot::{Queue, QueueKey, SLOTS_MAX};
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// What must be undone when a queue is closed.
@@ -55,8 +56,13 @@ impl Kernel {
     }
 }
 
-/// By which ports packets find the queue.
+/// By which addresses packets find the queue.
 fn keys(plan: &QueuePlan) -> Vec<QueueKey> {
-    let key = |port: u16| QueueKey { job: plan.job.to_be(), port: port.to_be(), reserved: 0 };
-    plan.sockets.iter().chain(&plan.group).map(|socket| key(socket.port())).collect()
+    let key = |socket: &SocketAddrV4| QueueKey {
+        job: plan.job.to_be(),
+        address: u32::from_ne_bytes(socket.ip().octets()),
+        port: socket.port().to_be(),
+        reserved: 0,
+    };
+    plan.sockets.iter().chain(&plan.group).map(key).collect()
 }

@@ -17,7 +17,7 @@ const CALLS_MIN: u64 = 200;
 pub(crate) type Opened = (OpenQueue, Vec<usize>);
 
 /// A queue to be opened.
-pub(crate) struct QueueWish {
+pub(crate) struct QueueRequest {
     preference: Preference,
     plan: QueuePlan,
     /// The plan's sockets, by index, and descriptors of the same.
@@ -25,10 +25,10 @@ pub(crate) struct QueueWish {
     sockets: Vec<OwnedFd>,
 }
 
-/// A wish that is granted, or is not, soon.
+/// A request that is granted, or is not, soon.
 pub(crate) struct Opening(JoinHandle<Option<Opened>>);
 
-impl QueueWish {
+impl QueueRequest {
     /// For the sockets of `links`; none if no packets of the job come by a network that the NIC
     /// serves.
     pub(crate) fn new(preference: Option<Preference>, job: u32, links: &Links) -> Option<Self> {
