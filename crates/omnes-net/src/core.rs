@@ -421,14 +421,17 @@ impl Core {
     }
 
     /// Looks whether ranks have ended, as their connections to rank 0 tell.
-    pub(crate) fn check_watch(&mut self) {
-        let now = self.now();
+    /// What a rank has sent before it ended may lie in the sockets still, and is taken in first.
+    pub(crate) fn check_watch(&mut self, poller: &Poller) {
         while let Some(news) = self.watch.poll() {
+            self.progress(Look::Everywhere, poller);
+            let now = self.now();
             match news {
                 News::Left(rank, cause) => self.endpoint.depart_rank(now, rank, cause),
                 News::Lost(rank) => self.endpoint.fail_rank(now, rank),
             }
         }
+        let now = self.now();
         self.settle(now);
         self.transmit(now, LINES_PER_PUSH);
     }

@@ -247,7 +247,7 @@ impl Shared {
         let has_news = from_rings || from_socket;
         inside.core.step();
         if woken.by_connection {
-            inside.core.check_watch();
+            inside.core.check_watch(&self.poller);
         }
         self.tell_others(&mut inside, ended);
         (inside, has_news)
@@ -257,7 +257,7 @@ impl Shared {
         let now = inside.core.clock();
         if now.saturating_duration_since(inside.watched_at) >= WATCH_INTERVAL {
             inside.watched_at = now;
-            inside.core.check_watch();
+            inside.core.check_watch(&self.poller);
         }
     }
 
