@@ -39,6 +39,7 @@ COLLECTIVE_OPS = ("barrier", "bcast", "wbcast")
 PRINTED_OPS = {"wbcast": "bcast_window"}  # where a loop prints another name than it takes
 DISTURBED = 0.1  # share of the machine that others used
 WARM_UPS = 2  # measurements of the first size that do not count
+WARM_UP_BARRIERS = 2000  # barriers that do not: in its first moments a job loads what it needs
 
 Key = collections.namedtuple("Key", "n op bytes")
 Target = collections.namedtuple("Target", "key impl peer relation limit")
@@ -126,9 +127,11 @@ class Comparison:
                 if pair and ":" not in impl:
                     yield Job(impl, n, "pt2pt", pair, None)
             for impl in order:
-                ops = [op for op in collective if ":" not in impl or "bcast" in op]
-                if ops:
-                    yield Job(impl, n, "collbench", ops, self.args.sizes)
+                casts = [op for op in collective if op != "barrier"]
+                if casts:
+                    yield Job(impl, n, "collbench", casts, self.args.sizes)
+                if "barrier" in collective and ":" not in impl:
+                    yield Job(impl, n, "collbench", ["barrier"], None)
 
     def measure(self, job, attempt):
         """Run one job and keep each point that is less disturbed than the one before."""
@@ -136,9 +139,10 @@ class Comparison:
         options = ["--impl", job.impl, "--ops", ",".join(job.ops),
                    "--budget", str(self.args.budget), "--tag", f"round={len(self.rounds)}",
                    "--tag", f"attempt={attempt}"]
-        if job.sizes:
-            # Of a size that is measured several times the last counts: in its first moments a job
-            # loads what it needs.
+        if job.ops == ["barrier"]:
+            options += ["--warmup", str(WARM_UP_BARRIERS)]
+        elif job.sizes:
+            # Of a size that is measured several times the last counts.
             sizes = [job.sizes[0]] * WARM_UPS + job.sizes
             options += ["--sizes", ",".join(map(str, sizes))]
         points, why = self.site.run(job, options, self.args.timeout)

@@ -11,6 +11,7 @@
 
 mod barrier;
 mod broadcast;
+mod grace;
 mod inward;
 mod outward;
 mod queue;
@@ -19,6 +20,7 @@ pub use broadcast::{Cast, WhenFull};
 pub use queue::QueueCounters;
 
 use crate::core::barrier::Barriers;
+use crate::core::grace::Grace;
 use crate::core::queue::ReceiveQueue;
 use crate::line::{Holding, Line};
 use crate::links::Links;
@@ -94,6 +96,7 @@ pub(crate) struct Core {
     large_casts: usize,
     origin: std::time::Instant,
     stepped_at: Instant,
+    grace: Grace,
     /// When a test has looked last.
     tested_at: Instant,
     idle_looks: u32,
@@ -118,13 +121,15 @@ pub(crate) struct Parts {
     pub(crate) multicast: MulticastState,
     pub(crate) me: Rank,
     pub(crate) small_bytes: usize,
+    /// How long a caller waits before timers that had run out when it came have their turn.
+    pub(crate) patience: Duration,
     pub(crate) origin: std::time::Instant,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { endpoint, links, rings, memory, watch, multicast, me, small_bytes, origin } =
-            parts;
+        let Parts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
+        let Parts { me, small_bytes, patience, origin, .. } = parts;
         Self {
             endpoint,
             links,
@@ -148,6 +153,7 @@ impl Core {
             large_casts: 0,
             origin,
             stepped_at: Instant::ZERO,
+            grace: Grace::new(patience),
             tested_at: Instant::ZERO,
             idle_looks: 0,
             has_more: false,
@@ -394,7 +400,8 @@ impl Core {
         self.idle_looks = 0;
         let now = self.now();
         self.stepped_at = now;
-        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+        self.grace.on_step(now);
+        if self.timers_due_at(now).is_some_and(|at| at <= now) {
             self.show_pages();
             self.endpoint.handle_timeout(now);
         }
@@ -403,10 +410,23 @@ impl Core {
         self.transmit(now, LINES_PER_STEP);
     }
 
+    /// A caller begins to wait.
+    pub(crate) fn begin_wait(&mut self) {
+        self.grace.begin_wait();
+    }
+
+    fn timers_due_at(&self, now: Instant) -> Option<Instant> {
+        self.endpoint.poll_timeout().map(|at| self.grace.turn(at, now))
+    }
+
     /// Reads what has come, and does what follows from it and from the time, for whoever asks
     /// whether an operation has ended.
     pub(crate) fn look_for_test(&mut self, poller: &Poller) {
-        if self.now().since(self.tested_at) >= TEST_LOOK_INTERVAL {
+        let untested = self.now().since(self.tested_at);
+        if untested >= self.grace.patience() {
+            self.begin_wait();
+        }
+        if untested >= TEST_LOOK_INTERVAL {
             self.progress(Look::Everywhere, poller);
             self.step();
             self.tested_at = self.now();
@@ -468,7 +488,8 @@ impl Core {
         if self.has_more {
             return Some(Duration::ZERO);
         }
-        self.endpoint.poll_timeout().map(|at| at.since(self.now()))
+        let now = self.now();
+        self.timers_due_at(now).map(|at| at.since(now))
     }
 
     /// The socket in which packets wait for room, if they do.

@@ -4,6 +4,14 @@
 //! are told apart by the kernel's boot id.
 
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a rank that has been woken up or waits for its turn on a core takes of it at a time.
+const TURN: Duration = Duration::from_micros(20);
+/// What repairs wait for at least: two turns, as a process may lose its core on a quiet machine too.
+const PATIENCE_TURNS_MIN: u32 = 2;
+/// How long answers are held back where ranks outnumber the cores.
+const HOLD_CROWDED: Duration = Duration::from_millis(1);
 
 /// A machine, as one of its ranks describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -18,8 +26,9 @@ pub(crate) struct Machine {
 pub(crate) struct Crowd {
     /// Ranks on this rank's machine.
     pub(crate) local_ranks: u32,
-    /// True if some machine of the job has more ranks than cores. The same on all ranks.
-    pub(crate) is_crowded: bool,
+    /// Ranks per core, rounded up, on the machine of the job where they are most. The same on all
+    /// ranks.
+    pub(crate) ranks_per_core: u32,
 }
 
 impl Machine {
@@ -39,8 +48,27 @@ impl Crowd {
         let ranks_on = |machine: &Machine| {
             machines.iter().filter(|other| other.id == machine.id).count() as u32
         };
-        let is_crowded = machines.iter().any(|machine| ranks_on(machine) > machine.cores);
-        Self { local_ranks: ranks_on(&own), is_crowded }
+        let per_core = |machine: &Machine| ranks_on(machine).div_ceil(machine.cores.max(1));
+        let ranks_per_core = machines.iter().map(per_core).max().unwrap_or_default();
+        Self { local_ranks: ranks_on(&own), ranks_per_core }
+    }
+
+    /// True if some machine of the job has more ranks than cores. The same on all ranks.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.ranks_per_core > 1
+    }
+
+    /// How long something may be missing that takes its sender a turn on its core, before it is
+    /// worth asking for.
+    pub(crate) fn patience(&self) -> Duration {
+        TURN * self.ranks_per_core.max(PATIENCE_TURNS_MIN)
+    }
+
+    /// How long answers may be held back to travel with what goes the same way: a lost packet that
+    /// nothing follows is found only after that. Where ranks wait for cores, each answer by itself
+    /// costs one of them its turn.
+    pub(crate) fn hold(&self) -> Duration {
+        if self.is_crowded() { HOLD_CROWDED } else { self.patience() }
     }
 }
 
@@ -53,10 +81,12 @@ mod tests {
         let small = Machine { id: 1, cores: 2 };
         let large = Machine { id: 2, cores: 8 };
         let machines = [small, large, large, small, large];
-        assert_eq!(Crowd::of(&machines, small), Crowd { local_ranks: 2, is_crowded: false });
-        assert_eq!(Crowd::of(&machines, large), Crowd { local_ranks: 3, is_crowded: false });
+        assert_eq!(Crowd::of(&machines, small), Crowd { local_ranks: 2, ranks_per_core: 1 });
+        assert_eq!(Crowd::of(&machines, large), Crowd { local_ranks: 3, ranks_per_core: 1 });
         let more = [small, small, small, large];
-        assert_eq!(Crowd::of(&more, large), Crowd { local_ranks: 1, is_crowded: true });
+        let crowd = Crowd::of(&more, large);
+        assert_eq!(crowd, Crowd { local_ranks: 1, ranks_per_core: 2 });
+        assert!(crowd.is_crowded() && !Crowd::of(&machines, small).is_crowded());
     }
 
     #[test]

@@ -120,6 +120,7 @@ impl Shared {
         let mut looks = 0;
         let mut has_news = false;
         let mut inside = self.lock();
+        inside.core.begin_wait();
         let (hook, first_turn) = (self.while_waiting.as_ref(), self.wait.first_turn);
         let mut turns = Turns::new(hook, inside.core.stepped_at(), first_turn);
         loop {

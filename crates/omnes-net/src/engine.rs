@@ -127,6 +127,10 @@ impl Engine {
         let multicast = join_group(&config, &met, &mut links)?;
         let channels = channel_configs(&config, &met, &links)?;
         let broadcast = broadcast_config(&config, &met, &links)?;
+        let collective = CollectiveConfig {
+            nack_after_min: met.crowd.patience(),
+            ..CollectiveConfig::default()
+        };
         let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, .. } = config;
         let Met { job, key, addresses, payload_bytes, crowd, nodes, streams } = met;
         let watch = Watch::new(streams)
@@ -142,16 +146,7 @@ impl Engine {
         let job_key = key.clone();
         let mut endpoint = Endpoint::new(
             omnes_wire::Instant::ZERO,
-            EndpointConfig {
-                me,
-                size,
-                job,
-                key,
-                channels,
-                broadcast,
-                collective: CollectiveConfig::default(),
-                liveness,
-            },
+            EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness },
         );
         limit_flight(&mut endpoint, &rings);
         let request = QueueRequest::new(receive_queue, job.0, &links);
@@ -164,6 +159,7 @@ impl Engine {
             multicast,
             me,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
+            patience: crowd.patience(),
             origin: Instant::now(),
         });
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
@@ -175,7 +171,7 @@ impl Engine {
         let thread = without_signals(|| builder.spawn(progress))
             .map_err(|source| NetError::System { what: "progress thread", source })?;
         let peers = addresses;
-        let is_crowded = crowd.is_crowded;
+        let is_crowded = crowd.is_crowded();
         let thread = Some(thread);
         let (job, key) = (job.0, job_key);
         Ok(Self { shared, thread, job, key, rank, size, payload_bytes, is_crowded, peers, nodes })
@@ -466,11 +462,14 @@ fn channel_configs(
 ) -> Result<Vec<Checked>, ConfigError> {
     let share = offered(links.receive_buffer_bytes()) / config.channels.len().max(1) as u32;
     let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_WINDOW_BYTES);
+    let hold = met.crowd.hold();
     let channels = config.channels.iter().map(|channel| ChannelConfig {
         payload_bytes: met.payload_bytes,
         receive_truesize_bytes: share,
         initial_credit_bytes: (share / 2).min(channel.initial_credit_bytes),
         peer_timeout: config.peer_timeout.mul_f64(0.8),
+        ack_delay: hold.min(channel.ack_delay),
+        timeout_min: (2 * hold).min(channel.timeout_min),
         window_packets: window.min(channel.window_packets),
         ..channel.clone()
     });
@@ -493,7 +492,9 @@ fn broadcast_config(
         receive_truesize_bytes: share,
         initial_credit_bytes: share / 4,
         peer_timeout: config.peer_timeout.mul_f64(0.8),
-        multicast_repair_ranks: match met.crowd.is_crowded {
+        ack_delay: met.crowd.hold().min(broadcast.ack_delay),
+        timeout_min: met.crowd.patience(),
+        multicast_repair_ranks: match met.crowd.is_crowded() {
             true => CROWDED_REPAIR_RANKS,
             false => REPAIR_RANKS,
         },
@@ -505,7 +506,7 @@ fn broadcast_config(
 /// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through
 /// its cache, if they pass on little enough at a time.
 fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 {
-    match crowd.is_crowded {
+    match crowd.is_crowded() {
         true => (crowded_bytes / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN),
         false => WINDOW_PACKETS_MAX,
     }

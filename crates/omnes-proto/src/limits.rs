@@ -30,9 +30,7 @@ pub const CREDIT_UNIT_BYTES: u32 = 4096;
 /// Later packets that make a gap certain enough for a NACK without waiting.
 pub const REORDER_PACKETS: u32 = 3;
 
-/// Bounds of the retransmission timeout.
-pub const RETRANSMIT_TIMEOUT_MIN: Duration = Duration::from_millis(2);
-/// See [`RETRANSMIT_TIMEOUT_MIN`].
+/// Longest retransmission timeout.
 pub const RETRANSMIT_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 /// Doublings of the retransmission timeout without an answer.
 pub const BACKOFF_DOUBLINGS_MAX: u32 = 8;

@@ -11,15 +11,14 @@ use super::incoming::answer_spread;
 use super::least::Least;
 use super::roles::Reporter;
 use super::wants::{Repair, Wants};
-use crate::lane::{LOSS_ROUND_PACKETS, LossWindow, Rtt};
+use crate::lane::{Allowance, LOSS_ROUND_PACKETS, LossWindow, Rtt};
 use crate::limits::{BACKOFF_DOUBLINGS_MAX, WINDOW_PACKETS_MAX};
 use crate::packet::Destination;
 use omnes_wire::{GapMap, Instant, Rank, Seq};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Bounds of the wait for an answer.
-const TIMEOUT_MIN: Duration = Duration::from_micros(200);
+/// Longest wait for an answer.
 const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 /// Waits without progress before they become longer.
 const FRUITLESS_PROMPT: u32 = 4;
@@ -360,14 +359,14 @@ impl Collector {
         self.answers_until = now + answer_spread(self.standings.len() as u32);
     }
 
-    /// Waits for answers, which may be held back for `held_back`, unless it does already.
-    pub(super) fn arm(&mut self, now: Instant, held_back: Duration) {
+    /// Waits for answers, unless it does already.
+    pub(super) fn arm(&mut self, now: Instant, allowance: Allowance) {
         if self.slowest().is_none() || self.deadline.is_some() {
             return;
         }
         let (mean, spread) = (self.round_trip.smoothed(), self.round_trip.deviation());
         let estimate = mean + mean.max(4 * spread);
-        let usual = estimate.clamp(TIMEOUT_MIN, TIMEOUT_MAX) + held_back;
+        let usual = estimate.max(allowance.least).min(TIMEOUT_MAX) + allowance.held_back;
         // Who answers without coming on has no room: it tells when it has.
         let without_room = self.fruitless.saturating_sub(FRUITLESS_PROMPT);
         let doublings = self.doublings.max(without_room).min(BACKOFF_DOUBLINGS_MAX);
@@ -472,6 +471,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    const ASKED: Allowance =
+        Allowance { least: Duration::from_micros(200), held_back: Duration::ZERO };
+
     fn collector(ranks: u32) -> Collector {
         let alone = |rank| Reporter { rank: Rank(rank), below: Vec::new() };
         Collector::new((1..=ranks).map(alone).collect(), 100, 1 << 20)
@@ -536,7 +538,7 @@ mod tests {
             report(&mut collector, start + 300, 2, round + 1);
             report(&mut collector, start + 1000, 3, round + 1);
         }
-        collector.arm(at(1_000_000), Duration::ZERO);
+        collector.arm(at(1_000_000), ASKED);
         let waits = collector.deadline().unwrap().since(at(1_000_000));
         assert!(waits >= Duration::from_micros(1900) && waits < Duration::from_micros(2100));
         assert!(!collector.on_timeout(at(1_000_100), Seq(51)));
@@ -544,7 +546,7 @@ mod tests {
         assert!(collector.on_timeout(at(1_003_000), Seq(51)));
         let repair = collector.next_repair(2).unwrap();
         assert_eq!(repair, Repair { seq: Seq(50), to: Destination::Group, asks: true });
-        collector.arm(at(1_003_000), Duration::ZERO);
+        collector.arm(at(1_003_000), ASKED);
         assert!(collector.deadline().unwrap().since(at(1_003_000)) >= 2 * waits - waits / 10);
     }
 

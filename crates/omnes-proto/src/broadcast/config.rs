@@ -28,6 +28,8 @@ pub struct BroadcastConfig {
     pub initial_credit_bytes: u32,
     /// Longest time that an acknowledgement is held back.
     pub ack_delay: Duration,
+    /// Shortest wait for an answer before it is asked for.
+    pub timeout_min: Duration,
     /// Wait between seeing a gap and the first report, where few later packets have come.
     pub nack_delay: Duration,
     /// A rank that owes an answer and has been silent for this long has failed.
@@ -46,6 +48,7 @@ impl Default for BroadcastConfig {
             receive_truesize_bytes: 3 << 20,
             initial_credit_bytes: 512 << 10,
             ack_delay: Duration::from_millis(1),
+            timeout_min: Duration::from_micros(200),
             nack_delay: Duration::from_micros(50),
             peer_timeout: Duration::from_secs(4),
             multicast_repair_ranks: 2,

@@ -9,9 +9,10 @@ use super::policy::{AckRule, Collection, Policy};
 use super::roles::Roles;
 use super::sending::Sending;
 use super::slots::Common;
-use crate::lane::Report;
+use crate::lane::{Allowance, Report};
 use crate::packet::Destination;
 use omnes_wire::{Flags, Instant, Rank, Seq};
+use std::time::Duration;
 
 /// Names a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -116,10 +117,10 @@ impl Stream {
             return;
         }
         let held_back = match self.has_asked {
-            true => std::time::Duration::ZERO,
+            true => Duration::ZERO,
             false => common.config.ack_delay,
         };
-        self.collector.arm(now, held_back);
+        self.collector.arm(now, Allowance { least: common.config.timeout_min, held_back });
     }
 
     /// A packet has come that those who report here got, or did not, about now.

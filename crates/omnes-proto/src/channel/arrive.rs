@@ -73,7 +73,7 @@ impl Channel {
 
     pub(super) fn on_answer(&mut self, now: Instant, header: &Header, head: &[u8]) {
         let lane = Lane::of(header);
-        let ack_delay = self.config.ack_delay;
+        let allowance = self.config.allowance();
         let bytes_max = self.config.receive_truesize_bytes;
         let peer = self.peer(header.source);
         if header.credits > 0 {
@@ -99,7 +99,7 @@ impl Channel {
         let freed = self.free_answered(now, header, lane);
         let is_running = self.phase == Phase::Running;
         let peer = self.peer(header.source);
-        let timeout = peer.rtt.retransmit_timeout(ack_delay, 0);
+        let timeout = peer.rtt.retransmit_timeout(allowance, 0);
         let send = &mut peer.send[lane];
         // Data that pass by prove only that the peer lives, not that ours got there.
         let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);

@@ -1,5 +1,6 @@
 //! What a channel may be told, and what it checks.
 
+use crate::lane::Allowance;
 use crate::limits::{
     CREDIT_UNIT_BYTES, MESSAGE_PACKETS_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN,
     WINDOW_PACKETS_MAX, truesize,
@@ -30,6 +31,8 @@ pub struct ChannelConfig {
     pub ack_packets: u32,
     /// Longest time that an acknowledgement is held back to travel with data.
     pub ack_delay: Duration,
+    /// Shortest wait for an answer before a packet is sent again.
+    pub timeout_min: Duration,
     /// Wait between seeing a gap and the first NACK, where few later packets have come.
     pub nack_delay: Duration,
     /// A peer that owes an answer and has been silent for this long has failed.
@@ -48,6 +51,7 @@ impl Default for ChannelConfig {
             initial_credit_bytes: 512 << 10,
             ack_packets: 64,
             ack_delay: Duration::from_millis(1),
+            timeout_min: Duration::from_millis(2),
             nack_delay: Duration::from_micros(50),
             peer_timeout: Duration::from_secs(4),
         }
@@ -144,6 +148,11 @@ impl Checked {
     /// Packets on the bulk lane for `bytes` bytes.
     pub(super) fn bulk_packets(&self, bytes: u64) -> u64 {
         bytes.div_ceil(u64::from(self.payload_bytes))
+    }
+
+    /// What a retransmission timeout allows for.
+    pub(super) fn allowance(&self) -> Allowance {
+        Allowance { least: self.timeout_min, held_back: self.ack_delay }
     }
 
     /// Truesize that a packet with `body_bytes` after the tag is charged at the receiver.

@@ -152,7 +152,7 @@ impl Channel {
             return None; // not-to-send [PM-R13]
         } else {
             let lost = send.take_lost(now)?;
-            send.arm(now, &peer.rtt, self.config.ack_delay);
+            send.arm(now, &peer.rtt, self.config.allowance());
             lost
         };
         let is_end = is_probe || !send.has_lost();
@@ -232,12 +232,12 @@ impl Channel {
         head: &mut Head,
     ) -> Outbound {
         let charge = Checked::charge(body_bytes);
-        let timeout_after = self.config.ack_delay;
+        let allowance = self.config.allowance();
         let full = Checked::charge(u32::from(self.config.payload_bytes));
         let window_packets = self.config.window_packets;
         let peer = self.peer(rank);
         let rtt = &peer.rtt;
-        let timeout = || rtt.retransmit_timeout(timeout_after, 0);
+        let timeout = || rtt.retransmit_timeout(allowance, 0);
         let seq = peer.send[lane].push(now, item, charge, timeout);
         peer.flight_bytes += charge;
         peer.unasked_bytes += charge;

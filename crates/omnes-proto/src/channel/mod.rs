@@ -331,7 +331,7 @@ impl Channel {
 
     fn on_deadlines(&mut self, now: Instant, rank: Rank) {
         let peer_timeout = self.config.peer_timeout;
-        let ack_delay = self.config.ack_delay;
+        let allowance = self.config.allowance();
         let peer = self.peer(rank);
         let mut is_due = false;
         let mut timeouts = 0;
@@ -343,7 +343,7 @@ impl Channel {
                 timeouts += 1;
                 peer.probe_due[lane as usize] = send.is_blocked();
                 let rtt = &peer.rtt;
-                send.arm(now, rtt, ack_delay);
+                send.arm(now, rtt, allowance);
             }
         }
         let silent = peer.unanswered_since().is_some_and(|at| now.since(at) >= peer_timeout);

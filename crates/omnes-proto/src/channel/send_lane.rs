@@ -10,7 +10,7 @@
 //!     └── ACK beyond k, or RESUME(k) ────┘  then k+1..i go again, which were discarded
 //! ```
 
-use crate::lane::Rtt;
+use crate::lane::{Allowance, Rtt};
 use crate::limits::PROBE_WAIT_MAX;
 use crate::packet::SendId;
 use omnes_wire::{GapMap, Instant, Seq};
@@ -353,9 +353,9 @@ impl SendLane {
     }
 
     /// Timer for the next wait after `timeout_of(doublings)`.
-    pub(super) fn arm(&mut self, now: Instant, rtt: &Rtt, ack_delay: Duration) {
+    pub(super) fn arm(&mut self, now: Instant, rtt: &Rtt, allowance: Allowance) {
         if self.blocked.is_none() && !self.flight.is_empty() {
-            let timeout = rtt.retransmit_timeout(ack_delay, self.doublings);
+            let timeout = rtt.retransmit_timeout(allowance, self.doublings);
             self.retransmit_at.get_or_insert(now + timeout);
         }
     }

@@ -10,4 +10,4 @@ mod rtt;
 pub(crate) use arrivals::{AckWhen, Arrival, Arrivals, Report};
 pub(crate) use bits::SeqBits;
 pub(crate) use loss_window::{LOSS_ROUND_PACKETS, LossWindow};
-pub(crate) use rtt::Rtt;
+pub(crate) use rtt::{Allowance, Rtt};

@@ -4,7 +4,7 @@
 //! give no sample (Karn). The receiver reports how long it held an answer back, so that a lazy
 //! acknowledgement does not look like a slow network.
 
-use crate::limits::{BACKOFF_DOUBLINGS_MAX, RETRANSMIT_TIMEOUT_MAX, RETRANSMIT_TIMEOUT_MIN};
+use crate::limits::{BACKOFF_DOUBLINGS_MAX, RETRANSMIT_TIMEOUT_MAX};
 use std::time::Duration;
 
 /// Estimate of one path. In nanoseconds, as it is asked for every packet.
@@ -16,8 +16,16 @@ pub(crate) struct Rtt {
 
 /// Round-trip time assumed before the first sample.
 const INITIAL_NS: u64 = 1_000_000;
-const MIN_NS: u64 = RETRANSMIT_TIMEOUT_MIN.as_nanos() as u64;
 const MAX_NS: u64 = RETRANSMIT_TIMEOUT_MAX.as_nanos() as u64;
+
+/// What a timeout allows for beside the round trip.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    /// Shortest timeout.
+    pub(crate) least: Duration,
+    /// Longest time that an answer is held back.
+    pub(crate) held_back: Duration,
+}
 
 impl Rtt {
     pub(crate) fn new() -> Self {
@@ -45,19 +53,26 @@ impl Rtt {
         self.smoothed_ns = Some((smoothed * 7 + sample) / 8);
     }
 
-    /// How long to wait for an answer that may be held back for `ack_delay`, after `doublings`
-    /// waits without one.
-    pub(crate) fn retransmit_timeout(&self, ack_delay: Duration, doublings: u32) -> Duration {
+    /// How long to wait for an answer, after `doublings` waits without one.
+    pub(crate) fn retransmit_timeout(&self, allowance: Allowance, doublings: u32) -> Duration {
         let smoothed = self.smoothed_ns.unwrap_or(INITIAL_NS);
-        let held_back = u64::from(ack_delay.subsec_nanos()) + ack_delay.as_secs() * 1_000_000_000;
-        let base = (smoothed + 4 * self.deviation_ns + held_back).max(MIN_NS);
+        let (least, held_back) = (nanoseconds(allowance.least), nanoseconds(allowance.held_back));
+        let base = (smoothed + 4 * self.deviation_ns + held_back).max(least);
         Duration::from_nanos((base << doublings.min(BACKOFF_DOUBLINGS_MAX)).min(MAX_NS))
     }
+}
+
+/// At most the longest timeout.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(MAX_NS).min(MAX_NS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ALLOWANCE: Allowance =
+        Allowance { least: Duration::from_millis(2), held_back: Duration::from_millis(1) };
 
     #[test]
     fn timeout_follows_the_samples_and_doubles() {
@@ -65,10 +80,10 @@ mod tests {
         for _ in 0..50 {
             rtt.add_sample(Duration::from_millis(10));
         }
-        let once = rtt.retransmit_timeout(Duration::ZERO, 0);
-        assert!(once >= Duration::from_millis(10) && once < Duration::from_millis(12));
-        assert_eq!(rtt.retransmit_timeout(Duration::ZERO, 1), once * 2);
-        assert_eq!(rtt.retransmit_timeout(Duration::ZERO, 40), RETRANSMIT_TIMEOUT_MAX);
+        let once = rtt.retransmit_timeout(ALLOWANCE, 0);
+        assert!(once >= Duration::from_millis(11) && once < Duration::from_millis(13));
+        assert_eq!(rtt.retransmit_timeout(ALLOWANCE, 1), once * 2);
+        assert_eq!(rtt.retransmit_timeout(ALLOWANCE, 40), RETRANSMIT_TIMEOUT_MAX);
     }
 
     #[test]
@@ -77,6 +92,6 @@ mod tests {
         for _ in 0..50 {
             rtt.add_sample(Duration::from_micros(5));
         }
-        assert_eq!(rtt.retransmit_timeout(Duration::ZERO, 0), RETRANSMIT_TIMEOUT_MIN);
+        assert_eq!(rtt.retransmit_timeout(ALLOWANCE, 0), ALLOWANCE.least);
     }
 }

@@ -1,0 +1,88 @@
+//! When timers have their turn.
+//!
+//! A rank that computes looks at no timer until it calls the library again, and then mostly sends
+//! what an acknowledgement can travel with, or finds the answer that a timer was set for. So timers
+//! that have run out meanwhile wait until the caller has waited for a moment, or until they are
+//! late: answers can be expected soon, and losses be found soon, without a packet more for a rank
+//! that is never seen waiting.
+
+use omnes_wire::Instant;
+use std::time::Duration;
+
+/// Longest time that a timer which has run out is left alone.
+const LATE_MAX: Duration = Duration::from_millis(1);
+
+/// See the module header.
+pub(super) struct Grace {
+    patience: Duration,
+    /// The first step for the caller that waits.
+    waits_since: Option<Instant>,
+}
+
+impl Grace {
+    /// Timers that have run out wait for a caller that has waited for less than `patience`.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { patience, waits_since: None }
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// A caller begins to wait.
+    pub(super) fn begin_wait(&mut self) {
+        self.waits_since = None;
+    }
+
+    /// A step is made for it.
+    pub(super) fn on_step(&mut self, now: Instant) {
+        self.waits_since.get_or_insert(now);
+    }
+
+    /// When a timer has its turn that runs out `at`, as things stand at `now`.
+    pub(super) fn turn(&self, at: Instant, now: Instant) -> Instant {
+        let waits_since = self.waits_since.unwrap_or(now);
+        at.max((waits_since + self.patience).min(at + LATE_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    /// A caller waits since 1000 us, with a patience of 40 us.
+    fn waiting() -> Grace {
+        let mut grace = Grace::new(Duration::from_micros(40));
+        grace.on_step(at(10));
+        grace.begin_wait();
+        grace.on_step(at(1000));
+        grace.on_step(at(1001));
+        grace
+    }
+
+    #[test]
+    fn what_ran_out_before_the_caller_came_waits_for_a_moment() {
+        assert_eq!(waiting().turn(at(900), at(1001)), at(1040));
+        assert_eq!(waiting().turn(at(1010), at(1010)), at(1040));
+    }
+
+    #[test]
+    fn what_runs_out_later_has_its_turn_at_once() {
+        assert_eq!(waiting().turn(at(1040), at(1040)), at(1040));
+        assert_eq!(waiting().turn(at(5000), at(1001)), at(5000));
+    }
+
+    #[test]
+    fn nothing_waits_for_long_however_often_callers_come() {
+        let mut grace = waiting();
+        assert_eq!(grace.turn(at(20), at(1001)), at(1020));
+        grace.begin_wait();
+        assert_eq!(grace.turn(at(1990), at(2000)), at(2040));
+        grace.begin_wait();
+        assert_eq!(grace.turn(at(1990), at(2980)), at(2990));
+    }
+}
