@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// What a rank that has been woken up or waits for its turn on a core takes of it at a time.
 const TURN: Duration = Duration::from_micros(20);
-/// What repairs wait for at least: two turns, as a process may lose its core on a quiet machine too.
+/// Patience at least: a process may lose its core on a quiet machine too.
 const PATIENCE_TURNS_MIN: u32 = 2;
 /// How long answers are held back where ranks outnumber the cores.
 const HOLD_CROWDED: Duration = Duration::from_millis(1);

@@ -28,7 +28,7 @@ pub struct BroadcastConfig {
     pub initial_credit_bytes: u32,
     /// Longest time that an acknowledgement is held back.
     pub ack_delay: Duration,
-    /// Shortest wait for an answer before it is asked for.
+    /// Shortest wait for an answer before it is asked for; not zero.
     pub timeout_min: Duration,
     /// Wait between seeing a gap and the first report, where few later packets have come.
     pub nack_delay: Duration,
@@ -75,6 +75,7 @@ impl BroadcastConfig {
         ConfigError::check("receive_truesize_bytes", receive, unit, credit_max)?;
         let initial = u64::from(self.initial_credit_bytes);
         ConfigError::check("initial_credit_bytes", initial, unit, credit_max)?;
+        ConfigError::check_time("timeout_min in ns", self.timeout_min)?;
         Ok(CheckedBroadcast(self))
     }
 }

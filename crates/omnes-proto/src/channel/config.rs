@@ -31,7 +31,7 @@ pub struct ChannelConfig {
     pub ack_packets: u32,
     /// Longest time that an acknowledgement is held back to travel with data.
     pub ack_delay: Duration,
-    /// Shortest wait for an answer before a packet is sent again.
+    /// Shortest wait for an answer before a packet is sent again; not zero.
     pub timeout_min: Duration,
     /// Wait between seeing a gap and the first NACK, where few later packets have come.
     pub nack_delay: Duration,
@@ -73,6 +73,12 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
+    /// Refuses a time that does not pass.
+    pub(crate) fn check_time(name: &'static str, time: Duration) -> Result<(), Self> {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self::check(name, ns, 1, u64::MAX)
+    }
+
     /// Refuses a value out of range.
     pub(crate) fn check(name: &'static str, value: u64, least: u64, most: u64) -> Result<(), Self> {
         if (least..=most).contains(&value) {
@@ -104,6 +110,7 @@ impl ChannelConfig {
         ConfigError::check("receive_truesize_bytes", receive, unit, credit_max)?;
         let initial = u64::from(self.initial_credit_bytes);
         ConfigError::check("initial_credit_bytes", initial, unit, credit_max)?;
+        ConfigError::check_time("timeout_min in ns", self.timeout_min)?;
         Ok(Checked(self))
     }
 }
@@ -186,5 +193,7 @@ mod tests {
         let config = ChannelConfig { window_packets: 0, ..ChannelConfig::default() };
         let error = config.build().unwrap_err();
         assert_eq!(error.to_string(), "window_packets is 0, must be in 1..=1024");
+        let config = ChannelConfig { timeout_min: Duration::ZERO, ..ChannelConfig::default() };
+        assert_eq!(config.build().unwrap_err().name, "timeout_min in ns");
     }
 }

@@ -194,7 +194,7 @@ fn draw_broadcast(random: &mut Random) -> BroadcastConfig {
         receive_truesize_bytes: random.pick(&[4096, 20_000, 200_000, 3 << 20]),
         initial_credit_bytes: random.pick(&[4096, 16_384, 512 << 10]),
         ack_delay: us(random.pick(&[0, 50, 500, 2000])),
-        timeout_min: us(random.pick(&[0, 40, 200, 2000])),
+        timeout_min: us(random.pick(&[1, 40, 200, 2000])),
         nack_delay: us(random.pick(&[0, 50, 500])),
         multicast_repair_ranks: random.pick(&[0, 1, 2, 4, 100]),
         peer_timeout: defaults.peer_timeout,

@@ -124,7 +124,7 @@ fn draw_channel(random: &mut Random) -> ChannelConfig {
         initial_credit_bytes: random.pick(&[4096, 16_384, 512 << 10]),
         ack_packets: random.pick(&[1, 2, 16, 64]),
         ack_delay: us(random.pick(&[0, 50, 500, 2000])),
-        timeout_min: us(random.pick(&[0, 40, 200, 2000])),
+        timeout_min: us(random.pick(&[1, 40, 200, 2000])),
         nack_delay: us(random.pick(&[0, 50, 500])),
         peer_timeout: Duration::from_secs(4),
     }
