@@ -29,6 +29,10 @@ use std::time::Duration;
 /// Sample of a rank that was not ready in time; larger than any time, so it wins over the others.
 const LATE_NS: u64 = u64::MAX;
 
+/// Longest time that a job is warmed up for, and barriers between two looks at the clock.
+const JOB_WARM_UP: Duration = Duration::from_millis(300);
+const WARM_UP_BARRIERS: u32 = 64;
+
 /// Time after which acknowledgements that were held back have come.
 const SETTLE_TIME: Duration = Duration::from_millis(5);
 
@@ -85,6 +89,20 @@ impl<'comm> Bench<'comm> {
             iters_max: options.max_iters,
             warmup: options.warmup,
             seed,
+        }
+    }
+
+    /// Lets the job load what it loads in its first moments, firmware and queues, lest the first
+    /// point be measured half without them; never for longer than one point takes. Collective.
+    pub fn warm_up(&self) -> Result<()> {
+        let until = clock::now_ns() + JOB_WARM_UP.min(self.budget).as_nanos() as u64;
+        loop {
+            for _ in 0..WARM_UP_BARRIERS {
+                self.comm.barrier()?;
+            }
+            if group::share_number(self.comm, u64::from(clock::now_ns() >= until))? > 0 {
+                return Ok(());
+            }
         }
     }
 

@@ -109,6 +109,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
         print_head(&args.measure, args.format, comm, seed);
     }
     let (bench, mut stage) = (Bench::new(comm, &args.measure, seed), Stage::new(comm));
+    bench.warm_up()?;
     let (mut lines, mut errors) = (Vec::new(), 0);
     for point in points(comm, &args.measure)? {
         let Some(setting) = stage.set(point)? else { continue };
