@@ -10,8 +10,8 @@ use std::time::Duration;
 const TURN: Duration = Duration::from_micros(20);
 /// Patience at least: a process may lose its core on a quiet machine too.
 const PATIENCE_TURNS_MIN: u32 = 2;
-/// How long answers are held back where ranks outnumber the cores.
-const HOLD_CROWDED: Duration = Duration::from_millis(1);
+/// How long answers are held back where ranks outnumber the cores, in times of their patience.
+const HOLD_CROWDED: u32 = 6;
 
 /// A machine, as one of its ranks describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl Crowd {
     /// nothing follows is found only after that. Where ranks wait for cores, each answer by itself
     /// costs one of them its turn.
     pub(crate) fn hold(&self) -> Duration {
-        if self.is_crowded() { HOLD_CROWDED } else { self.patience() }
+        self.patience() * if self.is_crowded() { HOLD_CROWDED } else { 1 }
     }
 }
 

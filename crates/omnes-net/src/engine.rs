@@ -492,7 +492,11 @@ fn broadcast_config(
         receive_truesize_bytes: share,
         initial_credit_bytes: share / 4,
         peer_timeout: config.peer_timeout.mul_f64(0.8),
-        ack_delay: met.crowd.hold().min(broadcast.ack_delay),
+        ack_delay: match met.crowd.is_crowded() {
+            // All receivers owe an answer.
+            true => broadcast.ack_delay,
+            false => met.crowd.hold().min(broadcast.ack_delay),
+        },
         timeout_min: met.crowd.patience(),
         multicast_repair_ranks: match met.crowd.is_crowded() {
             true => CROWDED_REPAIR_RANKS,
