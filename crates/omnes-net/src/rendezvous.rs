@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 /// Longest line that is read.
 pub(crate) const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Wait between attempts to reach rank 0.

@@ -149,7 +149,7 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |_| {});
     let stream = connect(&address);
-    assert!(read_line(&stream).starts_with(r#"{"omnes":1,"#));
+    assert!(read_line(&stream).starts_with(r#"{"omnes":2,"#));
     // Whatever else it says, also what this version does not know.
     writeln!(&stream, r#"{{"version":"99.0.0","rank":1,"answer":0,"new":[1,2]}}"#).unwrap();
     let ours = env!("CARGO_PKG_VERSION");
@@ -168,7 +168,7 @@ fn a_rank_0_of_another_version_is_not_answered() {
     let (stream, _) = listener.accept().unwrap();
     writeln!(&stream, r#"{{"omnes":7,"challenge":1}}"#).unwrap();
     let differ =
-        "versions differ: this rank has 1, the other side 7; use one version for all ranks";
+        "versions differ: this rank has 2, the other side 7; use one version for all ranks";
     assert_eq!(error_of(one), differ);
 }
 
