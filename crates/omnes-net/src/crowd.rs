@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a rank that has been woken up or waits for its turn on a core takes of it at a time.
+/// How long a rank that has something to do keeps its core, amply.
 const TURN: Duration = Duration::from_micros(20);
 /// Patience at least: a process may lose its core on a quiet machine too.
 const PATIENCE_TURNS_MIN: u32 = 2;
