@@ -400,7 +400,6 @@ impl Core {
         self.idle_looks = 0;
         let now = self.now();
         self.stepped_at = now;
-        self.grace.on_step(now);
         if self.timers_due_at(now).is_some_and(|at| at <= now) {
             self.show_pages();
             self.endpoint.handle_timeout(now);
@@ -415,7 +414,7 @@ impl Core {
         self.grace.begin_wait();
     }
 
-    fn timers_due_at(&self, now: Instant) -> Option<Instant> {
+    fn timers_due_at(&mut self, now: Instant) -> Option<Instant> {
         self.endpoint.poll_timeout().map(|at| self.grace.turn(at, now))
     }
 
@@ -484,7 +483,7 @@ impl Core {
     }
 
     /// Time until something must be done, if nothing comes before.
-    pub(crate) fn next_timeout(&self) -> Option<Duration> {
+    pub(crate) fn next_timeout(&mut self) -> Option<Duration> {
         if self.has_more {
             return Some(Duration::ZERO);
         }

@@ -15,7 +15,7 @@ const LATE_MAX: Duration = Duration::from_millis(1);
 /// See the module header.
 pub(super) struct Grace {
     patience: Duration,
-    /// The first step for the caller that waits.
+    /// The first look at timers for the caller that waits.
     waits_since: Option<Instant>,
 }
 
@@ -34,14 +34,9 @@ impl Grace {
         self.waits_since = None;
     }
 
-    /// A step is made for it.
-    pub(super) fn on_step(&mut self, now: Instant) {
-        self.waits_since.get_or_insert(now);
-    }
-
     /// When a timer has its turn that runs out `at`, as things stand at `now`.
-    pub(super) fn turn(&self, at: Instant, now: Instant) -> Instant {
-        let waits_since = self.waits_since.unwrap_or(now);
+    pub(super) fn turn(&mut self, at: Instant, now: Instant) -> Instant {
+        let waits_since = *self.waits_since.get_or_insert(now);
         at.max((waits_since + self.patience).min(at + LATE_MAX))
     }
 }
@@ -57,10 +52,9 @@ mod tests {
     /// A caller waits since 1000 us, with a patience of 40 us.
     fn waiting() -> Grace {
         let mut grace = Grace::new(Duration::from_micros(40));
-        grace.on_step(at(10));
+        grace.turn(at(900), at(10));
         grace.begin_wait();
-        grace.on_step(at(1000));
-        grace.on_step(at(1001));
+        grace.turn(at(900), at(1000));
         grace
     }
 
@@ -74,6 +68,11 @@ mod tests {
     fn what_runs_out_later_has_its_turn_at_once() {
         assert_eq!(waiting().turn(at(1040), at(1040)), at(1040));
         assert_eq!(waiting().turn(at(5000), at(1001)), at(5000));
+    }
+
+    #[test]
+    fn a_caller_that_sleeps_until_then_is_not_kept_again() {
+        assert_eq!(waiting().turn(at(900), at(1040)), at(1040));
     }
 
     #[test]

@@ -64,7 +64,8 @@ impl Rtt {
 
 /// At most the longest timeout.
 fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(MAX_NS).min(MAX_NS)
+    let seconds = time.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(time.subsec_nanos())).min(MAX_NS)
 }
 
 #[cfg(test)]
