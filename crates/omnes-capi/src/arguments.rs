@@ -28,9 +28,20 @@ pub(crate) unsafe fn place<'a, T>(
     place: *mut T,
     name: &str,
 ) -> Result<&'a mut std::mem::MaybeUninit<T>, Failure> {
+    // SAFETY: passed on to our caller.
+    unsafe { optional_place(place) }.ok_or_else(|| Failure::argument(format!("{name} is NULL")))
+}
+
+/// The place for a result that the caller may do without.
+///
+/// # Safety
+///
+/// As for [`place`].
+pub(crate) unsafe fn optional_place<'a, T>(
+    place: *mut T,
+) -> Option<&'a mut std::mem::MaybeUninit<T>> {
     // SAFETY: passed on to our caller; MaybeUninit<T> has the layout of T.
     unsafe { place.cast::<std::mem::MaybeUninit<T>>().as_mut() }
-        .ok_or_else(|| Failure::argument(format!("{name} is NULL")))
 }
 
 /// Data to read.

@@ -66,7 +66,7 @@ pub unsafe extern "C" fn omnes_recv(
         let buffer = unsafe { arguments::buffer(buffer, bytes) }?;
         let received = communicator.recv(from, tag, buffer)?;
         // SAFETY: as our caller promises.
-        if let Ok(status) = unsafe { arguments::place(status, "status") } {
+        if let Some(status) = unsafe { arguments::optional_place(status) } {
             status.write(OmnesStatus {
                 source: clamped(received.source),
                 tag: clamped(received.tag),

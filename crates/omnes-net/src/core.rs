@@ -19,6 +19,7 @@ mod queue;
 pub use broadcast::{Cast, WhenFull};
 pub use queue::QueueCounters;
 
+use crate::clock::Clock;
 use crate::core::barrier::Barriers;
 use crate::core::grace::Grace;
 use crate::core::queue::ReceiveQueue;
@@ -94,7 +95,7 @@ pub(crate) struct Core {
     large_receives: usize,
     /// Of broadcasts.
     large_casts: usize,
-    origin: std::time::Instant,
+    clock: Clock,
     stepped_at: Instant,
     grace: Grace,
     /// When a test has looked last.
@@ -123,13 +124,13 @@ pub(crate) struct Parts {
     pub(crate) small_bytes: usize,
     /// How long a caller waits before timers that had run out when it came have their turn.
     pub(crate) patience: Duration,
-    pub(crate) origin: std::time::Instant,
+    pub(crate) clock: Clock,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let Parts { me, small_bytes, patience, origin, .. } = parts;
+        let Parts { me, small_bytes, patience, clock, .. } = parts;
         Self {
             endpoint,
             links,
@@ -151,7 +152,7 @@ impl Core {
             scatter: Scatter::default(),
             large_receives: 0,
             large_casts: 0,
-            origin,
+            clock,
             stepped_at: Instant::ZERO,
             grace: Grace::new(patience),
             tested_at: Instant::ZERO,
@@ -164,23 +165,19 @@ impl Core {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        now_since(self.origin)
+        self.clock.now()
     }
 
-    /// When the last step was made.
+    /// When the last step was made: near enough for what is done now and then.
     pub(crate) fn stepped_at(&self) -> Instant {
         self.stepped_at
     }
 
-    /// The clock as the last step read it: near enough for what is done now and then.
-    pub(crate) fn clock(&self) -> std::time::Instant {
-        self.origin + Duration::from_nanos(self.stepped_at.as_ns())
-    }
-
     // ---- operations -----------------------------------------------------------------------
 
-    /// Starts a send; `None` if it is done as far as the caller is concerned. Of a message that
-    /// is not `available` yet the rest follows by [`Self::extend`].
+    /// Starts a send, and sends what may be sent of it; `None` if it is done as far as the caller
+    /// is concerned. Of a message that is not `available` yet the rest follows by
+    /// [`Self::extend`].
     ///
     /// # Safety
     /// `base` must be valid for reading `message.bytes` until the operation returned has ended or
@@ -209,10 +206,12 @@ impl Core {
         if is_small {
             // SAFETY: the caller vouches for the memory.
             self.memory.copy_in(channel, id, unsafe { slice(base, message.bytes) });
+            self.transmit(now, LINES_PER_PUSH);
             return Ok(None);
         }
         let operation = self.operations.start();
         self.memory.lend(channel, id, Loan { base, bytes: message.bytes, operation });
+        self.transmit(now, LINES_PER_PUSH);
         let (part, spot) = (Part::Send(id), Spot::At(message.to));
         Ok(Some(Operation { id: operation, channel, part, spot }))
     }
@@ -434,7 +433,11 @@ impl Core {
 
     /// Sends what a caller has just started, before anything is read.
     pub(crate) fn push(&mut self) {
-        let now = self.now();
+        self.push_at(self.now());
+    }
+
+    /// As [`Self::push`], for who has just read the clock.
+    fn push_at(&mut self, now: Instant) {
         self.settle(now);
         self.transmit(now, LINES_PER_PUSH);
     }
@@ -548,10 +551,6 @@ impl Core {
             ChannelEvent::PeerSilent { .. } | ChannelEvent::Stable => {}
         }
     }
-}
-
-fn now_since(origin: std::time::Instant) -> Instant {
-    Instant::from_ns(u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// How a receive ends whose message has come.

@@ -39,7 +39,8 @@ pub(crate) struct Inside {
     pub(crate) core: Core,
     pub(crate) is_driven: bool,
     pub(crate) sleeps_until: Option<Instant>,
-    pub(crate) watched_at: Instant,
+    /// By the core's clock.
+    pub(crate) watched_at: omnes_wire::Instant,
 }
 
 pub(crate) struct Shared {
@@ -67,8 +68,8 @@ impl Shared {
         wait: WaitPolicy,
         while_waiting: Option<WhileWaiting>,
     ) -> Self {
-        let inside =
-            Inside { core, is_driven: false, sleeps_until: None, watched_at: Instant::now() };
+        let watched_at = core.now();
+        let inside = Inside { core, is_driven: false, sleeps_until: None, watched_at };
         Self {
             inside: Mutex::new(inside),
             ended: Condvar::new(),
@@ -116,11 +117,11 @@ impl Shared {
         mut done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         let until = limit.map(|limit| Instant::now() + limit);
-        let mut waiting = Waiting::new(self.wait);
         let mut looks = 0;
         let mut has_news = false;
         let mut inside = self.lock();
         inside.core.begin_wait();
+        let mut waiting = Waiting::new(self.wait, inside.core.stepped_at());
         let (hook, first_turn) = (self.while_waiting.as_ref(), self.wait.first_turn);
         let mut turns = Turns::new(hook, inside.core.stepped_at(), first_turn);
         loop {
@@ -131,7 +132,7 @@ impl Shared {
                 has_news = inside.core.progress(look(spot, looks, is_quiet), &self.poller);
             }
             if has_news {
-                waiting.on_news();
+                waiting.on_news(inside.core.stepped_at());
             }
             if let Some(result) = done(&mut inside.core) {
                 self.tell_others(&mut inside, ended);
@@ -189,7 +190,7 @@ impl Shared {
         mut inside: MutexGuard<'a, Inside>,
         waiting: &mut Waiting,
     ) -> (MutexGuard<'a, Inside>, bool) {
-        match waiting.next() {
+        match waiting.next(inside.core.stepped_at()) {
             Stage::Spin => {
                 self.watch_sometimes(&mut inside);
                 drop(inside);
@@ -255,8 +256,8 @@ impl Shared {
     }
 
     fn watch_sometimes(&self, inside: &mut Inside) {
-        let now = inside.core.clock();
-        if now.saturating_duration_since(inside.watched_at) >= WATCH_INTERVAL {
+        let now = inside.core.stepped_at();
+        if now.since(inside.watched_at) >= WATCH_INTERVAL {
             inside.watched_at = now;
             inside.core.check_watch(&self.poller);
         }

@@ -7,6 +7,7 @@ mod barrier;
 mod broadcast;
 mod spread;
 
+use crate::clock::Clock;
 use crate::core::{Core, Parts};
 use crate::crowd::Crowd;
 use crate::driver::Shared;
@@ -40,7 +41,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that a lane may have in flight where ranks outnumber the cores.
 const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
@@ -160,7 +161,7 @@ impl Engine {
             me,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             patience: crowd.patience(),
-            origin: Instant::now(),
+            clock: Clock::start(),
         });
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
         let progress = {
@@ -232,12 +233,8 @@ impl Engine {
         message: Message,
         base: NonNull<u8>,
     ) -> Result<Option<Operation>, OperationError> {
-        self.enter(|core| {
-            // SAFETY: the caller's promise is passed on.
-            let started = unsafe { core.send(channel, message, base) };
-            core.push();
-            started
-        })
+        // SAFETY: the caller's promise is passed on.
+        self.enter(|core| unsafe { core.send(channel, message, base) })
     }
 
     /// Starts a receive.

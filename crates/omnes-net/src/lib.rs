@@ -9,6 +9,7 @@
 //! processes what was counted.
 
 mod caller;
+mod clock;
 mod core;
 mod crowd;
 mod driver;

@@ -5,7 +5,8 @@
 //! Which of them, and how long, follows from the number of ranks per core.
 
 use crate::while_waiting;
-use std::time::{Duration, Instant};
+use omnes_wire::Instant;
+use std::time::Duration;
 
 /// Limits of a wait's stages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,36 +47,32 @@ pub(crate) enum Stage {
     Block,
 }
 
-/// One wait under way.
+/// One wait under way. It reads no clock: the core's last reading serves.
 pub(crate) struct Waiting {
     policy: WaitPolicy,
+    /// The reading from before the wait: how long ago that was, it does not say.
+    before: Instant,
+    /// The first one since.
     since: Option<Instant>,
-    looks: u32,
-    stage: Stage,
 }
 
-/// Looks between two readings of the clock.
-const LOOKS_PER_READING: u32 = 8;
-
 impl Waiting {
-    pub(crate) fn new(policy: WaitPolicy) -> Self {
-        let stage = if policy.spin.is_zero() { Stage::GiveWay } else { Stage::Spin };
-        Self { policy, since: None, looks: 0, stage }
+    /// One that begins; `clock` is the latest reading so far.
+    pub(crate) fn new(policy: WaitPolicy, clock: Instant) -> Self {
+        Self { policy, before: clock, since: None }
     }
 
     /// Something came, though not what is waited for: the wait begins anew.
-    pub(crate) fn on_news(&mut self) {
-        *self = Self::new(self.policy);
+    pub(crate) fn on_news(&mut self, clock: Instant) {
+        *self = Self::new(self.policy, clock);
     }
 
-    pub(crate) fn next(&mut self) -> Stage {
-        self.looks += 1;
-        if self.looks.is_multiple_of(LOOKS_PER_READING) {
-            let now = Instant::now();
-            let waited = now - *self.since.get_or_insert(now);
-            self.stage = self.policy.stage_after(waited);
+    /// What to do next, given the latest reading of the clock.
+    pub(crate) fn next(&mut self, clock: Instant) -> Stage {
+        if clock == self.before {
+            return self.policy.stage_after(Duration::ZERO);
         }
-        self.stage
+        self.policy.stage_after(clock.since(*self.since.get_or_insert(clock)))
     }
 }
 
@@ -106,6 +103,18 @@ mod tests {
     #[test]
     fn nobody_spins_where_ranks_outnumber_cores() {
         let policy = WaitPolicy::for_ranks(16, 2);
-        assert_eq!(Waiting::new(policy).next(), Stage::GiveWay);
+        assert_eq!(Waiting::new(policy, Instant::ZERO).next(Instant::ZERO), Stage::GiveWay);
+    }
+
+    #[test]
+    fn a_wait_lasts_from_the_first_reading_on_and_begins_anew_with_news() {
+        let policy = WaitPolicy::for_ranks(2, 2);
+        let (old, start) = (Instant::from_ns(7), Instant::from_ns(1_000_000_000));
+        let mut waiting = Waiting::new(policy, old);
+        assert_eq!(waiting.next(old), Stage::Spin);
+        assert_eq!(waiting.next(start), Stage::Spin);
+        assert_eq!(waiting.next(start + policy.spin), Stage::GiveWay);
+        waiting.on_news(start + policy.spin);
+        assert_eq!(waiting.next(start + policy.spin + policy.give_way), Stage::Spin);
     }
 }

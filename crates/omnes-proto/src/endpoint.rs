@@ -15,7 +15,7 @@ use crate::channel::{Channel, Checked, Event as ChannelEvent};
 use crate::collective::{Collective, CollectiveConfig, Event as CollectiveEvent, Outbound};
 use crate::limits::CONTROL_QUEUE_MAX;
 use crate::liveness::{Liveness, LivenessConfig, Notice};
-use crate::packet::{Destination, Head, Placement, Preview, Transmit};
+use crate::packet::{Destination, Head, Move, Placement, Preview, Transmit};
 use omnes_wire::{
     CAST_REPORT_BYTES, CastReport, ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES,
     HEADER_BYTES, Header, HeaderError, Instant, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank,
@@ -99,7 +99,20 @@ pub struct Endpoint {
     liveness: Liveness,
     control: VecDeque<(Rank, Kind, u32)>,
     events: VecDeque<Event>,
+    due: Due,
     counters: GateCounters,
+}
+
+/// What the machines may have to hand out. To ask all of them takes longer than to send a packet, so
+/// they are not asked again before something has gone in.
+struct Due {
+    moves: bool,
+    events: bool,
+    transmits: bool,
+}
+
+impl Due {
+    const ALL: Self = Self { moves: true, events: true, transmits: true };
 }
 
 /// Messages of more bytes carry no report: their packets are full.
@@ -166,6 +179,7 @@ impl Endpoint {
             liveness: Liveness::new(now, me, size, liveness),
             control: VecDeque::new(),
             events: VecDeque::new(),
+            due: Due::ALL,
             counters: GateCounters::default(),
         }
     }
@@ -175,6 +189,7 @@ impl Endpoint {
     /// # Panics
     /// If there is no such channel.
     pub fn channel(&mut self, index: usize) -> &mut Channel {
+        self.due = Due::ALL;
         &mut self.channels[index]
     }
 
@@ -186,6 +201,7 @@ impl Endpoint {
     /// Broadcasts over multicast, where there are any. In transmits, placements and moves their
     /// index is the one after the last channel.
     pub fn broadcast(&mut self) -> Option<&mut Broadcast> {
+        self.due = Due::ALL;
         self.broadcast.as_mut()
     }
 
@@ -196,6 +212,7 @@ impl Endpoint {
 
     /// Barriers.
     pub fn collective(&mut self) -> &mut Collective {
+        self.due = Due::ALL;
         &mut self.collective
     }
 
@@ -267,6 +284,7 @@ impl Endpoint {
         packet_bytes: usize,
     ) -> Option<Placement> {
         let header = self.admit(head)?;
+        self.due = Due::ALL;
         let from = header.source;
         if self.liveness.is_gone(from) {
             if self.liveness.has_departed(from) && is_of_entered(&header) {
@@ -403,6 +421,7 @@ impl Endpoint {
     }
 
     fn lose_rank(&mut self, now: Instant, rank: Rank) -> bool {
+        self.due = Due::ALL;
         if !self.liveness.on_failed(now, rank) {
             return false;
         }
@@ -431,6 +450,7 @@ impl Endpoint {
         if self.liveness.is_gone(rank) {
             return;
         }
+        self.due = Due::ALL;
         if let Some(failed) = cause {
             self.hear_of_failure(now, rank, failed);
         }
@@ -465,6 +485,7 @@ impl Endpoint {
 
     /// Says farewell to all others: this rank leaves in good order.
     pub fn leave(&mut self) {
+        self.due = Due::ALL;
         let cause = self.first_failed().map_or(0, |failed| failed.0 + 1);
         let others = (0..self.size).map(Rank).filter(|rank| *rank != self.me);
         let others: Vec<Rank> = others.filter(|rank| !self.liveness.is_gone(*rank)).collect();
@@ -475,6 +496,7 @@ impl Endpoint {
 
     /// Lets timers run out that are due at `now`; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.due = Due::ALL;
         for channel in &mut self.channels {
             channel.handle_timeout(now);
         }
@@ -523,17 +545,49 @@ impl Endpoint {
         }
     }
 
+    /// Next data to move, before anything else is handled, with the index of the channel; that of
+    /// broadcasts is the one after the last channel.
+    pub fn poll_move(&mut self) -> Option<(usize, Move)> {
+        if !self.due.moves {
+            return None;
+        }
+        for (index, channel) in self.channels.iter_mut().enumerate() {
+            if let Some(step) = channel.poll_move() {
+                return Some((index, step));
+            }
+        }
+        let step = self.broadcast.as_mut().and_then(Broadcast::poll_move);
+        self.due.moves = step.is_some();
+        step.map(|step| (self.channels.len(), step))
+    }
+
     /// Next thing that happened.
     pub fn poll_event(&mut self, now: Instant) -> Option<Event> {
-        if self.events.is_empty() {
+        if self.events.is_empty() && std::mem::take(&mut self.due.events) {
             self.collect_events(now);
         }
         self.events.pop_front()
     }
 
+    /// False if nothing is to be sent before the next input or timeout.
+    pub fn may_transmit(&self) -> bool {
+        self.due.transmits
+    }
+
     /// Hands out the next packet, which counts as sent from now on; its head goes into `head`.
     /// `None` means that nothing is to be sent before the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
+        if !self.due.transmits {
+            return None;
+        }
+        let transmit = self.next_transmit(now, head);
+        self.due.transmits = transmit.is_some();
+        // The last packet of something may be its end.
+        self.due.events = true;
+        transmit
+    }
+
+    fn next_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
         if let Some(Outbound { to, header }) = self.collective.poll_transmit(now) {
             head.set_body(&[]);
             self.seal(header, tagged(to, &header), head);

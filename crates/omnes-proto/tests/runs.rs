@@ -158,10 +158,7 @@ impl Job {
                 self.told.extend(placement.map(|placement| (to, Told::Placed(placement))));
                 at += 1;
             }
-            for index in 0..endpoint.channels().len() {
-                while endpoint.channel(index).poll_move().is_some() {}
-            }
-            while endpoint.broadcast().unwrap().poll_move().is_some() {}
+            while endpoint.poll_move().is_some() {}
         }
     }
 

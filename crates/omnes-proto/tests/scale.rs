@@ -160,7 +160,7 @@ impl Job {
             }
         }
         let end = &mut self.ends[rank as usize];
-        while end.broadcast().unwrap().poll_move().is_some() {}
+        while end.poll_move().is_some() {}
         while let Some(event) = end.poll_event(self.now) {
             match event {
                 Event::Broadcast(broadcast::Event::Received { .. }) => self.received += 1,

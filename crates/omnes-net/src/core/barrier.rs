@@ -1,6 +1,6 @@
 //! Barriers: how they start and end, and the pages by which the kernel's NIC tells of them.
 
-use super::{Core, now_since};
+use super::Core;
 use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
 use crate::spread::Spread;
 use omnes_nic::{Counters, OpenSlot, Page};
@@ -56,7 +56,7 @@ impl Core {
         }
     }
 
-    /// Enters a group's next barrier.
+    /// Enters a group's next barrier, and sends the first packets.
     pub(crate) fn start_barrier(
         &mut self,
         communicator: CommunicatorId,
@@ -72,6 +72,7 @@ impl Core {
         self.barriers.awaited.push(Awaited { communicator, epoch, operation: id });
         let has_slot = self.barriers.slots.iter().any(|slot| slot.communicator == communicator);
         let spot = if has_slot { Spot::Page } else { Spot::Anywhere };
+        self.push_at(now);
         Ok(Operation { id, channel: 0, part: Part::Barrier, spot })
     }
 
@@ -91,7 +92,7 @@ impl Core {
     }
 
     /// Shows the machine the pages of the NIC in which barriers have moved on; true if there are
-    /// any.
+    /// any. What follows from them is the next step's.
     pub(super) fn look_at_pages(&mut self) -> bool {
         if self.barriers.slots.is_empty() {
             return false;
@@ -103,13 +104,9 @@ impl Core {
             if seen != *shown {
                 *shown = seen;
                 has_news = true;
-                let now = now_since(self.origin);
+                let now = self.clock.now();
                 self.endpoint.collective().handle_nic(now, *communicator, &view(page));
             }
-        }
-        if has_news {
-            let now = self.now();
-            self.settle(now);
         }
         has_news
     }
@@ -119,7 +116,7 @@ impl Core {
     pub(super) fn show_pages(&mut self) {
         let mut lost = Vec::new();
         for Slot { communicator, slot, .. } in &self.barriers.slots {
-            let now = now_since(self.origin);
+            let now = self.clock.now();
             self.endpoint.collective().handle_nic(now, *communicator, &view(slot.page()));
             let is_awaited =
                 self.barriers.awaited.iter().any(|it| it.communicator == *communicator);

@@ -1,6 +1,6 @@
 //! Broadcasts over multicast: how they start and end. In between their packets travel as all do.
 
-use super::{Core, LINES_PER_PUSH, SCATTER_BYTES, fitted, slice};
+use super::{Core, SCATTER_BYTES, fitted, slice};
 use crate::core::Look;
 use crate::memory::{Loan, Sink};
 use crate::multicast::MulticastState;
@@ -10,7 +10,7 @@ use omnes_proto::broadcast::{
     Broadcast, BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId, Hold,
 };
 use omnes_proto::channel::Reply;
-use omnes_wire::Rank;
+use omnes_wire::{Instant, Rank};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -125,11 +125,10 @@ impl Core {
             (true, true, _) => From::Copy,
             (true, false, WhenFull::Lend) | (false, _, _) => From::Loan,
         };
-        // SAFETY: the caller's promise is passed on.
-        let started = unsafe { self.broadcast(cast, from) };
         let now = self.now();
-        self.settle(now);
-        self.transmit(now, LINES_PER_PUSH);
+        // SAFETY: the caller's promise is passed on.
+        let started = unsafe { self.broadcast(now, cast, from) };
+        self.push_at(now);
         Some(started)
     }
 
@@ -137,6 +136,7 @@ impl Core {
     /// As for [`Core::send`].
     unsafe fn broadcast(
         &mut self,
+        now: Instant,
         cast: Cast,
         from: From,
     ) -> Result<Option<Operation>, OperationError> {
@@ -144,7 +144,6 @@ impl Core {
         // A full window means a stream of messages, which is acknowledged without being asked for,
         // also where they are lent: else each of them would bring an answer from everybody.
         let reply = if hold.copies(bytes) { Reply::Lazy } else { Reply::Soon };
-        let now = self.now();
         let sent = self.machine()?.send(now, CastMessage { group, bytes, reply });
         let id = sent.map_err(|error| self.refused(error))?;
         let channel = self.cast_channel();

@@ -219,15 +219,8 @@ impl Core {
 }
 
 pub(super) fn drain_moves(endpoint: &mut Endpoint, memory: &mut Memory) {
-    let channels = endpoint.channels().len();
-    for channel in 0..channels {
-        while let Some(step) = endpoint.channel(channel).poll_move() {
-            memory.execute(channel, step);
-        }
-    }
-    let Some(broadcast) = endpoint.broadcast() else { return };
-    while let Some(step) = broadcast.poll_move() {
-        memory.execute(channels, step);
+    while let Some((channel, step)) = endpoint.poll_move() {
+        memory.execute(channel, step);
     }
 }
 

@@ -17,10 +17,7 @@ impl Core {
     pub(super) fn transmit(&mut self, now: Instant, lines_max: usize) {
         self.has_more = false;
         for _ in 0..lines_max {
-            if !self.flush() {
-                return;
-            }
-            if !self.line_up(now) {
+            if !self.flush() || !self.endpoint.may_transmit() || !self.line_up(now) {
                 return;
             }
         }
@@ -79,6 +76,9 @@ impl Core {
     /// Sends what is lined up; false if the socket is full.
     fn flush(&mut self) -> bool {
         let line = &mut self.line;
+        if !line.is_pending() {
+            return true;
+        }
         line.sent += self.links.send(&line.trains[line.sent..], &mut line.parts, &mut line.batch);
         line.sent == line.trains.len()
     }

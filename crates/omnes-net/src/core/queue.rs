@@ -13,7 +13,8 @@
 //! such a socket is looked at from then on as if there were no queue.
 
 use super::inward::{drain_moves, vacate};
-use super::{Core, Look, now_since};
+use super::{Core, Look};
+use crate::clock::Clock;
 use crate::poller::Poller;
 use omnes_nic::OpenQueue;
 use omnes_wire::Instant;
@@ -51,17 +52,17 @@ pub struct QueueCounters {
 
 impl ReceiveQueue {
     /// True if packets have gone on to the sockets that were not read.
-    fn has_passed(&mut self, origin: std::time::Instant) -> bool {
+    fn has_passed(&mut self, clock: Clock) -> bool {
         let passed = self.opened.queue().passed();
         if passed != self.passed {
-            (self.passed, self.passed_at) = (passed, now_since(origin));
+            (self.passed, self.passed_at) = (passed, clock.now());
         }
         self.passed != self.drained
     }
 
     /// So many trains have been read from a socket.
-    fn on_read(&mut self, index: usize, trains: u64, origin: std::time::Instant) {
-        if self.is_covered[index] && self.has_passed(origin) {
+    fn on_read(&mut self, index: usize, trains: u64, clock: Clock) {
+        if self.is_covered[index] && self.has_passed(clock) {
             let unread = self.passed.wrapping_sub(self.drained);
             self.drain(trains.min(u64::from(unread)) as u32);
         }
@@ -80,9 +81,9 @@ impl ReceiveQueue {
     }
 
     /// All sockets were found empty.
-    fn on_empty(&mut self, origin: std::time::Instant) {
+    fn on_empty(&mut self, clock: Clock) {
         let passed = self.passed;
-        if self.is_settled(now_since(origin)) && self.has_passed(origin) && self.passed == passed {
+        if self.is_settled(clock.now()) && self.has_passed(clock) && self.passed == passed {
             self.drain(self.passed.wrapping_sub(self.drained));
         }
     }
@@ -110,8 +111,8 @@ impl Core {
 
     /// True if the NIC says that the sockets are empty.
     pub(crate) fn is_quiet(&mut self) -> bool {
-        let origin = self.origin;
-        self.queue.as_mut().is_some_and(|queue| !queue.has_passed(origin))
+        let clock = self.clock;
+        self.queue.as_mut().is_some_and(|queue| !queue.has_passed(clock))
     }
 
     /// What came by the queue so far.
@@ -119,13 +120,14 @@ impl Core {
         self.queue.as_ref().map(|queue| queue.counters).unwrap_or_default()
     }
 
-    /// Takes the packets that are in the queue; true if any was the job's.
+    /// Takes the packets that are in the queue; true if any was the job's. What follows from them is
+    /// the next step's.
     pub(crate) fn read_queue(&mut self) -> bool {
         let Some(queue) = &mut self.queue else { return false };
         if !queue.opened.queue().has_packets() {
             return false;
         }
-        let now = now_since(self.origin);
+        let now = self.clock.now();
         let Self { endpoint, memory, line, .. } = self;
         let accepted = endpoint.counters().accepted;
         for _ in 0..PACKETS_PER_STEP {
@@ -144,7 +146,6 @@ impl Core {
             queue.counters.packets += 1;
             queue.counters.bytes += bytes;
         }
-        self.settle(now);
         self.endpoint.counters().accepted != accepted
     }
 
@@ -160,9 +161,9 @@ impl Core {
             Look::Group => self.links.group_index(),
         };
         let Some(index) = index else { return false };
-        let origin = self.origin;
+        let clock = self.clock;
         if let Some(queue) = &mut self.queue
-            && !queue.has_passed(origin)
+            && !queue.has_passed(clock)
             && queue.is_covered[index]
         {
             return false;
@@ -188,14 +189,14 @@ impl Core {
         let has_news = self.read(index);
         if let Some(queue) = &mut self.queue {
             let trains = self.links.socket(index).counters.trains_received - before;
-            queue.on_read(index, trains, self.origin);
+            queue.on_read(index, trains, self.clock);
         }
         has_news
     }
 
     /// Reads every socket that has packets, and learns of which the NIC's count tells nothing.
     fn sweep(&mut self, poller: &Poller) -> bool {
-        let origin = self.origin;
+        let clock = self.clock;
         let is_quiet = self.is_quiet();
         let passed = self.queue.as_ref().map(|queue| queue.passed);
         let mut has_news = false;
@@ -215,7 +216,7 @@ impl Core {
             && !is_quiet
             && !has_news
         {
-            queue.on_empty(origin);
+            queue.on_empty(clock);
         }
         has_news
     }

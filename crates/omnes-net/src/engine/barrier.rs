@@ -74,11 +74,7 @@ impl Engine {
     /// # Errors
     /// [`OperationError`] for a group that is not known, or if a rank is no more.
     pub fn start_barrier(&self, communicator: CommunicatorId) -> Result<Operation, OperationError> {
-        self.enter(|core| {
-            let started = core.start_barrier(communicator);
-            core.push();
-            started
-        })
+        self.enter(|core| core.start_barrier(communicator))
     }
 
     /// Waits for an operation as [`Self::wait`] does, but at most `limit`; `None` if it has not

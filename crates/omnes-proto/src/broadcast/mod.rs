@@ -327,7 +327,7 @@ impl Broadcast {
     // ---- what the driver drains -----------------------------------------------------------
 
     /// Next data to move, before anything else is handled.
-    pub fn poll_move(&mut self) -> Option<Move> {
+    pub(crate) fn poll_move(&mut self) -> Option<Move> {
         self.common.moves.pop_front()
     }
 

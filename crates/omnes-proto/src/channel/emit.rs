@@ -37,19 +37,26 @@ impl Channel {
         while let Some(rank) = self.ready.front().copied() {
             if let Some(outbound) = self.next_packet(now, rank, head) {
                 self.burst += 1;
-                if self.burst >= BURST_PACKETS && self.ready.len() > 1 {
+                if !self.peer(rank).has_due() {
+                    self.retire(rank);
+                } else if self.burst >= BURST_PACKETS && self.ready.len() > 1 {
                     self.burst = 0;
                     self.ready.rotate_left(1);
                 }
                 return Some(outbound);
             }
-            self.burst = 0;
-            self.ready.pop_front();
-            self.peer(rank).is_ready = false;
-            self.note_deadline(rank);
+            self.retire(rank);
         }
         self.check_stable();
         None
+    }
+
+    /// The peer at the front has nothing to send before the next input.
+    fn retire(&mut self, rank: Rank) {
+        self.burst = 0;
+        self.ready.pop_front();
+        self.peer(rank).is_ready = false;
+        self.note_deadline(rank);
     }
 
     fn next_packet(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {

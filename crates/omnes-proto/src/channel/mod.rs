@@ -297,7 +297,7 @@ impl Channel {
     }
 
     /// Next data to move, before anything else is handled.
-    pub fn poll_move(&mut self) -> Option<Move> {
+    pub(crate) fn poll_move(&mut self) -> Option<Move> {
         let next = self.moves.pop_front()?;
         self.pool.give_back(next.slot);
         Some(next)
@@ -378,11 +378,11 @@ impl Channel {
         self.peers.entry(rank, || Peer::new(credit))
     }
 
-    /// Puts a peer on the list of those that may have something to send.
+    /// Puts a peer on the list of those to send to, if anything may be due to it.
     fn schedule(&mut self, _now: Instant, rank: Rank) {
         let peer = self.peer(rank);
         peer.has_only_data = false;
-        if !peer.is_ready {
+        if !peer.is_ready && peer.has_due() {
             peer.is_ready = true;
             self.ready.push_back(rank);
         }

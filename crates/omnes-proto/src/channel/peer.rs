@@ -158,6 +158,18 @@ impl Peer {
         if has_others { &Lane::ALL } else { &Lane::ALL[..1] }
     }
 
+    /// False if there is nothing to hand out before the next input: no data, answer or repair.
+    pub(super) fn has_due(&self) -> bool {
+        let has_data =
+            !self.messages.is_empty() || !self.grants.is_empty() || !self.granted.is_empty();
+        let owes = |lane: &Lane| {
+            let send = &self.send[*lane];
+            let is_probed = send.is_blocked() || self.probe_due[*lane as usize];
+            self.receive[*lane].is_due() || send.has_lost() || is_probed
+        };
+        has_data || !self.has_only_data && self.lanes().iter().any(owes)
+    }
+
     /// Truesize that may be in flight to the peer.
     pub(super) fn window_bytes(&self) -> u32 {
         self.credit_bytes.min(self.loss_window.bytes()).min(self.path_bytes)

@@ -4,7 +4,7 @@
 //! A large message is thousands of packets that differ by their numbers alone. Each still gets a
 //! tag and has it checked; what follows from it is done once for all.
 
-use super::Endpoint;
+use super::{Due, Endpoint};
 use crate::packet::{Destination, Head, Placement, Preview, Target, Transmit};
 use omnes_wire::{HEADER_BYTES, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank, Tag};
 
@@ -65,6 +65,7 @@ impl Endpoint {
             return None;
         }
         self.counters.accepted += u64::from(packets);
+        self.due = Due::ALL;
         self.liveness.on_heard(now, first.source);
         match (first.kind, &mut self.broadcast) {
             (Kind::Cast, Some(broadcast)) => broadcast.handle_run(now, &first, packets),

@@ -100,6 +100,11 @@ impl Arrivals {
         self.epoch
     }
 
+    /// True if a report is to be handed out now.
+    pub(crate) fn is_due(&self) -> bool {
+        self.due.is_some()
+    }
+
     #[cfg(test)]
     fn due(&self) -> Option<Report> {
         self.due

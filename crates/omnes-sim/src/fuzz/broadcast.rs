@@ -398,11 +398,8 @@ impl Rig {
 
     fn drain(&mut self, rank: u32) {
         let own = &mut self.ranks[rank as usize];
-        while let Some(step) = own.machine().poll_move() {
-            must(own.memory.apply_move(&step));
-        }
-        while let Some(step) = own.endpoint.channel(0).poll_move() {
-            must(own.channel_memory.apply_move(&step));
+        while let Some((index, step)) = own.endpoint.poll_move() {
+            must(own.memory(index).apply_move(&step));
         }
         let mut head = Head::default();
         for count in 0.. {

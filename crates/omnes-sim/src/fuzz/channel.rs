@@ -297,7 +297,7 @@ impl Rig {
 
     fn drain(&mut self, rank: u32) {
         let own = &mut self.ranks[rank as usize];
-        while let Some(step) = own.endpoint.channel(0).poll_move() {
+        while let Some((_, step)) = own.endpoint.poll_move() {
             must(own.memory.apply_move(&step));
         }
         let mut head = Head::default();

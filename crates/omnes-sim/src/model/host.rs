@@ -215,16 +215,10 @@ impl Host {
     fn apply_moves(&mut self, net: &mut Net, at: Time) -> Time {
         let mut at = at;
         let channels = self.endpoint.channels().len();
-        for index in 0..=channels {
-            while let Some(step) = match self.endpoint.broadcast() {
-                Some(machine) if index == channels => machine.poll_move(),
-                _ if index == channels => None,
-                _ => self.endpoint.channel(index).poll_move(),
-            } {
-                let span = net.testbed.host.copy.per_byte * step.bytes as u64;
-                at = net.work(self.rank, at, span, Doing::HostReceives);
-                self.task.on_placed(index == channels, step.receive, step.bytes as u64);
-            }
+        while let Some((index, step)) = self.endpoint.poll_move() {
+            let span = net.testbed.host.copy.per_byte * step.bytes as u64;
+            at = net.work(self.rank, at, span, Doing::HostReceives);
+            self.task.on_placed(index == channels, step.receive, step.bytes as u64);
         }
         at
     }

@@ -79,7 +79,7 @@ fn pass(now: MachineTime, from: &mut Endpoint, to: &mut Endpoint) {
         let data = transmit.segment.map_or(0, |segment| segment.bytes as usize);
         let bytes = head.as_bytes().len() + data;
         to.handle_packet(now, head.as_bytes(), bytes);
-        while to.channel(0).poll_move().is_some() {}
+        while to.poll_move().is_some() {}
         while to.poll_event(now).is_some() {}
     }
     while from.poll_event(now).is_some() {}

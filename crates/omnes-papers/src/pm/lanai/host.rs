@@ -183,7 +183,7 @@ impl World {
         let Node { endpoint, host, .. } = &mut self.nodes[node];
         let posted = endpoint.channel(0).receive(now, pattern, capacity);
         posted.expect("nobody has failed");
-        while endpoint.channel(0).poll_move().is_some() {}
+        while endpoint.poll_move().is_some() {}
         let event = endpoint.poll_event(now);
         let is_taken =
             matches!(event, Some(EndpointEvent::Channel(0, ChannelEvent::Received { .. })));

@@ -306,15 +306,9 @@ impl Node {
     }
 
     fn apply_moves(&mut self, world: &mut World) {
-        let broadcasts = self.broadcast_index();
-        for index in 0..self.memory.len() {
-            while let Some(step) = match self.endpoint.broadcast() {
-                Some(machine) if index == broadcasts => machine.poll_move(),
-                _ => self.endpoint.channel(index).poll_move(),
-            } {
-                let moved = self.memory[index].apply_move(&step);
-                world.check(self.rank, moved);
-            }
+        while let Some((index, step)) = self.endpoint.poll_move() {
+            let moved = self.memory[index].apply_move(&step);
+            world.check(self.rank, moved);
         }
     }
 
