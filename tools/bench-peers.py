@@ -280,6 +280,9 @@ def parse_arguments():
         help="seconds to wait at most for a quiet machine before a job (default: %(default)s)")
     add("--timeout", type=float, default=180, help="seconds a job may take (default: %(default)s)")
     add("--out", metavar="FILE", help="append every point to FILE, as a JSON line")
+    add("--aslr", action="store_true",
+        help="lay out memory at random in each rank; by default it is alike in all ranks of a job, "
+             "of every library, since hosts that share a core would disturb each other's branches")
     add("--quick", action="store_true", help="2 rounds of 0.1 s per point, nothing measured again")
     args = parser.parse_args()
     if args.quick:
@@ -295,7 +298,7 @@ def main():
     if not args.impls:
         say("nothing that was asked for can be measured here")
         return 77
-    with Site(max(args.n)) as site:
+    with Site(max(args.n), args.aslr) as site:
         comparison = Comparison(args, site)
         comparison.run()
     print_results(comparison, args.impls)

@@ -8,6 +8,7 @@ import collections
 import json
 import os
 import pathlib
+import platform
 import signal
 import statistics
 import subprocess
@@ -48,10 +49,16 @@ def build(command, what):
 
 
 class Site:
-    """The lab, the job that runs in it, and a folder for what jobs leave behind."""
+    """The lab, the job that runs in it, and a folder for what jobs leave behind.
 
-    def __init__(self, hosts):
+    Unless `aslr` is true, memory is laid out alike in all ranks of a job, of whichever library, as
+    in the labs of `omnes run`: ranks that share a core do not teach it their branches anew in each
+    turn, as hosts with cores of their own need not.
+    """
+
+    def __init__(self, hosts, aslr=False):
         self.hosts = hosts
+        self.layout = [] if aslr else ["setarch", platform.machine(), "--addr-no-randomize"]
         self.lab = PEERS / "lab"
         self.scratch = tempfile.TemporaryDirectory(prefix="omnes-peers.")
         self.environment = dict(os.environ, LAB_NAME=f"omb{os.getpid()}", TMPDIR=self.scratch.name)
@@ -125,7 +132,8 @@ class Site:
         """Run a job; its points and None, or what came before it failed and why."""
         self.jobs += 1
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            self.child = subprocess.Popen(self.command(job, options), env=self.environment,
+            command = self.layout + self.command(job, options)
+            self.child = subprocess.Popen(command, env=self.environment,
                                           stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                           start_new_session=True)
             try:

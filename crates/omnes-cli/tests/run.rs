@@ -57,6 +57,23 @@ fn shell(options: &[&str], script: &str) -> (i32, String, String) {
     finish(omnes_run(options).args(["--", "sh", "-c", script]))
 }
 
+#[test]
+fn layout_is_random_unless_asked_otherwise_and_alike_in_labs() {
+    let personality = |options: &[&str]| {
+        let (status, output, errors) =
+            shell(&[&["-n", "2", "--no-prefix"], options].concat(), "cat /proc/self/personality");
+        assert_eq!(status, 0, "{errors}");
+        output
+    };
+    let (random, alike) = ("00000000\n00000000", "00040000\n00040000");
+    assert_eq!(personality(&["--aslr", "on"]), random);
+    assert_eq!(personality(&["--aslr", "off"]), alike);
+    if is_root() {
+        assert_eq!(personality(&["--lab"]), alike);
+        assert_eq!(personality(&["--lab", "--aslr", "on"]), random);
+    }
+}
+
 /// A launcher whose ranks have all said `ready`.
 struct Job {
     launcher: Child,

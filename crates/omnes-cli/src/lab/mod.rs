@@ -27,7 +27,7 @@ mod stats;
 
 pub use cluster::Lab;
 pub use namespace::CannotRun;
-pub use options::LinkOptions;
+pub use options::{LinkOptions, Switch};
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -8,6 +8,7 @@
 //! | `process` | one rank as a child of the launcher |
 //! | `output` | lines of all ranks, prefixed |
 //! | `signals`, `supervise` | what the launcher hears, and what it decides |
+//! | `layout` | whether the ranks' memory is laid out at random |
 //! | `launch` | puts these together: start, watch, end |
 //!
 //! Guarantees: no rank outlives the launcher; a rank that fails ends the job, and its status is
@@ -18,6 +19,7 @@
 
 mod job;
 mod launch;
+mod layout;
 mod output;
 mod placement;
 mod process;
@@ -76,6 +78,11 @@ pub struct Args {
     /// End the job after this time, with status 124
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
+    /// Lay out each rank's memory at random; off: alike, so that ranks which share a core do not
+    /// teach it their branches anew in each turn (not with --hosts) [default: as the launcher's, in
+    /// labs off]
+    #[arg(long, value_enum, value_name = "SWITCH", conflicts_with = "hosts")]
+    aslr: Option<lab::Switch>,
     /// Print what would be run, and run nothing
     #[arg(long)]
     dry_run: bool,
@@ -128,6 +135,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if is_dry {
         return print_plan(&job, &site, &places).map(|()| ExitCode::SUCCESS);
     }
+    layout::choose(args.aslr, &site)?;
     let options = launch::Options {
         stdin: args.stdin,
         output: launch::Output::from(args.output),
