@@ -1,7 +1,7 @@
 //! A group of ranks with a context of its own.
 
 use crate::barrier::BarrierGroups;
-use crate::bcast::{MultiSendUse, Nodes};
+use crate::bcast::{LatestChoice, MultiSendUse, Nodes};
 use crate::config::Config;
 use crate::error::Error;
 use crate::job::{COLLECTIVE, Job};
@@ -30,6 +30,7 @@ pub(crate) struct Inner {
     rank: u32,
     nodes: Nodes,
     pub(crate) barriers: BarrierGroups,
+    pub(crate) latest_choice: LatestChoice,
 }
 
 /// What a collective's message is for; its tag.
@@ -109,7 +110,8 @@ impl Communicator {
     pub(crate) fn new(job: Arc<Job>, id: CommunicatorId, members: Vec<u32>, rank: u32) -> Self {
         let nodes = Nodes::new(&job, &members, rank);
         let barriers = BarrierGroups::new(Arc::clone(&job));
-        Self { inner: Arc::new(Inner { job, id, members, rank, nodes, barriers }) }
+        let latest_choice = LatestChoice::default();
+        Self { inner: Arc::new(Inner { job, id, members, rank, nodes, barriers, latest_choice }) }
     }
 
     /// This process's rank here, from 0.

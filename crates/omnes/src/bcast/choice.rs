@@ -7,6 +7,7 @@
 use super::Bcast;
 use super::tune::{Figures, Way};
 use omnes_topo::Tree;
+use std::sync::{Mutex, PoisonError};
 
 /// Without figures, messages from this size on go down a chain where there is no multicast.
 const CHAIN_BYTES: usize = 1 << 20;
@@ -60,6 +61,22 @@ impl Situation {
     /// The figures, unless no network is used.
     fn network_figures(&self) -> Option<&Figures> {
         self.figures.as_ref().filter(|_| self.nodes > 1)
+    }
+}
+
+/// The choice that was made last: to compare figures takes longer than to see that nothing has
+/// changed.
+#[derive(Default)]
+pub(crate) struct LatestChoice(Mutex<Option<(Situation, Bcast)>>);
+
+impl LatestChoice {
+    /// The algorithm for `situation`.
+    pub(crate) fn of(&self, situation: Situation) -> Bcast {
+        let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match *latest {
+            Some((same, choice)) if same == situation => choice,
+            _ => latest.insert((situation, situation.choice())).1,
+        }
     }
 }
 
@@ -118,6 +135,15 @@ mod tests {
         // Also with two nodes, and with more ranks than cores.
         assert_eq!(Situation { nodes: 2, ..situation }.choice(), COMBINED);
         assert_eq!(Situation { is_crowded: true, ..long }.choice(), Bcast::tree(Tree::Chain));
+    }
+
+    #[test]
+    fn choice_made_last_is_that_of_its_situation_alone() {
+        let latest = LatestChoice::default();
+        let long = Situation { bytes: 1 << 30, ..measured() };
+        for situation in [measured(), measured(), long, MANY, long] {
+            assert_eq!(latest.of(situation), situation.choice());
+        }
     }
 
     #[test]

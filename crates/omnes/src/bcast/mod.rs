@@ -23,6 +23,7 @@ mod part;
 mod probe;
 pub mod tune;
 
+pub(crate) use choice::LatestChoice;
 pub use multisend::{Cloning, MultiSend, MultiSendUse};
 pub(crate) use nodes::Nodes;
 pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};
@@ -56,7 +57,8 @@ impl Communicator {
 
     /// What a broadcast of `bytes` bytes takes where nobody names an algorithm.
     pub(crate) fn usual_bcast(&self, bytes: usize) -> Bcast {
-        self.job().config.bcast.unwrap_or_else(|| self.situation(bytes).choice())
+        let choose = || self.inner.latest_choice.of(self.situation(bytes));
+        self.job().config.bcast.unwrap_or_else(choose)
     }
 
     /// As [`Self::bcast`], by an algorithm of choice, the same on all ranks. The first use of a
