@@ -188,11 +188,13 @@ impl<'comm> Bench<'comm> {
         if more == 0 {
             return Ok(fitting(self.budget, first_ns, self.iters_min, self.iters_max));
         }
-        let start = clock::now_ns();
+        let mut each = Vec::with_capacity(usize::try_from(more)?);
         for _ in 0..more {
+            let start = clock::now_ns();
             paced.iterate()?;
+            each.push(clock::now_ns() - start);
         }
-        let each_ns = self.agree_on_longest((clock::now_ns() - start) / more)?;
+        let each_ns = self.agree_on_longest(expected(&mut each))?;
         Ok(fitting(self.budget, each_ns, self.iters_min, self.iters_max))
     }
 
@@ -207,6 +209,17 @@ impl<'comm> Bench<'comm> {
             Check::BeforeAndAfter => transfer.checked(Pattern { seed: self.seed, round }),
         }
     }
+}
+
+/// How much longer than most iterations one takes on average, at most: a few that met with
+/// something rare must not make a point of a handful of samples.
+const MEAN_PER_MEDIAN_MAX: u64 = 4;
+
+/// How long an iteration can be expected to take, after `each`; sorts them.
+fn expected(each: &mut [u64]) -> u64 {
+    each.sort_unstable();
+    let mean = each.iter().sum::<u64>() / each.len() as u64;
+    mean.min(each[(each.len() - 1) / 2] * MEAN_PER_MEDIAN_MAX)
 }
 
 /// What comes before each call.
@@ -321,6 +334,13 @@ fn fitting(budget: Duration, each_ns: u64, iters_min: u64, iters_max: u64) -> u6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_rare_delay_does_not_say_what_an_iteration_takes() {
+        assert_eq!(expected(&mut [50]), 50);
+        assert_eq!(expected(&mut [60, 40, 50, 40_000]), 200);
+        assert_eq!(expected(&mut [60, 90, 50, 100]), 75);
+    }
 
     #[test]
     fn delays_fill_their_range_and_differ_by_rank() {

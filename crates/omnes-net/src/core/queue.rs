@@ -120,8 +120,8 @@ impl Core {
         self.queue.as_ref().map(|queue| queue.counters).unwrap_or_default()
     }
 
-    /// Takes the packets that are in the queue; true if any was the job's. What follows from them is
-    /// the next step's.
+    /// Takes the packets that are in the queue; true if any was the job's. What follows from them
+    /// is the next step's.
     pub(crate) fn read_queue(&mut self) -> bool {
         let Some(queue) = &mut self.queue else { return false };
         if !queue.opened.queue().has_packets() {

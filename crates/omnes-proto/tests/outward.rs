@@ -1,0 +1,75 @@
+//! An endpoint that has handed out all it had is not asked again before something has gone in.
+#![allow(clippy::unwrap_used)]
+
+use omnes_proto::LivenessConfig;
+use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
+use omnes_proto::collective::CollectiveConfig;
+use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::packet::Head;
+use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
+
+const DATA: &[u8] = b"12345678";
+
+fn endpoint(me: u32) -> Endpoint {
+    let config = EndpointConfig {
+        me: Rank(me),
+        size: 2,
+        job: JobId(1),
+        key: JobKey::new([7; 16]),
+        channels: vec![ChannelConfig::default().build().unwrap()],
+        broadcast: None,
+        collective: CollectiveConfig::default(),
+        liveness: LivenessConfig::default(),
+    };
+    Endpoint::new(Instant::ZERO, config)
+}
+
+/// The packets that `endpoint` has to send at `now`, until it has none.
+fn drain(now: Instant, endpoint: &mut Endpoint) -> Vec<Vec<u8>> {
+    let mut head = Head::default();
+    let packet = || {
+        let transmit = endpoint.poll_transmit(now, &mut head)?;
+        let data = transmit.segment.map_or(&[][..], |_| DATA);
+        Some([head.as_bytes(), data].concat())
+    };
+    let packets = std::iter::from_fn(packet).collect();
+    assert!(!endpoint.may_transmit());
+    packets
+}
+
+#[test]
+fn whatever_goes_in_lets_packets_and_events_out() {
+    let (mut from, mut to) = (endpoint(0), endpoint(1));
+    let at = |us: u64| Instant::from_ns(us * 1000);
+    assert!(drain(at(0), &mut from).is_empty() && drain(at(0), &mut to).is_empty());
+    let message = Message {
+        to: Rank(1),
+        communicator: CommunicatorId(0),
+        tag: 1,
+        bytes: DATA.len() as u64,
+        available: DATA.len() as u64,
+        reply: Reply::Soon,
+    };
+    from.channel(0).send(at(1), message).unwrap();
+    let sent = drain(at(1), &mut from);
+    assert_eq!(sent.len(), 1);
+    // It comes before its receive is posted, so its data move then.
+    to.handle_packet(at(2), &sent[0], sent[0].len()).unwrap();
+    assert!(to.may_transmit() && to.poll_move().is_none() && to.poll_event(at(2)).is_none());
+    let answers = drain(at(2), &mut to);
+    assert_eq!(answers.len(), 1);
+    let pattern = Pattern { communicator: CommunicatorId(0), source: None, tag: None };
+    to.channel(0).receive(at(3), pattern, 100).unwrap();
+    assert_eq!(to.poll_move().map(|(channel, step)| (channel, step.bytes)), Some((0, DATA.len())));
+    assert!(to.poll_event(at(3)).is_some() && to.poll_event(at(3)).is_none());
+    from.handle_packet(at(3), &answers[0], answers[0].len());
+    assert!(from.poll_event(at(3)).is_some());
+    // A timeout goes in, too: the other one is asked for a sign of life.
+    assert!(drain(at(3), &mut from).is_empty());
+    let mut next = || {
+        let due = from.poll_timeout().unwrap();
+        from.handle_timeout(due);
+        drain(due, &mut from).len()
+    };
+    assert!((0..9).any(|_| next() == 1));
+}
