@@ -5,7 +5,7 @@
 //! are probed when the socket is made, and given up for this socket when the kernel refuses one
 //! later (`EIO`, `EINVAL`: a device without checksum offload, a route that changed).
 //!
-//! All of the crate's `unsafe` for system calls is here.
+//! All of the crate's `unsafe` for calls on these sockets is here.
 
 #[cfg(test)]
 mod tests;
