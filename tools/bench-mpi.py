@@ -19,6 +19,8 @@ the speed, t_omnes / t_preload, is given too. ibcast and ibarrier are measured
 plain and preloaded, and so are, with --passed, the nanoseconds of calls that
 are not taken.
 
+Memory is laid out alike in all ranks, as bench-peers says.
+
 --loss puts everything into a lab of `omnes lab`, whose links can lose packets.
 
 examples:
