@@ -266,7 +266,8 @@ impl Core {
                 if capacity >= SCATTER_BYTES {
                     self.large_receives += 1;
                 }
-                self.settle(now);
+                // The rest of a message that has come already is asked for now.
+                self.push_at(now);
             }
             Err(_) => {
                 let gone = self.gone(pattern.source.unwrap_or(self.me));

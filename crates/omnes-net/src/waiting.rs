@@ -70,7 +70,9 @@ impl Waiting {
     /// What to do next, given the latest reading of the clock.
     pub(crate) fn next(&mut self, clock: Instant) -> Stage {
         if clock == self.before {
-            return self.policy.stage_after(Duration::ZERO);
+            // Nobody blocks before the core has made a step, and sent what is due.
+            let spins = !self.policy.spin.is_zero();
+            return if spins { Stage::Spin } else { Stage::GiveWay };
         }
         self.policy.stage_after(clock.since(*self.since.get_or_insert(clock)))
     }
@@ -114,6 +116,9 @@ mod tests {
         assert_eq!(waiting.next(old), Stage::Spin);
         assert_eq!(waiting.next(start), Stage::Spin);
         assert_eq!(waiting.next(start + policy.spin), Stage::GiveWay);
+        let at_once = WaitPolicy { spin: Duration::ZERO, give_way: Duration::ZERO, ..policy };
+        let mut blocking = Waiting::new(at_once, old);
+        assert_eq!((blocking.next(old), blocking.next(start)), (Stage::GiveWay, Stage::Block));
         waiting.on_news(start + policy.spin);
         assert_eq!(waiting.next(start + policy.spin + policy.give_way), Stage::Spin);
     }

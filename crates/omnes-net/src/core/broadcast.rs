@@ -188,7 +188,7 @@ impl Core {
         if capacity >= SCATTER_BYTES {
             self.large_casts += 1;
         }
-        self.settle(now);
+        self.push_at(now);
         let (part, spot) = (Part::Receive(Some(receive)), Spot::Group);
         Ok(Operation { id: operation, channel, part, spot })
     }
