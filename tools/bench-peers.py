@@ -6,8 +6,9 @@ them: collbench of the peers for broadcast and barrier, benches/pt2pt.c for
 messages between two hosts. Numbers of one machine are compared as ratios
 within a round; the tables give the median over the rounds and the spread.
 
-Memory is laid out alike in all ranks of a job, of every library, unless --aslr is given:
-hosts that share a core, as they do not in a cluster, would disturb each other's branches.
+Memory is laid out alike in all ranks of a job, of every library, unless --aslr
+is given: hosts that share a core, as they do not in a cluster, would drive out
+what it has learnt of each other's branches.
 
 A point during which others used more than a tenth of the machine is measured
 again and, if that does not help, marked with *. Libraries:
@@ -283,8 +284,7 @@ def parse_arguments():
         help="seconds to wait at most for a quiet machine before a job (default: %(default)s)")
     add("--timeout", type=float, default=180, help="seconds a job may take (default: %(default)s)")
     add("--out", metavar="FILE", help="append every point to FILE, as a JSON line")
-    add("--aslr", action="store_true",
-        help="lay out memory at random in each rank")
+    add("--aslr", action="store_true", help="lay out memory at random in each rank")
     add("--quick", action="store_true", help="2 rounds of 0.1 s per point, nothing measured again")
     args = parser.parse_args()
     if args.quick:

@@ -66,6 +66,8 @@ fn layout_is_random_unless_asked_otherwise_and_alike_in_labs() {
         output
     };
     let (random, alike) = ("00000000\n00000000", "00040000\n00040000");
+    let own = std::fs::read_to_string("/proc/self/personality").unwrap();
+    assert_eq!(personality(&[]), format!("{own}{}", own.trim_end()), "the launcher's");
     assert_eq!(personality(&["--aslr", "on"]), random);
     assert_eq!(personality(&["--aslr", "off"]), alike);
     if is_root() {

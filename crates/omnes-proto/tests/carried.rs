@@ -1,29 +1,21 @@
 //! Acknowledgements of broadcasts that travel with messages [BC-R15].
 #![allow(clippy::unwrap_used)]
 
-use omnes_proto::LivenessConfig;
+mod pair;
+
 use omnes_proto::broadcast::{BroadcastConfig, CastMessage, GroupConfig, GroupId};
-use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
-use omnes_proto::collective::CollectiveConfig;
+use omnes_proto::channel::{Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Head, Source};
-use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
+use omnes_wire::{CommunicatorId, Instant, Rank};
 
 const GROUP: GroupId = GroupId { communicator: CommunicatorId(0), number: 0 };
 const SENT: &[u8] = b"a message that carries something";
 
 fn endpoint(me: u32) -> Endpoint {
-    let config = EndpointConfig {
-        me: Rank(me),
-        size: 2,
-        job: JobId(1),
-        key: JobKey::new([7; 16]),
-        channels: vec![ChannelConfig::default().build().unwrap()],
-        broadcast: Some(BroadcastConfig::default().build().unwrap()),
-        collective: CollectiveConfig::default(),
-        liveness: LivenessConfig::default(),
-    };
+    let broadcast = Some(BroadcastConfig::default().build().unwrap());
+    let config = EndpointConfig { broadcast, ..pair::config(me) };
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
     let nodes = Nodes::one_each(2);
     let policy = "skewed=10".parse().unwrap();

@@ -1,27 +1,17 @@
 //! An endpoint that has handed out all it had is not asked again before something has gone in.
 #![allow(clippy::unwrap_used)]
 
-use omnes_proto::LivenessConfig;
-use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
-use omnes_proto::collective::CollectiveConfig;
-use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+mod pair;
+
+use omnes_proto::channel::{Message, Pattern, Reply};
+use omnes_proto::endpoint::Endpoint;
 use omnes_proto::packet::Head;
-use omnes_wire::{CommunicatorId, Instant, JobId, JobKey, Rank};
+use omnes_wire::{CommunicatorId, Instant, Rank};
 
 const DATA: &[u8] = b"12345678";
 
 fn endpoint(me: u32) -> Endpoint {
-    let config = EndpointConfig {
-        me: Rank(me),
-        size: 2,
-        job: JobId(1),
-        key: JobKey::new([7; 16]),
-        channels: vec![ChannelConfig::default().build().unwrap()],
-        broadcast: None,
-        collective: CollectiveConfig::default(),
-        liveness: LivenessConfig::default(),
-    };
-    Endpoint::new(Instant::ZERO, config)
+    Endpoint::new(Instant::ZERO, pair::config(me))
 }
 
 /// The packets that `endpoint` has to send at `now`, until it has none.
