@@ -409,6 +409,11 @@ impl Core {
         self.transmit(now, LINES_PER_STEP);
     }
 
+    /// True if the last step has sent as much as one may, and there may be more.
+    pub(crate) fn may_send_on(&self) -> bool {
+        self.has_more
+    }
+
     /// A caller begins to wait.
     pub(crate) fn begin_wait(&mut self) {
         self.grace.begin_wait();

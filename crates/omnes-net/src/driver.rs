@@ -191,6 +191,12 @@ impl Shared {
         waiting: &mut Waiting,
     ) -> (MutexGuard<'a, Inside>, bool) {
         match waiting.next(inside.core.stepped_at()) {
+            // Each turn that others take meanwhile costs two switches; they get theirs when the
+            // window is full.
+            Stage::GiveWay if inside.core.may_send_on() => {
+                drop(inside);
+                (self.lock(), false)
+            }
             Stage::Spin => {
                 self.watch_sometimes(&mut inside);
                 drop(inside);

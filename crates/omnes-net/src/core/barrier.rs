@@ -91,8 +91,8 @@ impl Core {
         self.operations.end(operation, outcome);
     }
 
-    /// Shows the machine the pages of the NIC in which barriers have moved on; true if there are
-    /// any. What follows from them is the next step's.
+    /// Shows the machine the pages of the NIC in which barriers have moved on; true if any is done.
+    /// What follows from that is the next step's; from a step of the NIC alone nothing does.
     pub(super) fn look_at_pages(&mut self) -> bool {
         if self.barriers.slots.is_empty() {
             return false;
@@ -102,8 +102,8 @@ impl Core {
             let page = slot.page();
             let seen = (page.entered(), page.done(), page.at());
             if seen != *shown {
+                has_news |= seen.1 != shown.1;
                 *shown = seen;
-                has_news = true;
                 let now = self.clock.now();
                 self.endpoint.collective().handle_nic(now, *communicator, &view(page));
             }

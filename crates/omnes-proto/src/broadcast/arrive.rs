@@ -1,7 +1,7 @@
 //! Packets coming in: data find their place, reports move what was sent.
 
 use super::incoming::Packet;
-use super::stream::StreamKey;
+use super::stream::{Stream, StreamKey};
 use super::{Broadcast, GroupId, KNOCKS_MAX};
 use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
 use crate::packet::{Placement, Preview};
@@ -9,6 +9,7 @@ use omnes_wire::{
     CastReport, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
     PACKET_OVERHEAD_BYTES, Rank, Seq,
 };
+use std::ops::Range;
 use std::time::Duration;
 
 /// What a rank says of a stream.
@@ -263,21 +264,29 @@ impl Broadcast {
         if let (Some((map, lacks_all)), true) = (gaps, stream.roles.is_repairer) {
             stream.collector.on_gaps(now, from, (expects, &map), end);
             if lacks_all {
-                self.resend_all(at, from, expects, end);
+                self.resend_all(now, at, from, expects..end);
             }
         }
         self.streams[at].arm(now, &self.common);
         self.schedule(at);
     }
 
-    /// `from` did not know the group when it was sent to: it lacks everything from `expects` on.
-    fn resend_all(&mut self, at: usize, from: Rank, expects: Seq, end: Seq) {
-        let collector = &mut self.streams[at].collector;
+    /// `from` lacks everything from `expects` on: it did not know the group when it was sent to, or
+    /// waits for a message that is overdue.
+    fn resend_all(&mut self, now: Instant, at: usize, from: Rank, lacks: Range<Seq>) {
+        let Stream { collector, policy, roles, .. } = &mut self.streams[at];
         let Some(slowest) = collector.slowest() else { return };
+        let Range { start: expects, end } = lacks;
         let first = if expects.precedes(slowest) { slowest } else { expects };
+        // Who is asked by others has asked nobody while it was under way.
+        let asks_itself = policy.takers_ask(roles.takers);
         if first.precedes(end) {
             let last = end.since(first).min(WINDOW_PACKETS_MAX);
-            (0..last).for_each(|index| collector.want(from, first.plus(index), false));
+            for seq in (0..last).map(|index| first.plus(index)) {
+                if !(asks_itself && collector.is_under_way(now, from, seq)) {
+                    collector.want(from, seq, false);
+                }
+            }
         }
     }
 }

@@ -63,8 +63,8 @@ impl Standing {
 #[derive(Clone, Copy, Debug, Default)]
 struct LastSent {
     to_all: Instant,
-    /// As a repair of one rank.
-    to_one: Option<(Rank, Instant)>,
+    /// To one rank alone, and whether that rank lacked it for certain.
+    to_one: Option<(Rank, Instant, bool)>,
     /// Several ranks have asked for it in a short time: many may lack it.
     is_wide: bool,
 }
@@ -276,16 +276,16 @@ impl Collector {
 
     /// True if `seq` went out so lately that a report of `from` cannot have seen it. If it went to
     /// another rank alone, several lack it.
-    fn is_under_way(&mut self, now: Instant, from: Rank, seq: Seq) -> bool {
+    pub(super) fn is_under_way(&mut self, now: Instant, from: Rank, seq: Seq) -> bool {
         let fastest = self.fastest.unwrap_or(FASTEST_INITIAL) * 3 / 4;
         let usual = self.round_trip.smoothed() / 2;
         let Some(sent) = self.last_sent.get_mut(ring(seq)) else { return false };
         if now.since(sent.to_all) < fastest {
             return true;
         }
-        let Some((rank, at)) = sent.to_one else { return false };
+        let Some((rank, at, lacked)) = sent.to_one else { return false };
         let age = now.since(at);
-        sent.is_wide |= rank != from && age < fastest.max(usual) * 2;
+        sent.is_wide |= lacked && rank != from && age < fastest.max(usual) * 2;
         rank == from && age < fastest.max(usual)
     }
 
@@ -332,18 +332,26 @@ impl Collector {
 
     // ---- time -----------------------------------------------------------------------------
 
-    /// `seq` goes out now.
-    pub(super) fn on_sent(&mut self, now: Instant, seq: Seq, to: Destination) {
+    /// `seq` goes to all now.
+    pub(super) fn on_sent(&mut self, now: Instant, seq: Seq) {
+        *self.last_sent(seq) = LastSent { to_all: now, ..LastSent::default() };
+    }
+
+    /// A packet is sent again.
+    pub(super) fn on_repaired(&mut self, now: Instant, repair: &Repair) {
+        match repair.to {
+            Destination::Group => self.on_sent(now, repair.seq),
+            Destination::Rank(rank) | Destination::Nic { to: rank, .. } => {
+                self.last_sent(repair.seq).to_one = Some((rank, now, !repair.asks));
+            }
+        }
+    }
+
+    fn last_sent(&mut self, seq: Seq) -> &mut LastSent {
         if self.last_sent.is_empty() {
             self.last_sent = vec![LastSent::default(); WINDOW_PACKETS_MAX as usize];
         }
-        let sent = &mut self.last_sent[ring(seq)];
-        match to {
-            Destination::Group => *sent = LastSent { to_all: now, ..LastSent::default() },
-            Destination::Rank(rank) | Destination::Nic { to: rank, .. } => {
-                sent.to_one = Some((rank, now));
-            }
-        }
+        &mut self.last_sent[ring(seq)]
     }
 
     /// `seq` goes out and will be answered by all, without delay.
@@ -532,7 +540,7 @@ mod tests {
         let mut collector = collector(3);
         for round in 0..50u32 {
             let start = u64::from(round) * 10_000;
-            collector.on_sent(at(start), Seq(round), Destination::Group);
+            collector.on_sent(at(start), Seq(round));
             collector.on_asked(at(start), Seq(round));
             report(&mut collector, start + 100, 1, round + 1);
             report(&mut collector, start + 300, 2, round + 1);
@@ -553,12 +561,12 @@ mod tests {
     #[test]
     fn a_report_older_than_the_repair_changes_nothing() {
         let mut collector = collector(1);
-        collector.on_sent(at(0), Seq(0), Destination::Group);
+        collector.on_sent(at(0), Seq(0));
         collector.on_asked(at(0), Seq(0));
         report(&mut collector, 100, 1, 1);
         let mut map = GapMap::default();
         map.insert(Seq(1), Seq(2));
-        collector.on_sent(at(200), Seq(1), Destination::Group);
+        collector.on_sent(at(200), Seq(1));
         collector.on_gaps(at(270), Rank(1), (Seq(1), &map), Seq(9));
         assert!(!collector.has_repairs());
         collector.on_gaps(at(280), Rank(1), (Seq(1), &map), Seq(9));

@@ -3,6 +3,7 @@
 
 use super::incoming::Stashed;
 use super::policy::{AckRule, Asking, Hold};
+use super::sending::Outgoing;
 use super::stream::Stream;
 use super::{Broadcast, Common};
 use crate::channel::Reply;
@@ -12,6 +13,9 @@ use crate::packet::{Destination, Head, Segment, Source};
 use omnes_wire::{
     CastReport, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
 };
+
+/// Messages of which one is acknowledged by all to measure the round trip.
+const MEASURE_MESSAGES: u32 = 64;
 
 /// A packet about to be handed out, before the endpoint adds job and tag.
 pub(crate) struct Outbound {
@@ -46,6 +50,22 @@ impl Broadcast {
             self.note_deadline(at);
         }
         None
+    }
+
+    /// Hands out packets that continue the one that was handed out last, to all and with `header`:
+    /// as many calls of [`Self::poll_transmit`] would give them next. How many, at most `most`; the
+    /// data of each lie behind those of the packet before.
+    pub(crate) fn continue_run(&mut self, now: Instant, header: &Header, most: u32) -> u32 {
+        let Some(at) = self.ready.front().copied() else { return 0 };
+        let stream = &mut self.streams[at];
+        let turn = match self.ready.len() {
+            1 => most,
+            _ => (BURST_PACKETS - 1).saturating_sub(stream.fresh_run).min(most),
+        };
+        let packets = stream.run_left(&self.common, header).unwrap_or(0).min(turn);
+        stream.continue_run(now, packets);
+        self.common.counters.casts_sent += u64::from(packets);
+        packets
     }
 }
 
@@ -196,7 +216,7 @@ impl Stream {
             }
             address(&mut outbound, repair.to);
             outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, repair.asks);
-            self.collector.on_sent(now, repair.seq, repair.to);
+            self.collector.on_repaired(now, &repair);
             if repair.asks && repair.to == Destination::Group {
                 self.collector.on_asked_all(now);
             }
@@ -230,6 +250,16 @@ impl Stream {
         sending.has_fresh() && room > 0 && is_run
     }
 
+    /// True if a lone message shall be acknowledged at once: if nobody asks for it when it is
+    /// overdue, if acknowledgements are few beside its packets, or if the round trip has not been
+    /// measured for long.
+    fn is_worth_asking(&self, message: &Outgoing) -> bool {
+        !self.policy.takers_ask(self.roles.takers)
+            || message.packets > 1
+            || !self.collector.knows_round_trip()
+            || message.number.is_multiple_of(MEASURE_MESSAGES)
+    }
+
     fn next_fresh(
         &mut self,
         now: Instant,
@@ -248,12 +278,12 @@ impl Stream {
         let mut outbound = self.data(common, seq, head)?;
         let is_awaited = self.policy.hold == Hold::Basic
             || message.reply == Reply::Soon
-            || self.policy.asking == Asking::WhenIdle && is_lone;
+            || self.policy.asking == Asking::WhenIdle && is_lone && self.is_worth_asking(&message);
         // In a long message, receivers acknowledge several times per window by themselves; where
         // less than that may be under way, they must be asked, or it would run dry.
         let is_last = outbound.header.flags.has(Flags::LAST);
         self.unasked += 1;
-        let is_short = open < common.config.window_packets && self.unasked >= (open / 4).max(1);
+        let is_short = open < common.config.window_packets && self.unasked >= asking_interval(open);
         let asks = if is_last { is_awaited } else { is_short };
         if asks {
             self.unasked = 0;
@@ -261,7 +291,7 @@ impl Stream {
         address(&mut outbound, Destination::Group);
         outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, asks);
         common.counters.casts_sent += 1;
-        self.collector.on_sent(now, seq, Destination::Group);
+        self.collector.on_sent(now, seq);
         let is_answered = is_last && self.policy.acks == AckRule::Every;
         if asks || is_answered {
             self.collector.on_asked(now, seq);
@@ -275,6 +305,41 @@ impl Stream {
             self.free(common);
         }
         Some(outbound)
+    }
+
+    /// How many packets may follow the one with `header` that are whole, ask for nothing and have
+    /// room in the window, with nothing in between.
+    fn run_left(&mut self, common: &Common, header: &Header) -> Option<u32> {
+        let is_plain = header.kind == Kind::Cast && header.flags == Flags::GROUP;
+        let group = (header.communicator, header.channel.0);
+        let is_here = group == (self.key.group.communicator, self.key.group.number);
+        let has_others = self.collector.has_repairs() || !self.copied.is_empty();
+        // Without anybody to report, a packet is done as soon as it is sent.
+        self.collector.slowest()?;
+        let open = self.open_packets(common);
+        let sending = self.sending.as_mut()?;
+        if !is_plain || !is_here || has_others || header.seq.plus(1) != sending.next {
+            return None;
+        }
+        let message = sending.message_of(sending.next)?;
+        let index = header.argument.checked_add(1)?;
+        let whole = (message.packets - 1).checked_sub(index)?;
+        let room = open.checked_sub(sending.next.since(sending.base))?;
+        let unasked = match open < common.config.window_packets {
+            true => asking_interval(open).checked_sub(self.unasked + 1)?,
+            false => u32::MAX,
+        };
+        Some(whole.min(room).min(unasked))
+    }
+
+    /// So many packets more go out, of which [`Self::run_left`] has told.
+    fn continue_run(&mut self, now: Instant, packets: u32) {
+        let Some(sending) = &mut self.sending else { return };
+        let first = sending.next;
+        sending.next = first.plus(packets);
+        (0..packets).for_each(|index| self.collector.on_sent(now, first.plus(index)));
+        self.unasked += packets;
+        self.fresh_run += packets;
     }
 
     /// A packet for a co-root, which may also have got it by multicast [BC-R11].
@@ -323,6 +388,11 @@ impl Stream {
         header.expects = Seq(self.key.root.0);
         Some(Outbound { to: Destination::Group, header, segment })
     }
+}
+
+/// Packets of a long message of which one is to be answered, where `open` may be under way.
+fn asking_interval(open: u32) -> u32 {
+    (open / 4).max(1)
 }
 
 /// A packet as it came.

@@ -7,7 +7,8 @@
 
 use super::config::CheckedBroadcast;
 use super::interface::Event;
-use super::policy::{AckRule, GapReports, Policy};
+use super::overdue::Overdue;
+use super::policy::{AckRule, GapReports, PROMPT_TAKERS, Policy};
 use super::roles::Roles;
 use super::slots::Common;
 use super::stash::Stash;
@@ -18,8 +19,6 @@ use omnes_wire::{Envelope, Flags, GapMap, Instant, Seq};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Takers beyond which reports are spread over time [RFC 5401].
-const PROMPT_TAKERS: u32 = 32;
 /// Time that a collector needs for a report.
 const SPREAD_PER_TAKER: Duration = Duration::from_micros(2);
 
@@ -83,6 +82,7 @@ pub(super) struct Incoming {
     /// Copies are kept for others.
     keeps: bool,
     pub(super) arrivals: Arrivals,
+    overdue: Overdue,
     posted: VecDeque<Posted>,
     /// First packet of the next message to be received.
     front: Seq,
@@ -115,6 +115,7 @@ impl Incoming {
             peers: roles.peers,
             keeps: roles.is_repairer || !roles.copies_to.is_empty(),
             arrivals: Arrivals::default(),
+            overdue: Overdue::new(),
             posted: VecDeque::new(),
             front: Seq(0),
             stash: Stash::default(),
@@ -173,6 +174,8 @@ impl Incoming {
             self.learn_length(common, packet.seq, envelope.bytes);
         }
         self.complete(common);
+        self.overdue.end(now, packet.flags.has(Flags::GROUP));
+        self.watch(now, common);
         let _ = self.answer_if_asked(now, &packet);
         self.thin_out(common);
         place
@@ -362,6 +365,7 @@ impl Incoming {
         let before = self.stash.count();
         self.adopt_all(common, self.posted.len() - 1);
         self.complete(common);
+        self.watch(now, common);
         self.thin_out(common);
         if self.stash.count() < before {
             // Room that the root may be waiting for.
@@ -456,6 +460,7 @@ impl Incoming {
 
     /// Takes back the receives that are not complete: nothing comes any more.
     pub(super) fn take_posted(&mut self) -> Vec<ReceiveId> {
+        self.overdue = Overdue::new();
         self.posted.drain(..).map(|posted| posted.id).collect()
     }
 
@@ -531,6 +536,30 @@ impl Incoming {
     }
 
     // ---- reports --------------------------------------------------------------------------
+
+    /// Begins to wait for a message of which nothing has come, if there is one that may be asked
+    /// for.
+    fn watch(&mut self, now: Instant, common: &Common) {
+        let is_waiting = !self.posted.is_empty();
+        let has_some = self.arrivals.expects() != self.front || self.arrivals.has_gap();
+        if is_waiting && !has_some && self.policy.takers_ask(self.takers) {
+            self.overdue.begin(now, common.config.timeout_min);
+        }
+    }
+
+    /// When [`Self::on_deadline`] is wanted next.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.arrivals.deadline().into_iter().chain(self.overdue.deadline()).min()
+    }
+
+    /// Lets timers run out. True if something is to be reported.
+    pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
+        if self.overdue.on_deadline(now) {
+            self.lacks_rest = true;
+            self.arrivals.answer();
+        }
+        self.arrivals.on_deadline(now)
+    }
 
     /// The room that a report offers, in units of the header's credits field.
     pub(super) fn credits(&self, common: &Common) -> u16 {

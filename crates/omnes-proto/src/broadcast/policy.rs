@@ -36,6 +36,9 @@ const ROOT_NODES_MAX: u32 = 64;
 /// Base of the default's tree beyond that.
 const USUAL_RADIX: u32 = 8;
 
+/// Ranks that take in a message beyond which reports are spread over time [RFC 5401].
+pub(super) const PROMPT_TAKERS: u32 = 32;
+
 /// Longest message that is copied.
 const COPY_BYTES_MAX: u64 = 64 << 10;
 
@@ -100,7 +103,8 @@ pub enum Asking {
     /// Only when somebody waits for them.
     IfNeeded,
     /// Also for a message that nothing unacknowledged precedes: so the loss of a lone message is
-    /// found in a round trip, and a stream of them is acknowledged as rarely as the rule says.
+    /// found in a round trip, and a stream of them is acknowledged as rarely as the rule says. Not
+    /// for each of one packet where those who wait for it ask themselves.
     WhenIdle,
 }
 
@@ -159,6 +163,12 @@ impl Policy {
             true => Self::COMBINED,
             false => Self { collection: Collection::Tree { radix: USUAL_RADIX }, ..Self::COMBINED },
         }
+    }
+
+    /// True if each of `takers` ranks asks for a message that does not come. Of more ranks, too many
+    /// would ask a root that is late.
+    pub(super) fn takers_ask(&self, takers: u32) -> bool {
+        self.gaps == GapReports::Prompt && takers <= PROMPT_TAKERS
     }
 
     /// `self` with one part of a text applied; `None` if it names nothing.

@@ -11,9 +11,10 @@ use std::collections::VecDeque;
 pub(super) struct Outgoing {
     pub(super) id: SendId,
     pub(super) first: Seq,
-    packets: u32,
+    pub(super) packets: u32,
     bytes: u64,
-    number: u32,
+    /// How many came before.
+    pub(super) number: u32,
     pub(super) reply: Reply,
 }
 

@@ -10,9 +10,12 @@ use super::roles::Roles;
 use super::sending::Sending;
 use super::slots::Common;
 use crate::lane::{Allowance, Report};
-use crate::packet::Destination;
 use omnes_wire::{Flags, Instant, Rank, Seq};
 use std::time::Duration;
+
+/// How long acknowledgements that nobody asked for are waited for, in times of what they are held
+/// back, where those who wait ask for what they lack: who computes may send them late.
+const HELD_BACK_AMPLY: u32 = 4;
 
 /// Names a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -103,7 +106,7 @@ impl Stream {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let reports = self.incoming.as_ref().and_then(|incoming| incoming.arrivals.deadline());
+        let reports = self.incoming.as_ref().and_then(Incoming::deadline);
         reports.into_iter().chain(self.collector.deadline()).min()
     }
 
@@ -116,9 +119,10 @@ impl Stream {
             self.collector.disarm();
             return;
         }
-        let held_back = match self.has_asked {
-            true => Duration::ZERO,
-            false => common.config.ack_delay,
+        let held_back = match (self.has_asked, self.policy.takers_ask(self.roles.takers)) {
+            (true, _) => Duration::ZERO,
+            (false, true) => common.config.ack_delay * HELD_BACK_AMPLY,
+            (false, false) => common.config.ack_delay,
         };
         self.collector.arm(now, Allowance { least: common.config.timeout_min, held_back });
     }
@@ -127,7 +131,7 @@ impl Stream {
     pub(super) fn expect_answers(&mut self, now: Instant, packet: &Packet, common: &Common) {
         let flags = packet.flags;
         if self.roles.is_repairer {
-            self.collector.on_sent(now, packet.seq, Destination::Group);
+            self.collector.on_sent(now, packet.seq);
         }
         // What goes to this rank alone is answered by nobody else.
         if flags.has(Flags::GROUP) {
@@ -148,7 +152,7 @@ impl Stream {
     pub(super) fn on_deadline(&mut self, now: Instant, common: &mut Common) -> bool {
         let mut is_due = false;
         if let Some(incoming) = &mut self.incoming {
-            is_due |= incoming.arrivals.on_deadline(now);
+            is_due |= incoming.on_deadline(now);
         }
         if self.roles.collects() {
             let end = self.end();

@@ -10,6 +10,7 @@ use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYT
 use std::time::Duration;
 
 mod co_roots;
+mod overdue;
 mod tree;
 
 const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };

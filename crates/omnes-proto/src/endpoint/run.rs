@@ -83,11 +83,19 @@ impl Endpoint {
     /// one; the data of each lie behind those of the packet before.
     pub fn continue_run(&mut self, now: Instant, transmit: &Transmit, heads: &mut [Head]) -> usize {
         let Some((head, rest)) = heads.split_first_mut() else { return 0 };
-        let Destination::Rank(to) = transmit.to else { return 0 };
         let Ok((header, _)) = Header::parse(head.as_bytes()) else { return 0 };
-        let Some(channel) = self.channels.get_mut(transmit.channel) else { return 0 };
         let most = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-        let packets = channel.continue_run(now, to, &header, most);
+        let (to, packets) = match (transmit.to, &mut self.broadcast) {
+            (Destination::Rank(to), _) => match self.channels.get_mut(transmit.channel) {
+                Some(channel) => (to, channel.continue_run(now, to, &header, most)),
+                None => return 0,
+            },
+            (Destination::Group, Some(it)) => (Rank::ALL, it.continue_run(now, &header, most)),
+            _ => return 0,
+        };
+        if packets == 0 {
+            return 0;
+        }
         let key = self.own_key.run(&header.emit());
         for (bytes, head) in header.run().skip(1).zip(rest).take(packets as usize) {
             head.set_body(&[]);

@@ -74,6 +74,8 @@ pub(crate) struct CastLimits {
 pub(crate) struct Casts {
     limits: Option<CastLimits>,
     streams: BTreeMap<(GroupId, Rank), Stream>,
+    /// What receivers have offered roots that have not broadcast yet, in packets: who waits asks.
+    early: BTreeMap<((GroupId, Rank), Rank), u64>,
     gone: BTreeSet<Rank>,
     tally: Tally,
     /// Most packets that any root had unacknowledged.
@@ -142,6 +144,7 @@ impl Casts {
         Self {
             limits,
             streams: BTreeMap::new(),
+            early: BTreeMap::new(),
             gone: BTreeSet::new(),
             tally: Tally::new(),
             window_packets_seen: 0,
@@ -150,11 +153,22 @@ impl Casts {
 
     // ---- commands -------------------------------------------------------------------------
 
+    /// A rank opens a group: what it was told of it before, it did not understand.
+    pub(crate) fn on_open(&mut self, group: GroupId, rank: Rank) {
+        self.early.retain(|(stream, _), _| *stream != (group, rank));
+    }
+
     /// A root begins to broadcast a message of `bytes`.
     pub(crate) fn on_broadcast(&mut self, cast: &CastStream, bytes: u64) {
         let Some(limits) = self.limits else { return };
         let room = limits.room(limits.initial_credit_bytes);
-        let new = || Stream::new(cast.clone(), room);
+        let new = || {
+            let mut stream = Stream::new(cast.clone(), room);
+            for (rank, receiver) in &mut stream.receivers {
+                receiver.room = self.early.remove(&(cast.key(), *rank)).unwrap_or(room);
+            }
+            stream
+        };
         let stream = self.streams.entry(cast.key()).or_insert_with(new);
         let begin = stream.ends.last().copied().unwrap_or(0);
         stream.ends.push(begin + limits.packets(bytes));
@@ -211,13 +225,17 @@ impl Casts {
         let Some(claim) = Claim::of(&header, packet).filter(|claim| claim.stream.1 == to) else {
             return;
         };
-        let stream = self.streams.get_mut(&claim.stream);
-        let receiver = stream.and_then(|stream| stream.receivers.get_mut(&from));
-        if let (Some(receiver), Some(limits)) = (receiver, &self.limits)
+        let Some(limits) = &self.limits else { return };
+        let room = limits.room(u32::from(claim.credits) * CREDIT_UNIT_BYTES);
+        let Some(stream) = self.streams.get_mut(&claim.stream) else {
+            self.early.insert((claim.stream, from), room);
+            return;
+        };
+        if let Some(receiver) = stream.receivers.get_mut(&from)
             && claim.expects >= receiver.heard
         {
             receiver.heard = claim.expects;
-            receiver.room = limits.room(u32::from(claim.credits) * CREDIT_UNIT_BYTES);
+            receiver.room = room;
         }
     }
 

@@ -30,9 +30,12 @@ fn tree_that_loses(
     (net, heard, 20)
 }
 
-/// Time until the root knows that all have its next message.
+/// Time until the root knows that all have its next message, which it waits for.
 fn time_to_free(net: &mut Net, freed: u32) -> Duration {
-    net.broadcast(0, &content(99, 8));
+    (1..16).for_each(|rank| net.receive(rank, 0, 8));
+    let is_acknowledged = net.nodes[0].machine.groups[&GROUP].config.policy.acks == AckRule::Every;
+    let reply = if is_acknowledged { Reply::Lazy } else { Reply::Soon };
+    net.send(0, content(99, 8), reply);
     let start = net.now;
     while net.nodes[0].freed <= freed as usize {
         net.run(1);

@@ -47,6 +47,7 @@ impl Node {
     pub(crate) fn open_group(&mut self, world: &mut World, group: &Rc<GroupConfig>) {
         self.groups.insert(group.id, group.clone());
         self.machine().open(GroupConfig::clone(group));
+        world.network.casts.on_open(group.id, self.rank);
         let note = format!("opens {:?} {} {:?}", group.id, group.policy, group.nodes);
         world.network.trace.note(world.now, self.rank, note);
     }

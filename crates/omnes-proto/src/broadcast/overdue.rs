@@ -1,0 +1,116 @@
+//! When a receiver that waits asks for what does not come.
+//!
+//! A message that is lost as a whole, with nothing behind it, leaves no gap to be reported. The root
+//! could ask for acknowledgements, but each of them costs both ends a packet, which the slowest
+//! receiver may have to wait for; those who wait for the message can tell as well that it is overdue.
+//! Where the root is late instead, it has nothing to send again and says nothing.
+//!
+//! How long a message usually takes is measured from the time that a receiver begins to wait, so a
+//! root that comes late every time is not asked every time.
+//!
+//! Cost: nothing while packets come; one report per message that is overdue, and again after waits
+//! that double.
+
+use crate::lane::Rtt;
+use omnes_wire::Instant;
+use std::time::Duration;
+
+/// Longest wait before the next question.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct Overdue {
+    usual: Rtt,
+    /// Since when nothing has come of the message that is waited for.
+    since: Option<Instant>,
+    ask_at: Option<Instant>,
+    wait: Duration,
+}
+
+impl Overdue {
+    pub(super) fn new() -> Self {
+        Self { usual: Rtt::new(), since: None, ask_at: None, wait: Duration::ZERO }
+    }
+
+    /// A message is waited for of which nothing has come; it is asked for after `least` or later.
+    pub(super) fn begin(&mut self, now: Instant, least: Duration) {
+        if self.since.is_some() {
+            return;
+        }
+        let (mean, spread) = (self.usual.smoothed(), self.usual.deviation());
+        self.wait = (mean + mean.max(4 * spread)).max(least).min(WAIT_MAX);
+        self.since = Some(now);
+        self.ask_at = Some(now + self.wait);
+    }
+
+    /// Something of it has come, by itself if `is_usual` and not because it was asked for.
+    pub(super) fn end(&mut self, now: Instant, is_usual: bool) {
+        let Some(since) = self.since.take() else { return };
+        self.ask_at = None;
+        if is_usual {
+            self.usual.add_sample(now.since(since));
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.ask_at
+    }
+
+    /// True if it is to be asked for now.
+    pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
+        if self.ask_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        self.wait = (self.wait * 2).min(WAIT_MAX);
+        self.ask_at = Some(now + self.wait);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Duration = Duration::from_micros(40);
+
+    fn at(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    /// Messages have come `us` after they were waited for.
+    fn after(us: u64) -> Overdue {
+        let mut overdue = Overdue::new();
+        for start in 0..50 {
+            overdue.begin(at(start * 1000), LEAST);
+            overdue.end(at(start * 1000 + us), true);
+        }
+        overdue.begin(at(100_000), LEAST);
+        overdue
+    }
+
+    #[test]
+    fn what_usually_comes_soon_is_asked_for_soon_then_less_and_less_often() {
+        let mut overdue = after(10);
+        assert_eq!(overdue.deadline(), Some(at(100_040)));
+        assert!(!overdue.on_deadline(at(100_039)));
+        assert!(overdue.on_deadline(at(100_040)));
+        assert_eq!(overdue.deadline(), Some(at(100_120)));
+        assert!(overdue.on_deadline(at(100_120)));
+        assert_eq!(overdue.deadline(), Some(at(100_280)));
+    }
+
+    #[test]
+    fn a_root_that_is_always_late_is_left_alone_for_twice_as_long() {
+        let wait = after(10_000).deadline().map(|at_last| at_last.since(at(100_000)));
+        assert!(wait.is_some_and(|wait| wait >= Duration::from_micros(19_900)), "{wait:?}");
+    }
+
+    #[test]
+    fn what_came_because_it_was_asked_for_is_no_sample() {
+        let mut overdue = after(10);
+        overdue.end(at(200_000), false);
+        overdue.begin(at(300_000), LEAST);
+        assert_eq!(overdue.deadline(), Some(at(300_040)));
+    }
+}

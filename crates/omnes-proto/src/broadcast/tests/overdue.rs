@@ -1,0 +1,85 @@
+//! Messages that do not come: who waits for them asks.
+
+use super::*;
+
+/// Four ranks that know how long messages usually take.
+fn acquainted() -> Net {
+    let mut net = Net::new(4, "combined");
+    for at in 0..50 {
+        net.broadcast(0, &content(at, 8));
+        net.run(10);
+    }
+    net
+}
+
+/// Gap reports and acknowledgements that rank 0 has got.
+fn reports(net: &Net) -> (u64, u64) {
+    let counters = net.nodes[0].machine.counters();
+    (counters.nacks_received, counters.acks_received)
+}
+
+#[test]
+fn a_short_lone_message_is_acknowledged_when_its_receivers_are_through() {
+    let mut net = acquainted();
+    net.run(500);
+    let before = reports(&net);
+    net.broadcast(0, &content(50, 8));
+    net.run(20);
+    assert!(net.nodes[1..].iter().all(|node| node.received.len() == 51));
+    // Of three receivers, one at most is the one whose turn it is [BC-R17].
+    assert!(reports(&net).1 <= before.1 + 1);
+    net.run(500);
+    assert_eq!(reports(&net), (before.0, before.1 + 3));
+    assert!(net.nodes[0].machine.is_idle());
+}
+
+#[test]
+fn who_waits_for_a_lost_message_asks_and_gets_it_alone() {
+    let mut net = acquainted();
+    let before = reports(&net);
+    let casts = net.casts;
+    net.lose = Box::new(|header, to| header.kind == Kind::Cast && header.seq.0 == 50 && to == 2);
+    let start = net.now;
+    net.broadcast(0, &content(50, 8));
+    net.run(2);
+    net.lose = Box::new(|_, _| false);
+    while net.nodes[2].received.len() < 51 {
+        net.run(1);
+    }
+    // The shortest wait, and a round trip of two steps each way.
+    assert!(net.now.since(start) <= config().timeout_min + 4 * STEP, "{:?}", net.now.since(start));
+    assert_eq!(reports(&net).0, before.0 + 1);
+    assert_eq!(net.casts, casts + 2);
+    assert_eq!(net.nodes[1].machine.counters().duplicates, 0);
+}
+
+#[test]
+fn a_root_that_comes_late_is_asked_less_and_less_often_and_sends_nothing_again() {
+    let mut net = acquainted();
+    let before = reports(&net);
+    for rank in 1..4 {
+        net.receive(rank, 0, 8);
+    }
+    // 100 ms: waits of 0.2, 0.4, 0.8, ... 51.2 ms fit in.
+    net.run(5000);
+    let asked = reports(&net).0 - before.0;
+    assert!((3 * 7..=3 * 10).contains(&asked), "{asked}");
+    let casts = net.casts;
+    net.send(0, content(50, 8), Reply::Lazy);
+    net.run(200);
+    let expected: Vec<_> = (0..51).map(|at| content(at, 8)).collect();
+    net.assert_received(&expected, 0);
+    assert_eq!(net.casts, casts + 1);
+}
+
+#[test]
+fn a_message_that_waits_for_its_receiver_is_not_asked_for() {
+    let mut net = acquainted();
+    let before = reports(&net);
+    net.send(0, content(50, 8), Reply::Lazy);
+    net.run(500);
+    (1..4).for_each(|rank| net.receive(rank, 0, 8));
+    net.run(500);
+    assert_eq!(reports(&net).0, before.0);
+    assert!(net.nodes[1..].iter().all(|node| node.received.len() == 51));
+}
