@@ -190,13 +190,12 @@ impl Shared {
         mut inside: MutexGuard<'a, Inside>,
         waiting: &mut Waiting,
     ) -> (MutexGuard<'a, Inside>, bool) {
-        match waiting.next(inside.core.stepped_at()) {
-            // Each turn that others take meanwhile costs two switches; they get theirs when the
-            // window is full.
-            Stage::GiveWay if inside.core.may_send_on() => {
-                drop(inside);
-                (self.lock(), false)
-            }
+        let stage = match waiting.next(inside.core.stepped_at()) {
+            // Others get their turn when the window is full: each one costs two switches.
+            Stage::GiveWay if inside.core.may_send_on() => Stage::Spin,
+            stage => stage,
+        };
+        match stage {
             Stage::Spin => {
                 self.watch_sometimes(&mut inside);
                 drop(inside);

@@ -272,21 +272,25 @@ impl Broadcast {
     }
 
     /// `from` lacks everything from `expects` on: it did not know the group when it was sent to, or
-    /// waits for a message that is overdue.
+    /// waits for a message that is overdue. Who asks by itself may have what was sent lately by
+    /// now, so it gets the first and the last: these show which gaps are left.
     fn resend_all(&mut self, now: Instant, at: usize, from: Rank, lacks: Range<Seq>) {
         let Stream { collector, policy, roles, .. } = &mut self.streams[at];
         let Some(slowest) = collector.slowest() else { return };
         let Range { start: expects, end } = lacks;
         let first = if expects.precedes(slowest) { slowest } else { expects };
-        // Who is asked by others has asked nobody while it was under way.
-        let asks_itself = policy.takers_ask(roles.takers);
-        if first.precedes(end) {
-            let last = end.since(first).min(WINDOW_PACKETS_MAX);
-            for seq in (0..last).map(|index| first.plus(index)) {
-                if !(asks_itself && collector.is_under_way(now, from, seq)) {
+        if !first.precedes(end) {
+            return;
+        }
+        let count = end.since(first).min(WINDOW_PACKETS_MAX);
+        if policy.takers_ask(roles.takers) {
+            for seq in [first, first.plus(count - 1)] {
+                if !collector.is_under_way(now, from, seq) {
                     collector.want(from, seq, false);
                 }
             }
+        } else {
+            (0..count).for_each(|index| collector.want(from, first.plus(index), false));
         }
     }
 }

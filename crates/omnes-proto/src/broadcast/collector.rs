@@ -28,6 +28,9 @@ const BACKOFF_MAX: Duration = Duration::from_millis(20);
 /// Round trip to the nearest rank that is assumed before one was measured.
 const FASTEST_INITIAL: Duration = Duration::from_micros(100);
 
+/// Measurements after which one that came out too long no longer counts.
+const SAMPLES_WELL: u32 = 8;
+
 /// How one reporter stands.
 #[derive(Debug)]
 struct Standing {
@@ -93,6 +96,8 @@ pub(super) struct Collector {
     last_sent: Vec<LastSent>,
     round_trip: Rtt,
     fastest: Option<Duration>,
+    /// How often it was measured.
+    samples: u32,
     /// A packet that asked for answers, and when it did.
     asked: Option<(Seq, Instant)>,
     is_first_answer: bool,
@@ -138,6 +143,7 @@ impl Collector {
             last_sent: Vec::new(),
             round_trip: Rtt::new(),
             fastest: None,
+            samples: 0,
             asked: None,
             is_first_answer: false,
             answers_until: Instant::ZERO,
@@ -165,6 +171,12 @@ impl Collector {
     /// True if a round trip has been measured.
     pub(super) fn knows_round_trip(&self) -> bool {
         self.fastest.is_some()
+    }
+
+    /// True if that was done some times: the least of the first answers tells how fast they are,
+    /// and the first of them may have waited for the root.
+    pub(super) fn knows_round_trip_well(&self) -> bool {
+        self.samples >= SAMPLES_WELL
     }
 
     /// Where the standing of a reporter is.
@@ -247,6 +259,7 @@ impl Collector {
             // Forgotten slowly, as paths change.
             let kept = self.fastest.map_or(sample, |fastest| fastest * 17 / 16);
             self.fastest = Some(kept.min(sample));
+            self.samples = self.samples.saturating_add(1);
         }
         if self.slowest().is_none_or(|slowest| seq.precedes(slowest)) {
             self.round_trip.add_sample(sample);

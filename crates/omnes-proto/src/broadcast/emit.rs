@@ -14,8 +14,8 @@ use omnes_wire::{
     CastReport, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
 };
 
-/// Messages of which one is acknowledged by all to measure the round trip.
-const MEASURE_MESSAGES: u32 = 64;
+/// Lone messages after which one is acknowledged by all, to measure the round trip.
+const MEASURE_MESSAGES: u32 = 63;
 
 /// A packet about to be handed out, before the endpoint adds job and tag.
 pub(crate) struct Outbound {
@@ -251,13 +251,13 @@ impl Stream {
     }
 
     /// True if a lone message shall be acknowledged at once: if nobody asks for it when it is
-    /// overdue, if acknowledgements are few beside its packets, or if the round trip has not been
-    /// measured for long.
+    /// overdue, if acknowledgements are few beside its packets, or if the round trip is not well
+    /// known or has not been measured for long.
     fn is_worth_asking(&self, message: &Outgoing) -> bool {
         !self.policy.takers_ask(self.roles.takers)
             || message.packets > 1
-            || !self.collector.knows_round_trip()
-            || message.number.is_multiple_of(MEASURE_MESSAGES)
+            || !self.collector.knows_round_trip_well()
+            || self.unmeasured >= MEASURE_MESSAGES
     }
 
     fn next_fresh(
@@ -276,9 +276,10 @@ impl Stream {
         let is_lone = !sending.base.precedes(message.first);
         sending.next = seq.plus(1);
         let mut outbound = self.data(common, seq, head)?;
+        let is_lone_asked = self.policy.asking == Asking::WhenIdle && is_lone;
         let is_awaited = self.policy.hold == Hold::Basic
             || message.reply == Reply::Soon
-            || self.policy.asking == Asking::WhenIdle && is_lone && self.is_worth_asking(&message);
+            || is_lone_asked && self.is_worth_asking(&message);
         // In a long message, receivers acknowledge several times per window by themselves; where
         // less than that may be under way, they must be asked, or it would run dry.
         let is_last = outbound.header.flags.has(Flags::LAST);
@@ -287,6 +288,9 @@ impl Stream {
         let asks = if is_last { is_awaited } else { is_short };
         if asks {
             self.unasked = 0;
+        }
+        if is_last {
+            self.unmeasured = if asks { 0 } else { self.unmeasured.saturating_add(1) };
         }
         address(&mut outbound, Destination::Group);
         outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, asks);
@@ -318,7 +322,8 @@ impl Stream {
         self.collector.slowest()?;
         let open = self.open_packets(common);
         let sending = self.sending.as_mut()?;
-        if !is_plain || !is_here || has_others || header.seq.plus(1) != sending.next {
+        let is_next = self.fresh_run > 0 && header.seq.plus(1) == sending.next;
+        if !is_plain || !is_here || has_others || !is_next {
             return None;
         }
         let message = sending.message_of(sending.next)?;
@@ -340,6 +345,7 @@ impl Stream {
         (0..packets).for_each(|index| self.collector.on_sent(now, first.plus(index)));
         self.unasked += packets;
         self.fresh_run += packets;
+        self.has_asked &= packets == 0;
     }
 
     /// A packet for a co-root, which may also have got it by multicast [BC-R11].

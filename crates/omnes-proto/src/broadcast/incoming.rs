@@ -556,6 +556,8 @@ impl Incoming {
     pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
         if self.overdue.on_deadline(now) {
             self.lacks_rest = true;
+            // In a tree the question goes past whom an acknowledgement may be owed to.
+            self.is_asked = true;
             self.arrivals.answer();
         }
         self.arrivals.on_deadline(now)

@@ -1,9 +1,9 @@
 //! When a receiver that waits asks for what does not come.
 //!
-//! A message that is lost as a whole, with nothing behind it, leaves no gap to be reported. The root
-//! could ask for acknowledgements, but each of them costs both ends a packet, which the slowest
-//! receiver may have to wait for; those who wait for the message can tell as well that it is overdue.
-//! Where the root is late instead, it has nothing to send again and says nothing.
+//! A message that is lost as a whole, with nothing behind it, leaves no gap to be reported. The
+//! root could ask for acknowledgements, but each costs both ends a packet, which the slowest
+//! receiver may have to wait for; those who wait for the message can tell as well that it is
+//! overdue. Where the root is late instead, it has nothing to send again and says nothing.
 //!
 //! How long a message usually takes is measured from the time that a receiver begins to wait, so a
 //! root that comes late every time is not asked every time.

@@ -165,8 +165,8 @@ impl Policy {
         }
     }
 
-    /// True if each of `takers` ranks asks for a message that does not come. Of more ranks, too many
-    /// would ask a root that is late.
+    /// True if each of `takers` ranks asks for a message that does not come. More ranks would be
+    /// too many for a root that is late.
     pub(super) fn takers_ask(&self, takers: u32) -> bool {
         self.gaps == GapReports::Prompt && takers <= PROMPT_TAKERS
     }

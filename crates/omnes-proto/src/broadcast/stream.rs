@@ -13,10 +13,6 @@ use crate::lane::{Allowance, Report};
 use omnes_wire::{Flags, Instant, Rank, Seq};
 use std::time::Duration;
 
-/// How long acknowledgements that nobody asked for are waited for, in times of what they are held
-/// back, where those who wait ask for what they lack: who computes may send them late.
-const HELD_BACK_AMPLY: u32 = 4;
-
 /// Names a stream.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct StreamKey {
@@ -44,6 +40,8 @@ pub(super) struct Stream {
     pub(super) fresh_run: u32,
     /// Packets sent for the first time since answers were last asked for.
     pub(super) unasked: u32,
+    /// Lone messages since one was asked about.
+    pub(super) unmeasured: u32,
     pub(super) is_ready: bool,
     /// The last packet that went out asks for an answer.
     pub(super) has_asked: bool,
@@ -76,6 +74,7 @@ impl Stream {
             owes_upward: false,
             fresh_run: 0,
             unasked: 0,
+            unmeasured: 0,
             is_ready: false,
             has_asked: false,
         })
@@ -119,10 +118,9 @@ impl Stream {
             self.collector.disarm();
             return;
         }
-        let held_back = match (self.has_asked, self.policy.takers_ask(self.roles.takers)) {
-            (true, _) => Duration::ZERO,
-            (false, true) => common.config.ack_delay * HELD_BACK_AMPLY,
-            (false, false) => common.config.ack_delay,
+        let held_back = match self.has_asked {
+            true => Duration::ZERO,
+            false => common.config.ack_delay,
         };
         self.collector.arm(now, Allowance { least: common.config.timeout_min, held_back });
     }

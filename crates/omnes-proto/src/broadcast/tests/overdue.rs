@@ -83,3 +83,22 @@ fn a_message_that_waits_for_its_receiver_is_not_asked_for() {
     assert_eq!(reports(&net).0, before.0);
     assert!(net.nodes[1..].iter().all(|node| node.received.len() == 51));
 }
+
+#[test]
+fn of_a_long_message_that_is_overdue_the_ends_come_first_and_the_rest_as_a_gap() {
+    let mut net = acquainted();
+    let before = reports(&net);
+    let casts = net.casts;
+    net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 2);
+    let packets = 41;
+    net.broadcast(0, &content(50, 40 * 256));
+    net.run(5);
+    net.lose = Box::new(|_, _| false);
+    while net.nodes[2].received.len() < 51 {
+        net.run(1);
+    }
+    let nacks = reports(&net).0 - before.0;
+    assert!((1..=3).contains(&nacks), "{nacks}");
+    // Each packet once more at most, but for the two ends.
+    assert!(net.casts - casts <= 2 * packets + 2, "{}", net.casts - casts);
+}

@@ -96,6 +96,21 @@ fn nobody_in_a_tree_answers_before_those_below_have() {
 }
 
 #[test]
+fn who_asks_for_an_overdue_message_acknowledges_the_one_before() {
+    let (mut net, heard, freed) = tree_that_loses("tree-ack=2+combined", |_, _| false);
+    net.broadcast(0, &content(99, 8));
+    net.run(2);
+    (1..16).for_each(|rank| net.receive(rank, 0, 8));
+    net.run(60);
+    let heard = heard.borrow();
+    assert!(heard.iter().any(|(kind, ..)| *kind == Kind::CastNack), "nobody has asked");
+    let questions = heard
+        .iter()
+        .filter(|(kind, flags, ..)| *kind == Kind::CastAck && flags.has(Flags::ACK_NOW));
+    assert_eq!((questions.count(), net.nodes[0].freed), (0, freed as usize + 1));
+}
+
+#[test]
 fn a_question_of_a_stranger_to_the_tree_is_refused() {
     let mut net = Net::new(4, "tree-ack=2");
     net.broadcast(0, &content(1, 8));
