@@ -14,7 +14,7 @@ use omnes_wire::{
     CastReport, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
 };
 
-/// Lone messages after which one is acknowledged by all, to measure the round trip.
+/// Messages after which a lone one is acknowledged by all, to measure the round trip.
 const MEASURE_MESSAGES: u32 = 63;
 
 /// A packet about to be handed out, before the endpoint adds job and tag.

@@ -13,8 +13,7 @@ pub(super) struct Outgoing {
     pub(super) first: Seq,
     pub(super) packets: u32,
     bytes: u64,
-    /// How many came before.
-    pub(super) number: u32,
+    number: u32,
     pub(super) reply: Reply,
 }
 

@@ -40,7 +40,7 @@ pub(super) struct Stream {
     pub(super) fresh_run: u32,
     /// Packets sent for the first time since answers were last asked for.
     pub(super) unasked: u32,
-    /// Lone messages since one was asked about.
+    /// Messages sent since one was asked about.
     pub(super) unmeasured: u32,
     pub(super) is_ready: bool,
     /// The last packet that went out asks for an answer.
