@@ -27,7 +27,15 @@ struct Slot {
     communicator: CommunicatorId,
     slot: OpenSlot,
     /// What the machine was shown last.
-    shown: (u32, u32, u32),
+    shown: Shown,
+}
+
+/// How far a page was when the machine was shown it.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Shown {
+    entered: u32,
+    done: u32,
+    at: u32,
 }
 
 impl Core {
@@ -35,7 +43,7 @@ impl Core {
     pub(crate) fn open_collective(&mut self, group: GroupConfig, slot: Option<OpenSlot>) {
         let communicator = group.communicator;
         self.endpoint.collective().open(group);
-        let slot = slot.map(|slot| Slot { communicator, slot, shown: (0, 0, 0) });
+        let slot = slot.map(|slot| Slot { communicator, slot, shown: Shown::default() });
         self.barriers.slots.extend(slot);
     }
 
@@ -100,9 +108,9 @@ impl Core {
         let mut has_news = false;
         for Slot { communicator, slot, shown } in &mut self.barriers.slots {
             let page = slot.page();
-            let seen = (page.entered(), page.done(), page.at());
+            let seen = Shown { entered: page.entered(), done: page.done(), at: page.at() };
             if seen != *shown {
-                has_news |= seen.1 != shown.1;
+                has_news |= seen.done != shown.done;
                 *shown = seen;
                 let now = self.clock.now();
                 self.endpoint.collective().handle_nic(now, *communicator, &view(page));

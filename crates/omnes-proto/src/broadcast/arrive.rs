@@ -264,7 +264,7 @@ impl Broadcast {
         if let (Some((map, lacks_all)), true) = (gaps, stream.roles.is_repairer) {
             stream.collector.on_gaps(now, from, (expects, &map), end);
             if lacks_all {
-                self.resend_all(now, at, from, expects..end);
+                self.resend_rest(now, at, from, expects..end);
             }
         }
         self.streams[at].arm(now, &self.common);
@@ -274,7 +274,7 @@ impl Broadcast {
     /// `from` lacks everything from `expects` on: it did not know the group when it was sent to, or
     /// waits for a message that is overdue. Who asks by itself may have what was sent lately by
     /// now, so it gets the first and the last: these show which gaps are left.
-    fn resend_all(&mut self, now: Instant, at: usize, from: Rank, lacks: Range<Seq>) {
+    fn resend_rest(&mut self, now: Instant, at: usize, from: Rank, lacks: Range<Seq>) {
         let Stream { collector, policy, roles, .. } = &mut self.streams[at];
         let Some(slowest) = collector.slowest() else { return };
         let Range { start: expects, end } = lacks;
