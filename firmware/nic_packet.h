@@ -37,7 +37,8 @@ static __always_inline int nic_class_of_head(const void *start)
 		return -1;
 	if (head->kind == OMNES_KIND_STEP || head->kind == OMNES_KIND_STEP_NACK)
 		return OMNES_CLASS_STEPS;
-	if ((head->kind == OMNES_KIND_CAST || head->kind == OMNES_KIND_HELLO) &&
+	if ((head->kind == OMNES_KIND_CAST || head->kind == OMNES_KIND_CAST_CODED ||
+	     head->kind == OMNES_KIND_HELLO) &&
 	    head->flags & OMNES_FLAG_GROUP)
 		return OMNES_CLASS_SPREAD;
 	return OMNES_CLASS_OTHERS;

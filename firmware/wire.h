@@ -11,6 +11,7 @@
 #define OMNES_RANK_ALL 0xffffffffu
 
 #define OMNES_KIND_CAST 9
+#define OMNES_KIND_CAST_CODED 17
 #define OMNES_KIND_HELLO 12
 #define OMNES_KIND_STEP 13
 #define OMNES_KIND_STEP_NACK 14

@@ -48,10 +48,6 @@ const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
 /// The same of a broadcast, whose data all receivers find in one place.
 const CROWDED_CAST_WINDOW_BYTES: u32 = 512 << 10;
 const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
-/// Ranks that must lack a packet for it to be sent again to all: a packet to all disturbs the ranks
-/// that have it, the more where they share cores.
-const REPAIR_RANKS: u32 = 2;
-const CROWDED_REPAIR_RANKS: u32 = 4;
 
 /// Longest wait for the other ranks of the node, once all of the job have come.
 const NEIGHBOURS_WAIT: Duration = Duration::from_secs(5);
@@ -495,10 +491,6 @@ fn broadcast_config(
             false => met.crowd.hold().min(broadcast.ack_delay),
         },
         timeout_min: met.crowd.patience(),
-        multicast_repair_ranks: match met.crowd.is_crowded() {
-            true => CROWDED_REPAIR_RANKS,
-            false => REPAIR_RANKS,
-        },
         ..broadcast.clone()
     };
     checked.build().map(Some)

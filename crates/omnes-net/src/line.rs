@@ -26,10 +26,31 @@ pub(crate) struct Lent {
     pub(crate) holding: Holding,
 }
 
+/// Data of the coded packets in a line, which lie in no message.
+#[derive(Default)]
+pub(crate) struct CodedData {
+    buffers: Vec<Vec<u8>>,
+    used: usize,
+}
+
+impl CodedData {
+    /// A buffer of `bytes` bytes for the line's next coded packet; it stays where it is.
+    pub(crate) fn next(&mut self, bytes: usize) -> &mut [u8] {
+        if self.used == self.buffers.len() {
+            self.buffers.push(Vec::new());
+        }
+        self.used += 1;
+        let buffer = &mut self.buffers[self.used - 1];
+        buffer.resize(bytes, 0);
+        buffer
+    }
+}
+
 /// Packets lined up to be sent; survives a full socket.
 pub(crate) struct Line {
     pub(crate) heads: Vec<Head>,
     pub(crate) used: usize,
+    pub(crate) coded: CodedData,
     pub(crate) parts: Vec<libc::iovec>,
     /// Each with the socket that it leaves by.
     pub(crate) trains: Vec<(usize, Train)>,
@@ -49,6 +70,7 @@ impl Line {
         Self {
             heads: vec![Head::default(); HEADS_MAX],
             used: 0,
+            coded: CodedData::default(),
             parts: Vec::with_capacity(2 * HEADS_MAX),
             trains: Vec::with_capacity(TRAINS_PER_CALL),
             batch: Vec::with_capacity(TRAINS_PER_CALL),
@@ -72,6 +94,7 @@ impl Line {
 
     pub(crate) fn clear(&mut self) {
         self.used = 0;
+        self.coded.used = 0;
         self.parts.clear();
         self.trains.clear();
         self.sent = 0;

@@ -6,7 +6,9 @@
 //! operation is done or cancelled ([`crate::Engine`] is where that promise is made).
 
 use crate::operations::OperationId;
-use omnes_proto::packet::{Move, Placement, ReceiveId, Segment, SendId, Source, Target};
+use omnes_proto::packet::{
+    Move, Origin, Placement, ReceiveId, Segment, SendId, Source, Target, combine,
+};
 use omnes_wire::Rank;
 use std::ptr::NonNull;
 
@@ -148,8 +150,20 @@ impl Memory {
                 let start = slot.0 as usize * self.slot_bytes + offset;
                 memory.pool[start..start + bytes].as_ptr()
             }
+            Source::Coded => panic!("coded data lie nowhere: their parts do"),
         };
         libc::iovec { iov_base: base.cast_mut().cast(), iov_len: bytes }
+    }
+
+    /// Makes the data of a coded packet of its parts.
+    pub(crate) fn gather_coded(&self, channel: usize, parts: &[Segment], data: &mut [u8]) {
+        data.fill(0);
+        for part in parts {
+            let part = self.gather(channel, *part);
+            // SAFETY: `gather` gives memory that is valid for reading.
+            let part = unsafe { std::slice::from_raw_parts(part.iov_base.cast(), part.iov_len) };
+            combine(data, part);
+        }
     }
 
     // ---- receiving ------------------------------------------------------------------------
@@ -197,16 +211,32 @@ impl Memory {
         }
     }
 
-    /// Moves data from the pool to the receive that has come for them.
+    /// Moves data from the pool to the receive that has come for them, or takes what is there
+    /// already out of coded data.
     pub(crate) fn execute(&mut self, channel: usize, step: Move) {
         if step.bytes == 0 {
             return; // Beyond the end of a receive that is too short.
         }
-        let start = step.slot.0 as usize * self.slot_bytes;
         let to = self.sink_at(channel, step.receive, step.offset, step.bytes);
-        let data = &self.channels[channel].pool[start..start + step.bytes];
-        self.copied_bytes += data.len() as u64;
-        // SAFETY: `sink_at` checked the bounds; pool and user memory are different allocations.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
+        self.copied_bytes += step.bytes as u64;
+        match step.origin {
+            Origin::Slot(slot) => {
+                let start = slot.0 as usize * self.slot_bytes;
+                let data = &self.channels[channel].pool[start..start + step.bytes];
+                // SAFETY: `sink_at` checked the bounds; pool and user memory are different
+                // allocations.
+                unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.as_ptr(), data.len()) };
+            }
+            Origin::Known(known) => {
+                let other = self.sink_at(channel, step.receive, known, step.bytes);
+                assert!(known.abs_diff(step.offset) >= step.bytes as u64, "two parts overlap");
+                // SAFETY: `sink_at` checked the bounds of both, which do not overlap.
+                let (data, other) = unsafe {
+                    let data = std::slice::from_raw_parts_mut(to.as_ptr(), step.bytes);
+                    (data, std::slice::from_raw_parts(other.as_ptr(), step.bytes))
+                };
+                combine(data, other);
+            }
+        }
     }
 }

@@ -113,7 +113,7 @@ fn carries_report(header: &Header) -> bool {
 
 /// True for a packet whose tag names all ranks.
 fn is_to_all(header: &Header) -> bool {
-    let may_be = matches!(header.kind, Kind::Cast | Kind::Hello | Kind::Step);
+    let may_be = matches!(header.kind, Kind::Cast | Kind::CastCoded | Kind::Hello | Kind::Step);
     may_be && header.flags.has(Flags::GROUP)
 }
 
@@ -295,7 +295,7 @@ impl Endpoint {
                     Placement { packet_offset, ..placement }
                 });
             }
-            Kind::Cast | Kind::CastAck | Kind::CastNack | Kind::Hello => {
+            Kind::Cast | Kind::CastCoded | Kind::CastAck | Kind::CastNack | Kind::Hello => {
                 let Some(broadcast) = &mut self.broadcast else {
                     self.counters.unknown_channel += 1;
                     return None;
@@ -320,7 +320,8 @@ impl Endpoint {
         let admitted = self.admit(head);
         self.counters = counters;
         admitted.is_some_and(|header| {
-            matches!(header.kind, Kind::Cast | Kind::Hello) && header.flags.has(Flags::GROUP)
+            let is_data = matches!(header.kind, Kind::Cast | Kind::CastCoded | Kind::Hello);
+            is_data && header.flags.has(Flags::GROUP)
         })
     }
 

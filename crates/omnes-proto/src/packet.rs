@@ -26,6 +26,9 @@ pub enum Source {
     Message(SendId),
     /// In a buffer of the pool, whose holder passes on what it has received.
     Slot(SlotId),
+    /// Nowhere yet: they are the exclusive or of several parts of one message, of which
+    /// [`Endpoint::coded_parts`](crate::endpoint::Endpoint::coded_parts) tells.
+    Coded,
 }
 
 /// Data that go out with a packet.
@@ -161,16 +164,31 @@ pub struct Preview {
     pub head_bytes: usize,
 }
 
-/// Data to move from a pool buffer to a receive. The buffer may be used anew afterwards, so the
-/// driver moves them before it handles another packet.
+/// What is moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// Data in a buffer of the pool. It may be used anew afterwards, so the driver moves them
+    /// before it handles another packet.
+    Slot(SlotId),
+    /// What lies in the receive's memory from this byte on, and stays there: its exclusive or with
+    /// what lies where it is moved to takes the place of the latter. So coded data are decoded.
+    Known(u64),
+}
+
+/// Data to move to a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Move {
-    /// The buffer.
-    pub slot: SlotId,
+    /// What.
+    pub origin: Origin,
     /// The receive.
     pub receive: ReceiveId,
     /// First byte in the receive's memory.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: usize,
+}
+
+/// Puts the exclusive or of both in the place of `data`; of `other`, as long as there are `data`.
+pub fn combine(data: &mut [u8], other: &[u8]) {
+    data.iter_mut().zip(other).for_each(|(byte, other)| *byte ^= other);
 }

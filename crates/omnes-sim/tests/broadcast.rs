@@ -233,6 +233,23 @@ fn lost_acknowledgement_leads_to_no_second_delivery() {
 // ---- windows and buffers ----------------------------------------------------------------------
 
 #[test]
+fn what_many_ranks_lose_goes_again_in_fewer_packets_than_they_lost() {
+    for text in ["combined", "nack", "tree-ack=4+combined"] {
+        let (mut cluster, group) = cluster(16, text);
+        // At each receiver by itself.
+        let lost = cluster.rule(drop().kind(Kind::Cast).multicast().ppm(10_000));
+        cluster.broadcast_to_all(group, 0, 1 << 20);
+        settle(&mut cluster);
+        let root = cluster.broadcast_counters(0);
+        let repairs = root.repairs_by_multicast + root.repairs_by_unicast;
+        assert!(root.repairs_coded > 10, "{text}: {root:?}");
+        assert!(2 * repairs < lost.hits(), "{text}: {repairs} repairs of {} losses", lost.hits());
+        let decoded: u64 = (1..16).map(|rank| cluster.broadcast_counters(rank).decoded).sum();
+        assert!(decoded > root.repairs_coded, "{text}: {decoded} decoded");
+    }
+}
+
+#[test]
 fn window_is_filled_and_never_exceeded() {
     for text in POLICIES {
         let config = BroadcastConfig { window_packets: 7, ..BroadcastConfig::default() };

@@ -60,7 +60,7 @@ pub enum Kind {
     /// sender collects the receiver's acknowledgements, and misses that of what it has itself.
     CastAck = 10,
     /// As [`Kind::CastAck`], and `expects` is missing, with a [`crate::GapMap`] of what arrived
-    /// beyond it.
+    /// beyond it. With [`Flags::ACK_NOW`] it says so again, since nothing has come for a time.
     CastNack = 11,
     /// To everybody: the sender's multicast works, and it has heard of `argument` ranks that their
     /// does.
@@ -73,6 +73,9 @@ pub enum Kind {
     StepAsk = 15,
     /// The sender has entered barrier `seq`, and is done with barrier `expects`.
     StepTell = 16,
+    /// Data of several packets of a broadcast in one, for ranks that lack one each: see
+    /// [`crate::CodedSet`]. `expects` is the root's rank, as in [`Kind::Cast`].
+    CastCoded = 17,
 }
 
 impl Kind {
@@ -94,6 +97,7 @@ impl Kind {
             14 => Self::StepNack,
             15 => Self::StepAsk,
             16 => Self::StepTell,
+            17 => Self::CastCoded,
             _ => return None,
         })
     }
@@ -163,7 +167,8 @@ pub struct Header {
     pub seq: Seq,
     /// Next number that the sender of this packet expects on the same lane the other way.
     pub expects: Seq,
-    /// Counts the sender's rounds of retransmission; a report repeats the newest it saw [PM-R18].
+    /// Counts the sender's rounds of retransmission, or the packets of a broadcast that its root
+    /// has sent again; a report repeats the newest it saw [PM-R18].
     pub epoch: u16,
     /// Socket-buffer space that the sender of this packet offers to its receiver, in units of
     /// 4,096 bytes of truesize.

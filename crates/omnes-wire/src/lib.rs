@@ -19,6 +19,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod body;
+mod coded;
 #[doc(hidden)]
 pub mod fuzz;
 mod header;
@@ -30,6 +31,7 @@ mod tag;
 pub use body::{
     CAST_REPORT_BYTES, CastReport, ENVELOPE_BYTES, Envelope, GAP_MAP_BITS, GAP_MAP_BYTES, GapMap,
 };
+pub use coded::CodedSet;
 pub use header::{
     COMMUNICATOR_OFFSET, Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind, MAGIC,
     MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, has_control_body,

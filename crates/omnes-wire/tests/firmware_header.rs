@@ -85,6 +85,7 @@ fn header() -> String {
     define("RANK_ALL", format!("{:#x}u", Rank::ALL.0));
     let kinds = [
         ("CAST", Kind::Cast),
+        ("CAST_CODED", Kind::CastCoded),
         ("HELLO", Kind::Hello),
         ("STEP", Kind::Step),
         ("STEP_NACK", Kind::StepNack),

@@ -84,6 +84,8 @@ stats! {
     casts_sent: counters.broadcast.casts_sent,
     /// Data packets multicast to everybody again, since many had missed them.
     repairs_by_multicast: counters.broadcast.repairs_by_multicast,
+    /// Those of them that were several packets in one, for ranks that lacked one each.
+    repairs_coded: counters.broadcast.repairs_coded,
     /// Data packets of broadcasts sent again to a single rank.
     repairs_by_unicast: counters.broadcast.repairs_by_unicast,
     /// Data packets sent to co-roots beside the multicast.
@@ -102,6 +104,8 @@ stats! {
     cast_timeouts: counters.broadcast.timeouts,
     /// Packets of broadcasts received that had come before.
     cast_duplicates: counters.broadcast.duplicates,
+    /// Packets of broadcasts got from several in one.
+    casts_decoded: counters.broadcast.decoded,
     /// Packets of broadcasts discarded for want of a buffer.
     cast_discarded: counters.broadcast.discarded,
     /// Packets to the group that the kernel dropped: strangers', other jobs', this rank's own, and

@@ -4,7 +4,7 @@
 use super::Core;
 use crate::line::{Holding, Lent};
 use crate::ring::Neighbours;
-use omnes_proto::packet::{Destination, Head, Transmit};
+use omnes_proto::packet::{Destination, Head, Source, Transmit};
 use omnes_wire::{Instant, Rank};
 
 /// Bytes put into rings in place of a line of trains, and those after which they are shown.
@@ -33,7 +33,14 @@ impl Core {
             let Some(transmit) = self.endpoint.poll_transmit(now, head) else { break };
             let channel = transmit.channel;
             let lent = transmit.segment.map(|segment| Lent {
-                data: self.memory.gather(channel, segment),
+                data: match segment.source {
+                    Source::Coded => {
+                        let data = self.line.coded.next(segment.bytes as usize);
+                        self.memory.gather_coded(channel, self.endpoint.coded_parts(), data);
+                        libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() }
+                    }
+                    _ => self.memory.gather(channel, segment),
+                },
                 holding: Holding { channel, source: segment.source },
             });
             // SAFETY: `gather` gives memory that is valid for reading.

@@ -1,12 +1,13 @@
 //! Packets coming in: data find their place, reports move what was sent.
 
+use super::history::Witness;
 use super::incoming::Packet;
 use super::stream::{Stream, StreamKey};
 use super::{Broadcast, GroupId, KNOCKS_MAX};
 use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
-use crate::packet::{Placement, Preview};
+use crate::packet::{Move, Origin, Placement, Preview, Target};
 use omnes_wire::{
-    CastReport, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
+    CastReport, CodedSet, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
     PACKET_OVERHEAD_BYTES, Rank, Seq,
 };
 use std::ops::Range;
@@ -22,6 +23,10 @@ struct News {
     credits: u16,
     /// For how long it was held back, if that is known.
     held_back: Option<Duration>,
+    /// Number of the newest repair that it has seen.
+    newest_repair: u16,
+    /// It reports again, as nothing has come for a time.
+    is_idle: bool,
 }
 
 /// The stream that a packet of data belongs to.
@@ -45,8 +50,8 @@ fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<(Pack
     };
     let start = PACKET_OVERHEAD_BYTES + if is_first { ENVELOPE_BYTES } else { 0 };
     let bytes = packet_bytes.checked_sub(start)?;
-    let Header { seq, argument: index, flags, .. } = *header;
-    Some((Packet { seq, index, flags, envelope, bytes }, start))
+    let Header { seq, argument: index, flags, epoch, .. } = *header;
+    Some((Packet { seq, index, flags, epoch, envelope, bytes }, start))
 }
 
 impl Broadcast {
@@ -61,6 +66,7 @@ impl Broadcast {
     ) -> Option<Placement> {
         match header.kind {
             Kind::Cast => return self.on_data(now, header, head, packet_bytes),
+            Kind::CastCoded => return self.on_coded(now, header, packet_bytes),
             Kind::Hello => {
                 self.heard.insert(header.source);
             }
@@ -98,6 +104,61 @@ impl Broadcast {
         head: &[u8],
         packet_bytes: usize,
     ) -> Option<Placement> {
+        let key = self.key_of_data(header)?;
+        let config = &self.common.config;
+        let taken = take_apart(header, head, packet_bytes).filter(|(packet, _)| {
+            let length = packet.envelope.map_or(0, |envelope| envelope.bytes);
+            packet.bytes <= usize::from(config.payload_bytes)
+                && length <= config.message_bytes_max()
+        });
+        let Some((packet, start)) = taken else {
+            self.common.counters.malformed += 1;
+            return None;
+        };
+        let at = self.stream(key)?;
+        let (target, offset, bytes) = self.take(now, at, packet)?;
+        Some(Placement { channel: self.index, target, offset, packet_offset: start, bytes })
+    }
+
+    /// Handles several packets in one: the data, if this rank lacks just one of them.
+    fn on_coded(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        packet_bytes: usize,
+    ) -> Option<Placement> {
+        let key = self.key_of_data(header)?;
+        let payload_bytes = usize::from(self.common.config.payload_bytes);
+        if header.source != key.root || packet_bytes != PACKET_OVERHEAD_BYTES + payload_bytes {
+            self.common.counters.malformed += 1;
+            return None;
+        }
+        let at = self.stream(key)?;
+        let incoming = self.streams[at].incoming.as_mut()?;
+        incoming.arrivals.on_packet(now, header.epoch);
+        let set = CodedSet::of(header);
+        let Some(coded) = incoming.decode(&self.common.config, set) else {
+            if incoming.lacks_any(set) {
+                incoming.on_undecodable(now, &self.common);
+            }
+            self.schedule(at);
+            return None;
+        };
+        let (target, offset, bytes) = self.take(now, at, coded.packet)?;
+        self.common.counters.decoded += 1;
+        let Target::Receive(receive) = target else { return None };
+        for (known, known_bytes) in coded.known {
+            let bytes = bytes.min(known_bytes as usize);
+            let origin = Origin::Known(known);
+            self.common.moves.push_back(Move { origin, receive, offset, bytes });
+        }
+        let packet_offset = PACKET_OVERHEAD_BYTES;
+        Some(Placement { channel: self.index, target, offset, packet_offset, bytes })
+    }
+
+    /// The stream of a packet of data, if its group is open and its sender may send it; else it is
+    /// counted.
+    fn key_of_data(&mut self, header: &Header) -> Option<StreamKey> {
         let key = stream_of_data(header);
         if key.root.0 >= self.size || key.root == self.me {
             self.common.counters.malformed += 1;
@@ -110,17 +171,11 @@ impl Broadcast {
             self.common.counters.malformed += 1;
             return None;
         }
-        let config = &self.common.config;
-        let taken = take_apart(header, head, packet_bytes).filter(|(packet, _)| {
-            let length = packet.envelope.map_or(0, |envelope| envelope.bytes);
-            packet.bytes <= usize::from(config.payload_bytes)
-                && length <= config.message_bytes_max()
-        });
-        let Some((packet, start)) = taken else {
-            self.common.counters.malformed += 1;
-            return None;
-        };
-        let at = self.stream(key)?;
+        Some(key)
+    }
+
+    /// Takes a packet in, and lets those go on whom that concerns. Where its data go.
+    fn take(&mut self, now: Instant, at: usize, packet: Packet) -> Option<(Target, u64, usize)> {
         let stream = &mut self.streams[at];
         let incoming = stream.incoming.as_mut()?;
         let before = incoming.arrivals.expects();
@@ -134,8 +189,7 @@ impl Broadcast {
         }
         self.recount(at);
         self.schedule(at);
-        let (target, offset, bytes) = place?;
-        Some(Placement { channel: self.index, target, offset, packet_offset: start, bytes })
+        place
     }
 
     /// Where the data of this packet and of those that follow it would go.
@@ -171,7 +225,7 @@ impl Broadcast {
     pub(crate) fn handle_run(&mut self, now: Instant, header: &Header, packets: u32) {
         let Some(at) = self.find(stream_of_data(header)) else { return };
         if let Some(incoming) = &mut self.streams[at].incoming {
-            incoming.take_run(now, &mut self.common, packets);
+            incoming.take_run(now, &mut self.common, header.epoch, packets);
         }
         self.recount(at);
         self.schedule(at);
@@ -185,7 +239,9 @@ impl Broadcast {
         let key = StreamKey { group: GroupId { communicator, number: group }, root };
         self.common.counters.acks_carried += 1;
         // It was held back for as long as there was nothing to travel with.
-        self.on_report(now, News { from, key, expects, credits, held_back: None }, None);
+        let news =
+            News { from, key, expects, credits, held_back: None, newest_repair: 0, is_idle: false };
+        self.on_report(now, news, None);
     }
 
     fn on_report_packet(&mut self, now: Instant, header: &Header, head: &[u8]) {
@@ -195,6 +251,8 @@ impl Broadcast {
             expects: header.expects,
             credits: header.credits,
             held_back: Some(Duration::from_micros(u64::from(header.seq.0))),
+            newest_repair: header.epoch,
+            is_idle: header.flags.has(Flags::ACK_NOW),
         };
         if header.kind == Kind::CastAck && header.flags.has(Flags::ACK_NOW) {
             return self.on_question(news);
@@ -239,7 +297,7 @@ impl Broadcast {
 
     /// Handles a report; of gaps with their map, and whether everything beyond is missing too.
     fn on_report(&mut self, now: Instant, news: News, gaps: Option<(GapMap, bool)>) {
-        let News { from, key, expects, credits, held_back } = news;
+        let News { from, key, expects, credits, held_back, newest_repair, is_idle } = news;
         let Some(at) = self.find_told(key) else { return };
         let stream = &mut self.streams[at];
         if !stream.collector.covers(from) {
@@ -262,6 +320,8 @@ impl Broadcast {
             }
         }
         if let (Some((map, lacks_all)), true) = (gaps, stream.roles.is_repairer) {
+            let repair = stream.policy.numbers_repairs().then_some(newest_repair);
+            let from = Witness { rank: from, repair, is_idle };
             stream.collector.on_gaps(now, from, (expects, &map), end);
             if lacks_all {
                 self.resend_rest(now, at, from, expects..end);
@@ -274,7 +334,7 @@ impl Broadcast {
     /// `from` lacks everything from `expects` on: it did not know the group when it was sent to, or
     /// waits for a message that is overdue. Who asks by itself may have what was sent lately by
     /// now, so it gets the first and the last: these show which gaps are left.
-    fn resend_rest(&mut self, now: Instant, at: usize, from: Rank, lacks: Range<Seq>) {
+    fn resend_rest(&mut self, now: Instant, at: usize, from: Witness, lacks: Range<Seq>) {
         let Stream { collector, policy, roles, .. } = &mut self.streams[at];
         let Some(slowest) = collector.slowest() else { return };
         let Range { start: expects, end } = lacks;
@@ -286,11 +346,11 @@ impl Broadcast {
         if policy.takers_ask(roles.takers) {
             for seq in [first, first.plus(count - 1)] {
                 if !collector.is_under_way(now, from, seq) {
-                    collector.want(from, seq, false);
+                    collector.want(from.rank, seq, false);
                 }
             }
         } else {
-            (0..count).for_each(|index| collector.want(from, first.plus(index), false));
+            (0..count).for_each(|index| collector.want(from.rank, first.plus(index), false));
         }
     }
 }

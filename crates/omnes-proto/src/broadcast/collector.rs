@@ -7,14 +7,15 @@
 //! tree the highest of the branches; the time over which answers are spread comes on top. The
 //! fastest answer tells which reports are older than a repair.
 
+use super::history::{History, Times, Witness};
 use super::incoming::answer_spread;
 use super::least::Least;
 use super::roles::Reporter;
 use super::wants::{Repair, Wants};
 use crate::lane::{Allowance, LOSS_ROUND_PACKETS, LossWindow, Rtt};
-use crate::limits::{BACKOFF_DOUBLINGS_MAX, WINDOW_PACKETS_MAX};
+use crate::limits::BACKOFF_DOUBLINGS_MAX;
 use crate::packet::Destination;
-use omnes_wire::{GapMap, Instant, Rank, Seq};
+use omnes_wire::{CodedSet, GapMap, Instant, Rank, Seq};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ const FASTEST_INITIAL: Duration = Duration::from_micros(100);
 
 /// Measurements after which one that came out too long no longer counts.
 const SAMPLES_WELL: u32 = 8;
+
+/// Part of a round trip for which repairs may wait for others: a quarter, beside the whole one that
+/// they take anyway.
+const HOLD_SHARE: u32 = 4;
 
 /// How one reporter stands.
 #[derive(Debug)]
@@ -62,20 +67,6 @@ impl Standing {
     }
 }
 
-/// When and how a packet of the window was last sent.
-#[derive(Clone, Copy, Debug, Default)]
-struct LastSent {
-    to_all: Instant,
-    /// To one rank alone, and whether that rank lacked it for certain.
-    to_one: Option<(Rank, Instant, bool)>,
-    /// Several ranks have asked for it in a short time: many may lack it.
-    is_wide: bool,
-}
-
-fn ring(seq: Seq) -> usize {
-    (seq.0 % WINDOW_PACKETS_MAX) as usize
-}
-
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -92,8 +83,12 @@ pub(super) struct Collector {
     window: LossWindow,
     lost: BTreeMap<Rank, u32>,
     freed: u32,
-    /// When the packets of the window were last sent, by number.
-    last_sent: Vec<LastSent>,
+    /// Repairs may go out as one, so they may wait for others.
+    pub(super) may_hold: bool,
+    held_until: Option<Instant>,
+    /// When new gaps were reported last.
+    gaps_at: Instant,
+    pub(super) history: History,
     round_trip: Rtt,
     fastest: Option<Duration>,
     /// How often it was measured.
@@ -140,7 +135,10 @@ impl Collector {
             window: LossWindow::new(window_bytes),
             lost: BTreeMap::new(),
             freed: 0,
-            last_sent: Vec::new(),
+            may_hold: false,
+            held_until: None,
+            gaps_at: Instant::ZERO,
+            history: History::default(),
             round_trip: Rtt::new(),
             fastest: None,
             samples: 0,
@@ -272,39 +270,62 @@ impl Collector {
     pub(super) fn on_gaps(
         &mut self,
         now: Instant,
-        from: Rank,
+        from: Witness,
         (expects, map): (Seq, &GapMap),
         end: Seq,
     ) {
         let Some(slowest) = self.slowest() else { return };
+        let is_first = self.wants.is_empty();
+        let mut is_news = false;
         for index in 0..map.end(expects).since(expects) {
             let seq = expects.plus(index);
             let is_mine = seq.precedes(end) && !seq.precedes(slowest);
-            if is_mine && !map.contains(expects, seq) && !self.is_under_way(now, from, seq) {
-                *self.lost.entry(from).or_default() += 1;
-                self.want(from, seq, false);
+            let is_missing = is_mine && !map.contains(expects, seq);
+            if is_missing && !self.is_under_way(now, from, seq) {
+                let is_new = self.wants.add(from.rank, seq, false);
+                *self.lost.entry(from.rank).or_default() += u32::from(is_new);
+                is_news |= is_new;
             }
         }
+        if !is_news {
+            return;
+        }
+        if is_first && self.may_hold {
+            // Worth it where reports follow each other closely.
+            let wait = self.round_trip.smoothed() / HOLD_SHARE;
+            self.held_until = (now.since(self.gaps_at) < wait).then(|| now + wait);
+        }
+        self.gaps_at = now;
     }
 
-    /// True if `seq` went out so lately that a report of `from` cannot have seen it. If it went to
-    /// another rank alone, several lack it.
-    pub(super) fn is_under_way(&mut self, now: Instant, from: Rank, seq: Seq) -> bool {
+    /// True if `seq` may be under way to who reports.
+    pub(super) fn is_under_way(&mut self, now: Instant, from: Witness, seq: Seq) -> bool {
         let fastest = self.fastest.unwrap_or(FASTEST_INITIAL) * 3 / 4;
-        let usual = self.round_trip.smoothed() / 2;
-        let Some(sent) = self.last_sent.get_mut(ring(seq)) else { return false };
-        if now.since(sent.to_all) < fastest {
-            return true;
-        }
-        let Some((rank, at, lacked)) = sent.to_one else { return false };
-        let age = now.since(at);
-        sent.is_wide |= lacked && rank != from && age < fastest.max(usual) * 2;
-        rank == from && age < fastest.max(usual)
+        let times = Times { fastest, usual: self.round_trip.smoothed() };
+        self.history.is_under_way(now, from, seq, times)
     }
 
     /// `rank` lacks `seq`.
     pub(super) fn want(&mut self, rank: Rank, seq: Seq, asks: bool) {
+        if self.wants.is_empty() {
+            self.held_until = None;
+        }
         self.wants.add(rank, seq, asks);
+    }
+
+    /// Until when repairs may wait for others that fit into one packet with them.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        self.held_until.filter(|_| self.has_repairs())
+    }
+
+    /// True if they may wait at `now`.
+    pub(super) fn holds_repairs(&self, now: Instant) -> bool {
+        self.held_until().is_some_and(|until| now < until)
+    }
+
+    /// Lets the wait run out; true if it does.
+    pub(super) fn end_hold(&mut self, now: Instant) -> bool {
+        self.held_until.take_if(|until| *until <= now).is_some()
     }
 
     /// Truesize that may be under way, as the loss has it.
@@ -332,40 +353,51 @@ impl Collector {
 
     /// The next packet to send again: to everybody where at least `multicast_ranks` lack it, else
     /// to one after the other, each rank's packets in a row.
-    pub(super) fn next_repair(&mut self, multicast_ranks: u32) -> Option<Repair> {
-        let (rank, seq, is_asking) = self.wants.first()?;
+    ///
+    /// Where ranks lack different packets, several go to everybody as one. `may_follow` has a bit
+    /// for each packet, from its argument on, that may be in one with it.
+    pub(super) fn next_repair(
+        &mut self,
+        multicast_ranks: u32,
+        mut may_follow: impl FnMut(Seq) -> u64,
+    ) -> Option<Repair> {
+        let base = self.codable(&mut may_follow);
+        if let Some(base) = base
+            && let Some(set) = self.take_coded(base, may_follow(base), multicast_ranks)
+        {
+            let to = Destination::Group;
+            return Some(Repair { seq: set.first, coded: Some(set), to, asks: false });
+        }
+        let (rank, seq, is_asking) = match base {
+            // So that it is in nobody's way.
+            Some(base) => (self.wants.first_without(base)?, base, false),
+            None => self.wants.first()?,
+        };
         // A question to everybody is answered by everybody, also by those who have nothing to say.
         let half = if is_asking { self.standings.len().div_ceil(2) as u32 } else { 0 };
-        let is_wide = self.last_sent.get(ring(seq)).is_some_and(|sent| sent.is_wide);
+        let is_wide = self.history.is_wide(seq);
         if self.wants.lacking(seq) < multicast_ranks.max(2).max(half) && !is_wide {
             return Some(self.wants.send_to_one(rank, seq));
         }
         Some(self.wants.send_to_all(seq))
     }
 
+    /// The first packet that may go out as one with others, where several ranks lack something.
+    fn codable(&mut self, mut may_follow: impl FnMut(Seq) -> u64) -> Option<Seq> {
+        if self.wants.ranks() < 2 {
+            return None;
+        }
+        // Who asks again for a packet that was coded could not make use of it.
+        self.wants.lowest(|seq| !self.history.was_coded(seq) && may_follow(seq) & 1 == 1)
+    }
+
+    fn take_coded(&mut self, base: Seq, may_follow: u64, least_ranks: u32) -> Option<CodedSet> {
+        let spent = (0..u64::BITS).filter(|at| self.history.was_coded(base.plus(*at)));
+        let spent = spent.fold(0, |all, at| all | 1 << at);
+        self.wants.take_coded(base, may_follow & !spent, least_ranks)
+    }
+
     // ---- time -----------------------------------------------------------------------------
-
-    /// `seq` goes to all now.
-    pub(super) fn on_sent(&mut self, now: Instant, seq: Seq) {
-        *self.last_sent(seq) = LastSent { to_all: now, ..LastSent::default() };
-    }
-
-    /// A packet is sent again.
-    pub(super) fn on_repaired(&mut self, now: Instant, repair: &Repair) {
-        match repair.to {
-            Destination::Group => self.on_sent(now, repair.seq),
-            Destination::Rank(rank) | Destination::Nic { to: rank, .. } => {
-                self.last_sent(repair.seq).to_one = Some((rank, now, !repair.asks));
-            }
-        }
-    }
-
-    fn last_sent(&mut self, seq: Seq) -> &mut LastSent {
-        if self.last_sent.is_empty() {
-            self.last_sent = vec![LastSent::default(); WINDOW_PACKETS_MAX as usize];
-        }
-        &mut self.last_sent[ring(seq)]
-    }
 
     /// `seq` goes out and will be answered by all, without delay.
     pub(super) fn on_asked(&mut self, now: Instant, seq: Seq) {
@@ -495,6 +527,8 @@ mod tests {
     const ASKED: Allowance =
         Allowance { least: Duration::from_micros(200), held_back: Duration::ZERO };
 
+    const WITNESS: Witness = Witness { rank: Rank(1), repair: None, is_idle: false };
+
     fn collector(ranks: u32) -> Collector {
         let alone = |rank| Reporter { rank: Rank(rank), below: Vec::new() };
         Collector::new((1..=ranks).map(alone).collect(), 100, 1 << 20)
@@ -530,9 +564,9 @@ mod tests {
         let mut map = GapMap::default();
         map.insert(Seq(0), Seq(1));
         map.insert(Seq(0), Seq(3));
-        collector.on_gaps(at(1), Rank(1), (Seq(0), &map), Seq(9));
+        collector.on_gaps(at(1), WITNESS, (Seq(0), &map), Seq(9));
         collector.want(Rank(3), Seq(2), false);
-        let mut next = || collector.next_repair(2).map(|repair| (repair.seq.0, repair.to));
+        let mut next = || collector.next_repair(2, |_| 0).map(|repair| (repair.seq.0, repair.to));
         assert_eq!(next(), Some((0, Destination::Rank(Rank(1)))));
         assert_eq!(next(), Some((2, Destination::Group)));
         assert_eq!(next(), None);
@@ -543,7 +577,7 @@ mod tests {
         let mut collector = collector(2);
         (0..4).for_each(|seq| collector.want(Rank(1), Seq(seq), false));
         report(&mut collector, 1, 1, 3);
-        assert_eq!(collector.next_repair(2).unwrap().seq, Seq(3));
+        assert_eq!(collector.next_repair(2, |_| 0).unwrap().seq, Seq(3));
         assert!(!collector.has_repairs());
     }
 
@@ -553,7 +587,7 @@ mod tests {
         let mut collector = collector(3);
         for round in 0..50u32 {
             let start = u64::from(round) * 10_000;
-            collector.on_sent(at(start), Seq(round));
+            collector.history.on_sent(at(start), Seq(round));
             collector.on_asked(at(start), Seq(round));
             report(&mut collector, start + 100, 1, round + 1);
             report(&mut collector, start + 300, 2, round + 1);
@@ -565,8 +599,11 @@ mod tests {
         assert!(!collector.on_timeout(at(1_000_100), Seq(51)));
         report(&mut collector, 1_000_200, 1, 51);
         assert!(collector.on_timeout(at(1_003_000), Seq(51)));
-        let repair = collector.next_repair(2).unwrap();
-        assert_eq!(repair, Repair { seq: Seq(50), to: Destination::Group, asks: true });
+        let repair = collector.next_repair(2, |_| 0).unwrap();
+        assert_eq!(
+            repair,
+            Repair { seq: Seq(50), coded: None, to: Destination::Group, asks: true }
+        );
         collector.arm(at(1_003_000), ASKED);
         assert!(collector.deadline().unwrap().since(at(1_003_000)) >= 2 * waits - waits / 10);
     }
@@ -574,15 +611,33 @@ mod tests {
     #[test]
     fn a_report_older_than_the_repair_changes_nothing() {
         let mut collector = collector(1);
-        collector.on_sent(at(0), Seq(0));
+        collector.history.on_sent(at(0), Seq(0));
         collector.on_asked(at(0), Seq(0));
         report(&mut collector, 100, 1, 1);
         let mut map = GapMap::default();
         map.insert(Seq(1), Seq(2));
-        collector.on_sent(at(200), Seq(1));
-        collector.on_gaps(at(270), Rank(1), (Seq(1), &map), Seq(9));
+        collector.history.on_sent(at(200), Seq(1));
+        collector.on_gaps(at(270), WITNESS, (Seq(1), &map), Seq(9));
         assert!(!collector.has_repairs());
-        collector.on_gaps(at(280), Rank(1), (Seq(1), &map), Seq(9));
+        collector.on_gaps(at(280), WITNESS, (Seq(1), &map), Seq(9));
         assert!(collector.has_repairs());
+    }
+
+    #[test]
+    fn repairs_wait_for_others_where_reports_follow_each_other_closely() {
+        let mut collector = collector(3);
+        collector.may_hold = true;
+        let mut map = GapMap::default();
+        map.insert(Seq(0), Seq(5));
+        let wait = collector.round_trip.smoothed() / HOLD_SHARE;
+        let start = at(1_000_000);
+        collector.on_gaps(start, WITNESS, (Seq(0), &map), Seq(9));
+        assert!(!collector.holds_repairs(start), "the first is not held");
+        while collector.next_repair(9, |_| 0).is_some() {}
+        let next = start + wait / 2;
+        collector.on_gaps(next, Witness { rank: Rank(2), ..WITNESS }, (Seq(0), &map), Seq(9));
+        assert!(collector.holds_repairs(next));
+        assert_eq!(collector.held_until(), Some(next + wait));
+        assert!(collector.end_hold(next + wait) && collector.held_until().is_none());
     }
 }

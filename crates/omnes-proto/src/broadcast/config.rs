@@ -34,7 +34,8 @@ pub struct BroadcastConfig {
     pub nack_delay: Duration,
     /// A rank that owes an answer and has been silent for this long has failed.
     pub peer_timeout: Duration,
-    /// A packet that at least so many ranks lack is sent again to everybody.
+    /// A packet that at least so many ranks lack is sent again to everybody, and so are several in
+    /// one that serve as many.
     pub multicast_repair_ranks: u32,
 }
 

@@ -3,7 +3,7 @@
 
 use super::incoming::Stashed;
 use super::policy::{AckRule, Asking, Hold};
-use super::sending::Outgoing;
+use super::sending::{Outgoing, Sending};
 use super::stream::Stream;
 use super::{Broadcast, Common};
 use crate::channel::Reply;
@@ -11,7 +11,8 @@ use crate::lane::Report;
 use crate::limits::BURST_PACKETS;
 use crate::packet::{Destination, Head, Segment, Source};
 use omnes_wire::{
-    CastReport, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
+    CastReport, ChannelId, CodedSet, CommunicatorId, Envelope, Flags, Header, Instant, JobId, Kind,
+    Rank, Seq,
 };
 
 /// Messages after which a lone one is acknowledged by all, to measure the round trip.
@@ -62,14 +63,14 @@ impl Broadcast {
             1 => most,
             _ => (BURST_PACKETS - 1).saturating_sub(stream.fresh_run).min(most),
         };
-        let packets = stream.run_left(&self.common, header).unwrap_or(0).min(turn);
+        let packets = stream.run_left(now, &self.common, header).unwrap_or(0).min(turn);
         stream.continue_run(now, packets);
         self.common.counters.casts_sent += u64::from(packets);
         packets
     }
 }
 
-fn blank(source: Rank, kind: Kind) -> Header {
+pub(super) fn blank(source: Rank, kind: Kind) -> Header {
     Header {
         kind,
         job: JobId(0),
@@ -121,8 +122,12 @@ impl Stream {
         if let Some(outbound) = self.next_report(now, common, head) {
             return Some(outbound);
         }
-        let again = self.next_question(common, head);
-        if let Some(outbound) = again.or_else(|| self.next_repair(now, common, head)) {
+        if let Some(outbound) = self.next_question(common, head) {
+            return Some(outbound);
+        }
+        if !self.holds_repairs(now)
+            && let Some(outbound) = self.next_repair(now, common, head)
+        {
             return Some(outbound);
         }
         let has_copies = self.copied.iter().any(|(_, next)| next.precedes(self.end()));
@@ -170,12 +175,15 @@ impl Stream {
         header.expects = acknowledges;
         header.seq = Seq(held_back as u32);
         header.credits = credits;
+        header.epoch = incoming.arrivals.epoch();
         header.argument = self.key.root.0;
         head.set_body(&[]);
         if report == Report::Nack {
             header.kind = Kind::CastNack;
             header.expects = incoming.arrivals.expects();
-            header.flags = Flags::NONE.with_if(Flags::RESUME, lacks_rest);
+            header.flags = Flags::NONE
+                .with_if(Flags::RESUME, lacks_rest)
+                .with_if(Flags::ACK_NOW, incoming.is_idle(now, common));
             head.set_body(incoming.gap_map().as_bytes());
             common.counters.nacks_sent += 1;
         } else {
@@ -206,17 +214,28 @@ impl Stream {
     ) -> Option<Outbound> {
         while self.roles.is_repairer && self.collector.has_repairs() {
             let ranks = common.config.multicast_repair_ranks;
-            let repair = self.collector.next_repair(ranks)?;
-            let Some(mut outbound) = self.data(common, repair.seq, head) else { continue };
+            let codes = self.policy.codes_repairs();
+            let may_follow = |seq| match (codes, &mut self.sending) {
+                (true, Some(sending)) => sending.may_be_coded(seq),
+                _ => 0,
+            };
+            let repair = self.collector.next_repair(ranks, may_follow)?;
+            let outbound = match repair.coded {
+                Some(set) => self.coded(common, set, head),
+                None => self.data(common, repair.seq, head),
+            };
+            let Some(mut outbound) = outbound else { continue };
             match repair.to {
                 Destination::Group => common.counters.repairs_by_multicast += 1,
                 Destination::Rank(_) | Destination::Nic { .. } => {
                     common.counters.repairs_by_unicast += 1;
                 }
             }
+            common.counters.repairs_coded += u64::from(repair.coded.is_some());
+            self.collector.history.on_repaired(now, &repair);
             address(&mut outbound, repair.to);
             outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, repair.asks);
-            self.collector.on_repaired(now, &repair);
+            outbound.header.epoch = self.epoch();
             if repair.asks && repair.to == Destination::Group {
                 self.collector.on_asked_all(now);
             }
@@ -227,6 +246,18 @@ impl Stream {
             return Some(outbound);
         }
         None
+    }
+
+    /// The number of the latest repair, where it is told.
+    fn epoch(&self) -> u16 {
+        if self.policy.numbers_repairs() { self.collector.history.repairs() } else { 0 }
+    }
+
+    /// True if repairs wait for others, with which they fit into fewer packets: a little, and in
+    /// the midst of a long message only.
+    fn holds_repairs(&self, now: Instant) -> bool {
+        let left = self.sending.as_ref().map_or(0, Sending::rest_of_message);
+        left >= BURST_PACKETS && self.collector.holds_repairs(now)
     }
 
     /// Packets that may be under way at present.
@@ -294,8 +325,9 @@ impl Stream {
         }
         address(&mut outbound, Destination::Group);
         outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, asks);
+        outbound.header.epoch = self.epoch();
         common.counters.casts_sent += 1;
-        self.collector.on_sent(now, seq);
+        self.collector.history.on_sent(now, seq);
         let is_answered = is_last && self.policy.acks == AckRule::Every;
         if asks || is_answered {
             self.collector.on_asked(now, seq);
@@ -313,17 +345,20 @@ impl Stream {
 
     /// How many packets may follow the one with `header` that are whole, ask for nothing and have
     /// room in the window, with nothing in between.
-    fn run_left(&mut self, common: &Common, header: &Header) -> Option<u32> {
+    fn run_left(&mut self, now: Instant, common: &Common, header: &Header) -> Option<u32> {
         let is_plain = header.kind == Kind::Cast && header.flags == Flags::GROUP;
         let group = (header.communicator, header.channel.0);
         let is_here = group == (self.key.group.communicator, self.key.group.number);
-        let has_others = self.collector.has_repairs() || !self.copied.is_empty();
+        let has_repairs = self.collector.has_repairs();
+        if has_repairs && !self.holds_repairs(now) {
+            return None;
+        }
         // Without anybody to report, a packet is done as soon as it is sent.
         self.collector.slowest()?;
         let open = self.open_packets(common);
         let sending = self.sending.as_mut()?;
         let is_next = self.fresh_run > 0 && header.seq.plus(1) == sending.next;
-        if !is_plain || !is_here || has_others || !is_next {
+        if !is_plain || !is_here || !self.copied.is_empty() || !is_next {
             return None;
         }
         let message = sending.message_of(sending.next)?;
@@ -334,7 +369,11 @@ impl Stream {
             true => asking_interval(open).checked_sub(self.unasked + 1)?,
             false => u32::MAX,
         };
-        Some(whole.min(room).min(unasked))
+        let unmended = match has_repairs {
+            true => sending.rest_of_message().checked_sub(BURST_PACKETS - 1)?,
+            false => u32::MAX,
+        };
+        Some(whole.min(room).min(unasked).min(unmended))
     }
 
     /// So many packets more go out, of which [`Self::run_left`] has told.
@@ -342,7 +381,7 @@ impl Stream {
         let Some(sending) = &mut self.sending else { return };
         let first = sending.next;
         sending.next = first.plus(packets);
-        (0..packets).for_each(|index| self.collector.on_sent(now, first.plus(index)));
+        (0..packets).for_each(|index| self.collector.history.on_sent(now, first.plus(index)));
         self.unasked += packets;
         self.fresh_run += packets;
         self.has_asked &= packets == 0;
@@ -371,6 +410,21 @@ impl Stream {
             }
         }
         None
+    }
+
+    /// The data of several packets as one.
+    fn coded(&mut self, common: &mut Common, set: CodedSet, head: &mut Head) -> Option<Outbound> {
+        let sending = self.sending.as_mut()?;
+        common.coded_parts.clear();
+        for seq in set.packets() {
+            common.coded_parts.extend(sending.shape(&common.config, seq)?.segment);
+        }
+        head.set_body(&[]);
+        let mut header = set.name_in(self.header(common, Kind::CastCoded));
+        header.expects = Seq(self.key.root.0);
+        let bytes = u32::from(common.config.payload_bytes);
+        let segment = Some(Segment { source: Source::Coded, offset: 0, bytes });
+        Some(Outbound { to: Destination::Group, header, segment })
     }
 
     /// Packet `seq` as it was or will be; `None` if this rank does not have it any more.

@@ -5,6 +5,8 @@
 //! memory, or into a buffer until a receive is posted [BC-R21]. A rank that repairs keeps a copy of
 //! everything until its subgroup has it [BC-R12].
 
+mod decode;
+
 use super::config::CheckedBroadcast;
 use super::interface::Event;
 use super::overdue::Overdue;
@@ -14,13 +16,21 @@ use super::slots::Common;
 use super::stash::Stash;
 use crate::lane::{AckWhen, Arrival, Arrivals, Report, SeqBits};
 use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
-use crate::packet::{Move, ReceiveId, SlotId, Target};
+use crate::packet::{Move, Origin, ReceiveId, SlotId, Target};
 use omnes_wire::{Envelope, Flags, GapMap, Instant, Seq};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Time that a collector needs for a report.
 const SPREAD_PER_TAKER: Duration = Duration::from_micros(2);
+
+/// Shortest waits for an answer in which nothing comes, before which something may be under way
+/// whatever was measured.
+const IDLE_WAITS: u32 = 4;
+
+fn least_idle(common: &Common) -> Duration {
+    common.config.timeout_min * IDLE_WAITS
+}
 
 /// Time over which `ranks` that are asked together spread their answers.
 pub(super) fn answer_spread(ranks: u32) -> Duration {
@@ -34,6 +44,8 @@ pub(super) struct Packet {
     /// Its place in its message.
     pub(super) index: u32,
     pub(super) flags: Flags,
+    /// Number of the newest repair when it was sent.
+    pub(super) epoch: u16,
     pub(super) envelope: Option<Envelope>,
     pub(super) bytes: usize,
 }
@@ -83,6 +95,8 @@ pub(super) struct Incoming {
     keeps: bool,
     pub(super) arrivals: Arrivals,
     overdue: Overdue,
+    /// When something has come last.
+    heard_at: Instant,
     posted: VecDeque<Posted>,
     /// First packet of the next message to be received.
     front: Seq,
@@ -116,6 +130,7 @@ impl Incoming {
             keeps: roles.is_repairer || !roles.copies_to.is_empty(),
             arrivals: Arrivals::default(),
             overdue: Overdue::new(),
+            heard_at: Instant::ZERO,
             posted: VecDeque::new(),
             front: Seq(0),
             stash: Stash::default(),
@@ -149,7 +164,7 @@ impl Incoming {
         common: &mut Common,
         packet: Packet,
     ) -> Option<(Target, u64, usize)> {
-        self.arrivals.on_packet(now, 0);
+        self.arrivals.on_packet(now, packet.epoch);
         match self.arrivals.classify(packet.seq) {
             Arrival::Duplicate => {
                 common.counters.duplicates += 1;
@@ -175,19 +190,46 @@ impl Incoming {
         }
         self.complete(common);
         self.overdue.end(now, packet.flags.has(Flags::GROUP));
-        self.watch(now, common);
+        self.on_heard(now, common);
         let _ = self.answer_if_asked(now, &packet);
         self.thin_out(common);
         place
     }
 
+    /// Something has come: while it does, so may what has been reported as missing, and the rest of
+    /// a message.
+    pub(super) fn on_heard(&mut self, now: Instant, common: &Common) {
+        self.heard_at = now;
+        let turn = match self.takers > PROMPT_TAKERS {
+            true => self.spread(self.arrivals.expects().0, self.takers),
+            false => Duration::ZERO,
+        };
+        self.arrivals.put_off_repeat(now, least_idle(common) + turn);
+        self.watch(now, common);
+    }
+
+    /// Packets have come as one of which this rank lacks some, but cannot get them: the root, which
+    /// thinks otherwise, is told at once.
+    pub(super) fn on_undecodable(&mut self, now: Instant, common: &Common) {
+        self.on_heard(now, common);
+        self.lacks_rest |= !self.arrivals.has_gap();
+        self.arrivals.answer();
+        self.take_turn(now, self.arrivals.expects());
+    }
+
+    /// True if nothing has come for a time.
+    pub(super) fn is_idle(&self, now: Instant, common: &Common) -> bool {
+        now.since(self.heard_at) >= self.arrivals.idle_wait(least_idle(common))
+    }
+
     /// Takes in the next `packets` packets, which ask for nothing, end no message and go into the
     /// memory of a receive.
-    pub(super) fn take_run(&mut self, now: Instant, common: &mut Common, packets: u32) {
-        self.arrivals.on_packet(now, 0);
+    pub(super) fn take_run(&mut self, now: Instant, common: &mut Common, epoch: u16, packets: u32) {
+        self.arrivals.on_packet(now, epoch);
         self.arrivals.on_run(now, packets);
         self.on_advance(now, common);
         self.complete(common);
+        self.on_heard(now, common);
         self.thin_out(common);
     }
 
@@ -258,7 +300,12 @@ impl Incoming {
         self.stash.insert(self.stashed_from, stashed);
         if let Some(posted) = posted {
             let bytes = fits(posted.capacity);
-            common.moves.push_back(Move { slot, receive: posted.id, offset, bytes });
+            common.moves.push_back(Move {
+                origin: Origin::Slot(slot),
+                receive: posted.id,
+                offset,
+                bytes,
+            });
         }
         Some(Some((Target::Slot(slot), 0, packet.bytes)))
     }
@@ -290,8 +337,8 @@ impl Incoming {
             self.arrivals.on_ahead(now, seq, common.config.nack_delay);
             if self.policy.gaps == GapReports::Never {
                 self.arrivals.hush();
-            } else if self.takers > PROMPT_TAKERS {
-                self.arrivals.defer_gaps(now + self.spread(seq.0, self.takers));
+            } else {
+                self.take_turn(now, seq);
             }
             return;
         }
@@ -306,6 +353,13 @@ impl Incoming {
             is_last = self.lasts.take(self.arrivals.expects());
         }
         self.on_advance(now, common);
+    }
+
+    /// Of many ranks that may lack the same, not all report `seq` at once.
+    fn take_turn(&mut self, now: Instant, seq: Seq) {
+        if self.takers > PROMPT_TAKERS {
+            self.arrivals.defer_gaps(now + self.spread(seq.0, self.takers));
+        }
     }
 
     /// What is expected next has moved on: an acknowledgement may be due.
@@ -406,7 +460,12 @@ impl Incoming {
             let room = posted.capacity.saturating_sub(offset) as usize;
             let bytes = stashed.packet.bytes.min(room);
             let slot = stashed.slot;
-            common.moves.push_back(Move { slot, receive: posted.id, offset, bytes });
+            common.moves.push_back(Move {
+                origin: Origin::Slot(slot),
+                receive: posted.id,
+                offset,
+                bytes,
+            });
         }
     }
 
@@ -532,18 +591,23 @@ impl Incoming {
         // The first packet has less room, for its envelope; a liar's may claim any number.
         let beyond = packet.index.checked_add(untouched)?;
         let most = common.config.offset(beyond) - offset;
-        Some((posted.id, offset, most.min(posted.capacity.checked_sub(offset)?)))
+        let end = posted.bytes.map_or(posted.capacity, |bytes| bytes.min(posted.capacity));
+        Some((posted.id, offset, most.min(end.checked_sub(offset)?)))
     }
 
     // ---- reports --------------------------------------------------------------------------
 
-    /// Begins to wait for a message of which nothing has come, if there is one that may be asked
-    /// for.
+    /// Begins to wait for a message, or for its rest, if there is one that may be asked for. What
+    /// is known to be missing is reported anyway.
     fn watch(&mut self, now: Instant, common: &Common) {
-        let is_waiting = !self.posted.is_empty();
-        let has_some = self.arrivals.expects() != self.front || self.arrivals.has_gap();
-        if is_waiting && !has_some && self.policy.takers_ask(self.takers) {
+        let is_waiting = !self.posted.is_empty() && !self.arrivals.has_gap();
+        if !is_waiting || !self.policy.takers_ask(self.takers) {
+            return;
+        }
+        if self.arrivals.expects() == self.front {
             self.overdue.begin(now, common.config.timeout_min);
+        } else {
+            self.overdue.begin_rest(now, self.arrivals.idle_wait(least_idle(common)));
         }
     }
 

@@ -114,6 +114,8 @@ pub struct BroadcastCounters {
     pub casts_sent: u64,
     /// Data packets sent again to everybody.
     pub repairs_by_multicast: u64,
+    /// Those of them that were several in one, for ranks that lack one each.
+    pub repairs_coded: u64,
     /// Data packets sent again to one rank.
     pub repairs_by_unicast: u64,
     /// Data packets sent to co-roots beside the multicast.
@@ -132,6 +134,8 @@ pub struct BroadcastCounters {
     pub timeouts: u64,
     /// Packets that had come before.
     pub duplicates: u64,
+    /// Packets got from several in one.
+    pub decoded: u64,
     /// Packets discarded for want of a buffer.
     pub discarded: u64,
     /// Packets or reports with numbers outside the window.

@@ -29,12 +29,13 @@
 //! Cost: one packet per payload and, with the default policy, one acknowledgement per receiver for
 //! a lone message, late if it is short, and an eighth of one in a stream. State: less than 2 KiB
 //! per (group, root) in use at a receiver and 80 B for each packet in a buffer; 80 B per reporter,
-//! and 40 KiB at whoever repairs. A report takes a few steps, however many ranks report.
+//! and 60 KiB at whoever repairs. A report takes a few steps, however many ranks report.
 
 mod arrive;
 mod collector;
 mod config;
 mod emit;
+mod history;
 mod incoming;
 mod interface;
 mod least;
@@ -54,7 +55,7 @@ pub(crate) use emit::Outbound;
 pub use interface::{BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId};
 pub use policy::{AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError};
 
-use crate::packet::{Move, ReceiveId, SendId};
+use crate::packet::{Move, ReceiveId, Segment, SendId};
 use omnes_wire::{Instant, Rank};
 use slab::Slab;
 use slots::{Common, Slots};
@@ -105,6 +106,7 @@ impl Broadcast {
             moves: VecDeque::new(),
             events: VecDeque::new(),
             counters: BroadcastCounters::default(),
+            coded_parts: Vec::new(),
             active: 0,
         };
         Self {
@@ -330,6 +332,11 @@ impl Broadcast {
     /// Next data to move, before anything else is handled.
     pub(crate) fn poll_move(&mut self) -> Option<Move> {
         self.common.moves.pop_front()
+    }
+
+    /// The parts that the coded packet that was handed out last combines.
+    pub(crate) fn coded_parts(&self) -> &[Segment] {
+        &self.common.coded_parts
     }
 
     /// Next thing that happened.

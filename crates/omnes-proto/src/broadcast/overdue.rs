@@ -1,9 +1,10 @@
 //! When a receiver that waits asks for what does not come.
 //!
-//! A message that is lost as a whole, with nothing behind it, leaves no gap to be reported. The
-//! root could ask for acknowledgements, but each costs both ends a packet, which the slowest
-//! receiver may have to wait for; those who wait for the message can tell as well that it is
-//! overdue. Where the root is late instead, it has nothing to send again and says nothing.
+//! A message that is lost as a whole, or from some packet on, with nothing behind it, leaves no gap
+//! to be reported. The root could ask for acknowledgements, but each costs both ends a packet,
+//! which the slowest receiver may have to wait for; those who wait for the message can tell as well
+//! that it is overdue. Where the root is late instead, it has nothing to send again and says
+//! nothing.
 //!
 //! How long a message usually takes is measured from the time that a receiver begins to wait, so a
 //! root that comes late every time is not asked every time.
@@ -46,11 +47,16 @@ impl Overdue {
 
     /// Something of it has come, by itself if `is_usual` and not because it was asked for.
     pub(super) fn end(&mut self, now: Instant, is_usual: bool) {
-        let Some(since) = self.since.take() else { return };
         self.ask_at = None;
-        if is_usual {
+        if let (Some(since), true) = (self.since.take(), is_usual) {
             self.usual.add_sample(now.since(since));
         }
+    }
+
+    /// Part of it has come; the rest is asked for when nothing has come for `wait`.
+    pub(super) fn begin_rest(&mut self, now: Instant, wait: Duration) {
+        self.wait = wait;
+        self.ask_at = Some(now + wait);
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -112,5 +118,19 @@ mod tests {
         overdue.end(at(200_000), false);
         overdue.begin(at(300_000), LEAST);
         assert_eq!(overdue.deadline(), Some(at(300_040)));
+    }
+
+    #[test]
+    fn the_rest_of_a_message_is_waited_for_since_something_has_come_last() {
+        let mut overdue = after(10);
+        for us in [100_010, 100_020] {
+            overdue.end(at(us), true);
+            overdue.begin_rest(at(us), LEAST);
+        }
+        assert_eq!(overdue.deadline(), Some(at(100_060)));
+        assert!(overdue.on_deadline(at(100_060)));
+        assert_eq!(overdue.deadline(), Some(at(100_140)));
+        overdue.end(at(100_070), true);
+        assert_eq!(overdue.deadline(), None);
     }
 }

@@ -171,6 +171,17 @@ impl Policy {
         self.gaps == GapReports::Prompt && takers <= PROMPT_TAKERS
     }
 
+    /// True if repairs are numbered: only the root repairs.
+    pub(super) fn numbers_repairs(&self) -> bool {
+        !matches!(self.collection, Collection::CoRoots { .. })
+    }
+
+    /// True if what ranks lack may go out as one packet: whoever repairs must know all gaps, and be
+    /// the root, whose memory has the data.
+    pub(super) fn codes_repairs(&self) -> bool {
+        self.gaps == GapReports::Prompt && self.numbers_repairs()
+    }
+
     /// `self` with one part of a text applied; `None` if it names nothing.
     fn with(self, part: &str) -> Option<Self> {
         let (name, count) = match part.split_once('=') {

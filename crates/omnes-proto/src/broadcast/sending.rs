@@ -3,7 +3,7 @@
 use super::config::CheckedBroadcast;
 use crate::channel::Reply;
 use crate::packet::{Segment, SendId, Source};
-use omnes_wire::{Envelope, Flags, Seq};
+use omnes_wire::{CodedSet, Envelope, Flags, Seq};
 use std::collections::VecDeque;
 
 /// A message that not everybody has yet.
@@ -66,6 +66,12 @@ impl Sending {
         self.end.since(self.next)
     }
 
+    /// Packets of the message in progress that have not been sent.
+    pub(super) fn rest_of_message(&self) -> u32 {
+        let mut ends = self.messages.iter().map(Outgoing::end);
+        ends.find(|end| self.next.precedes(*end)).map_or(0, |end| end.since(self.next))
+    }
+
     /// True if there are some.
     pub(super) fn has_fresh(&self) -> bool {
         self.next != self.end
@@ -99,6 +105,15 @@ impl Sending {
             envelope: (index == 0).then_some(envelope),
             segment: (bytes > 0).then_some(segment),
         })
+    }
+
+    /// A bit for `seq` and for each packet behind it that may go out as one with it: those of its
+    /// message but the first, which also carries the message's length.
+    pub(super) fn may_be_coded(&mut self, seq: Seq) -> u64 {
+        let Some(message) = self.message_of(seq).filter(|message| message.first != seq) else {
+            return 0;
+        };
+        (1 << message.end().since(seq).min(CodedSet::SPAN)) - 1
     }
 
     /// Everybody has everything before `base`; yields the next message that this ends.

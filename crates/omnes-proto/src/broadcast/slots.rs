@@ -2,7 +2,7 @@
 
 use super::config::CheckedBroadcast;
 use super::interface::{BroadcastCounters, Event};
-use crate::packet::{Move, SlotId};
+use crate::packet::{Move, Segment, SlotId};
 use omnes_wire::Rank;
 use std::collections::VecDeque;
 
@@ -52,6 +52,8 @@ pub(super) struct Common {
     pub(super) moves: VecDeque<Move>,
     pub(super) events: VecDeque<Event>,
     pub(super) counters: BroadcastCounters,
+    /// What the coded packet that was handed out last combines.
+    pub(super) coded_parts: Vec<Segment>,
     /// Streams on which something is coming in.
     pub(super) active: u32,
 }

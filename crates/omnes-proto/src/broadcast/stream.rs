@@ -61,13 +61,15 @@ impl Stream {
         let reporters = std::mem::take(&mut roles.reporters);
         let policy = group.policy;
         let incoming = Incoming::new(policy, &roles);
+        let mut collector = Collector::new(reporters, credit_packets, credit_bytes);
+        collector.may_hold = policy.codes_repairs() && roles.takers > 2;
         let copied = roles.copies_to.iter().map(|rank| (*rank, Seq(0))).collect();
         Some(Self {
             key: StreamKey { group: group.id, root },
             policy,
             sending: (root == me).then(Sending::default),
             incoming: (root != me).then_some(incoming),
-            collector: Collector::new(reporters, credit_packets, credit_bytes),
+            collector,
             copied,
             roles,
             acknowledged: Seq(0),
@@ -106,7 +108,8 @@ impl Stream {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let reports = self.incoming.as_ref().and_then(Incoming::deadline);
-        reports.into_iter().chain(self.collector.deadline()).min()
+        let collector = [self.collector.deadline(), self.collector.held_until()];
+        reports.into_iter().chain(collector.into_iter().flatten()).min()
     }
 
     /// Waits for answers where some are missing.
@@ -129,7 +132,7 @@ impl Stream {
     pub(super) fn expect_answers(&mut self, now: Instant, packet: &Packet, common: &Common) {
         let flags = packet.flags;
         if self.roles.is_repairer {
-            self.collector.on_sent(now, packet.seq);
+            self.collector.history.on_sent(now, packet.seq);
         }
         // What goes to this rank alone is answered by nobody else.
         if flags.has(Flags::GROUP) {
@@ -152,6 +155,7 @@ impl Stream {
         if let Some(incoming) = &mut self.incoming {
             is_due |= incoming.on_deadline(now);
         }
+        is_due |= self.collector.end_hold(now);
         if self.roles.collects() {
             let end = self.end();
             let is_late = match self.roles.is_repairer {

@@ -5,11 +5,12 @@
 use super::*;
 use crate::channel::Reply;
 use crate::group::Nodes;
-use crate::packet::{Destination, Head, Placement, Source, Target};
+use crate::packet::{Destination, Head, Origin, Placement, Segment, Source, Target, combine};
 use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
 
 mod co_roots;
+mod coded;
 mod overdue;
 mod tree;
 
@@ -152,9 +153,17 @@ impl Net {
 impl Node {
     fn apply_moves(&mut self) {
         while let Some(step) = self.machine.poll_move() {
-            let data = self.slots[step.slot.0 as usize][..step.bytes].to_vec();
-            let at = step.offset as usize;
-            self.memory.get_mut(&step.receive).unwrap()[at..at + data.len()].copy_from_slice(&data);
+            let memory = self.memory.get_mut(&step.receive).unwrap();
+            let at = step.offset as usize..step.offset as usize + step.bytes;
+            match step.origin {
+                Origin::Slot(slot) => {
+                    memory[at].copy_from_slice(&self.slots[slot.0 as usize][..step.bytes]);
+                }
+                Origin::Known(known) => {
+                    let known = memory[known as usize..known as usize + step.bytes].to_vec();
+                    combine(&mut memory[at], &known);
+                }
+            }
         }
     }
 
@@ -183,16 +192,26 @@ impl Node {
             bytes.extend([0; 8]);
             bytes.extend_from_slice(&self.head.as_bytes()[PACKET_OVERHEAD_BYTES..]);
             if let Some(segment) = segment {
-                let source = match segment.source {
-                    Source::Message(id) => &self.sent[&id],
-                    Source::Slot(slot) => &self.slots[slot.0 as usize],
-                };
-                let at = segment.offset as usize;
-                bytes.extend_from_slice(&source[at..at + segment.bytes as usize]);
+                bytes.extend_from_slice(&self.gather(&segment));
             }
             packets.push(Packet { from, to, bytes, header });
         }
         packets
+    }
+
+    fn gather(&self, segment: &Segment) -> Vec<u8> {
+        let source = match segment.source {
+            Source::Message(id) => &self.sent[&id],
+            Source::Slot(slot) => &self.slots[slot.0 as usize],
+            Source::Coded => {
+                let mut data = vec![0; segment.bytes as usize];
+                let parts = self.machine.coded_parts();
+                parts.iter().for_each(|part| combine(&mut data, &self.gather(part)));
+                return data;
+            }
+        };
+        let at = segment.offset as usize;
+        source[at..at + segment.bytes as usize].to_vec()
     }
 
     fn take(&mut self, now: Instant, packet: &Packet) {

@@ -3,7 +3,7 @@
 use crate::lane::SeqBits;
 use crate::limits::WINDOW_PACKETS_MAX;
 use crate::packet::Destination;
-use omnes_wire::{Rank, Seq};
+use omnes_wire::{CodedSet, Rank, Seq};
 use std::collections::BTreeMap;
 
 /// What one rank lacks.
@@ -17,10 +17,29 @@ struct Wanted {
     asks: bool,
 }
 
-/// A packet to send again.
+impl Wanted {
+    /// The first packet that is lacking; there is one.
+    fn low(&mut self) -> Seq {
+        while !self.bits.contains(self.low) {
+            self.low = self.low.plus(1);
+        }
+        self.low
+    }
+
+    /// The first packet of those that `may` accepts.
+    fn lowest(&mut self, mut may: impl FnMut(Seq) -> bool) -> Option<Seq> {
+        let first = self.low();
+        let all = (0..).map(|index| first.plus(index)).filter(|seq| self.bits.contains(*seq));
+        all.take(self.count as usize).find(|seq| may(*seq))
+    }
+}
+
+/// A packet to send again, or several in one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Repair {
     pub(super) seq: Seq,
+    /// More than `seq`, if the data of several go out as one packet.
+    pub(super) coded: Option<CodedSet>,
     pub(super) to: Destination,
     pub(super) asks: bool,
 }
@@ -44,21 +63,28 @@ impl Wants {
         self.by_rank.is_empty()
     }
 
-    /// `rank` lacks `seq`.
-    pub(super) fn add(&mut self, rank: Rank, seq: Seq, asks: bool) {
+    /// How many ranks lack something.
+    pub(super) fn ranks(&self) -> usize {
+        self.by_rank.len()
+    }
+
+    /// `rank` lacks `seq`; true if that is news.
+    pub(super) fn add(&mut self, rank: Rank, seq: Seq, asks: bool) -> bool {
         let wanted = self.by_rank.entry(rank).or_default();
         if wanted.count == 0 || seq.precedes(wanted.low) {
             wanted.low = seq;
         }
         wanted.asks |= asks;
-        if !wanted.bits.contains(seq) {
-            wanted.bits.insert(seq);
-            wanted.count += 1;
-            if self.lacking.is_empty() {
-                self.lacking = vec![0; WINDOW_PACKETS_MAX as usize];
-            }
-            self.lacking[ring(seq)] += 1;
+        if wanted.bits.contains(seq) {
+            return false;
         }
+        wanted.bits.insert(seq);
+        wanted.count += 1;
+        if self.lacking.is_empty() {
+            self.lacking = vec![0; WINDOW_PACKETS_MAX as usize];
+        }
+        self.lacking[ring(seq)] += 1;
+        true
     }
 
     /// `rank` has everything before `expects`.
@@ -91,10 +117,7 @@ impl Wants {
     /// Rank and packet whose turn it is, and whether the rank is to answer.
     pub(super) fn first(&mut self) -> Option<(Rank, Seq, bool)> {
         let (rank, wanted) = self.by_rank.iter_mut().next()?;
-        while !wanted.bits.contains(wanted.low) {
-            wanted.low = wanted.low.plus(1);
-        }
-        Some((*rank, wanted.low, wanted.asks))
+        Some((*rank, wanted.low(), wanted.asks))
     }
 
     /// How many ranks lack `seq`.
@@ -105,7 +128,7 @@ impl Wants {
     /// `seq` goes to `rank`.
     pub(super) fn send_to_one(&mut self, rank: Rank, seq: Seq) -> Repair {
         let asks = self.settle(rank, seq);
-        Repair { seq, to: Destination::Rank(rank), asks }
+        Repair { seq, coded: None, to: Destination::Rank(rank), asks }
     }
 
     /// `seq` goes to everybody.
@@ -115,7 +138,53 @@ impl Wants {
         for rank in ranks {
             asks |= self.settle(rank, seq);
         }
-        Repair { seq, to: Destination::Group, asks }
+        Repair { seq, coded: None, to: Destination::Group, asks }
+    }
+
+    /// The first packet of those that `may` accepts which any rank lacks that need not answer.
+    pub(super) fn lowest(&mut self, mut may: impl FnMut(Seq) -> bool) -> Option<Seq> {
+        let unasked = self.by_rank.values_mut().filter(|wanted| !wanted.asks);
+        let lows = unasked.filter_map(|wanted| wanted.lowest(&mut may));
+        lows.reduce(|least, other| if other.precedes(least) { other } else { least })
+    }
+
+    /// Packets that go to everybody as one: `base`, and as many of those behind it that have a bit
+    /// in `may` as leave each rank no more than one to lack. `None` if `base` is alone, or if fewer
+    /// than `least` ranks get something.
+    pub(super) fn take_coded(&mut self, base: Seq, may: u64, least: u32) -> Option<CodedSet> {
+        let unasked = || self.by_rank.values().filter(|wanted| !wanted.asks);
+        let words: Vec<u64> = unasked().map(|wanted| wanted.bits.word_from(base)).collect();
+        let mut left = words.iter().fold(0, |all, word| all | word) & may;
+        let mut chosen = 0;
+        while left != 0 {
+            let packet = 1 << left.trailing_zeros();
+            chosen |= packet;
+            let lacking = words.iter().filter(|word| **word & packet != 0);
+            left &= !lacking.fold(packet, |all, word| all | word);
+        }
+        let served = words.iter().filter(|word| **word & chosen != 0).count() as u32;
+        let set = CodedSet::new(base, chosen);
+        if set.count() < 2 || served < least {
+            return None;
+        }
+        let Self { by_rank, lacking } = self;
+        by_rank.retain(|_, wanted| {
+            let is_served = !wanted.asks && wanted.bits.word_from(base) & chosen != 0;
+            for seq in set.packets().filter(|_| is_served) {
+                if wanted.bits.take(seq) {
+                    wanted.count -= 1;
+                    lacking[ring(seq)] -= 1;
+                }
+            }
+            wanted.count > 0
+        });
+        Some(set)
+    }
+
+    /// The first rank that lacks `seq` and need not answer.
+    pub(super) fn first_without(&self, seq: Seq) -> Option<Rank> {
+        let lacks = |wanted: &Wanted| !wanted.asks && wanted.bits.contains(seq);
+        self.by_rank.iter().find(|(_, wanted)| lacks(wanted)).map(|(rank, _)| *rank)
     }
 
     /// `seq` is sent to `rank`; true if an answer is wanted and nothing else goes there.
@@ -139,10 +208,33 @@ mod tests {
     use super::*;
 
     #[test]
+    fn in_one_packet_are_packets_of_which_nobody_lacks_two() {
+        let lacking = [(1, [3, 40]), (2, [3, 7]), (3, [5, 9]), (4, [9, 62])];
+        let mut wants = Wants::default();
+        for (rank, seqs) in lacking {
+            seqs.into_iter().for_each(|seq| _ = wants.add(Rank(rank), Seq(seq), false));
+        }
+        wants.add(Rank(5), Seq(2), true);
+        assert_eq!(wants.lowest(|_| true), Some(Seq(3)), "who is to answer is apart");
+        assert_eq!(wants.take_coded(Seq(3), u64::MAX, 5), None, "serves 4");
+        assert_eq!(wants.take_coded(Seq(3), 1, 1), None, "3 alone");
+        let next = |wants: &mut Wants| {
+            let base = wants.lowest(|_| true)?;
+            let set = wants.take_coded(base, u64::MAX, 2)?;
+            Some(set.packets().map(|seq| seq.0).collect::<Vec<_>>())
+        };
+        assert_eq!(next(&mut wants), Some(vec![3, 5]));
+        assert_eq!(next(&mut wants), Some(vec![7, 9, 40]));
+        assert_eq!(next(&mut wants), None);
+        assert_eq!(wants.ranks(), 2, "4 lacks 62, and 5 is to answer");
+        assert_eq!((wants.lacking(Seq(3)), wants.lacking(Seq(62))), (0, 1));
+    }
+
+    #[test]
     fn those_who_lack_a_packet_are_counted_until_they_have_it_or_go() {
         let mut wants = Wants::default();
         for rank in 1..=4 {
-            (0..3).for_each(|seq| wants.add(Rank(rank), Seq(seq), false));
+            (0..3).for_each(|seq| _ = wants.add(Rank(rank), Seq(seq), false));
         }
         wants.add(Rank(1), Seq(0), true);
         assert_eq!((wants.lacking(Seq(0)), wants.lacking(Seq(3))), (4, 0));

@@ -9,7 +9,7 @@ use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
 use crate::lane::{AckWhen, Arrival};
 use crate::limits::CREDIT_UNIT_BYTES;
-use crate::packet::{Move, Placement, Preview, ReceiveId, SendId, SlotId, Target};
+use crate::packet::{Move, Origin, Placement, Preview, ReceiveId, SendId, SlotId, Target};
 use omnes_wire::{
     ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
 };
@@ -440,7 +440,12 @@ impl Channel {
             }
             Source::Slot(None) => None,
             Source::Slot(Some(slot)) => {
-                self.moves.push_back(Move { slot, receive: id, offset, bytes });
+                self.moves.push_back(Move {
+                    origin: Origin::Slot(slot),
+                    receive: id,
+                    offset,
+                    bytes,
+                });
                 None
             }
         }

@@ -44,7 +44,7 @@ pub use interface::{ChannelCounters, ChannelError, Event, Message, Reply};
 pub use matching::Pattern;
 
 use crate::limits::CREDIT_UNIT_BYTES;
-use crate::packet::{Move, ReceiveId, SendId};
+use crate::packet::{Move, Origin, ReceiveId, SendId};
 use matching::{Matched, Matching, Unexpected};
 use omnes_wire::{ChannelId, Instant, Rank};
 use peer::{BulkPart, Destination, Lane, Peer, Peers};
@@ -299,7 +299,9 @@ impl Channel {
     /// Next data to move, before anything else is handled.
     pub(crate) fn poll_move(&mut self) -> Option<Move> {
         let next = self.moves.pop_front()?;
-        self.pool.give_back(next.slot);
+        if let Origin::Slot(slot) = next.origin {
+            self.pool.give_back(slot);
+        }
         Some(next)
     }
 
@@ -416,7 +418,12 @@ impl Channel {
         let mut offset = 0;
         while let Some((slot, bytes)) = self.pool.pop(&mut chain) {
             let fits = bytes.min(capacity.saturating_sub(offset) as usize);
-            self.moves.push_back(Move { slot, receive: id, offset, bytes: fits });
+            self.moves.push_back(Move {
+                origin: Origin::Slot(slot),
+                receive: id,
+                offset,
+                bytes: fits,
+            });
             offset += bytes as u64;
         }
         let peer = self.peer(from);

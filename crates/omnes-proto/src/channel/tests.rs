@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::packet::{Head, Placement, Target};
+use crate::packet::{Head, Origin, Placement, Target};
 use omnes_wire::{
     CommunicatorId, Envelope, Flags, GapMap, Header, JobId, Kind, PACKET_OVERHEAD_BYTES, Seq,
     TAG_BYTES,
@@ -523,7 +523,7 @@ fn data_that_nobody_has_asked_for_wait_in_buffers_until_they_are_consumed_in_pla
     let placed = hand_first(&mut channel, 10, PEER, 0, 400, FIRST).unwrap();
     let Target::Slot(first) = placed.target else { panic!("{placed:?}") };
     let id = channel.receive(at(20), from(PEER), 400).unwrap();
-    let step = Move { slot: first, receive: id, offset: 0, bytes: FIRST };
+    let step = Move { origin: Origin::Slot(first), receive: id, offset: 0, bytes: FIRST };
     assert_eq!(moves(&mut channel), [step]);
     assert_eq!(channel.received_bytes(id), FIRST as u64);
     let rest = hand(&mut channel, at(30), header(PEER, Kind::Data, 1, 0), &[], 160).unwrap();

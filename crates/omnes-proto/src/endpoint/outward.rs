@@ -6,7 +6,7 @@ use crate::broadcast::Broadcast;
 use crate::channel::Event as ChannelEvent;
 use crate::collective::Outbound;
 use crate::liveness::Notice;
-use crate::packet::{Destination, Head, Move, Transmit};
+use crate::packet::{Destination, Head, Move, Segment, Transmit};
 use omnes_wire::{
     CAST_REPORT_BYTES, ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, Header, Instant, Kind,
     Rank, Seq,
@@ -101,6 +101,13 @@ impl Endpoint {
         // The last packet of something may be its end.
         self.due.events = true;
         transmit
+    }
+
+    /// The parts that make up the data of the packet that was handed out last, if its source is
+    /// [`Source::Coded`](crate::packet::Source::Coded): their exclusive or, shorter ones filled up
+    /// with zeros to the length of its segment.
+    pub fn coded_parts(&self) -> &[Segment] {
+        self.broadcast.as_ref().map_or(&[], Broadcast::coded_parts)
     }
 
     fn next_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {

@@ -50,9 +50,13 @@ pub(crate) struct Arrivals {
     due: Option<Report>,
     ack_at: Option<Instant>,
     nack_at: Option<Instant>,
+    /// When gaps that have been reported are reported again.
+    repeat_at: Option<Instant>,
     /// `end` when the gaps were last reported, and when that was.
     reported: Option<(Seq, Instant)>,
     repeat_wait: Duration,
+    /// Twice the time that the fastest repair took.
+    repair_wait: Duration,
     /// What is due was asked for, so it says nothing of how long a repair takes.
     is_answer: bool,
     /// What is due at `ack_at` was asked for.
@@ -85,8 +89,10 @@ impl Arrivals {
         due: None,
         ack_at: None,
         nack_at: None,
+        repeat_at: None,
         reported: None,
         repeat_wait: REPEAT_WAIT_INITIAL,
+        repair_wait: REPEAT_WAIT_INITIAL,
         is_answer: false,
         is_answer_planned: false,
         rejecting: false,
@@ -124,10 +130,7 @@ impl Arrivals {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match (self.ack_at, self.nack_at) {
-            (Some(ack), Some(nack)) => Some(ack.min(nack)),
-            (ack, nack) => ack.or(nack),
-        }
+        [self.ack_at, self.nack_at, self.repeat_at].into_iter().flatten().min()
     }
 
     /// Pure: where `seq` stands.
@@ -202,9 +205,14 @@ impl Arrivals {
         }
         if self.has_unreported_gap() {
             self.due = Some(Report::Nack);
-        } else if self.due.is_none() {
+        } else if self.due.is_none() && !self.is_told() {
             self.nack_at.get_or_insert(now + nack_delay);
         }
+    }
+
+    /// True if a report has told of the latest gap.
+    fn is_told(&self) -> bool {
+        self.reported.is_some_and(|(end, _)| !end.precedes(self.gap_end))
     }
 
     /// True if a gap that no report has told of yet is certain enough: what follows a gap without
@@ -227,8 +235,11 @@ impl Arrivals {
             let took = now.since(at) * 2;
             let wait = (self.repeat_wait * 3 + took) / 4;
             self.repeat_wait = wait.clamp(REPEAT_WAIT_MIN, REPEAT_WAIT_MAX);
+            // Forgotten slowly, as paths change.
+            self.repair_wait = (self.repair_wait * 17 / 16).min(took).min(REPEAT_WAIT_MAX);
         }
         self.nack_at = None;
+        self.repeat_at = None;
         if self.due == Some(Report::Nack) {
             self.due = Some(Report::Ack);
         }
@@ -243,6 +254,7 @@ impl Arrivals {
         self.end = self.expects;
         self.reported = None;
         self.nack_at = None;
+        self.repeat_at = None;
         self.due = Some(Report::Reject);
     }
 
@@ -316,9 +328,23 @@ impl Arrivals {
     /// Gaps are not reported unasked.
     pub(crate) fn hush(&mut self) {
         self.nack_at = None;
+        self.repeat_at = None;
         if self.due == Some(Report::Nack) {
             self.due = None;
         }
+    }
+
+    /// Something has come: gaps that have been reported are so again after a wait in which nothing
+    /// does, of at least `least` and of twice as long as repairs take that wait for nothing else.
+    pub(crate) fn put_off_repeat(&mut self, now: Instant, least: Duration) {
+        if self.repeat_at.is_some() {
+            self.repeat_at = Some(now + self.idle_wait(least));
+        }
+    }
+
+    /// A wait of at least `least` in which nothing comes, after which nothing is under way.
+    pub(crate) fn idle_wait(&self, least: Duration) -> Duration {
+        self.repair_wait.max(least)
     }
 
     /// A report of gaps that is due waits until `at`, so that others may be first.
@@ -341,11 +367,10 @@ impl Arrivals {
             self.settle_ack();
             self.due.get_or_insert(Report::Ack);
         }
-        if self.nack_at.is_some_and(|at| at <= now) {
-            self.nack_at = None;
-            if self.has_gap() {
-                self.due = Some(Report::Nack);
-            }
+        let nacks = [&mut self.nack_at, &mut self.repeat_at];
+        let is_over = nacks.map(|nack_at| nack_at.take_if(|at| *at <= now).is_some());
+        if is_over.contains(&true) && self.has_gap() {
+            self.due = Some(Report::Nack);
         }
         self.due.is_some()
     }
@@ -358,7 +383,8 @@ impl Arrivals {
         let is_answer = std::mem::take(&mut self.is_answer);
         if report == Report::Nack {
             self.reported = Some((self.end, now));
-            self.nack_at = Some(now + self.repeat_wait);
+            self.nack_at = None;
+            self.repeat_at = Some(now + self.repeat_wait);
             if !is_answer {
                 self.repeat_wait = (self.repeat_wait * 3 / 2).min(REPEAT_WAIT_MAX);
             }
@@ -459,6 +485,27 @@ mod tests {
         assert_eq!(lane.due(), None);
         assert!(!lane.on_deadline(at(1049)));
         assert!(lane.on_deadline(at(1050)));
+    }
+
+    #[test]
+    fn what_comes_puts_off_the_repeat_but_not_the_report_of_a_new_gap() {
+        let least = Duration::from_micros(1200);
+        let mut lane = Arrivals::default();
+        lane.put_off_repeat(at(1), least);
+        assert_eq!(lane.deadline(), None, "nothing is missing");
+        (1..4).for_each(|seq| lane.on_ahead(at(0), Seq(seq), DELAY));
+        assert_eq!(lane.take_report(at(10)), Some(Report::Nack));
+        lane.put_off_repeat(at(500), least);
+        assert_eq!(lane.deadline(), Some(at(1700)));
+        lane.on_ahead(at(600), Seq(5), DELAY);
+        lane.put_off_repeat(at(600), least);
+        assert_eq!(lane.deadline(), Some(at(650)), "there is news");
+        assert!(lane.on_deadline(at(650)));
+        assert_eq!(lane.take_report(at(650)), Some(Report::Nack));
+        // The wait follows the fastest repair.
+        (0..6).for_each(|_| lane.on_in_order(at(700)));
+        assert_eq!(lane.idle_wait(Duration::ZERO), Duration::from_micros(100));
+        assert_eq!(lane.idle_wait(least), least);
     }
 
     #[test]

@@ -40,6 +40,15 @@ impl SeqBits {
         was
     }
 
+    /// The bits of `seq` and of the 63 numbers behind it, that of `seq` lowest.
+    pub(crate) fn word_from(&self, seq: Seq) -> u64 {
+        let Some(words) = &self.words else { return 0 };
+        let (word, shift) = (Self::at(seq).0, seq.0 % 64);
+        let behind = words[(word + 1) % WORDS];
+        // A shift by all 64 bits would be none.
+        words[word] >> shift | (behind << 1) << (63 - shift)
+    }
+
     /// The numbers that are set, by their places in the window.
     pub(crate) fn indices(&self) -> impl Iterator<Item = usize> + '_ {
         let is_set = |words: &[u64; WORDS], at: usize| words[at / 64] >> (at % 64) & 1 == 1;
@@ -52,5 +61,24 @@ impl SeqBits {
         if let Some(words) = &mut self.words {
             **words = [0; WORDS];
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_starts_at_any_number_and_goes_around_the_end() {
+        let mut bits = SeqBits::NONE;
+        assert_eq!(bits.word_from(Seq(7)), 0);
+        let first = WINDOW_PACKETS_MAX - 70;
+        for seq in [first, first + 1, first + 63, first + 64, first + 70, first + 133] {
+            bits.insert(Seq(seq));
+        }
+        assert_eq!(bits.word_from(Seq(first)), 0b11 | 1 << 63);
+        assert_eq!(bits.word_from(Seq(first + 1)), 1 | 1 << 62 | 1 << 63);
+        assert_eq!(bits.word_from(Seq(first + 70)), 1 | 1 << 63);
+        assert_eq!(bits.word_from(Seq(first + 64)), 1 | 1 << 6);
     }
 }

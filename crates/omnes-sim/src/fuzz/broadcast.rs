@@ -22,6 +22,7 @@ use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Patter
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::group::Nodes;
+use omnes_proto::limits::PAYLOAD_BYTES_MIN;
 use omnes_proto::packet::{
     Destination, HEAD_BYTES_MAX, Head, Placement, Preview, ReceiveId, SendId, Target,
 };
@@ -136,13 +137,13 @@ fn nodes(ranks: u32) -> Nodes {
 impl Rig {
     fn new(bytes: &mut Bytes) -> Self {
         let config = BroadcastConfig {
-            payload_bytes: 256,
+            payload_bytes: PAYLOAD_BYTES_MIN,
             pool_slots: POOL_SLOTS,
             window_packets: WINDOW_PACKETS,
             ..BroadcastConfig::default()
         };
         let channel = ChannelConfig {
-            payload_bytes: 256,
+            payload_bytes: PAYLOAD_BYTES_MIN,
             pool_slots: POOL_SLOTS,
             ..ChannelConfig::default()
         };
@@ -306,7 +307,8 @@ impl Rig {
 
     /// The third rank says something with the right tag, to one rank or to all.
     fn craft(&mut self, to: u32, bytes: &mut Bytes) {
-        let kinds = [Kind::Cast, Kind::Cast, Kind::CastAck, Kind::CastNack, Kind::Data, Kind::Pong];
+        let kinds =
+            [Kind::Cast, Kind::CastCoded, Kind::CastAck, Kind::CastNack, Kind::Data, Kind::Pong];
         let rare = [Kind::Ping, Kind::Failed, Kind::Bye, Kind::Hello];
         let choice = bytes.byte();
         let kind = match choice {
@@ -317,7 +319,7 @@ impl Rig {
             255 => GroupId { communicator: CommunicatorId(9), number: bytes.byte() },
             // Data passed off as the honest ones' own spoil what can be compared at the end.
             254 => OWN,
-            group if group.is_multiple_of(4) && kind != Kind::Cast => OWN,
+            group if group.is_multiple_of(4) && !is_data(kind) => OWN,
             _ => ALL,
         };
         let root = match bytes.byte() {
@@ -343,16 +345,20 @@ impl Rig {
             header.expects = bytes.near(heard.next);
             header.argument = root.0;
         }
-        self.is_tampered |= kind == Kind::Cast && group == OWN;
+        self.is_tampered |= is_data(kind) && group == OWN;
         if kind == Kind::Data {
             header.channel = ChannelId(0);
             header.flags = header.flags.with(Flags::FIRST).with(Flags::CARRIES_REPORT);
             header.argument = 0;
         }
         let covered = covered_body(&header, bytes);
-        let is_to_all = matches!(kind, Kind::Cast | Kind::Hello) && header.flags.has(Flags::GROUP);
+        let may_be_to_all = is_data(kind) || kind == Kind::Hello;
+        let is_to_all = may_be_to_all && header.flags.has(Flags::GROUP);
         let tagged = if is_to_all { Rank::ALL } else { Rank(to) };
         let mut packet = sealed(&KEY, &header, tagged, &covered);
+        if kind == Kind::CastCoded {
+            packet.resize(PACKET_OVERHEAD_BYTES + usize::from(PAYLOAD_BYTES_MIN), 0xcd);
+        }
         if kind == Kind::Cast {
             let data = bytes.number() as usize % 9000;
             packet.resize(packet.len() + data, 0xcd);
@@ -407,7 +413,9 @@ impl Rig {
             assert!(count < PACKETS_MAX, "rank {rank} never stops sending");
             let mut packet = head.as_bytes().to_vec();
             if let Some(segment) = &transmit.segment {
-                packet.extend_from_slice(must(own.memory(transmit.channel).gather(segment)));
+                let parts = own.endpoint.coded_parts().to_vec();
+                let memory = own.memory(transmit.channel);
+                packet.extend_from_slice(&must(memory.gather(segment, &parts)));
             }
             own.overhear(&packet, transmit.to);
             if transmit.to != Destination::Rank(Rank(2)) {
@@ -469,6 +477,11 @@ impl Rig {
         }
         panic!("messages between honest ranks do not arrive");
     }
+}
+
+/// True for packets that bring data of broadcasts.
+fn is_data(kind: Kind) -> bool {
+    matches!(kind, Kind::Cast | Kind::CastCoded)
 }
 
 /// Envelope or gap map, as the third rank makes them up.

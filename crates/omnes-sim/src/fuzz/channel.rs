@@ -306,7 +306,7 @@ impl Rig {
             assert!(count < PACKETS_MAX, "rank {rank} never stops sending");
             let mut packet = head.as_bytes().to_vec();
             if let Some(segment) = &transmit.segment {
-                packet.extend_from_slice(must(own.memory.gather(segment)));
+                packet.extend_from_slice(&must(own.memory.gather(segment, &[])));
             }
             let Destination::Rank(to) = transmit.to else { panic!("no channel multicasts") };
             own.overhear(&packet, to);

@@ -17,7 +17,7 @@ use crate::rig::rule::Way;
 use crate::testbed::Progress;
 use omnes_proto::endpoint::Endpoint;
 use omnes_proto::limits::truesize;
-use omnes_proto::packet::{Destination, Head, Target};
+use omnes_proto::packet::{Destination, Head, Origin, Target};
 use omnes_wire::{CommunicatorId, Flags, Header, Kind};
 use std::collections::VecDeque;
 
@@ -218,7 +218,9 @@ impl Host {
         while let Some((index, step)) = self.endpoint.poll_move() {
             let span = net.testbed.host.copy.per_byte * step.bytes as u64;
             at = net.work(self.rank, at, span, Doing::HostReceives);
-            self.task.on_placed(index == channels, step.receive, step.bytes as u64);
+            if let Origin::Slot(_) = step.origin {
+                self.task.on_placed(index == channels, step.receive, step.bytes as u64);
+            }
         }
         at
     }

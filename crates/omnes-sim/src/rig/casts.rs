@@ -16,7 +16,9 @@ use crate::rig::network::receiver;
 use omnes_proto::broadcast::{Collection, GroupId};
 use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
 use omnes_proto::packet::Destination;
-use omnes_wire::{CastReport, ENVELOPE_BYTES, Flags, Header, Kind, PACKET_OVERHEAD_BYTES, Rank};
+use omnes_wire::{
+    CastReport, CodedSet, ENVELOPE_BYTES, Flags, Header, Kind, PACKET_OVERHEAD_BYTES, Rank, Seq,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Packets of one kind from one rank to another, or to [`Rank::ALL`].
@@ -46,6 +48,15 @@ impl Receiver {
         }
         while self.ahead.remove(&self.taken) {
             self.taken += 1;
+        }
+    }
+
+    /// Of several packets in one it gets what it lacks, if that is one.
+    fn take_coded(&mut self, set: CodedSet) {
+        let packets = set.packets().map(|seq| u64::from(seq.0));
+        let mut lacking = packets.filter(|seq| *seq >= self.taken && !self.ahead.contains(seq));
+        if let (Some(seq), None) = (lacking.next(), lacking.next()) {
+            self.take(seq);
         }
     }
 }
@@ -196,13 +207,16 @@ impl Casts {
                 None => Ok(()),
             };
         }
-        if header.kind != Kind::Cast {
+        if !matches!(header.kind, Kind::Cast | Kind::CastCoded) {
             return Ok(());
         }
         let (group, root) = (group_of(&header), Rank(header.expects.0));
         let Some(stream) = self.streams.get_mut(&(group, root)) else {
             return Err(format!("{from} sends what {root} has not broadcast"));
         };
+        if header.kind == Kind::CastCoded {
+            return stream.check_coded(from, CodedSet::of(&header));
+        }
         let handed_out = stream.prints.len();
         stream.check_cast(from, u64::from(header.seq.0), print_of(&header, packet))?;
         match stream.prints.len() > handed_out {
@@ -214,11 +228,14 @@ impl Casts {
     /// A rank takes in an authentic packet.
     pub(crate) fn on_taken(&mut self, from: Rank, to: Rank, packet: &[u8]) {
         let Ok((header, _)) = Header::parse(packet) else { return };
-        if header.kind == Kind::Cast {
+        if matches!(header.kind, Kind::Cast | Kind::CastCoded) {
             let stream = self.streams.get_mut(&(group_of(&header), Rank(header.expects.0)));
             let receiver = stream.and_then(|stream| stream.receivers.get_mut(&to));
             if let Some(receiver) = receiver {
-                receiver.take(u64::from(header.seq.0));
+                match header.kind {
+                    Kind::CastCoded => receiver.take_coded(CodedSet::of(&header)),
+                    _ => receiver.take(u64::from(header.seq.0)),
+                }
             }
             return;
         }
@@ -345,6 +362,16 @@ impl Stream {
         Ok(())
     }
 
+    /// Only the root combines packets, of those that it has sent.
+    fn check_coded(&self, from: Rank, set: CodedSet) -> Result<(), String> {
+        let root = self.cast.root;
+        let is_sent = |seq: Seq| (seq.0 as usize) < self.prints.len();
+        match from == root && set.packets().all(is_sent) {
+            true => Ok(()),
+            false => Err(format!("{from} combines {set:?} of root {root}")),
+        }
+    }
+
     fn check_claim(&mut self, from: Rank, expects: u64) -> Result<(), String> {
         let root = self.cast.root;
         let Some(receiver) = self.receivers.get_mut(&from) else {
@@ -365,7 +392,7 @@ mod tests {
     use super::*;
     use omnes_proto::broadcast::{GroupConfig, Policy};
     use omnes_proto::group::Nodes;
-    use omnes_wire::{ChannelId, CommunicatorId, JobId, Seq};
+    use omnes_wire::{ChannelId, CommunicatorId, JobId};
     use std::rc::Rc;
 
     fn cast() -> CastStream {

@@ -2,7 +2,10 @@
 //! never hold.
 
 use crate::rig::ledger::Operation;
-use omnes_proto::packet::{Move, Preview, ReceiveId, Segment, SendId, SlotId, Source};
+use omnes_proto::packet::{
+    Move, Origin, Preview, ReceiveId, Segment, SendId, SlotId, Source, combine,
+};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -118,8 +121,12 @@ impl Memory {
         found.map(|(id, _)| *id)
     }
 
-    /// The bytes of a packet going out.
-    pub(crate) fn gather(&self, segment: &Segment) -> Result<&[u8], String> {
+    /// The bytes of a packet going out, which are those of `parts` together if it is coded.
+    pub(crate) fn gather(
+        &self,
+        segment: &Segment,
+        parts: &[Segment],
+    ) -> Result<Cow<'_, [u8]>, String> {
         let Segment { source, offset, bytes } = *segment;
         let (content, available) = match source {
             Source::Message(id) => match self.sends.get(&id) {
@@ -130,12 +137,19 @@ impl Memory {
                 Some(data) => (&data[..], data.len() as u64),
                 None => return Err(format!("sends from the empty {slot:?}")),
             },
+            Source::Coded => {
+                let mut data = vec![0; bytes as usize];
+                for part in parts {
+                    combine(&mut data, &self.gather(part, &[])?);
+                }
+                return Ok(data.into());
+            }
         };
         let end = offset + u64::from(bytes);
         if end > available {
             return Err(format!("sends {segment:?} of which {available} bytes are there"));
         }
-        Ok(&content[offset as usize..end as usize])
+        Ok(content[offset as usize..end as usize].into())
     }
 
     pub(crate) fn fill_slot(&mut self, slot: SlotId, data: &[u8]) -> Result<(), String> {
@@ -178,9 +192,13 @@ impl Memory {
     }
 
     pub(crate) fn apply_move(&mut self, step: &Move) -> Result<(), String> {
+        let slot = match step.origin {
+            Origin::Slot(slot) => slot,
+            Origin::Known(known) => return self.decode(step, known),
+        };
         let data = match self.slot_life {
-            SlotLife::UntilMoved => self.slots.remove(&step.slot),
-            SlotLife::UntilRefilled => self.slots.get(&step.slot).cloned(),
+            SlotLife::UntilMoved => self.slots.remove(&slot),
+            SlotLife::UntilRefilled => self.slots.get(&slot).cloned(),
         };
         let Some(data) = data else { return Err(format!("{step:?} from an empty slot")) };
         if step.bytes > data.len() {
@@ -190,6 +208,29 @@ impl Memory {
             return Ok(());
         }
         self.place(step.receive, step.offset, &data[..step.bytes])
+    }
+
+    /// Takes what lies from `known` on out of coded data.
+    fn decode(&mut self, step: &Move, known: u64) -> Result<(), String> {
+        let Some(receive) = self.receives.get_mut(&step.receive) else {
+            return Err(format!("{step:?}, which is not posted"));
+        };
+        let (start, end) = (known, known + step.bytes as u64);
+        let holds = |(from, to): (&u64, &u64)| *from <= start && end <= *to;
+        let is_there = receive.written.range(..=start).next_back().is_some_and(holds);
+        let Some(other) = receive.content.get(start as usize..end as usize) else {
+            return Err(format!("{step:?} from beyond the end"));
+        };
+        if self.senders == Senders::Honest && !is_there {
+            return Err(format!("{step:?}, of which not all is in place"));
+        }
+        let other = other.to_vec();
+        let from = step.offset as usize;
+        match receive.content.get_mut(from..from + step.bytes) {
+            Some(data) => combine(data, &other),
+            None => return Err(format!("{step:?} to beyond the end")),
+        }
+        Ok(())
     }
 
     pub(crate) fn finish_send(&mut self, id: SendId) -> Result<Operation, String> {

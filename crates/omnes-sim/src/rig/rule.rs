@@ -315,7 +315,7 @@ fn is_of_step(header: &Header) -> bool {
 /// The root of the broadcast that a packet belongs to, if it does to any.
 fn root_of(header: &Header) -> Option<Rank> {
     match header.kind {
-        Kind::Cast => Some(Rank(header.expects.0)),
+        Kind::Cast | Kind::CastCoded => Some(Rank(header.expects.0)),
         Kind::CastAck | Kind::CastNack => Some(Rank(header.argument)),
         _ => None,
     }

@@ -56,7 +56,7 @@ const STEP_KINDS: [Kind; 5] =
     [Kind::Step, Kind::Step, Kind::StepNack, Kind::StepAsk, Kind::StepTell];
 
 const BROADCAST_KINDS: [Kind; 5] =
-    [Kind::Cast, Kind::Cast, Kind::CastAck, Kind::CastNack, Kind::Hello];
+    [Kind::Cast, Kind::CastCoded, Kind::CastAck, Kind::CastNack, Kind::Hello];
 
 /// Header, tag and `body` of a packet from `header.source` to `to` under a job's key.
 pub(crate) fn sealed(key: &JobKey, header: &Header, to: Rank, body: &[u8]) -> Vec<u8> {

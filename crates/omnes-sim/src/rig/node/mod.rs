@@ -320,8 +320,9 @@ impl Node {
             let mut bytes = self.head.as_bytes().to_vec();
             let head_bytes = bytes.len();
             if let Some(segment) = &transmit.segment {
-                match self.memory[transmit.channel].gather(segment) {
-                    Ok(data) => bytes.extend_from_slice(data),
+                let parts = self.endpoint.coded_parts();
+                match self.memory[transmit.channel].gather(segment, parts) {
+                    Ok(data) => bytes.extend_from_slice(&data),
                     Err(text) => world.check(self.rank, Err(text)),
                 }
             }

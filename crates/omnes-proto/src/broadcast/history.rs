@@ -1,0 +1,228 @@
+//! When and how the packets of a window were last sent: what is reported as missing may be under
+//! way.
+//!
+//! Time tells little of it, as packets may lie in queues for longer than the rest of the way takes.
+//! So repairs are numbered, packets carry the number of the latest, and reports that of the newest
+//! that was seen: packets do not overtake each other much, so what was sent before it has come or
+//! is lost.
+
+use super::wants::Repair;
+use crate::limits::WINDOW_PACKETS_MAX;
+use crate::packet::Destination;
+use omnes_wire::{Instant, Rank, Seq};
+use std::time::Duration;
+
+/// Who reports.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Witness {
+    pub(super) rank: Rank,
+    /// Number of the newest repair that it has seen, if they are numbered.
+    pub(super) repair: Option<u16>,
+    /// It reports again, as nothing has come for a time.
+    pub(super) is_idle: bool,
+}
+
+/// Round trips of the group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// To the nearest rank.
+    pub(super) fastest: Duration,
+    /// To the last of all, with what lies in queues.
+    pub(super) usual: Duration,
+}
+
+impl Times {
+    /// Until when what is sent to one rank alone has mostly come.
+    fn soon(self) -> Duration {
+        self.fastest.max(self.usual / 2)
+    }
+}
+
+/// Half of all numbers that repairs may have.
+const HALF: u16 = 1 << 15;
+
+/// When a packet was sent, and as which repair if it had been sent before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    at: Instant,
+    repair: Option<u16>,
+}
+
+/// What the numbers of repairs tell.
+enum Numbers {
+    Nothing,
+    /// Something that went out later has come.
+    Passed,
+    NotPassed,
+}
+
+impl Sent {
+    fn numbers(&self, from: Witness) -> Numbers {
+        match (self.repair, from.repair) {
+            (Some(repair), Some(newest)) if newest.wrapping_sub(repair) < HALF => Numbers::Passed,
+            (Some(_), Some(_)) => Numbers::NotPassed,
+            _ => Numbers::Nothing,
+        }
+    }
+
+    /// True if it may be under way to who reports, having gone to all.
+    fn is_under_way_to_all(&self, now: Instant, from: Witness, times: Times) -> bool {
+        let wait = match self.numbers(from) {
+            Numbers::Passed => return false,
+            Numbers::NotPassed if !from.is_idle => times.fastest.max(times.usual),
+            Numbers::NotPassed | Numbers::Nothing => times.fastest,
+        };
+        now.since(self.at) < wait
+    }
+
+    /// The same, having gone to that rank alone: by another socket, which may be read later.
+    fn is_under_way_to_one(&self, now: Instant, from: Witness, times: Times) -> bool {
+        let wait = match self.numbers(from) {
+            Numbers::NotPassed if !from.is_idle => times.fastest.max(times.usual),
+            Numbers::NotPassed => times.fastest,
+            Numbers::Passed | Numbers::Nothing => times.soon(),
+        };
+        now.since(self.at) < wait
+    }
+}
+
+/// How a packet was last sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastSent {
+    to_all: Sent,
+    /// To one rank alone, and whether that rank lacked it for certain.
+    to_one: Option<(Rank, Sent, bool)>,
+    /// Several ranks have asked for it in a short time: many may lack it.
+    is_wide: bool,
+    /// It went out as one with others.
+    was_coded: bool,
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// By number; nothing before the first packet is sent.
+    window: Vec<LastSent>,
+    /// Packets sent again, counted on where numbers wrap.
+    repairs: u16,
+}
+
+impl History {
+    fn get(&self, seq: Seq) -> Option<&LastSent> {
+        self.window.get((seq.0 % WINDOW_PACKETS_MAX) as usize)
+    }
+
+    fn get_mut(&mut self, seq: Seq) -> &mut LastSent {
+        if self.window.is_empty() {
+            self.window = vec![LastSent::default(); WINDOW_PACKETS_MAX as usize];
+        }
+        &mut self.window[(seq.0 % WINDOW_PACKETS_MAX) as usize]
+    }
+
+    /// `seq` goes to all now.
+    pub(super) fn on_sent(&mut self, now: Instant, seq: Seq) {
+        let to_all = Sent { at: now, repair: None };
+        *self.get_mut(seq) = LastSent { to_all, ..LastSent::default() };
+    }
+
+    /// Number of the latest repair.
+    pub(super) fn repairs(&self) -> u16 {
+        self.repairs
+    }
+
+    /// A packet is sent again, as the next repair.
+    pub(super) fn on_repaired(&mut self, now: Instant, repair: &Repair) {
+        self.repairs = self.repairs.wrapping_add(1);
+        let sent = Sent { at: now, repair: Some(self.repairs) };
+        let to_all = LastSent { to_all: sent, ..LastSent::default() };
+        if let Some(set) = repair.coded {
+            let coded = LastSent { was_coded: true, ..to_all };
+            return set.packets().for_each(|seq| *self.get_mut(seq) = coded);
+        }
+        let last = self.get_mut(repair.seq);
+        match repair.to {
+            Destination::Group => *last = to_all,
+            Destination::Rank(rank) | Destination::Nic { to: rank, .. } => {
+                last.to_one = Some((rank, sent, !repair.asks));
+                last.was_coded = false;
+            }
+        }
+    }
+
+    /// True if a report of `from` cannot have seen `seq`, so lately it went out. If it went to
+    /// another rank alone, several lack it.
+    pub(super) fn is_under_way(
+        &mut self,
+        now: Instant,
+        from: Witness,
+        seq: Seq,
+        times: Times,
+    ) -> bool {
+        if self.window.is_empty() {
+            return false;
+        }
+        // Nobody has seen a repair that has not been sent.
+        let is_sent = |newest: &u16| self.repairs.wrapping_sub(*newest) < HALF;
+        let from = Witness { repair: from.repair.filter(is_sent), ..from };
+        let last = self.get_mut(seq);
+        if last.to_all.is_under_way_to_all(now, from, times) {
+            return true;
+        }
+        let Some((rank, sent, lacked)) = last.to_one else { return false };
+        last.is_wide |= lacked && rank != from.rank && now.since(sent.at) < times.soon() * 2;
+        rank == from.rank && sent.is_under_way_to_one(now, from, times)
+    }
+
+    /// True if several ranks have asked for `seq` in a short time.
+    pub(super) fn is_wide(&self, seq: Seq) -> bool {
+        self.get(seq).is_some_and(|last| last.is_wide)
+    }
+
+    /// True if `seq` went out last as one with others.
+    pub(super) fn was_coded(&self, seq: Seq) -> bool {
+        self.get(seq).is_some_and(|last| last.was_coded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: Times =
+        Times { fastest: Duration::from_micros(100), usual: Duration::from_micros(1000) };
+    const RANK: Rank = Rank(1);
+
+    /// Whether packet 0, sent again at time 0 as repair 1, is under way `us` later to a rank that
+    /// has seen repairs up to `newest`.
+    fn is_under_way(to: Destination, us: u64, newest: Option<u16>, is_idle: bool) -> bool {
+        let at = |us: u64| Instant::from_ns(1_000_000 + us * 1000);
+        let mut history = History::default();
+        history.on_sent(Instant::ZERO, Seq(0));
+        history.on_repaired(at(0), &Repair { seq: Seq(0), coded: None, to, asks: false });
+        let from = Witness { rank: RANK, repair: newest, is_idle };
+        history.is_under_way(at(us), from, Seq(0), TIMES)
+    }
+
+    #[test]
+    fn a_repair_is_lost_if_what_followed_it_has_come_or_nothing_comes() {
+        for to in [Destination::Group, Destination::Rank(RANK)] {
+            assert!(is_under_way(to, 900, Some(0), false), "it may lie in a queue");
+            assert!(!is_under_way(to, 1000, Some(0), false), "it was sent long ago");
+            assert!(!is_under_way(to, 100, Some(0), true), "nothing has come for a time");
+            assert!(is_under_way(to, 99, Some(2), false), "such a repair has not been sent");
+        }
+        assert!(!is_under_way(Destination::Group, 1, Some(1), false), "it has been overtaken");
+        // What went to one rank may lie in a socket that is read later.
+        assert!(is_under_way(Destination::Rank(RANK), 499, Some(1), false));
+        assert!(!is_under_way(Destination::Rank(RANK), 500, Some(1), false));
+        assert!(!is_under_way(Destination::Rank(Rank(2)), 1, Some(1), false));
+    }
+
+    #[test]
+    fn without_numbers_time_decides() {
+        assert!(is_under_way(Destination::Group, 99, None, false));
+        assert!(!is_under_way(Destination::Group, 100, None, false));
+        assert!(is_under_way(Destination::Rank(RANK), 499, None, false));
+        assert!(!is_under_way(Destination::Rank(RANK), 500, None, false));
+    }
+}

@@ -1,0 +1,64 @@
+//! Packets got from several in one: whoever has all but one of them gets that one.
+
+use super::{Incoming, Packet, Posted};
+use crate::broadcast::config::CheckedBroadcast;
+use crate::lane::Arrival;
+use omnes_wire::{CodedSet, Flags, Seq};
+
+/// A packet that is got from several in one.
+#[derive(Debug)]
+pub(in crate::broadcast) struct Decoded {
+    pub(in crate::broadcast) packet: Packet,
+    /// Where the data of the others lie in the memory of its receive, and how long they are.
+    pub(in crate::broadcast) known: Vec<(u64, u32)>,
+}
+
+impl Incoming {
+    fn lacks(&self, seq: Seq) -> bool {
+        matches!(self.arrivals.classify(seq), Arrival::InOrder | Arrival::Ahead)
+    }
+
+    /// True if one of these has not come.
+    pub(in crate::broadcast) fn lacks_any(&self, set: CodedSet) -> bool {
+        set.packets().any(|seq| self.lacks(seq))
+    }
+
+    /// What is got from several packets in one: all but one are here, in the memory of a receive
+    /// that knows its message's length and has room for it. The first packet of a message has
+    /// another layout, and is in none.
+    pub(in crate::broadcast) fn decode(
+        &self,
+        config: &CheckedBroadcast,
+        set: CodedSet,
+    ) -> Option<Decoded> {
+        let mut lacking = set.packets().filter(|seq| self.lacks(*seq));
+        let (Some(seq), None, false) = (lacking.next(), lacking.next(), self.keeps) else {
+            return None;
+        };
+        let holds = |posted: &Posted| !seq.precedes(posted.first) && seq.precedes(posted.end());
+        let at = self.posted.iter().position(holds).filter(|at| self.is_certain(*at))?;
+        let posted = &self.posted[at];
+        let bytes = posted.bytes.filter(|bytes| *bytes <= posted.capacity)?;
+        let mut known = Vec::with_capacity(set.count() as usize);
+        for other in set.packets().filter(|other| *other != seq) {
+            let index = other.since(posted.first);
+            if !self.is_in_place(posted, other) || index == 0 {
+                return None;
+            }
+            known.push((config.offset(index), config.packet_bytes(bytes, index)));
+        }
+        let index = seq.since(posted.first);
+        let flags = Flags::NONE.with_if(Flags::LAST, index + 1 == posted.packets);
+        let bytes = config.packet_bytes(bytes, index) as usize;
+        let epoch = self.arrivals.epoch();
+        let packet = Packet { seq, index, flags, epoch, envelope: None, bytes };
+        (index > 0).then_some(Decoded { packet, known })
+    }
+
+    /// True if the data of `seq` lie in the memory of this receive.
+    fn is_in_place(&self, posted: &Posted, seq: Seq) -> bool {
+        let is_of_it = !seq.precedes(posted.first) && seq.precedes(posted.end());
+        let is_stashed = self.stashed(seq).is_some_and(|stashed| !stashed.is_delivered);
+        is_of_it && self.arrivals.classify(seq) == Arrival::Duplicate && !is_stashed
+    }
+}

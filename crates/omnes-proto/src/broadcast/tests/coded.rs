@@ -1,0 +1,109 @@
+//! Ranks that lack different packets: one packet of several brings each what it lacks.
+
+use super::*;
+use omnes_wire::{CodedSet, Seq};
+
+/// Data bytes of so many packets of a message.
+fn bytes_of(packets: usize) -> usize {
+    packets * usize::from(config().payload_bytes) - omnes_wire::ENVELOPE_BYTES
+}
+
+/// Broadcasts a message of 40 packets of which each rank misses those that `lost` says once, until
+/// all have it; repairs and coded ones among them.
+fn repaired(policy: &str, last_bytes: usize, lost: &[(u32, u32)]) -> (u64, u64) {
+    let mut net = Net::new(5, policy);
+    let mut lost: Vec<(u32, u32)> = lost.to_vec();
+    net.lose = Box::new(move |header, to| {
+        let is_lost = |(seq, rank): &(u32, u32)| (header.seq.0, to) == (*seq, *rank);
+        let at = lost.iter().position(is_lost).filter(|_| header.kind == Kind::Cast);
+        at.map(|at| lost.swap_remove(at)).is_some()
+    });
+    let message = content(7, bytes_of(39) + last_bytes);
+    net.broadcast(0, &message);
+    net.run(2000);
+    net.assert_received(&[message], 0);
+    let counters = net.nodes[0].machine.counters();
+    (counters.repairs_by_unicast + counters.repairs_by_multicast, counters.repairs_coded)
+}
+
+#[test]
+fn what_each_of_many_lacks_goes_to_all_as_one_packet() {
+    assert_eq!(repaired("combined", 256, &[(5, 1), (9, 2), (30, 3), (32, 4)]), (1, 1));
+    // Who lacks two of them gets two; who has all gets nothing new.
+    assert_eq!(repaired("combined", 256, &[(5, 1), (6, 1), (9, 2)]), (2, 1));
+    assert_eq!(repaired("combined", 256, &[(5, 1), (9, 2), (9, 3)]), (1, 1));
+}
+
+#[test]
+fn a_short_last_packet_is_decoded_too() {
+    for last_bytes in [1, 255] {
+        let lost = [(39, 1), (20, 2), (21, 3)];
+        let (repairs, coded) = repaired("combined", last_bytes, &lost);
+        assert!(repairs <= 3 && coded <= 1, "{repairs} repairs, {coded} of them coded");
+    }
+}
+
+#[test]
+fn the_first_packet_of_a_message_goes_alone() {
+    assert_eq!(repaired("combined", 256, &[(0, 1), (9, 2)]), (2, 0));
+}
+
+#[test]
+fn published_schemes_repair_as_published() {
+    let lost = [(5, 1), (9, 2), (30, 3), (32, 4)];
+    for policy in ["basic", "window", "co-root=2+combined"] {
+        assert_eq!(repaired(policy, 256, &lost).1, 0, "{policy}");
+    }
+    assert!(repaired("tree-ack=2+combined", 256, &lost).1 > 0);
+}
+
+#[test]
+fn who_cannot_decode_gets_the_packet_by_itself() {
+    let mut net = Net::new(4, "combined");
+    let lost = [(5, 1), (9, 2)];
+    net.lose = Box::new(move |header, to| match header.kind {
+        Kind::Cast if header.flags.has(Flags::GROUP) => lost.contains(&(header.seq.0, to)),
+        _ => false,
+    });
+    // Nobody has posted a receive: what comes lies in buffers.
+    let message = content(3, bytes_of(40));
+    net.send(0, message.clone(), Reply::Lazy);
+    net.run(2000);
+    let counters = *net.nodes[0].machine.counters();
+    assert!(net.nodes[0].machine.is_idle(), "all have it");
+    assert_eq!((counters.repairs_coded, counters.repairs_by_unicast), (1, 2));
+    (1..4).for_each(|rank| net.receive(rank, 0, message.len()));
+    net.run(10);
+    net.assert_received(&[message], 0);
+}
+
+#[test]
+fn a_coded_packet_that_makes_no_sense_changes_nothing() {
+    let mut net = Net::new(3, "combined");
+    net.lose = Box::new(|header, to| header.kind == Kind::Cast && to == 1 && header.seq.0 == 5);
+    net.receive(1, 0, bytes_of(40));
+    net.receive(2, 0, bytes_of(40));
+    net.send(0, content(3, bytes_of(40)), Reply::Lazy);
+    net.run(4);
+    let node = &mut net.nodes[1];
+    let header = |first: u32, later: u64| {
+        let set = CodedSet { first: Seq(first), later };
+        let mut header = super::super::emit::blank(Rank(0), Kind::CastCoded);
+        header.communicator = GROUP.communicator;
+        header.flags = Flags::GROUP;
+        set.name_in(header)
+    };
+    let mut handle = |header: Header, bytes: usize| {
+        let packet = vec![0xaa; bytes];
+        let placed = node.machine.handle_packet(net.now, &header, &packet, bytes);
+        (placed.is_some(), node.machine.poll_move().is_some())
+    };
+    let whole = PACKET_OVERHEAD_BYTES + 256;
+    assert_eq!(handle(header(5, 0), whole - 1), (false, false), "not as long as a packet");
+    assert_eq!(handle(Header { source: Rank(2), ..header(5, 1) }, whole), (false, false));
+    assert_eq!(handle(header(5, 1 << 40), whole), (false, false), "with one that is none");
+    assert_eq!(handle(header(0, 1 << 4), whole), (false, false), "with the first");
+    assert_eq!(handle(header(6, 1), whole), (false, false), "with nothing new");
+    assert_eq!(handle(header(u32::MAX - 2, 0xff), whole), (false, false), "around the start");
+    assert_eq!(handle(header(5, 1), whole), (true, true));
+}

@@ -1,0 +1,86 @@
+//! Which packets a coded repair combines.
+
+use crate::{Header, Seq};
+
+/// The packets whose data a [`Kind::CastCoded`](crate::Kind::CastCoded) combines: the exclusive or
+/// of all, each filled up with zeros to the length of a full packet. Who has all but one gets that
+/// one.
+///
+/// The header holds the set where data have their index: the first of them in `seq`, and for those
+/// behind it one bit each in `argument` and `credits`, the nearest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodedSet {
+    /// The first packet.
+    pub first: Seq,
+    /// Bit `i` stands for the packet `1 + i` after the first; there are `SPAN - 1`.
+    pub later: u64,
+}
+
+impl CodedSet {
+    /// Packets from the first on that may be in one set.
+    pub const SPAN: u32 = 1 + u32::BITS + u16::BITS;
+
+    /// The set of packet `first` and of those whose bit is in `bits`, where the lowest of the
+    /// [`Self::SPAN`] bits stands for `first` itself.
+    pub fn new(first: Seq, bits: u64) -> Self {
+        Self { first, later: bits >> 1 & ((1 << (Self::SPAN - 1)) - 1) }
+    }
+
+    /// The set that a header names.
+    pub fn of(header: &Header) -> Self {
+        let later = u64::from(header.argument) | u64::from(header.credits) << 32;
+        Self { first: header.seq, later }
+    }
+
+    /// `header`, naming this set.
+    #[must_use]
+    pub fn name_in(self, header: Header) -> Header {
+        Header {
+            seq: self.first,
+            argument: self.later as u32,
+            credits: (self.later >> 32) as u16,
+            ..header
+        }
+    }
+
+    /// Its packets, in order.
+    pub fn packets(self) -> impl Iterator<Item = Seq> + Clone {
+        let is_in = move |after: &u32| *after == 0 || self.later >> (*after - 1) & 1 == 1;
+        (0..Self::SPAN).filter(is_in).map(move |after| self.first.plus(after))
+    }
+
+    /// How many these are.
+    pub fn count(self) -> u32 {
+        1 + self.later.count_ones()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChannelId, CommunicatorId, Flags, JobId, Kind, Rank};
+
+    #[test]
+    fn a_set_is_read_as_it_was_named() {
+        let header = Header {
+            kind: Kind::CastCoded,
+            job: JobId(1),
+            communicator: CommunicatorId(2),
+            channel: ChannelId(3),
+            flags: Flags::GROUP,
+            source: Rank(4),
+            seq: Seq(0),
+            expects: Seq(4),
+            epoch: 0,
+            credits: 0,
+            argument: 0,
+        };
+        for later in [0, 1, 1 << 31, 1 << 32, 1 << 47, (1 << 48) - 1] {
+            let set = CodedSet { first: Seq(u32::MAX - 3), later };
+            assert_eq!(CodedSet::of(&set.name_in(header)), set);
+            assert_eq!(set.packets().count(), set.count() as usize);
+        }
+        let set = CodedSet::new(Seq(u32::MAX), 0b1011);
+        assert_eq!(set.packets().collect::<Vec<_>>(), [Seq(u32::MAX), Seq(0), Seq(2)]);
+    }
+}
