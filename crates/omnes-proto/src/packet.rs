@@ -175,7 +175,7 @@ pub enum Origin {
     Known(u64),
 }
 
-/// Data to move to a receive.
+/// Data to move to a receive, after the data of the packet that has just come are in their place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Move {
     /// What.

@@ -24,13 +24,8 @@ use std::time::Duration;
 /// Time that a collector needs for a report.
 const SPREAD_PER_TAKER: Duration = Duration::from_micros(2);
 
-/// Shortest waits for an answer in which nothing comes, before which something may be under way
-/// whatever was measured.
+/// Shortest waits for an answer that make a time in which nothing comes, at least.
 const IDLE_WAITS: u32 = 4;
-
-fn least_idle(common: &Common) -> Duration {
-    common.config.timeout_min * IDLE_WAITS
-}
 
 /// Time over which `ranks` that are asked together spread their answers.
 pub(super) fn answer_spread(ranks: u32) -> Duration {
@@ -204,7 +199,7 @@ impl Incoming {
             true => self.spread(self.arrivals.expects().0, self.takers),
             false => Duration::ZERO,
         };
-        self.arrivals.put_off_repeat(now, least_idle(common) + turn);
+        self.arrivals.put_off_repeat(now + self.idle_wait(common) + turn);
         self.watch(now, common);
     }
 
@@ -217,9 +212,14 @@ impl Incoming {
         self.take_turn(now, self.arrivals.expects());
     }
 
+    /// A wait in which nothing comes, after which nothing is taken to be under way.
+    fn idle_wait(&self, common: &Common) -> Duration {
+        self.arrivals.repair_wait().max(common.config.timeout_min * IDLE_WAITS)
+    }
+
     /// True if nothing has come for a time.
     pub(super) fn is_idle(&self, now: Instant, common: &Common) -> bool {
-        now.since(self.heard_at) >= self.arrivals.idle_wait(least_idle(common))
+        now.since(self.heard_at) >= self.idle_wait(common)
     }
 
     /// Takes in the next `packets` packets, which ask for nothing, end no message and go into the
@@ -607,7 +607,7 @@ impl Incoming {
         if self.arrivals.expects() == self.front {
             self.overdue.begin(now, common.config.timeout_min);
         } else {
-            self.overdue.begin_rest(now, self.arrivals.idle_wait(least_idle(common)));
+            self.overdue.begin_rest(now, self.idle_wait(common));
         }
     }
 

@@ -2,8 +2,9 @@
 //! have missed is sent again to them.
 //!
 //! Source: seed 001, all designs of which are values of [`Policy`] [BC-R4–R23]; beyond it, gap
-//! reports with all gaps in one map, repair by unicast or multicast, timers that follow measured
-//! round trips, and questions where nothing else would bring an answer.
+//! reports with all gaps in one map, repair by unicast, by multicast, or of different losses by one
+//! packet, repairs with numbers, timers that follow measured round trips, and questions where
+//! nothing else would bring an answer.
 //!
 //! What a packet's way is:
 //!
@@ -22,9 +23,10 @@
 //! messages. The caller drains moves, transmits and events after each input.
 //!
 //! Deviations: D-05 a full window makes the root wait for acknowledgements that are due anyway,
-//! where [BC-R7] sends everything again; D-06 what is sent again may go to everybody, against
-//! [BC-R9]; D-07 credits are offered by each receiver for its own buffers, instead of being counted
-//! by every rank for every other [BC-R23], which takes memory for all pairs.
+//! where [BC-R7] sends everything again; D-06 what is sent again may go to everybody, also several
+//! packets as one, against [BC-R9]; D-07 credits are offered by each receiver for its own buffers,
+//! instead of being counted by every rank for every other [BC-R23], which takes memory for all
+//! pairs.
 //!
 //! Cost: one packet per payload and, with the default policy, one acknowledgement per receiver for
 //! a lone message, late if it is short, and an eighth of one in a stream. State: less than 2 KiB

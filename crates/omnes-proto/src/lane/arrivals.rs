@@ -55,7 +55,7 @@ pub(crate) struct Arrivals {
     /// `end` when the gaps were last reported, and when that was.
     reported: Option<(Seq, Instant)>,
     repeat_wait: Duration,
-    /// Twice the time that the fastest repair took.
+    /// See [`Self::repair_wait`].
     repair_wait: Duration,
     /// What is due was asked for, so it says nothing of how long a repair takes.
     is_answer: bool,
@@ -334,17 +334,14 @@ impl Arrivals {
         }
     }
 
-    /// Something has come: gaps that have been reported are so again after a wait in which nothing
-    /// does, of at least `least` and of twice as long as repairs take that wait for nothing else.
-    pub(crate) fn put_off_repeat(&mut self, now: Instant, least: Duration) {
-        if self.repeat_at.is_some() {
-            self.repeat_at = Some(now + self.idle_wait(least));
-        }
+    /// Gaps that have been reported are so again at `at`, as something has come meanwhile.
+    pub(crate) fn put_off_repeat(&mut self, at: Instant) {
+        self.repeat_at = self.repeat_at.map(|_| at);
     }
 
-    /// A wait of at least `least` in which nothing comes, after which nothing is under way.
-    pub(crate) fn idle_wait(&self, least: Duration) -> Duration {
-        self.repair_wait.max(least)
+    /// Twice the time that the fastest repair took.
+    pub(crate) fn repair_wait(&self) -> Duration {
+        self.repair_wait
     }
 
     /// A report of gaps that is due waits until `at`, so that others may be first.
@@ -489,23 +486,21 @@ mod tests {
 
     #[test]
     fn what_comes_puts_off_the_repeat_but_not_the_report_of_a_new_gap() {
-        let least = Duration::from_micros(1200);
         let mut lane = Arrivals::default();
-        lane.put_off_repeat(at(1), least);
+        lane.put_off_repeat(at(1));
         assert_eq!(lane.deadline(), None, "nothing is missing");
         (1..4).for_each(|seq| lane.on_ahead(at(0), Seq(seq), DELAY));
         assert_eq!(lane.take_report(at(10)), Some(Report::Nack));
-        lane.put_off_repeat(at(500), least);
+        lane.put_off_repeat(at(1700));
         assert_eq!(lane.deadline(), Some(at(1700)));
         lane.on_ahead(at(600), Seq(5), DELAY);
-        lane.put_off_repeat(at(600), least);
+        lane.put_off_repeat(at(1800));
         assert_eq!(lane.deadline(), Some(at(650)), "there is news");
         assert!(lane.on_deadline(at(650)));
         assert_eq!(lane.take_report(at(650)), Some(Report::Nack));
         // The wait follows the fastest repair.
         (0..6).for_each(|_| lane.on_in_order(at(700)));
-        assert_eq!(lane.idle_wait(Duration::ZERO), Duration::from_micros(100));
-        assert_eq!(lane.idle_wait(least), least);
+        assert_eq!(lane.repair_wait(), Duration::from_micros(100));
     }
 
     #[test]
