@@ -108,12 +108,13 @@ impl Sending {
     }
 
     /// A bit for `seq` and for each packet behind it that may go out as one with it: those of its
-    /// message but the first, which also carries the message's length.
+    /// message that have been sent, but the first, which also carries the message's length.
     pub(super) fn may_be_coded(&mut self, seq: Seq) -> u64 {
         let Some(message) = self.message_of(seq).filter(|message| message.first != seq) else {
             return 0;
         };
-        (1 << message.end().since(seq).min(CodedSet::SPAN)) - 1
+        let end = if message.end().precedes(self.next) { message.end() } else { self.next };
+        (1 << end.since(seq).min(CodedSet::SPAN)) - 1
     }
 
     /// Everybody has everything before `base`; yields the next message that this ends.
@@ -135,5 +136,29 @@ impl Sending {
     pub(super) fn abandon(&mut self) -> Vec<SendId> {
         (self.base, self.next) = (self.end, self.end);
         self.messages.drain(..).map(|message| message.id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::broadcast::BroadcastConfig;
+
+    #[test]
+    fn what_goes_out_as_one_is_of_one_message_and_has_been_sent() {
+        let config = BroadcastConfig { payload_bytes: 256, ..BroadcastConfig::default() };
+        let config = config.build().unwrap();
+        let mut sending = Sending::default();
+        for id in 0..2 {
+            sending.push(&config, SendId(id), 100 * 256 - 16, Reply::Lazy);
+        }
+        sending.next = Seq(110);
+        let packets = |sending: &mut Sending, seq| sending.may_be_coded(Seq(seq)).trailing_ones();
+        assert_eq!(packets(&mut sending, 0), 0, "the first packet has another layout");
+        assert_eq!(packets(&mut sending, 1), CodedSet::SPAN);
+        assert_eq!(packets(&mut sending, 90), 10, "to the end of the message");
+        assert_eq!(packets(&mut sending, 100), 0);
+        assert_eq!(packets(&mut sending, 105), 5, "as far as it has been sent");
     }
 }
