@@ -4,8 +4,8 @@
 //! The root has one, every co-root, and in a tree of acknowledgements every inner rank, which
 //! repairs nothing but asks again. Times: the group's round trip is that from a packet that asks
 //! for an answer until the last of the answers, so that the timer fits the slowest rank, and in a
-//! tree the highest of the branches; the time over which answers are spread comes on top. The
-//! fastest answer tells which reports are older than a repair.
+//! tree the highest of the branches; the time over which answers are spread comes on top. Which
+//! reports are older than a repair, its history tells.
 
 use super::history::{History, Times, Witness};
 use super::incoming::answer_spread;

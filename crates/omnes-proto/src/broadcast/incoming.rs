@@ -6,31 +6,22 @@
 //! everything until its subgroup has it [BC-R12].
 
 mod decode;
+mod reports;
+
+pub(super) use reports::answer_spread;
 
 use super::config::CheckedBroadcast;
 use super::interface::Event;
 use super::overdue::Overdue;
-use super::policy::{AckRule, GapReports, PROMPT_TAKERS, Policy};
+use super::policy::{GapReports, Policy};
 use super::roles::Roles;
 use super::slots::Common;
 use super::stash::Stash;
-use crate::lane::{AckWhen, Arrival, Arrivals, Report, SeqBits};
-use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
+use crate::lane::{Arrival, Arrivals, SeqBits};
+use crate::limits::WINDOW_PACKETS_MAX;
 use crate::packet::{Move, Origin, ReceiveId, SlotId, Target};
-use omnes_wire::{Envelope, Flags, GapMap, Instant, Seq};
+use omnes_wire::{Envelope, Flags, Instant, Seq};
 use std::collections::VecDeque;
-use std::time::Duration;
-
-/// Time that a collector needs for a report.
-const SPREAD_PER_TAKER: Duration = Duration::from_micros(2);
-
-/// Shortest waits for an answer that make a time in which nothing comes, at least.
-const IDLE_WAITS: u32 = 4;
-
-/// Time over which `ranks` that are asked together spread their answers.
-pub(super) fn answer_spread(ranks: u32) -> Duration {
-    if ranks > PROMPT_TAKERS { SPREAD_PER_TAKER * ranks } else { Duration::ZERO }
-}
 
 /// A packet of a broadcast, taken apart.
 #[derive(Clone, Copy, Debug)]
@@ -191,37 +182,6 @@ impl Incoming {
         place
     }
 
-    /// Something has come: while it does, so may what has been reported as missing, and the rest of
-    /// a message.
-    pub(super) fn on_heard(&mut self, now: Instant, common: &Common) {
-        self.heard_at = now;
-        let turn = match self.takers > PROMPT_TAKERS {
-            true => self.spread(self.arrivals.expects().0, self.takers),
-            false => Duration::ZERO,
-        };
-        self.arrivals.put_off_repeat(now + self.idle_wait(common) + turn);
-        self.watch(now, common);
-    }
-
-    /// Packets have come as one of which this rank lacks some, but cannot get them: the root, which
-    /// thinks otherwise, is told at once.
-    pub(super) fn on_undecodable(&mut self, now: Instant, common: &Common) {
-        self.on_heard(now, common);
-        self.lacks_rest |= !self.arrivals.has_gap();
-        self.arrivals.answer();
-        self.take_turn(now, self.arrivals.expects());
-    }
-
-    /// A wait in which nothing comes, after which nothing is taken to be under way.
-    fn idle_wait(&self, common: &Common) -> Duration {
-        self.arrivals.repair_wait().max(common.config.timeout_min * IDLE_WAITS)
-    }
-
-    /// True if nothing has come for a time.
-    pub(super) fn is_idle(&self, now: Instant, common: &Common) -> bool {
-        now.since(self.heard_at) >= self.idle_wait(common)
-    }
-
     /// Takes in the next `packets` packets, which ask for nothing, end no message and go into the
     /// memory of a receive.
     pub(super) fn take_run(&mut self, now: Instant, common: &mut Common, epoch: u16, packets: u32) {
@@ -231,44 +191,6 @@ impl Incoming {
         self.complete(common);
         self.on_heard(now, common);
         self.thin_out(common);
-    }
-
-    /// Answers a packet that asks for it; true if it does. Who speaks for others answers a new
-    /// packet when they have it too.
-    fn answer_if_asked(&mut self, now: Instant, packet: &Packet) -> bool {
-        if !packet.flags.has(Flags::ACK_NOW) {
-            return false;
-        }
-        self.note_awaited(packet.seq.plus(1));
-        self.answers = self.answers.wrapping_add(1);
-        match self.is_one_of_many(packet) {
-            true => self.arrivals.answer_at(now, now + self.spread(self.answers, self.peers)),
-            false => self.arrivals.answer(),
-        }
-        true
-    }
-
-    /// True if the packet asks so many that they answer one after the other.
-    fn is_one_of_many(&self, packet: &Packet) -> bool {
-        packet.flags.has(Flags::GROUP.with(Flags::ACK_NOW)) && self.peers > PROMPT_TAKERS
-    }
-
-    /// Answers who waits for the acknowledgement of everything before `end`, which was sent.
-    pub(super) fn answer_question(&mut self, end: Seq) {
-        self.is_asked = true;
-        // A gap is reported as one: its repairs show what else is missing.
-        self.lacks_rest |= self.note_awaited(end) && !self.arrivals.has_gap();
-        self.arrivals.answer();
-    }
-
-    /// True if something is missing before `end`, whose acknowledgement somebody waits for: it goes
-    /// out as soon as all is here.
-    fn note_awaited(&mut self, end: Seq) -> bool {
-        let lacks = self.arrivals.expects().precedes(end);
-        if lacks {
-            self.awaited.get_or_insert(end);
-        }
-        lacks
     }
 
     /// Finds room for a packet; `None` if there is none. A place of nothing is one too.
@@ -353,60 +275,6 @@ impl Incoming {
             is_last = self.lasts.take(self.arrivals.expects());
         }
         self.on_advance(now, common);
-    }
-
-    /// Of many ranks that may lack the same, not all report `seq` at once.
-    fn take_turn(&mut self, now: Instant, seq: Seq) {
-        if self.takers > PROMPT_TAKERS {
-            self.arrivals.defer_gaps(now + self.spread(seq.0, self.takers));
-        }
-    }
-
-    /// What is expected next has moved on: an acknowledgement may be due.
-    fn on_advance(&mut self, now: Instant, common: &Common) {
-        if self.awaited.take_if(|end| !self.arrivals.expects().precedes(*end)).is_some() {
-            self.arrivals.owe(now, AckWhen::Now, common.config.ack_delay);
-        }
-        self.acknowledge_run(now, common);
-    }
-
-    /// A wait that differs from rank to rank and from `number` to number, so that of `ranks` not
-    /// all report at once: of a gap, who reports first gets a repair that spares the others their
-    /// report.
-    fn spread(&self, number: u32, ranks: u32) -> Duration {
-        let mixed = (u64::from(self.position) << 32 | u64::from(number))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            >> 32;
-        SPREAD_PER_TAKER * (mixed as u32 % ranks)
-    }
-
-    /// A message has come to its end in order: the rule says whether it is acknowledged now. Where
-    /// all are asked and take turns, a rule that would let some answer earlier gives way.
-    fn on_message(&mut self, now: Instant, common: &Common, takes_turn: bool) {
-        let number = self.messages;
-        self.messages = number.wrapping_add(1);
-        let is_due = match self.policy.acks {
-            AckRule::Every => true,
-            AckRule::EveryNth(messages) => self.messages.is_multiple_of(messages), // [BC-R16]
-            AckRule::Skewed(messages) => number % messages == self.position % messages, // [BC-R17]
-        };
-        let is_rare = self.policy.acks != AckRule::Every;
-        let when = if is_due && !(takes_turn && is_rare) {
-            AckWhen::Now
-        } else {
-            AckWhen::After(u32::MAX)
-        };
-        self.arrivals.owe(now, when, common.config.ack_delay);
-    }
-
-    /// A long run is acknowledged several times per window, by each rank at another place.
-    fn acknowledge_run(&mut self, now: Instant, common: &Common) {
-        let config = &common.config;
-        let room = config.credit_packets(config.receive_truesize_bytes).min(config.window_packets);
-        let interval = (room / 4).max(1);
-        let earlier = self.position % (interval / 4 + 1);
-        let when = AckWhen::After(interval - earlier);
-        self.arrivals.owe(now, when, config.ack_delay);
     }
 
     // ---- receives -------------------------------------------------------------------------
@@ -593,69 +461,5 @@ impl Incoming {
         let most = common.config.offset(beyond) - offset;
         let end = posted.bytes.map_or(posted.capacity, |bytes| bytes.min(posted.capacity));
         Some((posted.id, offset, most.min(end.checked_sub(offset)?)))
-    }
-
-    // ---- reports --------------------------------------------------------------------------
-
-    /// Begins to wait for a message, or for its rest, if there is one that may be asked for. What
-    /// is known to be missing is reported anyway.
-    fn watch(&mut self, now: Instant, common: &Common) {
-        let is_waiting = !self.posted.is_empty() && !self.arrivals.has_gap();
-        if !is_waiting || !self.policy.takers_ask(self.takers) {
-            return;
-        }
-        if self.arrivals.expects() == self.front {
-            self.overdue.begin(now, common.config.timeout_min);
-        } else {
-            self.overdue.begin_rest(now, self.idle_wait(common));
-        }
-    }
-
-    /// When [`Self::on_deadline`] is wanted next.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        self.arrivals.deadline().into_iter().chain(self.overdue.deadline()).min()
-    }
-
-    /// Lets timers run out. True if something is to be reported.
-    pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
-        if self.overdue.on_deadline(now) {
-            self.lacks_rest = true;
-            // In a tree the question goes past whom an acknowledgement may be owed to.
-            self.is_asked = true;
-            self.arrivals.answer();
-        }
-        self.arrivals.on_deadline(now)
-    }
-
-    /// The room that a report offers, in units of the header's credits field.
-    pub(super) fn credits(&self, common: &Common) -> u16 {
-        let config = &common.config;
-        let sharers = common.active.max(1);
-        let socket = config.receive_truesize_bytes / sharers;
-        let expects = self.arrivals.expects();
-        let posted = match (self.keeps, self.posted.back()) {
-            (false, Some(last)) if expects.precedes(last.end()) => last.end().since(expects),
-            _ => 0,
-        };
-        let used = if self.stash.count() == 0 { 0 } else { expects.since(self.stashed_from) };
-        let ring = WINDOW_PACKETS_MAX.saturating_sub(used);
-        let buffers = (common.slots.free_slots() / sharers).min(ring);
-        let packets = posted.saturating_add(buffers).min(WINDOW_PACKETS_MAX);
-        let bytes = (packets * config.charge()).min(socket) / CREDIT_UNIT_BYTES;
-        bytes.clamp(1, u32::from(u16::MAX)) as u16
-    }
-
-    /// What is to be reported, if something is.
-    pub(super) fn take_report(&mut self, now: Instant) -> Option<Report> {
-        let report = self.arrivals.take_report(now);
-        let report = if self.lacks_rest { report.and(Some(Report::Nack)) } else { report };
-        if self.policy.gaps == GapReports::Never {
-            self.arrivals.hush();
-        }
-        report
-    }
-
-    pub(super) fn gap_map(&self) -> GapMap {
-        self.arrivals.gap_map()
     }
 }
