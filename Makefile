@@ -8,7 +8,7 @@ ARGS ?=
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := build
-.PHONY: build mpi install setup setup-mpi setup-fuzz run test bench collbench bench-peers \
+.PHONY: build mpi python install setup setup-mpi setup-fuzz run test bench collbench bench-peers \
 	bench-simulators fuzz clean help
 
 build: ## build everything in release mode (the default)
@@ -18,6 +18,10 @@ build: ## build everything in release mode (the default)
 mpi: ## build only what MPI programs preload, for each MPI found (MPICC names others)
 	$(CARGO) build --release -p omnes-capi
 	crates/omnes-mpi/build.sh
+
+python: ## put the Python package together, in target/python, which PYTHONPATH may name
+	$(CARGO) build --release -p omnes-py
+	crates/omnes-py/build.sh
 
 install: ## install command, libraries and header (PREFIX=/usr/local, DESTDIR)
 	crates/omnes-capi/install.sh $(PREFIX)

@@ -1,0 +1,102 @@
+"""Pushes the weights of a module from rank 0 to all ranks, by Omnes and by torch.distributed.
+
+One program per rank, with the Python package in PYTHONPATH and PyTorch installed:
+
+    omnes run -n 8 --lab --rate 1gbit --no-prefix -- python3 benches/weights.py
+
+Both libraries push the same tensors in alternating rounds of one job. The time of a round is from a
+barrier to the end of a second one, at rank 0; what arrives is compared with what was sent. Rank 0
+prints median and spread. Gloo goes through the interface of GLOO_SOCKET_IFNAME (default eth0, that
+of labs).
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+import torch
+import torch.distributed
+
+import omnes
+import omnes.torch
+
+
+def model_of(mebibytes):
+    """Layers of a transformer, small tensors among large ones, of about so many MiB."""
+    width = 512
+    layer_bytes = 4 * (12 * width * width + 13 * width)
+    layers = max(1, (mebibytes << 20) // layer_bytes)
+    make = torch.nn.TransformerEncoderLayer
+    return torch.nn.ModuleList(make(width, 8, 4 * width) for _ in range(layers))
+
+
+def by_gloo(model):
+    """Every tensor by itself, all under way at once, as peers' examples do."""
+    tensors = model.state_dict().values()
+    for work in [torch.distributed.broadcast(tensor, 0, async_op=True) for tensor in tensors]:
+        work.wait()
+
+
+def timed(world, push):
+    world.barrier()
+    start = time.perf_counter()
+    push()
+    world.barrier()
+    return time.perf_counter() - start
+
+
+def fill(world, model, value):
+    for tensor in model.state_dict().values():
+        tensor.fill_(value if world.rank == 0 else 0)
+
+
+def has_all(model, value):
+    return all(tensor.eq(value).all() for tensor in model.state_dict().values())
+
+
+def join_gloo(world):
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "eth0")
+    address = os.environ["OMNES_RENDEZVOUS"].rpartition(":")[0]
+    method = f"tcp://{address}:29500"
+    torch.distributed.init_process_group(
+        "gloo", init_method=method, rank=world.rank, world_size=world.size
+    )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mib", type=int, default=64, help="size of the module (default 64)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds per library (default 5)")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    with omnes.Communicator.from_env() as world:
+        model = model_of(arguments.mib)
+        weights = omnes.torch.Weights(world, model)
+        join_gloo(world)
+        pushes = {"omnes": weights.bcast, "gloo": lambda: by_gloo(model)}
+        seconds = {name: [] for name in pushes}
+        for turn in range(-1, arguments.rounds):
+            for name, push in pushes.items():
+                fill(world, model, turn + 2)
+                took = timed(world, push)
+                assert has_all(model, turn + 2), f"{name}: wrong data at rank {world.rank}"
+                if turn >= 0:  # the first round connects
+                    seconds[name].append(took)
+        if world.rank == 0:
+            report(weights.bytes, world, seconds)
+        torch.distributed.destroy_process_group()
+
+
+def report(size, world, seconds):
+    count = f"{size / 1e6:.0f} MB to {world.size - 1} ranks"
+    for name, times in seconds.items():
+        middle = statistics.median(times)
+        spread = f"({min(times) * 1e3:.0f}..{max(times) * 1e3:.0f})"
+        rate = f"{size / middle / 1e6:.1f} MB/s to each"
+        print(f"{name:6} {count}: {middle * 1e3:.0f} ms {spread}, {rate}")
+    ratios = [ours / theirs for ours, theirs in zip(seconds["omnes"], seconds["gloo"])]
+    print(f"omnes / gloo: {statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})")
+
+
+main()

@@ -1,0 +1,69 @@
+"""Collective communication for clusters on plain Ethernet.
+
+A program is started once per rank, by ``omnes run``, ``mpirun``, ``srun`` or
+``torchrun``, and each copy asks for its communicator::
+
+    import omnes
+
+    with omnes.Communicator.from_env() as world:
+        weights = bytearray(1 << 20)
+        if world.rank == 0:
+            weights[:] = b"\\7" * len(weights)
+        world.bcast(weights)
+        world.barrier()
+
+Buffers are whatever has one: bytearray, memoryview, array.array, NumPy arrays.
+They are used where they are, without a copy in Python. ``omnes.torch`` pushes
+the weights of PyTorch modules.
+
+The end of the ``with`` block leaves the job together with all other ranks; a
+rank that ends without it counts as failed, and the others are told its name.
+Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
+threads run, but do not see a KeyboardInterrupt before they end; a rank that is
+ended by a signal is named to the others within the job's time limit. After
+fork(), as of a DataLoader's workers, the child must not use what it inherits.
+"""
+
+from ._omnes import (
+    Barrier,
+    BarrierTimeout,
+    Communicator,
+    Disagreement,
+    Error,
+    Excluded,
+    Join,
+    MultiSend,
+    NoLauncher,
+    NoMulticast,
+    NoNic,
+    PeerFailed,
+    PeerLeft,
+    RankOutOfRange,
+    Request,
+    TooManyCommunicators,
+    Truncated,
+    Variable,
+    __version__,
+)
+
+__all__ = [
+    "Barrier",
+    "BarrierTimeout",
+    "Communicator",
+    "Disagreement",
+    "Error",
+    "Excluded",
+    "Join",
+    "MultiSend",
+    "NoLauncher",
+    "NoMulticast",
+    "NoNic",
+    "PeerFailed",
+    "PeerLeft",
+    "RankOutOfRange",
+    "Request",
+    "TooManyCommunicators",
+    "Truncated",
+    "Variable",
+    "__version__",
+]

@@ -1,0 +1,145 @@
+"""What is compiled; use it as ``omnes``."""
+
+from collections.abc import Buffer
+from typing import Self, final
+
+__version__: str
+
+@final
+class Communicator:
+    """A group of ranks that communicate with each other, apart from all other groups.
+
+    All ranks call its collective operations (bcast, ibcast, barrier, ibarrier, split, dup,
+    finalize) in the same order, each rank from one thread at a time.
+    """
+
+    @staticmethod
+    def from_env() -> Communicator:
+        """All ranks of the job that this process belongs to, as the launcher's environment says.
+
+        Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast.
+        """
+    @property
+    def rank(self) -> int:
+        """This process's rank here, from 0."""
+    @property
+    def size(self) -> int:
+        """Number of ranks here."""
+    @property
+    def node_count(self) -> int:
+        """Number of nodes that the ranks are on; without shared memory each rank is one."""
+    @property
+    def multicast(self) -> str:
+        """Group and interface that the job multicasts by, or "off" and why, in words."""
+    def bcast(self, buffer: Buffer, root: int = 0) -> None:
+        """Copies the root's bytes into buffer of every rank, which is as long everywhere.
+
+        The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Disagreement (the
+        lengths differ), PeerFailed; TypeError or ValueError for a buffer that cannot be used.
+        """
+    def ibcast(self, buffer: Buffer, root: int = 0) -> Request:
+        """Starts what bcast() does; buffer is in use until the request has ended."""
+    def barrier(self, *, timeout_s: float | None = None) -> None:
+        """Waits until all ranks have called it, with a limit for so many seconds at most.
+
+        Raises BarrierTimeout, whose missing names the ranks that have not come, and PeerFailed.
+        After a timeout the barrier remains entered: the next one goes on waiting for it.
+        """
+    def ibarrier(self) -> Request:
+        """Enters a barrier without waiting for it."""
+    def send(self, data: Buffer, to: int, *, tag: int = 0) -> None:
+        """Sends bytes to rank to; returns when data may be changed.
+
+        Raises RankOutOfRange, PeerFailed, PeerLeft.
+        """
+    def recv(
+        self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
+    ) -> tuple[int, int, int]:
+        """Waits for a message and puts it into buffer, which may be longer.
+
+        source and tag are those wanted, None for any. Returns source, tag and length in bytes.
+        Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
+        """
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """Parts the communicator: ranks of one color get a new one, in the order of their keys.
+
+        A rank without color gets None. Raises PeerFailed, TooManyCommunicators.
+        """
+    def dup(self) -> Communicator:
+        """A communicator of the same ranks whose messages do not mix with this one's."""
+    def stats(self) -> dict[str, int]:
+        """Counts since this rank has started; `omnes stat --help` says what each means."""
+    def finalize(self) -> None:
+        """Leaves the job: waits for all ranks, then for the last answers.
+
+        The last act of every rank, on the communicator of all ranks. A second call does nothing.
+        """
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None:
+        """Finalizes; after an exception only says farewell, so that nobody waits for this rank."""
+
+@final
+class Request:
+    """An operation that has been started; it goes on by itself. One thread at a time uses it.
+
+    Dropped before it has ended it is given up, and its communicator's collectives with it.
+    """
+
+    def test(self) -> bool:
+        """Whether the operation has ended; waits for nobody. Raises what the operation raises."""
+    def wait(self) -> None:
+        """Waits until the operation has ended. Raises what the operation raises."""
+
+class Error(RuntimeError):
+    """Any error of Omnes."""
+
+class NoLauncher(Error):
+    """Nothing in the environment says which rank this is."""
+
+class Variable(Error):
+    """A variable of the environment has a value that makes no sense."""
+
+class Join(Error):
+    """The job could not be joined."""
+
+class RankOutOfRange(Error):
+    """A rank outside the communicator."""
+
+class Truncated(Error):
+    """A message is longer than the memory for it."""
+
+class PeerFailed(Error):
+    """A rank has died or is cut off."""
+
+    rank: int
+
+class PeerLeft(Error):
+    """The rank that was waited for has left the job."""
+
+    rank: int
+
+class Excluded(Error):
+    """The others have given up on this rank."""
+
+class Disagreement(Error):
+    """The ranks disagree about something that must be the same on all."""
+
+class NoMulticast(Error):
+    """The job insists on multicast, and it does not work."""
+
+class NoNic(Error):
+    """No barrier by the kernel's network interface."""
+
+class MultiSend(Error):
+    """A multi-send that cannot be."""
+
+class Barrier(Error):
+    """A barrier that cannot be entered."""
+
+class BarrierTimeout(Error):
+    """Ranks have not come to a barrier in time."""
+
+    missing: list[int]
+
+class TooManyCommunicators(Error):
+    """No number is left for another communicator."""

@@ -1,0 +1,155 @@
+"""Weights of PyTorch modules, pushed from one rank to all at the speed of one link.
+
+::
+
+    import omnes
+    import omnes.torch
+
+    with omnes.Communicator.from_env() as world:
+        weights = omnes.torch.Weights(world, model)  # once: all ranks hold the same tensors
+        while training:
+            ...
+            weights.bcast(root=0)  # as often as you like: model is the same everywhere
+
+A tensor on the processor whose elements lie one behind the other is sent from
+where it is and received into where it is. Others, such as those of a GPU, go
+through a copy in the processor's memory. Autograd does not see the change.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+
+from ._omnes import Communicator, Disagreement
+
+if TYPE_CHECKING:
+    from ._omnes import Request
+
+__all__ = ["Weights", "bcast"]
+
+# Broadcasts under way at a time: enough that the link is never idle, few enough that copies of
+# tensors that need one stay few.
+_UNDER_WAY_MAX = 16
+
+
+class Weights:
+    """Tensors that all ranks hold under the same names, with the same shapes and types.
+
+    weights is a torch.nn.Module, of which its state_dict() is taken, or a mapping of names to
+    tensors. Tensors that share their memory, as tied weights do, travel once. Collective; raises
+    omnes.Disagreement on all ranks if their tensors differ, and names the first that does;
+    TypeError if something is no tensor, before any rank has been waited for.
+    """
+
+    def __init__(
+        self, world: Communicator, weights: torch.nn.Module | Mapping[str, torch.Tensor]
+    ) -> None:
+        named = weights.state_dict() if isinstance(weights, torch.nn.Module) else weights
+        for name, value in named.items():
+            if not isinstance(value, torch.Tensor):
+                raise TypeError(f"{name!r} is of type {type(value).__name__}, not a tensor")
+        self._tensors = _apart(named)
+        self._ranks = _agreed(world, "\n".join(_told(n, t) for n, t in self._tensors.items()))
+        self.bytes = sum(tensor.nbytes for tensor in self._tensors.values())
+
+    def bcast(self, root: int = 0) -> None:
+        """Copies the root's tensors into those of all ranks. Collective.
+
+        Several broadcasts are under way at a time. Raises omnes.RankOutOfRange, omnes.PeerFailed;
+        tensors may be partly new then.
+        """
+        under_way: collections.deque[_UnderWay] = collections.deque()
+        for tensor in self._tensors.values():
+            if tensor.nbytes:
+                if len(under_way) == _UNDER_WAY_MAX:
+                    under_way.popleft().finish()
+                under_way.append(_UnderWay(self._ranks, tensor, root))
+        for each in under_way:
+            each.finish()
+
+
+def bcast(world: Communicator, tensor: torch.Tensor, root: int = 0) -> None:
+    """Copies the root's tensor into that of all ranks, which have the same number of bytes.
+
+    Collective. Raises what Communicator.bcast() raises.
+    """
+    _UnderWay(world, tensor, root).finish()
+
+
+class _UnderWay:
+    """A broadcast of one tensor, with the memory that it goes through."""
+
+    def __init__(self, ranks: Communicator, tensor: torch.Tensor, root: int) -> None:
+        tensor = tensor.detach()
+        self._place: torch.Tensor | None = None
+        if _is_plain(tensor):
+            self._memory = tensor
+        elif ranks.rank == root:
+            self._memory = tensor.resolve_conj().resolve_neg().cpu().contiguous()
+        else:
+            self._memory = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            self._place = tensor
+        bytes_ = (ctypes.c_char * self._memory.nbytes).from_address(self._memory.data_ptr())
+        self._request: Request = ranks.ibcast(bytes_, root)
+
+    def finish(self) -> None:
+        self._request.wait()
+        if self._place is not None:
+            self._place.copy_(self._memory)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """True if the tensor's memory is its elements, in order, where the network can reach them."""
+    is_here = tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return is_here and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _apart(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Each tensor once: of those that share all of their memory, the first."""
+    seen = set()
+    apart = {}
+    for name, tensor in named.items():
+        place = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.nbytes == 0 or place not in seen:
+            seen.add(place)
+            apart[name] = tensor
+    return apart
+
+
+def _told(name: str, tensor: torch.Tensor) -> str:
+    return f"{name!r}: {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _agreed(world: Communicator, held: str) -> Communicator:
+    """A communicator of the ranks of world, all of which hold the same. Collective."""
+    theirs = _of_rank_0(world, held)
+    alike = world.split(int(held == theirs), world.rank)
+    assert alike is not None  # Every rank has a color.
+    if alike.size == world.size:
+        return alike
+    raise Disagreement(f"the ranks hold different tensors; {_first_difference(held, theirs)}")
+
+
+def _of_rank_0(world: Communicator, text: str) -> str:
+    """The text of rank 0. Collective."""
+    own = text.encode()
+    length = bytearray(len(own).to_bytes(8, "big"))
+    world.bcast(length)
+    theirs = bytearray(own if world.rank == 0 else int.from_bytes(length, "big"))
+    world.bcast(theirs)
+    return theirs.decode()
+
+
+def _first_difference(held: str, theirs: str) -> str:
+    if held == theirs:
+        return "this rank holds what rank 0 holds, others say what differs"
+    lines = (held.splitlines(), theirs.splitlines())
+    pairs = itertools.zip_longest(*lines, fillvalue="nothing more")
+    here, there = next((a, b) for a, b in pairs if a != b)
+    return f"here {here}, at rank 0 {there}"

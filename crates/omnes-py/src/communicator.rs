@@ -1,0 +1,215 @@
+//! A group of ranks, for Python.
+
+use crate::failure::exception;
+use crate::memory::Memory;
+use crate::request::Request;
+use omnes::{Communicator as Ranks, Error, MulticastState, Source, Tag};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
+
+/// A group of ranks that communicate with each other, apart from all other groups.
+#[pyclass(frozen, module = "omnes")]
+pub(crate) struct Communicator {
+    /// Nothing after `finalize()`.
+    ranks: RwLock<Option<Ranks>>,
+}
+
+impl Communicator {
+    fn new(ranks: Ranks) -> Self {
+        Self { ranks: RwLock::new(Some(ranks)) }
+    }
+
+    fn ranks(&self) -> PyResult<Ranks> {
+        let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
+        ranks.clone().ok_or_else(|| PyValueError::new_err("the communicator has been finalized"))
+    }
+
+    fn take(&self) -> Option<Ranks> {
+        self.ranks.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Memory of a broadcast: only the root's may be read-only.
+    fn memory(ranks: &Ranks, buffer: &Bound<'_, PyAny>, root: u32) -> PyResult<Memory> {
+        match ranks.rank() == root {
+            true => Memory::of(buffer),
+            false => Memory::to_write(buffer),
+        }
+    }
+}
+
+/// Does what waits without the interpreter's lock.
+fn detached<T: Send>(
+    py: Python<'_>,
+    operation: impl Send + FnOnce() -> Result<T, Error>,
+) -> PyResult<T> {
+    py.detach(operation).map_err(|error| exception(py, &error))
+}
+
+#[pymethods]
+impl Communicator {
+    /// All ranks of the job that this process belongs to, as the launcher's environment says.
+    #[staticmethod]
+    fn from_env(py: Python<'_>) -> PyResult<Self> {
+        detached(py, Ranks::from_env).map(Self::new)
+    }
+
+    /// This process's rank here, from 0.
+    #[getter]
+    fn rank(&self) -> PyResult<u32> {
+        Ok(self.ranks()?.rank())
+    }
+
+    /// Number of ranks here.
+    #[getter]
+    fn size(&self) -> PyResult<u32> {
+        Ok(self.ranks()?.size())
+    }
+
+    /// Number of nodes that the ranks are on; without shared memory each rank is one.
+    #[getter]
+    fn node_count(&self) -> PyResult<u32> {
+        Ok(self.ranks()?.node_count())
+    }
+
+    /// Group and interface that the job multicasts by, or "off" and why, in words.
+    #[getter]
+    fn multicast(&self) -> PyResult<String> {
+        Ok(match self.ranks()?.multicast() {
+            MulticastState::On { group, interface } => format!("{group} via {interface}"),
+            MulticastState::Off { reason } => format!("off: {reason}"),
+        })
+    }
+
+    /// Copies the root's bytes into `buffer` of every rank, which is as long everywhere.
+    #[pyo3(signature = (buffer, root = 0))]
+    fn bcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: u32) -> PyResult<()> {
+        let ranks = self.ranks()?;
+        let memory = Self::memory(&ranks, buffer, root)?;
+        let place = memory.place();
+        detached(py, || {
+            // SAFETY: the memory lives until the end of the call; only the root's may be read-only,
+            // and the root's is only read.
+            let begun = unsafe { ranks.ibcast_raw(root, place.base(), place.bytes()) };
+            begun?.wait().map(|_| ())
+        })
+    }
+
+    /// Starts what `bcast()` does; `buffer` is in use until the request has ended.
+    #[pyo3(signature = (buffer, root = 0))]
+    fn ibcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: u32) -> PyResult<Request> {
+        let ranks = self.ranks()?;
+        let memory = Self::memory(&ranks, buffer, root)?;
+        let place = memory.place();
+        // SAFETY: the request holds the memory until it has ended; as in `bcast` otherwise.
+        let begin = || unsafe { ranks.ibcast_raw(root, place.base(), place.bytes()) };
+        Ok(Request::new(detached(py, begin)?, Some(memory)))
+    }
+
+    /// Waits until all ranks have called it; with a limit, for so long at most.
+    #[pyo3(signature = (*, timeout_s = None))]
+    fn barrier(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<()> {
+        let ranks = self.ranks()?;
+        let limit = timeout_s.map(Duration::try_from_secs_f64).transpose().map_err(|error| {
+            let given = timeout_s.unwrap_or_default();
+            PyValueError::new_err(format!("timeout_s={given}: {error}"))
+        })?;
+        detached(py, || match limit {
+            Some(limit) => ranks.barrier_within(limit),
+            None => ranks.barrier(),
+        })
+    }
+
+    /// Enters a barrier without waiting for it.
+    fn ibarrier(&self, py: Python<'_>) -> PyResult<Request> {
+        let ranks = self.ranks()?;
+        Ok(Request::new(detached(py, || ranks.ibarrier_owned())?, None))
+    }
+
+    /// Sends the bytes of `data` to a rank; returns when `data` may be changed.
+    #[pyo3(signature = (data, to, *, tag = 0))]
+    fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: u32, tag: u32) -> PyResult<()> {
+        let ranks = self.ranks()?;
+        let memory = Memory::of(data)?;
+        let place = memory.place();
+        // SAFETY: the memory lives until the end of the call; that nobody writes is the caller's.
+        detached(py, || ranks.send(to, tag, unsafe { place.data() }))
+    }
+
+    /// Waits for a message and puts it into `buffer`, which may be longer; its source, tag and
+    /// length in bytes.
+    #[pyo3(signature = (buffer, source = None, *, tag = None))]
+    fn recv(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        source: Option<u32>,
+        tag: Option<u32>,
+    ) -> PyResult<(u32, u32, usize)> {
+        let ranks = self.ranks()?;
+        let memory = Memory::to_write(buffer)?;
+        let place = memory.place();
+        let from = source.map_or(Source::Any, Source::Rank);
+        let wanted = tag.map_or(Tag::Any, Tag::Is);
+        // SAFETY: the memory is writable and lives until the end of the call; that nobody else uses
+        // it is the caller's.
+        let status = detached(py, || ranks.recv(from, wanted, unsafe { place.buffer() }))?;
+        Ok((status.source, status.tag, status.bytes))
+    }
+
+    /// Parts the communicator: ranks of one color get a new one together, in order of their keys.
+    #[pyo3(signature = (color, key = 0))]
+    fn split(&self, py: Python<'_>, color: Option<u32>, key: i64) -> PyResult<Option<Self>> {
+        let ranks = self.ranks()?;
+        Ok(detached(py, || ranks.split(color, key))?.map(Self::new))
+    }
+
+    /// A communicator of the same ranks whose messages do not mix with this one's.
+    fn dup(&self, py: Python<'_>) -> PyResult<Self> {
+        let ranks = self.ranks()?;
+        detached(py, || ranks.dup()).map(Self::new)
+    }
+
+    /// What this rank has sent, received, copied and waited for since it started.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.ranks()?.stats();
+        let counters = PyDict::new(py);
+        for ((name, _), value) in omnes::Stats::COUNTERS.iter().zip(stats.values()) {
+            counters.set_item(name, value)?;
+        }
+        Ok(counters)
+    }
+
+    /// Leaves the job: waits for all ranks, then for the last answers. A second call does nothing.
+    fn finalize(&self, py: Python<'_>) -> PyResult<()> {
+        self.take().map_or(Ok(()), |ranks| detached(py, || ranks.finalize()))
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    /// Finalizes; after an exception it only says farewell, so that nobody waits for this rank.
+    #[pyo3(signature = (*exception))]
+    fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if exception.iter().all(|part| part.is_none()) {
+            return self.finalize(py);
+        }
+        let taken = self.take();
+        py.detach(|| drop(taken));
+        Ok(())
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err("a communicator belongs to its process and cannot be pickled"))
+    }
+
+    fn __repr__(&self) -> String {
+        match self.ranks() {
+            Ok(ranks) => format!("<omnes.Communicator rank {} of {}>", ranks.rank(), ranks.size()),
+            Err(_) => "<omnes.Communicator, finalized>".to_owned(),
+        }
+    }
+}

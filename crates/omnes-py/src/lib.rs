@@ -1,0 +1,27 @@
+//! The compiled part of the Python package: `omnes._omnes`.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `communicator` | the class `Communicator` |
+//! | `request` | the class `Request`: nonblocking operations with the memory that they use |
+//! | `memory` | objects with a buffer, as bytes that need no lock of the interpreter's |
+//! | `failure` | an exception per kind of error |
+//!
+//! Every call that may wait gives the interpreter's lock away. What Python sees of it is described
+//! in `python/omnes/_omnes.pyi`; a test compares the two.
+
+mod communicator;
+mod failure;
+mod memory;
+mod request;
+
+use pyo3::prelude::*;
+
+/// What Omnes does, for Python.
+#[pymodule]
+fn _omnes(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<communicator::Communicator>()?;
+    module.add_class::<request::Request>()?;
+    failure::add_to(module)
+}

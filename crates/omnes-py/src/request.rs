@@ -1,0 +1,47 @@
+//! Nonblocking operations, with the memory that they use.
+
+use crate::failure::exception;
+use crate::memory::Memory;
+use omnes::OwnedRequest;
+use pyo3::prelude::*;
+
+/// An operation that has been started. It goes on by itself, and is ended by `wait()`, or by
+/// `test()` when that says so. Dropped before it has ended it is given up, and its communicator's
+/// collectives with it.
+#[pyclass(module = "omnes")]
+pub(crate) struct Request {
+    open: Option<Open>,
+}
+
+struct Open {
+    /// Dropped first: the memory is in use until then.
+    request: OwnedRequest,
+    _memory: Option<Memory>,
+}
+
+impl Request {
+    pub(crate) fn new(request: OwnedRequest, memory: Option<Memory>) -> Self {
+        Self { open: Some(Open { request, _memory: memory }) }
+    }
+}
+
+#[pymethods]
+impl Request {
+    /// Whether the operation has ended; waits for nobody.
+    fn test(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let Some(open) = &mut self.open else { return Ok(true) };
+        let outcome = open.request.test();
+        if matches!(outcome, Ok(None)) {
+            return Ok(false);
+        }
+        self.open = None;
+        outcome.map(|_| true).map_err(|error| exception(py, &error))
+    }
+
+    /// Waits until the operation has ended.
+    fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(Open { request, _memory }) = self.open.take() else { return Ok(()) };
+        let outcome = py.detach(|| request.wait());
+        outcome.map(|_| ()).map_err(|error| exception(py, &error))
+    }
+}

@@ -1,0 +1,120 @@
+"""What each call does, at 2 or more ranks that hold together."""
+
+import array
+import pickle
+import threading
+
+import omnes
+
+
+def raises(kind, call, *args, **options):
+    """The exception of that kind which the call raises."""
+    try:
+        call(*args, **options)
+    except kind as error:
+        return error
+    raise AssertionError(f"{call} has not raised {kind}")
+
+
+def broadcasts(world):
+    for length in (0, 1, 1000, 1 << 20):
+        for root in (0, world.size - 1):
+            given = bytes((root + i) % 251 for i in range(length))
+            # The root's may be read-only, and any object with a buffer will do.
+            buffer = given if world.rank == root else memoryview(bytearray(length))
+            world.bcast(buffer, root)
+            assert bytes(buffer) == given
+    numbers = array.array("d", [world.rank] * 1000)
+    world.bcast(numbers, root=1)
+    assert set(numbers) == {1.0}
+
+
+def requests(world):
+    buffers = [bytearray([i + 1] * 3000 if world.rank == 0 else 3000) for i in range(20)]
+    started = [world.ibcast(buffer) for buffer in buffers]
+    # What a request uses stays where it is.
+    raises(BufferError, buffers[0].append, 1)
+    for request in reversed(started):
+        request.wait()
+        request.wait()  # nothing is left to wait for
+    assert all(set(buffer) == {i + 1} for i, buffer in enumerate(buffers))
+    buffers[0].append(1)
+    entered = world.ibarrier()
+    while not entered.test():
+        pass
+    assert entered.test()
+
+
+def messages(world):
+    right, left = (world.rank + 1) % world.size, (world.rank - 1) % world.size
+    world.send(b"to the right", right, tag=7)
+    buffer = bytearray(100)
+    assert world.recv(buffer) == (left, 7, 12)
+    assert buffer.startswith(b"to the right\0")
+    world.send(bytes(10), right)
+    error = raises(omnes.Truncated, world.recv, bytearray(9), left, tag=0)
+    assert "10 bytes" in str(error)
+
+
+def barriers(world):
+    world.barrier()
+    world.barrier(timeout_s=30)
+    if world.rank == 0:
+        error = raises(omnes.BarrierTimeout, world.barrier, timeout_s=0.05)
+        assert error.missing == list(range(1, world.size)), error
+        world.send(b"", 1)
+        world.barrier()
+    else:
+        if world.rank == 1:
+            world.recv(bytearray())
+            for rank in range(2, world.size):
+                world.send(b"", rank)
+        else:
+            world.recv(bytearray(), source=1)
+        world.barrier(timeout_s=30)
+
+
+def groups(world):
+    odd = world.split(world.rank % 2, -world.rank)
+    assert odd.size == len(range(world.rank % 2, world.size, 2))
+    buffer = bytearray([world.rank] if odd.rank == 0 else 1)
+    odd.bcast(buffer)
+    assert buffer[0] == max(range(world.rank % 2, world.size, 2))  # the smallest key
+    assert world.split(None) is None
+    copy = world.dup()
+    assert (copy.rank, copy.size) == (world.rank, world.size)
+    assert 1 <= world.node_count <= world.size
+    assert world.stats()["barriers"] > 0
+    assert world.multicast
+
+
+def mistakes(world):
+    """What is refused is refused before anybody waits."""
+    error = raises(omnes.RankOutOfRange, world.bcast, bytearray(1), root=world.size)
+    assert f"rank {world.size} is not in a communicator of {world.size} ranks" in str(error)
+    raises(TypeError, world.bcast, "no buffer")
+    raises(TypeError, world.recv, b"read-only")
+    raises(TypeError, world.bcast, b"read-only", (world.rank + 1) % world.size)
+    raises(ValueError, world.bcast, memoryview(bytearray(10))[::2])
+    raises(ValueError, world.barrier, timeout_s=-1)
+    raises(OverflowError, world.send, b"", -1)
+    raises(TypeError, pickle.dumps, world)
+    assert issubclass(omnes.RankOutOfRange, omnes.Error) and issubclass(omnes.Error, RuntimeError)
+
+
+def other_threads_go_on(world):
+    """A rank that waits lets other threads run: here, the one that the rank waits for."""
+    buffer = bytearray(4)
+    waiting = threading.Thread(target=lambda: world.recv(buffer, world.rank, tag=9))
+    waiting.start()
+    world.send(b"self", world.rank, tag=9)
+    waiting.join()
+    assert buffer == b"self"
+
+
+with omnes.Communicator.from_env() as world:
+    for each in (broadcasts, requests, messages, barriers, groups, mistakes, other_threads_go_on):
+        each(world)
+raises(ValueError, world.barrier)
+world.finalize()
+assert "finalized" in repr(world)

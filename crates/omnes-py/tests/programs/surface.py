@@ -1,0 +1,39 @@
+"""The stub describes what is compiled: classes, methods, parameters and their defaults."""
+
+import ast
+import inspect
+import pathlib
+
+import omnes
+from omnes import _omnes
+
+stub = ast.parse(pathlib.Path(_omnes.__file__).with_name("_omnes.pyi").read_text())
+classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+compiled = {name for name, value in vars(_omnes).items() if inspect.isclass(value)}
+assert compiled == set(classes), compiled ^ set(classes)
+assert set(omnes.__all__) == compiled | {"__version__"}
+
+for name, described in classes.items():
+    actual = getattr(_omnes, name)
+    if issubclass(actual, BaseException):
+        assert [base.id for base in described.bases] == [actual.__bases__[0].__name__], name
+        assert actual.__doc__, name
+        continue
+    methods = {node.name: node for node in described.body if isinstance(node, ast.FunctionDef)}
+    present = {each for each in vars(actual) if not each.startswith("_")}
+    assert present == {each for each in methods if not each.startswith("_")}, name
+    for method, node in methods.items():
+        decorators = {decorator.id for decorator in node.decorator_list}
+        if "property" in decorators:
+            continue
+        parameters = inspect.signature(getattr(actual, method)).parameters
+        wanted = node.args.args + [node.args.vararg] * bool(node.args.vararg) + node.args.kwonlyargs
+        assert list(parameters) == [each.arg for each in wanted], (name, method, list(parameters))
+        for keyword, default in zip(node.args.kwonlyargs, node.args.kw_defaults):
+            parameter = parameters[keyword.arg]
+            assert parameter.kind is parameter.KEYWORD_ONLY, (name, method, keyword.arg)
+            assert parameter.default == ast.literal_eval(default), (name, method, keyword.arg)
+        defaults = [ast.literal_eval(default) for default in node.args.defaults]
+        plain = [each for each in parameters.values() if each.kind is not each.KEYWORD_ONLY]
+        given = [each.default for each in plain if each.default is not each.empty]
+        assert given == defaults, (name, method, given)

@@ -1,0 +1,87 @@
+"""Weights of modules reach all ranks, whatever their tensors look like; needs PyTorch."""
+
+import torch
+
+import omnes
+import omnes.torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self, width=64):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(100, 32)
+        self.out = torch.nn.Linear(32, 100, bias=False)
+        self.out.weight = self.embedding.weight  # tied: travels once
+        self.wide = torch.nn.Linear(32, width, dtype=torch.bfloat16)
+        self.norm = torch.nn.BatchNorm1d(16)  # buffers too, one of them a whole number
+        self.scale = torch.nn.Parameter(torch.randn(()))
+        self.empty = torch.nn.Parameter(torch.empty(0, 3))
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a.values(), b.values(), strict=True))
+
+
+def modules(world):
+    torch.manual_seed(world.rank)
+    model = Model()
+    weights = omnes.torch.Weights(world, model)
+    tied = 100 * 32 * 4
+    assert weights.bytes == sum(t.nbytes for t in model.state_dict().values()) - tied
+    for root in (0, world.size - 1):
+        torch.manual_seed(100 + root)
+        expected = Model().state_dict()
+        if world.rank == root:
+            model.load_state_dict(expected)
+        weights.bcast(root)
+        assert same(model.state_dict(), expected)
+        assert model.out.weight is model.embedding.weight and model.out.weight.requires_grad
+
+
+def odd_tensors(world):
+    """Not one element behind the other, conjugated, of all types."""
+    types = (torch.float16, torch.float64, torch.int8, torch.bool, torch.complex64)
+    expected = {str(kind): torch.arange(60).reshape(6, 10).to(kind) for kind in types}
+    expected["transposed"] = torch.arange(60.0).reshape(6, 10).t()
+    expected["part"] = torch.arange(60.0).reshape(6, 10)[:, 2:5]
+    expected["conjugated"] = torch.complex(torch.ones(5), torch.arange(5.0)).conj()
+    own = {name: tensor.clone() for name, tensor in expected.items()}
+    own["transposed"] = own["transposed"].contiguous()
+    own["transposed"] = torch.empty(6, 10).t().copy_(own["transposed"])
+    own["conjugated"] = expected["conjugated"].clone().conj_physical().conj()
+    if world.rank != 0:
+        for tensor in own.values():
+            tensor.zero_()
+    outside = torch.zeros(6, 10)
+    own["part"] = outside[:, 2:5].copy_(own["part"])
+    omnes.torch.Weights(world, own).bcast()
+    assert same(own, expected), own
+    assert outside[:, :2].eq(0).all() and outside[:, 5:].eq(0).all()
+    one = torch.full((3,), float(world.rank))
+    omnes.torch.bcast(world, one, root=1)
+    assert one.eq(1).all()
+
+
+def differences(world):
+    """Ranks whose tensors differ all hear of it, and of what; nobody waits for ever."""
+    last = world.size - 1
+    try:
+        omnes.torch.Weights(world, Model(width=65 if world.rank == last else 64))
+    except omnes.Disagreement as error:
+        if world.rank == last:
+            assert "here 'wide.weight': bfloat16 [65, 32]" in str(error), error
+            assert "at rank 0 'wide.weight': bfloat16 [64, 32]" in str(error), error
+    else:
+        raise AssertionError("no rank may go on")
+    try:
+        omnes.torch.Weights(world, {"step": 7})
+    except TypeError as error:
+        assert "'step' is of type int" in str(error)
+    else:
+        raise AssertionError("7 is no tensor")
+
+
+with omnes.Communicator.from_env() as world:
+    modules(world)
+    odd_tensors(world)
+    differences(world)

@@ -1,0 +1,138 @@
+//! Python programs that use the package, as jobs on the loopback interface.
+//!
+//! The package is put together as `build.sh` does for users, around the library that cargo built;
+//! the test sets the environment that a launcher would. A program checks itself and says where it
+//! failed. No test waits by the clock; `timeout` ends a job that hangs.
+
+#![allow(clippy::unwrap_used)]
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// What a job may take; far more than it does.
+const LIMIT_SECONDS: &str = "60";
+
+/// A Python and the package, in a folder that goes with it.
+struct Package {
+    folder: tempfile::TempDir,
+    python: String,
+}
+
+/// The first Python from 3.11 on that has the modules; `None`, and why, if there is none. With
+/// `OMNES_REQUIRE=python` or `torch` that is a failure.
+fn python(module: Option<&str>) -> Option<String> {
+    let names = std::env::var("PYTHON").into_iter().chain(["python3".to_owned()]);
+    let wanted = module.map_or(String::new(), |module| format!("; import {module}"));
+    let program = format!("import sys; assert sys.version_info >= (3, 11){wanted}");
+    let has_all = |name: &String| {
+        let output = Command::new(name).args(["-c", &program]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let found = names.into_iter().find(has_all);
+    if found.is_none() {
+        let ability = module.unwrap_or("python");
+        let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
+        let is_required = required.split(',').any(|other| other == ability);
+        assert!(!is_required, "OMNES_REQUIRE={ability}, but no Python from 3.11 on has it");
+        eprintln!("skipped: needs Python 3.11 {}", module.unwrap_or_default());
+    }
+    found
+}
+
+/// The shared library that cargo built with this test, beside it or one folder up.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join("lib_omnes.so"));
+    folders.find(|library| library.exists()).expect("cargo builds the library with its tests")
+}
+
+impl Package {
+    fn with(module: Option<&str>) -> Option<Self> {
+        let python = python(module)?;
+        let folder = tempfile::tempdir().unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("build.sh");
+        let built = Command::new(script)
+            .arg(folder.path())
+            .env("OMNES_PY_LIBRARY", library())
+            .stdout(Stdio::null())
+            .status();
+        assert!(built.unwrap().success());
+        Some(Self { folder, python })
+    }
+
+    fn start(&self, program: &str) -> Command {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(program);
+        let mut command = Command::new("timeout");
+        command.arg(LIMIT_SECONDS).arg(&self.python).arg("-W").arg("error").arg(path);
+        command.env("PYTHONPATH", self.folder.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a job of `size` ranks on the loopback interface; all must end well.
+    fn run(&self, program: &str, size: u32) {
+        let port = omnes::free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let rank = |rank: u32| {
+            let mut command = self.start(program);
+            command.env("OMNES_RANK", rank.to_string()).env("OMNES_SIZE", size.to_string());
+            command.env("OMNES_RENDEZVOUS", format!("127.0.0.1:{port}"));
+            command.env("OMNES_PEER_TIMEOUT", "2s").spawn().unwrap()
+        };
+        let children: Vec<Child> = (0..size).map(rank).collect();
+        let complaints: Vec<String> = (0..)
+            .zip(children)
+            .filter_map(|(rank, child): (u32, Child)| {
+                let output = child.wait_with_output().unwrap();
+                let errors = String::from_utf8_lossy(&output.stderr);
+                let good = output.status.success();
+                (!good).then(|| format!("{program} rank {rank}: {}: {errors}", output.status))
+            })
+            .collect();
+        assert!(complaints.is_empty(), "{size} ranks:\n{}", complaints.join("\n"));
+    }
+}
+
+#[test]
+fn calls_do_what_they_say_with_2_and_4_ranks() {
+    if let Some(package) = Package::with(None) {
+        package.run("collectives.py", 2);
+        package.run("collectives.py", 4);
+    }
+}
+
+#[test]
+fn a_dead_rank_is_named() {
+    if let Some(package) = Package::with(None) {
+        package.run("failures.py", 3);
+    }
+}
+
+#[test]
+fn without_a_launcher_the_way_out_is_named() {
+    if let Some(package) = Package::with(None) {
+        let mut command = Command::new(&package.python);
+        command.env_clear();
+        command.env("PYTHONPATH", package.folder.path());
+        let program = "import omnes; omnes.Communicator.from_env()";
+        let output = command.args(["-c", program]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("NoLauncher") && errors.contains("omnes run"), "{errors}");
+    }
+}
+
+#[test]
+fn the_stub_describes_what_is_compiled() {
+    if let Some(package) = Package::with(None) {
+        let output = package.start("surface.py").output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+    }
+}
+
+#[test]
+fn weights_of_modules_reach_all_ranks() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("weights.py", 2);
+        package.run("weights.py", 3);
+    }
+}
