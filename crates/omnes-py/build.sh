@@ -18,7 +18,7 @@ if [[ ! -e $library ]]; then
     exit 2
 fi
 install -d "$folder/omnes"
-install -m 644 "$here"/python/omnes/* "$folder/omnes/"
+install -m 644 "$here"/python/omnes/{*.py,*.pyi,py.typed} "$folder/omnes/"
 # Whole or not at all, also while a program uses the old one.
 install -m 644 "$library" "$folder/omnes/.new"
 mv "$folder/omnes/.new" "$folder/omnes/_omnes.abi3.so"

@@ -116,7 +116,8 @@ impl Shared {
         spot: Spot,
         mut done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
-        let until = limit.map(|limit| Instant::now() + limit);
+        // A time beyond all clocks is no limit.
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut looks = 0;
         let mut has_news = false;
         let mut inside = self.lock();

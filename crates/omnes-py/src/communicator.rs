@@ -2,6 +2,7 @@
 
 use crate::failure::exception;
 use crate::memory::Memory;
+use crate::process::OfProcess;
 use crate::request::Request;
 use omnes::{Communicator as Ranks, Error, MulticastState, Source, Tag};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -14,21 +15,29 @@ use std::time::Duration;
 #[pyclass(frozen, module = "omnes")]
 pub(crate) struct Communicator {
     /// Nothing after `finalize()`.
-    ranks: RwLock<Option<Ranks>>,
+    ranks: RwLock<Option<OfProcess<Ranks>>>,
+    /// True if these are all ranks of the job, which leave it together.
+    is_world: bool,
 }
 
 impl Communicator {
-    fn new(ranks: Ranks) -> Self {
-        Self { ranks: RwLock::new(Some(ranks)) }
+    fn world(ranks: Ranks) -> Self {
+        Self { ranks: RwLock::new(Some(OfProcess::new(ranks))), is_world: true }
+    }
+
+    fn part(ranks: Ranks) -> Self {
+        Self { is_world: false, ..Self::world(ranks) }
     }
 
     fn ranks(&self) -> PyResult<Ranks> {
         let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
-        ranks.clone().ok_or_else(|| PyValueError::new_err("the communicator has been finalized"))
+        let ranks = ranks.as_ref().map(|ranks| ranks.get().clone());
+        ranks.ok_or_else(|| PyValueError::new_err("the communicator has been finalized"))
     }
 
     fn take(&self) -> Option<Ranks> {
-        self.ranks.write().unwrap_or_else(PoisonError::into_inner).take()
+        let taken = self.ranks.write().unwrap_or_else(PoisonError::into_inner).take();
+        taken.and_then(OfProcess::into_inner)
     }
 
     /// Memory of a broadcast: only the root's may be read-only.
@@ -53,7 +62,7 @@ impl Communicator {
     /// All ranks of the job that this process belongs to, as the launcher's environment says.
     #[staticmethod]
     fn from_env(py: Python<'_>) -> PyResult<Self> {
-        detached(py, Ranks::from_env).map(Self::new)
+        detached(py, Ranks::from_env).map(Self::world)
     }
 
     /// This process's rank here, from 0.
@@ -163,13 +172,13 @@ impl Communicator {
     #[pyo3(signature = (color, key = 0))]
     fn split(&self, py: Python<'_>, color: Option<u32>, key: i64) -> PyResult<Option<Self>> {
         let ranks = self.ranks()?;
-        Ok(detached(py, || ranks.split(color, key))?.map(Self::new))
+        Ok(detached(py, || ranks.split(color, key))?.map(Self::part))
     }
 
     /// A communicator of the same ranks whose messages do not mix with this one's.
     fn dup(&self, py: Python<'_>) -> PyResult<Self> {
         let ranks = self.ranks()?;
-        detached(py, || ranks.dup()).map(Self::new)
+        detached(py, || ranks.dup()).map(Self::part)
     }
 
     /// What this rank has sent, received, copied and waited for since it started.
@@ -184,21 +193,30 @@ impl Communicator {
 
     /// Leaves the job: waits for all ranks, then for the last answers. A second call does nothing.
     fn finalize(&self, py: Python<'_>) -> PyResult<()> {
-        self.take().map_or(Ok(()), |ranks| detached(py, || ranks.finalize()))
+        if !self.is_world {
+            let reason = "only the communicator of from_env() is finalized: the job ends with it";
+            return Err(PyValueError::new_err(reason));
+        }
+        let Some(ranks) = self.take() else { return Ok(()) };
+        detached(py, || {
+            let end = ranks.clone();
+            ranks.finalize().inspect_err(|_| end.abandon())
+        })
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
         this
     }
 
-    /// Finalizes; after an exception it only says farewell, so that nobody waits for this rank.
+    /// Finalizes; after an exception it leaves without waiting, and nobody waits for this rank. A
+    /// part of the job is just let go of.
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
-        if exception.iter().all(|part| part.is_none()) {
+        if self.is_world && exception.iter().all(|part| part.is_none()) {
             return self.finalize(py);
         }
-        let taken = self.take();
-        py.detach(|| drop(taken));
+        let Some(ranks) = self.take() else { return Ok(()) };
+        py.detach(|| if self.is_world { ranks.abandon() } else { drop(ranks) });
         Ok(())
     }
 

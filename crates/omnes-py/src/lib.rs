@@ -5,6 +5,7 @@
 //! | `communicator` | the class `Communicator` |
 //! | `request` | the class `Request`: nonblocking operations with the memory that they use |
 //! | `memory` | objects with a buffer, as bytes that need no lock of the interpreter's |
+//! | `process` | values that a forked child must not end |
 //! | `failure` | an exception per kind of error |
 //!
 //! Every call that may wait gives the interpreter's lock away. What Python sees of it is described
@@ -13,6 +14,7 @@
 mod communicator;
 mod failure;
 mod memory;
+mod process;
 mod request;
 
 use pyo3::prelude::*;

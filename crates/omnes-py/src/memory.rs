@@ -27,7 +27,8 @@ impl Memory {
     /// The memory of `object` to be read: bytes, bytearray, memoryview, array, NumPy array, ….
     ///
     /// # Errors
-    /// `TypeError` if it has no buffer, `ValueError` if its bytes are not one behind the other.
+    /// `TypeError` if it has no buffer, `ValueError` if its bytes are not one behind the other, or
+    /// nowhere.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         // A view knows its strides also where the object leaves them out, as those of ctypes do.
         let buffer = PyUntypedBuffer::get(PyMemoryView::from(object)?.as_any())?;
@@ -35,6 +36,9 @@ impl Memory {
             let reason = "the buffer's bytes are not one behind the other: copy it, as with \
                           numpy.ascontiguousarray(), and broadcast or receive into the copy";
             return Err(PyValueError::new_err(reason));
+        }
+        if buffer.buf_ptr().is_null() && buffer.len_bytes() != 0 {
+            return Err(PyValueError::new_err("the buffer has a length, but no memory"));
         }
         Ok(Self { buffer })
     }

@@ -2,7 +2,9 @@
 
 use crate::failure::exception;
 use crate::memory::Memory;
+use crate::process::OfProcess;
 use omnes::OwnedRequest;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 /// An operation that has been started. It goes on by itself, and is ended by `wait()`, or by
@@ -15,13 +17,13 @@ pub(crate) struct Request {
 
 struct Open {
     /// Dropped first: the memory is in use until then.
-    request: OwnedRequest,
+    request: OfProcess<OwnedRequest>,
     _memory: Option<Memory>,
 }
 
 impl Request {
     pub(crate) fn new(request: OwnedRequest, memory: Option<Memory>) -> Self {
-        Self { open: Some(Open { request, _memory: memory }) }
+        Self { open: Some(Open { request: OfProcess::new(request), _memory: memory }) }
     }
 }
 
@@ -30,7 +32,7 @@ impl Request {
     /// Whether the operation has ended; waits for nobody.
     fn test(&mut self, py: Python<'_>) -> PyResult<bool> {
         let Some(open) = &mut self.open else { return Ok(true) };
-        let outcome = open.request.test();
+        let outcome = open.request.inner().test();
         if matches!(outcome, Ok(None)) {
             return Ok(false);
         }
@@ -41,6 +43,9 @@ impl Request {
     /// Waits until the operation has ended.
     fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
         let Some(Open { request, _memory }) = self.open.take() else { return Ok(()) };
+        let Some(request) = request.into_inner() else {
+            return Err(PyValueError::new_err("the request belongs to the process that began it"));
+        };
         let outcome = py.detach(|| request.wait());
         outcome.map(|_| ()).map_err(|error| exception(py, &error))
     }

@@ -108,10 +108,17 @@ fn a_dead_rank_is_named() {
 }
 
 #[test]
+fn a_rank_that_leaves_is_named_and_a_forked_child_is_not_missed() {
+    if let Some(package) = Package::with(None) {
+        package.run("leaving.py", 3);
+    }
+}
+
+#[test]
 fn without_a_launcher_the_way_out_is_named() {
     if let Some(package) = Package::with(None) {
         let mut command = Command::new(&package.python);
-        command.env_clear();
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         command.env("PYTHONPATH", package.folder.path());
         let program = "import omnes; omnes.Communicator.from_env()";
         let output = command.args(["-c", program]).output().unwrap();

@@ -157,6 +157,13 @@ impl Communicator {
         together
     }
 
+    /// Leaves the job without waiting for its ranks, also where other communicators of it live on,
+    /// on which nothing comes any more: whoever waits for this rank gets [`Error::PeerLeft`]. For
+    /// ranks that cannot go on. Waits for the last answers for a second at most.
+    pub fn abandon(self) {
+        self.inner.job.leave();
+    }
+
     /// The last barrier of the job; on the communicator of all its ranks.
     pub(crate) fn meet_last(&self) -> Result<(), Error> {
         self.inner.job.begin_finalizing();

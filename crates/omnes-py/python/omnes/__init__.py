@@ -16,12 +16,12 @@ Buffers are whatever has one: bytearray, memoryview, array.array, NumPy arrays.
 They are used where they are, without a copy in Python. ``omnes.torch`` pushes
 the weights of PyTorch modules.
 
-The end of the ``with`` block leaves the job together with all other ranks; a
-rank that ends without it counts as failed, and the others are told its name.
+The end of the ``with`` block leaves the job together with all other ranks. A
+rank that leaves it by an exception, or without it, is PeerLeft to whoever waits
+for it, and one that is killed PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
-threads run, but do not see a KeyboardInterrupt before they end; a rank that is
-ended by a signal is named to the others within the job's time limit. After
-fork(), as of a DataLoader's workers, the child must not use what it inherits.
+threads run, but do not see a KeyboardInterrupt before they end. After fork(), as
+of a DataLoader's workers, the child must not call what it inherits.
 """
 
 from ._omnes import (

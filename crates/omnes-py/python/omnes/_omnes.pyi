@@ -42,8 +42,9 @@ class Communicator:
     def barrier(self, *, timeout_s: float | None = None) -> None:
         """Waits until all ranks have called it, with a limit for so many seconds at most.
 
-        Raises BarrierTimeout, whose missing names the ranks that have not come, and PeerFailed.
-        After a timeout the barrier remains entered: the next one goes on waiting for it.
+        If one rank gives a limit, all do, though limits may differ. Raises BarrierTimeout, whose
+        missing names the ranks that have not come, and PeerFailed. After a timeout the barrier
+        remains entered: the next one with a limit goes on waiting for it.
         """
     def ibarrier(self) -> Request:
         """Enters a barrier without waiting for it."""
@@ -72,11 +73,15 @@ class Communicator:
     def finalize(self) -> None:
         """Leaves the job: waits for all ranks, then for the last answers.
 
-        The last act of every rank, on the communicator of all ranks. A second call does nothing.
+        The last act of every rank, on the communicator of from_env(); ValueError on others. A
+        second call does nothing.
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None:
-        """Finalizes; after an exception only says farewell, so that nobody waits for this rank."""
+        """Finalizes; after an exception leaves without waiting, and nobody waits for this rank.
+
+        A communicator of split() or dup() is just let go of.
+        """
 
 @final
 class Request:

@@ -13,7 +13,7 @@
 
 A tensor on the processor whose elements lie one behind the other is sent from
 where it is and received into where it is. Others, such as those of a GPU, go
-through a copy in the processor's memory. Autograd does not see the change.
+through a copy in the processor's memory.
 """
 
 from __future__ import annotations
@@ -41,44 +41,65 @@ _UNDER_WAY_MAX = 16
 class Weights:
     """Tensors that all ranks hold under the same names, with the same shapes and types.
 
-    weights is a torch.nn.Module, of which its state_dict() is taken, or a mapping of names to
-    tensors. Tensors that share their memory, as tied weights do, travel once. Collective; raises
-    omnes.Disagreement on all ranks if their tensors differ, and names the first that does;
-    TypeError if something is no tensor, before any rank has been waited for.
+    weights is a torch.nn.Module, of which its parameters and buffers are taken, or a mapping of
+    names to tensors. Tensors that share their memory, as tied weights do, travel once. Tensors that
+    take the place of others later, as those of Module.half() do, need new Weights.
+
+    Collective; all ranks are heard before any raises. Raises omnes.Disagreement if their tensors
+    differ, naming the first that does; TypeError, and omnes.Disagreement on the others, for what is
+    no tensor, or none that can be received into: a sparse tensor, one without memory, one whose
+    elements share memory, as those of expand() do.
     """
 
     def __init__(
         self, world: Communicator, weights: torch.nn.Module | Mapping[str, torch.Tensor]
     ) -> None:
-        named = weights.state_dict() if isinstance(weights, torch.nn.Module) else weights
-        for name, value in named.items():
-            if not isinstance(value, torch.Tensor):
-                raise TypeError(f"{name!r} is of type {type(value).__name__}, not a tensor")
-        self._tensors = _apart(named)
-        self._ranks = _agreed(world, "\n".join(_told(n, t) for n, t in self._tensors.items()))
+        mistake = None
+        try:
+            self._tensors = _apart(_named(weights))
+            held = "\n".join(_told(name, tensor) for name, tensor in self._tensors.items())
+        except TypeError as error:
+            mistake = error
+            held = f"no weights: {error}"
+        try:
+            self._ranks = _agreed(world, held)
+        except Disagreement:
+            if mistake is None:
+                raise
+        if mistake is not None:
+            raise mistake
         self.bytes = sum(tensor.nbytes for tensor in self._tensors.values())
 
     def bcast(self, root: int = 0) -> None:
         """Copies the root's tensors into those of all ranks. Collective.
 
         Several broadcasts are under way at a time. Raises omnes.RankOutOfRange, omnes.PeerFailed;
-        tensors may be partly new then.
+        tensors may be partly new then. Not between a forward pass and its backward pass: autograd
+        does not see the change.
         """
         under_way: collections.deque[_UnderWay] = collections.deque()
-        for tensor in self._tensors.values():
-            if tensor.nbytes:
-                if len(under_way) == _UNDER_WAY_MAX:
-                    under_way.popleft().finish()
-                under_way.append(_UnderWay(self._ranks, tensor, root))
-        for each in under_way:
-            each.finish()
+        try:
+            for tensor in self._tensors.values():
+                if tensor.nbytes:
+                    if len(under_way) == _UNDER_WAY_MAX:
+                        under_way.popleft().finish()
+                    under_way.append(_UnderWay(self._ranks, tensor, root))
+            while under_way:
+                under_way.popleft().finish()
+        except BaseException:
+            # A traceback may hold them; nothing is to come in after the call.
+            for each in under_way:
+                each.give_up()
+            raise
 
 
 def bcast(world: Communicator, tensor: torch.Tensor, root: int = 0) -> None:
     """Copies the root's tensor into that of all ranks, which have the same number of bytes.
 
-    Collective. Raises what Communicator.bcast() raises.
+    Collective. Raises what Communicator.bcast() raises; TypeError for a tensor that cannot be
+    received into.
     """
+    _check("the tensor", tensor)
     _UnderWay(world, tensor, root).finish()
 
 
@@ -95,19 +116,49 @@ class _UnderWay:
         else:
             self._memory = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
             self._place = tensor
-        bytes_ = (ctypes.c_char * self._memory.nbytes).from_address(self._memory.data_ptr())
-        self._request: Request = ranks.ibcast(bytes_, root)
+        memory = (ctypes.c_char * self._memory.nbytes).from_address(self._memory.data_ptr())
+        memory.owner = self._memory  # lives for as long as the request uses it
+        self._request: Request | None = ranks.ibcast(memory, root)
 
     def finish(self) -> None:
-        self._request.wait()
+        if self._request is not None:
+            self._request.wait()
         if self._place is not None:
             self._place.copy_(self._memory)
+
+    def give_up(self) -> None:
+        self._request = None
+
+
+def _named(weights: torch.nn.Module | Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors by name, in an order that is the same on all ranks."""
+    named: dict[str, torch.Tensor] = {}
+    if isinstance(weights, torch.nn.Module):
+        named.update(weights.named_parameters(remove_duplicate=False))
+        named.update(weights.named_buffers(remove_duplicate=False))
+    else:
+        named.update(weights)
+    for name, value in named.items():
+        _check(repr(name), value)
+    return dict(sorted(named.items(), key=lambda item: str(item[0])))
+
+
+def _check(name: str, tensor: object) -> None:
+    """Refuses what is no tensor that can be received into."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} is of type {type(tensor).__name__}, not a tensor")
+    if tensor.layout != torch.strided:
+        raise TypeError(f"{name} has the layout {tensor.layout}; only dense tensors can be sent")
+    if tensor.nbytes and (tensor.is_meta or tensor.data_ptr() == 0):
+        raise TypeError(f"{name} has no memory: it is on {tensor.device}, or was given back")
+    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape)):
+        raise TypeError(f"{name} has elements that share memory; clone() it")
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """True if the tensor's memory is its elements, in order, where the network can reach them."""
-    is_here = tensor.device.type == "cpu" and tensor.layout == torch.strided
-    return is_here and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+    is_here = tensor.device.type == "cpu" and tensor.is_contiguous()
+    return is_here and not tensor.is_conj() and not tensor.is_neg()
 
 
 def _apart(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -63,7 +63,7 @@ def barriers(world):
         error = raises(omnes.BarrierTimeout, world.barrier, timeout_s=0.05)
         assert error.missing == list(range(1, world.size)), error
         world.send(b"", 1)
-        world.barrier()
+        world.barrier(timeout_s=30)
     else:
         if world.rank == 1:
             world.recv(bytearray())
@@ -97,6 +97,8 @@ def mistakes(world):
     raises(TypeError, world.bcast, b"read-only", (world.rank + 1) % world.size)
     raises(ValueError, world.bcast, memoryview(bytearray(10))[::2])
     raises(ValueError, world.barrier, timeout_s=-1)
+    world.barrier(timeout_s=9e18)  # no clock goes so far
+    raises(ValueError, world.dup().finalize)
     raises(OverflowError, world.send, b"", -1)
     raises(TypeError, pickle.dumps, world)
     assert issubclass(omnes.RankOutOfRange, omnes.Error) and issubclass(omnes.Error, RuntimeError)

@@ -16,6 +16,7 @@ class Model(torch.nn.Module):
         self.norm = torch.nn.BatchNorm1d(16)  # buffers too, one of them a whole number
         self.scale = torch.nn.Parameter(torch.randn(()))
         self.empty = torch.nn.Parameter(torch.empty(0, 3))
+        self.register_buffer("scratch", torch.empty(0), persistent=False)
 
 
 def same(a, b):
@@ -28,6 +29,7 @@ def modules(world):
     weights = omnes.torch.Weights(world, model)
     tied = 100 * 32 * 4
     assert weights.bytes == sum(t.nbytes for t in model.state_dict().values()) - tied
+    assert "scratch" not in model.state_dict()
     for root in (0, world.size - 1):
         torch.manual_seed(100 + root)
         expected = Model().state_dict()
@@ -69,19 +71,62 @@ def differences(world):
         omnes.torch.Weights(world, Model(width=65 if world.rank == last else 64))
     except omnes.Disagreement as error:
         if world.rank == last:
-            assert "here 'wide.weight': bfloat16 [65, 32]" in str(error), error
-            assert "at rank 0 'wide.weight': bfloat16 [64, 32]" in str(error), error
+            assert "here 'wide.bias': bfloat16 [65]" in str(error), error
+            assert "at rank 0 'wide.bias': bfloat16 [64]" in str(error), error
     else:
         raise AssertionError("no rank may go on")
+
+
+def mistakes(world):
+    """What cannot be received into is refused where it is, and no other rank waits for it."""
+    shared = torch.ones(1).expand(10)
+    given_back = torch.ones(10)
+    given_back.untyped_storage().resize_(0)
+    wrong = {
+        "is of type int": 7,
+        "has the layout torch.sparse_coo": torch.eye(3).to_sparse(),
+        "has elements that share memory": shared,
+        "has no memory: it is on meta": torch.ones(3, device="meta"),
+        "has no memory: it is on cpu": given_back,
+    }
+    for reason, value in wrong.items():
+        right = torch.ones(10)
+        held = {"a": torch.ones(1), "b": value if world.rank == world.size - 1 else right}
+        try:
+            omnes.torch.Weights(world, held)
+        except TypeError as error:
+            assert world.rank == world.size - 1 and f"'b' {reason}" in str(error), error
+        except omnes.Disagreement:
+            assert world.rank != world.size - 1
+        else:
+            raise AssertionError(reason)
+
+
+def order(world):
+    """Names count, not their order."""
+    names = ["b", "a", "c"] if world.rank == 0 else ["c", "b", "a"]
+    own = {name: torch.full((5,), float(ord(name)) * (world.rank == 0)) for name in names}
+    omnes.torch.Weights(world, own).bcast()
+    assert all(tensor.eq(ord(name)).all() for name, tensor in own.items())
+
+
+def given_up(world):
+    """After an error nothing comes in any more, also where a traceback holds what was begun."""
+    own = {str(i): torch.ones(10, 10).t()[1:] for i in range(20)}
+    weights = omnes.torch.Weights(world, own)
     try:
-        omnes.torch.Weights(world, {"step": 7})
-    except TypeError as error:
-        assert "'step' is of type int" in str(error)
+        weights.bcast(root=world.size)
+    except omnes.RankOutOfRange as error:
+        assert error.__traceback__ is not None
     else:
-        raise AssertionError("7 is no tensor")
+        raise AssertionError("there is no such root")
+    weights.bcast()
 
 
 with omnes.Communicator.from_env() as world:
     modules(world)
     odd_tensors(world)
     differences(world)
+    mistakes(world)
+    order(world)
+    given_up(world)

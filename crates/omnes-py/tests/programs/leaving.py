@@ -1,0 +1,37 @@
+"""A rank leaves by an exception but lives on, and a forked child of another ends: who waits for the
+former is told, and nobody misses the parent of the latter."""
+
+import os
+import pathlib
+import sys
+import time
+
+import omnes
+
+told = pathlib.Path(os.environ["PYTHONPATH"], "told")
+try:
+    with omnes.Communicator.from_env() as world:
+        copy = world.dup()
+        with world.split(0) as part:
+            part.barrier()
+        if world.rank == 0 and os.fork() == 0:
+            sys.exit()  # drops all that it has inherited
+        if world.rank == 0:
+            assert os.wait()[1] == 0
+        world.barrier()
+        if world.rank == 1:
+            raise KeyError("cannot go on")
+        try:
+            copy.bcast(bytearray(1000), root=1)
+        except omnes.PeerLeft as error:
+            assert error.rank != world.rank, error
+        else:
+            raise AssertionError("nobody has noticed")
+        if world.rank == 0:
+            told.touch()
+        raise KeyError("cannot go on either")
+except KeyError:
+    # The copy lives on.
+    while copy.rank == 1 and not told.exists():
+        time.sleep(0.01)
+assert copy.size == 3
