@@ -57,8 +57,8 @@ impl Communicator {
     /// As [`Self::barrier`], but waits for at most `limit`; if one rank enters with a limit, all
     /// do, though limits may differ. The error then names the ranks that have not come; the barrier
     /// remains entered, and the next barrier of the usual kind, with a limit or without, goes on
-    /// waiting for it. Such barriers never move on to the kernel's NIC, for which ranks wait for
-    /// each other, but use it where it is in use.
+    /// waiting for it; with `OMNES_NIC=off` only one with a limit does. Such barriers never move on
+    /// to the kernel's NIC, for which ranks wait for each other, but use it where it is in use.
     ///
     /// # Errors
     /// [`Error::BarrierTimeout`]; else as [`Self::barrier`].
