@@ -6,12 +6,13 @@ One program per rank, with the Python package in PYTHONPATH and PyTorch installe
 
 Both libraries push the same tensors in alternating rounds of one job. The time of a round is from a
 barrier to the end of a second one, at rank 0; what arrives is compared with what was sent. Rank 0
-prints median and spread. Gloo goes through the interface of GLOO_SOCKET_IFNAME (default eth0, that
-of labs).
+prints median and spread, and how many times the data have left its interface, headers counted. That
+is GLOO_SOCKET_IFNAME, through which Gloo goes (default eth0, that of labs).
 """
 
 import argparse
 import os
+import pathlib
 import statistics
 import time
 
@@ -32,18 +33,26 @@ def model_of(mebibytes):
 
 
 def by_gloo(model):
-    """Every tensor by itself, all under way at once, as peers' examples do."""
+    """Every tensor by itself, all under way at once."""
     tensors = model.state_dict().values()
     for work in [torch.distributed.broadcast(tensor, 0, async_op=True) for tensor in tensors]:
         work.wait()
 
 
 def timed(world, push):
+    """Seconds, and bytes that have left the interface."""
     world.barrier()
-    start = time.perf_counter()
+    start, before = time.perf_counter(), bytes_sent()
     push()
     world.barrier()
-    return time.perf_counter() - start
+    return time.perf_counter() - start, bytes_sent() - before
+
+
+def bytes_sent():
+    lines = pathlib.Path("/proc/net/dev").read_text().splitlines()[2:]
+    counts = dict(line.split(":") for line in lines)
+    of_interface = {name.strip(): numbers.split() for name, numbers in counts.items()}
+    return int(of_interface[os.environ["GLOO_SOCKET_IFNAME"]][8])
 
 
 def fill(world, model, value):
@@ -56,7 +65,6 @@ def has_all(model, value):
 
 
 def join_gloo(world):
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "eth0")
     address = os.environ["OMNES_RENDEZVOUS"].rpartition(":")[0]
     method = f"tcp://{address}:29500"
     torch.distributed.init_process_group(
@@ -70,32 +78,35 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="rounds per library (default 5)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "eth0")
     with omnes.Communicator.from_env() as world:
         model = model_of(arguments.mib)
         weights = omnes.torch.Weights(world, model)
         join_gloo(world)
         pushes = {"omnes": weights.bcast, "gloo": lambda: by_gloo(model)}
-        seconds = {name: [] for name in pushes}
+        taken = {name: [] for name in pushes}
         for turn in range(-1, arguments.rounds):
             for name, push in pushes.items():
                 fill(world, model, turn + 2)
                 took = timed(world, push)
                 assert has_all(model, turn + 2), f"{name}: wrong data at rank {world.rank}"
                 if turn >= 0:  # the first round connects
-                    seconds[name].append(took)
+                    taken[name].append(took)
         if world.rank == 0:
-            report(weights.bytes, world, seconds)
+            report(weights.bytes, world, taken)
         torch.distributed.destroy_process_group()
 
 
-def report(size, world, seconds):
+def report(size, world, taken):
     count = f"{size / 1e6:.0f} MB to {world.size - 1} ranks"
-    for name, times in seconds.items():
+    for name, rounds in taken.items():
+        times, sent = zip(*rounds)
         middle = statistics.median(times)
         spread = f"({min(times) * 1e3:.0f}..{max(times) * 1e3:.0f})"
         rate = f"{size / middle / 1e6:.1f} MB/s to each"
-        print(f"{name:6} {count}: {middle * 1e3:.0f} ms {spread}, {rate}")
-    ratios = [ours / theirs for ours, theirs in zip(seconds["omnes"], seconds["gloo"])]
+        often = f"{statistics.median(sent) / size:.2f} times from rank 0"
+        print(f"{name:6} {count}: {middle * 1e3:.0f} ms {spread}, {rate}, {often}")
+    ratios = [ours / theirs for (ours, _), (theirs, _) in zip(taken["omnes"], taken["gloo"])]
     print(f"omnes / gloo: {statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})")
 
 

@@ -14,7 +14,7 @@ impl<T> OfProcess<T> {
         Self { value: ManuallyDrop::new(value), process: std::process::id() }
     }
 
-    pub(crate) fn inner(&mut self) -> &mut T {
+    pub(crate) fn get_mut(&mut self) -> &mut T {
         &mut self.value
     }
 

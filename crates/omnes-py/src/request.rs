@@ -32,7 +32,7 @@ impl Request {
     /// Whether the operation has ended; waits for nobody.
     fn test(&mut self, py: Python<'_>) -> PyResult<bool> {
         let Some(open) = &mut self.open else { return Ok(true) };
-        let outcome = open.request.inner().test();
+        let outcome = open.request.get_mut().test();
         if matches!(outcome, Ok(None)) {
             return Ok(false);
         }

@@ -143,3 +143,10 @@ fn weights_of_modules_reach_all_ranks() {
         package.run("weights.py", 3);
     }
 }
+
+#[test]
+fn what_is_under_way_when_a_push_fails_is_let_go_of() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("weights_given_up.py", 3);
+    }
+}

@@ -54,11 +54,11 @@ class Weights:
     def __init__(
         self, world: Communicator, weights: torch.nn.Module | Mapping[str, torch.Tensor]
     ) -> None:
-        mistake = None
+        mistake: Exception | None = None
         try:
             self._tensors = _apart(_named(weights))
             held = "\n".join(_told(name, tensor) for name, tensor in self._tensors.items())
-        except TypeError as error:
+        except Exception as error:  # The others wait, whatever it is.
             mistake = error
             held = f"no weights: {error}"
         try:

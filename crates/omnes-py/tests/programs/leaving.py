@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import time
+import warnings
 
 import omnes
 
@@ -14,6 +15,7 @@ try:
         copy = world.dup()
         with world.split(0) as part:
             part.barrier()
+        warnings.simplefilter("ignore", DeprecationWarning)  # of fork() beside threads
         if world.rank == 0 and os.fork() == 0:
             sys.exit()  # drops all that it has inherited
         if world.rank == 0:

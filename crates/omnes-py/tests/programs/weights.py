@@ -110,17 +110,15 @@ def order(world):
     assert all(tensor.eq(ord(name)).all() for name, tensor in own.items())
 
 
-def given_up(world):
-    """After an error nothing comes in any more, also where a traceback holds what was begun."""
-    own = {str(i): torch.ones(10, 10).t()[1:] for i in range(20)}
-    weights = omnes.torch.Weights(world, own)
+def nonsense(world):
+    """Neither does any other rank wait for one that has given something else altogether."""
+    is_wrong = world.rank == world.size - 1
     try:
-        weights.bcast(root=world.size)
-    except omnes.RankOutOfRange as error:
-        assert error.__traceback__ is not None
+        omnes.torch.Weights(world, 7 if is_wrong else {"a": torch.ones(1)})
+    except (TypeError, omnes.Disagreement) as error:
+        assert isinstance(error, TypeError) == is_wrong, error
     else:
-        raise AssertionError("there is no such root")
-    weights.bcast()
+        raise AssertionError("7 is no mapping")
 
 
 with omnes.Communicator.from_env() as world:
@@ -129,4 +127,4 @@ with omnes.Communicator.from_env() as world:
     differences(world)
     mistakes(world)
     order(world)
-    given_up(world)
+    nonsense(world)
