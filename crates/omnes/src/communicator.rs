@@ -10,6 +10,7 @@ use omnes_net::{
     Completion, Gone, Message, MulticastState, Operation, OperationError, Pattern, Reply,
 };
 use omnes_wire::{CommunicatorId, Rank};
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -40,6 +41,10 @@ pub(crate) enum Purpose {
     Barrier = 1,
     Bcast = 2,
     Gather = 3,
+    Scatter = 4,
+    AllToAll = 5,
+    Ring = 6,
+    Reduce = 7,
 }
 
 /// Memory that an operation uses while it is under way.
@@ -57,6 +62,33 @@ impl Bytes {
     pub(crate) fn of_mut(data: &mut [u8]) -> Self {
         Self { length: data.len(), base: NonNull::from(data).cast() }
     }
+
+    /// The bytes of `range`, which is within them.
+    pub(crate) fn part(self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.length, "a part is within the whole");
+        // SAFETY: within the same memory, as just checked.
+        Self { base: unsafe { self.base.add(range.start) }, length: range.len() }
+    }
+
+    /// The one of parts of `each` bytes that is `rank`'s.
+    pub(crate) fn part_of(self, rank: u32, each: usize) -> Self {
+        let start = rank as usize * each;
+        self.part(start..start + each)
+    }
+
+    /// # Safety
+    /// The memory is valid and initialized during `'a`, and nobody writes to it.
+    pub(crate) unsafe fn as_slice<'a>(self) -> &'a [u8] {
+        // SAFETY: promised by the caller.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length) }
+    }
+
+    /// # Safety
+    /// The memory is valid and initialized during `'a`, and nobody else uses it.
+    pub(crate) unsafe fn as_mut_slice<'a>(self) -> &'a mut [u8] {
+        // SAFETY: promised by the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
+    }
 }
 
 /// Refuses a message of a collective of `bytes` bytes whose memory is longer.
@@ -64,7 +96,7 @@ pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
     if bytes == expected as u64 {
         Ok(())
     } else {
-        Err(Error::Disagreement { what: "the length of a broadcast" })
+        Err(Error::Disagreement { what: "the length of a collective operation's data" })
     }
 }
 

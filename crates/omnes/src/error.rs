@@ -69,6 +69,22 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
+    /// Memory of a collective operation that is not one part per rank.
+    #[error("{name} has {bytes} bytes; one part per rank would be {expected}")]
+    Length {
+        /// Name of the parameter.
+        name: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The length it should have.
+        expected: usize,
+    },
+    /// An operation that is not for the elements to be reduced.
+    #[error("reduction: {reason}")]
+    Reduction {
+        /// Why.
+        reason: String,
+    },
     /// The job insists on multicast, and it does not work.
     #[error("OMNES_MULTICAST=on, but {reason}")]
     NoMulticast {
@@ -163,6 +179,8 @@ impl Error {
             Self::Barrier { .. } => -16,
             Self::Exchange { .. } => -17,
             Self::ExchangeFailed { .. } => -18,
+            Self::Length { .. } => -19,
+            Self::Reduction { .. } => -20,
         }
     }
 

@@ -8,7 +8,7 @@
 //! Cost of a communicator's: one message from every rank to rank 0, and a broadcast of all of them.
 
 use crate::bcast::Bcast;
-use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_topo::Tree;
 
@@ -51,35 +51,9 @@ impl Communicator {
     /// Every rank's words, one after the other in order of ranks; all are as long as `own`, which
     /// is not empty. Nobody gets them before all have spoken.
     pub(crate) fn exchange(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
-        let each = own.len();
-        let mut table = vec![0; self.size() as usize * each];
-        let mine = self.rank() as usize * each;
-        table[mine..mine + each].copy_from_slice(own);
-        if self.rank() == 0 {
-            self.collect(&mut table, each)?;
-        } else {
-            let data = Bytes::of(own);
-            // SAFETY: waited for at once.
-            let send = unsafe { self.start_send(0, Purpose::Gather, data, data.length)? };
-            self.wait_for_all(send.as_slice())?;
-        }
+        let mut table = vec![0; self.size() as usize * own.len()];
+        self.gather(0, own, &mut table)?;
         self.bcast_with(0, &mut table, Bcast::tree(Tree::Binomial))?;
         Ok(table)
-    }
-
-    /// Receives every other rank's words, at rank 0.
-    fn collect(&self, table: &mut [u8], each: usize) -> Result<(), Error> {
-        let mut receives = Vec::with_capacity(table.len() / each);
-        let mut started = Ok(());
-        for (rank, row) in table.chunks_mut(each).enumerate().skip(1) {
-            let (rank, row) = (rank as u32, Bytes::of_mut(row));
-            // SAFETY: rows are disjoint, and all are waited for before the table is read.
-            match unsafe { self.start_receive(rank, Purpose::Gather, row) } {
-                Ok(receive) => receives.push(receive),
-                Err(error) => started = Err(error),
-            }
-        }
-        let waited = self.wait_for_all(&receives);
-        started.and(waited)
     }
 }

@@ -147,7 +147,7 @@ impl<'env> Scope<'_, 'env> {
     /// As [`Communicator::barrier`]; [`Error::Barrier`] if there was no such barrier.
     pub fn ibarrier_with(&self, kind: impl Into<BarrierKind>) -> Result<Request<'_>, Error> {
         let operation = self.communicator.start_barrier_of(kind.into())?;
-        Ok(self.request(Begun::UnderWay(Work::Barrier(operation))))
+        Ok(self.request(Begun::UnderWay(Work::Collective(operation))))
     }
 
     fn request(&self, begun: Begun) -> Request<'_> {

@@ -15,7 +15,8 @@ use omnes_net::{Operation, WhenFull};
 pub(crate) enum Work {
     Message(Operation),
     Broadcast(Broadcast),
-    Barrier(Operation),
+    /// A barrier, or a message of a collective.
+    Collective(Operation),
 }
 
 /// A broadcast under way.
@@ -60,7 +61,7 @@ impl Communicator {
     /// Enters a barrier, without waiting for anybody.
     pub(crate) fn begin_barrier(&self) -> Result<Begun, Error> {
         Ok(match self.start_barrier()? {
-            Some(operation) => Begun::UnderWay(Work::Barrier(operation)),
+            Some(operation) => Begun::UnderWay(Work::Collective(operation)),
             None => Begun::Done(Status { source: self.rank(), tag: 0, bytes: 0 }),
         })
     }
@@ -70,7 +71,7 @@ impl Communicator {
             Work::Message(operation) => {
                 self.wait_for_message(operation).map(|completion| self.status(completion))
             }
-            Work::Barrier(operation) => {
+            Work::Collective(operation) => {
                 self.wait_for(operation).map(|completion| self.status(completion))
             }
             Work::Broadcast(Broadcast { started, status, checked }) => {
@@ -86,7 +87,7 @@ impl Communicator {
         let engine = &self.job().engine;
         let outcome = match work {
             Work::Message(operation) => engine.test(*operation, |gone| self.breaks_message(gone)),
-            Work::Barrier(operation) => {
+            Work::Collective(operation) => {
                 engine.test(*operation, |gone| self.breaks_collective(gone))
             }
             Work::Broadcast(broadcast) => return self.test_broadcast(broadcast),
@@ -123,7 +124,7 @@ impl Communicator {
     /// Gives work up, so that its memory is free.
     pub(crate) fn release_work(&self, work: &Work) {
         match work {
-            Work::Message(operation) | Work::Barrier(operation) => {
+            Work::Message(operation) | Work::Collective(operation) => {
                 self.job().engine.release(*operation);
             }
             Work::Broadcast(Broadcast { started, .. }) => self.release(started),

@@ -27,7 +27,7 @@ pub(crate) use choice::LatestChoice;
 pub use multisend::{Cloning, MultiSend, MultiSendUse};
 pub(crate) use nodes::Nodes;
 pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};
-pub(crate) use part::{Origin, Part};
+pub(crate) use part::{Origin, Part, within_node};
 
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::job::Job;
 use omnes_proto::broadcast::{GroupConfig, GroupId, Policy};
 use omnes_wire::Rank;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// The members by node; see the module header.
@@ -17,6 +18,10 @@ pub(crate) struct Nodes {
     by_node: Vec<Vec<Rank>>,
     /// Those of this rank's node, as ranks of the communicator.
     local: Vec<u32>,
+    /// Number of the node of each member, in order of ranks.
+    node_of: Vec<Rank>,
+    /// The leader of each node, as ranks of the communicator.
+    leaders: Vec<u32>,
     /// Policies of the groups opened so far, in the order of their numbers.
     policies: Mutex<Vec<Policy>>,
 }
@@ -25,14 +30,15 @@ impl Nodes {
     /// Of the communicator with these members, in which this process is `rank`.
     pub(crate) fn new(job: &Job, members: &[u32], rank: u32) -> Self {
         let by_node = restricted(&job.nodes, members);
-        let me = Rank(members[rank as usize]);
-        let own = by_node.iter().find(|node| node.contains(&me)).expect("a member has a node");
-        let here = |in_job: &Rank| {
-            let place = members.iter().position(|member| *member == in_job.0);
-            place.expect("only members are left") as u32
-        };
-        let local = own.iter().map(here).collect();
-        Self { by_node, local, policies: Mutex::default() }
+        let places: BTreeMap<u32, u32> = members.iter().copied().zip(0..).collect();
+        let here = |in_job: &Rank| places[&in_job.0];
+        let mut node_of = vec![Rank(0); members.len()];
+        for (number, node) in (0..).zip(&by_node) {
+            node.iter().for_each(|member| node_of[here(member) as usize] = Rank(number));
+        }
+        let local = by_node[node_of[rank as usize].index()].iter().map(here).collect();
+        let leaders = by_node.iter().map(|node| here(&node[0])).collect();
+        Self { by_node, local, node_of, leaders, policies: Mutex::default() }
     }
 
     /// The members by node, as ranks in the job, each node's leader first.
@@ -48,6 +54,16 @@ impl Nodes {
     /// Ranks of the communicator on this rank's node, the leader first.
     pub(crate) fn local(&self) -> &[u32] {
         &self.local
+    }
+
+    /// Number of the node of a rank of the communicator.
+    pub(crate) fn node_of(&self, rank: u32) -> Rank {
+        self.node_of[rank as usize]
+    }
+
+    /// The leader of a node, as a rank of the communicator.
+    pub(crate) fn leader(&self, node: Rank) -> u32 {
+        self.leaders[node.index()]
     }
 
     /// Number of the group of `policy`, if it is open.

@@ -91,7 +91,7 @@ impl Communicator {
 
 /// From whom of its node a rank gets the data, if from one of them, and whom of them it passes
 /// them to. `local` are the ranks of its node, the leader first.
-fn within_node(local: &[u32], me: u32, root: u32) -> (Option<Rank>, Vec<Rank>) {
+pub(crate) fn within_node(local: &[u32], me: u32, root: u32) -> (Option<Rank>, Vec<Rank>) {
     if local.len() == 1 {
         return (None, Vec::new());
     }

@@ -5,10 +5,12 @@
 //! for any number of ranks, asserts what it finds, and leaves no message behind, so that bodies can
 //! follow each other on one communicator. Ranks without a partner only watch.
 //!
-//! [`mixes`] has the bodies that are about many messages at once, [`casts`] those about broadcasts.
+//! [`mixes`] has the bodies that are about many messages at once, [`casts`] those about broadcasts,
+//! [`reductions`] those about what combines, gathers and scatters.
 
 mod casts;
 mod mixes;
+mod reductions;
 
 use omnes::{Barrier, Communicator, Error, Source, Tag};
 use std::fmt::Display;
@@ -41,6 +43,13 @@ pub const ALL: &[Body] = &[
     Body { name: "split", run: split },
     Body { name: "interleaved", run: interleaved },
     Body { name: "refusals", run: refusals },
+    Body { name: "allreduce", run: reductions::allreduce },
+    Body { name: "reduce", run: reductions::reduce },
+    Body { name: "reduce-scatter", run: reductions::reduce_scatter },
+    Body { name: "same-bits", run: reductions::same_bits },
+    Body { name: "own-operation", run: reductions::own_operation },
+    Body { name: "gathers", run: reductions::gathers },
+    Body { name: "refused-reductions", run: reductions::refusals },
     Body { name: "threads", run: threads },
     Body { name: "mix", run: mixes::mix },
     Body { name: "out-of-order", run: mixes::out_of_order },

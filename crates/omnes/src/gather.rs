@@ -1,0 +1,199 @@
+//! Data of all ranks at one of them, or at all; data of one rank or of all, a part to each.
+//!
+//! Cost for N ranks with B bytes each: gather and scatter N - 1 messages of B bytes; allgather of
+//! few bytes these and a broadcast, of more a broadcast of B bytes by each rank where there is
+//! multicast, so that every byte leaves its rank once, else N - 1 steps around a ring; all-to-all
+//! N (N - 1) messages.
+
+use crate::communicator::{Bytes, Communicator, Purpose, check_length};
+use crate::error::Error;
+use crate::under_way::UnderWay;
+use std::ops::Range;
+
+/// Up to so many bytes of all ranks together, an allgather meets at one rank.
+const MEETING_BYTES_MAX: usize = 64 << 10;
+/// Where it does.
+const MEETING_RANK: u32 = 0;
+/// With fewer nodes than these multicast saves nothing.
+const MULTICAST_NODES_MIN: u32 = 3;
+/// Broadcasts of an allgather under way at once: more would meet at every receiver's link.
+const BROADCASTS_MAX: usize = 2;
+
+/// Refuses memory that is not one part of `each` bytes per rank.
+fn check_memory(name: &'static str, bytes: usize, ranks: u32, each: usize) -> Result<(), Error> {
+    match each.checked_mul(ranks as usize) {
+        Some(expected) if expected == bytes => Ok(()),
+        expected => Err(Error::Length { name, bytes, expected: expected.unwrap_or(usize::MAX) }),
+    }
+}
+
+impl Communicator {
+    /// Brings every rank's `own` to `root`, into `all`, one after the other in order of ranks. All
+    /// `own` are equally long. `all` is not looked at on other ranks, and may be empty there.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::Length`] if `all` of the root is not as long as all
+    /// together, [`Error::Truncated`] or [`Error::Disagreement`] if those of other ranks are longer
+    /// or shorter, [`Error::PeerFailed`], [`Error::PeerLeft`].
+    pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
+        self.check_rank(root)?;
+        let each = own.len();
+        if self.rank() == root {
+            check_memory("all", all.len(), self.size(), each)?;
+            all[self.rank() as usize * each..][..each].copy_from_slice(own);
+        }
+        let all = Bytes::of_mut(all);
+        // SAFETY: parts are disjoint, and only the root's are looked at.
+        unsafe { self.gather_parts(root, Bytes::of(own), |rank| all.part_of(rank, each)) }
+    }
+
+    /// Brings every rank's `own`, all equally long, to all, into `all`, one after the other in
+    /// order of ranks.
+    ///
+    /// # Errors
+    /// As [`Self::gather`].
+    pub fn allgather(&self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
+        let each = own.len();
+        check_memory("all", all.len(), self.size(), each)?;
+        if all.len() <= MEETING_BYTES_MAX {
+            self.gather(MEETING_RANK, own, all)?;
+            return self.bcast(MEETING_RANK, all);
+        }
+        all[self.rank() as usize * each..][..each].copy_from_slice(own);
+        let range = |rank: u32| rank as usize * each..(rank as usize + 1) * each;
+        // SAFETY: waited for, or given up, before the memory goes back.
+        unsafe { self.begin_allgather(Bytes::of_mut(all), range)? }.wait_until_left(0)
+    }
+
+    /// Brings to every rank its part of the `root`'s `all`, where they lie one after the other in
+    /// order of ranks. All `own` are equally long. `all` is not looked at on other ranks, and may
+    /// be empty there.
+    ///
+    /// # Errors
+    /// As [`Self::gather`].
+    pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
+        self.check_rank(root)?;
+        let each = own.len();
+        if self.rank() != root {
+            let mut receive = UnderWay::new(self);
+            let room = Bytes::of_mut(own);
+            // SAFETY: waited for at once.
+            receive.push(unsafe { self.start_receive(root, Purpose::Scatter, room)? });
+            return check_length(receive.wait_for_oldest()?.unwrap_or(0) as u64, each);
+        }
+        check_memory("all", all.len(), self.size(), each)?;
+        let all = Bytes::of(all);
+        let mut sends = UnderWay::new(self);
+        for rank in (0..self.size()).filter(|rank| *rank != root) {
+            let part = all.part_of(rank, each);
+            // SAFETY: waited for, or given up, before this returns.
+            let send = unsafe { self.start_send(rank, Purpose::Scatter, part, each)? };
+            send.into_iter().for_each(|send| sends.push(send));
+        }
+        // SAFETY: only read.
+        own.copy_from_slice(unsafe { all.part_of(root, each).as_slice() });
+        sends.wait_until_left(0)
+    }
+
+    /// Brings part r of every rank's `data` to rank r, into `buffer`, one after the other in order
+    /// of the ranks that sent them. All parts are equally long.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if `data` cannot be parted, or `buffer` is not as long; as
+    /// [`Self::gather`].
+    pub fn alltoall(&self, data: &[u8], buffer: &mut [u8]) -> Result<(), Error> {
+        let each = data.len() / self.size() as usize;
+        check_memory("data", data.len(), self.size(), each)?;
+        check_memory("buffer", buffer.len(), self.size(), each)?;
+        let own = self.rank() as usize * each..(self.rank() as usize + 1) * each;
+        buffer[own.clone()].copy_from_slice(&data[own]);
+        let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
+        let (outgoing, room) = (|to| data.part_of(to, each), |_, from| buffer.part_of(from, each));
+        // SAFETY: parts are disjoint, and the caller's until this returns.
+        unsafe { self.exchange_pairwise(Purpose::AllToAll, outgoing, room, |_| {}) }
+    }
+
+    /// Brings `own` of each rank but the root to `part(rank)` at the root.
+    ///
+    /// # Safety
+    /// `own` must not change, and the parts be valid at the root, disjoint, and used by nobody
+    /// else, until this returns.
+    pub(crate) unsafe fn gather_parts(
+        &self,
+        root: u32,
+        own: Bytes,
+        part: impl Fn(u32) -> Bytes,
+    ) -> Result<(), Error> {
+        let mut under_way = UnderWay::new(self);
+        if self.rank() != root {
+            // SAFETY: promised by the caller; waited for at once.
+            let send = unsafe { self.start_send(root, Purpose::Gather, own, own.length)? };
+            send.into_iter().for_each(|send| under_way.push(send));
+            return under_way.wait_until_left(0);
+        }
+        let others = || (0..self.size()).filter(|rank| *rank != root);
+        for rank in others() {
+            // SAFETY: promised by the caller; waited for, or given up, before this returns.
+            under_way.push(unsafe { self.start_receive(rank, Purpose::Gather, part(rank))? });
+        }
+        for rank in others() {
+            let bytes = under_way.wait_for_oldest()?.unwrap_or(0);
+            check_length(bytes as u64, part(rank).length)?;
+        }
+        Ok(())
+    }
+
+    /// Brings the range of each rank, which that rank has, to all; what is not over yet.
+    ///
+    /// # Safety
+    /// Nobody else may use the ranges of `data` until what is returned has ended or was dropped.
+    pub(crate) unsafe fn begin_allgather(
+        &self,
+        data: Bytes,
+        range: impl Fn(u32) -> Range<usize>,
+    ) -> Result<UnderWay<'_>, Error> {
+        let part = |rank| data.part(range(rank));
+        let mut under_way = UnderWay::new(self);
+        if !self.has_multicast() || self.nodes().count() < MULTICAST_NODES_MIN {
+            // SAFETY: promised by the caller.
+            unsafe { self.allgather_ring(part)? };
+            return Ok(under_way);
+        }
+        for root in (0..self.size()).filter(|root| part(*root).length > 0) {
+            under_way.wait_until_left(BROADCASTS_MAX - 1)?;
+            let algorithm = self.usual_bcast(part(root).length);
+            // SAFETY: promised by the caller.
+            under_way.push_begun(unsafe { self.begin_bcast(root, part(root), algorithm)? });
+        }
+        Ok(under_way)
+    }
+
+    /// Passes each rank's part on around a ring, until all have all.
+    ///
+    /// # Safety
+    /// Nobody else may use the parts until this returns.
+    unsafe fn allgather_ring(&self, part: impl Fn(u32) -> Bytes) -> Result<(), Error> {
+        let (me, size) = (self.rank(), self.size());
+        let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+        // Of the rank so many places before this one.
+        let part = |step: u32| part((me + size - step) % size);
+        let mut sends = UnderWay::new(self);
+        for step in 1..size {
+            let (data, room) = (part(step - 1), part(step));
+            let mut receive = UnderWay::new(self);
+            // SAFETY: promised by the caller; what is sent has come, and stays as it is.
+            unsafe {
+                if room.length > 0 {
+                    receive.push(self.start_receive(before, Purpose::Ring, room)?);
+                }
+                if data.length > 0 {
+                    let send = self.start_send(next, Purpose::Ring, data, data.length)?;
+                    send.into_iter().for_each(|send| sends.push(send));
+                }
+            }
+            let bytes = receive.wait_for_oldest()?.unwrap_or(0);
+            check_length(bytes as u64, room.length)?;
+        }
+        sends.wait_until_left(0)
+    }
+}

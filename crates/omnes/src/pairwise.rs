@@ -1,0 +1,58 @@
+//! Every rank sends something to every other: in each step to the next one further on, and from the
+//! next one further back, so that each rank has one sender and one receiver at a time.
+
+use crate::communicator::{Bytes, Communicator, Purpose, check_length};
+use crate::error::Error;
+use crate::under_way::UnderWay;
+
+/// Steps under way at once: enough to hide the way of an answer, and few senders to one rank.
+pub(crate) const EXCHANGES_MAX: usize = 4;
+
+impl Communicator {
+    /// Sends `outgoing(to)` to each other rank; what comes from it lies in `room(step, from)`, and
+    /// `take` gets it, in order of steps, which begin with 1. Of no bytes there is no message.
+    ///
+    /// # Safety
+    /// What goes out must not change, and rooms be used by nobody else, until this returns; rooms
+    /// of steps less than [`EXCHANGES_MAX`] apart must be disjoint.
+    pub(crate) unsafe fn exchange_pairwise(
+        &self,
+        purpose: Purpose,
+        outgoing: impl Fn(u32) -> Bytes,
+        room: impl Fn(u32, u32) -> Bytes,
+        mut take: impl FnMut(Bytes),
+    ) -> Result<(), Error> {
+        let (me, size) = (u64::from(self.rank()), u64::from(self.size()));
+        let to = |step: u32| ((me + u64::from(step)) % size) as u32;
+        let from = |step: u32| ((me + size - u64::from(step)) % size) as u32;
+        let (mut receives, mut sends) = (UnderWay::new(self), UnderWay::new(self));
+        let (mut next_receive, mut next_send) = (1, 1);
+        for step in 1..self.size() {
+            let ahead = (step + EXCHANGES_MAX as u32).min(self.size());
+            for next in next_receive..ahead {
+                let room = room(next, from(next));
+                if room.length > 0 {
+                    // SAFETY: promised by the caller.
+                    receives.push(unsafe { self.start_receive(from(next), purpose, room)? });
+                }
+            }
+            for next in next_send..ahead {
+                sends.wait_until_left(EXCHANGES_MAX - 1)?;
+                let data = outgoing(to(next));
+                if data.length > 0 {
+                    // SAFETY: promised by the caller.
+                    let send = unsafe { self.start_send(to(next), purpose, data, data.length)? };
+                    send.into_iter().for_each(|send| sends.push(send));
+                }
+            }
+            (next_receive, next_send) = (ahead, ahead);
+            let came = room(step, from(step));
+            if came.length > 0 {
+                let bytes = receives.wait_for_oldest()?.unwrap_or(0);
+                check_length(bytes as u64, came.length)?;
+                take(came);
+            }
+        }
+        sends.wait_until_left(0)
+    }
+}

@@ -1,0 +1,169 @@
+//! In blocks: each rank gets one block of everybody's data, reduces it, and is the one that has it.
+//!
+//! Long blocks are reduced slice by slice, so that room for a few slices is enough, and the results
+//! of one travel while the next is reduced.
+
+use super::operator::Combine;
+use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::error::Error;
+use crate::pairwise::EXCHANGES_MAX;
+use crate::under_way::UnderWay;
+use std::ops::Range;
+
+/// Longest slice of a block, unless an element is longer.
+const SLICE_BYTES_MAX: usize = 1 << 20;
+
+/// Parts of a buffer, one per rank, in order of ranks.
+#[derive(Clone, Copy)]
+struct Blocks {
+    elements: usize,
+    element_bytes: usize,
+    ranks: usize,
+    slice_elements: usize,
+}
+
+impl Blocks {
+    fn of(bytes: usize, element_bytes: usize, ranks: u32) -> Self {
+        Self {
+            elements: bytes / element_bytes,
+            element_bytes,
+            ranks: ranks as usize,
+            slice_elements: (SLICE_BYTES_MAX / element_bytes).max(1),
+        }
+    }
+
+    /// The first elements of the block of `rank`, and how many.
+    fn elements(&self, rank: u32) -> Range<usize> {
+        let (each, more) = (self.elements / self.ranks, self.elements % self.ranks);
+        let start = |rank: usize| rank * each + rank.min(more);
+        start(rank as usize)..start(rank as usize + 1)
+    }
+
+    /// Where the block of `rank` is, in bytes.
+    fn range(&self, rank: u32) -> Range<usize> {
+        let Range { start, end } = self.elements(rank);
+        start * self.element_bytes..end * self.element_bytes
+    }
+
+    /// Slices of the longest block.
+    fn slices(&self) -> usize {
+        self.elements(0).len().div_ceil(self.slice_elements)
+    }
+
+    /// Where a slice of the block of `rank` is, in bytes; shorter ones may be empty.
+    fn slice(&self, slice: usize, rank: u32) -> Range<usize> {
+        let Range { start, end } = self.elements(rank);
+        let first = (start + slice * self.slice_elements).min(end);
+        let last = (first + self.slice_elements).min(end);
+        first * self.element_bytes..last * self.element_bytes
+    }
+}
+
+impl Communicator {
+    pub(super) fn allreduce_blocks(
+        &self,
+        data: &mut [u8],
+        combine: &Combine<'_>,
+    ) -> Result<(), Error> {
+        let blocks = Blocks::of(data.len(), combine.element_bytes, self.size());
+        let data = Bytes::of_mut(data);
+        let mut results = UnderWay::new(self);
+        for slice in 0..blocks.slices() {
+            let range = |rank| blocks.slice(slice, rank);
+            // SAFETY: what is under way uses other slices, and has ended, or been given up, before
+            // the data go back to the caller.
+            unsafe {
+                self.exchange_and_combine(data, range, combine)?;
+                results.wait_until_left(0)?;
+                results = self.begin_allgather(data, range)?;
+            }
+        }
+        results.wait_until_left(0)
+    }
+
+    pub(super) fn reduce_scattered(
+        &self,
+        data: &mut [u8],
+        combine: &Combine<'_>,
+    ) -> Result<Range<usize>, Error> {
+        let blocks = Blocks::of(data.len(), combine.element_bytes, self.size());
+        let data = Bytes::of_mut(data);
+        for slice in 0..blocks.slices() {
+            // SAFETY: nothing else uses the data.
+            unsafe { self.exchange_and_combine(data, |rank| blocks.slice(slice, rank), combine)? };
+        }
+        Ok(blocks.range(self.rank()))
+    }
+
+    pub(super) fn reduce_blocks(
+        &self,
+        root: u32,
+        data: &mut [u8],
+        combine: &Combine<'_>,
+    ) -> Result<(), Error> {
+        let own = self.reduce_scattered(data, combine)?;
+        let blocks = Blocks::of(data.len(), combine.element_bytes, self.size());
+        let data = Bytes::of_mut(data);
+        // SAFETY: blocks are disjoint, and the caller's until this returns.
+        unsafe { self.gather_parts(root, data.part(own), |rank| data.part(blocks.range(rank))) }
+    }
+
+    /// Combines in this rank's range what all ranks have in it.
+    ///
+    /// # Safety
+    /// Nobody else uses the ranges of `data` until this returns.
+    unsafe fn exchange_and_combine(
+        &self,
+        data: Bytes,
+        range: impl Fn(u32) -> Range<usize>,
+        combine: &Combine<'_>,
+    ) -> Result<(), Error> {
+        let own = data.part(range(self.rank()));
+        let mut rooms = vec![0; own.length * EXCHANGES_MAX];
+        let rooms = Bytes::of_mut(&mut rooms);
+        let room = |step: u32, _| {
+            let start = step as usize % EXCHANGES_MAX * own.length;
+            rooms.part(start..start + own.length)
+        };
+        // SAFETY: the range is this rank's alone, and a room is read before it is used again.
+        let take = |from: Bytes| unsafe { combine.apply(own.as_mut_slice(), from.as_slice()) };
+        let outgoing = |to| data.part(range(to));
+        // SAFETY: others' ranges are only read; rooms so far apart are different ones.
+        unsafe { self.exchange_pairwise(Purpose::Reduce, outgoing, room, take) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_follow_each_other_and_slices_make_them_up() {
+        for (bytes, element_bytes, ranks) in [
+            (0, 8, 3),
+            (16, 8, 3),
+            (800, 8, 3),
+            (803, 4, 7),
+            (9 << 20, 8, 2),
+            (5 << 20, 3 << 20, 2),
+        ] {
+            let blocks = Blocks::of(bytes, element_bytes, ranks);
+            let mut end = 0;
+            for rank in 0..ranks {
+                let block = blocks.range(rank);
+                assert_eq!(block.start, end, "{bytes} {rank}");
+                let mut place = block.start;
+                for slice in 0..blocks.slices() {
+                    let range = blocks.slice(slice, rank);
+                    assert!(range.start == place || range.is_empty(), "{bytes} {rank} {range:?}");
+                    assert!(range.len() <= SLICE_BYTES_MAX.max(element_bytes));
+                    place += range.len();
+                }
+                assert_eq!(place, block.end);
+                assert!(block.len() + element_bytes >= blocks.range(0).len());
+                end = block.end;
+            }
+            assert_eq!(end, bytes / element_bytes * element_bytes);
+        }
+    }
+}

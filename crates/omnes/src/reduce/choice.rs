@@ -1,0 +1,141 @@
+//! Which algorithm a reduction takes where nobody has named one: the same on all ranks, as it
+//! follows from what all of them know.
+
+use crate::communicator::Communicator;
+use omnes_topo::Tree;
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// Data from this size on are reduced in blocks: then no rank's link carries more than twice the
+/// data, where the root of a flat tree gets them from every rank.
+const BLOCKS_BYTES_MIN: usize = 32 << 10;
+/// Blocks shorter than this cost more in messages than they save in bytes.
+const BLOCK_BYTES_MIN: usize = 1 << 10;
+/// Up to so many nodes all send to one, which takes one way through the network and has nobody else
+/// woken; beyond it the root's work would be longer than another way.
+const FLAT_NODES_MAX: u32 = 32;
+/// What comes in at the root of a flat tree, at most; more goes up a binomial one.
+const FLAT_BYTES_MAX: usize = 64 << 10;
+/// Children per step of a tree of more nodes.
+const WIDE_RADIX: u32 = 8;
+
+/// How a reduction goes.
+///
+/// Text form, both ways: `blocks`, or the name of a tree, such as `flat`, `binomial`, `knomial=4`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reduce {
+    /// All data up a tree, whose inner ranks combine them; an allreduce then broadcasts the result.
+    Tree(Tree),
+    /// Each rank reduces one block of the data, which it gets from all others.
+    Blocks,
+}
+
+/// A text that names no algorithm of reductions.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error(
+    "`{text}` is no algorithm of reductions; there are blocks, flat, binomial, chain, \
+     knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
+)]
+pub struct ReduceError {
+    /// The text.
+    pub text: String,
+}
+
+impl fmt::Display for Reduce {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tree(tree) => tree.fmt(formatter),
+            Self::Blocks => formatter.write_str("blocks"),
+        }
+    }
+}
+
+impl FromStr for Reduce {
+    type Err = ReduceError;
+
+    fn from_str(text: &str) -> Result<Self, ReduceError> {
+        match text {
+            "blocks" => Ok(Self::Blocks),
+            tree => tree.parse().map(Self::Tree).map_err(|_| ReduceError { text: text.to_owned() }),
+        }
+    }
+}
+
+/// What the choice depends on.
+#[derive(Clone, Copy)]
+struct Situation {
+    bytes: usize,
+    ranks: u32,
+    nodes: u32,
+    /// True if some machine has more ranks than cores.
+    is_crowded: bool,
+}
+
+impl Situation {
+    fn choice(self) -> Reduce {
+        let block = self.bytes / self.ranks as usize;
+        if self.bytes >= BLOCKS_BYTES_MIN && block >= BLOCK_BYTES_MIN && self.ranks > 1 {
+            return Reduce::Blocks;
+        }
+        // Where ranks share cores, the same cores do all the work, and others to wake cost more.
+        let is_short = self.is_crowded || self.bytes * self.nodes as usize <= FLAT_BYTES_MAX;
+        Reduce::Tree(match is_short {
+            true if self.nodes <= FLAT_NODES_MAX => Tree::Flat,
+            true => Tree::Knomial { radix: WIDE_RADIX },
+            false => Tree::Binomial,
+        })
+    }
+}
+
+impl Communicator {
+    /// What a reduction of `bytes` bytes takes where nobody names an algorithm.
+    pub(super) fn usual_reduce(&self, bytes: usize) -> Reduce {
+        let (ranks, nodes) = (self.size(), self.nodes().count());
+        let is_crowded = self.job().engine.is_crowded();
+        Situation { bytes, ranks, nodes, is_crowded }.choice()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const FEW: Situation = Situation { bytes: 8, ranks: 16, nodes: 16, is_crowded: false };
+
+    #[test]
+    fn short_data_meet_at_one_rank_and_long_data_in_blocks() {
+        let flat = Reduce::Tree(Tree::Flat);
+        assert_eq!(FEW.choice(), flat);
+        assert_eq!(Situation { bytes: FLAT_BYTES_MAX / 16, ..FEW }.choice(), flat);
+        let longer = Situation { bytes: FLAT_BYTES_MAX / 16 + 1, ..FEW };
+        assert_eq!(longer.choice(), Reduce::Tree(Tree::Binomial));
+        assert_eq!(Situation { is_crowded: true, ..longer }.choice(), flat);
+        assert_eq!(Situation { bytes: BLOCKS_BYTES_MIN, ..FEW }.choice(), Reduce::Blocks);
+        assert_eq!(
+            Situation { bytes: BLOCKS_BYTES_MIN - 1, is_crowded: true, ..FEW }.choice(),
+            flat
+        );
+    }
+
+    #[test]
+    fn many_nodes_meet_over_several_steps_and_have_no_short_blocks() {
+        let many = Situation { ranks: 1024, nodes: 1024, ..FEW };
+        assert_eq!(many.choice(), Reduce::Tree(Tree::Knomial { radix: WIDE_RADIX }));
+        let long = Situation { bytes: 1 << 19, ..many };
+        assert_eq!(long.choice(), Reduce::Tree(Tree::Binomial));
+        assert_eq!(Situation { bytes: 1 << 20, ..many }.choice(), Reduce::Blocks);
+        let alone = Situation { bytes: 1 << 20, ranks: 1, nodes: 1, ..FEW };
+        assert_ne!(alone.choice(), Reduce::Blocks);
+    }
+
+    #[test]
+    fn algorithms_are_written_as_they_are_read() {
+        for text in ["blocks", "flat", "binomial", "knomial=4", "postal=2.5/4"] {
+            assert_eq!(text.parse::<Reduce>().unwrap().to_string(), text);
+        }
+        let error = "ring".parse::<Reduce>().unwrap_err().to_string();
+        assert!(error.starts_with("`ring` is no algorithm of reductions; there are blocks"));
+    }
+}

@@ -1,0 +1,198 @@
+//! Reductions: one number out of every rank's.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `operator` | numbers, and the operations on them |
+//! | `choice` | which algorithm is taken where nobody has named one |
+//! | `tree` | short data: up a tree to one rank, and out by a broadcast |
+//! | `blocks` | long data: each rank reduces a block of its own, which then goes to all |
+//!
+//! Guarantees: all ranks get the same bits, and the same ones whenever the same ranks with the same
+//! nodes reduce the same data, also of floats: what is combined with what follows from the ranks,
+//! never from who came first.
+//!
+//! Cost for N ranks and S bytes: up a tree N - 1 messages of S bytes and a broadcast; in blocks each
+//! rank sends and receives S (N - 1) / N bytes to reduce, and the results go out by one broadcast
+//! per rank, S bytes in all, where there is multicast, else around a ring.
+
+mod blocks;
+mod choice;
+mod operator;
+mod tree;
+
+pub use choice::{Reduce, ReduceError};
+pub use operator::{Element, ElementType, ReduceOp};
+
+use crate::communicator::Communicator;
+use crate::error::Error;
+use operator::Combine;
+use std::ops::Range;
+
+/// The rank at which short data of an allreduce meet.
+const MEETING_RANK: u32 = 0;
+
+impl Communicator {
+    /// Combines the `data` of all ranks, element by element: afterwards they are the same
+    /// everywhere, bit for bit. Their length must be the same on all ranks.
+    ///
+    /// ```no_run
+    /// // Needs a launcher.
+    /// # fn main() -> Result<(), omnes::Error> {
+    /// # let world = omnes::Communicator::from_env()?;
+    /// let mut sums = [f64::from(world.rank()), 1.0];
+    /// world.allreduce(&mut sums, omnes::ReduceOp::Sum)?;
+    /// assert_eq!(sums[1], f64::from(world.size()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Reduction`] for bitwise operations on floats, [`Error::Truncated`] or
+    /// [`Error::Disagreement`] if lengths differ, [`Error::PeerFailed`], [`Error::PeerLeft`].
+    pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
+        self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
+    }
+
+    /// As [`Self::allreduce`], by an algorithm of choice, the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`Self::allreduce`].
+    pub fn allreduce_with<T: Element>(
+        &self,
+        data: &mut [T],
+        op: ReduceOp,
+        algorithm: Reduce,
+    ) -> Result<(), Error> {
+        let data = bytemuck::cast_slice_mut(data);
+        T::TYPE.with_combine(op, |combine| self.allreduced(data, combine, algorithm))
+    }
+
+    /// As [`Self::allreduce`], of elements whose type is known only when the program runs. What
+    /// does not fill an element at the end of `data` is left as it is.
+    ///
+    /// # Errors
+    /// As [`Self::allreduce`].
+    pub fn allreduce_as(
+        &self,
+        data: &mut [u8],
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<(), Error> {
+        element.with_combine(op, |combine| {
+            self.allreduced(data, combine, self.usual_reduce(data.len()))
+        })
+    }
+
+    /// As [`Self::allreduce`], by a function that combines the elements of two buffers of equal
+    /// length into the first. An element has so many bytes, at least 1; buffers are parted between
+    /// elements only. The function must be commutative and associative, and the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`Self::allreduce`].
+    ///
+    /// # Panics
+    /// If elements have no bytes.
+    pub fn allreduce_by(
+        &self,
+        data: &mut [u8],
+        element_bytes: usize,
+        combine: &dyn Fn(&mut [u8], &[u8]),
+    ) -> Result<(), Error> {
+        assert!(element_bytes > 0, "an element of a reduction has a byte at least");
+        let algorithm = self.usual_reduce(data.len());
+        self.allreduced(data, &Combine::by(element_bytes, combine), algorithm)
+    }
+
+    /// Combines the `data` of all ranks, element by element, at `root`. Those of the others serve
+    /// as room on the way, and mean nothing afterwards.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`] for a root that does not exist; as [`Self::allreduce`].
+    pub fn reduce<T: Element>(&self, root: u32, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
+        self.reduce_as(root, bytemuck::cast_slice_mut(data), T::TYPE, op)
+    }
+
+    /// As [`Self::reduce`], of elements whose type is known only when the program runs.
+    ///
+    /// # Errors
+    /// As [`Self::reduce`].
+    pub fn reduce_as(
+        &self,
+        root: u32,
+        data: &mut [u8],
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<(), Error> {
+        element.with_combine(op, |combine| self.reduced(root, data, combine))
+    }
+
+    /// As [`Self::reduce`], by a function; see [`Self::allreduce_by`].
+    ///
+    /// # Errors
+    /// As [`Self::reduce`].
+    ///
+    /// # Panics
+    /// If elements have no bytes.
+    pub fn reduce_by(
+        &self,
+        root: u32,
+        data: &mut [u8],
+        element_bytes: usize,
+        combine: &dyn Fn(&mut [u8], &[u8]),
+    ) -> Result<(), Error> {
+        assert!(element_bytes > 0, "an element of a reduction has a byte at least");
+        self.reduced(root, data, &Combine::by(element_bytes, combine))
+    }
+
+    /// Combines the `data` of all ranks, of which each gets a block: the elements of `data` that
+    /// are in the range returned hold the result, all others what they held. Blocks follow each
+    /// other in order of ranks, and the first ones are longer by an element where they cannot all
+    /// be equal.
+    ///
+    /// # Errors
+    /// As [`Self::allreduce`].
+    pub fn reduce_scatter<T: Element>(
+        &self,
+        data: &mut [T],
+        op: ReduceOp,
+    ) -> Result<Range<usize>, Error> {
+        let range = self.reduce_scatter_as(bytemuck::cast_slice_mut(data), T::TYPE, op)?;
+        Ok(range.start / T::TYPE.bytes()..range.end / T::TYPE.bytes())
+    }
+
+    /// As [`Self::reduce_scatter`], of elements whose type is known only when the program runs; the
+    /// range is one of bytes.
+    ///
+    /// # Errors
+    /// As [`Self::allreduce`].
+    pub fn reduce_scatter_as(
+        &self,
+        data: &mut [u8],
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<Range<usize>, Error> {
+        element.with_combine(op, |combine| self.reduce_scattered(data, combine))
+    }
+
+    fn allreduced(
+        &self,
+        data: &mut [u8],
+        combine: &Combine<'_>,
+        algorithm: Reduce,
+    ) -> Result<(), Error> {
+        match algorithm {
+            Reduce::Tree(tree) => {
+                self.reduce_up(tree, MEETING_RANK, data, combine)?;
+                self.bcast(MEETING_RANK, data)
+            }
+            Reduce::Blocks => self.allreduce_blocks(data, combine),
+        }
+    }
+
+    fn reduced(&self, root: u32, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
+        self.check_rank(root)?;
+        match self.usual_reduce(data.len()) {
+            Reduce::Tree(tree) => self.reduce_up(tree, root, data, combine),
+            Reduce::Blocks => self.reduce_blocks(root, data, combine),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Reductions, and what gathers and scatters.
+
+use super::{assert_same, pattern};
+use omnes::{Communicator, Error, Reduce, ReduceOp};
+
+const LENGTHS: [usize; 6] = [0, 1, 7, 900, 5_000, 60_000];
+
+fn algorithms() -> impl Iterator<Item = Option<Reduce>> {
+    let named = ["flat", "binomial", "knomial=3", "chain", "blocks"];
+    std::iter::once(None).chain(named.into_iter().map(|name| Some(name.parse().unwrap())))
+}
+
+/// Numbers of a rank, which everybody can tell.
+fn numbers(length: usize, rank: u32, round: u32) -> Vec<i64> {
+    let bytes = pattern(8 * length, 1000 * round + rank);
+    bytes.as_chunks().0.iter().map(|word| i64::from_ne_bytes(*word)).collect()
+}
+
+fn sums(length: usize, ranks: u32, round: u32) -> Vec<i64> {
+    let mut sums = vec![0i64; length];
+    for rank in 0..ranks {
+        let row = numbers(length, rank, round);
+        sums.iter_mut().zip(row).for_each(|(sum, number)| *sum = sum.wrapping_add(number));
+    }
+    sums
+}
+
+/// Sums of everything, by every algorithm, at all ranks.
+pub fn allreduce(comm: &Communicator, bytes_max: usize) {
+    for (round, length) in (0..).zip(LENGTHS.map(|length| length.min(bytes_max / 8))) {
+        let expected = sums(length, comm.size(), round);
+        for algorithm in algorithms() {
+            let mut data = numbers(length, comm.rank(), round);
+            match algorithm {
+                Some(algorithm) => comm.allreduce_with(&mut data, ReduceOp::Sum, algorithm),
+                None => comm.allreduce(&mut data, ReduceOp::Sum),
+            }
+            .unwrap();
+            assert!(data == expected, "{length} numbers by {algorithm:?}");
+        }
+    }
+}
+
+/// Every rank is the root once; data of short and of long blocks.
+pub fn reduce(comm: &Communicator, bytes_max: usize) {
+    for (round, length) in (0..).zip([3, 700, 40_000].map(|length| length.min(bytes_max / 8))) {
+        for root in 0..comm.size() {
+            let mut data = numbers(length, comm.rank(), round);
+            comm.reduce(root, &mut data, ReduceOp::Sum).unwrap();
+            if comm.rank() == root {
+                assert!(data == sums(length, comm.size(), round), "{length} numbers at {root}");
+            }
+        }
+    }
+}
+
+/// Each rank's block is reduced, and all else stays.
+pub fn reduce_scatter(comm: &Communicator, bytes_max: usize) {
+    for (round, length) in (0..).zip(LENGTHS.map(|length| length.min(bytes_max / 8))) {
+        let own = numbers(length, comm.rank(), round);
+        let mut data = own.clone();
+        let range = comm.reduce_scatter(&mut data, ReduceOp::Sum).unwrap();
+        let expected = sums(length, comm.size(), round);
+        assert!(data[range.clone()] == expected[range.clone()], "{length} numbers");
+        assert!(data[..range.start] == own[..range.start] && data[range.end..] == own[range.end..]);
+        let mut ends = vec![0; 8 * comm.size() as usize];
+        comm.allgather(&range.end.to_ne_bytes(), &mut ends).unwrap();
+        let end = |rank: usize| usize::from_ne_bytes(ends.as_chunks().0[rank]);
+        let rank = comm.rank() as usize;
+        assert_eq!(range.start, if rank == 0 { 0 } else { end(rank - 1) });
+        assert_eq!(end(comm.size() as usize - 1), length);
+    }
+}
+
+/// Sums of floats, which depend on their order, have the same bits everywhere and every time.
+pub fn same_bits(comm: &Communicator, bytes_max: usize) {
+    for length in [1, 300, 20_000].map(|length: usize| length.min(bytes_max / 8)) {
+        for algorithm in algorithms().flatten() {
+            let own = |at: usize| 1.0 / (1.0 + at as f64 + 7.0 * f64::from(comm.rank()));
+            let own: Vec<f64> = (0..length).map(own).collect();
+            let mut results: [Vec<f64>; 2] = [own.clone(), own];
+            for result in &mut results {
+                comm.allreduce_with(result, ReduceOp::Sum, algorithm).unwrap();
+            }
+            let bits = |floats: &[f64]| floats.iter().flat_map(|it| it.to_ne_bytes()).collect();
+            let [first, again]: [Vec<u8>; 2] = results.map(|it| bits(&it));
+            assert_same(&again, &first, format_args!("{length} floats by {algorithm} again"));
+            let mut at_root = first.clone();
+            comm.bcast(0, &mut at_root).unwrap();
+            assert_same(&first, &at_root, format_args!("{length} floats by {algorithm}"));
+        }
+    }
+}
+
+/// Elements of a size that no number has, by a function.
+pub fn own_operation(comm: &Communicator, bytes_max: usize) {
+    const BYTES: usize = 3;
+    let larger = |into: &mut [u8], from: &[u8]| {
+        for (into, from) in into.chunks_mut(BYTES).zip(from.chunks(BYTES)) {
+            if *from > *into {
+                into.copy_from_slice(from);
+            }
+        }
+    };
+    for bytes in [0, BYTES, 300, 120_000].map(|bytes: usize| bytes.min(bytes_max)) {
+        let rows: Vec<_> = (0..comm.size()).map(|rank| pattern(bytes, rank)).collect();
+        let mut expected = rows[0].clone();
+        rows.iter().for_each(|row| larger(&mut expected, row));
+        let mut data = rows[comm.rank() as usize].clone();
+        comm.allreduce_by(&mut data, BYTES, &larger).unwrap();
+        assert_same(&data, &expected, "the largest of all");
+        let mut data = rows[comm.rank() as usize].clone();
+        let root = comm.size() - 1;
+        comm.reduce_by(root, &mut data, BYTES, &larger).unwrap();
+        if comm.rank() == root {
+            assert_same(&data, &expected, "the largest at the root");
+        }
+    }
+}
+
+/// Bytes of all at one, of all at all, of one at all, of all at all others.
+pub fn gathers(comm: &Communicator, bytes_max: usize) {
+    let (me, size) = (comm.rank(), comm.size());
+    for (round, bytes) in (1..).zip([0, 1, 1000, 30_000, 300_000]) {
+        let bytes = bytes.min(bytes_max / size as usize);
+        let row = |rank: u32| pattern(bytes, 100 * round + rank);
+        let table = (0..size).flat_map(row).collect::<Vec<_>>();
+        let mut all = vec![0; table.len()];
+        comm.allgather(&row(me), &mut all).unwrap();
+        assert_same(&all, &table, "what is gathered at all");
+        for root in [0, size - 1] {
+            let mut all = vec![0; if me == root { table.len() } else { 0 }];
+            comm.gather(root, &row(me), &mut all).unwrap();
+            assert_same(&all, if me == root { &table } else { &[] }, "what is gathered at one");
+            let mut own = vec![0; bytes];
+            comm.scatter(root, if me == root { &table } else { &[] }, &mut own).unwrap();
+            assert_same(&own, &row(me), "a part of what one has");
+        }
+        let part = |from: u32, to: u32| pattern(bytes, 100 * round + 10_000 * from + to);
+        let data: Vec<u8> = (0..size).flat_map(|to| part(me, to)).collect();
+        let mut buffer = vec![0; data.len()];
+        comm.alltoall(&data, &mut buffer).unwrap();
+        let expected: Vec<u8> = (0..size).flat_map(|from| part(from, me)).collect();
+        assert_same(&buffer, &expected, "parts of all");
+    }
+}
+
+/// Mistakes are named before anything is sent, so that the same call can be made again.
+pub fn refusals(comm: &Communicator, _bytes_max: usize) {
+    let size = comm.size();
+    let error = comm.allreduce(&mut [1.0f32], ReduceOp::And).unwrap_err();
+    assert_eq!(error.to_string(), "reduction: and is not for elements of f32");
+    let error = comm.reduce(size, &mut [1u8], ReduceOp::And).unwrap_err();
+    assert!(matches!(error, Error::RankOutOfRange { rank, .. } if rank == size));
+    let error = comm.allgather(&[1, 2], &mut [0; 1]).unwrap_err();
+    let expected = format!("all has 1 bytes; one part per rank would be {}", 2 * size);
+    assert_eq!(error.to_string(), expected);
+    assert!(comm.gather(size, &[], &mut []).is_err());
+    assert!(comm.scatter(size, &[], &mut []).is_err());
+    assert!(comm.alltoall(&vec![0; size as usize], &mut vec![0; size as usize + 1]).is_err());
+    if size > 1 {
+        assert!(comm.alltoall(&vec![0; size as usize + 1], &mut [0; 1]).is_err());
+    }
+}
