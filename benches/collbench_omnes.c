@@ -25,6 +25,17 @@ static void bcast(void *buffer, size_t bytes, int root)
 	checked(omnes_bcast(world, buffer, bytes, root), "bcast");
 }
 
+static void allgather(const void *in, void *out, size_t bytes)
+{
+	checked(omnes_allgather(world, in, out, bytes), "allgather");
+}
+
+static void allreduce(const float *in, float *out, size_t count)
+{
+	memcpy(out, in, count * sizeof(*in));
+	checked(omnes_allreduce(world, out, count, OMNES_FLOAT, OMNES_SUM), "allreduce");
+}
+
 static void share(void *buffer, size_t bytes)
 {
 	checked(omnes_bcast(world, buffer, bytes, 0), "share");
@@ -54,6 +65,8 @@ int main(int argc, char **argv)
 		.impl = "omnes",
 		.barrier = barrier,
 		.bcast = bcast,
+		.allgather = allgather,
+		.allreduce = allreduce,
 		.sync = barrier,
 		.share = share,
 		.gather = gather,

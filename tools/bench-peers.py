@@ -39,7 +39,7 @@ from peers import (BUILT, Job, PEERS, ROOT, Site, build, is_omnes, print_table, 
                    spread, wait_until_quiet)
 
 PAIR_OPS = ("latency", "bandwidth")  # of benches/pt2pt.c; the others are collbench's
-COLLECTIVE_OPS = ("barrier", "bcast", "wbcast")
+COLLECTIVE_OPS = ("barrier", "bcast", "wbcast", "allgather", "allreduce")
 PRINTED_OPS = {"wbcast": "bcast_window"}  # where a loop prints another name than it takes
 DISTURBED = 0.1  # share of the machine that others used
 WARM_UPS = 2  # measurements of the first size that do not count

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the measuring programs that share their loop with other libraries, on Omnes:
 #
-#   target/release/omnes-collbench    broadcast and barrier; the loop is that of the peers
+#   target/release/omnes-collbench    collective operations; the loop is that of the peers
 #   target/release/omnes-pt2pt        latency and bandwidth of messages; the loop is benches/pt2pt.c
 #
 #   tools/collbench.sh            (`make collbench` builds libomnes.so first)

@@ -34,8 +34,8 @@
  * PTRDIFF_MAX.
  *
  * Threads. All functions may be called from any thread. Collective calls
- * (bcast, barrier, ibcast, ibarrier, split, dup) on one communicator must come
- * in the same order on all its ranks, so from one thread at a time. A
+ * (all but send, recv, test, wait and free) on one communicator must come in
+ * the same order on all its ranks, so from one thread at a time. A
  * communicator must not be in use when it is freed. After fork() the child must
  * not call this library.
  */
@@ -67,8 +67,37 @@ enum omnes_error {
 	OMNES_ERROR_BARRIER = -16,
 	OMNES_ERROR_EXCHANGE = -17,
 	OMNES_ERROR_EXCHANGE_FAILED = -18,
+	OMNES_ERROR_REDUCTION = -20,
 	OMNES_ERROR_ARGUMENT = -100,
 	OMNES_ERROR_INTERNAL = -101
+};
+
+/* Elements of a reduction. */
+enum omnes_type {
+	OMNES_INT8 = 1,
+	OMNES_INT16 = 2,
+	OMNES_INT32 = 3,
+	OMNES_INT64 = 4,
+	OMNES_UINT8 = 5,
+	OMNES_UINT16 = 6,
+	OMNES_UINT32 = 7,
+	OMNES_UINT64 = 8,
+	OMNES_FLOAT = 9,
+	OMNES_DOUBLE = 10
+};
+
+/*
+ * What a reduction makes of two elements. Integers wrap around; a NaN makes
+ * every minimum and maximum a NaN; the last three are for integers only.
+ */
+enum omnes_op {
+	OMNES_SUM = 1,
+	OMNES_PRODUCT = 2,
+	OMNES_MIN = 3,
+	OMNES_MAX = 4,
+	OMNES_AND = 5,
+	OMNES_OR = 6,
+	OMNES_XOR = 7
 };
 
 enum {
@@ -158,6 +187,81 @@ int omnes_bcast(omnes_comm *comm, void *buffer, size_t bytes, int root);
  * Errors: OMNES_ERROR_ARGUMENT if comm is NULL; OMNES_ERROR_PEER_FAILED.
  */
 int omnes_barrier(omnes_comm *comm);
+
+/*
+ * omnes_allreduce combines the data of all ranks, element by element; then they
+ * are the same everywhere, bit for bit, and the same again whenever the same
+ * ranks reduce the same data, also of floats. Collective: all ranks give the
+ * same count, type, of enum omnes_type, and op, of enum omnes_op.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
+ * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
+ * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
+ */
+int omnes_allreduce(omnes_comm *comm, void *data, size_t count, int type, int op);
+
+/*
+ * Combines count elements each of into and from, in pairs, into into; commutative
+ * and associative. Must return, and must not call this library.
+ */
+typedef void omnes_combine(void *into, const void *from, size_t count, void *context);
+
+/*
+ * omnes_allreduce_by does what omnes_allreduce() does, by a function, the same
+ * on all ranks, for elements of bytes_each bytes, at least 1. context is for
+ * the function, and may be NULL. Pointers that the function gets need not be
+ * aligned.
+ * Errors: those of omnes_allreduce().
+ */
+int omnes_allreduce_by(omnes_comm *comm, void *data, size_t count, size_t bytes_each,
+		       omnes_combine *combine, void *context);
+
+/*
+ * omnes_reduce combines the data of all ranks at root, in [0,size-1]; those of
+ * the others serve as room, and mean nothing afterwards. Otherwise as
+ * omnes_allreduce().
+ */
+int omnes_reduce(omnes_comm *comm, void *data, size_t count, int type, int op, int root);
+
+/* omnes_reduce_by is to omnes_reduce() what omnes_allreduce_by() is to omnes_allreduce(). */
+int omnes_reduce_by(omnes_comm *comm, void *data, size_t count, size_t bytes_each,
+		    omnes_combine *combine, void *context, int root);
+
+/*
+ * omnes_reduce_scatter combines the data of all ranks, of which each gets a
+ * block: *length elements from *first on hold the result, all others what they
+ * held. Blocks follow each other in order of ranks, the first ones longer by an
+ * element where not all can be equal. Otherwise as omnes_allreduce().
+ */
+int omnes_reduce_scatter(omnes_comm *comm, void *data, size_t count, int type, int op,
+			 size_t *first, size_t *length);
+
+/*
+ * omnes_gather brings own of every rank, bytes bytes each, to root, into all,
+ * one after the other in order of ranks. all is not looked at on other ranks,
+ * and may be NULL there. own and all do not overlap. Collective: all ranks give
+ * the same bytes and root.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED or
+ * OMNES_ERROR_DISAGREEMENT if bytes differs; OMNES_ERROR_PEER_FAILED;
+ * OMNES_ERROR_PEER_LEFT.
+ */
+int omnes_gather(omnes_comm *comm, const void *own, void *all, size_t bytes, int root);
+
+/* omnes_allgather does what omnes_gather() does, to all ranks. */
+int omnes_allgather(omnes_comm *comm, const void *own, void *all, size_t bytes);
+
+/*
+ * omnes_scatter brings to own of every rank its part, of bytes bytes, of the
+ * root's all, where they lie one after the other in order of ranks. all is not
+ * looked at on other ranks, and may be NULL there. Otherwise as omnes_gather().
+ */
+int omnes_scatter(omnes_comm *comm, const void *all, void *own, size_t bytes, int root);
+
+/*
+ * omnes_alltoall brings part r of every rank's data, bytes bytes each, to rank
+ * r, into buffer, in order of the ranks that sent them. Otherwise as
+ * omnes_gather().
+ */
+int omnes_alltoall(omnes_comm *comm, const void *data, void *buffer, size_t bytes);
 
 /*
  * An operation that has been started. It goes on by itself, whatever its rank

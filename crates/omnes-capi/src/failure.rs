@@ -100,7 +100,7 @@ impl Code {
     pub(crate) const INTERNAL: c_int = -101;
 
     /// Every code: those of `omnes::Error::code`, then those of the boundary.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
         Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
         Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
@@ -116,6 +116,7 @@ impl Code {
         Self::new("BARRIER", -16, c"a barrier cannot be entered"),
         Self::new("EXCHANGE", -17, c"ranks that exchange could not become a communicator"),
         Self::new("EXCHANGE_FAILED", -18, c"the exchange between ranks has failed"),
+        Self::new("REDUCTION", -20, c"an operation is not for the elements to be reduced"),
         Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
         Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
     ];

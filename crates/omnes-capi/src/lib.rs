@@ -10,6 +10,7 @@
 //! | `communicator` | init, finalize, rank, size, split, dup, free |
 //! | `exchange` | communicators of ranks that exchange already, and how their jobs are left |
 //! | `transfer` | send, recv, bcast, barrier |
+//! | `collective` | reduce, gather, scatter and their kin |
 //! | `request` | ibcast, ibarrier, test, wait |
 //! | `about` | error texts, version |
 //!
@@ -24,6 +25,7 @@
 
 pub mod about;
 mod arguments;
+pub mod collective;
 pub mod communicator;
 pub mod exchange;
 pub mod failure;

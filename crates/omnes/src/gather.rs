@@ -7,17 +7,22 @@
 
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
+use crate::pairwise::steps_at_once;
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
-/// Up to so many bytes of all ranks together, an allgather meets at one rank.
+/// Up to so many bytes of all ranks together, an allgather meets at one rank; up to more where ranks
+/// share cores, which have to pass fewer packets on then.
 const MEETING_BYTES_MAX: usize = 64 << 10;
+const CROWDED_MEETING_BYTES_MAX: usize = 512 << 10;
 /// Where it does.
 const MEETING_RANK: u32 = 0;
 /// With fewer nodes than these multicast saves nothing.
 const MULTICAST_NODES_MIN: u32 = 3;
-/// Broadcasts of an allgather under way at once: more would meet at every receiver's link.
-const BROADCASTS_MAX: usize = 2;
+/// Broadcasts of an allgather under way at once, by count or by bytes, whichever are more: all of
+/// them meet at every receiver's link, whose queue in a switch takes about so many.
+const BROADCASTS_MIN: usize = 2;
+const BROADCAST_BYTES_MAX: usize = 512 << 10;
 
 /// Refuses memory that is not one part of `each` bytes per rank.
 fn check_memory(name: &'static str, bytes: usize, ranks: u32, each: usize) -> Result<(), Error> {
@@ -55,7 +60,11 @@ impl Communicator {
     pub fn allgather(&self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         let each = own.len();
         check_memory("all", all.len(), self.size(), each)?;
-        if all.len() <= MEETING_BYTES_MAX {
+        let meeting_bytes_max = match self.job().engine.is_crowded() {
+            true => CROWDED_MEETING_BYTES_MAX,
+            false => MEETING_BYTES_MAX,
+        };
+        if all.len() <= meeting_bytes_max {
             self.gather(MEETING_RANK, own, all)?;
             return self.bcast(MEETING_RANK, all);
         }
@@ -108,9 +117,10 @@ impl Communicator {
         let own = self.rank() as usize * each..(self.rank() as usize + 1) * each;
         buffer[own.clone()].copy_from_slice(&data[own]);
         let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
+        let at_once = steps_at_once(each.max(1));
         let (outgoing, room) = (|to| data.part_of(to, each), |_, from| buffer.part_of(from, each));
         // SAFETY: parts are disjoint, and the caller's until this returns.
-        unsafe { self.exchange_pairwise(Purpose::AllToAll, outgoing, room, |_| {}) }
+        unsafe { self.exchange_pairwise(Purpose::AllToAll, at_once, outgoing, room, |_| {}) }
     }
 
     /// Brings `own` of each rank but the root to `part(rank)` at the root.
@@ -160,8 +170,9 @@ impl Communicator {
             return Ok(under_way);
         }
         for root in (0..self.size()).filter(|root| part(*root).length > 0) {
-            under_way.wait_until_left(BROADCASTS_MAX - 1)?;
-            let algorithm = self.usual_bcast(part(root).length);
+            let bytes = part(root).length;
+            under_way.wait_until_left((BROADCAST_BYTES_MAX / bytes).max(BROADCASTS_MIN) - 1)?;
+            let algorithm = self.usual_bcast(bytes);
             // SAFETY: promised by the caller.
             under_way.push_begun(unsafe { self.begin_bcast(root, part(root), algorithm)? });
         }

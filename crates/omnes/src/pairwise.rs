@@ -5,19 +5,28 @@ use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
 use crate::under_way::UnderWay;
 
-/// Steps under way at once: enough to hide the way of an answer, and few senders to one rank.
-pub(crate) const EXCHANGES_MAX: usize = 4;
+/// Steps under way at once, by count or by bytes, whichever are more: enough to hide the way of an
+/// answer, and no more senders to one rank than a switch has room for.
+const STEPS_MIN: usize = 4;
+const STEP_BYTES_MAX: usize = 512 << 10;
+
+/// Steps under way at once of so many bytes each, not 0.
+pub(crate) fn steps_at_once(bytes: usize) -> usize {
+    (STEP_BYTES_MAX / bytes).max(STEPS_MIN)
+}
 
 impl Communicator {
-    /// Sends `outgoing(to)` to each other rank; what comes from it lies in `room(step, from)`, and
-    /// `take` gets it, in order of steps, which begin with 1. Of no bytes there is no message.
+    /// Sends `outgoing(to)` to each other rank, `at_once` steps at a time; what comes from it lies
+    /// in `room(step, from)`, and `take` gets it, in order of steps, which begin with 1. Of no bytes
+    /// there is no message.
     ///
     /// # Safety
     /// What goes out must not change, and rooms be used by nobody else, until this returns; rooms
-    /// of steps less than [`EXCHANGES_MAX`] apart must be disjoint.
+    /// of steps less than `at_once` apart must be disjoint.
     pub(crate) unsafe fn exchange_pairwise(
         &self,
         purpose: Purpose,
+        at_once: usize,
         outgoing: impl Fn(u32) -> Bytes,
         room: impl Fn(u32, u32) -> Bytes,
         mut take: impl FnMut(Bytes),
@@ -28,7 +37,7 @@ impl Communicator {
         let (mut receives, mut sends) = (UnderWay::new(self), UnderWay::new(self));
         let (mut next_receive, mut next_send) = (1, 1);
         for step in 1..self.size() {
-            let ahead = (step + EXCHANGES_MAX as u32).min(self.size());
+            let ahead = (step as usize + at_once).min(self.size() as usize) as u32;
             for next in next_receive..ahead {
                 let room = room(next, from(next));
                 if room.length > 0 {
@@ -37,7 +46,7 @@ impl Communicator {
                 }
             }
             for next in next_send..ahead {
-                sends.wait_until_left(EXCHANGES_MAX - 1)?;
+                sends.wait_until_left(at_once - 1)?;
                 let data = outgoing(to(next));
                 if data.length > 0 {
                     // SAFETY: promised by the caller.

@@ -47,6 +47,9 @@ static void refused_without_a_job(void)
 	REFUSED(omnes_recv(NULL, 0, 0, &byte, 1, NULL), "comm");
 	REFUSED(omnes_bcast(NULL, &byte, 1, 0), "comm");
 	REFUSED(omnes_barrier(NULL), "comm");
+	REFUSED(omnes_allreduce(NULL, &byte, 1, OMNES_INT8, OMNES_SUM), "comm");
+	REFUSED(omnes_allgather(NULL, &byte, &byte, 1), "comm");
+	REFUSED(omnes_alltoall(NULL, &byte, &byte, 1), "comm");
 	REFUSED(omnes_ibcast(NULL, &byte, 1, 0, &request), "comm");
 	REFUSED(omnes_ibarrier(NULL, &request), "comm");
 	REFUSED(omnes_test(NULL, &done), "request");
@@ -78,6 +81,17 @@ static void refused_in_a_job(omnes_comm *world, int size)
 	REFUSED(omnes_recv(world, 0, INT_MIN, &byte, 1, NULL), "tag");
 	REFUSED(omnes_recv(world, 0, 0, NULL, 1, NULL), "buffer");
 	REFUSED(omnes_recv(world, 0, 0, &byte, SIZE_MAX, NULL), "bytes");
+	REFUSED(omnes_allreduce(world, &byte, 1, 0, OMNES_SUM), "type");
+	REFUSED(omnes_allreduce(world, &byte, 1, OMNES_INT8, 8), "op");
+	REFUSED(omnes_allreduce(world, NULL, 1, OMNES_INT8, OMNES_SUM), "buffer");
+	REFUSED(omnes_allreduce(world, &byte, SIZE_MAX, OMNES_INT16, OMNES_SUM), "count");
+	REFUSED(omnes_allreduce_by(world, &byte, 1, 1, NULL, NULL), "combine");
+	REFUSED(omnes_reduce(world, &byte, 1, OMNES_INT8, OMNES_SUM, size), "root");
+	REFUSED(omnes_reduce_scatter(world, &byte, 1, OMNES_INT8, OMNES_SUM, NULL, NULL), "first");
+	REFUSED(omnes_gather(world, &byte, &byte, 1, -1), "root");
+	REFUSED(omnes_scatter(world, &byte, &byte, 1, size), "root");
+	REFUSED(omnes_alltoall(world, &byte, NULL, 1), "buffer");
+	CHECK(omnes_allreduce(world, &byte, 0, OMNES_FLOAT, OMNES_AND) == OMNES_ERROR_REDUCTION);
 	REFUSED(omnes_bcast(world, &byte, 1, -1), "root");
 	REFUSED(omnes_bcast(world, &byte, 1, size), "root");
 	REFUSED(omnes_bcast(world, NULL, 1, 0), "buffer");

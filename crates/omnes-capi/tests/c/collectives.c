@@ -65,6 +65,71 @@ static void broadcasts(omnes_comm *comm, int rank, int size)
 	free(buffer);
 }
 
+static void larger(void *into, const void *from, size_t count, void *context)
+{
+	uint32_t *mine = into;
+	const uint32_t *theirs = from;
+
+	++*(int *)context;
+	for (size_t i = 0; i < count; i++)
+		if (theirs[i] > mine[i])
+			mine[i] = theirs[i];
+}
+
+static void reductions(omnes_comm *comm, int rank, int size)
+{
+	enum { COUNT = 20000 };
+	double *data = malloc(COUNT * sizeof(*data));
+	uint32_t numbers[2];
+	size_t first, length;
+	int calls = 0;
+
+	CHECK(data != NULL);
+	for (size_t i = 0; i < COUNT; i++)
+		data[i] = (double)i + rank;
+	OK(omnes_allreduce(comm, data, COUNT, OMNES_DOUBLE, OMNES_SUM));
+	for (size_t i = 0; i < COUNT; i++)
+		CHECK(data[i] == size * (double)i + size * (size - 1) / 2.0);
+	OK(omnes_reduce(comm, data, COUNT, OMNES_DOUBLE, OMNES_MIN, size - 1));
+	CHECK(rank < size - 1 || data[7] == size * 7.0 + size * (size - 1) / 2.0);
+	for (size_t i = 0; i < COUNT; i++)
+		data[i] = rank;
+	OK(omnes_reduce_scatter(comm, data, COUNT, OMNES_DOUBLE, OMNES_MAX, &first, &length));
+	CHECK(first == (size_t)rank * COUNT / size && length == (size_t)COUNT / size);
+	for (size_t i = 0; i < COUNT; i++)
+		CHECK(data[i] == (i >= first && i < first + length ? size - 1 : rank));
+	numbers[0] = 10 + (uint32_t)rank;
+	numbers[1] = 10 - (uint32_t)rank;
+	OK(omnes_allreduce_by(comm, numbers, 2, sizeof(*numbers), larger, &calls));
+	CHECK(numbers[0] == 9 + (uint32_t)size && numbers[1] == 10);
+	numbers[0] = (uint32_t)rank;
+	OK(omnes_reduce_by(comm, numbers, 1, sizeof(*numbers), larger, &calls, 0));
+	CHECK(rank || (numbers[0] == (uint32_t)size - 1 && calls >= 2));
+	OK(omnes_allreduce(comm, NULL, 0, OMNES_INT8, OMNES_XOR));
+	free(data);
+}
+
+static void gathers(omnes_comm *comm, int rank, int size)
+{
+	int own = 3 * rank, all[4] = { -1, -1, -1, -1 }, parts[4], got[4];
+
+	CHECK(size <= 4);
+	OK(omnes_gather(comm, &own, rank == 1 ? all : NULL, sizeof(own), 1));
+	for (int i = 0; i < size; i++)
+		CHECK(all[i] == (rank == 1 ? 3 * i : -1));
+	OK(omnes_allgather(comm, &own, all, sizeof(own)));
+	for (int i = 0; i < size; i++)
+		CHECK(all[i] == 3 * i);
+	own = -1;
+	OK(omnes_scatter(comm, rank ? NULL : all, &own, sizeof(own), 0));
+	CHECK(own == 3 * rank);
+	for (int i = 0; i < size; i++)
+		parts[i] = 10 * rank + i;
+	OK(omnes_alltoall(comm, parts, got, sizeof(*parts)));
+	for (int i = 0; i < size; i++)
+		CHECK(got[i] == 10 * i + rank);
+}
+
 /* Even and odd ranks apart, in reverse order; the last rank stays out. */
 static void parts(omnes_comm *comm, int rank, int size)
 {
@@ -121,6 +186,8 @@ int main(void)
 	OK(omnes_barrier(world));
 	tags(world, rank);
 	broadcasts(world, rank, size);
+	reductions(world, rank, size);
+	gathers(world, rank, size);
 	parts(world, rank, size);
 	copies(world, rank);
 	OK(omnes_barrier(world));

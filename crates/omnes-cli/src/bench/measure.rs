@@ -254,7 +254,7 @@ impl<'comm> Paced<'comm> {
         let point = setting.point;
         let pace = match point.op {
             Op::Barrier | Op::Latency | Op::Bandwidth | Op::Multisend => Pace::Free,
-            Op::Bcast => Pace::Barrier,
+            Op::Bcast | Op::Allreduce | Op::Reduce | Op::Allgather | Op::Alltoall => Pace::Barrier,
             Op::Throughput => Pace::BarrierBetween,
             Op::Skew => Pace::Skewed { skew: point.skew },
             Op::Wbcast | Op::Copy => Pace::Clock { window_ns: 0 },

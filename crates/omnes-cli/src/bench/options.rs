@@ -64,6 +64,14 @@ pub enum Op {
     Multisend,
     /// Barrier
     Barrier,
+    /// Sum of all ranks' numbers, at all ranks
+    Allreduce,
+    /// Sum of all ranks' numbers, at rank 0
+    Reduce,
+    /// Data of all ranks, of the size given each, at all ranks
+    Allgather,
+    /// Data of all ranks, of the size given for each other, at those
+    Alltoall,
     /// Copy in memory by all ranks at once, started by the clock: what no broadcast can beat with
     /// all ranks on one machine; only there
     Copy,
@@ -82,6 +90,10 @@ impl Op {
             (Self::Skew, _) => "skew",
             (Self::Multisend, _) => "multisend",
             (Self::Barrier, _) => "barrier",
+            (Self::Allreduce, _) => "allreduce",
+            (Self::Reduce, _) => "reduce",
+            (Self::Allgather, _) => "allgather",
+            (Self::Alltoall, _) => "alltoall",
             (Self::Copy, _) => "copy",
         }
     }
@@ -149,6 +161,8 @@ pub enum Algorithm {
     Unicast,
     /// For barriers.
     Barrier(omnes::BarrierKind),
+    /// For allreduces; trees are for them as well.
+    Reduce(omnes::Reduce),
 }
 
 impl Algorithm {
@@ -159,6 +173,9 @@ impl Algorithm {
         if let Ok(barrier) = text.parse() {
             return Ok(Self::Barrier(barrier));
         }
+        if text == "blocks" {
+            return Ok(Self::Reduce(omnes::Reduce::Blocks));
+        }
         text.parse().map(Self::Bcast).map_err(|omnes::BcastError { text }| {
             format!(
                 "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
@@ -166,7 +183,7 @@ impl Algorithm {
                  co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
                  postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
                  gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
-                 channel, nic:counter"
+                 channel, nic:counter; allreduce: blocks, and the trees"
             )
         })
     }
@@ -185,7 +202,9 @@ impl Algorithm {
     fn fits(self, op: Op) -> bool {
         match self {
             Self::Default => true,
+            Self::Bcast(omnes::Bcast::Tree { .. }) if op == Op::Allreduce => true,
             Self::Bcast(_) => op.is_broadcast(),
+            Self::Reduce(_) => op == Op::Allreduce,
             Self::Barrier(_) => op == Op::Barrier,
             Self::Unicast => op == Op::Multisend,
         }
@@ -198,6 +217,7 @@ impl std::fmt::Display for Algorithm {
             Self::Default => f.write_str("default"),
             Self::Bcast(bcast) => bcast.fmt(f),
             Self::Barrier(barrier) => barrier.fmt(f),
+            Self::Reduce(reduce) => reduce.fmt(f),
             Self::Unicast => f.write_str("unicast"),
         }
     }

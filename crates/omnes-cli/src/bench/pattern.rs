@@ -19,6 +19,11 @@ pub struct Pattern {
 }
 
 impl Pattern {
+    /// Those of one rank of several that have data of their own.
+    pub fn of(self, rank: u32) -> Self {
+        Self { seed: self.seed.wrapping_add(u64::from(rank)), ..self }
+    }
+
     fn byte(self, at: usize) -> u8 {
         let place = (at as u64 / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = place ^ self.seed.wrapping_add(self.round.wrapping_mul(0xd1b5_4a32_d192_ed03));

@@ -3,7 +3,7 @@
 use super::options::{Algorithm, Direction, Op};
 use super::pattern::Pattern;
 use anyhow::Result;
-use omnes::{Communicator, MultiSend, Source, Tag};
+use omnes::{Bcast, Communicator, ElementType, MultiSend, Reduce, ReduceOp, Source, Tag};
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -75,9 +75,11 @@ impl<'comm> Transfer<'comm> {
     pub fn new(comm: &'comm Communicator, point: Point) -> Self {
         let incoming = match (point.op, comm.rank()) {
             (Op::Latency | Op::Bandwidth, 0..=1) | (Op::Copy, _) => point.window() * point.bytes,
+            (Op::Allgather | Op::Alltoall, _) => comm.size() as usize * point.bytes,
             _ => 0,
         };
-        Self { comm, point, outgoing: vec![0; point.bytes], incoming: vec![0; incoming] }
+        let outgoing = if point.op == Op::Alltoall { incoming } else { point.bytes };
+        Self { comm, point, outgoing: vec![0; outgoing], incoming: vec![0; incoming] }
     }
 
     /// The operation, once (a window of messages for bandwidth). Ranks that have no part in it
@@ -87,6 +89,9 @@ impl<'comm> Transfer<'comm> {
             (Op::Throughput, _) => (0..self.point.window()).try_for_each(|_| self.broadcast()),
             (op, _) if op.is_broadcast() => self.broadcast(),
             (Op::Barrier, _) => self.barrier(),
+            (Op::Allreduce | Op::Reduce, _) => self.reduce(),
+            (Op::Allgather, _) => Ok(self.comm.allgather(&self.outgoing, &mut self.incoming)?),
+            (Op::Alltoall, _) => Ok(self.comm.alltoall(&self.outgoing, &mut self.incoming)?),
             (Op::Latency, 0) => self.ping(),
             (Op::Latency, 1) => self.pong(),
             (Op::Bandwidth, rank @ 0..=1) => self.stream(rank),
@@ -103,10 +108,16 @@ impl<'comm> Transfer<'comm> {
     pub fn checked(&mut self, pattern: Pattern) -> Result<u64> {
         let rank = self.comm.rank();
         let is_sender = rank == 0 || is_both(&self.point) || self.point.op == Op::Copy;
-        if is_sender {
-            pattern.fill(&mut self.outgoing);
-        } else {
-            pattern.fill_wrong(&mut self.outgoing);
+        match self.point.op {
+            // All data are rank 0's then, and every part of a table is.
+            Op::Allreduce | Op::Reduce if rank > 0 => self.outgoing.fill(0),
+            Op::Allgather => pattern.of(rank).fill(&mut self.outgoing),
+            Op::Alltoall => {
+                let parts = self.outgoing.chunks_mut(self.point.bytes.max(1));
+                parts.for_each(|part| pattern.of(rank).fill(part));
+            }
+            _ if is_sender => pattern.fill(&mut self.outgoing),
+            _ => pattern.fill_wrong(&mut self.outgoing),
         }
         pattern.fill_wrong(&mut self.incoming);
         if (self.point.op, rank) == (Op::Latency, 1) {
@@ -116,6 +127,11 @@ impl<'comm> Transfer<'comm> {
         }
         Ok(match (self.point.op, rank) {
             (Op::Barrier, _) => 0,
+            (Op::Allreduce, _) | (Op::Reduce, 0) => pattern.count_wrong(&self.outgoing),
+            (Op::Allgather | Op::Alltoall, _) => {
+                let parts = (0..).zip(self.incoming.chunks(self.point.bytes.max(1)));
+                parts.map(|(rank, part)| pattern.of(rank).count_wrong(part)).sum()
+            }
             (Op::Multisend, rank) if rank <= self.point.destinations => {
                 pattern.count_wrong(&self.outgoing)
             }
@@ -134,6 +150,26 @@ impl<'comm> Transfer<'comm> {
             Algorithm::Bcast(bcast) => self.comm.bcast_with(0, &mut self.outgoing, bcast)?,
             _ => self.comm.bcast(0, &mut self.outgoing)?,
         }
+        Ok(())
+    }
+
+    /// The sum of numbers of four bytes, or of as many as fit.
+    fn reduce(&mut self) -> Result<()> {
+        let (comm, sum) = (self.comm, ReduceOp::Sum);
+        let algorithm = match self.point.algorithm {
+            Algorithm::Bcast(Bcast::Tree { tree, .. }) => Some(Reduce::Tree(tree)),
+            Algorithm::Reduce(reduce) => Some(reduce),
+            _ => None,
+        };
+        let element = match self.point.bytes.is_multiple_of(4) {
+            true => ElementType::U32,
+            false => ElementType::U8,
+        };
+        match algorithm {
+            _ if self.point.op == Op::Reduce => comm.reduce_as(0, &mut self.outgoing, element, sum),
+            Some(how) => comm.allreduce_as_with(&mut self.outgoing, element, sum, how),
+            None => comm.allreduce_as(&mut self.outgoing, element, sum),
+        }?;
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 use super::operator::Combine;
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
-use crate::pairwise::EXCHANGES_MAX;
+use crate::pairwise::steps_at_once;
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
@@ -119,17 +119,16 @@ impl Communicator {
         combine: &Combine<'_>,
     ) -> Result<(), Error> {
         let own = data.part(range(self.rank()));
-        let mut rooms = vec![0; own.length * EXCHANGES_MAX];
+        // Others' ranges are longer by one element at most.
+        let at_once = steps_at_once(range(0).len().max(1)).min(self.size() as usize);
+        let mut rooms = vec![0; own.length * at_once];
         let rooms = Bytes::of_mut(&mut rooms);
-        let room = |step: u32, _| {
-            let start = step as usize % EXCHANGES_MAX * own.length;
-            rooms.part(start..start + own.length)
-        };
+        let room = |step: u32, _| rooms.part_of(step % at_once as u32, own.length);
         // SAFETY: the range is this rank's alone, and a room is read before it is used again.
         let take = |from: Bytes| unsafe { combine.apply(own.as_mut_slice(), from.as_slice()) };
         let outgoing = |to| data.part(range(to));
         // SAFETY: others' ranges are only read; rooms so far apart are different ones.
-        unsafe { self.exchange_pairwise(Purpose::Reduce, outgoing, room, take) }
+        unsafe { self.exchange_pairwise(Purpose::Reduce, at_once, outgoing, room, take) }
     }
 }
 

@@ -10,13 +10,16 @@ use thiserror::Error;
 /// Data from this size on are reduced in blocks: then no rank's link carries more than twice the
 /// data, where the root of a flat tree gets them from every rank.
 const BLOCKS_BYTES_MIN: usize = 32 << 10;
+/// The same where ranks share cores, which do all the work however it is shared out: there it is
+/// the room for children's data that must not become too large.
+const CROWDED_BLOCKS_BYTES_MIN: usize = 4 << 20;
 /// Blocks shorter than this cost more in messages than they save in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
 /// Up to so many nodes all send to one, which takes one way through the network and has nobody else
 /// woken; beyond it the root's work would be longer than another way.
 const FLAT_NODES_MAX: u32 = 32;
 /// What comes in at the root of a flat tree, at most; more goes up a binomial one.
-const FLAT_BYTES_MAX: usize = 64 << 10;
+const FLAT_BYTES_MAX: usize = 128 << 10;
 /// Children per step of a tree of more nodes.
 const WIDE_RADIX: u32 = 8;
 
@@ -75,11 +78,11 @@ struct Situation {
 impl Situation {
     fn choice(self) -> Reduce {
         let block = self.bytes / self.ranks as usize;
-        if self.bytes >= BLOCKS_BYTES_MIN && block >= BLOCK_BYTES_MIN && self.ranks > 1 {
+        let blocks_from = if self.is_crowded { CROWDED_BLOCKS_BYTES_MIN } else { BLOCKS_BYTES_MIN };
+        if self.bytes >= blocks_from && block >= BLOCK_BYTES_MIN && self.ranks > 1 {
             return Reduce::Blocks;
         }
-        // Where ranks share cores, the same cores do all the work, and others to wake cost more.
-        let is_short = self.is_crowded || self.bytes * self.nodes as usize <= FLAT_BYTES_MAX;
+        let is_short = self.bytes.saturating_mul(self.nodes as usize) <= FLAT_BYTES_MAX;
         Reduce::Tree(match is_short {
             true if self.nodes <= FLAT_NODES_MAX => Tree::Flat,
             true => Tree::Knomial { radix: WIDE_RADIX },
@@ -106,17 +109,15 @@ mod tests {
 
     #[test]
     fn short_data_meet_at_one_rank_and_long_data_in_blocks() {
-        let flat = Reduce::Tree(Tree::Flat);
+        let (flat, binomial) = (Reduce::Tree(Tree::Flat), Reduce::Tree(Tree::Binomial));
         assert_eq!(FEW.choice(), flat);
         assert_eq!(Situation { bytes: FLAT_BYTES_MAX / 16, ..FEW }.choice(), flat);
-        let longer = Situation { bytes: FLAT_BYTES_MAX / 16 + 1, ..FEW };
-        assert_eq!(longer.choice(), Reduce::Tree(Tree::Binomial));
-        assert_eq!(Situation { is_crowded: true, ..longer }.choice(), flat);
-        assert_eq!(Situation { bytes: BLOCKS_BYTES_MIN, ..FEW }.choice(), Reduce::Blocks);
-        assert_eq!(
-            Situation { bytes: BLOCKS_BYTES_MIN - 1, is_crowded: true, ..FEW }.choice(),
-            flat
-        );
+        assert_eq!(Situation { bytes: FLAT_BYTES_MAX / 16 + 1, ..FEW }.choice(), binomial);
+        let long = Situation { bytes: BLOCKS_BYTES_MIN, ..FEW };
+        assert_eq!(long.choice(), Reduce::Blocks);
+        assert_eq!(Situation { is_crowded: true, ..long }.choice(), binomial);
+        let longer = Situation { bytes: CROWDED_BLOCKS_BYTES_MIN, is_crowded: true, ..FEW };
+        assert_eq!(longer.choice(), Reduce::Blocks);
     }
 
     #[test]

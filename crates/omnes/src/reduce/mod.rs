@@ -82,6 +82,20 @@ impl Communicator {
         })
     }
 
+    /// As [`Self::allreduce_as`], by an algorithm of choice, the same on all ranks.
+    ///
+    /// # Errors
+    /// As [`Self::allreduce`].
+    pub fn allreduce_as_with(
+        &self,
+        data: &mut [u8],
+        element: ElementType,
+        op: ReduceOp,
+        algorithm: Reduce,
+    ) -> Result<(), Error> {
+        element.with_combine(op, |combine| self.allreduced(data, combine, algorithm))
+    }
+
     /// As [`Self::allreduce`], by a function that combines the elements of two buffers of equal
     /// length into the first. An element has so many bytes, at least 1; buffers are parted between
     /// elements only. The function must be commutative and associative, and the same on all ranks.

@@ -1,0 +1,329 @@
+//! Operations that combine, gather and scatter what all ranks have.
+
+use crate::arguments;
+use crate::communicator::OmnesComm;
+use crate::failure::{Failure, SUCCESS, guard};
+use omnes::{ElementType, ReduceOp};
+use std::ffi::{c_int, c_void};
+
+/// `enum omnes_type` of the header, in its order.
+const TYPES: [ElementType; 10] = [
+    ElementType::I8,
+    ElementType::I16,
+    ElementType::I32,
+    ElementType::I64,
+    ElementType::U8,
+    ElementType::U16,
+    ElementType::U32,
+    ElementType::U64,
+    ElementType::F32,
+    ElementType::F64,
+];
+
+/// `omnes_combine` of the header.
+type CombineFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void);
+
+/// A value of an enumeration of the header that counts from 1.
+fn numbered<T: Copy>(number: c_int, all: &[T], name: &str) -> Result<T, Failure> {
+    let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+    let value = place.and_then(|place| all.get(place)).copied();
+    value.ok_or_else(|| Failure::argument(format!("{name} is {number}, which is none")))
+}
+
+fn type_and_op(element: c_int, op: c_int) -> Result<(ElementType, ReduceOp), Failure> {
+    let element = numbered(element, &TYPES, "type")?;
+    Ok((element, numbered(op, &ReduceOp::ALL, "op")?.0))
+}
+
+/// Bytes of `count` elements.
+fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
+    let bytes = count.checked_mul(each);
+    bytes.ok_or_else(|| Failure::argument(format!("count is {count}, with {each} bytes each")))
+}
+
+/// Calls `reduce` with the function of C as one of Rust.
+fn with_function<T>(
+    each: usize,
+    combine: Option<CombineFn>,
+    context: *mut c_void,
+    reduce: impl FnOnce(&dyn Fn(&mut [u8], &[u8])) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let combine = combine.ok_or_else(|| Failure::argument("combine is NULL"))?;
+    if each == 0 {
+        return Err(Failure::argument("bytes_each is 0, an element has a byte at least"));
+    }
+    reduce(&|into: &mut [u8], from: &[u8]| {
+        let count = into.len() / each;
+        // SAFETY: the caller of the library promises that the function reads and writes so many
+        // elements and no more; the context is its own.
+        unsafe { combine(into.as_mut_ptr().cast(), from.as_ptr().cast(), count, context) }
+    })
+}
+
+/// See `omnes_allreduce` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads and writes
+/// of `count` elements of `element` that nobody else touches meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_allreduce(
+    comm: *mut OmnesComm,
+    data: *mut c_void,
+    count: usize,
+    element: c_int,
+    op: c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let (element, op) = type_and_op(element, op)?;
+        // SAFETY: as our caller promises.
+        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?) }?;
+        communicator.allreduce_as(data, element, op)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_allreduce_by` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_allreduce`], of elements of `bytes_each` bytes; `combine` is NULL or a function
+/// that keeps to the elements it is given and returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_allreduce_by(
+    comm: *mut OmnesComm,
+    data: *mut c_void,
+    count: usize,
+    bytes_each: usize,
+    combine: Option<CombineFn>,
+    context: *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        // SAFETY: as our caller promises.
+        let data = unsafe { arguments::buffer(data, bytes_of(count, bytes_each)?) }?;
+        with_function(bytes_each, combine, context, |combine| {
+            Ok(communicator.allreduce_by(data, bytes_each, combine)?)
+        })?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_reduce` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_allreduce`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_reduce(
+    comm: *mut OmnesComm,
+    data: *mut c_void,
+    count: usize,
+    element: c_int,
+    op: c_int,
+    root: c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let (element, op) = type_and_op(element, op)?;
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        // SAFETY: as our caller promises.
+        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?) }?;
+        communicator.reduce_as(root, data, element, op)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_reduce_by` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_allreduce_by`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_reduce_by(
+    comm: *mut OmnesComm,
+    data: *mut c_void,
+    count: usize,
+    bytes_each: usize,
+    combine: Option<CombineFn>,
+    context: *mut c_void,
+    root: c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        // SAFETY: as our caller promises.
+        let data = unsafe { arguments::buffer(data, bytes_of(count, bytes_each)?) }?;
+        with_function(bytes_each, combine, context, |combine| {
+            Ok(communicator.reduce_by(root, data, bytes_each, combine)?)
+        })?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_reduce_scatter` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_allreduce`]; `first` and `length` are NULL or valid for the write of one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_reduce_scatter(
+    comm: *mut OmnesComm,
+    data: *mut c_void,
+    count: usize,
+    element: c_int,
+    op: c_int,
+    first: *mut usize,
+    length: *mut usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let (element, op) = type_and_op(element, op)?;
+        // SAFETY: as our caller promises.
+        let first = unsafe { arguments::place(first, "first") }?;
+        // SAFETY: as our caller promises.
+        let length = unsafe { arguments::place(length, "length") }?;
+        // SAFETY: as our caller promises.
+        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?) }?;
+        let range = communicator.reduce_scatter_as(data, element, op)?;
+        first.write(range.start / element.bytes());
+        length.write(range.len() / element.bytes());
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_gather` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `own` is NULL or valid for reads of `bytes`
+/// bytes that nobody writes meanwhile; `all` is NULL or, at the root, valid for reads and writes of
+/// as many per rank, apart from `own`, that nobody else touches meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_gather(
+    comm: *mut OmnesComm,
+    own: *const c_void,
+    all: *mut c_void,
+    bytes: usize,
+    root: c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        let is_root = root == communicator.rank();
+        let ranks = if is_root { communicator.size() as usize } else { 0 };
+        // SAFETY: as our caller promises.
+        let own = unsafe { arguments::data(own, bytes) }?;
+        // SAFETY: as our caller promises.
+        communicator
+            .gather(root, own, unsafe { arguments::buffer(all, bytes_of(ranks, bytes)?) }?)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_allgather` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_gather`], where every rank is a root.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_allgather(
+    comm: *mut OmnesComm,
+    own: *const c_void,
+    all: *mut c_void,
+    bytes: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let all_bytes = bytes_of(communicator.size() as usize, bytes)?;
+        // SAFETY: as our caller promises.
+        let own = unsafe { arguments::data(own, bytes) }?;
+        // SAFETY: as our caller promises.
+        communicator.allgather(own, unsafe { arguments::buffer(all, all_bytes) }?)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_scatter` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `own` is NULL or valid for reads and writes of
+/// `bytes` bytes that nobody else touches meanwhile; `all` is NULL or, at the root, valid for reads
+/// of as many per rank, apart from `own`, that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_scatter(
+    comm: *mut OmnesComm,
+    all: *const c_void,
+    own: *mut c_void,
+    bytes: usize,
+    root: c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        let is_root = root == communicator.rank();
+        let ranks = if is_root { communicator.size() as usize } else { 0 };
+        // SAFETY: as our caller promises.
+        let all = unsafe { arguments::data(all, bytes_of(ranks, bytes)?) }?;
+        // SAFETY: as our caller promises.
+        communicator.scatter(root, all, unsafe { arguments::buffer(own, bytes) }?)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_alltoall` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
+/// bytes per rank that nobody writes meanwhile, `buffer` for reads and writes of as many, apart
+/// from `data`, that nobody else touches meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_alltoall(
+    comm: *mut OmnesComm,
+    data: *const c_void,
+    buffer: *mut c_void,
+    bytes: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let all_bytes = bytes_of(communicator.size() as usize, bytes)?;
+        // SAFETY: as our caller promises.
+        let data = unsafe { arguments::data(data, all_bytes) }?;
+        // SAFETY: as our caller promises.
+        communicator.alltoall(data, unsafe { arguments::buffer(buffer, all_bytes) }?)?;
+        Ok(SUCCESS)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_header_name_types_and_operations() {
+        assert_eq!(type_and_op(1, 1).unwrap(), (ElementType::I8, ReduceOp::Sum));
+        assert_eq!(type_and_op(10, 7).unwrap(), (ElementType::F64, ReduceOp::Xor));
+        for (element, op) in [(0, 1), (11, 1), (-1, 1), (1, 0), (1, 8), (1, c_int::MIN)] {
+            assert!(type_and_op(element, op).is_err(), "{element} {op}");
+        }
+    }
+
+    #[test]
+    fn counts_that_no_memory_has_are_refused() {
+        assert_eq!(bytes_of(3, 8).unwrap(), 24);
+        assert!(bytes_of(usize::MAX, 8).is_err());
+    }
+}
