@@ -26,12 +26,24 @@ static bool is_set(const char *variable, const char *value)
 	return set && strcmp(set, value) == 0;
 }
 
+/* OMNES_MPI names one kind of calls, or none; what it does not know, it does not heed. */
+static bool is_wanted(const char *kind)
+{
+	static const char *const KINDS[] = { "bcast", "barrier", "allreduce" };
+
+	if (is_set("OMNES_MPI", "off"))
+		return false;
+	for (size_t i = 0; i < sizeof(KINDS) / sizeof(*KINDS); i++)
+		if (is_set("OMNES_MPI", KINDS[i]))
+			return strcmp(KINDS[i], kind) == 0;
+	return true;
+}
+
 static void settings_read(void)
 {
-	bool is_off = is_set("OMNES_MPI", "off");
-
-	shim_settings.takes_bcast = !is_off && !is_set("OMNES_MPI", "barrier");
-	shim_settings.takes_barrier = !is_off && !is_set("OMNES_MPI", "bcast");
+	shim_settings.takes_bcast = is_wanted("bcast");
+	shim_settings.takes_barrier = is_wanted("barrier");
+	shim_settings.takes_allreduce = is_wanted("allreduce");
 	shim_settings.one_node = is_set("OMNES_MPI_ONE_NODE", "on");
 	shim_settings.report = is_set("OMNES_MPI_REPORT", "on");
 }
@@ -104,6 +116,7 @@ static void make_all(void)
 	    PMPI_Comm_create_keyval(nothing_copy, self_delete, &self_key, NULL) != MPI_SUCCESS ||
 	    PMPI_Comm_set_attr(MPI_COMM_SELF, self_key, NULL) != MPI_SUCCESS)
 		return;
+	shim_reduce_begin();
 	__atomic_store_n(&is_ready, true, __ATOMIC_RELEASE);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The calls that are taken over: broadcast and barrier, blocking and not.
+ * The calls that are taken over: broadcast and barrier, blocking and not, and
+ * reductions at all ranks.
  * Each goes to libomnes or to its PMPI_ twin, and is counted. MPI_Finalize
  * lets the ranks leave first.
  */
@@ -97,7 +98,44 @@ SHIM_ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
 	return shim_ibarrier(group, request);
 }
 
+/* True if the call is taken; reduction is set then. */
+static bool takes_allreduce(struct shim_group *group, struct shim_reduction *reduction,
+			    const void *from, void *data, MPI_Count count, MPI_Datatype type,
+			    MPI_Op op)
+{
+	if (!group)
+		return false;
+	if (group->standing == SHIM_PASSED ||
+	    !shim_reduction_set(reduction, from, data, count, type, op)) {
+		group->allreduces.passed++;
+		return false;
+	}
+	return shim_allreduce_is_taken(group, reduction->bytes);
+}
+
+SHIM_ENTRY int MPI_Allreduce(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,
+			     MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_reduction reduction;
+
+	if (!takes_allreduce(group, &reduction, from, data, count, type, op))
+		return PMPI_Allreduce(from, data, count, type, op, comm);
+	return shim_allreduce(group, &reduction);
+}
+
 #if MPI_VERSION >= 4
+SHIM_ENTRY int MPI_Allreduce_c(const void *from, void *data, MPI_Count count, MPI_Datatype type,
+			       MPI_Op op, MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_reduction reduction;
+
+	if (!takes_allreduce(group, &reduction, from, data, count, type, op))
+		return PMPI_Allreduce_c(from, data, count, type, op, comm);
+	return shim_allreduce(group, &reduction);
+}
+
 SHIM_ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root,
 			   MPI_Comm comm)
 {

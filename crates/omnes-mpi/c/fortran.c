@@ -27,6 +27,26 @@ static void *c_buffer(void *buffer)
 	return buffer;
 }
 
+/* As is MPI_IN_PLACE. */
+extern int mpi_fortran_in_place_ __attribute__((weak));
+extern int mpi_fortran_in_place __attribute__((weak));
+extern int mpi_fortran_in_place__ __attribute__((weak));
+extern int MPI_FORTRAN_IN_PLACE __attribute__((weak));
+
+static void *c_place(void *buffer)
+{
+	if (buffer == &mpi_fortran_in_place_ || buffer == &mpi_fortran_in_place ||
+	    buffer == &mpi_fortran_in_place__ || buffer == &MPI_FORTRAN_IN_PLACE)
+		return MPI_IN_PLACE;
+	return c_buffer(buffer);
+}
+
+static MPI_Op c_op(const MPI_Fint *op)
+{
+	shim_attach();
+	return PMPI_Op_f2c(*op);
+}
+
 static MPI_Comm c_comm(const MPI_Fint *comm)
 {
 	shim_attach();
@@ -82,6 +102,14 @@ SHIM_ENTRY void ompi_ibarrier_f(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *err
 	set_error(error, result);
 }
 NAMES(mpi_ibarrier, MPI_IBARRIER, ompi_ibarrier_f);
+
+SHIM_ENTRY void ompi_allreduce_f(void *from, void *data, MPI_Fint *count, MPI_Fint *type,
+				 MPI_Fint *op, MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Allreduce(c_place(from), c_buffer(data), *count, c_type(type),
+				       c_op(op), c_comm(comm)));
+}
+NAMES(mpi_allreduce, MPI_ALLREDUCE, ompi_allreduce_f);
 
 SHIM_ENTRY void ompi_finalize_f(MPI_Fint *error)
 {

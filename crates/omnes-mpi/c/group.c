@@ -113,6 +113,13 @@ bool shim_barrier_is_taken(struct shim_group *group, enum shim_way way)
 	return count(&group->barriers, is_taken(group, way, true, &group->takes_barrier), 0);
 }
 
+bool shim_allreduce_is_taken(struct shim_group *group, size_t bytes)
+{
+	bool takes = is_taken(group, SHIM_BLOCKING, bytes > 0, &group->takes_allreduce);
+
+	return count(&group->allreduces, takes, bytes);
+}
+
 /* Requests that are still under way keep what they need of it. */
 static void group_end(struct shim_group *group)
 {

@@ -19,6 +19,7 @@ enum saying {
 	SAYS_NOT_NODE,
 	SAYS_BCAST,
 	SAYS_BARRIER,
+	SAYS_ALLREDUCE,
 	SAYS_REQUESTS,
 	SAYS_ONE_NODE,
 	SAYINGS
@@ -32,6 +33,7 @@ static void say(uint64_t says[SAYINGS])
 	says[SAYS_NOT_NODE] = ~says[SAYS_NODE];
 	says[SAYS_BCAST] = shim_settings.takes_bcast;
 	says[SAYS_BARRIER] = shim_settings.takes_barrier;
+	says[SAYS_ALLREDUCE] = shim_settings.takes_allreduce;
 	says[SAYS_REQUESTS] = shim_host_has_requests();
 	says[SAYS_ONE_NODE] = shim_settings.one_node;
 }
@@ -47,8 +49,9 @@ static const char *decide(struct shim_group *group, const uint64_t all[SAYINGS])
 		return "its ranks have different versions of this library";
 	group->takes_bcast = all[SAYS_BCAST];
 	group->takes_barrier = all[SAYS_BARRIER];
+	group->takes_allreduce = all[SAYS_ALLREDUCE];
 	group->takes_requests = all[SAYS_REQUESTS];
-	if (!group->takes_bcast && !group->takes_barrier)
+	if (!group->takes_bcast && !group->takes_barrier && !group->takes_allreduce)
 		return "OMNES_MPI=off";
 	if (is_one_node && !all[SAYS_ONE_NODE])
 		return "all its ranks are on one node";

@@ -57,12 +57,14 @@
 #pragma weak PMPI_Wait
 
 #if MPI_VERSION >= 4
+#pragma weak PMPI_Allreduce_c
 #pragma weak PMPI_Bcast_c
 #pragma weak PMPI_Ibcast_c
 #endif
 
 #ifdef OPEN_MPI
 #pragma weak PMPI_Comm_f2c
+#pragma weak PMPI_Op_f2c
 #pragma weak PMPI_Request_c2f
 #pragma weak PMPI_Type_f2c
 #endif

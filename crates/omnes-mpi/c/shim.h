@@ -6,6 +6,7 @@
  *	group.c     what is known of a communicator, and who takes a call
  *	meet.c      the first blocking call: who is there, and the way to them
  *	data.c      count and datatype as bytes, packed where they lie apart
+ *	reduce.c    the numbers and operations of reductions that are taken
  *	request.c   nonblocking calls as generalized requests
  *	host_*.c    what only one MPI has: how a request gets to its end
  *	failure.c   errors, as the communicator's error handler gets them
@@ -32,7 +33,7 @@
 #define SHIM_ENTRY __attribute__((visibility("default")))
 
 /* Another version of what ranks tell each other when they meet. */
-#define SHIM_PROTOCOL 1
+#define SHIM_PROTOCOL 2
 
 /* ---- attach.c ---- */
 
@@ -84,6 +85,7 @@ extern struct shim_handles shim_handles;
 struct shim_settings {
 	bool takes_bcast;
 	bool takes_barrier;
+	bool takes_allreduce;
 	bool one_node; /* also where all ranks are on one node */
 	bool report;
 };
@@ -123,10 +125,12 @@ struct shim_group {
 	omnes_comm *comm; /* NULL unless taken */
 	bool takes_bcast;
 	bool takes_barrier;
+	bool takes_allreduce;
 	bool takes_requests;
 	char reason[200]; /* why everything is passed */
 	struct shim_calls bcasts;
 	struct shim_calls barriers;
+	struct shim_calls allreduces;
 	struct shim_group *next;
 };
 
@@ -142,6 +146,7 @@ struct shim_group *shim_group_of(MPI_Comm comm);
  */
 bool shim_bcast_is_taken(struct shim_group *group, enum shim_way way, size_t bytes);
 bool shim_barrier_is_taken(struct shim_group *group, enum shim_way way);
+bool shim_allreduce_is_taken(struct shim_group *group, size_t bytes);
 
 /* Ends all groups there are; their memory stays until their communicators are freed. */
 void shim_groups_end(void);
@@ -183,6 +188,27 @@ int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, b
 /* Puts what came to where it belongs. MPI_SUCCESS, or an error of MPI. */
 int shim_packed_spread(const struct shim_packed *packed);
 void shim_packed_free(struct shim_packed *packed);
+
+/* ---- reduce.c ---- */
+
+/* A reduction as libomnes has it. */
+struct shim_reduction {
+	const void *from; /* NULL if the numbers are in data already */
+	void *data;
+	size_t count;
+	size_t bytes;
+	int type; /* of enum omnes_type */
+	int op;	  /* of enum omnes_op */
+};
+
+/* Before all others, when the MPI is there. */
+void shim_reduce_begin(void);
+
+/* False if it is one that is not taken; that depends on what is the same on all ranks. */
+bool shim_reduction_set(struct shim_reduction *reduction, const void *from, void *data,
+			MPI_Count count, MPI_Datatype type, MPI_Op op);
+
+int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduction);
 
 /* ---- request.c ---- */
 

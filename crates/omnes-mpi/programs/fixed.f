@@ -67,6 +67,18 @@ C     Tests, and two at a time.
       call MPI_IBARRIER(MPI_COMM_WORLD, requests(2), error)
       call MPI_WAITALL(2, requests, statuses, error)
       call expect(values(1) .eq. 5, 'MPI_WAITALL')
+C     Sums, also in place.
+      do i = 1, 100
+         values(i) = rank + i
+      end do
+      call MPI_ALLREDUCE(values, spread, 100, MPI_INTEGER, MPI_SUM,
+     &     MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_ALLREDUCE')
+      call expect(spread(9) .eq. 9 * ranks + ranks * (ranks - 1) / 2,
+     &     'MPI_ALLREDUCE')
+      call MPI_ALLREDUCE(MPI_IN_PLACE, values, 100, MPI_INTEGER,
+     &     MPI_SUM, MPI_COMM_WORLD, error)
+      call expect(values(9) .eq. spread(9), 'MPI_ALLREDUCE in place')
 C     Nothing at all, and an error that is returned.
       call MPI_BCAST(empty, 0, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
       call MPI_COMM_SET_ERRHANDLER(MPI_COMM_WORLD, MPI_ERRORS_RETURN,

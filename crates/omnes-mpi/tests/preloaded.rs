@@ -60,6 +60,22 @@ fn assert_same_with_and_without(site: &Site, ranks: u32, arguments: &str) {
 }
 
 #[test]
+fn reductions_find_what_the_mpi_finds() {
+    for site in sites() {
+        let program = site.program("reductions");
+        Job::plain(&site, 3).succeed(&program, "").line("reductions: ok");
+        for ranks in [2, 5] {
+            let outcome = Job::spread(&site, ranks).succeed(&program, "");
+            outcome.line("reductions: ok");
+            let world = outcome.world();
+            // All but the other types and operations, long data and errors.
+            let passed = world.allreduces.all - world.allreduces.taken;
+            assert!(world.allreduces.taken > 700 && passed == 7, "{world:?}");
+        }
+    }
+}
+
+#[test]
 fn programs_of_all_calls_at_random_find_the_same_with_and_without() {
     for site in sites() {
         for (ranks, seed) in [(2, 1), (2, 2), (4, 3), (4, 4)] {
@@ -118,13 +134,18 @@ fn what_is_switched_off_is_passed() {
         let world = |value| few(&site, &Job::spread(&site, 2).with("OMNES_MPI", value)).world();
         let off = world("off");
         assert!(off.bcasts.are_passed() && off.barriers.are_passed(), "{off:?}");
+        assert!(off.allreduces.are_passed(), "{off:?}");
         assert_eq!(off.reason, "OMNES_MPI=off");
         let bcast = world("bcast");
         assert!(bcast.bcasts.are_taken() && bcast.barriers.are_passed(), "{bcast:?}");
         let barrier = world("barrier");
         assert!(barrier.bcasts.are_passed() && barrier.barriers.are_taken(), "{barrier:?}");
+        assert!(barrier.allreduces.are_passed(), "{barrier:?}");
+        let allreduce = world("allreduce");
+        assert!(allreduce.allreduces.are_taken() && allreduce.bcasts.are_passed(), "{allreduce:?}");
         let on = world("on");
         assert!(on.bcasts.are_taken() && on.barriers.are_taken(), "{on:?}");
+        assert!(on.allreduces.are_taken(), "{on:?}");
     }
 }
 

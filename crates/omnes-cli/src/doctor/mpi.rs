@@ -93,7 +93,8 @@ fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
         }
         Some("bcast") => "broadcasts",
         Some("barrier") => "barriers",
-        _ => "broadcasts and barriers",
+        Some("allreduce") => "short allreduces",
+        _ => "broadcasts, barriers and short allreduces",
     };
     let nodes = match variable("OMNES_MPI_ONE_NODE").as_deref() {
         Some("on") => "2 ranks or more",
@@ -118,7 +119,7 @@ fn settings(
 fn setting(name: &str, value: String) -> Finding {
     let known = || omnes_mpi::VARIABLES.iter().chain(omnes::VARIABLES);
     let allowed: &[&str] = match name {
-        "OMNES_MPI" => &["on", "bcast", "barrier", "off"],
+        "OMNES_MPI" => &["on", "bcast", "barrier", "allreduce", "off"],
         "OMNES_MPI_ONE_NODE" | "OMNES_MPI_REPORT" => &["on", "off"],
         _ => &[],
     };
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn what_is_taken_follows_from_two_settings() {
         let value = |set: &[(&str, &str)]| taken(&read(set)).value;
-        assert_eq!(value(&[]), "broadcasts and barriers, on communicators of 2 nodes or more");
+        let all = "broadcasts, barriers and short allreduces, on communicators of 2 nodes or more";
+        assert_eq!(value(&[]), all);
         assert_eq!(
             value(&[("OMNES_MPI", "bcast")]),
             "broadcasts, on communicators of 2 nodes or more"

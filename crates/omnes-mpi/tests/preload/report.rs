@@ -38,6 +38,8 @@ pub struct Line {
     pub bcasts: Calls,
     /// Barriers of either kind.
     pub barriers: Calls,
+    /// Reductions at all ranks.
+    pub allreduces: Calls,
     /// Why calls were passed; empty where the communicator is taken.
     pub reason: String,
 }
@@ -48,18 +50,21 @@ impl Line {
         errors.lines().filter_map(|line| line.strip_prefix("omnes-mpi: ")).map(Self::read).collect()
     }
 
-    /// Reads `NAME, 4 ranks: 8 of 9 broadcasts taken (37 bytes), 4 of 4 barriers; passed: REASON`.
+    /// Reads `NAME, 4 ranks: 8 of 9 broadcasts taken (37 bytes), 4 of 4 barriers, 1 of 2 allreduces;
+    /// passed: REASON`.
     fn read(line: &str) -> Self {
         let (line, reason) = line.split_once("; passed: ").unwrap_or((line, ""));
         let (head, calls) = line.split_once(" ranks: ").unwrap();
         let (name, ranks) = head.rsplit_once(", ").unwrap();
         let (bcasts, rest) = calls.split_once(" broadcasts taken (").unwrap();
-        let (_, barriers) = rest.split_once(" bytes), ").unwrap();
+        let (_, rest) = rest.split_once(" bytes), ").unwrap();
+        let (barriers, allreduces) = rest.split_once(" barriers, ").unwrap();
         Self {
             name: name.to_owned(),
             ranks: ranks.parse().unwrap(),
             bcasts: Calls::read(bcasts),
-            barriers: Calls::read(barriers.strip_suffix(" barriers").unwrap()),
+            barriers: Calls::read(barriers),
+            allreduces: Calls::read(allreduces.strip_suffix(" allreduces").unwrap()),
             reason: reason.to_owned(),
         }
     }

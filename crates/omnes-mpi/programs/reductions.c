@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * MPI_Allreduce of all types and operations that reductions know, beside
+ * PMPI_Allreduce of the same numbers: integers must agree in every bit, floats
+ * but for rounding, NaNs in being one. Prints ok, or what is wrong.
+ */
+#include <math.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COUNT_MAX = 9000 };
+
+static const char *type_name;
+static int rank, ranks, op_number;
+
+static void expect(int is_right, const char *what)
+{
+	if (is_right)
+		return;
+	printf("reductions: rank %d: wrong: %s (%s, operation %d)\n", rank, what, type_name,
+	       op_number);
+	fflush(stdout);
+	MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* Small, so that no product of them leaves the range of its type, and never 0. */
+static void fill(char *data, int count, int size, int is_float)
+{
+	for (int i = 0; i < count; i++, data += size) {
+		long long number = 1 + (i * 7 + rank * 3) % 3;
+		float single = (float)number / 3;
+		double real = (double)number / 3;
+
+		if (is_float)
+			memcpy(data, size == 4 ? (void *)&single : (void *)&real, (size_t)size);
+		else
+			memcpy(data, &number, (size_t)size); /* the low bytes come first */
+	}
+}
+
+static int is_close(double a, double b)
+{
+	return (isnan(a) && isnan(b)) || fabs(a - b) <= 1e-5 * fabs(b);
+}
+
+static int are_equal(const char *got, const char *wanted, int count, int size, int is_float)
+{
+	if (!is_float)
+		return memcmp(got, wanted, (size_t)count * (size_t)size) == 0;
+	for (int i = 0; i < count; i++) {
+		const char *left = got + i * size, *right = wanted + i * size;
+		float single[2];
+		double real[2];
+
+		memcpy(single, left, 4), memcpy(single + 1, right, 4);
+		if (size == 4) {
+			real[0] = single[0], real[1] = single[1];
+		} else {
+			memcpy(real, left, 8), memcpy(real + 1, right, 8);
+		}
+		if (!is_close(real[0], real[1]))
+			return 0;
+	}
+	return 1;
+}
+
+static void compare(MPI_Datatype type, MPI_Op op, int count, int is_float)
+{
+	static char from[COUNT_MAX * 8], got[COUNT_MAX * 8], wanted[COUNT_MAX * 8];
+	int size;
+
+	MPI_Type_size(type, &size);
+	fill(from, count, size, is_float);
+	PMPI_Allreduce(from, wanted, count, type, op, MPI_COMM_WORLD);
+	memset(got, 0x5a, sizeof(got));
+	MPI_Allreduce(from, got, count, type, op, MPI_COMM_WORLD);
+	expect(are_equal(got, wanted, count, size, is_float), "a result");
+	expect(got[count * size] == 0x5a, "what is behind a result");
+	memcpy(got, from, (size_t)count * (size_t)size);
+	MPI_Allreduce(MPI_IN_PLACE, got, count, type, op, MPI_COMM_WORLD);
+	expect(are_equal(got, wanted, count, size, is_float), "a result in place");
+}
+
+#define TYPE(type, is_float) { type, #type, is_float }
+
+static void known(void)
+{
+	const struct {
+		MPI_Datatype type;
+		const char *name;
+		int is_float;
+	} types[] = {
+		TYPE(MPI_DOUBLE, 1), TYPE(MPI_FLOAT, 1), TYPE(MPI_INT, 0), TYPE(MPI_LONG, 0),
+		TYPE(MPI_LONG_LONG, 0), TYPE(MPI_SHORT, 0), TYPE(MPI_SIGNED_CHAR, 0),
+		TYPE(MPI_UNSIGNED, 0), TYPE(MPI_UNSIGNED_LONG, 0), TYPE(MPI_UNSIGNED_LONG_LONG, 0),
+		TYPE(MPI_UNSIGNED_SHORT, 0), TYPE(MPI_UNSIGNED_CHAR, 0), TYPE(MPI_INT8_T, 0),
+		TYPE(MPI_INT16_T, 0), TYPE(MPI_INT32_T, 0), TYPE(MPI_INT64_T, 0),
+		TYPE(MPI_UINT8_T, 0), TYPE(MPI_UINT16_T, 0), TYPE(MPI_UINT32_T, 0),
+		TYPE(MPI_UINT64_T, 0),
+	};
+	const MPI_Op ops[] = { MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX,
+			       MPI_BAND, MPI_BOR, MPI_BXOR };
+	const int counts[] = { 1, 3, 1000 };
+
+	for (size_t t = 0; t < sizeof(types) / sizeof(*types); t++) {
+		type_name = types[t].name;
+		for (op_number = 0; op_number < (types[t].is_float ? 4 : 7); op_number++)
+			for (int c = 0; c < 3; c++)
+				compare(types[t].type, ops[op_number], counts[c], types[t].is_float);
+	}
+}
+
+static void last_of(void *from, void *into, int *count, MPI_Datatype *type)
+{
+	(void)type;
+	for (int i = 0; i < *count; i++)
+		if (((int *)from)[i] > ((int *)into)[i])
+			((int *)into)[i] = ((int *)from)[i];
+}
+
+/* What is left to the MPI: what it knows alone, and what is long. */
+static void others(void)
+{
+	struct { double value; int rank; } own = { 1.0 / (rank + 1), rank }, least;
+	int number = rank, largest = -1, all = 0, yes = 1;
+	double not_a_number = NAN;
+	MPI_Op op;
+
+	type_name = "others";
+	MPI_Allreduce(&own, &least, 1, MPI_DOUBLE_INT, MPI_MINLOC, MPI_COMM_WORLD);
+	expect(least.rank == ranks - 1, "MPI_MINLOC");
+	MPI_Allreduce(&yes, &all, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+	expect(all == 1, "MPI_LAND");
+	MPI_Op_create(last_of, 1, &op);
+	MPI_Allreduce(&number, &largest, 1, MPI_INT, op, MPI_COMM_WORLD);
+	expect(largest == ranks - 1, "an operation of the program");
+	MPI_Op_free(&op);
+	compare(MPI_DOUBLE, MPI_SUM, COUNT_MAX - 1, 1);
+	MPI_Allreduce(MPI_IN_PLACE, &not_a_number, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+	expect(isnan(not_a_number), "a NaN");
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	expect(MPI_Allreduce(&own.value, &least.value, 1, MPI_DOUBLE, MPI_BAND, MPI_COMM_WORLD) !=
+	       MPI_SUCCESS, "bits of a float are no error");
+	expect(MPI_Allreduce(&number, &largest, 1, MPI_INT, MPI_OP_NULL, MPI_COMM_WORLD) !=
+	       MPI_SUCCESS, "no operation is no error");
+}
+
+int main(int argc, char **argv)
+{
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	known();
+	others();
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		puts("reductions: ok");
+	MPI_Finalize();
+	return 0;
+}
