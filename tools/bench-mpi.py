@@ -47,8 +47,8 @@ from peers import (BUILT, Job, PEERS, RELEASE, ROOT, Site, build, print_table, s
 
 PROGRAMS = ROOT / "crates" / "omnes-mpi" / "programs"
 MPIS = ("openmpi", "mpich", "mpich-yield")
-OPS = ("bcast", "barrier", "ibcast", "ibarrier")
-OMNES_OPS = ("bcast", "barrier")  # what the loop on Omnes itself has
+OPS = ("bcast", "barrier", "allreduce", "ibcast", "ibarrier")
+OMNES_OPS = ("bcast", "barrier", "allreduce")  # what the loop on Omnes itself has
 PRELOADED = "+preload"
 SUBNET = "10.77.0"  # of `omnes lab`
 WARM_UPS = 7  # measurements of the first point that do not count

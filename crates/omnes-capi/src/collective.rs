@@ -219,11 +219,11 @@ pub unsafe extern "C" fn omnes_gather(
         let root = arguments::rank(root, communicator.size(), "root")?;
         let is_root = root == communicator.rank();
         let ranks = if is_root { communicator.size() as usize } else { 0 };
+        let all_bytes = bytes_of(ranks, bytes)?;
         // SAFETY: as our caller promises.
         let own = unsafe { arguments::data(own, bytes) }?;
         // SAFETY: as our caller promises.
-        communicator
-            .gather(root, own, unsafe { arguments::buffer(all, bytes_of(ranks, bytes)?) }?)?;
+        communicator.gather(root, own, unsafe { arguments::buffer(all, all_bytes) }?)?;
         Ok(SUCCESS)
     })
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A benchmark of MPI_Bcast, MPI_Ibcast, MPI_Barrier and MPI_Ibarrier, in plain
- * MPI: the same loop times whatever library stands behind the names.
+ * A benchmark of MPI_Bcast, MPI_Ibcast, MPI_Barrier, MPI_Ibarrier and
+ * MPI_Allreduce, in plain MPI: the same loop times whatever library stands behind the names.
  *
  * What counts of an iteration is the longest time that a rank spends in the
  * call, as in OSU's programs and in "omnes bench". Before each iteration the
@@ -24,8 +24,10 @@ enum {
 
 static const char usage[] =
 	"usage: collbench [OPTIONS]\n"
-	"  --ops LIST        of bcast,ibcast,barrier,ibarrier (default: all)\n"
-	"  --sizes LIST      bytes of a broadcast, with k and m (default 8,1k,64k,1m)\n"
+	"  --ops LIST        of bcast,ibcast,barrier,ibarrier,allreduce\n"
+	"                    (default: all but the last)\n"
+	"  --sizes LIST      bytes of a broadcast or of floats to sum, with k\n"
+	"                    and m (default 8,1k,64k,1m)\n"
 	"  --iterations N    per point (default: what fits --budget, 5 to 1000)\n"
 	"  --warmup N        iterations before (default 5)\n"
 	"  --budget S        seconds per point (default 0.5)\n"
@@ -93,6 +95,11 @@ static void call(const char *op, void *buffer, size_t bytes, int root)
 		MPI_Bcast(buffer, (int)bytes, MPI_BYTE, root, MPI_COMM_WORLD);
 		return;
 	}
+	if (!strcmp(op, "allreduce")) {
+		MPI_Allreduce(MPI_IN_PLACE, buffer, (int)(bytes / sizeof(float)), MPI_FLOAT,
+			      MPI_SUM, MPI_COMM_WORLD);
+		return;
+	}
 	if (!strcmp(op, "barrier")) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		return;
@@ -119,14 +126,33 @@ static long wrong_bytes(const unsigned char *buffer, size_t bytes, int value)
 	return wrong;
 }
 
+static void fill_numbers(float *numbers, size_t count, int value)
+{
+	for (size_t i = 0; i < count; i++)
+		numbers[i] = (float)(i % 8 + (size_t)value);
+}
+
+/* Sums of what all ranks had, which floats hold exactly. */
+static long wrong_numbers(const float *numbers, size_t count, int values)
+{
+	long wrong = 0;
+
+	for (size_t i = 0; i < count; i++)
+		wrong += numbers[i] != (float)((size_t)size * (i % 8) + (size_t)values);
+	return wrong;
+}
+
 /* One iteration; the microseconds of this rank in the call. */
 static double iterate(const struct options *options, struct point *point, unsigned char *buffer,
 		      int iteration)
 {
 	int root = options->is_turns ? iteration % size : options->root;
+	int is_sum = !strcmp(point->op, "allreduce");
 	double start, end;
 
-	if (options->is_check)
+	if (options->is_check && is_sum)
+		fill_numbers((float *)buffer, point->bytes / sizeof(float), iteration + rank);
+	else if (options->is_check)
 		fill(buffer, point->bytes, rank == root ? iteration : iteration + 1);
 	if (options->is_messages)
 		meet();
@@ -135,7 +161,10 @@ static double iterate(const struct options *options, struct point *point, unsign
 	start = now_us();
 	call(point->op, buffer, point->bytes, root);
 	end = now_us();
-	if (options->is_check)
+	if (options->is_check && is_sum)
+		point->errors += wrong_numbers((float *)buffer, point->bytes / sizeof(float),
+					       size * iteration + size * (size - 1) / 2);
+	else if (options->is_check)
 		point->errors += wrong_bytes(buffer, point->bytes, iteration);
 	return end - start;
 }
@@ -343,19 +372,20 @@ static struct options parse(int argc, char **argv)
 
 static long measure_all(const struct options *options)
 {
-	static const char *const ops[] = {"bcast", "ibcast", "barrier", "ibarrier"};
+	static const char *const ops[] = {"bcast", "ibcast", "barrier", "ibarrier", "allreduce"};
 	long errors = 0;
 
 	if (rank == 0 && !options->is_json)
 		printf("%-9s %9s %6s %12s %12s %12s %7s\n", "operation", "bytes", "times",
 		       "median us", "p99 us", "min us", "errors");
 	for (size_t op = 0; op < sizeof(ops) / sizeof(*ops); op++) {
-		int points = strstr(ops[op], "bcast") ? options->sizes_count : 1;
+		int has_data = !strstr(ops[op], "barrier");
+		int points = has_data ? options->sizes_count : 1;
 
 		for (int i = 0; i < points && holds(options->ops, ops[op]); i++) {
 			struct point point = {.op = ops[op]};
 
-			if (strstr(ops[op], "bcast"))
+			if (has_data)
 				point.bytes = options->sizes[i];
 			measure(options, &point);
 			print_point(options, &point);
