@@ -1,10 +1,10 @@
 //! A group of ranks, for Python.
 
 use crate::failure::exception;
-use crate::memory::Memory;
+use crate::memory::{Memory, Place};
 use crate::process::OfProcess;
 use crate::request::Request;
-use omnes::{Communicator as Ranks, Error, MulticastState, Source, Tag};
+use omnes::{Communicator as Ranks, Error, MulticastState, ReduceOp, Source, Tag};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -55,6 +55,11 @@ fn detached<T: Send>(
     operation: impl Send + FnOnce() -> Result<T, Error>,
 ) -> PyResult<T> {
     py.detach(operation).map_err(|error| exception(py, &error))
+}
+
+/// An operation of reductions by its name.
+fn operation(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
+    name.parse().map_err(|error| exception(py, &error))
 }
 
 #[pymethods]
@@ -135,6 +140,118 @@ impl Communicator {
     fn ibarrier(&self, py: Python<'_>) -> PyResult<Request> {
         let ranks = self.ranks()?;
         Ok(Request::new(detached(py, || ranks.ibarrier_owned())?, None))
+    }
+
+    /// Combines the numbers of all ranks' buffers, which are the same everywhere then.
+    #[pyo3(signature = (buffer, op = "sum"))]
+    fn allreduce(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
+        let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let memory = Memory::to_write(buffer)?;
+        let (place, element) = (memory.place(), memory.element()?);
+        // SAFETY: the memory is writable and lives until the end of the call; that nobody else uses
+        // it is the caller's.
+        detached(py, || ranks.allreduce_as(unsafe { place.buffer() }, element, op))
+    }
+
+    /// Combines the numbers of all ranks' buffers at the root; others' mean nothing afterwards.
+    #[pyo3(signature = (buffer, root = 0, op = "sum"))]
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        root: u32,
+        op: &str,
+    ) -> PyResult<()> {
+        let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let memory = Memory::to_write(buffer)?;
+        let (place, element) = (memory.place(), memory.element()?);
+        // SAFETY: as in `allreduce`.
+        detached(py, || ranks.reduce_as(root, unsafe { place.buffer() }, element, op))
+    }
+
+    /// Combines the numbers of all ranks' buffers, of which each gets a block: from the first index
+    /// returned up to the second, which is not in it.
+    #[pyo3(signature = (buffer, op = "sum"))]
+    fn reduce_scatter(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        op: &str,
+    ) -> PyResult<(usize, usize)> {
+        let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let memory = Memory::to_write(buffer)?;
+        let (place, element) = (memory.place(), memory.element()?);
+        // SAFETY: as in `allreduce`.
+        let reduce = || ranks.reduce_scatter_as(unsafe { place.buffer() }, element, op);
+        let range = detached(py, reduce)?;
+        Ok((range.start / element.bytes(), range.end / element.bytes()))
+    }
+
+    /// Brings the bytes of every rank's `own` to the root, into `all`, in order of ranks.
+    #[pyo3(signature = (own, all = None, root = 0))]
+    fn gather(
+        &self,
+        py: Python<'_>,
+        own: &Bound<'_, PyAny>,
+        all: Option<&Bound<'_, PyAny>>,
+        root: u32,
+    ) -> PyResult<()> {
+        let ranks = self.ranks()?;
+        let own = Memory::of(own)?;
+        let all = all.filter(|_| ranks.rank() == root).map(Memory::to_write).transpose()?;
+        let (own, all) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
+        own.check_apart_from(all)?;
+        // SAFETY: the memory lives until the end of the call, `all` is writable and apart from
+        // `own`; that nobody else uses it is the caller's.
+        detached(py, || unsafe { ranks.gather(root, own.data(), all.buffer()) })
+    }
+
+    /// Brings the bytes of every rank's `own` to all ranks, into `all`, in order of ranks.
+    fn allgather(
+        &self,
+        py: Python<'_>,
+        own: &Bound<'_, PyAny>,
+        all: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let ranks = self.ranks()?;
+        let (own, all) = (Memory::of(own)?, Memory::to_write(all)?);
+        let (own, all) = (own.place(), all.place());
+        own.check_apart_from(all)?;
+        // SAFETY: as in `gather`.
+        detached(py, || unsafe { ranks.allgather(own.data(), all.buffer()) })
+    }
+
+    /// Brings to every rank's `own` its part of the root's `all`, which has them in order of ranks.
+    #[pyo3(signature = (all, own, root = 0))]
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        all: Option<&Bound<'_, PyAny>>,
+        own: &Bound<'_, PyAny>,
+        root: u32,
+    ) -> PyResult<()> {
+        let ranks = self.ranks()?;
+        let own = Memory::to_write(own)?;
+        let all = all.filter(|_| ranks.rank() == root).map(Memory::of).transpose()?;
+        let (own, all) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
+        own.check_apart_from(all)?;
+        // SAFETY: as in `gather`, with `own` written and `all` read.
+        detached(py, || unsafe { ranks.scatter(root, all.data(), own.buffer()) })
+    }
+
+    /// Brings part r of every rank's `data` to rank r, into `buffer`, in order of ranks.
+    fn alltoall(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let ranks = self.ranks()?;
+        let (data, buffer) = (Memory::of(data)?, Memory::to_write(buffer)?);
+        let (data, buffer) = (data.place(), buffer.place());
+        data.check_apart_from(buffer)?;
+        // SAFETY: as in `gather`.
+        detached(py, || unsafe { ranks.alltoall(data.data(), buffer.buffer()) })
     }
 
     /// Sends the bytes of `data` to a rank; returns when `data` may be changed.

@@ -53,6 +53,8 @@ kinds! {
     MultiSend: "A multi-send that cannot be.",
     Barrier: "A barrier that cannot be entered.",
     BarrierTimeout: "Ranks have not come to a barrier in time; `missing` says which.",
+    Length: "Memory of a collective operation that is not one part per rank.",
+    Reduction: "An operation that is not for the numbers to be reduced, or that there is not.",
     TooManyCommunicators: "No number is left for another communicator.",
 }
 

@@ -1,5 +1,6 @@
 //! Objects of Python that have a buffer, as bytes.
 
+use omnes::ElementType;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -57,6 +58,37 @@ impl Memory {
         Ok(memory)
     }
 
+    /// The type of the numbers in it.
+    ///
+    /// # Errors
+    /// `TypeError` if it has others than reductions know, or none.
+    pub(crate) fn element(&self) -> PyResult<ElementType> {
+        let format = self.buffer.format().to_string_lossy();
+        // Native order is the little one where reductions are told of it by name.
+        let native = if cfg!(target_endian = "little") { ['@', '=', '<'] } else { ['@', '=', '>'] };
+        let letter = format.strip_prefix(native).unwrap_or(&format);
+        let element = match (letter, self.buffer.item_size()) {
+            ("b" | "h" | "i" | "l" | "q" | "n", 1) => ElementType::I8,
+            ("b" | "h" | "i" | "l" | "q" | "n", 2) => ElementType::I16,
+            ("b" | "h" | "i" | "l" | "q" | "n", 4) => ElementType::I32,
+            ("b" | "h" | "i" | "l" | "q" | "n", 8) => ElementType::I64,
+            ("B" | "H" | "I" | "L" | "Q" | "N", 1) => ElementType::U8,
+            ("B" | "H" | "I" | "L" | "Q" | "N", 2) => ElementType::U16,
+            ("B" | "H" | "I" | "L" | "Q" | "N", 4) => ElementType::U32,
+            ("B" | "H" | "I" | "L" | "Q" | "N", 8) => ElementType::U64,
+            ("f", 4) => ElementType::F32,
+            ("d", 8) => ElementType::F64,
+            _ => {
+                let reason = format!(
+                    "reductions are of integers of 1 to 8 bytes and floats of 4 or 8, and the \
+                     buffer has elements of format `{format}`"
+                );
+                return Err(PyTypeError::new_err(reason));
+            }
+        };
+        Ok(element)
+    }
+
     pub(crate) fn place(&self) -> Place {
         let base = NonNull::new(self.buffer.buf_ptr().cast()).unwrap_or(NonNull::dangling());
         Place { base, bytes: self.buffer.len_bytes() }
@@ -64,6 +96,18 @@ impl Memory {
 }
 
 impl Place {
+    /// No memory at all.
+    pub(crate) const NOWHERE: Self = Self { base: NonNull::dangling(), bytes: 0 };
+
+    /// Refuses memory that both have.
+    pub(crate) fn check_apart_from(self, other: Self) -> PyResult<()> {
+        let (own, others) = (self.base.addr().get(), other.base.addr().get());
+        if own < others + other.bytes && others < own + self.bytes {
+            return Err(PyValueError::new_err("the two buffers overlap: one is read, one written"));
+        }
+        Ok(())
+    }
+
     pub(crate) fn base(self) -> NonNull<u8> {
         self.base
     }

@@ -9,8 +9,7 @@ __version__: str
 class Communicator:
     """A group of ranks that communicate with each other, apart from all other groups.
 
-    All ranks call its collective operations (bcast, ibcast, barrier, ibarrier, split, dup,
-    finalize) in the same order, each rank from one thread at a time.
+    All ranks call its collective operations (all but send and recv) in the same order, each rank from one thread at a time.
     """
 
     @staticmethod
@@ -48,6 +47,47 @@ class Communicator:
         """
     def ibarrier(self) -> Request:
         """Enters a barrier without waiting for it."""
+    def allreduce(self, buffer: Buffer, op: str = "sum") -> None:
+        """Combines the numbers of all ranks' buffers, which have the same bits everywhere then.
+
+        buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
+        product, min, max, or of integers and, or, xor. Raises Reduction, Truncated, Disagreement
+        (the lengths differ), PeerFailed, PeerLeft; TypeError for other buffers.
+        """
+    def reduce(self, buffer: Buffer, root: int = 0, op: str = "sum") -> None:
+        """Combines the numbers of all ranks' buffers at the root.
+
+        Those of the others serve as room, and mean nothing afterwards. Raises what allreduce()
+        raises, and RankOutOfRange.
+        """
+    def reduce_scatter(self, buffer: Buffer, op: str = "sum") -> tuple[int, int]:
+        """Combines the numbers of all ranks' buffers, of which each rank gets a block.
+
+        Returns the block's first index and the one after its last; all other numbers stay as they
+        were. Blocks follow each other in order of ranks. Raises what allreduce() raises.
+        """
+    def gather(self, own: Buffer, all: Buffer | None = None, root: int = 0) -> None:
+        """Brings the bytes of every rank's own to the root, into all, in order of ranks.
+
+        own is as long on all ranks; all is needed by the root alone. Raises Length (all of the root
+        is not as long as all own together), RankOutOfRange, Truncated, Disagreement, PeerFailed,
+        PeerLeft; ValueError if the two overlap.
+        """
+    def allgather(self, own: Buffer, all: Buffer) -> None:
+        """Brings the bytes of every rank's own to all ranks, into all, in order of ranks.
+
+        Raises what gather() raises.
+        """
+    def scatter(self, all: Buffer | None, own: Buffer, root: int = 0) -> None:
+        """Brings to every rank's own its part of the root's all, which has them in order of ranks.
+
+        all is needed by the root alone. Raises what gather() raises.
+        """
+    def alltoall(self, data: Buffer, buffer: Buffer) -> None:
+        """Brings part r of every rank's data to rank r, into buffer, in order of ranks.
+
+        All parts are equally long. Raises what gather() raises.
+        """
     def send(self, data: Buffer, to: int, *, tag: int = 0) -> None:
         """Sends bytes to rank to; returns when data may be changed.
 
@@ -145,6 +185,12 @@ class BarrierTimeout(Error):
     """Ranks have not come to a barrier in time."""
 
     missing: list[int]
+
+class Length(Error):
+    """Memory of a collective operation that is not one part per rank."""
+
+class Reduction(Error):
+    """An operation that is not for the numbers to be reduced, or that there is not."""
 
 class TooManyCommunicators(Error):
     """No number is left for another communicator."""

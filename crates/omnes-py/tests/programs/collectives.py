@@ -1,6 +1,7 @@
 """What each call does, at 2 or more ranks that hold together."""
 
 import array
+import math
 import pickle
 import threading
 
@@ -43,6 +44,53 @@ def requests(world):
     while not entered.test():
         pass
     assert entered.test()
+
+
+def reductions(world):
+    total = sum(range(world.size))
+    for letter in "bhilqBHILQfd":
+        numbers = array.array(letter, [world.rank, 1, 2] * 100)
+        world.allreduce(numbers)
+        assert list(numbers) == [total, world.size, 2 * world.size] * 100, letter
+    numbers = array.array("d", [world.rank + 0.5] * 100_000)
+    world.allreduce(numbers, "max")
+    assert set(numbers) == {world.size - 0.5}
+    bits = bytearray([1 << world.rank])
+    world.allreduce(bits, op="or")
+    assert bits[0] == (1 << world.size) - 1
+    numbers = array.array("q", [world.rank + 1])
+    world.reduce(numbers, root=1, op="product")
+    if world.rank == 1:
+        assert numbers[0] == math.factorial(world.size)
+    numbers = array.array("i", [1] * 10)
+    first, last = world.reduce_scatter(numbers)
+    assert list(numbers) == [world.size if first <= i < last else 1 for i in range(10)]
+    assert "and is not for elements of f64" in str(
+        raises(omnes.Reduction, world.allreduce, array.array("d", [1]), "and")
+    )
+    assert "`avg` is none of sum" in str(raises(omnes.Reduction, world.allreduce, numbers, "avg"))
+    raises(TypeError, world.allreduce, memoryview(bytes(8)).cast("d"))
+    raises(TypeError, world.allreduce, memoryview(bytearray(8)).cast("?"))
+
+
+def gathers(world):
+    own = array.array("i", [world.rank, -world.rank])
+    all_own = [number for rank in range(world.size) for number in (rank, -rank)]
+    table = array.array("i", [7] * (2 * world.size))
+    world.gather(own, table if world.rank == 1 else None, root=1)
+    if world.rank == 1:
+        assert list(table) == all_own
+    world.allgather(own, table)
+    assert list(table) == all_own
+    part = array.array("i", [0, 0])
+    world.scatter(table if world.rank == 0 else None, part)
+    assert part == own
+    buffer = bytearray(world.size)
+    world.alltoall(bytes(10 * world.rank + to for to in range(world.size)), buffer)
+    assert list(buffer) == [10 * rank + world.rank for rank in range(world.size)]
+    raises(omnes.Length, world.allgather, own, bytearray(3))
+    raises(ValueError, world.allgather, memoryview(table)[:2], table)
+    raises(omnes.RankOutOfRange, world.gather, own, None, world.size)
 
 
 def messages(world):
@@ -115,7 +163,17 @@ def other_threads_go_on(world):
 
 
 with omnes.Communicator.from_env() as world:
-    for each in (broadcasts, requests, messages, barriers, groups, mistakes, other_threads_go_on):
+    for each in (
+        broadcasts,
+        requests,
+        reductions,
+        gathers,
+        messages,
+        barriers,
+        groups,
+        mistakes,
+        other_threads_go_on,
+    ):
         each(world)
 raises(ValueError, world.barrier)
 world.finalize()
