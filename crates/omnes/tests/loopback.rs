@@ -6,7 +6,10 @@ mod bodies;
 mod ranks;
 
 use bodies::{BYTES_MAX, Body};
-use omnes::{Barrier, Cloning, Config, Error, MultiSend, Multicast, MulticastState, Tree};
+use omnes::{
+    Barrier, Cloning, Communicator, Config, Error, MultiSend, Multicast, MulticastState, ReduceOp,
+    Tree,
+};
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -266,43 +269,71 @@ fn nobody_leaves_a_barrier_before_all_have_entered() {
     }
 }
 
-#[test]
-fn collective_that_a_departed_rank_cannot_join_ends_with_its_name() {
-    let unfinished = |barrier: Barrier| {
-        with_ranks(
-            5,
-            |_| {},
-            |comm| {
-                comm.barrier().unwrap();
-                let me = comm.rank();
-                if me == 3 {
-                    return; // Drops its communicator: a farewell without the last barrier.
-                }
-                let error = comm.barrier_with(barrier).unwrap_err();
-                assert!(matches!(error, Error::PeerLeft { rank: 3 }), "rank {me}: {error}");
-                // Those that are still there can talk to each other.
-                if me < 2 {
-                    comm.scope(|scope| {
-                        let mut got = [0; 1];
-                        scope.isend(1 - me, 1, &[7]).unwrap();
-                        comm.recv(1 - me, 1, &mut got).unwrap();
-                        assert_eq!(got, [7]);
-                    });
-                }
-                // Nobody leaves before all have seen who it was.
-                let others = those_still_there(&comm);
-                for peer in others.iter().filter(|peer| **peer != me) {
-                    comm.send(*peer, 9, &[]).unwrap();
-                }
-                for peer in others.iter().filter(|peer| **peer != me) {
-                    comm.recv(*peer, 9, &mut []).unwrap();
-                }
-            },
-        );
-    };
-    Barrier::ALL.into_iter().for_each(unfinished);
+/// Lets four of five ranks call what the fifth has left before.
+fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Error> + Sync) {
+    with_ranks(
+        5,
+        |_| {},
+        |comm| {
+            comm.barrier().unwrap();
+            let me = comm.rank();
+            if me == 3 {
+                return; // Drops its communicator: a farewell without the last barrier.
+            }
+            let error = call(&comm).unwrap_err();
+            assert!(matches!(error, Error::PeerLeft { rank: 3 }), "{what}, rank {me}: {error}");
+            // Those that are still there can talk to each other.
+            if me < 2 {
+                comm.scope(|scope| {
+                    let mut got = [0; 1];
+                    scope.isend(1 - me, 1, &[7]).unwrap();
+                    comm.recv(1 - me, 1, &mut got).unwrap();
+                    assert_eq!(got, [7]);
+                });
+            }
+            // Nobody leaves before all have seen who it was.
+            let others = those_still_there(&comm);
+            for peer in others.iter().filter(|peer| **peer != me) {
+                comm.send(*peer, 9, &[]).unwrap();
+            }
+            for peer in others.iter().filter(|peer| **peer != me) {
+                comm.recv(*peer, 9, &mut []).unwrap();
+            }
+        },
+    );
 }
 
-fn those_still_there(comm: &omnes::Communicator) -> Vec<u32> {
+#[test]
+fn barrier_that_a_departed_rank_cannot_join_ends_with_its_name() {
+    for barrier in Barrier::ALL {
+        end_with_its_name("barrier", |comm| comm.barrier_with(barrier));
+    }
+}
+
+#[test]
+fn reduction_that_a_departed_rank_cannot_join_ends_with_its_name() {
+    for algorithm in ["flat", "binomial", "blocks"] {
+        let algorithm = algorithm.parse().unwrap();
+        for length in [10, 300_000] {
+            end_with_its_name("allreduce", |comm| {
+                comm.allreduce_with(&mut vec![1i64; length], ReduceOp::Sum, algorithm)
+            });
+        }
+    }
+}
+
+#[test]
+fn gather_that_a_departed_rank_cannot_join_ends_with_its_name() {
+    for bytes in [10, 1_000_000] {
+        end_with_its_name("allgather", |comm| {
+            comm.allgather(&vec![1; bytes], &mut vec![0; 5 * bytes])
+        });
+        end_with_its_name("alltoall", |comm| {
+            comm.alltoall(&vec![1; 5 * bytes], &mut vec![0; 5 * bytes])
+        });
+    }
+}
+
+fn those_still_there(comm: &Communicator) -> Vec<u32> {
     (0..comm.size()).filter(|rank| *rank != 3).collect()
 }
