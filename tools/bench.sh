@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The benchmarks of this library: messages between 2 ranks, broadcast and barrier over 8. Root gets
+# The benchmarks of this library: messages between 2 ranks, collectives over 8. Root gets
 # labs of namespace hosts, anybody else processes on the loopback interface, which are no network:
 # compare numbers only with others of the same kind.
 #
@@ -60,4 +60,4 @@ bench() {
 }
 
 bench 2 latency,bandwidth "$@"
-bench 8 bcast,barrier "$@"
+bench 8 bcast,barrier,allreduce "$@"

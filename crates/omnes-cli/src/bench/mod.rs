@@ -1,4 +1,4 @@
-//! `omnes bench`: measure latency, bandwidth, broadcast and barrier in the ranks of a job.
+//! `omnes bench`: measure messages and collective operations in the ranks of a job.
 //!
 //! Runs in every rank, under any launcher; rank 0 prints. Results go to stdout; the head lines
 //! (version, ranks, a command line that measures the same again; whether the job multicasts) go to
@@ -53,6 +53,7 @@ Examples:
   omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us --scheme original,window
   omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \
     omnes bench bcast,multisend --multisend flat:nic,flat:loop,postal=6,off --destinations 1,3,7
+  omnes run -n 8 --no-prefix -- omnes bench allreduce --sizes 8,64k --algorithms flat,blocks
   omnes run -n 8 --lab --no-prefix -- omnes bench copy,wbcast --sizes 4m
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
@@ -66,7 +67,7 @@ With --multisend, broadcasts are measured once per form, by multi-sends of the s
 @; off is what a job without them takes. A multisend is the time at rank 0 from the call until the
 last destination has answered with an empty message; unicast sends to one after the other.";
 
-/// Measure latency, bandwidth, broadcast and barrier.
+/// Measure messages and collective operations.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
