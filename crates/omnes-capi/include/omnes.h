@@ -33,11 +33,10 @@
  * others during a call, and a buffer not be read either. bytes is at most
  * PTRDIFF_MAX.
  *
- * Threads. All functions may be called from any thread. Collective calls
- * (all but send, recv, test, wait and free) on one communicator must come in
- * the same order on all its ranks, so from one thread at a time. A
- * communicator must not be in use when it is freed. After fork() the child must
- * not call this library.
+ * Threads. All functions may be called from any thread. Calls whose comments
+ * say collective must come in the same order on all ranks of a communicator, so
+ * from one thread at a time. A communicator must not be in use when it is
+ * freed. After fork() the child must not call this library.
  */
 #ifndef OMNES_H
 #define OMNES_H
@@ -190,9 +189,10 @@ int omnes_barrier(omnes_comm *comm);
 
 /*
  * omnes_allreduce combines the data of all ranks, element by element; then they
- * are the same everywhere, bit for bit, and the same again whenever the same
- * ranks reduce the same data, also of floats. Collective: all ranks give the
- * same count, type, of enum omnes_type, and op, of enum omnes_op.
+ * are the same everywhere, bit for bit, and again in each run with the same
+ * ranks, nodes and settings, also floats. Collective: all ranks give the same
+ * count, type, of enum omnes_type, and op, of enum omnes_op; where counts
+ * differ, one rank at least gets an error, and others may wait until it leaves.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
  * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
@@ -203,7 +203,7 @@ int omnes_allreduce(omnes_comm *comm, void *data, size_t count, int type, int op
  * Combines count elements each of into and from, in pairs, into into; commutative
  * and associative. Must return, and must not call this library.
  */
-typedef void omnes_combine(void *into, const void *from, size_t count, void *context);
+typedef void (*omnes_combine)(void *into, const void *from, size_t count, void *context);
 
 /*
  * omnes_allreduce_by does what omnes_allreduce() does, by a function, the same
@@ -213,7 +213,7 @@ typedef void omnes_combine(void *into, const void *from, size_t count, void *con
  * Errors: those of omnes_allreduce().
  */
 int omnes_allreduce_by(omnes_comm *comm, void *data, size_t count, size_t bytes_each,
-		       omnes_combine *combine, void *context);
+		       omnes_combine combine, void *context);
 
 /*
  * omnes_reduce combines the data of all ranks at root, in [0,size-1]; those of
@@ -224,7 +224,7 @@ int omnes_reduce(omnes_comm *comm, void *data, size_t count, int type, int op, i
 
 /* omnes_reduce_by is to omnes_reduce() what omnes_allreduce_by() is to omnes_allreduce(). */
 int omnes_reduce_by(omnes_comm *comm, void *data, size_t count, size_t bytes_each,
-		    omnes_combine *combine, void *context, int root);
+		    omnes_combine combine, void *context, int root);
 
 /*
  * omnes_reduce_scatter combines the data of all ranks, of which each gets a

@@ -44,13 +44,17 @@ pub(crate) unsafe fn optional_place<'a, T>(
     unsafe { place.cast::<std::mem::MaybeUninit<T>>().as_mut() }
 }
 
-/// Data to read.
+/// Data to read; `name` is that of the parameter.
 ///
 /// # Safety
 ///
 /// `data` is NULL, or valid for reads of `bytes` bytes that nobody writes during `'a`.
-pub(crate) unsafe fn data<'a>(data: *const c_void, bytes: usize) -> Result<&'a [u8], Failure> {
-    check_length(data, bytes, "data")?;
+pub(crate) unsafe fn data<'a>(
+    data: *const c_void,
+    bytes: usize,
+    name: &str,
+) -> Result<&'a [u8], Failure> {
+    check_length(data, bytes, name)?;
     if bytes == 0 {
         return Ok(&[]);
     }
@@ -59,7 +63,7 @@ pub(crate) unsafe fn data<'a>(data: *const c_void, bytes: usize) -> Result<&'a [
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), bytes) })
 }
 
-/// A buffer to fill.
+/// A buffer to fill; `name` is that of the parameter.
 ///
 /// # Safety
 ///
@@ -68,8 +72,9 @@ pub(crate) unsafe fn data<'a>(data: *const c_void, bytes: usize) -> Result<&'a [
 pub(crate) unsafe fn buffer<'a>(
     buffer: *mut c_void,
     bytes: usize,
+    name: &str,
 ) -> Result<&'a mut [u8], Failure> {
-    check_length(buffer, bytes, "buffer")?;
+    check_length(buffer, bytes, name)?;
     if bytes == 0 {
         return Ok(&mut []);
     }
@@ -156,10 +161,10 @@ mod tests {
     fn null_is_data_only_of_no_length() {
         // SAFETY: NULL is allowed in each of these calls, and nothing else is passed.
         unsafe {
-            assert_eq!(data(std::ptr::null(), 0).unwrap(), &[] as &[u8]);
-            assert!(data(std::ptr::null(), 1).is_err());
-            assert!(buffer(std::ptr::null_mut(), 0).unwrap().is_empty());
-            assert!(buffer(std::ptr::null_mut(), 1).is_err());
+            assert_eq!(data(std::ptr::null(), 0, "data").unwrap(), &[] as &[u8]);
+            assert!(data(std::ptr::null(), 1, "data").is_err());
+            assert!(buffer(std::ptr::null_mut(), 0, "data").unwrap().is_empty());
+            assert!(buffer(std::ptr::null_mut(), 1, "data").is_err());
         }
     }
 
@@ -168,8 +173,8 @@ mod tests {
         let mut byte = 0_u8;
         let pointer = std::ptr::from_mut(&mut byte).cast();
         // SAFETY: refused before a slice is made.
-        assert!(unsafe { buffer(pointer, usize::MAX) }.is_err());
+        assert!(unsafe { buffer(pointer, usize::MAX, "data") }.is_err());
         // SAFETY: refused before a slice is made.
-        assert!(unsafe { data(pointer, isize::MAX as usize + 1) }.is_err());
+        assert!(unsafe { data(pointer, isize::MAX as usize + 1, "data") }.is_err());
     }
 }

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn omnes_allreduce(
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let (element, op) = type_and_op(element, op)?;
         // SAFETY: as our caller promises.
-        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?) }?;
+        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?, "data") }?;
         communicator.allreduce_as(data, element, op)?;
         Ok(SUCCESS)
     })
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn omnes_allreduce_by(
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         // SAFETY: as our caller promises.
-        let data = unsafe { arguments::buffer(data, bytes_of(count, bytes_each)?) }?;
+        let data = unsafe { arguments::buffer(data, bytes_of(count, bytes_each)?, "data") }?;
         with_function(bytes_each, combine, context, |combine| {
             Ok(communicator.allreduce_by(data, bytes_each, combine)?)
         })?;
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn omnes_reduce(
         let (element, op) = type_and_op(element, op)?;
         let root = arguments::rank(root, communicator.size(), "root")?;
         // SAFETY: as our caller promises.
-        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?) }?;
+        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?, "data") }?;
         communicator.reduce_as(root, data, element, op)?;
         Ok(SUCCESS)
     })
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn omnes_reduce_by(
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
         // SAFETY: as our caller promises.
-        let data = unsafe { arguments::buffer(data, bytes_of(count, bytes_each)?) }?;
+        let data = unsafe { arguments::buffer(data, bytes_of(count, bytes_each)?, "data") }?;
         with_function(bytes_each, combine, context, |combine| {
             Ok(communicator.reduce_by(root, data, bytes_each, combine)?)
         })?;
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn omnes_reduce_scatter(
         // SAFETY: as our caller promises.
         let length = unsafe { arguments::place(length, "length") }?;
         // SAFETY: as our caller promises.
-        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?) }?;
+        let data = unsafe { arguments::buffer(data, bytes_of(count, element.bytes())?, "data") }?;
         let range = communicator.reduce_scatter_as(data, element, op)?;
         first.write(range.start / element.bytes());
         length.write(range.len() / element.bytes());
@@ -221,9 +221,9 @@ pub unsafe extern "C" fn omnes_gather(
         let ranks = if is_root { communicator.size() as usize } else { 0 };
         let all_bytes = bytes_of(ranks, bytes)?;
         // SAFETY: as our caller promises.
-        let own = unsafe { arguments::data(own, bytes) }?;
+        let own = unsafe { arguments::data(own, bytes, "own") }?;
         // SAFETY: as our caller promises.
-        communicator.gather(root, own, unsafe { arguments::buffer(all, all_bytes) }?)?;
+        communicator.gather(root, own, unsafe { arguments::buffer(all, all_bytes, "all") }?)?;
         Ok(SUCCESS)
     })
 }
@@ -245,9 +245,9 @@ pub unsafe extern "C" fn omnes_allgather(
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let all_bytes = bytes_of(communicator.size() as usize, bytes)?;
         // SAFETY: as our caller promises.
-        let own = unsafe { arguments::data(own, bytes) }?;
+        let own = unsafe { arguments::data(own, bytes, "own") }?;
         // SAFETY: as our caller promises.
-        communicator.allgather(own, unsafe { arguments::buffer(all, all_bytes) }?)?;
+        communicator.allgather(own, unsafe { arguments::buffer(all, all_bytes, "all") }?)?;
         Ok(SUCCESS)
     })
 }
@@ -274,9 +274,9 @@ pub unsafe extern "C" fn omnes_scatter(
         let is_root = root == communicator.rank();
         let ranks = if is_root { communicator.size() as usize } else { 0 };
         // SAFETY: as our caller promises.
-        let all = unsafe { arguments::data(all, bytes_of(ranks, bytes)?) }?;
+        let all = unsafe { arguments::data(all, bytes_of(ranks, bytes)?, "all") }?;
         // SAFETY: as our caller promises.
-        communicator.scatter(root, all, unsafe { arguments::buffer(own, bytes) }?)?;
+        communicator.scatter(root, all, unsafe { arguments::buffer(own, bytes, "own") }?)?;
         Ok(SUCCESS)
     })
 }
@@ -300,9 +300,9 @@ pub unsafe extern "C" fn omnes_alltoall(
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let all_bytes = bytes_of(communicator.size() as usize, bytes)?;
         // SAFETY: as our caller promises.
-        let data = unsafe { arguments::data(data, all_bytes) }?;
+        let data = unsafe { arguments::data(data, all_bytes, "data") }?;
         // SAFETY: as our caller promises.
-        communicator.alltoall(data, unsafe { arguments::buffer(buffer, all_bytes) }?)?;
+        communicator.alltoall(data, unsafe { arguments::buffer(buffer, all_bytes, "buffer") }?)?;
         Ok(SUCCESS)
     })
 }

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn omnes_ibcast(
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
         // SAFETY: as our caller promises; the slice itself is gone before others use the memory.
-        let base = NonNull::from(unsafe { arguments::buffer(buffer, bytes) }?).cast();
+        let base = NonNull::from(unsafe { arguments::buffer(buffer, bytes, "buffer") }?).cast();
         // SAFETY: as our caller promises.
         let started = unsafe { communicator.ibcast_raw(root, base, bytes) }?;
         place.write(OmnesRequest::into_handle(started));

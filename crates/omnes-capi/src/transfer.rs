@@ -36,7 +36,7 @@ pub unsafe extern "C" fn omnes_send(
         let to = arguments::rank(to, communicator.size(), "to")?;
         let tag = arguments::tag(tag)?;
         // SAFETY: as our caller promises.
-        communicator.send(to, tag, unsafe { arguments::data(data, bytes) }?)?;
+        communicator.send(to, tag, unsafe { arguments::data(data, bytes, "data") }?)?;
         Ok(SUCCESS)
     })
 }
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn omnes_recv(
         let from = arguments::source(from, communicator.size())?;
         let tag = arguments::wanted_tag(tag)?;
         // SAFETY: as our caller promises.
-        let buffer = unsafe { arguments::buffer(buffer, bytes) }?;
+        let buffer = unsafe { arguments::buffer(buffer, bytes, "buffer") }?;
         let received = communicator.recv(from, tag, buffer)?;
         // SAFETY: as our caller promises.
         if let Some(status) = unsafe { arguments::optional_place(status) } {
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn omnes_bcast(
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
         // SAFETY: as our caller promises.
-        communicator.bcast(root, unsafe { arguments::buffer(buffer, bytes) }?)?;
+        communicator.bcast(root, unsafe { arguments::buffer(buffer, bytes, "buffer") }?)?;
         Ok(SUCCESS)
     })
 }

@@ -4,39 +4,59 @@
  * entry are the same function; "use mpi_f08" calls the one that begins with
  * ompi_. MPICH's entries call those of C, which are taken over already.
  */
+#define _GNU_SOURCE /* dladdr */
 #include "shim.h"
 
 #ifdef OPEN_MPI
+#include <dlfcn.h>
+#include <string.h>
+#include <strings.h>
 
 /* The names under which compilers call an entry. Attributes before the type count for them all. */
 #define NAMES(lower, upper, inner)                                                            \
 	extern __attribute__((alias(#inner), visibility("default"))) __typeof__(inner) lower, \
 		lower##_, lower##__, upper
 
-/* MPI_BOTTOM of Fortran is a variable, of which compilers make several names. */
-extern int mpi_fortran_bottom_ __attribute__((weak));
-extern int mpi_fortran_bottom __attribute__((weak));
-extern int mpi_fortran_bottom__ __attribute__((weak));
-extern int MPI_FORTRAN_BOTTOM __attribute__((weak));
+/* MPI_BOTTOM and MPI_IN_PLACE of Fortran are variables, of which compilers make several names. */
+#define VARIABLE(name, NAME)                        \
+	extern int name##_ __attribute__((weak));   \
+	extern int name __attribute__((weak));      \
+	extern int name##__ __attribute__((weak));  \
+	extern int NAME __attribute__((weak));      \
+	static const int *const name##_is[] = { &name##_, &name, &name##__, &NAME }
+
+VARIABLE(mpi_fortran_bottom, MPI_FORTRAN_BOTTOM);
+VARIABLE(mpi_fortran_in_place, MPI_FORTRAN_IN_PLACE);
+
+enum { NAMES_OF_VARIABLE = 4 };
+
+/*
+ * True if the buffer is the variable. One that came with an MPI by dlopen() is
+ * not known under any name here, but the loader knows what lies at its address.
+ */
+static bool is_variable(const void *buffer, const int *const addresses[], const char *name)
+{
+	bool is_known = false;
+	Dl_info found;
+
+	for (int i = 0; i < NAMES_OF_VARIABLE; i++) {
+		if (addresses[i] && buffer == addresses[i])
+			return true;
+		is_known = is_known || addresses[i];
+	}
+	return !is_known && buffer && dladdr(buffer, &found) && found.dli_saddr == buffer &&
+	       strncasecmp(found.dli_sname, name, strlen(name)) == 0;
+}
 
 static void *c_buffer(void *buffer)
 {
-	if (buffer == &mpi_fortran_bottom_ || buffer == &mpi_fortran_bottom ||
-	    buffer == &mpi_fortran_bottom__ || buffer == &MPI_FORTRAN_BOTTOM)
-		return MPI_BOTTOM;
-	return buffer;
+	return is_variable(buffer, mpi_fortran_bottom_is, "mpi_fortran_bottom") ? MPI_BOTTOM
+										: buffer;
 }
-
-/* As is MPI_IN_PLACE. */
-extern int mpi_fortran_in_place_ __attribute__((weak));
-extern int mpi_fortran_in_place __attribute__((weak));
-extern int mpi_fortran_in_place__ __attribute__((weak));
-extern int MPI_FORTRAN_IN_PLACE __attribute__((weak));
 
 static void *c_place(void *buffer)
 {
-	if (buffer == &mpi_fortran_in_place_ || buffer == &mpi_fortran_in_place ||
-	    buffer == &mpi_fortran_in_place__ || buffer == &MPI_FORTRAN_IN_PLACE)
+	if (is_variable(buffer, mpi_fortran_in_place_is, "mpi_fortran_in_place"))
 		return MPI_IN_PLACE;
 	return c_buffer(buffer);
 }

@@ -137,14 +137,15 @@ bool shim_reduction_set(struct shim_reduction *reduction, const void *from, void
 	enum kind kind;
 	MPI_Count size;
 
-	/* MPI_IN_PLACE stands for no memory where it is data. */
-	if (count <= 0 || !type || !data || data == MPI_IN_PLACE || !from || from == data)
+	/* What the MPI refuses. MPI_IN_PLACE stands for no memory where it is data. */
+	if (count <= 0 || !type || !data || data == MPI_IN_PLACE || !from)
 		return false;
 	reduction->type = type_of(type, &size, &kind);
 	reduction->op = reduction->type ? op_of(op, kind) : 0;
 	if (!reduction->op || count > (MPI_Count)BYTES_MAX / size)
 		return false;
-	reduction->from = from == MPI_IN_PLACE ? NULL : from;
+	/* Some programs pass the same memory twice, which MPIs mostly let pass. */
+	reduction->from = from == MPI_IN_PLACE || from == data ? NULL : from;
 	reduction->data = data;
 	reduction->count = (size_t)count;
 	reduction->bytes = (size_t)(count * size);

@@ -204,7 +204,10 @@ struct shim_reduction {
 /* Before all others, when the MPI is there. */
 void shim_reduce_begin(void);
 
-/* False if it is one that is not taken; that depends on what is the same on all ranks. */
+/*
+ * False if it is one that is not taken, as its count, type and operation say,
+ * which are the same on all ranks, or one that MPI refuses.
+ */
 bool shim_reduction_set(struct shim_reduction *reduction, const void *from, void *data,
 			MPI_Count count, MPI_Datatype type, MPI_Op op);
 

@@ -3,11 +3,12 @@
  * A program that is not linked to an MPI: a part of it is, and comes by
  * dlopen(), in sight of nobody else, as a module of Python does.
  *
- *	later nothing|collectives
+ *	later nothing|collectives|fortran
  */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef int (*run_fn)(const char *what);
@@ -15,14 +16,14 @@ typedef int (*run_fn)(const char *what);
 int main(int argc, char **argv)
 {
 	char path[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - sizeof(".so"));
+	ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - sizeof(".fortran.so"));
 	void *part;
 	run_fn run;
 
 	if (argc != 2 || length < 0)
 		return 2;
-	/* The part lies beside, under the same name. */
-	snprintf(path + length, sizeof(".so"), ".so");
+	/* The parts lie beside, under the same name. */
+	strcpy(path + length, strcmp(argv[1], "fortran") ? ".so" : ".fortran.so");
 	part = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
 	if (part)
 		*(void **)&run = dlsym(part, "later_run");

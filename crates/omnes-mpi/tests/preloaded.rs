@@ -120,6 +120,18 @@ fn an_mpi_that_comes_by_dlopen_is_served_also_where_no_call_is_taken() {
 }
 
 #[test]
+fn fortran_that_comes_by_dlopen_has_its_own_variables_in_the_place_of_memory() {
+    for site in sites().filter(|site| site.fortran().is_some()) {
+        let program = site.program("later");
+        Job::plain(&site, 2).succeed(&program, "fortran").line("later: ok");
+        for value in ["on", "off"] {
+            let job = Job::spread(&site, 2).with("OMNES_MPI", value);
+            job.succeed(&program, "fortran").line("later: ok");
+        }
+    }
+}
+
+#[test]
 fn ranks_on_one_node_are_left_to_the_mpi() {
     for site in sites() {
         let world = few(&site, &Job::preloaded(&site, 2)).world();

@@ -102,7 +102,8 @@ impl Place {
     /// Refuses memory that both have.
     pub(crate) fn check_apart_from(self, other: Self) -> PyResult<()> {
         let (own, others) = (self.base.addr().get(), other.base.addr().get());
-        if own < others + other.bytes && others < own + self.bytes {
+        let is_some = self.bytes > 0 && other.bytes > 0;
+        if is_some && own < others + other.bytes && others < own + self.bytes {
             return Err(PyValueError::new_err("the two buffers overlap: one is read, one written"));
         }
         Ok(())

@@ -79,7 +79,7 @@ pub enum Error {
         /// The length it should have.
         expected: usize,
     },
-    /// An operation that is not for the elements to be reduced.
+    /// An operation that is not for the elements to be reduced, or a name of none.
     #[error("reduction: {reason}")]
     Reduction {
         /// Why.

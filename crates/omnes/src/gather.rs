@@ -5,9 +5,11 @@
 //! multicast, so that every byte leaves its rank once, else N - 1 steps around a ring; all-to-all
 //! N (N - 1) messages.
 
+use crate::bcast::Bcast;
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
 use crate::pairwise::steps_at_once;
+use crate::reduce::MEETING_RANK;
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
@@ -15,10 +17,6 @@ use std::ops::Range;
 /// share cores, which have to pass fewer packets on then.
 const MEETING_BYTES_MAX: usize = 64 << 10;
 const CROWDED_MEETING_BYTES_MAX: usize = 512 << 10;
-/// Where it does.
-const MEETING_RANK: u32 = 0;
-/// With fewer nodes than these multicast saves nothing.
-const MULTICAST_NODES_MIN: u32 = 3;
 /// Broadcasts of an allgather under way at once, by count or by bytes, whichever are more: all of
 /// them meet at every receiver's link, whose queue in a switch takes about so many.
 const BROADCASTS_MIN: usize = 2;
@@ -38,13 +36,18 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::Length`] if `all` of the root is not as long as all
-    /// together, [`Error::Truncated`] or [`Error::Disagreement`] if those of other ranks are longer
-    /// or shorter, [`Error::PeerFailed`], [`Error::PeerLeft`].
+    /// together, of which the others hear nothing, [`Error::PeerFailed`], [`Error::PeerLeft`]. If the
+    /// lengths of `own` differ, [`Error::Truncated`] or [`Error::Disagreement`] at one rank at least;
+    /// others may wait until it leaves.
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         let each = own.len();
         if self.rank() == root {
-            check_memory("all", all.len(), self.size(), each)?;
+            if let Err(error) = check_memory("all", all.len(), self.size(), each) {
+                // What the others send must not be taken for that of the next call.
+                let mut room = vec![0; self.size() as usize * each];
+                return self.gather(root, own, &mut room).and(Err(error));
+            }
             all[self.rank() as usize * each..][..each].copy_from_slice(own);
         }
         let all = Bytes::of_mut(all);
@@ -56,7 +59,8 @@ impl Communicator {
     /// order of ranks.
     ///
     /// # Errors
-    /// As [`Self::gather`].
+    /// As [`Self::gather`]; a rank whose `all` has a wrong length leaves the others waiting until it
+    /// calls again, or leaves.
     pub fn allgather(&self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         let each = own.len();
         check_memory("all", all.len(), self.size(), each)?;
@@ -79,7 +83,7 @@ impl Communicator {
     /// be empty there.
     ///
     /// # Errors
-    /// As [`Self::gather`].
+    /// As [`Self::gather`]; if `all` has a wrong length, [`Error::Disagreement`] at the others.
     pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         let each = own.len();
@@ -90,8 +94,12 @@ impl Communicator {
             receive.push(unsafe { self.start_receive(root, Purpose::Scatter, room)? });
             return check_length(receive.wait_for_oldest()?.unwrap_or(0) as u64, each);
         }
-        check_memory("all", all.len(), self.size(), each)?;
-        let all = Bytes::of(all);
+        let checked = check_memory("all", all.len(), self.size(), each);
+        // Without its parts the others get nothing, so that nobody waits.
+        let (all, each) = match checked {
+            Ok(()) => (Bytes::of(all), each),
+            Err(_) => (Bytes::of(&[]), 0),
+        };
         let mut sends = UnderWay::new(self);
         for rank in (0..self.size()).filter(|rank| *rank != root) {
             let part = all.part_of(rank, each);
@@ -99,9 +107,11 @@ impl Communicator {
             let send = unsafe { self.start_send(rank, Purpose::Scatter, part, each)? };
             send.into_iter().for_each(|send| sends.push(send));
         }
-        // SAFETY: only read.
-        own.copy_from_slice(unsafe { all.part_of(root, each).as_slice() });
-        sends.wait_until_left(0)
+        if checked.is_ok() {
+            // SAFETY: only read.
+            own.copy_from_slice(unsafe { all.part_of(root, each).as_slice() });
+        }
+        sends.wait_until_left(0).and(checked)
     }
 
     /// Brings part r of every rank's `data` to rank r, into `buffer`, one after the other in order
@@ -142,11 +152,15 @@ impl Communicator {
             return under_way.wait_until_left(0);
         }
         let others = || (0..self.size()).filter(|rank| *rank != root);
+        let mut next = others();
         for rank in others() {
-            // SAFETY: promised by the caller; waited for, or given up, before this returns.
-            under_way.push(unsafe { self.start_receive(rank, Purpose::Gather, part(rank))? });
-        }
-        for rank in others() {
+            // Long messages wait for their receives: not all may come at once.
+            let at_once = steps_at_once(part(rank).length.max(1));
+            for coming in next.by_ref().take(at_once - under_way.len().min(at_once)) {
+                // SAFETY: promised by the caller; waited for, or given up, before this returns.
+                let receive = unsafe { self.start_receive(coming, Purpose::Gather, part(coming))? };
+                under_way.push(receive);
+            }
             let bytes = under_way.wait_for_oldest()?.unwrap_or(0);
             check_length(bytes as u64, part(rank).length)?;
         }
@@ -164,30 +178,36 @@ impl Communicator {
     ) -> Result<UnderWay<'_>, Error> {
         let part = |rank| data.part(range(rank));
         let mut under_way = UnderWay::new(self);
-        if !self.has_multicast() || self.nodes().count() < MULTICAST_NODES_MIN {
+        let longest = (0..self.size()).map(|rank| part(rank).length).max().unwrap_or(0);
+        let algorithm = self.usual_bcast(longest);
+        if !self.has_multicast() || !matches!(algorithm, Bcast::Multicast(_)) {
             // SAFETY: promised by the caller.
             unsafe { self.allgather_ring(part)? };
             return Ok(under_way);
         }
         for root in (0..self.size()).filter(|root| part(*root).length > 0) {
-            let bytes = part(root).length;
-            under_way.wait_until_left((BROADCAST_BYTES_MAX / bytes).max(BROADCASTS_MIN) - 1)?;
-            let algorithm = self.usual_bcast(bytes);
+            let at_once = (BROADCAST_BYTES_MAX / part(root).length).max(BROADCASTS_MIN);
+            under_way.wait_until_left(at_once - 1)?;
             // SAFETY: promised by the caller.
             under_way.push_begun(unsafe { self.begin_bcast(root, part(root), algorithm)? });
         }
         Ok(under_way)
     }
 
-    /// Passes each rank's part on around a ring, until all have all.
+    /// Passes each rank's part on around a ring, in which ranks of one node are neighbours, until
+    /// all have all.
     ///
     /// # Safety
     /// Nobody else may use the parts until this returns.
     unsafe fn allgather_ring(&self, part: impl Fn(u32) -> Bytes) -> Result<(), Error> {
-        let (me, size) = (self.rank(), self.size());
-        let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+        let mut ring: Vec<u32> = (0..self.size()).collect();
+        ring.sort_by_key(|rank| (self.nodes().node_of(*rank), *rank));
+        let size = ring.len();
+        let own = ring.iter().position(|rank| *rank == self.rank());
+        let own = own.expect("the ring has all ranks");
+        let (next, before) = (ring[(own + 1) % size], ring[(own + size - 1) % size]);
         // Of the rank so many places before this one.
-        let part = |step: u32| part((me + size - step) % size);
+        let part = |step: usize| part(ring[(own + size - step) % size]);
         let mut sends = UnderWay::new(self);
         for step in 1..size {
             let (data, room) = (part(step - 1), part(step));

@@ -31,6 +31,11 @@ impl<'comm> UnderWay<'comm> {
         }
     }
 
+    /// Number of them.
+    pub(crate) fn len(&self) -> usize {
+        self.works.len()
+    }
+
     /// Waits until the oldest has ended; its bytes, or nothing if there is none.
     pub(crate) fn wait_for_oldest(&mut self) -> Result<Option<usize>, Error> {
         let oldest = self.works.pop_front();

@@ -323,6 +323,27 @@ fn reduction_that_a_departed_rank_cannot_join_ends_with_its_name() {
 }
 
 #[test]
+fn operation_that_panics_leaves_the_others_with_an_error() {
+    let outcomes = with_ranks(
+        4,
+        |_| {},
+        |comm| {
+            let combine = |into: &mut [u8], from: &[u8]| {
+                assert_ne!(comm.rank(), 0, "on purpose");
+                into.copy_from_slice(from);
+            };
+            let mut data = vec![1; 100_000];
+            let reduce = || comm.allreduce_by(&mut data, 1, &combine);
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(reduce));
+            // Whoever has heard of it leaves too.
+            outcome.map(|reduced| matches!(reduced.unwrap_err(), Error::PeerLeft { .. }))
+        },
+    );
+    assert!(outcomes[0].is_err());
+    assert!(outcomes[1..].iter().all(|outcome| matches!(outcome, Ok(true))), "{outcomes:?}");
+}
+
+#[test]
 fn gather_that_a_departed_rank_cannot_join_ends_with_its_name() {
     for bytes in [10, 1_000_000] {
         end_with_its_name("allgather", |comm| {

@@ -83,7 +83,7 @@ static void refused_in_a_job(omnes_comm *world, int size)
 	REFUSED(omnes_recv(world, 0, 0, &byte, SIZE_MAX, NULL), "bytes");
 	REFUSED(omnes_allreduce(world, &byte, 1, 0, OMNES_SUM), "type");
 	REFUSED(omnes_allreduce(world, &byte, 1, OMNES_INT8, 8), "op");
-	REFUSED(omnes_allreduce(world, NULL, 1, OMNES_INT8, OMNES_SUM), "buffer");
+	REFUSED(omnes_allreduce(world, NULL, 1, OMNES_INT8, OMNES_SUM), "data");
 	REFUSED(omnes_allreduce(world, &byte, SIZE_MAX, OMNES_INT16, OMNES_SUM), "count");
 	REFUSED(omnes_allreduce_by(world, &byte, 1, 1, NULL, NULL), "combine");
 	REFUSED(omnes_reduce(world, &byte, 1, OMNES_INT8, OMNES_SUM, size), "root");

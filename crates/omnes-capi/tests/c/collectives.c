@@ -67,13 +67,15 @@ static void broadcasts(omnes_comm *comm, int rank, int size)
 
 static void larger(void *into, const void *from, size_t count, void *context)
 {
-	uint32_t *mine = into;
-	const uint32_t *theirs = from;
-
 	++*(int *)context;
-	for (size_t i = 0; i < count; i++)
-		if (theirs[i] > mine[i])
-			mine[i] = theirs[i];
+	for (size_t i = 0; i < count; i++) {
+		uint32_t mine, theirs;
+
+		memcpy(&mine, (char *)into + i * sizeof(mine), sizeof(mine));
+		memcpy(&theirs, (const char *)from + i * sizeof(theirs), sizeof(theirs));
+		if (theirs > mine)
+			memcpy((char *)into + i * sizeof(mine), &theirs, sizeof(theirs));
+	}
 }
 
 static void reductions(omnes_comm *comm, int rank, int size)
@@ -95,7 +97,7 @@ static void reductions(omnes_comm *comm, int rank, int size)
 	for (size_t i = 0; i < COUNT; i++)
 		data[i] = rank;
 	OK(omnes_reduce_scatter(comm, data, COUNT, OMNES_DOUBLE, OMNES_MAX, &first, &length));
-	CHECK(first == (size_t)rank * COUNT / size && length == (size_t)COUNT / size);
+	CHECK(COUNT % size || (first == (size_t)rank * COUNT / size && length == (size_t)COUNT / size));
 	for (size_t i = 0; i < COUNT; i++)
 		CHECK(data[i] == (i >= first && i < first + length ? size - 1 : rank));
 	numbers[0] = 10 + (uint32_t)rank;

@@ -202,7 +202,9 @@ impl Algorithm {
     fn fits(self, op: Op) -> bool {
         match self {
             Self::Default => true,
-            Self::Bcast(omnes::Bcast::Tree { .. }) if op == Op::Allreduce => true,
+            Self::Bcast(omnes::Bcast::Tree { forwarding, .. }) if op == Op::Allreduce => {
+                forwarding == omnes::Forwarding::Pipelined
+            }
             Self::Bcast(_) => op.is_broadcast(),
             Self::Reduce(_) => op == Op::Allreduce,
             Self::Barrier(_) => op == Op::Barrier,

@@ -19,9 +19,9 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Those of one rank of several that have data of their own.
-    pub fn of(self, rank: u32) -> Self {
-        Self { seed: self.seed.wrapping_add(u64::from(rank)), ..self }
+    /// Those of one of several that go at once.
+    pub fn of(self, number: u32) -> Self {
+        Self { seed: self.seed.wrapping_add(u64::from(number)), ..self }
     }
 
     fn byte(self, at: usize) -> u8 {

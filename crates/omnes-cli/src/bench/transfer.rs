@@ -106,15 +106,15 @@ impl<'comm> Transfer<'comm> {
 
     /// The operation with data that are looked at; gives the number of wrong bytes here.
     pub fn checked(&mut self, pattern: Pattern) -> Result<u64> {
-        let rank = self.comm.rank();
+        let (rank, size) = (self.comm.rank(), self.comm.size());
         let is_sender = rank == 0 || is_both(&self.point) || self.point.op == Op::Copy;
         match self.point.op {
-            // All data are rank 0's then, and every part of a table is.
+            // What is left of the sum is rank 0's.
             Op::Allreduce | Op::Reduce if rank > 0 => self.outgoing.fill(0),
             Op::Allgather => pattern.of(rank).fill(&mut self.outgoing),
             Op::Alltoall => {
-                let parts = self.outgoing.chunks_mut(self.point.bytes.max(1));
-                parts.for_each(|part| pattern.of(rank).fill(part));
+                let parts = (0..).zip(self.outgoing.chunks_mut(self.point.bytes.max(1)));
+                parts.for_each(|(to, part)| pattern.of(rank * size + to).fill(part));
             }
             _ if is_sender => pattern.fill(&mut self.outgoing),
             _ => pattern.fill_wrong(&mut self.outgoing),
@@ -130,7 +130,9 @@ impl<'comm> Transfer<'comm> {
             (Op::Allreduce, _) | (Op::Reduce, 0) => pattern.count_wrong(&self.outgoing),
             (Op::Allgather | Op::Alltoall, _) => {
                 let parts = (0..).zip(self.incoming.chunks(self.point.bytes.max(1)));
-                parts.map(|(rank, part)| pattern.of(rank).count_wrong(part)).sum()
+                let is_for_one = self.point.op == Op::Alltoall;
+                let number = |from: u32| if is_for_one { from * size + rank } else { from };
+                parts.map(|(from, part)| pattern.of(number(from)).count_wrong(part)).sum()
             }
             (Op::Multisend, rank) if rank <= self.point.destinations => {
                 pattern.count_wrong(&self.outgoing)
@@ -153,7 +155,7 @@ impl<'comm> Transfer<'comm> {
         Ok(())
     }
 
-    /// The sum of numbers of four bytes, or of as many as fit.
+    /// The sum of numbers of four bytes, or of one where the size is no multiple of it.
     fn reduce(&mut self) -> Result<()> {
         let (comm, sum) = (self.comm, ReduceOp::Sum);
         let algorithm = match self.point.algorithm {

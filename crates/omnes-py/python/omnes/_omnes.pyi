@@ -9,7 +9,8 @@ __version__: str
 class Communicator:
     """A group of ranks that communicate with each other, apart from all other groups.
 
-    All ranks call its collective operations (all but send and recv) in the same order, each rank from one thread at a time.
+    All ranks call its collective operations, which are all but send() and recv(), in the same
+    order, each rank from one thread at a time.
     """
 
     @staticmethod

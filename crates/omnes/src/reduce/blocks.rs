@@ -1,7 +1,7 @@
 //! In blocks: each rank gets one block of everybody's data, reduces it, and is the one that has it.
 //!
-//! Long blocks are reduced slice by slice, so that room for a few slices is enough, and the results
-//! of one travel while the next is reduced.
+//! Long blocks are reduced slice by slice, so that room for a few slices is enough. Where there is
+//! multicast, the results of one travel while the next is reduced.
 
 use super::operator::Combine;
 use crate::communicator::{Bytes, Communicator, Purpose};
@@ -32,7 +32,7 @@ impl Blocks {
         }
     }
 
-    /// The first elements of the block of `rank`, and how many.
+    /// The elements of the block of `rank`.
     fn elements(&self, rank: u32) -> Range<usize> {
         let (each, more) = (self.elements / self.ranks, self.elements % self.ranks);
         let start = |rank: usize| rank * each + rank.min(more);

@@ -7,12 +7,11 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Data from this size on are reduced in blocks: then no rank's link carries more than twice the
-/// data, where the root of a flat tree gets them from every rank.
+/// Data from this size on are reduced in blocks where each rank has a link and a core of its own:
+/// then no link carries more than twice the data, where the root of a flat tree gets them from every
+/// rank. Ranks that share a node combine there first, and those that share cores have nothing to
+/// share out.
 const BLOCKS_BYTES_MIN: usize = 32 << 10;
-/// The same where ranks share cores, which do all the work however it is shared out: there it is
-/// the room for children's data that must not become too large.
-const CROWDED_BLOCKS_BYTES_MIN: usize = 4 << 20;
 /// Blocks shorter than this cost more in messages than they save in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
 /// Up to so many nodes all send to one, which takes one way through the network and has nobody else
@@ -77,9 +76,10 @@ struct Situation {
 
 impl Situation {
     fn choice(self) -> Reduce {
-        let block = self.bytes / self.ranks as usize;
-        let blocks_from = if self.is_crowded { CROWDED_BLOCKS_BYTES_MIN } else { BLOCKS_BYTES_MIN };
-        if self.bytes >= blocks_from && block >= BLOCK_BYTES_MIN && self.ranks > 1 {
+        let is_even = self.nodes == self.ranks || self.nodes == 1;
+        let is_long =
+            self.bytes >= BLOCKS_BYTES_MIN && self.bytes / self.ranks as usize >= BLOCK_BYTES_MIN;
+        if is_even && is_long && !self.is_crowded && self.ranks > 1 {
             return Reduce::Blocks;
         }
         let is_short = self.bytes.saturating_mul(self.nodes as usize) <= FLAT_BYTES_MAX;
@@ -116,8 +116,8 @@ mod tests {
         let long = Situation { bytes: BLOCKS_BYTES_MIN, ..FEW };
         assert_eq!(long.choice(), Reduce::Blocks);
         assert_eq!(Situation { is_crowded: true, ..long }.choice(), binomial);
-        let longer = Situation { bytes: CROWDED_BLOCKS_BYTES_MIN, is_crowded: true, ..FEW };
-        assert_eq!(longer.choice(), Reduce::Blocks);
+        assert_eq!(Situation { nodes: 4, ..long }.choice(), flat);
+        assert_eq!(Situation { nodes: 1, ..long }.choice(), Reduce::Blocks);
     }
 
     #[test]

@@ -7,9 +7,9 @@
 //! | `tree` | short data: up a tree to one rank, and out by a broadcast |
 //! | `blocks` | long data: each rank reduces a block of its own, which then goes to all |
 //!
-//! Guarantees: all ranks get the same bits, and the same ones whenever the same ranks with the same
-//! nodes reduce the same data, also of floats: what is combined with what follows from the ranks,
-//! never from who came first.
+//! Guarantees: all ranks get the same bits, and the same again in each run with the same ranks, nodes
+//! and settings, also of floats: what is combined with what follows from those, never from who came
+//! first.
 //!
 //! Cost for N ranks and S bytes: up a tree N - 1 messages of S bytes and a broadcast; in blocks each
 //! rank sends and receives S (N - 1) / N bytes to reduce, and the results go out by one broadcast
@@ -28,12 +28,13 @@ use crate::error::Error;
 use operator::Combine;
 use std::ops::Range;
 
-/// The rank at which short data of an allreduce meet.
-const MEETING_RANK: u32 = 0;
+/// The rank at which short data of all meet.
+pub(crate) const MEETING_RANK: u32 = 0;
 
 impl Communicator {
     /// Combines the `data` of all ranks, element by element: afterwards they are the same
-    /// everywhere, bit for bit. Their length must be the same on all ranks.
+    /// everywhere, bit for bit, and again in each run with the same ranks, nodes and settings, also
+    /// floats. Their length must be the same on all ranks.
     ///
     /// ```no_run
     /// // Needs a launcher.
@@ -46,8 +47,9 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Reduction`] for bitwise operations on floats, [`Error::Truncated`] or
-    /// [`Error::Disagreement`] if lengths differ, [`Error::PeerFailed`], [`Error::PeerLeft`].
+    /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
+    /// [`Error::PeerLeft`]. If lengths differ, [`Error::Truncated`] or [`Error::Disagreement`] at one
+    /// rank at least; others may wait until it leaves.
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
@@ -56,6 +58,9 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::allreduce`].
+    ///
+    /// # Panics
+    /// If the numbers of a tree make none, such as a radix of 1, which no text is parsed to.
     pub fn allreduce_with<T: Element>(
         &self,
         data: &mut [T],
@@ -86,6 +91,9 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Self::allreduce`].
+    ///
+    /// # Panics
+    /// As [`Self::allreduce_with`].
     pub fn allreduce_as_with(
         &self,
         data: &mut [u8],
@@ -98,7 +106,8 @@ impl Communicator {
 
     /// As [`Self::allreduce`], by a function that combines the elements of two buffers of equal
     /// length into the first. An element has so many bytes, at least 1; buffers are parted between
-    /// elements only. The function must be commutative and associative, and the same on all ranks.
+    /// elements only. The function must be commutative and associative, the same on all ranks, and
+    /// not use this communicator.
     ///
     /// # Errors
     /// As [`Self::allreduce`].
@@ -193,6 +202,7 @@ impl Communicator {
         combine: &Combine<'_>,
         algorithm: Reduce,
     ) -> Result<(), Error> {
+        let data = combine.whole_elements(data);
         match algorithm {
             Reduce::Tree(tree) => {
                 self.reduce_up(tree, MEETING_RANK, data, combine)?;
@@ -204,6 +214,7 @@ impl Communicator {
 
     fn reduced(&self, root: u32, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
         self.check_rank(root)?;
+        let data = combine.whole_elements(data);
         match self.usual_reduce(data.len()) {
             Reduce::Tree(tree) => self.reduce_up(tree, root, data, combine),
             Reduce::Blocks => self.reduce_blocks(root, data, combine),

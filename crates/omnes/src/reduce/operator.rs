@@ -1,7 +1,6 @@
 //! What makes one element of two: numbers and the operations on them.
 
 use crate::error::Error;
-use bytemuck::Pod;
 use std::fmt;
 use std::str::FromStr;
 
@@ -86,11 +85,12 @@ pub enum ElementType {
 }
 
 mod sealed {
-    pub trait Sealed {}
+    /// Every pattern of bits is a number, so buffers of them are bytes.
+    pub trait Sealed: bytemuck::Pod {}
 }
 
 /// A number that reductions know.
-pub trait Element: Pod + sealed::Sealed {
+pub trait Element: sealed::Sealed {
     /// Its type.
     const TYPE: ElementType;
 }
@@ -203,6 +203,12 @@ impl<'a> Combine<'a> {
     /// By a function for elements of so many bytes, not 0.
     pub(crate) fn by(element_bytes: usize, apply: &'a dyn Fn(&mut [u8], &[u8])) -> Self {
         Self { element_bytes, apply }
+    }
+
+    /// `data` without what fills no element at their end.
+    pub(crate) fn whole_elements<'data>(&self, data: &'data mut [u8]) -> &'data mut [u8] {
+        let bytes = data.len() / self.element_bytes * self.element_bytes;
+        &mut data[..bytes]
     }
 
     pub(crate) fn apply(&self, into: &mut [u8], from: &[u8]) {

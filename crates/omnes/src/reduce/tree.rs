@@ -19,6 +19,9 @@ struct Way {
     children: Vec<u32>,
 }
 
+/// Longest part of the data that goes up at a time: a rank has room for one of each child.
+const SLICE_BYTES_MAX: usize = 4 << 20;
+
 impl Communicator {
     /// Combines the data of all ranks at `root`; those of others serve as room.
     pub(super) fn reduce_up(
@@ -29,6 +32,15 @@ impl Communicator {
         combine: &Combine<'_>,
     ) -> Result<(), Error> {
         let way = self.way_up(tree, root);
+        let slice_bytes = (SLICE_BYTES_MAX / combine.element_bytes).max(1) * combine.element_bytes;
+        if data.len() <= slice_bytes {
+            // Also of no data: they are waited for nevertheless.
+            return self.reduce_slice(&way, data, combine);
+        }
+        data.chunks_mut(slice_bytes).try_for_each(|slice| self.reduce_slice(&way, slice, combine))
+    }
+
+    fn reduce_slice(&self, way: &Way, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
         let length = data.len();
         // Chunks need a length; without data, messages are empty too.
         let mut room = vec![0; way.children.len() * length.max(1)];
@@ -69,7 +81,7 @@ impl Communicator {
         let parent = tree.parent(own, of_root, nodes.count()).expect(checked);
         let others = tree.children(own, of_root, nodes.count()).expect(checked);
         children.splice(0..0, others.into_iter().map(head));
-        // Those to whom a broadcast comes last have the least to wait for themselves.
+        // Those to whom a broadcast comes last have the smallest subtrees, and are ready first.
         children.reverse();
         Way { parent: parent.map(head), children }
     }

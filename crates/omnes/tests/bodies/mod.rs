@@ -49,6 +49,8 @@ pub const ALL: &[Body] = &[
     Body { name: "same-bits", run: reductions::same_bits },
     Body { name: "own-operation", run: reductions::own_operation },
     Body { name: "gathers", run: reductions::gathers },
+    Body { name: "gathers-of-parts", run: reductions::parts },
+    Body { name: "remainders", run: reductions::remainders },
     Body { name: "refused-reductions", run: reductions::refusals },
     Body { name: "threads", run: threads },
     Body { name: "mix", run: mixes::mix },

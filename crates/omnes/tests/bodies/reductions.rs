@@ -1,7 +1,7 @@
 //! Reductions, and what gathers and scatters.
 
 use super::{assert_same, pattern};
-use omnes::{Communicator, Error, Reduce, ReduceOp};
+use omnes::{Communicator, ElementType, Error, Reduce, ReduceOp};
 
 const LENGTHS: [usize; 6] = [0, 1, 7, 900, 5_000, 60_000];
 
@@ -145,9 +145,37 @@ pub fn gathers(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// Mistakes are named before anything is sent, so that the same call can be made again.
+/// The same among parts of the ranks, in another order.
+pub fn parts(comm: &Communicator, bytes_max: usize) {
+    let color = comm.rank() % 3 / 2;
+    let part = comm.split(Some(color), -i64::from(comm.rank())).unwrap().unwrap();
+    allreduce(&part, bytes_max.min(200_000));
+    reduce(&part, bytes_max.min(200_000));
+    reduce_scatter(&part, bytes_max.min(200_000));
+    gathers(&part, bytes_max.min(200_000));
+}
+
+/// What fills no element at the end stays, whatever the way.
+pub fn remainders(comm: &Communicator, _bytes_max: usize) {
+    for (length, algorithm) in [(10, "flat"), (10, "blocks"), (8 * 9000 + 3, "blocks")] {
+        let mut data = pattern(length, comm.rank());
+        let (sum, algorithm) = (ReduceOp::Sum, algorithm.parse().unwrap());
+        comm.allreduce_as_with(&mut data, ElementType::U64, sum, algorithm).unwrap();
+        let whole = length / 8 * 8;
+        assert_same(&data[whole..], &pattern(length, comm.rank())[whole..], "a remainder");
+        let mut first = [0u64; 1];
+        for rank in 0..comm.size() {
+            let word = *pattern(length, rank).first_chunk().unwrap();
+            first[0] = first[0].wrapping_add(u64::from_ne_bytes(word));
+        }
+        assert_eq!(data[..8], first[0].to_ne_bytes());
+    }
+}
+
+/// Mistakes that all ranks make are named before anything is sent; after one of the root alone,
+/// the next call gets what belongs to it.
 pub fn refusals(comm: &Communicator, _bytes_max: usize) {
-    let size = comm.size();
+    let (me, size) = (comm.rank(), comm.size());
     let error = comm.allreduce(&mut [1.0f32], ReduceOp::And).unwrap_err();
     assert_eq!(error.to_string(), "reduction: and is not for elements of f32");
     let error = comm.reduce(size, &mut [1u8], ReduceOp::And).unwrap_err();
@@ -161,4 +189,14 @@ pub fn refusals(comm: &Communicator, _bytes_max: usize) {
     if size > 1 {
         assert!(comm.alltoall(&vec![0; size as usize + 1], &mut [0; 1]).is_err());
     }
+    let mut all = vec![0; size as usize];
+    let gathered = comm.gather(0, &[7], &mut vec![0; size as usize + 1]);
+    assert_eq!(gathered.is_err(), me == 0);
+    comm.gather(0, &[me as u8], &mut all).unwrap();
+    assert!(me > 0 || all.iter().enumerate().all(|(rank, own)| rank == usize::from(*own)));
+    let mut own = [0];
+    let error = comm.scatter(0, &vec![1; size as usize + 1], &mut own).unwrap_err();
+    assert!(me == 0 || matches!(error, Error::Disagreement { .. }), "{error}");
+    comm.scatter(0, &all, &mut own).unwrap();
+    assert_eq!(u32::from(own[0]), me);
 }
