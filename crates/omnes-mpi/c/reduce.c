@@ -101,8 +101,10 @@ static int number_of(enum kind kind, MPI_Count size)
 {
 	static const int SIGNED_TYPES[] = { OMNES_INT8, OMNES_INT16, OMNES_INT32, OMNES_INT64 };
 
+	if (kind == FLOATING && size == sizeof(float))
+		return OMNES_FLOAT;
 	if (kind == FLOATING)
-		return size == sizeof(float) ? OMNES_FLOAT : size == sizeof(double) ? OMNES_DOUBLE : 0;
+		return size == sizeof(double) ? OMNES_DOUBLE : 0;
 	for (int power = 0; power < 4; power++)
 		if (size == (MPI_Count)1 << power)
 			return SIGNED_TYPES[power] +

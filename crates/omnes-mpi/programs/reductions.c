@@ -110,7 +110,8 @@ static void known(void)
 		type_name = types[t].name;
 		for (op_number = 0; op_number < (types[t].is_float ? 4 : 7); op_number++)
 			for (int c = 0; c < 4; c++)
-				compare(types[t].type, ops[op_number], counts[c], types[t].is_float);
+				compare(types[t].type, ops[op_number], counts[c],
+					types[t].is_float);
 	}
 }
 

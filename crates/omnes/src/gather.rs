@@ -13,8 +13,8 @@ use crate::reduce::MEETING_RANK;
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
-/// Up to so many bytes of all ranks together, an allgather meets at one rank; up to more where ranks
-/// share cores, which have to pass fewer packets on then.
+/// Up to so many bytes of all ranks together, an allgather meets at one rank; up to more where
+/// ranks share cores, which have to pass fewer packets on then.
 const MEETING_BYTES_MAX: usize = 64 << 10;
 const CROWDED_MEETING_BYTES_MAX: usize = 512 << 10;
 /// Broadcasts of an allgather under way at once, by count or by bytes, whichever are more: all of
@@ -36,9 +36,9 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::Length`] if `all` of the root is not as long as all
-    /// together, of which the others hear nothing, [`Error::PeerFailed`], [`Error::PeerLeft`]. If the
-    /// lengths of `own` differ, [`Error::Truncated`] or [`Error::Disagreement`] at one rank at least;
-    /// others may wait until it leaves.
+    /// together, of which the others hear nothing, [`Error::PeerFailed`], [`Error::PeerLeft`]. If
+    /// the lengths of `own` differ, [`Error::Truncated`] or [`Error::Disagreement`] at one rank at
+    /// least; others may wait until it leaves.
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         let each = own.len();
@@ -59,8 +59,8 @@ impl Communicator {
     /// order of ranks.
     ///
     /// # Errors
-    /// As [`Self::gather`]; a rank whose `all` has a wrong length leaves the others waiting until it
-    /// calls again, or leaves.
+    /// As [`Self::gather`]; a rank whose `all` has a wrong length leaves the others waiting until
+    /// it calls again, or leaves.
     pub fn allgather(&self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         let each = own.len();
         check_memory("all", all.len(), self.size(), each)?;

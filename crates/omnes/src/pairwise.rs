@@ -17,8 +17,8 @@ pub(crate) fn steps_at_once(bytes: usize) -> usize {
 
 impl Communicator {
     /// Sends `outgoing(to)` to each other rank, `at_once` steps at a time; what comes from it lies
-    /// in `room(step, from)`, and `take` gets it, in order of steps, which begin with 1. Of no bytes
-    /// there is no message.
+    /// in `room(step, from)`, and `take` gets it, in order of steps, which begin with 1. Of no
+    /// bytes there is no message.
     ///
     /// # Safety
     /// What goes out must not change, and rooms be used by nobody else, until this returns; rooms

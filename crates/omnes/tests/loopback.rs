@@ -278,8 +278,13 @@ fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Erro
             comm.barrier().unwrap();
             let me = comm.rank();
             if me == 3 {
+                // Who is still in that barrier would be told of the farewell.
+                for peer in those_still_there(&comm) {
+                    comm.recv(peer, 8, &mut []).unwrap();
+                }
                 return; // Drops its communicator: a farewell without the last barrier.
             }
+            comm.send(3, 8, &[]).unwrap();
             let error = call(&comm).unwrap_err();
             assert!(matches!(error, Error::PeerLeft { rank: 3 }), "{what}, rank {me}: {error}");
             // Those that are still there can talk to each other.

@@ -50,8 +50,8 @@ impl Line {
         errors.lines().filter_map(|line| line.strip_prefix("omnes-mpi: ")).map(Self::read).collect()
     }
 
-    /// Reads `NAME, 4 ranks: 8 of 9 broadcasts taken (37 bytes), 4 of 4 barriers, 1 of 2 allreduces;
-    /// passed: REASON`.
+    /// Reads `NAME, 4 ranks: 8 of 9 broadcasts taken (37 bytes), 4 of 4 barriers, 1 of 2
+    /// allreduces; passed: REASON`.
     fn read(line: &str) -> Self {
         let (line, reason) = line.split_once("; passed: ").unwrap_or((line, ""));
         let (head, calls) = line.split_once(" ranks: ").unwrap();

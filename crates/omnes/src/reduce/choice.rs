@@ -7,11 +7,13 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Data from this size on are reduced in blocks where each rank has a link and a core of its own:
-/// then no link carries more than twice the data, where the root of a flat tree gets them from every
-/// rank. Ranks that share a node combine there first, and those that share cores have nothing to
-/// share out.
+/// Data from this size on are reduced in blocks where each rank has a link of its own, or none
+/// needs one: then no link carries more than twice the data, where the root of a flat tree gets
+/// them from every rank. Otherwise the ranks of a node combine there first. Those that share cores
+/// have nothing to share out, unless the links are slower than they.
 const BLOCKS_BYTES_MIN: usize = 32 << 10;
+/// A byte that takes so long, in picoseconds, is waited for at a link and not at a core.
+const SLOW_BYTE_PS: u64 = 5_000;
 /// Blocks shorter than this cost more in messages than they save in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
 /// Up to so many nodes all send to one, which takes one way through the network and has nobody else
@@ -70,7 +72,7 @@ struct Situation {
     bytes: usize,
     ranks: u32,
     nodes: u32,
-    /// True if some machine has more ranks than cores.
+    /// True if cores are what is waited for: some machine has more ranks, and links are fast.
     is_crowded: bool,
 }
 
@@ -95,7 +97,9 @@ impl Communicator {
     /// What a reduction of `bytes` bytes takes where nobody names an algorithm.
     pub(super) fn usual_reduce(&self, bytes: usize) -> Reduce {
         let (ranks, nodes) = (self.size(), self.nodes().count());
-        let is_crowded = self.job().engine.is_crowded();
+        let figures = self.job().figures();
+        let is_slow = figures.is_some_and(|it| it.binomial.stream_byte_ps >= SLOW_BYTE_PS);
+        let is_crowded = self.job().engine.is_crowded() && !is_slow;
         Situation { bytes, ranks, nodes, is_crowded }.choice()
     }
 }

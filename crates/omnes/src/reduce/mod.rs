@@ -7,13 +7,13 @@
 //! | `tree` | short data: up a tree to one rank, and out by a broadcast |
 //! | `blocks` | long data: each rank reduces a block of its own, which then goes to all |
 //!
-//! Guarantees: all ranks get the same bits, and the same again in each run with the same ranks, nodes
-//! and settings, also of floats: what is combined with what follows from those, never from who came
-//! first.
+//! Guarantees: all ranks get the same bits, and the same again in each run with the same ranks,
+//! nodes and settings, also of floats: what is combined with what follows from those, never from
+//! who came first.
 //!
-//! Cost for N ranks and S bytes: up a tree N - 1 messages of S bytes and a broadcast; in blocks each
-//! rank sends and receives S (N - 1) / N bytes to reduce, and the results go out by one broadcast
-//! per rank, S bytes in all, where there is multicast, else around a ring.
+//! Cost for N ranks and S bytes: up a tree N - 1 messages of S bytes and a broadcast; in blocks
+//! each rank sends and receives S (N - 1) / N bytes to reduce, and the results go out by one
+//! broadcast per rank, S bytes in all, where there is multicast, else around a ring.
 
 mod blocks;
 mod choice;
@@ -48,8 +48,8 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`]. If lengths differ, [`Error::Truncated`] or [`Error::Disagreement`] at one
-    /// rank at least; others may wait until it leaves.
+    /// [`Error::PeerLeft`]. If lengths differ, [`Error::Truncated`] or [`Error::Disagreement`] at
+    /// one rank at least; others may wait until it leaves.
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
