@@ -112,7 +112,7 @@ static int number_of(enum kind kind, MPI_Count size)
 	return 0;
 }
 
-/* Some handles are 0 where the MPI has no such type, and then no program has it. */
+/* Some handles are none where the MPI has no such type, and then no program has it. */
 static int type_of(MPI_Datatype type, MPI_Count *size, enum kind *kind)
 {
 	for (size_t i = 0; i < COUNT(types); i++) {
@@ -140,7 +140,8 @@ bool shim_reduction_set(struct shim_reduction *reduction, const void *from, void
 	MPI_Count size;
 
 	/* What the MPI refuses. MPI_IN_PLACE stands for no memory where it is data. */
-	if (count <= 0 || !type || !data || data == MPI_IN_PLACE || !from)
+	if (count <= 0 || !type || type == MPI_DATATYPE_NULL || !op || !data ||
+	    data == MPI_IN_PLACE || !from)
 		return false;
 	reduction->type = type_of(type, &size, &kind);
 	reduction->op = reduction->type ? op_of(op, kind) : 0;

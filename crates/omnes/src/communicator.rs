@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// A group of ranks that communicate with each other, apart from all other groups.
 ///
 /// Cheap to clone; clones are the same communicator. All ranks of a communicator call its
-/// collective operations in the same order; different communicators do not disturb each other.
+/// collective operations in the same order, with the same roots, lengths and algorithms: where one
+/// does not, others may wait until it leaves. Different communicators do not disturb each other.
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) inner: Arc<Inner>,

@@ -1,4 +1,4 @@
-"""Weights of PyTorch modules, pushed from one rank to all at the speed of one link.
+"""PyTorch: weights pushed from one rank to all at the speed of one link, and sums of tensors.
 
 ::
 
@@ -10,6 +10,7 @@
         while training:
             ...
             weights.bcast(root=0)  # as often as you like: model is the same everywhere
+            omnes.torch.allreduce(world, loss)  # the sum of all ranks', at all ranks
 
 A tensor on the processor whose elements lie one behind the other is sent from
 where it is and received into where it is. Others, such as those of a GPU, go
@@ -31,7 +32,18 @@ from ._omnes import Communicator, Disagreement
 if TYPE_CHECKING:
     from ._omnes import Request
 
-__all__ = ["Weights", "bcast"]
+__all__ = ["Weights", "allreduce", "bcast"]
+
+# Numbers of tensors as reductions know them.
+_NUMBERS = {
+    torch.float32: ctypes.c_float,
+    torch.float64: ctypes.c_double,
+    torch.int8: ctypes.c_int8,
+    torch.int16: ctypes.c_int16,
+    torch.int32: ctypes.c_int32,
+    torch.int64: ctypes.c_int64,
+    torch.uint8: ctypes.c_uint8,
+}
 
 # Broadcasts under way at a time: enough that the link is never idle, few enough that copies of
 # tensors that need one stay few.
@@ -101,6 +113,30 @@ def bcast(world: Communicator, tensor: torch.Tensor, root: int = 0) -> None:
     """
     _check("the tensor", tensor)
     _UnderWay(world, tensor, root).finish()
+
+
+def allreduce(world: Communicator, tensor: torch.Tensor, op: str = "sum") -> None:
+    """Combines the tensors of all ranks, of the same shape and type, in place.
+
+    They have the same bits everywhere then. op is sum, product, min, max, or of integers and, or,
+    xor. Floats of 16 bits are combined as those of 32. Collective. Raises what
+    Communicator.allreduce() raises; TypeError for a tensor of other numbers, or one that cannot be
+    received into.
+    """
+    _check("the tensor", tensor)
+    is_short = tensor.dtype in (torch.float16, torch.bfloat16)
+    number = ctypes.c_float if is_short else _NUMBERS.get(tensor.dtype)
+    if number is None:
+        raise TypeError(f"the tensor has elements of {tensor.dtype}, which no reduction knows")
+    place = memory = tensor.detach()
+    if is_short or not _is_plain(place):
+        wide = torch.float32 if is_short else place.dtype
+        memory = place.to("cpu", wide).contiguous().resolve_neg()
+    # What tells the type of the numbers; the tensor lives until the end of the call.
+    numbers = (number * memory.numel()).from_address(memory.data_ptr())
+    world.allreduce(numbers, op)
+    if memory is not place:
+        place.copy_(memory)
 
 
 class _UnderWay:

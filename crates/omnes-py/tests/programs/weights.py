@@ -19,6 +19,15 @@ class Model(torch.nn.Module):
         self.register_buffer("scratch", torch.empty(0), persistent=False)
 
 
+def raises(kind, call, *args, **options):
+    """Asserts that the call raises an exception of that kind."""
+    try:
+        call(*args, **options)
+    except kind:
+        return
+    raise AssertionError(f"{call} has not raised {kind}")
+
+
 def same(a, b):
     return all(torch.equal(x, y) for x, y in zip(a.values(), b.values(), strict=True))
 
@@ -110,6 +119,25 @@ def order(world):
     assert all(tensor.eq(ord(name)).all() for name, tensor in own.items())
 
 
+def sums(world):
+    total = world.size * (world.size - 1) // 2
+    known = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    known += (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+    for dtype in known:
+        tensor = torch.full((3, 50), world.rank, dtype=dtype)
+        omnes.torch.allreduce(world, tensor)
+        assert tensor.dtype == dtype and torch.all(tensor == total), dtype
+    # Rows that do not lie one behind the other, and an optimizer's view of a parameter.
+    wide = torch.full((4, 10), float(world.rank), requires_grad=True)
+    omnes.torch.allreduce(world, wide[:, ::2], op="max")
+    assert torch.all(wide[:, ::2] == world.size - 1)
+    assert torch.all(wide[:, 1::2] == world.rank)
+    omnes.torch.allreduce(world, torch.empty(0))
+    for dtype in (torch.bool, torch.complex64):
+        raises(TypeError, omnes.torch.allreduce, world, torch.zeros(3, dtype=dtype))
+    raises(omnes.Reduction, omnes.torch.allreduce, world, torch.zeros(3), "xor")
+
+
 def nonsense(world):
     """Neither does any other rank wait for one that has given something else altogether."""
     is_wrong = world.rank == world.size - 1
@@ -127,4 +155,5 @@ with omnes.Communicator.from_env() as world:
     differences(world)
     mistakes(world)
     order(world)
+    sums(world)
     nonsense(world)
