@@ -190,9 +190,10 @@ int omnes_barrier(omnes_comm *comm);
 /*
  * omnes_allreduce combines the data of all ranks, element by element; then they
  * are the same everywhere, bit for bit, and again in each run with the same
- * ranks, nodes and settings, also floats. Collective: all ranks give the same
- * count, type, of enum omnes_type, and op, of enum omnes_op; where counts
- * differ, one rank at least gets an error, and others may wait until it leaves.
+ * ranks, nodes, settings and figures of the network, also floats. Collective:
+ * all ranks give the same count, type, of enum omnes_type, and op, of enum
+ * omnes_op; where counts differ, one rank at least gets an error, and others
+ * may wait until it leaves.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
  * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.

@@ -9,7 +9,8 @@
 //!
 //! Guarantees: all ranks get the same bits, and the same again in each run with the same ranks,
 //! nodes and settings, also of floats: what is combined with what follows from those, never from
-//! who came first.
+//! who came first. Where ranks outnumber cores and data are long, the network's figures
+//! ([`tune`](crate::tune)) count among the settings.
 //!
 //! Cost for N ranks and S bytes: up a tree N - 1 messages of S bytes and a broadcast; in blocks
 //! each rank sends and receives S (N - 1) / N bytes to reduce, and the results go out by one
@@ -33,8 +34,8 @@ pub(crate) const MEETING_RANK: u32 = 0;
 
 impl Communicator {
     /// Combines the `data` of all ranks, element by element: afterwards they are the same
-    /// everywhere, bit for bit, and again in each run with the same ranks, nodes and settings, also
-    /// floats. Their length must be the same on all ranks.
+    /// everywhere, bit for bit, and again in each run with the same ranks, nodes, settings and
+    /// figures of the network, also floats. Their length must be the same on all ranks.
     ///
     /// ```no_run
     /// // Needs a launcher.
