@@ -6,7 +6,7 @@
 //! N (N - 1) messages.
 
 use crate::bcast::Bcast;
-use crate::communicator::{Bytes, Communicator, Purpose, check_length};
+use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::pairwise::steps_at_once;
 use crate::reduce::MEETING_RANK;
@@ -91,8 +91,8 @@ impl Communicator {
             let mut receive = UnderWay::new(self);
             let room = Bytes::of_mut(own);
             // SAFETY: waited for at once.
-            receive.push(unsafe { self.start_receive(root, Purpose::Scatter, room)? });
-            return check_length(receive.wait_for_oldest()?.unwrap_or(0) as u64, each);
+            unsafe { receive.receive(root, Purpose::Scatter, room)? };
+            return receive.wait_for(each);
         }
         let checked = check_memory("all", all.len(), self.size(), each);
         // Without its parts the others get nothing, so that nobody waits.
@@ -102,10 +102,8 @@ impl Communicator {
         };
         let mut sends = UnderWay::new(self);
         for rank in (0..self.size()).filter(|rank| *rank != root) {
-            let part = all.part_of(rank, each);
             // SAFETY: waited for, or given up, before this returns.
-            let send = unsafe { self.start_send(rank, Purpose::Scatter, part, each)? };
-            send.into_iter().for_each(|send| sends.push(send));
+            unsafe { sends.send(rank, Purpose::Scatter, all.part_of(rank, each))? };
         }
         if checked.is_ok() {
             // SAFETY: only read.
@@ -147,8 +145,7 @@ impl Communicator {
         let mut under_way = UnderWay::new(self);
         if self.rank() != root {
             // SAFETY: promised by the caller; waited for at once.
-            let send = unsafe { self.start_send(root, Purpose::Gather, own, own.length)? };
-            send.into_iter().for_each(|send| under_way.push(send));
+            unsafe { under_way.send(root, Purpose::Gather, own)? };
             return under_way.wait_until_left(0);
         }
         let others = || (0..self.size()).filter(|rank| *rank != root);
@@ -158,11 +155,9 @@ impl Communicator {
             let at_once = steps_at_once(part(rank).length.max(1));
             for coming in next.by_ref().take(at_once - under_way.len().min(at_once)) {
                 // SAFETY: promised by the caller; waited for, or given up, before this returns.
-                let receive = unsafe { self.start_receive(coming, Purpose::Gather, part(coming))? };
-                under_way.push(receive);
+                unsafe { under_way.receive(coming, Purpose::Gather, part(coming))? };
             }
-            let bytes = under_way.wait_for_oldest()?.unwrap_or(0);
-            check_length(bytes as u64, part(rank).length)?;
+            under_way.wait_for(part(rank).length)?;
         }
         Ok(())
     }
@@ -215,15 +210,15 @@ impl Communicator {
             // SAFETY: promised by the caller; what is sent has come, and stays as it is.
             unsafe {
                 if room.length > 0 {
-                    receive.push(self.start_receive(before, Purpose::Ring, room)?);
+                    receive.receive(before, Purpose::Ring, room)?;
                 }
                 if data.length > 0 {
-                    let send = self.start_send(next, Purpose::Ring, data, data.length)?;
-                    send.into_iter().for_each(|send| sends.push(send));
+                    sends.send(next, Purpose::Ring, data)?;
                 }
             }
-            let bytes = receive.wait_for_oldest()?.unwrap_or(0);
-            check_length(bytes as u64, room.length)?;
+            if room.length > 0 {
+                receive.wait_for(room.length)?;
+            }
         }
         sends.wait_until_left(0)
     }

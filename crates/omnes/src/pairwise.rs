@@ -1,7 +1,7 @@
 //! Every rank sends something to every other: in each step to the next one further on, and from the
 //! next one further back, so that each rank has one sender and one receiver at a time.
 
-use crate::communicator::{Bytes, Communicator, Purpose, check_length};
+use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::under_way::UnderWay;
 
@@ -35,30 +35,28 @@ impl Communicator {
         let to = |step: u32| ((me + u64::from(step)) % size) as u32;
         let from = |step: u32| ((me + size - u64::from(step)) % size) as u32;
         let (mut receives, mut sends) = (UnderWay::new(self), UnderWay::new(self));
-        let (mut next_receive, mut next_send) = (1, 1);
+        let mut started = 1;
         for step in 1..self.size() {
             let ahead = (step as usize + at_once).min(self.size() as usize) as u32;
-            for next in next_receive..ahead {
+            for next in started..ahead {
                 let room = room(next, from(next));
                 if room.length > 0 {
                     // SAFETY: promised by the caller.
-                    receives.push(unsafe { self.start_receive(from(next), purpose, room)? });
+                    unsafe { receives.receive(from(next), purpose, room)? };
                 }
             }
-            for next in next_send..ahead {
+            for next in started..ahead {
                 sends.wait_until_left(at_once - 1)?;
                 let data = outgoing(to(next));
                 if data.length > 0 {
                     // SAFETY: promised by the caller.
-                    let send = unsafe { self.start_send(to(next), purpose, data, data.length)? };
-                    send.into_iter().for_each(|send| sends.push(send));
+                    unsafe { sends.send(to(next), purpose, data)? };
                 }
             }
-            (next_receive, next_send) = (ahead, ahead);
+            started = ahead;
             let came = room(step, from(step));
             if came.length > 0 {
-                let bytes = receives.wait_for_oldest()?.unwrap_or(0);
-                check_length(bytes as u64, came.length)?;
+                receives.wait_for(came.length)?;
                 take(came);
             }
         }

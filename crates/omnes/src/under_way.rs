@@ -1,10 +1,9 @@
 //! Operations of a collective that are under way, so that none outlives the call that uses their
 //! memory.
 
-use crate::communicator::Communicator;
+use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
 use crate::work::{Begun, Work};
-use omnes_net::Operation;
 use std::collections::VecDeque;
 
 /// Operations in the order in which they were started. Dropped before they have ended, as after an
@@ -19,9 +18,37 @@ impl<'comm> UnderWay<'comm> {
         Self { communicator, works: VecDeque::new() }
     }
 
-    /// Adds a message of a collective.
-    pub(crate) fn push(&mut self, operation: Operation) {
-        self.works.push_back(Work::Collective(operation));
+    /// Starts a message, whose data are all there.
+    ///
+    /// # Safety
+    /// `data` must not change until the message has ended or this was dropped.
+    pub(crate) unsafe fn send(
+        &mut self,
+        to: u32,
+        purpose: Purpose,
+        data: Bytes,
+    ) -> Result<(), Error> {
+        // SAFETY: promised by the caller; dropped operations are released.
+        let send = unsafe { self.communicator.start_send(to, purpose, data, data.length)? };
+        self.works.extend(send.map(Work::Collective));
+        Ok(())
+    }
+
+    /// Starts a receive.
+    ///
+    /// # Safety
+    /// `room` must be valid, and used by nobody else, until the receive has ended or this was
+    /// dropped.
+    pub(crate) unsafe fn receive(
+        &mut self,
+        from: u32,
+        purpose: Purpose,
+        room: Bytes,
+    ) -> Result<(), Error> {
+        // SAFETY: promised by the caller; dropped operations are released.
+        let receive = unsafe { self.communicator.start_receive(from, purpose, room)? };
+        self.works.push_back(Work::Collective(receive));
+        Ok(())
     }
 
     /// Adds a collective that may be under way.
@@ -36,11 +63,18 @@ impl<'comm> UnderWay<'comm> {
         self.works.len()
     }
 
-    /// Waits until the oldest has ended; its bytes, or nothing if there is none.
-    pub(crate) fn wait_for_oldest(&mut self) -> Result<Option<usize>, Error> {
-        let oldest = self.works.pop_front();
-        let status = oldest.map(|work| self.communicator.wait_for_work(work)).transpose()?;
-        Ok(status.map(|status| status.bytes))
+    /// Waits until the oldest, a receive, has ended, and refuses what is not of that length.
+    pub(crate) fn wait_for(&mut self, length: usize) -> Result<(), Error> {
+        check_length(self.wait_for_oldest()?, length)
+    }
+
+    /// Waits until the oldest, of which there is one, has ended; its bytes.
+    fn wait_for_oldest(&mut self) -> Result<u64, Error> {
+        match self.works.pop_front().expect("something is under way") {
+            // Whose message it is, nobody asks, and to number it takes time.
+            Work::Collective(operation) => self.communicator.wait_for(operation).map(|it| it.bytes),
+            work => self.communicator.wait_for_work(work).map(|status| status.bytes as u64),
+        }
     }
 
     /// Waits until no more than so many are under way.

@@ -31,7 +31,8 @@ const WIDE_RADIX: u32 = 8;
 pub enum Reduce {
     /// All data up a tree, whose inner ranks combine them; an allreduce then broadcasts the result.
     Tree(Tree),
-    /// Each rank reduces one block of the data, which it gets from all others.
+    /// A reduce-scatter: each rank reduces one block of the data, which it gets from all others. An
+    /// allreduce then gathers the blocks at all.
     Blocks,
 }
 

@@ -1,11 +1,11 @@
 //! Up a tree: each rank combines what its children send with its own, and sends that to its parent.
 //!
 //! The ranks of a node meet at one of them, through shared memory, and only those go over the
-//! network [decision 10 of the design].
+//! network.
 
 use super::operator::Combine;
 use crate::bcast::within_node;
-use crate::communicator::{Bytes, Communicator, Purpose, check_length};
+use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::under_way::UnderWay;
 use omnes_topo::Tree;
@@ -49,19 +49,16 @@ impl Communicator {
         for (child, row) in way.children.iter().zip(room.chunks_mut(length.max(1))) {
             let row = Bytes::of_mut(&mut row[..length]);
             // SAFETY: rows are disjoint, and read only after their operation has ended.
-            receives.push(unsafe { self.start_receive(*child, Purpose::Reduce, row)? });
+            unsafe { receives.receive(*child, Purpose::Reduce, row)? };
         }
         for row in 0..way.children.len() {
-            let bytes = receives.wait_for_oldest()?.unwrap_or(0);
-            check_length(bytes as u64, length)?;
+            receives.wait_for(length)?;
             combine.apply(data, &room[row * length..][..length]);
         }
         let mut sends = UnderWay::new(self);
         if let Some(parent) = way.parent {
-            let data = Bytes::of(data);
             // SAFETY: waited for at once.
-            let send = unsafe { self.start_send(parent, Purpose::Reduce, data, length)? };
-            send.into_iter().for_each(|send| sends.push(send));
+            unsafe { sends.send(parent, Purpose::Reduce, Bytes::of(data))? };
         }
         sends.wait_until_left(0)
     }
