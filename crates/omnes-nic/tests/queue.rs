@@ -46,6 +46,7 @@ impl Rig {
         let mut kernel = host.inside(|| Kernel::load().unwrap());
         let number = kernel.open_queue(&plan()).unwrap();
         let queue = Queue::map(kernel.queue(number).unwrap()).unwrap();
+        queue.set_sleeping(false);
         Some(Self { host, kernel, queue })
     }
 
@@ -184,6 +185,11 @@ fn ports_are_one_queues_and_are_free_when_it_is_closed() {
     rig.kernel.close(SLOTS_MAX);
     assert!(!rig.takes(&packet(1, 8)));
     assert_eq!(rig.kernel.open_queue(&plan()).unwrap(), SLOTS_MAX);
+    let queue = Queue::map(rig.kernel.queue(SLOTS_MAX).unwrap()).unwrap();
+    assert!(!rig.takes(&packet(2, 8)), "nobody looks at it yet");
+    queue.set_sleeping(false);
+    queue.set_drained(queue.passed());
+    assert!(rig.takes(&packet(3, 8)));
     let none = QueuePlan { sockets: Vec::new(), ..plan() };
     assert!(matches!(rig.kernel.open_queue(&none), Err(NicError::Plan { .. })));
 }

@@ -16,7 +16,8 @@ pub(super) struct OpenedQueue {
 
 impl Kernel {
     /// Opens a receive queue; its number, which is no slot's. Packets find it at every interface
-    /// that the firmware is attached to.
+    /// that the firmware is attached to, and go to the sockets until its owner says that it looks
+    /// at the queue ([`crate::Queue::set_sleeping`]), which may be late.
     ///
     /// # Errors
     /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`],
@@ -32,6 +33,7 @@ impl Kernel {
         let map = inner_map(c"nic_queue", size_of::<Queue>(), 1, libbpf_sys::BPF_F_MMAPABLE)?;
         let number = (SLOTS_MAX..).find(|number| !self.queues.contains_key(number));
         let number = number.expect("there are more numbers than memory for queues");
+        crate::Queue::map(map.as_fd())?.set_sleeping(true);
         let value = map.as_raw_fd().to_ne_bytes();
         self.queues.insert(number, OpenedQueue { keys: keys.clone(), map });
         let entered = keys.iter().try_for_each(|key| self.update("nic_queues", bytes(key), &value));
