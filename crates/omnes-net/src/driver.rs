@@ -54,6 +54,9 @@ pub(crate) struct Shared {
     /// Calls so far and callers inside: what the progress thread looks at.
     pub(crate) entries: AtomicU64,
     pub(crate) callers: AtomicU32,
+    /// Calls that say nothing of whether the job is worth a receive queue; `u64::MAX` while none
+    /// may be opened.
+    pub(crate) uncounted: AtomicU64,
     pub(crate) is_over: AtomicBool,
     pub(crate) sleeps: AtomicU64,
     pub(crate) yields: AtomicU64,
@@ -79,6 +82,7 @@ impl Shared {
             waiters: AtomicU32::new(0),
             entries: AtomicU64::new(0),
             callers: AtomicU32::new(0),
+            uncounted: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
             sleeps: AtomicU64::new(0),
             yields: AtomicU64::new(0),
@@ -279,7 +283,8 @@ impl Shared {
             std::thread::sleep(TICK);
             self.publish();
             let entries = self.entries.load(Ordering::Relaxed);
-            if let Some(due) = request.take_if(|request| request.is_due(entries)) {
+            let counted = entries.saturating_sub(self.uncounted.load(Ordering::Relaxed));
+            if let Some(due) = request.take_if(|request| request.is_due(counted)) {
                 opening = due.start();
             }
             if let Some((queue, sockets)) =

@@ -212,6 +212,16 @@ impl Engine {
         self.enter(|core| core.rings.reached().map(|rank| rank.0).collect())
     }
 
+    /// Opens no receive queue while `quiet` runs, nor for the calls it makes: where ranks share
+    /// cores, loading firmware would slow down what it measures.
+    pub fn without_queue<T>(&self, quiet: impl FnOnce() -> T) -> T {
+        self.shared.uncounted.store(u64::MAX, Ordering::Relaxed);
+        let result = quiet();
+        let calls = self.shared.entries.load(Ordering::Relaxed);
+        self.shared.uncounted.store(calls, Ordering::Relaxed);
+        result
+    }
+
     // ---- operations -----------------------------------------------------------------------
 
     /// Starts to send `message` from `base`. `None` if the caller may use the memory again at
@@ -463,6 +473,7 @@ fn channel_configs(
         peer_timeout: config.peer_timeout.mul_f64(0.8),
         ack_delay: hold.min(channel.ack_delay),
         timeout_min: (2 * hold).min(channel.timeout_min),
+        ask_min: met.crowd.patience(),
         window_packets: window.min(channel.window_packets),
         ..channel.clone()
     });

@@ -74,6 +74,26 @@ fn small_packets_come_by_the_queue_and_large_ones_by_the_sockets() {
 }
 
 #[test]
+fn no_queue_is_opened_while_there_shall_be_none() {
+    let Some(hosts) = hosts::network(2, Family::V4) else { return };
+    let adjust = |config: &mut omnes_net::JobConfig| {
+        config.receive_queue = Some(Preference::Kernel);
+        config.shared_memory = false;
+    };
+    let counters = with_ranks(&hosts, adjust, |member| {
+        member.engine.without_queue(|| {
+            (0..300).for_each(|_| member.exchange(8));
+            std::thread::sleep(Duration::from_millis(300));
+            (0..300).for_each(|_| member.exchange(8));
+        });
+        // What was called meanwhile does not count either.
+        std::thread::sleep(Duration::from_millis(300));
+        (0..50).for_each(|_| member.exchange(8));
+    });
+    assert!(counters.iter().all(|counted| counted.queue.packets == 0));
+}
+
+#[test]
 fn who_sleeps_is_woken_by_the_sockets() {
     let Some(hosts) = hosts::network(2, Family::V4) else { return };
     let [_, other] = &run(&hosts, Some(Duration::ZERO))[..] else { panic!("there are two ranks") };

@@ -82,14 +82,25 @@ fn lost_repair_is_asked_for_again() {
 }
 
 #[test]
-fn lost_last_packet_is_repaired_by_the_timer() {
+fn lost_last_packet_is_asked_for_by_who_waits() {
     let mut cluster = Cluster::builder().latency(us(25)).seed(7).build();
     let _loss = cluster.rule(drop().kind(Kind::Data).seq(0).to(1).times(1));
     exchange(&mut cluster, 0, 1, 100);
     finish(&mut cluster);
     assert_eq!(cluster.counters(0).retransmits, 1);
+    assert_eq!(cluster.counters(0).timeouts, 0);
+    assert_eq!(cluster.counters(1).nacks_sent, 1);
+}
+
+#[test]
+fn lost_last_packet_is_repaired_by_the_timer_if_nobody_asks() {
+    let mut cluster = Cluster::builder().latency(us(25)).seed(7).build();
+    let _loss = cluster.rule(drop().kind(Kind::Data).seq(0).to(1).times(1));
+    let _silence = cluster.rule(drop().kind(Kind::Nack).to(0));
+    exchange(&mut cluster, 0, 1, 100);
+    finish(&mut cluster);
+    assert_eq!(cluster.counters(0).retransmits, 1);
     assert_eq!(cluster.counters(0).timeouts, 1);
-    assert_eq!(cluster.counters(1).nacks_sent, 0);
 }
 
 #[test]

@@ -12,12 +12,11 @@ pub(super) use reports::answer_spread;
 
 use super::config::CheckedBroadcast;
 use super::interface::Event;
-use super::overdue::Overdue;
 use super::policy::{GapReports, Policy};
 use super::roles::Roles;
 use super::slots::Common;
 use super::stash::Stash;
-use crate::lane::{Arrival, Arrivals, SeqBits};
+use crate::lane::{Arrival, Arrivals, Overdue, SeqBits};
 use crate::limits::WINDOW_PACKETS_MAX;
 use crate::packet::{Move, Origin, ReceiveId, SlotId, Target};
 use omnes_wire::{Envelope, Flags, Instant, Seq};

@@ -41,7 +41,6 @@ mod history;
 mod incoming;
 mod interface;
 mod least;
-mod overdue;
 mod policy;
 mod roles;
 mod sending;

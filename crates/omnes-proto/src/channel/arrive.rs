@@ -179,6 +179,8 @@ impl Channel {
         if header.flags.has(Flags::REJECT) {
             let wait = guard.max(PROBE_WAIT_MIN);
             peer.send[lane].on_reject(now, header.epoch, wait);
+        } else if header.flags.has(Flags::ACK_NOW) {
+            self.on_question(now, header);
         } else {
             let map = GapMap::parse(head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default());
             let lost = peer.send[lane].on_gap_map(now, header.expects, &map, guard);
@@ -205,24 +207,26 @@ impl Channel {
         let lane = Lane::of(header);
         let receive = &mut self.peer(header.source).receive[lane];
         receive.on_packet(now, header.epoch);
-        match receive.classify(header.seq) {
+        let placement = match receive.classify(header.seq) {
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
                 self.acknowledge(now, header, AckWhen::Now);
-                None
+                return None;
             }
             Arrival::BeyondWindow => {
                 self.counters.beyond_window += 1;
-                None
+                return None;
             }
-            Arrival::InOrder if lane == Lane::Ordered => self.on_ordered(now, packet),
-            Arrival::Ahead if lane == Lane::Ordered => self.stash(now, packet),
-            arrival if lane == Lane::Bulk => self.on_bulk(now, packet, arrival),
-            arrival => {
+            arrival if lane == Lane::Grants => {
                 self.on_grant(now, header, arrival);
-                None
+                return None;
             }
-        }
+            arrival if lane == Lane::Bulk => self.on_bulk(now, packet, arrival),
+            Arrival::InOrder => self.on_ordered(now, packet),
+            Arrival::Ahead => self.stash(now, packet),
+        };
+        self.watch(now, header.source, true);
+        placement
     }
 
     /// A grant. They take effect in order, as the granted parts follow one another in it.
@@ -380,6 +384,8 @@ impl Channel {
         }
         let destination = if let Some(id) = self.matching.find(from, communicator, envelope.tag) {
             self.matching.unpost(id);
+            let pattern = self.matching.receives[id.0 as usize].pattern;
+            self.on_matched(&pattern);
             let matched = Matched { from, envelope, ordered_done: 0, ordered, is_bulk_done: false };
             self.matching.receives[id.0 as usize].matched = Some(matched);
             self.grant_rest(now, id);

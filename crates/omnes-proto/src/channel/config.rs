@@ -35,6 +35,8 @@ pub struct ChannelConfig {
     pub timeout_min: Duration,
     /// Wait between seeing a gap and the first NACK, where few later packets have come.
     pub nack_delay: Duration,
+    /// Shortest time after which a message that is waited for is asked for; not zero.
+    pub ask_min: Duration,
     /// A peer that owes an answer and has been silent for this long has failed.
     pub peer_timeout: Duration,
 }
@@ -53,6 +55,7 @@ impl Default for ChannelConfig {
             ack_delay: Duration::from_millis(1),
             timeout_min: Duration::from_millis(2),
             nack_delay: Duration::from_micros(50),
+            ask_min: Duration::from_millis(1),
             peer_timeout: Duration::from_secs(4),
         }
     }
@@ -111,6 +114,7 @@ impl ChannelConfig {
         let initial = u64::from(self.initial_credit_bytes);
         ConfigError::check("initial_credit_bytes", initial, unit, credit_max)?;
         ConfigError::check_time("timeout_min in ns", self.timeout_min)?;
+        ConfigError::check_time("ask_min in ns", self.ask_min)?;
         Ok(Checked(self))
     }
 }

@@ -4,7 +4,7 @@
 use super::peer::{Lane, Peer};
 use super::send_lane::Item;
 use super::{Channel, Checked, Outgoing, Phase, Reply};
-use crate::lane::Report;
+use crate::lane::{Arrivals, Report};
 use crate::limits::BURST_PACKETS;
 use crate::packet::{Head, Segment, SendId, Source};
 use omnes_wire::{
@@ -106,9 +106,13 @@ impl Channel {
         lane: Lane,
         head: &mut Head,
     ) -> Option<Outbound> {
-        let receive = &mut self.peer(rank).receive[lane];
+        let peer = self.peer(rank);
+        if std::mem::take(&mut peer.asks[lane as usize]) {
+            return Some(self.question(now, rank, lane, head));
+        }
+        let receive = &mut peer.receive[lane];
         let report = receive.take_report(now)?;
-        let held_back = receive.held_back(now).as_micros().min(u128::from(u32::MAX)) as u32;
+        let held_back = held_back_us(receive, now);
         let epoch = receive.epoch();
         let mut flags = lane.flags();
         let mut kind = Kind::Ack;
@@ -135,6 +139,19 @@ impl Channel {
         header.epoch = epoch;
         header.argument = held_back;
         Some(Outbound { to: rank, header, segment: None })
+    }
+
+    /// Asks for what is overdue; an acknowledgement of all before it.
+    fn question(&mut self, now: Instant, rank: Rank, lane: Lane, head: &mut Head) -> Outbound {
+        self.counters.nacks_sent += 1;
+        head.set_body(&[]);
+        let mut header = self.header(rank, lane, Kind::Nack);
+        let receive = &mut self.peer(rank).receive[lane];
+        header.flags = lane.flags().with(Flags::ACK_NOW);
+        header.epoch = receive.epoch();
+        header.argument = held_back_us(receive, now);
+        receive.on_piggyback();
+        Outbound { to: rank, header, segment: None }
     }
 
     // ---- repairs --------------------------------------------------------------------------
@@ -316,6 +333,11 @@ impl Channel {
             (bytes > 0).then_some(Segment { source: Source::Message(message), offset, bytes });
         Outbound { to: rank, header, segment }
     }
+}
+
+/// How long the answer was held back, in microseconds.
+fn held_back_us(receive: &Arrivals, now: Instant) -> u32 {
+    receive.held_back(now).as_micros().min(u128::from(u32::MAX)) as u32
 }
 
 fn envelope(outgoing: &Outgoing, id: SendId) -> Envelope {

@@ -25,6 +25,7 @@
 //! that was heard of, 40 B per packet in flight.
 
 mod arrive;
+mod asking;
 mod bulk;
 mod config;
 mod emit;
@@ -177,7 +178,7 @@ impl Channel {
 
     fn check(&self, message: &Message) -> Result<(), ChannelError> {
         let Message { to, bytes, .. } = *message;
-        if to.0 >= self.size || to == self.me {
+        if !self.is_other(to) {
             return Err(ChannelError::NoSuchRank { to, size: self.size, me: self.me });
         }
         if self.failed.contains(&to) {
@@ -188,6 +189,10 @@ impl Channel {
             return Err(ChannelError::MessageTooLarge { bytes, bytes_max });
         }
         Ok(())
+    }
+
+    fn is_other(&self, rank: Rank) -> bool {
+        rank.0 < self.size && rank != self.me
     }
 
     /// More of a message can be sent: its first `available` bytes are in memory [PM-R7].
@@ -226,12 +231,15 @@ impl Channel {
         let id = self.matching.add(pattern, capacity);
         self.matching.post(id);
         self.resume_rejected(now);
+        self.on_posted(now, &pattern);
         Ok(id)
     }
 
     /// Takes back a receive that no message has come for. False if one has: it will complete.
     pub fn cancel(&mut self, id: ReceiveId) -> bool {
-        self.matching.cancel(id).is_some()
+        let Some(receive) = self.matching.cancel(id) else { return false };
+        self.on_cancelled(&receive.pattern);
+        true
     }
 
     /// Sender, tag and length of the oldest message that fits and has no receive yet.
@@ -355,6 +363,7 @@ impl Channel {
         if is_news {
             self.events.push_back(Event::PeerSilent { rank });
         }
+        is_due |= self.is_overdue(now, rank);
         if is_due {
             self.schedule(now, rank);
         } else {
@@ -436,6 +445,8 @@ impl Channel {
             Some(Matched { from, envelope, ordered_done: offset, ordered, is_bulk_done: false });
         self.grant_rest(now, id);
         self.recount(from);
+        self.watch(now, from, false);
+        self.note_deadline(from);
         self.complete_if_done(id);
         self.resume_rejected(now);
     }

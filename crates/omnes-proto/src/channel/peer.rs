@@ -2,7 +2,7 @@
 
 use super::lanes::Lanes;
 use super::send_lane::SendLane;
-use crate::lane::{Arrivals, LossWindow, Rtt};
+use crate::lane::{Arrivals, LossWindow, Overdue, Rtt};
 use crate::packet::{ReceiveId, SendId, SlotId};
 use omnes_wire::{Envelope, Flags, Header, Instant, Rank, Seq};
 use std::cell::Cell;
@@ -97,6 +97,11 @@ pub(super) struct Peer {
     pub(super) send: Lanes<SendLane>,
     pub(super) receive: Lanes<Arrivals>,
     pub(super) probe_due: [bool; LANES],
+    /// Lanes on which the peer is to be asked for what is overdue.
+    pub(super) asks: [bool; LANES],
+    pub(super) overdue: Overdue,
+    /// Receives that only this peer can fill and that nothing has come for.
+    pub(super) awaited: u32,
     /// Messages whose ordered part has not been handed out whole, in order.
     pub(super) messages: VecDeque<SendId>,
     /// Granted messages, in order of the grants.
@@ -131,6 +136,9 @@ impl Peer {
             send: Lanes::default(),
             receive: Lanes::default(),
             probe_due: [false; LANES],
+            asks: [false; LANES],
+            overdue: Overdue::new(),
+            awaited: 0,
             messages: VecDeque::new(),
             granted: VecDeque::new(),
             grants: VecDeque::new(),
@@ -165,7 +173,8 @@ impl Peer {
         let owes = |lane: &Lane| {
             let send = &self.send[*lane];
             let is_probed = send.is_blocked() || self.probe_due[*lane as usize];
-            self.receive[*lane].is_due() || send.has_lost() || is_probed
+            let answers = self.receive[*lane].is_due() || self.asks[*lane as usize];
+            answers || send.has_lost() || is_probed
         };
         has_data || !self.has_only_data && self.lanes().iter().any(owes)
     }
@@ -184,10 +193,7 @@ impl Peer {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let sending = self.send.iter().filter_map(SendLane::deadline).min();
         let receiving = self.receive.iter().filter_map(Arrivals::deadline).min();
-        match (sending, receiving) {
-            (Some(first), Some(second)) => Some(first.min(second)),
-            (first, second) => first.or(second),
-        }
+        [sending, receiving, self.overdue.deadline()].into_iter().flatten().min()
     }
 
     /// True if a message from the peer is under way to us.

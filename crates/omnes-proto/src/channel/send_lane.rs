@@ -265,6 +265,26 @@ impl SendLane {
         found
     }
 
+    /// The peer waits for what it expects: packets that went out `guard` ago or earlier and are not
+    /// known to have arrived are lost. Returns how many were newly found lost.
+    pub(super) fn on_question(&mut self, now: Instant, guard: Duration, timeout: Duration) -> u32 {
+        if self.blocked.is_some() {
+            return 0; // It is known what became of them.
+        }
+        let mut found = 0;
+        for sent in &mut self.flight {
+            if sent.flight == Flight::Sent && now.since(sent.sent_at) >= guard {
+                sent.flight = Flight::Lost;
+                found += 1;
+            }
+        }
+        if found > 0 {
+            self.lost += found;
+            self.retransmit_at = Some(now + timeout);
+        }
+        found
+    }
+
     /// The peer had no buffer for the oldest packet and discards what follows [PM-R13].
     pub(super) fn on_reject(&mut self, now: Instant, epoch: u16, first_wait: Duration) {
         if epoch != self.epoch || self.flight.is_empty() {

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod asking;
+
 use super::*;
 use crate::packet::{Head, Origin, Placement, Target};
 use omnes_wire::{

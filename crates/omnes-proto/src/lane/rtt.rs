@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(crate) struct Rtt {
     smoothed_ns: Option<u64>,
     deviation_ns: u64,
+    /// Shortest sample, forgotten slowly as paths change.
+    shortest_ns: u64,
 }
 
 /// Round-trip time assumed before the first sample.
@@ -29,12 +31,17 @@ pub(crate) struct Allowance {
 
 impl Rtt {
     pub(crate) fn new() -> Self {
-        Self { smoothed_ns: None, deviation_ns: INITIAL_NS }
+        Self { smoothed_ns: None, deviation_ns: INITIAL_NS, shortest_ns: MAX_NS }
     }
 
     /// The smoothed round-trip time.
     pub(crate) fn smoothed(&self) -> Duration {
         Duration::from_nanos(self.smoothed_ns.unwrap_or(INITIAL_NS))
+    }
+
+    /// The round trip of a packet that waits nowhere, if there has been a sample.
+    pub(crate) fn shortest(&self) -> Option<Duration> {
+        self.smoothed_ns.map(|_| Duration::from_nanos(self.shortest_ns))
     }
 
     /// How much samples differ from it.
@@ -44,6 +51,7 @@ impl Rtt {
 
     pub(crate) fn add_sample(&mut self, sample: Duration) {
         let sample = u64::try_from(sample.as_nanos()).unwrap_or(MAX_NS).min(MAX_NS);
+        self.shortest_ns = (self.shortest_ns + self.shortest_ns / 256).min(sample);
         let Some(smoothed) = self.smoothed_ns else {
             self.smoothed_ns = Some(sample);
             self.deviation_ns = sample / 2;

@@ -126,6 +126,7 @@ fn draw_channel(random: &mut Random) -> ChannelConfig {
         ack_delay: us(random.pick(&[0, 50, 500, 2000])),
         timeout_min: us(random.pick(&[1, 40, 200, 2000])),
         nack_delay: us(random.pick(&[0, 50, 500])),
+        ask_min: us(random.pick(&[1, 40, 200, 2000])),
         peer_timeout: Duration::from_secs(4),
     }
 }

@@ -58,7 +58,7 @@ impl Plan {
     pub fn quick() -> Self {
         let piece = PIPELINE_BYTES;
         let planned = |bytes, times| Planned { bytes, times };
-        let points = vec![planned(8, 8..=8), planned(piece, 3..=5), planned(4 * piece, 3..=5)];
+        let points = vec![planned(8, 24..=24), planned(piece, 3..=5), planned(4 * piece, 3..=5)];
         Self { points, budget: Duration::from_millis(5) }
     }
 

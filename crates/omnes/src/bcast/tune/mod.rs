@@ -19,7 +19,7 @@
 //! that leave it to the library. A job's start does not measure it.
 //!
 //! Cost: at the start a broadcast of 82 bytes, and where nothing is known a measurement: in a lab
-//! of 8 hosts on 2 cores some 70 ms, on links of 1 Gbit/s some 160 ms. Not done: figures for parts
+//! of 8 hosts on 2 cores some 20 ms, on links of 1 Gbit/s some 160 ms. Not done: figures for parts
 //! of a communicator that differ in more than size, such as two nodes behind a slow link.
 
 mod cache;
@@ -123,7 +123,7 @@ impl Communicator {
         if !self.has_choice() {
             return Ok(());
         }
-        self.share_figures()?;
+        self.job().engine.without_queue(|| self.share_figures())?;
         self.use_lambda(self.figures().and_then(|figures| figures.lambda()))
     }
 

@@ -1,18 +1,18 @@
 //! When a receiver that waits asks for what does not come.
 //!
 //! A message that is lost as a whole, or from some packet on, with nothing behind it, leaves no gap
-//! to be reported. The root could ask for acknowledgements, but each costs both ends a packet,
+//! to be reported. The sender could ask for acknowledgements, but each costs both ends a packet,
 //! which the slowest receiver may have to wait for; those who wait for the message can tell as well
-//! that it is overdue. Where the root is late instead, it has nothing to send again and says
+//! that it is overdue. Where the sender is late instead, it has nothing to send again and says
 //! nothing.
 //!
 //! How long a message usually takes is measured from the time that a receiver begins to wait, so a
-//! root that comes late every time is not asked every time.
+//! sender that comes late every time is not asked every time.
 //!
 //! Cost: nothing while packets come; one report per message that is overdue, and again after waits
 //! that double.
 
-use crate::lane::Rtt;
+use super::rtt::Rtt;
 use omnes_wire::Instant;
 use std::time::Duration;
 
@@ -21,32 +21,55 @@ const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// See the module header.
 #[derive(Debug)]
-pub(super) struct Overdue {
+pub(crate) struct Overdue {
     usual: Rtt,
     /// Since when nothing has come of the message that is waited for.
     since: Option<Instant>,
     ask_at: Option<Instant>,
     wait: Duration,
+    /// When it was last asked for.
+    asked_at: Option<Instant>,
 }
 
 impl Overdue {
-    pub(super) fn new() -> Self {
-        Self { usual: Rtt::new(), since: None, ask_at: None, wait: Duration::ZERO }
+    pub(crate) fn new() -> Self {
+        Self { usual: Rtt::new(), since: None, ask_at: None, wait: Duration::ZERO, asked_at: None }
     }
 
     /// A message is waited for of which nothing has come; it is asked for after `least` or later.
-    pub(super) fn begin(&mut self, now: Instant, least: Duration) {
+    pub(crate) fn begin(&mut self, now: Instant, least: Duration) {
         if self.since.is_some() {
             return;
         }
-        let (mean, spread) = (self.usual.smoothed(), self.usual.deviation());
-        self.wait = (mean + mean.max(4 * spread)).max(least).min(WAIT_MAX);
+        self.wait = self.usual_wait(least);
         self.since = Some(now);
         self.ask_at = Some(now + self.wait);
+        self.asked_at = None;
+    }
+
+    /// After what time a message is overdue: `least`, or twice what it usually takes, or that and
+    /// four times the deviation.
+    pub(crate) fn usual_wait(&self, least: Duration) -> Duration {
+        let (mean, spread) = (self.usual.smoothed(), self.usual.deviation());
+        (mean + mean.max(4 * spread)).max(least).min(WAIT_MAX)
+    }
+
+    /// Something of it has come, and nobody knows whether because it was asked for. If it was asked
+    /// for, it counts as having come then: a sender that is late is soon left alone for longer,
+    /// and what was lost makes the next wait hardly longer.
+    pub(crate) fn end_unsure(&mut self, now: Instant) {
+        let at = self.asked_at.unwrap_or(now);
+        self.end(at, true);
+    }
+
+    /// Nothing is waited for any more.
+    pub(crate) fn stop(&mut self) {
+        self.since = None;
+        self.ask_at = None;
     }
 
     /// Something of it has come, by itself if `is_usual` and not because it was asked for.
-    pub(super) fn end(&mut self, now: Instant, is_usual: bool) {
+    pub(crate) fn end(&mut self, now: Instant, is_usual: bool) {
         self.ask_at = None;
         if let (Some(since), true) = (self.since.take(), is_usual) {
             self.usual.add_sample(now.since(since));
@@ -54,22 +77,23 @@ impl Overdue {
     }
 
     /// Part of it has come; the rest is asked for when nothing has come for `wait`.
-    pub(super) fn begin_rest(&mut self, now: Instant, wait: Duration) {
+    pub(crate) fn begin_rest(&mut self, now: Instant, wait: Duration) {
         self.wait = wait;
         self.ask_at = Some(now + wait);
     }
 
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.ask_at
     }
 
     /// True if it is to be asked for now.
-    pub(super) fn on_deadline(&mut self, now: Instant) -> bool {
+    pub(crate) fn on_deadline(&mut self, now: Instant) -> bool {
         if self.ask_at.is_none_or(|at| at > now) {
             return false;
         }
         self.wait = (self.wait * 2).min(WAIT_MAX);
         self.ask_at = Some(now + self.wait);
+        self.asked_at = Some(now);
         true
     }
 }

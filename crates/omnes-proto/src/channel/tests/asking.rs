@@ -1,0 +1,131 @@
+//! Messages that do not come: who waits for them asks.
+
+use super::*;
+
+/// A channel that is used to messages which come 100 µs after they are waited for: from 1,000 us
+/// on, every 1,000. What is expected next is packet 50.
+fn acquainted() -> Channel {
+    let mut channel = channel();
+    for round in 0..50 {
+        let us = (u64::from(round) + 1) * 1000;
+        channel.receive(at(us), from(PEER), 8).unwrap();
+        hand_first(&mut channel, us + 100, PEER, round, 8, 8).unwrap();
+        sent(&mut channel, us + 900);
+    }
+    sent(&mut channel, 55_000);
+    events(&mut channel);
+    channel
+}
+
+fn question(channel: &mut Channel, us: u64, expects: u32) {
+    let header = Header { flags: Flags::ACK_NOW, ..header(PEER, Kind::Nack, 0, expects) };
+    hand(channel, at(us), header, &[], 0);
+}
+
+/// When the next timer runs out, in µs.
+fn due_us(channel: &Channel) -> u64 {
+    channel.poll_timeout().unwrap().as_ns().div_ceil(1000)
+}
+
+#[test]
+fn overdue_message_is_asked_for_less_and_less_often_until_it_comes() {
+    let mut channel = acquainted();
+    channel.receive(at(60_000), from(PEER), 8).unwrap();
+    // Not before the shortest time, however soon such messages usually come.
+    assert_eq!(due_us(&channel), 61_000);
+    assert_eq!(sent(&mut channel, 60_999), NOTHING);
+    assert_eq!(sent(&mut channel, 61_000), ["nack expects 50 e0 ack_now"]);
+    assert_eq!(sent(&mut channel, 62_999), NOTHING);
+    assert_eq!(sent(&mut channel, 63_000), ["nack expects 50 e0 ack_now"]);
+    hand_first(&mut channel, 63_100, PEER, 50, 8, 8).unwrap();
+    assert_eq!(sent(&mut channel, 63_100 + 1000), ["ack expects 51 e0"]);
+    assert_eq!(channel.poll_timeout(), None);
+}
+
+#[test]
+fn sender_that_is_always_late_is_soon_left_alone() {
+    let mut channel = acquainted();
+    let mut questions = Vec::new();
+    for round in 0..30 {
+        let us = (u64::from(round) + 2) * 50_000;
+        channel.receive(at(us), from(PEER), 8).unwrap();
+        let asked = (0..200).flat_map(|step| sent(&mut channel, us + step * 100)).count();
+        questions.push(asked);
+        hand_first(&mut channel, us + 20_000, PEER, 50 + round, 8, 8).unwrap();
+        sent(&mut channel, us + 30_000);
+    }
+    assert_eq!(questions[0], 4, "after 1, 3, 7 and 15 ms: {questions:?}");
+    assert_eq!(questions[20..].iter().sum::<usize>(), 0, "{questions:?}");
+}
+
+#[test]
+fn what_has_been_asked_for_and_what_is_known_to_be_missing_is_not_asked_for() {
+    let mut channel = acquainted();
+    // A gap is reported as such, and so again.
+    channel.receive(at(60_000), from(PEER), 8).unwrap();
+    hand_first(&mut channel, 60_010, PEER, 51, 8, 8).unwrap();
+    let lines: Vec<String> = (0..40).flat_map(|ms| sent(&mut channel, 60_010 + ms * 500)).collect();
+    assert!(lines.len() > 2 && lines.iter().all(|line| line == "nack expects 50 e0"), "{lines:?}");
+    // A receive that is taken back waits for nothing, and one from anybody for nobody.
+    hand_first(&mut channel, 90_000, PEER, 50, 8, 8).unwrap();
+    sent(&mut channel, 99_000);
+    channel.receive(at(100_000), from(PEER), 8).unwrap();
+    channel.receive(at(100_000), Pattern { source: None, ..from(PEER) }, 8).unwrap();
+    assert!(channel.poll_timeout().is_none(), "51 had come before its receive");
+    let id = channel.receive(at(100_000), from(OTHER), 8).unwrap();
+    assert!(channel.poll_timeout().is_some() && channel.cancel(id));
+    assert_eq!(sent(&mut channel, 900_000), NOTHING);
+}
+
+#[test]
+fn rest_of_a_message_is_asked_for_on_its_lane() {
+    let mut channel = acquainted();
+    channel.receive(at(60_000), from(PEER), 4000).unwrap();
+    hand_first(&mut channel, 60_010, PEER, 50, 4000, FIRST).unwrap();
+    let rest = header(PEER, Kind::Data, 51, 0);
+    assert_eq!(sent(&mut channel, 60_020), ["grant 0 e0"]);
+    ack_grant(&mut channel, 60_030);
+    // The last packet of the ordered part is missing, and so is all of the granted one.
+    assert_eq!(
+        sent(&mut channel, 61_010),
+        ["nack expects 51 e0 ack_now", "nack expects 0 e0 bulk ack_now"]
+    );
+    hand(&mut channel, at(61_500), rest, &[], NEXT).unwrap();
+    assert_eq!(sent(&mut channel, 62_500), ["ack expects 52 e0", "nack expects 0 e0 bulk ack_now"]);
+}
+
+fn ack_grant(channel: &mut Channel, us: u64) {
+    let flags = Flags::GRANTS;
+    hand(channel, at(us), Header { flags, ..header(PEER, Kind::Ack, 0, 1) }, &[], 0);
+}
+
+#[test]
+fn who_is_asked_repeats_what_has_had_its_time() {
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 752)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 3);
+    // The round trip is known to be 200 µs then.
+    ack(&mut channel, 200, 1);
+    channel.send(at(1000), message(PEER, 8)).unwrap();
+    assert_eq!(sent(&mut channel, 1000), ["data 3 e0 @0+8"]);
+    question(&mut channel, 1100, 1);
+    // Number 3 may be under way.
+    assert_eq!(sent(&mut channel, 1100), ["data 1 e0 @240+256", "data 2 e0 @496+256 ack_now"]);
+    // What was repeated gets its time too.
+    question(&mut channel, 1200, 1);
+    assert_eq!(sent(&mut channel, 1200), ["data 3 e0 @0+8 ack_now"]);
+    question(&mut channel, 1250, 4);
+    assert_eq!(sent(&mut channel, 60_000), NOTHING);
+    assert_eq!(channel.counters().timeouts, 0);
+}
+
+#[test]
+fn who_is_asked_while_its_packets_are_rejected_keeps_to_its_probes() {
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 8)).unwrap();
+    sent(&mut channel, 0);
+    reject(&mut channel, 100, 0, 0);
+    question(&mut channel, 50_000, 0);
+    assert_eq!(sent(&mut channel, 200), NOTHING);
+    assert_eq!(channel.counters().retransmits, 0);
+}
