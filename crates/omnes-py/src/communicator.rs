@@ -25,7 +25,7 @@ impl Communicator {
         Self { ranks: RwLock::new(Some(OfProcess::new(ranks))), is_world: true }
     }
 
-    fn part(ranks: Ranks) -> Self {
+    pub(crate) fn part(ranks: Ranks) -> Self {
         Self { is_world: false, ..Self::world(ranks) }
     }
 
@@ -283,6 +283,44 @@ impl Communicator {
         // it is the caller's.
         let status = detached(py, || ranks.recv(from, wanted, unsafe { place.buffer() }))?;
         Ok((status.source, status.tag, status.bytes))
+    }
+
+    /// Starts what `send()` does; `data` is in use until the request has ended.
+    #[pyo3(signature = (data, to, *, tag = 0))]
+    fn isend(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        to: u32,
+        tag: u32,
+    ) -> PyResult<Request> {
+        let ranks = self.ranks()?;
+        let memory = Memory::of(data)?;
+        let place = memory.place();
+        // SAFETY: the request holds the memory until it has ended; that nobody writes is the
+        // caller's.
+        let begin = || unsafe { ranks.isend_raw(to, tag, place.base(), place.bytes()) };
+        Ok(Request::new(detached(py, begin)?, Some(memory)))
+    }
+
+    /// Starts what `recv()` does; `buffer` is in use until the request has ended.
+    #[pyo3(signature = (buffer, source = None, *, tag = None))]
+    fn irecv(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        source: Option<u32>,
+        tag: Option<u32>,
+    ) -> PyResult<Request> {
+        let ranks = self.ranks()?;
+        let memory = Memory::to_write(buffer)?;
+        let place = memory.place();
+        let from = source.map_or(Source::Any, Source::Rank);
+        let wanted = tag.map_or(Tag::Any, Tag::Is);
+        // SAFETY: the request holds the memory, which is writable, until it has ended; that nobody
+        // else uses it is the caller's.
+        let begin = || unsafe { ranks.irecv_raw(from, wanted, place.base(), place.bytes()) };
+        Ok(Request::new(detached(py, begin)?, Some(memory)))
     }
 
     /// Parts the communicator: ranks of one color get a new one together, in order of their keys.

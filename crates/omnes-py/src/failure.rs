@@ -55,6 +55,8 @@ kinds! {
     BarrierTimeout: "Ranks have not come to a barrier in time; `missing` says which.",
     Length: "Memory of a collective operation that is not one part per rank.",
     Reduction: "An operation that is not for the numbers to be reduced, or that there is not.",
+    Exchange: "Ranks could not become a communicator; `rank` says which could not.",
+    ExchangeFailed: "What ranks were to become a communicator by does not work.",
     TooManyCommunicators: "No number is left for another communicator.",
 }
 
@@ -63,7 +65,9 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let exception = of_kind(error);
     let value = exception.value(py);
     let told = match error {
-        Error::PeerFailed { rank } | Error::PeerLeft { rank } => value.setattr("rank", rank),
+        Error::PeerFailed { rank } | Error::PeerLeft { rank } | Error::Exchange { rank, .. } => {
+            value.setattr("rank", rank)
+        }
         Error::BarrierTimeout { missing, .. } => value.setattr("missing", missing),
         _ => Ok(()),
     };

@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | `communicator` | the class `Communicator` |
+//! | `exchange` | communicators of ranks that exchange already, and the end of their jobs |
 //! | `request` | the class `Request`: nonblocking operations with the memory that they use |
 //! | `memory` | objects with a buffer, as bytes that need no lock of the interpreter's |
 //! | `process` | values that a forked child must not end |
@@ -12,6 +13,7 @@
 //! in `python/omnes/_omnes.pyi`; a test compares the two.
 
 mod communicator;
+mod exchange;
 mod failure;
 mod memory;
 mod process;
@@ -25,5 +27,7 @@ fn _omnes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<request::Request>()?;
+    module.add_function(wrap_pyfunction!(exchange::join, module)?)?;
+    module.add_function(wrap_pyfunction!(exchange::abandon, module)?)?;
     failure::add_to(module)
 }

@@ -3,7 +3,7 @@
 use crate::failure::exception;
 use crate::memory::Memory;
 use crate::process::OfProcess;
-use omnes::OwnedRequest;
+use omnes::{OwnedRequest, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 #[pyclass(module = "omnes")]
 pub(crate) struct Request {
     open: Option<Open>,
+    /// Once it has ended well.
+    status: Option<Status>,
 }
 
 struct Open {
@@ -23,7 +25,8 @@ struct Open {
 
 impl Request {
     pub(crate) fn new(request: OwnedRequest, memory: Option<Memory>) -> Self {
-        Self { open: Some(Open { request: OfProcess::new(request), _memory: memory }) }
+        let open = Open { request: OfProcess::new(request), _memory: memory };
+        Self { open: Some(open), status: None }
     }
 }
 
@@ -37,7 +40,8 @@ impl Request {
             return Ok(false);
         }
         self.open = None;
-        outcome.map(|_| true).map_err(|error| exception(py, &error))
+        self.status = outcome.map_err(|error| exception(py, &error))?;
+        Ok(true)
     }
 
     /// Waits until the operation has ended.
@@ -47,6 +51,13 @@ impl Request {
             return Err(PyValueError::new_err("the request belongs to the process that began it"));
         };
         let outcome = py.detach(|| request.wait());
-        outcome.map(|_| ()).map_err(|error| exception(py, &error))
+        self.status = Some(outcome.map_err(|error| exception(py, &error))?);
+        Ok(())
+    }
+
+    /// Source, tag and length in bytes of the message received; nothing before the end.
+    #[getter]
+    fn status(&self) -> Option<(u32, u32, usize)> {
+        self.status.map(|Status { source, tag, bytes }| (source, tag, bytes))
     }
 }

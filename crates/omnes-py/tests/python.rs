@@ -150,3 +150,18 @@ fn what_is_under_way_when_a_push_fails_is_let_go_of() {
         package.run("weights_given_up.py", 3);
     }
 }
+
+#[test]
+fn torch_distributed_does_what_one_process_would() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("distributed.py", 3);
+    }
+}
+
+#[test]
+fn groups_of_torch_distributed_begin_and_end() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("distributed_ends.py", 3);
+        package.run("distributed_plain.py", 4);
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
-use crate::point_to_point::Status;
+use crate::point_to_point::{Source, Status, Tag};
 use crate::work::{Begun, Work};
 use std::ptr::NonNull;
 
@@ -43,6 +43,54 @@ impl Communicator {
         // SAFETY: promised by the caller; whoever drops the request releases the work.
         let begun = unsafe { self.begin_bcast(root, data, self.usual_bcast(bytes))? };
         Ok(OwnedRequest::new(self.clone(), begun))
+    }
+
+    /// Starts to send the `bytes` bytes at `base` to rank `to`, as
+    /// [`Scope::isend`](crate::Scope::isend) does.
+    ///
+    /// # Safety
+    /// The memory must be valid for reading, and written by nobody, until the request has ended or
+    /// was dropped.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub unsafe fn isend_raw(
+        &self,
+        to: u32,
+        tag: u32,
+        base: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<OwnedRequest, Error> {
+        // SAFETY: promised by the caller.
+        let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) };
+        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        let begun = match unsafe { self.start_message(to, tag, data)? } {
+            Some(operation) => Begun::UnderWay(Work::Message(operation)),
+            None => Begun::Done(Status { source: self.rank(), tag, bytes }),
+        };
+        Ok(OwnedRequest::new(self.clone(), begun))
+    }
+
+    /// Starts to receive a message into the `bytes` bytes at `base`, as
+    /// [`Scope::irecv`](crate::Scope::irecv) does.
+    ///
+    /// # Safety
+    /// The memory must be valid for writing, and used by nobody else, until the request has ended
+    /// or was dropped.
+    ///
+    /// # Errors
+    /// As [`Self::recv`].
+    pub unsafe fn irecv_raw(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        base: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<OwnedRequest, Error> {
+        let data = Bytes { base, length: bytes };
+        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        let operation = unsafe { self.start_message_receive(from.into(), tag.into(), data)? };
+        Ok(OwnedRequest::new(self.clone(), Begun::UnderWay(Work::Message(operation))))
     }
 
     /// Enters a barrier without waiting for it, as [`Scope::ibarrier`](crate::Scope::ibarrier)

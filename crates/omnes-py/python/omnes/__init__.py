@@ -14,7 +14,8 @@ A program is started once per rank, by ``omnes run``, ``mpirun``, ``srun`` or
 
 Buffers are whatever has one: bytearray, memoryview, array.array, NumPy arrays.
 They are used where they are, without a copy in Python. ``omnes.torch`` pushes
-the weights of PyTorch modules.
+the weights of PyTorch modules, and ``omnes.distributed`` is a backend of
+torch.distributed.
 
 The end of the ``with`` block leaves the job together with all other ranks. A
 rank that leaves it by an exception, or without it, is PeerLeft to whoever waits
@@ -30,6 +31,8 @@ from ._omnes import (
     Communicator,
     Disagreement,
     Error,
+    Exchange,
+    ExchangeFailed,
     Excluded,
     Join,
     Length,
@@ -46,6 +49,8 @@ from ._omnes import (
     Truncated,
     Variable,
     __version__,
+    abandon,
+    join,
 )
 
 __all__ = [
@@ -54,6 +59,8 @@ __all__ = [
     "Communicator",
     "Disagreement",
     "Error",
+    "Exchange",
+    "ExchangeFailed",
     "Excluded",
     "Join",
     "Length",
@@ -70,4 +77,6 @@ __all__ = [
     "Truncated",
     "Variable",
     "__version__",
+    "abandon",
+    "join",
 ]

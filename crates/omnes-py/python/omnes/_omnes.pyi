@@ -1,9 +1,26 @@
 """What is compiled; use it as ``omnes``."""
 
-from collections.abc import Buffer
+from collections.abc import Buffer, Callable
 from typing import Self, final
 
 __version__: str
+
+def join(rank: int, size: int, allgather: Callable[[bytes], list[bytes]]) -> Communicator:
+    """A communicator of ranks that can tell each other something by means of their own.
+
+    Called by all of them. allgather is given a rank's bytes, as many on all ranks, and returns
+    those of all ranks, in their order; it is called the same number of times on all of them. The
+    first such communicator is a job by itself, others whose ranks are all in one job share it. The
+    jobs go on until abandon(). Raises Exchange on all ranks if one of them cannot; ExchangeFailed
+    if allgather raises, with that as its cause; RankOutOfRange.
+    """
+
+def abandon() -> None:
+    """Leaves all jobs of join(), without waiting for their ranks.
+
+    Whoever waits for this rank then gets PeerLeft. Waits for the last answers, for a second per job
+    at most.
+    """
 
 @final
 class Communicator:
@@ -102,6 +119,12 @@ class Communicator:
         source and tag are those wanted, None for any. Returns source, tag and length in bytes.
         Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
         """
+    def isend(self, data: Buffer, to: int, *, tag: int = 0) -> Request:
+        """Starts what send() does; data is in use until the request has ended."""
+    def irecv(
+        self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
+    ) -> Request:
+        """Starts what recv() does; buffer is in use until the request has ended."""
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Parts the communicator: ranks of one color get a new one, in the order of their keys.
 
@@ -135,6 +158,9 @@ class Request:
         """Whether the operation has ended; waits for nobody. Raises what the operation raises."""
     def wait(self) -> None:
         """Waits until the operation has ended. Raises what the operation raises."""
+    @property
+    def status(self) -> tuple[int, int, int] | None:
+        """Source, tag and length in bytes, as of recv(); None before the operation has ended."""
 
 class Error(RuntimeError):
     """Any error of Omnes."""
@@ -192,6 +218,14 @@ class Length(Error):
 
 class Reduction(Error):
     """An operation that is not for the numbers to be reduced, or that there is not."""
+
+class Exchange(Error):
+    """Ranks could not become a communicator; the same on all of them."""
+
+    rank: int
+
+class ExchangeFailed(Error):
+    """What ranks were to become a communicator by does not work."""
 
 class TooManyCommunicators(Error):
     """No number is left for another communicator."""

@@ -11,7 +11,14 @@ stub = ast.parse(pathlib.Path(_omnes.__file__).with_name("_omnes.pyi").read_text
 classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
 compiled = {name for name, value in vars(_omnes).items() if inspect.isclass(value)}
 assert compiled == set(classes), compiled ^ set(classes)
-assert set(omnes.__all__) == compiled | {"__version__"}
+functions = {node.name: node for node in stub.body if isinstance(node, ast.FunctionDef)}
+compiled_functions = {name for name, value in vars(_omnes).items() if inspect.isbuiltin(value)}
+assert compiled_functions == set(functions), compiled_functions ^ set(functions)
+assert set(omnes.__all__) == compiled | compiled_functions | {"__version__"}
+
+for name, node in functions.items():
+    parameters = inspect.signature(getattr(_omnes, name)).parameters
+    assert list(parameters) == [each.arg for each in node.args.args], (name, list(parameters))
 
 for name, described in classes.items():
     actual = getattr(_omnes, name)

@@ -159,6 +159,15 @@ impl Jobs {
         result
     }
 
+    /// Leaves all jobs without waiting for their ranks: whoever waits for this one gets
+    /// [`Error::PeerLeft`]. Waits for the last answers for a second per job at most;
+    /// communicators can then only be dropped, and new ones are of new jobs.
+    pub fn abandon(&self) {
+        for Joined { world, .. } in self.table.take_all() {
+            world.abandon();
+        }
+    }
+
     /// The processes of all ranks.
     fn introduce(&self, ranks: &dyn Exchange) -> Result<Vec<Identity>, Error> {
         let version = env!("CARGO_PKG_VERSION").to_owned();

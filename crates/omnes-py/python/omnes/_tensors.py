@@ -1,0 +1,74 @@
+"""Memory of tensors on the processor, for operations that want bytes one behind the other."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from .torch import _check as check_place
+from .torch import _is_plain as is_plain
+
+
+def check_read(name: str, tensor: torch.Tensor) -> None:
+    """Refuses what cannot be sent; elements may share memory."""
+    if tensor.device.type != "cpu":
+        raise TypeError(
+            f"{name} is on {tensor.device}, and the backend omnes is for tensors on the processor: "
+            "use tensor.cpu(), or a backend for that device, such as nccl"
+        )
+    if tensor.layout != torch.strided or (tensor.nbytes and tensor.data_ptr() == 0):
+        check_place(name, tensor)
+
+
+def check_written(name: str, tensor: torch.Tensor) -> None:
+    """Refuses what cannot be received into."""
+    check_read(name, tensor)
+    check_place(name, tensor)
+
+
+def bytes_of(tensor: torch.Tensor) -> Any:
+    """The bytes of a tensor whose elements lie one behind the other."""
+    memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+    memory.owner = tensor  # lives for as long as a request uses it
+    return memory
+
+
+def to_read(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy whose elements lie one behind the other."""
+    check_read("the tensor", tensor)
+    place = tensor.detach()
+    return place if is_plain(place) else place.resolve_conj().resolve_neg().contiguous()
+
+
+@contextlib.contextmanager
+def to_write(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensor, or a copy whose elements lie one behind the other and which is copied back."""
+    check_written("the tensor", tensor)
+    place = tensor.detach()
+    memory = to_read(tensor)
+    yield memory
+    if memory.data_ptr() != place.data_ptr():
+        place.copy_(memory)
+
+
+def apart(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy if it shares memory with the other."""
+    start, others = tensor.data_ptr(), other.data_ptr()
+    shares = start < others + other.nbytes and others < start + tensor.nbytes
+    return tensor.clone() if shares else tensor
+
+
+def joint(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The elements of all parts, in a copy."""
+    return torch.cat([to_read(part).reshape(-1) for part in parts])
+
+
+def spread(table: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
+    """Copies a row into each part."""
+    for row, part in zip(table, parts, strict=True):
+        check_written("an output", part)
+        part.detach().copy_(row.view(part.shape))

@@ -1,0 +1,551 @@
+"""PyTorch: a backend of torch.distributed, for tensors on the processor.
+
+::
+
+    import omnes.distributed
+    import torch
+
+    torch.distributed.init_process_group("omnes")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+
+The program is started by ``omnes run``, torchrun, or whatever sets RANK,
+WORLD_SIZE, MASTER_ADDR and MASTER_PORT; under ``omnes run`` the import sets
+those that are missing. Groups of some of the ranks work as the first one does.
+
+Collectives are done when the call returns, also with async_op=True: none
+overlaps with computation or with another, and all ranks of a group call them in
+the same order. isend() and irecv() return at once, and go on by themselves. The
+limit of a group is heeded by barrier(), which then names the ranks that have not
+come; other calls end when a rank has failed or left.
+
+Errors are those of omnes; TypeError and ValueError for tensors that cannot be
+used, NotImplementedError for a reduction that there is not. Floats of 16 bits
+are combined as those of 32; of bools a sum is "or", a product "and".
+
+Not done: tensors elsewhere than on the processor, mixed backends such as
+"cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which PyTorch
+refuses for a group made in Python, though the group's own method works.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import itertools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed
+from torch.distributed import Store, Work
+
+from ._omnes import Communicator, Error, abandon, join
+from ._tensors import apart, bytes_of, check_written, joint, spread, to_read, to_write
+from ._work import Done, Message
+from .torch import _NUMBERS
+
+__all__ = ["ProcessGroup"]
+
+# How long the last group of a process waits for its ranks when it ends: whoever leaves early ends
+# the collectives of those that are late.
+_MEETING_S = 5.0
+
+# Messages that are parts of collectives; those of programs have tags below 2**31.
+_TAG = 2**32 - 1
+
+# Messages under way that a group keeps before it looks for those that have ended.
+_MESSAGES_MIN = 16
+
+_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.uint8}
+
+_UNSIGNED = {
+    torch.uint16: ctypes.c_uint16,
+    torch.uint32: ctypes.c_uint32,
+    torch.uint64: ctypes.c_uint64,
+}
+
+_OPERATIONS = {
+    "SUM": "sum",
+    "AVG": "sum",
+    "PRODUCT": "product",
+    "MIN": "min",
+    "MAX": "max",
+    "BAND": "and",
+    "BOR": "or",
+    "BXOR": "xor",
+}
+
+# Of 0 and 1 these do what the names say.
+_OPERATIONS_OF_BOOLS = {"SUM": "or", "PRODUCT": "and", "MIN": "and", "MAX": "or"}
+
+# Groups that have not been shut down.
+_open: set[ProcessGroup] = set()
+
+
+class ProcessGroup(torch.distributed.ProcessGroup):
+    """A group of ranks; made by init_process_group() and new_group().
+
+    Its methods are those that torch.distributed calls. Ranks are those of the group.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
+        self._names = {"name": "", "desc": "undefined"}
+        self._messages: list[Message] = []
+        self._messages_max = _MESSAGES_MIN
+        self._ranks: Communicator | None = join(rank, size, _exchange(store, rank, size))
+        _open.add(self)
+
+    # ---- what PyTorch asks about a group ----------------------------------------------------
+
+    def getBackendName(self) -> str:
+        return "omnes"
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    getRank, getSize = rank, size
+
+    def getGroupName(self) -> str:
+        return self._names["name"]
+
+    def setGroupName(self, name: str) -> None:
+        self._names["name"] = name
+
+    def getGroupDesc(self) -> str:
+        return self._names["desc"]
+
+    def setGroupDesc(self, desc: str) -> None:
+        self._names["desc"] = desc
+
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+
+    def _get_backend(self, device: torch.device) -> ProcessGroup:
+        return self
+
+    def get_group_store(self) -> Store:
+        return self._store
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._timeout = timeout
+
+    _set_default_timeout = setTimeout = set_timeout
+
+    def shutdown(self) -> None:
+        """Ends the group. The last one of a process leaves the job, after its ranks have come to
+        this or a limit of 5 s is over."""
+        self._end(self._meet)
+
+    def abort(self) -> None:
+        """Ends the group and waits for nobody."""
+        self._end(lambda ranks: None)
+
+    def __repr__(self) -> str:
+        return f"<omnes.distributed.ProcessGroup rank {self._rank} of {self._size}>"
+
+    # ---- one tensor -------------------------------------------------------------------------
+
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        root = opts.rootRank if opts else 0
+        for tensor in tensors:
+            if self._rank == root:
+                self._joined.bcast(bytes_of(to_read(tensor)), root)
+            else:
+                with to_write(tensor) as place:
+                    self._joined.bcast(bytes_of(place), root)
+        return Done(tensors)
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        for tensor in tensors:
+            with to_write(tensor) as place:
+                self._reduce(place, place, opts, lambda *args: self._joined.allreduce(*args))
+        return Done(tensors)
+
+    allreduce_coalesced = allreduce
+
+    def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        root = opts.rootRank if opts else 0
+        for tensor in tensors:
+            self._reduce_to(tensor, tensor, root, opts)
+        return Done(tensors)
+
+    def barrier(self, opts: Any = None) -> Work:
+        given = opts if isinstance(opts, timedelta) else getattr(opts, "timeout", None)
+        self._barrier(given)
+        return Done([])
+
+    def monitored_barrier(
+        self, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        self._barrier(timeout)
+
+    # ---- a tensor of each rank --------------------------------------------------------------
+
+    def allgather(
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        for parts, tensor in zip(outputs, inputs, strict=True):
+            self._allgather(parts, tensor)
+        return Done(outputs)
+
+    def _allgather_base(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
+    ) -> Work:
+        self._check_parts(output, tensor)
+        with to_write(output) as place:
+            own = apart(to_read(tensor), place)
+            self._joined.allgather(bytes_of(own), bytes_of(place))
+        return Done([output])
+
+    all_gather_single = _allgather_base
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        for output, tensor in zip(outputs, inputs, strict=True):
+            self._allgather_base(output, tensor)
+        return Done(outputs)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def allgather_coalesced(
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        for index, tensor in enumerate(inputs):
+            self._allgather([of_rank[index] for of_rank in outputs], tensor)
+        return Done(outputs)
+
+    def gather(
+        self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        root = opts.rootRank if opts else 0
+        for index, tensor in enumerate(inputs):
+            own = to_read(tensor)
+            if self._rank != root:
+                self._joined.gather(bytes_of(own), None, root)
+                continue
+            self._check_alike(outputs[index], tensor)
+            table = own.new_empty((self._size, own.numel()))
+            self._joined.gather(bytes_of(own), bytes_of(table), root)
+            spread(table, outputs[index])
+        return Done(outputs)
+
+    def scatter(
+        self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None
+    ) -> Work:
+        root = opts.rootRank if opts else 0
+        for index, output in enumerate(outputs):
+            table = None
+            if self._rank == root:
+                self._check_alike(inputs[index], output)
+                table = bytes_of(joint(inputs[index]))
+            with to_write(output) as place:
+                self._joined.scatter(table, bytes_of(place), root)
+        return Done(outputs)
+
+    def reduce_scatter(
+        self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None
+    ) -> Work:
+        for output, parts in zip(outputs, inputs, strict=True):
+            if len({part.numel() for part in parts}) == 1:
+                self._check_alike(parts, output)
+                self._reduce_scatter(output, joint(parts), opts)
+            else:
+                self._check_pair(parts[self._rank], output)
+                for root, part in enumerate(parts):
+                    self._reduce_to(part, output, root, opts)
+        return Done(outputs)
+
+    def _reduce_scatter_base(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
+    ) -> Work:
+        self._check_parts(tensor, output)
+        self._reduce_scatter(output, to_read(tensor).clone(), opts)
+        return Done([output])
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def reduce_scatter_tensor_coalesced(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        for output, tensor in zip(outputs, inputs, strict=True):
+            self._reduce_scatter_base(output, tensor, opts)
+        return Done(outputs)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    # ---- a tensor of each rank for each -----------------------------------------------------
+
+    def alltoall_base(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        opts: Any = None,
+    ) -> Work:
+        """Splits are counts along the first dimension; all ranks give them, or none does."""
+        own = to_read(tensor)
+        with to_write(output) as place:
+            if output_splits or input_splits:
+                parts = self._split(place, output_splits, "output")
+                self._exchange(parts, self._split(own, input_splits, "input"))
+            else:
+                self._check_pair(tensor, output)
+                self._check_divides(own)
+                self._joined.alltoall(bytes_of(apart(own, place)), bytes_of(place))
+        return Done([output])
+
+    all_to_all_single = alltoall_base
+
+    def alltoall(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
+    ) -> Work:
+        self._exchange(outputs, inputs)
+        return Done(outputs)
+
+    # ---- messages ---------------------------------------------------------------------------
+
+    def send(self, tensors: list[torch.Tensor], to: int, tag: int = 0) -> Work:
+        return self._kept([Message.sent(self._joined, tensor, to, tag) for tensor in tensors])
+
+    def recv(self, tensors: list[torch.Tensor], source: int, tag: int = 0) -> Work:
+        messages = [Message.received(self._joined, each, source, tag) for each in tensors]
+        return self._kept(messages)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
+        return self._kept([Message.received(self._joined, each, None, tag) for each in tensors])
+
+    recvAnysource = recv_anysource
+
+    # ---- how ----------------------------------------------------------------------------------
+
+    @property
+    def _joined(self) -> Communicator:
+        if self._ranks is None:
+            raise ValueError("the process group has been destroyed")
+        return self._ranks
+
+    def _end(self, last: Callable[[Communicator], None]) -> None:
+        ranks, self._ranks = self._ranks, None
+        if ranks is None:
+            return
+        _open.discard(self)
+        if not _open:
+            last(ranks)
+            abandon()
+        self._messages.clear()
+
+    @staticmethod
+    def _meet(ranks: Communicator) -> None:
+        # Whatever keeps the others away, this rank leaves.
+        with contextlib.suppress(Error):
+            ranks.barrier(timeout_s=_MEETING_S)
+
+    def _barrier(self, given: timedelta | None) -> None:
+        # PyTorch says "none" by a negative one.
+        limit = given if given is not None and given > timedelta(0) else self._timeout
+        self._joined.barrier(timeout_s=limit.total_seconds())
+
+    def _reduce(
+        self,
+        data: torch.Tensor,
+        result: torch.Tensor,
+        opts: Any,
+        reduction: Callable[[Any, str], Any],
+    ) -> None:
+        """Combines data, which may be overwritten, by reduction, and leaves what its range says, or
+        all, in result."""
+        name = _name_of(opts)
+        wide = _WIDE.get(data.dtype, data.dtype)
+        number = _NUMBERS.get(wide) or _UNSIGNED.get(wide)
+        if number is None:
+            raise TypeError(f"the tensor has elements of {data.dtype}, which no reduction knows")
+        if name == "AVG" and not data.is_floating_point():
+            raise TypeError(f"AVG is for floats, and the tensor has elements of {data.dtype}")
+        operation = _OPERATIONS[name]
+        if data.dtype == torch.bool:
+            operation = _OPERATIONS_OF_BOOLS.get(name, operation)
+        numbers = data.to(wide)
+        if numbers.numel() == 0:
+            return
+        # What tells the type of the numbers; the tensor lives until the end of the call.
+        memory = (number * numbers.numel()).from_address(numbers.data_ptr())
+        block = reduction(memory, operation)
+        if block is not None:
+            numbers = numbers.view(-1)[slice(*block)].view(result.shape)
+        if name == "AVG":
+            numbers.div_(self._size)
+        if numbers is not result:
+            result.copy_(numbers)
+
+    def _reduce_to(
+        self, tensor: torch.Tensor, output: torch.Tensor, root: int, opts: Any
+    ) -> None:
+        """Combines the ranks' tensor into output at root; those of the others stay as they are."""
+        ranks = self._joined
+
+        def reduction(memory: Any, name: str) -> None:
+            ranks.reduce(memory, root, name)
+
+        room = to_read(tensor).clone()
+        if self._rank != root:
+            return self._reduce(room, room, opts, reduction)
+        with to_write(output) as place:
+            self._reduce(room, place.view(room.shape), opts, reduction)
+
+    def _reduce_scatter(self, output: torch.Tensor, room: torch.Tensor, opts: Any) -> None:
+        ranks = self._joined
+        with to_write(output) as place:
+            self._reduce(room, place, opts, lambda *args: ranks.reduce_scatter(*args))
+
+    def _allgather(self, parts: list[torch.Tensor], tensor: torch.Tensor) -> None:
+        own = to_read(tensor)
+        self._check_pair(tensor, parts[self._rank])
+        if len({part.numel() for part in parts}) > 1:
+            for root, part in enumerate(parts):
+                with to_write(part) as place:
+                    if root == self._rank:
+                        place.copy_(own.view(place.shape))
+                    self._joined.bcast(bytes_of(place), root)
+            return
+        self._check_alike(parts, tensor)
+        table = own.new_empty((self._size, own.numel()))
+        self._joined.allgather(bytes_of(own), bytes_of(table))
+        spread(table, parts)
+
+    def _exchange(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
+        """Sends an input to each rank, and gets an output from each."""
+        self._check_count(outputs)
+        self._check_count(inputs)
+        self._check_pair(inputs[self._rank], outputs[self._rank])
+        ranks, others = self._joined, [r for r in range(self._size) if r != self._rank]
+        started = [Message.received(ranks, outputs[r], r, _TAG) for r in others]
+        started += [Message.sent(ranks, inputs[r], r, _TAG) for r in others]
+        own, place = inputs[self._rank].detach(), outputs[self._rank]
+        check_written("the output", place)
+        place.detach().copy_(own.reshape(place.shape))
+        for message in started:
+            message.wait()
+
+    def _kept(self, messages: list[Message]) -> Work:
+        """The message, which goes on also where its work is dropped."""
+        if len(messages) != 1:
+            raise ValueError(f"a message has one tensor, not {len(messages)}")
+        self._messages += messages
+        if len(self._messages) > self._messages_max:
+            self._messages = [each for each in self._messages if not each.is_completed()]
+            self._messages_max = max(_MESSAGES_MIN, 2 * len(self._messages))
+        return messages[0]
+
+    def _split(
+        self, tensor: torch.Tensor, splits: Sequence[int] | None, name: str
+    ) -> Sequence[torch.Tensor]:
+        if not splits:
+            self._check_divides(tensor)
+            splits = [tensor.shape[0] // self._size] * self._size
+        if len(splits) != self._size or sum(splits) != tensor.shape[0]:
+            raise ValueError(
+                f"{name} splits {list(splits)} do not part {tensor.shape[0]} rows among "
+                f"{self._size} ranks"
+            )
+        return tensor.split(list(splits))
+
+    def _check_divides(self, tensor: torch.Tensor) -> None:
+        if tensor.dim() == 0 or tensor.shape[0] % self._size:
+            shape = list(tensor.shape)
+            raise ValueError(f"{shape} has no equal number of rows for {self._size} ranks")
+
+    def _check_count(self, tensors: Sequence[torch.Tensor]) -> None:
+        if len(tensors) != self._size:
+            raise ValueError(f"{len(tensors)} tensors for {self._size} ranks")
+
+    def _check_alike(self, parts: list[torch.Tensor], tensor: torch.Tensor) -> None:
+        self._check_count(parts)
+        for part in parts:
+            self._check_pair(part, tensor)
+
+    def _check_parts(self, whole: torch.Tensor, part: torch.Tensor) -> None:
+        if whole.dtype != part.dtype or whole.numel() != part.numel() * self._size:
+            raise ValueError(
+                f"{whole.numel()} elements of {whole.dtype} are not {self._size} times "
+                f"{part.numel()} of {part.dtype}"
+            )
+
+    def _check_pair(self, one: torch.Tensor, other: torch.Tensor) -> None:
+        if one.dtype != other.dtype or one.numel() != other.numel():
+            raise ValueError(
+                f"{one.numel()} elements of {one.dtype} do not go into {other.numel()} of "
+                f"{other.dtype}"
+            )
+
+
+def _exchange(store: Store, rank: int, size: int) -> Callable[[bytes], list[bytes]]:
+    """What gathers equally long bytes of all ranks through the store: rank 0 puts them together."""
+    # Groups that follow each other may have the same part of the same store.
+    group = store.add(f"omnes/{rank}", 1)
+    rounds = itertools.count()
+
+    def allgather(own: bytes) -> list[bytes]:
+        key = f"omnes/{group}/{next(rounds)}"
+        store.set(f"{key}/{rank}", own)
+        if rank == 0:
+            store.set(key, b"".join(store.get(f"{key}/{other}") for other in range(size)))
+        table = store.get(key)
+        return [table[start : start + len(own)] for start in range(0, len(table), len(own))]
+
+    return allgather
+
+
+def _name_of(opts: Any) -> str:
+    """The operation of a reduction."""
+    operation = getattr(opts, "reduceOp", opts) or torch.distributed.ReduceOp.SUM
+    name = str(getattr(operation, "op", operation)).rpartition(".")[2]
+    if name not in _OPERATIONS:
+        known = ", ".join(_OPERATIONS)
+        raise NotImplementedError(f"the backend omnes has no reduction {name}; it has {known}")
+    return name
+
+
+def _take_environment() -> None:
+    """Tells PyTorch what `omnes run` has told, where nobody else has."""
+    rendezvous = os.environ.get("OMNES_RENDEZVOUS", "")
+    host, _, port = rendezvous.rpartition(":")
+    if "RANK" in os.environ or "OMNES_RANK" not in os.environ or not port.isdigit():
+        return
+    told = {
+        "RANK": os.environ["OMNES_RANK"],
+        "WORLD_SIZE": os.environ.get("OMNES_SIZE", ""),
+        "LOCAL_RANK": os.environ.get("OMNES_LOCAL_RANK", ""),
+        "LOCAL_WORLD_SIZE": os.environ.get("OMNES_LOCAL_SIZE", ""),
+        "MASTER_ADDR": host.strip("[]"),
+        # The port itself is that of Communicator.from_env().
+        "MASTER_PORT": str(int(port) + 1),
+    }
+    for name, value in told.items():
+        if value:
+            os.environ.setdefault(name, value)
+
+
+def _leave_at_exit(process: int = os.getpid()) -> None:
+    """Ends what the program has not. After an exception the others are not waited for."""
+    is_failure = hasattr(sys, "last_exc") or hasattr(sys, "last_type")
+    if os.getpid() == process:
+        # The last one is that of most ranks, as in destroy_process_group(): they meet there.
+        for group in sorted(_open, key=ProcessGroup.size):
+            group.abort() if is_failure else group.shutdown()
+
+
+torch.distributed.Backend.register_backend("omnes", ProcessGroup, devices=["cpu"])
+_take_environment()
+atexit.register(_leave_at_exit)

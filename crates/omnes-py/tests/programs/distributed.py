@@ -1,0 +1,308 @@
+"""The backend of torch.distributed, at 3 or more ranks: each call beside what is computed alone."""
+
+import datetime
+import functools
+import operator
+import warnings
+
+import omnes
+import omnes.distributed
+import torch
+import torch.distributed as dist
+
+ReduceOp = dist.ReduceOp
+
+
+def raises(kind, call, *args, **options):
+    """The exception of that kind which the call raises."""
+    try:
+        call(*args, **options)
+    except kind as error:
+        return error
+    raise AssertionError(f"{call} has not raised {kind}")
+
+
+def data(of_rank, *shape, dtype=torch.float32):
+    """Tensors that differ between ranks; every rank knows those of all."""
+    generator = torch.Generator().manual_seed(of_rank)
+    return torch.randint(1, 5, shape or (3, 4), generator=generator).to(dtype)
+
+
+def everybody(size, *shape, dtype=torch.float32):
+    return [data(other, *shape, dtype=dtype) for other in range(size)]
+
+
+def broadcasts(rank, size):
+    for root in range(size):
+        for tensor in (data(rank), data(rank, 5, 4).t(), data(rank, 0), torch.tensor(rank)):
+            wanted = {2: data(root, *tensor.shape), 1: data(root, 0), 0: torch.tensor(root)}
+            dist.broadcast(tensor, root)
+            if tensor.is_contiguous():
+                assert torch.equal(tensor, wanted[tensor.dim()]), (root, tensor)
+            else:
+                assert torch.equal(tensor, data(root, 5, 4).t()), (root, tensor)
+    things = [{"rank": rank, "text": "x" * 1000 * rank}, rank]
+    dist.broadcast_object_list(things, src=1)
+    assert things == [{"rank": 1, "text": "x" * 1000}, 1]
+    got = [None] * size
+    dist.all_gather_object(got, ("object of", rank, "y" * rank))
+    assert got == [("object of", other, "y" * other) for other in range(size)]
+
+
+NUMBERS = {
+    ReduceOp.SUM: operator.add,
+    ReduceOp.PRODUCT: operator.mul,
+    ReduceOp.MIN: torch.minimum,
+    ReduceOp.MAX: torch.maximum,
+}
+BITS = {
+    ReduceOp.BAND: torch.bitwise_and,
+    ReduceOp.BOR: torch.bitwise_or,
+    ReduceOp.BXOR: torch.bitwise_xor,
+}
+
+
+def reductions(rank, size):
+    floats = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+    integers = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+    for dtype in floats + integers:
+        for op, combine in (NUMBERS | (BITS if dtype in integers else {})).items():
+            wanted = functools.reduce(combine, everybody(size, dtype=dtype))
+            tensor = data(rank, dtype=dtype)
+            dist.all_reduce(tensor, op)
+            assert torch.equal(tensor, wanted), (dtype, op)
+            tensor = data(rank, dtype=dtype)
+            dist.reduce(tensor, 1, op)
+            assert torch.equal(tensor, wanted if rank == 1 else data(rank, dtype=dtype))
+    for dtype in floats:
+        tensor = data(rank, dtype=dtype)
+        dist.all_reduce(tensor, ReduceOp.AVG)
+        wide = torch.promote_types(dtype, torch.float32)
+        mean = (sum(everybody(size, dtype=wide)) / size).to(dtype)
+        assert torch.equal(tensor, mean), dtype
+    for op, wanted in (
+        (ReduceOp.SUM, True),
+        (ReduceOp.MAX, True),
+        (ReduceOp.PRODUCT, False),
+        (ReduceOp.MIN, False),
+        (ReduceOp.BXOR, True),
+    ):
+        tensor = torch.tensor([rank == 1, False])
+        dist.all_reduce(tensor, op)
+        assert tensor.tolist() == [wanted, False], op
+    across = data(rank, 6, 4)
+    dist.all_reduce(across.t()[1:3])
+    assert torch.equal(across[:, 1:3], sum(everybody(size, 6, 4))[:, 1:3])
+    assert torch.equal(across[:, 0], data(rank, 6, 4)[:, 0])
+    empty = torch.empty(0)
+    dist.all_reduce(empty)
+    long = torch.full((300_000,), rank + 0.5)
+    work = dist.all_reduce(long, async_op=True)
+    assert work.wait() and work.is_completed() and work.get_future().wait()[0] is long
+    assert torch.equal(long, torch.full((300_000,), sum(other + 0.5 for other in range(size))))
+    wave = torch.full((3,), complex(rank, 1))
+    dist.all_reduce(wave)
+    assert wave[0] == complex(sum(range(size)), size)
+    assert "PREMUL_SUM" in str(
+        raises(NotImplementedError, dist.all_reduce, data(rank), dist._make_nccl_premul_sum(2.0))
+    )
+    raises(omnes.Reduction, dist.all_reduce, data(rank), ReduceOp.BOR)
+    raises(TypeError, dist.all_reduce, data(rank, dtype=torch.int32), ReduceOp.AVG)
+    assert "on meta" in str(raises(TypeError, dist.all_reduce, torch.empty(3, device="meta")))
+
+
+def gathers(rank, size):
+    everything = everybody(size)
+    outputs = [torch.zeros(3, 4) for _ in range(size)]
+    dist.all_gather(outputs, data(rank))
+    assert all(map(torch.equal, outputs, everything))
+    outputs = [torch.zeros(other + 1) for other in range(size)]
+    dist.all_gather(outputs, torch.full((rank + 1,), float(rank)))
+    assert [each.tolist() for each in outputs] == [[float(r)] * (r + 1) for r in range(size)]
+    for dtype in (torch.float32, torch.bool, torch.bfloat16):
+        table = torch.zeros(3 * size, 4, dtype=dtype)
+        dist.all_gather_into_tensor(table, data(rank, dtype=dtype))
+        assert torch.equal(table, torch.cat(everybody(size, dtype=dtype)))
+    # The input is where its part of the output is.
+    table[3 * rank : 3 * rank + 3] = rank % 2
+    dist.all_gather_into_tensor(table, table[3 * rank : 3 * rank + 3])
+    assert table[:, 0].tolist() == [other % 2 for other in range(size) for _ in range(3)]
+    dist.all_gather_into_tensor(torch.empty(0), torch.empty(0))
+    outputs = [torch.zeros(4, 3).t() for _ in range(size)] if rank == 1 else None
+    dist.gather(data(rank), outputs, dst=1)
+    assert rank != 1 or all(map(torch.equal, outputs, everything))
+    output = torch.zeros(4, 3).t()
+    dist.scatter(output, everything if rank == 2 else None, src=2)
+    assert torch.equal(output, data(rank))
+    raises(ValueError, dist.all_gather_into_tensor, torch.empty(2), torch.empty(size))
+    things = [None]
+    dist.scatter_object_list(things, list(range(size)) if rank == 0 else None)
+    assert things == [rank]
+
+
+def reduce_scatters(rank, size):
+    wanted = sum(everybody(size, size, 5))[rank]
+    output = torch.zeros(5)
+    dist.reduce_scatter(output, list(data(rank, size, 5)))
+    assert torch.equal(output, wanted)
+    own = data(rank, size, 5)
+    dist.reduce_scatter_tensor(output, own, ReduceOp.AVG)
+    assert torch.equal(output, wanted / size)
+    assert torch.equal(own, data(rank, size, 5))
+    output = torch.zeros(rank + 1)
+    dist.reduce_scatter(output, [torch.ones(other + 1) for other in range(size)])
+    assert output.tolist() == [size] * (rank + 1)
+    many = [torch.zeros(5), torch.zeros(5, dtype=torch.int64)]
+    with dist._coalescing_manager():
+        for each in many:
+            dist.reduce_scatter_tensor(each, data(rank, size, 5).to(each.dtype))
+    assert torch.equal(many[0], wanted) and torch.equal(many[1], wanted.long())
+
+
+def all_to_alls(rank, size):
+    outputs = torch.zeros(2 * size, 3)
+    dist.all_to_all_single(outputs, data(rank, 2 * size, 3))
+    wanted = [data(r, 2 * size, 3)[2 * rank : 2 * rank + 2] for r in range(size)]
+    assert torch.equal(outputs, torch.cat(wanted))
+    # Rank r sends r + to rows to rank `to`.
+    sizes = [rank + other for other in range(size)]
+    own = torch.full((sum(sizes), 2), float(rank))
+    output = torch.zeros(sum(sizes), 2)
+    dist.all_to_all_single(output, own, sizes, sizes)
+    assert output[:, 1].tolist() == [float(r) for r in range(size) for _ in range(rank + r)]
+    parts = [torch.zeros(each) for each in sizes]
+    dist.all_to_all(parts, [torch.full((each,), float(rank)) for each in sizes])
+    assert [part.tolist() for part in parts] == [[float(r)] * (rank + r) for r in range(size)]
+    raises(ValueError, dist.all_to_all_single, torch.zeros(3), torch.zeros(3), [1], [1])
+
+
+def messages(rank, size):
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for count in (0, 10, 1 << 20):  # the last is longer than what is sent without being asked for
+        own, got = torch.full((count,), float(rank)), torch.zeros(2, count).t()[:, 0]
+        sending = dist.isend(own, right)
+        receiving = dist.irecv(got, left)
+        receiving.wait()
+        sending.wait()
+        assert sending.is_completed() and receiving.is_completed()
+        assert torch.equal(got, torch.full((count,), float(left)))
+    from_right, from_left = torch.zeros(200_000), torch.zeros(200_000)
+    own = torch.full((200_000,), float(rank))
+    operations = [
+        dist.P2POp(dist.isend, own, right),
+        dist.P2POp(dist.isend, own, left),
+        dist.P2POp(dist.irecv, from_left, left),
+        dist.P2POp(dist.irecv, from_right, right),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    assert from_left[-1] == left and from_right[-1] == right
+    if rank == 0:
+        seen = set()
+        for _ in range(1, size):
+            number = torch.zeros(1)
+            source = dist.recv(number, tag=5)
+            assert source == number.item()
+            seen.add(source)
+        assert seen == set(range(1, size))
+    else:
+        dist.send(torch.tensor([float(rank)]), 0, tag=5)
+    # Nobody keeps the work: the message goes on.
+    dist.isend(torch.full((1 << 20,), 7.0), right)
+    got = torch.zeros(1 << 20)
+    assert dist.recv(got, left) == left and got.eq(7).all()
+    sending = dist.isend(torch.zeros(3), right)
+    assert "12 bytes" in str(raises(ValueError, dist.recv, torch.zeros(4), left))
+    sending.wait()
+
+
+def groups(rank, size):
+    parts = [[0, size - 1], list(range(1, size - 1))]
+    made = [dist.new_group(part) for part in parts]
+    own = next(index for index, part in enumerate(parts) if rank in part)
+    group = made[own]
+    for _ in range(10):  # the two at the same time
+        number = torch.tensor([rank])
+        dist.all_reduce(number, group=group)
+        assert number.item() == sum(parts[own])
+    number = torch.tensor([rank])
+    dist.broadcast(number, parts[own][-1], group=group)
+    assert number.item() == parts[own][-1]
+    assert dist.get_backend(group) == "omnes"
+    both, mine = torch.zeros(2), dist.new_group([2, 0])
+    if rank in (0, 2):
+        dist.all_gather_into_tensor(both, torch.tensor([float(rank)]), group=mine)
+        assert sorted(both.tolist()) == [0, 2]
+        dist.destroy_process_group(mine)
+    dist.barrier()
+
+
+def barriers(rank, size):
+    dist.barrier()
+    dist.barrier(async_op=True).wait()
+    limit = datetime.timedelta(seconds=0.05)
+    world = dist.group.WORLD
+    if rank == 0:
+        error = raises(omnes.BarrierTimeout, dist.barrier, timeout=limit)
+        assert error.missing == list(range(1, size)), error
+        error = raises(omnes.BarrierTimeout, world.monitored_barrier, limit)
+        assert "rank 1" in str(error)
+        for other in range(1, size):
+            dist.send(torch.zeros(1), other)
+    else:
+        dist.recv(torch.zeros(1), 0)
+    dist.barrier()
+
+
+def functional(rank, size):
+    """What DTensor and compiled programs call."""
+    import torch.distributed._functional_collectives as functions
+
+    total = functions.all_reduce(data(rank), "sum", dist.group.WORLD)
+    assert torch.equal(total + 0, sum(everybody(size)))
+    table = functions.all_gather_tensor(data(rank), 0, dist.group.WORLD)
+    assert torch.equal(table + 0, torch.cat(everybody(size)))
+
+
+def module():
+    torch.manual_seed(3)
+    layers = [torch.nn.Linear(6, 9), torch.nn.BatchNorm1d(9), torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(9, 2)).eval()
+
+
+def data_parallel(rank, size):
+    whole = torch.randn(4 * size, 6, generator=torch.Generator().manual_seed(5))
+    alone = module()
+    alone(whole).square().mean().backward()
+    own = module()
+    if rank:
+        for parameter in own.parameters():
+            torch.nn.init.constant_(parameter, rank)  # rank 0's are what counts
+    together = torch.nn.parallel.DistributedDataParallel(own)
+    for _ in range(2):
+        together.zero_grad()
+        together(whole[4 * rank : 4 * rank + 4]).square().mean().backward()
+        for one, other in zip(alone.parameters(), together.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+
+
+with warnings.catch_warnings():
+    # PyTorch renames calls, and its old names are those that programs know.
+    warnings.simplefilter("ignore")
+    dist.init_process_group("omnes", timeout=datetime.timedelta(seconds=40))
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for each in (
+        broadcasts,
+        reductions,
+        gathers,
+        reduce_scatters,
+        all_to_alls,
+        messages,
+        groups,
+        barriers,
+        functional,
+        data_parallel,
+    ):
+        each(rank, size)
+    dist.destroy_process_group()
+raises(ValueError, dist.get_rank)
