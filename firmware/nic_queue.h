@@ -19,6 +19,7 @@
  * that was being put into the queue while the process fell asleep goes both
  * ways: the exchange that shows the entry comes before the look at
  * `is_sleeping`, and the process looks at the queue after it has set that.
+ * A queue begins asleep, as nobody looks at it yet.
  *
  * Checksums. Of a packet that no device has vouched for, the sum is made here.
  * One that comes from this very machine has the pseudo header's sum in its

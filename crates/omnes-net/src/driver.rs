@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks of the progress thread at whether callers are active.
 const TICK: Duration = Duration::from_millis(2);
+/// Longest time for which a new receive queue keeps the others out.
+const QUEUE_SETTLING_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep, so that nothing depends on a single wake-up.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
@@ -54,9 +56,10 @@ pub(crate) struct Shared {
     /// Calls so far and callers inside: what the progress thread looks at.
     pub(crate) entries: AtomicU64,
     pub(crate) callers: AtomicU32,
-    /// Calls that say nothing of whether the job is worth a receive queue; `u64::MAX` while none
-    /// may be opened.
+    /// Calls that say nothing of whether the job is worth a receive queue, and callers that want
+    /// none to be opened at present.
     pub(crate) uncounted: AtomicU64,
+    pub(crate) quiet_callers: AtomicU32,
     pub(crate) is_over: AtomicBool,
     pub(crate) sleeps: AtomicU64,
     pub(crate) yields: AtomicU64,
@@ -83,6 +86,7 @@ impl Shared {
             entries: AtomicU64::new(0),
             callers: AtomicU32::new(0),
             uncounted: AtomicU64::new(0),
+            quiet_callers: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
             sleeps: AtomicU64::new(0),
             yields: AtomicU64::new(0),
@@ -284,13 +288,18 @@ impl Shared {
             self.publish();
             let entries = self.entries.load(Ordering::Relaxed);
             let counted = entries.saturating_sub(self.uncounted.load(Ordering::Relaxed));
-            if let Some(due) = request.take_if(|request| request.is_due(counted)) {
+            let may_open = self.quiet_callers.load(Ordering::Relaxed) == 0;
+            if let Some(due) = request.take_if(|request| may_open && request.is_due(counted)) {
                 opening = due.start();
             }
             if let Some((queue, sockets)) =
                 opening.take_if(|opening| opening.is_over()).and_then(Opening::take)
             {
-                self.lock().core.use_queue(queue, &sockets);
+                let mut inside = self.lock();
+                let ended = inside.core.operations.ended;
+                inside.core.use_queue(queue, &sockets);
+                inside.core.settle_queue(&self.poller, QUEUE_SETTLING_MAX);
+                self.tell_others(&mut inside, ended);
             }
             let is_attended = self.callers.load(Ordering::Relaxed) > 0;
             if entries == seen && !is_attended {

@@ -212,14 +212,11 @@ impl Engine {
         self.enter(|core| core.rings.reached().map(|rank| rank.0).collect())
     }
 
-    /// Opens no receive queue while `quiet` runs, nor for the calls it makes: where ranks share
-    /// cores, loading firmware would slow down what it measures.
+    /// Begins to open no receive queue while `quiet` runs, nor for the calls made meanwhile: where
+    /// ranks share cores, loading firmware would slow down what it measures.
     pub fn without_queue<T>(&self, quiet: impl FnOnce() -> T) -> T {
-        self.shared.uncounted.store(u64::MAX, Ordering::Relaxed);
-        let result = quiet();
-        let calls = self.shared.entries.load(Ordering::Relaxed);
-        self.shared.uncounted.store(calls, Ordering::Relaxed);
-        result
+        let _quiet = Quiet::begin(&self.shared);
+        quiet()
     }
 
     // ---- operations -----------------------------------------------------------------------
@@ -387,6 +384,28 @@ impl Engine {
     }
 }
 
+/// While it lives, no receive queue is opened.
+struct Quiet<'a> {
+    shared: &'a Shared,
+    /// Calls before it.
+    entries: u64,
+}
+
+impl<'a> Quiet<'a> {
+    fn begin(shared: &'a Shared) -> Self {
+        shared.quiet_callers.fetch_add(1, Ordering::Relaxed);
+        Self { shared, entries: shared.entries.load(Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Quiet<'_> {
+    fn drop(&mut self) {
+        let entries = self.shared.entries.load(Ordering::Relaxed);
+        self.shared.uncounted.fetch_add(entries - self.entries, Ordering::Relaxed);
+        self.shared.quiet_callers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
         self.stop();
@@ -473,7 +492,7 @@ fn channel_configs(
         peer_timeout: config.peer_timeout.mul_f64(0.8),
         ack_delay: hold.min(channel.ack_delay),
         timeout_min: (2 * hold).min(channel.timeout_min),
-        ask_min: met.crowd.patience(),
+        ask_min: met.crowd.patience().min(channel.ask_min),
         window_packets: window.min(channel.window_packets),
         ..channel.clone()
     });

@@ -7,7 +7,7 @@ use omnes_sim::swarm::{Machine, run_seed};
 
 /// The seeds whose traces are kept: with loss, corruption and delays, each in 10,000 events or so.
 const GOLDEN: [(Machine, u64, &str); 3] = [
-    (Machine::Channel, 24, "seed-24.txt"),
+    (Machine::Channel, 32, "seed-32.txt"),
     (Machine::Broadcast, 24, "broadcast-seed-24.txt"),
     (Machine::Collective, 24, "collective-seed-24.txt"),
 ];

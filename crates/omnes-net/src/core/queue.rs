@@ -109,6 +109,15 @@ impl Core {
         });
     }
 
+    /// Empties the sockets, so that the NIC begins to fill the queue, for `limit` at
+    /// most: it takes a moment without packets, which an exchange that goes on never has.
+    pub(crate) fn settle_queue(&mut self, poller: &Poller, limit: Duration) {
+        let start = self.now();
+        while !self.is_quiet() && self.now().since(start) < limit {
+            self.progress(Look::Everywhere, poller);
+        }
+    }
+
     /// True if the NIC says that the sockets are empty.
     pub(crate) fn is_quiet(&mut self) -> bool {
         let clock = self.clock;

@@ -3,6 +3,7 @@
 //! Everything here is decided by [`classify_answer`] and
 //! [`Arrivals::classify`](crate::lane::Arrivals::classify); the rest applies it.
 
+use super::asking::is_question;
 use super::matching::Matched;
 use super::peer::{Assembling, Destination, Lane, Stashed};
 use super::send_lane::{Item, Verdict, classify_answer};
@@ -101,9 +102,9 @@ impl Channel {
         let peer = self.peer(header.source);
         let timeout = peer.rtt.retransmit_timeout(allowance, 0);
         let send = &mut peer.send[lane];
-        // Data that pass by prove only that the peer lives, not that ours got there.
+        // Data that pass by, and questions, prove only that the peer lives, not that ours got there.
         let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
-        if freed > 0 || is_report {
+        if freed > 0 || is_report && !is_question(header) {
             send.on_answer(now, freed > 0, timeout);
         }
         if is_report {
@@ -179,7 +180,7 @@ impl Channel {
         if header.flags.has(Flags::REJECT) {
             let wait = guard.max(PROBE_WAIT_MIN);
             peer.send[lane].on_reject(now, header.epoch, wait);
-        } else if header.flags.has(Flags::ACK_NOW) {
+        } else if is_question(header) {
             self.on_question(now, header);
         } else {
             let map = GapMap::parse(head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default());
@@ -207,6 +208,7 @@ impl Channel {
         let lane = Lane::of(header);
         let receive = &mut self.peer(header.source).receive[lane];
         receive.on_packet(now, header.epoch);
+        let before = (receive.expects(), receive.end());
         let placement = match receive.classify(header.seq) {
             Arrival::Duplicate => {
                 self.counters.duplicates += 1;
@@ -225,7 +227,12 @@ impl Channel {
             Arrival::InOrder => self.on_ordered(now, packet),
             Arrival::Ahead => self.stash(now, packet),
         };
-        self.watch(now, header.source, true);
+        let receive = &self.peer(header.source).receive[lane];
+        if lane == Lane::Ordered && (receive.expects(), receive.end()) != before {
+            self.on_news(now, header.source);
+        } else {
+            self.watch(now, header.source);
+        }
         placement
     }
 

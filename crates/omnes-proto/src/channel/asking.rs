@@ -3,64 +3,83 @@
 //! Nothing follows a lone message that is lost, so no gap shows it, and its sender would find out
 //! by its timer alone, which allows for the longest time that answers are held back. Its receiver
 //! knows sooner how long such messages usually take ([`Overdue`](crate::lane::Overdue)), and asks:
-//! an answer to all before `expects` that says so. The sender repeats what it has sent so long ago
-//! that it must have got there; if there is no such packet, the message is late rather than lost,
-//! and nothing happens.
+//! an answer to all before `expects` that says so. The sender repeats that packet if it has gone
+//! long enough ago to be there. If it is late instead, it has nothing to repeat and does nothing.
 //!
 //! Source: part of what a network that loses packets needs beyond PM [PM-R18].
 //!
-//! Only what one rank alone can send is waited for in this sense: for a receive from any source all
-//! would have to be asked.
+//! Guarantees: a question brings one packet at most, and nothing of it counts as loss, since the
+//! packet may be in a queue; what else is missing shows by the gap then. After
+//! [`QUESTIONS_MAX`] questions that have brought nothing there are no more: the sender's timer
+//! remains. A question does not count as an answer, so a way that carries packets in one direction
+//! alone is found out as before.
+//!
+//! Not asked for: messages for a receive from any source, as all would have to be asked; what the
+//! rest of a message lacks, which comes at the pace of the network; ranks that are reached by a ring
+//! of shared memory, which loses nothing.
 
 use super::matching::Pattern;
-use super::peer::{Destination, LANES, Lane, Peer};
+use super::peer::{Lane, Peer};
 use super::{Channel, Phase};
-use omnes_wire::{Header, Instant, Rank};
+use omnes_wire::{Flags, Header, Instant, Kind, Rank};
+use std::time::Duration;
+
+/// Questions for one message; the last comes after 15 times the first wait.
+const QUESTIONS_MAX: u32 = 4;
+/// In jobs of more ranks each pair asks at a time of its own: many may wait for one.
+const RANKS_AT_ONCE: u32 = 32;
+/// Between two of these times: what it takes to send a packet, and to take it in.
+const SPREAD: Duration = Duration::from_micros(2);
+
+/// True for a packet that asks for a message.
+pub(super) fn is_question(header: &Header) -> bool {
+    header.kind == Kind::Nack
+        && header.flags.has(Flags::ACK_NOW)
+        && !header.flags.has(Flags::REJECT)
+}
 
 impl Peer {
-    /// True if the rest of a message is waited for of which the ordered lane has brought a part.
-    fn lacks_ordered_rest(&self) -> bool {
-        let destination = self.assembling.map(|assembling| assembling.destination);
-        matches!(destination, Some(Destination::Receive(_)))
+    /// True if a message is waited for of which nothing has come, and nothing else is coming that
+    /// would show it to be missing.
+    fn may_be_asked(&self) -> bool {
+        let receive = &self.receive[Lane::Ordered];
+        let is_by_network = self.path_bytes == u32::MAX;
+        let is_quiet = !self.is_sending() && !receive.has_gap() && !receive.is_rejecting();
+        self.awaited > 0 && is_by_network && is_quiet
     }
 
-    /// True if the rest of a message that has begun to arrive is waited for.
-    fn lacks_rest(&self) -> bool {
-        !self.bulk_parts.is_empty() || self.lacks_ordered_rest()
-    }
-
-    /// True if something is waited for on this lane, and nothing is known to be missing: gaps are
-    /// reported anyway, and what was rejected will come.
-    fn may_ask(&self, lane: Lane) -> bool {
-        let is_awaited = match lane {
-            Lane::Ordered => self.awaited > 0 || self.lacks_ordered_rest(),
-            Lane::Bulk => !self.bulk_parts.is_empty(),
-            Lane::Grants => false,
-        };
-        let receive = &self.receive[lane];
-        is_awaited && !receive.has_gap() && !receive.is_rejecting()
+    /// Nothing is asked for.
+    pub(super) fn ask_nothing(&mut self) {
+        self.asks = false;
+        self.overdue.stop();
     }
 }
 
 impl Channel {
-    /// Begins to wait for `rank`, goes on, or ends it, as what is awaited says. With `has_news`
-    /// something that is new has come from there.
-    pub(super) fn watch(&mut self, now: Instant, rank: Rank, has_news: bool) {
-        let least = self.config.ask_min;
+    /// Begins to wait for a message of `rank`, goes on, or ends it, as what is awaited says.
+    pub(super) fn watch(&mut self, now: Instant, rank: Rank) {
+        let least = self.config.ask_min + self.ask_spread(rank);
+        let is_running = self.phase == Phase::Running;
         let peer = self.peer(rank);
-        if has_news {
-            peer.asks = [false; LANES];
-            peer.overdue.end_unsure(now);
-        }
-        if peer.lacks_rest() {
-            if has_news || peer.overdue.deadline().is_none() {
-                let wait = peer.overdue.usual_wait(least);
-                peer.overdue.begin_rest(now, wait);
-            }
-        } else if peer.awaited > 0 {
+        if is_running && peer.may_be_asked() {
             peer.overdue.begin(now, least);
         } else {
-            peer.overdue.stop();
+            peer.ask_nothing();
+        }
+    }
+
+    /// Something that is new has come from `rank` on the ordered lane.
+    pub(super) fn on_news(&mut self, now: Instant, rank: Rank) {
+        let peer = self.peer(rank);
+        peer.asks = false;
+        peer.overdue.end_unsure(now);
+        self.watch(now, rank);
+    }
+
+    fn ask_spread(&self, rank: Rank) -> Duration {
+        match self.size > RANKS_AT_ONCE {
+            true => SPREAD * (self.me.0.wrapping_add(rank.0) % self.size),
+            false => Duration::ZERO,
         }
     }
 
@@ -68,7 +87,7 @@ impl Channel {
     pub(super) fn on_posted(&mut self, now: Instant, pattern: &Pattern) {
         let Some(rank) = pattern.source.filter(|rank| self.is_other(*rank)) else { return };
         self.peer(rank).awaited += 1;
-        self.watch(now, rank, false);
+        self.watch(now, rank);
         self.note_deadline(rank);
     }
 
@@ -83,29 +102,30 @@ impl Channel {
     pub(super) fn on_cancelled(&mut self, pattern: &Pattern) {
         self.on_matched(pattern);
         let peer = pattern.source.and_then(|rank| self.peers.get_mut(rank));
-        if let Some(peer) = peer.filter(|peer| peer.awaited == 0 && !peer.lacks_rest()) {
-            peer.overdue.stop();
+        if let Some(peer) = peer.filter(|peer| peer.awaited == 0) {
+            peer.ask_nothing();
         }
     }
 
     /// True if what is awaited of a peer is overdue, and it is to be asked.
     pub(super) fn is_overdue(&mut self, now: Instant, rank: Rank) -> bool {
-        let is_running = self.phase == Phase::Running;
         let peer = self.peer(rank);
-        if !peer.overdue.on_deadline(now) || !is_running {
+        if !peer.overdue.on_deadline(now) {
             return false;
         }
-        peer.asks = Lane::ALL.map(|lane| peer.may_ask(lane));
-        peer.asks.contains(&true)
+        if peer.overdue.questions() >= QUESTIONS_MAX {
+            peer.overdue.give_up();
+        }
+        peer.asks = true;
+        true
     }
 
-    /// A peer asks for what it expects: what went out a round trip ago or earlier has had its time.
+    /// A peer asks for what it expects: it gets that packet again, if it has gone long enough ago.
     pub(super) fn on_question(&mut self, now: Instant, header: &Header) {
         let (allowance, least) = (self.config.allowance(), self.config.ask_min);
         let peer = self.peer(header.source);
         let guard = peer.rtt.shortest().unwrap_or(least);
         let timeout = peer.rtt.retransmit_timeout(allowance, 0);
-        let lost = peer.send[Lane::of(header)].on_question(now, guard, timeout);
-        peer.loss_window.on_lost(lost);
+        peer.send[Lane::of(header)].on_question(now, guard, timeout);
     }
 }

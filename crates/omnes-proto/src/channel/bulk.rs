@@ -110,7 +110,7 @@ impl Channel {
         receive.on_packet(now, header.epoch);
         receive.on_run(now, packets);
         self.finish_bulk_parts(from);
-        self.watch(now, from, true);
+        self.watch(now, from);
         self.acknowledge_as_asked(now, header, false);
         self.recount(from);
         self.schedule(now, from);

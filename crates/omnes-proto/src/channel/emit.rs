@@ -107,8 +107,8 @@ impl Channel {
         head: &mut Head,
     ) -> Option<Outbound> {
         let peer = self.peer(rank);
-        if std::mem::take(&mut peer.asks[lane as usize]) {
-            return Some(self.question(now, rank, lane, head));
+        if lane == Lane::Ordered && std::mem::take(&mut peer.asks) {
+            return Some(self.question(now, rank, head));
         }
         let receive = &mut peer.receive[lane];
         let report = receive.take_report(now)?;
@@ -142,12 +142,12 @@ impl Channel {
     }
 
     /// Asks for what is overdue; an acknowledgement of all before it.
-    fn question(&mut self, now: Instant, rank: Rank, lane: Lane, head: &mut Head) -> Outbound {
+    fn question(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Outbound {
         self.counters.nacks_sent += 1;
         head.set_body(&[]);
-        let mut header = self.header(rank, lane, Kind::Nack);
-        let receive = &mut self.peer(rank).receive[lane];
-        header.flags = lane.flags().with(Flags::ACK_NOW);
+        let mut header = self.header(rank, Lane::Ordered, Kind::Nack);
+        let receive = &mut self.peer(rank).receive[Lane::Ordered];
+        header.flags = header.flags.with(Flags::ACK_NOW);
         header.epoch = receive.epoch();
         header.argument = held_back_us(receive, now);
         receive.on_piggyback();

@@ -112,7 +112,7 @@ pub struct ChannelCounters {
     pub timeouts: u64,
     /// Acknowledgements sent on their own.
     pub acks_sent: u64,
-    /// Reports of gaps sent.
+    /// Reports of gaps, and questions for messages that are overdue, sent.
     pub nacks_sent: u64,
     /// Reports sent of packets that found no buffer.
     pub rejects_sent: u64,

@@ -22,7 +22,7 @@
 //!
 //! Cost: one packet per [`ChannelConfig::payload_bytes`], one answer per
 //! [`ChannelConfig::ack_packets`] or none where data go the other way. State: about 1 KiB per peer
-//! that was heard of, 40 B per packet in flight.
+//! that was heard of or is waited for, 40 B per packet in flight.
 
 mod arrive;
 mod asking;
@@ -271,6 +271,7 @@ impl Channel {
     pub fn stop(&mut self, now: Instant) {
         self.phase = Phase::Stopping;
         for rank in self.peers.ranks() {
+            self.peer(rank).ask_nothing();
             let ack = crate::lane::AckWhen::After(1);
             for lane in self.peer(rank).receive.iter_mut() {
                 lane.owe(now, ack, Duration::ZERO);
@@ -288,6 +289,7 @@ impl Channel {
             for lane in peer.lanes().iter().copied() {
                 peer.probe_due[lane as usize] |= peer.send[lane].on_resumed();
             }
+            self.watch(now, rank);
             self.schedule(now, rank);
         }
     }
@@ -445,8 +447,6 @@ impl Channel {
             Some(Matched { from, envelope, ordered_done: offset, ordered, is_bulk_done: false });
         self.grant_rest(now, id);
         self.recount(from);
-        self.watch(now, from, false);
-        self.note_deadline(from);
         self.complete_if_done(id);
         self.resume_rejected(now);
     }

@@ -265,24 +265,15 @@ impl SendLane {
         found
     }
 
-    /// The peer waits for what it expects: packets that went out `guard` ago or earlier and are not
-    /// known to have arrived are lost. Returns how many were newly found lost.
-    pub(super) fn on_question(&mut self, now: Instant, guard: Duration, timeout: Duration) -> u32 {
-        if self.blocked.is_some() {
-            return 0; // It is known what became of them.
-        }
-        let mut found = 0;
-        for sent in &mut self.flight {
-            if sent.flight == Flight::Sent && now.since(sent.sent_at) >= guard {
-                sent.flight = Flight::Lost;
-                found += 1;
-            }
-        }
-        if found > 0 {
-            self.lost += found;
+    /// The peer waits for what it expects: the oldest packet goes out again if it did so `guard` ago
+    /// or earlier.
+    pub(super) fn on_question(&mut self, now: Instant, guard: Duration, timeout: Duration) {
+        let Some(front) = self.flight.front() else { return };
+        let is_unknown = front.flight == Flight::Sent && self.blocked.is_none();
+        if is_unknown && now.since(front.sent_at) >= guard {
+            self.mark_front_lost();
             self.retransmit_at = Some(now + timeout);
         }
-        found
     }
 
     /// The peer had no buffer for the oldest packet and discards what follows [PM-R13].

@@ -27,13 +27,21 @@ pub(crate) struct Overdue {
     since: Option<Instant>,
     ask_at: Option<Instant>,
     wait: Duration,
-    /// When it was last asked for.
+    /// When it was last asked for, and how often it was.
     asked_at: Option<Instant>,
+    questions: u32,
 }
 
 impl Overdue {
     pub(crate) fn new() -> Self {
-        Self { usual: Rtt::new(), since: None, ask_at: None, wait: Duration::ZERO, asked_at: None }
+        Self {
+            usual: Rtt::new(),
+            since: None,
+            ask_at: None,
+            wait: Duration::ZERO,
+            asked_at: None,
+            questions: 0,
+        }
     }
 
     /// A message is waited for of which nothing has come; it is asked for after `least` or later.
@@ -44,14 +52,14 @@ impl Overdue {
         self.wait = self.usual_wait(least);
         self.since = Some(now);
         self.ask_at = Some(now + self.wait);
-        self.asked_at = None;
+        (self.asked_at, self.questions) = (None, 0);
     }
 
     /// After what time a message is overdue: `least`, or twice what it usually takes, or that and
     /// four times the deviation.
-    pub(crate) fn usual_wait(&self, least: Duration) -> Duration {
+    fn usual_wait(&self, least: Duration) -> Duration {
         let (mean, spread) = (self.usual.smoothed(), self.usual.deviation());
-        (mean + mean.max(4 * spread)).max(least).min(WAIT_MAX)
+        (mean + mean.max(4 * spread)).min(WAIT_MAX).max(least)
     }
 
     /// Something of it has come, and nobody knows whether because it was asked for. If it was asked
@@ -60,6 +68,16 @@ impl Overdue {
     pub(crate) fn end_unsure(&mut self, now: Instant) {
         let at = self.asked_at.unwrap_or(now);
         self.end(at, true);
+    }
+
+    /// How often it has been asked for.
+    pub(crate) fn questions(&self) -> u32 {
+        self.questions
+    }
+
+    /// It is waited for, but not asked for any more.
+    pub(crate) fn give_up(&mut self) {
+        self.ask_at = None;
     }
 
     /// Nothing is waited for any more.
@@ -91,9 +109,10 @@ impl Overdue {
         if self.ask_at.is_none_or(|at| at > now) {
             return false;
         }
-        self.wait = (self.wait * 2).min(WAIT_MAX);
+        self.wait = (self.wait * 2).min(WAIT_MAX.max(self.wait));
         self.ask_at = Some(now + self.wait);
         self.asked_at = Some(now);
+        self.questions += 1;
         true
     }
 }

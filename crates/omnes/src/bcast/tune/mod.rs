@@ -74,6 +74,10 @@ impl Communicator {
         if !self.has_choice() {
             return Ok(None);
         }
+        self.job().engine.without_queue(|| self.measure(plan, observe))
+    }
+
+    fn measure(&self, plan: &Plan, observe: impl FnMut(u64)) -> Result<Option<Tuned>, Error> {
         let hops = self.measure_hops(plan.budget)?;
         let lambda_thousandths = self.take_lambda_of(&hops)?;
         if self.rank() != 0 {
