@@ -10,6 +10,10 @@ use std::time::Duration;
 const TURN: Duration = Duration::from_micros(20);
 /// Patience at least: a process may lose its core on a quiet machine too.
 const PATIENCE_TURNS_MIN: u32 = 2;
+/// How long a message may be waited for where ranks outnumber the cores before it is asked for, in
+/// times of their patience: several messages may be waited for at once, each from a rank that needs
+/// a turn, and the question costs one more.
+const ASK_CROWDED: u32 = 2;
 /// How long answers are held back where ranks outnumber the cores, in times of their patience.
 const HOLD_CROWDED: u32 = 6;
 
@@ -62,6 +66,11 @@ impl Crowd {
     /// worth asking for.
     pub(crate) fn patience(&self) -> Duration {
         TURN * self.ranks_per_core.max(PATIENCE_TURNS_MIN)
+    }
+
+    /// How long a message may be waited for, at least, before it is asked for.
+    pub(crate) fn ask_after(&self) -> Duration {
+        self.patience() * if self.is_crowded() { ASK_CROWDED } else { 1 }
     }
 
     /// How long answers may be held back to travel with what goes the same way: a lost packet that

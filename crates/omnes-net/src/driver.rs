@@ -26,8 +26,6 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks of the progress thread at whether callers are active.
 const TICK: Duration = Duration::from_millis(2);
-/// Longest time for which a new receive queue keeps the others out.
-const QUEUE_SETTLING_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep, so that nothing depends on a single wake-up.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
@@ -295,11 +293,7 @@ impl Shared {
             if let Some((queue, sockets)) =
                 opening.take_if(|opening| opening.is_over()).and_then(Opening::take)
             {
-                let mut inside = self.lock();
-                let ended = inside.core.operations.ended;
-                inside.core.use_queue(queue, &sockets);
-                inside.core.settle_queue(&self.poller, QUEUE_SETTLING_MAX);
-                self.tell_others(&mut inside, ended);
+                self.lock().core.use_queue(queue, &sockets);
             }
             let is_attended = self.callers.load(Ordering::Relaxed) > 0;
             if entries == seen && !is_attended {

@@ -492,7 +492,7 @@ fn channel_configs(
         peer_timeout: config.peer_timeout.mul_f64(0.8),
         ack_delay: hold.min(channel.ack_delay),
         timeout_min: (2 * hold).min(channel.timeout_min),
-        ask_min: met.crowd.patience().min(channel.ask_min),
+        ask_min: met.crowd.ask_after().min(channel.ask_min),
         window_packets: window.min(channel.window_packets),
         ..channel.clone()
     });

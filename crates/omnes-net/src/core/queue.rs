@@ -22,8 +22,6 @@ use std::time::Duration;
 
 /// Longer than a packet takes from the NIC's program to its socket.
 const SETTLING_TIME: Duration = Duration::from_micros(20);
-/// More than the sockets may hold when the queue is opened, which nobody has counted.
-const UNCOUNTED_MAX: u32 = 1 << 20;
 /// Packets taken in one step, so that sending gets its turn.
 const PACKETS_PER_STEP: u32 = 32;
 
@@ -38,6 +36,8 @@ pub(super) struct ReceiveQueue {
     passed_at: Instant,
     /// Of these, those that have been read.
     drained: u32,
+    /// The sockets may still hold what came before the queue was in use.
+    is_new: bool,
     counters: QueueCounters,
 }
 
@@ -57,12 +57,16 @@ impl ReceiveQueue {
         if passed != self.passed {
             (self.passed, self.passed_at) = (passed, clock.now());
         }
-        self.passed != self.drained
+        self.has_unread()
+    }
+
+    fn has_unread(&self) -> bool {
+        self.is_new || self.passed != self.drained
     }
 
     /// So many trains have been read from a socket.
     fn on_read(&mut self, index: usize, trains: u64, clock: Clock) {
-        if self.is_covered[index] && self.has_passed(clock) {
+        if self.is_covered[index] && self.has_passed(clock) && !self.is_new {
             let unread = self.passed.wrapping_sub(self.drained);
             self.drain(trains.min(u64::from(unread)) as u32);
         }
@@ -84,6 +88,7 @@ impl ReceiveQueue {
     fn on_empty(&mut self, clock: Clock) {
         let passed = self.passed;
         if self.is_settled(clock.now()) && self.has_passed(clock) && self.passed == passed {
+            self.is_new = false;
             self.drain(self.passed.wrapping_sub(self.drained));
         }
     }
@@ -96,26 +101,21 @@ impl Core {
         for index in sockets {
             is_covered[*index] = true;
         }
-        opened.queue().set_sleeping(self.sleepers > 0);
+        // What has gone on to the sockets so far is looked for there as what came before is; small
+        // packets may come into the queue at once.
         let passed = opened.queue().passed();
+        opened.queue().set_drained(passed);
+        opened.queue().set_sleeping(self.sleepers > 0);
         self.queue = Some(ReceiveQueue {
             opened,
             is_all_covered: self.links.expected().all(|index| is_covered[index]),
             is_covered,
             passed,
             passed_at: self.now(),
-            drained: passed.wrapping_sub(UNCOUNTED_MAX),
+            drained: passed,
+            is_new: true,
             counters: QueueCounters::default(),
         });
-    }
-
-    /// Empties the sockets, so that the NIC begins to fill the queue, for `limit` at
-    /// most: it takes a moment without packets, which an exchange that goes on never has.
-    pub(crate) fn settle_queue(&mut self, poller: &Poller, limit: Duration) {
-        let start = self.now();
-        while !self.is_quiet() && self.now().since(start) < limit {
-            self.progress(Look::Everywhere, poller);
-        }
     }
 
     /// True if the NIC says that the sockets are empty.
@@ -183,8 +183,8 @@ impl Core {
 
     /// True if a look at all sockets may show them to be empty, although the count says otherwise.
     fn may_be_empty(&self) -> bool {
-        let is_unread = |queue: &&ReceiveQueue| queue.passed != queue.drained;
-        self.queue.as_ref().filter(is_unread).is_some_and(|queue| queue.is_settled(self.now()))
+        let queue = self.queue.as_ref().filter(|queue| queue.has_unread());
+        queue.is_some_and(|queue| queue.is_settled(self.now()))
     }
 
     fn is_quiet_all_over(&mut self) -> bool {

@@ -102,7 +102,7 @@ impl Channel {
         let peer = self.peer(header.source);
         let timeout = peer.rtt.retransmit_timeout(allowance, 0);
         let send = &mut peer.send[lane];
-        // Data that pass by, and questions, prove only that the peer lives, not that ours got there.
+        // Data that pass by, and questions, prove that the peer lives, not that ours got there.
         let is_report = matches!(header.kind, Kind::Ack | Kind::Nack);
         if freed > 0 || is_report && !is_question(header) {
             send.on_answer(now, freed > 0, timeout);

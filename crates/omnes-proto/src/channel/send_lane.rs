@@ -265,8 +265,8 @@ impl SendLane {
         found
     }
 
-    /// The peer waits for what it expects: the oldest packet goes out again if it did so `guard` ago
-    /// or earlier.
+    /// The peer waits for what it expects: the oldest packet goes out again if it did so `guard`
+    /// ago or earlier.
     pub(super) fn on_question(&mut self, now: Instant, guard: Duration, timeout: Duration) {
         let Some(front) = self.flight.front() else { return };
         let is_unknown = front.flight == Flight::Sent && self.blocked.is_none();
