@@ -15,8 +15,8 @@
 //! alone is found out as before.
 //!
 //! Not asked for: messages for a receive from any source, as all would have to be asked; the rest
-//! of a message, which comes at the pace of the network. Not asked: ranks that are reached by a ring
-//! of shared memory, which loses nothing.
+//! of a message, which comes at the pace of the network. Not asked: ranks that are reached by a
+//! ring of shared memory, which loses nothing.
 
 use super::matching::Pattern;
 use super::peer::{Lane, Peer};

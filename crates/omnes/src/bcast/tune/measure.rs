@@ -9,8 +9,9 @@
 //! A sample is the time of steps 2 and 3 at rank 0. A point is the lower quartile of its samples,
 //! as what else the machines do makes them longer and never shorter, less the time of step 3, which
 //! is half of an empty message's way down the same tree and up again. The last rank of a tree or
-//! chain is also the deepest in the tree of reports, so a report is subtracted as it was spent. An error of it is common to all ways and changes no choice. The ways
-//! take turns, so that what else the machines do meanwhile slows all of them alike.
+//! chain is also the deepest in the tree of reports, so a report is subtracted as it was spent. An
+//! error of it is common to all ways and changes no choice. The ways take turns, so that what else
+//! the machines do meanwhile slows all of them alike.
 //!
 //! Guarantees: all ranks leave with equal figures. Cost: three messages per rank and sample beside
 //! the broadcast itself.
