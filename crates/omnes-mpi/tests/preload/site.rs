@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// An MPI that is here, with what was built for it.
 pub struct Site {
@@ -63,6 +63,9 @@ impl Site {
             println!("skipped: needs {compiler}");
             return None;
         }
+        // Tests beside each other would run what is half built.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut command = make(self.launcher.mpi, &self.folder);
         succeed(command.arg(format!("MPIF90={compiler}")).arg("fortran"));
         Some(["fixed", "module", "modern"].map(|name| self.program(name)))
