@@ -277,8 +277,7 @@ impl Communicator {
         let ranks = self.ranks()?;
         let memory = Memory::to_write(buffer)?;
         let place = memory.place();
-        let from = source.map_or(Source::Any, Source::Rank);
-        let wanted = tag.map_or(Tag::Any, Tag::Is);
+        let (from, wanted) = wanted(source, tag);
         // SAFETY: the memory is writable and lives until the end of the call; that nobody else uses
         // it is the caller's.
         let status = detached(py, || ranks.recv(from, wanted, unsafe { place.buffer() }))?;
@@ -315,8 +314,7 @@ impl Communicator {
         let ranks = self.ranks()?;
         let memory = Memory::to_write(buffer)?;
         let place = memory.place();
-        let from = source.map_or(Source::Any, Source::Rank);
-        let wanted = tag.map_or(Tag::Any, Tag::Is);
+        let (from, wanted) = wanted(source, tag);
         // SAFETY: the request holds the memory, which is writable, until it has ended; that nobody
         // else uses it is the caller's.
         let begin = || unsafe { ranks.irecv_raw(from, wanted, place.base(), place.bytes()) };
@@ -385,4 +383,9 @@ impl Communicator {
             Err(_) => "<omnes.Communicator, finalized>".to_owned(),
         }
     }
+}
+
+/// Which messages a receive is for; all, where nothing is named.
+fn wanted(source: Option<u32>, tag: Option<u32>) -> (Source, Tag) {
+    (source.map_or(Source::Any, Source::Rank), tag.map_or(Tag::Any, Tag::Is))
 }

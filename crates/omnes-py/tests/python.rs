@@ -101,6 +101,14 @@ fn calls_do_what_they_say_with_2_and_4_ranks() {
 }
 
 #[test]
+fn messages_do_not_block_and_who_exchanges_can_join() {
+    if let Some(package) = Package::with(None) {
+        package.run("messages.py", 2);
+        package.run("messages.py", 3);
+    }
+}
+
+#[test]
 fn a_dead_rank_is_named() {
     if let Some(package) = Package::with(None) {
         package.run("failures.py", 3);

@@ -58,14 +58,14 @@ impl Peer {
 impl Channel {
     /// Begins to wait for a message of `rank`, goes on, or ends it, as what is awaited says.
     pub(super) fn watch(&mut self, now: Instant, rank: Rank) {
-        let least = self.config.ask_min + self.ask_spread(rank);
         let is_running = self.phase == Phase::Running;
         let peer = self.peer(rank);
-        if is_running && peer.may_be_asked() {
-            peer.overdue.begin(now, least);
-        } else {
+        if !is_running || !peer.may_be_asked() {
             peer.ask_nothing();
+            return;
         }
+        let least = self.config.ask_min + self.ask_spread(rank);
+        self.peer(rank).overdue.begin(now, least);
     }
 
     /// Something that is new has come from `rank` on the ordered lane.

@@ -7,17 +7,6 @@ import omnes.distributed
 import torch
 import torch.distributed as dist
 
-alone = omnes.join(0, 1, lambda own: [own])
-assert (alone.rank, alone.size) == (0, 1)
-for broken, cause in ((lambda own: 1 / 0, ZeroDivisionError), (lambda own: [1], TypeError)):
-    try:
-        omnes.join(0, 1, broken)
-    except omnes.ExchangeFailed as error:
-        assert isinstance(error.__cause__, cause), error.__cause__
-    else:
-        raise AssertionError("nobody has noticed")
-omnes.abandon()
-
 dist.init_process_group("omnes")
 rank, size = dist.get_rank(), dist.get_world_size()
 dist.destroy_process_group()

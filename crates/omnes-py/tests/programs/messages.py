@@ -1,0 +1,45 @@
+"""Messages that do not block, and communicators of ranks that exchange already."""
+
+import omnes
+
+with omnes.Communicator.from_env() as world:
+    rank, size = world.rank, world.size
+    after, before = (rank + 1) % size, (rank - 1) % size
+
+    # All send first, more than a channel takes unasked; nobody waits for ever.
+    own, come = bytes([rank]) * 1_000_000, bytearray(1_000_000)
+    sent = world.isend(own, after, tag=7)
+    received = world.irecv(come, before, tag=7)
+    assert received.status is None or received.test()
+    received.wait()
+    sent.wait()
+    assert come == bytes([before]) * 1_000_000
+    assert received.status == (before, 7, 1_000_000), received.status
+
+    # From anybody, and shorter than there is room for.
+    received = world.irecv(bytearray(10))
+    world.isend(b"abc", after, tag=8).wait()
+    received.wait()
+    assert received.status == (before, 8, 3), received.status
+
+    def allgather(own):
+        table = bytearray(len(own) * size)
+        world.allgather(own, table)
+        return [bytes(table[at : at + len(own)]) for at in range(0, len(table), len(own))]
+
+    joined = omnes.join(rank, size, allgather)
+    assert (joined.rank, joined.size) == (rank, size)
+    number = bytearray([rank])
+    joined.bcast(number, root=size - 1)
+    assert number == bytes([size - 1])
+    joined.barrier()
+    omnes.abandon()
+    world.barrier()
+
+for broken, cause in ((lambda own: 1 / 0, ZeroDivisionError), (lambda own: [1], TypeError)):
+    try:
+        omnes.join(0, 1, broken)
+    except omnes.ExchangeFailed as error:
+        assert isinstance(error.__cause__, cause), error.__cause__
+    else:
+        raise AssertionError("nobody has noticed")
