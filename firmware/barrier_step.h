@@ -6,10 +6,10 @@
  * each has a number, its epoch. A member walks through a table of steps: a
  * step first sends to somebody, then waits for somebody [CB-R9..R11]. All that
  * is kept is one record per barrier, with a bit for each message that has come
- * [CB-R4]: messages are empty, named by (epoch, step, sender), and can be made
- * again from the table at any time [CB-R8]. The bits lie in memory of the
- * caller: a word per record, and only where a step waits for everybody as many
- * as the members need.
+ * [CB-R4]: messages are named by (epoch, step, sender), carry a word at most,
+ * and can be made again from table and record at any time [CB-R8]. The bits lie
+ * in memory of the caller: 64 per record, and only where a step waits for
+ * everybody as many as the members need.
  *
  * Guarantees: a barrier is done only after every member has entered it; a
  * message that comes twice changes nothing; a message of an epoch that cannot
@@ -20,6 +20,13 @@
  * the one member that owes it, which sends it again if it has sent it at all
  * (omnes_barrier_repeat) [CB-R6].
  *
+ * Words: a barrier may combine a word of each member on its way, and tell all
+ * the result. A member's message then carries what its own word makes with
+ * those that it has waited for before; once the result has come, messages carry
+ * that. A word is made from what has come whenever a message is, so it needs no
+ * memory of its own, and it is the same each time: members combine in the order
+ * of their table, whoever comes first.
+ *
  * Pure functions: no clock, no helper, no packet, and no loop: how far a member
  * gets follows from bit masks. The caller makes sure that one call at a time
  * works on a state.
@@ -27,9 +34,12 @@
 #ifndef OMNES_BARRIER_STEP_H
 #define OMNES_BARRIER_STEP_H
 
-#include "types.h"
+#include "combine.h"
 
 #define OMNES_STEPS_MAX 64
+/* Members of a group whose barriers combine words where a step waits for
+ * everybody. */
+#define OMNES_WORDS_MAX 64
 /* Members of a group that the kernel's NIC serves: its maps are made for so
  * many, and its verifier follows so many bits. */
 #define OMNES_KERNEL_GROUP_MAX 1024
@@ -78,10 +88,20 @@ struct omnes_barrier_record {
 
 /* The bits: one per step, or one per member where a step waits for everybody.
  * `words` belong to each of the two records, those of even epochs first; at
- * least 1, at most OMNES_ARRIVED_WORDS. */
+ * least 1, at most OMNES_ARRIVED_WORDS. What messages have carried lies in
+ * `carried` as their bits do, OMNES_WORDS_MAX words for each record; null where
+ * nothing is combined. */
 struct omnes_arrived {
 	u64 *bits;
+	u64 *carried;
 	u32 words;
+};
+
+/* What a member brings into a barrier. */
+struct omnes_contribution {
+	u32 combine; /* the same at all members */
+	u32 reserved;
+	u64 word;
 };
 
 /* All zero at the start; the first barrier is epoch 1. Epochs wrap. */
@@ -91,8 +111,9 @@ struct omnes_barrier {
 	u32 at;      /* step that waits, if `entered` is not done */
 	u32 reserved;
 	struct omnes_barrier_record record[2]; /* by parity of the epoch */
+	struct omnes_contribution own[2];      /* the same */
 };
-_Static_assert(sizeof(struct omnes_barrier) == 32, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_barrier) == 64, "layout shared with Rust");
 
 /* What to do: send the messages of the steps whose bit is set in `sends`. */
 struct omnes_barrier_action {
@@ -130,6 +151,12 @@ static __always_inline u64 omnes_bits_below(u32 count)
 static __always_inline u64 *omnes_arrived_of(const struct omnes_arrived *arrived, u32 epoch)
 {
 	return arrived->bits + (epoch & 1) * arrived->words;
+}
+
+/* omnes_carried_of gives the words of an epoch's record. */
+static __always_inline u64 *omnes_carried_of(u64 *carried, u32 epoch)
+{
+	return carried + (epoch & 1) * OMNES_WORDS_MAX;
 }
 
 /*
@@ -170,7 +197,7 @@ static __always_inline void omnes_barrier_advance(struct omnes_barrier *barrier,
 static __always_inline enum omnes_verdict
 omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 		    const struct omnes_barrier_table *table, u32 epoch,
-		    struct omnes_barrier_action *action)
+		    const struct omnes_contribution *own, struct omnes_barrier_action *action)
 {
 	action->sends = 0;
 	action->epoch = epoch;
@@ -179,18 +206,19 @@ omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *a
 		return OMNES_IGNORED;
 	barrier->entered = epoch;
 	barrier->at = 0;
+	barrier->own[epoch & 1] = *own;
 	omnes_barrier_advance(barrier, arrived, table, 0, action);
 	return OMNES_TAKEN;
 }
 
 /*
- * omnes_barrier_arrive takes the message of `step` in barrier `epoch` from
- * member `from`, whose identity has been checked.
+ * omnes_barrier_arrive takes the message of `step` in barrier `epoch` with its
+ * word from member `from`, whose identity has been checked.
  */
 static __always_inline enum omnes_verdict
 omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 		     const struct omnes_barrier_table *table, u32 epoch, u32 step, u32 from,
-		     struct omnes_barrier_action *action)
+		     u64 carried, struct omnes_barrier_action *action)
 {
 	u32 ahead = epoch - barrier->done;
 	struct omnes_barrier_record *record = &barrier->record[epoch & 1];
@@ -226,6 +254,8 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *
 	if (bits[word] >> (bit & 63) & 1)
 		return OMNES_DUPLICATE;
 	bits[word] |= 1ull << (bit & 63);
+	if (arrived->carried && bit < OMNES_WORDS_MAX)
+		omnes_carried_of(arrived->carried, epoch)[bit] = carried;
 	if (awaited == OMNES_EVERYBODY)
 		record->count++;
 	if (barrier->entered == epoch)
@@ -255,6 +285,60 @@ omnes_barrier_repeat(const struct omnes_barrier *barrier, const struct omnes_bar
 	if (epoch == barrier->entered && barrier->entered != barrier->done && step <= barrier->at)
 		return OMNES_TAKEN;
 	return OMNES_IGNORED;
+}
+
+/* How the word of a message is made: `word`, combined with those of `words`
+ * whose bit is set in `takes`, in their order. */
+struct omnes_making {
+	const u64 *words;
+	u64 takes;
+	u64 word;
+	u32 combine;
+	u32 reserved;
+};
+
+/*
+ * omnes_barrier_word gives how the word of the message of `step` in barrier
+ * `epoch` is made, which has been sent or is to be; that of the result if
+ * `step` is OMNES_STEPS_MAX and the barrier is done. What it is made of does
+ * not change until nobody can miss the message any more.
+ *
+ * In the second half of a table that combines, messages bring the result.
+ */
+static __always_inline struct omnes_making
+omnes_barrier_word(const struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
+		   const u64 *carried, u32 epoch, u32 step)
+{
+	const struct omnes_contribution *own = &barrier->own[epoch & 1];
+	u64 over = omnes_bits_below(step);
+	u64 waits = over & table->waits;
+	u64 results = waits & ~omnes_bits_below(table->steps / 2);
+	struct omnes_making making = { .word = own->word, .combine = own->combine };
+
+	if (own->combine == OMNES_COMBINE_NOTHING || own->combine == OMNES_COMBINE_KNOWN ||
+	    !carried)
+		return making;
+	making.words = carried + (epoch & 1) * OMNES_WORDS_MAX;
+	if (results)
+		making.word = making.words[omnes_ones_count((results - 1) & ~results) &
+					   (OMNES_WORDS_MAX - 1)];
+	else if (over & table->waits_for_all)
+		making.takes = omnes_bits_below(table->size) & ~(1ull << (table->own & 63));
+	else
+		making.takes = waits;
+	return making;
+}
+
+/* omnes_make goes on with a word by the one at `index`; 1 if there is none from
+ * there on. To be called for each index below OMNES_WORDS_MAX. */
+static __always_inline int omnes_make(struct omnes_making *making, u32 index)
+{
+	u64 takes = making->takes >> (index & (OMNES_WORDS_MAX - 1));
+
+	if (takes & 1)
+		making->word = omnes_combined(making->combine, making->word,
+					      making->words[index & (OMNES_WORDS_MAX - 1)]);
+	return !takes;
 }
 
 #endif

@@ -10,16 +10,17 @@
 
 int omnes_native_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 			       const struct omnes_barrier_table *table, u32 epoch,
+			       const struct omnes_contribution *own,
 			       struct omnes_barrier_action *action)
 {
-	return omnes_barrier_enter(barrier, arrived, table, epoch, action);
+	return omnes_barrier_enter(barrier, arrived, table, epoch, own, action);
 }
 
 int omnes_native_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 				const struct omnes_barrier_table *table, u32 epoch, u32 step,
-				u32 from, struct omnes_barrier_action *action)
+				u32 from, u64 carried, struct omnes_barrier_action *action)
 {
-	return omnes_barrier_arrive(barrier, arrived, table, epoch, step, from, action);
+	return omnes_barrier_arrive(barrier, arrived, table, epoch, step, from, carried, action);
 }
 
 int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
@@ -27,6 +28,25 @@ int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
 				u32 to)
 {
 	return omnes_barrier_repeat(barrier, table, epoch, step, to);
+}
+
+u64 omnes_native_barrier_word(const struct omnes_barrier *barrier,
+			      const struct omnes_barrier_table *table, const u64 *carried,
+			      u32 epoch, u32 step)
+{
+	struct omnes_making making = omnes_barrier_word(barrier, table, carried, epoch, step);
+	u32 index;
+
+	for (index = 0; index < OMNES_WORDS_MAX; index++) {
+		if (omnes_make(&making, index))
+			break;
+	}
+	return making.word;
+}
+
+u64 omnes_native_combined(u32 combine, u64 a, u64 b)
+{
+	return omnes_combined(combine, a, b);
 }
 
 void omnes_native_spread_children(const struct omnes_spread_table *table, u32 source,
@@ -46,6 +66,11 @@ u64 omnes_native_tag(const struct omnes_key *key, const u64 *words)
 	return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4);
 }
 
+u64 omnes_native_sum_f64(u64 a, u64 b)
+{
+	return omnes_sum_f64(a, b);
+}
+
 /* Sizes and offsets, in the order of omnes-firmware's test of them. */
 const u32 omnes_native_layout[] = {
 	sizeof(struct omnes_key),
@@ -53,8 +78,13 @@ const u32 omnes_native_layout[] = {
 	offsetof(struct omnes_barrier_table, step),
 	sizeof(struct omnes_barrier),
 	offsetof(struct omnes_barrier, record),
+	offsetof(struct omnes_barrier, own),
 	sizeof(struct omnes_arrived),
 	offsetof(struct omnes_arrived, words),
+	sizeof(struct omnes_contribution),
+	offsetof(struct omnes_contribution, word),
+	OMNES_COMBINE_SUM_F64,
+	OMNES_COMBINE_KNOWN,
 	sizeof(struct omnes_barrier_action),
 	sizeof(struct omnes_spread_table),
 	offsetof(struct omnes_spread_table, child),
@@ -74,6 +104,7 @@ const u32 omnes_native_layout[] = {
 	offsetof(struct omnes_page, arrived),
 	offsetof(struct omnes_page, packets_in),
 	offsetof(struct omnes_page, clone_failures),
+	offsetof(struct omnes_page, result),
 	offsetof(struct omnes_page, is_sleeping),
 	sizeof(struct omnes_queue_key),
 	sizeof(struct omnes_queue_entry),

@@ -87,6 +87,7 @@ static struct omnes_arrived arrived_draw(const struct omnes_barrier_table *table
 	if (draw() % 4 && table->size <= OMNES_GROUP_MAX)
 		arrived.words = table->size / 64 + (table->size % 64 || !table->size);
 	arrived.bits = calloc(2 * arrived.words, sizeof(u64));
+	arrived.carried = draw() % 4 ? calloc(2 * OMNES_WORDS_MAX, sizeof(u64)) : NULL;
 	check(arrived.bits != NULL, "no memory");
 	return arrived;
 }
@@ -98,6 +99,7 @@ static void barrier_drive(void)
 	struct omnes_arrived arrived;
 	struct omnes_barrier barrier, before;
 	struct omnes_barrier_action action;
+	struct omnes_contribution own;
 	u32 call, epoch, step, member;
 	int verdict;
 
@@ -118,10 +120,13 @@ static void barrier_drive(void)
 			member = table.step[step].receive_from;
 		before = barrier;
 		fill(&action, sizeof(action));
+		fill(&own, sizeof(own));
+		own.combine = near(OMNES_COMBINE_KNOWN + 1);
+		omnes_native_barrier_word(&barrier, &table, arrived.carried, epoch, step);
 		switch (draw() % 4) {
 		case 0:
 			verdict = omnes_native_barrier_enter(&barrier, &arrived, &table, epoch,
-							     &action);
+							     &own, &action);
 			break;
 		case 1:
 			verdict = omnes_native_barrier_repeat(&barrier, &table, epoch, step,
@@ -131,7 +136,7 @@ static void barrier_drive(void)
 			continue;
 		default:
 			verdict = omnes_native_barrier_arrive(&barrier, &arrived, &table, epoch,
-							      step, member, &action);
+							      step, member, draw(), &action);
 		}
 		check(verdict >= OMNES_TAKEN && verdict <= OMNES_NONSENSE, "no verdict");
 		check(!(action.sends & ~table.sends), "sends what no step sends");
@@ -145,6 +150,7 @@ static void barrier_drive(void)
 		check(!action.is_done || barrier.done == epoch, "done, but not this barrier");
 	}
 	free(arrived.bits);
+	free(arrived.carried);
 }
 
 /* The longest table that there may be, with messages in any order: each step
@@ -155,14 +161,15 @@ static void longest_drive(void)
 	struct omnes_barrier barrier = { 0 };
 	struct omnes_barrier_action action;
 	u64 bits[2] = { 0 };
-	struct omnes_arrived arrived = { bits, 1 };
+	struct omnes_arrived arrived = { bits, NULL, 1 };
+	struct omnes_contribution own = { 0 };
 	u64 sent, came = 0;
 	u32 step, at;
 
 	table.sends = table.waits = ~0ull;
 	for (step = 0; step < OMNES_STEPS_MAX; step++)
 		table.step[step].send_to = table.step[step].receive_from = 1;
-	omnes_native_barrier_enter(&barrier, &arrived, &table, 1, &action);
+	omnes_native_barrier_enter(&barrier, &arrived, &table, 1, &own, &action);
 	sent = action.sends;
 	check(sent == 1, "more than the first step");
 	while (came != ~0ull) {
@@ -170,7 +177,7 @@ static void longest_drive(void)
 		if (came >> step & 1)
 			continue;
 		came |= 1ull << step;
-		omnes_native_barrier_arrive(&barrier, &arrived, &table, 1, step, 1, &action);
+		omnes_native_barrier_arrive(&barrier, &arrived, &table, 1, step, 1, 0, &action);
 		check(!(sent & action.sends), "sent twice");
 		sent |= action.sends;
 		for (at = 0; at < OMNES_STEPS_MAX && came >> at & 1; at++)
@@ -221,6 +228,37 @@ static void tag_drive(void)
 	check(tag != omnes_native_tag(&key, words), "a bit does not matter to the tag");
 }
 
+static u64 sum_by_processor(u64 a, u64 b)
+{
+	double x, y;
+	u64 bits;
+
+	memcpy(&x, &a, sizeof(x));
+	memcpy(&y, &b, sizeof(y));
+	x += y;
+	memcpy(&bits, &x, sizeof(bits));
+	return x != x ? OMNES_F64_NAN : bits;
+}
+
+/* Any numbers, and such whose exponents lie near each other. */
+static void sum_drive(void)
+{
+	u32 call;
+	u64 a, b;
+
+	for (call = 0; call < CALLS; call++) {
+		a = draw();
+		b = draw();
+		if (draw() % 4)
+			b = (b & ~OMNES_F64_INFINITY) |
+			    ((a + (draw() % 128 << 52) - (64ull << 52)) & OMNES_F64_INFINITY);
+		check(omnes_native_sum_f64(a, b) == sum_by_processor(a, b),
+		      "a sum is not the processor's");
+		check(omnes_native_sum_f64(a, b) == omnes_native_sum_f64(b, a),
+		      "a sum has an order");
+	}
+}
+
 int main(int count, char **words)
 {
 	unsigned long long rounds;
@@ -235,6 +273,7 @@ int main(int count, char **words)
 		longest_drive();
 		spread_drive();
 		tag_drive();
+		sum_drive();
 	}
 	return 0;
 }

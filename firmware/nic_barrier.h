@@ -8,7 +8,8 @@
  * tag covers every byte of them, and a checksum would have to be mended in
  * ways that depend on offloads.
  *
- * State, page and counters of steps that came in change under one lock.
+ * State, page and counters of steps that came in change under one lock; a
+ * result is made outside it, and shown under it.
  */
 #ifndef OMNES_NIC_BARRIER_H
 #define OMNES_NIC_BARRIER_H
@@ -19,10 +20,10 @@
 
 /* What a member sends as one step; the static packet is patched with it. */
 struct nic_step {
+	u64 word;
 	u32 epoch;
-	u32 step;
-	u32 peer; /* entry of the peer, or of the group */
-	u32 is_to_all;
+	u16 step;
+	u16 is_to_all;
 };
 
 /* A step as it leaves. The frame stands so that header and tag are aligned,
@@ -54,9 +55,8 @@ static __noinline int nic_step_write(struct __sk_buff *skb, struct omnes_slot *s
 	out.head.flags = step->is_to_all ? OMNES_FLAG_GROUP : 0;
 	out.head.source = bpf_htonl(slot->rank);
 	out.head.seq = bpf_htonl(step->epoch);
-	out.head.expects = 0;
-	out.head.epoch = 0;
-	out.head.credits = 0;
+	out.head.word[0] = bpf_htonl(step->word >> 32);
+	out.head.word[1] = bpf_htonl((u32)step->word);
 	out.head.argument = bpf_htonl(step->step);
 	to = step->is_to_all ? OMNES_RANK_ALL : peer->rank;
 	out.head.tag = omnes_be64(nic_tag(&slot->key, &out.head, to));
@@ -71,11 +71,43 @@ static __always_inline u32 nic_mark(const struct omnes_peer *peer, u32 index, in
 	return MARK_RESOLVE | (index & MARK_PEER);
 }
 
+/* nic_word_in gives the word that a packet carries. */
+static __always_inline u64 nic_word_in(const struct nic_head *head)
+{
+	return (u64)bpf_ntohl(head->word[0]) << 32 | bpf_ntohl(head->word[1]);
+}
+
+static long nic_make_one(u32 index, void *context)
+{
+	return omnes_make(context, index);
+}
+
+/*
+ * nic_word_out gives the word of a step that has begun, or of a barrier that is
+ * done. It stays as it is until nobody can miss it any more, so no lock is
+ * needed. Not static, so that the verifier looks at it once and not wherever it
+ * is called.
+ */
+__noinline u64 nic_word_out(u32 slot_number, u32 epoch, u32 step)
+{
+	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &slot_number);
+	struct omnes_slot *slot = bpf_map_lookup_elem(&nic_slots, &slot_number);
+	struct omnes_making making;
+
+	if (!state || !slot)
+		return 0;
+	making = omnes_barrier_word(&state->barrier, &slot->barrier, state->carried, epoch, step);
+	if (making.takes)
+		bpf_loop(OMNES_WORDS_MAX, nic_make_one, &making, 0);
+	return making.word;
+}
+
 /* A run of sends, for loops in which the verifier cannot follow. */
 struct nic_run {
 	struct __sk_buff *skb;
 	struct nic_packet *packet;
 	u64 sends;
+	u64 word; /* the same for all: a member sends up once, and then down */
 	u32 epoch;
 	u32 step; /* of a release to all by clones */
 	u32 except; /* bit or peer that the caller sends itself */
@@ -85,7 +117,7 @@ struct nic_run {
 static __always_inline void nic_clone_step(struct nic_run *run, u32 number, u32 index,
 					   u32 is_to_all)
 {
-	struct nic_step step = { run->epoch, number, index, is_to_all };
+	struct nic_step step = { run->word, run->epoch, number, is_to_all };
 	struct omnes_slot *slot = run->packet->slot;
 	struct omnes_peer *peer = nic_peer(run->packet, index);
 	struct __sk_buff *skb = run->skb;
@@ -167,6 +199,8 @@ static __noinline u32 nic_steps_send(struct __sk_buff *skb, struct nic_packet *p
 	run.skb = skb;
 	run.packet = packet;
 	run.sends = sends;
+	run.word = packet->has_ended ? packet->page->result
+				     : nic_word_out(packet->slot_number, epoch, picked);
 	run.epoch = epoch;
 	run.except = keeps ? 64 : picked;
 	if (keeps || sends & (sends - 1))
@@ -187,8 +221,8 @@ static __noinline u32 nic_steps_send(struct __sk_buff *skb, struct nic_packet *p
 	if (keeps)
 		return 0;
 	step.step = picked;
-	step.peer = last;
 	step.is_to_all = to == OMNES_EVERYBODY;
+	step.word = run.word;
 	peer = nic_peer(packet, last);
 	if (!peer || nic_step_write(skb, packet->slot, peer, &step))
 		return 0;
@@ -197,15 +231,34 @@ static __noinline u32 nic_steps_send(struct __sk_buff *skb, struct nic_packet *p
 
 /* ---- the barrier -------------------------------------------------------- */
 
-/* nic_page_show lets the process see where the barrier stands; `done` last, in
- * an exchange, which orders it before the look at `is_sleeping`. */
-static __always_inline void nic_page_show(struct omnes_page *page, const struct omnes_barrier *now,
-					  const struct omnes_barrier_action *action)
+/* nic_page_show lets the process see where the barrier stands. */
+static __always_inline void nic_page_show(struct omnes_page *page, const struct omnes_barrier *now)
 {
 	page->at = now->at;
 	page->entered = now->entered;
-	if (action->is_done)
-		__sync_lock_test_and_set(&page->done, action->epoch);
+}
+
+/* nic_page_done lets the process see that a barrier is done, and what the words
+ * of all make: whatever is sent from now on carries it. If another processor has
+ * ended the next barrier by now, which the process may enter as soon as it hears
+ * from another member, it is that one's turn. `done` last, in an exchange, which
+ * orders it before the look at `is_sleeping`. */
+static __always_inline void nic_page_done(struct nic_packet *packet, u32 epoch)
+{
+	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
+	struct omnes_page *page = packet->page;
+	u64 result;
+
+	if (!state)
+		return;
+	result = nic_word_out(packet->slot_number, epoch, OMNES_STEPS_MAX);
+	packet->has_ended = 1;
+	bpf_spin_lock(&state->lock);
+	if (state->barrier.done == epoch) {
+		page->result = result;
+		__sync_lock_test_and_set(&page->done, epoch);
+	}
+	bpf_spin_unlock(&state->lock);
 }
 
 /* nic_page_begin shows who was there before this member, where one waits for
@@ -256,10 +309,11 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 	if (!state)
 		return OMNES_IGNORED;
 	arrived.bits = state->arrived;
+	arrived.carried = state->carried;
 	arrived.words = OMNES_KERNEL_ARRIVED_WORDS;
 	bpf_spin_lock(&state->lock);
 	verdict = omnes_barrier_arrive(&state->barrier, &arrived, table, epoch, number, from,
-				       action);
+				       nic_word_in(&packet->head), action);
 	nic_page_count(page, verdict);
 	if (verdict == OMNES_TAKEN) {
 		if (table->waits_for_all && state->barrier.entered == epoch) {
@@ -267,7 +321,7 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 				1ull << (from & 63);
 			page->arrived_count++;
 		}
-		nic_page_show(page, &state->barrier, action);
+		nic_page_show(page, &state->barrier);
 	}
 	bpf_spin_unlock(&state->lock);
 	return verdict;
@@ -301,6 +355,8 @@ static __always_inline int nic_step_arrived(struct __sk_buff *skb, struct nic_pa
 
 	if (nic_arrive(packet, from, &action) != OMNES_TAKEN)
 		return NIC_DROP;
+	if (action.is_done)
+		nic_page_done(packet, action.epoch);
 	if (action.is_done && *(volatile u32 *)&packet->page->is_sleeping)
 		return nic_step_wake(skb, packet, action.sends, action.epoch);
 	if (!action.sends)
@@ -319,7 +375,7 @@ static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_pac
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
 	u32 epoch = bpf_ntohl(packet->head.seq);
 	u32 number = bpf_ntohl(packet->head.argument);
-	struct nic_step step = { epoch, number, from, 0 };
+	struct nic_step step = { .epoch = epoch, .step = number };
 	enum omnes_verdict verdict;
 	struct omnes_peer *peer;
 
@@ -333,6 +389,7 @@ static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_pac
 	if (verdict != OMNES_TAKEN)
 		return NIC_DROP;
 	peer = nic_peer(packet, from);
+	step.word = nic_word_out(packet->slot_number, epoch, number);
 	if (!peer || nic_step_write(skb, packet->slot, peer, &step))
 		return NIC_DROP;
 	__sync_fetch_and_add(&packet->page->repeated, 1);
@@ -340,11 +397,23 @@ static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_pac
 	return bpf_redirect(packet->slot->ifindex, 0);
 }
 
+/* nic_contribution gives what the host brings into a barrier with its first
+ * step; the step's number is known. */
+static __always_inline struct omnes_contribution nic_contribution(const struct nic_head *head)
+{
+	struct omnes_contribution own = {};
+
+	own.combine = bpf_ntohl(head->argument) >> OMNES_COMBINE_SHIFT;
+	own.word = nic_word_in(head);
+	return own;
+}
+
 /* The host sends its first step: it has entered. */
 static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_packet *packet)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
 	u32 epoch = bpf_ntohl(packet->head.seq);
+	struct omnes_contribution own = nic_contribution(&packet->head);
 	struct omnes_barrier_action action = {};
 	struct omnes_arrived arrived;
 	enum omnes_verdict verdict;
@@ -353,16 +422,19 @@ static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_pa
 	if (!state)
 		return NIC_NEXT;
 	arrived.bits = state->arrived;
+	arrived.carried = state->carried;
 	arrived.words = OMNES_KERNEL_ARRIVED_WORDS;
 	bpf_spin_lock(&state->lock);
 	verdict = omnes_barrier_enter(&state->barrier, &arrived, &packet->slot->barrier, epoch,
-				      &action);
+				      &own, &action);
 	if (verdict == OMNES_TAKEN) {
 		if (packet->slot->barrier.waits_for_all)
 			nic_page_begin(packet->page, &state->barrier, &arrived);
-		nic_page_show(packet->page, &state->barrier, &action);
+		nic_page_show(packet->page, &state->barrier);
 	}
 	bpf_spin_unlock(&state->lock);
+	if (action.is_done)
+		nic_page_done(packet, action.epoch);
 	if (verdict != OMNES_TAKEN || !action.sends)
 		return NIC_DROP;
 	mark = nic_steps_send(skb, packet, action.sends, epoch, 0);

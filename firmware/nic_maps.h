@@ -64,15 +64,16 @@ struct {
 	__type(value, struct omnes_member);
 } nic_members SEC(".maps");
 
-/* Not mapped by anybody: a map with a lock cannot be. The lock also keeps the
- * page's words and the counters of steps that came in. */
+/* Not mapped by anybody: a map with a lock cannot be. The lock also keeps what
+ * the page shows and the counters of steps that came in. */
 struct nic_state {
 	struct bpf_spin_lock lock;
 	u32 reserved;
 	struct omnes_barrier barrier;
 	u64 arrived[2 * OMNES_KERNEL_ARRIVED_WORDS];
+	u64 carried[2 * OMNES_WORDS_MAX];
 };
-_Static_assert(sizeof(struct nic_state) == 296, "layout shared with Rust");
+_Static_assert(sizeof(struct nic_state) == 1352, "layout shared with Rust");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -135,9 +136,14 @@ struct nic_head {
 	u8 flags;
 	u32 source;
 	u32 seq;
-	u32 expects;
-	u16 epoch;
-	u16 credits;
+	union {
+		struct {
+			u32 expects;
+			u16 epoch;
+			u16 credits;
+		};
+		u32 word[2]; /* of a step: what it carries, the high half first */
+	};
 	u32 argument;
 	u64 tag;
 };
@@ -152,6 +158,7 @@ _Static_assert(offsetof(struct nic_head, channel) == OMNES_OFFSET_CHANNEL, "layo
 _Static_assert(offsetof(struct nic_head, flags) == OMNES_OFFSET_FLAGS, "layout of the wire");
 _Static_assert(offsetof(struct nic_head, source) == OMNES_OFFSET_SOURCE, "layout of the wire");
 _Static_assert(offsetof(struct nic_head, seq) == OMNES_OFFSET_SEQ, "layout of the wire");
+_Static_assert(offsetof(struct nic_head, word) == OMNES_OFFSET_EXPECTS, "layout of the wire");
 _Static_assert(offsetof(struct nic_head, argument) == OMNES_OFFSET_ARGUMENT, "layout of the wire");
 _Static_assert(offsetof(struct nic_head, tag) == OMNES_OFFSET_TAG, "layout of the wire");
 
@@ -162,6 +169,7 @@ struct nic_packet {
 	struct udphdr udp;
 	struct nic_head head;
 	u32 slot_number;
+	u32 has_ended; /* a barrier, whose result the page shows */
 	struct omnes_slot *slot;
 	struct omnes_page *page;
 };

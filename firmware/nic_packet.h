@@ -100,6 +100,7 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet, 
 	if (!number)
 		return -1;
 	packet->slot_number = *number;
+	packet->has_ended = 0;
 	packet->slot = bpf_map_lookup_elem(&nic_slots, &packet->slot_number);
 	pages = bpf_map_lookup_elem(&nic_pages, &packet->slot_number);
 	if (!packet->slot || !pages)

@@ -103,9 +103,10 @@ struct omnes_page {
 	u64 wakes;
 	u64 clones;
 	u64 clone_failures;
+	u64 result; /* of barrier `done`, if it combines words */
 	/* Written by the process: */
 	u32 is_sleeping; /* pass the packet that ends the barrier on */
-	u32 reserved[7];
+	u32 reserved[5];
 };
 _Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 32, "layout shared with Rust");
 

@@ -8,8 +8,10 @@ fn main() {
         "types.h",
         "siphash.h",
         "barrier_step.h",
+        "combine.h",
         "spread_step.h",
         "slot.h",
+        "sum_f64.h",
         "wire.h",
     ] {
         println!("cargo:rerun-if-changed={folder}/{file}");

@@ -5,7 +5,7 @@ mod clang;
 
 const FOLDER: &str = "../../firmware";
 /// Everything that the object is made from.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 14] = [
     "nic.bpf.c",
     "nic_maps.h",
     "nic_packet.h",
@@ -13,6 +13,8 @@ const SOURCES: [&str; 12] = [
     "nic_queue.h",
     "nic_spread.h",
     "barrier_step.h",
+    "combine.h",
+    "sum_f64.h",
     "spread_step.h",
     "siphash.h",
     "slot.h",

@@ -193,7 +193,8 @@ int omnes_barrier(omnes_comm *comm);
  * ranks, nodes, settings and figures of the network, also floats. Collective:
  * all ranks give the same count, type, of enum omnes_type, and op, of enum
  * omnes_op; where counts differ, one rank at least gets an error, and others
- * may wait until it leaves.
+ * may wait until it leaves; where some are 1 and others not, all may. Types and
+ * operations are not compared.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
  * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.

@@ -6,24 +6,10 @@ use crate::failure::{Failure, SUCCESS, guard};
 use omnes::{ElementType, ReduceOp};
 use std::ffi::{c_int, c_void};
 
-/// `enum omnes_type` of the header, in its order.
-const TYPES: [ElementType; 10] = [
-    ElementType::I8,
-    ElementType::I16,
-    ElementType::I32,
-    ElementType::I64,
-    ElementType::U8,
-    ElementType::U16,
-    ElementType::U32,
-    ElementType::U64,
-    ElementType::F32,
-    ElementType::F64,
-];
-
 /// `omnes_combine` of the header.
 type CombineFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void);
 
-/// A value of an enumeration of the header that counts from 1.
+/// A value of an enumeration of the header that counts from 1, in the order of `all`.
 fn numbered<T: Copy>(number: c_int, all: &[T], name: &str) -> Result<T, Failure> {
     let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     let value = place.and_then(|place| all.get(place)).copied();
@@ -31,7 +17,7 @@ fn numbered<T: Copy>(number: c_int, all: &[T], name: &str) -> Result<T, Failure>
 }
 
 fn type_and_op(element: c_int, op: c_int) -> Result<(ElementType, ReduceOp), Failure> {
-    let element = numbered(element, &TYPES, "type")?;
+    let element = numbered(element, ElementType::ALL, "type")?;
     Ok((element, numbered(op, &ReduceOp::ALL, "op")?.0))
 }
 

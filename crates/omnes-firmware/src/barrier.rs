@@ -1,8 +1,9 @@
 //! The barrier of the collective protocol: `firmware/barrier_step.h`.
 
-use crate::{GROUP_MAX, STEPS_MAX};
+use crate::{GROUP_MAX, STEPS_MAX, WORDS_MAX};
 use omnes_topo::{Barrier as Algorithm, Party, TopoError};
 use omnes_wire::Rank;
+use std::ptr;
 
 const NOBODY: u32 = u32::MAX;
 const EVERYBODY: u32 = u32::MAX - 1;
@@ -120,6 +121,100 @@ impl Table {
     }
 }
 
+/// What makes one word of two, where a barrier combines words of 64 bits: `firmware/combine.h`.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Combine {
+    /// A barrier without words.
+    #[default]
+    Nothing = 0,
+    /// The sum, which wraps around.
+    Sum = 1,
+    /// The product, which wraps around.
+    Product = 2,
+    /// The smaller one of signed integers.
+    Min = 3,
+    /// The larger one of signed integers.
+    Max = 4,
+    /// Bitwise and.
+    And = 5,
+    /// Bitwise or.
+    Or = 6,
+    /// Bitwise exclusive or.
+    Xor = 7,
+    /// The sum of doubles, rounded to the nearest; every NaN is the same one.
+    SumF64 = 8,
+}
+
+impl Combine {
+    /// All of them but [`Self::Nothing`].
+    pub const ALL: [Self; 8] = [
+        Self::Sum,
+        Self::Product,
+        Self::Min,
+        Self::Max,
+        Self::And,
+        Self::Or,
+        Self::Xor,
+        Self::SumF64,
+    ];
+}
+
+/// In place of a [`Combine`]: the word is the result.
+pub(crate) const COMBINE_KNOWN: u32 = 9;
+
+/// True if the barriers of such a group can combine words: those of a tree, whose root has the
+/// result before anybody else.
+pub fn can_combine(algorithm: Algorithm, size: u32) -> bool {
+    match algorithm {
+        Algorithm::GatherBroadcast => true,
+        Algorithm::Counter => size as usize <= WORDS_MAX,
+        Algorithm::Dissemination | Algorithm::PairwiseExchange => false,
+    }
+}
+
+/// What a member brings into a barrier.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Contribution {
+    combine: u32,
+    reserved: u32,
+    word: u64,
+}
+
+impl Contribution {
+    /// A word, and how all members combine theirs.
+    pub fn new(combine: Combine, word: u64) -> Self {
+        Self { combine: combine as u32, reserved: 0, word }
+    }
+
+    /// As [`Self::new`], by the number of the way of combining; one that does not exist makes 0.
+    pub fn numbered(combine: u32, word: u64) -> Self {
+        Self { combine, reserved: 0, word }
+    }
+
+    /// How words are combined, by its number.
+    pub fn combine(&self) -> u32 {
+        self.combine
+    }
+
+    /// The word.
+    pub fn word(&self) -> u64 {
+        self.word
+    }
+
+    /// The same with the words of others: what a member brings for several.
+    #[must_use]
+    pub fn with(self, words: impl IntoIterator<Item = u64>) -> Self {
+        if self.combine == Combine::Nothing as u32 {
+            return self;
+        }
+        // SAFETY: the function has no memory of its own.
+        let combined = |a, b| unsafe { omnes_native_combined(self.combine, a, b) };
+        Self { word: words.into_iter().fold(self.word, combined), ..self }
+    }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Record {
@@ -136,6 +231,7 @@ struct State {
     at: u32,
     reserved: u32,
     record: [Record; 2],
+    own: [Contribution; 2],
 }
 
 /// Bytes of a state without its bits.
@@ -145,10 +241,15 @@ pub(crate) const STATE_BYTES: usize = size_of::<State>();
 #[repr(C)]
 pub(crate) struct Arrived {
     bits: *mut u64,
+    carried: *mut u64,
     words: u32,
 }
 
-/// A member's state: a few words, and at one that waits for everybody two bits for each member.
+/// What messages of two barriers have carried.
+type Words = [u64; 2 * WORDS_MAX];
+
+/// A member's state: a few words, and at one that waits for everybody two bits for each member;
+/// 1 KiB more once words have been combined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Barrier {
     state: State,
@@ -156,6 +257,8 @@ pub struct Barrier {
     few: [u64; 2],
     /// The bits where it is not.
     many: Box<[u64]>,
+    /// Words of both records, once there are some that are not 0.
+    carried: Option<Box<Words>>,
 }
 
 /// What to do after a call.
@@ -214,6 +317,7 @@ unsafe extern "C" {
         arrived: *const Arrived,
         table: *const Table,
         epoch: u32,
+        own: *const Contribution,
         action: *mut Action,
     ) -> i32;
     fn omnes_native_barrier_arrive(
@@ -223,6 +327,7 @@ unsafe extern "C" {
         epoch: u32,
         step: u32,
         from: u32,
+        carried: u64,
         action: *mut Action,
     ) -> i32;
     fn omnes_native_barrier_repeat(
@@ -232,6 +337,14 @@ unsafe extern "C" {
         step: u32,
         to: u32,
     ) -> i32;
+    fn omnes_native_barrier_word(
+        state: *const State,
+        table: *const Table,
+        carried: *const u64,
+        epoch: u32,
+        step: u32,
+    ) -> u64;
+    fn omnes_native_combined(combine: u32, a: u64, b: u64) -> u64;
 }
 
 impl Barrier {
@@ -244,12 +357,13 @@ impl Barrier {
         };
         let many = if words > 1 { vec![0; 2 * words].into() } else { Box::default() };
         let state = State { entered: epoch, done: epoch, ..State::default() };
-        Self { state, few: [0; 2], many }
+        Self { state, few: [0; 2], many, carried: None }
     }
 
     /// Memory that this state takes.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.many)
+        let carried = self.carried.as_deref().map_or(0, size_of_val);
+        size_of::<Self>() + size_of_val(&*self.many) + carried
     }
 
     /// The bits of both records.
@@ -261,7 +375,14 @@ impl Barrier {
     fn parts(&mut self) -> (*mut State, Arrived) {
         let bits: &mut [u64] = if self.many.is_empty() { &mut self.few } else { &mut self.many };
         let words = bits.len() as u32 / 2;
-        (&raw mut self.state, Arrived { bits: bits.as_mut_ptr(), words })
+        let carried = self.carried.as_deref_mut();
+        let carried = carried.map_or(ptr::null_mut(), |words| words.as_mut_ptr());
+        (&raw mut self.state, Arrived { bits: bits.as_mut_ptr(), carried, words })
+    }
+
+    /// Words have to be kept from now on. Those before were 0.
+    fn keep_words(&mut self) {
+        self.carried.get_or_insert_with(|| Box::new([0; 2 * WORDS_MAX]));
     }
 
     /// Newest barrier that this member has entered.
@@ -279,26 +400,50 @@ impl Barrier {
         (self.state.entered != self.state.done).then_some(self.state.at)
     }
 
-    /// Begins barrier `epoch`: the one after [`Self::done`], or nothing happens.
-    pub fn enter(&mut self, table: &Table, epoch: u32) -> (Verdict, Action) {
+    /// Begins barrier `epoch`: the one after [`Self::done`], or nothing happens. A contribution
+    /// that combines something is for groups that [`can_combine`].
+    pub fn enter(&mut self, table: &Table, epoch: u32, own: Contribution) -> (Verdict, Action) {
+        if own.combine != Combine::Nothing as u32 {
+            self.keep_words();
+        }
         let mut action = Action::default();
         let (state, arrived) = self.parts();
+        let (arrived, own, action_out) = (&raw const arrived, &raw const own, &raw mut action);
         // SAFETY: the function reads and writes nothing but what it is given, and of the bits no
         // more than it is told there are.
-        let code = unsafe {
-            omnes_native_barrier_enter(state, &raw const arrived, table, epoch, &raw mut action)
-        };
+        let code =
+            unsafe { omnes_native_barrier_enter(state, arrived, table, epoch, own, action_out) };
         (verdict(code), action)
     }
 
-    /// Takes the message of `step` in barrier `epoch` from member `from`.
-    pub fn arrive(&mut self, table: &Table, epoch: u32, step: u32, from: u32) -> (Verdict, Action) {
+    /// Barrier `epoch`, the one after [`Self::done`], is over, as another member says, with this
+    /// result. What is sent of it from now on carries the result.
+    pub fn end(&mut self, table: &Table, epoch: u32, result: u64) {
+        let State { entered, done, at, own, .. } = &mut self.state;
+        (*entered, *done, *at) = (epoch, epoch, table.steps);
+        let own = &mut own[(epoch & 1) as usize];
+        if own.combine != Combine::Nothing as u32 {
+            *own = Contribution::numbered(COMBINE_KNOWN, result);
+        }
+    }
+
+    /// Takes the message of `step` in barrier `epoch` from member `from`, which carries `word`.
+    pub fn arrive(
+        &mut self,
+        table: &Table,
+        (epoch, step): (u32, u32),
+        from: u32,
+        word: u64,
+    ) -> (Verdict, Action) {
+        if word != 0 {
+            self.keep_words();
+        }
         let mut action = Action::default();
         let (state, arrived) = self.parts();
         let (arrived, action_out) = (&raw const arrived, &raw mut action);
         // SAFETY: as above.
         let code = unsafe {
-            omnes_native_barrier_arrive(state, arrived, table, epoch, step, from, action_out)
+            omnes_native_barrier_arrive(state, arrived, table, epoch, step, from, word, action_out)
         };
         (verdict(code), action)
     }
@@ -309,6 +454,21 @@ impl Barrier {
         verdict(unsafe {
             omnes_native_barrier_repeat(&raw const self.state, table, epoch, step, to)
         })
+    }
+
+    /// The word of the message of `step` in barrier `epoch`, which has been sent or is to be; 0 in
+    /// barriers that combine nothing.
+    pub fn word(&self, table: &Table, epoch: u32, step: u32) -> u64 {
+        let carried = self.carried.as_deref();
+        let carried = carried.map_or(ptr::null(), |words| words.as_ptr());
+        let state = &raw const self.state;
+        // SAFETY: as above; nothing is written.
+        unsafe { omnes_native_barrier_word(state, table, carried, epoch, step) }
+    }
+
+    /// What the words of all members make in barrier [`Self::done`]; 0 if it combined nothing.
+    pub fn result(&self, table: &Table) -> u64 {
+        self.word(table, self.state.done, table.steps)
     }
 
     /// The members whose messages the step that waits misses; none if it does not wait.

@@ -4,7 +4,7 @@ use crate::{Key, barrier, slot, spread};
 use std::mem::{offset_of, size_of};
 
 unsafe extern "C" {
-    static omnes_native_layout: [u32; 37];
+    static omnes_native_layout: [u32; 43];
 }
 
 #[test]
@@ -17,8 +17,13 @@ fn both_sides_of_each_layout_agree() {
         size_of::<barrier::Table>() - 8 * crate::STEPS_MAX,
         barrier::STATE_BYTES,
         16,
+        barrier::STATE_BYTES - 2 * size_of::<barrier::Contribution>(),
         size_of::<barrier::Arrived>(),
-        size_of::<usize>(),
+        2 * size_of::<usize>(),
+        size_of::<barrier::Contribution>(),
+        2 * size_of::<u32>(),
+        barrier::Combine::SumF64 as usize,
+        barrier::COMBINE_KNOWN as usize,
         size_of::<barrier::Action>(),
         size_of::<spread::Table>(),
         size_of::<spread::Table>() - 2 * crate::KERNEL_GROUP_MAX,
@@ -38,6 +43,7 @@ fn both_sides_of_each_layout_agree() {
         offset_of!(slot::Page, arrived),
         offset_of!(slot::Page, counters),
         offset_of!(slot::Page, counters) + offset_of!(slot::Counters, clone_failures),
+        offset_of!(slot::Page, result),
         offset_of!(slot::Page, is_sleeping),
         size_of::<slot::QueueKey>(),
         size_of::<slot::QueueEntry>(),

@@ -6,10 +6,11 @@
 //! that the kernel runs. Here are its data with their layout, and safe calls of its functions.
 //!
 //! [`barrier`] is the collective protocol's barrier, [`spread`] tells to whom a packet to all is
-//! passed on, [`slot`] is what user space and the kernel's NIC share.
+//! passed on, [`slot`] is what user space and the kernel's NIC share. [`sum_f64`] adds numbers with
+//! integers alone, since the kernel's NIC has no floating point.
 //!
-//! `unsafe` stands in [`barrier`], [`spread`] and `tag` only: calls of C functions that read and
-//! write nothing but their arguments.
+//! `unsafe` stands in [`barrier`], [`spread`], `sum` and `tag` only: calls of C functions that read
+//! and write nothing but their arguments.
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
@@ -18,8 +19,10 @@ pub mod barrier;
 mod layout_tests;
 pub mod slot;
 pub mod spread;
+mod sum;
 mod tag;
 
+pub use sum::sum_f64;
 pub use tag::{Key, tag};
 
 /// Members of a group that the native form serves.
@@ -27,5 +30,7 @@ pub const GROUP_MAX: usize = 1 << 16;
 /// Members of a group that the kernel's NIC serves, whose maps are made for so many.
 pub const KERNEL_GROUP_MAX: usize = 1024;
 const _: () = assert!(KERNEL_GROUP_MAX <= GROUP_MAX);
+/// Members of a group whose barriers combine words where one waits for everybody.
+pub const WORDS_MAX: usize = 64;
 /// Steps of a barrier that the firmware serves.
 pub const STEPS_MAX: usize = 64;

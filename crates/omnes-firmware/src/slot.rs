@@ -1,6 +1,6 @@
 //! What user space and the kernel's NIC share: `firmware/slot.h`. All words are host-endian.
 
-use crate::{KERNEL_GROUP_MAX, Key, barrier, spread};
+use crate::{KERNEL_GROUP_MAX, Key, WORDS_MAX, barrier, spread};
 
 /// Slots of one loaded firmware.
 pub const SLOTS_MAX: u32 = 64;
@@ -8,8 +8,10 @@ pub const SLOTS_MAX: u32 = 64;
 pub const FRAME_BYTES: usize = 42;
 /// The peer entry of the group's multicast address.
 pub const PEER_GROUP: u32 = KERNEL_GROUP_MAX as u32;
-/// Bytes of a lock, a barrier's state and the bits of its two records in the kernel's map.
-pub const STATE_BYTES: usize = 8 + barrier::STATE_BYTES + 2 * KERNEL_GROUP_MAX / 8;
+/// Bytes of a lock, a barrier's state, and the bits and words of its two records in the kernel's
+/// map.
+pub const STATE_BYTES: usize =
+    8 + barrier::STATE_BYTES + 2 * KERNEL_GROUP_MAX / 8 + 2 * 8 * WORDS_MAX;
 
 /// By which packets find a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -171,10 +173,12 @@ pub struct Page {
     pub arrived: [u64; KERNEL_GROUP_MAX / 64],
     /// What was counted.
     pub counters: Counters,
+    /// What the words of all make in barrier `done`, if it combines them.
+    pub result: u64,
     /// Written by the process: not 0 if it sleeps, and wants the packet that ends the barrier.
     pub is_sleeping: u32,
     /// 0.
-    pub reserved: [u32; 7],
+    pub reserved: [u32; 5],
 }
 
 // ---- the receive queue ------------------------------------------------------------------

@@ -1,13 +1,15 @@
 //! Whole groups of native members on a network that reorders, repeats and loses.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_firmware::barrier::{
+    Action, Barrier, Combine, Contribution, Table, Verdict, can_combine,
+};
 use omnes_firmware::{GROUP_MAX, KERNEL_GROUP_MAX};
 use omnes_topo::{Barrier as Algorithm, Party};
 use omnes_wire::Rank;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A message, or the request for one, on its way.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +18,19 @@ struct Packet {
     to: u32,
     epoch: u32,
     step: u32,
+    word: u64,
     is_request: bool,
+}
+
+/// What a member brings into a barrier of a group that combines words.
+fn brings(own: u32, epoch: u32) -> Contribution {
+    let combine = Combine::ALL[epoch as usize % Combine::ALL.len()];
+    let word = (u64::from(own) + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(epoch);
+    match combine {
+        // Rounded, so that the order counts.
+        Combine::SumF64 => Contribution::new(combine, (word as f64).sqrt().to_bits()),
+        _ => Contribution::new(combine, word),
+    }
 }
 
 /// What the network does, drawn from a seed.
@@ -41,6 +55,9 @@ struct Group {
     network: Vec<Packet>,
     /// Newest barrier that each has entered.
     entered: Vec<u32>,
+    /// What barriers have made of the words, where they combine them: the first result of each.
+    results: BTreeMap<u32, u64>,
+    combines: bool,
     sent: u64,
 }
 
@@ -53,6 +70,8 @@ impl Group {
             tables,
             network: Vec::new(),
             entered: vec![start; size as usize],
+            results: BTreeMap::new(),
+            combines: can_combine(algorithm, size),
             sent: 0,
         }
     }
@@ -60,7 +79,9 @@ impl Group {
     fn enter(&mut self, own: usize) {
         let epoch = self.members[own].done().wrapping_add(1);
         self.entered[own] = epoch;
-        let (verdict, action) = self.members[own].enter(&self.tables[own], epoch);
+        let brought =
+            if self.combines { brings(own as u32, epoch) } else { Contribution::default() };
+        let (verdict, action) = self.members[own].enter(&self.tables[own], epoch, brought);
         assert_eq!(verdict, Verdict::Taken);
         self.act(own, &action);
     }
@@ -70,7 +91,8 @@ impl Group {
             let party = self.tables[own].send_to(step);
             for to in party.ranks(Rank(own as u32), self.tables[own].size()) {
                 let (from, to, epoch) = (own as u32, to.0, action.epoch);
-                self.network.push(Packet { from, to, epoch, step, is_request: false });
+                let word = self.members[own].word(&self.tables[own], epoch, step);
+                self.network.push(Packet { from, to, epoch, step, word, is_request: false });
                 self.sent += 1;
             }
         }
@@ -78,21 +100,26 @@ impl Group {
             // Safety: nobody leaves a barrier that somebody has not entered.
             let behind = |entered: &u32| (action.epoch.wrapping_sub(*entered) as i32) > 0;
             assert!(!self.entered.iter().any(behind), "member {own} has left too early");
+            let result = self.members[own].result(&self.tables[own]);
+            let first = *self.results.entry(action.epoch).or_insert(result);
+            assert_eq!(result, first, "member {own} has another result");
         }
     }
 
     fn deliver(&mut self, packet: Packet) {
         let own = packet.to as usize;
         let (table, member) = (&self.tables[own], &mut self.members[own]);
-        let Packet { from, to, epoch, step, is_request } = packet;
+        let Packet { from, to, epoch, step, word, is_request } = packet;
         if is_request {
             let verdict = member.repeat(table, epoch, step, from);
             assert_ne!(verdict, Verdict::Nonsense);
             if verdict == Verdict::Taken {
-                self.network.push(Packet { from: to, to: from, epoch, step, is_request: false });
+                let word = member.word(table, epoch, step);
+                let (from, to) = (to, from);
+                self.network.push(Packet { from, to, epoch, step, word, is_request: false });
             }
         } else {
-            let (verdict, action) = member.arrive(table, epoch, step, from);
+            let (verdict, action) = member.arrive(table, (epoch, step), from, word);
             assert_ne!(verdict, Verdict::Nonsense);
             self.act(own, &action);
         }
@@ -108,6 +135,7 @@ impl Group {
                 to,
                 epoch,
                 step,
+                word: 0,
                 is_request: true,
             }));
         }
@@ -175,7 +203,24 @@ proptest! {
         loss in prop_oneof![Just(0usize), Just(30)],
         seed: u64,
     ) {
-        run(algorithm, size, start, 5, loss, seed);
+        let group = run(algorithm, size, start, 9, loss, seed);
+        if !group.combines {
+            assert!(group.results.values().all(|result| *result == 0));
+            return Ok(());
+        }
+        // Late and lost messages change nothing, not even the rounding.
+        let calm = run(algorithm, size, start, 9, 0, !seed);
+        assert_eq!(group.results, calm.results);
+        for (epoch, result) in group.results {
+            let words = (1..size).map(|own| brings(own, epoch).word());
+            let made = brings(0, epoch).with(words).word();
+            if brings(0, epoch).combine() == Combine::SumF64 as u32 {
+                let (result, made) = (f64::from_bits(result), f64::from_bits(made));
+                assert!((result - made).abs() <= made * 1e-12, "{result} {made}");
+            } else {
+                assert_eq!(result, made, "barrier {epoch}");
+            }
+        }
     }
 }
 
@@ -208,14 +253,15 @@ fn run_in_order(tables: &[Table], members: &mut [Barrier], done: u32) -> u64 {
         ends += usize::from(action.is_done());
     };
     for own in (0..tables.len() as u32).rev() {
-        let (verdict, action) = members[own as usize].enter(&tables[own as usize], epoch);
+        let (verdict, action) =
+            members[own as usize].enter(&tables[own as usize], epoch, Contribution::default());
         assert_eq!((verdict, action.is_done()), (Verdict::Taken, false));
         act(own, &action, &mut queue);
     }
     while let Some((from, to, step)) = queue.pop_front() {
         sent += 1;
         let own = to as usize;
-        let (verdict, action) = members[own].arrive(&tables[own], epoch, step, from);
+        let (verdict, action) = members[own].arrive(&tables[own], (epoch, step), from, 0);
         assert_eq!(verdict, Verdict::Taken);
         act(to, &action, &mut queue);
     }
@@ -246,19 +292,19 @@ fn a_member_that_waits_for_65535_others_knows_each_of_them() {
     let size = GROUP_MAX as u32;
     let table = Table::new(Algorithm::Counter, 0, size, true).unwrap();
     let mut member = Barrier::after(&table, 0);
-    member.enter(&table, 1);
+    member.enter(&table, 1, Contribution::default());
     let absent = [1, 64, 1024, 40_000, size - 1];
     for from in (1..size).filter(|from| !absent.contains(from)) {
-        assert_eq!(member.arrive(&table, 1, 0, from).0, Verdict::Taken);
+        assert_eq!(member.arrive(&table, (1, 0), from, 0).0, Verdict::Taken);
         // Of the next barrier: both records are in use.
-        assert_eq!(member.arrive(&table, 2, 0, from).0, Verdict::Taken);
-        assert_eq!(member.arrive(&table, 1, 0, from).0, Verdict::Duplicate);
+        assert_eq!(member.arrive(&table, (2, 0), from, 0).0, Verdict::Taken);
+        assert_eq!(member.arrive(&table, (1, 0), from, 0).0, Verdict::Duplicate);
     }
     assert_eq!(member.missing(&table), absent);
-    assert_eq!(member.arrive(&table, 1, 0, size).0, Verdict::Nonsense);
-    let ends = absent.map(|from| member.arrive(&table, 1, 0, from).1.is_done());
+    assert_eq!(member.arrive(&table, (1, 0), size, 0).0, Verdict::Nonsense);
+    let ends = absent.map(|from| member.arrive(&table, (1, 0), from, 0).1.is_done());
     assert_eq!(ends, [false, false, false, false, true]);
-    member.enter(&table, 2);
+    member.enter(&table, 2, Contribution::default());
     assert_eq!(member.missing(&table), absent);
 }
 
@@ -277,4 +323,38 @@ fn who_is_missing_is_named() {
     assert_eq!(group.members[5].missing(&group.tables[5]), [0]);
     assert_eq!(group.members[3].missing(&group.tables[3]), [] as [u32; 0], "it does not wait");
     assert_eq!(group.tables[0].receive_from(0), Party::Everybody);
+}
+
+#[test]
+fn a_group_combines_words_in_the_order_of_its_table() {
+    // Doubles whose sum depends on the order: of 1 and many halves of its last bit.
+    let (one, half) = (1f64.to_bits(), (f64::EPSILON / 2.0).to_bits());
+    let sum = |algorithm, size: u32| {
+        let mut group = Group::new(algorithm, size, 0);
+        for own in (0..size as usize).rev() {
+            let own_word = Contribution::new(Combine::SumF64, if own == 0 { one } else { half });
+            let (_, action) = group.members[own].enter(&group.tables[own], 1, own_word);
+            group.entered[own] = 1;
+            group.act(own, &action);
+        }
+        while let Some(packet) = group.network.pop() {
+            group.deliver(packet);
+        }
+        f64::from_bits(group.results[&1])
+    };
+    // The counter adds one half after the other to 1, which stays; a tree adds halves first.
+    assert_eq!(sum(Algorithm::Counter, 8), 1.0);
+    assert_eq!(sum(Algorithm::GatherBroadcast, 8), 1.0 + 3.0 * f64::EPSILON);
+}
+
+#[test]
+fn what_is_known_by_hearsay_is_passed_on() {
+    let table = Table::new(Algorithm::GatherBroadcast, 1, 4, false).unwrap();
+    let mut member = Barrier::after(&table, 0);
+    let (verdict, _) = member.enter(&table, 1, Contribution::new(Combine::Sum, 5));
+    assert_eq!(verdict, Verdict::Taken);
+    member.end(&table, 1, 42);
+    assert_eq!((member.done(), member.waits_at(), member.result(&table)), (1, None, 42));
+    let words: Vec<u64> = (0..table.steps()).map(|step| member.word(&table, 1, step)).collect();
+    assert!(words.iter().all(|word| *word == 42), "{words:?}");
 }

@@ -1,7 +1,7 @@
 //! The native steps against a plain model that knows neither bits nor masks.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
-use omnes_firmware::barrier::{Barrier, Table, Verdict};
+use omnes_firmware::barrier::{Barrier, Contribution, Table, Verdict};
 use omnes_topo::{Barrier as Algorithm, Party, Step};
 use omnes_wire::Rank;
 use proptest::prelude::*;
@@ -194,7 +194,7 @@ proptest! {
             match input {
                 Input::Enter(ahead) => {
                     let epoch = before.wrapping_add(ahead);
-                    let (verdict, action) = barrier.enter(&table, epoch);
+                    let (verdict, action) = barrier.enter(&table, epoch, Contribution::default());
                     let steps: Vec<u32> = action.steps().collect();
                     prop_assert_eq!((verdict, steps, action.is_done()), model.enter(epoch));
                     prop_assert_eq!(action.epoch, epoch);
@@ -203,7 +203,7 @@ proptest! {
                     let awaited = in_range(step).map(|it| it.receive_from);
                     let from = from.unwrap_or_else(|| one_of(awaited, &model, pick));
                     let epoch = before.wrapping_add(ahead);
-                    let (verdict, action) = barrier.arrive(&table, epoch, step, from);
+                    let (verdict, action) = barrier.arrive(&table, (epoch, step), from, 0);
                     let steps: Vec<u32> = action.steps().collect();
                     let expected = model.arrive(epoch, step, from);
                     prop_assert_eq!((verdict, steps, action.is_done()), expected);

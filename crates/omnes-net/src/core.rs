@@ -534,7 +534,7 @@ impl Core {
             ChannelEvent::Sent { id } => {
                 self.withdraw(channel, id);
                 if let Some(loan) = self.memory.take_source(channel, id) {
-                    let sent = Completion { peer: self.me, tag: 0, bytes: 0 };
+                    let sent = Completion { peer: self.me, tag: 0, bytes: 0, word: 0 };
                     self.operations.end(loan.operation, Ok(sent));
                 }
             }
@@ -563,7 +563,7 @@ impl Core {
 fn fitted(sink: Sink, peer: Rank, tag: u32, bytes: u64) -> Outcome {
     match sink.capacity {
         capacity if bytes > capacity => Err(OperationError::Truncated { bytes, capacity }),
-        _ => Ok(Completion { peer, tag, bytes }),
+        _ => Ok(Completion { peer, tag, bytes, word: 0 }),
     }
 }
 

@@ -61,6 +61,8 @@ pub struct Completion {
     pub tag: u32,
     /// The message's length in bytes.
     pub bytes: u64,
+    /// What the words of all have made, for a barrier that combines them; 0 for all else.
+    pub word: u64,
 }
 
 /// Why an operation failed.

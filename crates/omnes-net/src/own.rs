@@ -48,7 +48,7 @@ fn deliver(data: &[u8], message: &Message, base: NonNull<u8>, capacity: u64) -> 
     if data.len() as u64 > capacity {
         return Err(OperationError::Truncated { bytes: data.len() as u64, capacity });
     }
-    Ok(Completion { peer: message.to, tag: message.tag, bytes: data.len() as u64 })
+    Ok(Completion { peer: message.to, tag: message.tag, bytes: data.len() as u64, word: 0 })
 }
 
 impl OwnMessages {

@@ -29,6 +29,14 @@ impl Page {
         self.0.word(unsafe { &raw mut (*self.0.base()).done }).load(Ordering::Acquire)
     }
 
+    /// What the words of all members have made in barrier [`Self::done`], until the next one is
+    /// entered; 0 if it combined none.
+    pub fn result(&self) -> u64 {
+        // SAFETY: a field of the mapping.
+        let field = unsafe { AtomicU64::from_ptr(&raw mut (*self.0.base()).result) };
+        field.load(Ordering::Relaxed)
+    }
+
     /// Newest barrier that the firmware has seen this member enter.
     pub fn entered(&self) -> u32 {
         // SAFETY: as above.

@@ -8,10 +8,11 @@ mod common;
 
 use common::group::{self, GROUP, barrier_plan, rank, socket_address};
 use common::hosts::{Host, network};
-use common::packets::{nack, step, step_to_all};
-use omnes_firmware::barrier::Table;
+use common::packets::{doorbell, nack};
+use omnes_firmware::barrier::{Combine, Contribution, Table, can_combine};
 use omnes_nic::{Counters, Kernel, Page, SlotPlan};
 use omnes_topo::{Barrier, Party};
+use omnes_wire::Rank;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +37,7 @@ struct Member {
     kernel: Kernel,
     page: Page,
     table: Table,
+    combines: bool,
     socket: UdpSocket,
     /// Where releases to all come to, if they do.
     _group: Option<UdpSocket>,
@@ -44,7 +46,7 @@ struct Member {
 impl Member {
     fn new(host: &Host, plan: &SlotPlan) -> Self {
         let own = plan.own as usize;
-        let algorithm = plan.barrier.as_deref().unwrap().parse().unwrap();
+        let algorithm: Barrier = plan.barrier.as_deref().unwrap().parse().unwrap();
         let table = Table::new(algorithm, plan.own, plan.size(), plan.group.is_some()).unwrap();
         let interface = host.interface();
         let (kernel, page, group) = host.inside(|| {
@@ -61,18 +63,37 @@ impl Member {
         });
         let socket = group::socket(host, own, false);
         socket.set_nonblocking(true).unwrap();
-        let host = host.clone();
-        Self { host, own, kernel, page, table, socket, _group: group }
+        let (host, combines) = (host.clone(), can_combine(algorithm, plan.size()));
+        Self { host, own, kernel, page, table, combines, socket, _group: group }
     }
 
     /// Enters a barrier: sends the first message that the table has.
     fn enter(&self, epoch: u32) {
         let first = self.table.first_send().unwrap();
-        let (packet, to) = match self.table.send_to(first) {
-            Party::Rank(to) => (step(rank(self.own), rank(to.index()), epoch, first), to.index()),
-            _ => (step_to_all(rank(self.own), epoch, first), usize::from(self.own == 0)),
+        let (to, address) = match self.table.send_to(first) {
+            Party::Rank(to) => (Rank(rank(to.index())), to.index()),
+            _ => (Rank::ALL, usize::from(self.own == 0)),
         };
-        self.socket.send_to(&packet, socket_address(to)).unwrap();
+        let own = self.brings(self.own, epoch);
+        let packet = doorbell(rank(self.own), to, epoch, first, own);
+        self.socket.send_to(&packet, socket_address(address)).unwrap();
+    }
+
+    /// What a member brings into a barrier, where they combine words.
+    fn brings(&self, own: usize, epoch: u32) -> Contribution {
+        let word = (own as u64 + 3).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(epoch);
+        match Combine::ALL[epoch as usize % Combine::ALL.len()] {
+            _ if !self.combines => Contribution::default(),
+            // No sum of these is rounded.
+            Combine::SumF64 => Contribution::new(Combine::SumF64, f64::from(word as i32).to_bits()),
+            combine => Contribution::new(combine, word),
+        }
+    }
+
+    fn check_result(&self, epoch: u32) {
+        let words = (1..self.table.size() as usize).map(|own| self.brings(own, epoch).word());
+        let made = self.brings(0, epoch).with(words).word();
+        assert_eq!(self.page.result(), made, "member {}, barrier {epoch}", self.own);
     }
 
     fn is_done(&self, epoch: u32) -> bool {
@@ -148,6 +169,7 @@ fn run(
                     entered[epoch as usize].fetch_add(1, Ordering::SeqCst);
                     member.enter(epoch);
                     member.wait(epoch, how);
+                    member.check_result(epoch);
                     let count = entered[epoch as usize].load(Ordering::SeqCst);
                     assert_eq!(count as usize, size, "{algorithm}: left before all had entered");
                 }

@@ -9,6 +9,7 @@ mod common;
 use common::group::{self, barrier_plan, rank, socket_address};
 use common::hosts::{Host, network};
 use common::packets::{self, FRAME_BYTES, Way, frame, nack, step};
+use omnes_firmware::barrier::{Combine, Contribution};
 use omnes_nic::{Counters, Kernel, Page, SlotPlan, TestPacket, TestRun};
 use omnes_wire::{Header, Kind, Rank};
 use std::net::SocketAddrV4;
@@ -421,4 +422,40 @@ fn a_counting_root_shows_who_has_arrived_and_releases_all_at_once() {
     let next = Header { seq: omnes_wire::Seq(2), ..packets::header(Kind::Step, rank(0), 2, 1) };
     rig.sends(1, &packets::tagged(&next, Rank::ALL, &[], 0));
     assert_eq!((rig.page.arrived(), rig.page.arrived_count()), (arrived(&[7]), 1));
+}
+
+#[test]
+fn words_are_combined_as_the_native_form_combines_them() {
+    // Member 0 of a counter, who hears from all others and then tells all.
+    const SIZE: usize = 5;
+    let Some(rig) = Rig::new(barrier_plan(0, SIZE, "counter", false)) else { return };
+    let special = [0, 1, u64::MAX, 1 << 63, i64::MAX as u64, f64::NAN.to_bits()];
+    let special = special.into_iter().chain([1.5, -1e300, 1e-310].map(f64::to_bits));
+    let special: Vec<u64> = special.collect();
+    for epoch in 1..=200u32 {
+        let word = |own: usize| match (epoch as usize + own) % 3 {
+            0 => special[(epoch as usize * 7 + own) % special.len()],
+            _ => u64::from(epoch).wrapping_mul(0x9e37_79b9_7f4a_7c15 + own as u64),
+        };
+        let combine = Combine::ALL[epoch as usize % Combine::ALL.len()];
+        let own = Contribution::new(combine, word(0));
+        // Some have come before this member enters, and in any order.
+        let order = |turn: usize| 1 + (turn * 3 + epoch as usize) % (SIZE - 1);
+        let comes = |from: usize| {
+            let to_own = Rank(rank(0));
+            rig.comes(from, &packets::step_with(rank(from), to_own, epoch, 0, word(from)))
+        };
+        (0..2).for_each(|turn| assert_eq!(comes(order(turn)).verdict, DROP));
+        rig.sends(1, &packets::doorbell(rank(0), Rank::ALL, epoch, 1, own));
+        assert_eq!(comes(order(2)).verdict, DROP);
+        let last = comes(order(3));
+        let made = own.with((1..SIZE).map(word)).word();
+        assert_eq!((rig.page.done(), rig.page.result()), (epoch, made), "{combine:?}");
+        let told = packets::step_with(rank(0), Rank::ALL, epoch, 1, made);
+        assert_eq!(last.bytes[FRAME_BYTES..], told, "all are told");
+        // [CB-R8]: who misses it gets it from the record.
+        let again = rig.comes(2, &nack(rank(2), rank(0), epoch, 1));
+        let told = packets::step_with(rank(0), Rank(rank(2)), epoch, 1, made);
+        assert_eq!(again.bytes[FRAME_BYTES..], told);
+    }
 }

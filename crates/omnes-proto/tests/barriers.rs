@@ -64,7 +64,7 @@ fn endpoints(algorithm: Barrier) -> Vec<Endpoint> {
 }
 
 fn done(epoch: u32) -> Event {
-    Event::Collective(collective::Event::Done { communicator: GROUP, epoch })
+    Event::Collective(collective::Event::Done { communicator: GROUP, epoch, word: 0 })
 }
 
 fn next(endpoint: &mut Endpoint) -> Option<(Destination, Vec<u8>)> {
@@ -138,7 +138,8 @@ fn a_barrier_allocates_nothing() {
                 while end.poll_transmit(Instant::ZERO, &mut head).is_some() {
                     packets += 1;
                 }
-                let view = NicView { entered: epoch, done: epoch, at: 0, arrived: [0; 16] };
+                let arrived = [0; 16];
+                let view = NicView { entered: epoch, done: epoch, at: 0, result: 0, arrived };
                 end.collective().handle_nic(Instant::ZERO, GROUP, &view);
                 assert_eq!(end.poll_event(Instant::ZERO), Some(done(epoch)));
             }

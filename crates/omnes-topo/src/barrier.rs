@@ -29,7 +29,7 @@
 //! Assumes: all members use the same size and algorithm.
 //! Cost: tables are built in O(steps); state is one step number and one bit per step, for the
 //! counter one bit per member at rank 0.
-//! Not done: barriers that know which ranks share a node; combining data on the way.
+//! Not done here: barriers that know which ranks share a node; combining data on the way.
 
 use alloc::string::ToString;
 use alloc::vec;

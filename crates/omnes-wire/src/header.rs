@@ -177,6 +177,29 @@ pub struct Header {
     pub argument: u32,
 }
 
+/// Where the argument of a first step for the NIC tells how the barrier combines words: the bits
+/// from this one on; those below it name the step.
+pub const COMBINE_SHIFT: u32 = 24;
+
+impl Header {
+    /// The word that a step of a barrier carries, in the place of what it does not need: `expects`,
+    /// `epoch` and `credits`.
+    pub fn word(&self) -> u64 {
+        u64::from(self.expects.0) << 32 | u64::from(self.epoch) << 16 | u64::from(self.credits)
+    }
+
+    /// The same header carrying `word`.
+    #[must_use]
+    pub fn with_word(self, word: u64) -> Self {
+        Self {
+            expects: Seq((word >> 32) as u32),
+            epoch: (word >> 16) as u16,
+            credits: word as u16,
+            ..self
+        }
+    }
+}
+
 /// Why bytes are not a packet of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderError {

@@ -33,8 +33,9 @@ pub use body::{
 };
 pub use coded::CodedSet;
 pub use header::{
-    COMMUNICATOR_OFFSET, Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind, MAGIC,
-    MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, has_control_body,
+    COMBINE_SHIFT, COMMUNICATOR_OFFSET, Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind,
+    MAGIC, MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION,
+    has_control_body,
 };
 pub use instant::Instant;
 pub use rank::{ChannelId, CommunicatorId, JobId, Rank};

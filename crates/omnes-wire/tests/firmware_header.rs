@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
 
 use omnes_wire::{
-    ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, HEADER_BYTES, Header, JobId, Kind, MAGIC,
-    Rank, Seq, TAG_BYTES, VERSION,
+    COMBINE_SHIFT, ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, HEADER_BYTES, Header, JobId,
+    Kind, MAGIC, Rank, Seq, TAG_BYTES, VERSION,
 };
 use std::fmt::Write as _;
 
@@ -83,6 +83,7 @@ fn header() -> String {
     define("TAG_BYTES", TAG_BYTES.to_string());
     define("ENVELOPE_BYTES", ENVELOPE_BYTES.to_string());
     define("RANK_ALL", format!("{:#x}u", Rank::ALL.0));
+    define("COMBINE_SHIFT", COMBINE_SHIFT.to_string());
     let kinds = [
         ("CAST", Kind::Cast),
         ("CAST_CODED", Kind::CastCoded),
@@ -112,6 +113,15 @@ fn firmware_header_is_up_to_date() {
     }
     let there = std::fs::read_to_string(PATH).unwrap();
     assert_eq!(there, header(), "firmware/wire.h: write it anew with OMNES_BLESS=1");
+}
+
+/// The firmware reads a step's word from where the expected number, the epoch and the credits are.
+#[test]
+fn words_stand_in_order_where_the_firmware_reads_them() {
+    let header = zeros().with_word(0x0102_0304_0506_0708);
+    let (at, _) = place(|it| it.expects = Seq(u32::MAX));
+    assert_eq!(header.emit()[at..at + 8], [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(header.word(), 0x0102_0304_0506_0708);
 }
 
 #[test]

@@ -146,8 +146,7 @@ impl<'env> Scope<'_, 'env> {
     /// # Errors
     /// As [`Communicator::barrier`]; [`Error::Barrier`] if there was no such barrier.
     pub fn ibarrier_with(&self, kind: impl Into<BarrierKind>) -> Result<Request<'_>, Error> {
-        let operation = self.communicator.start_barrier_of(kind.into())?;
-        Ok(self.request(Begun::UnderWay(Work::Collective(operation))))
+        Ok(self.request(self.communicator.begin_barrier_of(kind.into())?))
     }
 
     fn request(&self, begun: Begun) -> Request<'_> {

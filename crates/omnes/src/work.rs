@@ -5,6 +5,7 @@
 //! its progress thread move all operations on. So a broadcast is also passed on to the next rank
 //! while this one computes, or waits for something else.
 
+use crate::barrier::BarrierKind;
 use crate::bcast::{Bcast, Origin, Started};
 use crate::communicator::{Bytes, Communicator, check_length};
 use crate::error::Error;
@@ -60,10 +61,19 @@ impl Communicator {
 
     /// Enters a barrier, without waiting for anybody.
     pub(crate) fn begin_barrier(&self) -> Result<Begun, Error> {
-        Ok(match self.start_barrier()? {
+        self.start_barrier().map(|started| self.begun_barrier(started))
+    }
+
+    /// The same of a kind whose group is open.
+    pub(crate) fn begin_barrier_of(&self, kind: BarrierKind) -> Result<Begun, Error> {
+        self.start_barrier_of(kind).map(|started| self.begun_barrier(started))
+    }
+
+    fn begun_barrier(&self, started: Option<Operation>) -> Begun {
+        match started {
             Some(operation) => Begun::UnderWay(Work::Collective(operation)),
             None => Begun::Done(Status { source: self.rank(), tag: 0, bytes: 0 }),
-        })
+        }
     }
 
     pub(crate) fn wait_for_work(&self, work: Work) -> Result<Status, Error> {

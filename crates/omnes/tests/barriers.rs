@@ -4,7 +4,10 @@
 
 mod ranks;
 
-use omnes::{Barrier, BarrierForm, BarrierKind, Config, Error, MultiSend, Multicast, NicUse};
+use omnes::{
+    Barrier, BarrierForm, BarrierKind, Config, Error, MultiSend, Multicast, NicUse, Reduce,
+    ReduceOp,
+};
 use ranks::with_ranks;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -99,6 +102,39 @@ fn ranks_that_have_not_come_are_named_and_the_barrier_goes_on() {
                 comm.barrier().unwrap();
             }
             comm.barrier_within(Duration::from_secs(20)).unwrap();
+            comm.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
+    with_ranks(
+        4,
+        |_| {},
+        |comm| {
+            let rank = i64::from(comm.rank());
+            let sum = || {
+                let mut sum = [rank];
+                comm.allreduce_with(&mut sum, ReduceOp::Sum, Reduce::Word).unwrap();
+                sum[0]
+            };
+            assert_eq!(sum(), 6);
+            if rank == 3 {
+                std::thread::sleep(Duration::from_millis(400));
+                comm.barrier_within(Duration::from_secs(20)).unwrap();
+            } else {
+                assert!(comm.barrier_within(Duration::from_millis(50)).is_err());
+            }
+            // Not the barrier that was given up, which has no result, and is still to be asked for.
+            assert_eq!(sum(), 6);
+            if rank != 3 {
+                comm.barrier_within(Duration::from_secs(20)).unwrap();
+            }
+            for _ in 0..40 {
+                assert_eq!(sum(), 6);
+                comm.barrier().unwrap();
+            }
             comm.finalize().unwrap();
         },
     );

@@ -155,7 +155,7 @@ impl<'comm> Transfer<'comm> {
         Ok(())
     }
 
-    /// The sum of numbers of four bytes, or of one where the size is no multiple of it.
+    /// The sum of numbers of eight bytes, or of four or one where the size is no multiple of it.
     fn reduce(&mut self) -> Result<()> {
         let (comm, sum) = (self.comm, ReduceOp::Sum);
         let algorithm = match self.point.algorithm {
@@ -163,9 +163,10 @@ impl<'comm> Transfer<'comm> {
             Algorithm::Reduce(reduce) => Some(reduce),
             _ => None,
         };
-        let element = match self.point.bytes.is_multiple_of(4) {
-            true => ElementType::U32,
-            false => ElementType::U8,
+        let element = match self.point.bytes {
+            bytes if bytes.is_multiple_of(8) => ElementType::U64,
+            bytes if bytes.is_multiple_of(4) => ElementType::U32,
+            _ => ElementType::U8,
         };
         match algorithm {
             _ if self.point.op == Op::Reduce => comm.reduce_as(0, &mut self.outgoing, element, sum),

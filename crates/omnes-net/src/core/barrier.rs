@@ -4,7 +4,7 @@ use super::Core;
 use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
 use crate::spread::Spread;
 use omnes_nic::{Counters, OpenSlot, Page};
-use omnes_proto::collective::{CollectiveError, Event, GroupConfig, NicView};
+use omnes_proto::collective::{CollectiveError, Contribution, Event, GroupConfig, NicView};
 use omnes_wire::CommunicatorId;
 
 /// Barriers that somebody waits for, and slots of the NIC.
@@ -64,14 +64,15 @@ impl Core {
         }
     }
 
-    /// Enters a group's next barrier, and sends the first packets.
+    /// Enters a group's next barrier with a contribution, and sends the first packets.
     pub(crate) fn start_barrier(
         &mut self,
         communicator: CommunicatorId,
+        own: Contribution,
     ) -> Result<Operation, OperationError> {
         self.check_standing()?;
         let now = self.now();
-        let entered = self.endpoint.collective().enter(now, communicator);
+        let entered = self.endpoint.collective().enter_with(now, communicator, own);
         let epoch = entered.map_err(|error| match error {
             CollectiveError::PeerFailed { rank } => self.gone(rank),
             error => OperationError::Collective(error),
@@ -85,16 +86,16 @@ impl Core {
     }
 
     pub(super) fn on_collective_event(&mut self, event: Event) {
-        let (communicator, epoch, failed) = match event {
-            Event::Done { communicator, epoch } => (communicator, epoch, None),
-            Event::Failed { communicator, epoch, rank } => (communicator, epoch, Some(rank)),
+        let (communicator, epoch, ended) = match event {
+            Event::Done { communicator, epoch, word } => (communicator, epoch, Ok(word)),
+            Event::Failed { communicator, epoch, rank } => (communicator, epoch, Err(rank)),
         };
         let is_this = |it: &Awaited| it.communicator == communicator && it.epoch == epoch;
         let Some(place) = self.barriers.awaited.iter().position(is_this) else { return };
         let operation = self.barriers.awaited.swap_remove(place).operation;
-        let outcome = match failed {
-            None => Ok(Completion { peer: self.me, tag: 0, bytes: 0 }),
-            Some(rank) => Err(self.gone(rank)),
+        let outcome = match ended {
+            Ok(word) => Ok(Completion { peer: self.me, tag: 0, bytes: 0, word }),
+            Err(rank) => Err(self.gone(rank)),
         };
         self.operations.end(operation, outcome);
     }
@@ -168,5 +169,5 @@ impl Core {
 /// All that a page shows.
 fn view(page: &Page) -> NicView {
     let (entered, done, at) = (page.entered(), page.done(), page.at());
-    NicView { entered, done, at, arrived: page.arrived() }
+    NicView { entered, done, at, result: page.result(), arrived: page.arrived() }
 }

@@ -199,7 +199,7 @@ impl Core {
             Event::Sent { id } => {
                 self.withdraw(channel, id);
                 if let Some(Loan { bytes, operation, .. }) = self.memory.take_source(channel, id) {
-                    let sent = Completion { peer: self.me, tag: 0, bytes };
+                    let sent = Completion { peer: self.me, tag: 0, bytes, word: 0 };
                     self.operations.end(operation, Ok(sent));
                 }
             }

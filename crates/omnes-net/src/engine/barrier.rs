@@ -5,7 +5,7 @@ use crate::links::NicAddresses;
 use crate::operations::{Operation, OperationError, Outcome, Spot};
 use crate::socket::UdpSocket;
 use omnes_nic::{Nic, NicError, OpenSlot, SlotPlan};
-use omnes_proto::collective::GroupConfig;
+use omnes_proto::collective::{Contribution, GroupConfig};
 use omnes_wire::{CommunicatorId, Rank};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -74,7 +74,21 @@ impl Engine {
     /// # Errors
     /// [`OperationError`] for a group that is not known, or if a rank is no more.
     pub fn start_barrier(&self, communicator: CommunicatorId) -> Result<Operation, OperationError> {
-        self.enter(|core| core.start_barrier(communicator))
+        self.start_reduction(communicator, Contribution::default())
+    }
+
+    /// As [`Self::start_barrier`], with a word that all members combine on the way; the operation
+    /// ends with what they make, [`Completion::word`](crate::Completion::word). Only for groups
+    /// whose algorithm is a tree, and whose members all bring words.
+    ///
+    /// # Errors
+    /// As [`Self::start_barrier`], also for a group that cannot combine words.
+    pub fn start_reduction(
+        &self,
+        communicator: CommunicatorId,
+        own: Contribution,
+    ) -> Result<Operation, OperationError> {
+        self.enter(|core| core.start_barrier(communicator, own))
     }
 
     /// Waits for an operation as [`Self::wait`] does, but at most `limit`; `None` if it has not

@@ -6,8 +6,9 @@ use crate::plan::QUEUE_SOCKETS_MAX;
 use omnes_firmware::KERNEL_GROUP_MAX;
 use std::time::Duration;
 
-/// Version of what agent and processes say to each other; both must have the same.
-pub const PROTOCOL_VERSION: u32 = 1;
+/// Version of what agent and processes say to each other, and of the pages and queues that the
+/// firmware shares with them; both must have the same.
+pub const PROTOCOL_VERSION: u32 = 2;
 /// Longest request, and longest answer, in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Time for which a request may lie there by half, or an answer unread.

@@ -146,7 +146,7 @@ pub fn play() {
             "obtain" => state.obtain(),
             "manage" => state.manage(),
             "linger" => state.linger(),
-            "half" => state.raw(b"{\"version\":1,"),
+            "half" => state.raw(b"{\"version\":2,"),
             "garbage" => state.raw(b"\xff\x00 no request\n"),
             "endless" => state.endless(),
             "deaf" => state.deaf(),
@@ -264,7 +264,7 @@ impl State {
         let mut control = SendAncillaryBuffer::new(&mut space);
         let given = [stream.as_fd()];
         assert!(control.push(SendAncillaryMessage::ScmRights(&given)));
-        let start = IoSlice::new(b"{\"version\":1,");
+        let start = IoSlice::new(b"{\"version\":2,");
         sendmsg(&agent, &[start], &mut control, SendFlags::empty()).unwrap();
         drop(stream);
         let plan = serde_json::to_string(&barrier_plan(0, 2, "dissemination", false)).unwrap();
@@ -297,7 +297,7 @@ impl State {
     /// Asks and asks, and never reads.
     fn deaf(&mut self) {
         let mut stream = agent_stream();
-        while stream.write(b"{\"version\":1,\"op\":\"list\"}\n").is_ok() {}
+        while stream.write(b"{\"version\":2,\"op\":\"list\"}\n").is_ok() {}
         answer("closed");
     }
 

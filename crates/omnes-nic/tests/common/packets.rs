@@ -1,7 +1,9 @@
 //! Packets as they are on the wire, from the Ethernet header on.
 
+use omnes_firmware::barrier::Contribution;
 use omnes_wire::{
-    ChannelId, CommunicatorId, Flags, Header, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, Seq,
+    COMBINE_SHIFT, ChannelId, CommunicatorId, Flags, Header, JobId, JobKey, Kind,
+    PACKET_OVERHEAD_BYTES, Rank, Seq,
 };
 use std::net::SocketAddrV4;
 
@@ -48,8 +50,20 @@ pub fn step(from: u32, to: u32, epoch: u32, step: u32) -> Vec<u8> {
 
 /// As [`step`], to all.
 pub fn step_to_all(from: u32, epoch: u32, step: u32) -> Vec<u8> {
-    let header = Header { flags: Flags::GROUP, ..header(Kind::Step, from, epoch, step) };
-    tagged(&header, Rank::ALL, &[], 0)
+    step_with(from, Rank::ALL, epoch, step, 0)
+}
+
+/// As [`step`], or to all, carrying a word.
+pub fn step_with(from: u32, to: Rank, epoch: u32, step: u32, word: u64) -> Vec<u8> {
+    let flags = Flags::NONE.with_if(Flags::GROUP, to == Rank::ALL);
+    let header = Header { flags, ..header(Kind::Step, from, epoch, step) };
+    tagged(&header.with_word(word), to, &[], 0)
+}
+
+/// What a host says when it enters a barrier whose first step is `step`: `to` stands in for all
+/// where that goes to all.
+pub fn doorbell(from: u32, to: Rank, epoch: u32, step: u32, own: Contribution) -> Vec<u8> {
+    step_with(from, to, epoch, step | own.combine() << COMBINE_SHIFT, own.word())
 }
 
 /// A request for a step that `to` owes.

@@ -2,7 +2,7 @@
 
 use crate::rig::{LATENCY, Seen, done_at, ms, require, settle, watch};
 use crate::{Finding, Target};
-use omnes_firmware::barrier::{Barrier as State, Table};
+use omnes_firmware::barrier::{Barrier as State, Contribution, Table};
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::Runner;
 use omnes_sim::{Cluster, drop};
@@ -61,10 +61,10 @@ fn records_per_barrier() -> Result<f64, String> {
             let table = Table::new(algorithm, 0, size, false).map_err(|error| error.to_string())?;
             let before = 6;
             let mut state = State::after(&table, before);
-            state.enter(&table, before + 1);
+            state.enter(&table, before + 1, Contribution::default());
             for step in 0..table.steps() {
                 if let Some(from) = table.receive_from(step).rank() {
-                    state.arrive(&table, before + 1, step, from.0);
+                    state.arrive(&table, (before + 1, step), from.0, 0);
                 }
             }
             require(state.done() == before + 1, || format!("{algorithm} of {size} is not done"))?;

@@ -51,7 +51,7 @@ impl Collective {
         self.common.counters.unknown_group += 1;
         if asked.kind == Kind::StepAsk {
             let before = asked.seq.0.wrapping_sub(1);
-            self.common.tell(asked, before, before);
+            self.common.tell(asked, (before, before), 0);
         }
     }
 }
@@ -75,10 +75,10 @@ impl Common {
         }
     }
 
-    /// Tells who asked what this rank has entered, and what is done.
-    fn tell(&mut self, asked: &Header, entered: u32, done: u32) {
-        let header = header(self.me, asked.communicator, Kind::StepTell, entered, 0);
-        let header = Header { expects: Seq(done), ..header };
+    /// Tells who asked what this rank has entered, and what is done, with its result.
+    fn tell(&mut self, asked: &Header, (entered, done): (u32, u32), result: u64) {
+        let header = header(self.me, asked.communicator, Kind::StepTell, entered, done);
+        let header = header.with_word(result);
         self.answer(Outbound { to: Destination::Rank(asked.source), header });
     }
 }
@@ -108,22 +108,28 @@ impl Group {
         header: &Header,
         from: Place,
     ) -> Verdict {
-        let epoch = header.seq.0;
         match header.argument {
             _ if self.broken_by.is_some() => Verdict::Ignored,
-            STEP_JOIN if self.leads_member(from) => self.on_join(now, common, epoch, from),
-            STEP_RELEASE if self.is_led_by(from) => self.on_release(now, common, epoch),
+            STEP_JOIN if self.leads_member(from) => self.on_join(now, common, header, from),
+            STEP_RELEASE if self.is_led_by(from) => self.on_release(now, common, header),
             STEP_JOIN | STEP_RELEASE => Verdict::Nonsense,
-            step if self.is_other_leader(from) => self.on_arrival(now, common, (epoch, step), from),
+            _ if self.is_other_leader(from) => self.on_arrival(now, common, header, from),
             // A release by multicast reaches everybody.
             _ if self.is_led_by(from) => Verdict::Ignored,
             _ => Verdict::Nonsense,
         }
     }
 
-    fn on_join(&mut self, now: Instant, common: &mut Common, epoch: u32, from: Place) -> Verdict {
+    fn on_join(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        header: &Header,
+        from: Place,
+    ) -> Verdict {
+        let epoch = header.seq.0;
         match epoch.wrapping_sub(self.done) {
-            1 => match self.on_joined(now, common, from.seat) {
+            1 => match self.on_joined(now, common, from.seat, header.word()) {
                 true => Verdict::Taken,
                 false => Verdict::Duplicate,
             },
@@ -134,9 +140,10 @@ impl Group {
         }
     }
 
-    fn on_release(&mut self, now: Instant, common: &mut Common, epoch: u32) -> Verdict {
+    fn on_release(&mut self, now: Instant, common: &mut Common, header: &Header) -> Verdict {
+        let epoch = header.seq.0;
         if Some(epoch) == self.under_way() {
-            self.finish(now, common);
+            self.finish(now, common, header.word());
             return Verdict::Taken;
         }
         // A leader that releases this rank from what it has not entered lies.
@@ -150,7 +157,7 @@ impl Group {
         &mut self,
         now: Instant,
         common: &mut Common,
-        (epoch, step): (u32, u32),
+        header: &Header,
         from: Place,
     ) -> Verdict {
         let Some(network) = &mut self.network else {
@@ -161,7 +168,8 @@ impl Group {
             common.counters.wakes += 1;
             return Verdict::Ignored;
         }
-        let (verdict, action, goes_on) = network.arrive(epoch, step, from.node);
+        let (verdict, action, goes_on) =
+            network.arrive((header.seq.0, header.argument), from.node, header.word());
         if goes_on && !action.is_done() {
             self.waiting.on_step(now);
         }
@@ -190,10 +198,22 @@ impl Group {
                 true => Destination::Nic { to, communicator },
                 false => Destination::Rank(to),
             };
-            let header = header(common.me, communicator, Kind::Step, epoch, step);
+            let header = self.step(common, epoch, step);
             common.answer(Outbound { to, header });
         }
         verdict
+    }
+
+    /// The word of a message of barrier `epoch`, which goes now or again. Whoever can miss anything
+    /// of what is done waits for its result.
+    pub(super) fn carries(&self, epoch: u32, step: u32) -> u64 {
+        match (step, &self.network) {
+            (STEP_JOIN, _) => self.brought(epoch),
+            (step, Some(network)) if step != STEP_RELEASE && epoch != self.done => {
+                network.carries(epoch, step)
+            }
+            _ => self.result,
+        }
     }
 
     fn repeats_join(&self, epoch: u32) -> Verdict {
@@ -223,11 +243,11 @@ impl Group {
     // ---- who has entered ----------------------------------------------------------------------
 
     fn on_ask(&mut self, common: &mut Common, asked: &Header) {
-        common.tell(asked, self.entered, self.done);
+        common.tell(asked, (self.entered, self.done), self.result);
     }
 
     fn on_tell(&mut self, now: Instant, common: &mut Common, header: &Header, from: Place) {
-        let (entered, done) = (header.seq.0, header.expects.0);
+        let (entered, done) = (header.seq.0, header.argument);
         let Some(epoch) = self.under_way() else {
             common.counters.ignored += 1;
             return;
@@ -244,20 +264,20 @@ impl Group {
             question.on_answer(from.seat);
         }
         if self.has_departed && done == epoch {
-            self.end_by_hearsay(now, common);
+            self.end_by_hearsay(now, common, header.word());
         }
     }
 
     /// Another member is done with the barrier under way, so all have entered it; the message that
     /// this rank misses may have been lost with the member that sent it. What this rank has not
     /// sent for want of it is sent now.
-    fn end_by_hearsay(&mut self, now: Instant, common: &mut Common) {
+    fn end_by_hearsay(&mut self, now: Instant, common: &mut Common, result: u64) {
         let epoch = self.done.wrapping_add(1);
         if let Some(network) = &mut self.network {
-            let rest = network.end(epoch);
+            let rest = network.end(epoch, result);
             self.outbox.add_steps(epoch, rest);
         }
         common.counters.ended_by_hearsay += 1;
-        self.finish(now, common);
+        self.finish(now, common, result);
     }
 }

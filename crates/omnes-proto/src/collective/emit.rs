@@ -8,7 +8,9 @@ use super::interface::{Outbound, STEP_JOIN, STEP_RELEASE};
 use super::network::Network;
 use crate::packet::Destination;
 use omnes_topo::Party;
-use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Instant, JobId, Kind, Rank, Seq};
+use omnes_wire::{
+    COMBINE_SHIFT, ChannelId, CommunicatorId, Flags, Header, Instant, JobId, Kind, Rank, Seq,
+};
 
 /// A packet about barrier `epoch`.
 pub(super) fn header(
@@ -36,6 +38,11 @@ pub(super) fn header(
 impl Group {
     fn header(&self, common: &Common, kind: Kind, epoch: u32, argument: u32) -> Header {
         header(common.me, self.communicator, kind, epoch, argument)
+    }
+
+    /// The message of `step` in barrier `epoch`, with the word that it carries.
+    pub(super) fn step(&self, common: &Common, epoch: u32, step: u32) -> Header {
+        self.header(common, Kind::Step, epoch, step).with_word(self.carries(epoch, step))
     }
 
     /// Hands out the next packet.
@@ -82,18 +89,18 @@ impl Group {
         if is_over {
             steps.sends &= steps.sends - 1;
         }
-        let header = self.header(common, Kind::Step, epoch, step);
+        let header = self.step(common, epoch, step);
         Some(Outbound { to, header: Header { flags, ..header } })
     }
 
     /// The next message to a rank of this node.
     fn next_inside(&mut self, common: &Common) -> Option<Outbound> {
         if let Some(seat) = self.outbox.release.next() {
-            let header = self.header(common, Kind::Step, self.outbox.released, STEP_RELEASE);
+            let header = self.step(common, self.outbox.released, STEP_RELEASE);
             return Some(Outbound { to: Destination::Rank(self.members.rank(seat)), header });
         }
         let epoch = self.outbox.join.take()?;
-        let header = self.header(common, Kind::Step, epoch, STEP_JOIN);
+        let header = self.step(common, epoch, STEP_JOIN);
         let leader = self.members.leader(self.members.own().node);
         Some(Outbound { to: Destination::Rank(leader), header })
     }
@@ -102,7 +109,9 @@ impl Group {
     fn next_doorbell(&mut self, common: &Common) -> Option<Outbound> {
         let (epoch, step) = self.outbox.doorbell.take()?;
         let Network { table, .. } = self.network.as_ref()?;
-        let header = self.header(common, Kind::Step, epoch, step);
+        let own = self.of_node();
+        let argument = step | own.combine() << COMBINE_SHIFT;
+        let header = self.header(common, Kind::Step, epoch, argument).with_word(own.word());
         let (node, flags) = match table.send_to(step) {
             Party::Rank(node) => (node.0, Flags::NONE),
             // The NIC sends it to all; here it needs any address.

@@ -23,7 +23,7 @@ use super::waiting::Waiting;
 use crate::limits::{
     BARRIERS_OUTSTANDING_MAX, GROUP_NODES_MAX, HEARSAY_ASKS, NACKS_PER_ROUND, NIC_NODES_MAX,
 };
-use omnes_firmware::barrier::Action;
+use omnes_firmware::barrier::{Action, Contribution, can_combine};
 use omnes_topo::Barrier as Algorithm;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeSet, VecDeque};
@@ -73,6 +73,14 @@ pub(super) struct Group {
     pub(super) entered: u32,
     /// Newest that is done; unless idle, the next one is under way.
     pub(super) done: u32,
+    /// What the words of all make in the newest that is done.
+    pub(super) result: u64,
+    /// True if barriers may combine words.
+    pub(super) can_combine: bool,
+    /// What this rank brings into those that have been entered and not begun.
+    contributions: VecDeque<Contribution>,
+    /// What it has brought into those that have begun last, by parity.
+    brought: [Contribution; 2],
     pub(super) broken_by: Option<Rank>,
     /// Nobody here wants its events any more.
     pub(super) is_closed: bool,
@@ -113,6 +121,10 @@ impl Group {
         let led = members.led().len() as u32;
         let told = Told::new(members.led(), epoch);
         Ok(Self {
+            result: 0,
+            can_combine: nodes == 1 || can_combine(config.algorithm, nodes),
+            contributions: VecDeque::with_capacity(1),
+            brought: [Contribution::default(); 2],
             communicator: config.communicator,
             members,
             network,
@@ -154,10 +166,24 @@ impl Group {
 
     // ---- how a barrier goes on --------------------------------------------------------------
 
+    /// This rank enters the next barrier; its number. [`Self::go_on`] is to be called.
+    pub(super) fn enter(&mut self, own: Contribution) -> u32 {
+        self.entered = self.entered.wrapping_add(1);
+        self.contributions.push_back(own);
+        self.entered
+    }
+
+    /// What this rank has brought into barrier `epoch`, one of the two that have begun last.
+    pub(super) fn brought(&self, epoch: u32) -> u64 {
+        self.brought[(epoch & 1) as usize].word()
+    }
+
     /// Begins the barriers that have been entered, one after the other, as far as they go.
     pub(super) fn go_on(&mut self, now: Instant, common: &mut Common) {
         while self.phase == Phase::Idle && self.outstanding() != 0 && self.broken_by.is_none() {
             let epoch = self.done.wrapping_add(1);
+            let own = self.contributions.pop_front().unwrap_or_default();
+            self.brought[(epoch & 1) as usize] = own;
             self.begin_wait(now, common);
             if self.leads() {
                 self.phase = Phase::Joining;
@@ -180,12 +206,13 @@ impl Group {
             return;
         }
         let epoch = self.done.wrapping_add(1);
+        let own = self.of_node();
         let Some(network) = &mut self.network else {
-            self.finish(now, common);
+            self.finish(now, common, own.word());
             return;
         };
         self.phase = Phase::Network;
-        let action = network.enter(epoch);
+        let action = network.enter(epoch, own);
         if network.is_nic() {
             self.outbox.doorbell = Some((epoch, network.first_send()));
             common.nic_waits.push(self.communicator);
@@ -195,19 +222,28 @@ impl Group {
         self.apply(now, common, action);
     }
 
+    /// What this node brings into the barrier under way, all of whose ranks have joined: combined
+    /// in the order in which they sit.
+    pub(super) fn of_node(&self) -> Contribution {
+        let epoch = self.done.wrapping_add(1);
+        self.brought[(epoch & 1) as usize].with(self.joins.words())
+    }
+
     /// Does what the firmware says.
     pub(super) fn apply(&mut self, now: Instant, common: &mut Common, action: Action) {
         self.outbox.add_steps(action.epoch, action.sends);
         if action.is_done() {
-            self.finish(now, common);
+            let result = self.network.as_ref().map_or(0, Network::result);
+            self.finish(now, common, result);
         }
     }
 
-    /// The barrier under way is over; [`Self::go_on`] is to be called.
-    pub(super) fn finish(&mut self, now: Instant, common: &mut Common) {
+    /// The barrier under way is over with this result; [`Self::go_on`] is to be called.
+    pub(super) fn finish(&mut self, now: Instant, common: &mut Common, result: u64) {
         let epoch = self.done.wrapping_add(1);
         self.waiting.end(now);
         self.done = epoch;
+        self.result = result;
         let question = self.question.take().and_then(Question::next);
         self.rest(common);
         // The barrier that it is about begins at once.
@@ -219,7 +255,8 @@ impl Group {
         }
         common.counters.barriers += 1;
         if !self.is_closed {
-            common.events.push_back(Event::Done { communicator: self.communicator, epoch });
+            let (communicator, word) = (self.communicator, result);
+            common.events.push_back(Event::Done { communicator, epoch, word });
         }
     }
 
@@ -255,12 +292,19 @@ impl Group {
         if self.is_nic() {
             self.rest(common);
             self.entered = self.done;
+            self.contributions.clear();
         }
     }
 
-    /// A rank of this node has joined the next barrier; false if it had before.
-    pub(super) fn on_joined(&mut self, now: Instant, common: &mut Common, seat: u32) -> bool {
-        if !self.joins.add(seat - self.members.led().start) {
+    /// A rank of this node has joined the next barrier with a word; false if it had before.
+    pub(super) fn on_joined(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        seat: u32,
+        word: u64,
+    ) -> bool {
+        if !self.joins.add(seat - self.members.led().start, word) {
             return false;
         }
         self.told.set(seat, self.done.wrapping_add(1));
@@ -431,7 +475,7 @@ impl Group {
             return;
         }
         if view.done == epoch {
-            self.finish(now, common);
+            self.finish(now, common, view.result);
         } else if network.on_view(epoch, view) {
             self.waiting.on_step(now);
         }

@@ -76,6 +76,8 @@ pub enum Event {
         communicator: CommunicatorId,
         /// The barrier, as [`super::Collective::enter`] has named it.
         epoch: u32,
+        /// What the words of all members make; 0 in a barrier that combines nothing.
+        word: u64,
     },
     /// A member has failed before the barrier was done.
     Failed {
@@ -97,6 +99,8 @@ pub struct NicView {
     pub done: u32,
     /// The step that waits.
     pub at: u32,
+    /// What the words of all make in barrier `done`.
+    pub result: u64,
     /// Where one step waits for all members: a bit for each node whose message has come.
     pub arrived: [u64; omnes_firmware::KERNEL_GROUP_MAX / 64],
 }
@@ -107,6 +111,13 @@ pub enum CollectiveError {
     /// The group has not been opened.
     #[error("communicator {} has no group for barriers", communicator.0)]
     UnknownGroup {
+        /// Its name.
+        communicator: CommunicatorId,
+    },
+    /// The group's barriers cannot combine words: its algorithm is no tree, or it has too many
+    /// nodes.
+    #[error("the barriers of communicator {} combine no words", communicator.0)]
+    CannotCombine {
         /// Its name.
         communicator: CommunicatorId,
     },

@@ -1,9 +1,10 @@
 //! Who on a leader's node has joined its next barrier.
 
-/// A bit for each rank of the node but the leader, and how many there are.
+/// A bit for each rank of the node but the leader, and how many there are; and their words.
 #[derive(Debug)]
 pub(super) struct Joins {
     joined: Vec<u64>,
+    words: Vec<u64>,
     count: u32,
     ranks: u32,
 }
@@ -11,12 +12,16 @@ pub(super) struct Joins {
 impl Joins {
     /// Nobody of so many.
     pub(super) fn new(ranks: u32) -> Self {
-        Self { joined: vec![0; ranks.div_ceil(u64::BITS) as usize], count: 0, ranks }
+        let joined = vec![0; ranks.div_ceil(u64::BITS) as usize];
+        Self { joined, words: vec![0; ranks as usize], count: 0, ranks }
     }
 
-    /// The rank at `at` joins; false if it had before.
-    pub(super) fn add(&mut self, at: u32) -> bool {
+    /// The rank at `at` joins with a word; false if it had before.
+    pub(super) fn add(&mut self, at: u32, word: u64) -> bool {
         let is_new = !self.has(at);
+        if is_new {
+            self.words[at as usize] = word;
+        }
         self.joined[at as usize / 64] |= 1 << (at % 64);
         self.count += u32::from(is_new);
         is_new
@@ -30,6 +35,11 @@ impl Joins {
     /// True if all have.
     pub(super) fn is_full(&self) -> bool {
         self.count == self.ranks
+    }
+
+    /// The words of all, in order of seats, once they have joined.
+    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
+        self.words.iter().copied()
     }
 
     /// The next barrier begins with nobody.

@@ -12,7 +12,8 @@
 //!
 //! A group's nodes are known to all. The ranks of a node tell its leader that they have entered;
 //! then the leader runs the network's part with the other leaders; then it releases its node. A
-//! message is a header: barrier, step and sender are all that there is to say [CB-R3, R5].
+//! message is a header: barrier, step and sender are all that there is to say, and at most a word
+//! [CB-R3, R5].
 //!
 //! Loss: nothing is acknowledged. Who misses a message asks the one that owes it, which makes it
 //! again from its record, also for the barrier before [CB-R6, R8]. So does the leader of a node
@@ -23,6 +24,11 @@
 //! the packets are those of the algorithm, and two for each further rank of a node. If a member
 //! fails, what is under way ends with an error that names it.
 //!
+//! Words: a barrier down a tree may combine a word of each member, which all get. The headers carry
+//! them in what a step does not need, so an allreduce of a word costs what a barrier does. Words
+//! are combined in an order that does not depend on time: on a node in the order of seats, between
+//! nodes in that of the table.
+//!
 //! Assumes: members open a group alike, and enter only after all have let go of an earlier group of
 //! the same communicator. The caller drains transmits and events after each input.
 //!
@@ -30,9 +36,10 @@
 //! [`NACKS_PER_ROUND`](crate::limits::NACKS_PER_ROUND) at a time; D-09 a barrier that misses a
 //! message of a member that has left ends when another member says that it is done.
 //!
-//! Cost: no allocation between [`Collective::open`] and loss. State per group: 1.5 KiB at a leader,
-//! 8 B for each node that sends to it, and 5 B per node at one that waits for all; nothing that
-//! grows with the group elsewhere.
+//! Cost: no allocation between [`Collective::open`] and loss, except for the first word and for the
+//! second of several barriers that are entered at once. State per group: 1.5 KiB at a leader, 1 KiB
+//! more once words are combined, 8 B for each node that sends to it and each rank that it leads,
+//! and 5 B per node at one that waits for all; nothing that grows with the group elsewhere.
 
 mod arrive;
 mod emit;
@@ -53,6 +60,7 @@ pub use interface::{
     CollectiveConfig, CollectiveCounters, CollectiveError, Event, GroupConfig, NicView, Outbound,
     Runner, STEP_JOIN, STEP_RELEASE,
 };
+pub use omnes_firmware::barrier::{Combine, Contribution, can_combine};
 
 use crate::limits::{BARRIERS_OUTSTANDING_MAX, CLOSED_GROUPS_MAX};
 use group::{Common, Group, Phase};
@@ -177,6 +185,11 @@ impl Collective {
         self.find_open(communicator).is_some()
     }
 
+    /// True if the group is open and its barriers may combine words.
+    pub fn can_combine(&self, communicator: CommunicatorId) -> bool {
+        self.find_open(communicator).is_some_and(|at| self.groups[at].can_combine)
+    }
+
     fn remove(&mut self, communicator: CommunicatorId) {
         self.refused.remove(&communicator);
         self.closed.retain(|closed| *closed != communicator);
@@ -236,6 +249,20 @@ impl Collective {
         now: Instant,
         communicator: CommunicatorId,
     ) -> Result<u32, CollectiveError> {
+        self.enter_with(now, communicator, Contribution::default())
+    }
+
+    /// As [`Self::enter`], with a word to combine with those of all other members, who do it in the
+    /// same way. What they make together is the same everywhere, bit for bit.
+    ///
+    /// # Errors
+    /// As [`Self::enter`].
+    pub fn enter_with(
+        &mut self,
+        now: Instant,
+        communicator: CommunicatorId,
+        own: Contribution,
+    ) -> Result<u32, CollectiveError> {
         let Some(at) = self.find_open(communicator) else {
             let refused = self.refused.get(&communicator).copied();
             return Err(refused.unwrap_or(CollectiveError::UnknownGroup { communicator }));
@@ -247,8 +274,10 @@ impl Collective {
         if group.outstanding() == BARRIERS_OUTSTANDING_MAX {
             return Err(CollectiveError::TooManyBarriers);
         }
-        group.entered = group.entered.wrapping_add(1);
-        let epoch = group.entered;
+        if own != Contribution::default() && !group.can_combine {
+            return Err(CollectiveError::CannotCombine { communicator });
+        }
+        let epoch = group.enter(own);
         group.go_on(now, &mut self.common);
         self.settle(at);
         Ok(epoch)

@@ -3,7 +3,7 @@
 
 use super::group::has_reached;
 use super::interface::{NicView, Runner};
-use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_firmware::barrier::{Action, Barrier, Contribution, Table, Verdict};
 use omnes_topo::{Barrier as Algorithm, Party};
 
 /// See the module header. Members are known by the index of their node.
@@ -109,14 +109,14 @@ impl Network {
         self.table.first_send().expect("every member of two or more sends")
     }
 
-    /// Barrier `epoch` begins here.
+    /// Barrier `epoch` begins here, with what this node brings.
     ///
     /// # Panics
     /// If the one before is not done.
-    pub(super) fn enter(&mut self, epoch: u32) -> Action {
+    pub(super) fn enter(&mut self, epoch: u32, own: Contribution) -> Action {
         match &mut self.side {
             Side::Host { barrier, .. } => {
-                let (verdict, action) = barrier.enter(&self.table, epoch);
+                let (verdict, action) = barrier.enter(&self.table, epoch, own);
                 assert!(verdict == Verdict::Taken, "barriers run one after the other");
                 action
             }
@@ -127,26 +127,48 @@ impl Network {
         }
     }
 
-    /// Takes the message of `step` in barrier `epoch` from a node's leader; whether the step that
-    /// waits is another one now, too. Only where this machine runs the barrier.
-    pub(super) fn arrive(&mut self, epoch: u32, step: u32, node: u32) -> (Verdict, Action, bool) {
+    /// Takes the message of `step` in barrier `epoch` from a node's leader, with its word; whether
+    /// the step that waits is another one now, too. Only where this machine runs the barrier.
+    pub(super) fn arrive(
+        &mut self,
+        (epoch, step): (u32, u32),
+        node: u32,
+        word: u64,
+    ) -> (Verdict, Action, bool) {
         let Side::Host { barrier, stepped } = &mut self.side else {
             return (Verdict::Ignored, Action::default(), false);
         };
         let waited_at = barrier.waits_at();
-        let (verdict, action) = barrier.arrive(&self.table, epoch, step, node);
+        let (verdict, action) = barrier.arrive(&self.table, (epoch, step), node, word);
         if verdict == Verdict::Taken {
             stepped.set(node, epoch);
         }
         (verdict, action, waited_at != barrier.waits_at())
     }
 
-    /// Barrier `epoch` is over, as another member says: the steps that this one has not sent, a
-    /// bit each.
-    pub(super) fn end(&mut self, epoch: u32) -> u64 {
+    /// What the words of all nodes make in the barrier that is done; 0 where the kernel's NIC has
+    /// it.
+    pub(super) fn result(&self) -> u64 {
+        match &self.side {
+            Side::Host { barrier, .. } => barrier.result(&self.table),
+            Side::Nic { .. } => 0,
+        }
+    }
+
+    /// The word of the message of `step` in barrier `epoch`, which this machine sends.
+    pub(super) fn carries(&self, epoch: u32, step: u32) -> u64 {
+        match &self.side {
+            Side::Host { barrier, .. } => barrier.word(&self.table, epoch, step),
+            Side::Nic { .. } => 0,
+        }
+    }
+
+    /// Barrier `epoch` is over, as another member says, with this result: the steps that this one
+    /// has not sent, a bit each, all of which carry the result.
+    pub(super) fn end(&mut self, epoch: u32, result: u64) -> u64 {
         let Side::Host { barrier, .. } = &mut self.side else { return 0 };
         let begun = barrier.waits_at().map_or(0, |at| at + 1);
-        *barrier = Barrier::after(&self.table, epoch);
+        barrier.end(&self.table, epoch, result);
         let rest = (begun..self.table.steps()).filter(|step| self.sends(*step));
         rest.fold(0, |sends, step| sends | 1 << step)
     }

@@ -70,7 +70,8 @@ class Communicator:
 
         buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
         product, min, max, or of integers and, or, xor. Raises Reduction, Truncated, Disagreement
-        (the lengths differ), PeerFailed, PeerLeft; TypeError for other buffers.
+        (the lengths differ), PeerFailed, PeerLeft; TypeError for other buffers. Where some bring
+        one number and others several, all may wait until somebody leaves.
         """
     def reduce(self, buffer: Buffer, root: int = 0, op: str = "sum") -> None:
         """Combines the numbers of all ranks' buffers at the root.

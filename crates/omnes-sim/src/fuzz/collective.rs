@@ -12,6 +12,7 @@ use crate::rig::builder::{JOB, KEY};
 use crate::rig::nic::{Host, Leaving, Nic};
 use crate::rig::rule::Way;
 use crate::rig::stranger::sealed;
+use crate::rig::words;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::{
@@ -165,8 +166,11 @@ impl Rig {
 
     fn enter(&mut self, rank: u32, communicator: CommunicatorId) {
         let now = self.now;
+        let group = self.groups.iter().find(|group| group.communicator == communicator);
         let own = &mut self.ranks[rank as usize];
-        if let Ok(epoch) = own.machine().enter(now, communicator) {
+        let next = own.counts.get(&communicator).map_or(0, |count| count.entered) + 1;
+        let brought = group.map(|group| words::brings(group, Rank(rank), next)).unwrap_or_default();
+        if let Ok(epoch) = own.machine().enter_with(now, communicator, brought) {
             let count = own.counts.entry(communicator).or_default();
             count.entered += 1;
             assert_eq!(epoch, count.entered, "barriers are numbered one by one");
@@ -333,7 +337,8 @@ impl Rig {
         while let Some(event) = self.ranks[rank as usize].endpoint.poll_event(self.now) {
             is_news = true;
             let done = self.ranks[rank as usize].take(event);
-            if let Some(epoch) = done {
+            if let Some((epoch, word)) = done {
+                assert_eq!(word, words::makes(&self.groups[1], epoch), "barrier {epoch}");
                 let other = self.ranks[1 - rank as usize].counts.get(&OWN).copied();
                 let Count { entered, .. } = other.unwrap_or_default();
                 assert!(entered >= epoch, "rank {rank} leaves barrier {epoch} alone");
@@ -436,15 +441,15 @@ impl Honest {
         is_news
     }
 
-    /// A barrier of the honest ones' own group that is done, if the event says so.
-    fn take(&mut self, event: Event) -> Option<u32> {
+    /// A barrier of the honest ones' own group that is done, if the event says so, with its result.
+    fn take(&mut self, event: Event) -> Option<(u32, u64)> {
         match event {
-            Event::Collective(BarrierEvent::Done { communicator, epoch }) => {
+            Event::Collective(BarrierEvent::Done { communicator, epoch, word }) => {
                 let count = self.counts.entry(communicator).or_default();
                 count.done += 1;
                 assert_eq!(epoch, count.done, "barriers end in the order of entering");
                 assert!(epoch <= count.entered, "barrier {epoch} ends before it is entered");
-                return Some(epoch).filter(|_| communicator == OWN);
+                return Some((epoch, word)).filter(|_| communicator == OWN);
             }
             Event::Collective(BarrierEvent::Failed { communicator, rank, .. }) => {
                 assert!(communicator == ALL || rank.0 < HONEST, "{rank} is no member of {OWN:?}");

@@ -37,7 +37,7 @@ impl Host {
                         running.cast = None;
                     }
                 }
-                EndpointEvent::Collective(BarrierEvent::Done { communicator, epoch }) => {
+                EndpointEvent::Collective(BarrierEvent::Done { communicator, epoch, .. }) => {
                     if let Stage::Running(running) = &mut self.task.stage
                         && running.barrier == Some((communicator, epoch))
                     {

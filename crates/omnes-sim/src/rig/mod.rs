@@ -28,6 +28,7 @@ pub(crate) mod rule;
 pub mod script;
 pub(crate) mod stranger;
 pub(crate) mod trace;
+pub(crate) mod words;
 
 pub use builder::{Builder, ClusterConfig, Printing};
 pub use checks::{

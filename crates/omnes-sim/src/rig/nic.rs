@@ -16,14 +16,14 @@
 //! Assumes: MAC addresses are known. Not done: packets to all that are passed on (multi-send).
 
 use crate::rig::rule::Way;
-use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_firmware::barrier::{Action, Barrier, Contribution, Table, Verdict};
 use omnes_firmware::{Key, tag};
 use omnes_proto::collective::{GroupConfig, NicView};
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::Destination;
 use omnes_topo::Party;
 use omnes_wire::{
-    ChannelId, CommunicatorId, Flags, HEADER_BYTES, Header, JobId, JobKey, Kind,
+    COMBINE_SHIFT, ChannelId, CommunicatorId, Flags, HEADER_BYTES, Header, JobId, JobKey, Kind,
     PACKET_OVERHEAD_BYTES, Rank, Seq, Tag,
 };
 use std::collections::BTreeMap;
@@ -109,6 +109,7 @@ struct Page {
     entered: u32,
     done: u32,
     at: u32,
+    result: u64,
     arrived: [u64; ARRIVED_WORDS],
     counters: NicCounters,
     /// What the process has looked at last.
@@ -171,6 +172,7 @@ impl Nic {
                 entered: 0,
                 done: 0,
                 at: 0,
+                result: 0,
                 arrived: [0; ARRIVED_WORDS],
                 counters: NicCounters::default(),
                 seen: None,
@@ -242,8 +244,8 @@ impl Page {
     }
 
     fn view(&self) -> NicView {
-        let Self { entered, done, at, arrived, .. } = *self;
-        NicView { entered, done, at, arrived }
+        let Self { entered, done, at, result, arrived, .. } = *self;
+        NicView { entered, done, at, result, arrived }
     }
 
     /// `nic_page_count`.
@@ -282,8 +284,9 @@ impl Slot {
 
     /// `nic_step_arrived`: whether the packet goes on to the host, and what leaves.
     fn arrived(&mut self, header: &Header, from: u32, host: Host) -> (bool, Vec<Leaving>) {
-        let (epoch, step) = (header.seq.0, header.argument);
-        let (verdict, action) = self.barrier.arrive(&self.table, epoch, step, from);
+        let epoch = header.seq.0;
+        let message = (epoch, header.argument);
+        let (verdict, action) = self.barrier.arrive(&self.table, message, from, header.word());
         self.page.count(verdict);
         if verdict != Verdict::Taken {
             return (false, Vec::new());
@@ -311,7 +314,8 @@ impl Slot {
 
     /// `nic_step_entered`.
     fn entered(&mut self, header: &Header) -> Vec<Leaving> {
-        let (verdict, action) = self.barrier.enter(&self.table, header.seq.0);
+        let own = Contribution::numbered(header.argument >> COMBINE_SHIFT, header.word());
+        let (verdict, action) = self.barrier.enter(&self.table, header.seq.0, own);
         if verdict != Verdict::Taken {
             return Vec::new();
         }
@@ -337,7 +341,7 @@ impl Slot {
         page.entered = barrier.entered();
         page.at = barrier.waits_at().unwrap_or(table.steps());
         if action.is_done() {
-            page.done = action.epoch;
+            (page.result, page.done) = (barrier.result(table), action.epoch);
         }
     }
 
@@ -380,6 +384,7 @@ impl Slot {
             credits: 0,
             argument: step,
         };
+        let header = header.with_word(self.barrier.word(&self.table, epoch, step));
         let head = header.emit();
         let peer = to.map(|index| self.nodes.leader(index));
         let tagged = peer.filter(|_| !flags.has(Flags::GROUP)).unwrap_or(Rank::ALL);

@@ -4,12 +4,12 @@
 //! same calls. A group has a communicator number of its own as its name; that of the usual
 //! algorithm in user space has the communicator's, and is opened without a word.
 
-use super::BarrierForm;
+use super::{BarrierForm, NicWanted};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
 use omnes_net::Operation;
-use omnes_proto::collective::{GroupConfig, Runner};
+use omnes_proto::collective::{Contribution, GroupConfig, Runner, can_combine};
 use omnes_topo::Barrier;
 use omnes_wire::CommunicatorId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,16 @@ struct Group {
     calls: u32,
     has_tried_nic: bool,
     /// A barrier that somebody has given up waiting for.
-    unfinished: Option<Operation>,
+    unfinished: Option<Unfinished>,
+}
+
+/// A barrier that the next call of the usual kind goes on with.
+#[derive(Clone, Copy)]
+enum Unfinished {
+    /// It is waited for.
+    Pending(Operation),
+    /// It has ended since: something that came after it has.
+    Over,
 }
 
 impl BarrierGroups {
@@ -78,14 +87,14 @@ impl Drop for BarrierGroups {
 }
 
 impl Communicator {
-    /// Enters a barrier of a group, which is opened if need be.
+    /// Enters a barrier of a group, which is opened if need be; nothing where the one that was
+    /// given up is over.
     pub(super) fn enter_group(
         &self,
         form: Option<BarrierForm>,
         algorithm: Barrier,
-    ) -> Result<Operation, Error> {
-        let groups = &self.inner.barriers;
-        let mut group = match groups.find(form, algorithm) {
+    ) -> Result<Option<Operation>, Error> {
+        let group = match self.inner.barriers.find(form, algorithm) {
             Some(group) => group,
             None => self.open_barrier_group(form, algorithm)?,
         };
@@ -93,20 +102,63 @@ impl Communicator {
         if group.unfinished.is_some() {
             return self.enter_again(&group);
         }
+        let group = self.counted(group, form)?;
+        self.enter_again(&group)
+    }
+
+    /// The group that a call uses for which all ranks wait: `group`, or after a few such calls the
+    /// NIC's.
+    fn counted(&self, mut group: Group, form: Option<BarrierForm>) -> Result<Group, Error> {
+        let groups = &self.inner.barriers;
         let may_move = form.is_none() && group.runner == Runner::Host && !group.has_tried_nic;
         if may_move && group.calls >= CALLS_BEFORE_NIC {
             groups.update(group.id, |group| group.has_tried_nic = true);
             // Without the NIC it goes on as before.
-            if let Ok(better) = self.try_nic(algorithm)? {
+            if let Ok(better) = self.try_nic(group.algorithm)? {
                 group = better;
             }
         }
         groups.update(group.id, |group| group.calls = group.calls.saturating_add(1));
-        self.enter_again(&group)
+        Ok(group)
     }
 
-    /// Enters a barrier of the usual algorithm without agreeing on anything with the others.
-    pub(super) fn enter_usual_group(&self) -> Result<Operation, Error> {
+    /// True if the usual barriers of this communicator can combine words; the same on all ranks.
+    pub(crate) fn combines_words(&self) -> bool {
+        let nodes = self.nodes().count();
+        let is_off = self.job().config.nic == NicWanted::Off || self.job().is_finalizing();
+        let can = nodes == 1 || can_combine(self.usual_algorithm(), nodes);
+        self.size() > 1 && can && !is_off
+    }
+
+    /// Combines a word of every rank in a barrier of the usual algorithm; what they make. Only if
+    /// [`Self::combines_words`].
+    pub(crate) fn combine_in_barrier(&self, own: Contribution) -> Result<u64, Error> {
+        let algorithm = self.usual_algorithm();
+        let group = match self.inner.barriers.find(None, algorithm) {
+            Some(group) => group,
+            None => self.open_barrier_group(None, algorithm)?,
+        };
+        let given_up = group.unfinished;
+        if given_up.is_some()
+            && let Some(before) = self.enter_again(&group)?
+        {
+            // Others are done with it, or will be.
+            self.wait_for(before)?;
+        }
+        let group = self.counted(group, None)?;
+        if given_up.is_some() {
+            // Here it is still to be asked for.
+            let over = |group: &mut Group| group.unfinished = Some(Unfinished::Over);
+            self.inner.barriers.update(group.id, over);
+        }
+        let started = self.job().engine.start_reduction(group.id, own);
+        let operation = started.map_err(|error| self.error(error))?;
+        self.wait_for(operation).map(|completion| completion.word)
+    }
+
+    /// Enters a barrier of the usual algorithm without agreeing on anything with the others;
+    /// nothing where the one that was given up is over.
+    pub(super) fn enter_usual_group(&self) -> Result<Option<Operation>, Error> {
         let group = match self.inner.barriers.find(None, self.usual_algorithm()) {
             Some(group) => group,
             None => self.open_usual_group(),
@@ -119,25 +171,30 @@ impl Communicator {
         &self,
         form: Option<BarrierForm>,
         algorithm: Barrier,
-    ) -> Option<Result<Operation, Error>> {
+    ) -> Option<Result<Option<Operation>, Error>> {
         let group = self.inner.barriers.find(form, algorithm)?;
         Some(self.enter_again(&group))
     }
 
     /// Goes on with a barrier that was given up, or enters the next one.
-    fn enter_again(&self, group: &Group) -> Result<Operation, Error> {
+    fn enter_again(&self, group: &Group) -> Result<Option<Operation>, Error> {
         if let Some(unfinished) = group.unfinished {
             self.inner.barriers.update(group.id, |group| group.unfinished = None);
-            return Ok(unfinished);
+            return Ok(match unfinished {
+                Unfinished::Pending(operation) => Some(operation),
+                Unfinished::Over => None,
+            });
         }
         let started = self.job().engine.start_barrier(group.id);
-        started.map_err(|error| self.error(error))
+        started.map(Some).map_err(|error| self.error(error))
     }
 
     /// Remembers a barrier of the usual algorithm that is not over, and the group's name.
     pub(super) fn keep_unfinished(&self, operation: Operation) -> Option<CommunicatorId> {
         let group = self.inner.barriers.find(None, self.usual_algorithm())?;
-        self.inner.barriers.update(group.id, |group| group.unfinished = Some(operation));
+        self.inner
+            .barriers
+            .update(group.id, |group| group.unfinished = Some(Unfinished::Pending(operation)));
         Some(group.id)
     }
 

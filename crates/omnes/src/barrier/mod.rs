@@ -67,7 +67,7 @@ impl Communicator {
             return Ok(());
         }
         // Not over channels, whose messages name nobody.
-        let operation = self.enter_usual_group()?;
+        let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
         let breaks = |gone| self.breaks_collective(gone);
         if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
             return outcome.map(|_| ()).map_err(|error| self.error(error));
@@ -85,7 +85,7 @@ impl Communicator {
         if kind.form == Some(BarrierForm::Channel) || self.job().is_finalizing() {
             return self.barrier_over_channels(algorithm).map(|()| None);
         }
-        self.enter_group(kind.form, algorithm).map(Some)
+        self.enter_group(kind.form, algorithm)
     }
 
     /// Enters a barrier without waiting; it must not agree on anything.
@@ -93,11 +93,11 @@ impl Communicator {
         if self.size() == 1 {
             return Ok(None);
         }
-        self.enter_usual_group().map(Some)
+        self.enter_usual_group()
     }
 
     /// The same for a kind whose group is open.
-    pub(crate) fn start_barrier_of(&self, kind: BarrierKind) -> Result<Operation, Error> {
+    pub(crate) fn start_barrier_of(&self, kind: BarrierKind) -> Result<Option<Operation>, Error> {
         let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
         let started = self.enter_known_group(kind.form, algorithm);
         started.unwrap_or_else(|| {

@@ -26,7 +26,8 @@ const WIDE_RADIX: u32 = 8;
 
 /// How a reduction goes.
 ///
-/// Text form, both ways: `blocks`, or the name of a tree, such as `flat`, `binomial`, `knomial=4`.
+/// Text form, both ways: `word`, `blocks`, or the name of a tree, such as `flat`, `binomial`,
+/// `knomial=4`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reduce {
     /// All data up a tree, whose inner ranks combine them; an allreduce then broadcasts the result.
@@ -34,12 +35,15 @@ pub enum Reduce {
     /// A reduce-scatter: each rank reduces one block of the data, which it gets from all others. An
     /// allreduce then gathers the blocks at all.
     Blocks,
+    /// For an allreduce of one number, which no message carries: the steps of a barrier bring all
+    /// numbers together, by the kernel's NIC where it runs barriers. f32 are added as f64.
+    Word,
 }
 
 /// A text that names no algorithm of reductions.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "`{text}` is no algorithm of reductions; there are blocks, flat, binomial, chain, \
+    "`{text}` is no algorithm of reductions; there are word, blocks, flat, binomial, chain, \
      knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
 )]
 pub struct ReduceError {
@@ -52,6 +56,7 @@ impl fmt::Display for Reduce {
         match self {
             Self::Tree(tree) => tree.fmt(formatter),
             Self::Blocks => formatter.write_str("blocks"),
+            Self::Word => formatter.write_str("word"),
         }
     }
 }
@@ -62,6 +67,7 @@ impl FromStr for Reduce {
     fn from_str(text: &str) -> Result<Self, ReduceError> {
         match text {
             "blocks" => Ok(Self::Blocks),
+            "word" => Ok(Self::Word),
             tree => tree.parse().map(Self::Tree).map_err(|_| ReduceError { text: text.to_owned() }),
         }
     }
@@ -138,10 +144,10 @@ mod tests {
 
     #[test]
     fn algorithms_are_written_as_they_are_read() {
-        for text in ["blocks", "flat", "binomial", "knomial=4", "postal=2.5/4"] {
+        for text in ["word", "blocks", "flat", "binomial", "knomial=4", "postal=2.5/4"] {
             assert_eq!(text.parse::<Reduce>().unwrap().to_string(), text);
         }
         let error = "ring".parse::<Reduce>().unwrap_err().to_string();
-        assert!(error.starts_with("`ring` is no algorithm of reductions; there are blocks"));
+        assert!(error.starts_with("`ring` is no algorithm of reductions; there are word, blocks"));
     }
 }

@@ -4,22 +4,26 @@
 //! |---|---|
 //! | `operator` | numbers, and the operations on them |
 //! | `choice` | which algorithm is taken where nobody has named one |
+//! | `word` | one number: in the packets of a barrier |
 //! | `tree` | short data: up a tree to one rank, and out by a broadcast |
 //! | `blocks` | long data: each rank reduces a block of its own, which then goes to all |
 //!
 //! Guarantees: all ranks get the same bits, and the same again in each run with the same ranks,
 //! nodes and settings, also of floats: what is combined with what follows from those, never from
 //! who came first. Where ranks outnumber cores and data are long, the network's figures
-//! ([`tune`](crate::tune)) count among the settings.
+//! ([`tune`](crate::tune)) count among the settings; where they have cores of their own, whether
+//! there is multicast does. A sum of one f32 may differ from the same sum among others: it is made
+//! as f64.
 //!
-//! Cost for N ranks and S bytes: up a tree N - 1 messages of S bytes and a broadcast; in blocks
-//! each rank sends and receives S (N - 1) / N bytes to reduce, and the results go out by one
-//! broadcast per rank, S bytes in all, where there is multicast, else around a ring.
+//! Cost for N ranks and S bytes: of one number a barrier; up a tree N - 1 messages of S bytes and a
+//! broadcast; in blocks each rank sends and receives S (N - 1) / N bytes to reduce, and the results
+//! go out by one broadcast per rank, S bytes in all, where there is multicast, else around a ring.
 
 mod blocks;
 mod choice;
 mod operator;
 mod tree;
+mod word;
 
 pub use choice::{Reduce, ReduceError};
 pub use operator::{Element, ElementType, ReduceOp};
@@ -50,7 +54,9 @@ impl Communicator {
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
     /// [`Error::PeerLeft`]. If lengths differ, [`Error::Truncated`] or [`Error::Disagreement`] at
-    /// one rank at least; others may wait until it leaves.
+    /// one rank at least; others may wait until it leaves. If some bring one number and others
+    /// several, all may. If some bring one number and others enter a barrier, or name other
+    /// operations or types, all end, and what they get means nothing.
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
@@ -68,8 +74,7 @@ impl Communicator {
         op: ReduceOp,
         algorithm: Reduce,
     ) -> Result<(), Error> {
-        let data = bytemuck::cast_slice_mut(data);
-        T::TYPE.with_combine(op, |combine| self.allreduced(data, combine, algorithm))
+        self.allreduce_as_with(bytemuck::cast_slice_mut(data), T::TYPE, op, algorithm)
     }
 
     /// As [`Self::allreduce`], of elements whose type is known only when the program runs. What
@@ -83,6 +88,9 @@ impl Communicator {
         element: ElementType,
         op: ReduceOp,
     ) -> Result<(), Error> {
+        if self.allreduce_word(data, element, op)? {
+            return Ok(());
+        }
         element.with_combine(op, |combine| {
             self.allreduced(data, combine, self.usual_reduce(data.len()))
         })
@@ -102,6 +110,14 @@ impl Communicator {
         op: ReduceOp,
         algorithm: Reduce,
     ) -> Result<(), Error> {
+        if algorithm == Reduce::Word {
+            let reason = "`word` is for one number, not for products of floats, and needs barriers \
+                          by counter or gather-broadcast";
+            return match self.allreduce_word(data, element, op)? {
+                true => Ok(()),
+                false => Err(Error::Reduction { reason: reason.to_owned() }),
+            };
+        }
         element.with_combine(op, |combine| self.allreduced(data, combine, algorithm))
     }
 
@@ -210,6 +226,7 @@ impl Communicator {
                 self.bcast(MEETING_RANK, data)
             }
             Reduce::Blocks => self.allreduce_blocks(data, combine),
+            Reduce::Word => unreachable!("words have no function of their own"),
         }
     }
 
@@ -219,6 +236,7 @@ impl Communicator {
         match self.usual_reduce(data.len()) {
             Reduce::Tree(tree) => self.reduce_up(tree, root, data, combine),
             Reduce::Blocks => self.reduce_blocks(root, data, combine),
+            Reduce::Word => unreachable!("it is chosen for allreduces of one number alone"),
         }
     }
 }

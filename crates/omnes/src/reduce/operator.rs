@@ -105,6 +105,9 @@ macro_rules! elements {
         )*
 
         impl ElementType {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
             /// Bytes of an element.
             pub fn bytes(self) -> usize {
                 match self {

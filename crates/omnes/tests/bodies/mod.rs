@@ -44,6 +44,7 @@ pub const ALL: &[Body] = &[
     Body { name: "interleaved", run: interleaved },
     Body { name: "refusals", run: refusals },
     Body { name: "allreduce", run: reductions::allreduce },
+    Body { name: "words", run: reductions::words },
     Body { name: "reduce", run: reductions::reduce },
     Body { name: "reduce-scatter", run: reductions::reduce_scatter },
     Body { name: "same-bits", run: reductions::same_bits },

@@ -33,7 +33,7 @@ fn a_rank_of_a_node_joins_and_is_released() {
     assert_eq!(next(&mut machine), Some((to(0), message(Kind::Step, 1, 1, STEP_JOIN))));
     assert_eq!((next(&mut machine), machine.poll_event()), (None, None));
     machine.handle_packet(NOW, &message(Kind::Step, 0, 1, STEP_RELEASE));
-    let done = Event::Done { communicator: GROUP, epoch: 1 };
+    let done = Event::Done { communicator: GROUP, epoch: 1, word: 0 };
     assert_eq!((machine.poll_event(), machine.poll_event()), (Some(done), None));
     assert!(machine.is_idle() && machine.poll_timeout().is_none());
 }
@@ -48,7 +48,7 @@ fn a_leader_waits_for_its_node_before_it_speaks_for_it() {
     assert_eq!(next(&mut machine), Some((to(2), step(0, 1, 1))));
     assert_eq!(next(&mut machine), Some((to(1), message(Kind::Step, 0, 1, STEP_RELEASE))));
     assert_eq!(next(&mut machine), None);
-    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1 }));
+    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1, word: 0 }));
     let counters = machine.counters();
     assert_eq!((counters.steps_sent, counters.steps_received, counters.barriers), (2, 2, 1));
 }
@@ -91,7 +91,7 @@ fn the_doorbell_is_the_first_step_that_is_sent() {
 
 /// What the page shows of barrier 1 in a group of 2.
 fn view(entered: u32, done: u32, at: u32) -> NicView {
-    NicView { entered, done, at, arrived: [0; 16] }
+    NicView { entered, done, at, result: 0, arrived: [0; 16] }
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
     machine.handle_nic(NOW, GROUP, &view(1, 0, 0));
     assert_eq!(run_out(&mut machine), Some((to_nic(1), message(Kind::StepNack, 0, 1, 0))));
     machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
-    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1 }));
+    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1, word: 0 }));
     assert_eq!(next(&mut machine), None);
     assert_eq!((machine.nic_waits().count(), machine.poll_timeout()), (0, None));
     let counters = machine.counters();

@@ -89,7 +89,7 @@ fn one_rank_alone_is_done_at_once() {
     alone.open(config);
     for epoch in 1..=3 {
         assert_eq!(alone.enter(Instant::ZERO, GROUP), Ok(epoch));
-        assert_eq!(alone.poll_event(), Some(Event::Done { communicator: GROUP, epoch }));
+        assert_eq!(alone.poll_event(), Some(Event::Done { communicator: GROUP, epoch, word: 0 }));
     }
     assert_eq!((alone.poll_transmit(Instant::ZERO), alone.poll_timeout()), (None, None));
     assert_eq!((alone.poll_event(), alone.is_idle()), (None, true));
@@ -162,7 +162,7 @@ fn groups_do_not_disturb_each_other() {
             ends[to].handle_packet(at, &outbound.header);
         }
     }
-    let done = Event::Done { communicator: other, epoch: 1 };
+    let done = Event::Done { communicator: other, epoch: 1, word: 0 };
     for end in &mut ends {
         assert_eq!((end.poll_event(), end.poll_event()), (Some(done), None));
     }

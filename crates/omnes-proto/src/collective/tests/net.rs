@@ -4,9 +4,9 @@
 use super::super::*;
 use crate::group::Nodes;
 use crate::packet::Destination;
-use omnes_firmware::barrier::{Action, Barrier, Table, Verdict};
+use omnes_firmware::barrier::{Action, Barrier, Combine, Contribution, Table, Verdict};
 use omnes_topo::{Barrier as Algorithm, Party};
-use omnes_wire::{Flags, Header, Seq};
+use omnes_wire::{COMBINE_SHIFT, Flags, Header, Seq};
 use std::time::Duration;
 
 pub(super) const GROUP: CommunicatorId = CommunicatorId(7);
@@ -99,6 +99,7 @@ pub(super) struct Net {
     /// Ranks that are no more.
     pub(super) dead: Vec<bool>,
     start: u32,
+    can_combine: bool,
     queue: BTreeMap<(Instant, u64), Happening>,
     count: u64,
 }
@@ -133,7 +134,8 @@ impl Net {
             }
             machine
         };
-        let machines = (0..size).map(machine).collect();
+        let machines: Vec<_> = (0..size).map(machine).collect();
+        let can_combine = machines[0].can_combine(GROUP);
         let none = vec![0; size as usize];
         let mut net = Self {
             machines,
@@ -149,6 +151,7 @@ impl Net {
             failed: Vec::new(),
             dead: vec![false; size as usize],
             start,
+            can_combine,
             queue: BTreeMap::new(),
             count: 0,
             config,
@@ -204,11 +207,33 @@ impl Net {
 
     pub(super) fn enter(&mut self, rank: u32) -> u32 {
         self.entered[rank as usize] += 1;
-        let epoch = self.machines[rank as usize].enter(self.now, GROUP).unwrap();
+        let own = self.brings(rank, self.entered[rank as usize]);
+        let epoch = self.machines[rank as usize].enter_with(self.now, GROUP, own).unwrap();
         let count = epoch.wrapping_sub(self.start);
         assert_eq!(count, self.entered[rank as usize], "barriers are numbered one by one");
         self.drain(rank);
         epoch
+    }
+
+    /// What a member brings into its barrier of that number, where words are combined: each way of
+    /// combining in turn, and now and then none.
+    fn brings(&self, rank: u32, count: u32) -> Contribution {
+        let way = Combine::ALL.get(count as usize % (Combine::ALL.len() + 1)).copied();
+        let Some(combine) = way.filter(|_| self.can_combine) else {
+            return Contribution::default();
+        };
+        let word = Random(u64::from(rank) << 32 | u64::from(count)).next();
+        match combine {
+            // So that no sum is rounded.
+            Combine::SumF64 => Contribution::new(combine, (word as i32 as f64).to_bits()),
+            _ => Contribution::new(combine, word),
+        }
+    }
+
+    /// What the words of all make in the barrier of that number.
+    fn makes(&self, count: u32) -> u64 {
+        let words = self.ranks().skip(1).map(|rank| self.brings(rank, count).word());
+        self.brings(0, count).with(words).word()
     }
 
     pub(super) fn ask(&mut self, rank: u32) {
@@ -287,13 +312,14 @@ impl Net {
     }
 
     fn on_event(&mut self, rank: u32, event: Event) {
-        let Event::Done { communicator, epoch } = event else {
+        let Event::Done { communicator, epoch, word } = event else {
             self.failed.push((rank, event));
             return;
         };
         self.done[rank as usize] += 1;
         let count = self.done[rank as usize];
         assert_eq!((communicator, epoch), (GROUP, self.start.wrapping_add(count)));
+        assert_eq!(word, self.makes(count), "rank {rank}, barrier {count}");
         for member in self.ranks() {
             let entered = self.entered[member as usize];
             assert!(entered >= count, "rank {rank} left barrier {count} before {member} entered");
@@ -360,13 +386,15 @@ impl Net {
         let Header { kind, seq, argument, source, .. } = packet.header;
         match kind {
             Kind::Step => {
-                let (_, action) = nic.barrier.arrive(&nic.table, seq.0, argument, from);
+                let word = packet.header.word();
+                let (_, action) = nic.barrier.arrive(&nic.table, (seq.0, argument), from, word);
                 self.nic_sends(packet.to, action);
             }
             Kind::StepNack => {
                 let verdict = nic.barrier.repeat(&nic.table, seq.0, argument, from);
                 if verdict == Verdict::Taken {
                     let header = step(packet.to, seq.0, argument);
+                    let header = header.with_word(nic.barrier.word(&nic.table, seq.0, argument));
                     self.packets += 1;
                     self.send(Packet { header, to: source.0, by_nic: true });
                 }
@@ -378,15 +406,19 @@ impl Net {
 
     fn nic_enters(&mut self, rank: u32, header: &Header) {
         let nic = self.nics[rank as usize].as_mut().unwrap();
-        assert_eq!(Some(header.argument), nic.table.first_send());
-        let (_, action) = nic.barrier.enter(&nic.table, header.seq.0);
+        let combine = header.argument >> COMBINE_SHIFT;
+        let first = header.argument & ((1 << COMBINE_SHIFT) - 1);
+        assert_eq!(Some(first), nic.table.first_send());
+        let own = Contribution::numbered(combine, header.word());
+        let (_, action) = nic.barrier.enter(&nic.table, header.seq.0, own);
         self.nic_sends(rank, action);
     }
 
     fn nic_sends(&mut self, rank: u32, action: Action) {
         for number in action.steps() {
-            let header = step(rank, action.epoch, number);
             let nic = self.nics[rank as usize].as_ref().unwrap();
+            let word = nic.barrier.word(&nic.table, action.epoch, number);
+            let header = step(rank, action.epoch, number).with_word(word);
             let (to, is_multicast) = (nic.table.send_to(number), nic.table.is_multicast());
             let own = Rank(nic.table.own());
             let nodes = nic.table.size();
@@ -433,7 +465,8 @@ impl Nic {
                 arrived[node as usize / 64] |= 1 << (node % 64);
             }
         }
-        NicView { entered: self.barrier.entered(), done: self.barrier.done(), at, arrived }
+        let (entered, done) = (self.barrier.entered(), self.barrier.done());
+        NicView { entered, done, at, result: self.barrier.result(&self.table), arrived }
     }
 }
 

@@ -46,7 +46,7 @@ fn any_packet(start: u32) -> impl Strategy<Value = Header> {
 fn any_view(start: u32) -> impl Strategy<Value = NicView> {
     let at = prop_oneof![9 => 0..5u32, 1 => any::<u32>()];
     (any_number(start), any_number(start), at, any::<[u64; 16]>())
-        .prop_map(|(entered, done, at, arrived)| NicView { entered, done, at, arrived })
+        .prop_map(|(entered, done, at, arrived)| NicView { entered, done, at, result: 7, arrived })
 }
 
 fn any_deed(start: u32) -> impl Strategy<Value = Deed> {
@@ -215,5 +215,5 @@ fn who_joins_the_barrier_after_the_one_under_way_has_not_joined_this_one() {
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 2, STEP_JOIN));
     assert_eq!((machine.poll_event(), machine.counters().ignored), (None, 1));
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 1, STEP_JOIN));
-    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1 }));
+    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1, word: 0 }));
 }

@@ -3,12 +3,14 @@
 //! - *Safety*: nobody leaves a barrier before every member has entered it.
 //! - Barriers of a group end at each member in the order of entering, each once.
 //! - A barrier ends with an error only if a member has failed, and names one that has.
+//! - Where barriers combine words, each member gets what those of all make.
 //! - Nobody says, by a packet or through its NIC, that it has entered what it has not, or that a
 //!   barrier is done that somebody has not entered.
 //!
 //! A communicator has one group of barriers in a run.
 
 use super::{Ledger, Operation, Sort, State};
+use crate::rig::words;
 use omnes_proto::collective::{GroupConfig, STEP_RELEASE};
 use omnes_wire::{CommunicatorId, Header, Instant, Kind, Rank};
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,6 +105,7 @@ impl Ledger {
         &mut self,
         now: Instant,
         operation: Operation,
+        word: u64,
     ) -> Result<(), String> {
         let entry = &self.entries[operation.0];
         let Sort::Barrier(Crossing { rank, group, epoch: Some(epoch), .. }) = &entry.sort else {
@@ -112,6 +115,10 @@ impl Ledger {
             return Err(format!("{operation:?} ends twice"));
         }
         let (rank, epoch) = (*rank, *epoch);
+        let made = words::makes(group, epoch);
+        if word != made {
+            return Err(format!("barrier {epoch} makes {word:#x} of the words, not {made:#x}"));
+        }
         self.check_all_entered(group.communicator, epoch)
             .map_err(|text| format!("leaves barrier {epoch}, but {text}"))?;
         let progress = self.standings.progress.entry((group.communicator, rank)).or_default();
@@ -163,7 +170,7 @@ impl Ledger {
             return Err(format!("sends {kind:?} of barrier {claimed} but has entered {entered}"));
         }
         let done = match header.kind {
-            Kind::StepTell => header.expects.0,
+            Kind::StepTell => header.argument,
             Kind::Step if header.argument == STEP_RELEASE => claimed,
             _ => 0,
         };
@@ -284,7 +291,7 @@ mod tests {
         (ledger, operations)
     }
 
-    fn packet(kind: Kind, seq: u32, expects: u32, argument: u32) -> Vec<u8> {
+    fn packet(kind: Kind, seq: u32, argument: u32) -> Vec<u8> {
         let header = Header {
             kind,
             job: JobId(1),
@@ -293,7 +300,7 @@ mod tests {
             flags: Flags::NONE,
             source: Rank(0),
             seq: Seq(seq),
-            expects: Seq(expects),
+            expects: Seq(0),
             epoch: 0,
             credits: 0,
             argument,
@@ -304,11 +311,11 @@ mod tests {
     #[test]
     fn nobody_may_leave_before_all_have_entered() {
         let (mut early, [first, _]) = entered(0);
-        assert!(early.on_barrier_done(Instant::ZERO, first).unwrap_err().contains("2 has not"));
+        assert!(early.on_barrier_done(Instant::ZERO, first, 0).unwrap_err().contains("2 has not"));
         let (mut timely, [first, second]) = entered(1);
-        assert_eq!(timely.on_barrier_done(Instant::ZERO, first), Ok(()));
-        assert!(timely.on_barrier_done(Instant::ZERO, first).is_err());
-        assert_eq!(timely.on_barrier_done(Instant::ZERO, second), Ok(()));
+        assert_eq!(timely.on_barrier_done(Instant::ZERO, first, 0), Ok(()));
+        assert!(timely.on_barrier_done(Instant::ZERO, first, 0).is_err());
+        assert_eq!(timely.on_barrier_done(Instant::ZERO, second, 0), Ok(()));
         assert!(timely.missing_barrier().unwrap().contains("barrier 1 at 2"));
     }
 
@@ -321,21 +328,21 @@ mod tests {
         assert_eq!(numbered, Ok(()));
         ledger.add_barrier(Rank(1), group(3), 2).1.unwrap();
         ledger.add_barrier(Rank(2), group(3), 2).1.unwrap();
-        assert!(ledger.on_barrier_done(Instant::ZERO, second).is_err());
+        assert!(ledger.on_barrier_done(Instant::ZERO, second, 0).is_err());
     }
 
     #[test]
     fn claims_of_what_is_not_so_are_found() {
         let (ledger, _) = entered(0);
         let check = |rank, packet: &[u8]| ledger.check_claim(Rank(rank), packet);
-        assert_eq!(check(0, &packet(Kind::Step, 1, 0, 0)), Ok(()));
-        assert!(check(0, &packet(Kind::Step, 2, 0, 0)).is_err());
-        assert!(check(2, &packet(Kind::Step, 1, 0, STEP_JOIN)).is_err());
-        assert_eq!(check(0, &packet(Kind::StepTell, 1, 0, 0)), Ok(()));
-        assert!(check(0, &packet(Kind::StepTell, 1, 1, 0)).is_err());
-        assert!(check(0, &packet(Kind::Step, 1, 0, STEP_RELEASE)).is_err());
-        assert_eq!(check(2, &packet(Kind::StepTell, 0, 0, 0)), Ok(()));
-        assert_eq!(check(2, &packet(Kind::Data, 9, 9, 0)), Ok(()));
+        assert_eq!(check(0, &packet(Kind::Step, 1, 0)), Ok(()));
+        assert!(check(0, &packet(Kind::Step, 2, 0)).is_err());
+        assert!(check(2, &packet(Kind::Step, 1, STEP_JOIN)).is_err());
+        assert_eq!(check(0, &packet(Kind::StepTell, 1, 0)), Ok(()));
+        assert!(check(0, &packet(Kind::StepTell, 1, 1)).is_err());
+        assert!(check(0, &packet(Kind::Step, 1, STEP_RELEASE)).is_err());
+        assert_eq!(check(2, &packet(Kind::StepTell, 0, 0)), Ok(()));
+        assert_eq!(check(2, &packet(Kind::Data, 9, 0)), Ok(()));
     }
 
     #[test]
@@ -370,7 +377,7 @@ mod tests {
         let stranded = |ledger: &Ledger| ledger.stranded_barriers(&set(&[0, 1]), &set(&[2]));
         ledger.bury(Rank(2));
         assert_eq!(stranded(&ledger), [(Rank(0), GROUP), (Rank(1), GROUP)]);
-        ledger.on_barrier_done(Instant::ZERO, first).unwrap();
+        ledger.on_barrier_done(Instant::ZERO, first, 0).unwrap();
         assert_eq!(stranded(&ledger), []);
         assert_eq!(ledger.stranded_barriers(&set(&[0, 1, 2]), &set(&[])), []);
     }

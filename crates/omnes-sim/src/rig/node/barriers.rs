@@ -7,6 +7,7 @@ use crate::rig::network::{InFlight, Sent};
 use crate::rig::nic::{Host, Leaving, Nic, NicCounters, Passage};
 use crate::rig::script::BarrierGroup;
 use crate::rig::trace::What;
+use crate::rig::words;
 use omnes_proto::collective::{CollectiveError, Event, GroupConfig, Runner};
 use omnes_wire::CommunicatorId;
 use std::collections::BTreeMap;
@@ -104,7 +105,9 @@ impl Node {
             panic!("barriers of {} are not open at {}", communicator.0, self.rank)
         };
         let (rank, now) = (self.rank, world.now);
-        match self.endpoint.collective().enter(now, communicator) {
+        let own =
+            words::brings(&group, rank, world.ledger.progress(communicator, rank).entered + 1);
+        match self.endpoint.collective().enter_with(now, communicator, own) {
             Ok(epoch) => {
                 let (operation, numbered) = world.ledger.add_barrier(rank, group, epoch);
                 world.check(rank, numbered);
@@ -127,14 +130,14 @@ impl Node {
         world: &mut World,
         event: Event,
     ) -> Result<(), String> {
-        let (Event::Done { communicator, epoch } | Event::Failed { communicator, epoch, .. }) =
+        let (Event::Done { communicator, epoch, .. } | Event::Failed { communicator, epoch, .. }) =
             event;
         let Some(operation) = self.barriers.pending.remove(&(communicator, epoch)) else {
             return Err(format!("{event:?} of what is not under way"));
         };
         match event {
-            Event::Done { .. } => {
-                world.ledger.on_barrier_done(world.now, operation)?;
+            Event::Done { word, .. } => {
+                world.ledger.on_barrier_done(world.now, operation, word)?;
                 self.program.on_done(operation, None);
             }
             Event::Failed { rank, .. } => {

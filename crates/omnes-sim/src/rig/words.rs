@@ -1,0 +1,31 @@
+//! The words that ranks bring into barriers, and what they make: known to all, so that any rank's
+//! result can be checked.
+
+use omnes_firmware::barrier::{Combine, Contribution, can_combine};
+use omnes_proto::collective::GroupConfig;
+use omnes_wire::Rank;
+
+/// What `rank` brings into barrier `epoch` of a group: each way of combining in turn, and now and
+/// then nothing; nothing where the group's barriers combine none.
+pub(crate) fn brings(group: &GroupConfig, rank: Rank, epoch: u32) -> Contribution {
+    let nodes = group.nodes.count();
+    if nodes > 1 && !can_combine(group.algorithm, nodes) {
+        return Contribution::default();
+    }
+    let Some(combine) = Combine::ALL.get(epoch as usize % (Combine::ALL.len() + 1)).copied() else {
+        return Contribution::default();
+    };
+    let word = (u64::from(rank.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(epoch);
+    match combine {
+        // So that no sum is rounded, whatever the order.
+        Combine::SumF64 => Contribution::new(combine, f64::from(word as i32).to_bits()),
+        _ => Contribution::new(combine, word),
+    }
+}
+
+/// What the words of all members make in barrier `epoch`.
+pub(crate) fn makes(group: &GroupConfig, epoch: u32) -> u64 {
+    let mut ranks = group.nodes.ranks();
+    let first = ranks.next().map(|rank| brings(group, rank, epoch)).unwrap_or_default();
+    first.with(ranks.map(|rank| brings(group, rank, epoch).word())).word()
+}
