@@ -116,7 +116,7 @@ fn at_root_undisturbed(scheme: &str, acks_max: f64) -> impl Fn(&str) -> f64 + us
 fn a_throughput_counts_packets_and_acknowledgements_at_the_root() {
     // [BC-R25, BC-R26]: 3 receivers; down a binomial tree the root has two children.
     let down_a_tree = at_root("binomial:store");
-    assert!((2.0..2.1).contains(&down_a_tree("root_packets")), "{}", down_a_tree("root_packets"));
+    assert!((1.9..2.1).contains(&down_a_tree("root_packets")), "{}", down_a_tree("root_packets"));
     assert_eq!(down_a_tree("root_acks"), 0.0);
     // Where the root waits for each, nothing merges: an acknowledgement per receiver.
     let of_basic = at_root_undisturbed("basic", 3.2);

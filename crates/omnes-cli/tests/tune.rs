@@ -170,6 +170,13 @@ fn at_root(user: &User, hosts: u32, flags: &str) -> (f64, bool) {
     (line["root_packets"].as_f64().unwrap(), line["root_acks"].as_f64() > Some(0.0))
 }
 
+/// The packets in the mean of all broadcasts: where the machine is busy, single ones leave after the
+/// call that is counted.
+fn assert_seen(seen: (f64, bool), expected: (f64, bool), what: &str) {
+    assert_eq!(seen.1, expected.1, "{what}: acknowledgements");
+    assert!((seen.0 - expected.0).abs() < 0.2, "{what}: {} packets", seen.0);
+}
+
 /// Makes `favourite` the fastest by the figures in the user's file.
 fn favour(file: &Path, favourite: &str) {
     let text = std::fs::read_to_string(file).unwrap();
@@ -202,13 +209,15 @@ fn jobs_measure_a_network_once_and_choose_by_what_is_kept() {
         favour(&user.file(), favourite);
         let favoured = std::fs::read(user.file()).unwrap();
         assert_ne!(favoured, text);
-        assert_eq!(at_root(&user, 4, ""), seen, "{favourite}");
+        assert_seen(at_root(&user, 4, ""), seen, favourite);
         // Neither measured again nor written.
         assert_eq!(std::fs::read(user.file()).unwrap(), favoured);
     }
     // What overrides the figures.
-    assert_eq!(at_root(&user, 4, "--env OMNES_TUNE=off"), (1.0, true));
-    assert_eq!(at_root(&user, 4, "--env OMNES_BCAST=multicast"), (1.0, true));
+    for overriding in ["OMNES_TUNE=off", "OMNES_BCAST=multicast"] {
+        let seen = at_root(&user, 4, &format!("--env {overriding}"));
+        assert_seen(seen, (1.0, true), overriding);
+    }
     // Other links are another network, as is one of another name.
     at_root(&user, 4, "--rate 1gbit");
     at_root(&user, 4, "--env OMNES_NETWORK=mine");
