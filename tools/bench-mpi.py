@@ -15,8 +15,8 @@ an advantage is kept
   kept   (t_mpi / t_preload - 1) / (t_mpi / t_omnes - 1)
 
 which says nothing where Omnes is hardly faster than the MPI; so the share of
-the speed, t_omnes / t_preload, is given too. ibcast and ibarrier are measured
-plain and preloaded, and so are, with --passed, the nanoseconds of calls that
+the speed, t_omnes / t_preload, is given too. ibcast, ibarrier and reduce are
+measured plain and preloaded, and so are, with --passed, the nanoseconds of calls that
 are not taken.
 
 Memory is laid out alike in all ranks, as bench-peers says.
@@ -47,8 +47,8 @@ from peers import (BUILT, Job, PEERS, RELEASE, ROOT, Site, build, print_table, s
 
 PROGRAMS = ROOT / "crates" / "omnes-mpi" / "programs"
 MPIS = ("openmpi", "mpich", "mpich-yield")
-OPS = ("bcast", "barrier", "allreduce", "ibcast", "ibarrier")
-OMNES_OPS = ("bcast", "barrier", "allreduce")  # what the loop on Omnes itself has
+OPS = ("bcast", "barrier", "allreduce", "reduce", "allgather", "ibcast", "ibarrier")
+OMNES_OPS = ("bcast", "barrier", "allreduce", "allgather")  # what the loop on Omnes itself has
 PRELOADED = "+preload"
 SUBNET = "10.77.0"  # of `omnes lab`
 WARM_UPS = 7  # measurements of the first point that do not count
@@ -166,7 +166,7 @@ class Rounds:
     def __init__(self, args, site):
         self.args, self.site = args, site
         self.rounds, self.passed, self.failures = [], {}, []
-        self.impls = ["omnes"]
+        self.impls = ["omnes"] if set(args.ops) & set(OMNES_OPS) else []
         for mpi in args.mpis:
             self.impls += [mpi] + [mpi + PRELOADED] * (library_of(mpi) in args.preload)
         self.out = open(args.out, "a", encoding="utf-8") if args.out else None
@@ -203,7 +203,9 @@ class Rounds:
                     for point in self.job(impl, n, self.options(impl)):
                         place = impl, n, point["op"], point["bytes"]
                         self.rounds[-1][place] = point["median_us"]
-        for impl in self.impls[1:] if self.args.passed else ():
+        for impl in self.impls if self.args.passed else ():
+            if impl == "omnes":
+                continue
             for point in self.job(impl, min(self.args.n), ["--passed"]):
                 self.passed[impl, point["op"]] = point["passed_ns"]
 
@@ -239,7 +241,7 @@ def print_results(rounds):
         preloaded = mpi + PRELOADED
         for n, op, size in places:
             impls = [mpi, preloaded, "omnes"]
-            speed = list(rounds.ratios(n, op, size, lambda plain, ours, _: plain / ours, impls))
+            speed = list(rounds.ratios(n, op, size, lambda plain, ours: plain / ours, impls[:2]))
             if not speed:
                 continue
             shares = list(rounds.ratios(n, op, size, kept, impls))

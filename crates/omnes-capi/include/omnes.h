@@ -248,7 +248,11 @@ int omnes_reduce_scatter(omnes_comm *comm, void *data, size_t count, int type, i
  */
 int omnes_gather(omnes_comm *comm, const void *own, void *all, size_t bytes, int root);
 
-/* omnes_allgather does what omnes_gather() does, to all ranks. */
+/*
+ * omnes_allgather does what omnes_gather() does, to all ranks. own may be its
+ * place in all, bytes times the caller's rank bytes behind it; else they do not
+ * overlap.
+ */
 int omnes_allgather(omnes_comm *comm, const void *own, void *all, size_t bytes);
 
 /*

@@ -218,7 +218,7 @@ pub unsafe extern "C" fn omnes_gather(
 ///
 /// # Safety
 ///
-/// As for [`omnes_gather`], where every rank is a root.
+/// As for [`omnes_gather`], where every rank is a root; but `own` may be its place in `all`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_allgather(
     comm: *mut OmnesComm,
@@ -230,6 +230,13 @@ pub unsafe extern "C" fn omnes_allgather(
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let all_bytes = bytes_of(communicator.size() as usize, bytes)?;
+        let place = all.cast::<u8>().wrapping_add(communicator.rank() as usize * bytes);
+        if !all.is_null() && own == place.cast() {
+            // SAFETY: as our caller promises.
+            let all = unsafe { arguments::buffer(all, all_bytes, "all") }?;
+            communicator.allgather_in_place(all)?;
+            return Ok(SUCCESS);
+        }
         // SAFETY: as our caller promises.
         let own = unsafe { arguments::data(own, bytes, "own") }?;
         // SAFETY: as our caller promises.

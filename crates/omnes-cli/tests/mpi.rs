@@ -152,10 +152,15 @@ fn assert_calls_are_taken_across(hosts: u32, per_host: u32) {
             assert!(world.ranks == ranks && world.bcasts.taken > 0, "{world:?}");
             assert!(world.barriers.are_taken(), "{world:?}");
         }
-        let words = ("collbench", "--check --root turns --iterations 20 --sizes 8,1500,64k");
+        let ops = "bcast,ibcast,barrier,ibarrier,allreduce,reduce,allgather";
+        let options = format!("--ops {ops} --check --root turns --iterations 20");
+        let arguments = format!("{options} --sizes 8,1500,32k");
+        let words = ("collbench", &*arguments);
         let job = Job::preloaded(&site, ranks);
         let world = run(&lab, job, &site, per_host, words).world();
         assert!(world.bcasts.are_taken() && world.barriers.are_taken(), "{world:?}");
+        assert!(world.allreduces.are_taken() && world.reduces.are_taken(), "{world:?}");
+        assert!(world.allgathers.are_taken(), "{world:?}");
         assert_packets_were_lost(&lab);
     }
 }

@@ -27,23 +27,26 @@ static bool is_set(const char *variable, const char *value)
 }
 
 /* OMNES_MPI names one kind of calls, or none; what it does not know, it does not heed. */
-static bool is_wanted(const char *kind)
+static bool is_wanted(enum shim_kind kind)
 {
-	static const char *const KINDS[] = { "bcast", "barrier", "allreduce" };
+	static const char *const NAMES[SHIM_KINDS] = {
+		[SHIM_BCAST] = "bcast",		[SHIM_BARRIER] = "barrier",
+		[SHIM_ALLREDUCE] = "allreduce", [SHIM_REDUCE] = "reduce",
+		[SHIM_ALLGATHER] = "allgather",
+	};
 
 	if (is_set("OMNES_MPI", "off"))
 		return false;
-	for (size_t i = 0; i < sizeof(KINDS) / sizeof(*KINDS); i++)
-		if (is_set("OMNES_MPI", KINDS[i]))
-			return strcmp(KINDS[i], kind) == 0;
+	for (int named = 0; named < SHIM_KINDS; named++)
+		if (is_set("OMNES_MPI", NAMES[named]))
+			return named == (int)kind;
 	return true;
 }
 
 static void settings_read(void)
 {
-	shim_settings.takes_bcast = is_wanted("bcast");
-	shim_settings.takes_barrier = is_wanted("barrier");
-	shim_settings.takes_allreduce = is_wanted("allreduce");
+	for (int kind = 0; kind < SHIM_KINDS; kind++)
+		shim_settings.takes[kind] = is_wanted(kind);
 	shim_settings.one_node = is_set("OMNES_MPI_ONE_NODE", "on");
 	shim_settings.report = is_set("OMNES_MPI_REPORT", "on");
 }

@@ -6,6 +6,7 @@
  */
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "shim.h"
 
@@ -144,11 +145,20 @@ static int convert_addressed(char *bytes, const struct shim_data *data, bool pac
 	return error;
 }
 
-static int packed_convert(const struct shim_packed *packed, bool packs)
+/* The same for data anywhere. */
+static int convert_any(char *bytes, const struct shim_data *data, bool packs)
 {
-	if (packed->data.buffer == MPI_BOTTOM)
-		return convert_addressed(packed->bytes, &packed->data, packs);
-	return convert(packed->bytes, &packed->data, packs);
+	if (data->buffer == MPI_BOTTOM)
+		return convert_addressed(bytes, data, packs);
+	return convert(bytes, data, packs);
+}
+
+int shim_data_copy(void *bytes, const struct shim_data *data)
+{
+	if (!data->is_in_a_row)
+		return convert_any(bytes, data, true);
+	memmove(bytes, data->buffer, data->bytes);
+	return MPI_SUCCESS;
 }
 
 int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, bool fills)
@@ -160,7 +170,7 @@ int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, b
 	if (!packed->bytes)
 		return MPI_ERR_NO_MEM;
 	if (fills)
-		error = packed_convert(packed, true);
+		error = convert_any(packed->bytes, data, true);
 	if (error != MPI_SUCCESS)
 		shim_packed_free(packed);
 	return error;
@@ -168,7 +178,7 @@ int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, b
 
 int shim_packed_spread(const struct shim_packed *packed)
 {
-	return packed_convert(packed, false);
+	return convert_any(packed->bytes, &packed->data, false);
 }
 
 void shim_packed_free(struct shim_packed *packed)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The calls that are taken over: broadcast and barrier, blocking and not, and
- * reductions at all ranks.
- * Each goes to libomnes or to its PMPI_ twin, and is counted. MPI_Finalize
+ * The calls that are taken over: broadcast and barrier, blocking and not,
+ * reductions at all ranks and at one, and gathers at all ranks. Each goes to libomnes or to its PMPI_ twin, and is counted. MPI_Finalize
  * lets the ranks leave first.
  */
 #include "shim.h"
@@ -16,11 +15,9 @@ static bool takes_bcast(struct shim_group *group, enum shim_way way, struct shim
 	/* What is passed anyway is not looked at. */
 	if (group->standing == SHIM_PASSED || data->count == 0 || root < 0 ||
 	    root >= group->size ||
-	    !shim_data_set(data, data->buffer, data->count, data->type)) {
-		group->bcasts.passed++;
-		return false;
-	}
-	return shim_bcast_is_taken(group, way, data->bytes);
+	    !shim_data_set(data, data->buffer, data->count, data->type))
+		return shim_pass(group, SHIM_BCAST);
+	return shim_is_taken(group, SHIM_BCAST, way, data->bytes);
 }
 
 static int bcast_packed(struct shim_group *group, const struct shim_data *data, int root)
@@ -82,7 +79,7 @@ SHIM_ENTRY int MPI_Barrier(MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
 
-	if (!group || !shim_barrier_is_taken(group, SHIM_BLOCKING))
+	if (!group || !shim_is_taken(group, SHIM_BARRIER, SHIM_BLOCKING, 0))
 		return PMPI_Barrier(comm);
 	if (omnes_barrier(group->comm) != OMNES_SUCCESS)
 		return shim_failure_raise(group->mpi);
@@ -93,7 +90,7 @@ SHIM_ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
 
-	if (!request || !group || !shim_barrier_is_taken(group, SHIM_NONBLOCKING))
+	if (!request || !group || !shim_is_taken(group, SHIM_BARRIER, SHIM_NONBLOCKING, 0))
 		return PMPI_Ibarrier(comm, request);
 	return shim_ibarrier(group, request);
 }
@@ -106,11 +103,10 @@ static bool takes_allreduce(struct shim_group *group, struct shim_reduction *red
 	if (!group)
 		return false;
 	if (group->standing == SHIM_PASSED ||
-	    !shim_reduction_set(reduction, from, data, count, type, op)) {
-		group->allreduces.passed++;
-		return false;
-	}
-	return shim_allreduce_is_taken(group, reduction->bytes);
+	    !shim_reduction_set(reduction, count, type, op) ||
+	    !shim_reduction_place(reduction, from, data))
+		return shim_pass(group, SHIM_ALLREDUCE);
+	return shim_is_taken(group, SHIM_ALLREDUCE, SHIM_BLOCKING, reduction->bytes);
 }
 
 SHIM_ENTRY int MPI_Allreduce(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,
@@ -124,7 +120,79 @@ SHIM_ENTRY int MPI_Allreduce(const void *from, void *data, int count, MPI_Dataty
 	return shim_allreduce(group, &reduction);
 }
 
+/* The same of one whose result only root gets. */
+static bool takes_reduce(struct shim_group *group, struct shim_reduction *reduction,
+			 const void *from, void *data, MPI_Count count, MPI_Datatype type,
+			 MPI_Op op, int root)
+{
+	if (!group)
+		return false;
+	if (group->standing == SHIM_PASSED || root < 0 || root >= group->size ||
+	    !shim_reduction_set(reduction, count, type, op) ||
+	    !(root == group->rank ? shim_reduction_place(reduction, from, data)
+				  : shim_reduction_bring(reduction, from)))
+		return shim_pass(group, SHIM_REDUCE);
+	return shim_is_taken(group, SHIM_REDUCE, SHIM_BLOCKING, reduction->bytes);
+}
+
+SHIM_ENTRY int MPI_Reduce(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,
+			  int root, MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_reduction reduction;
+
+	if (!takes_reduce(group, &reduction, from, data, count, type, op, root))
+		return PMPI_Reduce(from, data, count, type, op, root, comm);
+	return shim_reduce(group, &reduction, root);
+}
+
+/* True if the call is taken; gather is set then. */
+static bool takes_allgather(struct shim_group *group, struct shim_gather *gather, const void *from,
+			    MPI_Count from_count, MPI_Datatype from_type, void *all,
+			    MPI_Count count, MPI_Datatype type)
+{
+	if (!group)
+		return false;
+	if (group->standing == SHIM_PASSED ||
+	    !shim_gather_set(gather, group->size, from, from_count, from_type, all, count, type))
+		return shim_pass(group, SHIM_ALLGATHER);
+	return shim_is_taken(group, SHIM_ALLGATHER, SHIM_BLOCKING, gather->bytes);
+}
+
+SHIM_ENTRY int MPI_Allgather(const void *from, int from_count, MPI_Datatype from_type, void *all,
+			     int count, MPI_Datatype type, MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_gather gather;
+
+	if (!takes_allgather(group, &gather, from, from_count, from_type, all, count, type))
+		return PMPI_Allgather(from, from_count, from_type, all, count, type, comm);
+	return shim_allgather(group, &gather);
+}
+
 #if MPI_VERSION >= 4
+SHIM_ENTRY int MPI_Reduce_c(const void *from, void *data, MPI_Count count, MPI_Datatype type,
+			    MPI_Op op, int root, MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_reduction reduction;
+
+	if (!takes_reduce(group, &reduction, from, data, count, type, op, root))
+		return PMPI_Reduce_c(from, data, count, type, op, root, comm);
+	return shim_reduce(group, &reduction, root);
+}
+
+SHIM_ENTRY int MPI_Allgather_c(const void *from, MPI_Count from_count, MPI_Datatype from_type,
+			       void *all, MPI_Count count, MPI_Datatype type, MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_gather gather;
+
+	if (!takes_allgather(group, &gather, from, from_count, from_type, all, count, type))
+		return PMPI_Allgather_c(from, from_count, from_type, all, count, type, comm);
+	return shim_allgather(group, &gather);
+}
+
 SHIM_ENTRY int MPI_Allreduce_c(const void *from, void *data, MPI_Count count, MPI_Datatype type,
 			       MPI_Op op, MPI_Comm comm)
 {

@@ -131,6 +131,22 @@ SHIM_ENTRY void ompi_allreduce_f(void *from, void *data, MPI_Fint *count, MPI_Fi
 }
 NAMES(mpi_allreduce, MPI_ALLREDUCE, ompi_allreduce_f);
 
+SHIM_ENTRY void ompi_reduce_f(void *from, void *data, MPI_Fint *count, MPI_Fint *type,
+			      MPI_Fint *op, MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Reduce(c_place(from), c_buffer(data), *count, c_type(type), c_op(op),
+				    *root, c_comm(comm)));
+}
+NAMES(mpi_reduce, MPI_REDUCE, ompi_reduce_f);
+
+SHIM_ENTRY void ompi_allgather_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
+				 MPI_Fint *count, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Allgather(c_place(from), *from_count, c_type(from_type),
+				       c_buffer(all), *count, c_type(type), c_comm(comm)));
+}
+NAMES(mpi_allgather, MPI_ALLGATHER, ompi_allgather_f);
+
 SHIM_ENTRY void ompi_finalize_f(MPI_Fint *error)
 {
 	set_error(error, MPI_Finalize());

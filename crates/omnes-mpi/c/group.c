@@ -84,40 +84,24 @@ struct shim_group *shim_group_of(MPI_Comm comm)
 	return has_group ? group : group_make(comm);
 }
 
-static bool is_taken(struct shim_group *group, enum shim_way way, bool is_wanted, const bool *takes)
+bool shim_pass(struct shim_group *group, enum shim_kind kind)
 {
-	if (group->standing == SHIM_UNMET && way == SHIM_BLOCKING && is_wanted)
+	group->calls[kind].passed++;
+	return false;
+}
+
+bool shim_is_taken(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes)
+{
+	if (bytes == 0 && kind != SHIM_BARRIER)
+		return shim_pass(group, kind);
+	if (group->standing == SHIM_UNMET && way == SHIM_BLOCKING)
 		shim_group_meet(group);
-	return group->standing == SHIM_TAKEN && is_wanted && *takes &&
-	       (way == SHIM_BLOCKING || group->takes_requests);
-}
-
-static bool count(struct shim_calls *calls, bool is_taken, size_t bytes)
-{
-	if (is_taken) {
-		calls->taken++;
-		calls->bytes += bytes;
-	} else {
-		calls->passed++;
-	}
-	return is_taken;
-}
-
-bool shim_bcast_is_taken(struct shim_group *group, enum shim_way way, size_t bytes)
-{
-	return count(&group->bcasts, is_taken(group, way, bytes > 0, &group->takes_bcast), bytes);
-}
-
-bool shim_barrier_is_taken(struct shim_group *group, enum shim_way way)
-{
-	return count(&group->barriers, is_taken(group, way, true, &group->takes_barrier), 0);
-}
-
-bool shim_allreduce_is_taken(struct shim_group *group, size_t bytes)
-{
-	bool takes = is_taken(group, SHIM_BLOCKING, bytes > 0, &group->takes_allreduce);
-
-	return count(&group->allreduces, takes, bytes);
+	if (group->standing != SHIM_TAKEN || !group->takes[kind] ||
+	    (way == SHIM_NONBLOCKING && !group->takes_requests))
+		return shim_pass(group, kind);
+	group->calls[kind].taken++;
+	group->calls[kind].bytes += bytes;
+	return true;
 }
 
 /* Requests that are still under way keep what they need of it. */

@@ -17,14 +17,14 @@ enum saying {
 	SAYS_NOT_PROTOCOL,
 	SAYS_NODE,
 	SAYS_NOT_NODE,
-	SAYS_BCAST,
-	SAYS_BARRIER,
-	SAYS_ALLREDUCE,
 	SAYS_REQUESTS,
 	SAYS_ONE_NODE,
+	SAYS_KINDS, /* from here on: of each kind of calls whether it is to be taken */
 	/* As many in all versions, so that they understand that they differ. */
 	SAYINGS = 16
 };
+
+_Static_assert(SAYS_KINDS + SHIM_KINDS <= SAYINGS, "all that is said has its place");
 
 static void say(uint64_t says[SAYINGS])
 {
@@ -32,11 +32,10 @@ static void say(uint64_t says[SAYINGS])
 	says[SAYS_NOT_PROTOCOL] = ~says[SAYS_PROTOCOL];
 	says[SAYS_NODE] = omnes_node();
 	says[SAYS_NOT_NODE] = ~says[SAYS_NODE];
-	says[SAYS_BCAST] = shim_settings.takes_bcast;
-	says[SAYS_BARRIER] = shim_settings.takes_barrier;
-	says[SAYS_ALLREDUCE] = shim_settings.takes_allreduce;
 	says[SAYS_REQUESTS] = shim_host_has_requests();
 	says[SAYS_ONE_NODE] = shim_settings.one_node;
+	for (int kind = 0; kind < SHIM_KINDS; kind++)
+		says[SAYS_KINDS + kind] = shim_settings.takes[kind];
 }
 
 /* NULL if the ranks may join, else why not; the same on all of them. */
@@ -44,15 +43,17 @@ static const char *decide(struct shim_group *group, const uint64_t all[SAYINGS])
 {
 	/* 0 is no node: a rank that does not know its own is alone on one. */
 	bool is_one_node = all[SAYS_NODE] != 0 && all[SAYS_NODE] == ~all[SAYS_NOT_NODE];
+	bool takes_some = false;
 
 	/* Versions of libomnes are told from each other when its ranks join. */
 	if (all[SAYS_PROTOCOL] != ~all[SAYS_NOT_PROTOCOL])
 		return "its ranks have different versions of this library";
-	group->takes_bcast = all[SAYS_BCAST];
-	group->takes_barrier = all[SAYS_BARRIER];
-	group->takes_allreduce = all[SAYS_ALLREDUCE];
 	group->takes_requests = all[SAYS_REQUESTS];
-	if (!group->takes_bcast && !group->takes_barrier && !group->takes_allreduce)
+	for (int kind = 0; kind < SHIM_KINDS; kind++) {
+		group->takes[kind] = all[SAYS_KINDS + kind];
+		takes_some = takes_some || group->takes[kind];
+	}
+	if (!takes_some)
 		return "OMNES_MPI=off";
 	if (is_one_node && !all[SAYS_ONE_NODE])
 		return "all its ranks are on one node";

@@ -38,6 +38,7 @@
 #pragma weak PMPI_Ibcast
 #pragma weak PMPI_Initialized
 #pragma weak PMPI_Pack
+#pragma weak PMPI_Reduce
 #pragma weak PMPI_Request_get_status
 #pragma weak PMPI_Status_set_cancelled
 #pragma weak PMPI_Status_set_elements
@@ -57,9 +58,11 @@
 #pragma weak PMPI_Wait
 
 #if MPI_VERSION >= 4
+#pragma weak PMPI_Allgather_c
 #pragma weak PMPI_Allreduce_c
 #pragma weak PMPI_Bcast_c
 #pragma weak PMPI_Ibcast_c
+#pragma weak PMPI_Reduce_c
 #endif
 
 #ifdef OPEN_MPI

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Reductions at all ranks, of the numbers that C and Fortran have, by the
+ * Reductions at all ranks or at one, of the numbers that C and Fortran have, by the
  * operations that libomnes knows. Types and operations are compared with the
  * MPI's own, since what a program names or makes may mean anything.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "shim.h"
 
 /* Longer data are passed: in labs of 8 hosts they were no faster here. */
-#define BYTES_MAX ((size_t)32 << 10)
+#define BYTES_MAX ((size_t)64 << 10)
 
 enum kind { SIGNED, UNSIGNED, FLOATING };
 
@@ -123,13 +124,13 @@ static int op_of(MPI_Op op, enum kind kind)
 	return 0;
 }
 
-bool shim_reduction_set(struct shim_reduction *reduction, const void *from, void *data,
-			MPI_Count count, MPI_Datatype type, MPI_Op op)
+bool shim_reduction_set(struct shim_reduction *reduction, MPI_Count count, MPI_Datatype type,
+			MPI_Op op)
 {
 	size_t at = 0;
 
-	/* What the MPI refuses. MPI_IN_PLACE stands for no memory where it is data. */
-	if (count <= 0 || !type || !op || !data || data == MPI_IN_PLACE || !from)
+	/* What the MPI refuses. */
+	if (count <= 0 || !type || !op)
 		return false;
 	while (at < COUNT(types) && types[at].handle != type)
 		at++;
@@ -140,12 +141,25 @@ bool shim_reduction_set(struct shim_reduction *reduction, const void *from, void
 	reduction->op = op_of(op, TYPES[at].kind);
 	if (!reduction->op)
 		return false;
-	/* Some programs pass the same memory twice, which MPIs mostly let pass. */
-	reduction->from = from == MPI_IN_PLACE || from == data ? NULL : from;
-	reduction->data = data;
 	reduction->count = (size_t)count;
 	reduction->bytes = (size_t)(count * types[at].size);
 	return true;
+}
+
+bool shim_reduction_place(struct shim_reduction *reduction, const void *from, void *data)
+{
+	/* Some programs pass the same memory twice, which MPIs mostly let pass. */
+	reduction->from = from == MPI_IN_PLACE || from == data ? NULL : from;
+	reduction->data = data;
+	/* MPI_IN_PLACE stands for no memory where it is data. */
+	return from && data && data != MPI_IN_PLACE;
+}
+
+bool shim_reduction_bring(struct shim_reduction *reduction, const void *from)
+{
+	reduction->from = from;
+	reduction->data = NULL;
+	return from && from != MPI_IN_PLACE;
 }
 
 int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduction)
@@ -156,4 +170,35 @@ int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduct
 			    reduction->op) != OMNES_SUCCESS)
 		return shim_failure_raise(group->mpi);
 	return MPI_SUCCESS;
+}
+
+/* Through data, which hold the numbers already unless they come from elsewhere. */
+static int reduce_through(struct shim_group *group, const struct shim_reduction *reduction, void *data,
+		       int root)
+{
+	if (reduction->from)
+		memmove(data, reduction->from, reduction->bytes);
+	if (omnes_reduce(group->comm, data, reduction->count, reduction->type, reduction->op,
+			 root) != OMNES_SUCCESS)
+		return shim_failure_raise(group->mpi);
+	return MPI_SUCCESS;
+}
+
+int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction, int root)
+{
+	char few[256];
+	void *room = few;
+	int error;
+
+	if (reduction->data)
+		return reduce_through(group, reduction, reduction->data, root);
+	/* What is brought stays as it is. */
+	if (reduction->bytes > sizeof(few))
+		room = malloc(reduction->bytes);
+	if (!room)
+		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+	error = reduce_through(group, reduction, room, root);
+	if (room != few)
+		free(room);
+	return error;
 }

@@ -5,28 +5,46 @@
 
 #include "shim.h"
 
-static uint64_t all_of(const struct shim_calls *calls)
+/* Of all kinds, with numbers of 20 digits. */
+#define CALLS_TEXT_MAX 512
+
+static const char *const NAMES[SHIM_KINDS] = {
+	[SHIM_BCAST] = "broadcasts",	 [SHIM_BARRIER] = "barriers",
+	[SHIM_ALLREDUCE] = "allreduces", [SHIM_REDUCE] = "reduces",
+	[SHIM_ALLGATHER] = "allgathers",
+};
+
+/* "999 of 1000 broadcasts (4091904 bytes), 12 of 12 barriers": the kinds that were called. */
+static void tell_calls(const struct shim_group *group, char text[CALLS_TEXT_MAX])
 {
-	return calls->taken + calls->passed;
+	int length = 0;
+
+	text[0] = '\0';
+	for (int kind = 0; kind < SHIM_KINDS; kind++) {
+		const struct shim_calls *calls = &group->calls[kind];
+		uint64_t all = calls->taken + calls->passed;
+
+		if (all == 0)
+			continue;
+		length += sprintf(text + length, "%s%" PRIu64 " of %" PRIu64 " %s",
+				  length ? ", " : "", calls->taken, all, NAMES[kind]);
+		if (calls->bytes > 0)
+			length += sprintf(text + length, " (%" PRIu64 " bytes)", calls->bytes);
+	}
 }
 
 void shim_report(const struct shim_group *group)
 {
-	const struct shim_calls *bcasts = &group->bcasts, *barriers = &group->barriers;
-	const struct shim_calls *allreduces = &group->allreduces;
-	char name[MPI_MAX_OBJECT_NAME] = "";
+	char name[MPI_MAX_OBJECT_NAME] = "", calls[CALLS_TEXT_MAX];
 	int length;
 
-	if (!shim_settings.report || group->rank != 0 ||
-	    all_of(bcasts) + all_of(barriers) + all_of(allreduces) == 0)
+	if (!shim_settings.report || group->rank != 0)
+		return;
+	tell_calls(group, calls);
+	if (!calls[0])
 		return;
 	PMPI_Comm_get_name(group->mpi, name, &length);
-	fprintf(stderr,
-		"omnes-mpi: %s, %d ranks: %" PRIu64 " of %" PRIu64 " broadcasts taken (%" PRIu64
-		" bytes), %" PRIu64 " of %" PRIu64 " barriers, %" PRIu64 " of %" PRIu64
-		" allreduces%s%s\n",
-		name[0] ? name : "communicator without a name", group->size,
-		bcasts->taken, all_of(bcasts), bcasts->bytes, barriers->taken, all_of(barriers),
-		allreduces->taken, all_of(allreduces),
+	fprintf(stderr, "omnes-mpi: %s, %d ranks: taken %s%s%s\n",
+		name[0] ? name : "communicator without a name", group->size, calls,
 		group->reason[0] ? "; passed: " : "", group->reason);
 }

@@ -6,7 +6,8 @@
  *	group.c     what is known of a communicator, and who takes a call
  *	meet.c      the first blocking call: who is there, and the way to them
  *	data.c      count and datatype as bytes, packed where they lie apart
- *	reduce.c    the numbers and operations of reductions that are taken
+ *	reduce.c    reductions: the numbers and operations that are taken
+ *	gather.c    gathers: where the parts lie
  *	request.c   nonblocking calls as generalized requests
  *	host_*.c    what only one MPI has: how a request gets to its end
  *	failure.c   errors, as the communicator's error handler gets them
@@ -33,7 +34,17 @@
 #define SHIM_ENTRY __attribute__((visibility("default")))
 
 /* Another version of what ranks tell each other when they meet. */
-#define SHIM_PROTOCOL 2
+#define SHIM_PROTOCOL 3
+
+/* Calls that are taken, or passed, together; nonblocking ones are of the kind of their twins. */
+enum shim_kind {
+	SHIM_BCAST,
+	SHIM_BARRIER,
+	SHIM_ALLREDUCE,
+	SHIM_REDUCE,
+	SHIM_ALLGATHER,
+	SHIM_KINDS
+};
 
 /* ---- attach.c ---- */
 
@@ -83,9 +94,7 @@ extern struct shim_handles shim_handles;
 
 /* What the environment says; see docs/MPI.md. */
 struct shim_settings {
-	bool takes_bcast;
-	bool takes_barrier;
-	bool takes_allreduce;
+	bool takes[SHIM_KINDS];
 	bool one_node; /* also where all ranks are on one node */
 	bool report;
 };
@@ -123,14 +132,10 @@ struct shim_group {
 	int rank; /* the caller's */
 	int size;
 	omnes_comm *comm; /* NULL unless taken */
-	bool takes_bcast;
-	bool takes_barrier;
-	bool takes_allreduce;
+	bool takes[SHIM_KINDS];
 	bool takes_requests;
 	char reason[200]; /* why everything is passed */
-	struct shim_calls bcasts;
-	struct shim_calls barriers;
-	struct shim_calls allreduces;
+	struct shim_calls calls[SHIM_KINDS];
 	struct shim_group *next;
 };
 
@@ -140,13 +145,14 @@ enum shim_way { SHIM_BLOCKING, SHIM_NONBLOCKING };
 struct shim_group *shim_group_of(MPI_Comm comm);
 
 /*
- * The predicate. A blocking call that could be taken lets the ranks of a
- * communicator meet if they have not; that is why a nonblocking one is passed
- * until then.
+ * The predicate, for a call of so many bytes that could be taken; counts it. A
+ * blocking one lets the ranks of a communicator meet if they have not; that is
+ * why a nonblocking one is passed until then.
  */
-bool shim_bcast_is_taken(struct shim_group *group, enum shim_way way, size_t bytes);
-bool shim_barrier_is_taken(struct shim_group *group, enum shim_way way);
-bool shim_allreduce_is_taken(struct shim_group *group, size_t bytes);
+bool shim_is_taken(struct shim_group *group, enum shim_kind kind, enum shim_way way,
+		   size_t bytes);
+/* Counts a call that could not; false. */
+bool shim_pass(struct shim_group *group, enum shim_kind kind);
 
 /* Ends all groups there are; their memory stays until their communicators are freed. */
 void shim_groups_end(void);
@@ -174,6 +180,9 @@ struct shim_data {
  */
 bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Datatype type);
 
+/* Puts the data at bytes, in a row; they may lie there. MPI_SUCCESS, or an error of MPI. */
+int shim_data_copy(void *bytes, const struct shim_data *data);
+
 /* Data that lie apart, and memory in which they lie in a row. */
 struct shim_packed {
 	void *bytes;
@@ -194,7 +203,7 @@ void shim_packed_free(struct shim_packed *packed);
 /* A reduction as libomnes has it. */
 struct shim_reduction {
 	const void *from; /* NULL if the numbers are in data already */
-	void *data;
+	void *data;	  /* where the result goes; NULL where none does */
 	size_t count;
 	size_t bytes;
 	int type; /* of enum omnes_type */
@@ -208,10 +217,31 @@ void shim_reduce_begin(void);
  * False if it is one that is not taken, as its count, type and operation say,
  * which are the same on all ranks, or one that MPI refuses.
  */
-bool shim_reduction_set(struct shim_reduction *reduction, const void *from, void *data,
-			MPI_Count count, MPI_Datatype type, MPI_Op op);
+bool shim_reduction_set(struct shim_reduction *reduction, MPI_Count count, MPI_Datatype type,
+			MPI_Op op);
+/* Where the numbers are, and the result goes. False if MPI would refuse it. */
+bool shim_reduction_place(struct shim_reduction *reduction, const void *from, void *data);
+/* The same of a rank that gets no result. */
+bool shim_reduction_bring(struct shim_reduction *reduction, const void *from);
 
 int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduction);
+int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction, int root);
+
+/* ---- gather.c ---- */
+
+/* A part of each rank, for all of them. */
+struct shim_gather {
+	struct shim_data own; /* the caller's part, unless it is in its place in all */
+	struct shim_data all;
+	size_t bytes; /* of a part, the same on all ranks */
+	bool is_in_place;
+};
+
+/* False if it is longer than those that are taken, or one that MPI refuses. */
+bool shim_gather_set(struct shim_gather *gather, int size, const void *from, MPI_Count from_count,
+		     MPI_Datatype from_type, void *all, MPI_Count count, MPI_Datatype type);
+
+int shim_allgather(struct shim_group *group, const struct shim_gather *gather);
 
 /* ---- request.c ---- */
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A benchmark of MPI_Bcast, MPI_Ibcast, MPI_Barrier, MPI_Ibarrier and
- * MPI_Allreduce, in plain MPI: the same loop times whatever library stands behind the names.
+ * A benchmark of MPI_Bcast, MPI_Ibcast, MPI_Barrier, MPI_Ibarrier,
+ * MPI_Allreduce, MPI_Reduce and MPI_Allgather, in plain MPI: the same loop
+ * times whatever library stands behind the names.
  *
  * What counts of an iteration is the longest time that a rank spends in the
  * call, as in OSU's programs and in "omnes bench". Before each iteration the
@@ -24,14 +25,15 @@ enum {
 
 static const char usage[] =
 	"usage: collbench [OPTIONS]\n"
-	"  --ops LIST        of bcast,ibcast,barrier,ibarrier,allreduce\n"
-	"                    (default: all but the last)\n"
-	"  --sizes LIST      bytes of a broadcast or of floats to sum, with k\n"
-	"                    and m (default 8,1k,64k,1m)\n"
+	"  --ops LIST        of bcast,ibcast,barrier,ibarrier,allreduce,reduce,\n"
+	"                    allgather (default: the first four)\n"
+	"  --sizes LIST      bytes of a broadcast, of floats to sum, or of a rank's\n"
+	"                    part, with k and m (default 8,1k,64k,1m)\n"
 	"  --iterations N    per point (default: what fits --budget, 5 to 1000)\n"
 	"  --warmup N        iterations before (default 5)\n"
 	"  --budget S        seconds per point (default 0.5)\n"
-	"  --root N|turns    root of broadcasts (default 0); turns: each in its turn\n"
+	"  --root N|turns    root of broadcasts and reductions (default 0); turns: each\n"
+	"                    in its turn\n"
 	"  --sync barrier|messages  how ranks meet before an iteration (default barrier)\n"
 	"  --check           fill and verify every buffer, outside the timed part\n"
 	"  --passed          instead: nanoseconds of calls that are not worth\n"
@@ -100,6 +102,17 @@ static void call(const char *op, void *buffer, size_t bytes, int root)
 			      MPI_SUM, MPI_COMM_WORLD);
 		return;
 	}
+	if (!strcmp(op, "reduce")) {
+		MPI_Reduce(rank == root ? MPI_IN_PLACE : buffer, rank == root ? buffer : NULL,
+			   (int)(bytes / sizeof(float)), MPI_FLOAT, MPI_SUM, root,
+			   MPI_COMM_WORLD);
+		return;
+	}
+	if (!strcmp(op, "allgather")) {
+		MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, buffer, (int)bytes, MPI_BYTE,
+			      MPI_COMM_WORLD);
+		return;
+	}
 	if (!strcmp(op, "barrier")) {
 		MPI_Barrier(MPI_COMM_WORLD);
 		return;
@@ -132,13 +145,48 @@ static void fill_numbers(float *numbers, size_t count, int value)
 		numbers[i] = (float)(i % 8 + (size_t)value);
 }
 
-/* Sums of what all ranks had, which floats hold exactly. */
-static long wrong_numbers(const float *numbers, size_t count, int values)
+/* Sums of what so many ranks had, which floats hold exactly. */
+static long wrong_numbers(const float *numbers, size_t count, int ranks, int values)
 {
 	long wrong = 0;
 
 	for (size_t i = 0; i < count; i++)
-		wrong += numbers[i] != (float)((size_t)size * (i % 8) + (size_t)values);
+		wrong += numbers[i] != (float)((size_t)ranks * (i % 8) + (size_t)values);
+	return wrong;
+}
+
+/* What this rank brings to an iteration, and other values where it is to get some. */
+static void prepare(const struct point *point, unsigned char *buffer, int iteration, int root)
+{
+	if (strstr(point->op, "reduce"))
+		fill_numbers((float *)buffer, point->bytes / sizeof(float), iteration + rank);
+	else if (!strcmp(point->op, "allgather"))
+		for (int from = 0; from < size; from++)
+			fill(buffer + (size_t)from * point->bytes, point->bytes,
+			     from == rank ? iteration + from : 0);
+	else
+		fill(buffer, point->bytes, rank == root ? iteration : iteration + 1);
+}
+
+/* The values that are wrong after it. */
+static long verify(const struct point *point, const unsigned char *buffer, int iteration, int root)
+{
+	long wrong = 0;
+
+	if (strstr(point->op, "reduce")) {
+		/* What is brought to another rank stays as it is. */
+		int is_own = !strcmp(point->op, "reduce") && rank != root;
+
+		return wrong_numbers((const float *)buffer, point->bytes / sizeof(float),
+				     is_own ? 1 : size,
+				     is_own ? iteration + rank
+					    : size * iteration + size * (size - 1) / 2);
+	}
+	if (strcmp(point->op, "allgather") != 0)
+		return wrong_bytes(buffer, point->bytes, iteration);
+	for (int from = 0; from < size; from++)
+		wrong += wrong_bytes(buffer + (size_t)from * point->bytes, point->bytes,
+				     iteration + from);
 	return wrong;
 }
 
@@ -147,13 +195,10 @@ static double iterate(const struct options *options, struct point *point, unsign
 		      int iteration)
 {
 	int root = options->is_turns ? iteration % size : options->root;
-	int is_sum = !strcmp(point->op, "allreduce");
 	double start, end;
 
-	if (options->is_check && is_sum)
-		fill_numbers((float *)buffer, point->bytes / sizeof(float), iteration + rank);
-	else if (options->is_check)
-		fill(buffer, point->bytes, rank == root ? iteration : iteration + 1);
+	if (options->is_check)
+		prepare(point, buffer, iteration, root);
 	if (options->is_messages)
 		meet();
 	else
@@ -161,11 +206,8 @@ static double iterate(const struct options *options, struct point *point, unsign
 	start = now_us();
 	call(point->op, buffer, point->bytes, root);
 	end = now_us();
-	if (options->is_check && is_sum)
-		point->errors += wrong_numbers((float *)buffer, point->bytes / sizeof(float),
-					       size * iteration + size * (size - 1) / 2);
-	else if (options->is_check)
-		point->errors += wrong_bytes(buffer, point->bytes, iteration);
+	if (options->is_check)
+		point->errors += verify(point, buffer, iteration, root);
 	return end - start;
 }
 
@@ -191,11 +233,12 @@ static int iterations_for(const struct options *options, double one_us)
 /* Measures one point; rank 0 has its times afterwards. */
 static void measure(const struct options *options, struct point *point)
 {
-	unsigned char *buffer = allocate(point->bytes);
+	int parts = strcmp(point->op, "allgather") ? 1 : size;
+	unsigned char *buffer = allocate(point->bytes * (size_t)parts);
 	double start = now_us(), *times;
 	long errors;
 
-	memset(buffer, 1, point->bytes);
+	memset(buffer, 1, point->bytes * (size_t)parts);
 	for (int i = 0; i < options->warmup; i++)
 		iterate(options, point, buffer, i);
 	point->iterations = iterations_for(options, (now_us() - start) / (options->warmup + 1));
@@ -372,7 +415,9 @@ static struct options parse(int argc, char **argv)
 
 static long measure_all(const struct options *options)
 {
-	static const char *const ops[] = {"bcast", "ibcast", "barrier", "ibarrier", "allreduce"};
+	static const char *const ops[] = {
+		"bcast", "ibcast", "barrier", "ibarrier", "allreduce", "reduce", "allgather",
+	};
 	long errors = 0;
 
 	if (rank == 0 && !options->is_json)

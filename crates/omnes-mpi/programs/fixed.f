@@ -1,11 +1,13 @@
 C SPDX-License-Identifier: Apache-2.0 OR MIT
-C Broadcasts and barriers from Fortran with mpif.h: MPI_BOTTOM, a
-C derived type, and what MPI_WAIT, MPI_TEST and MPI_WAITALL make of
-C the requests. Prints ok, or what is wrong.
+C Broadcasts, barriers, reductions and gathers from Fortran with
+C mpif.h: MPI_BOTTOM, MPI_IN_PLACE, a derived type, and what MPI_WAIT,
+C MPI_TEST and MPI_WAITALL make of the requests. Prints ok, or what is
+C wrong.
       program fixed
       implicit none
       include 'mpif.h'
-      integer rank, ranks, error, i, request, requests(2), empty
+      integer rank, ranks, last, error, i
+      integer request, requests(2), empty
       integer statuses(MPI_STATUS_SIZE, 2), status(MPI_STATUS_SIZE)
       integer values(100), spread(200), absolute, vector
       integer (kind=MPI_ADDRESS_KIND) address(1)
@@ -79,6 +81,28 @@ C     Sums, also in place.
       call MPI_ALLREDUCE(MPI_IN_PLACE, values, 100, MPI_INTEGER,
      &     MPI_SUM, MPI_COMM_WORLD, error)
       call expect(values(9) .eq. spread(9), 'MPI_ALLREDUCE in place')
+C     At the last rank alone.
+      last = ranks - 1
+      values(1) = rank
+      if (rank .eq. last) then
+         call MPI_REDUCE(MPI_IN_PLACE, values, 1, MPI_INTEGER, MPI_SUM,
+     &        last, MPI_COMM_WORLD, error)
+         call expect(values(1) .eq. ranks * last / 2, 'MPI_REDUCE')
+      else
+         call MPI_REDUCE(values, empty, 1, MPI_INTEGER, MPI_SUM, last,
+     &        MPI_COMM_WORLD, error)
+         call expect(values(1) .eq. rank, 'what MPI_REDUCE reads')
+      end if
+C     A number of each, also in place.
+      call MPI_ALLGATHER(rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER,
+     &     MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_ALLGATHER')
+      call expect(values(ranks) .eq. last, 'MPI_ALLGATHER')
+      values = -1
+      values(rank + 1) = 10 * rank
+      call MPI_ALLGATHER(MPI_IN_PLACE, 0, MPI_INTEGER, values, 1,
+     &     MPI_INTEGER, MPI_COMM_WORLD, error)
+      call expect(values(ranks) .eq. 10 * last, 'one in place')
 C     Nothing at all, and an error that is returned.
       call MPI_BCAST(empty, 0, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
       call MPI_COMM_SET_ERRHANDLER(MPI_COMM_WORLD, MPI_ERRORS_RETURN,

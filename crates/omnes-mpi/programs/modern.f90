@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
-! Broadcasts and barriers from Fortran with "use mpi_f08": without the error
-! argument and with it, MPI_BOTTOM, a derived type, all ways to wait. Prints
-! ok, or what is wrong.
+! Broadcasts, barriers, reductions and gathers from Fortran with "use mpi_f08":
+! without the error argument and with it, MPI_BOTTOM, MPI_IN_PLACE, a derived
+! type, all ways to wait. Prints ok, or what is wrong.
 program modern
   use mpi_f08
   implicit none
@@ -64,6 +64,21 @@ program modern
   ! MPICH 4.0 gives indices from 0 here, so what was waited for is told by the requests.
   call expect(all(requests == MPI_REQUEST_NULL), "null requests")
   call expect(all(values == 4), "MPI_Ibcast")
+
+  values(1:2) = [rank, 1]
+  if (rank == 0) then
+    call MPI_Reduce(MPI_IN_PLACE, values, 2, MPI_INTEGER, MPI_SUM, 0, MPI_COMM_WORLD)
+    call expect(values(1) == ranks * (ranks - 1) / 2 .and. values(2) == ranks, "MPI_Reduce")
+  else
+    call MPI_Reduce(values, values, 2, MPI_INTEGER, MPI_SUM, 0, MPI_COMM_WORLD, error)
+    call expect(values(1) == rank .and. error == MPI_SUCCESS, "what MPI_Reduce reads")
+  end if
+  call MPI_Allgather(2 * rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER, MPI_COMM_WORLD)
+  call expect(all(values(1:ranks) == [(2 * i, i = 0, ranks - 1)]), "MPI_Allgather")
+  values(1:ranks) = -1
+  values(rank + 1) = 3 * rank
+  call MPI_Allgather(MPI_IN_PLACE, 0, MPI_INTEGER, values, 1, MPI_INTEGER, MPI_COMM_WORLD)
+  call expect(all(values(1:ranks) == [(3 * i, i = 0, ranks - 1)]), "MPI_Allgather in place")
   call MPI_Barrier(MPI_COMM_WORLD)
   if (rank == 0) print "(a)", "modern: ok"
   call MPI_Finalize()

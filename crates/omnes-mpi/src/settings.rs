@@ -3,7 +3,10 @@
 /// All variables that the preload library, or what starts it, reads, with their meaning. Those of
 /// the library Omnes apply as well.
 pub const VARIABLES: &[(&str, &str)] = &[
-    ("OMNES_MPI", "what is taken from the MPI: on (all), bcast, barrier, allreduce, off"),
+    (
+        "OMNES_MPI",
+        "what is taken from the MPI: on (all), bcast, barrier, allreduce, reduce, allgather, off",
+    ),
     ("OMNES_MPI_ONE_NODE", "on: also where all ranks are on one node; off where unset"),
     (
         "OMNES_MPI_REPORT",

@@ -71,6 +71,23 @@ fn reductions_find_what_the_mpi_finds() {
             // All but the other types and operations, long data and errors.
             let passed = world.allreduces.all - world.allreduces.taken;
             assert!(world.allreduces.taken > 700 && passed == 7, "{world:?}");
+            assert!(world.reduces.taken > 350, "{world:?}");
+            assert_eq!(world.reduces.all - world.reduces.taken, 1, "{world:?}");
+        }
+    }
+}
+
+#[test]
+fn gathers_find_what_the_mpi_finds() {
+    for site in sites() {
+        let program = site.program("gathers");
+        Job::plain(&site, 3).succeed(&program, "").line("gathers: ok");
+        for ranks in [2, 5] {
+            let outcome = Job::spread(&site, ranks).succeed(&program, "");
+            outcome.line("gathers: ok");
+            let gathers = outcome.world().allgathers;
+            // All but long data, none, and an error.
+            assert!(gathers.taken > 100 && gathers.all - gathers.taken == 3, "{gathers:?}");
         }
     }
 }
@@ -157,7 +174,15 @@ fn what_is_switched_off_is_passed() {
         assert!(allreduce.allreduces.are_taken() && allreduce.bcasts.are_passed(), "{allreduce:?}");
         let on = world("on");
         assert!(on.bcasts.are_taken() && on.barriers.are_taken(), "{on:?}");
-        assert!(on.allreduces.are_taken(), "{on:?}");
+        assert!(on.allreduces.are_taken() && on.reduces.are_taken(), "{on:?}");
+        // Gathers are no part of the usual points.
+        let all = "--ops bcast,reduce,allgather --check --iterations 5 --warmup 1 --sizes 8,4k";
+        let job = |value| Job::spread(&site, 2).with("OMNES_MPI", value);
+        let world = |value| job(value).succeed(&site.program("collbench"), all).world();
+        let reduce = world("reduce");
+        assert!(reduce.reduces.are_taken() && reduce.allgathers.are_passed(), "{reduce:?}");
+        let gather = world("allgather");
+        assert!(gather.allgathers.are_taken() && gather.reduces.are_passed(), "{gather:?}");
     }
 }
 

@@ -14,7 +14,7 @@ use crate::under_way::UnderWay;
 use std::ops::Range;
 
 /// Up to so many bytes of all ranks together, an allgather meets at one rank; up to more where
-/// ranks share cores, which have to pass fewer packets on then.
+/// cores are what is waited for, which have to pass fewer packets on then.
 const MEETING_BYTES_MAX: usize = 64 << 10;
 const CROWDED_MEETING_BYTES_MAX: usize = 512 << 10;
 /// Broadcasts of an allgather under way at once, by count or by bytes, whichever are more: all of
@@ -62,20 +62,32 @@ impl Communicator {
     /// As [`Self::gather`]; a rank whose `all` has a wrong length leaves the others waiting until
     /// it calls again, or leaves.
     pub fn allgather(&self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
-        let each = own.len();
+        check_memory("all", all.len(), self.size(), own.len())?;
+        all[self.rank() as usize * own.len()..][..own.len()].copy_from_slice(own);
+        self.allgather_in_place(all)
+    }
+
+    /// As [`Self::allgather`], of parts that are in their places in `all` already.
+    ///
+    /// # Errors
+    /// As [`Self::allgather`].
+    pub fn allgather_in_place(&self, all: &mut [u8]) -> Result<(), Error> {
+        let each = all.len() / self.size() as usize;
         check_memory("all", all.len(), self.size(), each)?;
-        let meeting_bytes_max = match self.job().engine.is_crowded() {
+        let meeting_bytes_max = match self.waits_for_cores() {
             true => CROWDED_MEETING_BYTES_MAX,
             false => MEETING_BYTES_MAX,
         };
-        if all.len() <= meeting_bytes_max {
-            self.gather(MEETING_RANK, own, all)?;
+        let parts = Bytes::of_mut(all);
+        if parts.length <= meeting_bytes_max {
+            let own = parts.part_of(self.rank(), each);
+            // SAFETY: parts are disjoint, and the caller's until this returns.
+            unsafe { self.gather_parts(MEETING_RANK, own, |rank| parts.part_of(rank, each))? };
             return self.bcast(MEETING_RANK, all);
         }
-        all[self.rank() as usize * each..][..each].copy_from_slice(own);
         let range = |rank: u32| rank as usize * each..(rank as usize + 1) * each;
         // SAFETY: waited for, or given up, before the memory goes back.
-        unsafe { self.begin_allgather(Bytes::of_mut(all), range)? }.wait_until_left(0)
+        unsafe { self.begin_allgather(parts, range)? }.wait_until_left(0)
     }
 
     /// Brings to every rank its part of the `root`'s `all`, where they lie one after the other in

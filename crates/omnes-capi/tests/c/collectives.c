@@ -123,6 +123,11 @@ static void gathers(omnes_comm *comm, int rank, int size)
 	OK(omnes_allgather(comm, &own, all, sizeof(own)));
 	for (int i = 0; i < size; i++)
 		CHECK(all[i] == 3 * i);
+	for (int i = 0; i < size; i++)
+		all[i] = i == rank ? 5 * i : -1;
+	OK(omnes_allgather(comm, &all[rank], all, sizeof(*all)));
+	for (int i = 0; i < size; i++)
+		CHECK(all[i] == 5 * i);
 	own = -1;
 	OK(omnes_scatter(comm, rank ? NULL : all, &own, sizeof(own), 0));
 	CHECK(own == 3 * rank);

@@ -94,7 +94,9 @@ fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
         Some("bcast") => "broadcasts",
         Some("barrier") => "barriers",
         Some("allreduce") => "short allreduces",
-        _ => "broadcasts, barriers and short allreduces",
+        Some("reduce") => "short reduces",
+        Some("allgather") => "short allgathers",
+        _ => "broadcasts, barriers, short reductions and allgathers",
     };
     let nodes = match variable("OMNES_MPI_ONE_NODE").as_deref() {
         Some("on") => "2 ranks or more",
@@ -119,7 +121,7 @@ fn settings(
 fn setting(name: &str, value: String) -> Finding {
     let known = || omnes_mpi::VARIABLES.iter().chain(omnes::VARIABLES);
     let allowed: &[&str] = match name {
-        "OMNES_MPI" => &["on", "bcast", "barrier", "allreduce", "off"],
+        "OMNES_MPI" => &["on", "bcast", "barrier", "allreduce", "reduce", "allgather", "off"],
         "OMNES_MPI_ONE_NODE" | "OMNES_MPI_REPORT" => &["on", "off"],
         _ => &[],
     };
@@ -180,8 +182,8 @@ mod tests {
     #[test]
     fn what_is_taken_follows_from_two_settings() {
         let value = |set: &[(&str, &str)]| taken(&read(set)).value;
-        let all = "broadcasts, barriers and short allreduces, on communicators of 2 nodes or more";
-        assert_eq!(value(&[]), all);
+        let all = "broadcasts, barriers, short reductions and allgathers";
+        assert_eq!(value(&[]), format!("{all}, on communicators of 2 nodes or more"));
         assert_eq!(
             value(&[("OMNES_MPI", "bcast")]),
             "broadcasts, on communicators of 2 nodes or more"

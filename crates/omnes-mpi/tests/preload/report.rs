@@ -1,7 +1,9 @@
 //! What the preload library says of a communicator (`OMNES_MPI_REPORT=on`).
 
+use std::collections::BTreeMap;
+
 /// Calls of one kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Calls {
     /// Of all, those that Omnes did.
     pub taken: u64,
@@ -10,10 +12,12 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Reads `3 of 5`.
-    fn read(text: &str) -> Self {
-        let (taken, all) = text.split_once(" of ").unwrap();
-        Self { taken: taken.parse().unwrap(), all: all.parse().unwrap() }
+    /// Reads `3 of 5 reduces` or `3 of 5 reduces (24 bytes)`.
+    fn read(text: &str) -> (&str, Self) {
+        let [taken, "of", all, kind, ..] = *text.split(' ').collect::<Vec<_>>() else {
+            panic!("no calls: {text}");
+        };
+        (kind, Self { taken: taken.parse().unwrap(), all: all.parse().unwrap() })
     }
 
     /// True if there were calls, and Omnes did none of them.
@@ -40,6 +44,10 @@ pub struct Line {
     pub barriers: Calls,
     /// Reductions at all ranks.
     pub allreduces: Calls,
+    /// Reductions at one.
+    pub reduces: Calls,
+    /// Gathers at all ranks.
+    pub allgathers: Calls,
     /// Why calls were passed; empty where the communicator is taken.
     pub reason: String,
 }
@@ -50,22 +58,25 @@ impl Line {
         errors.lines().filter_map(|line| line.strip_prefix("omnes-mpi: ")).map(Self::read).collect()
     }
 
-    /// Reads `NAME, 4 ranks: 8 of 9 broadcasts taken (37 bytes), 4 of 4 barriers, 1 of 2
-    /// allreduces; passed: REASON`.
+    /// Reads `NAME, 4 ranks: taken 8 of 9 broadcasts (37 bytes), 4 of 4 barriers; passed: REASON`,
+    /// with all kinds that were called.
     fn read(line: &str) -> Self {
         let (line, reason) = line.split_once("; passed: ").unwrap_or((line, ""));
-        let (head, calls) = line.split_once(" ranks: ").unwrap();
+        let (head, calls) = line.split_once(" ranks: taken ").unwrap();
         let (name, ranks) = head.rsplit_once(", ").unwrap();
-        let (bcasts, rest) = calls.split_once(" broadcasts taken (").unwrap();
-        let (_, rest) = rest.split_once(" bytes), ").unwrap();
-        let (barriers, allreduces) = rest.split_once(" barriers, ").unwrap();
-        Self {
+        let mut kinds: BTreeMap<&str, Calls> = calls.split(", ").map(Calls::read).collect();
+        let mut calls = |kind| kinds.remove(kind).unwrap_or_default();
+        let line = Self {
             name: name.to_owned(),
             ranks: ranks.parse().unwrap(),
-            bcasts: Calls::read(bcasts),
-            barriers: Calls::read(barriers),
-            allreduces: Calls::read(allreduces.strip_suffix(" allreduces").unwrap()),
+            bcasts: calls("broadcasts"),
+            barriers: calls("barriers"),
+            allreduces: calls("allreduces"),
+            reduces: calls("reduces"),
+            allgathers: calls("allgathers"),
             reason: reason.to_owned(),
-        }
+        };
+        assert!(kinds.is_empty(), "not known: {kinds:?}");
+        line
     }
 }

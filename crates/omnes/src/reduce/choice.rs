@@ -79,7 +79,7 @@ struct Situation {
     bytes: usize,
     ranks: u32,
     nodes: u32,
-    /// True if cores are what is waited for: some machine has more ranks, and links are fast.
+    /// [`Communicator::waits_for_cores`].
     is_crowded: bool,
 }
 
@@ -104,10 +104,15 @@ impl Communicator {
     /// What a reduction of `bytes` bytes takes where nobody names an algorithm.
     pub(super) fn usual_reduce(&self, bytes: usize) -> Reduce {
         let (ranks, nodes) = (self.size(), self.nodes().count());
+        Situation { bytes, ranks, nodes, is_crowded: self.waits_for_cores() }.choice()
+    }
+
+    /// True if cores are what long data wait for: some machine has more ranks, and links are fast.
+    /// The same on all ranks.
+    pub(crate) fn waits_for_cores(&self) -> bool {
         let figures = self.job().figures();
         let is_slow = figures.is_some_and(|it| it.binomial.stream_byte_ps >= SLOW_BYTE_PS);
-        let is_crowded = self.job().engine.is_crowded() && !is_slow;
-        Situation { bytes, ranks, nodes, is_crowded }.choice()
+        self.job().engine.is_crowded() && !is_slow
     }
 }
 

@@ -157,6 +157,10 @@ pub fn gathers(comm: &Communicator, bytes_max: usize) {
         let mut all = vec![0; table.len()];
         comm.allgather(&row(me), &mut all).unwrap();
         assert_same(&all, &table, "what is gathered at all");
+        all.fill(0);
+        all[me as usize * bytes..][..bytes].copy_from_slice(&row(me));
+        comm.allgather_in_place(&mut all).unwrap();
+        assert_same(&all, &table, "what is gathered in place");
         for root in [0, size - 1] {
             let mut all = vec![0; if me == root { table.len() } else { 0 }];
             comm.gather(root, &row(me), &mut all).unwrap();
@@ -212,6 +216,9 @@ pub fn refusals(comm: &Communicator, _bytes_max: usize) {
     let error = comm.allgather(&[1, 2], &mut [0; 1]).unwrap_err();
     let expected = format!("all has 1 bytes; one part per rank would be {}", 2 * size);
     assert_eq!(error.to_string(), expected);
+    if size > 1 {
+        assert!(comm.allgather_in_place(&mut vec![0; size as usize + 1]).is_err());
+    }
     assert!(comm.gather(size, &[], &mut []).is_err());
     assert!(comm.scatter(size, &[], &mut []).is_err());
     assert!(comm.alltoall(&vec![0; size as usize], &mut vec![0; size as usize + 1]).is_err());

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * MPI_Allgather of numbers that lie in memory in many ways, on each rank in
+ * another, beside PMPI_Allgather: all memory must agree, also what lies between
+ * the numbers. Prints ok, or what is wrong.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	RANKS_MAX = 8,
+	COUNT_MAX = 4000,
+	NUMBERS_MAX = RANKS_MAX * COUNT_MAX * 2, /* with as many between them */
+	LONG_COUNT = 200000,			 /* longer than what is taken */
+};
+
+enum layout {
+	ROW,	  /* so many numbers */
+	CHUNK,	  /* an item of so many */
+	APART,	  /* an item with a gap after each number */
+	ADDRESS,  /* the same at its own address, from MPI_BOTTOM */
+	LAYOUTS
+};
+
+static int rank, ranks;
+
+static void expect(int is_right, const char *what, int count, int shift)
+{
+	if (is_right)
+		return;
+	printf("gathers: rank %d: wrong: %s, %d numbers, shift %d\n", rank, what, count, shift);
+	fflush(stdout);
+	MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+/* Numbers at some memory, as MPI is told of them. */
+struct place {
+	int *memory;
+	void *buffer;
+	int count;
+	MPI_Datatype type;
+	size_t stride; /* from number to number */
+	size_t extent; /* numbers from part to part */
+};
+
+static struct place place_make(int *memory, int count, enum layout layout)
+{
+	struct place place = { memory, memory, 1, MPI_INT, layout < APART ? 1 : 2, 0 };
+	MPI_Datatype apart;
+	MPI_Aint address;
+	int one = 1;
+
+	place.extent = (size_t)count * place.stride - (layout < APART ? 0 : 1);
+	switch (layout) {
+	case ROW:
+		place.count = count;
+		return place;
+	case CHUNK:
+		MPI_Type_contiguous(count, MPI_INT, &place.type);
+		break;
+	case APART:
+		MPI_Type_vector(count, 1, 2, MPI_INT, &place.type);
+		break;
+	default:
+		MPI_Type_vector(count, 1, 2, MPI_INT, &apart);
+		MPI_Get_address(memory, &address);
+		MPI_Type_create_hindexed(1, &one, &address, apart, &place.type);
+		MPI_Type_free(&apart);
+		place.buffer = MPI_BOTTOM;
+	}
+	MPI_Type_commit(&place.type);
+	return place;
+}
+
+static void place_free(struct place *place)
+{
+	if (place->type != MPI_INT)
+		MPI_Type_free(&place->type);
+}
+
+static int number(int from, int i)
+{
+	return 100000 * (from + 1) + i;
+}
+
+static void bring(struct place *place, size_t first, int count)
+{
+	for (int i = 0; i < count; i++)
+		place->memory[first + (size_t)i * place->stride] = number(rank, i);
+}
+
+static void expect_all(const struct place *place, int count, int shift)
+{
+	for (int from = 0; from < ranks; from++)
+		for (int i = 0; i < count; i++)
+			expect(place->memory[(size_t)from * place->extent +
+					     (size_t)i * place->stride] == number(from, i),
+			       "a number", count, shift);
+}
+
+/* By the library and by the MPI, into memory that holds the same before. */
+static void compare(int count, int shift, int is_in_place)
+{
+	static int from_memory[COUNT_MAX * 2], got_memory[NUMBERS_MAX], wanted_memory[NUMBERS_MAX];
+	struct place from = place_make(from_memory, count, (enum layout)((rank + shift) % LAYOUTS));
+	enum layout layout = (enum layout)((rank / 2 + shift / LAYOUTS) % LAYOUTS);
+	struct place got = place_make(got_memory, count, layout);
+	struct place wanted = place_make(wanted_memory, count, layout);
+	void *buffer = is_in_place ? MPI_IN_PLACE : from.buffer;
+
+	memset(got_memory, 0x5a, sizeof(got_memory));
+	memset(wanted_memory, 0x5a, sizeof(wanted_memory));
+	bring(&from, 0, count);
+	if (is_in_place) {
+		bring(&got, (size_t)rank * got.extent, count);
+		bring(&wanted, (size_t)rank * wanted.extent, count);
+	}
+	MPI_Allgather(buffer, from.count, from.type, got.buffer, got.count, got.type,
+		      MPI_COMM_WORLD);
+	PMPI_Allgather(buffer, from.count, from.type, wanted.buffer, wanted.count, wanted.type,
+		       MPI_COMM_WORLD);
+	expect_all(&got, count, shift);
+	expect(memcmp(got_memory, wanted_memory, sizeof(got_memory)) == 0,
+	       "what lies between the numbers", count, shift);
+	place_free(&from), place_free(&got), place_free(&wanted);
+}
+
+/* What is left to the MPI. */
+static void others(void)
+{
+	int *long_ones = calloc((size_t)ranks, LONG_COUNT * sizeof(int)), nothing = 7;
+
+	if (!long_ones)
+		MPI_Abort(MPI_COMM_WORLD, 1);
+	long_ones[(size_t)rank * LONG_COUNT] = rank + 1;
+	MPI_Allgather(MPI_IN_PLACE, 0, MPI_INT, long_ones, LONG_COUNT, MPI_INT, MPI_COMM_WORLD);
+	for (int from = 0; from < ranks; from++)
+		expect(long_ones[(size_t)from * LONG_COUNT] == from + 1, "long data", LONG_COUNT,
+		       0);
+	free(long_ones);
+	MPI_Allgather(&nothing, 0, MPI_INT, &nothing, 0, MPI_INT, MPI_COMM_WORLD);
+	expect(nothing == 7, "nothing", 0, 0);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	expect(MPI_Allgather(&nothing, -1, MPI_INT, &nothing, -1, MPI_INT, MPI_COMM_WORLD) !=
+	       MPI_SUCCESS, "fewer than no numbers are no error", -1, 0);
+}
+
+int main(int argc, char **argv)
+{
+	static const int counts[] = { 1, 3, 100, COUNT_MAX };
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	expect(ranks <= RANKS_MAX, "more ranks than it is for", ranks, 0);
+	for (int c = 0; c < 4; c++)
+		for (int shift = 0; shift < LAYOUTS * LAYOUTS; shift++)
+			for (int is_in_place = 0; is_in_place < 2; is_in_place++)
+				compare(counts[c], shift, is_in_place);
+	others();
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		puts("gathers: ok");
+	MPI_Finalize();
+	return 0;
+}
