@@ -170,8 +170,8 @@ fn at_root(user: &User, hosts: u32, flags: &str) -> (f64, bool) {
     (line["root_packets"].as_f64().unwrap(), line["root_acks"].as_f64() > Some(0.0))
 }
 
-/// The packets in the mean of all broadcasts: where the machine is busy, single ones leave after the
-/// call that is counted.
+/// The packets in the mean of all broadcasts: where the machine is busy, single ones leave after
+/// the call that is counted.
 fn assert_seen(seen: (f64, bool), expected: (f64, bool), what: &str) {
     assert_eq!(seen.1, expected.1, "{what}: acknowledgements");
     assert!((seen.0 - expected.0).abs() < 0.2, "{what}: {} packets", seen.0);

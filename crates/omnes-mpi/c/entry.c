@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
  * The calls that are taken over: broadcast and barrier, blocking and not,
- * reductions at all ranks and at one, and gathers at all ranks. Each goes to libomnes or to its PMPI_ twin, and is counted. MPI_Finalize
- * lets the ranks leave first.
+ * reductions at all ranks and at one, and gathers at all ranks. Each goes to
+ * libomnes or to its PMPI_ twin, and is counted. MPI_Finalize lets the ranks
+ * leave first.
  */
 #include "shim.h"
 

@@ -5,7 +5,7 @@
  */
 #include "shim.h"
 
-/* Of all parts together. Longer data are passed: in labs of 8 hosts they were no faster here. */
+/* Of all parts together; longer data are passed, which labs showed to be hardly faster here. */
 #define BYTES_MAX ((MPI_Count)512 << 10)
 
 bool shim_gather_set(struct shim_gather *gather, int size, const void *from, MPI_Count from_count,

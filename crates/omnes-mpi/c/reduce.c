@@ -9,7 +9,7 @@
 
 #include "shim.h"
 
-/* Longer data are passed: in labs of 8 hosts they were no faster here. */
+/* Longer data are passed: in labs of 8 hosts they were not faster here. */
 #define BYTES_MAX ((size_t)64 << 10)
 
 enum kind { SIGNED, UNSIGNED, FLOATING };
@@ -172,33 +172,30 @@ int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduct
 	return MPI_SUCCESS;
 }
 
-/* Through data, which hold the numbers already unless they come from elsewhere. */
-static int reduce_through(struct shim_group *group, const struct shim_reduction *reduction, void *data,
-		       int root)
+static int reduce(struct shim_group *group, const struct shim_reduction *reduction, int root)
 {
 	if (reduction->from)
-		memmove(data, reduction->from, reduction->bytes);
-	if (omnes_reduce(group->comm, data, reduction->count, reduction->type, reduction->op,
-			 root) != OMNES_SUCCESS)
+		memmove(reduction->data, reduction->from, reduction->bytes);
+	if (omnes_reduce(group->comm, reduction->data, reduction->count, reduction->type,
+			 reduction->op, root) != OMNES_SUCCESS)
 		return shim_failure_raise(group->mpi);
 	return MPI_SUCCESS;
 }
 
 int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction, int root)
 {
+	struct shim_reduction through = *reduction;
 	char few[256];
-	void *room = few;
 	int error;
 
 	if (reduction->data)
-		return reduce_through(group, reduction, reduction->data, root);
+		return reduce(group, reduction, root);
 	/* What is brought stays as it is. */
-	if (reduction->bytes > sizeof(few))
-		room = malloc(reduction->bytes);
-	if (!room)
+	through.data = reduction->bytes > sizeof(few) ? malloc(reduction->bytes) : few;
+	if (!through.data)
 		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
-	error = reduce_through(group, reduction, room, root);
-	if (room != few)
-		free(room);
+	error = reduce(group, &through, root);
+	if (through.data != few)
+		free(through.data);
 	return error;
 }
