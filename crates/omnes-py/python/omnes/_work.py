@@ -17,10 +17,11 @@ from ._tensors import bytes_of, check_written, is_plain, to_read
 class Done(Work):
     """A collective that has ended, and the tensors that it has written."""
 
+    _error: BaseException | None = None
+
     def __init__(self, tensors: Sequence[Any]) -> None:
         super().__init__()
         self._tensors = list(tensors)
-        self._error: BaseException | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         return True
