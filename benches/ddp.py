@@ -5,9 +5,9 @@ One program per rank, with the Python package in PYTHONPATH and PyTorch installe
     OMP_NUM_THREADS=1 omnes run -n 4 --lab --rate 1gbit --no-prefix -- python3 benches/ddp.py
 
 All arms train alike models on the same data, in alternating rounds of one job; "alone" sums no
-gradients, "omnes at once" sums each bucket before backward goes on, as calls without async_op do. The
-time of a step is from a barrier to the end of a second one, through the steps of a round, at rank 0.
-The models are the same in the end. Then come sums of tensors, waited for at once. Gloo goes through
+gradients, "omnes at once" sums each bucket before backward goes on, as calls without async_op do.
+The time of a round is from a barrier to the end of a second one, at rank 0; what the libraries have
+trained is compared. Then come sums of tensors, waited for at once. Gloo goes through
 GLOO_SOCKET_IFNAME (default eth0, that of labs). Rank 0 prints median and spread of the rounds.
 """
 
@@ -70,7 +70,8 @@ def train(groups, arguments):
     torch.manual_seed(1)
     width = 256
     model = torch.nn.Sequential(*model_of(arguments.mib, width)).eval()
-    data = torch.randn(32, arguments.rows, width, generator=torch.Generator().manual_seed(dist.get_rank()))
+    own = torch.Generator().manual_seed(dist.get_rank())
+    data = torch.randn(32, arguments.rows, width, generator=own)
     arms = {
         "alone": Alone(model, groups["omnes"], arguments),
         "omnes at once": Training(model, groups["omnes"], arguments, is_at_once=True),
@@ -116,10 +117,10 @@ def report(what, taken):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, default=16, help="size of the model (default 16)")
-    parser.add_argument("--rows", type=int, default=4, help="sequences per rank (default 4)")
+    parser.add_argument("--rows", type=int, default=16, help="sequences per rank (default 16)")
     parser.add_argument("--bucket-mib", type=float, default=4, help="size of a bucket (default 4)")
     parser.add_argument("--steps", type=int, default=5, help="steps of a round (default 5)")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of an arm (default 7)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of an arm (default 5)")
     parser.add_argument(
         "--kib", type=int, nargs="*", default=[64, 1024, 16384], help="tensors to sum, in KiB"
     )

@@ -37,7 +37,6 @@ import atexit
 import contextlib
 import ctypes
 import functools
-import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -50,6 +49,7 @@ from torch.distributed import Store, Work
 
 from . import _queue
 from ._omnes import Communicator, Error, abandon, join
+from ._rendezvous import take_environment, through
 from ._tensors import apart, bytes_of, check_written, joint, spread, to_read, to_write
 from ._work import Done, Message
 from .torch import _NUMBERS
@@ -132,7 +132,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._messages: list[Message] = []
         self._messages_max = _MESSAGES_MIN
         self._queue = _queue.Queue()
-        self._ranks: Communicator | None = join(rank, size, _exchange(store, rank, size))
+        self._ranks: Communicator | None = join(rank, size, through(store, rank, size))
         _open.add(self)
 
     # ---- what PyTorch asks about a group ----------------------------------------------------
@@ -553,23 +553,6 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             )
 
 
-def _exchange(store: Store, rank: int, size: int) -> Callable[[bytes], list[bytes]]:
-    """What gathers equally long bytes of all ranks through the store: rank 0 puts them together."""
-    # Groups that follow each other may have the same part of the same store.
-    group = store.add(f"omnes/{rank}", 1)
-    rounds = itertools.count()
-
-    def allgather(own: bytes) -> list[bytes]:
-        key = f"omnes/{group}/{next(rounds)}"
-        store.set(f"{key}/{rank}", own)
-        if rank == 0:
-            store.set(key, b"".join(store.get(f"{key}/{other}") for other in range(size)))
-        table = store.get(key)
-        return [table[start : start + len(own)] for start in range(0, len(table), len(own))]
-
-    return allgather
-
-
 def _name_of(opts: Any) -> str:
     """The operation of a reduction."""
     operation = getattr(opts, "reduceOp", opts) or torch.distributed.ReduceOp.SUM
@@ -578,26 +561,6 @@ def _name_of(opts: Any) -> str:
         known = ", ".join(_OPERATIONS)
         raise NotImplementedError(f"the backend omnes has no reduction {name}; it has {known}")
     return name
-
-
-def _take_environment() -> None:
-    """Tells PyTorch what `omnes run` has told, where nobody else has."""
-    rendezvous = os.environ.get("OMNES_RENDEZVOUS", "")
-    host, _, port = rendezvous.rpartition(":")
-    if "RANK" in os.environ or "OMNES_RANK" not in os.environ or not port.isdigit():
-        return
-    told = {
-        "RANK": os.environ["OMNES_RANK"],
-        "WORLD_SIZE": os.environ.get("OMNES_SIZE", ""),
-        "LOCAL_RANK": os.environ.get("OMNES_LOCAL_RANK", ""),
-        "LOCAL_WORLD_SIZE": os.environ.get("OMNES_LOCAL_SIZE", ""),
-        "MASTER_ADDR": host.strip("[]"),
-        # The port itself is that of Communicator.from_env().
-        "MASTER_PORT": str(int(port) + 1),
-    }
-    for name, value in told.items():
-        if value:
-            os.environ.setdefault(name, value)
 
 
 def _leave_at_exit(process: int = os.getpid()) -> None:
@@ -612,5 +575,5 @@ def _leave_at_exit(process: int = os.getpid()) -> None:
 
 
 torch.distributed.Backend.register_backend("omnes", ProcessGroup, devices=["cpu"])
-_take_environment()
+take_environment()
 atexit.register(_leave_at_exit)

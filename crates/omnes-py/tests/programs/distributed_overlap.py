@@ -25,42 +25,41 @@ def is_sum(tensor, size, value):
     return bool(tensor.eq(sum(value + rank for rank in range(size))).all())
 
 
-def starts(size):
-    """Each collective with async_op=True, on tensors of its own."""
-
-    def zeros(count=size):
-        return torch.zeros(count)
-
-    parts = [zeros(1) for _ in range(size)]
-    return {
-        "all_reduce": lambda: dist.all_reduce(zeros(), async_op=True),
-        "broadcast": lambda: dist.broadcast(zeros(), 1, async_op=True),
-        "reduce": lambda: dist.reduce(zeros(), 0, async_op=True),
-        "all_gather": lambda: dist.all_gather(parts, zeros(1), async_op=True),
-        "all_gather_single": lambda: dist.all_gather_into_tensor(zeros(), zeros(1), async_op=True),
-        "gather": lambda: dist.gather(zeros(1), parts if not dist.get_rank() else None, 0, async_op=True),
-        "scatter": lambda: dist.scatter(zeros(1), parts if dist.get_rank() == 1 else None, 1, async_op=True),
-        "reduce_scatter": lambda: dist.reduce_scatter(zeros(1), parts, async_op=True),
-        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(zeros(1), zeros(), async_op=True),
-        "all_to_all": lambda: dist.all_to_all([zeros(1) for _ in range(size)], parts, async_op=True),
-        "all_to_all_single": lambda: dist.all_to_all_single(zeros(), zeros(), async_op=True),
-        "barrier": lambda: dist.barrier(async_op=True),
-    }
+def starts(rank, size):
+    """Each collective, on tensors of its own."""
+    one, all_of_them = torch.zeros(1), torch.zeros(size)
+    parts = list(torch.zeros(size, 1))
+    others = list(torch.zeros(size, 1))
+    for_root = {root: parts if rank == root else None for root in range(size)}
+    return (
+        (dist.all_reduce, one),
+        (dist.broadcast, one, 1),
+        (dist.reduce, one, 0),
+        (dist.all_gather, parts, one),
+        (dist.all_gather_into_tensor, all_of_them, one),
+        (dist.gather, one, for_root[0], 0),
+        (dist.scatter, one, for_root[1], 1),
+        (dist.reduce_scatter, one, parts),
+        (dist.reduce_scatter_tensor, one, all_of_them),
+        (dist.all_to_all, others, parts),
+        (dist.all_to_all_single, torch.zeros(size), all_of_them),
+        (dist.barrier,),
+    )
 
 
 def calls_do_not_block(rank, size):
     """Rank 0 tells the others to come when its call has returned, which waits for all of them."""
     token = torch.zeros(1)
-    for name, start in starts(size).items():
+    for call, *tensors in starts(rank, size):
         if rank == 0:
-            work = start()
-            assert not work.is_completed(), name
+            work = call(*tensors, async_op=True)
+            assert not work.is_completed(), call
             for other in range(1, size):
                 dist.send(token, other)
         else:
             dist.recv(token, 0)
-            work = start()
-        assert work.wait() and work.is_completed() and work.is_success(), name
+            work = call(*tensors, async_op=True)
+        assert work.wait() and work.is_completed() and work.is_success(), call
 
 
 def waits_in_any_order(rank, size):
