@@ -63,7 +63,7 @@ class Queued(Done):
         self._call: Callable[[], Sequence[Any]] | None = call  # nothing once it has ended
         self._changed = changed
         self._is_inference = torch.is_inference_mode_enabled()
-        # Asked for, they tell of the end, and what it has brought.
+        # Of the end, and of what it has brought; nothing until somebody asks.
         self._end: torch.futures.Future | None = None
         self._future: torch.futures.Future | None = None
 

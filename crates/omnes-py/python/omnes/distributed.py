@@ -15,10 +15,10 @@ those that are missing. Groups of some of the ranks work as the first one does.
 All ranks of a group call its collectives in the same order, and they are done
 one after the other. With async_op=True, as by DistributedDataParallel, they are
 done by a thread of the group while the program goes on; others wait for those
-before them. Callbacks of a work's future run in that thread, where what they
-start is done at once, and comes before what the program has started meanwhile;
-they must not wait for that. isend() and irecv() go on by themselves. The limit of
-a group is heeded by barrier(), which then names the ranks that have not come;
+before them. Callbacks of a work's future run in that thread: collectives that
+they start are done at once, before those that the program has started meanwhile,
+for which they must not wait. isend() and irecv() go on by themselves. The limit
+of a group is heeded by barrier(), which then names the ranks that have not come;
 other calls end when a rank has failed or left.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be

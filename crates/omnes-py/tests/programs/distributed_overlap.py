@@ -3,6 +3,7 @@
 import datetime
 import itertools
 import warnings
+import weakref
 
 import omnes
 import omnes.distributed
@@ -89,6 +90,13 @@ def waits_in_any_order(rank, size):
     given.clear()
     work.wait()
     assert [part[1].item() for part in parts] == list(range(size))
+    # Work that nobody keeps is done all the same, and then keeps no tensor.
+    dropped = torch.full((70_000,), 6.0 + rank)
+    tensor, memory = weakref.ref(dropped), dropped.untyped_storage()
+    dist.all_reduce(dropped, async_op=True)
+    del dropped
+    dist.barrier()
+    assert tensor() is None and is_sum(torch.empty(0).set_(memory), size, 6)
 
 
 def limits_of_waits(rank, size):
