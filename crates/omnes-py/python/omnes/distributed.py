@@ -22,9 +22,10 @@ of a group is heeded by barrier(), which then names the ranks that have not come
 other calls end when a rank has failed or left.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be
-used, NotImplementedError for a reduction that there is not; with async_op=True
-they are raised by wait(). Floats of 16 bits are combined as those of 32; of bools
-a sum is "or", a product "and".
+used, NotImplementedError for a reduction that there is not. With async_op=True
+they are raised by wait(), whose own limit raises TimeoutError; futures have a
+RuntimeError of the same text. Floats of 16 bits are combined as those of 32; of
+bools a sum is "or", a product "and".
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
 "cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which PyTorch
@@ -94,11 +95,11 @@ _open: set[ProcessGroup] = set()
 
 
 def _collective(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
-    """The method as PyTorch calls it, with what it returns, tensors that it has written, in a work.
+    """The method as PyTorch calls it: the tensors that it returns, which it has written, in a work.
 
-    Where the caller waits for the work at once, its own thread does it. PyTorch says so in the
-    options; without them, or one that does not say, the work is under way, which is PyTorch's
-    default, and what DistributedDataParallel means.
+    If the options say that PyTorch waits at once, it is done in the caller's thread, else in the
+    queue's. So it is without options, or where older versions have nothing in them that says it:
+    that is PyTorch's default, by which DistributedDataParallel calls.
     """
 
     @functools.wraps(method)

@@ -10,6 +10,8 @@ import omnes.distributed
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 
 def raises(kind, call, *args, **options):
@@ -238,6 +240,24 @@ def data_parallel(rank, size):
             assert all(torch.equal(grad, grads[0]) for grad in grads)
 
 
+def sharded(rank, size):
+    """Gathers parameters before they are used, and scatters gradients, by calls of both kinds."""
+    whole = torch.randn(4 * size, 40, generator=torch.Generator().manual_seed(6))
+    alone, own = module(), module()
+    mesh = init_device_mesh("cpu", (size,))
+    for layer in own:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(own, mesh=mesh)
+    for model, data in ((alone, whole), (own, whole[4 * rank : 4 * rank + 4])):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(data).square().mean().backward()
+            optimizer.step()
+    for one, other in zip(alone.parameters(), own.parameters(), strict=True):
+        torch.testing.assert_close(one.detach(), other.detach().full_tensor())
+
+
 with warnings.catch_warnings():
     # PyTorch renames calls, and its old names are those that programs know.
     warnings.simplefilter("ignore")
@@ -251,6 +271,7 @@ with warnings.catch_warnings():
         two_groups,
         mistakes,
         data_parallel,
+        sharded,
     ):
         each(rank, size)
     last = torch.full((400_000,), float(rank))
