@@ -30,12 +30,16 @@ class Queue:
         self._is_open = True
 
     def start(self, call: Callable[[], list[Any]]) -> Queued:
-        """Has the call done after all that were started before; it returns the work's result."""
+        """Has the call done after all that were started before; it returns the work's result.
+
+        Raises ValueError after close()."""
         work = Queued(call, self._changed)
         if self._is_own():
             work.run()
             return work
         with self._changed:
+            if not self._is_open:
+                raise ValueError("the process group has been destroyed")
             self._works.append(work)
             self._changed.notify_all()
             if self._thread is None:
@@ -53,7 +57,7 @@ class Queue:
             return self._changed.wait_for(lambda: not self._works, limit_s)
 
     def close(self) -> None:
-        """Ends the thread, after the works that it still has. None can be started any more."""
+        """Ends the thread, after the works that it still has."""
         with self._changed:
             self._is_open = False
             self._changed.notify_all()

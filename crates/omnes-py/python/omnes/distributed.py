@@ -58,8 +58,8 @@ from .torch import _NUMBERS
 __all__ = ["ProcessGroup"]
 
 # How long the last group of a process waits for its ranks when it ends: whoever leaves early ends
-# the collectives of those that are late. A program that ends waits as long for collectives that it
-# has left under way.
+# the collectives of those that are late. A program that ends waits as long for the collectives that
+# it has left under way in a group.
 _MEETING_S = 5.0
 
 # Messages that are parts of collectives; those of programs have tags below 2**31.
