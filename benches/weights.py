@@ -21,15 +21,7 @@ import torch.distributed
 
 import omnes
 import omnes.torch
-
-
-def model_of(mebibytes):
-    """Layers of a transformer, small tensors among large ones, of about so many MiB."""
-    width = 512
-    layer_bytes = 4 * (12 * width * width + 13 * width)
-    layers = max(1, (mebibytes << 20) // layer_bytes)
-    make = torch.nn.TransformerEncoderLayer
-    return torch.nn.ModuleList(make(width, 8, 4 * width) for _ in range(layers))
+from beside import alternating, model_of, ratio, spread
 
 
 def by_gloo(model):
@@ -84,14 +76,14 @@ def main():
         weights = omnes.torch.Weights(world, model)
         join_gloo(world)
         pushes = {"omnes": weights.bcast, "gloo": lambda: by_gloo(model)}
-        taken = {name: [] for name in pushes}
-        for turn in range(-1, arguments.rounds):
-            for name, push in pushes.items():
-                fill(world, model, turn + 2)
-                took = timed(world, push)
-                assert has_all(model, turn + 2), f"{name}: wrong data at rank {world.rank}"
-                if turn >= 0:  # the first round connects
-                    taken[name].append(took)
+
+        def measure(name, push, turn):
+            fill(world, model, turn + 2)
+            took = timed(world, push)
+            assert has_all(model, turn + 2), f"{name}: wrong data at rank {world.rank}"
+            return took
+
+        taken = alternating(pushes, arguments.rounds, measure)
         if world.rank == 0:
             report(weights.bytes, world, taken)
         torch.distributed.destroy_process_group()
@@ -101,13 +93,11 @@ def report(size, world, taken):
     count = f"{size / 1e6:.0f} MB to {world.size - 1} ranks"
     for name, rounds in taken.items():
         times, sent = zip(*rounds)
-        middle = statistics.median(times)
-        spread = f"({min(times) * 1e3:.0f}..{max(times) * 1e3:.0f})"
-        rate = f"{size / middle / 1e6:.1f} MB/s to each"
+        rate = f"{size / statistics.median(times) / 1e6:.1f} MB/s to each"
         often = f"{statistics.median(sent) / size:.2f} times from rank 0"
-        print(f"{name:6} {count}: {middle * 1e3:.0f} ms {spread}, {rate}, {often}")
-    ratios = [ours / theirs for (ours, _), (theirs, _) in zip(taken["omnes"], taken["gloo"])]
-    print(f"omnes / gloo: {statistics.median(ratios):.2f} ({min(ratios):.2f}..{max(ratios):.2f})")
+        print(f"{name:6} {count}: {spread(times)}, {rate}, {often}")
+    ours, theirs = ([took for took, _ in taken[name]] for name in ("omnes", "gloo"))
+    print(f"omnes / gloo: {ratio(ours, theirs)}")
 
 
 main()

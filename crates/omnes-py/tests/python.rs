@@ -167,9 +167,17 @@ fn torch_distributed_does_what_one_process_would() {
 }
 
 #[test]
+fn collectives_of_torch_distributed_overlap_with_the_program() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("distributed_overlap.py", 3);
+    }
+}
+
+#[test]
 fn groups_of_torch_distributed_begin_and_end() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_ends.py", 3);
         package.run("distributed_plain.py", 4);
+        package.run("distributed_unfinished.py", 3);
     }
 }

@@ -40,8 +40,7 @@ def bytes_of(tensor: torch.Tensor) -> Any:
 def to_read(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy whose elements lie one behind the other."""
     check_read("the tensor", tensor)
-    place = tensor.detach()
-    return place if is_plain(place) else place.resolve_conj().resolve_neg().contiguous()
+    return _in_order(tensor.detach())
 
 
 @contextlib.contextmanager
@@ -49,9 +48,9 @@ def to_write(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensor, or a copy whose elements lie one behind the other and which is copied back."""
     check_written("the tensor", tensor)
     place = tensor.detach()
-    memory = to_read(tensor)
+    memory = _in_order(place)
     yield memory
-    if memory.data_ptr() != place.data_ptr():
+    if memory is not place:
         place.copy_(memory)
 
 
@@ -72,3 +71,10 @@ def spread(table: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
     for row, part in zip(table, parts, strict=True):
         check_written("an output", part)
         part.detach().copy_(row.view(part.shape))
+
+
+def _in_order(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy whose elements lie one behind the other."""
+    if is_plain(tensor):
+        return tensor
+    return tensor.resolve_conj().resolve_neg().contiguous()

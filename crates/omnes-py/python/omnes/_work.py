@@ -1,7 +1,8 @@
-"""Works of torch.distributed: operations that have ended, and messages under way."""
+"""Works of torch.distributed: collectives that have ended or are queued, messages under way."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -14,7 +15,9 @@ from ._tensors import bytes_of, check_written, is_plain, to_read
 
 
 class Done(Work):
-    """A collective, which has ended when it returns."""
+    """A collective that has ended, and the tensors that it has written."""
+
+    _error: BaseException | None = None
 
     def __init__(self, tensors: Sequence[Any]) -> None:
         super().__init__()
@@ -30,10 +33,10 @@ class Done(Work):
         return True
 
     def is_success(self) -> bool:
-        return True
+        return self.is_completed() and self._error is None
 
-    def exception(self) -> Exception | None:
-        return None
+    def exception(self) -> BaseException | None:
+        return self._error
 
     def result(self) -> list[Any]:
         self.wait()
@@ -47,6 +50,64 @@ class Done(Work):
         return future
 
 
+class Queued(Done):
+    """A collective whose turn comes later: call, which returns the tensors that it has written.
+
+    changed tells whoever waits for works of the same queue.
+    """
+
+    def __init__(
+        self, call: Callable[[], Sequence[Any]], changed: threading.Condition
+    ) -> None:
+        super().__init__([])
+        self._call: Callable[[], Sequence[Any]] | None = call  # nothing once it has ended
+        self._changed = changed
+        self._is_inference = torch.is_inference_mode_enabled()
+        # Of the end, and of what it has brought; nothing until somebody asks.
+        self._end: torch.futures.Future | None = None
+        self._future: torch.futures.Future | None = None
+
+    def run(self) -> None:
+        """Does it, then the callbacks of its future."""
+        assert self._call is not None  # Its turn comes once.
+        try:
+            with torch.inference_mode(self._is_inference):
+                self._tensors = list(self._call())
+        except BaseException as error:  # Whatever it is, others wait for it.
+            self._error = error
+        with self._changed:
+            self._call = None
+            self._changed.notify_all()
+            end = self._end
+        if end is not None:
+            end.set_result(None)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Raises what the collective has raised, TimeoutError after a limit above 0."""
+        limit_s = timeout.total_seconds() if timeout and timeout > timedelta(0) else None
+        with self._changed:
+            if not self._changed.wait_for(self.is_completed, limit_s):
+                raise TimeoutError(f"the collective has not ended in {limit_s} s")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        return self._call is None
+
+    def get_future(self) -> torch.futures.Future:
+        """Of the tensors that the collective writes; fails with a RuntimeError of its error's text.
+        Callbacks run in the thread of the queue, or at once after the end."""
+        with self._changed:
+            if self._future is None:
+                self._end = torch.futures.Future()
+                # PyTorch knows errors of callbacks alone: it would take others for the tensors.
+                self._future = self._end.then(lambda _: self.result())
+                if self.is_completed():
+                    self._end.set_result(None)
+            return self._future
+
+
 class Message(Done):
     """A message under way. Limits of wait() are not heeded: it ends when the other rank is gone."""
 
@@ -57,7 +118,6 @@ class Message(Done):
         self._place, self._memory = place, memory
         self._request: Request | None = None
         self._source = -1
-        self._error: Exception | None = None
 
     @classmethod
     def sent(cls, ranks: Communicator, tensor: torch.Tensor, to: int, tag: int) -> Message:
@@ -85,12 +145,6 @@ class Message(Done):
     def is_completed(self) -> bool:
         self._finish(lambda request: request.test())
         return self._request is None
-
-    def is_success(self) -> bool:
-        return self.is_completed() and self._error is None
-
-    def exception(self) -> Exception | None:
-        return self._error
 
     def source_rank(self) -> int:
         """Who has sent the message; known when it is there."""

@@ -12,15 +12,20 @@ The program is started by ``omnes run``, torchrun, or whatever sets RANK,
 WORLD_SIZE, MASTER_ADDR and MASTER_PORT; under ``omnes run`` the import sets
 those that are missing. Groups of some of the ranks work as the first one does.
 
-Collectives are done when the call returns, also with async_op=True: none
-overlaps with computation or with another, and all ranks of a group call them in
-the same order. isend() and irecv() return at once, and go on by themselves. The
-limit of a group is heeded by barrier(), which then names the ranks that have not
-come; other calls end when a rank has failed or left.
+All ranks of a group call its collectives in the same order, and they are done
+one after the other. With async_op=True, as by DistributedDataParallel, they are
+done by a thread of the group while the program goes on; others wait for those
+before them. Callbacks of a work's future run in that thread: collectives that
+they start are done at once, before those that the program has started meanwhile,
+for which they must not wait. isend() and irecv() go on by themselves. The limit
+of a group is heeded by barrier(), which then names the ranks that have not come;
+other calls end when a rank has failed or left.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be
-used, NotImplementedError for a reduction that there is not. Floats of 16 bits
-are combined as those of 32; of bools a sum is "or", a product "and".
+used, NotImplementedError for a reduction that there is not. With async_op=True
+they are raised by wait(), whose own limit raises TimeoutError; futures have a
+RuntimeError of the same text. Floats of 16 bits are combined as those of 32; of
+bools a sum is "or", a product "and".
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
 "cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which PyTorch
@@ -32,7 +37,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import itertools
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -43,7 +48,9 @@ import torch
 import torch.distributed
 from torch.distributed import Store, Work
 
+from . import _queue
 from ._omnes import Communicator, Error, abandon, join
+from ._rendezvous import take_environment, through
 from ._tensors import apart, bytes_of, check_written, joint, spread, to_read, to_write
 from ._work import Done, Message
 from .torch import _NUMBERS
@@ -51,7 +58,8 @@ from .torch import _NUMBERS
 __all__ = ["ProcessGroup"]
 
 # How long the last group of a process waits for its ranks when it ends: whoever leaves early ends
-# the collectives of those that are late.
+# the collectives of those that are late. A program that ends waits as long for the collectives that
+# it has left under way in a group.
 _MEETING_S = 5.0
 
 # Messages that are parts of collectives; those of programs have tags below 2**31.
@@ -86,6 +94,32 @@ _OPERATIONS_OF_BOOLS = {"SUM": "or", "PRODUCT": "and", "MIN": "and", "MAX": "or"
 _open: set[ProcessGroup] = set()
 
 
+def _collective(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
+    """The method as PyTorch calls it: the tensors that it returns, which it has written, in a work.
+
+    If the options say that PyTorch waits at once, it is done in the caller's thread, else in the
+    queue's. So it is without options, or where older versions have nothing in them that says it:
+    that is PyTorch's default, by which DistributedDataParallel calls.
+    """
+
+    @functools.wraps(method)
+    def call(self: ProcessGroup, *args: Any, **named: Any) -> Work:
+        self._joined  # refuses what comes after the end
+        opts = named.get("opts", args[-1] if args else None)
+        if getattr(opts, "asyncOp", True):
+            held = [_held(each) for each in args]
+            return self._queue.start(lambda: method(self, *held, **named))
+        self._queue.wait()
+        return Done(method(self, *args, **named))
+
+    return call
+
+
+def _held(argument: Any) -> Any:
+    """The argument with copies of its lists, which the caller may change."""
+    return [_held(each) for each in argument] if isinstance(argument, list) else argument
+
+
 class ProcessGroup(torch.distributed.ProcessGroup):
     """A group of ranks; made by init_process_group() and new_group().
 
@@ -98,7 +132,8 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._names = {"name": "", "desc": "undefined"}
         self._messages: list[Message] = []
         self._messages_max = _MESSAGES_MIN
-        self._ranks: Communicator | None = join(rank, size, _exchange(store, rank, size))
+        self._queue = _queue.Queue()
+        self._ranks: Communicator | None = join(rank, size, through(store, rank, size))
         _open.add(self)
 
     # ---- what PyTorch asks about a group ----------------------------------------------------
@@ -142,12 +177,12 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     _set_default_timeout = setTimeout = set_timeout
 
     def shutdown(self) -> None:
-        """Ends the group. The last one of a process leaves the job, after its ranks have come to
-        this or a limit of 5 s is over."""
-        self._end(self._meet)
+        """Ends the group when its collectives have ended, or after its limit. The last one of a
+        process leaves the job, after its ranks have come to this or a limit of 5 s is over."""
+        self._finish(self._timeout.total_seconds())
 
     def abort(self) -> None:
-        """Ends the group and waits for nobody."""
+        """Ends the group and waits for nobody; collectives that are queued end with ValueError."""
         self._end(lambda ranks: None)
 
     def __repr__(self) -> str:
@@ -155,7 +190,8 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     # ---- one tensor -------------------------------------------------------------------------
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+    @_collective
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any = None) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
         for tensor in tensors:
             if self._rank == root:
@@ -163,71 +199,77 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             else:
                 with to_write(tensor) as place:
                     self._joined.bcast(bytes_of(place), root)
-        return Done(tensors)
+        return tensors
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+    @_collective
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Sequence[Any]:
         for tensor in tensors:
             with to_write(tensor) as place:
                 self._reduce(place, place, opts, lambda *args: self._joined.allreduce(*args))
-        return Done(tensors)
+        return tensors
 
     allreduce_coalesced = allreduce
 
-    def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+    @_collective
+    def reduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
         for tensor in tensors:
             self._reduce_to(tensor, tensor, root, opts)
-        return Done(tensors)
+        return tensors
 
-    def barrier(self, opts: Any = None) -> Work:
+    @_collective
+    def barrier(self, opts: Any = None) -> Sequence[Any]:
         given = opts if isinstance(opts, timedelta) else getattr(opts, "timeout", None)
         self._barrier(given)
-        return Done([])
+        return []
 
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
+        self._queue.wait()
         self._barrier(timeout)
 
     # ---- a tensor of each rank --------------------------------------------------------------
 
+    @_collective
     def allgather(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
-    ) -> Work:
+    ) -> Sequence[Any]:
         for parts, tensor in zip(outputs, inputs, strict=True):
             self._allgather(parts, tensor)
-        return Done(outputs)
+        return outputs
 
+    @_collective
     def _allgather_base(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Work:
-        self._check_parts(output, tensor)
-        with to_write(output) as place:
-            own = apart(to_read(tensor), place)
-            self._joined.allgather(bytes_of(own), bytes_of(place))
-        return Done([output])
+    ) -> Sequence[Any]:
+        self._allgather_into(output, tensor)
+        return [output]
 
     all_gather_single = _allgather_base
 
+    @_collective
     def allgather_into_tensor_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
-    ) -> Work:
+    ) -> Sequence[Any]:
         for output, tensor in zip(outputs, inputs, strict=True):
-            self._allgather_base(output, tensor)
-        return Done(outputs)
+            self._allgather_into(output, tensor)
+        return outputs
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
+    @_collective
     def allgather_coalesced(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
-    ) -> Work:
+    ) -> Sequence[Any]:
         for index, tensor in enumerate(inputs):
             self._allgather([of_rank[index] for of_rank in outputs], tensor)
-        return Done(outputs)
+        return outputs
 
+    @_collective
     def gather(
         self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None
-    ) -> Work:
+    ) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
         for index, tensor in enumerate(inputs):
             own = to_read(tensor)
@@ -238,11 +280,12 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             table = own.new_empty((self._size, own.numel()))
             self._joined.gather(bytes_of(own), bytes_of(table), root)
             spread(table, outputs[index])
-        return Done(outputs)
+        return outputs
 
+    @_collective
     def scatter(
         self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None
-    ) -> Work:
+    ) -> Sequence[Any]:
         root = opts.rootRank if opts else 0
         for index, output in enumerate(outputs):
             table = None
@@ -251,11 +294,12 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 table = bytes_of(joint(inputs[index]))
             with to_write(output) as place:
                 self._joined.scatter(table, bytes_of(place), root)
-        return Done(outputs)
+        return outputs
 
+    @_collective
     def reduce_scatter(
         self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None
-    ) -> Work:
+    ) -> Sequence[Any]:
         for output, parts in zip(outputs, inputs, strict=True):
             if len({part.numel() for part in parts}) == 1:
                 self._check_alike(parts, output)
@@ -264,28 +308,30 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 self._check_pair(parts[self._rank], output)
                 for root, part in enumerate(parts):
                     self._reduce_to(part, output, root, opts)
-        return Done(outputs)
+        return outputs
 
+    @_collective
     def _reduce_scatter_base(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
-    ) -> Work:
-        self._check_parts(tensor, output)
-        self._reduce_scatter(output, to_read(tensor).clone(), opts)
-        return Done([output])
+    ) -> Sequence[Any]:
+        self._reduce_scatter_from(output, tensor, opts)
+        return [output]
 
     reduce_scatter_single = _reduce_scatter_base
 
+    @_collective
     def reduce_scatter_tensor_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
-    ) -> Work:
+    ) -> Sequence[Any]:
         for output, tensor in zip(outputs, inputs, strict=True):
-            self._reduce_scatter_base(output, tensor, opts)
-        return Done(outputs)
+            self._reduce_scatter_from(output, tensor, opts)
+        return outputs
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     # ---- a tensor of each rank for each -----------------------------------------------------
 
+    @_collective
     def alltoall_base(
         self,
         output: torch.Tensor,
@@ -293,7 +339,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         output_splits: Sequence[int] | None = None,
         input_splits: Sequence[int] | None = None,
         opts: Any = None,
-    ) -> Work:
+    ) -> Sequence[Any]:
         """Splits are counts along the first dimension; all ranks give them, or none does."""
         own = to_read(tensor)
         with to_write(output) as place:
@@ -304,15 +350,16 @@ class ProcessGroup(torch.distributed.ProcessGroup):
                 self._check_pair(tensor, output)
                 self._check_divides(own)
                 self._joined.alltoall(bytes_of(apart(own, place)), bytes_of(place))
-        return Done([output])
+        return [output]
 
     all_to_all_single = alltoall_base
 
+    @_collective
     def alltoall(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
-    ) -> Work:
+    ) -> Sequence[Any]:
         self._exchange(outputs, inputs)
-        return Done(outputs)
+        return outputs
 
     # ---- messages ---------------------------------------------------------------------------
 
@@ -336,10 +383,15 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             raise ValueError("the process group has been destroyed")
         return self._ranks
 
+    def _finish(self, limit_s: float) -> None:
+        """Ends the group, after its collectives if they end in time."""
+        self._end(self._meet if self._queue.wait(limit_s) else lambda ranks: None)
+
     def _end(self, last: Callable[[Communicator], None]) -> None:
         ranks, self._ranks = self._ranks, None
         if ranks is None:
             return
+        self._queue.close()
         _open.discard(self)
         if not _open:
             last(ranks)
@@ -408,6 +460,18 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         ranks = self._joined
         with to_write(output) as place:
             self._reduce(room, place, opts, lambda *args: ranks.reduce_scatter(*args))
+
+    def _reduce_scatter_from(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any
+    ) -> None:
+        self._check_parts(tensor, output)
+        self._reduce_scatter(output, to_read(tensor).clone(), opts)
+
+    def _allgather_into(self, output: torch.Tensor, tensor: torch.Tensor) -> None:
+        self._check_parts(output, tensor)
+        with to_write(output) as place:
+            own = apart(to_read(tensor), place)
+            self._joined.allgather(bytes_of(own), bytes_of(place))
 
     def _allgather(self, parts: list[torch.Tensor], tensor: torch.Tensor) -> None:
         own = to_read(tensor)
@@ -490,23 +554,6 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             )
 
 
-def _exchange(store: Store, rank: int, size: int) -> Callable[[bytes], list[bytes]]:
-    """What gathers equally long bytes of all ranks through the store: rank 0 puts them together."""
-    # Groups that follow each other may have the same part of the same store.
-    group = store.add(f"omnes/{rank}", 1)
-    rounds = itertools.count()
-
-    def allgather(own: bytes) -> list[bytes]:
-        key = f"omnes/{group}/{next(rounds)}"
-        store.set(f"{key}/{rank}", own)
-        if rank == 0:
-            store.set(key, b"".join(store.get(f"{key}/{other}") for other in range(size)))
-        table = store.get(key)
-        return [table[start : start + len(own)] for start in range(0, len(table), len(own))]
-
-    return allgather
-
-
 def _name_of(opts: Any) -> str:
     """The operation of a reduction."""
     operation = getattr(opts, "reduceOp", opts) or torch.distributed.ReduceOp.SUM
@@ -517,35 +564,17 @@ def _name_of(opts: Any) -> str:
     return name
 
 
-def _take_environment() -> None:
-    """Tells PyTorch what `omnes run` has told, where nobody else has."""
-    rendezvous = os.environ.get("OMNES_RENDEZVOUS", "")
-    host, _, port = rendezvous.rpartition(":")
-    if "RANK" in os.environ or "OMNES_RANK" not in os.environ or not port.isdigit():
-        return
-    told = {
-        "RANK": os.environ["OMNES_RANK"],
-        "WORLD_SIZE": os.environ.get("OMNES_SIZE", ""),
-        "LOCAL_RANK": os.environ.get("OMNES_LOCAL_RANK", ""),
-        "LOCAL_WORLD_SIZE": os.environ.get("OMNES_LOCAL_SIZE", ""),
-        "MASTER_ADDR": host.strip("[]"),
-        # The port itself is that of Communicator.from_env().
-        "MASTER_PORT": str(int(port) + 1),
-    }
-    for name, value in told.items():
-        if value:
-            os.environ.setdefault(name, value)
-
-
 def _leave_at_exit(process: int = os.getpid()) -> None:
     """Ends what the program has not. After an exception the others are not waited for."""
     is_failure = hasattr(sys, "last_exc") or hasattr(sys, "last_type")
     if os.getpid() == process:
         # The last one is that of most ranks, as in destroy_process_group(): they meet there.
         for group in sorted(_open, key=ProcessGroup.size):
-            group.abort() if is_failure else group.shutdown()
+            group.abort() if is_failure else group._finish(_MEETING_S)
+        # A thread that comes back from a call while the interpreter ends could not go on.
+        _queue.join(_MEETING_S)
 
 
 torch.distributed.Backend.register_backend("omnes", ProcessGroup, devices=["cpu"])
-_take_environment()
+take_environment()
 atexit.register(_leave_at_exit)

@@ -22,12 +22,29 @@ for turn in range(2):
     if turn == 0:
         dist.destroy_process_group()
 
-if rank == 1:
-    os._exit(0)
-for call in (lambda: dist.all_reduce(torch.zeros(1 << 18)), lambda: dist.recv(torch.zeros(1), 1)):
+
+def raises(kind, call):
+    """The exception of that kind which the call raises, and which names rank 1."""
     try:
         call()
-    except omnes.PeerFailed as error:
-        assert error.rank == 1 and "rank 1" in str(error), error
-    else:
-        raise AssertionError("nobody has noticed")
+    except kind as error:
+        assert "rank 1" in str(error), error
+        return error
+    raise AssertionError("nobody has noticed")
+
+
+layers = [torch.nn.Linear(100, 100) for _ in range(4)]
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)
+dist.barrier()
+if rank == 1:
+    os._exit(0)
+works = [dist.all_reduce(torch.zeros(1 << 18), async_op=True) for _ in range(3)]
+told = works[1].get_future().then(lambda future: future.value())
+for work in reversed(works):
+    error = raises(omnes.PeerFailed, work.wait)
+    assert error.rank == 1 and work.exception() is error and not work.is_success()
+    raises(RuntimeError, work.get_future().wait)
+raises(RuntimeError, told.wait)
+assert raises(omnes.PeerFailed, lambda: dist.all_reduce(torch.zeros(1 << 18))).rank == 1
+assert raises(omnes.PeerFailed, lambda: dist.recv(torch.zeros(1), 1)).rank == 1
+raises(RuntimeError, lambda: model(torch.ones(2, 100)).sum().backward())
