@@ -64,7 +64,7 @@ pub struct Engine {
     rank: u32,
     size: u32,
     payload_bytes: u16,
-    is_crowded: bool,
+    ranks_per_core: u32,
     peers: Vec<SocketAddr>,
     nodes: Vec<Vec<u32>>,
 }
@@ -168,10 +168,21 @@ impl Engine {
         let thread = without_signals(|| builder.spawn(progress))
             .map_err(|source| NetError::System { what: "progress thread", source })?;
         let peers = addresses;
-        let is_crowded = crowd.is_crowded();
+        let ranks_per_core = crowd.ranks_per_core;
         let thread = Some(thread);
         let (job, key) = (job.0, job_key);
-        Ok(Self { shared, thread, job, key, rank, size, payload_bytes, is_crowded, peers, nodes })
+        Ok(Self {
+            shared,
+            thread,
+            job,
+            key,
+            rank,
+            size,
+            payload_bytes,
+            ranks_per_core,
+            peers,
+            nodes,
+        })
     }
 
     /// This rank.
@@ -191,7 +202,13 @@ impl Engine {
 
     /// True if some machine of the job has more ranks than cores; the same on all ranks.
     pub fn is_crowded(&self) -> bool {
-        self.is_crowded
+        self.ranks_per_core > 1
+    }
+
+    /// Ranks per core, rounded up, on the machine of the job where they are most; the same on all
+    /// ranks.
+    pub fn ranks_per_core(&self) -> u32 {
+        self.ranks_per_core
     }
 
     /// Where each rank's packets go, in order of ranks.

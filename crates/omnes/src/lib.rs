@@ -24,6 +24,7 @@
 
 mod barrier;
 mod bcast;
+mod bottleneck;
 mod communicator;
 mod config;
 mod environment;

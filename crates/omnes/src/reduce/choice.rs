@@ -12,8 +12,6 @@ use thiserror::Error;
 /// them from every rank. Otherwise the ranks of a node combine there first. Those that share cores
 /// have nothing to share out, unless the links are slower than they.
 const BLOCKS_BYTES_MIN: usize = 32 << 10;
-/// A byte that takes so long, in picoseconds, is waited for at a link and not at a core.
-const SLOW_BYTE_PS: u64 = 5_000;
 /// Blocks shorter than this cost more in messages than they save in bytes.
 const BLOCK_BYTES_MIN: usize = 1 << 10;
 /// Up to so many nodes all send to one, which takes one way through the network and has nobody else
@@ -105,14 +103,6 @@ impl Communicator {
     pub(super) fn usual_reduce(&self, bytes: usize) -> Reduce {
         let (ranks, nodes) = (self.size(), self.nodes().count());
         Situation { bytes, ranks, nodes, is_crowded: self.waits_for_cores() }.choice()
-    }
-
-    /// True if cores are what long data wait for: some machine has more ranks, and links are fast.
-    /// The same on all ranks.
-    pub(crate) fn waits_for_cores(&self) -> bool {
-        let figures = self.job().figures();
-        let is_slow = figures.is_some_and(|it| it.binomial.stream_byte_ps >= SLOW_BYTE_PS);
-        self.job().engine.is_crowded() && !is_slow
     }
 }
 

@@ -17,7 +17,8 @@
 //!
 //! Cost for N ranks and S bytes: of one number a barrier; up a tree N - 1 messages of S bytes and a
 //! broadcast; in blocks each rank sends and receives S (N - 1) / N bytes to reduce, and the results
-//! go out by one broadcast per rank, S bytes in all, where there is multicast, else around a ring.
+//! go out by one broadcast per rank, S bytes in all, where there is multicast, else, and of long
+//! blocks over slow links, around a ring.
 
 mod blocks;
 mod choice;
