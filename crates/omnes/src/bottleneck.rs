@@ -4,8 +4,8 @@ use crate::communicator::Communicator;
 
 /// A byte that takes so long, in picoseconds, is waited for at a link and not at a core.
 const SLOW_BYTE_PS: u64 = 5_000;
-/// What a byte costs the core of a rank that receives it and passes it on, in picoseconds. In labs on
-/// two cores, 16 ranks passed on 16 x 15 MiB in 186 ms.
+/// What a byte costs the core of a rank that receives it and passes it on, in picoseconds. In labs
+/// on two cores, 16 ranks passed on 16 x 15 MiB in 186 ms.
 const PASSED_BYTE_PS: u64 = 1_500;
 
 /// True if bytes that take a link so long come later than the ranks that share a core could pass

@@ -2,8 +2,8 @@
 //!
 //! Cost for N ranks with B bytes each: gather and scatter N - 1 messages of B bytes; allgather of
 //! few bytes these and a broadcast, of more a broadcast of B bytes by each rank where there is
-//! multicast, so that every byte leaves its rank once, else, and of long parts over slow links, N - 1
-//! steps around a ring; all-to-all N (N - 1) messages.
+//! multicast, so that every byte leaves its rank once, else, and of long parts over slow links,
+//! N - 1 steps around a ring; all-to-all N (N - 1) messages.
 
 use crate::bcast::Bcast;
 use crate::communicator::{Bytes, Communicator, Purpose};
@@ -17,8 +17,8 @@ use std::ops::Range;
 /// cores are what is waited for, which have to pass fewer packets on then.
 const MEETING_BYTES_MAX: usize = 64 << 10;
 const CROWDED_MEETING_BYTES_MAX: usize = 512 << 10;
-/// Parts from this size on go around a ring where links are what is waited for: broadcasts of several
-/// ranks meet at every receiver's link, whose queue in a switch loses some.
+/// Parts from this size on go around a ring where links are what is waited for: broadcasts of
+/// several ranks meet at every receiver's link, whose queue in a switch loses some.
 const RING_PART_BYTES_MIN: usize = 128 << 10;
 /// Broadcasts of an allgather under way at once, by count or by bytes, whichever are more: all of
 /// them meet at every receiver's link, whose queue in a switch takes about so many.
