@@ -6,16 +6,17 @@
 //!
 //! Cost: one SipHash of about 40 bytes per packet each way.
 
+mod due;
 mod outward;
 mod run;
 
 pub use run::Run;
 
-use self::outward::Due;
+use self::due::{Due, Machines};
 use crate::broadcast::{Broadcast, CheckedBroadcast, Event as BroadcastEvent};
 use crate::channel::{Channel, Checked, Event as ChannelEvent};
 use crate::collective::{Collective, CollectiveConfig, Event as CollectiveEvent};
-use crate::limits::CONTROL_QUEUE_MAX;
+use crate::limits::{CHANNELS_MAX, CONTROL_QUEUE_MAX};
 use crate::liveness::{Liveness, LivenessConfig};
 use crate::packet::{Placement, Preview};
 use omnes_wire::{
@@ -135,9 +136,13 @@ fn control_body_bytes(header: &Header) -> usize {
 
 impl Endpoint {
     /// An endpoint that has neither sent nor received anything.
+    ///
+    /// # Panics
+    /// With more than [`CHANNELS_MAX`] channels.
     pub fn new(now: Instant, config: EndpointConfig) -> Self {
         let EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness } =
             config;
+        assert!(channels.len() <= CHANNELS_MAX, "more channels than an endpoint can have");
         let broadcast = broadcast.map(|checked| Broadcast::new(channels.len(), me, size, checked));
         let channels = channels.into_iter().enumerate();
         let channel =
@@ -167,7 +172,7 @@ impl Endpoint {
     /// # Panics
     /// If there is no such channel.
     pub fn channel(&mut self, index: usize) -> &mut Channel {
-        self.due = Due::ALL;
+        self.due.touch(Machines::channel(index));
         &mut self.channels[index]
     }
 
@@ -179,7 +184,7 @@ impl Endpoint {
     /// Broadcasts over multicast, where there are any. In transmits, placements and moves their
     /// index is the one after the last channel.
     pub fn broadcast(&mut self) -> Option<&mut Broadcast> {
-        self.due = Due::ALL;
+        self.due.touch(Machines::BROADCAST);
         self.broadcast.as_mut()
     }
 
@@ -190,7 +195,7 @@ impl Endpoint {
 
     /// Barriers.
     pub fn collective(&mut self) -> &mut Collective {
-        self.due = Due::ALL;
+        self.due.touch(Machines::COLLECTIVE);
         &mut self.collective
     }
 
@@ -262,13 +267,12 @@ impl Endpoint {
         packet_bytes: usize,
     ) -> Option<Placement> {
         let header = self.admit(head)?;
-        self.due = Due::ALL;
         let from = header.source;
         if self.liveness.is_gone(from) {
             if self.liveness.has_departed(from) && is_of_entered(&header) {
                 // It was sent before the farewell, which has overtaken it.
                 self.counters.accepted += 1;
-                self.collective.handle_packet(now, &header);
+                self.collective().handle_packet(now, &header);
                 return None;
             }
             self.counters.from_gone += 1;
@@ -279,10 +283,12 @@ impl Endpoint {
         self.liveness.on_heard(now, from);
         match header.kind {
             Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack => {
-                let Some(channel) = self.channels.get_mut(usize::from(header.channel.0)) else {
+                let index = usize::from(header.channel.0);
+                let Some(channel) = self.channels.get_mut(index) else {
                     self.counters.unknown_channel += 1;
                     return None;
                 };
+                self.due.touch(Machines::channel(index));
                 if !carries_report(&header) {
                     return channel.handle_packet(now, &header, head, packet_bytes);
                 }
@@ -300,10 +306,11 @@ impl Endpoint {
                     self.counters.unknown_channel += 1;
                     return None;
                 };
+                self.due.touch(Machines::BROADCAST);
                 return broadcast.handle_packet(now, &header, head, packet_bytes);
             }
             Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell => {
-                self.collective.handle_packet(now, &header);
+                self.collective().handle_packet(now, &header);
             }
             Kind::Ping => self.answer(from, Kind::Pong, header.argument),
             Kind::Pong => self.liveness.on_confirmed(from, Rank(header.argument)),
@@ -344,13 +351,14 @@ impl Endpoint {
 
     fn take_carried(&mut self, now: Instant, from: Rank, head: &[u8]) {
         let body = head.get(PACKET_OVERHEAD_BYTES + ENVELOPE_BYTES..).unwrap_or_default();
-        if let (Some(report), Some(broadcast)) = (CastReport::parse(body), &mut self.broadcast) {
+        if let (Some(report), Some(broadcast)) = (CastReport::parse(body), self.broadcast()) {
             broadcast.handle_carried(now, from, &report);
         }
     }
 
     fn answer(&mut self, to: Rank, kind: Kind, argument: u32) {
         if self.control.len() < CONTROL_QUEUE_MAX {
+            self.due.touch(Machines::WATCH);
             self.control.push_back((to, kind, argument));
         }
     }
@@ -378,7 +386,7 @@ impl Endpoint {
     }
 
     fn lose_rank(&mut self, now: Instant, rank: Rank) -> bool {
-        self.due = Due::ALL;
+        self.due.touch(Machines::ALL);
         if !self.liveness.on_failed(now, rank) {
             return false;
         }
@@ -397,6 +405,7 @@ impl Endpoint {
     /// `rank` has failed, as this rank has found out by itself: all others are told.
     pub fn fail_rank(&mut self, now: Instant, rank: Rank) {
         if self.lose_rank(now, rank) {
+            self.due.touch(Machines::WATCH);
             self.liveness.tell_all(now, rank);
         }
     }
@@ -407,7 +416,7 @@ impl Endpoint {
         if self.liveness.is_gone(rank) {
             return;
         }
-        self.due = Due::ALL;
+        self.due.touch(Machines::ALL);
         if let Some(failed) = cause {
             self.hear_of_failure(now, rank, failed);
         }
@@ -442,7 +451,7 @@ impl Endpoint {
 
     /// Says farewell to all others: this rank leaves in good order.
     pub fn leave(&mut self) {
-        self.due = Due::ALL;
+        self.due.touch(Machines::ALL);
         let cause = self.first_failed().map_or(0, |failed| failed.0 + 1);
         let others = (0..self.size).map(Rank).filter(|rank| *rank != self.me);
         let others: Vec<Rank> = others.filter(|rank| !self.liveness.is_gone(*rank)).collect();
@@ -453,17 +462,27 @@ impl Endpoint {
 
     /// Lets timers run out that are due at `now`; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.due = Due::ALL;
-        for channel in &mut self.channels {
-            channel.handle_timeout(now);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        for (index, channel) in self.channels.iter_mut().enumerate() {
+            if is_due(channel.poll_timeout()) {
+                self.due.touch(Machines::channel(index));
+                channel.handle_timeout(now);
+            }
         }
-        if let Some(broadcast) = &mut self.broadcast {
+        if is_due(self.broadcast.as_ref().and_then(Broadcast::poll_timeout))
+            && let Some(broadcast) = self.broadcast()
+        {
             broadcast.handle_timeout(now);
         }
-        self.collective.handle_timeout(now);
+        if is_due(self.collective.poll_timeout()) {
+            self.collective().handle_timeout(now);
+        }
         self.collect_events(now);
-        if let Some(rank) = self.liveness.handle_timeout(now) {
-            self.fail_rank(now, rank);
+        if is_due(self.liveness.poll_timeout()) {
+            self.due.touch(Machines::WATCH);
+            if let Some(rank) = self.liveness.handle_timeout(now) {
+                self.fail_rank(now, rank);
+            }
         }
     }
 

@@ -52,6 +52,9 @@ pub const fn truesize(wire_bytes: u32) -> u32 {
     }
 }
 
+/// Channels of an endpoint.
+pub const CHANNELS_MAX: usize = 16;
+
 /// Answers to pings and notices that may wait to be sent; more are dropped, and asked for again.
 pub const CONTROL_QUEUE_MAX: usize = 1024;
 

@@ -1,6 +1,7 @@
-//! What an endpoint hands out: data to move, events, packets. Each machine is asked in turn, and
-//! none of them again before something has gone in.
+//! What an endpoint hands out: data to move, events, packets. The machines are asked in turn, and
+//! none of them again before something has gone into it.
 
+use super::due::Machines;
 use super::{Endpoint, Event, is_to_all};
 use crate::broadcast::Broadcast;
 use crate::channel::Event as ChannelEvent;
@@ -15,18 +16,6 @@ use omnes_wire::{
 /// Messages of more bytes carry no report: their packets are full.
 const CARRIER_BYTES_MAX: u32 = 1024;
 
-/// What the machines may have to hand out. To ask all of them in vain, several times for each
-/// packet, would take as long as the packet.
-pub(super) struct Due {
-    pub(super) moves: bool,
-    pub(super) events: bool,
-    pub(super) transmits: bool,
-}
-
-impl Due {
-    pub(super) const ALL: Self = Self { moves: true, events: true, transmits: true };
-}
-
 /// The rank that the tag of a packet names.
 fn tagged(to: Destination, header: &Header) -> Rank {
     match to {
@@ -37,8 +26,12 @@ fn tagged(to: Destination, header: &Header) -> Rank {
 
 impl Endpoint {
     pub(super) fn collect_events(&mut self, now: Instant) {
+        let due = std::mem::replace(&mut self.due.events, Machines::NONE);
         let mut silent = Vec::new();
         for (index, channel) in self.channels.iter_mut().enumerate() {
+            if !due.has(Machines::channel(index)) {
+                continue;
+            }
             while let Some(event) = channel.poll_event() {
                 if let ChannelEvent::PeerSilent { rank } = event {
                     silent.push(rank);
@@ -47,14 +40,18 @@ impl Endpoint {
                 }
             }
         }
-        while let Some(event) = self.broadcast.as_mut().and_then(Broadcast::poll_event) {
-            self.events.push_back(Event::Broadcast(event));
-        }
-        while let Some(event) = self.collective.poll_event() {
-            self.events.push_back(Event::Collective(event));
-        }
-        if let Some(broadcast) = &mut self.broadcast {
+        if let Some(broadcast) = &mut self.broadcast
+            && due.has(Machines::BROADCAST)
+        {
+            while let Some(event) = broadcast.poll_event() {
+                self.events.push_back(Event::Broadcast(event));
+            }
             silent.extend(std::iter::from_fn(|| broadcast.poll_silent(now)));
+        }
+        if due.has(Machines::COLLECTIVE) {
+            while let Some(event) = self.collective.poll_event() {
+                self.events.push_back(Event::Collective(event));
+            }
         }
         for rank in silent {
             self.fail_rank(now, rank);
@@ -64,22 +61,27 @@ impl Endpoint {
     /// Next data to move, before anything else is handled, with the index of the channel; that of
     /// broadcasts is the one after the last channel.
     pub fn poll_move(&mut self) -> Option<(usize, Move)> {
-        if !self.due.moves {
+        if self.due.moves == Machines::NONE {
             return None;
         }
         for (index, channel) in self.channels.iter_mut().enumerate() {
-            if let Some(step) = channel.poll_move() {
+            if self.due.moves.has(Machines::channel(index))
+                && let Some(step) = channel.poll_move()
+            {
                 return Some((index, step));
             }
         }
-        let step = self.broadcast.as_mut().and_then(Broadcast::poll_move);
-        self.due.moves = step.is_some();
+        let broadcast = self.broadcast.as_mut().filter(|_| self.due.moves.has(Machines::BROADCAST));
+        let step = broadcast.and_then(Broadcast::poll_move);
+        if step.is_none() {
+            self.due.moves = Machines::NONE;
+        }
         step.map(|step| (self.channels.len(), step))
     }
 
     /// Next thing that happened.
     pub fn poll_event(&mut self, now: Instant) -> Option<Event> {
-        if self.events.is_empty() && std::mem::take(&mut self.due.events) {
+        if self.events.is_empty() && self.due.events != Machines::NONE {
             self.collect_events(now);
         }
         self.events.pop_front()
@@ -87,19 +89,21 @@ impl Endpoint {
 
     /// False if nothing is to be sent before the next input or timeout.
     pub fn may_transmit(&self) -> bool {
-        self.due.transmits
+        self.due.transmits != Machines::NONE
     }
 
     /// Hands out the next packet, which counts as sent from now on; its head goes into `head`.
     /// `None` means that nothing is to be sent before the next input or timeout.
     pub fn poll_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
-        if !self.due.transmits {
+        if !self.may_transmit() {
             return None;
         }
-        let transmit = self.next_transmit(now, head);
-        self.due.transmits = transmit.is_some();
         // The last packet of something may be its end.
-        self.due.events = true;
+        self.due.events.insert(self.due.transmits);
+        let transmit = self.next_transmit(now, head);
+        if transmit.is_none() {
+            self.due.transmits = Machines::NONE;
+        }
         transmit
     }
 
@@ -111,26 +115,44 @@ impl Endpoint {
     }
 
     fn next_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
-        if let Some(Outbound { to, header }) = self.collective.poll_transmit(now) {
-            head.set_body(&[]);
-            self.seal(header, tagged(to, &header), head);
-            return Some(Transmit { to, channel: 0, segment: None });
+        if self.due.transmits.has(Machines::COLLECTIVE) {
+            if let Some(Outbound { to, header }) = self.collective.poll_transmit(now) {
+                head.set_body(&[]);
+                self.seal(header, tagged(to, &header), head);
+                return Some(Transmit { to, channel: 0, segment: None });
+            }
+            self.due.transmits.remove(Machines::COLLECTIVE);
         }
-        if let Some(transmit) = self.next_control(head) {
-            return Some(transmit);
+        if self.due.transmits.has(Machines::WATCH) {
+            if let Some(transmit) = self.next_control(head) {
+                return Some(transmit);
+            }
+            self.due.transmits.remove(Machines::WATCH);
         }
-        if let Some(outbound) = self.broadcast.as_mut().and_then(|it| it.poll_transmit(now, head)) {
-            let crate::broadcast::Outbound { to, header, segment } = outbound;
-            self.seal(header, tagged(to, &header), head);
-            return Some(Transmit { to, channel: self.channels.len(), segment });
+        if self.due.transmits.has(Machines::BROADCAST) {
+            let outbound = self.broadcast.as_mut().and_then(|it| it.poll_transmit(now, head));
+            if let Some(outbound) = outbound {
+                let crate::broadcast::Outbound { to, header, segment } = outbound;
+                self.seal(header, tagged(to, &header), head);
+                return Some(Transmit { to, channel: self.channels.len(), segment });
+            }
+            self.due.transmits.remove(Machines::BROADCAST);
         }
+        self.next_of_channels(now, head)
+    }
+
+    /// The next packet of a channel; they take turns.
+    fn next_of_channels(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
         for _ in 0..self.channels.len() {
             let index = self.next_channel;
-            if let Some(mut outbound) = self.channels[index].poll_transmit(now, head) {
-                self.load_report(index, &mut outbound, head);
-                let crate::channel::Outbound { to, header, segment } = outbound;
-                self.seal(header, to, head);
-                return Some(Transmit { to: Destination::Rank(to), channel: index, segment });
+            if self.due.transmits.has(Machines::channel(index)) {
+                if let Some(mut outbound) = self.channels[index].poll_transmit(now, head) {
+                    self.load_report(index, &mut outbound, head);
+                    let crate::channel::Outbound { to, header, segment } = outbound;
+                    self.seal(header, to, head);
+                    return Some(Transmit { to: Destination::Rank(to), channel: index, segment });
+                }
+                self.due.transmits.remove(Machines::channel(index));
             }
             self.next_channel = (index + 1) % self.channels.len();
         }

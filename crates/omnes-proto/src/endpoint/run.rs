@@ -4,7 +4,7 @@
 //! A large message is thousands of packets that differ by their numbers alone. Each still gets a
 //! tag and has it checked; what follows from it is done once for all.
 
-use super::{Due, Endpoint};
+use super::Endpoint;
 use crate::packet::{Destination, Head, Placement, Preview, Target, Transmit};
 use omnes_wire::{HEADER_BYTES, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank, Tag};
 
@@ -65,11 +65,10 @@ impl Endpoint {
             return None;
         }
         self.counters.accepted += u64::from(packets);
-        self.due = Due::ALL;
         self.liveness.on_heard(now, first.source);
-        match (first.kind, &mut self.broadcast) {
-            (Kind::Cast, Some(broadcast)) => broadcast.handle_run(now, &first, packets),
-            _ => self.channels[channel].handle_run(now, &first, packets),
+        match first.kind {
+            Kind::Cast => self.broadcast()?.handle_run(now, &first, packets),
+            _ => self.channel(channel).handle_run(now, &first, packets),
         }
         let Preview { channel, receive, offset, head_bytes, .. } = preview;
         let target = Target::Receive(receive);
