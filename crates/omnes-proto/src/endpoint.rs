@@ -16,6 +16,7 @@ use self::due::{Due, Machines};
 use crate::broadcast::{Broadcast, CheckedBroadcast, Event as BroadcastEvent};
 use crate::channel::{Channel, Checked, Event as ChannelEvent};
 use crate::collective::{Collective, CollectiveConfig, Event as CollectiveEvent};
+use crate::lane::earliest;
 use crate::limits::{CHANNELS_MAX, CONTROL_QUEUE_MAX};
 use crate::liveness::{Liveness, LivenessConfig};
 use crate::packet::{Placement, Preview};
@@ -488,9 +489,9 @@ impl Endpoint {
 
     /// When [`Self::handle_timeout`] is wanted next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let channels = self.channels.iter().filter_map(Channel::poll_timeout);
-        let broadcast = self.broadcast.iter().filter_map(Broadcast::poll_timeout);
-        let rest = self.collective.poll_timeout().into_iter().chain(self.liveness.poll_timeout());
-        channels.chain(broadcast).chain(rest).min()
+        let broadcast = self.broadcast.as_ref().and_then(Broadcast::poll_timeout);
+        let rest =
+            earliest([broadcast, self.collective.poll_timeout(), self.liveness.poll_timeout()]);
+        self.channels.iter().fold(rest, |at, channel| earliest([at, channel.poll_timeout()]))
     }
 }

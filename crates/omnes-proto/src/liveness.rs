@@ -11,6 +11,7 @@
 //! interval while the job is idle and nothing gets lost, none where the successor talks anyway; one
 //! notice and one answer per rank and failure. State: an entry for each rank that is gone.
 
+use crate::lane::earliest;
 use omnes_wire::{Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -170,10 +171,7 @@ impl Liveness {
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        match (self.ping_at, self.tell_at) {
-            (Some(ping), Some(tell)) => Some(ping.min(tell)),
-            (ping, tell) => ping.or(tell),
-        }
+        earliest([self.ping_at, self.tell_at])
     }
 
     /// Runs due timers; the successor, if it has just failed.

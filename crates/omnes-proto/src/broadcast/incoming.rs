@@ -296,6 +296,9 @@ impl Incoming {
 
     /// Moves what lies in buffers to the receives from number `from` on.
     fn adopt_all(&mut self, common: &mut Common, from: usize) {
+        if self.stash.count() == 0 {
+            return;
+        }
         let mut at = from;
         while at < self.posted.len() && self.is_certain(at) {
             if let Some(bytes) = self.stashed_length(self.posted[at].first) {

@@ -9,7 +9,7 @@ use super::policy::{AckRule, Collection, Policy};
 use super::roles::Roles;
 use super::sending::Sending;
 use super::slots::Common;
-use crate::lane::{Allowance, Report};
+use crate::lane::{Allowance, Report, earliest};
 use omnes_wire::{Flags, Instant, Rank, Seq};
 use std::time::Duration;
 
@@ -108,8 +108,7 @@ impl Stream {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let reports = self.incoming.as_ref().and_then(Incoming::deadline);
-        let collector = [self.collector.deadline(), self.collector.held_until()];
-        reports.into_iter().chain(collector.into_iter().flatten()).min()
+        earliest([reports, self.collector.deadline(), self.collector.held_until()])
     }
 
     /// Waits for answers where some are missing.

@@ -2,7 +2,7 @@
 
 use super::lanes::Lanes;
 use super::send_lane::SendLane;
-use crate::lane::{Arrivals, LossWindow, Overdue, Rtt};
+use crate::lane::{Arrivals, LossWindow, Overdue, Rtt, earliest};
 use crate::packet::{ReceiveId, SendId, SlotId};
 use omnes_wire::{Envelope, Flags, Header, Instant, Rank, Seq};
 use std::cell::Cell;
@@ -192,7 +192,7 @@ impl Peer {
     pub(super) fn deadline(&self) -> Option<Instant> {
         let sending = self.send.iter().filter_map(SendLane::deadline).min();
         let receiving = self.receive.iter().filter_map(Arrivals::deadline).min();
-        earlier(earlier(sending, receiving), self.overdue.deadline())
+        earliest([sending, receiving, self.overdue.deadline()])
     }
 
     /// True if a message from the peer is under way to us.
@@ -208,13 +208,6 @@ impl Peer {
     /// Since when the peer owes an answer, if it does.
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         self.send.iter().filter_map(|lane| lane.unanswered_since).min()
-    }
-}
-
-fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }
 

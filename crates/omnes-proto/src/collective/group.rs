@@ -20,6 +20,7 @@ use super::outbox::Outbox;
 use super::question::Question;
 use super::told::Told;
 use super::waiting::Waiting;
+use crate::lane::earliest;
 use crate::limits::{
     BARRIERS_OUTSTANDING_MAX, GROUP_NODES_MAX, HEARSAY_ASKS, NACKS_PER_ROUND, NIC_NODES_MAX,
 };
@@ -321,7 +322,7 @@ impl Group {
     /// The earliest time at which something is to be done.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let ask_at = self.question.as_ref().and_then(|question| question.again_at);
-        self.waiting.deadline().into_iter().chain(ask_at).min()
+        earliest([self.waiting.deadline(), ask_at])
     }
 
     /// A deadline may be over.

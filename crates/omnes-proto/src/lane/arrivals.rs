@@ -7,6 +7,7 @@
 //! again until it closes.
 
 use super::bits::SeqBits;
+use super::earliest;
 use crate::limits::{REORDER_PACKETS, WINDOW_PACKETS_MAX};
 use omnes_wire::{GapMap, Instant, Seq};
 use std::time::Duration;
@@ -130,7 +131,7 @@ impl Arrivals {
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        [self.ack_at, self.nack_at, self.repeat_at].into_iter().flatten().min()
+        earliest([self.ack_at, self.nack_at, self.repeat_at])
     }
 
     /// Pure: where `seq` stands.

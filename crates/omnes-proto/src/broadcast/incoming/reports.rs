@@ -4,7 +4,7 @@
 use super::{Incoming, Packet};
 use crate::broadcast::policy::{AckRule, GapReports, PROMPT_TAKERS};
 use crate::broadcast::slots::Common;
-use crate::lane::{AckWhen, Report};
+use crate::lane::{AckWhen, Report, earliest};
 use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
 use omnes_wire::{Flags, GapMap, Instant, Seq};
 use std::time::Duration;
@@ -160,7 +160,7 @@ impl Incoming {
 
     /// When [`Self::on_deadline`] is wanted next.
     pub(in crate::broadcast) fn deadline(&self) -> Option<Instant> {
-        self.arrivals.deadline().into_iter().chain(self.overdue.deadline()).min()
+        earliest([self.arrivals.deadline(), self.overdue.deadline()])
     }
 
     /// Lets timers run out. True if something is to be reported.
