@@ -107,6 +107,14 @@ fn hosts_conform_while_packets_are_lost_overtaken_and_doubled() {
 }
 
 #[test]
+fn hosts_conform_whose_data_are_encrypted() {
+    conform_in_lab(2, "--encrypt", &[]);
+    let faults = "--encrypt --loss 1% --reorder 1% --duplicate 0.1% --fault-seed 9";
+    let Some(counts) = conform_in_lab(4, faults, &[]) else { return };
+    assert!(counts.sum("retransmits") > 0);
+}
+
+#[test]
 fn hosts_conform_while_one_packet_in_twenty_is_lost() {
     for (ranks, seed) in [(2, 4), (4, 5), (8, 6)] {
         let flags = format!("--loss 5% --fault-seed {seed}");

@@ -19,6 +19,7 @@ mod queue;
 pub use broadcast::{Cast, WhenFull};
 pub use queue::QueueCounters;
 
+use crate::cipher::Cipher;
 use crate::clock::Clock;
 use crate::core::barrier::Barriers;
 use crate::core::grace::Grace;
@@ -86,6 +87,8 @@ pub(crate) struct Core {
     /// Threads between [`Core::arm`] and [`Core::disarm`].
     sleepers: u32,
     own: OwnMessages,
+    /// Where the job encrypts user data.
+    cipher: Option<Cipher>,
     me: Rank,
     small_bytes: usize,
     line: Line,
@@ -120,6 +123,7 @@ pub(crate) struct Parts {
     pub(crate) memory: Memory,
     pub(crate) watch: Watch,
     pub(crate) multicast: MulticastState,
+    pub(crate) cipher: Option<Cipher>,
     pub(crate) me: Rank,
     pub(crate) small_bytes: usize,
     /// How long a caller waits before timers that had run out when it came have their turn.
@@ -130,7 +134,7 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let Parts { me, small_bytes, patience, clock, .. } = parts;
+        let Parts { cipher, me, small_bytes, patience, clock, .. } = parts;
         Self {
             endpoint,
             links,
@@ -144,6 +148,7 @@ impl Core {
             queue: None,
             sleepers: 0,
             own: OwnMessages::default(),
+            cipher,
             me,
             small_bytes,
             line: Line::new(),

@@ -7,6 +7,7 @@ mod barrier;
 mod broadcast;
 mod spread;
 
+use crate::cipher::{Cipher, SEALED_BYTES};
 use crate::clock::Clock;
 use crate::core::{Core, Parts};
 use crate::crowd::Crowd;
@@ -21,7 +22,7 @@ use crate::operations::{Gone, Operation, OperationError, Outcome, Spot};
 use crate::poller::Poller;
 use crate::queue_request::QueueRequest;
 use crate::relay::{Relay, Relayed};
-use crate::rendezvous::{Local, Met, Rendezvous};
+use crate::rendezvous::{Local, Met, Rendezvous, random};
 use crate::ring::{Neighbours, Node, NodeConfig};
 use crate::signals::without_signals;
 use crate::socket::UdpSocket;
@@ -69,10 +70,10 @@ pub struct Engine {
     nodes: Vec<Vec<u32>>,
 }
 
-/// Payload of a packet that fits `mtu`.
-fn payload_bytes(mtu: u32, address: IpAddr) -> u16 {
+/// Payload of a packet that fits `mtu`, as what stands around it takes `overhead_bytes`.
+fn payload_bytes(mtu: u32, address: IpAddr, overhead_bytes: usize) -> u16 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
-    let payload = mtu.saturating_sub(headers + PACKET_OVERHEAD_BYTES as u32);
+    let payload = mtu.saturating_sub(headers + overhead_bytes as u32);
     payload.clamp(u32::from(PAYLOAD_BYTES_MIN), u32::from(PAYLOAD_BYTES_MAX)) as u16
 }
 
@@ -94,6 +95,9 @@ impl Engine {
         config: JobConfig,
         listener: Option<TcpListener>,
     ) -> Result<Self, NetError> {
+        if config.encrypts && config.key.is_none() {
+            return Err(NetError::KeyWanted);
+        }
         let rendezvous = Rendezvous {
             rank: Rank(config.rank),
             size: config.size,
@@ -102,6 +106,7 @@ impl Engine {
             key: config.key.clone(),
             deadline: config.join_timeout,
             node: Node::this().filter(|_| config.shared_memory),
+            encrypts: config.encrypts,
         };
         let mut opened = None;
         let open = |address, peer| {
@@ -128,6 +133,7 @@ impl Engine {
             nack_after_min: met.crowd.patience(),
             ..CollectiveConfig::default()
         };
+        let cipher = cipher(&config, &met)?;
         let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, .. } = config;
         let Met { job, key, addresses, payload_bytes, crowd, nodes, streams } = met;
         let watch = Watch::new(streams)
@@ -154,22 +160,16 @@ impl Engine {
             memory: Memory::new(&slots, usize::from(payload_bytes)),
             watch,
             multicast,
+            cipher,
             me,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             patience: crowd.patience(),
             clock: Clock::start(),
         });
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
-        let progress = {
-            let shared = Arc::clone(&shared);
-            move || shared.run_unattended(request)
-        };
-        let builder = std::thread::Builder::new().name("omnes-progress".to_owned());
-        let thread = without_signals(|| builder.spawn(progress))
-            .map_err(|source| NetError::System { what: "progress thread", source })?;
+        let thread = Some(start_progress(&shared, request)?);
         let peers = addresses;
         let ranks_per_core = crowd.ranks_per_core;
-        let thread = Some(thread);
         let (job, key) = (job.0, job_key);
         Ok(Self {
             shared,
@@ -433,6 +433,18 @@ impl Drop for Engine {
     }
 }
 
+/// Starts the thread that moves things on while no caller is inside.
+fn start_progress(
+    shared: &Arc<Shared>,
+    request: Option<QueueRequest>,
+) -> Result<JoinHandle<()>, NetError> {
+    let shared = Arc::clone(shared);
+    let progress = move || shared.run_unattended(request);
+    let builder = std::thread::Builder::new().name("omnes-progress".to_owned());
+    without_signals(|| builder.spawn(progress))
+        .map_err(|source| NetError::System { what: "progress thread", source })
+}
+
 /// Joins the job's group, if this rank can and may; what it could.
 fn join_group(
     config: &JobConfig,
@@ -573,5 +585,15 @@ fn open_links(
     let links = Links::open(address, Rank(config.rank), config.size, config.offloads)?;
     let ports = links.ports(config.size)?;
     let mtu = peer.map_or(Ok(1500), |peer| UdpSocket::path_mtu(address, peer)).unwrap_or(1500);
-    Ok((links, Local { ports, payload_bytes: payload_bytes(mtu, address) }))
+    let sealed_bytes = if config.encrypts { SEALED_BYTES } else { 0 };
+    let payload_bytes = payload_bytes(mtu, address, PACKET_OVERHEAD_BYTES + sealed_bytes);
+    Ok((links, Local { ports, payload_bytes }))
+}
+
+/// What encrypts this rank's data, if the job does.
+fn cipher(config: &JobConfig, met: &Met) -> Result<Option<Cipher>, NetError> {
+    if !config.encrypts {
+        return Ok(None);
+    }
+    Ok(Some(Cipher::new(met.job, &met.key, Rank(config.rank), random()?)))
 }

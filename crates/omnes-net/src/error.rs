@@ -112,6 +112,18 @@ pub enum NetError {
     /// Rank 0 has a key and this rank has none.
     #[error("rank 0 uses a job key and this rank has none; set OMNES_JOB_KEY as for rank 0")]
     KeyMissing,
+    /// Data are to be encrypted, but the key would travel in the clear.
+    #[error("encryption needs a job key: set OMNES_JOB_KEY, the same for all ranks")]
+    KeyWanted,
+    /// Some ranks encrypt and others do not.
+    #[error(
+        "rank {rank} and rank 0 differ in whether they encrypt user data; OMNES_ENCRYPT must be \
+         the same for all ranks"
+    )]
+    EncryptionDiffers {
+        /// The rank.
+        rank: Rank,
+    },
     /// The socket could not be made.
     #[error("cannot make a UDP socket at {address}: {source}")]
     Socket {

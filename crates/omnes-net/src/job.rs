@@ -45,6 +45,9 @@ pub struct JobConfig {
     /// Whether ranks of one node talk through shared memory. Where it is false for a rank, that
     /// one counts as a node of its own.
     pub shared_memory: bool,
+    /// Whether user data are encrypted on the network; the same on all ranks, which need a
+    /// [`key`](Self::key).
+    pub encrypts: bool,
     /// Which form of the kernel's NIC may put small packets into this process's memory.
     pub receive_queue: Option<Preference>,
 }

@@ -4,11 +4,12 @@
 //! a time; `links` are the sockets, each of which (`socket`) sends and receives trains that `line`
 //! puts together; `scatter` reads them straight into user memory, and `memory` knows where the
 //! bytes are. [`ring`] takes the sockets' place between ranks of one node. `multicast` joins the
-//! job's group, `relay` passes on what comes in. `rendezvous` lets the ranks find each other,
-//! `watch` sees them end, `waiting` and `poller` are how callers wait. [`live`] shows other
-//! processes what was counted.
+//! job's group, `relay` passes on what comes in, `cipher` encrypts user data. `rendezvous` lets the
+//! ranks find each other, `watch` sees them end, `waiting` and `poller` are how callers wait.
+//! [`live`] shows other processes what was counted.
 
 mod caller;
+mod cipher;
 mod clock;
 mod core;
 mod crowd;

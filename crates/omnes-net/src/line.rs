@@ -26,15 +26,15 @@ pub(crate) struct Lent {
     pub(crate) holding: Holding,
 }
 
-/// Data of the coded packets in a line, which lie in no message.
+/// Data in a line that lie in no message: of coded packets, and encrypted ones.
 #[derive(Default)]
-pub(crate) struct CodedData {
+pub(crate) struct OwnData {
     buffers: Vec<Vec<u8>>,
     used: usize,
 }
 
-impl CodedData {
-    /// A buffer of `bytes` bytes for the line's next coded packet; it stays where it is.
+impl OwnData {
+    /// A buffer of `bytes` bytes for the line's next such packet; it stays where it is.
     pub(crate) fn next(&mut self, bytes: usize) -> &mut [u8] {
         if self.used == self.buffers.len() {
             self.buffers.push(Vec::new());
@@ -50,7 +50,8 @@ impl CodedData {
 pub(crate) struct Line {
     pub(crate) heads: Vec<Head>,
     pub(crate) used: usize,
-    pub(crate) coded: CodedData,
+    pub(crate) coded: OwnData,
+    pub(crate) sealed: OwnData,
     pub(crate) parts: Vec<libc::iovec>,
     /// Each with the socket that it leaves by.
     pub(crate) trains: Vec<(usize, Train)>,
@@ -70,7 +71,8 @@ impl Line {
         Self {
             heads: vec![Head::default(); HEADS_MAX],
             used: 0,
-            coded: CodedData::default(),
+            coded: OwnData::default(),
+            sealed: OwnData::default(),
             parts: Vec::with_capacity(2 * HEADS_MAX),
             trains: Vec::with_capacity(TRAINS_PER_CALL),
             batch: Vec::with_capacity(TRAINS_PER_CALL),
@@ -95,6 +97,7 @@ impl Line {
     pub(crate) fn clear(&mut self) {
         self.used = 0;
         self.coded.used = 0;
+        self.sealed.used = 0;
         self.parts.clear();
         self.trains.clear();
         self.sent = 0;

@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 /// Longest line that is read.
 pub(crate) const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Wait between attempts to reach rank 0.
@@ -38,6 +38,7 @@ pub(crate) struct Rendezvous {
     pub(crate) deadline: Duration,
     /// Where this rank may share memory with others; none if it may not.
     pub(crate) node: Option<Node>,
+    pub(crate) encrypts: bool,
 }
 
 /// What it takes away.
@@ -87,6 +88,7 @@ struct Hello {
     payload_bytes: u16,
     machine: Machine,
     node: Option<Node>,
+    encrypts: bool,
     challenge: u64,
     answer: u64,
 }
@@ -222,6 +224,7 @@ impl Rendezvous {
             payload_bytes: local.payload_bytes,
             machine: Machine::this(),
             node: self.node,
+            encrypts: self.encrypts,
             challenge,
             answer: answer(self.key.as_ref(), greeting.challenge, self.rank.0),
         };
@@ -368,6 +371,9 @@ impl Rendezvous {
         let hello: Hello = serde_json::from_slice(line).map_err(|_| malformed())?;
         if hello.size != self.size {
             return Err(NetError::SizeDiffers { rank, ours: self.size, theirs: hello.size });
+        }
+        if hello.encrypts != self.encrypts {
+            return Err(NetError::EncryptionDiffers { rank });
         }
         if hello.ports.len() != self.size as usize {
             return Err(malformed());

@@ -10,8 +10,9 @@ use omnes_net::{
     MulticastConfig, MulticastState, Offloads, Operation, OperationError, Policy, WhenFull,
     free_port,
 };
-use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, JobId, Kind, Rank, Seq};
+use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, JobId, JobKey, Kind, Rank, Seq};
 use ranks::{PATIENCE, pattern};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ptr::NonNull;
 use std::sync::Barrier;
@@ -507,6 +508,89 @@ fn strangers_on_the_group_change_counters_only_and_keep_nobody_from_sleeping() {
         assert!(counted.sleeps > 20, "{} sleeps", counted.sleeps);
         assert_eq!(counted.broadcast.messages_received, 20);
     }
+}
+
+/// What is broadcast while somebody listens.
+const SECRET: &[u8] = b"weights that cost a month of computing; ";
+
+/// Listens to the group, and sends every packet of data once more with one bit of its data changed;
+/// how many it has heard, and whether one of them showed what was secret.
+fn eavesdrop(group: SocketAddr, is_over: &AtomicBool) -> (u64, bool) {
+    let SocketAddr::V4(v4) = group else { panic!("{group}") };
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&group.into()).unwrap();
+    let loopback = LOOPBACK.parse().unwrap();
+    socket.join_multicast_v4(v4.ip(), &loopback).unwrap();
+    socket.set_multicast_if_v4(&loopback).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let socket = UdpSocket::from(socket);
+    let mut packet = [0; 1 << 16];
+    let (mut heard, mut has_seen) = (0, false);
+    while !is_over.load(Ordering::SeqCst) {
+        let Ok(bytes) = socket.recv(&mut packet) else { continue };
+        let is_data = Header::parse(&packet[..bytes]).is_ok_and(|(it, _)| it.kind == Kind::Cast);
+        // A train of several looks like one long packet, which is none of its own.
+        if is_data && bytes > 200 {
+            heard += 1;
+            has_seen |= packet[..bytes].windows(SECRET.len()).any(|window| window == SECRET);
+            packet[bytes / 2] ^= 1;
+            socket.send_to(&packet[..bytes], group).unwrap();
+        }
+    }
+    (heard, has_seen)
+}
+
+/// Twenty broadcasts among three ranks while somebody listens: what that one has heard, and what
+/// each rank has counted.
+fn overheard(encrypts: bool) -> ((u64, bool), Vec<EngineCounters>) {
+    let is_over = AtomicBool::new(false);
+    let job = |config: &mut JobConfig| {
+        (config.encrypts, config.key) = (encrypts, Some(JobKey::new([5; 16])));
+        config.offloads = Offloads { gso: false, gro: false };
+    };
+    let told = with_ranks(&loopback(3), job, |member| {
+        member.open(Policy::COMBINED);
+        let MulticastState::On { group, .. } = member.state() else { panic!() };
+        let data = SECRET.repeat(100);
+        let mut buffer = vec![0; data.len()];
+        let heard = std::thread::scope(|scope| {
+            let is_root = member.engine.rank() == 0;
+            let listener = is_root.then(|| scope.spawn(|| eavesdrop(group, &is_over)));
+            for _ in 0..20 {
+                if is_root {
+                    std::thread::sleep(Duration::from_millis(5));
+                    member.broadcast(&data, Hold::Window);
+                } else {
+                    let received = member.receive(0, &mut buffer).unwrap();
+                    assert!(received.bytes == data.len() as u64);
+                    // In the clear, what was changed may have come first.
+                    assert!(buffer == data || !encrypts);
+                }
+            }
+            member.meet.wait();
+            std::thread::sleep(Duration::from_millis(20));
+            is_over.store(true, Ordering::SeqCst);
+            listener.map(|listener| listener.join().unwrap())
+        });
+        member.meet.wait();
+        (heard, member.engine.counters())
+    });
+    let heard = told[0].0.unwrap();
+    (heard, told.into_iter().map(|(_, counters)| counters).collect())
+}
+
+#[test]
+fn data_that_are_encrypted_are_not_heard_and_none_are_put_in_their_place() {
+    let ((heard, has_seen), counters) = overheard(true);
+    assert!(heard >= 20 && !has_seen, "{heard}");
+    for counted in &counters[1..] {
+        assert!(counted.gate.bad_data > 0, "{:?}", counted.gate);
+        assert_eq!((counted.gate.bad_tag, counted.broadcast.messages_received), (0, 20));
+    }
+    let ((heard, has_seen), counters) = overheard(false);
+    assert!(heard >= 20 && has_seen, "the listener hears what is in the clear");
+    assert!(counters.iter().all(|counted| counted.gate.bad_data == 0));
 }
 
 #[test]

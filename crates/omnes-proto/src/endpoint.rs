@@ -23,6 +23,7 @@ use crate::packet::{Placement, Preview};
 use omnes_wire::{
     CAST_REPORT_BYTES, CastReport, ChannelId, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES, HEADER_BYTES,
     Header, HeaderError, Instant, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, SenderKey,
+    carries_data,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -84,6 +85,8 @@ pub struct GateCounters {
     pub unknown_channel: u64,
     /// From a rank that has failed or left.
     pub from_gone: u64,
+    /// Authentic but for their data, in a job that encrypts them.
+    pub bad_data: u64,
 }
 
 /// See the module header.
@@ -249,6 +252,30 @@ impl Endpoint {
         Some(header)
     }
 
+    /// As [`Self::admit`]; the packet itself is counted when it is handled.
+    fn admit_uncounted(&mut self, head: &[u8]) -> Option<Header> {
+        let counters = self.counters;
+        let admitted = self.admit(head);
+        self.counters = counters;
+        admitted
+    }
+
+    /// Of a packet whose kind carries user data and whose head is authentic: its sender, and how
+    /// many bytes stand before the data. `None` for all others, which [`Self::handle_packet`]
+    /// judges.
+    pub fn data_head(&mut self, packet: &[u8]) -> Option<(Rank, usize)> {
+        if !carries_data(packet) {
+            return None;
+        }
+        let header = self.admit_uncounted(packet)?;
+        Some((header.source, PACKET_OVERHEAD_BYTES + control_body_bytes(&header)))
+    }
+
+    /// Counts a packet of [`Self::data_head`] whose data are not what its sender has sent.
+    pub fn refuse_data(&mut self) {
+        self.counters.bad_data += 1;
+    }
+
     /// The key of a sender; packets come in runs, so mostly the one used last.
     fn sender_key(&mut self, source: Rank) -> SenderKey {
         if self.latest_key.0 != source {
@@ -323,11 +350,7 @@ impl Endpoint {
 
     /// True if a packet to all is authentic, as far as its head tells: then it may be passed on.
     pub fn vouches(&mut self, head: &[u8]) -> bool {
-        // The packet itself is counted when it is handled.
-        let counters = self.counters;
-        let admitted = self.admit(head);
-        self.counters = counters;
-        admitted.is_some_and(|header| {
+        self.admit_uncounted(head).is_some_and(|header| {
             let is_data = matches!(header.kind, Kind::Cast | Kind::CastCoded | Kind::Hello);
             is_data && header.flags.has(Flags::GROUP)
         })
@@ -339,11 +362,7 @@ impl Endpoint {
         if !matches!(header.kind, Kind::Data | Kind::Cast) || carries_report(&header) {
             return None;
         }
-        // The packet itself is counted when it is handled.
-        let counters = self.counters;
-        let admitted = self.admit(head);
-        self.counters = counters;
-        let header = admitted?;
+        let header = self.admit_uncounted(head)?;
         match header.kind {
             Kind::Cast => self.broadcast.as_ref()?.preview(&header, head),
             _ => self.channels.get(usize::from(header.channel.0))?.preview(&header, head),

@@ -181,6 +181,13 @@ pub struct Header {
 /// from this one on; those below it name the step.
 pub const COMBINE_SHIFT: u32 = 24;
 
+/// True if a packet that starts with these bytes is of a kind that carries user data. Looks only at
+/// the kind, as above.
+pub fn carries_data(head: &[u8]) -> bool {
+    let kinds = [Kind::Data as u8, Kind::Cast as u8, Kind::CastCoded as u8];
+    head.get(3).is_some_and(|kind| kinds.contains(kind))
+}
+
 impl Header {
     /// The word that a step of a barrier carries, in the place of what it does not need: `expects`,
     /// `epoch` and `credits`.

@@ -34,7 +34,7 @@ pub use body::{
 pub use coded::CodedSet;
 pub use header::{
     COMBINE_SHIFT, COMMUNICATOR_OFFSET, Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind,
-    MAGIC, MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION,
+    MAGIC, MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, carries_data,
     has_control_body,
 };
 pub use instant::Instant;

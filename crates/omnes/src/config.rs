@@ -82,6 +82,9 @@ pub struct Config {
     pub multicast_ttl: u8,
     /// Whether ranks of one node talk through shared memory; without it each counts as a node.
     pub shared_memory: bool,
+    /// Whether user data are encrypted on the network; the same on all ranks, which need a
+    /// [`key`](Self::key).
+    pub encrypts: bool,
     /// Barrier algorithm; where there is none, the counter in small groups with multicast or where
     /// ranks outnumber the cores, else dissemination.
     pub barrier: Option<Barrier>,
@@ -121,6 +124,7 @@ impl Config {
             multicast_port: None,
             multicast_ttl: 1,
             shared_memory: true,
+            encrypts: false,
             barrier: None,
             nic: NicWanted::Auto,
             eager_bytes: 128 << 10,

@@ -46,6 +46,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_MULTICAST_GROUP", "the job's group, address or address:port; drawn where unset"),
     ("OMNES_MULTICAST_TTL", "routers that multicast may cross, plus one; 1 where unset"),
     ("OMNES_SHM", "shared memory between the ranks of a node: on, off"),
+    ("OMNES_ENCRYPT", "user data encrypted on the network: on, off; on all ranks, with a key"),
     ("OMNES_PEER_TIMEOUT", "silence after which a rank has failed, e.g. 5s"),
     ("OMNES_JOIN_TIMEOUT", "wait for all ranks at the start, e.g. 60s"),
     ("OMNES_SPIN", "time for which a waiting call spins, e.g. 200us"),
@@ -266,6 +267,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         if let Some(is_on) = self.parsed("OMNES_SHM", parse_switch)? {
             config.shared_memory = is_on;
         }
+        if let Some(is_on) = self.parsed("OMNES_ENCRYPT", parse_switch)? {
+            config.encrypts = is_on;
+        }
         if let Some(place) = self.value("OMNES_LIVE")? {
             config.live = place;
         }
@@ -465,6 +469,13 @@ mod tests {
         assert!(!with("off").unwrap().shared_memory);
         let error = with("no").unwrap_err().to_string();
         assert!(error.contains("OMNES_SHM=no") && error.contains("on or off"), "{error}");
+    }
+
+    #[test]
+    fn encryption_is_switched_on() {
+        let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
+        let with = |value| config(&[base[0], base[1], ("OMNES_ENCRYPT", value)]).unwrap();
+        assert!(!config(&base).unwrap().encrypts && !with("off").encrypts && with("on").encrypts);
     }
 
     #[test]

@@ -75,6 +75,7 @@ impl Job {
                 ..MulticastConfig::default()
             },
             shared_memory: config.shared_memory,
+            encrypts: config.encrypts,
             receive_queue: config.nic.preference(),
         };
         let engine = Engine::join_through(job, listener)?;

@@ -155,6 +155,9 @@ stats! {
     packets_foreign_job: counters.gate.foreign_job,
     /// Packets refused because their tag is wrong.
     packets_bad_tag: counters.gate.bad_tag,
+    /// Packets refused because their data are not what their sender has sent, where they are
+    /// encrypted.
+    packets_bad_data: counters.gate.bad_data,
     /// Sends that the kernel refused for good.
     send_errors: counters.socket.send_errors,
     /// 1 if trains are cut into packets by the kernel.

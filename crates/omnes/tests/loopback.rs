@@ -7,8 +7,8 @@ mod ranks;
 
 use bodies::{BYTES_MAX, Body};
 use omnes::{
-    Barrier, Cloning, Communicator, Config, Error, MultiSend, Multicast, MulticastState, ReduceOp,
-    Tree,
+    Barrier, Cloning, Communicator, Config, Error, JobKey, MultiSend, Multicast, MulticastState,
+    ReduceOp, Tree,
 };
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -68,6 +68,38 @@ fn ranks_of_one_node_with_small_pools_conform() {
         (config.pool_slots, config.eager_bytes, config.shared_memory) = (64, 4096, true);
     };
     conform("127.0.0.1", 4, tight, |body| is_not_flood(body) && body.name != "out-of-order");
+}
+
+/// User data are encrypted.
+fn encrypted(config: &mut Config) {
+    let key = JobKey::from_hex("00112233445566778899aabbccddeeff").unwrap();
+    (config.encrypts, config.key) = (true, Some(key));
+}
+
+#[test]
+fn ranks_conform_whose_data_are_encrypted() {
+    for size in [2, 5] {
+        conform("127.0.0.1", size, encrypted, is_not_flood);
+    }
+    let some = |config: &mut Config| {
+        encrypted(config);
+        config.shared_memory = config.rank % 3 != 1;
+    };
+    conform("127.0.0.1", 6, some, is_not_flood);
+}
+
+#[test]
+fn encrypted_broadcasts_conform_by_multisend_and_without() {
+    let passed_on = |config: &mut Config| {
+        encrypted(config);
+        multisend_by(config, "chain");
+    };
+    conform("127.0.0.1", 4, passed_on, is_cast);
+    let channels = |config: &mut Config| {
+        encrypted(config);
+        (config.multicast, config.multisend) = (Multicast::Off, MultiSend::Off);
+    };
+    conform("127.0.0.1", 3, channels, is_cast);
 }
 
 #[test]

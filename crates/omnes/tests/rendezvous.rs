@@ -136,6 +136,29 @@ fn a_number_that_is_taken_twice_ends_the_job_for_all_who_came() {
 }
 
 #[test]
+fn encryption_needs_a_key_that_does_not_travel() {
+    let address = rendezvous();
+    let keyless = join(&address, 0, 2, |config| config.encrypts = true);
+    let wanted = "encryption needs a job key: set OMNES_JOB_KEY, the same for all ranks";
+    assert_eq!(error_of(keyless), wanted);
+}
+
+#[test]
+fn ranks_that_differ_in_encryption_are_named() {
+    let address = rendezvous();
+    let encrypts = |config: &mut Config| {
+        with_key("a")(config);
+        config.encrypts = true;
+    };
+    let zero = join(&address, 0, 2, encrypts);
+    let differ = "rank 1 and rank 0 differ in whether they encrypt user data; OMNES_ENCRYPT must \
+                  be the same for all ranks";
+    let refused = error_of(join(&address, 1, 2, with_key("a")));
+    assert_eq!(refused, format!("rank 0 refused: {differ}"));
+    assert_eq!(error_of(zero), differ);
+}
+
+#[test]
 fn sizes_that_differ_are_named() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
@@ -149,7 +172,7 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |_| {});
     let stream = connect(&address);
-    assert!(read_line(&stream).starts_with(r#"{"omnes":2,"#));
+    assert!(read_line(&stream).starts_with(r#"{"omnes":3,"#));
     // Whatever else it says, also what this version does not know.
     writeln!(&stream, r#"{{"version":"99.0.0","rank":1,"answer":0,"new":[1,2]}}"#).unwrap();
     let ours = env!("CARGO_PKG_VERSION");
@@ -168,7 +191,7 @@ fn a_rank_0_of_another_version_is_not_answered() {
     let (stream, _) = listener.accept().unwrap();
     writeln!(&stream, r#"{{"omnes":7,"challenge":1}}"#).unwrap();
     let differ =
-        "versions differ: this rank has 2, the other side 7; use one version for all ranks";
+        "versions differ: this rank has 3, the other side 7; use one version for all ranks";
     assert_eq!(error_of(one), differ);
 }
 

@@ -47,6 +47,7 @@ Examples:
   omnes run -n 8 --lab --loss 1% -- omnes bench barrier      (root: eight hosts for this job)
   omnes run -n 16 --lab omnes -- ./solver                    (root: after `omnes lab up 8`)
   omnes run -n 6 --hosts a:2,b:2,c:2 -- ./solver             (ssh keys must be in place)
+  omnes run -n 3 --hosts a,b,c --encrypt -- omnes cp secret /srv/secret
   omnes run -n 8 --output-dir logs -- ./solver               (logs/rank.0.out, logs/rank.0.err, ...)
 
 Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY, OMNES_LOCAL_RANK and
@@ -67,6 +68,9 @@ pub struct Args {
     /// Set a variable for every rank (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = job::parse_variable)]
     env: Vec<(String, String)>,
+    /// Encrypt user data between the ranks' nodes, as OMNES_ENCRYPT=on does
+    #[arg(long)]
+    encrypt: bool,
     /// Give standard input to this rank (not with --hosts); the others read the end of file
     #[arg(long, value_name = "RANK", conflicts_with = "hosts")]
     stdin: Option<usize>,
@@ -131,7 +135,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Err(error) => return lab::status_of(error),
     };
     let places = site.places(ranks);
-    let job = Job::new(ranks, site.rendezvous()?, args.env, args.command)?;
+    let mut environment = args.env;
+    if args.encrypt {
+        environment.push(("OMNES_ENCRYPT".to_owned(), "on".to_owned()));
+    }
+    let job = Job::new(ranks, site.rendezvous()?, environment, args.command)?;
     if is_dry {
         return print_plan(&job, &site, &places).map(|()| ExitCode::SUCCESS);
     }

@@ -2,6 +2,7 @@
 //! endpoint says.
 
 use super::{Core, DATAGRAM_BYTES};
+use crate::cipher::in_clear;
 use crate::line::{Holding, Line};
 use crate::memory::Memory;
 use crate::scatter::ScatteredTrain;
@@ -84,8 +85,12 @@ impl Core {
         self.endpoint.counters().accepted != accepted
     }
 
-    /// True if a receive is pending whose data are worth a look before they are read.
+    /// True if a receive is pending whose data are worth a look before they are read; none are that
+    /// must be decrypted first.
     fn awaits_large(&self, socket: usize) -> bool {
+        if self.cipher.is_some() {
+            return false;
+        }
         let is_group = self.links.group_index() == Some(socket);
         if is_group { self.large_casts > 0 } else { self.large_receives > 0 }
     }
@@ -120,12 +125,10 @@ impl Core {
         let mut from = start;
         while from < end {
             let to = (from + train.packet_bytes).min(end);
-            let packet = &self.bounce[from..to];
-            if let Some(placement) = self.endpoint.handle_packet(now, packet, packet.len()) {
-                vacate(&mut self.line, placement);
-                self.memory.place(placement, &packet[placement.packet_offset..]);
+            let Self { endpoint, memory, line, cipher, bounce, .. } = self;
+            if let Some(packet) = in_clear(cipher, endpoint, &mut bounce[from..to]) {
+                take_in(now, packet, endpoint, line, memory);
             }
-            self.drain_moves();
             from = to;
         }
     }
@@ -216,6 +219,21 @@ impl Core {
     pub(super) fn drain_moves(&mut self) {
         drain_moves(&mut self.endpoint, &mut self.memory);
     }
+}
+
+/// Handles a packet and puts its data where they belong.
+pub(super) fn take_in(
+    now: Instant,
+    packet: &[u8],
+    endpoint: &mut Endpoint,
+    line: &mut Line,
+    memory: &mut Memory,
+) {
+    if let Some(placement) = endpoint.handle_packet(now, packet, packet.len()) {
+        vacate(line, placement);
+        memory.place(placement, &packet[placement.packet_offset..]);
+    }
+    drain_moves(endpoint, memory);
 }
 
 pub(super) fn drain_moves(endpoint: &mut Endpoint, memory: &mut Memory) {

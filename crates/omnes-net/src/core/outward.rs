@@ -2,10 +2,11 @@
 //! peers and the group, and given to the sockets.
 
 use super::Core;
-use crate::line::{Holding, Lent};
+use crate::cipher::{Cipher, SEALED_BYTES};
+use crate::line::{Holding, Lent, OwnData};
 use crate::ring::Neighbours;
 use omnes_proto::packet::{Destination, Head, Source, Transmit};
-use omnes_wire::{Instant, Rank};
+use omnes_wire::{Instant, Rank, carries_data};
 
 /// Bytes put into rings in place of a line of trains, and those after which they are shown.
 const RING_BYTES_PER_LINE: usize = 64 << 10;
@@ -43,10 +44,10 @@ impl Core {
                 },
                 holding: Holding { channel, source: segment.source },
             });
-            // SAFETY: `gather` gives memory that is valid for reading.
-            let lent = unsafe { inline(head, lent) };
             match transmit.to {
                 Destination::Rank(rank) if self.rings.reaches(rank) => {
+                    // SAFETY: `gather` gives memory that is valid for reading.
+                    let lent = unsafe { inline(head, lent) };
                     // SAFETY: as above.
                     in_rings += unsafe { into_ring(&mut self.rings, rank, head, lent) };
                     if in_rings - shown >= RING_BYTES_SHOWN {
@@ -57,6 +58,13 @@ impl Core {
                 }
                 // Without a way it is lost, as on a network.
                 to => {
+                    let lent = match &mut self.cipher {
+                        // SAFETY: as above.
+                        Some(cipher) => unsafe { seal(cipher, head, lent, &mut self.line.sealed) },
+                        None => lent,
+                    };
+                    // SAFETY: as above.
+                    let lent = unsafe { inline(head, lent) };
                     let Some(route) = self.links.route(to, head) else { continue };
                     self.line.push(route, lent);
                     self.line_up_run(now, &transmit, lent);
@@ -73,7 +81,7 @@ impl Core {
 
     /// Lines up, in the same train, packets that continue the one that was lined up last.
     fn line_up_run(&mut self, now: Instant, transmit: &Transmit, lent: Option<Lent>) {
-        let Some(lent) = lent else { return };
+        let Some(lent) = lent.filter(|_| self.cipher.is_none()) else { return };
         let (last, room) = (self.line.used - 1, self.line.room_in_train());
         let heads = &mut self.line.heads[last..=last + room];
         let packets = self.endpoint.continue_run(now, transmit, heads);
@@ -105,6 +113,31 @@ unsafe fn into_ring(rings: &mut Neighbours, rank: Rank, head: &Head, lent: Optio
     // SAFETY: the head is borrowed, and the caller vouches for the data.
     unsafe { rings.push(rank, &parts[..1 + usize::from(lent.is_some())]) };
     head.iov_len + data.iov_len
+}
+
+/// Encrypts what a packet carries, if it is of a kind that carries data.
+///
+/// # Safety
+/// The data must be valid for reading.
+unsafe fn seal(
+    cipher: &mut Cipher,
+    head: &Head,
+    lent: Option<Lent>,
+    sealed: &mut OwnData,
+) -> Option<Lent> {
+    if !carries_data(head.as_bytes()) {
+        return lent;
+    }
+    let data = lent.map_or(&[][..], |Lent { data, .. }| {
+        // SAFETY: promised by the caller.
+        unsafe { std::slice::from_raw_parts(data.iov_base.cast::<u8>(), data.iov_len) }
+    });
+    let sealed = sealed.next(data.len() + SEALED_BYTES);
+    cipher.seal(head.as_bytes(), data, sealed);
+    let data = libc::iovec { iov_base: sealed.as_mut_ptr().cast(), iov_len: sealed.len() };
+    // The memory that was read may be its owner's again.
+    let holding = Holding { channel: 0, source: Source::Coded };
+    Some(Lent { data, holding })
 }
 
 /// Puts a few bytes of data behind their head, as one part is sent faster than two.

@@ -12,8 +12,9 @@
 //! found there and was not counted has come another way, from this host or by another interface:
 //! such a socket is looked at from then on as if there were no queue.
 
-use super::inward::{drain_moves, vacate};
+use super::inward::take_in;
 use super::{Core, Look};
+use crate::cipher::in_clear;
 use crate::clock::Clock;
 use crate::poller::Poller;
 use omnes_nic::OpenQueue;
@@ -137,17 +138,20 @@ impl Core {
             return false;
         }
         let now = self.clock.now();
-        let Self { endpoint, memory, line, .. } = self;
+        let Self { endpoint, memory, line, cipher, bounce, .. } = self;
         let accepted = endpoint.counters().accepted;
         for _ in 0..PACKETS_PER_STEP {
             let mut bytes = 0;
             let is_there = queue.opened.queue_mut().take(|packet| {
                 bytes = packet.len() as u64;
-                if let Some(placement) = endpoint.handle_packet(now, packet, packet.len()) {
-                    vacate(line, placement);
-                    memory.place(placement, &packet[placement.packet_offset..]);
+                if cipher.is_none() {
+                    return take_in(now, packet, endpoint, line, memory);
                 }
-                drain_moves(endpoint, memory);
+                let copy = &mut bounce[..packet.len()];
+                copy.copy_from_slice(packet);
+                if let Some(packet) = in_clear(cipher, endpoint, copy) {
+                    take_in(now, packet, endpoint, line, memory);
+                }
             });
             if !is_there {
                 break;

@@ -30,6 +30,7 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         offloads: Offloads { gso: true, gro: true },
         multicast: MulticastConfig { wanted: false, ..MulticastConfig::default() },
         shared_memory: true,
+        encrypts: false,
         receive_queue: None,
     }
 }

@@ -1,8 +1,8 @@
 //! Which machines may have something to hand out. To ask all of them in vain, several times for
 //! each packet, would take as long as the packet.
 //!
-//! A machine is *touched* by whatever goes into it, and has nothing to hand out once it has said so,
-//! until it is touched again.
+//! A machine is *touched* by whatever goes into it, and has nothing to hand out once it has said
+//! so, until it is touched again.
 
 use crate::limits::CHANNELS_MAX;
 

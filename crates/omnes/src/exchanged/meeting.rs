@@ -83,6 +83,10 @@ fn join(ranks: &dyn Exchange, config: Config, listener: Option<TcpListener>) -> 
 }
 
 fn card(config: &Config) -> Result<Card, Error> {
+    if config.encrypts && config.key.is_none() {
+        // Nobody knows what the exchange's own ways are.
+        return Err(Error::Join(omnes_net::NetError::KeyWanted));
+    }
     Ok(Card {
         whereabouts: Whereabouts::here(config.interface.as_ref())?,
         key_check: config.key.as_ref().map(|key| key.answer(KEY_CHECK)),
