@@ -8,7 +8,7 @@ mod ranks;
 use bodies::{BYTES_MAX, Body};
 use omnes::{
     Barrier, Cloning, Communicator, Config, Error, JobKey, MultiSend, Multicast, MulticastState,
-    ReduceOp, Tree,
+    Reduce, ReduceOp, Tree,
 };
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -86,6 +86,18 @@ fn ranks_conform_whose_data_are_encrypted() {
         config.shared_memory = config.rank % 3 != 1;
     };
     conform("127.0.0.1", 6, some, is_not_flood);
+}
+
+#[test]
+fn a_number_that_is_to_be_encrypted_goes_by_no_barrier() {
+    with_ranks(3, encrypted, |comm| {
+        let mut sum = [comm.rank() + 1];
+        let refused = comm.allreduce_with(&mut sum, ReduceOp::Sum, Reduce::Word).unwrap_err();
+        assert!(refused.to_string().contains("encryption"), "{refused}");
+        comm.allreduce(&mut sum, ReduceOp::Sum).unwrap();
+        assert_eq!(sum, [6]);
+        comm.finalize().unwrap();
+    });
 }
 
 #[test]

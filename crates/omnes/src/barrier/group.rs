@@ -122,12 +122,15 @@ impl Communicator {
         Ok(group)
     }
 
-    /// True if the usual barriers of this communicator can combine words; the same on all ranks.
+    /// True if the usual barriers of this communicator can combine words, which anybody on the
+    /// network can read; the same on all ranks.
     pub(crate) fn combines_words(&self) -> bool {
         let nodes = self.nodes().count();
-        let is_off = self.job().config.nic == NicWanted::Off || self.job().is_finalizing();
+        let config = &self.job().config;
+        let is_off = config.nic == NicWanted::Off || self.job().is_finalizing();
+        let is_secret = config.encrypts && nodes > 1;
         let can = nodes == 1 || can_combine(self.usual_algorithm(), nodes);
-        self.size() > 1 && can && !is_off
+        self.size() > 1 && can && !is_off && !is_secret
     }
 
     /// Combines a word of every rank in a barrier of the usual algorithm; what they make. Only if

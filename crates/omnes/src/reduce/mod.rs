@@ -112,8 +112,8 @@ impl Communicator {
         algorithm: Reduce,
     ) -> Result<(), Error> {
         if algorithm == Reduce::Word {
-            let reason = "`word` is for one number, not for products of floats, and needs barriers \
-                          by counter or gather-broadcast";
+            let reason = "`word` is for one number, not for products of floats, needs barriers by \
+                          counter or gather-broadcast, and does without encryption";
             return match self.allreduce_word(data, element, op)? {
                 true => Ok(()),
                 false => Err(Error::Reduction { reason: reason.to_owned() }),
