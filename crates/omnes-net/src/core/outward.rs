@@ -59,8 +59,13 @@ impl Core {
                 // Without a way it is lost, as on a network.
                 to => {
                     let lent = match &mut self.cipher {
-                        // SAFETY: as above.
-                        Some(cipher) => unsafe { seal(cipher, head, lent, &mut self.line.sealed) },
+                        Some(cipher) => {
+                            // SAFETY: as above.
+                            let lent = unsafe { seal(cipher, head, lent, &mut self.line.sealed) };
+                            let copied = lent.map_or(0, |lent| lent.data.iov_len as u64);
+                            self.memory.copied_bytes += copied;
+                            lent
+                        }
                         None => lent,
                     };
                     // SAFETY: as above.

@@ -149,6 +149,7 @@ impl Core {
                 }
                 let copy = &mut bounce[..packet.len()];
                 copy.copy_from_slice(packet);
+                memory.copied_bytes += bytes;
                 if let Some(packet) = in_clear(cipher, endpoint, copy) {
                     take_in(now, packet, endpoint, line, memory);
                 }
