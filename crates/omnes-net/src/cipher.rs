@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The nonce is a number that each rank draws at the start, and a count of its packets: what is
-//! sent again is encrypted again, so none is ever used twice. Packets that carry no user data of
-//! their kind are as they were; those whose data are empty are authenticated all the same, or they
+//! sent again is encrypted again, so none is ever used twice. Packets of kinds that carry no user
+//! data are as they were; those whose data are empty are authenticated all the same, or others
 //! could be cut short. What goes through a node's shared memory meets no network and is left alone.
 //!
 //! Cost: [`SEALED_BYTES`] in each packet, and a pass over the data at each side, which are then

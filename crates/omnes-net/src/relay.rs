@@ -69,8 +69,8 @@ impl Core {
     fn received_bytes(&mut self, receive: Operation) -> u64 {
         let Operation { channel, part: Part::Receive(Some(id)), .. } = receive else { return 0 };
         if channel != self.cast_channel() {
-            return self.endpoint.channel(channel).received_bytes(id);
+            return self.endpoint.channels()[channel].received_bytes(id);
         }
-        self.endpoint.broadcast().map_or(0, |broadcast| broadcast.received_bytes(id))
+        self.endpoint.broadcasts().map_or(0, |broadcast| broadcast.received_bytes(id))
     }
 }

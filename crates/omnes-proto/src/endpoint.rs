@@ -436,13 +436,14 @@ impl Endpoint {
         if self.liveness.is_gone(rank) {
             return;
         }
-        self.due.touch(Machines::ALL);
         if let Some(failed) = cause {
             self.hear_of_failure(now, rank, failed);
         }
         if !self.liveness.on_departed(now, rank) {
             return;
         }
+        // Now, as the events of the failure have been collected.
+        self.due.touch(Machines::ALL);
         for channel in &mut self.channels {
             channel.depart_peer(now, rank);
         }

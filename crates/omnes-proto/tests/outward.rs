@@ -3,8 +3,8 @@
 
 mod pair;
 
-use omnes_proto::channel::{Message, Pattern, Reply};
-use omnes_proto::endpoint::Endpoint;
+use omnes_proto::channel::{Event as ChannelEvent, Message, Pattern, Reply};
+use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::packet::Head;
 use omnes_wire::{CommunicatorId, Instant, Rank};
 
@@ -25,6 +25,21 @@ fn drain(now: Instant, endpoint: &mut Endpoint) -> Vec<Vec<u8>> {
     let packets = std::iter::from_fn(packet).collect();
     assert!(!endpoint.may_transmit());
     packets
+}
+
+#[test]
+fn what_a_departure_ends_is_told_before_it_also_where_it_tells_of_a_failure() {
+    let config = EndpointConfig { size: 3, ..pair::config(0) };
+    let mut endpoint = Endpoint::new(Instant::ZERO, config);
+    let now = Instant::from_ns(1000);
+    let source = Some(Rank(1));
+    let pattern = Pattern { communicator: CommunicatorId(0), source, tag: None };
+    let id = endpoint.channel(0).receive(now, pattern, 100).unwrap();
+    endpoint.depart_rank(now, Rank(1), Some(Rank(2)));
+    // No packet has been asked for in between.
+    let events: Vec<Event> = std::iter::from_fn(|| endpoint.poll_event(now)).collect();
+    let ended = Event::Channel(0, ChannelEvent::ReceiveFailed { id, from: Rank(1) });
+    assert_eq!(events, [Event::PeerFailed(Rank(2)), ended, Event::PeerDeparted(Rank(1))]);
 }
 
 #[test]

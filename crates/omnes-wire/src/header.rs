@@ -79,6 +79,15 @@ pub enum Kind {
 }
 
 impl Kind {
+    fn carries_data(self) -> bool {
+        match self {
+            Self::Data | Self::Cast | Self::CastCoded => true,
+            Self::Grant | Self::Ack | Self::Nack | Self::Ping | Self::Pong => false,
+            Self::Failed | Self::Bye | Self::CastAck | Self::CastNack | Self::Hello => false,
+            Self::Step | Self::StepNack | Self::StepAsk | Self::StepTell => false,
+        }
+    }
+
     fn from_wire(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Data,
@@ -182,10 +191,10 @@ pub struct Header {
 pub const COMBINE_SHIFT: u32 = 24;
 
 /// True if a packet that starts with these bytes is of a kind that carries user data. Looks only at
-/// the kind, as above.
+/// the kind: the packet may still turn out to be none of ours.
 pub fn carries_data(head: &[u8]) -> bool {
-    let kinds = [Kind::Data as u8, Kind::Cast as u8, Kind::CastCoded as u8];
-    head.get(3).is_some_and(|kind| kinds.contains(kind))
+    let kind = head.get(3).and_then(|kind| Kind::from_wire(*kind));
+    kind.is_some_and(Kind::carries_data)
 }
 
 impl Header {

@@ -58,6 +58,7 @@ impl Core {
                 }
                 // Without a way it is lost, as on a network.
                 to => {
+                    let Some(route) = self.links.route(to, head) else { continue };
                     let lent = match &mut self.cipher {
                         Some(cipher) => {
                             // SAFETY: as above.
@@ -70,7 +71,6 @@ impl Core {
                     };
                     // SAFETY: as above.
                     let lent = unsafe { inline(head, lent) };
-                    let Some(route) = self.links.route(to, head) else { continue };
                     self.line.push(route, lent);
                     self.line_up_run(now, &transmit, lent);
                 }
@@ -131,7 +131,8 @@ unsafe fn seal(
     sealed: &mut OwnData,
 ) -> Option<Lent> {
     if !carries_data(head.as_bytes()) {
-        return lent;
+        assert!(lent.is_none(), "data would leave in the clear");
+        return None;
     }
     let data = lent.map_or(&[][..], |Lent { data, .. }| {
         // SAFETY: promised by the caller.

@@ -128,7 +128,8 @@ impl Communicator {
         let nodes = self.nodes().count();
         let config = &self.job().config;
         let is_off = config.nic == NicWanted::Off || self.job().is_finalizing();
-        let is_secret = config.encrypts && nodes > 1;
+        // Also within a node, whose ranks may have found no memory to share.
+        let is_secret = config.encrypts;
         let can = nodes == 1 || can_combine(self.usual_algorithm(), nodes);
         self.size() > 1 && can && !is_off && !is_secret
     }

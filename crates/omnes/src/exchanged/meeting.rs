@@ -134,7 +134,8 @@ fn invite(
 impl Invitation {
     /// The settings to join with.
     fn accept(self, config: Config) -> Config {
-        let key = self.key.map(JobKey::new).or(config.key);
+        // Nobody who can write to the exchange takes the place of a key that was set.
+        let key = config.key.or(self.key.map(JobKey::new));
         Config { rendezvous: self.address.to_string(), key, ..config }
     }
 }
