@@ -43,7 +43,7 @@ pub(crate) struct Cipher {
 }
 
 impl Cipher {
-    /// For rank `me`; no other start of a rank may draw the same with the same keys.
+    /// For rank `me`. `drawn` must be random: it keeps starts apart that have the same keys.
     pub(crate) fn new(job: JobId, key: &JobKey, me: Rank, drawn: [u8; DRAWN_BYTES]) -> Self {
         let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"omnes user data");
         let job_secret = salt.extract(key.as_bytes());

@@ -63,8 +63,8 @@ impl Core {
                         Some(cipher) => {
                             // SAFETY: as above.
                             let lent = unsafe { seal(cipher, head, lent, &mut self.line.sealed) };
-                            let copied = lent.map_or(0, |lent| lent.data.iov_len as u64);
-                            self.memory.copied_bytes += copied;
+                            let copied = lent.map_or(0, |lent| lent.data.iov_len - SEALED_BYTES);
+                            self.memory.copied_bytes += copied as u64;
                             lent
                         }
                         None => lent,
