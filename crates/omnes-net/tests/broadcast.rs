@@ -3,141 +3,24 @@
 #![allow(clippy::unwrap_used)]
 
 mod hosts;
+mod members;
 mod ranks;
 
+use members::{LOOPBACK, Member, config, loopback, with_ranks};
 use omnes_net::{
-    Cast, Completion, Engine, EngineCounters, GroupConfig, GroupId, Hold, JobConfig,
-    MulticastConfig, MulticastState, Offloads, Operation, OperationError, Policy, WhenFull,
-    free_port,
+    Engine, EngineCounters, Hold, JobConfig, MulticastState, Offloads, Operation, OperationError,
+    Policy, free_port,
 };
-use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, JobId, JobKey, Kind, Rank, Seq};
+use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, JobId, Kind, Rank, Seq};
 use ranks::{PATIENCE, pattern};
-use socket2::{Domain, Protocol, Socket, Type};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::ptr::NonNull;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-const LOOPBACK: &str = "127.0.0.1";
-const GROUP: GroupId = GroupId { communicator: CommunicatorId(0), number: 0 };
 /// Lengths around what changes the way: envelope, packet, train, copy, window.
 const LENGTHS: [usize; 12] =
     [0, 1, 8, 1000, 8892, 8893, 16_384, 65_536, 65_537, 200_000, 600_001, 1 << 20];
-
-fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
-    JobConfig {
-        channels: vec![omnes_net::ChannelConfig::default()],
-        multicast: MulticastConfig::default(),
-        // All ranks are of this process, and it is multicast that is tried here.
-        shared_memory: false,
-        ..ranks::config(rank, size, rendezvous)
-    }
-}
-
-/// One rank, and what it needs of the others.
-struct Member<'a> {
-    engine: Engine,
-    meet: &'a Barrier,
-}
-
-impl Member<'_> {
-    /// Opens the group of all ranks, each on a node of its own, when all have heard all.
-    fn open(&self, policy: Policy) {
-        let others = self.engine.size() as usize - 1;
-        assert!(matches!(self.engine.multicast(), MulticastState::On { .. }), "{:?}", self.state());
-        let until = Instant::now() + PATIENCE;
-        self.meet.wait();
-        // Whoever has heard all may not have been heard.
-        self.engine.announce();
-        while self.engine.heard() < others {
-            assert!(Instant::now() < until, "heard {} of {others}", self.engine.heard());
-            std::thread::yield_now();
-        }
-        self.meet.wait();
-        let nodes = (0..self.engine.size()).map(|rank| vec![Rank(rank)]).collect();
-        self.engine.open_group(GroupConfig { id: GROUP, nodes, policy });
-        self.meet.wait();
-    }
-
-    fn state(&self) -> MulticastState {
-        self.engine.multicast()
-    }
-
-    fn start_broadcast(
-        &self,
-        data: &[u8],
-        hold: Hold,
-    ) -> Result<Option<Operation>, OperationError> {
-        self.start(data, hold, WhenFull::Wait)
-    }
-
-    fn start(
-        &self,
-        data: &[u8],
-        hold: Hold,
-        when_full: WhenFull,
-    ) -> Result<Option<Operation>, OperationError> {
-        let (base, bytes) = (NonNull::from(data).cast(), data.len() as u64);
-        let cast = Cast { group: GROUP, hold, base, bytes, when_full };
-        // SAFETY: callers wait for the operation, or release it, while they hold the data.
-        unsafe { self.engine.broadcast(cast, |_| true) }
-    }
-
-    fn broadcast(&self, data: &[u8], hold: Hold) {
-        if let Some(operation) = self.start_broadcast(data, hold).unwrap() {
-            let sent = self.engine.wait(operation, |_| true).unwrap();
-            assert_eq!(sent.bytes, data.len() as u64);
-        }
-    }
-
-    fn start_receive(&self, root: u32, buffer: &mut [u8]) -> Operation {
-        let (capacity, base) = (buffer.len() as u64, NonNull::from(buffer).cast());
-        // SAFETY: callers wait for the operation while they hold the buffer.
-        unsafe { self.engine.receive_broadcast(GROUP, Rank(root), base, capacity).unwrap() }
-    }
-
-    fn receive(&self, root: u32, buffer: &mut [u8]) -> Result<Completion, OperationError> {
-        let operation = self.start_receive(root, buffer);
-        self.engine.wait(operation, |_| true)
-    }
-}
-
-/// Runs `body` as every rank of a job; results in order of ranks.
-fn with_ranks<T: Send>(
-    addresses: &[hosts::Host],
-    adjust: impl Fn(&mut JobConfig) + Sync,
-    body: impl Fn(&Member<'_>) -> T + Sync,
-) -> Vec<T> {
-    let size = addresses.len() as u32;
-    let port = addresses[0].inside(|| free_port(addresses[0].address).unwrap());
-    let rendezvous = SocketAddr::new(addresses[0].address, port).to_string();
-    let meet = Barrier::new(addresses.len());
-    std::thread::scope(|scope| {
-        let start = |rank: u32| {
-            let (adjust, body, meet, rendezvous) = (&adjust, &body, &meet, &rendezvous);
-            scope.spawn(move || {
-                addresses[rank as usize].inside(|| {
-                    let mut config = config(rank, size, rendezvous);
-                    adjust(&mut config);
-                    let member = Member { engine: Engine::join(config).unwrap(), meet };
-                    let result = body(&member);
-                    meet.wait();
-                    assert!(member.engine.drain(PATIENCE));
-                    meet.wait();
-                    member.engine.leave();
-                    result
-                })
-            })
-        };
-        let ranks: Vec<_> = (0..size).map(start).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
-}
-
-fn loopback(size: usize) -> Vec<hosts::Host> {
-    vec![hosts::Host::here(LOOPBACK.parse::<IpAddr>().unwrap()); size]
-}
 
 /// Every length from every rank, both ways of holding; what each rank has counted.
 fn all_lengths(hosts: &[hosts::Host], policy: &str) -> Vec<EngineCounters> {
@@ -508,95 +391,6 @@ fn strangers_on_the_group_change_counters_only_and_keep_nobody_from_sleeping() {
         assert!(counted.sleeps > 20, "{} sleeps", counted.sleeps);
         assert_eq!(counted.broadcast.messages_received, 20);
     }
-}
-
-/// What is broadcast while somebody listens.
-const SECRET: &[u8] = b"weights that cost a month of computing; ";
-
-const SECRETS: u64 = 20;
-
-/// A socket of a stranger who has joined the group.
-fn listen(group: SocketAddr) -> UdpSocket {
-    let SocketAddr::V4(v4) = group else { panic!("{group}") };
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP)).unwrap();
-    socket.set_reuse_address(true).unwrap();
-    socket.set_recv_buffer_size(1 << 20).unwrap();
-    socket.bind(&group.into()).unwrap();
-    socket.join_multicast_v4(v4.ip(), &LOOPBACK.parse().unwrap()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.into()
-}
-
-/// Hears all that is secret, and sends each packet once more with one bit of its data changed; true
-/// if one of them could be read.
-fn eavesdrop(ear: &UdpSocket, group: SocketAddr) -> bool {
-    let mouth = UdpSocket::bind((LOOPBACK, 0)).unwrap();
-    let mut packet = [0; 1 << 16];
-    let (mut heard, mut has_read) = (0, false);
-    while heard < SECRETS {
-        let (bytes, from) = ear.recv_from(&mut packet).unwrap();
-        let is_data = Header::parse(&packet[..bytes]).is_ok_and(|(it, _)| it.kind == Kind::Cast);
-        if is_data && bytes > SECRET.len() && from != mouth.local_addr().unwrap() {
-            heard += 1;
-            has_read |= packet[..bytes].windows(SECRET.len()).any(|window| window == SECRET);
-            packet[bytes / 2] ^= 1;
-            mouth.send_to(&packet[..bytes], group).unwrap();
-        }
-    }
-    has_read
-}
-
-/// Broadcasts among three ranks while somebody listens: whether that one could read them, and what
-/// each rank has counted.
-fn overheard(encrypts: bool) -> (bool, Vec<EngineCounters>) {
-    let job = |config: &mut JobConfig| {
-        (config.encrypts, config.key) = (encrypts, Some(JobKey::new([5; 16])));
-        config.offloads = Offloads { gso: false, gro: false };
-    };
-    let told = with_ranks(&loopback(3), job, |member| {
-        member.open(Policy::COMBINED);
-        let MulticastState::On { group, .. } = member.state() else { panic!() };
-        let data = SECRET.repeat(100);
-        let mut buffer = vec![0; data.len()];
-        let has_read = std::thread::scope(|scope| {
-            let ear = (member.engine.rank() == 0).then(|| listen(group));
-            let listener = ear.map(|ear| scope.spawn(move || eavesdrop(&ear, group)));
-            for _ in 0..SECRETS {
-                if listener.is_some() {
-                    member.broadcast(&data, Hold::Window);
-                } else {
-                    let received = member.receive(0, &mut buffer).unwrap();
-                    assert_eq!(received.bytes, data.len() as u64);
-                    // In the clear, what was changed may have come first.
-                    assert!(buffer == data || !encrypts);
-                }
-            }
-            listener.map(|listener| listener.join().unwrap())
-        });
-        // What comes by the same socket last shows that all before has been read.
-        match has_read {
-            Some(_) => member.broadcast(b"over", Hold::Window),
-            None => assert_eq!(member.receive(0, &mut buffer).unwrap().bytes, 4),
-        }
-        member.meet.wait();
-        (has_read, member.engine.counters())
-    });
-    let has_read = told[0].0.unwrap();
-    (has_read, told.into_iter().map(|(_, counters)| counters).collect())
-}
-
-#[test]
-fn data_that_are_encrypted_are_not_heard_and_none_are_put_in_their_place() {
-    let (has_read, counters) = overheard(true);
-    assert!(!has_read);
-    for counted in &counters[1..] {
-        assert!(counted.gate.bad_data > 0, "{:?}", counted.gate);
-        assert_eq!(counted.gate.bad_tag, 0);
-        assert_eq!(counted.broadcast.messages_received, SECRETS + 1);
-    }
-    let (has_read, counters) = overheard(false);
-    assert!(has_read, "the listener reads what is in the clear");
-    assert!(counters.iter().all(|counted| counted.gate.bad_data == 0));
 }
 
 #[test]

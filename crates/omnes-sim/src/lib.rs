@@ -16,8 +16,8 @@
 //! | [`swarm`], [`fuzz`] | everything drawn from a seed, or from bytes |
 //!
 //! Guarantees: the same seed and calls give the same trace, byte for byte, in debug and release;
-//! no clock, no thread, no hash map. Not done: switches, shared links, models of hosts beyond one
-//! time per packet.
+//! no clock, no thread, no hash map. Not done in the rig: switches and shared links, which
+//! [`model`] has; in models: several ranks per host, failures.
 
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 

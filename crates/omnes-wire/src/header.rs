@@ -62,8 +62,7 @@ pub enum Kind {
     /// As [`Kind::CastAck`], and `expects` is missing, with a [`crate::GapMap`] of what arrived
     /// beyond it. With [`Flags::ACK_NOW`] it says so again, since nothing has come for a time.
     CastNack = 11,
-    /// To everybody: the sender's multicast works, and it has heard of `argument` ranks that their
-    /// does.
+    /// To everybody: the sender's multicast works, and it has heard `argument` ranks by it.
     Hello = 12,
     /// A step of a barrier: `seq` is the barrier's number, `argument` the step [CB-R2].
     Step = 13,
@@ -71,7 +70,8 @@ pub enum Kind {
     StepNack = 14,
     /// Has the receiver entered barrier `seq`? Asked when a barrier takes long.
     StepAsk = 15,
-    /// The sender has entered barrier `seq`, and is done with barrier `expects`.
+    /// The newest barrier that the sender has entered is `seq`, the newest that it is done with
+    /// `argument`, whose result `expects`, `epoch` and `credits` hold.
     StepTell = 16,
     /// Data of several packets of a broadcast in one, for ranks that lack one each: see
     /// [`crate::CodedSet`]. `expects` is the root's rank, as in [`Kind::Cast`].

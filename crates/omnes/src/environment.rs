@@ -34,8 +34,9 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_BARRIER", "barrier algorithm: dissemination, pairwise, gather-broadcast, counter"),
     (
         "OMNES_NIC",
-        "auto: barriers by the kernel's network interface, by its agent or loaded by the process, \
-         else in user space; kernel, agent, user: only that; off: barriers by messages",
+        "the kernel's network interface, for barriers and small packets. auto: lent by the agent \
+         or loaded by the process, else user space; kernel: loaded, else user space; agent: lent, \
+         else user space; user: never the kernel's; off: barriers by messages",
     ),
     ("OMNES_MULTICAST", "auto: multicast if it works; on: or do not start; off: never"),
     (
@@ -43,7 +44,10 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "where multicast does not work: auto; off: messages down trees; or the tree of multi-sends \
          and who copies: postal=6, flat, binomial:nic, flat:host, flat:loop",
     ),
-    ("OMNES_MULTICAST_GROUP", "the job's group, address or address:port; drawn where unset"),
+    (
+        "OMNES_MULTICAST_GROUP",
+        "the job's group, address or address:port; follows from the job's number where unset",
+    ),
     ("OMNES_MULTICAST_TTL", "routers that multicast may cross, plus one; 1 where unset"),
     ("OMNES_SHM", "shared memory between the ranks of a node: on, off"),
     ("OMNES_ENCRYPT", "user data encrypted on the network: on, off; on all ranks, with a key"),

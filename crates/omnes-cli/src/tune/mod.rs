@@ -26,7 +26,7 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 --lab --no-prefix -- omnes tune             (root: lab hosts)
-  omnes run --hosts node1,node2,node3 --no-prefix -- omnes tune
+  omnes run -n 3 --hosts node1,node2,node3 --no-prefix -- omnes tune
   omnes run -n 8 --lab --no-prefix -- omnes tune --dry-run --format json | jq .ranges
   omnes run -n 8 --lab --no-prefix -- omnes tune --testbed lab.toml
   omnes tune --show
