@@ -33,6 +33,7 @@ fn plays_a_role() {
     let victim: u32 = std::env::var("TEST_VICTIM").unwrap().parse().unwrap();
     let fate = std::env::var("TEST_FATE").unwrap();
     let played = Communicator::from_env().and_then(|world| {
+        let pair = world.split(Some(world.rank() / 2), 0)?.unwrap();
         world.barrier()?;
         println!("ready");
         if role == "farewell" {
@@ -50,6 +51,8 @@ fn plays_a_role() {
                 wait_in(&role, &world, victim)?;
             }
             (true, "compute") => std::thread::sleep(PATIENCE),
+            (false, _) if role == "chain" => pass_on(&world, &pair, victim)?,
+            (false, "stay") => {} // Its communicators go out of scope.
             (true, "wait") => wait_in("recv", &world, victim)?,
             _ => wait_in(&role, &world, victim)?,
         }
@@ -82,6 +85,30 @@ fn wait_in(role: &str, world: &Communicator, victim: u32) -> Result<(), Error> {
         "barrier" => world.barrier(),
         other => panic!("no role '{other}'"),
     }
+}
+
+/// Rank 1 is to pass a broadcast of rank 0, which never comes, on to the victim, rank 2. What it
+/// does with rank 0 alone meanwhile and later has nothing to do with that.
+fn pass_on(world: &Communicator, pair: &Communicator, victim: u32) -> Result<(), Error> {
+    let mut data = vec![0; 1 << 20];
+    if world.rank() != 1 {
+        let failed = world.recv(victim, 1, &mut data).map(drop);
+        if world.rank() == 0 {
+            pair.send(1, 5, b"meanwhile")?;
+            pair.send(1, 6, b"later")?;
+        }
+        return failed;
+    }
+    let (mut meanwhile, mut later) = ([0; 9], [0; 5]);
+    let failed = pair.scope(|scope| {
+        let received = scope.irecv(Source::Any, 5, &mut meanwhile)?;
+        let failed = world.bcast_with(0, &mut data, "chain".parse().unwrap());
+        received.wait()?;
+        Ok::<_, Error>(failed)
+    })?;
+    pair.recv(0, 6, &mut later)?;
+    assert_eq!((&meanwhile, &later), (b"meanwhile", b"later"));
+    failed
 }
 
 /// The victim leaves in good order, early. What it has sent is there, and the others go on.
@@ -293,6 +320,30 @@ fn a_rank_that_leaves_early_in_good_order_is_no_failure() {
         for (rank, process) in ranks.iter_mut().enumerate() {
             let (status, errors) = process.finish(deadline);
             assert_eq!((status, errors.as_str()), (Some(0), ""), "rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_fails_ends_nothing_of_those_who_do_without_it() {
+    for _ in 0..3 {
+        let play = Play::new("chain", 2, "compute");
+        let mut ranks = play.start_here();
+        ranks[2].signal(libc::SIGKILL);
+        play.assert_named(&mut ranks, Instant::now());
+    }
+}
+
+#[test]
+fn a_rank_that_waits_for_anybody_ends_when_all_others_have_left() {
+    for victim in [0, 2] {
+        let mut ranks = Play::new("any", victim, "stay").start_here();
+        let deadline = Instant::now() + PATIENCE;
+        for (rank, process) in (0..).zip(&mut ranks) {
+            let (status, errors) = process.finish(deadline);
+            let expected = if rank == victim { Some(3) } else { Some(0) };
+            assert_eq!(status, expected, "rank {rank}: {errors}");
+            assert!(rank != victim || errors.contains("has left the job"), "{errors}");
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::multicast::MulticastState;
 use crate::operations::{
     Completion, Gone, Operation, OperationError, Operations, Outcome, Part, Spot,
 };
-use crate::own::OwnMessages;
+use crate::own::{OwnMessages, Room};
 use crate::poller::Poller;
 use crate::relay::Relay;
 use crate::ring::Neighbours;
@@ -198,8 +198,7 @@ impl Core {
         if message.to == self.me {
             // SAFETY: the caller vouches for the memory.
             let data = unsafe { slice(base, message.bytes) };
-            let done = self.own.send(message, data);
-            self.finish_own(channel, done);
+            self.send_to_self(channel, message, data);
             return Ok(None);
         }
         let is_small = message.bytes <= self.small_bytes as u64 && is_whole;
@@ -248,9 +247,10 @@ impl Core {
         let mut operation = Operation { id, channel, part: Part::Receive(None), spot };
         if pattern.source.is_none_or(|source| source == self.me) {
             // SAFETY: the caller's promise is passed on.
-            let done = unsafe { self.own.receive(pattern, base, capacity, id) };
-            if let Some(done) = done {
-                self.operations.end(id, done.outcome);
+            let outcome =
+                unsafe { self.own.receive(channel, pattern, Room { base, capacity }, id) };
+            if let Some(outcome) = outcome {
+                self.operations.end(id, outcome);
                 return Ok(operation);
             }
             if pattern.source == Some(self.me) {
@@ -276,6 +276,7 @@ impl Core {
             }
             Err(_) => {
                 let gone = self.gone(pattern.source.unwrap_or(self.me));
+                self.own.cancel(id);
                 self.operations.end(id, Err(gone));
             }
         }
@@ -286,6 +287,7 @@ impl Core {
     /// taken back; what is under way goes on in memory of the engine's own.
     pub(crate) fn release(&mut self, operation: Operation) {
         let Operation { id, channel, part, .. } = operation;
+        self.relay_no_more(id);
         if self.operations.take(id).is_some() {
             return;
         }
@@ -331,11 +333,12 @@ impl Core {
         Some(sink)
     }
 
-    fn finish_own(&mut self, channel: usize, done: Option<crate::own::Done>) {
-        let Some(done) = done else { return };
-        if let Some(id) = done.paired {
-            self.endpoint.channel(channel).cancel(id);
-            self.close(channel, id);
+    fn send_to_self(&mut self, channel: usize, message: Message, data: &[u8]) {
+        let endpoint = &mut self.endpoint;
+        let take_back = |receive| endpoint.channel(channel).cancel(receive);
+        let Some(done) = self.own.send(channel, message, data, take_back) else { return };
+        if let Some(receive) = done.paired {
+            self.close(channel, receive);
         }
         self.operations.end(done.operation, done.outcome);
     }
@@ -349,14 +352,15 @@ impl Core {
 
     /// The first rank that is no more and concerns the caller; failures before departures, as
     /// ranks leave when they hear of a failure.
-    pub(crate) fn failure(&self, concerns: &impl Fn(Gone) -> bool) -> Option<OperationError> {
+    pub(crate) fn failure(&self, concerns: &impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
         if let Some(by) = self.excluded_by {
             return Some(OperationError::Excluded { by });
         }
         if let Some(rank) = self.failed.iter().find(|rank| concerns(Gone::Failed(rank.0))) {
             return Some(OperationError::PeerFailed { rank: *rank });
         }
-        let left = self.left.iter().find(|rank| concerns(Gone::Left(rank.0)));
+        let among = &self.left;
+        let left = among.iter().find(|rank| concerns(Gone::Left { rank: rank.0, among }));
         left.map(|rank| OperationError::PeerLeft { rank: *rank })
     }
 
@@ -365,7 +369,7 @@ impl Core {
     pub(crate) fn try_end(
         &mut self,
         operation: Operation,
-        concerns: &impl Fn(Gone) -> bool,
+        concerns: &impl Fn(Gone<'_>) -> bool,
     ) -> Option<Outcome> {
         if let Some(outcome) = self.operations.take(operation.id) {
             return Some(outcome);

@@ -285,7 +285,11 @@ impl Engine {
     /// The outcome of an operation, if it has ended; it is gone then. Moves all operations on if it
     /// has not, unless another test has done so just now. A rank that is no more ends it as in
     /// [`Self::wait`].
-    pub fn test(&self, operation: Operation, concerns: impl Fn(Gone) -> bool) -> Option<Outcome> {
+    pub fn test(
+        &self,
+        operation: Operation,
+        concerns: impl Fn(Gone<'_>) -> bool,
+    ) -> Option<Outcome> {
         self.enter(|core| {
             if let Some(outcome) = core.operations.take(operation.id) {
                 return Some(outcome);
@@ -297,7 +301,7 @@ impl Engine {
 
     /// Waits until an operation has ended. If a rank for which `concerns` is true is no more, the
     /// operation is released and ends with that error, whoever it is with.
-    pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone) -> bool) -> Outcome {
+    pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone<'_>) -> bool) -> Outcome {
         let ended = self.wait_for(operation, None, concerns);
         ended.unwrap_or(Err(OperationError::Timeout { ms: 0 }))
     }
@@ -306,13 +310,13 @@ impl Engine {
         &self,
         operation: Operation,
         limit: Option<Duration>,
-        concerns: impl Fn(Gone) -> bool,
+        concerns: impl Fn(Gone<'_>) -> bool,
     ) -> Option<Outcome> {
         self.wait_until(limit, operation.spot, |core| core.try_end(operation, &concerns))
     }
 
     /// Lets `sends` have what `receive` gets, as it comes in: they start with nothing available.
-    /// The relay ends with the receive; if that fails, they are released.
+    /// The relay ends with the receive; if that fails, `sends` never end and must be released.
     pub fn relay(&self, receive: Operation, sends: &[Operation], relayed: Relayed) {
         self.enter(|core| {
             core.relays.push(Relay { receive, sends: sends.to_vec(), relayed, passed: 0 });
@@ -321,7 +325,7 @@ impl Engine {
     }
 
     /// The first rank that is no more for which `concerns` is true, as an error.
-    pub fn failure(&self, concerns: impl Fn(Gone) -> bool) -> Option<OperationError> {
+    pub fn failure(&self, concerns: impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
         self.enter(|core| core.failure(&concerns))
     }
 

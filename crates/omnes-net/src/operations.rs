@@ -45,11 +45,16 @@ pub(crate) enum Part {
 
 /// A rank of the job that is no more, as waiting calls see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone {
+pub enum Gone<'a> {
     /// It has failed.
     Failed(u32),
     /// It has left in good order.
-    Left(u32),
+    Left {
+        /// It.
+        rank: u32,
+        /// All that have left so, it among them.
+        among: &'a [Rank],
+    },
 }
 
 /// How a finished send or receive went.

@@ -7,20 +7,45 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 struct Waiting {
+    channel: usize,
     pattern: Pattern,
-    base: NonNull<u8>,
-    capacity: u64,
+    room: Room,
     operation: OperationId,
     /// The same receive on the network, where any source will do.
     paired: Option<ReceiveId>,
 }
 
 struct Kept {
+    channel: usize,
     message: Message,
     data: Vec<u8>,
 }
 
-/// An operation that ended, and its twin on the network.
+/// A receive's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) capacity: u64,
+}
+
+impl Room {
+    /// Ends a receive with a message.
+    ///
+    /// # Safety
+    /// The memory must be valid for writing `capacity` bytes, and `data` no part of it.
+    unsafe fn take_in(self, message: &Message, data: &[u8]) -> Outcome {
+        let (bytes, capacity) = (data.len() as u64, self.capacity);
+        let fitting = bytes.min(capacity) as usize;
+        // SAFETY: promised by the caller.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.base.as_ptr(), fitting) };
+        if bytes > capacity {
+            return Err(OperationError::Truncated { bytes, capacity });
+        }
+        Ok(Completion { peer: message.to, tag: message.tag, bytes, word: 0 })
+    }
+}
+
+/// A receive that a message has ended, and its twin on the network.
 pub(crate) struct Done {
     pub(crate) operation: OperationId,
     pub(crate) outcome: Outcome,
@@ -40,49 +65,48 @@ fn accepts(pattern: &Pattern, message: &Message) -> bool {
         && pattern.tag.is_none_or(|tag| tag == message.tag)
 }
 
-fn deliver(data: &[u8], message: &Message, base: NonNull<u8>, capacity: u64) -> Outcome {
-    let bytes = data.len().min(capacity as usize);
-    // SAFETY: the receive's memory is valid for `capacity` bytes, and `data` is not part of it:
-    // memory lent for writing is lent to nobody else.
-    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), base.as_ptr(), bytes) };
-    if data.len() as u64 > capacity {
-        return Err(OperationError::Truncated { bytes: data.len() as u64, capacity });
-    }
-    Ok(Completion { peer: message.to, tag: message.tag, bytes: data.len() as u64, word: 0 })
-}
-
 impl OwnMessages {
-    /// Sends; the receive that this ends, if one waits.
-    pub(crate) fn send(&mut self, message: Message, data: &[u8]) -> Option<Done> {
-        let fits = |waiting: &Waiting| accepts(&waiting.pattern, &message);
-        let Some(at) = self.waiting.iter().position(fits) else {
-            self.kept.push_back(Kept { message, data: data.to_vec() });
-            return None;
-        };
-        let waiting = self.waiting.remove(at)?;
-        let outcome = deliver(data, &message, waiting.base, waiting.capacity);
-        Some(Done { operation: waiting.operation, outcome, paired: waiting.paired })
+    /// Sends; the receive that this ends, if one waits. `take_back` takes a twin back from the
+    /// network, and is false if a message has come for it there: it waits for none from here then.
+    pub(crate) fn send(
+        &mut self,
+        channel: usize,
+        message: Message,
+        data: &[u8],
+        mut take_back: impl FnMut(ReceiveId) -> bool,
+    ) -> Option<Done> {
+        let fits = |it: &Waiting| it.channel == channel && accepts(&it.pattern, &message);
+        while let Some(at) = self.waiting.iter().position(fits) {
+            let Waiting { operation, paired, room, .. } = self.waiting.remove(at)?;
+            if paired.is_none_or(&mut take_back) {
+                // SAFETY: the receive waits, so its memory is still lent, for writing, and so to
+                // nobody else.
+                let outcome = unsafe { room.take_in(&message, data) };
+                return Some(Done { operation, outcome, paired });
+            }
+        }
+        self.kept.push_back(Kept { channel, message, data: data.to_vec() });
+        None
     }
 
-    /// Receives; done at once if the message is here.
+    /// Receives; how that ended, if the message is here.
     ///
     /// # Safety
-    /// `base` must be valid for writing `capacity` bytes until the operation ends.
+    /// The room must be valid for writing until the operation ends.
     pub(crate) unsafe fn receive(
         &mut self,
+        channel: usize,
         pattern: Pattern,
-        base: NonNull<u8>,
-        capacity: u64,
+        room: Room,
         operation: OperationId,
-    ) -> Option<Done> {
-        let fits = |kept: &Kept| accepts(&pattern, &kept.message);
+    ) -> Option<Outcome> {
+        let fits = |it: &Kept| it.channel == channel && accepts(&pattern, &it.message);
         if let Some(at) = self.kept.iter().position(fits) {
             let kept = self.kept.remove(at)?;
-            let outcome = deliver(&kept.data, &kept.message, base, capacity);
-            return Some(Done { operation, outcome, paired: None });
+            // SAFETY: promised by the caller; the data are a copy of our own.
+            return Some(unsafe { room.take_in(&kept.message, &kept.data) });
         }
-        let waiting = Waiting { pattern, base, capacity, operation, paired: None };
-        self.waiting.push_back(waiting);
+        self.waiting.push_back(Waiting { channel, pattern, room, operation, paired: None });
         None
     }
 
@@ -94,10 +118,8 @@ impl OwnMessages {
         }
     }
 
-    /// Takes a receive back; true if it was waiting here.
-    pub(crate) fn cancel(&mut self, operation: OperationId) -> bool {
-        let before = self.waiting.len();
+    /// Takes a receive back, if it waits here.
+    pub(crate) fn cancel(&mut self, operation: OperationId) {
         self.waiting.retain(|waiting| waiting.operation != operation);
-        before != self.waiting.len()
     }
 }

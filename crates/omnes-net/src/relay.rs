@@ -5,12 +5,13 @@
 //! the next rank whoever moves the core on: a caller that waits for something else, or the progress
 //! thread while the application computes.
 //!
-//! Guarantees: a relay ends when its receive has, well or not; messages whose receive has failed
-//! are released, as what they lack will never come. Cost: nothing in a step without relays, else
-//! one look per relay.
+//! Guarantees: a relay ends when its receive has, well or not, or is released; it never ends a
+//! message, and names none that its owner has let go. Messages whose receive has failed are their
+//! owner's to release, as what they lack will never come. Cost: nothing in a step without relays,
+//! else one look per relay.
 
 use crate::core::Core;
-use crate::operations::{Operation, Part};
+use crate::operations::{Operation, OperationId, Part};
 
 /// What is passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,13 +49,18 @@ impl Core {
         self.relays = relays;
     }
 
+    /// An operation is let go: its number may be given out again.
+    pub(crate) fn relay_no_more(&mut self, id: OperationId) {
+        self.relays.retain_mut(|relay| {
+            relay.sends.retain(|send| send.id != id);
+            relay.receive.id != id
+        });
+    }
+
     fn advance(&mut self, relay: &mut Relay) -> Course {
         let total = relay.relayed.total;
         let bytes = match self.operations.has_failed(relay.receive.id) {
-            Some(true) => {
-                relay.sends.iter().for_each(|send| self.release(*send));
-                return Course::Over;
-            }
+            Some(true) => return Course::Over,
             Some(false) => total,
             None => self.received_bytes(relay.receive).min(total),
         };

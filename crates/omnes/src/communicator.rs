@@ -313,17 +313,28 @@ impl Communicator {
         outcome.map_err(|error| self.error(error))
     }
 
-    /// True if no message is waited for any more, whoever it is of.
-    pub(crate) fn breaks_message(&self, gone: Gone) -> bool {
-        matches!(gone, Gone::Failed(rank) if self.has_member(rank))
+    /// True if no message is waited for any more, whoever it is of: a member has failed, or all
+    /// others have left.
+    pub(crate) fn breaks_message(&self, gone: Gone<'_>) -> bool {
+        let members = &self.inner.members;
+        let me = members[self.inner.rank as usize];
+        match gone {
+            Gone::Failed(rank) => self.has_member(rank),
+            Gone::Left { rank, among } => {
+                let has_left = |member: &u32| among.contains(&Rank(*member));
+                among.len() + 1 >= members.len()
+                    && self.has_member(rank)
+                    && members.iter().all(|member| *member == me || has_left(member))
+            }
+        }
     }
 
     /// True if no collective can end any more. The last barrier still does: whoever has left by
     /// then has passed it.
-    pub(crate) fn breaks_collective(&self, gone: Gone) -> bool {
+    pub(crate) fn breaks_collective(&self, gone: Gone<'_>) -> bool {
         match gone {
             Gone::Failed(rank) => self.has_member(rank),
-            Gone::Left(rank) => self.has_member(rank) && !self.job().is_finalizing(),
+            Gone::Left { rank, .. } => self.has_member(rank) && !self.job().is_finalizing(),
         }
     }
 

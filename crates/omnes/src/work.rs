@@ -10,7 +10,7 @@ use crate::bcast::{Bcast, Origin, Started};
 use crate::communicator::{Bytes, Communicator, check_length};
 use crate::error::Error;
 use crate::point_to_point::Status;
-use omnes_net::{Operation, WhenFull};
+use omnes_net::{Gone, Operation, WhenFull};
 
 /// An operation under way.
 pub(crate) enum Work {
@@ -109,7 +109,7 @@ impl Communicator {
     /// The outcome of a broadcast, if all of this rank's part in it has ended.
     fn test_broadcast(&self, broadcast: &mut Broadcast) -> Option<Result<Status, Error>> {
         let Broadcast { started, status, checked } = broadcast;
-        let breaks = |gone| self.breaks_collective(gone);
+        let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
         while let Some(operation) = started.receive.or(started.sends.last().copied()) {
             let outcome = self.job().engine.test(operation, breaks)?;
             let is_receive = started.receive.take().is_some();

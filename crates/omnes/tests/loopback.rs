@@ -8,7 +8,7 @@ mod ranks;
 use bodies::{BYTES_MAX, Body};
 use omnes::{
     Barrier, Cloning, Communicator, Config, Error, JobKey, MultiSend, Multicast, MulticastState,
-    Reduce, ReduceOp, Tree,
+    Reduce, ReduceOp, Source, Tree,
 };
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -406,4 +406,34 @@ fn gather_that_a_departed_rank_cannot_join_ends_with_its_name() {
 
 fn those_still_there(comm: &Communicator) -> Vec<u32> {
     (0..comm.size()).filter(|rank| *rank != 3).collect()
+}
+
+#[test]
+fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
+    let large = vec![7; 1 << 20];
+    with_ranks(
+        2,
+        |_| {},
+        |comm| {
+            if comm.rank() == 1 {
+                comm.scope(|scope| {
+                    scope.isend(0, 7, &large).unwrap();
+                    comm.send(0, 8, &[]).unwrap();
+                });
+                return comm.barrier().unwrap();
+            }
+            // What was sent before it, or its head, is here then.
+            comm.recv(1, 8, &mut []).unwrap();
+            let (mut first, mut second) = (vec![0; 1 << 20], [0]);
+            comm.scope(|scope| {
+                let first = scope.irecv(Source::Any, 7, &mut first).unwrap();
+                comm.send(0, 7, b"x").unwrap();
+                let second = scope.irecv(Source::Any, 7, &mut second).unwrap();
+                assert_eq!(first.wait().unwrap().source, 1);
+                assert_eq!(second.wait().unwrap().source, 0);
+            });
+            assert_eq!((first == large, &second), (true, b"x"));
+            comm.barrier().unwrap();
+        },
+    );
 }

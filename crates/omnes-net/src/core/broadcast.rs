@@ -111,7 +111,7 @@ impl Core {
     pub(crate) unsafe fn try_broadcast(
         &mut self,
         cast: Cast,
-        concerns: &impl Fn(Gone) -> bool,
+        concerns: &impl Fn(Gone<'_>) -> bool,
     ) -> Option<Result<Option<Operation>, OperationError>> {
         if let Some(failure) = self.failure(concerns) {
             return Some(Err(failure));

@@ -97,7 +97,7 @@ impl Engine {
         &self,
         operation: Operation,
         limit: Duration,
-        concerns: impl Fn(crate::operations::Gone) -> bool,
+        concerns: impl Fn(crate::operations::Gone<'_>) -> bool,
     ) -> Option<Outcome> {
         self.wait_for(operation, Some(limit), concerns)
     }

@@ -63,7 +63,7 @@ impl Engine {
     pub unsafe fn broadcast(
         &self,
         cast: Cast,
-        concerns: impl Fn(Gone) -> bool,
+        concerns: impl Fn(Gone<'_>) -> bool,
     ) -> Result<Option<Operation>, OperationError> {
         // SAFETY: the caller's promise is passed on.
         let start = |core: &mut Core| unsafe { core.try_broadcast(cast, &concerns) };

@@ -6,16 +6,9 @@ use super::{Channel, Event};
 use crate::packet::{ReceiveId, SendId};
 use omnes_wire::{Instant, Rank};
 
-/// How a rank went.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Going {
-    Failed,
-    Departed,
-}
-
 impl Channel {
     /// Ends all messages and receives that depend on `rank`, each with its event. Receives from
-    /// any source end too, as the message that they wait for may have been its.
+    /// any source that no message has come for stay: who waits for them knows whose they may be.
     pub fn fail_peer(&mut self, _now: Instant, rank: Rank) {
         if !self.forget_peer(rank) {
             return;
@@ -23,7 +16,7 @@ impl Channel {
         for id in self.sends_to(rank) {
             self.events.push_back(Event::SendFailed { id, to: rank });
         }
-        self.fail_receives(rank, Going::Failed);
+        self.fail_receives(rank);
         let messages = self.matching.take_unexpected_where(|message| message.from == rank);
         self.free_chains(messages);
         self.check_stable();
@@ -47,7 +40,7 @@ impl Channel {
         for id in self.sends_to(rank) {
             self.events.push_back(Event::Sent { id });
         }
-        self.fail_receives(rank, Going::Departed);
+        self.fail_receives(rank);
         self.check_stable();
     }
 
@@ -106,10 +99,10 @@ impl Channel {
         keys.into_iter().map(|key| SendId(key as u32)).collect()
     }
 
-    fn fail_receives(&mut self, from: Rank, going: Going) {
-        let is_concerned = |receive: &super::matching::Receive| match receive.matched {
-            Some(matched) => matched.from == from,
-            None => receive.pattern.source.map_or(going == Going::Failed, |source| source == from),
+    fn fail_receives(&mut self, from: Rank) {
+        let is_concerned = |receive: &super::matching::Receive| {
+            let matched = receive.matched.map(|matched| matched.from);
+            matched.or(receive.pattern.source) == Some(from)
         };
         let receives = self.matching.receives.iter();
         let concerned = receives.filter(|(_, receive)| is_concerned(receive));

@@ -26,7 +26,7 @@ pub use nic::{NicUse, NicWanted};
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use omnes_net::Operation;
+use omnes_net::{Gone, Operation};
 use omnes_topo::Barrier;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Communicator {
         }
         // Not over channels, whose messages name nobody.
         let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
-        let breaks = |gone| self.breaks_collective(gone);
+        let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
         if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
             return outcome.map(|_| ()).map_err(|error| self.error(error));
         }

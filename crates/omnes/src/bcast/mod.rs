@@ -31,7 +31,7 @@ pub(crate) use part::{Origin, Part, within_node};
 
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
-use omnes_net::{Cast, Operation, Relayed, WhenFull};
+use omnes_net::{Cast, Gone, Operation, Relayed, WhenFull};
 use omnes_proto::algorithm::PIPELINE_BYTES;
 use omnes_wire::Rank;
 
@@ -113,7 +113,7 @@ impl Communicator {
         let is_root = part.origin == Origin::Itself;
         let mut cast = Ok(None);
         if let Some((group, hold)) = part.cast {
-            let concerns = |gone| self.breaks_collective(gone);
+            let concerns = |gone: Gone<'_>| self.breaks_collective(gone);
             let bytes = data.length as u64;
             let message = Cast { group, hold, base: data.base, bytes, when_full };
             // SAFETY: promised by the caller.

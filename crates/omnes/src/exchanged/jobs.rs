@@ -41,8 +41,8 @@ pub(super) struct Shared {
 impl Shared {
     /// False if the job has given up on one of the ranks, or one has left.
     fn is_whole(&self) -> bool {
-        let concerns = |gone| match gone {
-            Gone::Failed(rank) | Gone::Left(rank) => self.ranks.contains(&rank),
+        let concerns = |gone: Gone<'_>| match gone {
+            Gone::Failed(rank) | Gone::Left { rank, .. } => self.ranks.contains(&rank),
         };
         self.world.job().engine.failure(concerns).is_none()
     }
