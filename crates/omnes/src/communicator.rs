@@ -181,12 +181,10 @@ impl Communicator {
     /// others; one that ends without either counts as failed.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a rank has failed.
+    /// [`Error::PeerFailed`] if a rank has failed; the job is left nevertheless.
     pub fn finalize(self) -> Result<(), Error> {
         let together = self.meet_last();
-        if together.is_ok() {
-            self.inner.job.leave();
-        }
+        self.inner.job.leave();
         together
     }
 

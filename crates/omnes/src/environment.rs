@@ -1,7 +1,7 @@
 //! What the launcher's environment says of this process.
 //!
 //! Several launchers' variables may be set at once: `omnes run` inside a Slurm job, or torchrun
-//! under mpirun. The nearest to the process is used, which is the order of [`Launcher::ALL`].
+//! under mpirun. The nearest to the process is used, as [`Launcher::nearest_first`] orders them.
 
 use crate::config::Config;
 use crate::error::Error;
@@ -74,9 +74,12 @@ pub struct Launcher {
     pub local_size: &'static str,
 }
 
+/// Which torchrun alone sets: its other names are such as anything could have set.
+const TORCHRUN_MARK: &str = "TORCHELASTIC_RUN_ID";
+
 impl Launcher {
-    /// All that are known, nearest first.
-    pub const ALL: [Self; 5] = [
+    /// All that are known, each with those after it that can be around it.
+    const ALL: [Self; 5] = [
         Self {
             name: "omnes run",
             rank: "OMNES_RANK",
@@ -103,6 +106,17 @@ impl Launcher {
         },
         Self { name: "torchrun", rank: "RANK", size: "WORLD_SIZE", local_size: "LOCAL_WORLD_SIZE" },
     ];
+
+    /// All that are known, the one that is nearest to a process with these variables first: ours,
+    /// torchrun if it is surely there, as the others only start it, then those that set their
+    /// variables for each process, and last the names that anything could have set.
+    pub fn nearest_first(variable: impl Fn(&str) -> Option<String>) -> [Self; 5] {
+        let mut all = Self::ALL;
+        if variable(TORCHRUN_MARK).is_some() {
+            all[1..].rotate_right(1);
+        }
+        all
+    }
 }
 
 /// Wait for ranks that exchange already: all of them are there.
@@ -144,7 +158,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 
     /// The nearest launcher, with rank and size.
     fn launcher(&self) -> Result<(Launcher, u32, u32), Error> {
-        for launcher in Launcher::ALL {
+        for launcher in Launcher::nearest_first(|name| self.text(name)) {
             let rank = self.value::<u32>(launcher.rank)?;
             let size = self.value::<u32>(launcher.size)?;
             match (rank, size) {
@@ -159,11 +173,26 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 
     /// Where rank 0 waits for the others.
-    fn rendezvous(&self, launcher: Launcher, local_size: Option<u32>, size: u32) -> Option<String> {
-        if let Some(address) = self.text("OMNES_RENDEZVOUS") {
-            return Some(address);
-        }
-        match launcher.name {
+    fn rendezvous(
+        &self,
+        launcher: Launcher,
+        rank: u32,
+        size: u32,
+        local_size: Option<u32>,
+    ) -> Option<String> {
+        let by_name = || self.rendezvous_of(launcher.name, size, local_size);
+        // Slurm starts processes with the variables of an MPI too (`srun --mpi=pmi2`).
+        let is_slurm = || {
+            self.text("SLURM_PROCID").is_some_and(|text| text.parse() == Ok(rank))
+                && self.text("SLURM_NTASKS").is_some_and(|text| text.parse() == Ok(size))
+        };
+        let by_slurm = || self.rendezvous_of("Slurm", size, local_size).filter(|_| is_slurm());
+        self.text("OMNES_RENDEZVOUS").or_else(by_name).or_else(by_slurm)
+    }
+
+    /// The same as the launcher `name` tells it.
+    fn rendezvous_of(&self, name: &str, size: u32, local_size: Option<u32>) -> Option<String> {
+        match name {
             "torchrun" => {
                 // The port itself belongs to torchrun's store.
                 let port: u16 = self.text("MASTER_PORT")?.parse().ok()?;
@@ -200,7 +229,7 @@ impl Config {
         let environment = Environment(variable);
         let (launcher, rank, size) = environment.launcher()?;
         let local_size = environment.text(launcher.local_size).and_then(|text| text.parse().ok());
-        let rendezvous = environment.rendezvous(launcher, local_size, size);
+        let rendezvous = environment.rendezvous(launcher, rank, size, local_size);
         let rendezvous = rendezvous.ok_or_else(|| Error::Variable {
             name: "OMNES_RENDEZVOUS".to_owned(),
             value: String::new(),
@@ -384,6 +413,40 @@ mod tests {
         assert!(config(&local).unwrap().rendezvous.starts_with("127.0.0.1:"));
         let spread = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
         assert!(config(&spread).unwrap_err().to_string().contains("OMNES_RENDEZVOUS"));
+    }
+
+    #[test]
+    fn torchrun_is_nearer_than_what_starts_it() {
+        let torchrun = [
+            ("RANK", "5"),
+            ("WORLD_SIZE", "8"),
+            ("MASTER_ADDR", "node1"),
+            ("MASTER_PORT", "29500"),
+            ("TORCHELASTIC_RUN_ID", "none"),
+        ];
+        let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2")];
+        let mpirun = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        for outer in [slurm, mpirun] {
+            let config = config(&[&torchrun[..], &outer].concat()).unwrap();
+            assert_eq!((config.rank, config.size), (5, 8));
+            assert_eq!(config.rendezvous, "node1:29501");
+        }
+    }
+
+    #[test]
+    fn ranks_that_slurm_starts_with_the_variables_of_an_mpi_meet_where_slurm_says() {
+        let slurm = [
+            ("PMI_RANK", "1"),
+            ("PMI_SIZE", "4"),
+            ("SLURM_NTASKS", "4"),
+            ("SLURM_STEP_NODELIST", "rack[02-05]"),
+            ("SLURM_JOB_ID", "100"),
+            ("SLURM_STEP_ID", "0"),
+        ];
+        let with = |task| config(&[&slurm[..], &[("SLURM_PROCID", task)]].concat());
+        assert_eq!(with("1").unwrap().rendezvous, "rack02:23100");
+        // Ranks of a job that mpirun has started in a task of Slurm's.
+        assert!(with("0").unwrap_err().to_string().contains("OMNES_RENDEZVOUS"));
     }
 
     #[test]

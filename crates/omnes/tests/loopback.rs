@@ -11,6 +11,7 @@ use omnes::{
     Reduce, ReduceOp, Source, Tree,
 };
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Runs all bodies that `filter` lets through.
@@ -434,6 +435,36 @@ fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
             });
             assert_eq!((first == large, &second), (true, b"x"));
             comm.barrier().unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_rank_that_cannot_finalize_has_left_though_another_communicator_lives() {
+    let rank_1_has_heard = std::sync::Barrier::new(2);
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            let pair = comm.split((comm.rank() < 2).then_some(0), 0).unwrap();
+            match comm.rank() {
+                0 => {
+                    let failed = comm.finalize();
+                    assert!(matches!(failed, Err(Error::PeerFailed { rank: 2 })), "{failed:?}");
+                    rank_1_has_heard.wait();
+                }
+                1 => {
+                    // Ranks 0 and 1 have a communicator of their own, which rank 2's end does not break.
+                    let gone = pair.unwrap().recv(0, 1, &mut []);
+                    assert!(matches!(gone, Err(Error::PeerLeft { rank: 0 })), "{gone:?}");
+                    rank_1_has_heard.wait();
+                }
+                // A rank that panics says no farewell.
+                _ => drop(catch_unwind(AssertUnwindSafe(move || {
+                    let _dropped = (comm, pair);
+                    resume_unwind(Box::new(()))
+                }))),
+            }
         },
     );
 }

@@ -1,9 +1,7 @@
 //! Whose environment tells this process its rank.
 //!
 //! Several may be set at once: `omnes run` inside a Slurm job, or torchrun under mpirun. The
-//! nearest to the process is used, which is the order of [`Launcher::ALL`]: our own first, then
-//! those that set their variables for each process, and last the names that anything could have
-//! set.
+//! nearest to the process is used, as [`Launcher::nearest_first`] orders them.
 
 use super::Finding;
 use omnes::Launcher;
@@ -13,7 +11,7 @@ use omnes::Launcher;
 pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut used: Option<&str> = None;
-    for launcher in Launcher::ALL {
+    for launcher in Launcher::nearest_first(&variable) {
         let (rank, size) = (variable(launcher.rank), variable(launcher.size));
         if rank.is_none() && size.is_none() {
             continue;

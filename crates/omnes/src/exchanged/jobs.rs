@@ -9,11 +9,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Jobs of one process, but for ever larger ones: each has threads, sockets and memory of its own.
 pub(super) const JOBS_MAX: usize = 8;
 
+/// Jobs of which a rank tells the others: so many fit a row of a round.
+pub(super) const JOBS_TOLD_MAX: usize = 10;
+
 /// The random name of a process or a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(super) struct Identity([u64; 2]);
 
 impl Identity {
+    /// None needs more room where it is told.
+    #[cfg(test)]
+    pub(super) const LONGEST: Self = Self([u64::MAX; 2]);
+
     pub(super) fn draw() -> Result<Self, Error> {
         let [first, second] = [omnes_net::random()?, omnes_net::random()?];
         Ok(Self([u64::from_be_bytes(first), u64::from_be_bytes(second)]))
@@ -73,7 +80,7 @@ impl Table {
     }
 
     /// The jobs in which all these processes still are, as far as this one knows, in order of
-    /// joining.
+    /// joining, and no more than [`JOBS_TOLD_MAX`].
     pub(super) fn with_all(&self, processes: &[Identity]) -> Vec<Shared> {
         let share = |job: &Joined| {
             let rank = |process| job.members.iter().position(|member| member == process);
@@ -83,6 +90,8 @@ impl Table {
         };
         let mut all: Vec<Shared> = self.lock().joined.iter().filter_map(share).collect();
         all.retain(Shared::is_whole);
+        // Of those that all know, only one is needed.
+        all.truncate(JOBS_TOLD_MAX);
         all
     }
 

@@ -101,6 +101,8 @@ fn distance(error: &Error) -> u8 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::Known;
+    use super::super::jobs::{Identity, JOBS_TOLD_MAX};
     use super::*;
 
     /// Rank 0, which hears the others say what they were given.
@@ -162,6 +164,13 @@ mod tests {
             let Error::Exchange { rank: 0, reason } = error else { panic!("{error}") };
             assert!(reason.len() <= REASON_BYTES_MAX && reason.starts_with("no barrier by"));
         }
+    }
+
+    #[test]
+    fn all_jobs_that_are_told_of_fit_a_row() {
+        let longest = || Known { job: Identity::LONGEST, next_communicator: u32::MAX };
+        let told: Vec<Known> = (0..JOBS_TOLD_MAX).map(|_| longest()).collect();
+        assert_eq!(row(&Told::Well(told)).len(), ROW_BYTES);
     }
 
     #[test]
