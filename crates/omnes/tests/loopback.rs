@@ -454,7 +454,7 @@ fn a_rank_that_cannot_finalize_has_left_though_another_communicator_lives() {
                     rank_1_has_heard.wait();
                 }
                 1 => {
-                    // Ranks 0 and 1 have a communicator of their own, which rank 2's end does not break.
+                    // Rank 2's end does not break a communicator without it.
                     let gone = pair.unwrap().recv(0, 1, &mut []);
                     assert!(matches!(gone, Err(Error::PeerLeft { rank: 0 })), "{gone:?}");
                     rank_1_has_heard.wait();

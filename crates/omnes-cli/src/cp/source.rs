@@ -6,8 +6,9 @@
 //! extent (`SEEK_DATA`, `SEEK_HOLE`); holes cost nothing.
 //!
 //! Not copied: sockets, pipes and devices (told on stderr); owners, extended attributes, hard links
-//! as such. A source that is a symbolic link is followed; links below it stay links. A file that
-//! gets shorter while it is read is an error; one that grows is copied as long as it was.
+//! as such. A source that is a symbolic link is followed; links below it stay links, and a file
+//! that becomes one while it is looked at is an error. So is a file that gets shorter while it is
+//! read; one that grows is copied as long as it was.
 
 use super::checksum::{Checksum, Sums};
 use super::frame::{CHUNK_HEADER_BYTES, DATA_HEADER_BYTES, Frame, Meta, Totals, data_header};
@@ -17,7 +18,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -135,7 +136,7 @@ impl Packer<'_> {
         if metadata.is_dir() {
             self.pack_tree(path)?;
         } else {
-            self.pack_file(path, b"")?;
+            self.pack_file(path, b"", 0)?;
         }
         self.put(&Frame::Finish(self.totals))?;
         self.flush()
@@ -175,7 +176,7 @@ impl Packer<'_> {
             return Ok(Entry::Directory);
         }
         if kind.is_file() {
-            self.pack_file(path, name)?;
+            self.pack_file(path, name, libc::O_NOFOLLOW)?;
         } else if kind.is_symlink() {
             let target = fs::read_link(path).map_err(SourceError::io(path))?;
             let target = target.as_os_str().as_bytes();
@@ -189,9 +190,20 @@ impl Packer<'_> {
         Ok(Entry::Other)
     }
 
-    fn pack_file(&mut self, path: &Path, name: &[u8]) -> Result<(), SourceError> {
-        let file = File::open(path).map_err(SourceError::io(path))?;
+    /// A file, opened with `flags` beside those that keep a pipe from holding the reader up.
+    fn pack_file(
+        &mut self,
+        path: &Path,
+        name: &[u8],
+        flags: libc::c_int,
+    ) -> Result<(), SourceError> {
+        let mut options = File::options();
+        options.read(true).custom_flags(libc::O_NONBLOCK | flags);
+        let file = options.open(path).map_err(SourceError::io(path))?;
         let metadata = file.metadata().map_err(SourceError::io(path))?;
+        if !metadata.is_file() {
+            return Err(SourceError::Special(path.to_owned()));
+        }
         let size = metadata.len();
         self.put(&Frame::File { meta: meta_of(&metadata), size, name })?;
         let mut offset = 0;
@@ -200,6 +212,10 @@ impl Packer<'_> {
         {
             self.put_data(&file, start, end, path)?;
             offset = end;
+        }
+        // Beyond its new end it looks like a hole.
+        if file.metadata().map_err(SourceError::io(path))?.len() < size {
+            return Err(SourceError::GotShorter(path.to_owned()));
         }
         self.totals.files += 1;
         self.put(&Frame::End)
@@ -280,5 +296,76 @@ fn meta_of(metadata: &Metadata) -> Meta {
         mode: metadata.mode(),
         mtime_s: metadata.mtime(),
         mtime_ns: u32::try_from(metadata.mtime_nsec()).expect("below a billion"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    const CHUNK_BYTES: usize = 32 << 10;
+    const HEAD_BYTES: usize = 2 * CHUNK_BYTES;
+
+    /// What comes of a file of data, a hole and data again, when `harm` is done to it while its
+    /// first chunk is on its way.
+    fn last_word(harm: impl FnOnce(&File)) -> Read {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("file");
+        let file = File::options().write(true).create_new(true).open(&path).unwrap();
+        file.write_all_at(&[7; HEAD_BYTES], 0).unwrap();
+        file.write_all_at(&[8; 4096], 1 << 20).unwrap();
+        let (give, free) = channel();
+        let (chunks, take) = channel();
+        give.send(Vec::with_capacity(CHUNK_BYTES)).unwrap();
+        let mut harm = Some(harm);
+        std::thread::scope(|scope| {
+            scope.spawn(|| read(&path, free, &chunks));
+            loop {
+                match take.recv().unwrap() {
+                    Read::Chunk(chunk) => {
+                        if let Some(harm) = harm.take() {
+                            harm(&file);
+                        }
+                        // The last chunk leaves nobody who takes one.
+                        let _ = give.send(chunk);
+                    }
+                    last => return last,
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn a_file_that_is_cut_at_a_hole_while_it_is_read_is_an_error() {
+        let cut = |file: &File| file.set_len(HEAD_BYTES as u64).unwrap();
+        let last = last_word(cut);
+        assert!(matches!(last, Read::Failed(SourceError::GotShorter(_))));
+    }
+
+    #[test]
+    fn a_file_that_grows_while_it_is_read_is_copied_as_long_as_it_was() {
+        let Read::Whole { totals, .. } = last_word(|file| file.set_len(4 << 20).unwrap()) else {
+            panic!("not copied")
+        };
+        assert_eq!(totals.files, 1);
+    }
+
+    #[test]
+    fn what_has_become_a_link_or_a_pipe_is_not_read() {
+        let place = tempfile::tempdir().unwrap();
+        let (link, pipe) = (place.path().join("link"), place.path().join("pipe"));
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let (_give, free) = channel();
+        let (chunks, _take) = channel();
+        let (checksum, totals) = (Checksum::default(), Totals::default());
+        let mut packer = Packer { free, chunks: &chunks, chunk: Vec::new(), checksum, totals };
+        for path in [&link, &pipe] {
+            let error = packer.pack_file(path, b"name", libc::O_NOFOLLOW).unwrap_err();
+            assert!(matches!(error, SourceError::Io { .. } | SourceError::Special(_)), "{error}");
+        }
     }
 }

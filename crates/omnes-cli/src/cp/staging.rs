@@ -15,8 +15,9 @@ use super::sys;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Start of hidden names.
@@ -312,7 +313,6 @@ fn open_file(parent: &Path) -> Result<Hidden, StagingError> {
         Ok(Some(file)) => Ok(Hidden::Unnamed(file)),
         Ok(None) => {
             let (file, path) = hidden_path(parent, |path| {
-                use std::os::unix::fs::OpenOptionsExt;
                 File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
             })
             .map_err(StagingError::io("make a file in", parent))?;
@@ -350,9 +350,15 @@ pub fn remove_tree(path: &Path) {
     }
 }
 
+/// Lets this user write in a directory and all below it. Each is held open and named by that, so
+/// whoever else may write there cannot put a link in its place.
 fn open_up(directory: &Path) {
-    let _ = fs::set_permissions(directory, fs::Permissions::from_mode(0o700));
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut options = File::options();
+    options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW);
+    let Ok(held) = options.open(directory) else { return };
+    let directory = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
+    let _ = fs::set_permissions(&directory, fs::Permissions::from_mode(0o700));
+    let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
         .for_each(|entry| open_up(&entry.path()));
@@ -387,5 +393,34 @@ impl Drop for MadeDirectories {
         // Those that hold something are in use by another rank; those of others that are empty are
         // in use no more, as all ranks give up together.
         self.0.iter().rev().for_each(|path| drop(fs::remove_dir(path)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_tree_is_opened_up_to_its_depth_but_not_what_links_lead_to() {
+        let place = tempfile::tempdir().unwrap();
+        let [tree, other] = ["tree", "other"].map(|name| place.path().join(name));
+        let depth = tree.join("a/b");
+        fs::create_dir_all(&depth).unwrap();
+        fs::create_dir(&other).unwrap();
+        let link = tree.join("link");
+        std::os::unix::fs::symlink(&other, &link).unwrap();
+        for path in [&depth, &tree.join("a"), &tree, &other] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o500)).unwrap();
+        }
+        open_up(&tree);
+        open_up(&link);
+        assert_eq!([&tree, &depth, &other].map(|path| mode(path)), [0o700, 0o700, 0o500]);
+        remove_tree(&tree);
+        assert!(!tree.exists());
     }
 }
