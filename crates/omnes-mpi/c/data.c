@@ -24,7 +24,38 @@ static bool named_is_in_a_row(MPI_Datatype type)
 	       size == extent;
 }
 
-static bool is_in_a_row(MPI_Datatype type, const int counts[3], int combiner);
+/* How a type was made. */
+struct envelope {
+	int integers, addresses, types, combiner;
+	/* By a constructor of MPI 4 with counts that are no int, and whose contents only it tells. */
+	bool is_large;
+};
+
+#if MPI_VERSION >= 4
+static bool envelope_get(struct envelope *envelope, MPI_Datatype type)
+{
+	MPI_Count integers, addresses, large, types;
+
+	/* Of a large type the envelope without _c is an error, and that a fatal one. */
+	if (PMPI_Type_get_envelope_c(type, &integers, &addresses, &large, &types,
+				     &envelope->combiner) != MPI_SUCCESS)
+		return false;
+	envelope->is_large = large > 0 || integers > INT_MAX || addresses > INT_MAX || types > INT_MAX;
+	envelope->integers = (int)integers;
+	envelope->addresses = (int)addresses;
+	envelope->types = (int)types;
+	return true;
+}
+#else
+static bool envelope_get(struct envelope *envelope, MPI_Datatype type)
+{
+	envelope->is_large = false;
+	return PMPI_Type_get_envelope(type, &envelope->integers, &envelope->addresses,
+				      &envelope->types, &envelope->combiner) == MPI_SUCCESS;
+}
+#endif
+
+static bool is_in_a_row(MPI_Datatype type, const struct envelope *envelope);
 
 /* True of types that nobody may free. */
 static bool is_predefined(int combiner)
@@ -34,47 +65,47 @@ static bool is_predefined(int combiner)
 }
 
 /* The same for a type made of one other: contiguous, and dup. */
-static bool made_is_in_a_row(MPI_Datatype type, int integers, int addresses)
+static bool made_is_in_a_row(MPI_Datatype type, const struct envelope *envelope)
 {
 	MPI_Datatype inner;
 	MPI_Aint no_address;
-	int no_integer, counts[3], combiner;
+	struct envelope inside;
+	int no_integer;
 	bool in_a_row;
 
-	if (PMPI_Type_get_contents(type, integers, addresses, 1, &no_integer, &no_address,
-				   &inner) != MPI_SUCCESS ||
-	    PMPI_Type_get_envelope(inner, &counts[0], &counts[1], &counts[2], &combiner) !=
-		    MPI_SUCCESS)
+	if (PMPI_Type_get_contents(type, envelope->integers, envelope->addresses, 1, &no_integer,
+				   &no_address, &inner) != MPI_SUCCESS ||
+	    !envelope_get(&inside, inner))
 		return false;
-	in_a_row = is_in_a_row(inner, counts, combiner);
-	if (!is_predefined(combiner))
+	in_a_row = is_in_a_row(inner, &inside);
+	if (!is_predefined(inside.combiner))
 		PMPI_Type_free(&inner);
 	return in_a_row;
 }
 
-static bool derived_is_in_a_row(MPI_Datatype type, const int counts[3], int combiner)
+static bool derived_is_in_a_row(MPI_Datatype type, const struct envelope *envelope)
 {
 	void *known;
 	int is_known;
 	bool in_a_row;
 
-	if (combiner != MPI_COMBINER_CONTIGUOUS && combiner != MPI_COMBINER_DUP)
+	if (envelope->is_large || (envelope->combiner != MPI_COMBINER_CONTIGUOUS &&
+				   envelope->combiner != MPI_COMBINER_DUP))
 		return false;
 	if (PMPI_Type_get_attr(type, shim_type_key, &known, &is_known) == MPI_SUCCESS && is_known)
 		return known == IN_A_ROW;
-	if (counts[0] > 1 || counts[1] > 0 || counts[2] != 1)
+	if (envelope->integers > 1 || envelope->addresses > 0 || envelope->types != 1)
 		return false;
-	in_a_row = made_is_in_a_row(type, counts[0], counts[1]);
+	in_a_row = made_is_in_a_row(type, envelope);
 	PMPI_Type_set_attr(type, shim_type_key, in_a_row ? IN_A_ROW : APART);
 	return in_a_row;
 }
 
-/* Given the type's envelope. */
-static bool is_in_a_row(MPI_Datatype type, const int counts[3], int combiner)
+static bool is_in_a_row(MPI_Datatype type, const struct envelope *envelope)
 {
-	if (combiner == MPI_COMBINER_NAMED)
+	if (envelope->combiner == MPI_COMBINER_NAMED)
 		return named_is_in_a_row(type);
-	return derived_is_in_a_row(type, counts, combiner);
+	return derived_is_in_a_row(type, envelope);
 }
 
 /* MPI tells of a type whether it is committed only when it is used. */
@@ -89,7 +120,7 @@ static bool is_committed(MPI_Datatype type)
 
 bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Datatype type)
 {
-	int counts[3], combiner;
+	struct envelope envelope;
 	MPI_Count size;
 
 	if (count < 0 || !type || type == MPI_DATATYPE_NULL || buffer == MPI_IN_PLACE ||
@@ -101,12 +132,11 @@ bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Da
 	 */
 	if (size > 0 && count > INT_MAX / size)
 		return false;
-	if (PMPI_Type_get_envelope(type, &counts[0], &counts[1], &counts[2], &combiner) !=
-		    MPI_SUCCESS ||
-	    !(is_predefined(combiner) || is_committed(type)))
+	if (!envelope_get(&envelope, type) ||
+	    !(is_predefined(envelope.combiner) || is_committed(type)))
 		return false;
 	*data = (struct shim_data){ buffer, count, type, (size_t)(count * size),
-				    is_in_a_row(type, counts, combiner) };
+				    is_in_a_row(type, &envelope) };
 	/* Types with addresses of their own go with MPI_BOTTOM, which is NULL. */
 	return buffer || !data->is_in_a_row;
 }

@@ -63,6 +63,7 @@
 #pragma weak PMPI_Bcast_c
 #pragma weak PMPI_Ibcast_c
 #pragma weak PMPI_Reduce_c
+#pragma weak PMPI_Type_get_envelope_c
 #endif
 
 #ifdef OPEN_MPI

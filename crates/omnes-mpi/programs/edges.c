@@ -75,6 +75,37 @@ static void long_counts(MPI_Comm comm)
 #endif
 }
 
+/* Types of constructors whose counts are no int: alone, and inside others. */
+static void long_types(MPI_Comm comm)
+{
+#if MPI_VERSION >= 4
+	int values[6];
+	MPI_Datatype row, rows, comb;
+
+	MPI_Type_contiguous_c(3, MPI_INT, &row);
+	MPI_Type_commit(&row);
+	values[2] = rank == 0 ? 7 : 0;
+	MPI_Bcast(values, 1, row, 0, comm);
+	check(values[2] == 7, "a long row");
+	MPI_Type_contiguous(2, row, &rows);
+	MPI_Type_commit(&rows);
+	values[5] = rank == 0 ? 8 : 0;
+	MPI_Bcast(values, 1, rows, 0, comm);
+	check(values[5] == 8, "a row of long rows");
+	MPI_Type_vector_c(3, 1, 2, MPI_INT, &comb);
+	MPI_Type_commit(&comb);
+	values[3] = rank;
+	values[4] = rank == 0 ? 9 : 0;
+	MPI_Bcast(values, 1, comb, 0, comm);
+	check(values[4] == 9 && values[3] == rank, "a long comb");
+	MPI_Type_free(&row);
+	MPI_Type_free(&rows);
+	MPI_Type_free(&comb);
+#else
+	(void)comm;
+#endif
+}
+
 /* MPI refuses types that are not committed, on every rank. */
 static void uncommitted_types(MPI_Comm comm)
 {
@@ -135,6 +166,7 @@ int main(int argc, char **argv)
 	message_under_ibarrier(comm);
 	fortran_types(comm);
 	long_counts(comm);
+	long_types(comm);
 	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
 	uncommitted_types(comm);
 	many_failures(comm);
