@@ -1,16 +1,23 @@
 //! Connections to rank 0 that have not said yet who they are.
 //!
 //! None of them is waited for: one that is slow, since its packets are lost, or silent, since it is
-//! a stranger, does not keep the others from coming in. Who has not spoken when too many are here
-//! makes way, the oldest first.
+//! a stranger, does not keep the others from coming in. Who has not spoken when too many are here,
+//! or when the process has no descriptor for another one, makes way, the oldest first; a rank that
+//! had to comes again.
 
 use crate::error::NetError;
-use crate::rendezvous::{Challenge, Introduction, LINE_BYTES_MAX, PROTOCOL, random, write_line};
+use crate::proof::{Signed, write_line};
+use crate::rendezvous::{Challenge, Introduction, PROTOCOL, random};
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 /// Silent connections that are kept beside those of the ranks.
 const STRANGERS_MAX: usize = 64;
+/// Those let in before the others are heard again.
+const LET_IN_MAX: usize = 64;
+/// Longest report: what all have, and a port per rank.
+const REPORT_BYTES: usize = 4096;
+const REPORT_BYTES_PER_RANK: usize = 8;
 
 /// One that has not spoken to the end.
 struct Caller {
@@ -24,7 +31,7 @@ struct Caller {
 pub(crate) struct Spoken {
     pub(crate) introduction: Introduction,
     /// All that it said.
-    pub(crate) line: Vec<u8>,
+    pub(crate) signed: Signed,
     pub(crate) stream: TcpStream,
     pub(crate) from: SocketAddr,
     /// What it was asked.
@@ -36,6 +43,7 @@ pub(crate) struct Callers {
     listener: TcpListener,
     waiting: Vec<Caller>,
     waiting_max: usize,
+    line_bytes_max: usize,
 }
 
 impl Callers {
@@ -46,32 +54,49 @@ impl Callers {
     pub(crate) fn new(listener: TcpListener, size: u32) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
         let waiting_max = size as usize + STRANGERS_MAX;
-        Ok(Self { listener, waiting: Vec::new(), waiting_max })
+        let line_bytes_max = REPORT_BYTES + REPORT_BYTES_PER_RANK * size as usize;
+        Ok(Self { listener, waiting: Vec::new(), waiting_max, line_bytes_max })
     }
 
     /// The next one who has spoken, if there is one. Its stream blocks, as streams do by default.
     pub(crate) fn poll(&mut self) -> Result<Option<Spoken>, NetError> {
+        // Whoever has spoken is not to make way for those who come.
+        if let Some(spoken) = self.hear() {
+            return Ok(Some(spoken));
+        }
         self.let_in()?;
+        Ok(self.hear())
+    }
+
+    fn hear(&mut self) -> Option<Spoken> {
         let mut index = 0;
         while index < self.waiting.len() {
-            match self.waiting[index].hear() {
+            match self.waiting[index].hear(self.line_bytes_max) {
                 Ok(None) => index += 1,
-                Ok(Some(introduction)) => {
-                    let Caller { stream, from, challenge, line } = self.waiting.remove(index);
+                Ok(Some((introduction, signed))) => {
+                    let Caller { stream, from, challenge, .. } = self.waiting.remove(index);
                     if stream.set_nonblocking(false).is_ok() {
-                        return Ok(Some(Spoken { introduction, line, stream, from, challenge }));
+                        return Some(Spoken { introduction, signed, stream, from, challenge });
                     }
                 }
                 // Not one of ours, or gone.
                 Err(_) => drop(self.waiting.remove(index)),
             }
         }
-        Ok(None)
+        None
     }
 
     fn let_in(&mut self) -> Result<(), NetError> {
-        // Whatever else `accept` says concerns a connection that is broken already.
-        while let Ok((stream, from)) = self.listener.accept() {
+        for _ in 0..LET_IN_MAX {
+            let (stream, from) = match self.listener.accept() {
+                Ok(caller) => caller,
+                Err(error) if is_full(&error) && !self.waiting.is_empty() => {
+                    self.waiting.remove(0);
+                    continue;
+                }
+                // Nobody, or it concerns a connection that is broken already.
+                Err(_) => break,
+            };
             let challenge = u64::from_be_bytes(random()?);
             let _ = stream.set_nodelay(true);
             let greeting = Challenge { omnes: PROTOCOL, challenge };
@@ -87,9 +112,14 @@ impl Callers {
     }
 }
 
+/// True if there is no descriptor for a connection.
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 impl Caller {
-    /// Who it is, when all that it says is here.
-    fn hear(&mut self) -> std::io::Result<Option<Introduction>> {
+    /// Who it is and what it says, when all of that is here.
+    fn hear(&mut self, bytes_max: usize) -> std::io::Result<Option<(Introduction, Signed)>> {
         let mut piece = [0; 4096];
         loop {
             match self.stream.read(&mut piece) {
@@ -100,9 +130,10 @@ impl Caller {
                 Err(error) => return Err(error),
             }
             if self.line.ends_with(b"\n") {
-                return Ok(Some(serde_json::from_slice(&self.line)?));
+                let signed: Signed = serde_json::from_slice(&self.line)?;
+                return Ok(Some((signed.read()?, signed)));
             }
-            if self.line.len() as u64 > LINE_BYTES_MAX {
+            if self.line.len() > bytes_max {
                 return Err(ErrorKind::InvalidData.into());
             }
         }

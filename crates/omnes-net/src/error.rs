@@ -55,6 +55,17 @@ pub enum NetError {
         /// What the kernel says.
         source: std::io::Error,
     },
+    /// Rank 0 would be another user's process, and there is no key that it could prove to know.
+    #[error(
+        "who listens at '{address}' is a process of user {user}, not of this one: set \
+         OMNES_JOB_KEY, the same for all ranks, or take another port"
+    )]
+    OtherUser {
+        /// The address.
+        address: String,
+        /// The number of its user.
+        user: u32,
+    },
     /// Rank 0 has refused this rank.
     #[error("rank 0 refused: {reason}")]
     Refused {

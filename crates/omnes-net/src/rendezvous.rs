@@ -2,24 +2,26 @@
 //! table of addresses.
 //!
 //! One TCP connection per rank, one JSON line each way. With a job key both sides prove that they
-//! know it, by answering a challenge, before anything is believed; without one, rank 0 draws a key
-//! and hands it out, which trusts the network for the length of the start.
+//! know it, by answering a challenge over what they say, before anything is believed; without one,
+//! rank 0 draws a key and hands it out, which trusts the network for the length of the start. On
+//! loopback only other users are strangers, and are told by their numbers.
 
 use crate::caller::{Callers, Spoken};
 use crate::crowd::{Crowd, Machine};
 use crate::error::NetError;
+use crate::proof::{Signed, printable, read_line, write_line};
 use crate::ring::Node;
+use crate::user::stranger_at;
+use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
 use omnes_wire::{JobId, JobKey, Rank};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 3;
-/// Longest line that is read.
-pub(crate) const LINE_BYTES_MAX: u64 = 1 << 20;
+pub(crate) const PROTOCOL: u32 = 4;
 /// Wait between attempts to reach rank 0.
 const RETRY_WAIT: Duration = Duration::from_millis(20);
 /// Wait between looks at who has come.
@@ -74,11 +76,11 @@ pub(crate) struct Challenge {
 #[derive(Deserialize)]
 pub(crate) struct Introduction {
     version: String,
-    rank: u32,
-    answer: u64,
+    pub(crate) rank: u32,
+    challenge: u64,
 }
 
-/// A rank's only line.
+/// A rank's only line, [`Signed`].
 #[derive(Serialize, Deserialize)]
 struct Hello {
     version: String,
@@ -90,8 +92,9 @@ struct Hello {
     node: Option<Node>,
     encrypts: bool,
     challenge: u64,
-    answer: u64,
 }
+
+/// Rank 0's line, [`Signed`].
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -112,7 +115,6 @@ struct Table {
     payload_bytes: u16,
     crowd: Crowd,
     nodes: Vec<Vec<u32>>,
-    answer: u64,
 }
 
 /// Random bytes that nobody can guess.
@@ -129,43 +131,11 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Both sides answer the same way: the other's challenge, who answers, and both ends' roles.
-fn answer(key: Option<&JobKey>, challenge: u64, role: u32) -> u64 {
-    let Some(key) = key else { return 0 };
-    let mut bytes = challenge.to_be_bytes().to_vec();
-    bytes.extend(role.to_be_bytes());
-    key.answer(&bytes)
-}
-
 /// Those that have come, by rank.
 type Hellos = BTreeMap<u32, (Hello, SocketAddr, TcpStream)>;
 
-/// Tells all that have come why there will be no job.
-fn refuse_all(hellos: &Hellos, reason: &str) {
-    for (_, _, stream) in hellos.values() {
-        // Who is gone already need not be told.
-        let _ = write_line(stream, &Reply::Refused(reason.to_owned()));
-    }
-}
-
-/// The role of rank 0 in [`answer`]; no rank has this number.
+/// The role of rank 0 in a [`Signed`] line; no rank has this number.
 const SERVER: u32 = u32::MAX;
-
-pub(crate) fn write_line(mut stream: &TcpStream, value: &impl Serialize) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(value)?;
-    line.push(b'\n');
-    stream.write_all(&line)
-}
-
-fn read_line<T: for<'a> Deserialize<'a>>(stream: &TcpStream) -> std::io::Result<T> {
-    let mut line = Vec::new();
-    // One line is all that comes before the answer, so reading ahead loses nothing.
-    BufReader::new(stream.take(LINE_BYTES_MAX)).read_until(b'\n', &mut line)?;
-    if line.is_empty() {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(serde_json::from_slice(&line)?)
-}
 
 /// Where nobody listens yet, this end may draw the very port that it calls: TCP then connects it to
 /// itself, and rank 0 could not listen any more.
@@ -174,6 +144,16 @@ fn refuse_itself(stream: TcpStream) -> std::io::Result<TcpStream> {
         true => Err(std::io::ErrorKind::ConnectionRefused.into()),
         false => Ok(stream),
     }
+}
+
+/// True if the other side has hung up.
+fn is_cut_off(error: &std::io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+fn is_payload(bytes: u16) -> bool {
+    (PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&bytes)
 }
 
 /// Resolves `host:port`.
@@ -206,14 +186,9 @@ impl Rendezvous {
         local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
         let until = Instant::now() + self.deadline;
-        let stream = self.connect(address, until)?;
-        let lost = |source| NetError::RendezvousLost { address: self.address.clone(), source };
-        let greeting: Challenge = read_line(&stream).map_err(lost)?;
-        if greeting.omnes != PROTOCOL {
-            let (ours, theirs) = (PROTOCOL.to_string(), greeting.omnes.to_string());
-            return Err(NetError::Version { ours, theirs });
-        }
-        let own = stream.local_addr().map_err(lost)?;
+        let mut stream = self.connect(address, until)?;
+        let mut greeting = self.hear_greeting(&stream)?;
+        let own = stream.local_addr().map_err(|source| self.lost(source))?;
         let local = local(own.ip(), Some(address))?;
         let challenge = u64::from_be_bytes(random()?);
         let hello = Hello {
@@ -226,17 +201,55 @@ impl Rendezvous {
             node: self.node,
             encrypts: self.encrypts,
             challenge,
-            answer: answer(self.key.as_ref(), greeting.challenge, self.rank.0),
         };
-        write_line(&stream, &hello).map_err(lost)?;
-        let table = match read_line(&stream).map_err(lost)? {
-            Reply::Refused(reason) => return Err(NetError::Refused { reason }),
-            Reply::Table(table) => table,
+        let signed = loop {
+            match self.introduce(&stream, &hello, greeting.challenge) {
+                // So many are at rank 0's door that it has let this one go.
+                Err(source) if is_cut_off(&source) && Instant::now() < until => {
+                    std::thread::sleep(RETRY_WAIT);
+                    stream = self.call(address, until).map_err(|source| self.lost(source))?;
+                    greeting = self.hear_greeting(&stream)?;
+                }
+                answered => break answered.map_err(|source| self.lost(source))?,
+            }
         };
-        if table.answer != answer(self.key.as_ref(), challenge, SERVER) {
-            return Err(NetError::WrongKey { rank: Rank(0) });
+        let key = self.key.as_ref();
+        let is_proven = signed.is_proven(key, challenge, SERVER);
+        match signed.read().map_err(|source| self.lost(source))? {
+            Reply::Refused(reason) if is_proven || key.is_none() => {
+                Err(NetError::Refused { reason: printable(&reason) })
+            }
+            _ if !is_proven => Err(NetError::WrongKey { rank: Rank(0) }),
+            Reply::Table(table) => self.accept(table, address, stream),
+            Reply::Refused(_) => unreachable!("proven refusals are above"),
         }
-        self.accept(table, address, stream)
+    }
+
+    fn lost(&self, source: std::io::Error) -> NetError {
+        NetError::RendezvousLost { address: self.address.clone(), source }
+    }
+
+    fn hear_greeting(&self, stream: &TcpStream) -> Result<Challenge, NetError> {
+        let greeting: Challenge = read_line(stream).map_err(|source| self.lost(source))?;
+        if greeting.omnes != PROTOCOL {
+            let (ours, theirs) = (PROTOCOL.to_string(), greeting.omnes.to_string());
+            return Err(NetError::Version { ours, theirs });
+        }
+        match (&self.key, stranger_at(stream)) {
+            (None, Some(user)) => Err(NetError::OtherUser { address: self.address.clone(), user }),
+            _ => Ok(greeting),
+        }
+    }
+
+    /// Rank 0's answer to this rank's report.
+    fn introduce(
+        &self,
+        stream: &TcpStream,
+        hello: &Hello,
+        challenge: u64,
+    ) -> std::io::Result<Signed> {
+        write_line(stream, &Signed::new(hello, self.key.as_ref(), challenge, self.rank.0)?)?;
+        read_line(stream)
     }
 
     fn accept(
@@ -252,7 +265,11 @@ impl Rendezvous {
             (None, None) => return Err(NetError::KeyMissing),
         };
         let is_mine = |node: &Vec<u32>| node.contains(&self.rank.0);
-        if table.addresses.len() != self.size as usize || !table.nodes.iter().any(is_mine) {
+        let is_whole = table.addresses.len() == self.size as usize
+            && is_payload(table.payload_bytes)
+            && table.nodes.iter().any(is_mine)
+            && table.nodes.iter().flatten().all(|rank| *rank < self.size);
+        if !is_whole {
             return Err(malformed());
         }
         let own_address = SocketAddr::new(address.ip(), table.own_port);
@@ -271,13 +288,8 @@ impl Rendezvous {
     fn connect(&self, address: SocketAddr, until: Instant) -> Result<TcpStream, NetError> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let attempt = TcpStream::connect_timeout(&address, left.max(RETRY_WAIT));
-            let source = match attempt.and_then(refuse_itself) {
-                Ok(stream) => {
-                    let _ = stream.set_nodelay(true);
-                    let _ = stream.set_read_timeout(Some(left.max(RETRY_WAIT) + self.deadline / 8));
-                    return Ok(stream);
-                }
+            let source = match self.call(address, until) {
+                Ok(stream) => return Ok(stream),
                 Err(source) => source,
             };
             if left.is_zero() {
@@ -287,6 +299,15 @@ impl Rendezvous {
             // Rank 0 may not have started yet.
             std::thread::sleep(RETRY_WAIT.min(left));
         }
+    }
+
+    /// A connection to rank 0, if it listens.
+    fn call(&self, address: SocketAddr, until: Instant) -> std::io::Result<TcpStream> {
+        let left = until.saturating_duration_since(Instant::now()).max(RETRY_WAIT);
+        let stream = refuse_itself(TcpStream::connect_timeout(&address, left)?)?;
+        let _ = stream.set_nodelay(true);
+        let _ = stream.set_read_timeout(Some(left + self.deadline / 8));
+        Ok(stream)
     }
 
     // ---- rank 0 ---------------------------------------------------------------------------
@@ -300,14 +321,13 @@ impl Rendezvous {
         let mut hellos = BTreeMap::new();
         let until = Instant::now() + self.deadline;
         while hellos.len() + 1 < self.size as usize {
-            if let Some(spoken) = callers.poll()? {
-                self.admit(spoken, &mut hellos)?;
-                continue;
-            }
             if Instant::now() >= until {
                 return Err(self.missing(hellos));
             }
-            std::thread::sleep(LOOK_WAIT);
+            match callers.poll()? {
+                Some(spoken) => self.admit(spoken, &mut hellos)?,
+                None => std::thread::sleep(LOOK_WAIT),
+            }
         }
         let peer = hellos.values().next().map(|(_, from, _): &(Hello, SocketAddr, _)| *from);
         let local = local(address.ip(), peer)?;
@@ -326,28 +346,51 @@ impl Rendezvous {
         let plural = if missing.len() == 1 { "rank" } else { "ranks" };
         let reason =
             format!("{plural} {} did not come within {:?}", names.join(", "), self.deadline);
-        refuse_all(&hellos, &reason);
+        self.refuse_all(&hellos, &reason);
         NetError::Missing { ranks: missing, waited: self.deadline }
+    }
+
+    /// Tells all that have come why there will be no job.
+    fn refuse_all(&self, hellos: &Hellos, reason: &str) {
+        for (hello, _, stream) in hellos.values() {
+            self.refuse(stream, hello.challenge, reason);
+        }
+    }
+
+    fn refuse(&self, stream: &TcpStream, challenge: u64, reason: &str) {
+        let reply = Reply::Refused(reason.to_owned());
+        // Who is gone already need not be told.
+        let _ = self.sign(&reply, challenge).and_then(|signed| write_line(stream, &signed));
+    }
+
+    fn sign(&self, reply: &Reply, challenge: u64) -> std::io::Result<Signed> {
+        Signed::new(reply, self.key.as_ref(), challenge, SERVER)
     }
 
     /// Hears one rank. A stranger, or one of another job, is refused and forgotten; a mistake of
     /// the job's own ends it for all, who are told.
     fn admit(&self, spoken: Spoken, hellos: &mut Hellos) -> Result<(), NetError> {
-        let Spoken { introduction, line, stream, from, challenge } = spoken;
-        if introduction.answer != answer(self.key.as_ref(), challenge, introduction.rank) {
-            let reason = "wrong job key: OMNES_JOB_KEY differs from rank 0's".to_owned();
-            let _ = write_line(&stream, &Reply::Refused(reason));
+        let Spoken { introduction, signed, stream, from, challenge } = spoken;
+        let theirs = introduction.challenge;
+        if !signed.is_proven(self.key.as_ref(), challenge, introduction.rank) {
+            let reason = "wrong job key: OMNES_JOB_KEY differs from rank 0's";
+            self.refuse(&stream, theirs, reason);
             return Ok(());
         }
-        match self.judge(introduction, &line, hellos) {
+        if let (None, Some(user)) = (&self.key, stranger_at(&stream)) {
+            let reason = format!("without OMNES_JOB_KEY it takes no rank of user {user}");
+            self.refuse(&stream, theirs, &reason);
+            return Ok(());
+        }
+        match self.judge(introduction, &signed, hellos) {
             Ok(hello) => {
                 hellos.insert(hello.rank, (hello, from, stream));
                 Ok(())
             }
             Err(problem) => {
                 let reason = problem.to_string();
-                refuse_all(hellos, &reason);
-                let _ = write_line(&stream, &Reply::Refused(reason));
+                self.refuse_all(hellos, &reason);
+                self.refuse(&stream, theirs, &reason);
                 Err(problem)
             }
         }
@@ -357,25 +400,25 @@ impl Rendezvous {
     fn judge(
         &self,
         introduction: Introduction,
-        line: &[u8],
+        signed: &Signed,
         hellos: &Hellos,
     ) -> Result<Hello, NetError> {
         let Introduction { version, rank, .. } = introduction;
         let rank = Rank(rank);
         let ours = env!("CARGO_PKG_VERSION").to_owned();
         if version != ours {
-            return Err(NetError::Version { ours, theirs: version });
+            return Err(NetError::Version { ours, theirs: printable(&version) });
         }
         let malformed =
             || NetError::Refused { reason: format!("rank {rank} sent a malformed report") };
-        let hello: Hello = serde_json::from_slice(line).map_err(|_| malformed())?;
+        let hello: Hello = signed.read().map_err(|_| malformed())?;
         if hello.size != self.size {
             return Err(NetError::SizeDiffers { rank, ours: self.size, theirs: hello.size });
         }
         if hello.encrypts != self.encrypts {
             return Err(NetError::EncryptionDiffers { rank });
         }
-        if hello.ports.len() != self.size as usize {
+        if hello.ports.len() != self.size as usize || !is_payload(hello.payload_bytes) {
             return Err(malformed());
         }
         if rank.0 >= self.size || rank.0 == 0 || hellos.contains_key(&rank.0) {
@@ -421,18 +464,18 @@ impl Rendezvous {
             payload_bytes,
             crowd: Crowd::default(),
             nodes: nodes.clone(),
-            answer: 0,
         };
         let mut machines = vec![Machine::this()];
         machines.extend(hellos.values().map(|(hello, _, _)| hello.machine));
         let mut streams = Vec::new();
         for (rank, (hello, _, stream)) in hellos {
-            let answer = answer(self.key.as_ref(), hello.challenge, SERVER);
             let own_port = local.ports[rank as usize];
             let addresses = addresses_for(rank);
             let crowd = Crowd::of(&machines, hello.machine);
-            let reply = Reply::Table(Table { answer, own_port, addresses, crowd, ..table.clone() });
-            write_line(&stream, &reply)
+            let reply = Reply::Table(Table { own_port, addresses, crowd, ..table.clone() });
+            let signed = self.sign(&reply, hello.challenge);
+            signed
+                .and_then(|signed| write_line(&stream, &signed))
                 .map_err(|source| NetError::RankLost { rank: Rank(rank), source })?;
             streams.push((Rank(rank), stream));
         }

@@ -6,6 +6,8 @@ use omnes::{Communicator, Config, Error};
 use omnes_wire::JobKey;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -107,8 +109,10 @@ fn ranks_that_do_not_come_are_named_to_all_that_did() {
 fn a_wrong_key_is_refused_and_does_not_stop_the_job() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, with_key("a"));
+    // Whoever has a key believes nobody who does not know it.
+    let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";
+    assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), unknown);
     let wrong = "rank 0 refused: wrong job key: OMNES_JOB_KEY differs from rank 0's";
-    assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), wrong);
     assert_eq!(error_of(join(&address, 1, 2, |_| {})), wrong);
     let error = error_of(zero);
     assert!(error.starts_with("ranks [1] did not come within 300ms"), "{error}");
@@ -118,8 +122,8 @@ fn a_wrong_key_is_refused_and_does_not_stop_the_job() {
 fn a_rank_with_a_key_does_not_believe_a_rank_0_without() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |config| config.join_timeout = SHORT);
-    let wrong = "rank 0 refused: wrong job key: OMNES_JOB_KEY differs from rank 0's";
-    assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), wrong);
+    let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";
+    assert_eq!(error_of(join(&address, 1, 2, with_key("b"))), unknown);
     assert!(error_of(zero).starts_with("ranks [1] did not come"));
 }
 
@@ -172,15 +176,17 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |_| {});
     let stream = connect(&address);
-    assert!(read_line(&stream).starts_with(r#"{"omnes":3,"#));
+    assert!(read_line(&stream).starts_with(r#"{"omnes":4,"#));
     // Whatever else it says, also what this version does not know.
-    writeln!(&stream, r#"{{"version":"99.0.0","rank":1,"answer":0,"new":[1,2]}}"#).unwrap();
+    let said = r#"{\"version\":\"99.0.0\",\"rank\":1,\"challenge\":5,\"new\":[1,2]}"#;
+    writeln!(&stream, r#"{{"said":"{said}","answer":0}}"#).unwrap();
     let ours = env!("CARGO_PKG_VERSION");
     let differ = format!(
         "versions differ: this rank has {ours}, the other side 99.0.0; \
          use one version for all ranks"
     );
-    assert_eq!(read_line(&stream), format!("{{\"refused\":\"{differ}\"}}\n"));
+    let refused = format!(r#"{{"said":"{{\"refused\":\"{differ}\"}}","answer":0}}"#);
+    assert_eq!(read_line(&stream), refused + "\n");
     assert_eq!(error_of(zero), differ);
 }
 
@@ -191,7 +197,7 @@ fn a_rank_0_of_another_version_is_not_answered() {
     let (stream, _) = listener.accept().unwrap();
     writeln!(&stream, r#"{{"omnes":7,"challenge":1}}"#).unwrap();
     let differ =
-        "versions differ: this rank has 3, the other side 7; use one version for all ranks";
+        "versions differ: this rank has 4, the other side 7; use one version for all ranks";
     assert_eq!(error_of(one), differ);
 }
 
@@ -235,6 +241,74 @@ fn strangers_at_the_door_do_not_keep_the_ranks_out() {
         let mut greeting = Vec::new();
         let _ = stream.read_to_end(&mut greeting);
     }
+}
+
+#[test]
+fn a_rank_that_had_to_make_way_comes_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
+    for _ in 0..2 {
+        let (stream, _) = listener.accept().unwrap();
+        writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+        assert!(read_line(&stream).contains("version"));
+    }
+    let (stream, _) = listener.accept().unwrap();
+    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    read_line(&stream);
+    // What another side says does not command the terminal.
+    writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\\u001b[2J\"}}","answer":0}}"#).unwrap();
+    assert_eq!(error_of(one), "rank 0 refused: full\u{fffd}[2J");
+}
+
+#[test]
+fn a_rank_0_that_goes_away_is_lost_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let one = join(&address, 1, 2, |_| {});
+    let (stream, _) = listener.accept().unwrap();
+    drop(listener);
+    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    read_line(&stream);
+    drop(stream);
+    let error = error_of(one);
+    assert!(error.starts_with(&format!("lost the connection to rank 0 at '{address}'")), "{error}");
+}
+
+#[test]
+fn a_refusal_that_who_says_it_cannot_prove_is_not_believed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, with_key("a"));
+    let (stream, _) = listener.accept().unwrap();
+    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    read_line(&stream);
+    writeln!(&stream, r#"{{"said":"{{\"refused\":\"go away\"}}","answer":7}}"#).unwrap();
+    let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";
+    assert_eq!(error_of(one), unknown);
+}
+
+/// The number of a user who owns nothing.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn without_a_key_other_users_of_the_machine_are_not_let_in() {
+    if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
+        let must = std::env::var("OMNES_REQUIRE").is_ok_and(|it| it.contains("root"));
+        assert!(!must, "needs root");
+        return println!("skipped: needs root");
+    }
+    let address = rendezvous();
+    let zero = join(&address, 0, 2, |config| config.join_timeout = Duration::from_secs(2));
+    drop(connect(&address));
+    let said = r#"{\"version\":\"0\",\"rank\":1,\"challenge\":5}"#;
+    let script = format!(
+        r#"exec 3<>/dev/tcp/{}; echo '{{"said":"{said}","answer":0}}' >&3; head -n 2 <&3"#,
+        address.replace(':', "/")
+    );
+    let mut stranger = std::process::Command::new("bash");
+    let heard = stranger.args(["-c", &script]).uid(NOBODY).output().unwrap();
+    let heard = String::from_utf8_lossy(&heard.stdout).into_owned();
+    assert!(heard.contains("takes no rank of user 65534"), "{heard}");
+    assert!(error_of(zero).starts_with("ranks [1] did not come"));
 }
 
 #[test]
