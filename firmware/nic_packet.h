@@ -79,8 +79,15 @@ enum nic_way {
 	NIC_OUTWARD,
 };
 
+/* nic_is_group tells whether an address is a group's. */
+static __always_inline int nic_is_group(u32 address)
+{
+	return (address & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
+}
+
 /* nic_find fills `packet` for the slot at this host's port; 0 if there is one.
- * A frame of a virtual LAN belongs to that LAN's own interface. */
+ * A frame of a virtual LAN belongs to that LAN's own interface, what is for
+ * another address to whoever has that. */
 static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet, enum nic_way way,
 				    struct nic_packet *packet)
 {
@@ -104,6 +111,9 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet, 
 	packet->slot = bpf_map_lookup_elem(&nic_slots, &packet->slot_number);
 	pages = bpf_map_lookup_elem(&nic_pages, &packet->slot_number);
 	if (!packet->slot || !pages)
+		return -1;
+	if (way == NIC_INWARD && packet->address_to != packet->slot->address &&
+	    !nic_is_group(packet->address_to))
 		return -1;
 	packet->page = bpf_map_lookup_elem(pages, &zero);
 	return packet->page ? 0 : -1;

@@ -40,9 +40,10 @@
 struct nic_spread_run {
 	struct __sk_buff *skb;
 	struct nic_packet packet;
-	u32 source;    /* the tree's root, an index */
-	u32 first;     /* place of the first child in the table */
-	u32 addresses; /* sums of what stands in the packet now */
+	u16 source;       /* the tree's root, an index */
+	u16 is_passed_on; /* it came from the wire */
+	u32 first;        /* place of the first child in the table */
+	u32 addresses;    /* sums of what stands in the packet now */
 	u32 ports;
 	u32 now;
 	struct nic_frame came; /* the headers as they came */
@@ -145,19 +146,20 @@ static __noinline u32 nic_spread_write(struct nic_spread_run *run, u32 index)
 	to = (const struct nic_frame *)peer;
 	is_known = peer->is_resolved && run->now - peer->learnt <= LEARNT_AGE_MAX;
 	is_by_mac = is_known && run->packet.slot->flags & OMNES_SLOT_BY_MAC &&
-		    (run->came.ip.daddr & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
+		    nic_is_group(run->came.ip.daddr);
 	frame = run->came;
 	__builtin_memcpy(frame.mac_to, to->mac_to, ETH_ALEN);
 	__builtin_memcpy(frame.mac_from, to->mac_from, ETH_ALEN);
 	if (!is_by_mac) {
-		frame.ip.ttl = to->ip.ttl;
+		if (!run->is_passed_on)
+			frame.ip.ttl = to->ip.ttl;
 		frame.ip.saddr = to->ip.saddr;
 		frame.ip.daddr = to->ip.daddr;
-		frame.ip.check = 0;
-		frame.ip.check = nic_ip_check(&frame.ip);
 		frame.udp.source = to->udp.source;
 		frame.udp.dest = to->udp.dest;
 	}
+	frame.ip.check = 0;
+	frame.ip.check = nic_ip_check(&frame.ip);
 	if (nic_spread_mend(run, &frame) || nic_spread_store(run, &frame))
 		return 0;
 	return is_known ? MARK_SENT : MARK_RESOLVE | (index & MARK_PEER);
@@ -188,6 +190,11 @@ static __noinline int nic_spread_clone(struct nic_spread_run *run, u32 count)
 {
 	if (!run || bpf_skb_load_bytes(run->skb, 0, run->came.mac_to, OMNES_FRAME_BYTES))
 		return -1;
+	/* Slots that name each other as children would pass on for ever. */
+	if (run->is_passed_on && run->came.ip.ttl-- <= 1) {
+		__sync_fetch_and_add(&run->packet.page->clone_failures, count);
+		return -1;
+	}
 	run->now = nic_now();
 	run->addresses = nic_addresses(&run->came);
 	run->ports = nic_ports_sum(&run->came);
@@ -239,13 +246,16 @@ static __noinline int nic_spread_arrived(struct __sk_buff *skb)
 		__sync_fetch_and_add(&packet->page->bad_tags, 1);
 		return NIC_NEXT;
 	}
+	run.is_passed_on = 1;
 	run.source = member->index;
 	run.first = children.first;
 	if (!nic_spread_clone(&run, children.count)) {
 		/* The sums that the kernel keeps go back first, then every byte. */
-		struct nic_frame frame = run.came;
+		u16 check = run.came.udp.check;
 
-		nic_spread_mend(&run, &frame);
+		nic_spread_mend(&run, &run.came);
+		run.came.udp.check = check;
+		run.came.ip.ttl++;
 		bpf_skb_store_bytes(skb, 0, run.came.mac_to, OMNES_FRAME_BYTES, 0);
 	}
 	skb->mark = mark;

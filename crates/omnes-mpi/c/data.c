@@ -27,7 +27,7 @@ static bool named_is_in_a_row(MPI_Datatype type)
 /* How a type was made. */
 struct envelope {
 	int integers, addresses, types, combiner;
-	/* By a constructor of MPI 4 with counts that are no int, and whose contents only it tells. */
+	/* By a constructor of MPI 4 with counts that are no int. */
 	bool is_large;
 };
 
@@ -40,7 +40,8 @@ static bool envelope_get(struct envelope *envelope, MPI_Datatype type)
 	if (PMPI_Type_get_envelope_c(type, &integers, &addresses, &large, &types,
 				     &envelope->combiner) != MPI_SUCCESS)
 		return false;
-	envelope->is_large = large > 0 || integers > INT_MAX || addresses > INT_MAX || types > INT_MAX;
+	envelope->is_large =
+		large > 0 || integers > INT_MAX || addresses > INT_MAX || types > INT_MAX;
 	envelope->integers = (int)integers;
 	envelope->addresses = (int)addresses;
 	envelope->types = (int)types;

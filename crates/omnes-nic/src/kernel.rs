@@ -8,7 +8,7 @@ use crate::frame;
 use crate::kernel::queues::OpenedQueue;
 use crate::log;
 use crate::plan::SlotPlan;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{Map, MapCore, MapFlags, Object, ObjectBuilder};
 use omnes_firmware::slot::{
     Member, MemberKey, PEER_GROUP, Page as PageLayout, Peer, PortKey, SLOT_BY_MAC, SLOT_FORWARDS,
     SLOTS_MAX, STATE_BYTES, Slot,
@@ -204,10 +204,13 @@ impl Kernel {
         unsafe { BorrowedFd::borrow_raw(program) }
     }
 
-    fn map(&self, name: &str) -> MapHandle {
+    /// A map by its name.
+    ///
+    /// # Panics
+    /// If there is none of that name.
+    fn map(&self, name: &str) -> Map<'_> {
         let found = self.object.maps().find(|map| map.name() == name);
-        MapHandle::try_from(&found.expect("the object has this map"))
-            .expect("a descriptor can be doubled")
+        found.expect("the object has this map")
     }
 
     fn update(&self, map: &str, key: &[u8], value: &[u8]) -> Result<(), NicError> {

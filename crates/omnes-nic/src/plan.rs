@@ -4,6 +4,7 @@ use crate::NicError;
 use omnes_firmware::{KERNEL_GROUP_MAX, barrier, slot, spread};
 use omnes_topo::{Barrier, Spread, Tree};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddrV4;
 
@@ -56,7 +57,8 @@ pub struct SlotPlan {
     /// Pass on to the children what comes in; else the host does.
     pub forwards: bool,
     /// Leave the group's address on packets to all that have it, and send them to each child's MAC
-    /// address; else by unicast. Needs `group`.
+    /// address; else by unicast. Needs `group`, and a TTL from which whoever passes them on can
+    /// count down.
     pub by_mac: bool,
 }
 
@@ -90,7 +92,8 @@ impl SlotPlan {
             return wrong("a member is not in the group");
         }
         let others = self.peers.iter().enumerate().filter(|(at, _)| *at != self.own as usize);
-        if others.map(|(_, peer)| peer.1.ip()).any(|ip| ip == self.socket.ip()) {
+        let mut addresses = BTreeSet::from([self.socket.ip()]);
+        if !others.map(|(_, peer)| peer.1.ip()).all(|ip| addresses.insert(ip)) {
             return wrong("two members of the group share an address");
         }
         if self.group.is_some_and(|group| !group.ip().is_multicast()) {

@@ -23,6 +23,9 @@ const SILENCE: Duration = Duration::from_millis(30);
 /// If not even one comes for so long, none does.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Of packets as they leave their source.
+const TTL: u8 = 64;
+
 /// A member with its host.
 struct Member {
     host: Host,
@@ -51,6 +54,7 @@ impl Member {
         });
         let socket = group::socket(host, own, true);
         socket.set_multicast_loop_v4(false).unwrap();
+        socket.set_multicast_ttl_v4(TTL.into()).unwrap();
         for socket in [&socket, &group] {
             socket.set_nonblocking(true).unwrap();
             set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 32 << 20);
@@ -307,10 +311,10 @@ fn both_checksums_fit_on_every_link() {
             for sniffed in &frames {
                 assert_sums_fit(sniffed, mode);
                 assert_eq!(sniffed.frame[..6], member.host.mac(), "{mode:?}");
-                // What goes by unicast may cross routers.
                 let is_to_group = packets::to(&sniffed.frame) == GROUP;
                 assert!(!is_to_group || mode.by_mac, "{mode:?}");
-                assert_eq!(sniffed.frame[22], if is_to_group { 1 } else { 64 }, "{mode:?}");
+                // Whoever passes on counts down, as a router does.
+                assert_eq!(sniffed.frame[22], TTL - (member.own as u8 - 1), "{mode:?}");
             }
             // With MAC addresses known, the group's address stays; before, and else, it does not.
             let is_to_group = |sniffed: &Sniffed| packets::to(&sniffed.frame) == GROUP;
@@ -377,6 +381,19 @@ fn the_host_gets_what_was_passed_on_unchanged() {
 }
 
 #[test]
+fn what_has_been_passed_on_too_often_goes_no_further() {
+    let Some(middle) = Middle::new() else { return };
+    let mut frame = middle.inward(&numbered(0, 1, true, 100));
+    for (ttl, passes) in [(2, 1), (1, 0), (0, 0)] {
+        frame[22] = ttl;
+        let sniffed = middle.passes_on(&frame, 0);
+        assert_eq!(sniffed.len(), passes);
+        assert!(sniffed.iter().all(|it| it.frame[22] == ttl - 1));
+    }
+    assert_eq!(middle.members[1].page.counters().clone_failures, 2);
+}
+
+#[test]
 fn only_what_a_member_has_tagged_for_all_is_passed_on() {
     let Some(middle) = Middle::new() else { return };
     let nothing = Vec::new();
@@ -419,6 +436,13 @@ fn only_what_a_member_has_tagged_for_all_is_passed_on() {
     let mut everybody = middle.inward(&good);
     everybody[..6].copy_from_slice(&[1, 0, 0x5e, 65, 2, 3]);
     assert_eq!(middle.passes_on(&everybody, 0), nothing, "the network delivers to everybody");
+    let elsewhere = Way {
+        mac_from: [2; 6],
+        mac_to: middle.members[1].host.mac(),
+        from: socket_address(0),
+        to: socket_address(3),
+    };
+    assert_eq!(middle.passes_on(&frame(elsewhere, &good), 0), nothing, "another address's");
     everybody[..6].fill(6);
     assert_eq!(middle.passes_on(&everybody, 0), nothing, "another host's");
     assert_eq!(middle.passes_on(&middle.inward(&good), 0).len(), 1, "the same unharmed");

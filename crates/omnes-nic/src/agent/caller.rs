@@ -104,6 +104,11 @@ impl Caller {
         std::mem::take(&mut self.descriptors)
     }
 
+    /// Those that no request is there for any more: the next one's may have come with it.
+    pub(super) fn take_unused_descriptors(&mut self) -> Vec<OwnedFd> {
+        if self.lines.is_empty() { self.take_descriptors() } else { Vec::new() }
+    }
+
     /// True if it may say something.
     pub(super) fn wants_to_read(&self) -> bool {
         self.answer.is_none() && !self.lines.has_line()

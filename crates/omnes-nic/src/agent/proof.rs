@@ -13,6 +13,7 @@
 
 use super::channel::Peer;
 use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
@@ -28,7 +29,8 @@ pub(super) fn is_udp(socket: BorrowedFd<'_>) -> bool {
         && sockopt::socket_protocol(socket).is_ok_and(|it| it == Some(ipproto::UDP))
 }
 
-/// Checks that `socket` is bound to `address`, and that nobody but `peer` has that port.
+/// Checks that `socket` is bound to `address`, and that nobody but `peer` has that port. `sockets`
+/// is read after the socket has come.
 ///
 /// # Errors
 /// Why the slot is not lent, for people.
@@ -36,6 +38,7 @@ pub(super) fn own(
     socket: BorrowedFd<'_>,
     address: SocketAddrV4,
     peer: Peer,
+    sockets: &Sockets,
 ) -> Result<(), &'static str> {
     let inode = check(socket, address, peer)?;
     let shares = sockopt::socket_reuseaddr(socket).unwrap_or(true)
@@ -43,7 +46,7 @@ pub(super) fn own(
     if shares {
         return Err("the socket lets others share its port");
     }
-    let there = with_port(address.port()).map_err(|_| "the kernel shows no UDP sockets")?;
+    let there = sockets.with_port(address.port());
     if !there.iter().any(|entry| entry.inode == inode) {
         return Err("the socket is of another network namespace");
     }
@@ -52,24 +55,25 @@ pub(super) fn own(
     if there.iter().any(is_other) {
         return Err("another socket shares the socket's port");
     }
-    of_one_user(&there, peer)
+    of_one_user(there, peer)
 }
 
 /// Checks that `socket` is bound to a group's `address`, and that nobody else uses the group here.
 ///
 /// # Errors
-/// Why the slot is not lent, for people.
+/// As [`own`].
 pub(super) fn group(
     socket: BorrowedFd<'_>,
     address: SocketAddrV4,
     peer: Peer,
+    sockets: &Sockets,
 ) -> Result<(), &'static str> {
     let inode = check(socket, address, peer)?;
-    let there = with_port(address.port()).map_err(|_| "the kernel shows no UDP sockets")?;
+    let there = sockets.with_port(address.port());
     if !there.iter().any(|entry| entry.inode == inode) {
         return Err("the group's socket is of another network namespace");
     }
-    of_one_user(&there, peer)
+    of_one_user(there, peer)
 }
 
 /// The firmware finds slots by their ports, whatever the address, so a port that two users have at
@@ -117,25 +121,47 @@ impl Entry {
     }
 }
 
-/// All sockets that take packets over IPv4 to a port, at whichever address.
-fn with_port(port: u16) -> io::Result<Vec<Entry>> {
-    let is_for_v4 = |entry: &Entry| match entry.address.to_canonical() {
-        IpAddr::V4(_) => true,
-        IpAddr::V6(own) => own.is_unspecified(),
-    };
-    let mut found = Vec::new();
-    for table in TABLES {
-        let file = match File::open(table) {
-            Ok(file) => file,
-            // A kernel without IPv6.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && table.ends_with('6') => break,
-            Err(error) => return Err(error),
-        };
-        for line in BufReader::new(file).lines().skip(1) {
-            found.extend(parse(&line?).filter(|entry| entry.port == port && is_for_v4(entry)));
-        }
+/// All sockets that take packets over IPv4, as the kernel shows them. Reading them takes as long as
+/// there are many, whoever has them: once per request.
+pub(super) struct Sockets(BTreeMap<u16, Vec<Entry>>);
+
+impl Sockets {
+    /// Reads the tables.
+    ///
+    /// # Errors
+    /// What is told instead of lending a slot.
+    pub(super) fn read() -> Result<Self, &'static str> {
+        Self::read_tables().map_err(|_| "the kernel shows no UDP sockets")
     }
-    Ok(found)
+
+    fn read_tables() -> io::Result<Self> {
+        let is_for_v4 = |entry: &Entry| match entry.address.to_canonical() {
+            IpAddr::V4(_) => true,
+            IpAddr::V6(own) => own.is_unspecified(),
+        };
+        let mut found: BTreeMap<u16, Vec<Entry>> = BTreeMap::new();
+        for table in TABLES {
+            let file = match File::open(table) {
+                Ok(file) => file,
+                // A kernel without IPv6.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && table.ends_with('6') => {
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            for line in BufReader::new(file).lines().skip(1) {
+                if let Some(entry) = parse(&line?).filter(is_for_v4) {
+                    found.entry(entry.port).or_default().push(entry);
+                }
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// Those that take packets to a port, at whichever address.
+    fn with_port(&self, port: u16) -> &[Entry] {
+        self.0.get(&port).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// A row's fields: number, address:port, peer, state, queues, timer, retransmits, user, timeout,

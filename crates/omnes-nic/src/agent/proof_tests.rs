@@ -31,6 +31,15 @@ fn sharing(address: Option<SocketAddrV4>) -> Socket {
     socket
 }
 
+/// As the agent checks it now.
+fn own(socket: BorrowedFd<'_>, address: SocketAddrV4, peer: Peer) -> Result<(), &'static str> {
+    super::own(socket, address, peer, &Sockets::read()?)
+}
+
+fn group(socket: BorrowedFd<'_>, address: SocketAddrV4, peer: Peer) -> Result<(), &'static str> {
+    super::group(socket, address, peer, &Sockets::read()?)
+}
+
 #[test]
 fn a_socket_that_has_its_port_alone_proves_it() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

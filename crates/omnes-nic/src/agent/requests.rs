@@ -4,7 +4,7 @@ use super::caller::{Caller, Parting};
 use super::channel::Peer;
 use super::interfaces::{self, Interface};
 use super::limits::{MEMBERS_MAX, MEMBERS_PER_USER_MAX, QUEUES_PER_USER_MAX};
-use super::proof;
+use super::proof::{self, Sockets};
 use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse};
 use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
 use crate::{Page, Queue, QueuePlan, SlotPlan};
@@ -31,7 +31,10 @@ impl Agent {
     ) -> Result<(), Parting> {
         let Some(peer) = self.callers.get(&id).map(|caller| caller.peer) else { return Ok(()) };
         let done = match parse(line) {
-            Ok(Request::Return { slot }) => return self.give_back(id, slot, observe),
+            Ok(Request::Return { slot }) => {
+                self.close_descriptors(id);
+                return self.give_back(id, slot, observe);
+            }
             Ok(Request::Hello) => done(),
             Ok(Request::Lend { plan }) => self.lend(id, &plan, observe),
             Ok(Request::LendQueue { plan }) => self.lend_queue(id, &plan, observe),
@@ -48,6 +51,7 @@ impl Agent {
             }),
             Err(reason) => Err(reason),
         };
+        self.close_descriptors(id);
         let (answer, page) = match done {
             Ok(None) => return Ok(()),
             Ok(Some(answer)) => answer,
@@ -60,6 +64,14 @@ impl Agent {
         match self.callers.get_mut(&id) {
             Some(caller) => caller.answer(&answer, page),
             None => Ok(()),
+        }
+    }
+
+    /// Lets go of what came with a request that has no use for it.
+    fn close_descriptors(&mut self, id: u64) {
+        if let Some(caller) = self.callers.get_mut(&id) {
+            let (uid, unused) = (caller.peer.uid, caller.take_unused_descriptors());
+            self.undertaker.close(uid, unused);
         }
     }
 
@@ -316,11 +328,12 @@ fn check_sockets(
     if sockets.len() != addresses.len() + usize::from(group.is_some()) {
         return Err("the plan's sockets did not come with it".to_owned());
     }
+    let all = Sockets::read()?;
     for (socket, address) in sockets.iter().zip(addresses) {
-        proof::own(socket.as_fd(), *address, peer)?;
+        proof::own(socket.as_fd(), *address, peer, &all)?;
     }
     match (sockets.last(), group) {
-        (Some(socket), Some(group)) => Ok(proof::group(socket.as_fd(), group, peer)?),
+        (Some(socket), Some(group)) => Ok(proof::group(socket.as_fd(), group, peer, &all)?),
         _ => Ok(()),
     }
 }
