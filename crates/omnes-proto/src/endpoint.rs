@@ -341,7 +341,7 @@ impl Endpoint {
                 self.collective().handle_packet(now, &header);
             }
             Kind::Ping => self.answer(from, Kind::Pong, header.argument),
-            Kind::Pong => self.liveness.on_confirmed(from, Rank(header.argument)),
+            Kind::Pong => self.liveness.on_answer(now, from, header.argument),
             Kind::Failed => self.on_notice(now, from, Rank(header.argument)),
             Kind::Bye => self.depart_rank(now, from, header.argument.checked_sub(1).map(Rank)),
         }

@@ -6,10 +6,15 @@
 //! failure, here, by an answer that never came or by other means, tells every other rank and
 //! repeats that until it is confirmed; then the ring closes over the gap.
 //!
+//! Whatever comes of the successor counts as a sign of life, but not for ever: somebody else may
+//! send again what it has sent before. Only the answer to a new question, by the question's own
+//! number, proves that it lives; one who talks is asked for that each half timeout.
+//!
 //! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
-//! round trips, whether or not anyone waits for it. Cost: at most two packets per rank and
-//! interval while the job is idle and nothing gets lost, none where the successor talks anyway; one
-//! notice and one answer per rank and failure. State: an entry for each rank that is gone.
+//! round trips, whether or not anyone waits for it; within two timeouts where its packets are sent
+//! again by somebody else. Cost: at most two packets per rank and interval while the job is idle
+//! and nothing gets lost, two per half timeout where the successor talks anyway; one notice and one
+//! answer per rank and failure. State: an entry for each rank that is gone.
 
 use crate::lane::earliest;
 use omnes_wire::{Instant, Rank};
@@ -41,7 +46,7 @@ const NOTICE_REPEATS_MAX: u32 = 16;
 /// What the endpoint is to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Notice {
-    Ping { to: Rank },
+    Ping { to: Rank, question: u32 },
     Failed { to: Rank, failed: Rank },
 }
 
@@ -63,6 +68,11 @@ pub(crate) struct Liveness {
     config: LivenessConfig,
     successor: Option<Rank>,
     heard_at: Instant,
+    /// When it was last known to live, by its answer to a question then new.
+    proved_at: Instant,
+    /// Numbers of the last question that was asked, and of the last one answered; none is a rank's.
+    asked: u32,
+    answered: u32,
     ping_at: Option<Instant>,
     is_ping_due: bool,
     unconfirmed: BTreeSet<(Rank, Rank)>,
@@ -81,6 +91,9 @@ impl Liveness {
             config,
             successor: None,
             heard_at: now,
+            proved_at: now,
+            asked: size,
+            answered: size,
             ping_at: None,
             is_ping_due: false,
             unconfirmed: BTreeSet::new(),
@@ -118,7 +131,8 @@ impl Liveness {
         let next = next.into_iter().find(|rank| !self.is_gone(*rank));
         if next != self.successor {
             self.successor = next;
-            self.heard_at = now;
+            (self.heard_at, self.proved_at) = (now, now);
+            self.answered = self.asked;
             self.is_ping_due = false;
             self.ping_at = next.map(|_| now + self.config.interval);
         }
@@ -128,6 +142,15 @@ impl Liveness {
     pub(crate) fn on_heard(&mut self, now: Instant, rank: Rank) {
         if self.successor == Some(rank) {
             self.heard_at = now;
+        }
+    }
+
+    /// An answer of `rank` came: to a question, or to the notice that a rank has failed.
+    pub(crate) fn on_answer(&mut self, now: Instant, rank: Rank, number: u32) {
+        if number < self.size {
+            self.unconfirmed.remove(&(rank, Rank(number)));
+        } else if self.successor == Some(rank) && self.answered < number && number <= self.asked {
+            (self.answered, self.proved_at) = (number, now);
         }
     }
 
@@ -154,11 +177,6 @@ impl Liveness {
         self.tell_at = Some(now + self.config.interval / 4);
     }
 
-    /// `from` knows now that `failed` has failed.
-    pub(crate) fn on_confirmed(&mut self, from: Rank, failed: Rank) {
-        self.unconfirmed.remove(&(from, failed));
-    }
-
     /// `rank` has left in good order; false if it was gone already.
     pub(crate) fn on_departed(&mut self, now: Instant, rank: Rank) -> bool {
         if self.is_gone(rank) || rank == self.me {
@@ -180,13 +198,14 @@ impl Liveness {
         if self.ping_at.is_none_or(|at| at > now) {
             return None;
         }
-        let silence = now.since(self.heard_at);
-        if silence >= self.config.timeout {
+        let LivenessConfig { interval, timeout } = self.config;
+        let (silence, unproved) = (now.since(self.heard_at), now.since(self.proved_at));
+        if silence >= timeout || unproved >= 2 * timeout {
             return self.successor;
         }
-        self.is_ping_due = silence >= self.config.interval;
+        self.is_ping_due = silence >= interval || unproved >= timeout / 2;
         let questions = if self.is_ping_due { QUESTIONS_PER_INTERVAL } else { 1 };
-        self.ping_at = Some(now + self.config.interval / questions);
+        self.ping_at = Some(now + interval / questions);
         None
     }
 
@@ -207,7 +226,12 @@ impl Liveness {
             return Some(Notice::Failed { to, failed });
         }
         let to = self.successor?;
-        std::mem::take(&mut self.is_ping_due).then_some(Notice::Ping { to })
+        if !std::mem::take(&mut self.is_ping_due) {
+            return None;
+        }
+        // At four in a second it does not wrap within a life.
+        self.asked += 1;
+        Some(Notice::Ping { to, question: self.asked })
     }
 }
 
@@ -227,7 +251,8 @@ mod tests {
     fn silent_successor_is_asked_and_then_fails() {
         let mut liveness = liveness(3, 4);
         assert_eq!(liveness.handle_timeout(at(500)), None);
-        assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(0) }));
+        let question = Notice::Ping { to: Rank(0), question: 5 };
+        assert_eq!(liveness.poll_notice(), Some(question));
         assert_eq!(liveness.poll_notice(), None);
         for ms in (1000..4000).step_by(500) {
             assert_eq!(liveness.handle_timeout(at(ms)), None);
@@ -271,6 +296,34 @@ mod tests {
         assert_eq!(liveness.poll_notice(), None);
     }
 
+    /// When a successor that is heard of each millisecond fails, if `answer` gives the numbers of
+    /// its answers to a question.
+    fn fails_though_heard(answer: impl Fn(u32) -> Vec<u32>) -> Option<u64> {
+        let mut liveness = liveness(0, 2);
+        (1..60_000).find(|ms| {
+            liveness.on_heard(at(*ms), Rank(1));
+            let failed = liveness.handle_timeout(at(*ms));
+            if let Some(Notice::Ping { question, .. }) = liveness.poll_notice() {
+                for number in answer(question) {
+                    liveness.on_answer(at(*ms), Rank(1), number);
+                }
+            }
+            failed.is_some()
+        })
+    }
+
+    #[test]
+    fn what_is_sent_again_by_somebody_else_proves_no_life() {
+        assert_eq!(fails_though_heard(|question| vec![question]), None);
+        let soon = 8000..=8125;
+        assert!(fails_though_heard(|_| vec![]).is_some_and(|ms| soon.contains(&ms)));
+        // Answers to earlier questions, to none, and to questions that were not asked yet.
+        let again =
+            |question| [2, 3, question + 1].into_iter().filter(|old| *old != question).collect();
+        let fails = fails_though_heard(again);
+        assert!(fails.is_some_and(|ms| (8000..=12_000).contains(&ms)), "{fails:?}");
+    }
+
     #[test]
     fn ring_closes_over_a_failed_rank() {
         let mut liveness = liveness(0, 3);
@@ -280,10 +333,10 @@ mod tests {
         assert_eq!(liveness.poll_notice(), Some(Notice::Failed { to: Rank(2), failed: Rank(1) }));
         liveness.handle_timeout(at(600));
         assert_eq!(liveness.poll_notice(), Some(Notice::Failed { to: Rank(2), failed: Rank(1) }));
-        assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(2) }));
-        liveness.on_confirmed(Rank(2), Rank(1));
+        assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(2), question: 4 }));
+        liveness.on_answer(at(1100), Rank(2), 1);
         liveness.handle_timeout(at(1200));
-        assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(2) }));
+        assert_eq!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(2), question: 5 }));
     }
 
     #[test]

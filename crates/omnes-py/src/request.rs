@@ -3,18 +3,27 @@
 use crate::failure::exception;
 use crate::memory::Memory;
 use crate::process::OfProcess;
-use omnes::{OwnedRequest, Status};
+use omnes::{Error, OwnedRequest, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// An operation that has been started. It goes on by itself, and is ended by `wait()`, or by
-/// `test()` when that says so. Dropped before it has ended it is given up, and its communicator's
-/// collectives with it.
-#[pyclass(module = "omnes")]
+/// `test()` when that says so, in any thread; one that has failed says so each time. Dropped before
+/// it has ended it is given up, and its communicator's collectives with it.
+#[pyclass(module = "omnes", frozen)]
 pub(crate) struct Request {
-    open: Option<Open>,
-    /// Once it has ended well.
-    status: Option<Status>,
+    state: Mutex<State>,
+    /// Some thread has ended it.
+    ended: Condvar,
+}
+
+enum State {
+    Open(Open),
+    /// A thread waits for it.
+    Waiting,
+    Done(Status),
+    Failed(PyErr),
 }
 
 struct Open {
@@ -26,38 +35,83 @@ struct Open {
 impl Request {
     pub(crate) fn new(request: OwnedRequest, memory: Option<Memory>) -> Self {
         let open = Open { request: OfProcess::new(request), _memory: memory };
-        Self { open: Some(open), status: None }
+        Self { state: Mutex::new(State::Open(open)), ended: Condvar::new() }
+    }
+
+    /// Nobody holds it for long.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, py: Python<'_>, outcome: Result<Status, Error>) {
+        let ended = outcome.map_err(|error| exception(py, &error));
+        *self.lock() = ended.map_or_else(State::Failed, State::Done);
+        self.ended.notify_all();
+    }
+
+    /// What the end was; nothing before it.
+    fn outcome(&self, py: Python<'_>) -> Option<PyResult<Status>> {
+        match &*self.lock() {
+            State::Open(_) | State::Waiting => None,
+            State::Done(status) => Some(Ok(*status)),
+            State::Failed(error) => Some(Err(error.clone_ref(py))),
+        }
+    }
+
+    fn wait_for_another_thread(&self) {
+        let is_waiting = |state: &mut State| matches!(state, State::Waiting);
+        drop(self.ended.wait_while(self.lock(), is_waiting));
     }
 }
 
 #[pymethods]
 impl Request {
     /// Whether the operation has ended; waits for nobody.
-    fn test(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let Some(open) = &mut self.open else { return Ok(true) };
-        let outcome = open.request.get_mut().test();
-        if matches!(outcome, Ok(None)) {
-            return Ok(false);
+    fn test(&self, py: Python<'_>) -> PyResult<bool> {
+        let tested = match &mut *self.lock() {
+            State::Open(open) => open.request.get_mut().test(),
+            _ => Ok(None),
+        };
+        if let Some(outcome) = tested.transpose() {
+            self.end(py, outcome);
         }
-        self.open = None;
-        self.status = outcome.map_err(|error| exception(py, &error))?;
-        Ok(true)
+        self.outcome(py).transpose().map(|outcome| outcome.is_some())
     }
 
     /// Waits until the operation has ended.
-    fn wait(&mut self, py: Python<'_>) -> PyResult<()> {
-        let Some(Open { request, _memory }) = self.open.take() else { return Ok(()) };
-        let Some(request) = request.into_inner() else {
-            return Err(PyValueError::new_err("the request belongs to the process that began it"));
+    fn wait(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = {
+            let mut state = self.lock();
+            match std::mem::replace(&mut *state, State::Waiting) {
+                State::Open(open) => Some(open),
+                other => {
+                    *state = other;
+                    None
+                }
+            }
         };
-        let outcome = py.detach(|| request.wait());
-        self.status = Some(outcome.map_err(|error| exception(py, &error))?);
-        Ok(())
+        match taken {
+            Some(Open { request, _memory }) => match request.into_inner() {
+                Some(request) => {
+                    let outcome = py.detach(|| request.wait());
+                    self.end(py, outcome);
+                }
+                None => {
+                    let why = "the request belongs to the process that began it";
+                    *self.lock() = State::Failed(PyValueError::new_err(why));
+                }
+            },
+            None => py.detach(|| self.wait_for_another_thread()),
+        }
+        self.outcome(py).transpose().map(drop)
     }
 
     /// Source, tag and length in bytes of the message received; nothing before the end.
     #[getter]
     fn status(&self) -> Option<(u32, u32, usize)> {
-        self.status.map(|Status { source, tag, bytes }| (source, tag, bytes))
+        match &*self.lock() {
+            State::Done(Status { source, tag, bytes }) => Some((*source, *tag, *bytes)),
+            _ => None,
+        }
     }
 }

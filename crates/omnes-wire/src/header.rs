@@ -42,9 +42,9 @@ pub enum Kind {
     /// `expects` is missing, with a [`crate::GapMap`] of all that arrived beyond it; with
     /// [`Flags::REJECT`] it came but found no buffer [PM-R15].
     Nack = 4,
-    /// Are you there? `argument` comes back in the answer.
+    /// Are you there? `argument`, the question's number and no rank's, comes back in the answer.
     Ping = 5,
-    /// I am here.
+    /// I am here; `argument` is that of the question, or the rank of the notice.
     Pong = 6,
     /// Rank `argument` has failed, says the sender; answered by [`Kind::Pong`].
     Failed = 7,

@@ -163,7 +163,7 @@ impl Endpoint {
         let (to, kind, argument) = match self.control.pop_front() {
             Some(answer) => answer,
             None => match self.liveness.poll_notice()? {
-                Notice::Ping { to } => (to, Kind::Ping, self.size),
+                Notice::Ping { to, question } => (to, Kind::Ping, question),
                 Notice::Failed { to, failed } => (to, Kind::Failed, failed.0),
             },
         };

@@ -150,7 +150,7 @@ class Communicator:
 
 @final
 class Request:
-    """An operation that has been started; it goes on by itself. One thread at a time uses it.
+    """An operation that has been started; it goes on by itself. Any threads may use it at once.
 
     Dropped before it has ended it is given up, and its communicator's collectives with it.
     """

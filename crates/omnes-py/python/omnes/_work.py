@@ -160,10 +160,11 @@ class Message(Done):
         try:
             if end(request) is False:
                 return
-            self._request = None
             self._take(request)
         except Exception as error:
-            self._request, self._error = None, error
+            self._error = error
+        # Last: whoever sees it, in whichever thread, finds the rest done.
+        self._request = None
 
     def _take(self, request: Request) -> None:
         if self._place is None or request.status is None:

@@ -40,6 +40,7 @@ import ctypes
 import functools
 import os
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -131,6 +132,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
         self._names = {"name": "", "desc": "undefined"}
         self._messages: list[Message] = []
+        self._messages_lock = threading.Lock()
         self._messages_max = _MESSAGES_MIN
         self._queue = _queue.Queue()
         self._ranks: Communicator | None = join(rank, size, through(store, rank, size))
@@ -506,10 +508,11 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         """The message, which goes on also where its work is dropped."""
         if len(messages) != 1:
             raise ValueError(f"a message has one tensor, not {len(messages)}")
-        self._messages += messages
-        if len(self._messages) > self._messages_max:
-            self._messages = [each for each in self._messages if not each.is_completed()]
-            self._messages_max = max(_MESSAGES_MIN, 2 * len(self._messages))
+        with self._messages_lock:
+            self._messages += messages
+            if len(self._messages) > self._messages_max:
+                self._messages = [each for each in self._messages if not each.is_completed()]
+                self._messages_max = max(_MESSAGES_MIN, 2 * len(self._messages))
         return messages[0]
 
     def _split(

@@ -1,5 +1,7 @@
 """Messages that do not block, and communicators of ranks that exchange already."""
 
+import threading
+
 import omnes
 
 with omnes.Communicator.from_env() as world:
@@ -21,6 +23,27 @@ with omnes.Communicator.from_env() as world:
     world.isend(b"abc", after, tag=8).wait()
     received.wait()
     assert received.status == (before, 8, 3), received.status
+
+    # Several threads wait for one message, and another one asks for it meanwhile.
+    received = world.irecv(bytearray(10), before, tag=9)
+    ended = []
+
+    def wait():
+        received.wait()
+        ended.append(received.status)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    world.barrier()
+    assert not received.test() and received.status is None
+    world.barrier()
+    world.isend(b"last", after, tag=9).wait()
+    while not received.test():
+        pass
+    for thread in threads:
+        thread.join()
+    assert ended == [(before, 9, 4)] * 3, ended
 
     def allgather(own):
         table = bytearray(len(own) * size)

@@ -13,6 +13,7 @@ use super::network::Network;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -174,8 +175,14 @@ impl Cache {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         std::fs::create_dir_all(directory)?;
         let name = self.path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-        let beside = directory.join(format!(".{name}.{}", std::process::id()));
-        let written = File::create(&beside)
+        // Where others may write too, a name that can be guessed may be a link of theirs by now.
+        let random = u64::from_be_bytes(omnes_net::random().map_err(io::Error::other)?);
+        let beside = directory.join(format!(".{name}.{random:016x}"));
+        let written = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&beside)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| std::fs::rename(&beside, &self.path));
         if written.is_err() {
