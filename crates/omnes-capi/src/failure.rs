@@ -100,7 +100,7 @@ impl Code {
     pub(crate) const INTERNAL: c_int = -101;
 
     /// Every code: those of `omnes::Error::code`, then those of the boundary.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
         Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
         Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
@@ -113,9 +113,17 @@ impl Code {
         Self::new("TOO_MANY_COMMUNICATORS", -10, c"no number is left for another communicator"),
         Self::new("NO_MULTICAST", -11, c"multicast is insisted on and does not work"),
         Self::new("TOO_MANY_SCHEMES", -12, c"too many broadcast schemes on one communicator"),
+        Self::new(
+            "NO_NIC",
+            -13,
+            c"the kernel's network interface is insisted on and not to be had",
+        ),
+        Self::new("BARRIER_TIMEOUT", -14, c"a barrier has not ended in the time given"),
+        Self::new("MULTISEND", -15, c"the multi-send that is insisted on does not work"),
         Self::new("BARRIER", -16, c"a barrier cannot be entered"),
         Self::new("EXCHANGE", -17, c"ranks that exchange could not become a communicator"),
         Self::new("EXCHANGE_FAILED", -18, c"the exchange between ranks has failed"),
+        Self::new("LENGTH", -19, c"lengths of buffers do not fit each other"),
         Self::new("REDUCTION", -20, c"an operation is not for the elements to be reduced"),
         Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
         Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
@@ -153,6 +161,14 @@ mod tests {
         let code = guard(|| Err(omnes::Error::Truncated { bytes: 9, capacity: 4 }.into()));
         let known = Code::ALL.iter().find(|known| known.number == code).unwrap();
         assert_eq!(known.name, "TRUNCATED");
+    }
+
+    #[test]
+    fn every_code_of_the_library_is_known() {
+        let last = omnes::Error::Reduction { reason: String::new() }.code();
+        let known = |number: c_int| Code::ALL.iter().any(|code| code.number == number);
+        assert!((last..0).all(known));
+        assert_eq!(Code::ALL.len(), last.unsigned_abs() as usize + 2);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
-/// Every design of seed 001 [BC-R25], and a combination [BC-R19].
+/// Every design of the broadcast paper [BC-R25], and a combination [BC-R19].
 const SCHEMES: &str =
     "basic,window,tree-ack,co-root=3,ack-every,skewed,nack,combined,co-root=2+skewed=4";
 

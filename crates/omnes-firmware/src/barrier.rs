@@ -29,9 +29,6 @@ pub struct Table {
     step: [Step; STEPS_MAX],
 }
 
-/// Whom a step sends to or waits for.
-pub type Partner = Party;
-
 fn index(party: Party) -> u32 {
     match party {
         Party::Nobody => NOBODY,

@@ -346,7 +346,7 @@ impl Shared {
     }
 }
 
-/// Where a caller looks for the time so manieth that waits at `spot`.
+/// Where a caller that waits at `spot` looks, after so many looks in vain.
 fn look(spot: Spot, looks: u32, is_quiet: bool) -> Look {
     let per_sweep = if is_quiet { LOOKS_PER_QUIET_SWEEP } else { LOOKS_PER_SWEEP };
     match spot {

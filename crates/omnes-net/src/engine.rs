@@ -303,7 +303,7 @@ impl Engine {
     /// operation is released and ends with that error, whoever it is with.
     pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone<'_>) -> bool) -> Outcome {
         let ended = self.wait_for(operation, None, concerns);
-        ended.unwrap_or(Err(OperationError::Timeout { ms: 0 }))
+        ended.unwrap_or(Err(OperationError::Released))
     }
 
     fn wait_for(

@@ -114,12 +114,9 @@ pub enum OperationError {
         /// Why.
         reason: String,
     },
-    /// It did not end in the time given.
-    #[error("not finished after {ms} ms")]
-    Timeout {
-        /// The time given.
-        ms: u64,
-    },
+    /// It was given up before it ended.
+    #[error("the operation was released")]
+    Released,
 }
 
 /// How an operation ended.
@@ -166,7 +163,7 @@ impl Operations {
     pub(crate) fn forget(&mut self, id: OperationId) {
         // The number is not used again while the machine may still name it: it is kept as ended.
         if let Some(slot) = self.slots.get_mut(id.0) {
-            *slot = Some(Err(OperationError::Timeout { ms: 0 }));
+            *slot = Some(Err(OperationError::Released));
         }
     }
 }

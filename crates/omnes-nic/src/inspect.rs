@@ -118,18 +118,6 @@ impl Kernel {
         Ok(TestRun { verdict, bytes: out, mark: context_out[CONTEXT_MARK], time })
     }
 
-    /// As [`Self::test_run_with`], once, for a packet of nothing but bytes: verdict and bytes.
-    ///
-    /// # Errors
-    /// [`NicError::System`] if the kernel refuses.
-    ///
-    /// # Panics
-    /// If there is no program of that name.
-    pub fn test_run(&self, program: &str, packet: &[u8]) -> Result<(u32, Vec<u8>), NicError> {
-        let packet = TestPacket { bytes: packet, ..TestPacket::default() };
-        self.test_run_with(program, packet, 1).map(|run| (run.verdict as u32, run.bytes))
-    }
-
     /// Names of the programs, in the order of the object.
     pub fn program_names(&self) -> Vec<String> {
         let programs = self.object().progs();

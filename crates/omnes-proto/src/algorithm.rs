@@ -23,7 +23,7 @@ pub enum Forwarding {
 /// Text form, both ways: over channels `binomial`, `chain`, `flat`, `knomial=4`, `kary=3`,
 /// `postal=2.5` or, with at most 4 children per rank, `postal=2.5/4`, with `:store` for passing on
 /// whole messages only; by multicast the names of [`Policy`]. Beside these,
-/// `original` is `binomial:store`, the "Original" of seed 001 [BC-R25], and `multicast` is
+/// `original` is `binomial:store`, the broadcast paper's "Original" [BC-R25], and `multicast` is
 /// `combined`.
 ///
 /// ```
@@ -64,7 +64,7 @@ pub struct BcastError {
 }
 
 impl Bcast {
-    /// The "Original" of seed 001: point-to-point, whole messages down a binomial tree [BC-R25].
+    /// The broadcast paper's "Original": point-to-point, whole messages down a binomial tree [BC-R25].
     pub const ORIGINAL: Self = Self::Tree { tree: Tree::Binomial, forwarding: Forwarding::Store };
 
     /// A tree down which large messages are passed on while they come in.

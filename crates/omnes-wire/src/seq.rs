@@ -21,13 +21,6 @@ impl Seq {
     pub fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
     }
-
-    /// Issues this number and moves on to the next.
-    pub fn take_next(&mut self) -> Self {
-        let issued = *self;
-        *self = self.plus(1);
-        issued
-    }
 }
 
 #[cfg(test)]

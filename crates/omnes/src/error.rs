@@ -198,7 +198,7 @@ impl Error {
                 Self::Disagreement { what: "the group of a broadcast" }
             }
             // Only operations that were given up end like this, and nobody waits for those.
-            OperationError::Timeout { .. } => Self::Disagreement { what: "a released operation" },
+            OperationError::Released => Self::Disagreement { what: "a released operation" },
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Ranks of one node talk through rings in shared memory instead of sockets.
 //!
 //! A ring is just another link: it carries whole packets, head and data, for the same machines, so
-//! channels, barriers and trees become fast inside a node without protocol code of their own
-//! (decision 10 of the design). What it takes the place of is the kernel's way from socket to
-//! socket: two system calls and a walk through the network stack per train.
+//! channels, barriers and trees become fast inside a node without protocol code of their own. What
+//! it takes the place of is the kernel's way from socket to socket: two system calls and a walk
+//! through the network stack per train.
 //!
 //! ```text
 //!   sender's memory ──copy──▶ ring in the receiver's segment ──copy──▶ receiver's memory

@@ -1,4 +1,4 @@
-//! How a broadcast is made reliable: every design of seed 001 is one value of [`Policy`].
+//! How a broadcast is made reliable: every design of the broadcast paper is one value of [`Policy`].
 //!
 //! | text | what it is | source |
 //! |---|---|---|
@@ -82,9 +82,9 @@ pub enum Collection {
 pub enum AckRule {
     /// Each.
     Every,
-    /// Each so manieth, all receivers after the same [BC-R16].
+    /// Every nth, all receivers after the same [BC-R16].
     EveryNth(u32),
-    /// As many, each receiver after another [BC-R17].
+    /// Every nth, each receiver after another one [BC-R17].
     Skewed(u32),
 }
 

@@ -1,7 +1,7 @@
 //! Channels: reliable messages in order between all ranks, with receive buffers that all senders
 //! share.
 //!
-//! Source: PM (seed 002), Modified ACK/NACK flow control [PM-R13–R18] and the first half of its
+//! Source: PM, Modified ACK/NACK flow control [PM-R13–R18] and the first half of its
 //! context switch [PM-R20, R21]. A channel connects all ranks [PM-R1]; this machine is one rank's
 //! end of it, and all its state is in one place, as saving and restoring it needs.
 //!

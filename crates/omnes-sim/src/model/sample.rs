@@ -46,11 +46,6 @@ impl Sample {
     pub fn from_root(&self) -> Span {
         self.ended - self.root_began
     }
-
-    /// From the last rank's begin until the last is done.
-    pub fn from_last(&self) -> Span {
-        self.ended - self.last_began
-    }
 }
 
 impl Net {

@@ -427,11 +427,6 @@ impl Cluster {
         self.ledger.state(operation)
     }
 
-    /// Content of a completed receive of a broadcast.
-    pub fn received_broadcast(&self, receive: Operation) -> Option<&[u8]> {
-        self.ledger.broadcast_content(receive)
-    }
-
     /// Stream and content of a completed receive.
     pub fn received(&self, receive: Operation) -> Option<(&Stream, &[u8])> {
         self.ledger.content(receive)

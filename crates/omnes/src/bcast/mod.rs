@@ -9,7 +9,7 @@
 //! | `probe` | whether multicast works on this network |
 //! | `tune` | what each way costs on it |
 //!
-//! Source: multicast made reliable is seed 001 [BC-R1]; binomial with store and forward is its
+//! Source: multicast made reliable [BC-R1]; binomial with store and forward is its
 //! "Original" [BC-R25]; a rank that forwards while it receives does PM's immediate sending
 //! [PM-R7] from rank to rank. Cost: by multicast one packet from the root per packet of message,
 //! however many nodes there are; down a tree one message per rank but the root, and with

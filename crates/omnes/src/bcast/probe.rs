@@ -1,6 +1,6 @@
 //! Whether multicast works on this network: found out at the start of a job, never assumed.
 //!
-//! Source: decision 5 of the design. Steps, each of which all ranks take together:
+//! Steps, each of which all ranks take together:
 //!
 //! 1. All tell each other whether they could join the group, and the ports of their NICs' sockets.
 //!    If one could not, its reason is the outcome.

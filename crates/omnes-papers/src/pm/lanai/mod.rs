@@ -1,6 +1,6 @@
 //! PM's machines: SPARCstations with an SBus, a 16-bit LANai and its SRAM, and Myrinet's links.
 //!
-//! Source: PM (seed 002), sections 1.1 and 3. A message goes through four steps [PM-R6]:
+//! Source: PM, sections 1.1 and 3. A message goes through four steps [PM-R6]:
 //!
 //! ```text
 //!  host ─descriptor─▶ NIC's processor        NIC's processor ─▶ host looks

@@ -58,7 +58,7 @@ fn packets_are_those_of_the_algorithm_and_two_for_each_further_rank_of_a_node() 
     }
 }
 
-/// The targets of seed 003 at ten nodes [CB-R9, R10, R11].
+/// The paper's targets at ten nodes [CB-R9, R10, R11].
 #[test]
 fn ten_nodes_take_18_28_and_40_packets() {
     let ones = [1; 10];

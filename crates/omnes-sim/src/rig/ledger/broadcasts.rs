@@ -158,14 +158,6 @@ impl Ledger {
         }
     }
 
-    /// Content of a completed receive of a broadcast.
-    pub(crate) fn broadcast_content(&self, operation: Operation) -> Option<&[u8]> {
-        match &self.entries[operation.0].sort {
-            Sort::Cast(Cast::Receive { got: Some((_, content)), .. }) => Some(content),
-            _ => None,
-        }
-    }
-
     fn casts(&self) -> impl Iterator<Item = (usize, &Cast, State)> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.sort {
             Sort::Cast(cast) => Some((index, cast, entry.state)),
