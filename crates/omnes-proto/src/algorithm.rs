@@ -64,7 +64,8 @@ pub struct BcastError {
 }
 
 impl Bcast {
-    /// The broadcast paper's "Original": point-to-point, whole messages down a binomial tree [BC-R25].
+    /// The broadcast paper's "Original": point-to-point, whole messages down a binomial tree
+    /// [BC-R25].
     pub const ORIGINAL: Self = Self::Tree { tree: Tree::Binomial, forwarding: Forwarding::Store };
 
     /// A tree down which large messages are passed on while they come in.

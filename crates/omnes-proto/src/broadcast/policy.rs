@@ -1,4 +1,4 @@
-//! How a broadcast is made reliable: every design of the broadcast paper is one value of [`Policy`].
+//! How a broadcast is made reliable: every design of the paper is one value of [`Policy`].
 //!
 //! | text | what it is | source |
 //! |---|---|---|

@@ -1,8 +1,8 @@
 //! Barrier by messages over channels, which answer and repair each one.
 //!
-//! Source: the three algorithms of the barrier paper [CB-R9–R11] over channels, and the counter; the steps
-//! come from [`omnes_topo::Barrier`]. Cost: one empty message per step and rank, 56 bytes each;
-//! the counter's rank 0 exchanges two with each other rank.
+//! Source: the three algorithms of the barrier paper [CB-R9–R11] over channels, and the counter;
+//! the steps come from [`omnes_topo::Barrier`]. Cost: one empty message per step and rank, 56 bytes
+//! each; the counter's rank 0 exchanges two with each other rank.
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;

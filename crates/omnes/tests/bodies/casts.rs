@@ -5,7 +5,7 @@ use super::{assert_same, pattern};
 use omnes::{Bcast, Communicator};
 use std::time::Duration;
 
-/// Over channels, then by multicast: every design of the broadcast paper, and combinations [BC-R19, BC-R25].
+/// Over channels, then by multicast: every design of the paper, and combinations [BC-R19, BC-R25].
 const SCHEMES: [&str; 24] = [
     "original",
     "binomial",
