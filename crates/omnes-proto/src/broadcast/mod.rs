@@ -2,9 +2,9 @@
 //! have missed is sent again to them.
 //!
 //! Source: the broadcast paper, all designs of which are values of [`Policy`] [BC-R4–R23]; beyond
-//! it, gap reports with all gaps in one map, repair by unicast, by multicast, or of different losses
-//! by one packet, repairs with numbers, timers that follow measured round trips, and questions
-//! where nothing else would bring an answer.
+//! it, gap reports with all gaps in one map, repair by unicast, by multicast, or of different
+//! losses by one packet, repairs with numbers, timers that follow measured round trips, and
+//! questions where nothing else would bring an answer.
 //!
 //! What a packet's way is:
 //!
