@@ -1,17 +1,19 @@
 //! One rank's access to the network: joining the job, starting operations, waiting for them.
 //!
 //! [`driver`](crate::driver) tells who moves the core on meanwhile; [`broadcast`] has what concerns
-//! multicast, [`spread`] multi-send, and [`barrier`] barriers.
+//! multicast, [`spread`] multi-send, and [`barrier`] barriers; [`settings`] has what follows from
+//! the network and the cores.
 
 mod barrier;
 mod broadcast;
+mod settings;
 mod spread;
 
 use crate::cipher::{Cipher, SEALED_BYTES};
 use crate::clock::Clock;
 use crate::core::{Core, Parts};
-use crate::crowd::Crowd;
 use crate::driver::Shared;
+use crate::engine::settings::{broadcast_config, channel_configs, payload_bytes, wait_policy};
 use crate::error::NetError;
 use crate::job::{EngineCounters, JobConfig};
 use crate::links::{Links, SOCKET_BUFFER_BYTES};
@@ -26,16 +28,11 @@ use crate::rendezvous::{Local, Met, Rendezvous, random};
 use crate::ring::{Neighbours, Node, NodeConfig};
 use crate::signals::without_signals;
 use crate::socket::UdpSocket;
-use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
-use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
-use omnes_proto::channel::{ChannelConfig, Checked, ConfigError, Message, Pattern};
+use omnes_proto::channel::{Message, Pattern};
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
-use omnes_proto::limits::{
-    CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX,
-};
 use omnes_wire::{ENVELOPE_BYTES, JobKey, PACKET_OVERHEAD_BYTES, Rank};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::ptr::NonNull;
@@ -43,12 +40,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
-
-/// Bytes that a lane may have in flight where ranks outnumber the cores.
-const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
-/// The same of a broadcast, whose data all receivers find in one place.
-const CROWDED_CAST_WINDOW_BYTES: u32 = 512 << 10;
-const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
 
 /// Longest wait for the other ranks of the node, once all of the job have come.
 const NEIGHBOURS_WAIT: Duration = Duration::from_secs(5);
@@ -68,13 +59,6 @@ pub struct Engine {
     ranks_per_core: u32,
     peers: Vec<SocketAddr>,
     nodes: Vec<Vec<u32>>,
-}
-
-/// Payload of a packet that fits `mtu`, as what stands around it takes `overhead_bytes`.
-fn payload_bytes(mtu: u32, address: IpAddr, overhead_bytes: usize) -> u16 {
-    let headers = if address.is_ipv4() { 28 } else { 48 };
-    let payload = mtu.saturating_sub(headers + overhead_bytes as u32);
-    payload.clamp(u32::from(PAYLOAD_BYTES_MIN), u32::from(PAYLOAD_BYTES_MAX)) as u16
 }
 
 impl Engine {
@@ -499,84 +483,6 @@ fn limit_flight(endpoint: &mut Endpoint, rings: &Neighbours) {
         for channel in 0..channels {
             endpoint.channel(channel).limit_flight(rank, bytes as u32);
         }
-    }
-}
-
-/// What of a socket buffer of `granted` bytes may be offered to senders.
-fn offered(granted: usize) -> u32 {
-    let share = u32::try_from(granted / 4 * 3).unwrap_or(u32::MAX);
-    // Offers are counted in such units, of which so many can be named.
-    share.clamp(4 * CREDIT_UNIT_BYTES, CREDIT_UNIT_BYTES * u32::from(u16::MAX))
-}
-
-/// The channels' settings, as the network allows.
-fn channel_configs(
-    config: &JobConfig,
-    met: &Met,
-    links: &Links,
-) -> Result<Vec<Checked>, ConfigError> {
-    let share = offered(links.receive_buffer_bytes()) / config.channels.len().max(1) as u32;
-    let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_WINDOW_BYTES);
-    let hold = met.crowd.hold();
-    let channels = config.channels.iter().map(|channel| ChannelConfig {
-        payload_bytes: met.payload_bytes,
-        receive_truesize_bytes: share,
-        initial_credit_bytes: (share / 2).min(channel.initial_credit_bytes),
-        peer_timeout: config.peer_timeout.mul_f64(0.8),
-        ack_delay: hold.min(channel.ack_delay),
-        timeout_min: (2 * hold).min(channel.timeout_min),
-        ask_min: met.crowd.ask_after().min(channel.ask_min),
-        window_packets: window.min(channel.window_packets),
-        ..channel.clone()
-    });
-    channels.map(ChannelConfig::build).collect()
-}
-
-/// The broadcast machine's, if there is multicast.
-fn broadcast_config(
-    config: &JobConfig,
-    met: &Met,
-    links: &Links,
-) -> Result<Option<CheckedBroadcast>, ConfigError> {
-    let Some(granted) = links.group_buffer_bytes() else { return Ok(None) };
-    let broadcast = &config.multicast.broadcast;
-    let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_CAST_WINDOW_BYTES);
-    let share = offered(granted);
-    let checked = BroadcastConfig {
-        payload_bytes: met.payload_bytes,
-        window_packets: window.min(broadcast.window_packets),
-        receive_truesize_bytes: share,
-        initial_credit_bytes: share / 4,
-        peer_timeout: config.peer_timeout.mul_f64(0.8),
-        ack_delay: match met.crowd.is_crowded() {
-            // All receivers owe an answer.
-            true => broadcast.ack_delay,
-            false => met.crowd.hold().min(broadcast.ack_delay),
-        },
-        timeout_min: met.crowd.patience(),
-        ..broadcast.clone()
-    };
-    checked.build().map(Some)
-}
-
-/// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through
-/// its cache, if they pass on little enough at a time.
-fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 {
-    match crowd.is_crowded() {
-        true => (crowded_bytes / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN),
-        false => WINDOW_PACKETS_MAX,
-    }
-}
-
-/// How callers wait: as suits the ranks per core, but for what was asked for.
-fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
-    let usual = WaitPolicy::for_ranks(ranks, cores);
-    WaitPolicy {
-        spin: config.spin.unwrap_or(usual.spin),
-        give_way: config.give_way.unwrap_or(usual.give_way),
-        ..usual
     }
 }
 

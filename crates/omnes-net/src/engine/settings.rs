@@ -1,0 +1,104 @@
+//! Settings that follow from the network and from how many ranks share a core.
+
+use crate::crowd::Crowd;
+use crate::job::JobConfig;
+use crate::links::Links;
+use crate::rendezvous::Met;
+use crate::waiting::WaitPolicy;
+use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
+use omnes_proto::channel::{ChannelConfig, Checked, ConfigError};
+use omnes_proto::limits::{
+    CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX,
+};
+use std::net::IpAddr;
+
+/// Bytes that a lane may have in flight where ranks outnumber the cores.
+const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
+/// The same of a broadcast, whose data all receivers find in one place.
+const CROWDED_CAST_WINDOW_BYTES: u32 = 512 << 10;
+const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
+
+/// Payload of a packet that fits `mtu`, as what stands around it takes `overhead_bytes`.
+pub(super) fn payload_bytes(mtu: u32, address: IpAddr, overhead_bytes: usize) -> u16 {
+    let headers = if address.is_ipv4() { 28 } else { 48 };
+    let payload = mtu.saturating_sub(headers + overhead_bytes as u32);
+    payload.clamp(u32::from(PAYLOAD_BYTES_MIN), u32::from(PAYLOAD_BYTES_MAX)) as u16
+}
+
+/// What of a socket buffer of `granted` bytes may be offered to senders.
+fn offered(granted: usize) -> u32 {
+    let share = u32::try_from(granted / 4 * 3).unwrap_or(u32::MAX);
+    // Offers are counted in such units, of which so many can be named.
+    share.clamp(4 * CREDIT_UNIT_BYTES, CREDIT_UNIT_BYTES * u32::from(u16::MAX))
+}
+
+/// The channels' settings, as the network allows.
+pub(super) fn channel_configs(
+    config: &JobConfig,
+    met: &Met,
+    links: &Links,
+) -> Result<Vec<Checked>, ConfigError> {
+    let share = offered(links.receive_buffer_bytes()) / config.channels.len().max(1) as u32;
+    let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_WINDOW_BYTES);
+    let hold = met.crowd.hold();
+    let channels = config.channels.iter().map(|channel| ChannelConfig {
+        payload_bytes: met.payload_bytes,
+        receive_truesize_bytes: share,
+        initial_credit_bytes: (share / 2).min(channel.initial_credit_bytes),
+        peer_timeout: config.peer_timeout.mul_f64(0.8),
+        ack_delay: hold.min(channel.ack_delay),
+        timeout_min: (2 * hold).min(channel.timeout_min),
+        ask_min: met.crowd.ask_after().min(channel.ask_min),
+        window_packets: window.min(channel.window_packets),
+        ..channel.clone()
+    });
+    channels.map(ChannelConfig::build).collect()
+}
+
+/// The broadcast machine's, if there is multicast.
+pub(super) fn broadcast_config(
+    config: &JobConfig,
+    met: &Met,
+    links: &Links,
+) -> Result<Option<CheckedBroadcast>, ConfigError> {
+    let Some(granted) = links.group_buffer_bytes() else { return Ok(None) };
+    let broadcast = &config.multicast.broadcast;
+    let window = window_packets(&met.crowd, met.payload_bytes, CROWDED_CAST_WINDOW_BYTES);
+    let share = offered(granted);
+    let checked = BroadcastConfig {
+        payload_bytes: met.payload_bytes,
+        window_packets: window.min(broadcast.window_packets),
+        receive_truesize_bytes: share,
+        initial_credit_bytes: share / 4,
+        peer_timeout: config.peer_timeout.mul_f64(0.8),
+        ack_delay: match met.crowd.is_crowded() {
+            // All receivers owe an answer.
+            true => broadcast.ack_delay,
+            false => met.crowd.hold().min(broadcast.ack_delay),
+        },
+        timeout_min: met.crowd.patience(),
+        ..broadcast.clone()
+    };
+    checked.build().map(Some)
+}
+
+/// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through
+/// its cache, if they pass on little enough at a time.
+fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 {
+    match crowd.is_crowded() {
+        true => (crowded_bytes / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN),
+        false => WINDOW_PACKETS_MAX,
+    }
+}
+
+/// How callers wait: as suits the ranks per core, but for what was asked for.
+pub(super) fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
+    let usual = WaitPolicy::for_ranks(ranks, cores);
+    WaitPolicy {
+        spin: config.spin.unwrap_or(usual.spin),
+        give_way: config.give_way.unwrap_or(usual.give_way),
+        ..usual
+    }
+}

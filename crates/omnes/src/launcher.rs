@@ -1,0 +1,59 @@
+//! Programs that start ranks, and the variables by which each tells them who they are.
+
+/// Who has started this process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Launcher {
+    /// Its name.
+    pub name: &'static str,
+    /// The variable with the rank.
+    pub rank: &'static str,
+    /// The variable with the number of ranks.
+    pub size: &'static str,
+    /// The variable with the number of ranks on this machine, where there is one.
+    pub local_size: &'static str,
+}
+
+/// Which torchrun alone sets: its other names are such as anything could have set.
+const TORCHRUN_MARK: &str = "TORCHELASTIC_RUN_ID";
+
+impl Launcher {
+    /// All that are known, each with those after it that can be around it.
+    const ALL: [Self; 5] = [
+        Self {
+            name: "omnes run",
+            rank: "OMNES_RANK",
+            size: "OMNES_SIZE",
+            local_size: "OMNES_LOCAL_SIZE",
+        },
+        Self {
+            name: "Open MPI",
+            rank: "OMPI_COMM_WORLD_RANK",
+            size: "OMPI_COMM_WORLD_SIZE",
+            local_size: "OMPI_COMM_WORLD_LOCAL_SIZE",
+        },
+        Self {
+            name: "PMI (MPICH, Intel MPI)",
+            rank: "PMI_RANK",
+            size: "PMI_SIZE",
+            local_size: "MPI_LOCALNRANKS",
+        },
+        Self {
+            name: "Slurm",
+            rank: "SLURM_PROCID",
+            size: "SLURM_NTASKS",
+            local_size: "SLURM_NTASKS_PER_NODE",
+        },
+        Self { name: "torchrun", rank: "RANK", size: "WORLD_SIZE", local_size: "LOCAL_WORLD_SIZE" },
+    ];
+
+    /// All that are known, the one that is nearest to a process with these variables first: ours,
+    /// torchrun if it is surely there, as the others only start it, then those that set their
+    /// variables for each process, and last the names that anything could have set.
+    pub fn nearest_first(variable: impl Fn(&str) -> Option<String>) -> [Self; 5] {
+        let mut all = Self::ALL;
+        if variable(TORCHRUN_MARK).is_some() {
+            all[1..].rotate_right(1);
+        }
+        all
+    }
+}

@@ -1,0 +1,87 @@
+//! The variables of a rank's environment, as its users read of them; [`crate::environment`] reads
+//! them.
+
+/// All variables that Omnes reads for itself, with their meaning.
+pub const VARIABLES: &[(&str, &str)] = &[
+    ("OMNES_RANK", "this process's rank, from 0"),
+    ("OMNES_SIZE", "number of ranks"),
+    ("OMNES_RENDEZVOUS", "host:port of rank 0 at which the ranks meet; overrides the launcher's"),
+    (
+        "OMNES_INTERFACE",
+        "interface, or network such as 10.0.0.0/24, on which ranks that exchange already meet; \
+         chosen where unset",
+    ),
+    ("OMNES_JOB_KEY", "the job's secret, 32 hexadecimal digits; drawn by rank 0 where unset"),
+    ("OMNES_LOCAL_SIZE", "ranks that share this machine's cores; this job's where unset"),
+    (
+        "OMNES_BCAST",
+        "broadcast algorithm: multicast, basic, window, tree-ack, co-root=K, ack-every=M, \
+         skewed=M, nack, combined, combinations with +; original, binomial, chain, flat, \
+         knomial=4, kary=3, postal=6; chosen for each size where unset",
+    ),
+    (
+        "OMNES_TUNE",
+        "auto: choose by figures kept of this network; off: by rules; or their file; auto where \
+         unset",
+    ),
+    ("OMNES_NETWORK", "name of this network, where its address does not tell it from others"),
+    (
+        "OMNES_BARRIER",
+        "barrier algorithm: dissemination, pairwise, gather-broadcast, counter; chosen where unset",
+    ),
+    (
+        "OMNES_NIC",
+        "the kernel's network interface, for barriers and small packets. auto: lent by the agent \
+         or loaded by the process, else user space; kernel: loaded, else user space; agent: lent, \
+         else user space; user: never the kernel's; off: barriers by messages; auto where unset",
+    ),
+    (
+        "OMNES_MULTICAST",
+        "auto: multicast if it works; on: or do not start; off: never; auto where unset",
+    ),
+    (
+        "OMNES_MULTISEND",
+        "where multicast does not work: auto; off: messages down trees; or the tree of multi-sends \
+         and who copies: postal=6, flat, binomial:nic, flat:host, flat:loop; auto where unset",
+    ),
+    (
+        "OMNES_MULTICAST_GROUP",
+        "the job's group, address or address:port; follows from the job's number where unset",
+    ),
+    ("OMNES_MULTICAST_TTL", "routers that multicast may cross, plus one; 1 where unset"),
+    ("OMNES_SHM", "shared memory between the ranks of a node: on, off; on where unset"),
+    (
+        "OMNES_ENCRYPT",
+        "user data encrypted on the network: on, off; on all ranks, with a key; off where unset",
+    ),
+    (
+        "OMNES_PEER_TIMEOUT",
+        "silence after which a rank has failed; 5s where unset, 30s for ranks of an MPI",
+    ),
+    (
+        "OMNES_JOIN_TIMEOUT",
+        "wait for all ranks at the start; 60s where unset, 20s for ranks of an MPI",
+    ),
+    (
+        "OMNES_SPIN",
+        "time for which a waiting call spins, e.g. 200us; by ranks per core where unset",
+    ),
+    (
+        "OMNES_GIVE_WAY",
+        "time for which it then gives its core away between looks, e.g. 1ms; likewise",
+    ),
+    (
+        "OMNES_EAGER_BYTES",
+        "bytes up to which a message leaves without asking; 131072 where unset; the same \
+         on all ranks",
+    ),
+    (
+        "OMNES_POOL_PACKETS",
+        "packets kept per channel for messages that nobody has asked for; 8192 where unset",
+    ),
+    ("OMNES_OFFLOADS", "offloads to use: both, gso, gro, none; both that work where unset"),
+    (
+        "OMNES_LIVE",
+        "counters for `omnes stat`: on, off, or the directory they lie in; on where unset",
+    ),
+];
