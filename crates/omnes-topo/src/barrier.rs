@@ -15,7 +15,7 @@
 //! messages), plus two for each of the N - M extra ranks.
 //! Counter: everybody reports to rank 0, which counts, then releases all; the N - 1 releases are
 //! equal, so one multicast packet can carry them. It is gather-broadcast with the flat tree, for
-//! groups in which rank 0 takes reports cheaply; it is in none of the seeds.
+//! groups in which rank 0 takes reports cheaply; it is in none of the papers.
 //!
 //! Guarantees: nobody ends its last step before everybody has begun its first; no deadlock.
 //! Steps are *aligned*: all tables of a group have the same length, and a message sent in step s

@@ -62,6 +62,22 @@ The first asks what a 64 MiB broadcast costs on 512 nodes with 25 Gbit/s Etherne
 0.01 %: by multicast, by a postal tree made for that network, and by a binomial tree. Columns and
 fields are those of `omnes bench`; docs/SIMULATOR.md has them and the columns of traces.";
 
+const BARRIER_EXAMPLES: &str = "\
+Examples:
+  omnes sim barrier -n 8,64,512
+  omnes sim barrier -n 8,64,512 --algorithms nic:dissemination,channel:dissemination --json
+  omnes sim barrier -n 1024 --testbed ethernet-25g --plot barrier.html";
+
+const MESSAGE_EXAMPLES: &str = "\
+Examples:
+  omnes sim pingpong --sizes 8,8k
+  omnes sim bandwidth --sizes 64k,4m --testbed ethernet-25g --loss 0.1%";
+
+const STREAM_EXAMPLES: &str = "\
+Examples:
+  omnes sim throughput -n 8 --sizes 8 --scheme original,basic,window,combined
+  omnes sim skew -n 16 --sizes 8 --scheme original,combined";
+
 /// Simulate collectives on a cluster that is not there.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -76,15 +92,19 @@ enum Command {
     #[command(after_help = EXAMPLES)]
     Bcast(Flags),
     /// Barriers, one after the other
+    #[command(after_help = BARRIER_EXAMPLES)]
     Barrier(Flags),
     /// Ping-pong of ranks 0 and 1; one way, half of the round trip
-    #[command(visible_alias = "latency")]
+    #[command(visible_alias = "latency", after_help = MESSAGE_EXAMPLES)]
     Pingpong(Flags),
     /// Stream of messages from rank 0 to rank 1
+    #[command(after_help = MESSAGE_EXAMPLES)]
     Bandwidth(Flags),
     /// Broadcasts back to back
+    #[command(after_help = STREAM_EXAMPLES)]
     Throughput(Flags),
     /// Broadcast while all but the root come late; time inside the call
+    #[command(after_help = STREAM_EXAMPLES)]
     Skew(Flags),
     /// What a scenario file asks for; flags take the place of its values
     Run(RunArgs),

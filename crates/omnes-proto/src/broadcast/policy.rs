@@ -8,7 +8,7 @@
 //! | `co-root=2` | 2 collectors with the root, each acknowledged to by its subgroup | [BC-R10] |
 //! | `ack-every=10` | one acknowledgement per 10 messages, all at once | [BC-R16] |
 //! | `skewed=10` | one per 10 messages, each receiver after another message | [BC-R17] |
-//! | `nack` | receivers report gaps; acknowledgements are rare | beyond the seed |
+//! | `nack` | receivers report gaps; acknowledgements are rare | beyond the paper |
 //! | `combined` | gap reports, skewed acknowledgements, prompt where the root asks | default |
 //!
 //! Parts combine with `+`, as in `co-root=4+skewed=8` [BC-R19]; later parts override earlier ones.

@@ -26,8 +26,9 @@ def abandon() -> None:
 class Communicator:
     """A group of ranks that communicate with each other, apart from all other groups.
 
-    All ranks call its collective operations, which are all but send() and recv(), in the same
-    order, each rank from one thread at a time.
+    All ranks call its collective operations, which are all but messages (send(), recv(), isend(),
+    irecv()), in the same order, each rank from one thread at a time. They raise PeerLeft if a rank
+    has left the job, beside what each of them names.
     """
 
     @staticmethod

@@ -37,7 +37,7 @@ impl Communicator {
     /// Waits until all ranks of the communicator have called it.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a member has failed.
+    /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job.
     pub fn barrier(&self) -> Result<(), Error> {
         self.barrier_with(self.usual_barrier())
     }
