@@ -15,6 +15,8 @@ again and, if that does not help, marked with *. Libraries:
 
   omnes            as it comes
   omnes:ALGORITHM  with OMNES_BCAST=ALGORITHM; broadcasts only
+  floor            no library: ranks of shared memory that send the datagrams of a barrier
+                   or a small broadcast, which nobody reads (benches/collbench_floor.c)
   openmpi          Open MPI as it comes
   openmpi-best     with the measured best algorithm for every size
   mpich-yield      MPICH, where a rank that waits gives its processor away
@@ -40,6 +42,7 @@ from peers import (BUILT, Job, PEERS, ROOT, Site, build, is_omnes, print_table, 
 
 PAIR_OPS = ("latency", "bandwidth")  # of benches/pt2pt.c; the others are collbench's
 COLLECTIVE_OPS = ("barrier", "bcast", "wbcast", "allgather", "allreduce")
+FLOOR_OPS, FLOOR_BYTES_MAX = ("barrier", "wbcast"), 1400  # what of them the floor can do
 PRINTED_OPS = {"wbcast": "bcast_window"}  # where a loop prints another name than it takes
 DISTURBED = 0.1  # share of the machine that others used
 WARM_UPS = 2  # measurements of the first size that do not count
@@ -128,12 +131,16 @@ class Comparison:
             pair = [op for op in self.args.ops if op in PAIR_OPS and n == 2]
             collective = [op for op in self.args.ops if op in COLLECTIVE_OPS and PEERS.is_dir()]
             for impl in order:
-                if pair and ":" not in impl:
+                if pair and ":" not in impl and impl != "floor":
                     yield Job(impl, n, "pt2pt", pair, None)
             for impl in order:
                 casts = [op for op in collective if op != "barrier"]
-                if casts:
-                    yield Job(impl, n, "collbench", casts, self.args.sizes)
+                sizes = self.args.sizes
+                if impl == "floor":
+                    casts = [op for op in casts if op in FLOOR_OPS]
+                    sizes = [size for size in sizes if size <= FLOOR_BYTES_MAX]
+                if casts and sizes:
+                    yield Job(impl, n, "collbench", casts, sizes)
                 if "barrier" in collective and ":" not in impl:
                     yield Job(impl, n, "collbench", ["barrier"], None)
 
@@ -231,8 +238,9 @@ def print_results(comparison, impls):
             if any(cell != "-" for cell in cells):
                 rows.append(row_start(key) + [impl] + cells)
     if rows:
-        print_table("Ratio of Omnes to its peer, median (least..most over rounds); below 1 Omnes "
-                    "is faster, for bandwidth above 1", head + ["library"] + peers, rows)
+        print_table("Ratio of Omnes, and of the floor, to its peer, median (least..most over "
+                    "rounds); below 1 Omnes is faster, for bandwidth above 1",
+                    head + ["library"] + peers, rows)
 
 
 def print_targets(comparison):
@@ -260,7 +268,7 @@ def print_targets(comparison):
 
 def library(text):
     return text if text.startswith("omnes:") else one_of(
-        ("omnes", "openmpi", "openmpi-best", "openmpi-ucx", "mpich", "mpich-yield"))(text)
+        ("omnes", "floor", "openmpi", "openmpi-best", "openmpi-ucx", "mpich", "mpich-yield"))(text)
 
 
 def parse_arguments():
@@ -271,7 +279,8 @@ def parse_arguments():
     add("--ops", type=list_of(one_of(PAIR_OPS + COLLECTIVE_OPS)),
         default=",".join(PAIR_OPS + COLLECTIVE_OPS),
         help="operations (default: %(default)s); wbcast is a broadcast started by the clock, of at "
-             "most 64 KiB; latency (8 B) and bandwidth (4 MiB) are measured at 2 hosts")
+             "most 64 KiB, of the floor 1,400 bytes; latency (8 B) and bandwidth (4 MiB) are "
+             "measured at 2 hosts")
     add("--sizes", type=list_of(parse_size), default="8,64k,4m",
         help="bytes of a broadcast, with k and m (default: %(default)s)")
     add("--rounds", type=int, default=5, help="rounds (default: %(default)s)")

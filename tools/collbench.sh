@@ -2,6 +2,8 @@
 # Builds the measuring programs that share their loop with other libraries, on Omnes:
 #
 #   target/release/omnes-collbench    collective operations; the loop is that of the peers
+#   target/release/omnes-floor        the same loop on as little as a barrier or a small broadcast
+#                                     can be, for comparison
 #   target/release/omnes-pt2pt        latency and bandwidth of messages; the loop is benches/pt2pt.c
 #
 #   tools/collbench.sh            (`make collbench` builds libomnes.so first)
@@ -52,3 +54,4 @@ if [[ ! -r $peers/bench/collbench.c || ! -r $peers/bench/collbench.h ]]; then
 fi
 strict=()
 compile "$out/omnes-collbench" -I"$peers/bench" benches/collbench_omnes.c "$peers/bench/collbench.c"
+compile "$out/omnes-floor" -I"$peers/bench" benches/collbench_floor.c "$peers/bench/collbench.c"

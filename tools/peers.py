@@ -32,7 +32,8 @@ def say(text):
 
 
 def is_omnes(impl):
-    return impl.split(":")[0] == "omnes"
+    """True for what Omnes starts: itself, and the floor that is measured with its help."""
+    return impl == "floor" or impl.split(":")[0] == "omnes"
 
 
 def build(command, what):
@@ -114,7 +115,7 @@ class Site:
         return [PEERS / "mpi-in-lab", *extra, config, "-n", str(job.n), "--", program, *options]
 
     def omnes_command(self, job, options):
-        program = RELEASE / f"omnes-{job.program}"
+        program = RELEASE / f"omnes-{'floor' if job.impl == 'floor' else job.program}"
         if not self.lab.is_file():
             return [RELEASE / "omnes", "run", "-n", str(job.n), "--lab=ephemeral", "--no-prefix",
                     "--", program, *options]
