@@ -6,9 +6,11 @@
  *
  * The ranks share memory and know from it what has happened. Beside that each
  * makes the system calls that it would have to make: in a barrier one datagram
- * to rank 0, and the last rank one to all; in a broadcast the root one to all.
- * Nobody reads, checks, answers or repairs them. Who waits gives its processor
- * away between looks. Omnes starts the job and gathers the results.
+ * to rank 0, and the last rank one to all; in a small broadcast the root one to
+ * all. Nobody reads, checks, answers or repairs them. A large broadcast is
+ * copies alone: one in at the root, one out at each other rank, piece by piece.
+ * Who waits gives its processor away between looks. Omnes starts the job and
+ * gathers the results.
  */
 #define _GNU_SOURCE
 #include "collbench.h"
@@ -25,11 +27,13 @@
 
 enum {
 	GATHER_TAG = 1,
-	ROOT_PORT = 47000,
+	ROOT_PORT = 15000, /* below those that the kernel and jobs choose */
 	GROUP_PORT,
 	RANKS_MAX = 64,
 	SLOTS = 64, /* broadcasts that a root may be ahead of a receiver */
 	SLOT_BYTES = 1400,
+	LARGE_BYTES = 16 << 20,
+	PIECE_BYTES = 64 << 10,
 	STEP_BYTES = 40, /* of a packet without data */
 	LINE_BYTES = 64,
 };
@@ -41,14 +45,15 @@ struct alone {
 
 struct shared {
 	struct alone entered, released;
-	struct alone cast;
+	struct alone cast, pieces;
 	struct alone taken[RANKS_MAX];
 	unsigned char slot[SLOTS][SLOT_BYTES];
+	unsigned char large[LARGE_BYTES];
 };
 
 static int rank, size;
 static struct shared *shared;
-static uint32_t barriers, casts;
+static uint32_t barriers, casts, pieces;
 static int to_root, to_all;
 static unsigned char packet[STEP_BYTES + SLOT_BYTES];
 
@@ -78,24 +83,53 @@ static void barrier(void)
 	wait_for(&shared->released.number, barriers);
 }
 
+/* wait_for_receivers lets a root be no more than `ahead` broadcasts ahead. */
+static void wait_for_receivers(int root, uint32_t ahead)
+{
+	for (int to = 0; to < size && casts > ahead; to++)
+		if (to != root)
+			wait_for(&shared->taken[to].number, casts - ahead);
+}
+
+static void bcast_large(unsigned char *buffer, size_t bytes, int root)
+{
+	if (bytes > LARGE_BYTES) {
+		fprintf(stderr, "floor: broadcasts of up to %d bytes, not %zu\n", LARGE_BYTES, bytes);
+		stop_job(2);
+	}
+	if (rank == root)
+		wait_for_receivers(root, 1);
+	for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
+		size_t part = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+
+		pieces++;
+		if (rank == root) {
+			memcpy(shared->large + at, buffer + at, part);
+			atomic_store_explicit(&shared->pieces.number, pieces, memory_order_release);
+		} else {
+			wait_for(&shared->pieces.number, pieces);
+			memcpy(buffer + at, shared->large + at, part);
+		}
+	}
+	atomic_store_explicit(&shared->taken[rank].number, casts, memory_order_release);
+}
+
 static void bcast(void *buffer, size_t bytes, int root)
 {
 	unsigned char *slot = shared->slot[casts++ % SLOTS];
 
 	if (bytes > SLOT_BYTES) {
-		fprintf(stderr, "floor: broadcasts of up to %d bytes, not %zu\n", SLOT_BYTES, bytes);
-		stop_job(2);
+		bcast_large(buffer, bytes, root);
+		return;
 	}
 	if (rank == root) {
-		for (int to = 0; to < size && casts > SLOTS; to++)
-			if (to != root)
-				wait_for(&shared->taken[to].number, casts - SLOTS);
+		wait_for_receivers(root, SLOTS);
 		memcpy(slot, buffer, bytes);
 		memcpy(packet + STEP_BYTES, buffer, bytes);
 		if (send(to_all, packet, STEP_BYTES + bytes, 0) < 0)
 			fail("a datagram to all");
 		atomic_store_explicit(&shared->cast.number, casts, memory_order_release);
-		shared->taken[rank].number = casts;
+		atomic_store_explicit(&shared->taken[rank].number, casts, memory_order_release);
 		return;
 	}
 	wait_for(&shared->cast.number, casts);

@@ -15,8 +15,9 @@ again and, if that does not help, marked with *. Libraries:
 
   omnes            as it comes
   omnes:ALGORITHM  with OMNES_BCAST=ALGORITHM; broadcasts only
-  floor            no library: ranks of shared memory that send the datagrams of a barrier
-                   or a small broadcast, which nobody reads (benches/collbench_floor.c)
+  floor            no library: ranks that share memory send the datagrams of a barrier or a
+                   small broadcast, which nobody reads; a large one is copies alone, one in
+                   and one out per receiver (benches/collbench_floor.c)
   openmpi          Open MPI as it comes
   openmpi-best     with the measured best algorithm for every size
   mpich-yield      MPICH, where a rank that waits gives its processor away
@@ -42,7 +43,7 @@ from peers import (BUILT, Job, PEERS, ROOT, Site, build, is_omnes, print_table, 
 
 PAIR_OPS = ("latency", "bandwidth")  # of benches/pt2pt.c; the others are collbench's
 COLLECTIVE_OPS = ("barrier", "bcast", "wbcast", "allgather", "allreduce")
-FLOOR_OPS, FLOOR_BYTES_MAX = ("barrier", "wbcast"), 1400  # what of them the floor can do
+FLOOR_OPS = ("barrier", "bcast", "wbcast")  # what of them the floor can do
 PRINTED_OPS = {"wbcast": "bcast_window"}  # where a loop prints another name than it takes
 DISTURBED = 0.1  # share of the machine that others used
 WARM_UPS = 2  # measurements of the first size that do not count
@@ -135,12 +136,10 @@ class Comparison:
                     yield Job(impl, n, "pt2pt", pair, None)
             for impl in order:
                 casts = [op for op in collective if op != "barrier"]
-                sizes = self.args.sizes
                 if impl == "floor":
                     casts = [op for op in casts if op in FLOOR_OPS]
-                    sizes = [size for size in sizes if size <= FLOOR_BYTES_MAX]
-                if casts and sizes:
-                    yield Job(impl, n, "collbench", casts, sizes)
+                if casts:
+                    yield Job(impl, n, "collbench", casts, self.args.sizes)
                 if "barrier" in collective and ":" not in impl:
                     yield Job(impl, n, "collbench", ["barrier"], None)
 
@@ -279,8 +278,7 @@ def parse_arguments():
     add("--ops", type=list_of(one_of(PAIR_OPS + COLLECTIVE_OPS)),
         default=",".join(PAIR_OPS + COLLECTIVE_OPS),
         help="operations (default: %(default)s); wbcast is a broadcast started by the clock, of at "
-             "most 64 KiB, of the floor 1,400 bytes; latency (8 B) and bandwidth (4 MiB) are "
-             "measured at 2 hosts")
+             "most 64 KiB; latency (8 B) and bandwidth (4 MiB) are measured at 2 hosts")
     add("--sizes", type=list_of(parse_size), default="8,64k,4m",
         help="bytes of a broadcast, with k and m (default: %(default)s)")
     add("--rounds", type=int, default=5, help="rounds (default: %(default)s)")
