@@ -1,0 +1,36 @@
+//! A process that has no descriptors left: what it asks of the firmware is an error, and what it has
+//! is given back. A program of its own, since the limit is the process's.
+//!
+//! Without root it prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
+#![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
+
+mod common;
+
+use common::group::barrier_plan;
+use common::hosts::is_root;
+use omnes_nic::{Kernel, NicError};
+
+/// The loopback interface: no packet need come.
+const INTERFACE: u32 = 1;
+
+/// Lets the process open nothing more.
+fn take_descriptors_away() {
+    let limit = libc::rlimit { rlim_cur: 3, rlim_max: 1 << 10 };
+    // SAFETY: the kernel reads one limit, which lives as long as the call.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
+    assert!(std::fs::File::open("/proc/self/stat").is_err());
+}
+
+#[test]
+fn slots_are_refused_and_given_back_without_a_descriptor() {
+    if !is_root() {
+        return;
+    }
+    let mut kernel = Kernel::load().unwrap();
+    let slot = kernel.open(&barrier_plan(0, 2, "counter", false), INTERFACE).unwrap();
+    take_descriptors_away();
+    let refused = kernel.open(&barrier_plan(1, 2, "counter", false), INTERFACE);
+    assert!(matches!(refused, Err(NicError::System { .. })), "{refused:?}");
+    kernel.close(slot);
+    assert!(kernel.page(slot).is_none());
+}
