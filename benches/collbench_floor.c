@@ -94,7 +94,8 @@ static void wait_for_receivers(int root, uint32_t ahead)
 static void bcast_large(unsigned char *buffer, size_t bytes, int root)
 {
 	if (bytes > LARGE_BYTES) {
-		fprintf(stderr, "floor: broadcasts of up to %d bytes, not %zu\n", LARGE_BYTES, bytes);
+		fprintf(stderr, "floor: broadcasts of up to %d bytes, not %zu\n", LARGE_BYTES,
+			bytes);
 		stop_job(2);
 	}
 	if (rank == root)

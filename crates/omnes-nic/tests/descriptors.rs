@@ -1,5 +1,5 @@
-//! A process that has no descriptors left: what it asks of the firmware is an error, and what it has
-//! is given back. A program of its own, since the limit is the process's.
+//! A process that has no descriptors left: what it asks of the firmware is an error, and what it
+//! has is given back. A program of its own, since the limit is the process's.
 //!
 //! Without root it prints `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 #![allow(clippy::unwrap_used)] // A failed unwrap is a failed test.
