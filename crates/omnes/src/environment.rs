@@ -109,7 +109,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 }
 
 impl Config {
-    /// Settings as the environment has them; see [`VARIABLES`].
+    /// Settings as the environment has them; see [`VARIABLES`](crate::VARIABLES).
     ///
     /// # Errors
     /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for a value that makes no
