@@ -13,20 +13,17 @@
  * gathers the results.
  */
 #define _GNU_SOURCE
-#include "collbench.h"
-#include "omnes_backend.h"
+#include "collbench_backend.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
 enum {
-	GATHER_TAG = 1,
 	ROOT_PORT = 15000, /* below those that the kernel and jobs choose */
 	GROUP_PORT,
 	RANKS_MAX = 64,
@@ -138,27 +135,6 @@ static void bcast(void *buffer, size_t bytes, int root)
 	atomic_store_explicit(&shared->taken[rank].number, casts, memory_order_release);
 }
 
-static void allgather(const void *in, void *out, size_t bytes)
-{
-	checked(omnes_allgather(world, in, out, bytes), "allgather");
-}
-
-static void allreduce(const float *in, float *out, size_t count)
-{
-	memcpy(out, in, count * sizeof(*in));
-	checked(omnes_allreduce(world, out, count, OMNES_FLOAT, OMNES_SUM), "allreduce");
-}
-
-static void share(void *buffer, size_t bytes)
-{
-	checked(omnes_bcast(world, buffer, bytes, 0), "share");
-}
-
-static void gather(const double *in, double *out, size_t count)
-{
-	checked(omnes_gather(world, in, out, count * sizeof(*in), 0), "gather");
-}
-
 /* share_memory maps a file that rank 0 makes and all ranks open, and nobody
  * finds afterwards. */
 static void share_memory(void)
@@ -241,22 +217,13 @@ static void open_sockets(void)
 
 int main(int argc, char **argv)
 {
-	struct backend backend = {
-		.impl = "floor",
-		.barrier = barrier,
-		.bcast = bcast,
-		.allgather = allgather,
-		.allreduce = allreduce,
-		.sync = barrier,
-		.share = share,
-		.gather = gather,
-		.stop = stop_job,
-	};
+	struct backend backend;
 	int status;
 
 	checked(omnes_init(&world), "init");
-	rank = backend.rank = checked(omnes_rank(world), "rank");
-	size = backend.n = checked(omnes_size(world), "size");
+	backend = backend_of("floor", barrier, bcast);
+	rank = backend.rank;
+	size = backend.n;
 	if (size > RANKS_MAX) {
 		fprintf(stderr, "floor: up to %d ranks\n", RANKS_MAX);
 		stop_job(2);

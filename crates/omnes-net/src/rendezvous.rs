@@ -3,8 +3,8 @@
 //!
 //! One TCP connection per rank, one JSON line each way. With a job key both sides prove that they
 //! know it, by answering a challenge over what they say, before anything is believed; without one,
-//! rank 0 draws a key and hands it out, which trusts the network for the length of the start. On
-//! loopback only other users are strangers, and are told by their numbers.
+//! rank 0 draws a key and hands it out, which trusts the network for the length of the start. Other
+//! users of the same machine are refused then, as the kernel tells whose process calls.
 
 use crate::caller::{Callers, Spoken};
 use crate::crowd::{Crowd, Machine};
@@ -76,7 +76,7 @@ pub(crate) struct Challenge {
 #[derive(Deserialize)]
 pub(crate) struct Introduction {
     version: String,
-    pub(crate) rank: u32,
+    rank: u32,
     challenge: u64,
 }
 
@@ -219,9 +219,8 @@ impl Rendezvous {
             Reply::Refused(reason) if is_proven || key.is_none() => {
                 Err(NetError::Refused { reason: printable(&reason) })
             }
-            _ if !is_proven => Err(NetError::WrongKey { rank: Rank(0) }),
-            Reply::Table(table) => self.accept(table, address, stream),
-            Reply::Refused(_) => unreachable!("proven refusals are above"),
+            Reply::Table(table) if is_proven => self.accept(table, address, stream),
+            Reply::Refused(_) | Reply::Table(_) => Err(NetError::WrongKey { rank: Rank(0) }),
         }
     }
 
