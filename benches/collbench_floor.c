@@ -7,16 +7,19 @@
  * The ranks share memory and know from it what has happened. Beside that each
  * makes the system calls that it would have to make: in a barrier one datagram
  * to rank 0, and the last rank one to all; in a small broadcast the root one to
- * all. Nobody reads, checks, answers or repairs them. A large broadcast is
- * copies alone: one in at the root, one out at each other rank, piece by piece.
- * Who waits gives its processor away between looks. Omnes starts the job and
- * gathers the results.
+ * all. Nobody reads, checks, answers or repairs them. Of a large broadcast the
+ * root sends trains of full packets of data to all, and each other rank reads
+ * them into place; no packet has a head, none is checked or acknowledged, and
+ * how far the others are the root knows from the shared memory. Who waits gives
+ * its processor away between looks. Omnes starts the job and gathers the results.
  */
 #define _GNU_SOURCE
 #include "collbench_backend.h"
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -26,11 +29,15 @@
 enum {
 	ROOT_PORT = 15000, /* below those that the kernel and jobs choose */
 	GROUP_PORT,
+	TRAIN_PORT,
 	RANKS_MAX = 64,
 	SLOTS = 64, /* broadcasts that a root may be ahead of a receiver */
 	SLOT_BYTES = 1400,
-	LARGE_BYTES = 16 << 20,
-	PIECE_BYTES = 64 << 10,
+	/* What fills a packet of 1,500 bytes, and a train of them. */
+	PACKET_BYTES = 1472,
+	TRAIN_BYTES = 44 * PACKET_BYTES,
+	TRAINS_AHEAD = 8, /* of the slowest receiver */
+	BUFFER_BYTES = 4 << 20,
 	STEP_BYTES = 40, /* of a packet without data */
 	LINE_BYTES = 64,
 };
@@ -42,16 +49,16 @@ struct alone {
 
 struct shared {
 	struct alone entered, released;
-	struct alone cast, pieces;
+	struct alone cast;
 	struct alone taken[RANKS_MAX];
+	struct alone trains[RANKS_MAX]; /* that have been read */
 	unsigned char slot[SLOTS][SLOT_BYTES];
-	unsigned char large[LARGE_BYTES];
 };
 
 static int rank, size;
 static struct shared *shared;
-static uint32_t barriers, casts, pieces;
-static int to_root, to_all;
+static uint32_t barriers, casts, trains;
+static int to_root, to_all, to_train, from_train;
 static unsigned char packet[STEP_BYTES + SLOT_BYTES];
 
 /* fail ends the job for want of something. */
@@ -80,48 +87,61 @@ static void barrier(void)
 	wait_for(&shared->released.number, barriers);
 }
 
-/* wait_for_receivers lets a root be no more than `ahead` broadcasts ahead. */
-static void wait_for_receivers(int root, uint32_t ahead)
+/* wait_for_all lets the root be no more than `ahead` of what all others have counted. */
+static void wait_for_all(struct alone *counts, int root, uint32_t count, uint32_t ahead)
 {
-	for (int to = 0; to < size && casts > ahead; to++)
+	for (int to = 0; to < size && count > ahead; to++)
 		if (to != root)
-			wait_for(&shared->taken[to].number, casts - ahead);
+			wait_for(&counts[to].number, count - ahead);
+}
+
+/* receive reads the next train; it may have come as several. */
+static void receive(unsigned char *at, size_t bytes)
+{
+	while (bytes) {
+		ssize_t got = recv(from_train, at, bytes, MSG_DONTWAIT);
+
+		if (got < 0 && errno != EAGAIN)
+			fail("a train");
+		if (got < 0) {
+			sched_yield();
+			continue;
+		}
+		at += got;
+		bytes -= (size_t)got;
+	}
 }
 
 static void bcast_large(unsigned char *buffer, size_t bytes, int root)
 {
-	if (bytes > LARGE_BYTES) {
-		fprintf(stderr, "floor: broadcasts of up to %d bytes, not %zu\n", LARGE_BYTES,
-			bytes);
-		stop_job(2);
+	for (size_t at = 0; at < bytes; at += TRAIN_BYTES) {
+		size_t part = bytes - at < TRAIN_BYTES ? bytes - at : TRAIN_BYTES;
+
+		trains++;
+		if (rank == root) {
+			wait_for_all(shared->trains, root, trains, TRAINS_AHEAD);
+			if (send(to_train, buffer + at, part, 0) < 0)
+				fail("a train to all");
+		} else {
+			receive(buffer + at, part);
+		}
+		atomic_store_explicit(&shared->trains[rank].number, trains, memory_order_release);
 	}
 	if (rank == root)
-		wait_for_receivers(root, 1);
-	for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
-		size_t part = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
-
-		pieces++;
-		if (rank == root) {
-			memcpy(shared->large + at, buffer + at, part);
-			atomic_store_explicit(&shared->pieces.number, pieces, memory_order_release);
-		} else {
-			wait_for(&shared->pieces.number, pieces);
-			memcpy(buffer + at, shared->large + at, part);
-		}
-	}
-	atomic_store_explicit(&shared->taken[rank].number, casts, memory_order_release);
+		wait_for_all(shared->trains, root, trains, 0);
 }
 
 static void bcast(void *buffer, size_t bytes, int root)
 {
-	unsigned char *slot = shared->slot[casts++ % SLOTS];
+	unsigned char *slot;
 
 	if (bytes > SLOT_BYTES) {
 		bcast_large(buffer, bytes, root);
 		return;
 	}
+	slot = shared->slot[casts++ % SLOTS];
 	if (rank == root) {
-		wait_for_receivers(root, SLOTS);
+		wait_for_all(shared->taken, root, casts, SLOTS);
 		memcpy(slot, buffer, bytes);
 		memcpy(packet + STEP_BYTES, buffer, bytes);
 		if (send(to_all, packet, STEP_BYTES + bytes, 0) < 0)
@@ -156,16 +176,15 @@ static void share_memory(void)
 	close(file);
 }
 
-/* udp gives a socket bound to an address and port, which keeps next to nothing of what
- * comes in. */
-static int udp(struct in_addr address, uint16_t port)
+/* udp gives a socket bound to an address and port, with so much room for what comes in. */
+static int udp(struct in_addr address, uint16_t port, int room)
 {
 	struct sockaddr_in own = { .sin_family = AF_INET, .sin_port = htons(port),
 				   .sin_addr = address };
-	int socket_of = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), little = 1;
+	int socket_of = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
 	if (socket_of < 0 ||
-	    setsockopt(socket_of, SOL_SOCKET, SO_RCVBUF, &little, sizeof(little)) ||
+	    setsockopt(socket_of, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room)) ||
 	    bind(socket_of, (struct sockaddr *)&own, sizeof(own)))
 		fail("a UDP socket");
 	return socket_of;
@@ -180,39 +199,63 @@ static void connect_to(int socket_of, struct in_addr address, uint16_t port)
 		fail("an address");
 }
 
+/* join gives a socket to which comes what others send to a port of the group. */
+static int join(struct ip_mreq membership, uint16_t port, int room)
+{
+	int socket_of = udp(membership.imr_multiaddr, port, room);
+
+	if (setsockopt(socket_of, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof(membership)))
+		fail("a group");
+	return socket_of;
+}
+
+/* cast_to gives a socket that sends to a port of the group, not to this host. */
+static int cast_to(struct ip_mreq membership, uint16_t port)
+{
+	int socket_of = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), off = 0;
+	struct in_addr from = membership.imr_interface;
+
+	if (socket_of < 0 ||
+	    setsockopt(socket_of, IPPROTO_IP, IP_MULTICAST_IF, &from, sizeof(from)) ||
+	    setsockopt(socket_of, IPPROTO_IP, IP_MULTICAST_LOOP, &off, sizeof(off)))
+		fail("multicast");
+	connect_to(socket_of, membership.imr_multiaddr, port);
+	return socket_of;
+}
+
 /* open_sockets makes what the datagrams leave by and come to, on the address
  * that leads to rank 0. */
 static void open_sockets(void)
 {
-	struct in_addr root, group, any = { .s_addr = htonl(INADDR_ANY) };
+	struct in_addr root, any = { .s_addr = htonl(INADDR_ANY) };
 	struct sockaddr_in own;
 	struct ip_mreq membership;
 	socklen_t length = sizeof(own);
 	char host[64] = { 0 };
 	const char *at = getenv("OMNES_RENDEZVOUS");
-	int off = 0, from_all;
+	int on = 1, packet_bytes = PACKET_BYTES;
 
 	if (!at || sscanf(at, "%63[0-9.]", host) != 1 || !inet_aton(host, &root)) {
 		fprintf(stderr, "floor: OMNES_RENDEZVOUS must be IPv4 and a port\n");
 		stop_job(2);
 	}
-	inet_aton("239.193.7.7", &group);
 	own.sin_addr = root;
-	to_root = udp(any, ROOT_PORT);
+	to_root = udp(any, ROOT_PORT, 1);
 	/* At rank 0 it takes in what the others send. */
 	if (rank) {
 		connect_to(to_root, root, ROOT_PORT);
 		if (getsockname(to_root, (struct sockaddr *)&own, &length))
 			fail("an address");
 	}
-	from_all = udp(group, GROUP_PORT);
-	membership = (struct ip_mreq){ .imr_multiaddr = group, .imr_interface = own.sin_addr };
-	to_all = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (setsockopt(from_all, IPPROTO_IP, IP_ADD_MEMBERSHIP, &membership, sizeof(membership)) ||
-	    setsockopt(to_all, IPPROTO_IP, IP_MULTICAST_IF, &own.sin_addr, sizeof(own.sin_addr)) ||
-	    setsockopt(to_all, IPPROTO_IP, IP_MULTICAST_LOOP, &off, sizeof(off)))
-		fail("multicast");
-	connect_to(to_all, group, GROUP_PORT);
+	membership.imr_interface = own.sin_addr;
+	inet_aton("239.193.7.7", &membership.imr_multiaddr);
+	join(membership, GROUP_PORT, 1);
+	to_all = cast_to(membership, GROUP_PORT);
+	from_train = join(membership, TRAIN_PORT, BUFFER_BYTES);
+	to_train = cast_to(membership, TRAIN_PORT);
+	if (setsockopt(from_train, IPPROTO_UDP, UDP_GRO, &on, sizeof(on)) ||
+	    setsockopt(to_train, IPPROTO_UDP, UDP_SEGMENT, &packet_bytes, sizeof(packet_bytes)))
+		fail("trains of packets");
 }
 
 int main(int argc, char **argv)

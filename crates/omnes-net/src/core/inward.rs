@@ -14,6 +14,8 @@ use omnes_wire::{Instant, PACKET_OVERHEAD_BYTES};
 
 /// Reads of a socket in one step, so that sending gets its turn.
 const READS_PER_STEP: usize = 4;
+/// The same of trains of a long message: what answers them can wait until most of a window is read.
+const TRAINS_PER_STEP: usize = 16;
 /// Reads that brought nothing but strangers' packets, beside these.
 const READS_IN_VAIN_MAX: usize = 64;
 /// Packets taken from each ring before it is looked who may go on, and how often in one step.
@@ -30,7 +32,8 @@ impl Core {
         let ended = self.operations.ended;
         let (mut calls, mut calls_in_vain) = (0, 0);
         let mut is_in_vain = false;
-        while calls < READS_PER_STEP && calls_in_vain < READS_IN_VAIN_MAX {
+        let reads_max = if self.awaits_large(index) { TRAINS_PER_STEP } else { READS_PER_STEP };
+        while calls < reads_max && calls_in_vain < READS_IN_VAIN_MAX {
             let accepted = self.endpoint.counters().accepted;
             let is_more = match calls + calls_in_vain {
                 _ if is_in_vain => self.read_batch(index) == DATAGRAMS_PER_CALL,
@@ -156,6 +159,7 @@ impl Core {
             let (names, parts) = (names_of(self.scatter.head(seen)), self.scatter.parts());
             self.links.pass_on(names, seen, parts);
         }
+        self.scatter.sort(&train);
         self.handle_scattered(&train);
         true
     }

@@ -444,7 +444,7 @@ impl Incoming {
     }
 
     /// Where the data of a packet and of those behind it would go: receive, offset and bytes from
-    /// there that nothing has been placed in.
+    /// there, of the message, that nothing has been placed in.
     pub(super) fn preview(
         &self,
         common: &Common,
@@ -461,7 +461,8 @@ impl Incoming {
         // The first packet has less room, for its envelope; a liar's may claim any number.
         let beyond = packet.index.checked_add(untouched)?;
         let most = common.config.offset(beyond) - offset;
-        let end = posted.bytes.map_or(posted.capacity, |bytes| bytes.min(posted.capacity));
+        let bytes = posted.bytes.or(packet.envelope.map(|envelope| envelope.bytes))?;
+        let end = bytes.min(posted.capacity);
         Some((posted.id, offset, most.min(end.checked_sub(offset)?)))
     }
 }
