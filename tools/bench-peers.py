@@ -16,8 +16,8 @@ again and, if that does not help, marked with *. Libraries:
   omnes            as it comes
   omnes:ALGORITHM  with OMNES_BCAST=ALGORITHM; broadcasts only
   floor            no library: ranks that share memory send the datagrams of a barrier or a
-                   small broadcast, which nobody reads; a large one is copies alone, one in
-                   and one out per receiver (benches/collbench_floor.c)
+                   small broadcast, which nobody reads; of a large one the root sends trains of
+                   full packets, which the others read into place (benches/collbench_floor.c)
   openmpi          Open MPI as it comes
   openmpi-best     with the measured best algorithm for every size
   mpich-yield      MPICH, where a rank that waits gives its processor away

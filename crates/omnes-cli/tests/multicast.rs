@@ -70,6 +70,21 @@ fn every_scheme_gives_equal_data_while_packets_are_lost() {
 }
 
 #[test]
+fn long_messages_arrive_while_whole_trains_are_lost() {
+    if !is_root() {
+        return;
+    }
+    // A train whose first packet is not the next one has been read to the wrong place.
+    let flags = "--rate 1gbit --receive-loss 1% --fault-seed 4";
+    let options = "bench bcast --sizes 4m --format json --min-iters 100";
+    let (status, output, errors) = job(8, flags, Path::new(OMNES), options);
+    assert_eq!(status, 0, "{errors}");
+    let line: Value = serde_json::from_str(&output).unwrap();
+    assert_eq!(line["errors"], 0, "{line}");
+    assert!(line["retransmits"].as_f64().unwrap() > 0.0, "{line}");
+}
+
+#[test]
 fn loss_free_broadcast_is_one_packet_from_the_root_however_many_hosts() {
     if !is_root() {
         return;

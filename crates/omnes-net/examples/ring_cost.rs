@@ -187,7 +187,7 @@ fn ring(me: Rank, job: u32) -> Result<Link, AnyError> {
         me,
         ranks: &RANKS,
         packet_bytes_max: 8948,
-        deadline: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
     };
     let peer = Rank(1 - me.0);
     let table = Neighbours::meet(config)?;

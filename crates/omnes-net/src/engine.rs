@@ -88,7 +88,7 @@ impl Engine {
             address: config.rendezvous.clone(),
             listener,
             key: config.key.clone(),
-            deadline: config.join_timeout,
+            timeout: config.join_timeout,
             node: Node::this().filter(|_| config.shared_memory),
             encrypts: config.encrypts,
         };
@@ -332,13 +332,13 @@ impl Engine {
     }
 
     /// Waits until all that was sent has arrived, and all have heard what this rank has to tell of
-    /// a failure, at most `deadline`; true if so.
-    pub fn drain(&self, deadline: Duration) -> bool {
+    /// a failure, at most `timeout`; true if so.
+    pub fn drain(&self, timeout: Duration) -> bool {
         let is_idle = |core: &mut Core| {
             let is_idle = core.endpoint.channels().iter().all(|channel| channel.is_idle());
             (is_idle && core.has_cast_all() && !core.endpoint.is_telling()).then_some(())
         };
-        self.wait_until(Some(deadline), Spot::Anywhere, is_idle).is_some()
+        self.wait_until(Some(timeout), Spot::Anywhere, is_idle).is_some()
     }
 
     /// Leaves the job in good order: says farewell and stops the progress thread. Without it the
@@ -469,7 +469,7 @@ fn meet_neighbours(config: &JobConfig, met: &Met) -> Neighbours {
         me: Rank(config.rank),
         ranks: &ranks,
         packet_bytes_max: PACKET_OVERHEAD_BYTES + usize::from(met.payload_bytes),
-        deadline: config.join_timeout.min(NEIGHBOURS_WAIT),
+        timeout: config.join_timeout.min(NEIGHBOURS_WAIT),
     };
     Neighbours::meet(node).unwrap_or_default()
 }

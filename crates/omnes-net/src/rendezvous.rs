@@ -37,7 +37,7 @@ pub(crate) struct Rendezvous {
     /// Listens there already, at rank 0; it does so itself where there is none.
     pub(crate) listener: Option<TcpListener>,
     pub(crate) key: Option<JobKey>,
-    pub(crate) deadline: Duration,
+    pub(crate) timeout: Duration,
     /// Where this rank may share memory with others; none if it may not.
     pub(crate) node: Option<Node>,
     pub(crate) encrypts: bool,
@@ -185,7 +185,7 @@ impl Rendezvous {
         address: SocketAddr,
         local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
-        let until = Instant::now() + self.deadline;
+        let until = Instant::now() + self.timeout;
         let mut stream = self.connect(address, until)?;
         let mut greeting = self.hear_greeting(&stream)?;
         let own = stream.local_addr().map_err(|source| self.lost(source))?;
@@ -292,7 +292,7 @@ impl Rendezvous {
                 Err(source) => source,
             };
             if left.is_zero() {
-                let (address, waited) = (self.address.clone(), self.deadline);
+                let (address, waited) = (self.address.clone(), self.timeout);
                 return Err(NetError::Unreachable { address, waited, source });
             }
             // Rank 0 may not have started yet.
@@ -305,7 +305,7 @@ impl Rendezvous {
         let left = until.saturating_duration_since(Instant::now()).max(RETRY_WAIT);
         let stream = refuse_itself(TcpStream::connect_timeout(&address, left)?)?;
         let _ = stream.set_nodelay(true);
-        let _ = stream.set_read_timeout(Some(left + self.deadline / 8));
+        let _ = stream.set_read_timeout(Some(left + self.timeout / 8));
         Ok(stream)
     }
 
@@ -318,7 +318,7 @@ impl Rendezvous {
     ) -> Result<Met, NetError> {
         let mut callers = self.listen(address)?;
         let mut hellos = BTreeMap::new();
-        let until = Instant::now() + self.deadline;
+        let until = Instant::now() + self.timeout;
         while hellos.len() + 1 < self.size as usize {
             if Instant::now() >= until {
                 return Err(self.missing(hellos));
@@ -344,9 +344,9 @@ impl Rendezvous {
         let names: Vec<String> = missing.iter().map(u32::to_string).collect();
         let plural = if missing.len() == 1 { "rank" } else { "ranks" };
         let reason =
-            format!("{plural} {} did not come within {:?}", names.join(", "), self.deadline);
+            format!("{plural} {} did not come within {:?}", names.join(", "), self.timeout);
         self.refuse_all(&hellos, &reason);
-        NetError::Missing { ranks: missing, waited: self.deadline }
+        NetError::Missing { ranks: missing, waited: self.timeout }
     }
 
     /// Tells all that have come why there will be no job.

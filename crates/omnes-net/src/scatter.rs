@@ -52,7 +52,7 @@ impl Default for Scatter {
         Self {
             look: [0; HEAD_BYTES_MAX],
             heads: vec![0; PACKETS_MAX * HEAD_STRIDE],
-            rescue: Vec::new(),
+            rescue: vec![0; TRAIN_BYTES_MAX],
             is_rescued: false,
             is_in_one_piece: false,
             buffers: Vec::with_capacity(2 * PACKETS_MAX),
@@ -143,10 +143,11 @@ impl Scatter {
         train.bytes
     }
 
-    /// Puts the heads of the train that was just read apart, and its data together.
-    pub(crate) fn sort(&mut self, train: &ScatteredTrain) {
+    /// Puts the heads of the train that was just read apart, and its data together; how many bytes
+    /// it has moved.
+    pub(crate) fn sort(&mut self, train: &ScatteredTrain) -> u64 {
         if !std::mem::take(&mut self.is_in_one_piece) {
-            return;
+            return 0;
         }
         for index in 0..train.packets() {
             let (start, length) = (index * train.packet_bytes, train.packet_length(index));
@@ -161,11 +162,11 @@ impl Scatter {
                 data.copy_to(train.base.add(train.data_offset(index)), length - head_length);
             }
         }
+        train.bytes as u64
     }
 
     /// Makes the io vectors; returns the bytes of data in the train.
     fn line_up(&mut self, train: &ScatteredTrain, bytes_max: usize) -> usize {
-        self.rescue.resize(TRAIN_BYTES_MAX, 0);
         self.buffers.clear();
         let mut data = 0;
         for index in 0..train.packets().min(PACKETS_MAX) {
@@ -304,5 +305,7 @@ mod tests {
             assert_eq!(scatter.packet(&train, index).head, head);
         }
         assert_eq!(memory[..data.len()], data);
+        let second = 1000 - head_bytes..2000 - head_bytes - PACKET_OVERHEAD_BYTES;
+        assert_eq!(scatter.rescue(&train, 1, PACKET_OVERHEAD_BYTES), &data[second]);
     }
 }

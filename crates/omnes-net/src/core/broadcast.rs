@@ -43,7 +43,7 @@ pub enum WhenFull {
 
 /// What the engine sends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum Backing {
     /// A copy; nobody waits for its arrival.
     Copy,
     /// The caller's memory.
@@ -120,14 +120,14 @@ impl Core {
             Ok(machine) => machine.has_room(cast.group),
             Err(error) => return Some(Err(error)),
         };
-        let from = match (cast.hold.copies(cast.bytes), has_room, cast.when_full) {
+        let backing = match (cast.hold.copies(cast.bytes), has_room, cast.when_full) {
             (true, false, WhenFull::Wait) => return None,
-            (true, true, _) => From::Copy,
-            (true, false, WhenFull::Lend) | (false, _, _) => From::Loan,
+            (true, true, _) => Backing::Copy,
+            (true, false, WhenFull::Lend) | (false, _, _) => Backing::Loan,
         };
         let now = self.now();
         // SAFETY: the caller's promise is passed on.
-        let started = unsafe { self.broadcast(now, cast, from) };
+        let started = unsafe { self.broadcast(now, cast, backing) };
         self.push_at(now);
         Some(started)
     }
@@ -138,7 +138,7 @@ impl Core {
         &mut self,
         now: Instant,
         cast: Cast,
-        from: From,
+        backing: Backing,
     ) -> Result<Option<Operation>, OperationError> {
         let Cast { group, hold, base, bytes, .. } = cast;
         // A full window means a stream of messages, which is acknowledged without being asked for,
@@ -147,7 +147,7 @@ impl Core {
         let sent = self.machine()?.send(now, CastMessage { group, bytes, reply });
         let id = sent.map_err(|error| self.refused(error))?;
         let channel = self.cast_channel();
-        if from == From::Copy {
+        if backing == Backing::Copy {
             // SAFETY: the caller vouches for the memory.
             self.memory.copy_in(channel, id, unsafe { slice(base, bytes) });
             return Ok(None);

@@ -159,7 +159,7 @@ impl Core {
             let (names, parts) = (names_of(self.scatter.head(seen)), self.scatter.parts());
             self.links.pass_on(names, seen, parts);
         }
-        self.scatter.sort(&train);
+        self.memory.copied_bytes += self.scatter.sort(&train);
         self.handle_scattered(&train);
         true
     }

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 /// Bytes that a lane may have in flight where ranks outnumber the cores.
 const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
 /// The same of a broadcast, whose data all receivers find in one place.
-const CROWDED_CAST_WINDOW_BYTES: u32 = 512 << 10;
+const CROWDED_CAST_WINDOW_BYTES: u32 = 1 << 20;
 const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
 
 /// Payload of a packet that fits `mtu`, as what stands around it takes `overhead_bytes`.

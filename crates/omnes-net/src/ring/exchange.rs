@@ -88,15 +88,15 @@ impl<'a> Exchange<'a> {
         Ok(Self { secret, me, listener, callers: Vec::new(), seats: Vec::new() })
     }
 
-    /// Hands `offer` to all `neighbours` and takes theirs, until all is done or `deadline` has
+    /// Hands `offer` to all `neighbours` and takes theirs, until all is done or `timeout` has
     /// passed; what was taken.
     pub(super) fn run(
         mut self,
         neighbours: &[Rank],
         offer: Offer<'_>,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Vec<Seat> {
-        let until = Instant::now() + deadline;
+        let until = Instant::now() + timeout;
         let mut unsent = neighbours.to_vec();
         loop {
             unsent.retain(|rank| self.push(*rank, offer) == Attempt::Later);

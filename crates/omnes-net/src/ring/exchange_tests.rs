@@ -36,14 +36,14 @@ fn event() -> OwnedFd {
 }
 
 /// Rank 0, as it is.
-fn meet(secret: Secret<'_>, deadline: Duration) -> Neighbours {
+fn meet(secret: Secret<'_>, timeout: Duration) -> Neighbours {
     let config = NodeConfig {
         job: secret.job,
         key: secret.key,
         me: Rank(0),
         ranks: &RANKS,
         packet_bytes_max: 9000,
-        deadline,
+        timeout,
     };
     Neighbours::meet(config).unwrap()
 }
@@ -59,11 +59,11 @@ fn connect(secret: Secret<'_>) -> OwnedFd {
 }
 
 /// Whether rank 0 takes as rank 1 whoever runs `stranger`. Rank 1 listens, and says nothing.
-fn is_taken_in(secret: Secret<'_>, deadline: Duration, stranger: impl FnOnce() + Send) -> bool {
+fn is_taken_in(secret: Secret<'_>, timeout: Duration, stranger: impl FnOnce() + Send) -> bool {
     let _listens = Exchange::open(secret, Rank(1)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(stranger);
-        meet(secret, deadline).reaches(Rank(1))
+        meet(secret, timeout).reaches(Rank(1))
     })
 }
 

@@ -55,7 +55,7 @@ pub struct NodeConfig<'a> {
     /// Longest packet, in bytes; the same on all of them.
     pub packet_bytes_max: usize,
     /// How long to wait for the others.
-    pub deadline: Duration,
+    pub timeout: Duration,
 }
 
 /// The way to a neighbour.
@@ -101,7 +101,7 @@ impl Neighbours {
     /// # Panics
     /// If this rank is not one of the node's.
     pub fn meet(config: NodeConfig<'_>) -> io::Result<Self> {
-        let NodeConfig { job, key, me, ranks, packet_bytes_max, deadline } = config;
+        let NodeConfig { job, key, me, ranks, packet_bytes_max, timeout } = config;
         let others: Vec<Rank> = ranks.iter().copied().filter(|rank| *rank != me).collect();
         if others.is_empty() {
             return Ok(Self::default());
@@ -117,7 +117,7 @@ impl Neighbours {
             inward.push(Inward { from: *from, reader, is_counted_broken: false });
         }
         let offer = Offer { layout, segment: segment.fd(), event: doorbell.event() };
-        let seats = exchange.run(&others, offer, deadline);
+        let seats = exchange.run(&others, offer, timeout);
         let mut table = Self { doorbell: Some(doorbell), inward, ..Self::default() };
         for seat in seats {
             let row = seat.from.index();

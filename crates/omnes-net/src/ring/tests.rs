@@ -264,14 +264,14 @@ fn reader_never_goes_to_sleep_beside_a_packet_without_a_bell() {
 
 // ---- several ranks ------------------------------------------------------------------------
 
-fn meet(job: u32, ranks: &[Rank], me: Rank, deadline: Duration) -> Neighbours {
+fn meet(job: u32, ranks: &[Rank], me: Rank, timeout: Duration) -> Neighbours {
     let config = NodeConfig {
         job: JobId(job),
         key: &KEY,
         me,
         ranks,
         packet_bytes_max: PACKET_BYTES_MAX,
-        deadline,
+        timeout,
     };
     Neighbours::meet(config).unwrap()
 }
@@ -337,7 +337,7 @@ fn ranks_of_a_node_reach_each_other_and_nobody_else() {
 }
 
 #[test]
-fn rank_that_does_not_come_costs_the_deadline_and_nothing_else() {
+fn rank_that_does_not_come_costs_the_timeout_and_nothing_else() {
     let (job, ranks) = (own_job(), [Rank(0), Rank(1), Rank(2)]);
     std::thread::scope(|scope| {
         for me in [Rank(0), Rank(1)] {

@@ -77,8 +77,10 @@ impl Communicator {
         // Of a short message there is no part to pass on before the whole.
         let is_whole = part.forwarding == Forwarding::Store || data.length as u64 <= PIPELINE_BYTES;
         if is_whole && part.origin != Origin::Itself {
-            self.receive_whole(&part, data)?;
-            let (sends, started) = self.start_sends(&part.children, data, data.length);
+            // SAFETY: the buffer outlives the wait.
+            unsafe { self.receive_whole(&part, data)? };
+            // SAFETY: all are waited for below, and nothing changes the bytes meanwhile.
+            let (sends, started) = unsafe { self.start_sends(&part.children, data, data.length) };
             let waited = self.wait_for_all(&sends);
             return started.and(waited);
         }
@@ -87,8 +89,12 @@ impl Communicator {
         self.finish(started, data.length)
     }
 
-    fn receive_whole(&self, part: &Part, data: Bytes) -> Result<(), Error> {
-        // SAFETY: the caller's buffer outlives the wait, which ends or releases the operation.
+    /// Receives the message and waits for it.
+    ///
+    /// # Safety
+    /// `data` must stay valid, and be used by nobody else, until this returns.
+    unsafe fn receive_whole(&self, part: &Part, data: Bytes) -> Result<(), Error> {
+        // SAFETY: promised by the caller; the wait ends or releases the operation.
         let receive = unsafe { self.start_origin(part, data)? };
         let bytes = receive.map_or(Ok(data.length as u64), |receive| {
             self.wait_for(receive).map(|completion| completion.bytes)
@@ -120,7 +126,8 @@ impl Communicator {
             cast = unsafe { self.job().engine.broadcast(message, concerns) };
         }
         let available = if is_root { data.length } else { 0 };
-        let (mut sends, started) = self.start_sends(&part.children, data, available);
+        // SAFETY: promised by the caller; bytes that are not available yet are waited for.
+        let (mut sends, started) = unsafe { self.start_sends(&part.children, data, available) };
         let cast = cast.map_err(|error| self.error(error));
         let outcome = cast.map(|operation| sends.extend(operation)).and(started);
         if let Err(error) = outcome {
@@ -160,7 +167,11 @@ impl Communicator {
     }
 
     /// Starts a message to each child; those that were started, also after an error.
-    fn start_sends(
+    ///
+    /// # Safety
+    /// `data` must stay valid until all that were started have ended or were released, and bytes
+    /// that are available must not change.
+    unsafe fn start_sends(
         &self,
         children: &[Rank],
         data: Bytes,
@@ -168,8 +179,7 @@ impl Communicator {
     ) -> (Vec<Operation>, Result<(), Error>) {
         let mut sends = Vec::with_capacity(children.len());
         for child in children {
-            // SAFETY: all callers wait for all that were started, or release it, before the
-            // buffer is given back, and send only bytes that do not change any more.
+            // SAFETY: promised by the caller.
             match unsafe { self.start_send(child.0, Purpose::Bcast, data, available) } {
                 Ok(send) => sends.extend(send),
                 Err(error) => return (sends, Err(error)),
