@@ -7,13 +7,23 @@ ARGS ?=
 # Where `install` puts things.
 PREFIX ?= /usr/local
 
+# What `make profiled` has found out about this machine, if it has run.
+PROFILE := $(wildcard target/profiled/omnes.profdata)
+ifneq ($(PROFILE),)
+build mpi python bench: export RUSTFLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)/$(PROFILE)
+endif
+
 .DEFAULT_GOAL := build
-.PHONY: build mpi python install setup setup-mpi setup-fuzz run test bench collbench bench-peers \
+.PHONY: build profiled mpi python install setup setup-mpi setup-fuzz run test bench collbench bench-peers \
 	bench-simulators fuzz clean help
 
 build: ## build everything in release mode (the default)
 	$(CARGO) build --release --workspace
 	crates/omnes-mpi/build.sh --optional --quiet
+
+profiled: ## build with a profile of this machine: faster where ranks share cores
+	tools/profiled.sh
+	$(MAKE) build
 
 mpi: ## build only what MPI programs preload, for each MPI found (MPICC names others)
 	$(CARGO) build --release -p omnes-capi

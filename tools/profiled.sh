@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Builds Omnes with a profile of this machine: what is called often lies together, what is rare out
+# of the way, which matters most where ranks share cores.
+#
+#   tools/profiled.sh       (make profiled)
+#
+# Builds with counters, runs `omnes bench` (as root in a lab, else over loopback), and leaves the
+# profile in target/profiled/omnes.profdata, with which `make` builds from then on, until `make
+# clean`. Takes as long as three builds. Needs `rustup component add llvm-tools`.
+# Status: 0; 2 if that is missing; else that of what failed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+folder=$PWD/target/profiled
+counts=$folder/counts
+omnes=$folder/release/omnes
+
+profdata=$(find "$(rustc --print sysroot)" -name llvm-profdata -print -quit)
+if [[ -z $profdata ]]; then
+    echo "profiled: no llvm-profdata; 'rustup component add llvm-tools' brings it" >&2
+    exit 2
+fi
+
+echo "profiled: building with counters"
+rm -rf "$counts" "$folder/omnes.profdata"
+RUSTFLAGS="-Cprofile-generate=$counts" \
+    cargo build --release --workspace --target-dir "$folder"
+
+network=()
+[[ $EUID -ne 0 ]] || network=(--lab)
+for ranks in 2 8; do
+    echo "profiled: running $ranks ranks ${network[*]}"
+    "$omnes" run -n "$ranks" "${network[@]}" --no-prefix -- "$omnes" bench \
+        latency,bandwidth,barrier,bcast,wbcast,allreduce --sizes 8,1k,64k,1m --budget 0.3s
+done
+"$profdata" merge --sparse -o "$folder/omnes.profdata" "$counts"/*.profraw
+rm -rf "$counts"
+echo "profiled: 'make' builds with target/profiled/omnes.profdata now"
