@@ -14,8 +14,8 @@ build mpi python bench: export RUSTFLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)
 endif
 
 .DEFAULT_GOAL := build
-.PHONY: build profiled mpi python install setup setup-mpi setup-fuzz run test bench collbench bench-peers \
-	bench-simulators fuzz clean help
+.PHONY: build profiled mpi python install setup setup-mpi setup-fuzz run test bench collbench \
+	bench-peers bench-simulators fuzz clean help
 
 build: ## build everything in release mode (the default)
 	$(CARGO) build --release --workspace

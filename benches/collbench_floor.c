@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The measuring loop for collectives (collbench.h of the peers) on as little
- * as a barrier or a small broadcast can be: what no library can go below on
- * hosts that are namespaces of one machine.
+ * as a barrier or a broadcast by the kernel's UDP can be: what a library that
+ * sends the same packets cannot go below on hosts that are namespaces of one
+ * machine.
  *
  * The ranks share memory and know from it what has happened. Beside that each
  * makes the system calls that it would have to make: in a barrier one datagram
@@ -48,8 +49,7 @@ struct alone {
 };
 
 struct shared {
-	struct alone entered, released;
-	struct alone cast;
+	struct alone entered, released, cast;
 	struct alone taken[RANKS_MAX];
 	struct alone trains[RANKS_MAX]; /* that have been read */
 	unsigned char slot[SLOTS][SLOT_BYTES];

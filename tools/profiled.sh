@@ -6,10 +6,10 @@
 #
 # Builds with counters, runs `omnes bench` (as root in a lab, else over loopback), and leaves the
 # profile in target/profiled/omnes.profdata, with which `make` builds from then on, until `make
-# clean`. Takes as long as three builds. Needs `rustup component add llvm-tools`.
+# clean`. Takes twice as long as a build. Needs `rustup component add llvm-tools`.
 # Status: 0; 2 if that is missing; else that of what failed.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 folder=$PWD/target/profiled
 counts=$folder/counts

@@ -70,11 +70,12 @@ fn every_scheme_gives_equal_data_while_packets_are_lost() {
 }
 
 #[test]
-fn long_messages_arrive_while_whole_trains_are_lost() {
+fn long_messages_arrive_where_trains_begin_behind_lost_packets() {
     if !is_root() {
         return;
     }
-    // A train whose first packet is not the next one has been read to the wrong place.
+    // Packets are lost one by one, and what is left is joined: such trains hold other packets than
+    // those that follow their first one, and have been read to the wrong place.
     let flags = "--rate 1gbit --receive-loss 1% --fault-seed 4";
     let options = "bench bcast --sizes 4m --format json --min-iters 100";
     let (status, output, errors) = job(8, flags, Path::new(OMNES), options);

@@ -121,11 +121,12 @@ impl Scatter {
             base,
         };
         self.is_in_one_piece = train.bytes <= bytes_max && train.packets() <= PACKETS_MAX;
-        let data = match self.is_in_one_piece {
-            true => self.line_up_whole(&train),
-            false => self.line_up(&train, bytes_max),
+        self.is_rescued = if self.is_in_one_piece {
+            self.line_up_whole(&train);
+            false
+        } else {
+            self.line_up(&train, bytes_max) > bytes_max
         };
-        self.is_rescued = data > bytes_max;
         let got = socket.receive_scattered(&mut self.buffers, Take::Out)?;
         // Nobody else reads this socket: what was seen is what was read.
         assert!(got.bytes == seen.bytes, "the datagram changed between look and read");
@@ -136,11 +137,10 @@ impl Scatter {
     }
 
     /// Makes one io vector of the whole train.
-    fn line_up_whole(&mut self, train: &ScatteredTrain) -> usize {
+    fn line_up_whole(&mut self, train: &ScatteredTrain) {
         self.buffers.clear();
         let iov_base = train.base.as_ptr().cast();
         self.buffers.push(libc::iovec { iov_base, iov_len: train.bytes });
-        train.bytes
     }
 
     /// Puts the heads of the train that was just read apart, and its data together; how many bytes

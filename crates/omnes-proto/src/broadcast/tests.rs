@@ -558,6 +558,17 @@ fn a_root_that_waits_for_room_hears_of_it_when_receives_are_posted() {
 }
 
 #[test]
+fn a_preview_ends_where_its_message_does_and_there_is_none_before_that_is_known() {
+    let mut net = Net::new(2, "combined");
+    net.receive(1, 0, 5000);
+    net.send(0, content(1, 1000), Reply::Lazy);
+    let packets = net.nodes[0].poll(net.now, 0);
+    let preview = |at: usize| net.nodes[1].machine.preview(&packets[at].header, &packets[at].bytes);
+    assert_eq!(preview(1), None);
+    assert_eq!(preview(0).unwrap().bytes_max, 1000);
+}
+
+#[test]
 fn a_packet_that_claims_to_stand_before_its_message_is_no_more_than_noise() {
     let mut net = Net::new(2, "combined");
     net.receive(1, 0, 8);
