@@ -28,11 +28,25 @@ RUSTFLAGS="-Cprofile-generate=$counts" \
 
 network=()
 [[ $EUID -ne 0 ]] || network=(--lab)
-for ranks in 2 8; do
-    echo "profiled: running $ranks ranks ${network[*]}"
-    "$omnes" run -n "$ranks" "${network[@]}" --no-prefix -- "$omnes" bench \
-        latency,bandwidth,barrier,bcast,wbcast,allreduce --sizes 8,1k,64k,1m --budget 0.3s
+# measure KIND ARGUMENT...: runs `omnes bench` and keeps its counts as KIND
+measure() {
+    local kind=$1 ranks
+    shift
+    for ranks in 2 8; do
+        echo "profiled: $kind messages, $ranks ranks ${network[*]}"
+        LLVM_PROFILE_FILE=$counts/$kind/%m_%p.profraw \
+            "$omnes" run -n "$ranks" "${network[@]}" --no-prefix -- "$omnes" bench "$@"
+    done
+}
+measure short latency,barrier,bcast,wbcast,allreduce --sizes 8,1k --budget 0.5s
+measure long bandwidth,bcast,allreduce --sizes 64k,1m --budget 0.1s
+
+# A long message takes each step of its inner loops a thousand times as often as a short one, beside
+# which the way of a short one would count as rare.
+for kind in short long; do
+    "$profdata" merge --sparse -o "$folder/$kind.profdata" "$counts/$kind"/*.profraw
 done
-"$profdata" merge --sparse -o "$folder/omnes.profdata" "$counts"/*.profraw
+"$profdata" merge --sparse --weighted-input=1000,"$folder/short.profdata" \
+    --weighted-input=1,"$folder/long.profdata" -o "$folder/omnes.profdata"
 rm -rf "$counts"
 echo "profiled: 'make' builds with target/profiled/omnes.profdata now"

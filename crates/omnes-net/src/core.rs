@@ -22,7 +22,7 @@ pub use queue::QueueCounters;
 use crate::cipher::Cipher;
 use crate::clock::Clock;
 use crate::core::barrier::Barriers;
-use crate::core::grace::Grace;
+use crate::core::grace::{Grace, Occasion};
 use crate::core::queue::ReceiveQueue;
 use crate::line::{Holding, Line};
 use crate::links::Links;
@@ -48,8 +48,9 @@ use std::time::Duration;
 /// Lines of trains sent in one step, and when an operation is started.
 const LINES_PER_STEP: usize = 2;
 const LINES_PER_PUSH: usize = 4;
-/// Looks in vain after which timers are looked at too.
+/// Looks in vain after which timers are looked at too, and the same if one is late.
 const LOOKS_PER_STEP: u32 = 4;
+const LOOKS_IF_LATE: u32 = 2;
 /// Time after a look for a test in which another test does not look again: who has many operations
 /// under way asks for all of them in turn.
 const TEST_LOOK_INTERVAL: Duration = Duration::from_micros(2);
@@ -104,6 +105,8 @@ pub(crate) struct Core {
     /// When a test has looked last.
     tested_at: Instant,
     idle_looks: u32,
+    /// The last step has put off a timer that was late.
+    is_late: bool,
     /// The last step stopped sending before all was sent.
     has_more: bool,
     pub(crate) excluded_by: Option<Rank>,
@@ -162,6 +165,7 @@ impl Core {
             grace: Grace::new(patience),
             tested_at: Instant::ZERO,
             idle_looks: 0,
+            is_late: false,
             has_more: false,
             excluded_by: None,
             failed: Vec::new(),
@@ -398,7 +402,10 @@ impl Core {
         let from_sockets = self.read_sockets(look, poller);
         let has_news = from_rings || from_pages || from_queue || from_sockets;
         self.idle_looks += 1;
-        if has_news || self.has_more || self.idle_looks >= LOOKS_PER_STEP {
+        let looks_max = if self.is_late { LOOKS_IF_LATE } else { LOOKS_PER_STEP };
+        if has_news || self.has_more {
+            self.step_on(Occasion::News);
+        } else if self.idle_looks >= looks_max {
             self.step();
         }
         has_news || self.has_more
@@ -406,10 +413,19 @@ impl Core {
 
     /// Lets timers run out and sends what may be sent.
     pub(crate) fn step(&mut self) {
+        self.step_on(Occasion::Idle);
+    }
+
+    fn step_on(&mut self, occasion: Occasion) {
         self.idle_looks = 0;
         let now = self.now();
         self.stepped_at = now;
-        if self.timers_due_at(now).is_some_and(|at| at <= now) {
+        let due = self.endpoint.poll_timeout();
+        let mut has_turn =
+            |occasion| due.is_some_and(|at| self.grace.turn(at, now, occasion) <= now);
+        let is_timeout = has_turn(occasion);
+        self.is_late = !is_timeout && has_turn(Occasion::Idle);
+        if is_timeout {
             self.show_pages();
             self.endpoint.handle_timeout(now);
         }
@@ -426,10 +442,6 @@ impl Core {
     /// A caller begins to wait.
     pub(crate) fn begin_wait(&mut self) {
         self.grace.begin_wait();
-    }
-
-    fn timers_due_at(&mut self, now: Instant) -> Option<Instant> {
-        self.endpoint.poll_timeout().map(|at| self.grace.turn(at, now))
     }
 
     /// Reads what has come, and does what follows from it and from the time, for whoever asks
@@ -506,7 +518,8 @@ impl Core {
             return Some(Duration::ZERO);
         }
         let now = self.now();
-        self.timers_due_at(now).map(|at| at.since(now))
+        let due = self.endpoint.poll_timeout()?;
+        Some(self.grace.turn(due, now, Occasion::Idle).since(now))
     }
 
     /// The socket in which packets wait for room, if they do.

@@ -111,6 +111,7 @@ impl Engine {
             links.open_nic(config.offloads)?;
         }
         let multicast = join_group(&config, &met, &mut links)?;
+        links.open_doorbell();
         let channels = channel_configs(&config, &met, &links)?;
         let broadcast = broadcast_config(&config, &met, &links)?;
         let collective = CollectiveConfig {

@@ -13,6 +13,7 @@ mod cipher;
 mod clock;
 mod core;
 mod crowd;
+mod doorbell;
 mod driver;
 mod engine;
 mod error;

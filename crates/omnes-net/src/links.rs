@@ -9,11 +9,13 @@
 //!
 //! The NIC's sockets: one for steps of barriers, without UDP checksums, since the tag covers every
 //! byte of them and the kernel's NIC would have to mend a checksum in each; one for multi-send
-//! ([`crate::spread`]), which takes the group's place where there is no multicast.
+//! ([`crate::spread`]), which takes the group's place where there is no multicast; and one by which
+//! only this rank's own NIC is told something ([`crate::doorbell`]).
 //!
-//! Sockets are known by an index. Those that packets come in by are first; the group's sender, by
-//! which none do, is last.
+//! Sockets are known by an index. Those that packets come in by are first; the group's sender and
+//! the doorbell, by which none do, are last.
 
+use crate::doorbell::Doorbell;
 use crate::error::NetError;
 use crate::multicast::{Group, Membership};
 use crate::socket::{Offloads, Received, SocketCounters, TRAINS_PER_CALL, Train, UdpSocket};
@@ -21,7 +23,7 @@ use crate::spread::{Spread, names_of};
 use arrayvec::ArrayVec;
 use omnes_nic::{OpenSlot, QueuePlan};
 use omnes_proto::packet::{Destination, Head};
-use omnes_wire::{CommunicatorId, Instant, Rank};
+use omnes_wire::{CommunicatorId, Instant, Kind, Rank, kind_of};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::os::fd::RawFd;
 
@@ -46,6 +48,7 @@ pub(crate) struct Links {
 struct NicLink {
     steps: usize,
     spread: usize,
+    doorbell: Option<Doorbell>,
     /// Those of all ranks, in order of ranks; empty until they have told each other.
     peers: Vec<NicAddresses>,
     /// Packets to all go by multi-send.
@@ -110,10 +113,25 @@ impl Links {
         spread.restrict(offloads);
         let first = self.sockets.len();
         self.sockets.extend([steps, spread]);
-        let (peers, spreads) = (Vec::new(), Vec::new());
-        let link = NicLink { steps: first, spread: first + 1, peers, has_spread: false, spreads };
-        self.nic = Some(link);
+        self.nic = Some(NicLink {
+            steps: first,
+            spread: first + 1,
+            doorbell: None,
+            peers: Vec::new(),
+            has_spread: false,
+            spreads: Vec::new(),
+        });
         Ok(())
+    }
+
+    /// Opens the doorbell, where there is a NIC; after all other sockets.
+    pub(crate) fn open_doorbell(&mut self) {
+        let Some(nic) = &mut self.nic else { return };
+        let opened = Doorbell::open(&self.sockets[nic.steps], &self.peers, self.sockets.len());
+        if let Some((socket, doorbell)) = opened {
+            self.sockets.push(socket);
+            nic.doorbell = Some(doorbell);
+        }
     }
 
     /// The port for packets of each rank, in order of ranks; this rank's own is 0.
@@ -281,6 +299,9 @@ impl Links {
 
     /// A rank is no more.
     pub(crate) fn on_gone(&mut self, now: Instant, rank: Rank) {
+        if let Some(doorbell) = self.nic.as_mut().and_then(|nic| nic.doorbell.as_mut()) {
+            doorbell.on_gone(rank, &self.peers, &self.sockets[doorbell.index]);
+        }
         let Some(group) = &mut self.group else { return };
         if let Some(membership) = &mut group.membership {
             membership.on_gone(now, rank, &self.sockets[group.receiver]);
@@ -306,6 +327,11 @@ impl Links {
             }
             Destination::Nic { to, .. } => {
                 let nic = self.nic.as_ref()?;
+                // A step that this machine sends to a NIC is for its own.
+                let is_step = kind_of(head.as_bytes()) == Some(Kind::Step);
+                if let Some(doorbell) = nic.doorbell.as_ref().filter(|_| is_step) {
+                    return to_one(doorbell.index, None);
+                }
                 to_one(nic.steps, Some(nic.peers.get(to.index())?.steps))
             }
             Destination::Group => match &self.nic {
@@ -366,7 +392,8 @@ impl Links {
 
     /// Sockets that packets come in by.
     pub(crate) fn readable(&self) -> usize {
-        self.sockets.len() - usize::from(self.group.is_some())
+        let has_doorbell = self.nic.as_ref().is_some_and(|nic| nic.doorbell.is_some());
+        self.sockets.len() - usize::from(self.group.is_some()) - usize::from(has_doorbell)
     }
 
     /// Receive buffer that was granted to a peer's socket, in bytes of truesize.

@@ -148,12 +148,34 @@ impl UdpSocket {
     /// # Errors
     /// As [`Self::bind`].
     pub fn bind_unchecked(address: IpAddr, buffer_bytes: usize) -> io::Result<Self> {
-        let mut socket = Self::bind(address, buffer_bytes)?;
-        socket.restrict(Offloads { gso: false, gro: false });
-        if address.is_ipv4() {
-            set_option(socket.fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32)?;
+        Self::bind(address, buffer_bytes)?.unchecked()
+    }
+
+    fn unchecked(mut self) -> io::Result<Self> {
+        self.restrict(Offloads { gso: false, gro: false });
+        if self.local_address()?.is_ipv4() {
+            set_option(self.fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, &1i32)?;
         }
-        Ok(socket)
+        Ok(self)
+    }
+
+    /// A socket at the same address that is connected to `peer`, of the kind that
+    /// [`Self::bind_unchecked`] gives. What comes from elsewhere comes in by this one as before.
+    ///
+    /// # Errors
+    /// As [`Self::bind`].
+    pub fn beside(&self, peer: SocketAddr) -> io::Result<Self> {
+        let address = self.local_address()?;
+        let second = Self::open(address)?;
+        // For as long as it takes to bind: an address must have no third owner.
+        self.socket.set_reuse_address(true)?;
+        let bound = second.set_reuse_address(true).and_then(|()| second.bind(&address.into()));
+        self.socket.set_reuse_address(false)?;
+        bound?;
+        second.set_reuse_address(false)?;
+        second.connect(&peer.into())?;
+        let buffer_bytes = self.receive_buffer_bytes() / 2; // The kernel doubles what is asked for.
+        Self::new(second, buffer_bytes)?.unchecked()
     }
 
     /// A non-blocking socket of the kind that `address` needs, not bound yet.

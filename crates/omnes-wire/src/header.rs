@@ -192,11 +192,16 @@ pub struct Header {
 /// from this one on; those below it name the step.
 pub const COMBINE_SHIFT: u32 = 24;
 
-/// True if a packet that starts with these bytes is of a kind that carries user data. Looks only at
-/// the kind: the packet may still turn out to be none of ours.
+/// The kind of a packet that starts with these bytes. Looks at nothing else: the packet may still
+/// turn out to be none of ours.
+pub fn kind_of(head: &[u8]) -> Option<Kind> {
+    head.get(3).and_then(|kind| Kind::from_wire(*kind))
+}
+
+/// True if a packet that starts with these bytes is of a kind that carries user data, as
+/// [`kind_of`] has it.
 pub fn carries_data(head: &[u8]) -> bool {
-    let kind = head.get(3).and_then(|kind| Kind::from_wire(*kind));
-    kind.is_some_and(Kind::carries_data)
+    kind_of(head).is_some_and(Kind::carries_data)
 }
 
 impl Header {

@@ -35,7 +35,7 @@ pub use coded::CodedSet;
 pub use header::{
     COMBINE_SHIFT, COMMUNICATOR_OFFSET, Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind,
     MAGIC, MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, carries_data,
-    has_control_body,
+    has_control_body, kind_of,
 };
 pub use instant::Instant;
 pub use rank::{ChannelId, CommunicatorId, JobId, Rank};

@@ -162,7 +162,7 @@ impl Core {
     /// broadcast after the other and waits for none would leave losses unrepaired.
     pub(crate) fn listen(&mut self, poller: &Poller) {
         if self.now().since(self.stepped_at) >= DEAF_MAX {
-            self.progress(Look::Everywhere, poller);
+            self.progress(Look::Anywhere, poller);
             self.step();
         }
     }

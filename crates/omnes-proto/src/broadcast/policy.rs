@@ -22,7 +22,7 @@ const GROUP_MESSAGES: u32 = 10;
 /// Messages per acknowledgement where gaps are reported anyway.
 const RARE_MESSAGES: u32 = 32;
 /// Messages per acknowledgement of the default.
-const COMBINED_MESSAGES: u32 = 8;
+const COMBINED_MESSAGES: u32 = 16;
 /// Children of a rank in a tree of acknowledgements, plus one, where none are named.
 const TREE_RADIX: u32 = 4;
 /// Collectors where none are named: the root and one co-root [BC-R25].

@@ -1,0 +1,104 @@
+//! The socket by which a rank tells its own NIC that it has entered a barrier.
+//!
+//! The kernel's NIC takes the first step of a barrier on its way out, knows it by the address that
+//! it comes from, and writes the addresses of those it is for into it. So that step may as well
+//! leave by a connected socket, for which no route is looked up: beside the one that steps come in
+//! by, at the same address, and connected to a host of the job that lives. It is connected to a
+//! port at which nobody of ours is, so nothing comes in by it.
+
+use crate::socket::UdpSocket;
+use omnes_wire::Rank;
+use std::net::{IpAddr, SocketAddr};
+
+/// "Discard": should no NIC take a step, it goes nowhere.
+const PORT: u16 = 9;
+
+/// See the module header.
+pub(crate) struct Doorbell {
+    /// Its index among the rank's sockets.
+    pub(crate) index: usize,
+    towards: Rank,
+    /// Ranks that are no more.
+    gone: Vec<Rank>,
+}
+
+impl Doorbell {
+    /// A socket beside `steps`, towards the first rank of another host, and what is known of it;
+    /// it will have `index`. `None` if there is no other host, or the kernel refuses.
+    pub(crate) fn open(
+        steps: &UdpSocket,
+        peers: &[SocketAddr],
+        index: usize,
+    ) -> Option<(UdpSocket, Self)> {
+        let own = steps.local_address().ok()?.ip();
+        let towards = first_of_another_host(own, peers, &[])?;
+        let socket = steps.beside(SocketAddr::new(peers[towards.index()].ip(), PORT)).ok()?;
+        Some((socket, Self { index, towards, gone: Vec::new() }))
+    }
+
+    /// A rank is no more: its host may be none any more, either, and no route would lead there.
+    pub(crate) fn on_gone(&mut self, rank: Rank, peers: &[SocketAddr], socket: &UdpSocket) {
+        self.gone.push(rank);
+        let Ok(own) = socket.local_address() else { return };
+        if rank != self.towards {
+            return;
+        }
+        if let Some(towards) = first_of_another_host(own.ip(), peers, &self.gone) {
+            // If that is refused, it stays as it is.
+            let _ = socket.connect(SocketAddr::new(peers[towards.index()].ip(), PORT));
+            self.towards = towards;
+        }
+    }
+}
+
+fn first_of_another_host(own: IpAddr, peers: &[SocketAddr], gone: &[Rank]) -> Option<Rank> {
+    let ranks = (0..).map(Rank).zip(peers);
+    let mut far = ranks.filter(|(rank, peer)| peer.ip() != own && !gone.contains(rank));
+    far.next().map(|(rank, _)| rank)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_comes_to_the_address_comes_in_by_the_other_socket() {
+        let (here, there) = ("127.0.0.1".parse().unwrap(), "127.0.0.2".parse().unwrap());
+        let mut steps = UdpSocket::bind_unchecked(here, 1 << 16).unwrap();
+        let peer = UdpSocket::bind_unchecked(there, 1 << 16).unwrap();
+        let peers = [steps.local_address().unwrap(), peer.local_address().unwrap()];
+        let (mut bell, mut doorbell) = Doorbell::open(&steps, &peers, 2).unwrap();
+        assert_eq!((doorbell.index, doorbell.towards), (2, Rank(1)));
+        assert_eq!(bell.local_address().unwrap(), peers[0]);
+        let from_peer = std::net::UdpSocket::bind("127.0.0.2:0").unwrap();
+        from_peer.send_to(b"a step", peers[0]).unwrap();
+        let mut bytes = [0u8; 16];
+        let mut into = [libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: 16 }];
+        let mut received = Vec::new();
+        assert_eq!(bell.receive(&mut into, &mut received), 0);
+        assert_eq!(steps.receive(&mut into, &mut received), 1);
+        assert_eq!(&bytes[..6], b"a step");
+        // Nobody else may come beside them.
+        assert!(std::net::UdpSocket::bind(peers[0]).is_err());
+        doorbell.on_gone(Rank(1), &peers, &bell);
+        assert_eq!(doorbell.towards, Rank(1), "there is no other");
+    }
+
+    #[test]
+    fn it_turns_to_another_host_when_the_rank_there_is_gone() {
+        let here = "127.0.0.1".parse().unwrap();
+        let steps = UdpSocket::bind_unchecked(here, 1 << 16).unwrap();
+        let peers = ["127.0.0.1:5", "127.0.0.2:5", "127.0.0.3:5"].map(|it| it.parse().unwrap());
+        let (bell, mut doorbell) = Doorbell::open(&steps, &peers, 2).unwrap();
+        doorbell.on_gone(Rank(2), &peers, &bell);
+        assert_eq!(doorbell.towards, Rank(1));
+        doorbell.on_gone(Rank(1), &peers, &bell);
+        assert_eq!(doorbell.towards, Rank(1), "all are gone");
+        drop(bell);
+        let (bell, mut doorbell) = Doorbell::open(&steps, &peers, 2).unwrap();
+        doorbell.on_gone(Rank(1), &peers, &bell);
+        assert_eq!(doorbell.towards, Rank(2));
+        assert!(Doorbell::open(&steps, &peers[..1], 2).is_none());
+    }
+}
