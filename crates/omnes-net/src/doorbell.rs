@@ -3,15 +3,12 @@
 //! The kernel's NIC takes the first step of a barrier on its way out, knows it by the address that
 //! it comes from, and writes the addresses of those it is for into it. So that step may as well
 //! leave by a connected socket, for which no route is looked up: beside the one that steps come in
-//! by, at the same address, and connected to a host of the job that lives. It is connected to a
-//! port at which nobody of ours is, so nothing comes in by it.
+//! by, at the same address, and connected to where a rank of another host takes its packets in,
+//! which sends nothing to this address. So nothing comes in by it.
 
 use crate::socket::UdpSocket;
 use omnes_wire::Rank;
 use std::net::{IpAddr, SocketAddr};
-
-/// "Discard": should no NIC take a step, it goes nowhere.
-const PORT: u16 = 9;
 
 /// See the module header.
 pub(crate) struct Doorbell {
@@ -32,20 +29,20 @@ impl Doorbell {
     ) -> Option<(UdpSocket, Self)> {
         let own = steps.local_address().ok()?.ip();
         let towards = first_of_another_host(own, peers, &[])?;
-        let socket = steps.beside(SocketAddr::new(peers[towards.index()].ip(), PORT)).ok()?;
+        let socket = steps.beside(peers[towards.index()]).ok()?;
         Some((socket, Self { index, towards, gone: Vec::new() }))
     }
 
     /// A rank is no more: its host may be none any more, either, and no route would lead there.
     pub(crate) fn on_gone(&mut self, rank: Rank, peers: &[SocketAddr], socket: &UdpSocket) {
         self.gone.push(rank);
-        let Ok(own) = socket.local_address() else { return };
         if rank != self.towards {
             return;
         }
+        let Ok(own) = socket.local_address() else { return };
         if let Some(towards) = first_of_another_host(own.ip(), peers, &self.gone) {
             // If that is refused, it stays as it is.
-            let _ = socket.connect(SocketAddr::new(peers[towards.index()].ip(), PORT));
+            let _ = socket.connect(peers[towards.index()]);
             self.towards = towards;
         }
     }

@@ -23,7 +23,7 @@ use crate::spread::{Spread, names_of};
 use arrayvec::ArrayVec;
 use omnes_nic::{OpenSlot, QueuePlan};
 use omnes_proto::packet::{Destination, Head};
-use omnes_wire::{CommunicatorId, Instant, Kind, Rank, kind_of};
+use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::os::fd::RawFd;
 
@@ -327,12 +327,14 @@ impl Links {
             }
             Destination::Nic { to, .. } => {
                 let nic = self.nic.as_ref()?;
-                // A step that this machine sends to a NIC is for its own.
-                let is_step = kind_of(head.as_bytes()) == Some(Kind::Step);
-                if let Some(doorbell) = nic.doorbell.as_ref().filter(|_| is_step) {
-                    return to_one(doorbell.index, None);
-                }
                 to_one(nic.steps, Some(nic.peers.get(to.index())?.steps))
+            }
+            Destination::Doorbell { to, .. } => {
+                let nic = self.nic.as_ref()?;
+                match &nic.doorbell {
+                    Some(doorbell) => to_one(doorbell.index, None),
+                    None => to_one(nic.steps, Some(nic.peers.get(to.index())?.steps)),
+                }
             }
             Destination::Group => match &self.nic {
                 Some(nic) if nic.has_spread => {
@@ -469,5 +471,31 @@ impl Links {
     pub(crate) fn offloads(&self) -> Offloads {
         let all = |pick: fn(Offloads) -> bool| self.sockets.iter().all(|s| pick(s.offloads()));
         Offloads { gso: all(|offloads| offloads.gso), gro: all(|offloads| offloads.gro) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Steps are also answers, given by this machine for a group that its NIC has forgotten.
+    #[test]
+    fn only_what_is_for_its_own_nic_leaves_by_the_doorbell() {
+        let offloads = Offloads { gso: false, gro: false };
+        let mut links = Links::open("127.0.0.1".parse().unwrap(), Rank(0), 2, offloads).unwrap();
+        let peers = ["127.0.0.1:5", "127.0.0.2:5"].map(|peer| peer.parse().unwrap());
+        links.connect(peers.to_vec()).unwrap();
+        links.open_nic(offloads).unwrap();
+        let readable = links.readable();
+        links.open_doorbell();
+        links.know_nics(&[(6, 7), (8, 9)]);
+        assert_eq!((links.readable(), links.descriptors().len()), (readable, readable + 1));
+        let (to, communicator) = (Rank(1), CommunicatorId(3));
+        let route = |destination| links.route(destination, &Head::default()).unwrap();
+        let Route { socket, to: address, .. } = route(Destination::Nic { to, communicator });
+        assert_eq!((socket, address), (readable - 2, Some("127.0.0.2:8".parse().unwrap())));
+        let Route { socket, to: address, .. } = route(Destination::Doorbell { to, communicator });
+        assert_eq!((socket, address), (readable, None));
     }
 }

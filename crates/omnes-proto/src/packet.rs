@@ -110,6 +110,23 @@ pub enum Destination {
         /// The group whose barrier it is about.
         communicator: CommunicatorId,
     },
+    /// This rank's own NIC, the kernel's, which takes the first step of a barrier on its way.
+    Doorbell {
+        /// Whom the step is for, or any other rank if it is for all.
+        to: Rank,
+        /// The group whose barrier it is about.
+        communicator: CommunicatorId,
+    },
+}
+
+impl Destination {
+    /// The rank, if it is one.
+    pub fn rank(self) -> Option<Rank> {
+        match self {
+            Self::Group => None,
+            Self::Rank(to) | Self::Nic { to, .. } | Self::Doorbell { to, .. } => Some(to),
+        }
+    }
 }
 
 /// A packet that counts as sent: the driver gathers head and segment and sends them.

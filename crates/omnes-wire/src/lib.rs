@@ -25,6 +25,7 @@ pub mod fuzz;
 mod header;
 mod instant;
 mod rank;
+mod run;
 mod seq;
 mod tag;
 
@@ -35,9 +36,10 @@ pub use coded::CodedSet;
 pub use header::{
     COMBINE_SHIFT, COMMUNICATOR_OFFSET, Flags, HEADER_BYTES, Header, HeaderError, JOB_OFFSET, Kind,
     MAGIC, MAGIC_OFFSET, PACKET_OVERHEAD_BYTES, SOURCE_OFFSET, TAG_BYTES, VERSION, carries_data,
-    has_control_body, kind_of,
+    has_control_body,
 };
 pub use instant::Instant;
 pub use rank::{ChannelId, CommunicatorId, JobId, Rank};
+pub use run::TaggedRun;
 pub use seq::Seq;
-pub use tag::{JobKey, KeyError, RunKey, SenderKey, Tag};
+pub use tag::{JobKey, KeyError, SenderKey, Tag};

@@ -5,7 +5,6 @@
 //! a job are one trust domain: a member could forge another member's tag, a stranger cannot, but
 //! for one try in 2^64.
 
-use crate::header::RUN_SHARED_BYTES;
 use crate::{GAP_MAP_BYTES, HEADER_BYTES, Rank};
 use siphasher::sip::SipHasher24;
 use std::fmt;
@@ -108,6 +107,11 @@ impl SenderKey {
         Tag(self.hasher().hash(&bytes[..length]))
     }
 
+    /// The 16 bytes of the key, for handing it to the network interface.
+    pub fn to_bytes(&self) -> [u8; 16] {
+        self.0
+    }
+
     fn hasher(&self) -> SipHasher24 {
         SipHasher24::new_with_key(&self.0)
     }
@@ -115,44 +119,6 @@ impl SenderKey {
     /// True if `tag` is right. One 64-bit comparison: constant in time.
     pub fn verify(&self, tag: Tag, header: &[u8; HEADER_BYTES], to: Rank, body: &[u8]) -> bool {
         self.tag(header, to, body) == tag
-    }
-}
-
-impl SenderKey {
-    /// The key of a run: of packets whose headers differ by their numbers alone, as that of `first`
-    /// and its successors. What they share is hashed once.
-    pub fn run(&self, first: &[u8; HEADER_BYTES]) -> RunKey {
-        let mut hasher = self.hasher();
-        hasher.write(&first[..RUN_SHARED_BYTES]);
-        RunKey(hasher)
-    }
-
-    /// The 16 bytes of the key, for handing it to the network interface.
-    pub fn to_bytes(&self) -> [u8; 16] {
-        self.0
-    }
-}
-
-/// The key of one sender for packets of a run, which have no control body.
-#[derive(Clone, Copy)]
-pub struct RunKey(SipHasher24);
-
-impl RunKey {
-    /// The tag of the packet of the run with this header, for `to`; the same as
-    /// [`SenderKey::tag`] gives.
-    pub fn tag(&self, header: &[u8; HEADER_BYTES], to: Rank) -> Tag {
-        let mut rest = [0; HEADER_BYTES - RUN_SHARED_BYTES + 4];
-        rest[..HEADER_BYTES - RUN_SHARED_BYTES].copy_from_slice(&header[RUN_SHARED_BYTES..]);
-        rest[HEADER_BYTES - RUN_SHARED_BYTES..].copy_from_slice(&to.0.to_be_bytes());
-        let mut hasher = self.0;
-        hasher.write(&rest);
-        Tag(hasher.finish())
-    }
-}
-
-impl fmt::Debug for RunKey {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("RunKey(secret)")
     }
 }
 
@@ -199,19 +165,6 @@ mod tests {
         assert_eq!(format!("{key:?}"), "JobKey(secret)");
         assert_eq!(JobKey::from_hex("00"), Err(KeyError));
         assert_eq!(JobKey::from_hex("zz0102030405060708090a0b0c0d0e0f"), Err(KeyError));
-    }
-
-    #[test]
-    fn packets_of_a_run_have_the_same_tags_as_others() {
-        let key = JobKey::new([5; 16]).sender(Rank(1));
-        let header = |number| [[3; RUN_SHARED_BYTES], [number; RUN_SHARED_BYTES]].concat();
-        let first: [u8; HEADER_BYTES] = header(0).try_into().unwrap();
-        let run = key.run(&first);
-        for number in 0..3 {
-            let header = header(number).try_into().unwrap();
-            assert_eq!(run.tag(&header, TO), key.tag(&header, TO, &[]));
-        }
-        assert_eq!(format!("{run:?}"), "RunKey(secret)");
     }
 
     proptest! {

@@ -225,11 +225,9 @@ impl Stream {
                 None => self.data(common, repair.seq, head),
             };
             let Some(mut outbound) = outbound else { continue };
-            match repair.to {
-                Destination::Group => common.counters.repairs_by_multicast += 1,
-                Destination::Rank(_) | Destination::Nic { .. } => {
-                    common.counters.repairs_by_unicast += 1;
-                }
+            match repair.to.rank() {
+                None => common.counters.repairs_by_multicast += 1,
+                Some(_) => common.counters.repairs_by_unicast += 1,
             }
             common.counters.repairs_coded += u64::from(repair.coded.is_some());
             self.collector.history.on_repaired(now, &repair);

@@ -8,7 +8,6 @@
 
 use super::wants::Repair;
 use crate::limits::WINDOW_PACKETS_MAX;
-use crate::packet::Destination;
 use omnes_wire::{Instant, Rank, Seq};
 use std::time::Duration;
 
@@ -140,9 +139,9 @@ impl History {
             return set.packets().for_each(|seq| *self.get_mut(seq) = coded);
         }
         let last = self.get_mut(repair.seq);
-        match repair.to {
-            Destination::Group => *last = to_all,
-            Destination::Rank(rank) | Destination::Nic { to: rank, .. } => {
+        match repair.to.rank() {
+            None => *last = to_all,
+            Some(rank) => {
                 last.to_one = Some((rank, sent, !repair.asks));
                 last.was_coded = false;
             }
@@ -187,6 +186,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::Destination;
 
     const TIMES: Times =
         Times { fastest: Duration::from_micros(100), usual: Duration::from_micros(1000) };

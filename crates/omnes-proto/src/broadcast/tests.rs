@@ -125,10 +125,7 @@ impl Net {
     fn deliver(&mut self, packet: &Packet) {
         self.casts += u64::from(packet.header.kind == Kind::Cast);
         for rank in 0..self.nodes.len() as u32 {
-            let is_meant = match packet.to {
-                Destination::Rank(to) | Destination::Nic { to, .. } => to.0 == rank,
-                Destination::Group => rank != packet.from,
-            };
+            let is_meant = packet.to.rank().map_or(rank != packet.from, |to| to.0 == rank);
             let lost = is_meant && (self.lose)(&packet.header, rank);
             if is_meant && !lost {
                 self.nodes[rank as usize].take(self.now, packet);

@@ -118,7 +118,7 @@ impl Group {
             _ => (u32::from(table.own() == 0), Flags::GROUP),
         };
         let communicator = self.communicator;
-        let to = Destination::Nic { to: self.members.leader(node), communicator };
+        let to = Destination::Doorbell { to: self.members.leader(node), communicator };
         Some(Outbound { to, header: Header { flags, ..header } })
     }
 

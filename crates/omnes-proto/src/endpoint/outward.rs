@@ -18,10 +18,7 @@ const CARRIER_BYTES_MAX: u32 = 1024;
 
 /// The rank that the tag of a packet names.
 fn tagged(to: Destination, header: &Header) -> Rank {
-    match to {
-        Destination::Rank(rank) | Destination::Nic { to: rank, .. } if !is_to_all(header) => rank,
-        _ => Rank::ALL,
-    }
+    to.rank().filter(|_| !is_to_all(header)).unwrap_or(Rank::ALL)
 }
 
 impl Endpoint {

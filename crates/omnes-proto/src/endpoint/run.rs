@@ -95,22 +95,21 @@ impl Endpoint {
         if packets == 0 {
             return 0;
         }
-        let key = self.own_key.run(&header.emit());
-        for (bytes, head) in header.run().skip(1).zip(rest).take(packets as usize) {
+        let run = self.own_key.run(header, to).skip(1);
+        for ((bytes, tag), head) in run.zip(rest).take(packets as usize) {
             head.set_body(&[]);
-            head.seal(&bytes, key.tag(&bytes, to));
+            head.seal(&bytes, tag);
         }
         packets as usize
     }
 
     /// How many heads are those of authentic packets that continue the first one.
     fn count_run<'a>(&mut self, first: &Header, heads: impl Iterator<Item = &'a [u8]>) -> u32 {
-        let key = self.sender_key(first.source).run(&first.emit());
         let to = if first.kind == Kind::Cast { Rank::ALL } else { self.me };
-        let continues = |(bytes, head): &([u8; HEADER_BYTES], &[u8])| {
-            let is_next = |(header, tag)| header == bytes && tag == key.tag(bytes, to);
-            apart(head).is_some_and(is_next)
+        let run = self.sender_key(first.source).run(*first, to);
+        let continues = |((next, right), head): &(([u8; HEADER_BYTES], Tag), &[u8])| {
+            apart(head).is_some_and(|(header, tag)| header == next && tag == *right)
         };
-        first.run().zip(heads).take_while(continues).count() as u32
+        run.zip(heads).take_while(continues).count() as u32
     }
 }

@@ -286,9 +286,11 @@ impl Rig {
         let other = 1 - from;
         let way = match to {
             Destination::Rank(rank) if rank == Rank(other) => Way::Unicast,
-            Destination::Nic { to, .. } if to == Rank(other) => Way::Nic,
+            Destination::Nic { to, .. } | Destination::Doorbell { to, .. } if to == Rank(other) => {
+                Way::Nic
+            }
             Destination::Group => Way::Multicast,
-            Destination::Rank(_) | Destination::Nic { .. } => return,
+            _ => return,
         };
         let packet = Packet { to: other, way, bytes };
         self.under_way.push_back(packet.clone());
@@ -323,7 +325,9 @@ impl Rig {
             assert!(count < PACKETS_MAX, "rank {rank} never stops sending");
             let (to, bytes) = (transmit.to, head.as_bytes().to_vec());
             let leaving = match to {
-                Destination::Nic { .. } => own.nic.egress(to, &bytes),
+                Destination::Nic { .. } | Destination::Doorbell { .. } => {
+                    own.nic.egress(to, &bytes)
+                }
                 Destination::Rank(_) | Destination::Group => vec![Leaving { to, bytes }],
             };
             for leaving in leaving {

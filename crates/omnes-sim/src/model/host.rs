@@ -236,7 +236,7 @@ impl Host {
             let to = match transmit.to {
                 Destination::Rank(rank) => To::Rank(rank.0),
                 Destination::Group => To::All,
-                Destination::Nic { .. } => To::Bell(transmit.to),
+                Destination::Nic { .. } | Destination::Doorbell { .. } => To::Bell(transmit.to),
             };
             let bytes = self.head.as_bytes().len() as u64 + u64::from(data_bytes);
             let costs = net.testbed.host;
@@ -301,10 +301,7 @@ impl Host {
 
     fn let_leave(&mut self, net: &mut Net, at: Time, leaving: Vec<Leaving>) {
         for Leaving { to, bytes } in leaving {
-            let to = match to {
-                Destination::Nic { to, .. } | Destination::Rank(to) => To::Nic(to.0),
-                Destination::Group => To::All,
-            };
+            let to = to.rank().map_or(To::All, |to| To::Nic(to.0));
             net.send_step(at, self.rank, to, &bytes);
         }
         let mut waits = self.endpoint.collectives().nic_waits();

@@ -118,7 +118,7 @@ impl Sent {
         match self.to {
             Destination::Rank(_) => Way::Unicast,
             Destination::Group => Way::Multicast,
-            Destination::Nic { .. } => Way::Nic,
+            Destination::Nic { .. } | Destination::Doorbell { .. } => Way::Nic,
         }
     }
 
@@ -130,10 +130,7 @@ impl Sent {
 
 /// The receiver's rank, or the one that stands for all.
 pub(crate) fn receiver(to: Destination) -> Rank {
-    match to {
-        Destination::Rank(rank) | Destination::Nic { to: rank, .. } => rank,
-        Destination::Group => Rank::ALL,
-    }
+    to.rank().unwrap_or(Rank::ALL)
 }
 
 /// A packet on its way to one rank.

@@ -336,15 +336,13 @@ impl Net {
             Destination::Group => self.send_to_all(header),
             Destination::Nic { to, communicator } => {
                 assert_eq!(communicator, GROUP);
-                let has_slot = self.nics[from as usize].is_some();
-                match has_slot && header.kind == Kind::Step {
-                    true => {
-                        // The doorbell does not leave.
-                        self.packets -= 1;
-                        self.nic_enters(from, &header);
-                    }
-                    false => self.send(Packet { header, to: to.0, by_nic: true }),
-                }
+                self.send(Packet { header, to: to.0, by_nic: true });
+            }
+            Destination::Doorbell { communicator, .. } => {
+                assert_eq!((communicator, header.kind), (GROUP, Kind::Step));
+                // It does not leave.
+                self.packets -= 1;
+                self.nic_enters(from, &header);
             }
         }
     }

@@ -333,7 +333,9 @@ impl Node {
             world.check(from, is_right);
             let sent = Sent { from, to, bytes, head_bytes };
             match to {
-                Destination::Nic { .. } => self.send_through_nic(world, &sent),
+                Destination::Nic { .. } | Destination::Doorbell { .. } => {
+                    self.send_through_nic(world, &sent);
+                }
                 Destination::Rank(_) | Destination::Group => self.put_on_wire(world, sent),
             }
         }
