@@ -13,8 +13,9 @@
 //!      └─ {"answer":"lent",…} + page ◀── Kernel::open ◀─ limits per user
 //! ```
 //!
-//! Guarantees. A process gets slots at ports only that it alone has, and none with the name of
-//! another's ([`Event::Refused`] says why). It writes to its own slot's page and to nothing else.
+//! Guarantees. A process gets slots only at ports where it alone takes packets in, connected
+//! sockets of the same user aside, and none with the name of another's ([`Event::Refused`] says
+//! why). It writes to its own slot's page and to nothing else.
 //! The slots of a process go when its connection closes or it ends, however it ends; while a slot
 //! is lent, the agent holds its socket, so the port cannot pass to somebody else. Whatever a
 //! process sends, the agent neither ends nor keeps others waiting: nothing it does for one process

@@ -5,7 +5,8 @@
 //! another network namespace, where anybody can give himself any address, or belong to another
 //! user. All three are found in the kernel's table of UDP sockets, which shows those of the
 //! agent's own namespace with their ports, users and inodes. Options that allow sharing are refused
-//! besides; they alone show nothing, for they can be set and taken back.
+//! besides; they alone show nothing, for they can be set and taken back. A socket of the same user
+//! that is connected may be there: it takes nothing but what its one peer sends to it.
 //!
 //! The socket of a group is shared by nature, with other jobs of that group. It must be the
 //! caller's, and so must be all others at that port: a slot for another user's group could only be
@@ -51,7 +52,8 @@ pub(super) fn own(
         return Err("the socket is of another network namespace");
     }
     // The table may show a socket twice if others change while it is read.
-    let is_other = |entry: &Entry| entry.inode != inode && entry.takes(*address.ip());
+    let is_other =
+        |entry: &Entry| entry.inode != inode && !entry.is_connected && entry.takes(*address.ip());
     if there.iter().any(is_other) {
         return Err("another socket shares the socket's port");
     }
@@ -108,6 +110,7 @@ struct Entry {
     port: u16,
     uid: u32,
     inode: u64,
+    is_connected: bool,
 }
 
 impl Entry {
@@ -170,9 +173,11 @@ fn parse(line: &str) -> Option<Entry> {
     let mut fields = line.split_ascii_whitespace();
     let (address, port) = fields.nth(1)?.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    let uid = fields.nth(5)?.parse().ok()?;
+    let (_, peer_port) = fields.next()?.split_once(':')?;
+    let is_connected = u16::from_str_radix(peer_port, 16).ok()? != 0;
+    let uid = fields.nth(4)?.parse().ok()?;
     let inode = fields.nth(1)?.parse().ok()?;
-    Some(Entry { address: parse_address(address)?, port, uid, inode })
+    Some(Entry { address: parse_address(address)?, port, uid, inode, is_connected })
 }
 
 /// An address as the kernel writes it: words in its own byte order.

@@ -104,6 +104,22 @@ fn a_port_that_is_shared_is_refused_though_the_option_is_taken_back() {
 }
 
 #[test]
+fn a_connected_socket_of_the_same_user_may_be_beside() {
+    let own_socket = sharing(None);
+    let address = bound(&own_socket);
+    let beside = sharing(Some(address));
+    beside.connect(&SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 9).into()).unwrap();
+    for socket in [&own_socket, &beside] {
+        socket.set_reuse_address(false).unwrap();
+    }
+    assert_eq!(own(own_socket.as_fd(), address, me()), Ok(()));
+    // It is itself no proof: the other one takes what comes from elsewhere.
+    assert!(own(beside.as_fd(), address, me()).unwrap_err().contains("another socket shares"));
+    let other = Peer { uid: me().uid + 1, ..me() };
+    assert!(own(own_socket.as_fd(), address, other).is_err());
+}
+
+#[test]
 fn a_group_may_be_shared_within_a_user() {
     let one = sharing(None);
     let address = bound(&one);
@@ -118,8 +134,11 @@ fn rows_are_read_as_the_kernel_writes_them() {
     let row = " 1534: 0100007F:1388 00000000:0000 07 00000000:00000000 00:00000000 00000000 \
                65534        0 31337 2 0000000000000000 0";
     let address = if cfg!(target_endian = "little") { [127, 0, 0, 1] } else { [1, 0, 0, 127] };
-    let entry = Entry { address: address.into(), port: 5000, uid: 65534, inode: 31337 };
+    let (port, uid, inode, is_connected) = (5000, 65534, 31337, false);
+    let entry = Entry { address: address.into(), port, uid, inode, is_connected };
     assert_eq!(parse(row), Some(entry));
+    let connected = row.replace("00000000:0000 07", "0200007F:0009 01");
+    assert_eq!(parse(&connected), Some(Entry { is_connected: true, ..entry }));
     assert_eq!(parse("  sl  local_address rem_address   st tx_queue rx_queue"), None);
     assert_eq!(parse(""), None);
 }
