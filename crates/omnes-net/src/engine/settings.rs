@@ -73,7 +73,7 @@ pub(super) fn broadcast_config(
         peer_timeout: config.peer_timeout.mul_f64(0.8),
         ack_delay: match met.crowd.is_crowded() {
             // All receivers owe an answer.
-            true => 2 * broadcast.ack_delay,
+            true => broadcast.ack_delay,
             false => met.crowd.hold().min(broadcast.ack_delay),
         },
         timeout_min: met.crowd.patience(),

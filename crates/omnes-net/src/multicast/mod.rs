@@ -41,6 +41,10 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(100);
 /// Time after which a renewal that failed is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Longest time that an acknowledgement is held back: all receivers owe one, and where they share
+/// cores, each takes a turn from a rank that may be waited for.
+const ACK_DELAY: Duration = Duration::from_millis(2);
+
 /// How a rank uses multicast; the same on all ranks, except for `broadcast`.
 #[derive(Clone, Debug)]
 pub struct MulticastConfig {
@@ -59,7 +63,7 @@ pub struct MulticastConfig {
 
 impl Default for MulticastConfig {
     fn default() -> Self {
-        let broadcast = BroadcastConfig::default();
+        let broadcast = BroadcastConfig { ack_delay: ACK_DELAY, ..BroadcastConfig::default() };
         Self { wanted: true, group: None, port: None, ttl: 1, broadcast }
     }
 }

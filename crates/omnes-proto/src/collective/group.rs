@@ -185,17 +185,13 @@ impl Group {
             let epoch = self.done.wrapping_add(1);
             let own = self.contributions.pop_front().unwrap_or_default();
             self.brought[(epoch & 1) as usize] = own;
-            if !self.leads() {
-                self.begin_wait(now, common);
-                self.phase = Phase::Held;
-                self.outbox.join = Some(epoch);
-                continue;
-            }
-            self.phase = Phase::Joining;
-            if self.joins.is_full() {
+            self.begin_wait(now, common);
+            if self.leads() {
+                self.phase = Phase::Joining;
                 self.try_network(now, common);
             } else {
-                self.begin_wait(now, common);
+                self.phase = Phase::Held;
+                self.outbox.join = Some(epoch);
             }
         }
     }
