@@ -12,7 +12,8 @@
  * root sends trains of full packets of data to all, and each other rank reads
  * them into place; no packet has a head, none is checked or acknowledged, and
  * how far the others are the root knows from the shared memory. Who waits gives
- * its processor away between looks. Omnes starts the job and gathers the results.
+ * its processor away between looks, and who has taken a small broadcast before
+ * the first step of the next barrier. Omnes starts the job and gathers the results.
  */
 #define _GNU_SOURCE
 #include "collbench_backend.h"
@@ -55,7 +56,7 @@ struct shared {
 	unsigned char slot[SLOTS][SLOT_BYTES];
 };
 
-static int rank, size;
+static int rank, size, has_taken;
 static struct shared *shared;
 static uint32_t barriers, casts, trains;
 static int to_root, to_all, to_train, from_train;
@@ -77,6 +78,9 @@ static void wait_for(_Atomic uint32_t *number, uint32_t least)
 static void barrier(void)
 {
 	barriers++;
+	if (has_taken)
+		sched_yield();
+	has_taken = 0;
 	if (rank && send(to_root, packet, STEP_BYTES, 0) < 0)
 		fail("a datagram to rank 0");
 	if (atomic_fetch_add(&shared->entered.number, 1) + 1 == barriers * (uint32_t)size) {
@@ -153,6 +157,7 @@ static void bcast(void *buffer, size_t bytes, int root)
 	wait_for(&shared->cast.number, casts);
 	memcpy(buffer, slot, bytes);
 	atomic_store_explicit(&shared->taken[rank].number, casts, memory_order_release);
+	has_taken = 1;
 }
 
 /* share_memory maps a file that rank 0 makes and all ranks open, and nobody

@@ -13,6 +13,7 @@
 //! ```
 
 use crate::core::{Core, Look};
+use crate::courtesy::Courtesy;
 use crate::job::EngineCounters;
 use crate::live::Publisher;
 use crate::operations::Spot;
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) ended: Condvar,
     pub(crate) poller: Poller,
     pub(crate) wait: WaitPolicy,
+    courtesy: Courtesy,
     while_waiting: Option<WhileWaiting>,
     /// Callers that wait for the driver to end something of theirs.
     pub(crate) waiters: AtomicU32,
@@ -79,6 +81,7 @@ impl Shared {
             ended: Condvar::new(),
             poller,
             wait,
+            courtesy: Courtesy::new(&wait),
             while_waiting,
             waiters: AtomicU32::new(0),
             entries: AtomicU64::new(0),
@@ -144,6 +147,7 @@ impl Shared {
             if let Some(result) = done(&mut inside.core) {
                 self.tell_others(&mut inside, ended);
                 self.ended_driving(&inside);
+                self.courtesy.on_wait(spot == Spot::Group);
                 return Some(result);
             }
             self.tell_others(&mut inside, ended);
@@ -222,6 +226,16 @@ impl Shared {
                 inside.is_driven = false;
                 (inside, has_news)
             }
+        }
+    }
+
+    /// Lets others go first, if that is due, before a caller enters what all wait for.
+    pub(crate) fn let_others_go_first(&self) {
+        if self.courtesy.is_due() {
+            let since = Instant::now();
+            self.yields.fetch_add(1, Ordering::Relaxed);
+            std::thread::yield_now();
+            self.courtesy.on_turns(since.elapsed());
         }
     }
 

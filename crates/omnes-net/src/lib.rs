@@ -12,6 +12,7 @@ mod caller;
 mod cipher;
 mod clock;
 mod core;
+mod courtesy;
 mod crowd;
 mod doorbell;
 mod driver;

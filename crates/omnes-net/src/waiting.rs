@@ -79,6 +79,11 @@ impl Waiting {
 }
 
 impl WaitPolicy {
+    /// True if whoever waits gives its core away before anything else.
+    pub(crate) fn gives_way_at_once(&self) -> bool {
+        self.stage_after(Duration::ZERO) == Stage::GiveWay
+    }
+
     fn stage_after(&self, waited: Duration) -> Stage {
         if waited < self.spin {
             Stage::Spin

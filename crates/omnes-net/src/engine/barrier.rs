@@ -88,6 +88,7 @@ impl Engine {
         communicator: CommunicatorId,
         own: Contribution,
     ) -> Result<Operation, OperationError> {
+        self.shared.let_others_go_first();
         self.enter(|core| core.start_barrier(communicator, own))
     }
 

@@ -1,0 +1,94 @@
+//! Who goes first where ranks share cores.
+//!
+//! A broadcast over multicast is there for all ranks at once, but those that share a core take it
+//! in turns. A rank that has taken it, and next enters what waits for all others anyway, lets them
+//! have their turns first: the slowest of them has the message as soon as all have taken it, not
+//! after the packets that each of them sends next. What comes next costs a switch more for it.
+
+use crate::waiting::WaitPolicy;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Longest time that others take to have what is there for all: else they compute, and a rank that
+/// lets them go first is late itself.
+const TURNS_MAX: Duration = Duration::from_micros(500);
+/// Broadcasts after which courtesy is tried again when it took longer.
+const RUDE: u32 = 1000;
+
+/// See the module header.
+pub(crate) struct Courtesy {
+    /// Whoever waits here gives its core away at once.
+    shares_core: bool,
+    /// The last wait was for a message to all.
+    has_taken: AtomicBool,
+    /// Broadcasts until it is tried again.
+    rude: AtomicU32,
+}
+
+impl Courtesy {
+    pub(crate) fn new(wait: &WaitPolicy) -> Self {
+        let shares_core = wait.gives_way_at_once();
+        Self { shares_core, has_taken: AtomicBool::new(false), rude: AtomicU32::new(0) }
+    }
+
+    /// A wait has ended, `for_all` if with a message to all.
+    pub(crate) fn on_wait(&self, for_all: bool) {
+        self.has_taken.store(for_all, Ordering::Relaxed);
+    }
+
+    /// True if others shall have their turns now; once per message.
+    pub(crate) fn is_due(&self) -> bool {
+        if !self.shares_core || !self.has_taken.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        let rude = self.rude.load(Ordering::Relaxed);
+        self.rude.store(rude.saturating_sub(1), Ordering::Relaxed);
+        rude == 0
+    }
+
+    /// Others have had their turns, which took so long.
+    pub(crate) fn on_turns(&self, took: Duration) {
+        if took > TURNS_MAX {
+            self.rude.store(RUDE, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn courtesy(ranks: u32, cores: u32) -> Courtesy {
+        let courtesy = Courtesy::new(&WaitPolicy::for_ranks(ranks, cores));
+        courtesy.on_wait(true);
+        courtesy
+    }
+
+    #[test]
+    fn others_go_first_once_per_message_to_all() {
+        let courtesy = courtesy(8, 2);
+        assert!(courtesy.is_due());
+        assert!(!courtesy.is_due(), "they have had their turns");
+        courtesy.on_wait(true);
+        courtesy.on_wait(false);
+        assert!(!courtesy.is_due(), "who has waited for something else has given way meanwhile");
+    }
+
+    #[test]
+    fn nobody_gives_way_with_a_core_of_its_own() {
+        assert!(!courtesy(2, 2).is_due());
+    }
+
+    #[test]
+    fn others_that_compute_do_not_go_first_again_and_again() {
+        let courtesy = courtesy(8, 2);
+        assert!(courtesy.is_due());
+        courtesy.on_turns(TURNS_MAX * 2);
+        for _ in 0..RUDE {
+            courtesy.on_wait(true);
+            assert!(!courtesy.is_due());
+        }
+        courtesy.on_wait(true);
+        assert!(courtesy.is_due());
+    }
+}
