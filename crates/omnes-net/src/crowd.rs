@@ -8,13 +8,13 @@ use std::time::Duration;
 
 /// How long a rank that has something to do keeps its core, amply.
 const TURN: Duration = Duration::from_micros(20);
-/// Patience at least: a process may lose its core on a quiet machine too.
-const PATIENCE_TURNS_MIN: u32 = 2;
 /// How long a message may be waited for where ranks outnumber the cores before it is asked for, in
 /// times of their patience: several messages may be waited for at once, each from a rank that needs
 /// a turn, and the question costs one more.
 const ASK_CROWDED: u32 = 2;
-/// How long answers are held back where ranks outnumber the cores, in times of their patience.
+/// How long answers are held back, in times of patience.
+const HOLD: u32 = 2;
+/// The same where ranks outnumber the cores.
 const HOLD_CROWDED: u32 = 6;
 
 /// A machine, as one of its ranks describes it.
@@ -65,7 +65,7 @@ impl Crowd {
     /// How long something may be missing that takes its sender a turn on its core, before it is
     /// worth asking for.
     pub(crate) fn patience(&self) -> Duration {
-        TURN * self.ranks_per_core.max(PATIENCE_TURNS_MIN)
+        TURN * self.ranks_per_core.max(1)
     }
 
     /// How long a message may be waited for, at least, before it is asked for.
@@ -77,7 +77,7 @@ impl Crowd {
     /// nothing follows is found only after that. Where ranks wait for cores, each answer by itself
     /// costs one of them its turn.
     pub(crate) fn hold(&self) -> Duration {
-        self.patience() * if self.is_crowded() { HOLD_CROWDED } else { 1 }
+        self.patience() * if self.is_crowded() { HOLD_CROWDED } else { HOLD }
     }
 }
 
