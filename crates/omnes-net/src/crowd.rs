@@ -6,16 +6,19 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How long a rank that has something to do keeps its core, amply.
-const TURN: Duration = Duration::from_micros(20);
+/// How long a rank that has something to do keeps its core.
+const TURN: Duration = Duration::from_micros(5);
+/// Patience at least: amply what a packet takes to its reader and back, where nobody waits for a
+/// core.
+const PATIENCE_MIN: Duration = Duration::from_micros(20);
 /// How long a message may be waited for where ranks outnumber the cores before it is asked for, in
 /// times of their patience: several messages may be waited for at once, each from a rank that needs
 /// a turn, and the question costs one more.
 const ASK_CROWDED: u32 = 2;
-/// How long answers are held back, in times of patience.
-const HOLD: u32 = 2;
-/// The same where ranks outnumber the cores.
-const HOLD_CROWDED: u32 = 6;
+/// How long answers are held back.
+const HOLD: Duration = Duration::from_micros(40);
+/// The same for each rank of a core that ranks share.
+const HOLD_CROWDED: Duration = Duration::from_micros(120);
 
 /// A machine, as one of its ranks describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -65,7 +68,7 @@ impl Crowd {
     /// How long something may be missing that takes its sender a turn on its core, before it is
     /// worth asking for.
     pub(crate) fn patience(&self) -> Duration {
-        TURN * self.ranks_per_core.max(1)
+        (TURN * self.ranks_per_core).max(PATIENCE_MIN)
     }
 
     /// How long a message may be waited for, at least, before it is asked for.
@@ -77,7 +80,7 @@ impl Crowd {
     /// nothing follows is found only after that. Where ranks wait for cores, each answer by itself
     /// costs one of them its turn.
     pub(crate) fn hold(&self) -> Duration {
-        self.patience() * if self.is_crowded() { HOLD_CROWDED } else { HOLD }
+        if self.is_crowded() { HOLD_CROWDED * self.ranks_per_core } else { HOLD }
     }
 }
 

@@ -1,10 +1,11 @@
-//! Who waits for a message asks for it once it is overdue.
+//! Who waits for a message, or for its rest, asks for it once it is overdue.
 //!
-//! Nothing follows a lone message that is lost, so no gap shows it, and its sender would find out
-//! by its timer alone, which allows for the longest time that answers are held back. Its receiver
-//! knows sooner how long such messages usually take ([`Overdue`](crate::lane::Overdue)), and asks:
-//! an answer to all before `expects` that says so. The sender repeats that packet if it has gone
-//! long enough ago to be there. If it is late instead, it has nothing to repeat and does nothing.
+//! Nothing follows the end of a lone message, so no gap shows that it is lost, and its sender would
+//! find out by its timer alone, which allows for the longest time that answers are held back. Its
+//! receiver knows sooner how long such messages usually take ([`Overdue`](crate::lane::Overdue)),
+//! or that of one that has begun to come nothing more does, and asks: an answer to all before
+//! `expects` that says so. The sender repeats that packet if it has gone long enough ago to be
+//! there. If it is late instead, it has nothing to repeat and does nothing.
 //!
 //! Source: part of what a network that loses packets needs beyond PM [PM-R18].
 //!
@@ -15,17 +16,19 @@
 //! alone is found out as before.
 //!
 //! Not asked for: messages for a receive from any source, as all would have to be asked; the rest
-//! of a message, which comes at the pace of the network. Not asked: ranks that are reached by a
-//! ring of shared memory, which loses nothing.
+//! of a message that no receive waits for. Not asked: ranks that are reached by a ring of shared
+//! memory, which loses nothing.
 
 use super::matching::Pattern;
-use super::peer::{Lane, Peer};
+use super::peer::{Assembling, Destination, Lane, Peer};
 use super::{Channel, Phase};
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 use std::time::Duration;
 
-/// Questions for one message; the last comes after 15 times the first wait.
+/// Questions for one message, and in one pause of it; the last comes after 15 times the first wait.
 const QUESTIONS_MAX: u32 = 4;
+/// Shortest waits, and round trips, in which nothing comes of a message that has begun to come.
+const PAUSE: u32 = 2;
 /// In jobs of more ranks each pair asks at a time of its own: many may wait for one.
 const RANKS_AT_ONCE: u32 = 32;
 /// Between two of these times: what it takes to send a packet, and to take it in.
@@ -39,39 +42,55 @@ pub(super) fn is_question(header: &Header) -> bool {
 }
 
 impl Peer {
-    /// True if a message is waited for of which nothing has come, and nothing else is coming that
-    /// would show it to be missing.
-    fn may_be_asked(&self) -> bool {
-        let receive = &self.receive[Lane::Ordered];
+    /// The lane on which something is waited for, unless something else is coming that would show
+    /// it to be missing, or it is known to be.
+    fn waits_on(&self) -> Option<Lane> {
         let is_by_network = self.path_bytes == u32::MAX;
-        let is_quiet = !self.is_sending() && !receive.has_gap() && !receive.is_rejecting();
-        self.awaited > 0 && is_by_network && is_quiet
+        let lane = match self.assembling {
+            Some(Assembling { destination: Destination::Receive(_), .. }) => Lane::Ordered,
+            Some(_) => return None,
+            None if !self.bulk_parts.is_empty() => Lane::Bulk,
+            None if self.awaited > 0 => Lane::Ordered,
+            None => return None,
+        };
+        let receive = &self.receive[lane];
+        (is_by_network && !receive.has_gap() && !receive.is_rejecting()).then_some(lane)
     }
 
     /// Nothing is asked for.
     pub(super) fn ask_nothing(&mut self) {
-        self.asks = false;
+        self.asks = None;
         self.overdue.stop();
+    }
+
+    /// The wait in which nothing comes of a message, after which its rest is asked for.
+    fn pause(&self, least: Duration) -> Duration {
+        let round_trip = self.rtt.shortest().map_or(least, |_| self.rtt.smoothed());
+        least.max(round_trip) * PAUSE
     }
 }
 
 impl Channel {
-    /// Begins to wait for a message of `rank`, goes on, or ends it, as what is awaited says.
+    /// Begins to wait for a message of `rank` or for more of it, goes on, or ends it, as what is
+    /// awaited says.
     pub(super) fn watch(&mut self, now: Instant, rank: Rank) {
         let is_running = self.phase == Phase::Running;
-        let peer = self.peer(rank);
-        if !is_running || !peer.may_be_asked() {
-            peer.ask_nothing();
-            return;
-        }
         let least = self.config.ask_min + self.ask_spread(rank);
-        self.peer(rank).overdue.begin(now, least);
+        let peer = self.peer(rank);
+        if !is_running || peer.waits_on().is_none() {
+            peer.ask_nothing();
+        } else if peer.is_sending() {
+            let pause = peer.pause(least);
+            peer.overdue.begin_rest(now, pause);
+        } else {
+            peer.overdue.begin(now, least);
+        }
     }
 
     /// Something that is new has come from `rank` on the ordered lane.
     pub(super) fn on_news(&mut self, now: Instant, rank: Rank) {
         let peer = self.peer(rank);
-        peer.asks = false;
+        peer.asks = None;
         peer.overdue.end_unsure(now);
         self.watch(now, rank);
     }
@@ -116,15 +135,15 @@ impl Channel {
         if peer.overdue.questions() >= QUESTIONS_MAX {
             peer.overdue.give_up();
         }
-        peer.asks = true;
-        true
+        peer.asks = peer.waits_on();
+        peer.asks.is_some()
     }
 
     /// A peer asks for what it expects: it gets that packet again, if it has gone long enough ago.
     pub(super) fn on_question(&mut self, now: Instant, header: &Header) {
         let (allowance, least) = (self.config.allowance(), self.config.ask_min);
         let peer = self.peer(header.source);
-        let guard = peer.rtt.shortest().unwrap_or(least);
+        let guard = peer.rtt.shortest().map_or(least, |_| peer.rtt.smoothed());
         let timeout = peer.rtt.retransmit_timeout(allowance, 0);
         peer.send[Lane::of(header)].on_question(now, guard, timeout);
     }

@@ -107,8 +107,8 @@ impl Channel {
         head: &mut Head,
     ) -> Option<Outbound> {
         let peer = self.peer(rank);
-        if lane == Lane::Ordered && std::mem::take(&mut peer.asks) {
-            return Some(self.question(now, rank, head));
+        if peer.asks.take_if(|asked| *asked == lane).is_some() {
+            return Some(self.question(now, rank, lane, head));
         }
         let receive = &mut peer.receive[lane];
         let report = receive.take_report(now)?;
@@ -142,11 +142,11 @@ impl Channel {
     }
 
     /// Asks for what is overdue; an acknowledgement of all before it.
-    fn question(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Outbound {
+    fn question(&mut self, now: Instant, rank: Rank, lane: Lane, head: &mut Head) -> Outbound {
         self.counters.nacks_sent += 1;
         head.set_body(&[]);
-        let mut header = self.header(rank, Lane::Ordered, Kind::Nack);
-        let receive = &mut self.peer(rank).receive[Lane::Ordered];
+        let mut header = self.header(rank, lane, Kind::Nack);
+        let receive = &mut self.peer(rank).receive[lane];
         header.flags = header.flags.with(Flags::ACK_NOW);
         header.epoch = receive.epoch();
         header.argument = held_back_us(receive, now);

@@ -97,8 +97,8 @@ pub(super) struct Peer {
     pub(super) send: Lanes<SendLane>,
     pub(super) receive: Lanes<Arrivals>,
     pub(super) probe_due: [bool; LANES],
-    /// The peer is to be asked for the message that is overdue.
-    pub(super) asks: bool,
+    /// Where the peer is to be asked for what is overdue.
+    pub(super) asks: Option<Lane>,
     pub(super) overdue: Overdue,
     /// Receives that only this peer can fill and that nothing has come for.
     pub(super) awaited: u32,
@@ -136,7 +136,7 @@ impl Peer {
             send: Lanes::default(),
             receive: Lanes::default(),
             probe_due: [false; LANES],
-            asks: false,
+            asks: None,
             overdue: Overdue::new(),
             awaited: 0,
             messages: VecDeque::new(),
@@ -175,7 +175,7 @@ impl Peer {
             let is_probed = send.is_blocked() || self.probe_due[*lane as usize];
             self.receive[*lane].is_due() || send.has_lost() || is_probed
         };
-        has_data || !self.has_only_data && (self.asks || self.lanes().iter().any(owes))
+        has_data || !self.has_only_data && (self.asks.is_some() || self.lanes().iter().any(owes))
     }
 
     /// Truesize that may be in flight to the peer.

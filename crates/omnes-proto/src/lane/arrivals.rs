@@ -58,8 +58,8 @@ pub(crate) struct Arrivals {
     repeat_wait: Duration,
     /// See [`Self::repair_wait`].
     repair_wait: Duration,
-    /// What is due was asked for, so it says nothing of how long a repair takes.
-    is_answer: bool,
+    /// What is due has been reported before, and nothing came of it.
+    is_repeat: bool,
     /// What is due at `ack_at` was asked for.
     is_answer_planned: bool,
     rejecting: bool,
@@ -94,7 +94,7 @@ impl Arrivals {
         reported: None,
         repeat_wait: REPEAT_WAIT_INITIAL,
         repair_wait: REPEAT_WAIT_INITIAL,
-        is_answer: false,
+        is_repeat: false,
         is_answer_planned: false,
         rejecting: false,
     };
@@ -241,6 +241,7 @@ impl Arrivals {
         }
         self.nack_at = None;
         self.repeat_at = None;
+        self.is_repeat = false;
         if self.due == Some(Report::Nack) {
             self.due = Some(Report::Ack);
         }
@@ -284,7 +285,6 @@ impl Arrivals {
 
     /// The sender asks: it is told what is missing, or that nothing is.
     pub(crate) fn answer(&mut self) {
-        self.is_answer |= self.due.is_none();
         self.due = Some(if self.has_gap() { Report::Nack } else { Report::Ack });
     }
 
@@ -366,26 +366,27 @@ impl Arrivals {
             self.due.get_or_insert(Report::Ack);
         }
         let nacks = [&mut self.nack_at, &mut self.repeat_at];
-        let is_over = nacks.map(|nack_at| nack_at.take_if(|at| *at <= now).is_some());
-        if is_over.contains(&true) && self.has_gap() {
+        let [is_new, is_repeat] = nacks.map(|nack_at| nack_at.take_if(|at| *at <= now).is_some());
+        if (is_new || is_repeat) && self.has_gap() {
             self.due = Some(Report::Nack);
+            self.is_repeat |= is_repeat;
         }
         self.due.is_some()
     }
 
-    /// Hands out what is due. A gap that stays is reported again later, less and less often.
+    /// Hands out what is due. A gap that stays is reported again, less and less often.
     pub(crate) fn take_report(&mut self, now: Instant) -> Option<Report> {
         let report = self.due.take()?;
         self.owed = 0;
         self.settle_ack();
-        let is_answer = std::mem::take(&mut self.is_answer);
+        let is_repeat = std::mem::take(&mut self.is_repeat);
         if report == Report::Nack {
+            if is_repeat {
+                self.repeat_wait = (self.repeat_wait * 3 / 2).min(REPEAT_WAIT_MAX);
+            }
             self.reported = Some((self.end, now));
             self.nack_at = None;
             self.repeat_at = Some(now + self.repeat_wait);
-            if !is_answer {
-                self.repeat_wait = (self.repeat_wait * 3 / 2).min(REPEAT_WAIT_MAX);
-            }
         }
         Some(report)
     }
@@ -483,6 +484,27 @@ mod tests {
         assert_eq!(lane.due(), None);
         assert!(!lane.on_deadline(at(1049)));
         assert!(lane.on_deadline(at(1050)));
+    }
+
+    #[test]
+    fn the_wait_for_a_repair_follows_those_that_come_however_many_they_are() {
+        let mut lane = Arrivals::default();
+        for round in 0..100 {
+            let (start, seq) = (at(round * 1000), Seq(round as u32 * 2 + 1));
+            lane.on_ahead(start, seq, Duration::ZERO);
+            assert!(lane.on_deadline(start));
+            assert_eq!(lane.take_report(start), Some(Report::Nack));
+            (0..2).for_each(|_| lane.on_in_order(at(round * 1000 + 100)));
+            lane.on_piggyback();
+        }
+        lane.on_ahead(at(200_000), Seq(201), Duration::ZERO);
+        assert!(lane.on_deadline(at(200_000)));
+        lane.take_report(at(200_000));
+        // Twice what a repair takes; longer where that was not enough.
+        assert_eq!(lane.deadline(), Some(at(200_200)));
+        assert!(lane.on_deadline(at(200_200)));
+        assert_eq!(lane.take_report(at(200_200)), Some(Report::Nack));
+        assert_eq!(lane.deadline(), Some(at(200_500)));
     }
 
     #[test]

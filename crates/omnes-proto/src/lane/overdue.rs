@@ -27,6 +27,9 @@ pub(crate) struct Overdue {
     since: Option<Instant>,
     ask_at: Option<Instant>,
     wait: Duration,
+    /// When part of it has come last, and the longest pause in it, forgotten soon.
+    came_at: Option<Instant>,
+    pause: Duration,
     /// When it was last asked for, and how often it was.
     asked_at: Option<Instant>,
     questions: u32,
@@ -39,6 +42,8 @@ impl Overdue {
             since: None,
             ask_at: None,
             wait: Duration::ZERO,
+            came_at: None,
+            pause: Duration::ZERO,
             asked_at: None,
             questions: 0,
         }
@@ -53,6 +58,7 @@ impl Overdue {
         self.since = Some(now);
         self.ask_at = Some(now + self.wait);
         (self.asked_at, self.questions) = (None, 0);
+        (self.came_at, self.pause) = (None, Duration::ZERO);
     }
 
     /// After what time a message is overdue: `least`, or twice what it usually takes, or that and
@@ -84,6 +90,8 @@ impl Overdue {
     pub(crate) fn stop(&mut self) {
         self.since = None;
         self.ask_at = None;
+        self.came_at = None;
+        self.pause = Duration::ZERO;
     }
 
     /// Something of it has come, by itself if `is_usual` and not because it was asked for.
@@ -94,10 +102,16 @@ impl Overdue {
         }
     }
 
-    /// Part of it has come; the rest is asked for when nothing has come for `wait`.
-    pub(crate) fn begin_rest(&mut self, now: Instant, wait: Duration) {
-        self.wait = wait;
-        self.ask_at = Some(now + wait);
+    /// Part of it has come; the rest is asked for when nothing has come for `least`, or for twice
+    /// the longest pause so far: it comes at the pace of the network.
+    pub(crate) fn begin_rest(&mut self, now: Instant, least: Duration) {
+        // Packets that have come together count as one.
+        if let Some(came_at) = self.came_at.replace(now).filter(|came_at| *came_at != now) {
+            self.pause = now.since(came_at).max(self.pause * 7 / 8);
+        }
+        self.wait = least.max(self.pause * 2).min(WAIT_MAX);
+        self.ask_at = Some(now + self.wait);
+        self.questions = 0;
     }
 
     pub(crate) fn deadline(&self) -> Option<Instant> {

@@ -22,6 +22,11 @@ fn question(channel: &mut Channel, us: u64, expects: u32) {
     hand(channel, at(us), header, &[], 0);
 }
 
+/// A packet of a message that has begun.
+fn hand_next(channel: &mut Channel, us: u64, seq: u32, data: usize) {
+    hand(channel, at(us), header(PEER, Kind::Data, seq, 0), &[], data).unwrap();
+}
+
 /// When the next timer runs out, in µs.
 fn due_us(channel: &Channel) -> u64 {
     channel.poll_timeout().unwrap().as_ns().div_ceil(1000)
@@ -78,9 +83,53 @@ fn what_has_been_asked_for_and_what_is_known_to_be_missing_is_not_asked_for() {
 }
 
 #[test]
-fn message_that_has_begun_to_come_is_not_asked_for() {
+fn rest_of_a_message_is_asked_for_when_nothing_comes() {
     let mut channel = acquainted();
-    channel.receive(at(60_000), from(PEER), 400).unwrap();
+    channel.receive(at(60_000), from(PEER), 700).unwrap();
+    hand_first(&mut channel, 60_010, PEER, 50, 700, FIRST).unwrap();
+    hand_next(&mut channel, 60_510, 51, NEXT);
+    assert_eq!(sent(&mut channel, 61_510), ["ack expects 52 e0"]);
+    // After twice the shortest time, from the last packet on.
+    assert_eq!(sent(&mut channel, 62_509), NOTHING);
+    assert_eq!(sent(&mut channel, 62_510), ["nack expects 52 e0 ack_now"]);
+    let lines: Vec<String> =
+        (0..900).flat_map(|ms| sent(&mut channel, 63_000 + ms * 500)).collect();
+    assert_eq!(lines, ["nack expects 52 e0 ack_now"; 3], "then the sender's timer remains");
+    hand_next(&mut channel, 600_000, 52, 700 - FIRST - NEXT);
+    assert_eq!(sent(&mut channel, 601_000), ["ack expects 53 e0"]);
+    assert_eq!(channel.poll_timeout(), None);
+}
+
+#[test]
+fn rest_of_a_message_that_comes_slowly_is_waited_for_as_long() {
+    let mut channel = acquainted();
+    channel.receive(at(60_000), from(PEER), 700).unwrap();
+    hand_first(&mut channel, 60_010, PEER, 50, 700, FIRST).unwrap();
+    hand_next(&mut channel, 61_910, 51, NEXT);
+    sent(&mut channel, 62_910);
+    assert_eq!(sent(&mut channel, 65_709), NOTHING);
+    assert_eq!(sent(&mut channel, 65_710), ["nack expects 52 e0 ack_now"]);
+}
+
+#[test]
+fn rest_of_a_granted_message_is_asked_for_on_its_lane() {
+    let mut channel = acquainted();
+    channel.receive(at(60_000), from(PEER), 4096).unwrap();
+    hand_first(&mut channel, 60_010, PEER, 50, 4096, FIRST).unwrap();
+    hand_next(&mut channel, 60_020, 51, NEXT);
+    assert_eq!(sent(&mut channel, 60_020), ["grant 0 e0"]);
+    let granted = Header { flags: Flags::GRANTS, ..header(PEER, Kind::Ack, 0, 1) };
+    hand(&mut channel, at(60_100), granted, &[], 0);
+    let bulk = Header { flags: Flags::BULK, ..header(PEER, Kind::Data, 0, 0) };
+    hand(&mut channel, at(60_500), bulk, &[], 256).unwrap();
+    assert_eq!(sent(&mut channel, 61_500), ["ack expects 52 e0", "ack expects 1 e0 bulk"]);
+    assert_eq!(sent(&mut channel, 62_499), NOTHING);
+    assert_eq!(sent(&mut channel, 62_500), ["nack expects 1 e0 bulk ack_now"]);
+}
+
+#[test]
+fn rest_of_a_message_that_no_receive_waits_for_is_not_asked_for() {
+    let mut channel = acquainted();
     hand_first(&mut channel, 60_010, PEER, 50, 400, FIRST).unwrap();
     assert_eq!(sent(&mut channel, 61_010), ["ack expects 51 e0"]);
     assert_eq!(channel.poll_timeout(), None);
