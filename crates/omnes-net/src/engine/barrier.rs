@@ -69,6 +69,12 @@ impl Engine {
         self.enter(|core| core.close_collective(communicator));
     }
 
+    /// Lets others of this rank's core take the message to all that it has just waited for, before
+    /// it waits for them; nothing happens where that is not due.
+    pub fn let_others_go_first(&self) {
+        self.shared.let_others_go_first();
+    }
+
     /// Enters a group's next barrier. Several may be under way.
     ///
     /// # Errors
@@ -88,7 +94,6 @@ impl Engine {
         communicator: CommunicatorId,
         own: Contribution,
     ) -> Result<Operation, OperationError> {
-        self.shared.let_others_go_first();
         self.enter(|core| core.start_barrier(communicator, own))
     }
 

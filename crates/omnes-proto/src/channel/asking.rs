@@ -121,7 +121,7 @@ impl Channel {
     pub(super) fn on_cancelled(&mut self, pattern: &Pattern) {
         self.on_matched(pattern);
         let peer = pattern.source.and_then(|rank| self.peers.get_mut(rank));
-        if let Some(peer) = peer.filter(|peer| peer.awaited == 0) {
+        if let Some(peer) = peer.filter(|peer| peer.waits_on().is_none()) {
             peer.ask_nothing();
         }
     }

@@ -137,6 +137,7 @@ impl Communicator {
     /// Combines a word of every rank in a barrier of the usual algorithm; what they make. Only if
     /// [`Self::combines_words`].
     pub(crate) fn combine_in_barrier(&self, own: Contribution) -> Result<u64, Error> {
+        self.job().engine.let_others_go_first();
         let algorithm = self.usual_algorithm();
         let group = match self.inner.barriers.find(None, algorithm) {
             Some(group) => group,

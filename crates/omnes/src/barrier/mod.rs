@@ -48,6 +48,7 @@ impl Communicator {
     /// As [`Self::barrier`]; [`Error::NoNic`] for a barrier of the kernel's NIC where there is none
     /// for all ranks.
     pub fn barrier_with(&self, kind: impl Into<BarrierKind>) -> Result<(), Error> {
+        self.job().engine.let_others_go_first();
         match self.enter_barrier(kind.into())? {
             Some(operation) => self.wait_for(operation).map(|_| ()),
             None => Ok(()),
@@ -66,6 +67,7 @@ impl Communicator {
         if self.size() == 1 {
             return Ok(());
         }
+        self.job().engine.let_others_go_first();
         // Not over channels, whose messages name nobody.
         let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
         let breaks = |gone: Gone<'_>| self.breaks_collective(gone);

@@ -149,9 +149,8 @@ impl Incoming {
     pub(super) fn watch(&mut self, now: Instant, common: &Common) {
         let is_waiting = !self.posted.is_empty() && !self.arrivals.has_gap();
         if !is_waiting || !self.policy.takers_ask(self.takers) {
-            return;
-        }
-        if self.arrivals.expects() == self.front {
+            self.overdue.stop();
+        } else if self.arrivals.expects() == self.front {
             self.overdue.begin(now, common.config.timeout_min);
         } else {
             self.overdue.begin_rest(now, self.idle_wait(common));

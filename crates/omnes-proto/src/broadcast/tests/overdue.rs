@@ -103,3 +103,18 @@ fn of_a_long_message_that_is_overdue_the_ends_come_first_and_the_rest_as_a_gap()
     // Each packet once more at most, but for the two ends.
     assert!(net.casts - casts <= 2 * packets + 2, "{}", net.casts - casts);
 }
+
+#[test]
+fn the_time_between_two_messages_is_no_pause_in_one() {
+    let mut net = acquainted();
+    net.broadcast(0, &content(50, 40 * 256));
+    net.run(50_000);
+    // The next one has begun to come when its receives are posted, and its end does not.
+    net.lose = Box::new(|header, to| header.seq.0 >= 111 && to == 2);
+    net.send(0, content(51, 40 * 256), Reply::Lazy);
+    net.run(5);
+    let before = reports(&net);
+    (1..4).for_each(|rank| net.receive(rank, 0, 40 * 256));
+    net.run(60);
+    assert!(reports(&net).0 > before.0);
+}

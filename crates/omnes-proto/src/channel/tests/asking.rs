@@ -22,6 +22,14 @@ fn question(channel: &mut Channel, us: u64, expects: u32) {
     hand(channel, at(us), header, &[], 0);
 }
 
+/// Such a channel, on which a message has begun to come at 60,010 us that a receive waits for.
+fn begun(bytes: u64) -> Channel {
+    let mut channel = acquainted();
+    channel.receive(at(60_000), from(PEER), bytes).unwrap();
+    hand_first(&mut channel, 60_010, PEER, 50, bytes, FIRST).unwrap();
+    channel
+}
+
 /// A packet of a message that has begun.
 fn hand_next(channel: &mut Channel, us: u64, seq: u32, data: usize) {
     hand(channel, at(us), header(PEER, Kind::Data, seq, 0), &[], data).unwrap();
@@ -84,9 +92,7 @@ fn what_has_been_asked_for_and_what_is_known_to_be_missing_is_not_asked_for() {
 
 #[test]
 fn rest_of_a_message_is_asked_for_when_nothing_comes() {
-    let mut channel = acquainted();
-    channel.receive(at(60_000), from(PEER), 700).unwrap();
-    hand_first(&mut channel, 60_010, PEER, 50, 700, FIRST).unwrap();
+    let mut channel = begun(700);
     hand_next(&mut channel, 60_510, 51, NEXT);
     assert_eq!(sent(&mut channel, 61_510), ["ack expects 52 e0"]);
     // After twice the shortest time, from the last packet on.
@@ -102,9 +108,7 @@ fn rest_of_a_message_is_asked_for_when_nothing_comes() {
 
 #[test]
 fn rest_of_a_message_that_comes_slowly_is_waited_for_as_long() {
-    let mut channel = acquainted();
-    channel.receive(at(60_000), from(PEER), 700).unwrap();
-    hand_first(&mut channel, 60_010, PEER, 50, 700, FIRST).unwrap();
+    let mut channel = begun(700);
     hand_next(&mut channel, 61_910, 51, NEXT);
     sent(&mut channel, 62_910);
     assert_eq!(sent(&mut channel, 65_709), NOTHING);
@@ -112,10 +116,17 @@ fn rest_of_a_message_that_comes_slowly_is_waited_for_as_long() {
 }
 
 #[test]
+fn rest_of_a_message_is_asked_for_though_another_is_not_waited_for_any_more() {
+    let mut channel = begun(700);
+    let id = channel.receive(at(60_020), from(PEER), 8).unwrap();
+    assert!(channel.cancel(id));
+    assert_eq!(sent(&mut channel, 61_010), ["ack expects 51 e0"]);
+    assert_eq!(sent(&mut channel, 63_000), ["nack expects 51 e0 ack_now"]);
+}
+
+#[test]
 fn rest_of_a_granted_message_is_asked_for_on_its_lane() {
-    let mut channel = acquainted();
-    channel.receive(at(60_000), from(PEER), 4096).unwrap();
-    hand_first(&mut channel, 60_010, PEER, 50, 4096, FIRST).unwrap();
+    let mut channel = begun(4096);
     hand_next(&mut channel, 60_020, 51, NEXT);
     assert_eq!(sent(&mut channel, 60_020), ["grant 0 e0"]);
     let granted = Header { flags: Flags::GRANTS, ..header(PEER, Kind::Ack, 0, 1) };
