@@ -4,7 +4,7 @@ use crate::rig::bounds::Bounds;
 use crate::rig::casts::{CastLimits, Casts};
 use crate::rig::cluster::Cluster;
 use crate::rig::network::{Network, NetworkConfig, NetworkParts, Order};
-use crate::rig::node::{Looking, Node, Previews};
+use crate::rig::node::{Draining, Looking, Node, Previews};
 use crate::rig::trace::Trace;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
@@ -44,6 +44,8 @@ pub struct ClusterConfig {
     pub packet_time: Duration,
     /// Whether ranks ask for previews, as socket drivers do.
     pub previews: Previews,
+    /// In what order ranks drain their machines.
+    pub draining: Draining,
     /// How long to wait for a run to end.
     pub patience: Duration,
     /// Whether every event is printed.
@@ -72,6 +74,7 @@ impl Default for ClusterConfig {
             network: NetworkConfig::default(),
             packet_time: Duration::ZERO,
             previews: Previews::Unused,
+            draining: Draining::PacketsFirst,
             patience: Duration::from_secs(300),
             trace: Printing::Last,
         }

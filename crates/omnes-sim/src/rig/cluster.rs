@@ -20,7 +20,7 @@ use crate::engine::random::Random;
 use crate::rig::builder::ClusterConfig;
 use crate::rig::ledger::{Ledger, Operation, State, Stream};
 use crate::rig::network::{Happening, InFlight, Network, NetworkCounters, Sent};
-use crate::rig::node::{Node, World};
+use crate::rig::node::{Draining, Node, World};
 use crate::rig::payload::content;
 use crate::rig::program::Program;
 use crate::rig::rule::{Guard, Rule};
@@ -113,8 +113,9 @@ impl Cluster {
     /// Lends the rest of the rig to a rank.
     fn at_node<T>(&mut self, rank: Rank, action: impl FnOnce(&mut Node, &mut World) -> T) -> T {
         let Self { nodes, network, ledger, complaint, config, now, .. } = self;
-        let (previews, packet_time) = (config.previews, config.packet_time);
-        let mut world = World { now: *now, network, ledger, complaint, previews, packet_time };
+        let ClusterConfig { previews, draining, packet_time, .. } = *config;
+        let now = *now;
+        let mut world = World { now, network, ledger, complaint, previews, draining, packet_time };
         action(&mut nodes[rank.index()], &mut world)
     }
 
@@ -205,7 +206,11 @@ impl Cluster {
     /// A rank says farewell and leaves the job in good order, with its last packets.
     pub fn leave(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "leaves".to_owned());
-        self.act(rank, |node, _| node.endpoint.leave());
+        self.act(rank, |node, world| {
+            node.endpoint.leave();
+            // Nobody leaves before all has been sent.
+            world.draining = Draining::PacketsFirst;
+        });
         self.nodes[rank as usize].has_left = true;
         self.bury(rank);
     }

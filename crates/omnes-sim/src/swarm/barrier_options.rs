@@ -1,7 +1,7 @@
 //! What one seed of the swarm of barriers stands for.
 
 use super::cast_options::draw_nodes;
-use super::options::{Faults, draw_network};
+use super::options::{Faults, draw_draining, draw_network};
 use crate::engine::random::Random;
 use crate::rig::builder::{ClusterConfig, Printing};
 use crate::rig::node::{Looking, Previews};
@@ -141,6 +141,7 @@ fn draw_config(random: &mut Random, (seed, ranks): (u64, u32), trace: Printing) 
         network: draw_network(random),
         packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
         previews: Previews::Unused,
+        draining: draw_draining(random),
         patience: Duration::from_secs(120),
         trace,
     }

@@ -1,6 +1,6 @@
 //! What one seed of the broadcast swarm stands for.
 
-use super::options::{Faults, draw_network};
+use super::options::{Faults, draw_draining, draw_network};
 use crate::engine::random::Random;
 use crate::rig::builder::{ClusterConfig, Printing};
 use crate::rig::node::{Looking, Previews};
@@ -111,6 +111,7 @@ impl CastOptions {
                 network: draw_network(random),
                 packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
                 previews: random.pick(&[Previews::Compared, Previews::Unused]),
+                draining: draw_draining(random),
                 patience: Duration::from_secs(120),
                 trace,
             },

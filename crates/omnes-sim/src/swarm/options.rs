@@ -3,7 +3,7 @@
 use crate::engine::random::Random;
 use crate::rig::builder::{ClusterConfig, Printing};
 use crate::rig::network::{NetworkConfig, Order};
-use crate::rig::node::{Looking, Previews};
+use crate::rig::node::{Draining, Looking, Previews};
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::CollectiveConfig;
@@ -95,6 +95,7 @@ impl Options {
             network: draw_network(random),
             packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
             previews: random.pick(&[Previews::Compared, Previews::Unused]),
+            draining: draw_draining(random),
             patience: Duration::from_secs(120),
             trace,
         };
@@ -139,6 +140,11 @@ pub(super) fn draw_network(random: &mut Random) -> NetworkConfig {
         receiver_bps: random.pick(&[None, None, Some(1_000_000_000), Some(10_000_000_000)]),
         receive_queue_bytes: random.pick(&[30_000, 212_992, 4 << 20]),
     }
+}
+
+pub(super) fn draw_draining(random: &mut Random) -> Draining {
+    let a_few = |packets_max| Draining::EventsFirst { packets_max };
+    random.pick(&[Draining::PacketsFirst, Draining::PacketsFirst, a_few(1), a_few(45), a_few(1000)])
 }
 
 fn draw_faults(random: &mut Random, ranks: u32) -> Faults {
