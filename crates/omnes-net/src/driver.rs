@@ -20,13 +20,22 @@ use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::queue_request::{Opening, QueueRequest};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
-use crate::while_waiting::{self, Turns, WhileWaiting};
+use crate::while_waiting::{Turns, WhileWaiting};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Time between two looks of the progress thread at whether callers are active.
 const TICK: Duration = Duration::from_millis(2);
+/// Why a wait has ended before what it was for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unended {
+    /// The time given is over.
+    Late,
+    /// What the program does beside wants it to end.
+    Interrupted,
+}
+
 /// Longest sleep, so that nothing depends on a single wake-up.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
@@ -124,7 +133,7 @@ impl Shared {
         limit: Option<Duration>,
         spot: Spot,
         mut done: impl FnMut(&mut Core) -> Option<T>,
-    ) -> Option<T> {
+    ) -> Result<T, Unended> {
         // A time beyond all clocks is no limit.
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut looks = 0;
@@ -148,19 +157,23 @@ impl Shared {
                 self.tell_others(&mut inside, ended);
                 self.ended_driving(&inside);
                 self.courtesy.on_wait(spot == Spot::Group);
-                return Some(result);
+                return Ok(result);
             }
             self.tell_others(&mut inside, ended);
             if until.is_some_and(|until| Instant::now() >= until) {
                 self.ended_driving(&inside);
-                return None;
+                return Err(Unended::Late);
             }
             if let Some(hook) = turns.take(inside.core.stepped_at()) {
                 drop(inside);
-                hook.call();
+                let is_over = hook.call().is_break();
                 // Anything may have ended meanwhile: it is looked for before this caller sleeps.
                 (inside, has_news) = (self.lock(), false);
                 turns.on_called(inside.core.now());
+                if is_over {
+                    self.ended_driving(&inside);
+                    return Err(Unended::Interrupted);
+                }
                 continue;
             }
             (inside, has_news) = if inside.is_driven {
@@ -173,7 +186,7 @@ impl Shared {
 
     /// The longest that a caller sleeps: none may miss the turns of its hook.
     fn caller_sleep_max(&self) -> Duration {
-        if self.while_waiting.is_some() { while_waiting::INTERVAL } else { SLEEP_MAX }
+        self.while_waiting.as_ref().map_or(SLEEP_MAX, |hook| hook.interval().min(SLEEP_MAX))
     }
 
     /// One of those that wait must drive now, and one that sleeps must see to what this one has

@@ -12,7 +12,7 @@ mod spread;
 use crate::cipher::{Cipher, SEALED_BYTES};
 use crate::clock::Clock;
 use crate::core::{Core, Parts};
-use crate::driver::Shared;
+use crate::driver::{Shared, Unended};
 use crate::engine::settings::{broadcast_config, channel_configs, payload_bytes, wait_policy};
 use crate::error::NetError;
 use crate::job::{EngineCounters, JobConfig};
@@ -291,13 +291,23 @@ impl Engine {
         ended.unwrap_or(Err(OperationError::Released))
     }
 
+    /// Waits as [`Self::wait`] does, for at most `limit`; `None` if it has not ended by then.
     fn wait_for(
         &self,
         operation: Operation,
         limit: Option<Duration>,
         concerns: impl Fn(Gone<'_>) -> bool,
     ) -> Option<Outcome> {
-        self.wait_until(limit, operation.spot, |core| core.try_end(operation, &concerns))
+        let ended =
+            self.wait_until(limit, operation.spot, |core| core.try_end(operation, &concerns));
+        match ended {
+            Ok(outcome) => Some(outcome),
+            Err(Unended::Late) => None,
+            Err(Unended::Interrupted) => {
+                self.release(operation);
+                Some(Err(OperationError::Interrupted))
+            }
+        }
     }
 
     /// Lets `sends` have what `receive` gets, as it comes in: they start with nothing available.
@@ -339,7 +349,7 @@ impl Engine {
             let is_idle = core.endpoint.channels().iter().all(|channel| channel.is_idle());
             (is_idle && core.has_cast_all() && !core.endpoint.is_telling()).then_some(())
         };
-        self.wait_until(Some(timeout), Spot::Anywhere, is_idle).is_some()
+        self.wait_until(Some(timeout), Spot::Anywhere, is_idle).is_ok()
     }
 
     /// Leaves the job in good order: says farewell and stops the progress thread. Without it the
@@ -381,7 +391,7 @@ impl Engine {
         limit: Option<Duration>,
         spot: Spot,
         done: impl FnMut(&mut Core) -> Option<T>,
-    ) -> Option<T> {
+    ) -> Result<T, Unended> {
         self.shared.callers.fetch_add(1, Ordering::Relaxed);
         self.shared.entries.fetch_add(1, Ordering::Relaxed);
         let result = self.shared.drive(limit, spot, done);

@@ -114,6 +114,9 @@ pub enum OperationError {
         /// Why.
         reason: String,
     },
+    /// What the program does while it waits has ended the wait.
+    #[error("the wait was interrupted")]
+    Interrupted,
     /// It was given up before it ended.
     #[error("the operation was released")]
     Released,

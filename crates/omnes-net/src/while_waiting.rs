@@ -1,5 +1,5 @@
 //! What a program does beside while it waits in a call: such as letting another library move on,
-//! which gets no turn otherwise.
+//! which gets no turn otherwise, or looking whether the wait is to go on.
 //!
 //! Guarantees: the hook runs on the thread that waits, never on the progress thread, and without
 //! the engine's lock, so it may enter the engine again. Waits that are over sooner than the wait
@@ -7,27 +7,49 @@
 
 use omnes_wire::Instant;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Time that a wait has lasted when the hook is called first, where ranks have their cores.
 pub(crate) const FIRST_AFTER: Duration = Duration::from_micros(50);
-/// Time between the end of a call and the next one; no caller sleeps for longer.
+/// Time between the end of a call and the next one, unless the hook has another; no caller sleeps
+/// for longer.
 pub(crate) const INTERVAL: Duration = Duration::from_micros(500);
 
 /// What waiting calls do now and then; clones are the same hook.
 #[derive(Clone)]
-pub struct WhileWaiting(Arc<dyn Fn() + Send + Sync>);
+pub struct WhileWaiting {
+    hook: Arc<dyn Fn() -> ControlFlow<()> + Send + Sync>,
+    interval: Option<Duration>,
+}
 
 impl WhileWaiting {
     /// Calls `hook` now and then while a call waits, on its thread. It must not wait itself, nor
     /// panic; it may test operations, also those of the same engine.
     pub fn new(hook: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(hook))
+        let hook = move || {
+            hook();
+            ControlFlow::Continue(())
+        };
+        Self { hook: Arc::new(hook), interval: None }
     }
 
-    pub(crate) fn call(&self) {
-        (self.0)();
+    /// As [`Self::new`], but only after each `interval` of a wait; at [`ControlFlow::Break`] the
+    /// wait ends with an error, and what was waited for is given up.
+    pub fn every(
+        interval: Duration,
+        hook: impl Fn() -> ControlFlow<()> + Send + Sync + 'static,
+    ) -> Self {
+        Self { hook: Arc::new(hook), interval: Some(interval) }
+    }
+
+    pub(crate) fn call(&self) -> ControlFlow<()> {
+        (self.hook)()
+    }
+
+    pub(crate) fn interval(&self) -> Duration {
+        self.interval.unwrap_or(INTERVAL)
     }
 }
 
@@ -53,6 +75,7 @@ impl<'a> Turns<'a> {
         clock: Instant,
         first_turn: Duration,
     ) -> Self {
+        let first_turn = hook.and_then(|hook| hook.interval).unwrap_or(first_turn);
         Self { hook, before: clock, first_turn, due: None }
     }
 
@@ -68,7 +91,7 @@ impl<'a> Turns<'a> {
 
     /// The hook has been called.
     pub(crate) fn on_called(&mut self, now: Instant) {
-        self.due = Some(now + INTERVAL);
+        self.due = self.hook.map(|hook| now + hook.interval());
     }
 }
 
@@ -98,6 +121,20 @@ mod tests {
         turns.on_called(end);
         assert!(turns.take(end + (INTERVAL - NANOSECOND)).is_none());
         assert!(turns.take(end + INTERVAL).is_some());
+    }
+
+    #[test]
+    fn a_hook_of_another_interval_has_its_first_turn_after_one() {
+        let interval = Duration::from_millis(50);
+        let hook = WhileWaiting::every(interval, || ControlFlow::Break(()));
+        let mut turns = Turns::new(Some(&hook), Instant::ZERO, FIRST_AFTER);
+        let start = Instant::from_ns(1_000_000);
+        assert!(turns.take(start).is_none());
+        assert!(turns.take(start + (interval - NANOSECOND)).is_none());
+        assert!(turns.take(start + interval).is_some_and(|hook| hook.call().is_break()));
+        turns.on_called(start + interval);
+        assert!(turns.take(start + (2 * interval - NANOSECOND)).is_none());
+        assert!(turns.take(start + 2 * interval).is_some());
     }
 
     #[test]

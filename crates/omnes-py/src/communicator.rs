@@ -4,7 +4,8 @@ use crate::failure::exception;
 use crate::memory::{Memory, Place};
 use crate::process::OfProcess;
 use crate::request::Request;
-use omnes::{Communicator as Ranks, Error, MulticastState, ReduceOp, Source, Tag};
+use crate::signals::while_waiting;
+use omnes::{Communicator as Ranks, Config, Error, MulticastState, ReduceOp, Source, Tag};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -67,7 +68,11 @@ impl Communicator {
     /// All ranks of the job that this process belongs to, as the launcher's environment says.
     #[staticmethod]
     fn from_env(py: Python<'_>) -> PyResult<Self> {
-        detached(py, Ranks::from_env).map(Self::world)
+        let join = || {
+            let while_waiting = Some(while_waiting());
+            Ranks::from_config(Config { while_waiting, ..Config::from_env()? })
+        };
+        detached(py, join).map(Self::world)
     }
 
     /// This process's rank here, from 0.

@@ -2,7 +2,8 @@
 
 use crate::communicator::Communicator;
 use crate::failure::exception;
-use omnes::{Communicator as Members, Error, Exchange, Jobs};
+use crate::signals::while_waiting;
+use omnes::{Communicator as Members, Config, Error, Exchange, Jobs};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
@@ -55,7 +56,8 @@ pub(crate) fn join(
     allgather: Py<PyAny>,
 ) -> PyResult<Communicator> {
     let ranks = Ranks { rank, size, allgather, raised: Mutex::new(None) };
-    let joined = py.detach(|| Members::from_exchange(&ranks, |_| ()));
+    let adjust = |config: &mut Config| config.while_waiting = Some(while_waiting());
+    let joined = py.detach(|| Members::from_exchange(&ranks, adjust));
     joined.map(Communicator::part).map_err(|error| {
         let failure = exception(py, &error);
         let raised = ranks.raised.into_inner().unwrap_or_else(PoisonError::into_inner);

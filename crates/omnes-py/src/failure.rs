@@ -4,6 +4,7 @@
 // What the macros make has its documents in Python.
 #![allow(missing_docs)]
 
+use crate::signals::take_raised;
 use omnes::Error;
 use pyo3::PyTypeInfo;
 use pyo3::prelude::*;
@@ -57,11 +58,16 @@ kinds! {
     Reduction: "An operation that is not for the numbers to be reduced, or that there is not.",
     Exchange: "Ranks could not become a communicator; `rank` says which could not.",
     ExchangeFailed: "What ranks were to become a communicator by does not work.",
+    Interrupted: "A wait was interrupted; mostly what a signal handler has raised comes instead.",
     TooManyCommunicators: "No number is left for another communicator.",
 }
 
-/// The exception that Python gets for `error`, with `rank` or `missing` where it has them.
+/// The exception that Python gets for `error`, with `rank` or `missing` where it has them; what a
+/// signal handler has raised if that has ended a wait.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    if let (Error::Interrupted, Some(raised)) = (error, take_raised()) {
+        return raised;
+    }
     let exception = of_kind(error);
     let value = exception.value(py);
     let told = match error {

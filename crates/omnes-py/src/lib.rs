@@ -8,6 +8,7 @@
 //! | `memory` | objects with a buffer, as bytes that need no lock of the interpreter's |
 //! | `process` | values that a forked child must not end |
 //! | `failure` | an exception per kind of error |
+//! | `signals` | signal handlers of Python while a call waits |
 //!
 //! Every call that may wait gives the interpreter's lock away. What Python sees of it is described
 //! in `python/omnes/_omnes.pyi`; a test compares the two.
@@ -18,6 +19,7 @@ mod failure;
 mod memory;
 mod process;
 mod request;
+mod signals;
 
 use pyo3::prelude::*;
 

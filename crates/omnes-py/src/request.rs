@@ -3,6 +3,7 @@
 use crate::failure::exception;
 use crate::memory::Memory;
 use crate::process::OfProcess;
+use crate::signals::INTERVAL;
 use omnes::{Error, OwnedRequest, Status};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -58,9 +59,16 @@ impl Request {
         }
     }
 
-    fn wait_for_another_thread(&self) {
+    fn wait_for_another_thread(&self, py: Python<'_>) -> PyResult<()> {
         let is_waiting = |state: &mut State| matches!(state, State::Waiting);
-        drop(self.ended.wait_while(self.lock(), is_waiting));
+        let is_late = || {
+            let waited = self.ended.wait_timeout_while(self.lock(), INTERVAL, is_waiting);
+            waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        };
+        while py.detach(is_late) {
+            py.check_signals()?;
+        }
+        Ok(())
     }
 }
 
@@ -101,7 +109,7 @@ impl Request {
                     *self.lock() = State::Failed(PyValueError::new_err(why));
                 }
             },
-            None => py.detach(|| self.wait_for_another_thread()),
+            None => self.wait_for_another_thread(py)?,
         }
         self.outcome(py).transpose().map(drop)
     }

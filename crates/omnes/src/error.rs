@@ -138,6 +138,11 @@ pub enum Error {
         /// What it says.
         reason: String,
     },
+    /// What the program does while it waits has ended the wait
+    /// ([`WhileWaiting::every`](crate::WhileWaiting::every)). What was waited for is given up; of a
+    /// collective operation, others may wait for this rank until it leaves.
+    #[error("the wait was interrupted")]
+    Interrupted,
     /// No number is left for another communicator.
     #[error("too many communicators: all {limit} numbers are used")]
     TooManyCommunicators {
@@ -181,6 +186,7 @@ impl Error {
             Self::ExchangeFailed { .. } => -18,
             Self::Length { .. } => -19,
             Self::Reduction { .. } => -20,
+            Self::Interrupted => -21,
         }
     }
 
@@ -197,6 +203,7 @@ impl Error {
             OperationError::Broadcast(_) | OperationError::NoMulticast { .. } => {
                 Self::Disagreement { what: "the group of a broadcast" }
             }
+            OperationError::Interrupted => Self::Interrupted,
             // Only operations that were given up end like this, and nobody waits for those.
             OperationError::Released => Self::Disagreement { what: "a released operation" },
         }

@@ -4,9 +4,11 @@
 
 mod ranks;
 
-use omnes::{Config, WhileWaiting};
+use omnes::{Config, Error, WhileWaiting};
 use ranks::with_ranks;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -100,6 +102,46 @@ fn hook_is_called_on_all_threads_that_wait_whoever_of_them_drives() {
                 calls.await_on(3);
                 (1..=3).for_each(|tag| comm.send(1, tag, &[7]).unwrap());
             }
+            comm.finalize().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_hook_ends_the_wait_and_what_was_waited_for_is_given_up() {
+    for stage in STAGES {
+        let ends = Arc::new(AtomicBool::new(false));
+        let adjust = |config: &mut Config| {
+            if config.rank == 1 {
+                let ends = ends.clone();
+                config.while_waiting =
+                    Some(WhileWaiting::every(Duration::from_millis(1), move || {
+                        match ends.swap(false, Ordering::Relaxed) {
+                            true => ControlFlow::Break(()),
+                            false => ControlFlow::Continue(()),
+                        }
+                    }));
+                (config.spin, config.give_way) = (Some(stage.0), Some(stage.1));
+            }
+        };
+        with_ranks(2, adjust, |comm| {
+            if comm.rank() == 1 {
+                ends.store(true, Ordering::Relaxed);
+                let mut data = [0];
+                assert!(matches!(comm.recv(0, 1, &mut data), Err(Error::Interrupted)));
+                ends.store(true, Ordering::Relaxed);
+                assert!(matches!(comm.barrier(), Err(Error::Interrupted)));
+                comm.send(0, 2, &[]).unwrap();
+                // The message of the receive that was given up is the next one's.
+                comm.recv(0, 1, &mut data).unwrap();
+                assert_eq!(data, [7]);
+            } else {
+                comm.recv(1, 2, &mut []).unwrap();
+                comm.send(1, 1, &[7]).unwrap();
+                // The other one has entered, though it has not waited.
+                comm.barrier().unwrap();
+            }
+            comm.barrier().unwrap();
             comm.finalize().unwrap();
         });
     }

@@ -76,7 +76,7 @@ impl Engine {
             Some(started) => started,
             None => {
                 let started = self.wait_until(None, Spot::Anywhere, start);
-                started.unwrap_or(Err(OperationError::Released))
+                started.unwrap_or(Err(OperationError::Interrupted))
             }
         }
     }

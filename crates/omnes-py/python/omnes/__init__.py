@@ -21,8 +21,8 @@ The end of the ``with`` block leaves the job together with all other ranks. A
 rank that leaves it by an exception, or without it, is PeerLeft to whoever waits
 for it, and one that is killed PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
-threads run, but do not see a KeyboardInterrupt before they end. After fork(), as
-of a DataLoader's workers, the child must not call what it inherits.
+threads run, and signal handlers twenty times a second: what those raise, such as
+KeyboardInterrupt, ends the call, whose operation is given up. After fork(), as of a DataLoader's workers, the child must not call what it inherits.
 """
 
 from ._omnes import (
@@ -35,6 +35,7 @@ from ._omnes import (
     ExchangeFailed,
     Excluded,
     Join,
+    Interrupted,
     Length,
     MultiSend,
     NoLauncher,
@@ -63,6 +64,7 @@ __all__ = [
     "ExchangeFailed",
     "Excluded",
     "Join",
+    "Interrupted",
     "Length",
     "MultiSend",
     "NoLauncher",

@@ -215,6 +215,9 @@ class BarrierTimeout(Error):
 
     missing: list[int]
 
+class Interrupted(Error):
+    """A wait was interrupted; mostly what a signal handler has raised comes instead."""
+
 class Length(Error):
     """Memory of a collective operation that is not one part per rank."""
 
