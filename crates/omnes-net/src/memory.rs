@@ -205,8 +205,13 @@ impl Memory {
             }
             Target::Slot(slot) => {
                 let start = slot.0 as usize * self.slot_bytes + placement.offset as usize;
+                let end = start + data.len();
                 let pool = &mut self.channels[placement.channel].pool;
-                pool[start..start + data.len()].copy_from_slice(data);
+                if pool.len() < end {
+                    // A channel may need more than usual ([`POOL_GROWTH`]); nobody points into it.
+                    pool.resize(end.max(pool.len() * 2), 0);
+                }
+                pool[start..end].copy_from_slice(data);
             }
         }
     }

@@ -30,6 +30,11 @@ pub const CREDIT_UNIT_BYTES: u32 = 4096;
 /// Later packets that make a gap certain enough for a NACK without waiting.
 pub const REORDER_PACKETS: u32 = 3;
 
+/// Times [`ChannelConfig::pool_slots`](crate::channel::ChannelConfig::pool_slots) that a channel
+/// keeps of messages that nobody has asked for, while a receive waits for a message that may be
+/// behind them.
+pub const POOL_GROWTH: usize = 16;
+
 /// Longest retransmission timeout.
 pub const RETRANSMIT_TIMEOUT_MAX: Duration = Duration::from_millis(500);
 /// Doublings of the retransmission timeout without an answer.

@@ -9,7 +9,7 @@ use super::peer::{Assembling, Destination, Lane, Stashed};
 use super::send_lane::{Item, Verdict, classify_answer};
 use super::{Channel, Event, Phase};
 use crate::lane::{AckWhen, Arrival};
-use crate::limits::CREDIT_UNIT_BYTES;
+use crate::limits::{CREDIT_UNIT_BYTES, POOL_GROWTH};
 use crate::packet::{Move, Origin, Placement, Preview, ReceiveId, SendId, SlotId, Target};
 use omnes_wire::{
     ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
@@ -114,12 +114,12 @@ impl Channel {
         if resumes && freed == 0 {
             send.on_resume_unblocked(header.epoch);
         }
-        if freed > 0 || resumes {
-            if is_running {
-                send.on_unblocked(now, timeout);
-            } else {
-                send.on_unblocked_while_stopped();
-            }
+        match (freed > 0, is_running) {
+            (true, true) => send.on_unblocked(now, timeout),
+            // There may be room for one packet only, or for another rank's.
+            (false, true) => peer.probe_due[lane as usize] |= resumes && send.is_blocked(),
+            (_, false) if freed > 0 || resumes => send.on_unblocked_while_stopped(),
+            (false, false) | (true, false) => {}
         }
         peer.loss_window.on_answered(freed, bytes_max.max(peer.credit_bytes));
         if header.kind == Kind::Nack {
@@ -355,7 +355,8 @@ impl Channel {
             self.counters.discarded += 1; // [PM-R16]
             return None;
         }
-        let slot = if bytes == 0 { None } else { Some(self.pool.take(bytes)) };
+        let slots = self.pool.slots();
+        let slot = if bytes == 0 { None } else { Some(self.pool.take(bytes, slots)) };
         if slot == Some(None) {
             self.counters.discarded += 1;
             return None;
@@ -399,8 +400,9 @@ impl Channel {
             Destination::Receive(id)
         } else {
             let needs_slot = packet.bytes > 0 && matches!(packet.source, Source::Packet(_));
-            let is_full = self.matching.unexpected_count() >= self.pool.slots();
-            if is_full || needs_slot && self.pool.free_slots() == 0 {
+            let slots = self.slots_for(from);
+            let is_full = self.matching.unexpected_count() >= slots;
+            if is_full || needs_slot && self.pool.used() >= slots {
                 return Accepted::NoBuffer;
             }
             self.counters.unexpected += 1;
@@ -464,6 +466,18 @@ impl Channel {
         }
     }
 
+    /// Slots, and unexpected messages, that there may be when a packet of `from` comes. If a
+    /// receive waits for that rank, its message may be behind those that nobody has asked for, and
+    /// would never come if there were no room for them.
+    fn slots_for(&mut self, from: Rank) -> usize {
+        let slots = self.pool.slots();
+        let is_full = self.pool.used() >= slots || self.matching.unexpected_count() >= slots;
+        match is_full && (self.peer(from).awaited > 0 || self.matching.awaits_any()) {
+            true => slots * POOL_GROWTH,
+            false => slots,
+        }
+    }
+
     /// Puts the data into a slot of the unexpected message, or says that there is none.
     fn place_in_pool(&mut self, key: u64, packet: Numbered) -> Option<Option<Placement>> {
         if packet.bytes == 0 {
@@ -472,7 +486,8 @@ impl Channel {
         let (slot, placement) = match packet.source {
             Source::Slot(slot) => (slot?, None),
             Source::Packet(packet_offset) => {
-                let slot = self.pool.take(packet.bytes)?;
+                let slots = self.slots_for(packet.header.source);
+                let slot = self.pool.take(packet.bytes, slots)?;
                 let (channel, target) = (self.index, Target::Slot(slot));
                 let bytes = packet.bytes;
                 (slot, Some(Placement { channel, target, offset: 0, packet_offset, bytes }))

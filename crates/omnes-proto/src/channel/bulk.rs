@@ -167,7 +167,7 @@ impl Channel {
         let available = outgoing.message.available.checked_sub(outgoing.ordered)? / payload;
         let ready = u32::try_from(available).unwrap_or(u32::MAX).min(last).checked_sub(index)?;
         let window = (self.config.window_packets - 1).checked_sub(send.in_flight())?;
-        let in_flight = peer.flight_bytes + charge;
+        let in_flight = peer.flight_bytes(Lane::Bulk) + charge;
         let room = peer.window_bytes().checked_sub(in_flight)? / charge;
         let unasked = (peer.window_bytes() / 2).checked_sub(peer.unasked_bytes + 1)? / charge;
         let turn = match self.ready.len() {

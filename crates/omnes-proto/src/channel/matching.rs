@@ -97,6 +97,11 @@ impl Matching {
         self.posted.retain(|posted| *posted != id);
     }
 
+    /// True if a receive is posted that takes what any rank sends.
+    pub(super) fn awaits_any(&self) -> bool {
+        self.posted.iter().any(|id| self.receives[id.0 as usize].pattern.source.is_none())
+    }
+
     pub(super) fn unexpected_count(&self) -> usize {
         self.unexpected.len()
     }

@@ -230,7 +230,7 @@ impl Channel {
         }
         let id = self.matching.add(pattern, capacity);
         self.matching.post(id);
-        self.resume_rejected(now);
+        self.resume_awaited(now, pattern.source);
         self.on_posted(now, &pattern);
         Ok(id)
     }
@@ -484,10 +484,16 @@ impl Channel {
         }
     }
 
-    /// Tells rejected senders that they may try again: buffers are free, or a receive was posted
-    /// that may be theirs.
+    /// Tells rejected senders that they may try again, as buffers are free.
     fn resume_rejected(&mut self, now: Instant) {
-        for rank in std::mem::take(&mut self.rejecting) {
+        self.resume_awaited(now, None);
+    }
+
+    /// The same where a receive is posted for what `source`, or anybody, sends.
+    fn resume_awaited(&mut self, now: Instant, source: Option<Rank>) {
+        let is_awaited = |rank: &mut Rank| source.is_none_or(|source| source == *rank);
+        let resumed: Vec<Rank> = self.rejecting.extract_if(.., is_awaited).collect();
+        for rank in resumed {
             self.peer(rank).receive[Lane::Ordered].on_buffers();
             self.schedule(now, rank);
         }

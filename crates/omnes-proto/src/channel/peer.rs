@@ -183,10 +183,19 @@ impl Peer {
         self.credit_bytes.min(self.loss_window.bytes()).min(self.path_bytes)
     }
 
+    /// Truesize in flight that leaves less room for a packet on `lane`. What the peer has rejected
+    /// it does not hold: messages whose receives wait must get past that.
+    pub(super) fn flight_bytes(&self, lane: Lane) -> u32 {
+        let ordered = &self.send[Lane::Ordered];
+        let is_rejected = lane != Lane::Ordered && ordered.is_blocked();
+        self.flight_bytes - if is_rejected { ordered.flight_bytes() } else { 0 }
+    }
+
     /// True if a packet of this charge may go out now; one always may.
     pub(super) fn has_room(&self, lane: Lane, charge: u32, window_packets: u32) -> bool {
+        let flight_bytes = self.flight_bytes(lane);
         self.send[lane].in_flight() < window_packets
-            && (self.flight_bytes == 0 || self.flight_bytes + charge <= self.window_bytes())
+            && (flight_bytes == 0 || flight_bytes + charge <= self.window_bytes())
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

@@ -1,5 +1,5 @@
-//! Receive buffers shared by all senders [PM-R17]: a fixed number of slots of one packet's data
-//! each, chained to messages.
+//! Receive buffers shared by all senders [PM-R17]: slots of one packet's data each, chained to
+//! messages; how many there may be, says whoever takes one.
 
 use crate::packet::SlotId;
 
@@ -34,31 +34,33 @@ impl Pool {
         Self { next: Vec::new(), bytes: Vec::new(), free: Vec::new(), count: slots as usize }
     }
 
-    pub(super) fn free_slots(&self) -> usize {
-        self.free.len() + self.count - self.next.len()
+    /// Slots that hold data.
+    pub(super) fn used(&self) -> usize {
+        self.next.len() - self.free.len()
     }
 
+    /// Slots for what nobody waits for.
     pub(super) fn slots(&self) -> usize {
         self.count
     }
 
-    /// A free slot for `bytes` bytes, or `None` if all hold data.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<SlotId> {
-        let Some(slot) = self.free.pop() else { return self.take_fresh(bytes) };
+    /// A free slot for `bytes` bytes, or `None` if `most` slots hold data.
+    pub(super) fn take(&mut self, bytes: usize, most: usize) -> Option<SlotId> {
+        if self.used() >= most {
+            return None;
+        }
+        let Some(slot) = self.free.pop() else { return Some(self.take_fresh(bytes)) };
         self.next[slot as usize] = END;
         self.bytes[slot as usize] = bytes as u32;
         Some(SlotId(slot))
     }
 
     /// A slot that has never been taken.
-    fn take_fresh(&mut self, bytes: usize) -> Option<SlotId> {
+    fn take_fresh(&mut self, bytes: usize) -> SlotId {
         let slot = self.next.len();
-        if slot == self.count {
-            return None;
-        }
         self.next.push(END);
         self.bytes.push(bytes as u32);
-        Some(SlotId(slot as u32))
+        SlotId(slot as u32)
     }
 
     pub(super) fn give_back(&mut self, slot: SlotId) {
@@ -96,16 +98,16 @@ mod tests {
         let mut pool = Pool::new(3);
         let mut chain = Chain::default();
         for bytes in [10, 20, 30] {
-            let slot = pool.take(bytes).unwrap();
+            let slot = pool.take(bytes, 3).unwrap();
             pool.append(&mut chain, slot);
         }
-        assert!(pool.take(1).is_none());
+        assert!(pool.take(1, 3).is_none());
         let mut seen = Vec::new();
         while let Some((slot, bytes)) = pool.pop(&mut chain) {
             seen.push(bytes);
             pool.give_back(slot);
         }
         assert_eq!(seen, [10, 20, 30]);
-        assert_eq!(pool.free_slots(), 3);
+        assert_eq!(pool.used(), 0);
     }
 }

@@ -5,9 +5,9 @@
 //! what is missing is sent again (D-01: PM sends k..i again, as its network loses nothing).
 //!
 //! ```text
-//!   normal ──NACK(k) with reject──▶ not-to-send: probe k from time to time, nothing new
-//!     ▲                                  │
-//!     └── ACK beyond k, or RESUME(k) ────┘  then k+1..i go again, which were discarded
+//!   normal ──NACK(k) with reject──▶ not-to-send: probe k from time to time, nothing new;
+//!     ▲                                  │       at once after RESUME(k)
+//!     └── ACK beyond k ──────────────────┘  then k+1..i go again, which were discarded
 //! ```
 
 use crate::lane::{Allowance, Rtt};
@@ -76,6 +76,8 @@ pub(super) fn classify_answer(base: Seq, next: Seq, expects: Seq) -> Verdict {
 pub(super) struct SendLane {
     base: Seq,
     flight: VecDeque<Sent>,
+    /// Their charges together.
+    flight_bytes: u32,
     lost: u32,
     arrived: u32,
     epoch: u16,
@@ -99,6 +101,7 @@ impl SendLane {
     pub(super) const UNUSED: Self = Self {
         base: Seq(0),
         flight: VecDeque::new(),
+        flight_bytes: 0,
         lost: 0,
         arrived: 0,
         epoch: 0,
@@ -123,6 +126,11 @@ impl SendLane {
 
     pub(super) fn in_flight(&self) -> u32 {
         self.flight.len() as u32
+    }
+
+    /// Truesize of the packets that are not answered for good.
+    pub(super) fn flight_bytes(&self) -> u32 {
+        self.flight_bytes
     }
 
     pub(super) fn is_blocked(&self) -> bool {
@@ -170,6 +178,7 @@ impl SendLane {
     pub(super) fn push_next(&mut self, now: Instant, item: Item, charge: u32) -> Seq {
         let seq = self.next();
         let flight = Flight::Sent;
+        self.flight_bytes += charge;
         self.flight.push_back(Sent { item, charge, sent_at: now, transmissions: 1, flight });
         seq
     }
@@ -180,6 +189,7 @@ impl SendLane {
             return None;
         }
         let sent = self.flight.pop_front()?;
+        self.flight_bytes -= sent.charge;
         match sent.flight {
             Flight::Lost => self.lost -= 1,
             Flight::Arrived => self.arrived -= 1,
@@ -311,7 +321,7 @@ impl SendLane {
         self.blocked.is_some()
     }
 
-    /// The peer accepted the rejected packet or has buffers again.
+    /// The peer accepted the rejected packet.
     pub(super) fn on_unblocked(&mut self, now: Instant, timeout: Duration) {
         if self.blocked.take().is_some() {
             self.retransmit_at = (!self.flight.is_empty()).then(|| now + timeout);
@@ -405,6 +415,7 @@ impl SendLane {
 
     /// Forgets everything; yields the messages whose packets were under way.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Sent> + '_ {
+        self.flight_bytes = 0;
         self.lost = 0;
         self.arrived = 0;
         self.blocked = None;

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod asking;
+mod full_pool;
 
 use super::*;
 use crate::packet::{Head, Origin, Placement, Target};
@@ -262,7 +263,9 @@ fn rejection_of_an_earlier_round_is_not_believed() {
     assert_eq!(sent(&mut channel, 60), ["data 0 e1 @0+1 ack_now"]);
     reject(&mut channel, 70, 0, 0);
     channel.send(at(80), message(PEER, 2)).unwrap();
-    assert_eq!(sent(&mut channel, 80), ["data 1 e1 @0+2"]);
+    assert_eq!(sent(&mut channel, 80), NOTHING, "the probe is not answered");
+    ack(&mut channel, 90, 1);
+    assert_eq!(sent(&mut channel, 90), ["data 1 e1 @0+2"]);
 }
 
 #[test]

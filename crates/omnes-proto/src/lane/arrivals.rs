@@ -206,7 +206,7 @@ impl Arrivals {
         }
         if self.has_unreported_gap() {
             self.due = Some(Report::Nack);
-        } else if self.due.is_none() && !self.is_told() {
+        } else if self.due != Some(Report::Nack) && !self.is_told() {
             self.nack_at.get_or_insert(now + nack_delay);
         }
     }
@@ -472,6 +472,17 @@ mod tests {
         lane.on_in_order(at(20));
         assert_eq!(lane.deadline(), None);
         assert!(!lane.has_gap());
+    }
+
+    #[test]
+    fn a_gap_behind_an_acknowledgement_that_is_due_is_reported_later() {
+        let mut lane = Arrivals::default();
+        lane.on_in_order(at(0));
+        lane.owe(at(0), AckWhen::Now, DELAY);
+        lane.on_ahead(at(0), Seq(2), DELAY);
+        assert_eq!(lane.take_report(at(0)), Some(Report::Ack));
+        assert!(lane.on_deadline(at(50)));
+        assert_eq!(lane.take_report(at(50)), Some(Report::Nack));
     }
 
     #[test]

@@ -111,9 +111,9 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(rank: Rank, endpoint: Endpoint, pool_slots: u32, looking: Looking) -> Self {
+    pub(crate) fn new(rank: Rank, endpoint: Endpoint, slots_max: u32, looking: Looking) -> Self {
         let channels = endpoint.channels().len();
-        let of_channel = |_| Memory::new(pool_slots, SlotLife::UntilMoved);
+        let of_channel = |_| Memory::new(slots_max, SlotLife::UntilMoved);
         let of_broadcasts = endpoint
             .broadcasts()
             .map(|machine| Memory::new(machine.config().pool_slots, SlotLife::UntilRefilled));
