@@ -6,27 +6,24 @@
 //! ranks are left alone: unless somebody was declared dead or gone, all that they have sent to
 //! each other must arrive.
 
-use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
+use super::bytes::Bytes;
+use super::wire::Wire;
+use super::{HONEST, PACKETS_MAX, check_bounded, endpoint, must, place};
 use crate::rig::bounds::{LANES, lane_of};
 use crate::rig::builder::{JOB, KEY};
 use crate::rig::ledger::Operation;
 use crate::rig::memory::{Memory, SlotLife};
 use crate::rig::payload::content;
 use crate::rig::stranger::sealed;
-use omnes_proto::LivenessConfig;
 use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
-use omnes_proto::collective::CollectiveConfig;
-use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
-use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, ReceiveId, SendId, Target};
+use omnes_proto::endpoint::{Endpoint, Event};
+use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, ReceiveId, SendId};
 use omnes_wire::{
-    CAST_REPORT_BYTES, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind,
-    PACKET_OVERHEAD_BYTES, Rank, Seq,
+    CAST_REPORT_BYTES, ChannelId, CommunicatorId, Flags, Header, Instant, Kind, Rank, Seq,
 };
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-const RANKS: u32 = 3;
-const HONEST: u32 = 2;
 const POOL_SLOTS: u32 = 6;
 const WINDOW_PACKETS: u32 = 16;
 const COMMUNICATOR: CommunicatorId = CommunicatorId(1);
@@ -52,62 +49,21 @@ struct Honest {
 struct Rig {
     now: Instant,
     ranks: Vec<Honest>,
-    /// Packets between the honest ranks, and copies of old ones.
-    under_way: VecDeque<(u32, Vec<u8>)>,
-    old: VecDeque<(u32, Vec<u8>)>,
+    wire: Wire<u32>,
 }
 
 /// Runs a list of operations on channels: two honest ranks, and one that has the right key and says
 /// whatever the bytes tell it to.
 pub fn channel(bytes: &[u8]) {
     let mut rig = Rig::new();
-    let mut bytes = Bytes(bytes);
-    for _ in 0..OPERATIONS_MAX {
-        if bytes.0.is_empty() {
-            break;
-        }
-        rig.operate(&mut bytes);
-    }
+    Bytes(bytes).run(|bytes| rig.operate(bytes));
     rig.finish();
 }
 
 impl Rig {
     fn new() -> Self {
-        let config = ChannelConfig {
-            payload_bytes: 256,
-            eager_bytes: 2000,
-            eager_head_bytes: 600,
-            pool_slots: POOL_SLOTS,
-            window_packets: WINDOW_PACKETS,
-            ..ChannelConfig::default()
-        };
-        let honest = |rank| {
-            let Ok(checked) = config.clone().build() else { panic!("settings are in range") };
-            let config = EndpointConfig {
-                me: Rank(rank),
-                size: RANKS,
-                job: JOB,
-                key: KEY,
-                channels: vec![checked],
-                broadcast: None,
-                collective: CollectiveConfig::default(),
-                liveness: LivenessConfig::default(),
-            };
-            Honest {
-                heard: Default::default(),
-                endpoint: Endpoint::new(Instant::ZERO, config),
-                memory: Memory::new(POOL_SLOTS, SlotLife::UntilMoved),
-                sends: BTreeSet::new(),
-                receives: Vec::new(),
-                has_lost: false,
-            }
-        };
-        Self {
-            now: Instant::ZERO,
-            ranks: (0..HONEST).map(honest).collect(),
-            under_way: VecDeque::new(),
-            old: VecDeque::new(),
-        }
+        let ranks = (0..HONEST).map(Honest::new).collect();
+        Self { now: Instant::ZERO, ranks, wire: Wire::new() }
     }
 
     fn operate(&mut self, bytes: &mut Bytes) {
@@ -117,15 +73,19 @@ impl Rig {
             0 | 1 => self.send(rank, bytes),
             2 => self.receive(rank, bytes),
             3 | 4 => {
-                if let Some((to, packet)) = self.under_way.pop_front() {
+                if let Some((to, packet)) = self.wire.pop() {
                     self.hand_over(to, &packet);
                 }
             }
-            5 => drop(self.under_way.pop_front()),
-            6 => self.replay(bytes),
-            7 => self.mutate(bytes),
+            5 => drop(self.wire.pop()),
+            6 => {
+                if let Some((to, packet)) = self.wire.replay(bytes) {
+                    self.hand_over(to, &packet);
+                }
+            }
+            7 => self.wire.mutate(bytes),
             8..=10 => self.craft(rank, bytes),
-            11 => self.pass_time(Duration::from_micros(u64::from(bytes.number()) * 50)),
+            11 => self.pass_time(bytes.time()),
             12 => self.extend(rank, bytes),
             13 => self.cancel(rank, bytes),
             14 => self.ranks[rank as usize].endpoint.channel(0).stop(self.now),
@@ -176,31 +136,11 @@ impl Rig {
         }
     }
 
-    fn replay(&mut self, bytes: &mut Bytes) {
-        if self.old.is_empty() {
-            return;
-        }
-        let index = bytes.byte() as usize % self.old.len();
-        let (to, packet) = self.old[index].clone();
-        self.hand_over(to, &packet);
-    }
-
-    fn mutate(&mut self, bytes: &mut Bytes) {
-        let Some((_, packet)) = self.under_way.front_mut() else { return };
-        // Only what the tag covers: the UDP checksum guards the rest.
-        let index = bytes.byte() as usize % PACKET_OVERHEAD_BYTES;
-        packet[index] ^= 1 << (bytes.byte() % 8);
-    }
-
     /// The third rank says something with the right tag.
     fn craft(&mut self, to: u32, bytes: &mut Bytes) {
-        let kinds = [Kind::Data, Kind::Grant, Kind::Ack, Kind::Nack, Kind::Data, Kind::Pong];
+        let usual = [Kind::Data, Kind::Grant, Kind::Ack, Kind::Nack, Kind::Data, Kind::Pong];
         let rare = [Kind::Ping, Kind::Failed, Kind::Bye];
-        let choice = bytes.byte();
-        let kind = match choice {
-            250.. => rare[choice as usize % rare.len()],
-            _ => kinds[choice as usize % kinds.len()],
-        };
+        let kind = bytes.kind(&usual, &rare);
         let flags = Flags(bytes.byte());
         let heard = self.ranks[to as usize].heard[lane_of(flags)];
         let header = Header {
@@ -218,23 +158,16 @@ impl Rig {
         };
         let mut covered = Vec::new();
         if kind == Kind::Data && header.flags.has(Flags::FIRST) {
-            let length = match bytes.byte() {
-                255 => u64::MAX,
-                254 => u64::from(bytes.word()) << 8,
-                _ => u64::from(bytes.number()),
-            };
-            let tag = u32::from(bytes.byte() % 2);
-            covered = Envelope { tag, token: bytes.number(), bytes: length }.emit().to_vec();
+            covered = bytes.envelope().emit().to_vec();
             if header.flags.has(Flags::CARRIES_REPORT) {
                 covered.extend((0..CAST_REPORT_BYTES).map(|_| bytes.byte()));
             }
         } else if kind == Kind::Nack {
-            covered = (0..bytes.byte() % 129).map(|_| bytes.byte()).collect();
+            covered = bytes.gap_map();
         }
         let mut packet = sealed(&KEY, &header, Rank(to), &covered);
         if kind == Kind::Data {
-            let data = bytes.number() as usize % 9000;
-            packet.resize(packet.len() + data, 0xcd);
+            bytes.fill(&mut packet);
         }
         let heard = &mut self.ranks[to as usize].heard[lane_of(flags)];
         if matches!(kind, Kind::Data | Kind::Grant) && header.seq == heard.expects {
@@ -262,12 +195,9 @@ impl Rig {
     }
 
     fn pass_time(&mut self, time: Duration) {
-        // Never so long that an honest rank takes another for dead because of it alone.
-        self.now = self.now + time.min(Duration::from_millis(20));
-        for rank in 0..HONEST {
-            self.ranks[rank as usize].endpoint.handle_timeout(self.now);
-            self.drain(rank);
-        }
+        self.now = self.now + time;
+        self.ranks.iter_mut().for_each(|own| own.endpoint.handle_timeout(self.now));
+        self.drain_all();
     }
 
     // ---- driving --------------------------------------------------------------------------
@@ -276,17 +206,8 @@ impl Rig {
         let head = &packet[..packet.len().min(HEAD_BYTES_MAX)];
         let own = &mut self.ranks[to as usize];
         let preview = own.endpoint.preview(head);
-        let placement = own.endpoint.handle_packet(self.now, head, packet.len());
-        if let Some(placement) = placement {
-            let from = placement.packet_offset;
-            let data = &packet[from..from + placement.bytes];
-            must(match placement.target {
-                Target::Receive(id) => own.memory.place(id, placement.offset, data),
-                Target::Slot(slot) => own.memory.fill_slot(slot, data),
-            });
-            if let (Some(preview), Target::Receive(id)) = (preview, placement.target) {
-                assert_eq!((preview.receive, preview.offset), (id, placement.offset));
-            }
+        if let Some(placement) = own.endpoint.handle_packet(self.now, head, packet.len()) {
+            place(&mut own.memory, packet, &placement, preview);
         }
         self.drain(to);
     }
@@ -310,13 +231,10 @@ impl Rig {
             }
             let Destination::Rank(to) = transmit.to else { panic!("no channel multicasts") };
             own.overhear(&packet, to);
-            if to.0 < HONEST {
-                self.under_way.push_back((to.0, packet.clone()));
+            match to.0 < HONEST {
+                true => self.wire.push(to.0, packet),
+                false => self.wire.keep(HONEST - 1, packet),
             }
-            if self.old.len() == 64 {
-                self.old.pop_front();
-            }
-            self.old.push_back((to.0.min(HONEST - 1), packet));
         }
         while let Some(event) = own.endpoint.poll_event(self.now) {
             own.take(event);
@@ -329,8 +247,7 @@ impl Rig {
     fn finish(&mut self) {
         for rank in 0..HONEST {
             let own = &mut self.ranks[rank as usize];
-            let text = format!("{:?}", own.endpoint.channels());
-            assert!(text.len() < STATE_CHARACTERS_MAX, "state of {} characters", text.len());
+            check_bounded(&own.endpoint.channels());
             own.endpoint.channel(0).resume(self.now);
             for id in own.sends.clone() {
                 let available = own.memory.content_bytes(id);
@@ -343,7 +260,7 @@ impl Rig {
             if self.ranks.iter().all(|own| own.sends.is_empty() || own.has_lost) {
                 return;
             }
-            while let Some((to, packet)) = self.under_way.pop_front() {
+            while let Some((to, packet)) = self.wire.pop() {
                 self.hand_over(to, &packet);
             }
             self.pass_time(Duration::from_millis(1));
@@ -369,6 +286,25 @@ impl Rig {
 }
 
 impl Honest {
+    fn new(rank: u32) -> Self {
+        let config = ChannelConfig {
+            payload_bytes: 256,
+            eager_bytes: 2000,
+            eager_head_bytes: 600,
+            pool_slots: POOL_SLOTS,
+            window_packets: WINDOW_PACKETS,
+            ..ChannelConfig::default()
+        };
+        Self {
+            heard: Default::default(),
+            endpoint: endpoint(rank, config, None),
+            memory: Memory::new(POOL_SLOTS, SlotLife::UntilMoved),
+            sends: BTreeSet::new(),
+            receives: Vec::new(),
+            has_lost: false,
+        }
+    }
+
     /// The third rank hears what is meant for it.
     fn overhear(&mut self, packet: &[u8], to: Rank) {
         let Ok((header, _)) = Header::parse(packet) else { return };

@@ -7,29 +7,25 @@
 //! ranks are left alone: unless somebody was declared dead or gone, all their own barriers must
 //! end.
 
-use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
+use super::bytes::Bytes;
+use super::wire::Wire;
+use super::{HONEST, PACKETS_MAX, check_bounded, endpoint, must};
 use crate::rig::builder::{JOB, KEY};
 use crate::rig::nic::{Host, Leaving, Nic};
 use crate::rig::rule::Way;
 use crate::rig::stranger::sealed;
 use crate::rig::words;
-use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::{
-    Collective, CollectiveConfig, Event as BarrierEvent, GroupConfig, Runner, STEP_JOIN,
-    STEP_RELEASE,
+    Collective, Event as BarrierEvent, GroupConfig, Runner, STEP_JOIN, STEP_RELEASE,
 };
-use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head};
 use omnes_topo::Barrier;
-use omnes_wire::{
-    ChannelId, CommunicatorId, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank, Seq,
-};
-use std::collections::{BTreeMap, VecDeque};
+use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Instant, Kind, Rank, Seq};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-const RANKS: u32 = 3;
-const HONEST: u32 = 2;
 /// Of all three ranks.
 const ALL: CommunicatorId = CommunicatorId(1);
 /// Of the honest ones.
@@ -48,14 +44,6 @@ const NODES_OF_ALL: [&[&[u32]]; 8] = [
 ];
 /// Divisions of the honest ones.
 const NODES_OF_OWN: [&[&[u32]]; 3] = [&[&[0], &[1]], &[&[1], &[0]], &[&[1, 0]]];
-
-/// A packet on its way to an honest rank.
-#[derive(Clone)]
-struct Packet {
-    to: u32,
-    way: Way,
-    bytes: Vec<u8>,
-}
 
 /// Barriers of one group at one rank.
 #[derive(Clone, Copy, Default)]
@@ -79,9 +67,7 @@ struct Rig {
     now: Instant,
     groups: [GroupConfig; 2],
     ranks: Vec<Honest>,
-    under_way: VecDeque<Packet>,
-    /// Copies of old packets.
-    old: VecDeque<Packet>,
+    wire: Wire<(u32, Way)>,
 }
 
 /// Runs a list of operations on barriers: two honest ranks, and one that has the right key and says
@@ -89,12 +75,7 @@ struct Rig {
 pub fn collective(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let mut rig = Rig::new(&mut bytes);
-    for _ in 0..OPERATIONS_MAX {
-        if bytes.0.is_empty() {
-            break;
-        }
-        rig.operate(&mut bytes);
-    }
+    bytes.run(|bytes| rig.operate(bytes));
     rig.finish();
 }
 
@@ -116,14 +97,14 @@ impl Rig {
         let is_late = bytes.byte().is_multiple_of(8);
         let ranks = (0..HONEST).map(Honest::new).collect();
         let now = Instant::ZERO;
-        let mut rig = Self { now, groups, ranks, under_way: VecDeque::new(), old: VecDeque::new() };
+        let mut rig = Self { now, groups, ranks, wire: Wire::new() };
         rig.open(0);
         if is_late {
             // What comes before a group is open must not be lost for ever.
             rig.enter(0, OWN);
             rig.drain_all();
-            while let Some(packet) = rig.under_way.pop_front() {
-                rig.hand_over(&packet);
+            while let Some((to, packet)) = rig.wire.pop() {
+                rig.hand_over(to, &packet);
             }
         }
         rig.open(1);
@@ -143,16 +124,20 @@ impl Rig {
             0 | 1 => self.enter(rank, OWN),
             2 => self.enter(rank, ALL),
             3..=6 => {
-                if let Some(packet) = self.under_way.pop_front() {
-                    self.hand_over(&packet);
+                if let Some((to, packet)) = self.wire.pop() {
+                    self.hand_over(to, &packet);
                 }
             }
-            7 => drop(self.under_way.pop_front()),
-            8 => self.replay(bytes),
-            9 => self.mutate(bytes),
+            7 => drop(self.wire.pop()),
+            8 => {
+                if let Some((to, packet)) = self.wire.replay(bytes) {
+                    self.hand_over(to, &packet);
+                }
+            }
+            9 => self.wire.mutate(bytes),
             10..=13 => self.craft(rank, bytes),
             14 => self.turn(rank, bytes),
-            _ => self.pass_time(Duration::from_micros(u64::from(bytes.number()) * 50)),
+            _ => self.pass_time(bytes.time()),
         }
         self.drain_all();
         for own in &self.ranks {
@@ -195,30 +180,11 @@ impl Rig {
         }
     }
 
-    fn replay(&mut self, bytes: &mut Bytes) {
-        if self.old.is_empty() {
-            return;
-        }
-        let index = bytes.byte() as usize % self.old.len();
-        let packet = self.old[index].clone();
-        self.hand_over(&packet);
-    }
-
-    fn mutate(&mut self, bytes: &mut Bytes) {
-        let Some(packet) = self.under_way.front_mut() else { return };
-        let index = bytes.byte() as usize % PACKET_OVERHEAD_BYTES;
-        packet.bytes[index] ^= 1 << (bytes.byte() % 8);
-    }
-
     /// The third rank says something with the right tag, to one rank or to all.
     fn craft(&mut self, to: u32, bytes: &mut Bytes) {
-        let kinds = [Kind::Step, Kind::Step, Kind::StepNack, Kind::StepTell, Kind::StepAsk];
+        let usual = [Kind::Step, Kind::Step, Kind::StepNack, Kind::StepTell, Kind::StepAsk];
         let rare = [Kind::Ping, Kind::Pong, Kind::Failed, Kind::Bye];
-        let choice = bytes.byte();
-        let kind = match choice {
-            250.. => rare[usize::from(choice) % rare.len()],
-            _ => kinds[usize::from(choice) % kinds.len()],
-        };
+        let kind = bytes.kind(&usual, &rare);
         let communicator = if bytes.byte().is_multiple_of(4) { OWN } else { ALL };
         let count = self.ranks[to as usize].counts.get(&communicator).copied();
         let Count { entered, done } = count.unwrap_or_default();
@@ -249,36 +215,33 @@ impl Rig {
         if marks >> 3 == 30 {
             packet.push(0);
         }
-        self.hand_over(&Packet { to, way, bytes: packet.clone() });
+        self.hand_over((to, way), &packet);
         if way == Way::Multicast {
-            self.hand_over(&Packet { to: 1 - to, way, bytes: packet });
+            self.hand_over((1 - to, way), &packet);
         }
     }
 
     fn pass_time(&mut self, time: Duration) {
-        // Never so long that an honest rank takes another for dead because of it alone.
-        self.now = self.now + time.min(Duration::from_millis(20));
-        for rank in 0..HONEST {
-            self.ranks[rank as usize].endpoint.handle_timeout(self.now);
-            self.drain(rank);
-        }
+        self.now = self.now + time;
+        self.ranks.iter_mut().for_each(|own| own.endpoint.handle_timeout(self.now));
+        self.drain_all();
     }
 
     // ---- driving --------------------------------------------------------------------------
 
-    fn hand_over(&mut self, packet: &Packet) {
-        let own = &mut self.ranks[packet.to as usize];
+    fn hand_over(&mut self, (to, way): (u32, Way), packet: &[u8]) {
+        let own = &mut self.ranks[to as usize];
         let host = if own.is_busy { Host::Awake } else { Host::Asleep };
-        let passage = own.nic.ingress(packet.way, &packet.bytes, host);
+        let passage = own.nic.ingress(way, packet, host);
         if passage.goes_on {
-            let head = &packet.bytes[..packet.bytes.len().min(HEAD_BYTES_MAX)];
-            let placement = own.endpoint.handle_packet(self.now, head, packet.bytes.len());
+            let head = &packet[..packet.len().min(HEAD_BYTES_MAX)];
+            let placement = own.endpoint.handle_packet(self.now, head, packet.len());
             assert_eq!(placement, None, "a barrier has no data");
         }
         for leaving in passage.leaving {
-            self.put_on_wire(packet.to, leaving);
+            self.put_on_wire(to, leaving);
         }
-        self.drain(packet.to);
+        self.drain(to);
     }
 
     /// What the other honest rank hears of a packet.
@@ -292,12 +255,7 @@ impl Rig {
             Destination::Group => Way::Multicast,
             _ => return,
         };
-        let packet = Packet { to: other, way, bytes };
-        self.under_way.push_back(packet.clone());
-        if self.old.len() == 64 {
-            self.old.pop_front();
-        }
-        self.old.push_back(packet);
+        self.wire.push((other, way), bytes);
     }
 
     fn drain_all(&mut self) {
@@ -357,8 +315,7 @@ impl Rig {
     fn finish(&mut self) {
         for own in &mut self.ranks {
             own.is_busy = false;
-            let text = format!("{:?}", own.machine());
-            assert!(text.len() < STATE_CHARACTERS_MAX, "state of {} characters", text.len());
+            check_bounded(own.machine());
         }
         let entered = |own: &Honest| own.counts.get(&OWN).map_or(0, |count| count.entered);
         let most = self.ranks.iter().map(entered).max().unwrap_or(0);
@@ -376,8 +333,8 @@ impl Rig {
             if self.ranks.iter().all(is_done) || self.ranks.iter().any(|own| own.has_lost) {
                 return;
             }
-            while let Some(packet) = self.under_way.pop_front() {
-                self.hand_over(&packet);
+            while let Some((to, packet)) = self.wire.pop() {
+                self.hand_over(to, &packet);
             }
             self.pass_time(Duration::from_millis(1));
         }
@@ -387,23 +344,10 @@ impl Rig {
 
 impl Honest {
     fn new(rank: u32) -> Self {
-        let Ok(channel) = ChannelConfig { pool_slots: 4, ..ChannelConfig::default() }.build()
-        else {
-            panic!("settings are in range")
-        };
-        let config = EndpointConfig {
-            me: Rank(rank),
-            size: RANKS,
-            job: JOB,
-            key: KEY,
-            channels: vec![channel],
-            broadcast: None,
-            collective: CollectiveConfig::default(),
-            liveness: LivenessConfig::default(),
-        };
+        let channel = ChannelConfig { pool_slots: 4, ..ChannelConfig::default() };
         Self {
             rank,
-            endpoint: Endpoint::new(Instant::ZERO, config),
+            endpoint: endpoint(rank, channel, None),
             nic: Nic::default(),
             counts: BTreeMap::new(),
             is_busy: false,

@@ -1,15 +1,29 @@
 //! Entry points for the fuzzer: bytes are a list of operations. Plain tests replay the corpus.
 
 mod broadcast;
+mod bytes;
 mod channel;
 mod collective;
+mod wire;
 
 pub use broadcast::broadcast;
 pub use channel::channel;
 pub use collective::collective;
 
-use omnes_wire::Seq;
+use crate::rig::builder::{JOB, KEY};
+use crate::rig::memory::Memory;
+use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::BroadcastConfig;
+use omnes_proto::channel::ChannelConfig;
+use omnes_proto::collective::CollectiveConfig;
+use omnes_proto::endpoint::{Endpoint, EndpointConfig};
+use omnes_proto::packet::{Placement, Preview, Target};
+use omnes_wire::{Instant, Rank};
+use std::fmt::Debug;
 
+/// Ranks of the job; the last one is not honest.
+const RANKS: u32 = 3;
+const HONEST: u32 = 2;
 /// Operations of one input.
 const OPERATIONS_MAX: usize = 400;
 /// Packets that one operation may lead to.
@@ -17,38 +31,41 @@ const PACKETS_MAX: usize = 2000;
 /// Bound on what a rank's machines print of themselves: a measure of their state.
 const STATE_CHARACTERS_MAX: usize = 400_000;
 
-/// Reads numbers from bytes; zeros at the end.
-struct Bytes<'a>(&'a [u8]);
+/// The endpoint of one rank, with one channel.
+fn endpoint(rank: u32, channel: ChannelConfig, broadcast: Option<BroadcastConfig>) -> Endpoint {
+    let broadcast = broadcast.map(BroadcastConfig::build).transpose();
+    let (Ok(channel), Ok(broadcast)) = (channel.build(), broadcast) else {
+        panic!("settings are in range")
+    };
+    let config = EndpointConfig {
+        me: Rank(rank),
+        size: RANKS,
+        job: JOB,
+        key: KEY,
+        channels: vec![channel],
+        broadcast,
+        collective: CollectiveConfig::default(),
+        liveness: LivenessConfig::default(),
+    };
+    Endpoint::new(Instant::ZERO, config)
+}
 
-impl Bytes<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
+/// Puts the data of a packet where they belong, which must be where the preview said.
+fn place(memory: &mut Memory, packet: &[u8], placement: &Placement, preview: Option<Preview>) {
+    let Placement { target, offset, packet_offset, bytes, .. } = *placement;
+    let data = &packet[packet_offset..packet_offset + bytes];
+    must(match target {
+        Target::Receive(id) => memory.place(id, offset, data),
+        Target::Slot(slot) => memory.fill_slot(slot, data),
+    });
+    if let (Some(preview), Target::Receive(id)) = (preview, target) {
+        assert_eq!((preview.receive, preview.offset), (id, offset));
     }
+}
 
-    /// The number given, mostly; else one near it, or any.
-    fn near(&mut self, seq: Seq) -> Seq {
-        match self.byte() {
-            255 => Seq(self.word()),
-            back @ 248..255 => Seq(seq.0.wrapping_sub(256 - u32::from(back))),
-            ahead @ 160..248 => seq.plus(u32::from(ahead) - 160),
-            _ => seq,
-        }
-    }
-
-    fn word(&mut self) -> u32 {
-        u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
-    }
-
-    /// A small number mostly, any number now and then.
-    fn number(&mut self) -> u32 {
-        match self.byte() {
-            255 => self.word(),
-            254 => u32::MAX - u32::from(self.byte()),
-            small => u32::from(small),
-        }
-    }
+fn check_bounded(machine: &impl Debug) {
+    let text = format!("{machine:?}");
+    assert!(text.len() < STATE_CHARACTERS_MAX, "state of {} characters", text.len());
 }
 
 fn must<T>(result: Result<T, String>) -> T {

@@ -7,36 +7,29 @@
 //! dead or gone or a third rank's data were passed off as theirs, all that they have sent in their
 //! own group must arrive, whatever was acknowledged or reported in their names.
 
-use super::{Bytes, OPERATIONS_MAX, PACKETS_MAX, STATE_CHARACTERS_MAX, must};
+mod honest;
+
+use super::bytes::Bytes;
+use super::wire::Wire;
+use super::{HONEST, PACKETS_MAX, RANKS, check_bounded, must, place};
 use crate::rig::builder::{JOB, KEY};
 use crate::rig::ledger::Operation;
-use crate::rig::memory::{Memory, SlotLife};
 use crate::rig::payload::content;
 use crate::rig::stranger::sealed;
-use omnes_proto::LivenessConfig;
+use honest::{Expected, Honest};
 use omnes_proto::broadcast::{
-    AckRule, Asking, Broadcast, BroadcastConfig, CastMessage, Collection, Event as CastEvent,
-    GapReports, GroupConfig, GroupId, Hold, Policy,
+    AckRule, Asking, CastMessage, Collection, GapReports, GroupConfig, GroupId, Hold, Policy,
 };
-use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
-use omnes_proto::collective::CollectiveConfig;
-use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
+use omnes_proto::channel::{Message, Pattern, Reply};
 use omnes_proto::group::Nodes;
 use omnes_proto::limits::PAYLOAD_BYTES_MIN;
-use omnes_proto::packet::{
-    Destination, HEAD_BYTES_MAX, Head, Placement, Preview, ReceiveId, SendId, Target,
-};
+use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head};
 use omnes_wire::{
-    CastReport, ChannelId, CommunicatorId, Envelope, Flags, Header, Instant, Kind,
-    PACKET_OVERHEAD_BYTES, Rank, Seq,
+    CastReport, ChannelId, CommunicatorId, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES,
+    Rank, Seq,
 };
-use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-const RANKS: u32 = 3;
-const HONEST: u32 = 2;
-const POOL_SLOTS: u32 = 16;
-const WINDOW_PACKETS: u32 = 16;
 /// Of all three ranks.
 const ALL: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
 /// Of the honest ones.
@@ -44,44 +37,13 @@ const OWN: GroupId = GroupId { communicator: CommunicatorId(1), number: 1 };
 /// Longest message, in bytes.
 const BYTES_MAX: u32 = 20_000;
 
-/// What the third rank has heard of a stream: enough to hit its window.
-#[derive(Clone, Copy, Default)]
-struct Heard {
-    expects: Seq,
-    next: Seq,
-}
-
-struct Honest {
-    endpoint: Endpoint,
-    memory: Memory,
-    /// Of the channel, whose messages may carry acknowledgements.
-    channel_memory: Memory,
-    heard: BTreeMap<(GroupId, Rank), Heard>,
-    /// Messages under way, with their group.
-    sends: BTreeMap<SendId, GroupId>,
-    /// Receives under way, with what is expected.
-    receives: BTreeMap<ReceiveId, Expected>,
-    /// Receives posted for each stream, which is the number of the next message.
-    posted: BTreeMap<(GroupId, Rank), usize>,
-    /// Messages of this rank to the group of the honest, by length.
-    sent: Vec<usize>,
-    /// Somebody was declared dead or gone, so that messages may be missing.
-    has_lost: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Expected {
-    group: GroupId,
-    root: Rank,
-    number: usize,
-}
+/// Group and root.
+type Stream = (GroupId, Rank);
 
 struct Rig {
     now: Instant,
     ranks: Vec<Honest>,
-    /// Packets between the honest ranks, and copies of old ones.
-    under_way: VecDeque<(u32, Vec<u8>)>,
-    old: VecDeque<(u32, Vec<u8>)>,
+    wire: Wire<u32>,
     /// Data of the third rank may have gone into the honest ones' own group.
     is_tampered: bool,
 }
@@ -91,12 +53,7 @@ struct Rig {
 pub fn broadcast(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let mut rig = Rig::new(&mut bytes);
-    for _ in 0..OPERATIONS_MAX {
-        if bytes.0.is_empty() {
-            break;
-        }
-        rig.operate(&mut bytes);
-    }
+    bytes.run(|bytes| rig.operate(bytes));
     rig.finish();
 }
 
@@ -136,68 +93,24 @@ fn nodes(ranks: u32) -> Nodes {
 
 impl Rig {
     fn new(bytes: &mut Bytes) -> Self {
-        let config = BroadcastConfig {
-            payload_bytes: PAYLOAD_BYTES_MIN,
-            pool_slots: POOL_SLOTS,
-            window_packets: WINDOW_PACKETS,
-            ..BroadcastConfig::default()
-        };
-        let channel = ChannelConfig {
-            payload_bytes: PAYLOAD_BYTES_MIN,
-            pool_slots: POOL_SLOTS,
-            ..ChannelConfig::default()
-        };
         let groups = [
             GroupConfig { id: ALL, nodes: nodes(RANKS), policy: policy(bytes) },
             GroupConfig { id: OWN, nodes: nodes(HONEST), policy: policy(bytes) },
         ];
         let is_late = bytes.byte().is_multiple_of(8);
-        let honest = |rank| {
-            let (Ok(checked), Ok(channel)) = (config.clone().build(), channel.clone().build())
-            else {
-                panic!("settings are in range")
-            };
-            let config = EndpointConfig {
-                me: Rank(rank),
-                size: RANKS,
-                job: JOB,
-                key: KEY,
-                channels: vec![channel],
-                broadcast: Some(checked),
-                collective: CollectiveConfig::default(),
-                liveness: LivenessConfig::default(),
-            };
-            let mut honest = Honest {
-                endpoint: Endpoint::new(Instant::ZERO, config),
-                memory: Memory::new(POOL_SLOTS, SlotLife::UntilRefilled).among_liars(),
-                channel_memory: Memory::new(POOL_SLOTS, SlotLife::UntilMoved).among_liars(),
-                heard: BTreeMap::new(),
-                sends: BTreeMap::new(),
-                receives: BTreeMap::new(),
-                posted: BTreeMap::new(),
-                sent: Vec::new(),
-                has_lost: false,
-            };
-            if rank == 0 || !is_late {
-                groups.iter().for_each(|group| honest.machine().open(group.clone()));
-            }
-            honest
-        };
-        let mut rig = Self {
-            now: Instant::ZERO,
-            ranks: (0..HONEST).map(honest).collect(),
-            under_way: VecDeque::new(),
-            old: VecDeque::new(),
-            is_tampered: false,
-        };
+        let ranks = (0..HONEST).map(Honest::new).collect();
+        let mut rig = Self { now: Instant::ZERO, ranks, wire: Wire::new(), is_tampered: false };
+        rig.ranks[0].open(&groups);
         if is_late {
             // What comes before a group is open must not be lost for ever.
             rig.send(0, bytes);
             rig.drain_all();
-            while let Some((to, packet)) = rig.under_way.pop_front() {
+            while let Some((to, packet)) = rig.wire.pop() {
                 rig.hand_over(to, &packet);
             }
-            groups.iter().for_each(|group| rig.ranks[1].machine().open(group.clone()));
+        }
+        rig.ranks[1].open(&groups);
+        if is_late {
             rig.drain_all();
         }
         rig
@@ -210,17 +123,21 @@ impl Rig {
             0 | 1 => self.send(rank, bytes),
             2 | 3 => self.receive(rank, bytes),
             4..=6 => {
-                if let Some((to, packet)) = self.under_way.pop_front() {
+                if let Some((to, packet)) = self.wire.pop() {
                     self.hand_over(to, &packet);
                 }
             }
-            7 => drop(self.under_way.pop_front()),
-            8 => self.replay(bytes),
-            9 => self.mutate(bytes),
+            7 => drop(self.wire.pop()),
+            8 => {
+                if let Some((to, packet)) = self.wire.replay(bytes) {
+                    self.hand_over(to, &packet);
+                }
+            }
+            9 => self.wire.mutate(bytes),
             10..=13 => self.craft(rank, bytes),
             14 if bytes.byte().is_multiple_of(4) => self.ranks[rank as usize].machine().announce(),
             14 => self.talk(rank, bytes),
-            _ => self.pass_time(Duration::from_micros(u64::from(bytes.number()) * 50)),
+            _ => self.pass_time(bytes.time()),
         }
         self.drain_all();
     }
@@ -289,43 +206,40 @@ impl Rig {
         }
     }
 
-    fn replay(&mut self, bytes: &mut Bytes) {
-        if self.old.is_empty() {
-            return;
-        }
-        let index = bytes.byte() as usize % self.old.len();
-        let (to, packet) = self.old[index].clone();
-        self.hand_over(to, &packet);
-    }
-
-    fn mutate(&mut self, bytes: &mut Bytes) {
-        let Some((_, packet)) = self.under_way.front_mut() else { return };
-        // Only what the tag covers: the UDP checksum guards the rest.
-        let index = bytes.byte() as usize % PACKET_OVERHEAD_BYTES;
-        packet[index] ^= 1 << (bytes.byte() % 8);
-    }
-
     /// The third rank says something with the right tag, to one rank or to all.
     fn craft(&mut self, to: u32, bytes: &mut Bytes) {
-        let kinds =
+        let (header, (group, root)) = self.made_up_header(to, bytes);
+        let kind = header.kind;
+        self.is_tampered |= is_data(kind) && group == OWN;
+        let covered = covered_body(&header, bytes);
+        let may_be_to_all = is_data(kind) || kind == Kind::Hello;
+        let is_to_all = may_be_to_all && header.flags.has(Flags::GROUP);
+        let tagged = if is_to_all { Rank::ALL } else { Rank(to) };
+        let mut packet = sealed(&KEY, &header, tagged, &covered);
+        if kind == Kind::CastCoded {
+            packet.resize(PACKET_OVERHEAD_BYTES + usize::from(PAYLOAD_BYTES_MIN), 0xcd);
+        }
+        if kind == Kind::Cast {
+            bytes.fill(&mut packet);
+            let heard = self.ranks[to as usize].heard.entry((group, root)).or_default();
+            if header.seq == heard.expects {
+                // Taken in, most likely; answers will tell.
+                heard.expects = heard.expects.plus(1);
+            }
+        }
+        self.hand_over(to, &packet);
+        if is_to_all {
+            self.hand_over(1 - to, &packet);
+        }
+    }
+
+    /// A header as the third rank makes it up, with the stream that it is of.
+    fn made_up_header(&self, to: u32, bytes: &mut Bytes) -> (Header, Stream) {
+        let usual =
             [Kind::Cast, Kind::CastCoded, Kind::CastAck, Kind::CastNack, Kind::Data, Kind::Pong];
         let rare = [Kind::Ping, Kind::Failed, Kind::Bye, Kind::Hello];
-        let choice = bytes.byte();
-        let kind = match choice {
-            250.. => rare[choice as usize % rare.len()],
-            _ => kinds[choice as usize % kinds.len()],
-        };
-        let group = match bytes.byte() {
-            255 => GroupId { communicator: CommunicatorId(9), number: bytes.byte() },
-            // Data passed off as the honest ones' own spoil what can be compared at the end.
-            254 => OWN,
-            group if group.is_multiple_of(4) && !is_data(kind) => OWN,
-            _ => ALL,
-        };
-        let root = match bytes.byte() {
-            255 => Rank(bytes.word()),
-            root => Rank(u32::from(root) % RANKS),
-        };
+        let kind = bytes.kind(&usual, &rare);
+        let (group, root) = stream(kind, bytes);
         let heard = self.ranks[to as usize].heard.get(&(group, root)).copied().unwrap_or_default();
         let number = bytes.number();
         let mut header = Header {
@@ -345,42 +259,18 @@ impl Rig {
             header.expects = bytes.near(heard.next);
             header.argument = root.0;
         }
-        self.is_tampered |= is_data(kind) && group == OWN;
         if kind == Kind::Data {
             header.channel = ChannelId(0);
             header.flags = header.flags.with(Flags::FIRST).with(Flags::CARRIES_REPORT);
             header.argument = 0;
         }
-        let covered = covered_body(&header, bytes);
-        let may_be_to_all = is_data(kind) || kind == Kind::Hello;
-        let is_to_all = may_be_to_all && header.flags.has(Flags::GROUP);
-        let tagged = if is_to_all { Rank::ALL } else { Rank(to) };
-        let mut packet = sealed(&KEY, &header, tagged, &covered);
-        if kind == Kind::CastCoded {
-            packet.resize(PACKET_OVERHEAD_BYTES + usize::from(PAYLOAD_BYTES_MIN), 0xcd);
-        }
-        if kind == Kind::Cast {
-            let data = bytes.number() as usize % 9000;
-            packet.resize(packet.len() + data, 0xcd);
-            let heard = self.ranks[to as usize].heard.entry((group, root)).or_default();
-            if header.seq == heard.expects {
-                // Taken in, most likely; answers will tell.
-                heard.expects = heard.expects.plus(1);
-            }
-        }
-        self.hand_over(to, &packet);
-        if is_to_all {
-            self.hand_over(1 - to, &packet);
-        }
+        (header, (group, root))
     }
 
     fn pass_time(&mut self, time: Duration) {
-        // Never so long that an honest rank takes another for dead because of it alone.
-        self.now = self.now + time.min(Duration::from_millis(20));
-        for rank in 0..HONEST {
-            self.ranks[rank as usize].endpoint.handle_timeout(self.now);
-            self.drain(rank);
-        }
+        self.now = self.now + time;
+        self.ranks.iter_mut().for_each(|own| own.endpoint.handle_timeout(self.now));
+        self.drain_all();
     }
 
     // ---- driving --------------------------------------------------------------------------
@@ -393,7 +283,7 @@ impl Rig {
             must(own.memory(preview.channel).check_preview(preview));
         }
         if let Some(placement) = own.endpoint.handle_packet(self.now, head, packet.len()) {
-            own.place(packet, &placement, preview);
+            place(own.memory(placement.channel), packet, &placement, preview);
         }
         self.drain(to);
     }
@@ -418,13 +308,10 @@ impl Rig {
                 packet.extend_from_slice(&must(memory.gather(segment, &parts)));
             }
             own.overhear(&packet, transmit.to);
-            if transmit.to != Destination::Rank(Rank(2)) {
-                self.under_way.push_back((1 - rank, packet.clone()));
+            match transmit.to == Destination::Rank(Rank(2)) {
+                true => self.wire.keep(1 - rank, packet),
+                false => self.wire.push(1 - rank, packet),
             }
-            if self.old.len() == 64 {
-                self.old.pop_front();
-            }
-            self.old.push_back((1 - rank, packet));
         }
         let mut done = Vec::new();
         while let Some(event) = own.endpoint.poll_event(self.now) {
@@ -453,8 +340,7 @@ impl Rig {
     /// Leaves the honest ranks alone until all that they sent to each other has arrived.
     fn finish(&mut self) {
         for own in &mut self.ranks {
-            let text = format!("{:?}", own.machine());
-            assert!(text.len() < STATE_CHARACTERS_MAX, "state of {} characters", text.len());
+            check_bounded(own.machine());
         }
         for rank in 0..HONEST {
             let root = Rank(1 - rank);
@@ -470,7 +356,7 @@ impl Rig {
             if self.is_tampered || self.ranks.iter().all(is_done) {
                 return;
             }
-            while let Some((to, packet)) = self.under_way.pop_front() {
+            while let Some((to, packet)) = self.wire.pop() {
                 self.hand_over(to, &packet);
             }
             self.pass_time(Duration::from_millis(1));
@@ -484,23 +370,33 @@ fn is_data(kind: Kind) -> bool {
     matches!(kind, Kind::Cast | Kind::CastCoded)
 }
 
+/// What the third rank says that its packet is of.
+fn stream(kind: Kind, bytes: &mut Bytes) -> Stream {
+    let group = match bytes.byte() {
+        255 => GroupId { communicator: CommunicatorId(9), number: bytes.byte() },
+        // Data passed off as the honest ones' own spoil what can be compared at the end.
+        254 => OWN,
+        group if group.is_multiple_of(4) && !is_data(kind) => OWN,
+        _ => ALL,
+    };
+    let root = match bytes.byte() {
+        255 => Rank(bytes.word()),
+        root => Rank(u32::from(root) % RANKS),
+    };
+    (group, root)
+}
+
 /// Envelope or gap map, as the third rank makes them up.
 fn covered_body(header: &Header, bytes: &mut Bytes) -> Vec<u8> {
     match header.kind {
         Kind::Cast | Kind::Data if header.flags.has(Flags::FIRST) => {
-            let length = match bytes.byte() {
-                255 => u64::MAX,
-                254 => u64::from(bytes.word()) << 8,
-                _ => u64::from(bytes.number()),
-            };
-            let (tag, token) = (u32::from(bytes.byte() % 2), bytes.number());
-            let mut body = Envelope { tag, token, bytes: length }.emit().to_vec();
+            let mut body = bytes.envelope().emit().to_vec();
             if header.kind == Kind::Data && header.flags.has(Flags::CARRIES_REPORT) {
                 body.extend_from_slice(&report(bytes).emit());
             }
             body
         }
-        Kind::CastNack => (0..bytes.byte() % 129).map(|_| bytes.byte()).collect(),
+        Kind::CastNack => bytes.gap_map(),
         _ => Vec::new(),
     }
 }
@@ -514,99 +410,5 @@ fn report(bytes: &mut Bytes) -> CastReport {
         root: Rank(u32::from(bytes.byte()) % RANKS),
         expects: Seq(bytes.number()),
         credits: bytes.number() as u16,
-    }
-}
-
-impl Honest {
-    fn machine(&mut self) -> &mut Broadcast {
-        match self.endpoint.broadcast() {
-            Some(machine) => machine,
-            None => panic!("every rank has a broadcast machine"),
-        }
-    }
-
-    /// The memory that transmits, placements and previews mean by an index.
-    fn memory(&mut self, channel: usize) -> &mut Memory {
-        match channel {
-            0 => &mut self.channel_memory,
-            _ => &mut self.memory,
-        }
-    }
-
-    fn place(&mut self, packet: &[u8], placement: &Placement, preview: Option<Preview>) {
-        let Placement { channel, target, offset, packet_offset, bytes } = *placement;
-        let data = &packet[packet_offset..packet_offset + bytes];
-        let memory = self.memory(channel);
-        must(match target {
-            Target::Receive(id) => memory.place(id, offset, data),
-            Target::Slot(slot) => memory.fill_slot(slot, data),
-        });
-        if let (Some(preview), Target::Receive(id)) = (preview, target) {
-            assert_eq!((preview.receive, preview.offset), (id, offset));
-        }
-    }
-
-    /// The third rank hears what is meant for it or for all.
-    fn overhear(&mut self, packet: &[u8], to: Destination) {
-        let Ok((header, _)) = Header::parse(packet) else { return };
-        if to == Destination::Rank(Rank(1 - header.source.0)) {
-            return;
-        }
-        let group = GroupId { communicator: header.communicator, number: header.channel.0 };
-        match header.kind {
-            Kind::Cast => {
-                let heard = self.heard.entry((group, Rank(header.expects.0))).or_default();
-                if !header.seq.precedes(heard.next) {
-                    heard.next = header.seq.plus(1);
-                }
-            }
-            Kind::CastAck | Kind::CastNack => {
-                let heard = self.heard.entry((group, Rank(header.argument))).or_default();
-                heard.expects = header.expects;
-            }
-            _ => {}
-        }
-    }
-
-    /// A receive that is complete, with the length of its message and what it holds.
-    fn take(&mut self, event: Event) -> Option<(Expected, u64, Vec<u8>)> {
-        match event {
-            Event::Broadcast(CastEvent::Sent { id } | CastEvent::SendFailed { id, .. }) => {
-                must(self.memory.finish_send(id));
-                self.sends.remove(&id);
-            }
-            Event::Broadcast(CastEvent::Received { id, bytes }) => {
-                let (_, content) = must(self.memory.finish_receive(id, bytes));
-                return Some((self.receives.remove(&id)?, bytes, content));
-            }
-            Event::Broadcast(CastEvent::ReceiveFailed { id, .. }) => {
-                must(self.memory.abandon_receive(id));
-                self.receives.remove(&id);
-            }
-            // The third rank never answers pings, so it is found to have failed now and then.
-            Event::PeerFailed(rank) | Event::PeerDeparted(rank) => {
-                self.has_lost |= rank.0 < HONEST;
-            }
-            Event::Channel(_, event) => self.take_of_channel(event),
-            Event::Collective(event) => panic!("{event:?}, but no group has barriers"),
-            Event::Excluded { .. } => {}
-        }
-        None
-    }
-
-    fn take_of_channel(&mut self, event: ChannelEvent) {
-        let memory = &mut self.channel_memory;
-        match event {
-            ChannelEvent::Sent { id } | ChannelEvent::SendFailed { id, .. } => {
-                must(memory.finish_send(id));
-            }
-            ChannelEvent::Received { id, bytes, .. } => {
-                must(memory.finish_receive(id, bytes));
-            }
-            ChannelEvent::ReceiveFailed { id, .. } => {
-                must(memory.abandon_receive(id));
-            }
-            ChannelEvent::PeerSilent { .. } | ChannelEvent::Stable => {}
-        }
     }
 }
