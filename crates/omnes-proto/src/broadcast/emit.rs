@@ -235,10 +235,10 @@ impl Stream {
             outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, repair.asks);
             outbound.header.epoch = self.epoch();
             if repair.asks && repair.to == Destination::Group {
-                self.collector.on_asked_all(now);
+                self.collector.answers.on_asked_all(now);
             }
-            if repair.asks && !self.collector.knows_round_trip() {
-                self.collector.on_asked(now, repair.seq);
+            if repair.asks && !self.collector.answers.knows_round_trip() {
+                self.collector.answers.on_asked(now, repair.seq);
             }
             self.arm(now, common);
             return Some(outbound);
@@ -285,7 +285,7 @@ impl Stream {
     fn is_worth_asking(&self, message: &Outgoing) -> bool {
         !self.policy.takers_ask(self.roles.takers)
             || message.packets > 1
-            || !self.collector.knows_round_trip_well()
+            || !self.collector.answers.knows_round_trip_well()
             || self.unmeasured >= MEASURE_MESSAGES
     }
 
@@ -328,10 +328,10 @@ impl Stream {
         self.collector.history.on_sent(now, seq);
         let is_answered = is_last && self.policy.acks == AckRule::Every;
         if asks || is_answered {
-            self.collector.on_asked(now, seq);
+            self.collector.answers.on_asked(now, seq);
         }
         if asks {
-            self.collector.on_asked_all(now);
+            self.collector.answers.on_asked_all(now);
         }
         self.has_asked = asks || is_answered;
         self.arm(now, common);

@@ -108,7 +108,7 @@ impl Stream {
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let reports = self.incoming.as_ref().and_then(Incoming::deadline);
-        earliest([reports, self.collector.deadline(), self.collector.held_until()])
+        earliest([reports, self.collector.answers.deadline(), self.collector.held_until()])
     }
 
     /// Waits for answers where some are missing.
@@ -117,14 +117,14 @@ impl Stream {
             return;
         }
         if !self.is_outstanding() {
-            self.collector.disarm();
+            self.collector.answers.disarm();
             return;
         }
         let held_back = match self.has_asked {
             true => Duration::ZERO,
             false => common.config.ack_delay,
         };
-        self.collector.arm(now, Allowance { least: common.config.timeout_min, held_back });
+        self.collector.answers.arm(now, Allowance { least: common.config.timeout_min, held_back });
     }
 
     /// A packet has come that those who report here got, or did not, about now.
@@ -139,10 +139,10 @@ impl Stream {
             let is_answered = flags.has(Flags::LAST) && self.policy.acks == AckRule::Every;
             self.has_asked = asks || is_answered;
             if self.has_asked {
-                self.collector.on_asked(now, packet.seq);
+                self.collector.answers.on_asked(now, packet.seq);
             }
             if asks {
-                self.collector.on_asked_all(now);
+                self.collector.answers.on_asked_all(now);
             }
         }
         self.arm(now, common);

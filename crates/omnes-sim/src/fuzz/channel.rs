@@ -12,7 +12,7 @@ use super::{HONEST, PACKETS_MAX, check_bounded, endpoint, must, place};
 use crate::rig::bounds::{LANES, lane_of};
 use crate::rig::builder::{JOB, KEY};
 use crate::rig::ledger::Operation;
-use crate::rig::memory::{Memory, SlotLife};
+use crate::rig::memory::Memory;
 use crate::rig::payload::content;
 use crate::rig::stranger::sealed;
 use omnes_proto::channel::{ChannelConfig, Event as ChannelEvent, Message, Pattern, Reply};
@@ -298,7 +298,7 @@ impl Honest {
         Self {
             heard: Default::default(),
             endpoint: endpoint(rank, config, None),
-            memory: Memory::new(POOL_SLOTS, SlotLife::UntilMoved),
+            memory: Memory::of_channel(POOL_SLOTS),
             sends: BTreeSet::new(),
             receives: Vec::new(),
             has_lost: false,

@@ -11,7 +11,6 @@ use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked};
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
-use omnes_proto::limits::POOL_GROWTH;
 use omnes_wire::{Instant, JobId, JobKey, Rank};
 use std::time::Duration;
 
@@ -192,8 +191,7 @@ impl Builder {
         let node = |rank: u32| {
             let endpoint_config = endpoint_config(&config, &checked, &broadcast, rank);
             let endpoint = Endpoint::new(Instant::ZERO, endpoint_config);
-            let slots_max = checked.pool_slots * POOL_GROWTH as u32;
-            Node::new(Rank(rank), endpoint, slots_max, config.looking)
+            Node::new(Rank(rank), endpoint, checked.pool_slots, config.looking)
         };
         let nodes = (0..config.ranks).map(node).collect();
         let bounds = Bounds::new(checked.window_packets, checked.initial_credit_bytes);

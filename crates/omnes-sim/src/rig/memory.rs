@@ -2,6 +2,7 @@
 //! never hold.
 
 use crate::rig::ledger::Operation;
+use omnes_proto::limits::POOL_GROWTH;
 use omnes_proto::packet::{
     Move, Origin, Preview, ReceiveId, Segment, SendId, SlotId, Source, combine,
 };
@@ -80,8 +81,15 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(slots_max: u32, slot_life: SlotLife) -> Self {
-        Self { slots_max, slot_life, ..Self::default() }
+    /// That of a channel with a pool of so many slots.
+    pub(crate) fn of_channel(pool_slots: u32) -> Self {
+        let slots_max = pool_slots * POOL_GROWTH as u32;
+        Self { slots_max, slot_life: SlotLife::UntilMoved, ..Self::default() }
+    }
+
+    /// That of broadcasts with a pool of so many slots.
+    pub(crate) fn of_broadcasts(pool_slots: u32) -> Self {
+        Self { slots_max: pool_slots, slot_life: SlotLife::UntilRefilled, ..Self::default() }
     }
 
     /// The memory of a rank to whom somebody may lie: what can be asked for still is that nothing
@@ -275,7 +283,7 @@ mod tests {
 
     #[test]
     fn bytes_are_written_once_and_previews_show_only_untouched_ones() {
-        let mut memory = Memory::new(1, SlotLife::UntilMoved);
+        let mut memory = Memory::of_channel(1);
         memory.add_receive(ID, Operation(0), 10);
         memory.place(ID, 4, &[1, 2]).unwrap();
         assert!(memory.place(ID, 5, &[3]).is_err());
@@ -290,7 +298,7 @@ mod tests {
 
     #[test]
     fn receive_with_a_hole_is_not_complete() {
-        let mut memory = Memory::new(1, SlotLife::UntilMoved);
+        let mut memory = Memory::of_channel(1);
         memory.add_receive(ID, Operation(0), 10);
         memory.place(ID, 0, &[1; 3]).unwrap();
         memory.place(ID, 4, &[1; 6]).unwrap();

@@ -3,7 +3,7 @@
 
 use super::Stream;
 use crate::fuzz::{HONEST, endpoint, must};
-use crate::rig::memory::{Memory, SlotLife};
+use crate::rig::memory::Memory;
 use omnes_proto::broadcast::{
     Broadcast, BroadcastConfig, Event as CastEvent, GroupConfig, GroupId,
 };
@@ -64,8 +64,8 @@ impl Honest {
         };
         Self {
             endpoint: endpoint(rank, channel, Some(config)),
-            memory: Memory::new(POOL_SLOTS, SlotLife::UntilRefilled).among_liars(),
-            channel_memory: Memory::new(POOL_SLOTS, SlotLife::UntilMoved).among_liars(),
+            memory: Memory::of_broadcasts(POOL_SLOTS).among_liars(),
+            channel_memory: Memory::of_channel(POOL_SLOTS).among_liars(),
             heard: BTreeMap::new(),
             sends: BTreeMap::new(),
             receives: BTreeMap::new(),

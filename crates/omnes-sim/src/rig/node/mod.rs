@@ -12,7 +12,7 @@ pub(crate) use barriers::script_barriers;
 pub(crate) use broadcasts::script_group;
 
 use crate::rig::ledger::{Ledger, Operation, State, Stream};
-use crate::rig::memory::{Memory, SlotLife};
+use crate::rig::memory::Memory;
 use crate::rig::network::{Happening, InFlight, Network, Sent};
 use crate::rig::program::Program;
 use crate::rig::script::{Receipt, Step};
@@ -111,12 +111,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(rank: Rank, endpoint: Endpoint, slots_max: u32, looking: Looking) -> Self {
+    pub(crate) fn new(rank: Rank, endpoint: Endpoint, pool_slots: u32, looking: Looking) -> Self {
         let channels = endpoint.channels().len();
-        let of_channel = |_| Memory::new(slots_max, SlotLife::UntilMoved);
-        let of_broadcasts = endpoint
-            .broadcasts()
-            .map(|machine| Memory::new(machine.config().pool_slots, SlotLife::UntilRefilled));
+        let of_channel = |_| Memory::of_channel(pool_slots);
+        let of_broadcasts =
+            endpoint.broadcasts().map(|machine| Memory::of_broadcasts(machine.config().pool_slots));
         Self {
             rank,
             endpoint,

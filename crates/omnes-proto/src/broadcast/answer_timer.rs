@@ -1,0 +1,272 @@
+//! How long the answers of a group take, and until when a collector waits for them.
+//!
+//! A round trip of the group is that from a packet that asks for answers until the last of them, so
+//! that the timer fits the slowest rank, and in a tree the highest of its branches. The time over
+//! which many ranks spread their answers comes on top. The first answer tells how near the nearest
+//! rank is. Only one question is measured at a time, and none that was asked again: its answer
+//! could be to either packet.
+//!
+//! The wait doubles each time that it ends and nobody reports, as over channels; where ranks report
+//! but the slowest does not come on, it does so after a few waits.
+
+use super::history::Times;
+use super::incoming::answer_spread;
+use crate::lane::{Allowance, Rtt};
+use crate::limits::BACKOFF_DOUBLINGS_MAX;
+use omnes_wire::{Instant, Seq};
+use std::time::Duration;
+
+/// Longest wait that round trips lead to, without doublings and what answers are held back.
+const TIMEOUT_MAX: Duration = Duration::from_secs(1);
+/// Waits without progress after which each further one is twice as long, though ranks report.
+const FRUITLESS_PROMPT: u32 = 4;
+/// Longest wait that doubling leads to, unless answers usually take longer.
+const BACKOFF_MAX: Duration = Duration::from_millis(20);
+
+/// Round trip to the nearest rank that is assumed until one has been measured.
+const FASTEST_INITIAL: Duration = Duration::from_micros(100);
+
+/// Measurements after which it no longer matters if one of them came out too long.
+const SAMPLES_WELL: u32 = 8;
+
+/// A packet that asked for answers.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    seq: Seq,
+    asked_at: Instant,
+    has_answer: bool,
+}
+
+/// See the module header.
+#[derive(Debug)]
+pub(super) struct AnswerTimer {
+    /// Time over which all who are asked together spread their answers.
+    spread: Duration,
+    /// From a question until the last of its answers.
+    round_trip: Rtt,
+    /// From a question until the first of its answers: the shortest that was measured lately.
+    fastest: Option<Duration>,
+    /// How often that was measured.
+    samples: u32,
+    /// What is being measured.
+    question: Option<Question>,
+    /// Until then, those who were asked together send their answers, one after the other.
+    answers_until: Instant,
+    /// When the wait for answers is over, if somebody owes one.
+    deadline: Option<Instant>,
+    /// Waits that ended since anybody has reported.
+    doublings: u32,
+    /// Waits that ended since the slowest rank has come on.
+    fruitless: u32,
+}
+
+impl AnswerTimer {
+    /// For the answers of so many reporters.
+    pub(super) fn new(reporters: u32) -> Self {
+        Self {
+            spread: answer_spread(reporters),
+            round_trip: Rtt::new(),
+            fastest: None,
+            samples: 0,
+            question: None,
+            answers_until: Instant::ZERO,
+            deadline: None,
+            doublings: 0,
+            fruitless: 0,
+        }
+    }
+
+    // ---- round trips ----------------------------------------------------------------------
+
+    /// Packet `seq` goes out and will be answered by all, without delay.
+    pub(super) fn on_asked(&mut self, now: Instant, seq: Seq) {
+        let question = Question { seq, asked_at: now, has_answer: false };
+        self.question.get_or_insert(question);
+    }
+
+    /// Everybody is asked now.
+    pub(super) fn on_asked_all(&mut self, now: Instant) {
+        self.answers_until = now + self.spread;
+    }
+
+    /// A reporter has everything before `expects`, and told so after it had held its report back
+    /// for `held_back`, if that is known; all reporters have everything before `slowest`, unless
+    /// none is left.
+    pub(super) fn on_answer(
+        &mut self,
+        now: Instant,
+        expects: Seq,
+        held_back: Option<Duration>,
+        slowest: Option<Seq>,
+    ) {
+        let Some(question) = &mut self.question else { return };
+        if !question.seq.precedes(expects) {
+            return;
+        }
+        let Some(held_back) = held_back else {
+            self.question = None;
+            return;
+        };
+        let sample = now.since(question.asked_at).saturating_sub(held_back);
+        if !std::mem::replace(&mut question.has_answer, true) {
+            // Forgotten slowly, as paths change.
+            let kept = self.fastest.map_or(sample, |fastest| fastest * 17 / 16);
+            self.fastest = Some(kept.min(sample));
+            self.samples = self.samples.saturating_add(1);
+        }
+        if slowest.is_none_or(|slowest| question.seq.precedes(slowest)) {
+            self.round_trip.add_sample(sample);
+            self.question = None;
+        }
+    }
+
+    /// True if a round trip has been measured.
+    pub(super) fn knows_round_trip(&self) -> bool {
+        self.fastest.is_some()
+    }
+
+    /// True if that was done several times: the first answer may have waited until the root read
+    /// it, so one measurement may be too long, but the least of several is not.
+    pub(super) fn knows_round_trip_well(&self) -> bool {
+        self.samples >= SAMPLES_WELL
+    }
+
+    /// How long answers take; a little less for the nearest rank, as some come sooner than usual.
+    pub(super) fn times(&self) -> Times {
+        let fastest = self.fastest.unwrap_or(FASTEST_INITIAL) * 3 / 4;
+        Times { fastest, usual: self.round_trip.smoothed() }
+    }
+
+    // ---- the wait -------------------------------------------------------------------------
+
+    /// When the wait for answers is over.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Waits for answers that are owed, unless it does already.
+    pub(super) fn arm(&mut self, now: Instant, allowance: Allowance) {
+        if self.deadline.is_some() {
+            return;
+        }
+        let (mean, deviation) = (self.round_trip.smoothed(), self.round_trip.deviation());
+        let estimate = mean + mean.max(4 * deviation);
+        let usual = estimate.max(allowance.least).min(TIMEOUT_MAX) + allowance.held_back;
+        // Who answers without coming on has no room: it tells when it has.
+        let without_room = self.fruitless.saturating_sub(FRUITLESS_PROMPT);
+        let doublings = self.doublings.max(without_room).min(BACKOFF_DOUBLINGS_MAX);
+        let wait = (usual * (1 << doublings)).min(usual.max(BACKOFF_MAX));
+        let last_answer = self.answers_until + estimate.min(TIMEOUT_MAX);
+        self.deadline = Some(last_answer.max(now + wait));
+    }
+
+    /// Everything has been answered.
+    pub(super) fn disarm(&mut self) {
+        self.deadline = None;
+        self.doublings = 0;
+        self.fruitless = 0;
+    }
+
+    /// Somebody has reported: the path works.
+    pub(super) fn on_heard(&mut self) {
+        self.doublings = 0;
+    }
+
+    /// The slowest rank has come on.
+    pub(super) fn on_progress(&mut self) {
+        self.deadline = None;
+        self.fruitless = 0;
+    }
+
+    /// Ends the wait if its time has come; true if so.
+    pub(super) fn end_wait(&mut self, now: Instant) -> bool {
+        let is_over = self.deadline.take_if(|at| *at <= now).is_some();
+        if is_over {
+            self.question = None; // An answer could be to either packet.
+        }
+        is_over
+    }
+
+    /// The wait has ended, and somebody still owes an answer.
+    pub(super) fn on_late(&mut self) {
+        self.doublings += 1;
+        self.fruitless += 1;
+    }
+
+    /// True if the slowest rank has not come on for more than one wait.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.fruitless > 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// More than is waited for answers that nobody has measured.
+    const LEAST: Duration = Duration::from_millis(6);
+    const ALLOWANCE: Allowance = Allowance { least: LEAST, held_back: Duration::ZERO };
+
+    fn at(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    /// How long the wait is that begins now; it ends with somebody late.
+    fn fail(timer: &mut AnswerTimer, now: Instant) -> Duration {
+        timer.arm(now, ALLOWANCE);
+        let deadline = timer.deadline().unwrap();
+        assert!(!timer.end_wait(now) && timer.end_wait(deadline));
+        timer.on_late();
+        deadline.since(now)
+    }
+
+    #[test]
+    fn waits_become_longer_at_once_without_reports_and_late_with_them() {
+        // [BC-R22]
+        let mut timer = AnswerTimer::new(3);
+        let waits: [Duration; 4] = std::array::from_fn(|_| fail(&mut timer, at(0)));
+        assert_eq!(waits, [LEAST, LEAST * 2, BACKOFF_MAX, BACKOFF_MAX]);
+        timer.disarm();
+        let waits: [Duration; 7] = std::array::from_fn(|_| {
+            timer.on_heard();
+            fail(&mut timer, at(0))
+        });
+        assert_eq!(waits, [LEAST, LEAST, LEAST, LEAST, LEAST, LEAST * 2, BACKOFF_MAX]);
+        assert!(timer.is_stuck());
+        timer.on_progress();
+        timer.on_heard();
+        assert_eq!(fail(&mut timer, at(0)), LEAST);
+        assert!(!timer.is_stuck());
+    }
+
+    #[test]
+    fn first_answer_tells_of_the_nearest_rank_and_the_last_of_all() {
+        let mut timer = AnswerTimer::new(2);
+        timer.on_asked(at(0), Seq(4));
+        timer.on_asked(at(50), Seq(5)); // Not measured, as another is.
+        let none = Some(Duration::ZERO);
+        timer.on_answer(at(60), Seq(4), none, Some(Seq(0)));
+        assert!(!timer.knows_round_trip(), "that was no answer");
+        let held_back = Some(Duration::from_micros(20));
+        timer.on_answer(at(100), Seq(5), held_back, Some(Seq(0)));
+        timer.on_answer(at(400), Seq(5), none, Some(Seq(5)));
+        timer.on_answer(at(900), Seq(6), none, Some(Seq(5)));
+        let Times { fastest, usual } = timer.times();
+        assert_eq!(fastest, Duration::from_micros(60), "three quarters of 80");
+        assert_eq!(usual, Duration::from_micros(400));
+        assert!(timer.knows_round_trip() && !timer.knows_round_trip_well());
+    }
+
+    #[test]
+    fn answer_that_was_held_back_for_an_unknown_time_or_comes_after_the_wait_is_not_measured() {
+        let mut timer = AnswerTimer::new(1);
+        timer.on_asked(at(0), Seq(0));
+        timer.on_answer(at(10), Seq(1), None, Some(Seq(1)));
+        timer.on_answer(at(20), Seq(1), Some(Duration::ZERO), Some(Seq(1)));
+        timer.on_asked(at(30), Seq(1));
+        fail(&mut timer, at(30));
+        timer.on_answer(at(40), Seq(2), Some(Duration::ZERO), Some(Seq(2)));
+        assert!(!timer.knows_round_trip());
+    }
+}

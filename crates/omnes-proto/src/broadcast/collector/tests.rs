@@ -1,0 +1,118 @@
+//! One collector, reports in and repairs out.
+
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::lane::Allowance;
+
+const ASKED: Allowance = Allowance { least: Duration::from_micros(200), held_back: Duration::ZERO };
+
+const WITNESS: Witness = Witness { rank: Rank(1), repair: None, is_idle: false };
+
+fn collector(ranks: u32) -> Collector {
+    let alone = |rank| Reporter { rank: Rank(rank), below: Vec::new() };
+    Collector::new((1..=ranks).map(alone).collect(), 100, 1 << 20)
+}
+
+fn at(us: u64) -> Instant {
+    Instant::from_ns(us * 1000)
+}
+
+fn report(collector: &mut Collector, us: u64, rank: u32, expects: u32) -> bool {
+    collector.on_report(at(us), Rank(rank), (Seq(expects), 100), Some(Duration::ZERO))
+}
+
+#[test]
+fn slowest_comes_on_when_the_last_has_reported() {
+    // [BC-R23]: nobody is sent more than the one with the least room has offered.
+    let mut collector = collector(3);
+    assert!(!report(&mut collector, 1, 1, 5));
+    assert!(!report(&mut collector, 2, 3, 7));
+    assert!(report(&mut collector, 3, 2, 6));
+    assert_eq!(collector.slowest(), Some(Seq(5)));
+    assert_eq!(collector.limit(), Some(Seq(105)));
+    collector.forget(Rank(1));
+    assert_eq!(collector.slowest(), Some(Seq(6)));
+    collector.forget_all();
+    assert_eq!(collector.slowest(), None);
+}
+
+#[test]
+fn what_few_lack_goes_to_them_and_what_many_lack_to_all() {
+    // [BC-R9] as D-06 has it.
+    let mut collector = collector(3);
+    let mut map = GapMap::default();
+    map.insert(Seq(0), Seq(1));
+    map.insert(Seq(0), Seq(3));
+    collector.on_gaps(at(1), WITNESS, (Seq(0), &map), Seq(9));
+    collector.want(Rank(3), Seq(2), false);
+    let mut next = || collector.next_repair(2, |_| 0).map(|repair| (repair.seq.0, repair.to));
+    assert_eq!(next(), Some((0, Destination::Rank(Rank(1)))));
+    assert_eq!(next(), Some((2, Destination::Group)));
+    assert_eq!(next(), None);
+}
+
+#[test]
+fn a_report_takes_back_what_was_wanted_before() {
+    let mut collector = collector(2);
+    (0..4).for_each(|seq| collector.want(Rank(1), Seq(seq), false));
+    report(&mut collector, 1, 1, 3);
+    assert_eq!(collector.next_repair(2, |_| 0).unwrap().seq, Seq(3));
+    assert!(!collector.has_repairs());
+}
+
+#[test]
+fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
+    // [BC-R22]
+    let mut collector = collector(3);
+    for round in 0..50u32 {
+        let start = u64::from(round) * 10_000;
+        collector.history.on_sent(at(start), Seq(round));
+        collector.answers.on_asked(at(start), Seq(round));
+        report(&mut collector, start + 100, 1, round + 1);
+        report(&mut collector, start + 300, 2, round + 1);
+        report(&mut collector, start + 1000, 3, round + 1);
+    }
+    collector.answers.arm(at(1_000_000), ASKED);
+    let waits = collector.answers.deadline().unwrap().since(at(1_000_000));
+    assert!(waits >= Duration::from_micros(1900) && waits < Duration::from_micros(2100));
+    assert!(!collector.on_timeout(at(1_000_100), Seq(51)));
+    report(&mut collector, 1_000_200, 1, 51);
+    assert!(collector.on_timeout(at(1_003_000), Seq(51)));
+    let repair = collector.next_repair(2, |_| 0).unwrap();
+    assert_eq!(repair, Repair { seq: Seq(50), coded: None, to: Destination::Group, asks: true });
+    collector.answers.arm(at(1_003_000), ASKED);
+    assert!(collector.answers.deadline().unwrap().since(at(1_003_000)) >= 2 * waits - waits / 10);
+}
+
+#[test]
+fn a_report_older_than_the_repair_changes_nothing() {
+    let mut collector = collector(1);
+    collector.history.on_sent(at(0), Seq(0));
+    collector.answers.on_asked(at(0), Seq(0));
+    report(&mut collector, 100, 1, 1);
+    let mut map = GapMap::default();
+    map.insert(Seq(1), Seq(2));
+    collector.history.on_sent(at(200), Seq(1));
+    collector.on_gaps(at(270), WITNESS, (Seq(1), &map), Seq(9));
+    assert!(!collector.has_repairs());
+    collector.on_gaps(at(280), WITNESS, (Seq(1), &map), Seq(9));
+    assert!(collector.has_repairs());
+}
+
+#[test]
+fn repairs_wait_for_others_where_reports_follow_each_other_closely() {
+    let mut collector = collector(3);
+    collector.may_hold = true;
+    let mut map = GapMap::default();
+    map.insert(Seq(0), Seq(5));
+    let wait = collector.answers.times().usual / HOLD_SHARE;
+    let start = at(1_000_000);
+    collector.on_gaps(start, WITNESS, (Seq(0), &map), Seq(9));
+    assert!(!collector.holds_repairs(start), "the first is not held");
+    while collector.next_repair(9, |_| 0).is_some() {}
+    let next = start + wait / 2;
+    collector.on_gaps(next, Witness { rank: Rank(2), ..WITNESS }, (Seq(0), &map), Seq(9));
+    assert!(collector.holds_repairs(next));
+    assert_eq!(collector.held_until(), Some(next + wait));
+    assert!(collector.end_hold(next + wait) && collector.held_until().is_none());
+}

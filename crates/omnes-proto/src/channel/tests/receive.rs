@@ -1,0 +1,84 @@
+//! Where what comes in is placed, and how it is answered.
+
+use super::*;
+
+#[test]
+fn run_of_packets_is_answered_by_one_acknowledgement() {
+    // [PM-R15]
+    let mut channel = channel();
+    channel.receive(at(0), from(PEER), 2000).unwrap();
+    hand_first(&mut channel, 10, PEER, 0, 752, FIRST);
+    hand(&mut channel, at(11), header(PEER, Kind::Data, 1, 0), &[], NEXT);
+    assert_eq!(sent(&mut channel, 11), NOTHING);
+    hand(&mut channel, at(12), header(PEER, Kind::Data, 2, 0), &[], NEXT);
+    assert_eq!(sent(&mut channel, 12), ["ack expects 3 e0"]);
+    assert_eq!(sent(&mut channel, 10_000), NOTHING);
+}
+
+#[test]
+fn single_gap_is_reported_once_however_much_follows() {
+    // [PM-R18]
+    let mut channel = channel();
+    channel.receive(at(0), from(PEER), 2048).unwrap();
+    hand_first(&mut channel, 10, PEER, 0, 2032, FIRST);
+    for seq in 2..4 {
+        hand(&mut channel, at(10), header(PEER, Kind::Data, seq, 0), &[], NEXT);
+    }
+    assert_eq!(channel.counters().discarded, 0);
+    assert_eq!(sent(&mut channel, 10), NOTHING);
+    assert_eq!(sent(&mut channel, 60), ["nack expects 1 e0"]);
+    assert_eq!(sent(&mut channel, 61), NOTHING);
+    hand(&mut channel, at(70), header(PEER, Kind::Data, 1, 0), &[], NEXT);
+    assert_eq!(sent(&mut channel, 70), ["ack expects 4 e0"]);
+}
+
+#[test]
+fn data_go_straight_into_the_memory_of_the_receive() {
+    // [PM-R11]
+    let mut channel = channel();
+    let id = channel.receive(at(0), from(PEER), 300).unwrap();
+    let first = hand_first(&mut channel, 10, PEER, 0, 400, FIRST).unwrap();
+    let (target, packet_offset) = (Target::Receive(id), PACKET_OVERHEAD_BYTES + 16);
+    assert_eq!(first, Placement { channel: 0, target, offset: 0, packet_offset, bytes: FIRST });
+    // What exceeds the receive is cut off.
+    let rest = hand(&mut channel, at(11), header(PEER, Kind::Data, 1, 0), &[], 160).unwrap();
+    let (offset, packet_offset) = (FIRST as u64, PACKET_OVERHEAD_BYTES);
+    assert_eq!(rest, Placement { channel: 0, target, offset, packet_offset, bytes: 60 });
+    assert_eq!(events(&mut channel), [Event::Received { id, from: PEER, tag: 5, bytes: 400 }]);
+    assert_eq!(moves(&mut channel), []);
+}
+
+#[test]
+fn data_that_nobody_has_asked_for_wait_in_buffers_until_they_are_consumed_in_place() {
+    // [PM-R11]
+    let mut channel = channel();
+    let placed = hand_first(&mut channel, 10, PEER, 0, 400, FIRST).unwrap();
+    let Target::Slot(first) = placed.target else { panic!("{placed:?}") };
+    let id = channel.receive(at(20), from(PEER), 400).unwrap();
+    let step = Move { origin: Origin::Slot(first), receive: id, offset: 0, bytes: FIRST };
+    assert_eq!(moves(&mut channel), [step]);
+    assert_eq!(channel.received_bytes(id), FIRST as u64);
+    let rest = hand(&mut channel, at(30), header(PEER, Kind::Data, 1, 0), &[], 160).unwrap();
+    assert_eq!((rest.target, rest.offset), (Target::Receive(id), FIRST as u64));
+    assert_eq!(events(&mut channel), [Event::Received { id, from: PEER, tag: 5, bytes: 400 }]);
+}
+
+#[test]
+fn length_that_packet_numbers_cannot_count_is_refused() {
+    let mut channel = channel();
+    channel.receive(at(0), from(PEER), 100).unwrap();
+    assert_eq!(hand_first(&mut channel, 10, PEER, 0, u64::MAX, FIRST), None);
+    assert_eq!(channel.counters().malformed, 1);
+    let bytes = channel.config().message_bytes_max() + 1;
+    let refused = channel.send(at(20), message(PEER, bytes)).unwrap_err();
+    assert!(matches!(refused, ChannelError::MessageTooLarge { .. }));
+}
+
+#[test]
+fn packet_that_no_slot_holds_is_dropped() {
+    let mut channel = channel();
+    let payload = usize::from(channel.config().payload_bytes);
+    assert_eq!(hand_first(&mut channel, 10, PEER, 0, 1000, payload + 1), None);
+    assert_eq!(channel.counters().malformed, 1);
+    assert!(hand_first(&mut channel, 20, PEER, 0, 1000, payload - 16).is_some());
+}

@@ -1,0 +1,178 @@
+//! Packets without a buffer, at the receiver that rejects them and at their sender.
+
+use super::*;
+
+#[test]
+fn packet_without_buffer_is_rejected_once_and_what_follows_is_discarded_silently() {
+    // [PM-R15, R16]
+    let mut channel = channel();
+    for seq in 0..4 {
+        hand_first(&mut channel, 10, PEER, seq, 10, 10);
+    }
+    assert_eq!(sent(&mut channel, 10), ["ack expects 4 e0"]);
+    assert_eq!(hand_first(&mut channel, 20, PEER, 4, 10, 10), None);
+    assert_eq!(sent(&mut channel, 20), ["nack expects 4 e0 reject"]);
+    for seq in 5..8 {
+        assert_eq!(hand_first(&mut channel, 30, PEER, seq, 10, 10), None);
+    }
+    assert_eq!(sent(&mut channel, 30), NOTHING);
+    assert_eq!(channel.counters().discarded, 3);
+    // A receive takes the oldest message: its buffer is free, and the peer is told so.
+    channel.receive(at(40), from(PEER), 10).unwrap();
+    assert_eq!(moves(&mut channel).len(), 1);
+    assert_eq!(sent(&mut channel, 40), ["ack expects 4 e0 resume"]);
+    assert!(hand_first(&mut channel, 50, PEER, 4, 10, 10).is_some());
+    channel.stop(at(50));
+    assert_eq!(sent(&mut channel, 50), ["ack expects 5 e0"]);
+}
+
+#[test]
+fn packet_that_comes_again_and_still_does_not_fit_is_rejected_again() {
+    // [PM-R18]
+    let mut channel = channel();
+    for seq in 0..5 {
+        hand_first(&mut channel, 10, PEER, seq, 10, 10);
+    }
+    assert_eq!(sent(&mut channel, 10), ["nack expects 4 e0 reject"]);
+    let mut again = header(PEER, Kind::Data, 4, 0);
+    again.flags = Flags::FIRST;
+    again.epoch = 1;
+    let envelope = Envelope { tag: 5, token: 9, bytes: 10 }.emit();
+    assert_eq!(hand(&mut channel, at(20), again, &envelope, 10), None);
+    assert_eq!(sent(&mut channel, 20), ["nack expects 4 e1 reject"]);
+}
+
+#[test]
+fn rejection_concerns_its_sender_only() {
+    // [PM-R16, R17]
+    let mut channel = channel();
+    channel.receive(at(0), from(OTHER), 10).unwrap();
+    for seq in 0..5 {
+        hand_first(&mut channel, 10, PEER, seq, 10, 10);
+    }
+    assert_eq!(sent(&mut channel, 10), ["nack expects 4 e0 reject"]);
+    let placed = hand_first(&mut channel, 20, OTHER, 0, 10, 10).unwrap();
+    assert!(matches!(placed.target, Target::Receive(_)));
+}
+
+#[test]
+fn buffers_are_shared_by_all_senders() {
+    // [PM-R17]: whoever comes first takes them, and nobody has a share of its own.
+    let mut channel = channel();
+    for (source, seq) in [(PEER, 0), (OTHER, 0), (PEER, 1), (PEER, 2)] {
+        let placed = hand_first(&mut channel, 10, source, seq, 10, 10).unwrap();
+        assert!(matches!(placed.target, Target::Slot(_)));
+    }
+    assert_eq!(hand_first(&mut channel, 20, OTHER, 1, 10, 10), None);
+    let lines = sent(&mut channel, 20);
+    assert!(lines.contains(&"nack expects 1 e0 reject to 2".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn empty_message_that_came_ahead_is_not_lost_when_too_many_wait() {
+    // [PM-R15]: its number must not be taken before it has been accepted.
+    let mut channel = channel();
+    for seq in 0..3 {
+        hand_first(&mut channel, 10, PEER, seq, 0, 0);
+    }
+    hand_first(&mut channel, 11, PEER, 4, 0, 0);
+    hand_first(&mut channel, 12, PEER, 3, 0, 0);
+    assert_eq!(sent(&mut channel, 12), ["nack expects 4 e0 reject"]);
+    assert_eq!(channel.counters().malformed, 0);
+}
+
+#[test]
+fn rejected_sender_sends_nothing_new_until_it_is_acknowledged() {
+    // [PM-R13, R14]
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 0)).unwrap();
+    channel.send(at(0), message(PEER, 10)).unwrap();
+    assert_eq!(sent(&mut channel, 0), ["data 0 e0", "data 1 e0 @0+10"]);
+    reject(&mut channel, 50, 0, 0);
+    channel.send(at(60), message(PEER, 20)).unwrap();
+    assert_eq!(sent(&mut channel, 60), NOTHING);
+    // The probe; then any answer beyond it brings back all that was discarded, and the new.
+    let probe_at = channel.poll_timeout().unwrap().as_ns() / 1000;
+    assert_eq!(sent(&mut channel, probe_at), ["data 0 e1 ack_now"]);
+    ack(&mut channel, probe_at + 50, 1);
+    assert_eq!(sent(&mut channel, probe_at + 50), ["data 1 e1 @0+10 ack_now", "data 2 e1 @0+20"]);
+}
+
+#[test]
+fn second_rejection_is_probed_again_after_a_longer_wait() {
+    // [PM-R14, R18]
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 0)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 1);
+    let mut waits = Vec::new();
+    let mut us = 50;
+    for epoch in 0..3 {
+        reject(&mut channel, us, 0, epoch);
+        assert_eq!(sent(&mut channel, us), NOTHING);
+        let before = us;
+        loop {
+            us = channel.poll_timeout().unwrap().as_ns() / 1000;
+            let lines = sent(&mut channel, us);
+            if !lines.is_empty() {
+                assert_eq!(lines, [format!("data 0 e{} ack_now", epoch + 1)]);
+                break;
+            }
+        }
+        waits.push(us - before);
+        us += 50;
+    }
+    assert_eq!(waits, [1000, 2000, 4000]);
+}
+
+#[test]
+fn acknowledgement_may_skip_the_rejected_packet() {
+    // [PM-R18]: the peer took in a run and answers its last only.
+    let mut channel = channel();
+    for bytes in [1, 2, 3] {
+        channel.send(at(0), message(PEER, bytes)).unwrap();
+    }
+    assert_eq!(sent(&mut channel, 0).len(), 3);
+    reject(&mut channel, 50, 0, 0);
+    ack(&mut channel, 60, 2);
+    assert_eq!(sent(&mut channel, 60), ["data 2 e1 @0+3 ack_now"]);
+}
+
+#[test]
+fn rejection_of_an_earlier_round_is_not_believed() {
+    // [PM-R18]
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 1)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 1);
+    reject(&mut channel, 50, 0, 0);
+    resume(&mut channel, 60, 0, 0);
+    assert_eq!(sent(&mut channel, 60), ["data 0 e1 @0+1 ack_now"]);
+    reject(&mut channel, 70, 0, 0);
+    channel.send(at(80), message(PEER, 2)).unwrap();
+    assert_eq!(sent(&mut channel, 80), NOTHING, "the probe is not answered");
+    ack(&mut channel, 90, 1);
+    assert_eq!(sent(&mut channel, 90), ["data 1 e1 @0+2"]);
+}
+
+#[test]
+fn resume_whose_rejection_was_lost_brings_everything_back() {
+    // [PM-R18]: else what the peer has discarded would wait for a timer each.
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 496)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 2);
+    resume(&mut channel, 50, 0, 0);
+    assert_eq!(sent(&mut channel, 50), ["data 0 e1 @0+240", "data 1 e1 @240+256 ack_now"]);
+    resume(&mut channel, 60, 0, 0);
+    assert_eq!(sent(&mut channel, 60), NOTHING);
+}
+
+#[test]
+fn packet_that_was_reported_and_then_discarded_is_sent_again() {
+    // [PM-R16, R18]: a peer that rejects discards what it had kept ahead.
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 752)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 3);
+    nack(&mut channel, 50, 0, &[1, 2]);
+    assert_eq!(sent(&mut channel, 50), ["data 0 e0 @0+240 ack_now"]);
+    ack(&mut channel, 100, 1);
+    assert_eq!(sent(&mut channel, 100), ["data 1 e0 @240+256", "data 2 e0 @496+256 ack_now"]);
+}

@@ -1,0 +1,81 @@
+//! A channel that is stopped, becomes stable and goes on.
+
+use super::*;
+
+#[test]
+fn stopped_channel_is_stable_once_all_answers_are_in() {
+    // [PM-R20, R21]
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 496)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 2);
+    channel.stop(at(10));
+    channel.send(at(10), message(PEER, 1)).unwrap();
+    assert_eq!(sent(&mut channel, 10), NOTHING);
+    ack(&mut channel, 40, 1);
+    assert!(!channel.is_stable());
+    ack(&mut channel, 50, 2);
+    assert!(channel.is_stable());
+    assert!(events(&mut channel).contains(&Event::Stable));
+    channel.resume(at(60));
+    assert_eq!(sent(&mut channel, 60), ["data 2 e0 @0+1"]);
+}
+
+#[test]
+fn stopped_channel_gives_the_answers_that_it_owes_and_those_that_follow() {
+    // [PM-R21, R23]: or the peers would never become stable.
+    let mut channel = channel();
+    channel.receive(at(0), from(PEER), 2048).unwrap();
+    hand_first(&mut channel, 10, PEER, 0, 752, FIRST);
+    channel.stop(at(20));
+    assert!(!channel.is_stable());
+    assert_eq!(sent(&mut channel, 20), ["ack expects 1 e0"]);
+    assert!(channel.is_stable());
+    let mut next = header(PEER, Kind::Data, 1, 0);
+    next.flags = Flags::ACK_NOW;
+    assert!(hand(&mut channel, at(30), next, &[], NEXT).is_some());
+    assert_eq!(sent(&mut channel, 30), ["ack expects 2 e0"]);
+}
+
+#[test]
+fn stopped_channel_repairs_what_is_in_flight() {
+    // [PM-R20], D-04
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 1)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 1);
+    channel.stop(at(10));
+    let timeout = channel.poll_timeout().unwrap().as_ns() / 1000;
+    assert_eq!(sent(&mut channel, timeout), ["data 0 e1 @0+1 ack_now"]);
+}
+
+#[test]
+fn rejected_packet_is_not_probed_while_the_channel_is_stopped() {
+    // [PM-R20]
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 1)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 1);
+    reject(&mut channel, 50, 0, 0);
+    channel.stop(at(60));
+    assert!(channel.is_stable());
+    resume(&mut channel, 70, 0, 0);
+    for ms in 1..30 {
+        assert_eq!(sent(&mut channel, ms * 1000), NOTHING);
+    }
+    assert_eq!(events(&mut channel), [Event::Stable]);
+    channel.resume(at(30_000));
+    assert_eq!(sent(&mut channel, 30_000), ["data 0 e1 @0+1 ack_now"]);
+}
+
+#[test]
+fn probe_under_way_keeps_a_stopped_channel_from_being_stable() {
+    // [PM-R20]: its answer is expected.
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 1)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 1);
+    reject(&mut channel, 50, 0, 0);
+    let probe_at = channel.poll_timeout().unwrap().as_ns() / 1000;
+    assert_eq!(sent(&mut channel, probe_at).len(), 1);
+    channel.stop(at(probe_at + 10));
+    assert!(!channel.is_stable());
+    reject(&mut channel, probe_at + 50, 0, 1);
+    assert!(channel.is_stable());
+}
