@@ -2,7 +2,7 @@
 //!
 //! A processor remembers where branches went by their addresses. Ranks that share a core run the
 //! same program, but at random addresses each has to teach the core its branches anew when it gets
-//! its turn: a third of a barrier of 16 ranks on two cores (`docs/PERFORMANCE.md`). Hosts of a lab
+//! its turn: a third of a barrier of 16 ranks on two cores (`docs/LESSONS.md`). Hosts of a lab
 //! share cores that the hosts of a cluster do not, so there the layout is the same for all unless
 //! asked for otherwise.
 
