@@ -7,15 +7,15 @@
  *     wire --> nic_queue_arrived --+--> the queue (small, in its turn)
  *                                  +--> the process's socket (all others)
  *
- * The packet is not looked into: whose it is and what becomes of it decides
- * the process, as with packets from its socket.
+ * The firmware does not look into the packet. The process decides whose it is
+ * and what becomes of it, as with packets from its socket.
  *
  * Order. What goes to the socket is counted in `passed`. Until the process says
  * that it has emptied its sockets since then (`drained`), all that follows goes
  * there too, so that a small packet does not overtake the large one before it.
  * A process that looks at `passed` need not ask the kernel in vain, either.
  *
- * Sleep. Who sleeps is woken by his socket, so then all goes there. A packet
+ * Sleep. A process that sleeps is woken by its socket, so then all goes there. A packet
  * that was being put into the queue while the process fell asleep goes both
  * ways: the exchange that shows the entry comes before the look at
  * `is_sleeping`, and the process looks at the queue after it has set that.

@@ -3,7 +3,8 @@
 //! A broadcast over multicast is there for all ranks at once, but those that share a core take it
 //! in turns. A rank that has taken it, and next enters what waits for all others anyway, lets them
 //! have their turns first: the slowest of them has the message as soon as all have taken it, not
-//! after the packets that each of them sends next. What comes next costs a switch more for it.
+//! after the packets that each of them sends next. The price is one more switch before what comes
+//! next.
 
 use crate::waiting::WaitPolicy;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,8 +13,8 @@ use std::time::Duration;
 /// Longest time that others take to have what is there for all: else they compute, and a rank that
 /// lets them go first is late itself.
 const TURNS_MAX: Duration = Duration::from_micros(500);
-/// Broadcasts after which courtesy is tried again when it took longer.
-const RUDE: u32 = 1000;
+/// Broadcasts after which others go first again when that took longer.
+const SKIPS_AFTER_LONG_TURNS: u32 = 1000;
 
 /// See the module header.
 pub(crate) struct Courtesy {
@@ -21,14 +22,14 @@ pub(crate) struct Courtesy {
     shares_core: bool,
     /// The last wait was for a message to all.
     has_taken: AtomicBool,
-    /// Broadcasts until it is tried again.
-    rude: AtomicU32,
+    /// Broadcasts until others go first again.
+    skips_left: AtomicU32,
 }
 
 impl Courtesy {
     pub(crate) fn new(wait: &WaitPolicy) -> Self {
         let shares_core = wait.gives_way_at_once();
-        Self { shares_core, has_taken: AtomicBool::new(false), rude: AtomicU32::new(0) }
+        Self { shares_core, has_taken: AtomicBool::new(false), skips_left: AtomicU32::new(0) }
     }
 
     /// A wait has ended, `for_all` if with a message to all.
@@ -41,15 +42,15 @@ impl Courtesy {
         if !self.shares_core || !self.has_taken.swap(false, Ordering::Relaxed) {
             return false;
         }
-        let rude = self.rude.load(Ordering::Relaxed);
-        self.rude.store(rude.saturating_sub(1), Ordering::Relaxed);
-        rude == 0
+        let skips_left = self.skips_left.load(Ordering::Relaxed);
+        self.skips_left.store(skips_left.saturating_sub(1), Ordering::Relaxed);
+        skips_left == 0
     }
 
     /// Others have had their turns, which took so long.
     pub(crate) fn on_turns(&self, took: Duration) {
         if took > TURNS_MAX {
-            self.rude.store(RUDE, Ordering::Relaxed);
+            self.skips_left.store(SKIPS_AFTER_LONG_TURNS, Ordering::Relaxed);
         }
     }
 }
@@ -84,7 +85,7 @@ mod tests {
         let courtesy = courtesy(8, 2);
         assert!(courtesy.is_due());
         courtesy.on_turns(TURNS_MAX * 2);
-        for _ in 0..RUDE {
+        for _ in 0..SKIPS_AFTER_LONG_TURNS {
             courtesy.on_wait(true);
             assert!(!courtesy.is_due());
         }

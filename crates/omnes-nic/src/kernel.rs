@@ -37,7 +37,7 @@ struct Opened {
 }
 
 impl Kernel {
-    /// Loads the firmware. The verifier takes a few milliseconds for it.
+    /// Loads the firmware, for which the verifier takes about 20 ms of a core.
     ///
     /// # Errors
     /// [`NicError::NoFirmware`], [`NicError::NotPermitted`] or [`NicError::Refused`].
