@@ -15,9 +15,9 @@
  * there too, so that a small packet does not overtake the large one before it.
  * A process that looks at `passed` need not ask the kernel in vain, either.
  *
- * Sleep. A process that sleeps is woken by its socket, so then all goes there. A packet
- * that was being put into the queue while the process fell asleep goes both
- * ways: the exchange that shows the entry comes before the look at
+ * Sleep. A process that sleeps is woken by its socket, so then all goes there. A
+ * packet that was being put into the queue while the process fell asleep goes
+ * both ways: the exchange that shows the entry comes before the look at
  * `is_sleeping`, and the process looks at the queue after it has set that.
  * A queue begins asleep, as nobody looks at it yet.
  *

@@ -7,8 +7,8 @@
 //!
 //! Contract, for every machine:
 //! - After any input the caller applies all moves, before anything else. Then it takes events and
-//!   transmits, in either order; it may stop sending early, as long as it goes on later. Events that
-//!   sending makes may be taken after the next input or timeout. It reads the timeout last.
+//!   transmits, in either order; it may stop sending early, as long as it goes on later. Events
+//!   that sending makes may be taken after the next input or timeout. It reads the timeout last.
 //! - `now` never goes back; equal instants are legal; spurious timeouts change nothing.
 //! - A packet counts as sent, and timers are armed, only when `poll_transmit` returns it. A driver
 //!   that cannot send keeps what it was given, retries that first, and polls no further.

@@ -22,7 +22,8 @@ rank that leaves it by an exception, or without it, is PeerLeft to whoever waits
 for it, and one that is killed PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
 threads run, and signal handlers twenty times a second: what those raise, such as
-KeyboardInterrupt, ends the call, whose operation is given up. After fork(), as of a DataLoader's workers, the child must not call what it inherits.
+KeyboardInterrupt, ends the call, whose operation is given up. After fork(), as
+of a DataLoader's workers, the child must not call what it inherits.
 """
 
 from ._omnes import (
