@@ -563,7 +563,7 @@ static void threads(void)
 	threads_comm[1] = duplicate();
 	if (rank % 2)
 		pthread_create(&thread, NULL, second_thread, NULL);
-	/* On even ranks the second thread comes when the first has ended. */
+	/* Even ranks run both parts in turn on one thread, odd ranks at once. */
 	if (rank % 2 == 0) {
 		for (int to = 1; to < size; to += 2)
 			MPI_Send(&value, 1, MPI_INT, to, TAG, threads_comm[0]);
