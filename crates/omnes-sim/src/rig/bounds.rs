@@ -2,7 +2,8 @@
 //!
 //! For each ordered pair of ranks, channel and lane: numbers handed out less those that an answer
 //! has freed never exceed the window; numbers are issued without gaps; a new packet goes out only
-//! within the credit that its receiver last gave, but one always may.
+//! within the credit that its receiver last gave, but one always may. What the receiver has rejected
+//! it does not hold: on other lanes it does not count.
 
 use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
 use omnes_proto::packet::Destination;
@@ -14,6 +15,8 @@ struct Flow {
     base: Seq,
     charges: VecDeque<u32>,
     charged: u32,
+    /// The receiver has rejected what is in flight, and freed nothing since.
+    is_rejected: bool,
 }
 
 impl Flow {
@@ -31,6 +34,7 @@ impl Flow {
             return;
         }
         while self.base.precedes(expects) {
+            self.is_rejected = false;
             self.charged -= self.charges.pop_front().unwrap_or(0);
             self.base = self.base.plus(1);
         }
@@ -108,13 +112,16 @@ impl Bounds {
             return if is_old { Ok(()) } else { Err(complaint) };
         }
         let charge = truesize(packet.len() as u32);
-        let in_flight: u32 = pair.lanes.iter().map(|flow| flow.charged).sum();
+        let own = lane(&header);
+        let counts = |(at, flow): &(usize, &Flow)| *at == own || !flow.is_rejected;
+        let flows = pair.lanes.iter().enumerate().filter(counts);
+        let in_flight: u32 = flows.map(|(_, flow)| flow.charged).sum();
         let credit = pair.credit_bytes;
         if in_flight > 0 && in_flight + charge > credit {
             let text = format!("{from}>{to} sends {charge} over {in_flight} with credit {credit}");
             return Err(text);
         }
-        let flow = &mut pair.lanes[lane(&header)];
+        let flow = &mut pair.lanes[own];
         flow.push(charge);
         let packets = flow.charges.len() as u32;
         self.window_packets_seen = self.window_packets_seen.max(packets);
@@ -134,6 +141,8 @@ impl Bounds {
         if header.credits > 0 {
             pair.credit_bytes = u32::from(header.credits) * CREDIT_UNIT_BYTES;
         }
-        pair.lanes[lane(&header)].free_until(header.expects);
+        let flow = &mut pair.lanes[lane(&header)];
+        flow.free_until(header.expects);
+        flow.is_rejected |= header.kind == Kind::Nack && header.flags.has(Flags::REJECT);
     }
 }
