@@ -52,6 +52,12 @@ impl Standing {
     fn end(&self) -> u64 {
         self.arrived + u64::from(self.credit)
     }
+
+    /// The reporter has said something of what it has.
+    fn on_heard(&mut self) {
+        self.silent_since = None;
+        self.is_reported_silent = false;
+    }
 }
 
 /// See the module header.
@@ -188,8 +194,7 @@ impl Collector {
         self.answers.on_heard();
         let Some(at) = self.find(from) else { return false };
         let standing = &mut self.standings[at];
-        standing.silent_since = None;
-        standing.is_reported_silent = false;
+        standing.on_heard();
         if expects.precedes(standing.expects()) {
             return false;
         }
@@ -205,7 +210,8 @@ impl Collector {
     }
 
     /// `from` reports gaps: of the packets from `expects` to the end of `map`, it lacks those that
-    /// `map` does not contain. This rank can send again only what is before `end`.
+    /// `map` does not contain. This rank can send again only what is before `end`. A rank that has
+    /// some of them is not silent, though it may have no buffer for the others for long.
     pub(super) fn on_gaps(
         &mut self,
         now: Instant,
@@ -214,6 +220,10 @@ impl Collector {
         end: Seq,
     ) {
         let Some(slowest) = self.slowest() else { return };
+        let has_some = map.end(expects) != expects;
+        if let Some(at) = self.find(from.rank).filter(|_| has_some) {
+            self.standings[at].on_heard();
+        }
         let is_first = self.wants.is_empty();
         let mut is_news = false;
         for index in 0..map.end(expects).since(expects) {

@@ -37,6 +37,22 @@ fn slowest_comes_on_when_the_last_has_reported() {
 }
 
 #[test]
+fn a_rank_that_has_packets_beyond_a_gap_is_not_silent() {
+    let limit = Duration::from_secs(4);
+    let mut collector = collector(2);
+    collector.answers.arm(at(0), ASKED);
+    assert!(collector.on_timeout(at(1_000_000), Seq(4)));
+    let mut map = GapMap::default();
+    map.insert(Seq(0), Seq(2));
+    collector.on_gaps(at(2_000_000), WITNESS, (Seq(0), &map), Seq(4));
+    // It has none: its question says nothing of whether anything comes to it.
+    let other = Witness { rank: Rank(2), ..WITNESS };
+    collector.on_gaps(at(2_000_000), other, (Seq(0), &GapMap::default()), Seq(4));
+    assert_eq!(collector.next_silent(at(9_000_000), limit), Some(Rank(2)));
+    assert_eq!(collector.next_silent(at(9_000_000), limit), None);
+}
+
+#[test]
 fn what_few_lack_goes_to_them_and_what_many_lack_to_all() {
     // [BC-R9] as D-06 has it.
     let mut collector = collector(3);
