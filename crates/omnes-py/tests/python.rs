@@ -123,6 +123,13 @@ fn a_rank_that_leaves_is_named_and_a_forked_child_is_not_missed() {
 }
 
 #[test]
+fn a_forked_child_is_refused_and_its_parent_goes_on() {
+    if let Some(package) = Package::with(None) {
+        package.run("forking.py", 2);
+    }
+}
+
+#[test]
 fn without_a_launcher_the_way_out_is_named() {
     if let Some(package) = Package::with(None) {
         let mut command = Command::new(&package.python);

@@ -22,7 +22,8 @@ rank that leaves it by an exception, or without it, is PeerLeft to whoever waits
 for it, and one that is killed PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
 threads run, but do not see a KeyboardInterrupt before they end. After fork(), as
-of a DataLoader's workers, the child must not call what it inherits.
+of a DataLoader's workers, calls of the child raise ValueError: it knows its rank,
+and leaves the rest to its parent.
 """
 
 from ._omnes import (

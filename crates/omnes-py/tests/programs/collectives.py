@@ -3,6 +3,7 @@
 import array
 import math
 import pickle
+import sys
 import threading
 
 import omnes
@@ -147,7 +148,17 @@ def mistakes(world):
     raises(ValueError, world.barrier, timeout_s=-1)
     world.barrier(timeout_s=9e18)  # no clock goes so far
     raises(ValueError, world.dup().finalize)
-    raises(OverflowError, world.send, b"", -1)
+    for call in (world.send, world.isend):
+        assert "to=-1 is no number from 0 to" in str(raises(ValueError, call, b"", -1))
+        assert "tag=-1 is" in str(raises(ValueError, call, b"", 0, tag=-1))
+    for call in (world.recv, world.irecv):
+        assert "source=-1 is" in str(raises(ValueError, call, bytearray(1), -1))
+        assert "tag=4294967296 is" in str(raises(ValueError, call, bytearray(1), tag=1 << 32))
+    for call in (world.bcast, world.ibcast, world.reduce, world.gather):
+        assert "root=-1 is" in str(raises(ValueError, call, bytearray(1), root=-1)), call
+    raises(ValueError, world.scatter, None, bytearray(1), root=-1)
+    assert "color=-1 is" in str(raises(ValueError, world.split, -1))
+    assert "rank=-1 is" in str(raises(ValueError, omnes.join, -1, 1, lambda own: [own]))
     raises(TypeError, pickle.dumps, world)
     assert issubclass(omnes.RankOutOfRange, omnes.Error) and issubclass(omnes.Error, RuntimeError)
 
@@ -162,6 +173,30 @@ def other_threads_go_on(world):
     assert buffer == b"self"
 
 
+def other_threads_go_on_while_a_request_is_dropped(world):
+    """What is still to be sent is copied then, which takes its time."""
+    world.barrier()
+    if world.rank == 0:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000)  # a thread comes to its turn only where another makes room
+        assert any(has_run_while_dropping(world) for _ in range(20))
+        sys.setswitchinterval(interval)
+    world.barrier()
+
+
+def has_run_while_dropping(world):
+    """Whether another thread has run while a request was dropped; on a busy machine it is late."""
+    go, ran = threading.Event(), []
+    waiting = threading.Thread(target=lambda: (go.wait(), ran.append(True)))
+    waiting.start()
+    sent = world.isend(bytearray(32 << 20), 1, tag=11)
+    go.set()
+    del sent
+    has_run = bool(ran)
+    waiting.join()
+    return has_run
+
+
 with omnes.Communicator.from_env() as world:
     for each in (
         broadcasts,
@@ -173,8 +208,9 @@ with omnes.Communicator.from_env() as world:
         groups,
         mistakes,
         other_threads_go_on,
+        other_threads_go_on_while_a_request_is_dropped,
     ):
         each(world)
-raises(ValueError, world.barrier)
+assert "finalized" in str(raises(ValueError, world.barrier))
 world.finalize()
 assert "finalized" in repr(world)
