@@ -2,7 +2,7 @@
 
 use crate::failure::exception;
 use crate::memory::{Memory, Place};
-use crate::process::OfProcess;
+use crate::process::{self, OfProcess};
 use crate::request::Request;
 use crate::signals::while_waiting;
 use omnes::{Communicator as Ranks, Config, Error, MulticastState, ReduceOp, Source, Tag};
@@ -13,17 +13,28 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 /// A group of ranks that communicate with each other, apart from all other groups.
+///
+/// All ranks call its collective operations, which are all but messages (send(), recv(), isend(),
+/// irecv()), in the same order, each rank from one thread at a time. They raise PeerLeft if a rank
+/// has left the job, beside what each of them names. Buffers are whatever has one, with elements
+/// one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags and
+/// colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a child
+/// of fork(), which must not take its parent's place, all but rank and size raise ValueError.
 #[pyclass(frozen, module = "omnes")]
 pub(crate) struct Communicator {
     /// Nothing after `finalize()`.
     ranks: RwLock<Option<OfProcess<Ranks>>>,
+    rank: u32,
+    size: u32,
     /// True if these are all ranks of the job, which leave it together.
     is_world: bool,
 }
 
 impl Communicator {
     fn world(ranks: Ranks) -> Self {
-        Self { ranks: RwLock::new(Some(OfProcess::new(ranks))), is_world: true }
+        process::note_joined();
+        let (rank, size) = (ranks.rank(), ranks.size());
+        Self { ranks: RwLock::new(Some(OfProcess::new(ranks))), rank, size, is_world: true }
     }
 
     pub(crate) fn part(ranks: Ranks) -> Self {
@@ -32,8 +43,14 @@ impl Communicator {
 
     fn ranks(&self) -> PyResult<Ranks> {
         let ranks = self.ranks.read().unwrap_or_else(PoisonError::into_inner);
-        let ranks = ranks.as_ref().map(|ranks| ranks.get().clone());
-        ranks.ok_or_else(|| PyValueError::new_err("the communicator has been finalized"))
+        let ranks = ranks
+            .as_ref()
+            .ok_or_else(|| PyValueError::new_err("the communicator has been finalized"))?;
+        ranks.get().cloned().ok_or_else(|| {
+            let reason = "the communicator belongs to the process that made it; a child of fork() \
+                          leaves it alone, and lets its parent communicate";
+            PyValueError::new_err(reason)
+        })
     }
 
     fn take(&self) -> Option<Ranks> {
@@ -66,8 +83,12 @@ fn operation(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
 #[pymethods]
 impl Communicator {
     /// All ranks of the job that this process belongs to, as the launcher's environment says.
+    ///
+    /// Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast;
+    /// ValueError in a child of fork() whose parent has joined.
     #[staticmethod]
     fn from_env(py: Python<'_>) -> PyResult<Self> {
+        process::check_may_join()?;
         let join = || {
             let while_waiting = Some(while_waiting());
             Ranks::from_config(Config { while_waiting, ..Config::from_env()? })
@@ -77,14 +98,14 @@ impl Communicator {
 
     /// This process's rank here, from 0.
     #[getter]
-    fn rank(&self) -> PyResult<u32> {
-        Ok(self.ranks()?.rank())
+    fn rank(&self) -> u32 {
+        self.rank
     }
 
     /// Number of ranks here.
     #[getter]
-    fn size(&self) -> PyResult<u32> {
-        Ok(self.ranks()?.size())
+    fn size(&self) -> u32 {
+        self.size
     }
 
     /// Number of nodes that the ranks are on; without shared memory each rank is one.
@@ -102,10 +123,13 @@ impl Communicator {
         })
     }
 
-    /// Copies the root's bytes into `buffer` of every rank, which is as long everywhere.
+    /// Copies the root's bytes into buffer of every rank, which is as long everywhere.
+    ///
+    /// The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Disagreement (the
+    /// lengths differ), PeerFailed.
     #[pyo3(signature = (buffer, root = 0))]
-    fn bcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: u32) -> PyResult<()> {
-        let ranks = self.ranks()?;
+    fn bcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: i64) -> PyResult<()> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
         let memory = Self::memory(&ranks, buffer, root)?;
         let place = memory.place();
         detached(py, || {
@@ -116,10 +140,10 @@ impl Communicator {
         })
     }
 
-    /// Starts what `bcast()` does; `buffer` is in use until the request has ended.
+    /// Starts what bcast() does; buffer is in use until the request has ended.
     #[pyo3(signature = (buffer, root = 0))]
-    fn ibcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: u32) -> PyResult<Request> {
-        let ranks = self.ranks()?;
+    fn ibcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: i64) -> PyResult<Request> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
         let memory = Self::memory(&ranks, buffer, root)?;
         let place = memory.place();
         // SAFETY: the request holds the memory until it has ended; as in `bcast` otherwise.
@@ -127,7 +151,11 @@ impl Communicator {
         Ok(Request::new(detached(py, begin)?, Some(memory)))
     }
 
-    /// Waits until all ranks have called it; with a limit, for so long at most.
+    /// Waits until all ranks have called it, with a limit for so many seconds at most.
+    ///
+    /// If one rank gives a limit, all do, though limits may differ. Raises BarrierTimeout, whose
+    /// missing names the ranks that have not come, and PeerFailed. After a timeout the barrier
+    /// remains entered: the next one with a limit goes on waiting for it.
     #[pyo3(signature = (*, timeout_s = None))]
     fn barrier(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<()> {
         let ranks = self.ranks()?;
@@ -147,7 +175,14 @@ impl Communicator {
         Ok(Request::new(detached(py, || ranks.ibarrier_owned())?, None))
     }
 
-    /// Combines the numbers of all ranks' buffers, which are the same everywhere then.
+    /// Combines the numbers of all ranks' buffers, which have the same bits everywhere then.
+    ///
+    /// buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
+    /// product, min, max, or of integers and, or, xor. Elements' type and op are not compared
+    /// between ranks: where they differ, the result means nothing, and nobody is told. Raises
+    /// Reduction, Truncated, Disagreement (the lengths differ), PeerFailed, PeerLeft; TypeError for
+    /// other buffers. Where some bring one number and others several, all may wait until somebody
+    /// leaves.
     #[pyo3(signature = (buffer, op = "sum"))]
     fn allreduce(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
         let (ranks, op) = (self.ranks()?, operation(py, op)?);
@@ -158,24 +193,30 @@ impl Communicator {
         detached(py, || ranks.allreduce_as(unsafe { place.buffer() }, element, op))
     }
 
-    /// Combines the numbers of all ranks' buffers at the root; others' mean nothing afterwards.
+    /// Combines the numbers of all ranks' buffers at the root.
+    ///
+    /// Those of the others serve as room, and mean nothing afterwards. Raises what allreduce()
+    /// raises, and RankOutOfRange.
     #[pyo3(signature = (buffer, root = 0, op = "sum"))]
     fn reduce(
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        root: u32,
+        root: i64,
         op: &str,
     ) -> PyResult<()> {
         let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let root = number("root", root)?;
         let memory = Memory::to_write(buffer)?;
         let (place, element) = (memory.place(), memory.element()?);
         // SAFETY: as in `allreduce`.
         detached(py, || ranks.reduce_as(root, unsafe { place.buffer() }, element, op))
     }
 
-    /// Combines the numbers of all ranks' buffers, of which each gets a block: from the first index
-    /// returned up to the second, which is not in it.
+    /// Combines the numbers of all ranks' buffers, of which each rank gets a block.
+    ///
+    /// Returns the block's first index and the one after its last; all other numbers stay as they
+    /// were. Blocks follow each other in order of ranks. Raises what allreduce() raises.
     #[pyo3(signature = (buffer, op = "sum"))]
     fn reduce_scatter(
         &self,
@@ -192,16 +233,20 @@ impl Communicator {
         Ok((range.start / element.bytes(), range.end / element.bytes()))
     }
 
-    /// Brings the bytes of every rank's `own` to the root, into `all`, in order of ranks.
+    /// Brings the bytes of every rank's own to the root, into all, in order of ranks.
+    ///
+    /// own is as long on all ranks; all is needed by the root alone. Raises Length (all of the root
+    /// is not as long as all own together), RankOutOfRange, Truncated, Disagreement, PeerFailed,
+    /// PeerLeft; ValueError if the two overlap.
     #[pyo3(signature = (own, all = None, root = 0))]
     fn gather(
         &self,
         py: Python<'_>,
         own: &Bound<'_, PyAny>,
         all: Option<&Bound<'_, PyAny>>,
-        root: u32,
+        root: i64,
     ) -> PyResult<()> {
-        let ranks = self.ranks()?;
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
         let own = Memory::of(own)?;
         let all = all.filter(|_| ranks.rank() == root).map(Memory::to_write).transpose()?;
         let (own, all) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
@@ -211,7 +256,9 @@ impl Communicator {
         detached(py, || unsafe { ranks.gather(root, own.data(), all.buffer()) })
     }
 
-    /// Brings the bytes of every rank's `own` to all ranks, into `all`, in order of ranks.
+    /// Brings the bytes of every rank's own to all ranks, into all, in order of ranks.
+    ///
+    /// Raises what gather() raises.
     fn allgather(
         &self,
         py: Python<'_>,
@@ -226,16 +273,18 @@ impl Communicator {
         detached(py, || unsafe { ranks.allgather(own.data(), all.buffer()) })
     }
 
-    /// Brings to every rank's `own` its part of the root's `all`, which has them in order of ranks.
+    /// Brings to every rank's own its part of the root's all, which has them in order of ranks.
+    ///
+    /// all is needed by the root alone. Raises what gather() raises.
     #[pyo3(signature = (all, own, root = 0))]
     fn scatter(
         &self,
         py: Python<'_>,
         all: Option<&Bound<'_, PyAny>>,
         own: &Bound<'_, PyAny>,
-        root: u32,
+        root: i64,
     ) -> PyResult<()> {
-        let ranks = self.ranks()?;
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
         let own = Memory::to_write(own)?;
         let all = all.filter(|_| ranks.rank() == root).map(Memory::of).transpose()?;
         let (own, all) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
@@ -244,7 +293,9 @@ impl Communicator {
         detached(py, || unsafe { ranks.scatter(root, all.data(), own.buffer()) })
     }
 
-    /// Brings part r of every rank's `data` to rank r, into `buffer`, in order of ranks.
+    /// Brings part r of every rank's data to rank r, into buffer, in order of ranks.
+    ///
+    /// All parts are equally long. Raises what gather() raises.
     fn alltoall(
         &self,
         py: Python<'_>,
@@ -259,46 +310,52 @@ impl Communicator {
         detached(py, || unsafe { ranks.alltoall(data.data(), buffer.buffer()) })
     }
 
-    /// Sends the bytes of `data` to a rank; returns when `data` may be changed.
+    /// Sends bytes to rank to; returns when data may be changed.
+    ///
+    /// Raises RankOutOfRange, PeerFailed, PeerLeft.
     #[pyo3(signature = (data, to, *, tag = 0))]
-    fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: u32, tag: u32) -> PyResult<()> {
+    fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: i64, tag: i64) -> PyResult<()> {
         let ranks = self.ranks()?;
+        let (to, tag) = (number("to", to)?, number("tag", tag)?);
         let memory = Memory::of(data)?;
         let place = memory.place();
         // SAFETY: the memory lives until the end of the call; that nobody writes is the caller's.
         detached(py, || ranks.send(to, tag, unsafe { place.data() }))
     }
 
-    /// Waits for a message and puts it into `buffer`, which may be longer; its source, tag and
-    /// length in bytes.
+    /// Waits for a message and puts it into buffer, which may be longer.
+    ///
+    /// source and tag are those wanted, None for any. Returns source, tag and length in bytes.
+    /// Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
     #[pyo3(signature = (buffer, source = None, *, tag = None))]
     fn recv(
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        source: Option<u32>,
-        tag: Option<u32>,
+        source: Option<i64>,
+        tag: Option<i64>,
     ) -> PyResult<(u32, u32, usize)> {
         let ranks = self.ranks()?;
         let memory = Memory::to_write(buffer)?;
         let place = memory.place();
-        let (from, wanted) = wanted(source, tag);
+        let (from, wanted) = wanted(source, tag)?;
         // SAFETY: the memory is writable and lives until the end of the call; that nobody else uses
         // it is the caller's.
         let status = detached(py, || ranks.recv(from, wanted, unsafe { place.buffer() }))?;
         Ok((status.source, status.tag, status.bytes))
     }
 
-    /// Starts what `send()` does; `data` is in use until the request has ended.
+    /// Starts what send() does; data is in use until the request has ended.
     #[pyo3(signature = (data, to, *, tag = 0))]
     fn isend(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        to: u32,
-        tag: u32,
+        to: i64,
+        tag: i64,
     ) -> PyResult<Request> {
         let ranks = self.ranks()?;
+        let (to, tag) = (number("to", to)?, number("tag", tag)?);
         let memory = Memory::of(data)?;
         let place = memory.place();
         // SAFETY: the request holds the memory until it has ended; that nobody writes is the
@@ -307,29 +364,32 @@ impl Communicator {
         Ok(Request::new(detached(py, begin)?, Some(memory)))
     }
 
-    /// Starts what `recv()` does; `buffer` is in use until the request has ended.
+    /// Starts what recv() does; buffer is in use until the request has ended.
     #[pyo3(signature = (buffer, source = None, *, tag = None))]
     fn irecv(
         &self,
         py: Python<'_>,
         buffer: &Bound<'_, PyAny>,
-        source: Option<u32>,
-        tag: Option<u32>,
+        source: Option<i64>,
+        tag: Option<i64>,
     ) -> PyResult<Request> {
         let ranks = self.ranks()?;
         let memory = Memory::to_write(buffer)?;
         let place = memory.place();
-        let (from, wanted) = wanted(source, tag);
+        let (from, wanted) = wanted(source, tag)?;
         // SAFETY: the request holds the memory, which is writable, until it has ended; that nobody
         // else uses it is the caller's.
         let begin = || unsafe { ranks.irecv_raw(from, wanted, place.base(), place.bytes()) };
         Ok(Request::new(detached(py, begin)?, Some(memory)))
     }
 
-    /// Parts the communicator: ranks of one color get a new one together, in order of their keys.
+    /// Parts the communicator: ranks of one color get a new one, in the order of their keys.
+    ///
+    /// A rank without color gets None. Raises PeerFailed, TooManyCommunicators.
     #[pyo3(signature = (color, key = 0))]
-    fn split(&self, py: Python<'_>, color: Option<u32>, key: i64) -> PyResult<Option<Self>> {
+    fn split(&self, py: Python<'_>, color: Option<i64>, key: i64) -> PyResult<Option<Self>> {
         let ranks = self.ranks()?;
+        let color = color.map(|color| number("color", color)).transpose()?;
         Ok(detached(py, || ranks.split(color, key))?.map(Self::part))
     }
 
@@ -339,7 +399,7 @@ impl Communicator {
         detached(py, || ranks.dup()).map(Self::part)
     }
 
-    /// What this rank has sent, received, copied and waited for since it started.
+    /// Counts since this rank has started; `omnes stat --help` says what each means.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.ranks()?.stats();
         let counters = PyDict::new(py);
@@ -349,7 +409,10 @@ impl Communicator {
         Ok(counters)
     }
 
-    /// Leaves the job: waits for all ranks, then for the last answers. A second call does nothing.
+    /// Leaves the job: waits for all ranks, then for the last answers.
+    ///
+    /// The last act of every rank, on the communicator of from_env(); ValueError on others. A
+    /// second call does nothing.
     fn finalize(&self, py: Python<'_>) -> PyResult<()> {
         if !self.is_world {
             let reason = "only the communicator of from_env() is finalized: the job ends with it";
@@ -366,8 +429,9 @@ impl Communicator {
         this
     }
 
-    /// Finalizes; after an exception it leaves without waiting, and nobody waits for this rank. A
-    /// part of the job is just let go of.
+    /// Finalizes; after an exception leaves without waiting, and nobody waits for this rank.
+    ///
+    /// A communicator of split() or dup() is just let go of.
     #[pyo3(signature = (*exception))]
     fn __exit__(&self, py: Python<'_>, exception: &Bound<'_, PyTuple>) -> PyResult<()> {
         if self.is_world && exception.iter().all(|part| part.is_none()) {
@@ -383,14 +447,23 @@ impl Communicator {
     }
 
     fn __repr__(&self) -> String {
-        match self.ranks() {
-            Ok(ranks) => format!("<omnes.Communicator rank {} of {}>", ranks.rank(), ranks.size()),
-            Err(_) => "<omnes.Communicator, finalized>".to_owned(),
-        }
+        let is_over = self.ranks.read().unwrap_or_else(PoisonError::into_inner).is_none();
+        let state = if is_over { ", finalized" } else { "" };
+        format!("<omnes.Communicator rank {} of {}{state}>", self.rank, self.size)
     }
 }
 
 /// Which messages a receive is for; all, where nothing is named.
-fn wanted(source: Option<u32>, tag: Option<u32>) -> (Source, Tag) {
-    (source.map_or(Source::Any, Source::Rank), tag.map_or(Tag::Any, Tag::Is))
+fn wanted(source: Option<i64>, tag: Option<i64>) -> PyResult<(Source, Tag)> {
+    let source = source.map(|source| number("source", source)).transpose()?;
+    let tag = tag.map(|tag| number("tag", tag)).transpose()?;
+    Ok((source.map_or(Source::Any, Source::Rank), tag.map_or(Tag::Any, Tag::Is)))
+}
+
+/// A rank, tag or color; `argument` is what the caller knows it as.
+pub(crate) fn number(argument: &str, value: i64) -> PyResult<u32> {
+    u32::try_from(value).map_err(|_| {
+        let reason = format!("{argument}={value} is no number from 0 to {}", u32::MAX);
+        PyValueError::new_err(reason)
+    })
 }

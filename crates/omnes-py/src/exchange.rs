@@ -1,7 +1,8 @@
 //! Communicators of ranks that exchange already by a function of Python, and their end.
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, number};
 use crate::failure::exception;
+use crate::process;
 use crate::signals::while_waiting;
 use omnes::{Communicator as Members, Config, Error, Exchange, Jobs};
 use pyo3::prelude::*;
@@ -47,14 +48,23 @@ impl Exchange for Ranks {
     }
 }
 
-/// A communicator of the ranks that exchange through `allgather`.
+/// A communicator of ranks that can tell each other something by means of their own.
+///
+/// Called by all of them. allgather is given a rank's bytes, as many on all ranks, and returns
+/// those of all ranks, in their order; it is called the same number of times on all of them. The
+/// first such communicator is a job by itself, others whose ranks are all in one job share it. The
+/// jobs go on until abandon(). Raises Exchange on all ranks if one of them cannot; ExchangeFailed
+/// if allgather raises, with that as its cause; RankOutOfRange; ValueError in a child of fork()
+/// whose parent has joined a job.
 #[pyfunction]
 pub(crate) fn join(
     py: Python<'_>,
-    rank: u32,
-    size: u32,
+    rank: i64,
+    size: i64,
     allgather: Py<PyAny>,
 ) -> PyResult<Communicator> {
+    process::check_may_join()?;
+    let (rank, size) = (number("rank", rank)?, number("size", size)?);
     let ranks = Ranks { rank, size, allgather, raised: Mutex::new(None) };
     let adjust = |config: &mut Config| config.while_waiting = Some(while_waiting());
     let joined = py.detach(|| Members::from_exchange(&ranks, adjust));
@@ -66,8 +76,14 @@ pub(crate) fn join(
     })
 }
 
-/// Leaves the jobs of `join()` without waiting for their ranks.
+/// Leaves all jobs of join(), without waiting for their ranks.
+///
+/// Whoever waits for this rank then gets PeerLeft. Waits for the last answers, for a second per job
+/// at most.
 #[pyfunction]
 pub(crate) fn abandon(py: Python<'_>) {
-    py.detach(|| Jobs::of_process().abandon());
+    // The jobs that a forked child knows of are its parent's.
+    if !process::is_child_of_joined() {
+        py.detach(|| Jobs::of_process().abandon());
+    }
 }

@@ -6,12 +6,12 @@
 //! | `exchange` | communicators of ranks that exchange already, and the end of their jobs |
 //! | `request` | the class `Request`: nonblocking operations with the memory that they use |
 //! | `memory` | objects with a buffer, as bytes that need no lock of the interpreter's |
-//! | `process` | values that a forked child must not end |
+//! | `process` | values that a forked child must neither use nor end |
 //! | `failure` | an exception per kind of error |
 //! | `signals` | signal handlers of Python while a call waits |
 //!
 //! Every call that may wait gives the interpreter's lock away. What Python sees of it is described
-//! in `python/omnes/_omnes.pyi`; a test compares the two.
+//! in `python/omnes/_omnes.pyi`; a test compares the two, also the documents, which `help()` shows.
 
 mod communicator;
 mod exchange;
@@ -23,7 +23,7 @@ mod signals;
 
 use pyo3::prelude::*;
 
-/// What Omnes does, for Python.
+/// What is compiled; use it as ``omnes``.
 #[pymodule]
 fn _omnes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;

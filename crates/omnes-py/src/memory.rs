@@ -10,6 +10,9 @@ use std::ptr::NonNull;
 /// Memory of an object, which stays where it is for as long as this lives.
 pub(crate) struct Memory {
     buffer: PyUntypedBuffer,
+    /// What an element is, as the object says; the buffer has mere bytes where that is one number.
+    format: String,
+    element_bytes: usize,
 }
 
 /// Where bytes are, without the interpreter's lock.
@@ -28,11 +31,21 @@ impl Memory {
     /// The memory of `object` to be read: bytes, bytearray, memoryview, array, NumPy array, ….
     ///
     /// # Errors
-    /// `TypeError` if it has no buffer, `ValueError` if its bytes are not one behind the other, or
-    /// nowhere.
+    /// `TypeError` if it has no buffer, or one of Python's objects; `ValueError` if its bytes are
+    /// not one behind the other, or nowhere.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         // A view knows its strides also where the object leaves them out, as those of ctypes do.
-        let buffer = PyUntypedBuffer::get(PyMemoryView::from(object)?.as_any())?;
+        let view = PyMemoryView::from(object).map_err(|error| without_buffer(object, error))?;
+        let format: String = view.getattr("format")?.extract()?;
+        check_values(&format)?;
+        let element_bytes = view.getattr("itemsize")?.extract()?;
+        let is_one_number = view.getattr("ndim")?.extract::<usize>()? == 0;
+        let bytes = match is_one_number {
+            // Without dimensions it has no shape, which PyO3 insists on.
+            true => view.call_method1("cast", ("B",))?,
+            false => view.into_any(),
+        };
+        let buffer = PyUntypedBuffer::get(&bytes)?;
         if !buffer.is_c_contiguous() {
             let reason = "the buffer's bytes are not one behind the other: copy it, as with \
                           numpy.ascontiguousarray(), and broadcast or receive into the copy";
@@ -41,7 +54,7 @@ impl Memory {
         if buffer.buf_ptr().is_null() && buffer.len_bytes() != 0 {
             return Err(PyValueError::new_err("the buffer has a length, but no memory"));
         }
-        Ok(Self { buffer })
+        Ok(Self { buffer, format, element_bytes })
     }
 
     /// The same, to be written.
@@ -63,11 +76,11 @@ impl Memory {
     /// # Errors
     /// `TypeError` if it has others than reductions know, or none.
     pub(crate) fn element(&self) -> PyResult<ElementType> {
-        let format = self.buffer.format().to_string_lossy();
+        let format = self.format.as_str();
         // Native order is the little one where reductions are told of it by name.
         let native = if cfg!(target_endian = "little") { ['@', '=', '<'] } else { ['@', '=', '>'] };
-        let letter = format.strip_prefix(native).unwrap_or(&format);
-        let element = match (letter, self.buffer.item_size()) {
+        let letter = format.strip_prefix(native).unwrap_or(format);
+        let element = match (letter, self.element_bytes) {
             ("b" | "h" | "i" | "l" | "q" | "n", 1) => ElementType::I8,
             ("b" | "h" | "i" | "l" | "q" | "n", 2) => ElementType::I16,
             ("b" | "h" | "i" | "l" | "q" | "n", 4) => ElementType::I32,
@@ -93,6 +106,35 @@ impl Memory {
         let base = NonNull::new(self.buffer.buf_ptr().cast()).unwrap_or(NonNull::dangling());
         Place { base, bytes: self.buffer.len_bytes() }
     }
+}
+
+/// What a call with an object that has no buffer raises.
+fn without_buffer(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = object.py();
+    let Ok(kind) = object.get_type().name() else { return error };
+    if !error.is_instance_of::<PyTypeError>(py) {
+        return error;
+    }
+    let is_tensor = object.hasattr("data_ptr").unwrap_or(false);
+    let way_out = if is_tensor { ": omnes.torch is for tensors" } else { "" };
+    PyTypeError::new_err(format!(
+        "an object with a buffer is needed, such as a bytearray or a NumPy array, and {kind} has \
+         none{way_out}"
+    ))
+}
+
+/// Refuses elements that are objects of Python, or have some in them: what is sent would be their
+/// addresses.
+fn check_values(format: &str) -> PyResult<()> {
+    // Every other part is the name of a field.
+    if format.split(':').step_by(2).any(|part| part.contains('O')) {
+        let reason = format!(
+            "the buffer has objects of Python (format `{format}`), which are in this process \
+             alone: send the bytes that pickle.dumps() makes of them"
+        );
+        return Err(PyTypeError::new_err(reason));
+    }
+    Ok(())
 }
 
 impl Place {

@@ -1,9 +1,39 @@
-//! What belongs to one process: a child that was forked has a copy of it, whose end must not take
-//! the parent out of its job.
+//! What belongs to one process: a child that was forked has a copy of it, which it must neither use
+//! nor end, since that would take the parent out of its job.
 
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A value that is dropped only in the process that made it.
+/// The process that has joined a job by Python; 0 for none. A forked child inherits it.
+static JOINED: AtomicU32 = AtomicU32::new(0);
+
+/// Notes that this process has joined a job.
+pub(crate) fn note_joined() {
+    JOINED.store(std::process::id(), Ordering::Relaxed);
+}
+
+/// True in the forked child of a process that had joined a job.
+pub(crate) fn is_child_of_joined() -> bool {
+    ![0, std::process::id()].contains(&JOINED.load(Ordering::Relaxed))
+}
+
+/// Refuses to join a job in the place of the parent.
+///
+/// # Errors
+/// `ValueError` in the forked child of a process that had joined a job.
+pub(crate) fn check_may_join() -> PyResult<()> {
+    if is_child_of_joined() {
+        let reason = "the process that this one was forked from has joined its job: let that \
+                      communicate, or start this one by itself, as multiprocessing can by \
+                      \"spawn\"";
+        return Err(PyValueError::new_err(reason));
+    }
+    Ok(())
+}
+
+/// A value that is used and dropped only in the process that made it.
 pub(crate) struct OfProcess<T> {
     value: ManuallyDrop<T>,
     process: u32,
@@ -14,15 +44,12 @@ impl<T> OfProcess<T> {
         Self { value: ManuallyDrop::new(value), process: std::process::id() }
     }
 
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        &mut self.value
-    }
-
-    pub(crate) fn get(&self) -> &T {
-        &self.value
-    }
-
     /// The value; nothing in another process.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.is_here().then_some(&*self.value)
+    }
+
+    /// As [`Self::get`].
     pub(crate) fn into_inner(self) -> Option<T> {
         let mut own = ManuallyDrop::new(self);
         // SAFETY: `own` is neither used nor dropped afterwards.

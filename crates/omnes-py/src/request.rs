@@ -9,12 +9,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// An operation that has been started. It goes on by itself, and is ended by `wait()`, or by
-/// `test()` when that says so, in any thread; one that has failed says so each time. Dropped before
-/// it has ended it is given up, and its communicator's collectives with it.
+/// An operation that has been started; it goes on by itself. Any threads may use it at once.
+///
+/// Dropped before it has ended it is given up, and its communicator's collectives with it.
 #[pyclass(module = "omnes", frozen)]
 pub(crate) struct Request {
-    state: Mutex<State>,
+    state: OfProcess<Mutex<State>>,
     /// Some thread has ended it.
     ended: Condvar,
 }
@@ -29,97 +29,109 @@ enum State {
 
 struct Open {
     /// Dropped first: the memory is in use until then.
-    request: OfProcess<OwnedRequest>,
+    request: OwnedRequest,
     _memory: Option<Memory>,
 }
 
 impl Request {
     pub(crate) fn new(request: OwnedRequest, memory: Option<Memory>) -> Self {
-        let open = Open { request: OfProcess::new(request), _memory: memory };
-        Self { state: Mutex::new(State::Open(open)), ended: Condvar::new() }
+        let state = Mutex::new(State::Open(Open { request, _memory: memory }));
+        Self { state: OfProcess::new(state), ended: Condvar::new() }
     }
 
     /// Nobody holds it for long.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    ///
+    /// # Errors
+    /// `ValueError` in a forked child, where the operation does not go on.
+    fn lock(&self) -> PyResult<MutexGuard<'_, State>> {
+        let state = self.state.get().ok_or_else(|| {
+            let reason = "the request belongs to the process that began it, not to its child";
+            PyValueError::new_err(reason)
+        })?;
+        Ok(state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn end(&self, py: Python<'_>, outcome: Result<Status, Error>) {
+    fn end(&self, py: Python<'_>, outcome: Result<Status, Error>) -> PyResult<()> {
         let ended = outcome.map_err(|error| exception(py, &error));
-        *self.lock() = ended.map_or_else(State::Failed, State::Done);
+        *self.lock()? = ended.map_or_else(State::Failed, State::Done);
         self.ended.notify_all();
+        Ok(())
     }
 
     /// What the end was; nothing before it.
-    fn outcome(&self, py: Python<'_>) -> Option<PyResult<Status>> {
-        match &*self.lock() {
-            State::Open(_) | State::Waiting => None,
-            State::Done(status) => Some(Ok(*status)),
-            State::Failed(error) => Some(Err(error.clone_ref(py))),
+    fn outcome(&self, py: Python<'_>) -> PyResult<Option<Status>> {
+        match &*self.lock()? {
+            State::Open(_) | State::Waiting => Ok(None),
+            State::Done(status) => Ok(Some(*status)),
+            State::Failed(error) => Err(error.clone_ref(py)),
+        }
+    }
+
+    /// The operation, for who waits for it; nothing if another thread does, or it has ended.
+    fn take(&self) -> PyResult<Option<Open>> {
+        let mut state = self.lock()?;
+        match std::mem::replace(&mut *state, State::Waiting) {
+            State::Open(open) => Ok(Some(open)),
+            other => {
+                *state = other;
+                Ok(None)
+            }
         }
     }
 
     fn wait_for_another_thread(&self, py: Python<'_>) -> PyResult<()> {
-        let is_waiting = |state: &mut State| matches!(state, State::Waiting);
         let is_late = || {
-            let waited = self.ended.wait_timeout_while(self.lock(), INTERVAL, is_waiting);
-            waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+            let is_waiting = |state: &mut State| matches!(state, State::Waiting);
+            let waited = self.ended.wait_timeout_while(self.lock()?, INTERVAL, is_waiting);
+            Ok::<_, PyErr>(waited.unwrap_or_else(PoisonError::into_inner).1.timed_out())
         };
-        while py.detach(is_late) {
+        while py.detach(is_late)? {
             py.check_signals()?;
         }
         Ok(())
     }
 }
 
+impl Drop for Request {
+    fn drop(&mut self) {
+        let Ok(Some(Open { request, _memory })) = self.take() else { return };
+        // What is still to be sent is copied; others go on meanwhile.
+        Python::attach(|py| py.detach(|| drop(request)));
+    }
+}
+
 #[pymethods]
 impl Request {
-    /// Whether the operation has ended; waits for nobody.
+    /// Whether the operation has ended; waits for nobody. Raises what the operation raises.
     fn test(&self, py: Python<'_>) -> PyResult<bool> {
-        let tested = match &mut *self.lock() {
-            State::Open(open) => open.request.get_mut().test(),
+        let tested = match &mut *self.lock()? {
+            State::Open(open) => open.request.test(),
             _ => Ok(None),
         };
         if let Some(outcome) = tested.transpose() {
-            self.end(py, outcome);
+            self.end(py, outcome)?;
         }
-        self.outcome(py).transpose().map(|outcome| outcome.is_some())
+        Ok(self.outcome(py)?.is_some())
     }
 
-    /// Waits until the operation has ended.
+    /// Waits until the operation has ended. Raises what the operation raises.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
-        let taken = {
-            let mut state = self.lock();
-            match std::mem::replace(&mut *state, State::Waiting) {
-                State::Open(open) => Some(open),
-                other => {
-                    *state = other;
-                    None
-                }
+        match self.take()? {
+            Some(Open { request, _memory }) => {
+                let outcome = py.detach(|| request.wait());
+                self.end(py, outcome)?;
             }
-        };
-        match taken {
-            Some(Open { request, _memory }) => match request.into_inner() {
-                Some(request) => {
-                    let outcome = py.detach(|| request.wait());
-                    self.end(py, outcome);
-                }
-                None => {
-                    let why = "the request belongs to the process that began it";
-                    *self.lock() = State::Failed(PyValueError::new_err(why));
-                }
-            },
             None => self.wait_for_another_thread(py)?,
         }
-        self.outcome(py).transpose().map(drop)
+        self.outcome(py).map(drop)
     }
 
-    /// Source, tag and length in bytes of the message received; nothing before the end.
+    /// Source, tag and length in bytes, as of recv(); None before the operation has ended.
     #[getter]
-    fn status(&self) -> Option<(u32, u32, usize)> {
-        match &*self.lock() {
+    fn status(&self) -> PyResult<Option<(u32, u32, usize)>> {
+        Ok(match &*self.lock()? {
             State::Done(Status { source, tag, bytes }) => Some((*source, *tag, *bytes)),
             _ => None,
-        }
+        })
     }
 }

@@ -130,6 +130,13 @@ fn signal_handlers_have_their_turn_while_a_call_waits() {
 }
 
 #[test]
+fn a_forked_child_is_refused_and_its_parent_goes_on() {
+    if let Some(package) = Package::with(None) {
+        package.run("forking.py", 2);
+    }
+}
+
+#[test]
 fn without_a_launcher_the_way_out_is_named() {
     if let Some(package) = Package::with(None) {
         let mut command = Command::new(&package.python);

@@ -23,7 +23,8 @@ for it, and one that is killed PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
 threads run, and signal handlers twenty times a second: what those raise, such as
 KeyboardInterrupt, ends the call, whose operation is given up. After fork(), as
-of a DataLoader's workers, the child must not call what it inherits.
+of a DataLoader's workers, calls of the child raise ValueError: it knows its rank,
+and leaves the rest to its parent.
 """
 
 from ._omnes import (

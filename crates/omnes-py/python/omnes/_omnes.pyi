@@ -1,9 +1,13 @@
 """What is compiled; use it as ``omnes``."""
 
-from collections.abc import Buffer, Callable
-from typing import Self, final
+from collections.abc import Callable
+from typing import Literal, Self, final
+
+from typing_extensions import Buffer
 
 __version__: str
+
+_Op = Literal["sum", "product", "min", "max", "and", "or", "xor"]
 
 def join(rank: int, size: int, allgather: Callable[[bytes], list[bytes]]) -> Communicator:
     """A communicator of ranks that can tell each other something by means of their own.
@@ -12,7 +16,8 @@ def join(rank: int, size: int, allgather: Callable[[bytes], list[bytes]]) -> Com
     those of all ranks, in their order; it is called the same number of times on all of them. The
     first such communicator is a job by itself, others whose ranks are all in one job share it. The
     jobs go on until abandon(). Raises Exchange on all ranks if one of them cannot; ExchangeFailed
-    if allgather raises, with that as its cause; RankOutOfRange.
+    if allgather raises, with that as its cause; RankOutOfRange; ValueError in a child of fork()
+    whose parent has joined a job.
     """
 
 def abandon() -> None:
@@ -28,14 +33,18 @@ class Communicator:
 
     All ranks call its collective operations, which are all but messages (send(), recv(), isend(),
     irecv()), in the same order, each rank from one thread at a time. They raise PeerLeft if a rank
-    has left the job, beside what each of them names.
+    has left the job, beside what each of them names. Buffers are whatever has one, with elements
+    one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags and
+    colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a child
+    of fork(), which must not take its parent's place, all but rank and size raise ValueError.
     """
 
     @staticmethod
     def from_env() -> Communicator:
         """All ranks of the job that this process belongs to, as the launcher's environment says.
 
-        Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast.
+        Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast;
+        ValueError in a child of fork() whose parent has joined.
         """
     @property
     def rank(self) -> int:
@@ -53,7 +62,7 @@ class Communicator:
         """Copies the root's bytes into buffer of every rank, which is as long everywhere.
 
         The root's buffer may be read-only. Raises RankOutOfRange, Truncated, Disagreement (the
-        lengths differ), PeerFailed; TypeError or ValueError for a buffer that cannot be used.
+        lengths differ), PeerFailed.
         """
     def ibcast(self, buffer: Buffer, root: int = 0) -> Request:
         """Starts what bcast() does; buffer is in use until the request has ended."""
@@ -66,21 +75,23 @@ class Communicator:
         """
     def ibarrier(self) -> Request:
         """Enters a barrier without waiting for it."""
-    def allreduce(self, buffer: Buffer, op: str = "sum") -> None:
+    def allreduce(self, buffer: Buffer, op: _Op = "sum") -> None:
         """Combines the numbers of all ranks' buffers, which have the same bits everywhere then.
 
         buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
-        product, min, max, or of integers and, or, xor. Raises Reduction, Truncated, Disagreement
-        (the lengths differ), PeerFailed, PeerLeft; TypeError for other buffers. Where some bring
-        one number and others several, all may wait until somebody leaves.
+        product, min, max, or of integers and, or, xor. Elements' type and op are not compared
+        between ranks: where they differ, the result means nothing, and nobody is told. Raises
+        Reduction, Truncated, Disagreement (the lengths differ), PeerFailed, PeerLeft; TypeError for
+        other buffers. Where some bring one number and others several, all may wait until somebody
+        leaves.
         """
-    def reduce(self, buffer: Buffer, root: int = 0, op: str = "sum") -> None:
+    def reduce(self, buffer: Buffer, root: int = 0, op: _Op = "sum") -> None:
         """Combines the numbers of all ranks' buffers at the root.
 
         Those of the others serve as room, and mean nothing afterwards. Raises what allreduce()
         raises, and RankOutOfRange.
         """
-    def reduce_scatter(self, buffer: Buffer, op: str = "sum") -> tuple[int, int]:
+    def reduce_scatter(self, buffer: Buffer, op: _Op = "sum") -> tuple[int, int]:
         """Combines the numbers of all ranks' buffers, of which each rank gets a block.
 
         Returns the block's first index and the one after its last; all other numbers stay as they
@@ -183,12 +194,12 @@ class Truncated(Error):
     """A message is longer than the memory for it."""
 
 class PeerFailed(Error):
-    """A rank has died or is cut off."""
+    """A rank has died or is cut off; rank says which."""
 
     rank: int
 
 class PeerLeft(Error):
-    """The rank that was waited for has left the job."""
+    """The rank that was waited for has left the job; rank says which."""
 
     rank: int
 
@@ -211,7 +222,7 @@ class Barrier(Error):
     """A barrier that cannot be entered."""
 
 class BarrierTimeout(Error):
-    """Ranks have not come to a barrier in time."""
+    """Ranks have not come to a barrier in time; missing says which."""
 
     missing: list[int]
 
@@ -225,7 +236,7 @@ class Reduction(Error):
     """An operation that is not for the numbers to be reduced, or that there is not."""
 
 class Exchange(Error):
-    """Ranks could not become a communicator; the same on all of them."""
+    """Ranks could not become a communicator; rank says which could not, the same on all."""
 
     rank: int
 

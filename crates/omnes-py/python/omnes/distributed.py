@@ -36,14 +36,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
@@ -54,7 +53,10 @@ from ._omnes import Communicator, Error, abandon, join
 from ._rendezvous import take_environment, through
 from ._tensors import apart, bytes_of, check_written, joint, spread, to_read, to_write
 from ._work import Done, Message
-from .torch import _NUMBERS
+from .torch import _combined_as, _numbers
+
+if TYPE_CHECKING:
+    from ._omnes import _Op
 
 __all__ = ["ProcessGroup"]
 
@@ -69,15 +71,7 @@ _TAG = 2**32 - 1
 # Messages under way that a group keeps before it looks for those that have ended.
 _MESSAGES_MIN = 16
 
-_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.uint8}
-
-_UNSIGNED = {
-    torch.uint16: ctypes.c_uint16,
-    torch.uint32: ctypes.c_uint32,
-    torch.uint64: ctypes.c_uint64,
-}
-
-_OPERATIONS = {
+_OPERATIONS: dict[str, _Op] = {
     "SUM": "sum",
     "AVG": "sum",
     "PRODUCT": "product",
@@ -87,9 +81,6 @@ _OPERATIONS = {
     "BOR": "or",
     "BXOR": "xor",
 }
-
-# Of 0 and 1 these do what the names say.
-_OPERATIONS_OF_BOOLS = {"SUM": "or", "PRODUCT": "and", "MIN": "and", "MAX": "or"}
 
 # Groups that have not been shut down.
 _open: set[ProcessGroup] = set()
@@ -416,26 +407,18 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         data: torch.Tensor,
         result: torch.Tensor,
         opts: Any,
-        reduction: Callable[[Any, str], Any],
+        reduction: Callable[[Any, _Op], Any],
     ) -> None:
         """Combines data, which may be overwritten, by reduction, and leaves what its range says, or
         all, in result."""
         name = _name_of(opts)
-        wide = _WIDE.get(data.dtype, data.dtype)
-        number = _NUMBERS.get(wide) or _UNSIGNED.get(wide)
-        if number is None:
-            raise TypeError(f"the tensor has elements of {data.dtype}, which no reduction knows")
+        wide, operation = _combined_as(data.dtype, _OPERATIONS[name])
         if name == "AVG" and not data.is_floating_point():
             raise TypeError(f"AVG is for floats, and the tensor has elements of {data.dtype}")
-        operation = _OPERATIONS[name]
-        if data.dtype == torch.bool:
-            operation = _OPERATIONS_OF_BOOLS.get(name, operation)
         numbers = data.to(wide)
         if numbers.numel() == 0:
             return
-        # What tells the type of the numbers; the tensor lives until the end of the call.
-        memory = (number * numbers.numel()).from_address(numbers.data_ptr())
-        block = reduction(memory, operation)
+        block = reduction(_numbers(numbers), operation)
         if block is not None:
             numbers = numbers.view(-1)[slice(*block)].view(result.shape)
         if name == "AVG":
@@ -449,7 +432,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         """Combines the ranks' tensor into output at root; those of the others stay as they are."""
         ranks = self._joined
 
-        def reduction(memory: Any, name: str) -> None:
+        def reduction(memory: Any, name: _Op) -> None:
             ranks.reduce(memory, root, name)
 
         room = to_read(tensor).clone()

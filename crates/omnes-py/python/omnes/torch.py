@@ -23,19 +23,19 @@ import collections
 import ctypes
 import itertools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ._omnes import Communicator, Disagreement
 
 if TYPE_CHECKING:
-    from ._omnes import Request
+    from ._omnes import Request, _Op
 
 __all__ = ["Weights", "allreduce", "bcast"]
 
 # Numbers of tensors as reductions know them.
-_NUMBERS = {
+_NUMBERS: dict[torch.dtype, Any] = {
     torch.float32: ctypes.c_float,
     torch.float64: ctypes.c_double,
     torch.int8: ctypes.c_int8,
@@ -43,7 +43,16 @@ _NUMBERS = {
     torch.int32: ctypes.c_int32,
     torch.int64: ctypes.c_int64,
     torch.uint8: ctypes.c_uint8,
+    torch.uint16: ctypes.c_uint16,
+    torch.uint32: ctypes.c_uint32,
+    torch.uint64: ctypes.c_uint64,
 }
+
+# What is combined as other numbers.
+_WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.uint8}
+
+# Of 0 and 1 these do what the names say.
+_OPERATIONS_OF_BOOLS: dict[_Op, _Op] = {"sum": "or", "product": "and", "min": "and", "max": "or"}
 
 # Broadcasts under way at a time: enough that the link is never idle, few enough that copies of
 # tensors that need one stay few.
@@ -87,7 +96,7 @@ class Weights:
 
         Several broadcasts are under way at a time. Raises omnes.RankOutOfRange, omnes.PeerFailed;
         tensors may be partly new then. Not between a forward pass and its backward pass: autograd
-        does not see the change.
+        sees the change, and refuses the latter.
         """
         under_way: collections.deque[_UnderWay] = collections.deque()
         try:
@@ -115,27 +124,24 @@ def bcast(world: Communicator, tensor: torch.Tensor, root: int = 0) -> None:
     _UnderWay(world, tensor, root).finish()
 
 
-def allreduce(world: Communicator, tensor: torch.Tensor, op: str = "sum") -> None:
+def allreduce(world: Communicator, tensor: torch.Tensor, op: _Op = "sum") -> None:
     """Combines the tensors of all ranks, of the same shape and type, in place.
 
     They have the same bits everywhere then. op is sum, product, min, max, or of integers and, or,
-    xor. Floats of 16 bits are combined as those of 32. Collective. Raises what
-    Communicator.allreduce() raises; TypeError for a tensor of other numbers, or one that cannot be
-    received into.
+    xor. Floats of 16 bits are combined as those of 32; of bools a sum is "or", a product "and".
+    Type and op are not compared between ranks: where they differ, the result means nothing.
+    Collective. Raises what Communicator.allreduce() raises; TypeError for a tensor of other
+    numbers, or one that cannot be received into.
     """
     _check("the tensor", tensor)
-    is_short = tensor.dtype in (torch.float16, torch.bfloat16)
-    number = ctypes.c_float if is_short else _NUMBERS.get(tensor.dtype)
-    if number is None:
-        raise TypeError(f"the tensor has elements of {tensor.dtype}, which no reduction knows")
+    wide, op = _combined_as(tensor.dtype, op)
     place = memory = tensor.detach()
-    if is_short or not _is_plain(place):
-        wide = torch.float32 if is_short else place.dtype
+    if wide != place.dtype or not _is_plain(place):
         memory = place.to("cpu", wide).contiguous().resolve_neg()
-    # What tells the type of the numbers; the tensor lives until the end of the call.
-    numbers = (number * memory.numel()).from_address(memory.data_ptr())
-    world.allreduce(numbers, op)
-    if memory is not place:
+    world.allreduce(_numbers(memory), op)
+    if memory is place:
+        _note_written(place)
+    else:
         place.copy_(memory)
 
 
@@ -144,6 +150,7 @@ class _UnderWay:
 
     def __init__(self, ranks: Communicator, tensor: torch.Tensor, root: int) -> None:
         tensor = tensor.detach()
+        self._is_written = ranks.rank != root
         self._place: torch.Tensor | None = None
         if _is_plain(tensor):
             self._memory = tensor
@@ -161,6 +168,8 @@ class _UnderWay:
             self._request.wait()
         if self._place is not None:
             self._place.copy_(self._memory)
+        elif self._is_written:
+            _note_written(self._memory)
 
     def give_up(self) -> None:
         self._request = None
@@ -195,6 +204,25 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     """True if the tensor's memory is its elements, in order, where the network can reach them."""
     is_here = tensor.device.type == "cpu" and tensor.is_contiguous()
     return is_here and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _combined_as(dtype: torch.dtype, op: _Op) -> tuple[torch.dtype, _Op]:
+    """The numbers that a reduction takes these for, and its operation then."""
+    wide = _WIDE.get(dtype, dtype)
+    if wide not in _NUMBERS:
+        raise TypeError(f"the tensor has elements of {dtype}, which no reduction knows")
+    return wide, _OPERATIONS_OF_BOOLS.get(op, op) if dtype == torch.bool else op
+
+
+def _numbers(tensor: torch.Tensor) -> Any:
+    """The memory of a tensor, which lives until the end of the call, as what tells the type."""
+    return (_NUMBERS[tensor.dtype] * tensor.numel()).from_address(tensor.data_ptr())
+
+
+def _note_written(tensor: torch.Tensor) -> None:
+    """Tells autograd that the memory has changed, as PyTorch's own operations do."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
 
 
 def _apart(named: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

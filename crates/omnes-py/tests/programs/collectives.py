@@ -1,8 +1,10 @@
 """What each call does, at 2 or more ranks that hold together."""
 
 import array
+import ctypes
 import math
 import pickle
+import sys
 import threading
 
 import omnes
@@ -28,6 +30,9 @@ def broadcasts(world):
     numbers = array.array("d", [world.rank] * 1000)
     world.bcast(numbers, root=1)
     assert set(numbers) == {1.0}
+    number = ctypes.c_double(world.rank)  # has no dimensions
+    world.bcast(number, root=1)
+    assert number.value == 1
 
 
 def requests(world):
@@ -55,6 +60,9 @@ def reductions(world):
     numbers = array.array("d", [world.rank + 0.5] * 100_000)
     world.allreduce(numbers, "max")
     assert set(numbers) == {world.size - 0.5}
+    number = ctypes.c_double(world.rank)
+    world.allreduce(number)
+    assert number.value == total
     bits = bytearray([1 << world.rank])
     world.allreduce(bits, op="or")
     assert bits[0] == (1 << world.size) - 1
@@ -140,16 +148,53 @@ def mistakes(world):
     """What is refused is refused before anybody waits."""
     error = raises(omnes.RankOutOfRange, world.bcast, bytearray(1), root=world.size)
     assert f"rank {world.size} is not in a communicator of {world.size} ranks" in str(error)
-    raises(TypeError, world.bcast, "no buffer")
+    assert "str has none" in str(raises(TypeError, world.bcast, "no buffer"))
     raises(TypeError, world.recv, b"read-only")
     raises(TypeError, world.bcast, b"read-only", (world.rank + 1) % world.size)
     raises(ValueError, world.bcast, memoryview(bytearray(10))[::2])
     raises(ValueError, world.barrier, timeout_s=-1)
     world.barrier(timeout_s=9e18)  # no clock goes so far
     raises(ValueError, world.dup().finalize)
-    raises(OverflowError, world.send, b"", -1)
+    for call in (world.send, world.isend):
+        assert "to=-1 is no number from 0 to" in str(raises(ValueError, call, b"", -1))
+        assert "tag=-1 is" in str(raises(ValueError, call, b"", 0, tag=-1))
+    for call in (world.recv, world.irecv):
+        assert "source=-1 is" in str(raises(ValueError, call, bytearray(1), -1))
+        assert "tag=4294967296 is" in str(raises(ValueError, call, bytearray(1), tag=1 << 32))
+    for call in (world.bcast, world.ibcast, world.reduce, world.gather):
+        assert "root=-1 is" in str(raises(ValueError, call, bytearray(1), root=-1)), call
+    raises(ValueError, world.scatter, None, bytearray(1), root=-1)
+    assert "color=-1 is" in str(raises(ValueError, world.split, -1))
+    assert "rank=-1 is" in str(raises(ValueError, omnes.join, -1, 1, lambda own: [own]))
     raises(TypeError, pickle.dumps, world)
     assert issubclass(omnes.RankOutOfRange, omnes.Error) and issubclass(omnes.Error, RuntimeError)
+
+
+class Named(ctypes.Structure):
+    """A field's name says nothing of what it holds."""
+
+    _fields_ = [("O", ctypes.c_int)]
+
+
+class Holding(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_int), ("object", ctypes.py_object)]
+
+
+class Tensor:
+    def data_ptr(self):
+        return 0
+
+
+def objects(world):
+    """Addresses of Python's objects are not sent: whoever used them would crash."""
+    for buffer in ((ctypes.py_object * 2)(), ctypes.py_object(), Holding(), (Holding * 3)()):
+        for call in (world.bcast, world.ibcast, world.recv, world.allreduce):
+            assert "pickle.dumps()" in str(raises(TypeError, call, buffer)), call
+        raises(TypeError, world.send, buffer, world.rank)
+    named = Named(world.rank)
+    world.bcast(named, root=1)
+    assert named.O == 1
+    assert "omnes.torch" in str(raises(TypeError, world.bcast, Tensor()))
 
 
 def other_threads_go_on(world):
@@ -162,6 +207,30 @@ def other_threads_go_on(world):
     assert buffer == b"self"
 
 
+def other_threads_go_on_while_a_request_is_dropped(world):
+    """What is still to be sent is copied then, which takes its time."""
+    world.barrier()
+    if world.rank == 0:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000)  # a thread comes to its turn only where another makes room
+        assert any(has_run_while_dropping(world) for _ in range(20))
+        sys.setswitchinterval(interval)
+    world.barrier()
+
+
+def has_run_while_dropping(world):
+    """Whether another thread has run while a request was dropped; on a busy machine it is late."""
+    go, ran = threading.Event(), []
+    waiting = threading.Thread(target=lambda: (go.wait(), ran.append(True)))
+    waiting.start()
+    sent = world.isend(bytearray(32 << 20), 1, tag=11)
+    go.set()
+    del sent
+    has_run = bool(ran)
+    waiting.join()
+    return has_run
+
+
 with omnes.Communicator.from_env() as world:
     for each in (
         broadcasts,
@@ -172,9 +241,11 @@ with omnes.Communicator.from_env() as world:
         barriers,
         groups,
         mistakes,
+        objects,
         other_threads_go_on,
+        other_threads_go_on_while_a_request_is_dropped,
     ):
         each(world)
-raises(ValueError, world.barrier)
+assert "finalized" in str(raises(ValueError, world.barrier))
 world.finalize()
 assert "finalized" in repr(world)

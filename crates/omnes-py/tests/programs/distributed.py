@@ -80,6 +80,10 @@ def reductions(rank, size):
         wide = torch.promote_types(dtype, torch.float32)
         mean = (sum(everybody(size, dtype=wide)) / size).to(dtype)
         assert torch.equal(tensor, mean), dtype
+    for dtype in (torch.uint16, torch.uint32, torch.uint64):
+        tensor = torch.full((3,), rank, dtype=dtype)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [sum(range(size))] * 3, dtype
     for op, wanted in (
         (ReduceOp.SUM, True),
         (ReduceOp.MAX, True),

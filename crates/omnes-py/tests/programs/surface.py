@@ -1,4 +1,4 @@
-"""The stub describes what is compiled: classes, methods, parameters and their defaults."""
+"""The stub describes what is compiled: classes, methods, parameters, their defaults, documents."""
 
 import ast
 import inspect
@@ -6,6 +6,15 @@ import pathlib
 
 import omnes
 from omnes import _omnes
+
+
+
+def check_document(name, actual, node):
+    """What help() says is what an editor shows."""
+    document = inspect.cleandoc(actual.__doc__ or "")
+    described = ast.get_docstring(node) or ""
+    assert document == described, f"{name}: {document!r} is not {described!r}"
+
 
 stub = ast.parse(pathlib.Path(_omnes.__file__).with_name("_omnes.pyi").read_text())
 classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
@@ -16,20 +25,23 @@ compiled_functions = {name for name, value in vars(_omnes).items() if inspect.is
 assert compiled_functions == set(functions), compiled_functions ^ set(functions)
 assert set(omnes.__all__) == compiled | compiled_functions | {"__version__"}
 
+check_document("_omnes", _omnes, stub)
 for name, node in functions.items():
+    check_document(name, getattr(_omnes, name), node)
     parameters = inspect.signature(getattr(_omnes, name)).parameters
     assert list(parameters) == [each.arg for each in node.args.args], (name, list(parameters))
 
 for name, described in classes.items():
     actual = getattr(_omnes, name)
+    check_document(name, actual, described)
     if issubclass(actual, BaseException):
         assert [base.id for base in described.bases] == [actual.__bases__[0].__name__], name
-        assert actual.__doc__, name
         continue
     methods = {node.name: node for node in described.body if isinstance(node, ast.FunctionDef)}
     present = {each for each in vars(actual) if not each.startswith("_")}
     assert present == {each for each in methods if not each.startswith("_")}, name
     for method, node in methods.items():
+        check_document(f"{name}.{method}", getattr(actual, method), node)
         decorators = {decorator.id for decorator in node.decorator_list}
         if "property" in decorators:
             continue

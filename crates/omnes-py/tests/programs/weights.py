@@ -122,7 +122,8 @@ def order(world):
 def sums(world):
     total = world.size * (world.size - 1) // 2
     known = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-    known += (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+    known += (torch.int8, torch.int16, torch.int32, torch.int64)
+    known += (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
     for dtype in known:
         tensor = torch.full((3, 50), world.rank, dtype=dtype)
         omnes.torch.allreduce(world, tensor)
@@ -133,9 +134,36 @@ def sums(world):
     assert torch.all(wide[:, ::2] == world.size - 1)
     assert torch.all(wide[:, 1::2] == world.rank)
     omnes.torch.allreduce(world, torch.empty(0))
-    for dtype in (torch.bool, torch.complex64):
-        raises(TypeError, omnes.torch.allreduce, world, torch.zeros(3, dtype=dtype))
+    for op, wanted in {"sum": True, "max": True, "product": False, "min": False}.items():
+        bools = torch.tensor([world.rank == 1, False])
+        omnes.torch.allreduce(world, bools, op)
+        assert bools.tolist() == [wanted, False], op
+    wave = torch.zeros(3, dtype=torch.complex64)
+    raises(TypeError, omnes.torch.allreduce, world, wave)
     raises(omnes.Reduction, omnes.torch.allreduce, world, torch.zeros(3), "xor")
+
+
+def autograd(world):
+    """What was written between a forward pass and its backward pass is noticed."""
+    writes = (
+        lambda tensor: omnes.torch.allreduce(world, tensor),
+        lambda tensor: omnes.torch.allreduce(world, tensor.t()),
+        lambda tensor: omnes.torch.bcast(world, tensor, root=0),
+        lambda tensor: omnes.torch.bcast(world, tensor.t(), root=0),
+        lambda tensor: omnes.torch.Weights(world, {"a": tensor}).bcast(root=0),
+    )
+    for index, write in enumerate(writes):
+        result = torch.ones(2, 3, requires_grad=True).exp()  # its gradient is the result itself
+        write(result)
+        if index < 2 or world.rank != 0:  # a broadcast writes nothing at its root
+            raises(RuntimeError, result.sum().backward)
+        else:
+            result.sum().backward()
+    with torch.inference_mode():
+        untracked = torch.full((3,), float(world.rank))
+    omnes.torch.bcast(world, untracked, root=1)
+    omnes.torch.allreduce(world, untracked)
+    assert untracked.eq(world.size).all()
 
 
 def nonsense(world):
@@ -156,4 +184,5 @@ with omnes.Communicator.from_env() as world:
     mistakes(world)
     order(world)
     sums(world)
+    autograd(world)
     nonsense(world)

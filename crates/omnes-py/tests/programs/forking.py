@@ -1,0 +1,77 @@
+"""A forked child is refused whatever would take its parent's place; the parent goes on."""
+
+import os
+import threading
+import traceback
+import warnings
+
+import omnes
+
+
+def in_child(check):
+    """Runs the check in a forked child, where it must succeed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            check()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def refused(calls):
+    for call in calls:
+        try:
+            call()
+        except ValueError as error:
+            assert "process" in str(error), error
+        else:
+            raise AssertionError("not refused")
+
+
+def fork(world):
+    """Forks while a request is open and another thread waits for a second one."""
+    room = bytearray(4)
+    request, waited_for = world.irecv(room, 1, tag=1), world.irecv(bytearray(4), 1, tag=2)
+    waiting = threading.Thread(target=waited_for.wait)
+    waiting.start()
+
+    def child():
+        assert (world.rank, world.size) == (0, 2)
+        calls = (
+            lambda: world.bcast(bytearray(4)),
+            lambda: world.send(b"evil", 1),
+            lambda: world.recv(bytearray(4), 1),
+            world.barrier,
+            world.ibarrier,
+            world.dup,
+            world.stats,
+            request.test,
+            request.wait,
+            lambda: request.status,
+            waited_for.test,
+            waited_for.wait,
+            omnes.Communicator.from_env,
+            lambda: omnes.join(0, 1, lambda own: [own]),
+        )
+        refused(calls)
+        omnes.abandon()
+        world.finalize()
+
+    in_child(child)
+    world.barrier()
+    request.wait()
+    waiting.join()
+    assert room == b"good"
+
+
+with omnes.Communicator.from_env() as world, warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of fork() beside threads
+    if world.rank == 0:
+        fork(world)
+    else:
+        world.barrier()
+        world.send(b"good", 0, tag=1)
+        world.send(b"last", 0, tag=2)
