@@ -263,14 +263,16 @@ impl Shared {
         if !inside.core.arm() {
             return self.end_sleep(inside, Woken::default());
         }
-        inside.sleeps_until = Some(Instant::now() + timeout);
+        // Whoever sleeps longest is the one to be woken for what is due sooner.
+        inside.sleeps_until = inside.sleeps_until.max(Some(Instant::now() + timeout));
         drop(inside);
         self.sleeps.fetch_add(1, Ordering::Relaxed);
         let woken = self.poller.sleep(timeout, blocked);
         let mut inside = self.lock();
-        inside.sleeps_until = None;
-        if inside.core.disarm() && woken.by_socket.is_some() {
-            // The packet may have been meant for the other, who must look, too.
+        if !inside.core.disarm() {
+            inside.sleeps_until = None;
+        } else if woken.by_waker || woken.by_socket.is_some() {
+            // What has come may be meant for another that sleeps, who must look, too.
             self.poller.wake();
         }
         self.end_sleep(inside, woken)

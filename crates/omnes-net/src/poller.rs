@@ -20,6 +20,8 @@ const POLLED_MAX: usize = CONNECTED_RANKS_MAX as usize + 6;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Woken {
     pub(crate) by_connection: bool,
+    /// Another thread, or a rank of this node, has rung; only one of those that sleep hears it.
+    pub(crate) by_waker: bool,
     /// The first socket that has packets.
     pub(crate) by_socket: Option<usize>,
 }
@@ -80,11 +82,12 @@ impl Poller {
             return Woken::default();
         }
         let has_news = |entry: &PollFd<'_>| !entry.revents().is_empty();
-        if has_news(&polled[0]) {
+        let by_waker = has_news(&polled[0]);
+        if by_waker {
             let _ = rustix::io::read(self.waker.as_fd(), &mut [0; 8]);
         }
         let by_socket = polled[2..][..self.readable].iter().position(has_news);
-        Woken { by_connection: has_news(&polled[1]), by_socket }
+        Woken { by_connection: has_news(&polled[1]), by_waker, by_socket }
     }
 
     fn readable(&self) -> impl Iterator<Item = PollFd<'_>> {

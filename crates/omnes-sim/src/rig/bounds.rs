@@ -2,8 +2,8 @@
 //!
 //! For each ordered pair of ranks, channel and lane: numbers handed out less those that an answer
 //! has freed never exceed the window; numbers are issued without gaps; a new packet goes out only
-//! within the credit that its receiver last gave, but one always may. What the receiver has rejected
-//! it does not hold: on other lanes it does not count.
+//! within the credit that its receiver last gave, but one always may. What the receiver has
+//! rejected it does not hold: on other lanes it does not count.
 
 use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
 use omnes_proto::packet::Destination;
