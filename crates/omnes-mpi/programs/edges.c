@@ -12,6 +12,7 @@
 enum {
 	LARGE = 64 << 20, /* far beyond what an MPI sends unasked */
 	FAILURES = 3000,  /* more than an MPI has error codes for */
+	BARRIERS = 2000,  /* more than anybody has under way */
 	TAG = 7,
 };
 
@@ -133,6 +134,44 @@ static void many_failures(MPI_Comm comm)
 	}
 }
 
+/* Rank 0 enters all of them before any can end, and then waits for those that have ended at 1. */
+static void many_barriers(MPI_Comm comm)
+{
+	MPI_Request *barriers = malloc(BARRIERS * sizeof(*barriers));
+	int entered = rank, ended = rank;
+
+	check(barriers != NULL, "memory");
+	if (rank == 1)
+		MPI_Recv(&entered, 1, MPI_INT, 0, TAG, comm, MPI_STATUS_IGNORE);
+	for (int i = 0; i < BARRIERS; i++)
+		MPI_Ibarrier(comm, &barriers[i]);
+	if (rank == 0) {
+		MPI_Send(&entered, 1, MPI_INT, 1, TAG, comm);
+		MPI_Recv(&ended, 1, MPI_INT, 1, TAG, comm, MPI_STATUS_IGNORE);
+	}
+	MPI_Waitall(BARRIERS, barriers, MPI_STATUSES_IGNORE);
+	if (rank == 1)
+		MPI_Send(&ended, 1, MPI_INT, 0, TAG, comm);
+	free(barriers);
+	check(entered == (rank == 1 ? 0 : rank) && ended == (rank == 0 ? 1 : rank), "messages");
+}
+
+/* As many may be under way when others come that wait. */
+static void reduction_after_many_barriers(MPI_Comm comm)
+{
+	MPI_Request *barriers = malloc(BARRIERS * sizeof(*barriers));
+	int one = 1, sum = 0;
+
+	check(barriers != NULL, "memory");
+	for (int i = 0; i < BARRIERS; i++)
+		MPI_Ibarrier(comm, &barriers[i]);
+	MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+	MPI_Barrier(comm);
+	MPI_Waitall(BARRIERS, barriers, MPI_STATUSES_IGNORE);
+	free(barriers);
+	check(sum == size, "a reduction after many barriers");
+}
+
 /* Callbacks on MPI_COMM_SELF may still communicate. */
 static int at_finalize(MPI_Comm self, int key, void *value, void *extra)
 {
@@ -164,6 +203,8 @@ int main(int argc, char **argv)
 	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 	MPI_Barrier(comm);
 	message_under_ibarrier(comm);
+	many_barriers(comm);
+	reduction_after_many_barriers(comm);
 	fortran_types(comm);
 	long_counts(comm);
 	long_types(comm);
