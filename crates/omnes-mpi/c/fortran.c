@@ -150,6 +150,28 @@ SHIM_ENTRY void ompi_allgather_f(void *from, MPI_Fint *from_count, MPI_Fint *fro
 }
 NAMES(mpi_allgather, MPI_ALLGATHER, ompi_allgather_f);
 
+SHIM_ENTRY void ompi_comm_free_f(MPI_Fint *comm, MPI_Fint *error)
+{
+	MPI_Comm freed = c_comm(comm);
+	int result = MPI_Comm_free(&freed);
+
+	if (result == MPI_SUCCESS)
+		*comm = PMPI_Comm_c2f(freed);
+	set_error(error, result);
+}
+NAMES(mpi_comm_free, MPI_COMM_FREE, ompi_comm_free_f);
+
+SHIM_ENTRY void ompi_comm_disconnect_f(MPI_Fint *comm, MPI_Fint *error)
+{
+	MPI_Comm freed = c_comm(comm);
+	int result = MPI_Comm_disconnect(&freed);
+
+	if (result == MPI_SUCCESS)
+		*comm = PMPI_Comm_c2f(freed);
+	set_error(error, result);
+}
+NAMES(mpi_comm_disconnect, MPI_COMM_DISCONNECT, ompi_comm_disconnect_f);
+
 SHIM_ENTRY void ompi_finalize_f(MPI_Fint *error)
 {
 	set_error(error, MPI_Finalize());
@@ -178,6 +200,16 @@ SHIM_ENTRY void mpi_request_get_status_f08_(MPI_Fint *request, MPI_Fint *is_done
 
 	set_error(error, MPI_Request_get_status(*request, &flag, status));
 	*is_done = flag != 0;
+}
+
+SHIM_ENTRY void mpi_comm_free_f08_(MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Comm_free(comm));
+}
+
+SHIM_ENTRY void mpi_comm_disconnect_f08_(MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Comm_disconnect(comm));
 }
 
 SHIM_ENTRY void mpi_finalize_f08_(MPI_Fint *error)

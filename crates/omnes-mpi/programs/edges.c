@@ -12,7 +12,7 @@
 enum {
 	LARGE = 64 << 20, /* far beyond what an MPI sends unasked */
 	FAILURES = 3000,  /* more than an MPI has error codes for */
-	BARRIERS = 2000,  /* more than anybody has under way */
+	BARRIERS = 1100,  /* more than anybody has under way */
 	TAG = 7,
 };
 
@@ -172,7 +172,44 @@ static void reduction_after_many_barriers(MPI_Comm comm)
 	check(sum == size, "a reduction after many barriers");
 }
 
-/* Callbacks on MPI_COMM_SELF may still communicate. */
+/* Callbacks of a communicator that is freed may communicate on it. */
+static int at_free(MPI_Comm comm, int key, void *value, void *extra)
+{
+	int one = 1, sum = 0;
+
+	(void)key, (void)value, (void)extra;
+	MPI_Barrier(comm);
+	MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+	check(sum == size, "a reduction in MPI_Comm_free");
+	return MPI_SUCCESS;
+}
+
+/* Set before the first call, after it, or before it on some ranks: among what others have set. */
+static void callbacks_of_free(void)
+{
+	int key;
+
+	MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_free, &key, NULL);
+	for (int i = 0; i < 6; i++) {
+		int is_early = i % 3 == 2 ? rank % 2 : i % 3;
+		MPI_Comm comm;
+
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		if (is_early)
+			MPI_Comm_set_attr(comm, key, NULL);
+		MPI_Barrier(comm);
+		if (!is_early)
+			MPI_Comm_set_attr(comm, key, NULL);
+		if (i < 3)
+			MPI_Comm_free(&comm);
+		else
+			MPI_Comm_disconnect(&comm);
+		check(comm == MPI_COMM_NULL, "what is freed");
+	}
+	MPI_Comm_free_keyval(&key);
+}
+
+/* Those on MPI_COMM_SELF may too, on others. */
 static int at_finalize(MPI_Comm self, int key, void *value, void *extra)
 {
 	int root_says = rank == 0 ? 9 : 0;
@@ -212,6 +249,7 @@ int main(int argc, char **argv)
 	uncommitted_types(comm);
 	many_failures(comm);
 	MPI_Comm_free(&comm);
+	callbacks_of_free();
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Finalize();
 	return 0;

@@ -34,6 +34,7 @@ program modern
   call expect(error == MPI_SUCCESS .and. values(1) == 9, "MPI_Bcast of a part")
   call MPI_Barrier(half, error)
   call MPI_Comm_free(half)
+  call expect(half == MPI_COMM_NULL, "MPI_Comm_free")
 
   ! Columns 1 and 3 of a matrix.
   call MPI_Type_vector(2, 6, 12, MPI_INTEGER, columns)
