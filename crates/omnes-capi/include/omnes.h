@@ -277,8 +277,10 @@ int omnes_alltoall(omnes_comm *comm, const void *data, void *buffer, size_t byte
 /*
  * An operation that has been started. It goes on by itself, whatever its rank
  * does meanwhile, and is ended by omnes_wait(), or by omnes_test() when it says
- * so; all requests are, before their communicator is freed. One thread at a
- * time uses a request. Opaque.
+ * so; all requests are, before their job is left by omnes_finalize() or
+ * omnes_leave(). They may outlive their communicator: what is under way when
+ * omnes_comm_free() is called goes on, and ends as if it was not. One thread at
+ * a time uses a request. Opaque.
  */
 typedef struct omnes_request omnes_request;
 
@@ -295,8 +297,8 @@ int omnes_ibcast(omnes_comm *comm, void *buffer, size_t bytes, int root,
 
 /*
  * omnes_ibarrier enters a barrier, which has ended when every rank of comm has
- * entered it. Collective, as omnes_ibcast() is; at most 1024 may be under way.
- * Never waits for another rank. *request is NULL on failure.
+ * entered it. Collective, as omnes_ibcast() is; at most 1048576 may be under
+ * way. Never waits for another rank. *request is NULL on failure.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_BARRIER if too many are under way;
  * OMNES_ERROR_PEER_FAILED.
  */
@@ -338,7 +340,7 @@ int omnes_comm_dup(omnes_comm *comm, omnes_comm **copy);
 
 /*
  * omnes_comm_free frees a communicator of omnes_comm_split(), omnes_comm_dup()
- * or omnes_comm_exchange(). Not collective.
+ * or omnes_comm_exchange(); its requests may still be under way. Not collective.
  * Errors: OMNES_ERROR_ARGUMENT, without effect, if comm is NULL or came from
  * omnes_init(), which omnes_finalize() frees.
  */

@@ -2,8 +2,8 @@
 /*
  * The calls that are taken over: broadcast and barrier, blocking and not,
  * reductions at all ranks and at one, and gathers at all ranks. Each goes to
- * libomnes or to its PMPI_ twin, and is counted. MPI_Finalize lets the ranks
- * leave first.
+ * libomnes or to its PMPI_ twin, and is counted. What frees a communicator ends
+ * what is known of it first; MPI_Finalize lets the ranks leave first.
  */
 #include "shim.h"
 
@@ -53,6 +53,28 @@ SHIM_ENTRY int MPI_Finalize(void)
 	shim_attach();
 	shim_end();
 	return PMPI_Finalize();
+}
+
+SHIM_ENTRY int MPI_Comm_free(MPI_Comm *comm)
+{
+	struct shim_freeing freeing;
+	int error;
+
+	shim_freeing_begin(&freeing, comm);
+	error = PMPI_Comm_free(comm);
+	shim_freeing_end(&freeing);
+	return error;
+}
+
+SHIM_ENTRY int MPI_Comm_disconnect(MPI_Comm *comm)
+{
+	struct shim_freeing freeing;
+	int error;
+
+	shim_freeing_begin(&freeing, comm);
+	error = PMPI_Comm_disconnect(comm);
+	shim_freeing_end(&freeing);
+	return error;
 }
 
 SHIM_ENTRY int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm)

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Open MPI's Fortran entries, of which none calls the C one. All names of one
- * entry are the same function; "use mpi_f08" calls the one that begins with
- * ompi_. MPICH's entries call those of C, which are taken over already.
+ * Fortran entries that do not call the C one.
+ *
+ * Of Open MPI's none does. All names of one entry are the same function;
+ * "use mpi_f08" calls the one that begins with ompi_. Of MPICH's those of
+ * "use mpi_f08" that take no buffer call the PMPI_ twin; all others call the C
+ * entry, which is taken over already.
  */
 #define _GNU_SOURCE /* dladdr */
 #include "shim.h"
+
+static void set_error(MPI_Fint *error, int value)
+{
+	if (error)
+		*error = value;
+}
 
 #ifdef OPEN_MPI
 #include <dlfcn.h>
@@ -79,12 +88,6 @@ static MPI_Datatype c_type(const MPI_Fint *type)
 	return PMPI_Type_f2c(*type);
 }
 
-static void set_error(MPI_Fint *error, int value)
-{
-	if (error)
-		*error = value;
-}
-
 SHIM_ENTRY void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
 			MPI_Fint *comm, MPI_Fint *error)
 {
@@ -147,10 +150,71 @@ SHIM_ENTRY void ompi_allgather_f(void *from, MPI_Fint *from_count, MPI_Fint *fro
 }
 NAMES(mpi_allgather, MPI_ALLGATHER, ompi_allgather_f);
 
+SHIM_ENTRY void ompi_comm_free_f(MPI_Fint *comm, MPI_Fint *error)
+{
+	MPI_Comm freed = c_comm(comm);
+	int result = MPI_Comm_free(&freed);
+
+	if (result == MPI_SUCCESS)
+		*comm = PMPI_Comm_c2f(freed);
+	set_error(error, result);
+}
+NAMES(mpi_comm_free, MPI_COMM_FREE, ompi_comm_free_f);
+
+SHIM_ENTRY void ompi_comm_disconnect_f(MPI_Fint *comm, MPI_Fint *error)
+{
+	MPI_Comm freed = c_comm(comm);
+	int result = MPI_Comm_disconnect(&freed);
+
+	if (result == MPI_SUCCESS)
+		*comm = PMPI_Comm_c2f(freed);
+	set_error(error, result);
+}
+NAMES(mpi_comm_disconnect, MPI_COMM_DISCONNECT, ompi_comm_disconnect_f);
+
 SHIM_ENTRY void ompi_finalize_f(MPI_Fint *error)
 {
 	set_error(error, MPI_Finalize());
 }
 NAMES(mpi_finalize, MPI_FINALIZE, ompi_finalize_f);
+
+#else
+
+/* Handles are numbers, the same in C; so are statuses. An error that nobody asks for is NULL. */
+
+SHIM_ENTRY void mpi_barrier_f08_(MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Barrier(*comm));
+}
+
+SHIM_ENTRY void mpi_ibarrier_f08_(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+{
+	set_error(error, MPI_Ibarrier(*comm, request));
+}
+
+/* MPI_STATUS_IGNORE is a status like any other here, which nobody reads. */
+SHIM_ENTRY void mpi_request_get_status_f08_(MPI_Fint *request, MPI_Fint *is_done,
+					    MPI_Status *status, MPI_Fint *error)
+{
+	int flag = 0;
+
+	set_error(error, MPI_Request_get_status(*request, &flag, status));
+	*is_done = flag != 0;
+}
+
+SHIM_ENTRY void mpi_comm_free_f08_(MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Comm_free(comm));
+}
+
+SHIM_ENTRY void mpi_comm_disconnect_f08_(MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Comm_disconnect(comm));
+}
+
+SHIM_ENTRY void mpi_finalize_f08_(MPI_Fint *error)
+{
+	set_error(error, MPI_Finalize());
+}
 
 #endif

@@ -72,12 +72,24 @@ static struct shim_group *group_make(MPI_Comm comm)
 	return group;
 }
 
+/* On this thread, the innermost first: a delete callback may free others. */
+static _Thread_local struct shim_freeing *freeings;
+
+static bool is_freed(MPI_Comm comm)
+{
+	const struct shim_freeing *freeing = freeings;
+
+	while (freeing && freeing->comm != comm)
+		freeing = freeing->outer;
+	return freeing;
+}
+
 struct shim_group *shim_group_of(MPI_Comm comm)
 {
 	struct shim_group *group;
 	int has_group;
 
-	if (!shim_begin() || !comm || comm == MPI_COMM_NULL)
+	if (!shim_begin() || !comm || comm == MPI_COMM_NULL || is_freed(comm))
 		return NULL;
 	if (PMPI_Comm_get_attr(comm, shim_comm_key, &group, &has_group) != MPI_SUCCESS)
 		return NULL;
@@ -141,6 +153,27 @@ static bool group_take(struct shim_group *group)
 	}
 	pthread_mutex_unlock(&groups_lock);
 	return was_there;
+}
+
+void shim_freeing_begin(struct shim_freeing *freeing, const MPI_Comm *comm)
+{
+	struct shim_group *group;
+	int has_group;
+
+	*freeing = (struct shim_freeing){ .outer = freeings };
+	/* MPI refuses to free its own. */
+	if (shim_begin() && comm && *comm && *comm != MPI_COMM_NULL && *comm != MPI_COMM_WORLD &&
+	    PMPI_Comm_get_attr(*comm, shim_comm_key, &group, &has_group) == MPI_SUCCESS) {
+		freeing->comm = *comm;
+		if (has_group && group_take(group))
+			group_end(group);
+	}
+	freeings = freeing;
+}
+
+void shim_freeing_end(const struct shim_freeing *freeing)
+{
+	freeings = freeing->outer;
 }
 
 int shim_group_delete(MPI_Comm comm, int key, void *value, void *extra)

@@ -17,6 +17,7 @@
 #pragma weak PMPI_Bcast
 #pragma weak PMPI_Comm_call_errhandler
 #pragma weak PMPI_Comm_create_keyval
+#pragma weak PMPI_Comm_disconnect
 #pragma weak PMPI_Comm_free
 #pragma weak PMPI_Comm_get_attr
 #pragma weak PMPI_Comm_get_name
@@ -67,6 +68,7 @@
 #endif
 
 #ifdef OPEN_MPI
+#pragma weak PMPI_Comm_c2f
 #pragma weak PMPI_Comm_f2c
 #pragma weak PMPI_Op_f2c
 #pragma weak PMPI_Request_c2f

@@ -148,7 +148,7 @@ bool shim_reduction_set(struct shim_reduction *reduction, MPI_Count count, MPI_D
 
 bool shim_reduction_place(struct shim_reduction *reduction, const void *from, void *data)
 {
-	/* Some programs pass the same memory twice, which MPIs mostly let pass. */
+	/* Some programs pass the same memory twice, which MPICH refuses and Open MPI lets pass. */
 	reduction->from = from == MPI_IN_PLACE || from == data ? NULL : from;
 	reduction->data = data;
 	/* MPI_IN_PLACE stands for no memory where it is data. */

@@ -157,6 +157,20 @@ bool shim_pass(struct shim_group *group, enum shim_kind kind);
 /* Ends all groups there are; their memory stays until their communicators are freed. */
 void shim_groups_end(void);
 
+/* A communicator that the program frees. */
+struct shim_freeing {
+	MPI_Comm comm;
+	struct shim_freeing *outer;
+};
+
+/*
+ * Around the MPI's freeing of *comm. Its group ends, and until then it has
+ * none on this thread: what delete callbacks of the program call is passed on
+ * all ranks, whether their attributes came before ours or after.
+ */
+void shim_freeing_begin(struct shim_freeing *freeing, const MPI_Comm *comm);
+void shim_freeing_end(const struct shim_freeing *freeing);
+
 int shim_group_delete(MPI_Comm comm, int key, void *value, void *extra);
 
 /* ---- meet.c ---- */

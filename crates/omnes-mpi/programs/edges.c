@@ -12,6 +12,7 @@
 enum {
 	LARGE = 64 << 20, /* far beyond what an MPI sends unasked */
 	FAILURES = 3000,  /* more than an MPI has error codes for */
+	BARRIERS = 1100,  /* more than anybody has under way */
 	TAG = 7,
 };
 
@@ -133,7 +134,82 @@ static void many_failures(MPI_Comm comm)
 	}
 }
 
-/* Callbacks on MPI_COMM_SELF may still communicate. */
+/* Rank 0 enters all of them before any can end, and then waits for those that have ended at 1. */
+static void many_barriers(MPI_Comm comm)
+{
+	MPI_Request *barriers = malloc(BARRIERS * sizeof(*barriers));
+	int entered = rank, ended = rank;
+
+	check(barriers != NULL, "memory");
+	if (rank == 1)
+		MPI_Recv(&entered, 1, MPI_INT, 0, TAG, comm, MPI_STATUS_IGNORE);
+	for (int i = 0; i < BARRIERS; i++)
+		MPI_Ibarrier(comm, &barriers[i]);
+	if (rank == 0) {
+		MPI_Send(&entered, 1, MPI_INT, 1, TAG, comm);
+		MPI_Recv(&ended, 1, MPI_INT, 1, TAG, comm, MPI_STATUS_IGNORE);
+	}
+	MPI_Waitall(BARRIERS, barriers, MPI_STATUSES_IGNORE);
+	if (rank == 1)
+		MPI_Send(&ended, 1, MPI_INT, 0, TAG, comm);
+	free(barriers);
+	check(entered == (rank == 1 ? 0 : rank) && ended == (rank == 0 ? 1 : rank), "messages");
+}
+
+/* As many may be under way when others come that wait. */
+static void reduction_after_many_barriers(MPI_Comm comm)
+{
+	MPI_Request *barriers = malloc(BARRIERS * sizeof(*barriers));
+	int one = 1, sum = 0;
+
+	check(barriers != NULL, "memory");
+	for (int i = 0; i < BARRIERS; i++)
+		MPI_Ibarrier(comm, &barriers[i]);
+	MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+	MPI_Barrier(comm);
+	MPI_Waitall(BARRIERS, barriers, MPI_STATUSES_IGNORE);
+	free(barriers);
+	check(sum == size, "a reduction after many barriers");
+}
+
+/* Callbacks of a communicator that is freed may communicate on it. */
+static int at_free(MPI_Comm comm, int key, void *value, void *extra)
+{
+	int one = 1, sum = 0;
+
+	(void)key, (void)value, (void)extra;
+	MPI_Barrier(comm);
+	MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
+	check(sum == size, "a reduction in MPI_Comm_free");
+	return MPI_SUCCESS;
+}
+
+/* Set before the first call, after it, or before it on some ranks: among what others have set. */
+static void callbacks_of_free(void)
+{
+	int key;
+
+	MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_free, &key, NULL);
+	for (int i = 0; i < 6; i++) {
+		int is_early = i % 3 == 2 ? rank % 2 : i % 3;
+		MPI_Comm comm;
+
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		if (is_early)
+			MPI_Comm_set_attr(comm, key, NULL);
+		MPI_Barrier(comm);
+		if (!is_early)
+			MPI_Comm_set_attr(comm, key, NULL);
+		if (i < 3)
+			MPI_Comm_free(&comm);
+		else
+			MPI_Comm_disconnect(&comm);
+		check(comm == MPI_COMM_NULL, "what is freed");
+	}
+	MPI_Comm_free_keyval(&key);
+}
+
+/* Those on MPI_COMM_SELF may too, on others. */
 static int at_finalize(MPI_Comm self, int key, void *value, void *extra)
 {
 	int root_says = rank == 0 ? 9 : 0;
@@ -164,6 +240,8 @@ int main(int argc, char **argv)
 	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 	MPI_Barrier(comm);
 	message_under_ibarrier(comm);
+	many_barriers(comm);
+	reduction_after_many_barriers(comm);
 	fortran_types(comm);
 	long_counts(comm);
 	long_types(comm);
@@ -171,6 +249,7 @@ int main(int argc, char **argv)
 	uncommitted_types(comm);
 	many_failures(comm);
 	MPI_Comm_free(&comm);
+	callbacks_of_free();
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Finalize();
 	return 0;

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 ! Broadcasts, barriers, reductions and gathers from Fortran with "use mpi_f08":
 ! without the error argument and with it, MPI_BOTTOM, MPI_IN_PLACE, a derived
-! type, all ways to wait. Prints ok, or what is wrong.
+! type, several ways to wait. Prints ok, or what is wrong.
 program modern
   use mpi_f08
   implicit none
@@ -10,6 +10,7 @@ program modern
   type(MPI_Datatype) :: columns, absolute
   type(MPI_Request) :: request, requests(3)
   type(MPI_Status) :: status
+  logical :: is_done
   integer, asynchronous :: values(length), matrix(6, 4)
   integer :: rank, ranks, half_rank, half_size, root, i, index, error
   integer(kind=MPI_ADDRESS_KIND) :: address
@@ -33,6 +34,7 @@ program modern
   call expect(error == MPI_SUCCESS .and. values(1) == 9, "MPI_Bcast of a part")
   call MPI_Barrier(half, error)
   call MPI_Comm_free(half)
+  call expect(half == MPI_COMM_NULL, "MPI_Comm_free")
 
   ! Columns 1 and 3 of a matrix.
   call MPI_Type_vector(2, 6, 12, MPI_INTEGER, columns)
@@ -64,6 +66,18 @@ program modern
   ! MPICH 4.0 gives indices from 0 here, so what was waited for is told by the requests.
   call expect(all(requests == MPI_REQUEST_NULL), "null requests")
   call expect(all(values == 4), "MPI_Ibcast")
+
+  values(1) = merge(6, -1, rank == 0)
+  call MPI_Ibcast(values, 1, MPI_INTEGER, 0, MPI_COMM_WORLD, request)
+  ! Without a status Open MPI 4.1 never says that it is done.
+  call MPI_Request_get_status(request, is_done, MPI_STATUS_IGNORE, error)
+  call expect(error == MPI_SUCCESS, "the error of MPI_Request_get_status")
+  is_done = .false.
+  do while (.not. is_done)
+    call MPI_Request_get_status(request, is_done, status)
+  end do
+  call MPI_Wait(request, status)
+  call expect(values(1) == 6, "MPI_Request_get_status")
 
   values(1:2) = [rank, 1]
   if (rank == 0) then

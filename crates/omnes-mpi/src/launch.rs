@@ -6,10 +6,13 @@
 //! | Hydra | `-genv LD_PRELOAD LIBRARY`; it passes the environment by itself |
 //!
 //! Open MPI's `-x` counts for one program of several (`mpirun -n 1 a : -n 1 b`), so it is put after
-//! each `:` as well, where Open MPI itself takes every `:` for the end of a program.
+//! each `:` as well, where Open MPI itself takes every `:` for the end of a program. It takes no
+//! `-x` where variables are listed otherwise ([`env_list`](crate::env_list)), for all programs;
+//! ours join that list then.
 //!
 //! The launcher itself is not preloaded, nor are its daemons.
 
+use crate::env_list::EnvList;
 use crate::error::Error;
 use crate::launcher::Launcher;
 use crate::library::Library;
@@ -42,6 +45,8 @@ pub struct Setup {
     /// Variables named `OMNES_*` that are set, in order of names.
     variables: Vec<OsString>,
     report: Report,
+    /// Open MPI's.
+    env_list: EnvList,
 }
 
 impl Setup {
@@ -57,7 +62,9 @@ impl Setup {
     ) -> Self {
         let mut preload = OsString::new();
         let mut variables = Vec::new();
+        let mut env_list = EnvList::default();
         for (name, value) in environment {
+            env_list.note(&name, &value);
             if name == PRELOAD {
                 preload = value;
             } else if name.as_bytes().starts_with(b"OMNES_") {
@@ -65,7 +72,7 @@ impl Setup {
             }
         }
         variables.sort();
-        Self { preload: preloads(&preload, library), variables, report: Report::AsSet }
+        Self { preload: preloads(&preload, library), variables, report: Report::AsSet, env_list }
     }
 
     /// The same with another say on reports.
@@ -74,24 +81,36 @@ impl Setup {
         self
     }
 
-    /// The words that launchers of `mpi` take for this.
+    /// The words that launchers of `mpi` take for this, if they are told of no variables otherwise.
     pub fn words(&self, mpi: Mpi) -> Vec<OsString> {
-        let mut words = Vec::new();
-        let mut set = |name: &str, value: &OsStr| match mpi {
-            Mpi::OpenMpi => words.extend(["-x".into(), assignment(name, value)]),
-            Mpi::Mpich => words.extend(["-genv".into(), name.into(), value.to_owned()]),
-        };
-        set(PRELOAD, &self.preload);
-        if self.report == Report::On {
-            set(REPORT, OsStr::new("on"));
-        }
-        if mpi == Mpi::OpenMpi {
-            let is_set_above = |name: &OsStr| self.report == Report::On && name == REPORT;
-            for name in self.variables.iter().filter(|name| !is_set_above(name)) {
-                words.extend(["-x".into(), name.clone()]);
+        match mpi {
+            Mpi::OpenMpi => {
+                self.assignments().into_iter().flat_map(|it| ["-x".into(), it]).collect()
+            }
+            Mpi::Mpich => {
+                let values = self.values().into_iter();
+                values
+                    .flat_map(|(name, value)| ["-genv".into(), name.into(), value.into()])
+                    .collect()
             }
         }
-        words
+    }
+
+    /// Variables that get a value here.
+    fn values(&self) -> Vec<(&str, &OsStr)> {
+        let mut set = vec![(PRELOAD, self.preload.as_os_str())];
+        if self.report == Report::On {
+            set.push((REPORT, OsStr::new("on")));
+        }
+        set
+    }
+
+    /// `NAME=VALUE` of these, then the names of those that are set.
+    fn assignments(&self) -> Vec<OsString> {
+        let values = self.values().into_iter().map(|(name, value)| assignment(name, value));
+        let is_set_above = |name: &OsStr| self.report == Report::On && name == REPORT;
+        let others = self.variables.iter().filter(|name| !is_set_above(name)).cloned();
+        values.chain(others).collect()
     }
 }
 
@@ -133,8 +152,16 @@ impl Launch {
         if let Some(option) = preload_option(launcher.mpi, &arguments) {
             return Err(Error::PreloadTwice(option));
         }
-        let added = setup.words(launcher.mpi);
         let mut words = vec![launcher.name.clone()];
+        if launcher.mpi == Mpi::OpenMpi {
+            let end = arguments.iter().position(|argument| argument == NEXT_PROGRAM);
+            let (first, others) = arguments.split_at(end.unwrap_or(arguments.len()));
+            if let Some(listed) = setup.env_list.with(&setup.assignments(), first)? {
+                words.extend(listed.into_iter().chain(others.iter().cloned()));
+                return Ok(Self { launcher: launcher.path.clone(), words });
+            }
+        }
+        let added = setup.words(launcher.mpi);
         words.extend(added.iter().cloned());
         for argument in arguments {
             let is_next = launcher.mpi == Mpi::OpenMpi && argument == NEXT_PROGRAM;
@@ -224,6 +251,25 @@ mod tests {
         let line = launch(&setup(Mpi::OpenMpi, &[]), Mpi::OpenMpi, "-n 1 a : -n 1 b").unwrap();
         let added = "-x LD_PRELOAD=/opt/libomnes-mpi-openmpi.so";
         assert_eq!(line, format!("mpirun {added} -n 1 a : {added} -n 1 b"));
+    }
+
+    #[test]
+    fn variables_that_open_mpi_is_told_in_a_list_are_joined_once_for_all_programs() {
+        let environment = [("OMNES_SHM", "off"), ("OMPI_MCA_mca_base_env_list", "A;B")];
+        let setup = setup(Mpi::OpenMpi, &environment).with_report(Report::On);
+        let line = launch(&setup, Mpi::OpenMpi, "-n 1 a : -n 1 b").unwrap();
+        let library = "LD_PRELOAD=/opt/libomnes-mpi-openmpi.so";
+        let list = format!("--mca mca_base_env_list {library};OMNES_MPI_REPORT=on;OMNES_SHM;A;B");
+        assert_eq!(line, format!("mpirun {list} -n 1 a : -n 1 b"));
+        let line = launch(&setup, Mpi::Mpich, "a").unwrap();
+        assert!(line.starts_with("mpirun -genv LD_PRELOAD "), "{line}");
+    }
+
+    #[test]
+    fn lists_of_programs_but_the_first_do_not_count() {
+        let arguments = "-n 1 a : --mca mca_base_env_list A -n 1 b";
+        let line = launch(&setup(Mpi::OpenMpi, &[]), Mpi::OpenMpi, arguments).unwrap();
+        assert!(line.starts_with("mpirun -x LD_PRELOAD=") && line.contains(": -x"), "{line}");
     }
 
     #[test]

@@ -74,6 +74,20 @@ fn a_report_that_is_asked_for_reaches_every_rank() {
     }
 }
 
+#[test]
+fn variables_that_open_mpi_lists_reach_every_rank_with_the_library() {
+    let Some(site) = Site::of(Mpi::OpenMpi) else { return };
+    let list = ["--mca", "mca_base_env_list", "OMNES_LISTED=yes"];
+    let script = "echo $OMNES_LISTED $(grep -c stand-in.so /proc/self/maps)";
+    let program = ["sh", "-c", script];
+    let first = [&ranks(Mpi::OpenMpi, "1"), &list[..], &program[..]].concat();
+    let arguments = [&first[..], &[":", "-n", "1"], &program[..]].concat();
+    let lines = site.lines(&site.setup, &arguments);
+    let counts: Vec<String> =
+        lines.iter().filter_map(|line| line.strip_prefix("yes ")).map(str::to_owned).collect();
+    assert!(counts.len() == 2 && are_counts(&counts), "{lines:?}");
+}
+
 /// A launcher of that name, and the folder that it lies in.
 fn fake(name: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();

@@ -119,6 +119,7 @@ fn fortran_is_served_by_all_three_interfaces() {
             outcome.line(&format!("{name}: ok"));
             let world = outcome.world();
             assert!(world.ranks == 3 && world.bcasts.taken > 0, "{name}: {world:?}");
+            assert!(world.barriers.are_taken(), "{name}: {world:?}");
         }
     }
 }

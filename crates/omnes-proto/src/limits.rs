@@ -70,8 +70,9 @@ pub const NIC_NODES_MAX: usize = omnes_firmware::KERNEL_GROUP_MAX;
 /// Ranks of a group on one node.
 pub const NODE_RANKS_MAX: usize = 1 << 12;
 
-/// Barriers of one group that may be entered before the first of them is done.
-pub const BARRIERS_OUTSTANDING_MAX: u32 = 1 << 10;
+/// Barriers of one group that may be entered before the first of them is done. Far more than
+/// programs have, as those of an MPI know no limit; what is entered and not begun costs a word.
+pub const BARRIERS_OUTSTANDING_MAX: u32 = 1 << 20;
 // Order of barriers must be valid among all that a member can know of.
 const _: () = assert!(BARRIERS_OUTSTANDING_MAX < 1 << 30);
 

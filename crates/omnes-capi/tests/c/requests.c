@@ -113,18 +113,24 @@ static void nothing(void)
 	OK(omnes_wait(&none));
 }
 
-/* A request of a communicator that is freed right after it has ended. */
+/* Requests of a communicator that is freed right after one has ended, with others under way. */
 static void of_a_copy(omnes_comm *comm, int rank)
 {
 	omnes_comm *copy = NULL;
-	omnes_request *request;
-	int number = rank ? 0 : 4711;
+	omnes_request *request, *later, *barrier;
+	int number = rank ? 0 : 4711, other = rank ? 0 : 4712;
 
 	OK(omnes_comm_dup(comm, &copy));
 	OK(omnes_ibcast(copy, &number, sizeof(number), 0, &request));
 	OK(omnes_wait(&request));
 	CHECK(number == 4711);
+	OK(omnes_ibcast(copy, &other, sizeof(other), 0, &later));
+	OK(omnes_ibarrier(copy, &barrier));
 	OK(omnes_comm_free(copy));
+	OK(omnes_barrier(comm));
+	OK(omnes_wait(&later));
+	CHECK(other == 4712);
+	OK(omnes_wait(&barrier));
 }
 
 /* Waits for the error of a request that cannot end well. */

@@ -6,11 +6,14 @@ use crate::spread::Spread;
 use omnes_nic::{Counters, OpenSlot, Page};
 use omnes_proto::collective::{CollectiveError, Contribution, Event, GroupConfig, NicView};
 use omnes_wire::CommunicatorId;
+use std::collections::VecDeque;
 
 /// Barriers that somebody waits for, and slots of the NIC.
 #[derive(Default)]
 pub(super) struct Barriers {
-    awaited: Vec<Awaited>,
+    /// In the order in which they were entered: those of a group end in it, so that the one that is
+    /// looked for is near the front.
+    awaited: VecDeque<Awaited>,
     slots: Vec<Slot>,
     /// What slots had counted when they were given back.
     given_back: Counters,
@@ -78,7 +81,7 @@ impl Core {
             error => OperationError::Collective(error),
         })?;
         let id = self.operations.start();
-        self.barriers.awaited.push(Awaited { communicator, epoch, operation: id });
+        self.barriers.awaited.push_back(Awaited { communicator, epoch, operation: id });
         let has_slot = self.barriers.slots.iter().any(|slot| slot.communicator == communicator);
         let spot = if has_slot { Spot::Page } else { Spot::Anywhere };
         self.push_at(now);
@@ -91,13 +94,13 @@ impl Core {
             Event::Failed { communicator, epoch, rank } => (communicator, epoch, Err(rank)),
         };
         let is_this = |it: &Awaited| it.communicator == communicator && it.epoch == epoch;
-        let Some(place) = self.barriers.awaited.iter().position(is_this) else { return };
-        let operation = self.barriers.awaited.swap_remove(place).operation;
+        let place = self.barriers.awaited.iter().position(is_this);
+        let Some(it) = place.and_then(|place| self.barriers.awaited.remove(place)) else { return };
         let outcome = match ended {
             Ok(word) => Ok(Completion { peer: self.me, tag: 0, bytes: 0, word }),
             Err(rank) => Err(self.gone(rank)),
         };
-        self.operations.end(operation, outcome);
+        self.operations.end(it.operation, outcome);
     }
 
     /// Shows the machine the pages of the NIC in which barriers have moved on; true if any is done.
@@ -141,10 +144,10 @@ impl Core {
     /// The slot of a group is gone: its barriers cannot end any more.
     fn end_barriers_of(&mut self, communicator: CommunicatorId) {
         let is_of = |it: &Awaited| it.communicator == communicator;
-        while let Some(place) = self.barriers.awaited.iter().position(is_of) {
-            let operation = self.barriers.awaited.swap_remove(place).operation;
-            self.operations.end(operation, Err(OperationError::NicLost));
+        for it in self.barriers.awaited.iter().filter(|it| is_of(it)) {
+            self.operations.end(it.operation, Err(OperationError::NicLost));
         }
+        self.barriers.awaited.retain(|it| !is_of(it));
         self.close_collective(communicator);
     }
 

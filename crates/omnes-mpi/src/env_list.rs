@@ -1,0 +1,137 @@
+//! The variables of ranks as a parameter of Open MPI, `mca_base_env_list`, beside which its
+//! launchers take no `-x`.
+//!
+//! It is set among the launcher's arguments, where those of the first program alone count, or in
+//! the environment, where it counts if it is empty too. Files of parameters, which may set it as
+//! well, are not read.
+
+use crate::error::Error;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+const LIST: &str = "mca_base_env_list";
+const DELIMITER: &str = "mca_base_env_list_delimiter";
+/// Options that a parameter's name and value follow.
+const OPTIONS: [&str; 4] = ["--mca", "-mca", "--gmca", "-gmca"];
+/// What the name of a parameter follows in the environment.
+const PREFIX: &str = "OMPI_MCA_";
+
+/// What the environment says of the list.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct EnvList {
+    list: Option<OsString>,
+    delimiter: Option<OsString>,
+}
+
+impl EnvList {
+    /// Looks at a variable of the environment.
+    pub(crate) fn note(&mut self, name: &OsStr, value: &OsStr) {
+        match name.to_str().and_then(|name| name.strip_prefix(PREFIX)) {
+            Some(LIST) => self.list = Some(value.to_owned()),
+            Some(DELIMITER) => self.delimiter = Some(value.to_owned()),
+            _ => {}
+        }
+    }
+
+    /// Puts `added`, each `NAME` or `NAME=VALUE`, into the list of the launcher's arguments, given
+    /// up to the end of the first program, or of the environment, which then becomes one of theirs.
+    /// `None` if there is no list.
+    ///
+    /// Errors where it has `LD_PRELOAD` already.
+    pub(crate) fn with(
+        &self,
+        added: &[OsString],
+        arguments: &[OsString],
+    ) -> Result<Option<Vec<OsString>>, Error> {
+        let delimiter = value_of(DELIMITER, arguments).map(|at| &arguments[at]);
+        let delimiter = delimiter.or(self.delimiter.as_ref()).map_or(&b";"[..], |it| it.as_bytes());
+        let mut arguments = arguments.to_vec();
+        let place = match (value_of(LIST, &arguments), &self.list) {
+            (Some(place), _) => place,
+            (None, Some(list)) => {
+                arguments.splice(0..0, ["--mca".into(), LIST.into(), list.clone()]);
+                2
+            }
+            (None, None) => return Ok(None),
+        };
+        arguments[place] = joined(added, &arguments[place], delimiter)?;
+        Ok(Some(arguments))
+    }
+}
+
+/// Where the arguments have the value of a parameter.
+fn value_of(parameter: &str, arguments: &[OsString]) -> Option<usize> {
+    let is_set = |words: &[OsString]| {
+        OPTIONS.iter().any(|option| words[0] == *option) && words[1] == parameter
+    };
+    arguments.windows(3).position(is_set).map(|at| at + 2)
+}
+
+/// The list with others before it: Open MPI heeds none behind one that is not set.
+fn joined(added: &[OsString], list: &OsStr, delimiter: &[u8]) -> Result<OsString, Error> {
+    // Of several characters Open MPI takes the first.
+    let first = delimiter.first().copied().unwrap_or(b';');
+    let others: Vec<_> = list.as_bytes().split(|&byte| byte == first).collect();
+    if others.iter().any(|it| *it == b"LD_PRELOAD" || it.starts_with(b"LD_PRELOAD=")) {
+        return Err(Error::PreloadTwice("mca_base_env_list with"));
+    }
+    let all = added.iter().map(|it| it.as_bytes()).chain(others);
+    let all: Vec<&[u8]> = all.filter(|it| !it.is_empty()).collect();
+    Ok(OsString::from_vec(all.join(&first)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// The arguments with `A=1` and `B` added to the list.
+    fn with(environment: &[(&str, &str)], arguments: &str) -> Result<Option<String>, Error> {
+        let mut list = EnvList::default();
+        for (name, value) in environment {
+            list.note(name.as_ref(), value.as_ref());
+        }
+        let arguments: Vec<_> = arguments.split(' ').map(OsString::from).collect();
+        let words = list.with(&["A=1".into(), "B".into()], &arguments)?;
+        Ok(words.map(|words| words.join(OsStr::new(" ")).into_string().unwrap()))
+    }
+
+    #[test]
+    fn variables_join_a_list_of_the_arguments() {
+        for option in OPTIONS {
+            let list = |value| format!("-n 2 {option} mca_base_env_list {value} ./a");
+            assert_eq!(with(&[], &list("C;D=2")).unwrap(), Some(list("A=1;B;C;D=2")));
+        }
+        assert_eq!(with(&[], "-n 2 ./a").unwrap(), None);
+        assert_eq!(with(&[], "--mca mca_base_env_list").unwrap(), None);
+    }
+
+    #[test]
+    fn variables_join_a_list_of_the_environment_also_if_it_is_empty() {
+        let environment = |value| [("OMPI_MCA_mca_base_env_list", value)];
+        let line = |list| Some(format!("--mca mca_base_env_list {list} -n 2 ./a"));
+        assert_eq!(with(&environment("C"), "-n 2 ./a").unwrap(), line("A=1;B;C"));
+        assert_eq!(with(&environment(""), "-n 2 ./a").unwrap(), line("A=1;B"));
+        // Arguments come before the environment.
+        let own = with(&environment("C"), "--mca mca_base_env_list D ./a").unwrap();
+        assert_eq!(own.unwrap(), "--mca mca_base_env_list A=1;B;D ./a");
+    }
+
+    #[test]
+    fn lists_may_have_another_delimiter() {
+        let line = |list| format!("--mca mca_base_env_list {list} ./a");
+        let environment = [("OMPI_MCA_mca_base_env_list_delimiter", ",")];
+        assert_eq!(with(&environment, &line("C,D")).unwrap(), Some(line("A=1,B,C,D")));
+        let delimited = |list| format!("--mca mca_base_env_list_delimiter + {}", line(list));
+        assert_eq!(with(&environment, &delimited("C")).unwrap(), Some(delimited("A=1+B+C")));
+    }
+
+    #[test]
+    fn a_list_that_has_the_library_of_others_is_refused() {
+        for list in ["C;LD_PRELOAD=/a.so", "LD_PRELOAD"] {
+            let error = with(&[], &format!("--mca mca_base_env_list {list} ./a")).unwrap_err();
+            assert!(matches!(error, Error::PreloadTwice(_)), "{error}");
+        }
+        assert!(with(&[], "--mca mca_base_env_list LD_PRELOADED ./a").is_ok());
+    }
+}
