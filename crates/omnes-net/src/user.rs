@@ -8,6 +8,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
 const ROOT: u32 = 0;
 
+/// In place of a user: whoever it was has hung up, and the kernel tells no more.
+const NOBODY: u32 = u32::MAX;
+
 /// The user at the other end of `stream`, if that is neither this process's user nor root. `None`
 /// also for whoever is on another machine, or in another network namespace, and where the kernel
 /// does not tell.
@@ -19,16 +22,20 @@ pub(crate) fn stranger_at(stream: &TcpStream) -> Option<u32> {
     (user != me && user != ROOT).then_some(user)
 }
 
-/// The user whose socket at `local` is connected to `remote`.
+/// The user whose socket at `local` is connected to `remote`, or [`NOBODY`].
 fn user_of(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
     let (local, remote) = (as_in_table(local), as_in_table(remote));
     let rows = TABLES.iter().filter_map(|table| File::open(table).ok());
     let mut rows = rows.flat_map(|table| BufReader::new(table).lines().map_while(Result::ok));
     rows.find_map(|row| {
-        // Number, local, remote, state, queues, timer, retransmits, user (proc_net_tcp(5)).
+        // Number, local, remote, state, queues, timer, retransmits, user, timeout, inode
+        // (proc_net_tcp(5)).
         let mut fields = row.split_ascii_whitespace().skip(1);
         let is_it = fields.next()? == local && fields.next()? == remote;
-        is_it.then(|| fields.nth(4)?.parse().ok()).flatten()
+        let user = is_it.then(|| fields.nth(4)?.parse().ok()).flatten()?;
+        // A socket that nobody has any more is shown as root's.
+        let is_orphan = fields.nth(1)? == "0";
+        Some(if is_orphan { NOBODY } else { user })
     })
 }
 
@@ -59,11 +66,19 @@ mod tests {
             let Ok(listener) = TcpListener::bind((host, 0)) else { continue };
             let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let other = listener.accept().unwrap().0;
-            for stream in [one, other] {
+            for stream in [&one, &other] {
                 let (own, theirs) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
                 assert_eq!(user_of(theirs, own), Some(me));
-                assert_eq!(stranger_at(&stream), None);
+                assert_eq!(stranger_at(stream), None);
             }
         }
+    }
+
+    #[test]
+    fn whoever_has_hung_up_is_no_more_root_than_before() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        drop(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let stream = listener.accept().unwrap().0;
+        assert_eq!(stranger_at(&stream), Some(NOBODY));
     }
 }

@@ -17,7 +17,7 @@ use omnes_nic::{Nic, NicError, NicForm, Preference, QueuePlan};
 use omnes_wire::{Header, JobId, JobKey, Kind, Rank};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 #[test]
@@ -122,6 +122,22 @@ fn a_port_is_kept_while_its_slot_is_lent() {
     wait_until("the port is free", || {
         hosts[0].inside(|| UdpSocket::bind(socket_address(0))).is_ok()
     });
+}
+
+#[test]
+fn a_slot_whose_port_is_given_up_is_taken_back() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    let Member { mut plan, .. } = Member::new(&hosts[0], 0, 2);
+    let socket = hosts[0].inside(|| UdpSocket::bind((*plan.socket.ip(), 0)).unwrap());
+    plan.socket.set_port(socket.local_addr().unwrap().port());
+    let _lent = agent.client().lend(&plan, socket.as_fd(), None).unwrap();
+    // By any descriptor of the socket, as the kernel has chosen its port.
+    let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+    let bytes = size_of_val(&nowhere) as libc::socklen_t;
+    // SAFETY: the address is as long as said.
+    assert_eq!(unsafe { libc::connect(socket.as_raw_fd(), &raw const nowhere, bytes) }, 0);
+    agent.wait_for(&["returned slot 0 (its port has been given up)"]);
 }
 
 #[test]

@@ -30,6 +30,12 @@ pub(super) fn is_udp(socket: BorrowedFd<'_>) -> bool {
         && sockopt::socket_protocol(socket).is_ok_and(|it| it == Some(ipproto::UDP))
 }
 
+/// True if the socket has a port. Whoever has a duplicate of it can take that away.
+pub(super) fn is_bound(socket: BorrowedFd<'_>) -> bool {
+    let bound = rustix::net::getsockname(socket).map(SocketAddr::try_from);
+    matches!(bound, Ok(Ok(address)) if address.port() != 0)
+}
+
 /// Checks that `socket` is bound to `address`, and that nobody but `peer` has that port. `sockets`
 /// is read after the socket has come.
 ///

@@ -195,6 +195,16 @@ pub(super) fn parse(line: &[u8]) -> Result<Request, String> {
     Ok(versioned.said)
 }
 
+/// Letters that are shown of what another process says.
+const WORDS_MAX: usize = 400;
+
+/// Words of another process as a log or a terminal may have them.
+pub fn printable(words: &str) -> String {
+    let shown =
+        |letter: char| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter };
+    words.chars().take(WORDS_MAX).map(shown).collect()
+}
+
 /// A request as a line.
 pub(super) fn emit(request: Request) -> Vec<u8> {
     line(&Versioned { version: PROTOCOL_VERSION, said: request })

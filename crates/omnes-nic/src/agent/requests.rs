@@ -5,7 +5,7 @@ use super::channel::Peer;
 use super::interfaces::{self, Interface};
 use super::limits::{MEMBERS_MAX, MEMBERS_PER_USER_MAX, QUEUES_PER_USER_MAX};
 use super::proof::{self, Sockets};
-use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse};
+use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse, printable};
 use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
 use crate::{Page, Queue, QueuePlan, SlotPlan};
 use omnes_firmware::slot::SLOTS_MAX;
@@ -56,6 +56,7 @@ impl Agent {
             Ok(None) => return Ok(()),
             Ok(Some(answer)) => answer,
             Err(reason) => {
+                let reason = printable(&reason);
                 let Peer { uid, pid } = peer;
                 observe(&Event::Refused { uid, pid, reason: reason.clone() });
                 (Answer::Refused { reason }, None)
@@ -165,7 +166,7 @@ impl Agent {
             members,
             since: Instant::now(),
             shown,
-            _sockets: admitted.sockets,
+            sockets: admitted.sockets,
         };
         self.loans.insert(slot, loan);
         if let Some(caller) = self.callers.get_mut(&id) {

@@ -4,6 +4,7 @@ use super::caller::{Caller, Parting};
 use super::channel::{Peer, agent_address, peer, unix_socket};
 use super::interfaces;
 use super::limits::{CONNECTIONS_MAX, CONNECTIONS_PER_USER_MAX, REQUESTS_PER_TURN, SLOTS_PER_USER};
+use super::proof;
 use super::protocol::{Answer, Form};
 use super::undertaker::Undertaker;
 use crate::{Kernel, NicError, Page, Queue};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Wait before new connections are looked at again, after the agent had no descriptors for them.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Time between two looks at whether lent ports are still their tenants'.
+const PORTS_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Connections that the kernel keeps until the agent looks.
 const BACKLOG: i32 = 128;
 
@@ -142,8 +145,9 @@ pub(super) struct Loan {
     pub(super) members: usize,
     pub(super) since: Instant,
     pub(super) shown: Shown,
-    /// Keep the ports with the slot; UDP sockets, so closing them takes no time.
-    pub(super) _sockets: Vec<OwnedFd>,
+    /// Keep the ports with the slot, unless the tenant gives them up; UDP sockets, so closing them
+    /// takes no time.
+    pub(super) sockets: Vec<OwnedFd>,
 }
 
 /// Where the agent sees what a slot or a queue does.
@@ -268,6 +272,7 @@ impl Agent {
                     Source::Caller(id) => self.attend(id, flags, observe),
                 }
             }
+            self.take_back_unbound(observe);
             self.work(observe);
             self.send_late_away(observe);
         }
@@ -277,7 +282,8 @@ impl Agent {
     /// Waits until somebody is ready or late: who is ready.
     fn wait(&mut self, stop: BorrowedFd<'_>) -> io::Result<Vec<(Source, PollFlags)>> {
         let now = Instant::now();
-        let mut limit = self.paused_until;
+        let looks_at = (!self.loans.is_empty()).then(|| now + PORTS_LOOK_INTERVAL);
+        let mut limit = self.paused_until.into_iter().chain(looks_at).min();
         for caller in self.callers.values_mut() {
             let deadline = if caller.has_work() { Some(now) } else { caller.deadline(now) };
             limit = limit.into_iter().chain(deadline).min();
@@ -406,6 +412,17 @@ impl Agent {
             self.take_back(*slot, reason, observe);
         }
         self.undertaker.close(uid, caller.into_remains());
+    }
+
+    /// Takes back what is lent for sockets that have given their ports up: those may be another
+    /// user's by now.
+    fn take_back_unbound(&mut self, observe: &mut Observer<'_>) {
+        let is_unbound = |loan: &Loan| !loan.sockets.iter().all(|it| proof::is_bound(it.as_fd()));
+        let unbound = self.loans.iter().filter(|(_, loan)| is_unbound(loan));
+        let unbound: Vec<u32> = unbound.map(|(slot, _)| *slot).collect();
+        for slot in unbound {
+            self.take_back(slot, "its port has been given up", observe);
+        }
     }
 
     /// Closes a slot.
