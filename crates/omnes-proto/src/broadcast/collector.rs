@@ -496,6 +496,13 @@ impl Collector {
         Some(standing.reporter.rank)
     }
 
+    /// This rank has not run before `now`: nobody has been silent for longer than since then.
+    pub(super) fn on_pause(&mut self, now: Instant) {
+        for standing in &mut self.standings {
+            standing.silent_since = standing.silent_since.map(|_| now);
+        }
+    }
+
     /// Nobody waits for `rank` any more.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.wants.forget(rank);
@@ -606,6 +613,20 @@ mod tests {
         );
         collector.arm(at(1_003_000), ASKED);
         assert!(collector.deadline().unwrap().since(at(1_003_000)) >= 2 * waits - waits / 10);
+    }
+
+    #[test]
+    fn silence_counts_from_the_end_of_a_pause_on() {
+        let mut collector = collector(2);
+        let limit = Duration::from_micros(1000);
+        collector.history.on_sent(at(0), Seq(0));
+        collector.arm(at(0), ASKED);
+        assert!(collector.on_timeout(at(500_000), Seq(1)));
+        report(&mut collector, 500_100, 1, 1);
+        collector.on_pause(at(9_000_000));
+        assert_eq!(collector.next_silent(at(9_000_999), limit), None);
+        assert_eq!(collector.next_silent(at(9_001_000), limit), Some(Rank(2)));
+        assert_eq!(collector.next_silent(at(9_999_000), limit), None);
     }
 
     #[test]

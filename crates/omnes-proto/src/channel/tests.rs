@@ -310,6 +310,25 @@ fn timer_repeats_the_oldest_and_its_answer_shows_what_else_is_lost() {
 }
 
 #[test]
+fn peer_owes_its_answer_since_the_end_of_a_pause() {
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 10)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 1);
+    channel.on_pause(at(60_000_000));
+    assert_eq!(sent(&mut channel, 60_000_000), ["data 0 e1 @0+10 ack_now"]);
+    assert_eq!(events(&mut channel), []);
+    let silent_at = loop {
+        let us = channel.poll_timeout().unwrap().as_ns() / 1000;
+        sent(&mut channel, us);
+        if events(&mut channel) == [Event::PeerSilent { rank: PEER }] {
+            break us;
+        }
+    };
+    // Four seconds, and the longest wait between two repetitions.
+    assert!((64_000_000..=64_500_000).contains(&silent_at), "{silent_at}");
+}
+
+#[test]
 fn window_bounds_what_is_sent_without_an_answer() {
     // [PM-R19]: the cost of optimism has a bound here.
     let mut channel = channel();
