@@ -20,6 +20,8 @@ const RANKS: u32 = 4;
 /// What the library promises by default, and what these tests mostly ask for.
 const BY_DEFAULT: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(2);
+/// How long jobs are suspended that fail after [`SOON`].
+const SUSPENSION: Duration = Duration::from_secs(3);
 /// A limit for what happens within milliseconds; reached only by a failure.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -36,8 +38,10 @@ fn plays_a_role() {
         let pair = world.split(Some(world.rank() / 2), 0)?.unwrap();
         world.barrier()?;
         println!("ready");
-        if role == "farewell" {
-            return say_farewell(world, victim);
+        match role.as_str() {
+            "farewell" => return say_farewell(world, victim),
+            "rounds" => return work(&world),
+            _ => {}
         }
         match (world.rank() == victim, fate.as_str()) {
             (true, "exit") => {
@@ -137,6 +141,27 @@ fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
         other => panic!("{other:?}"),
     }
     others.barrier()
+}
+
+/// All ranks work together, in each way, until rank 0 has seen enough time pass.
+fn work(world: &Communicator) -> Result<(), Error> {
+    let (me, size) = (world.rank(), world.size());
+    let start = Instant::now();
+    let mut is_over = [0];
+    while is_over == [0] {
+        let (to, from) = ((me + 1) % size, (me + size - 1) % size);
+        let mut got = vec![0; 300_000];
+        world.scope(|scope| {
+            let received = scope.irecv(from, 1, &mut got)?;
+            world.send(to, 1, &vec![me as u8; 300_000])?;
+            received.wait()
+        })?;
+        assert!(got.iter().all(|byte| *byte == from as u8));
+        world.barrier()?;
+        is_over = [u8::from(start.elapsed() > 2 * SUSPENSION)];
+        world.bcast(0, &mut is_over)?;
+    }
+    Ok(())
 }
 
 // ---- ranks as processes -------------------------------------------------------------------
@@ -300,15 +325,84 @@ fn a_rank_that_falls_silent_is_named_within_the_time_that_was_asked_for() {
     }
 }
 
+/// None of the ranks ends for so long.
+fn assert_all_stay(ranks: &mut [Rank], time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        for (number, rank) in ranks.iter_mut().enumerate() {
+            let ended = rank.process.try_wait().unwrap();
+            assert!(ended.is_none(), "rank {number} has ended: {}", rank.errors());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_rank_that_computes_has_not_failed() {
     let play =
         Play { peer_timeout: Some(Duration::from_millis(500)), ..Play::new("recv", 1, "compute") };
+    assert_all_stay(&mut play.start_here(), play.limit() * 3);
+}
+
+/// Stops all ranks, as a job that is suspended, for longer than any may be silent.
+fn suspend(ranks: &mut [Rank]) {
+    ranks.iter().for_each(|rank| rank.signal(libc::SIGSTOP));
+    assert_all_stay(ranks, SUSPENSION);
+}
+
+#[test]
+fn ranks_that_are_stopped_together_go_on_together() {
+    let play = Play::new("rounds", 0, "wait");
     let mut ranks = play.start_here();
-    let start = Instant::now();
-    while start.elapsed() < play.limit() * 3 {
-        assert!(ranks.iter_mut().all(|rank| rank.process.try_wait().unwrap().is_none()));
-        std::thread::sleep(Duration::from_millis(20));
+    suspend(&mut ranks);
+    ranks.iter().for_each(|rank| rank.signal(libc::SIGCONT));
+    let deadline = Instant::now() + PATIENCE;
+    for (number, rank) in ranks.iter_mut().enumerate() {
+        let (status, errors) = rank.finish(deadline);
+        assert_eq!((status, errors.as_str()), (Some(0), ""), "rank {number}");
+    }
+}
+
+#[test]
+fn ranks_that_are_stopped_go_on_one_by_one_and_who_dies_later_is_named() {
+    // Victims in a call, and with nobody but their progress thread inside.
+    for (role, victim, fate) in [("barrier", 1, "wait"), ("send", 2, "compute")] {
+        let play = Play::new(role, victim, fate);
+        let mut ranks = play.start_here();
+        suspend(&mut ranks);
+        for rank in (0..ranks.len()).rev() {
+            ranks[rank].signal(libc::SIGCONT);
+            assert_all_stay(&mut ranks, play.limit() / 8);
+        }
+        assert_all_stay(&mut ranks, play.limit() * 3 / 2);
+        ranks[victim as usize].signal(libc::SIGSTOP);
+        play.assert_named(&mut ranks, Instant::now());
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_go_on_with_the_others_is_named_after_the_timeout() {
+    for (role, victim) in [("recv", 0), ("bcast", 2)] {
+        let play = Play::new(role, victim, "compute");
+        let mut ranks = play.start_here();
+        suspend(&mut ranks);
+        let others = (0..).zip(&ranks).filter(|(rank, _)| *rank != victim);
+        others.for_each(|(_, rank)| rank.signal(libc::SIGCONT));
+        let resumed = Instant::now();
+        assert_all_stay(&mut ranks, play.limit() / 2);
+        play.assert_named(&mut ranks, resumed);
+    }
+}
+
+#[test]
+fn a_rank_that_is_killed_while_all_are_stopped_is_named() {
+    for victim in [0, 3] {
+        let play = Play::new("barrier", victim, "compute");
+        let mut ranks = play.start_here();
+        suspend(&mut ranks);
+        ranks[victim as usize].signal(libc::SIGKILL);
+        ranks.iter().for_each(|rank| rank.signal(libc::SIGCONT));
+        play.assert_named(&mut ranks, Instant::now());
     }
 }
 

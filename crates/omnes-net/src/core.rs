@@ -14,6 +14,7 @@ mod broadcast;
 mod grace;
 mod inward;
 mod outward;
+mod pause;
 mod queue;
 
 pub use broadcast::{Cast, WhenFull};
@@ -23,6 +24,7 @@ use crate::cipher::Cipher;
 use crate::clock::Clock;
 use crate::core::barrier::Barriers;
 use crate::core::grace::{Grace, Occasion};
+use crate::core::pause::Pauses;
 use crate::core::queue::ReceiveQueue;
 use crate::line::{Holding, Line};
 use crate::links::Links;
@@ -101,6 +103,7 @@ pub(crate) struct Core {
     large_casts: usize,
     clock: Clock,
     stepped_at: Instant,
+    pauses: Pauses,
     grace: Grace,
     /// When a test has looked last.
     tested_at: Instant,
@@ -131,13 +134,15 @@ pub(crate) struct Parts {
     pub(crate) small_bytes: usize,
     /// How long a caller waits before timers that had run out when it came have their turn.
     pub(crate) patience: Duration,
+    /// Silence after which a rank has failed.
+    pub(crate) peer_timeout: Duration,
     pub(crate) clock: Clock,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let Parts { cipher, me, small_bytes, patience, clock, .. } = parts;
+        let Parts { cipher, me, small_bytes, patience, peer_timeout, clock, .. } = parts;
         Self {
             endpoint,
             links,
@@ -162,6 +167,7 @@ impl Core {
             large_casts: 0,
             clock,
             stepped_at: Instant::ZERO,
+            pauses: Pauses::new(peer_timeout),
             grace: Grace::new(patience),
             tested_at: Instant::ZERO,
             idle_looks: 0,
@@ -419,6 +425,9 @@ impl Core {
     fn step_on(&mut self, occasion: Occasion) {
         self.idle_looks = 0;
         let now = self.now();
+        if self.pauses.on_step(self.stepped_at, now) {
+            self.endpoint.on_pause(now);
+        }
         self.stepped_at = now;
         let due = self.endpoint.poll_timeout();
         let mut has_turn =
@@ -437,6 +446,11 @@ impl Core {
     /// True if the last step has sent as much as one may, and there may be more.
     pub(crate) fn may_send_on(&self) -> bool {
         self.has_more
+    }
+
+    /// How often this process has not run for a while, as far as steps have shown.
+    pub(crate) fn pauses(&self) -> u64 {
+        self.pauses.count()
     }
 
     /// A caller begins to wait.

@@ -37,7 +37,7 @@ pub(crate) enum Unended {
 }
 
 /// Longest sleep, so that nothing depends on a single wake-up.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 /// Looks at the spot that is waited for, after which all others get one.

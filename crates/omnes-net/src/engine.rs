@@ -149,6 +149,7 @@ impl Engine {
             me,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             patience: crowd.patience(),
+            peer_timeout,
             clock: Clock::start(),
         });
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
@@ -343,13 +344,23 @@ impl Engine {
     }
 
     /// Waits until all that was sent has arrived, and all have heard what this rank has to tell of
-    /// a failure, at most `timeout`; true if so.
+    /// a failure, at most `timeout`; true if so. Where this process has not run for a while
+    /// meanwhile, such as in a job that is suspended, the time starts once more.
     pub fn drain(&self, timeout: Duration) -> bool {
         let is_idle = |core: &mut Core| {
             let is_idle = core.endpoint.channels().iter().all(|channel| channel.is_idle());
             (is_idle && core.has_cast_all() && !core.endpoint.is_telling()).then_some(())
         };
-        self.wait_until(Some(timeout), Spot::Anywhere, is_idle).is_ok()
+        let pauses = self.enter(|core| core.pauses());
+        if self.wait_until(Some(timeout), Spot::Anywhere, is_idle).is_ok() {
+            return true;
+        }
+        // The end of the wait need not have been a step.
+        let has_paused = self.enter(|core| {
+            core.step();
+            core.pauses() != pauses
+        });
+        has_paused && self.wait_until(Some(timeout), Spot::Anywhere, is_idle).is_ok()
     }
 
     /// Leaves the job in good order: says farewell and stops the progress thread. Without it the

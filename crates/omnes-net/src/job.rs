@@ -24,9 +24,10 @@ pub struct JobConfig {
     pub rendezvous: String,
     /// The job's secret; rank 0 draws one and hands it out where there is none.
     pub key: Option<JobKey>,
-    /// How long to wait for all ranks at the start.
+    /// How long to wait for all ranks at the start, in time in which this process runs.
     pub join_timeout: Duration,
-    /// Silence after which a rank has failed.
+    /// Silence after which a rank has failed; it starts anew when this process has not run for a
+    /// quarter of it, or 500 ms if that is more.
     pub peer_timeout: Duration,
     /// Ranks that share this machine's cores, where they are not those of this job.
     pub local_ranks: Option<u32>,

@@ -14,6 +14,7 @@ mod clock;
 mod core;
 mod courtesy;
 mod crowd;
+mod deadline;
 mod doorbell;
 mod driver;
 mod engine;

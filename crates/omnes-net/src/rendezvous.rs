@@ -8,6 +8,7 @@
 
 use crate::caller::{Callers, Spoken};
 use crate::crowd::{Crowd, Machine};
+use crate::deadline::Deadline;
 use crate::error::NetError;
 use crate::proof::{Signed, printable, read_line, write_line};
 use crate::ring::Node;
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
 pub(crate) const PROTOCOL: u32 = 4;
@@ -185,8 +186,8 @@ impl Rendezvous {
         address: SocketAddr,
         local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
-        let until = Instant::now() + self.timeout;
-        let mut stream = self.connect(address, until)?;
+        let mut until = Deadline::after(self.timeout);
+        let mut stream = self.connect(address, &mut until)?;
         let mut greeting = self.hear_greeting(&stream)?;
         let own = stream.local_addr().map_err(|source| self.lost(source))?;
         let local = local(own.ip(), Some(address))?;
@@ -205,9 +206,9 @@ impl Rendezvous {
         let signed = loop {
             match self.introduce(&stream, &hello, greeting.challenge) {
                 // So many are at rank 0's door that it has let this one go.
-                Err(source) if is_cut_off(&source) && Instant::now() < until => {
-                    std::thread::sleep(RETRY_WAIT);
-                    stream = self.call(address, until).map_err(|source| self.lost(source))?;
+                Err(source) if is_cut_off(&source) && !until.left().is_zero() => {
+                    until.sleep(RETRY_WAIT);
+                    stream = self.call(address, &until).map_err(|source| self.lost(source))?;
                     greeting = self.hear_greeting(&stream)?;
                 }
                 answered => break answered.map_err(|source| self.lost(source))?,
@@ -284,9 +285,9 @@ impl Rendezvous {
         })
     }
 
-    fn connect(&self, address: SocketAddr, until: Instant) -> Result<TcpStream, NetError> {
+    fn connect(&self, address: SocketAddr, until: &mut Deadline) -> Result<TcpStream, NetError> {
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.left();
             let source = match self.call(address, until) {
                 Ok(stream) => return Ok(stream),
                 Err(source) => source,
@@ -296,13 +297,13 @@ impl Rendezvous {
                 return Err(NetError::Unreachable { address, waited, source });
             }
             // Rank 0 may not have started yet.
-            std::thread::sleep(RETRY_WAIT.min(left));
+            until.sleep(RETRY_WAIT.min(left));
         }
     }
 
     /// A connection to rank 0, if it listens.
-    fn call(&self, address: SocketAddr, until: Instant) -> std::io::Result<TcpStream> {
-        let left = until.saturating_duration_since(Instant::now()).max(RETRY_WAIT);
+    fn call(&self, address: SocketAddr, until: &Deadline) -> std::io::Result<TcpStream> {
+        let left = until.left().max(RETRY_WAIT);
         let stream = refuse_itself(TcpStream::connect_timeout(&address, left)?)?;
         let _ = stream.set_nodelay(true);
         let _ = stream.set_read_timeout(Some(left + self.timeout / 8));
@@ -318,14 +319,14 @@ impl Rendezvous {
     ) -> Result<Met, NetError> {
         let mut callers = self.listen(address)?;
         let mut hellos = BTreeMap::new();
-        let until = Instant::now() + self.timeout;
+        let mut until = Deadline::after(self.timeout);
         while hellos.len() + 1 < self.size as usize {
-            if Instant::now() >= until {
+            if until.left().is_zero() {
                 return Err(self.missing(hellos));
             }
             match callers.poll()? {
                 Some(spoken) => self.admit(spoken, &mut hellos)?,
-                None => std::thread::sleep(LOOK_WAIT),
+                None => until.sleep(LOOK_WAIT),
             }
         }
         let peer = hellos.values().next().map(|(_, from, _): &(Hello, SocketAddr, _)| *from);

@@ -507,6 +507,20 @@ impl Endpoint {
         }
     }
 
+    /// This rank has not run for a while before `now`, stopped with all others perhaps: what has
+    /// not been heard in that time is no silence. It counts from now on, and who is watched is
+    /// asked for a sign of life; who answers within the timeout has not failed. To be called before
+    /// [`Self::handle_timeout`] with the same time.
+    #[cold]
+    pub fn on_pause(&mut self, now: Instant) {
+        self.due.touch(Machines::WATCH);
+        self.liveness.on_pause(now);
+        self.channels.iter_mut().for_each(|channel| channel.on_pause(now));
+        if let Some(broadcast) = &mut self.broadcast {
+            broadcast.on_pause(now);
+        }
+    }
+
     /// When [`Self::handle_timeout`] is wanted next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let broadcast = self.broadcast.as_ref().and_then(Broadcast::poll_timeout);

@@ -10,11 +10,16 @@
 //! send again what it has sent before. Only the answer to a new question, by the question's own
 //! number, proves that it lives; one who talks is asked for that each half timeout.
 //!
+//! A rank that has not run for a while, stopped or starved, has heard nothing in that time, and the
+//! others may have been stopped with it: silence counts from the end of such a pause on, and the
+//! successor is asked at once ([`Liveness::on_pause`]).
+//!
 //! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
 //! round trips, whether or not anyone waits for it; within two timeouts where its packets are sent
-//! again by somebody else. Cost: at most two packets per rank and interval while the job is idle
-//! and nothing gets lost, two per half timeout where the successor talks anyway; one notice and one
-//! answer per rank and failure. State: an entry for each rank that is gone.
+//! again by somebody else; the time starts anew with each pause of who watches. Cost: at most two
+//! packets per rank and interval while the job is idle and nothing gets lost, two per half timeout
+//! where the successor talks anyway; one notice and one answer per rank and failure. State: an
+//! entry for each rank that is gone.
 
 use crate::lane::earliest;
 use omnes_wire::{Instant, Rank};
@@ -151,6 +156,16 @@ impl Liveness {
             self.unconfirmed.remove(&(rank, Rank(number)));
         } else if self.successor == Some(rank) && self.answered < number && number <= self.asked {
             (self.answered, self.proved_at) = (number, now);
+        }
+    }
+
+    /// This rank has not run for a while before `now`: the successor has a whole timeout from now
+    /// on, and is asked for a sign of life.
+    pub(crate) fn on_pause(&mut self, now: Instant) {
+        if self.successor.is_some() {
+            (self.heard_at, self.proved_at) = (now, now);
+            self.is_ping_due = true;
+            self.ping_at = Some(now + self.config.interval / QUESTIONS_PER_INTERVAL);
         }
     }
 
@@ -296,6 +311,44 @@ mod tests {
         assert_eq!(liveness.poll_notice(), None);
     }
 
+    #[test]
+    fn after_a_pause_the_successor_is_asked_at_once_and_has_a_whole_timeout() {
+        for paused_at in [0, 3999] {
+            let mut liveness = liveness(0, 2);
+            let failed = (1..paused_at).find(|ms| liveness.handle_timeout(at(*ms)).is_some());
+            assert_eq!(failed, None);
+            liveness.poll_notice();
+            liveness.on_pause(at(60_000));
+            assert_eq!(liveness.handle_timeout(at(60_000)), None);
+            assert!(matches!(liveness.poll_notice(), Some(Notice::Ping { to: Rank(1), .. })));
+            assert_eq!(liveness.poll_notice(), None);
+            let failed = (60_000..70_000).find(|ms| liveness.handle_timeout(at(*ms)).is_some());
+            assert!(failed.is_some_and(|ms| (64_000..=64_125).contains(&ms)), "{failed:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_answers_after_a_pause_is_watched_as_before() {
+        let mut liveness = liveness(0, 2);
+        liveness.on_pause(at(60_000));
+        let Some(Notice::Ping { question, .. }) = liveness.poll_notice() else { panic!("asked") };
+        liveness.on_heard(at(63_000), Rank(1));
+        liveness.on_answer(at(63_000), Rank(1), question);
+        let failed = (60_000..70_000).find(|ms| liveness.handle_timeout(at(*ms)).is_some());
+        assert!(failed.is_some_and(|ms| (67_000..=67_125).contains(&ms)), "{failed:?}");
+    }
+
+    #[test]
+    fn after_a_pause_what_is_sent_again_by_somebody_else_proves_no_life_either() {
+        let mut liveness = liveness(0, 2);
+        liveness.on_pause(at(60_000));
+        let failed = (60_000..80_000).find(|ms| {
+            liveness.on_heard(at(*ms), Rank(1));
+            liveness.handle_timeout(at(*ms)).is_some()
+        });
+        assert!(failed.is_some_and(|ms| (68_000..=68_125).contains(&ms)), "{failed:?}");
+    }
+
     /// When a successor that is heard of each millisecond fails, if `answer` gives the numbers of
     /// its answers to a question.
     fn fails_though_heard(answer: impl Fn(u32) -> Vec<u32>) -> Option<u64> {
@@ -357,5 +410,7 @@ mod tests {
         let mut liveness = liveness(0, 2);
         assert!(liveness.on_departed(at(1), Rank(1)));
         assert_eq!(liveness.poll_timeout(), None);
+        liveness.on_pause(at(9000));
+        assert_eq!((liveness.poll_timeout(), liveness.poll_notice()), (None, None));
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use omnes_proto::LivenessConfig;
+use omnes_proto::broadcast::BroadcastConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_sim::{
     Cluster, Forgery, State, Ways, corrupt, dead_are_named_to_all, delivered_once_in_order, drop,
@@ -129,6 +130,82 @@ fn rank_that_lives_is_not_named_where_each_link_loses_a_tenth() {
     cluster.run_for(ms(1000));
     cluster.check(dead_are_named_to_all);
     cluster.check(no_living_rank_is_named);
+}
+
+/// Messages and broadcasts under way from and to all of four ranks, none of which is through.
+fn at_work(seed: u64) -> Cluster {
+    let mut cluster =
+        Cluster::builder().ranks(4).broadcast(BroadcastConfig::default()).seed(seed).build();
+    let group = cluster.open_group_of_all("basic".parse().unwrap());
+    for root in 0..4 {
+        cluster.broadcast_to_all(group, root, 500_000);
+    }
+    for (from, to) in (0..4).flat_map(|from| (0..4).map(move |to| (from, to))) {
+        if from != to {
+            cluster.send(from, to, 1, 500_000);
+            cluster.receive(to, from, 1, 500_000);
+        }
+    }
+    cluster.run_for(Duration::from_micros(30));
+    assert!(!cluster.endpoint(0).channels()[0].is_idle());
+    assert!(!cluster.endpoint(0).broadcasts().unwrap().is_idle());
+    cluster
+}
+
+#[test]
+fn ranks_that_are_stopped_together_go_on_when_they_do_one_after_the_other() {
+    let LivenessConfig { timeout, .. } = LivenessConfig::default();
+    for (seed, late) in [(30, ms(0)), (31, ms(1)), (32, ms(500)), (33, ms(1300))] {
+        let mut cluster = at_work(seed);
+        // The last goes on within the timeout of the first.
+        assert!(3 * late < timeout);
+        // The others begin to miss it before they are stopped, too.
+        cluster.suspend(3, ms(100) + 10 * timeout + 3 * late);
+        cluster.run_for(ms(100));
+        for rank in 0..3 {
+            cluster.suspend(rank, 10 * timeout + rank * late);
+        }
+        cluster.run_for(11 * timeout);
+        cluster.run_until_quiescent();
+        cluster.run_for(2 * naming_time());
+        cluster.check(delivered_once_in_order);
+        cluster.check(nothing_is_missing);
+        cluster.check(no_living_rank_is_named);
+    }
+}
+
+#[test]
+fn ranks_that_are_stopped_again_and_again_while_idle_are_not_named() {
+    let LivenessConfig { timeout, .. } = LivenessConfig::default();
+    let mut cluster = Cluster::builder().ranks(3).seed(34).build();
+    for _ in 0..20 {
+        (0..3).for_each(|rank| cluster.suspend(rank, 2 * timeout));
+        cluster.run_for(2 * timeout + ms(700));
+    }
+    cluster.check(no_living_rank_is_named);
+}
+
+#[test]
+fn rank_that_dies_while_all_are_stopped_is_named_within_the_timeout_of_those_who_go_on() {
+    let LivenessConfig { timeout, .. } = LivenessConfig::default();
+    for is_at_work in [false, true] {
+        let mut cluster = match is_at_work {
+            true => at_work(35),
+            false => Cluster::builder().ranks(4).seed(36).build(),
+        };
+        (0..4).for_each(|rank| cluster.suspend(rank, 10 * timeout));
+        let resumed = cluster.now() + 10 * timeout;
+        cluster.run_for(timeout);
+        cluster.crash(2);
+        cluster.run_for(9 * timeout);
+        assert_eq!(cluster.named_at(1, 2), None);
+        cluster.run_for(naming_time());
+        cluster.check(dead_are_named_to_all);
+        cluster.check(no_living_rank_is_named);
+        for rank in [0, 1, 3] {
+            assert!(cluster.named_at(rank, 2).unwrap().since(resumed) >= timeout);
+        }
+    }
 }
 
 #[test]

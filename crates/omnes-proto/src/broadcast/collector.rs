@@ -407,6 +407,13 @@ impl Collector {
         Some(standing.reporter.rank)
     }
 
+    /// This rank has not run before `now`: nobody has been silent for longer than since then.
+    pub(super) fn on_pause(&mut self, now: Instant) {
+        for standing in &mut self.standings {
+            standing.silent_since = standing.silent_since.map(|_| now);
+        }
+    }
+
     /// Nobody waits for `rank` any more.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.wants.forget(rank);

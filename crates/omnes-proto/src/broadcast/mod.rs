@@ -391,6 +391,11 @@ impl Broadcast {
         found
     }
 
+    /// This rank has not run for a while before `now`: whoever owes an answer does since now.
+    pub fn on_pause(&mut self, now: Instant) {
+        self.streams.iter_mut().for_each(|stream| stream.collector.on_pause(now));
+    }
+
     // ---- ranks that go --------------------------------------------------------------------
 
     /// A rank has failed: all groups with it are broken, and what is under way in them ends with

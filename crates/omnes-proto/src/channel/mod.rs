@@ -378,6 +378,12 @@ impl Channel {
         self.wake_at = Some(self.wake_at.map_or(at, |wake_at| wake_at.min(at)));
     }
 
+    /// This rank has not run for a while before `now`: whoever owes an answer does since now. What
+    /// has none goes again by the timers, which have run out meanwhile.
+    pub fn on_pause(&mut self, now: Instant) {
+        self.peers.values_mut().for_each(|peer| peer.on_pause(now));
+    }
+
     /// Keeps at most `bytes` bytes of truesize in flight to `rank`, whose way holds no more; a
     /// single packet may always go.
     pub fn limit_flight(&mut self, rank: Rank, bytes: u32) {

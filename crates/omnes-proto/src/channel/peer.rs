@@ -218,6 +218,13 @@ impl Peer {
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
         self.send.iter().filter_map(|lane| lane.unanswered_since).min()
     }
+
+    /// This rank has not run before `now`.
+    pub(super) fn on_pause(&mut self, now: Instant) {
+        for lane in self.send.iter_mut() {
+            lane.unanswered_since = lane.unanswered_since.map(|_| now);
+        }
+    }
 }
 
 /// The peers that a rank has heard of: few even in large jobs, so entries are made on first use.
@@ -316,6 +323,10 @@ impl Peers {
 
     pub(super) fn values(&self) -> impl Iterator<Item = &Peer> {
         self.entries.iter().map(|(_, peer)| peer)
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.entries.iter_mut().map(|(_, peer)| peer)
     }
 
     /// All ranks with an entry, ascending.

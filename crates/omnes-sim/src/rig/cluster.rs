@@ -228,6 +228,13 @@ impl Cluster {
         self.act(rank, |node, world| node.look_away(world.now, time));
     }
 
+    /// A rank is stopped for a while, as by a signal: it hears nobody, and is told so when it goes
+    /// on.
+    pub fn suspend(&mut self, rank: u32, time: Duration) {
+        self.network.trace.note(self.now, Rank(rank), format!("is stopped for {time:?}"));
+        self.act(rank, |node, world| node.suspend(world, time));
+    }
+
     /// A rank dies now.
     pub fn crash(&mut self, rank: u32) {
         self.network.trace.note(self.now, Rank(rank), "dies".to_owned());

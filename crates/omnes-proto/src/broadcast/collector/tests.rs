@@ -101,6 +101,20 @@ fn timeout_follows_the_slowest_answer_and_asks_those_who_are_late() {
 }
 
 #[test]
+fn silence_counts_from_the_end_of_a_pause_on() {
+    let mut collector = collector(2);
+    let limit = Duration::from_micros(1000);
+    collector.history.on_sent(at(0), Seq(0));
+    collector.answers.arm(at(0), ASKED);
+    assert!(collector.on_timeout(at(500_000), Seq(1)));
+    report(&mut collector, 500_100, 1, 1);
+    collector.on_pause(at(9_000_000));
+    assert_eq!(collector.next_silent(at(9_000_999), limit), None);
+    assert_eq!(collector.next_silent(at(9_001_000), limit), Some(Rank(2)));
+    assert_eq!(collector.next_silent(at(9_999_000), limit), None);
+}
+
+#[test]
 fn a_report_older_than_the_repair_changes_nothing() {
     let mut collector = collector(1);
     collector.history.on_sent(at(0), Seq(0));

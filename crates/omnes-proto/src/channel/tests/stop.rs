@@ -79,3 +79,22 @@ fn probe_under_way_keeps_a_stopped_channel_from_being_stable() {
     reject(&mut channel, probe_at + 50, 0, 1);
     assert!(channel.is_stable());
 }
+
+#[test]
+fn peer_owes_its_answer_since_the_end_of_a_pause() {
+    let mut channel = channel();
+    channel.send(at(0), message(PEER, 10)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 1);
+    channel.on_pause(at(60_000_000));
+    assert_eq!(sent(&mut channel, 60_000_000), ["data 0 e1 @0+10 ack_now"]);
+    assert_eq!(events(&mut channel), []);
+    let silent_at = loop {
+        let us = channel.poll_timeout().unwrap().as_ns() / 1000;
+        sent(&mut channel, us);
+        if events(&mut channel) == [Event::PeerSilent { rank: PEER }] {
+            break us;
+        }
+    };
+    // Four seconds, and the longest wait between two repetitions.
+    assert!((64_000_000..=64_500_000).contains(&silent_at), "{silent_at}");
+}

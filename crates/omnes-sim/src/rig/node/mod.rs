@@ -91,6 +91,8 @@ pub(crate) struct Node {
     socket_bytes: [u32; 3],
     /// It looks at the network again from then on.
     attentive_at: Instant,
+    /// It is stopped until then.
+    resumes_at: Option<Instant>,
     wake_at: Option<Instant>,
     /// It has stopped sending before all was sent.
     has_more: bool,
@@ -123,6 +125,7 @@ impl Node {
             socket: VecDeque::new(),
             socket_bytes: [0; 3],
             attentive_at: Instant::ZERO,
+            resumes_at: None,
             wake_at: None,
             has_more: false,
             is_crashed: false,
@@ -199,6 +202,18 @@ impl Node {
         self.attentive_at = self.attentive_at.max(now + time);
     }
 
+    pub(crate) fn suspend(&mut self, world: &mut World, time: Duration) {
+        self.look_away(world.now, time);
+        self.resumes_at = Some(self.attentive_at);
+        self.wake_when_attentive(world);
+    }
+
+    /// It must come back by itself, also where nothing else wakes it.
+    fn wake_when_attentive(&mut self, world: &mut World) {
+        self.wake_at = Some(self.attentive_at);
+        world.network.queue.push(self.attentive_at.as_ns(), Happening::Wake(self.rank));
+    }
+
     // ---- in -------------------------------------------------------------------------------
 
     /// A packet reaches the socket buffer; false if that is full.
@@ -217,6 +232,9 @@ impl Node {
     pub(crate) fn run(&mut self, world: &mut World) {
         if self.is_crashed {
             return;
+        }
+        if self.resumes_at.take_if(|at| *at <= world.now).is_some() {
+            self.endpoint.on_pause(world.now);
         }
         while self.attentive_at <= world.now {
             let Some(packet) = self.socket.pop_front() else { break };
@@ -484,9 +502,7 @@ impl Node {
             }
             Step::Compute(time) => {
                 self.look_away(world.now, time);
-                // It must come back by itself, also where nothing else wakes it.
-                self.wake_at = Some(self.attentive_at);
-                world.network.queue.push(self.attentive_at.as_ns(), Happening::Wake(self.rank));
+                self.wake_when_attentive(world);
             }
             Step::Mark(number) => self.program.outcome.marks.push((number, world.now)),
             Step::Wait | Step::WaitFor { .. } => {}
