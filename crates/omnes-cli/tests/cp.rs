@@ -130,6 +130,19 @@ fn an_empty_file_is_a_copy_too() {
 }
 
 #[test]
+fn files_of_the_kernel_are_copied_with_what_can_be_read() {
+    let place = Place::new();
+    for source in ["/proc/version", "/sys/class/net/lo/mtu"] {
+        let expected = fs::read(source).unwrap();
+        place.cp(&[source, "{rank}/"]).assert_done(&format!("[0] 4 copies, {} B", expected.len()));
+        let name = Path::new(source).file_name().unwrap().to_str().unwrap();
+        for rank in 0..RANKS {
+            assert_eq!(fs::read(place.path(&format!("{rank}/{name}"))).unwrap(), expected);
+        }
+    }
+}
+
+#[test]
 fn a_tree_arrives_with_links_modes_times_and_empty_directories() {
     let place = Place::new();
     for directory in ["tree/a/empty", "tree/b/c"] {

@@ -8,6 +8,7 @@
 //! | `names` | destinations; names that a stream may hold |
 //! | `frame`, `checksum` | the stream format, and its sums |
 //! | `source`, `sink`, `writer` | a tree to chunks, chunks to a tree |
+//! | `sizeless` | files whose size says nothing, as in `/proc` |
 //! | `staging`, `leftovers`, `sys` | the hidden place of a copy until it is whole |
 //! | `pump` | chunks from rank 0's source to every sink |
 //! | `verdict` | agreeing that all copies are good |
@@ -30,6 +31,7 @@ mod pump;
 mod sink;
 #[cfg(test)]
 mod sink_tests;
+mod sizeless;
 mod source;
 mod staging;
 mod sys;
