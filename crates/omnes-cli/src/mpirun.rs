@@ -5,11 +5,11 @@
 //! the launcher: nothing stands between it and the terminal, so signals, output and status are
 //! those of the launcher alone.
 
+use crate::print;
 use crate::run::quote;
 use anyhow::Result;
 use omnes_mpi::{Launch, Launcher, Library, Report, Setup};
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -64,7 +64,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let words: Vec<Vec<u8>> = launch.words().iter().map(|word| quote(word)).collect();
         let mut line = words.join(&b' ');
         line.push(b'\n');
-        std::io::stdout().write_all(&line)?;
+        print::bytes(&line)?;
         return Ok(ExitCode::SUCCESS);
     }
     match launch.replace_process()? {}

@@ -5,6 +5,7 @@
 //! between chunks, never inside a timed call, so its cost is that of `size - 1` small packets.
 //! Every call here is collective: all ranks make the same calls in the same order.
 
+use crate::print::CannotWrite;
 use anyhow::{Context, Result, bail};
 use omnes::{Bcast, Communicator, Error, Source, Tag, Tree};
 use std::process::ExitCode;
@@ -35,19 +36,20 @@ pub fn refuse(comm: &Communicator, error: &anyhow::Error) -> ExitCode {
 }
 
 /// Ends a rank: together with the others unless one of them is gone. `outcome` tells whether all
-/// went well, the same at every rank.
+/// went well, the same at every rank, but for rank 0's output, which may be lost.
 pub fn leave(comm: Communicator, outcome: Result<bool>) -> ExitCode {
     let rank = comm.rank();
-    let left = outcome.and_then(|is_good| {
-        comm.finalize()?;
-        Ok(is_good)
-    });
+    let is_lost = outcome.as_ref().is_err_and(|error| error.is::<CannotWrite>());
+    let left = match outcome {
+        Err(error) if !is_lost => Err(error),
+        outcome => comm.finalize().map_err(Into::into).and(outcome),
+    };
     match left {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             crate::complain::complain(format_args!("rank {rank}: {error:#}"));
-            ExitCode::FAILURE
+            ExitCode::from(if is_lost { 2 } else { 1 })
         }
     }
 }

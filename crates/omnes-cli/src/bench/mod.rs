@@ -29,7 +29,8 @@ mod stage;
 mod summary;
 mod transfer;
 
-use anyhow::{Context, Result};
+use crate::print::{self, Reader};
+use anyhow::Result;
 pub use counts::AtRoot;
 use measure::Bench;
 use omnes::{Communicator, MulticastState};
@@ -39,7 +40,6 @@ use report::{Line, Run};
 use serde_json::Value;
 use stage::Stage;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 pub use summary::Summary;
 use transfer::Point;
@@ -106,13 +106,19 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
         ranks: comm.size(),
         tags: args.tag.into_iter().collect(),
     };
-    if comm.rank() == 0 {
-        print_head(&args.measure, args.format, comm, seed);
-    }
+    let mut printed = match comm.rank() {
+        0 => print_head(&args.measure, args.format, comm, seed),
+        _ => Ok(Reader::Listens),
+    };
     let (bench, mut stage) = (Bench::new(comm, &args.measure, seed), Stage::new(comm));
     bench.warm_up()?;
     let (mut lines, mut errors) = (Vec::new(), 0);
     for point in points(comm, &args.measure)? {
+        // Rank 0 alone knows, and all stop together.
+        let is_heard = matches!(printed, Ok(Reader::Listens));
+        if group::share_number(comm, u64::from(is_heard))? == 0 {
+            break;
+        }
         let Some(setting) = stage.set(point)? else { continue };
         let measured = bench.measure(&setting)?;
         errors += measured.errors;
@@ -121,14 +127,15 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
         }
         let line = Line::new(&run, &measured);
         match args.format {
-            Format::Json => print(&line.to_json()?)?,
+            Format::Json => printed = print::line(line.to_json()?),
             Format::Table => lines.push(line),
         }
     }
     if !lines.is_empty() {
-        print(&report::table(&lines).to_string())?;
+        printed = print::line(report::table(&lines));
     }
-    group::share_number(comm, errors)
+    let errors = group::share_number(comm, errors)?;
+    printed.map(|_| errors)
 }
 
 /// What is to be measured, in order. Collective.
@@ -174,7 +181,7 @@ fn draw_seed() -> Result<u64> {
     drawn.map(u64::from).map_err(|error| anyhow::anyhow!("no random number to be had: {error}"))
 }
 
-fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64) {
+fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64) -> Result<Reader> {
     let (version, ranks) = (env!("CARGO_PKG_VERSION"), comm.size());
     let command = measure.command_line(seed);
     let multicast = match comm.multicast() {
@@ -185,14 +192,9 @@ fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64)
     if let Some(usage) = comm.multisend() {
         write!(head, "\n# multi-send: {usage}").expect("a string takes all text");
     }
-    match format {
-        Format::Json => eprintln!("{head}"),
-        Format::Table => println!("{head}"),
+    if format == Format::Table {
+        return print::line(head);
     }
-}
-
-/// A line, at once: whoever reads may want to see it before the next point is measured.
-fn print(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).context("cannot print the result")
+    eprintln!("{head}");
+    Ok(Reader::Listens)
 }

@@ -39,6 +39,7 @@ mod verdict;
 mod writer;
 
 use crate::bench::group;
+use crate::print;
 use crate::units::{format_bytes, parse_bytes};
 use anyhow::{Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -218,7 +219,7 @@ impl Job<'_> {
             return Ok(self.tell(&committed, " (the other copies are in place)"));
         }
         if self.comm.rank() == 0 {
-            print_summary(opening.kind, arrived.whole, outcome.copies, start.elapsed());
+            print_summary(opening.kind, arrived.whole, outcome.copies, start.elapsed())?;
         }
         Ok(true)
     }
@@ -349,18 +350,24 @@ fn check_not_inside(dest: &Path, source: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn print_summary(kind: Option<Kind>, whole: Option<Whole>, copies: u32, time: Duration) {
-    let Some(Whole { sums, totals }) = whole else { return };
+fn print_summary(
+    kind: Option<Kind>,
+    whole: Option<Whole>,
+    copies: u32,
+    time: Duration,
+) -> Result<()> {
+    let Some(Whole { sums, totals }) = whole else { return Ok(()) };
     let gigabytes_per_s = totals.bytes as f64 / time.as_secs_f64() / 1e9;
     let noun = if copies == 1 { "copy" } else { "copies" };
     let files = match kind {
         Some(Kind::Directory) => format!(" of {} files", totals.files),
         _ => String::new(),
     };
-    println!(
-        "{copies} {noun}{files}, {}, blake3 {sums}, {gigabytes_per_s:.2} GB/s",
-        format_bytes(totals.bytes)
-    );
+    let size = format_bytes(totals.bytes);
+    print::line(format_args!(
+        "{copies} {noun}{files}, {size}, blake3 {sums}, {gigabytes_per_s:.2} GB/s"
+    ))?;
+    Ok(())
 }
 
 #[cfg(test)]

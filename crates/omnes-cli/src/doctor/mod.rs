@@ -19,6 +19,7 @@ mod multicast;
 mod nic;
 mod sockets;
 
+use crate::print;
 use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
@@ -137,10 +138,10 @@ pub fn run(args: Args) -> Result<ExitCode> {
     match format {
         Format::Json => {
             let report = Report { omnes_version: env!("CARGO_PKG_VERSION"), findings };
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            print::line(serde_json::to_string_pretty(&report)?)?
         }
-        Format::Table => println!("{}", table(&findings)),
-    }
+        Format::Table => print::line(table(&findings))?,
+    };
     Ok(ExitCode::SUCCESS)
 }
 

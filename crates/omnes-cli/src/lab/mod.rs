@@ -29,6 +29,7 @@ pub use cluster::Lab;
 pub use namespace::CannotRun;
 pub use options::{LinkOptions, Switch};
 
+use crate::print;
 use anyhow::Result;
 use clap::Subcommand;
 use options::Link;
@@ -168,7 +169,8 @@ fn up(name: &str, hosts: usize, options: &LinkOptions) -> Result<()> {
     namespace::require_privilege()?;
     let lab = named::up(name, hosts, &Link::resolve(options)?)?;
     let (first, last) = (lab.address(0, false), lab.address(hosts - 1, false));
-    println!("lab {name}: {hosts} hosts, {first} to {last}, links: {}", lab.link());
+    let link = lab.link();
+    print::line(format_args!("lab {name}: {hosts} hosts, {first} to {last}, links: {link}"))?;
     Ok(())
 }
 
@@ -216,12 +218,12 @@ fn exec(name: &str, host: usize, words: &[OsString]) -> Result<()> {
 fn hold(hosts: usize, options: &LinkOptions) -> Result<()> {
     let lab = Lab::ephemeral(hosts, options)?;
     for space in &lab.spaces.hosts {
-        println!("net {}", namespace::path_of(space.net.as_fd()));
+        print::line(format_args!("net {}", namespace::path_of(space.net.as_fd())))?;
     }
     if let Some(program) = lab.program_id() {
-        println!("program {program}");
+        print::line(format_args!("program {program}"))?;
     }
-    println!("ready");
+    print::line("ready")?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

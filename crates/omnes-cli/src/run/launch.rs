@@ -58,8 +58,9 @@ pub struct Options {
 
 /// Runs the job to its end and gives the launcher's exit status.
 ///
-/// Errors: the environment does not allow it (threads, pipes, output directory, lab). A command
-/// that cannot be started is told on standard error and gives 126 or 127.
+/// Errors: the environment does not allow it (threads, pipes, output directory, lab), or output of
+/// ranks is lost because ours cannot be written. A command that cannot be started is told on
+/// standard error and gives 126 or 127.
 pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Result<u8> {
     if let Output::Files(directory) = &options.output {
         std::fs::create_dir_all(directory)
@@ -80,7 +81,7 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
     }
     let pump = streams.start().context("cannot start to copy output")?;
     let status = supervise(&mut ranks, &heard, options);
-    end(ranks, pump);
+    end(ranks, pump)?;
     Ok(status)
 }
 
@@ -260,9 +261,9 @@ fn given(live: usize, grace: Duration) -> String {
 }
 
 /// Ends what ranks left behind, then writes the last of their output.
-fn end(ranks: Vec<Process>, pump: Pump) {
+fn end(ranks: Vec<Process>, pump: Pump) -> Result<()> {
     drop(ranks);
     // Our output may be blocked by a slow reader; a signal may now end that at once.
     signals::release();
-    pump.finish();
+    Ok(pump.finish()?)
 }

@@ -30,12 +30,12 @@ mod supervise;
 pub use ssh::quote;
 
 use crate::lab;
+use crate::print;
 use crate::units::parse_duration;
 use anyhow::{Context, Result, ensure};
 use job::Job;
 use placement::{Host, Place, RANKS_MAX, Site, SiteArgs};
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -54,7 +54,8 @@ Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY, OMNES_L
 OMNES_LOCAL_SIZE (ranks that share the machine's cores).
 
 Status: that of the first rank that fails (128 + signal if by a signal); 124 after --timeout;
-126 or 127 if CMD cannot be started; 2 for wrong usage; 77 if a lab is asked for without root.";
+126 or 127 if CMD cannot be started; 2 for wrong usage, or where output is lost because it
+cannot be written; 77 if a lab is asked for without root.";
 
 /// Launch ranks on this machine, on lab hosts or over ssh.
 #[derive(clap::Args)]
@@ -167,7 +168,7 @@ impl From<OutputArgs> for launch::Output {
 /// One line per rank: its host, then words that a shell would take.
 fn print_plan(job: &Job, site: &Site, places: &[Place]) -> Result<()> {
     let directory = std::env::current_dir().context("the working directory is gone")?;
-    let mut stdout = std::io::stdout().lock();
+    let mut plan = Vec::new();
     for place in places {
         let words: Vec<OsString> = match (&place.host, site) {
             (Host::Ssh(name), Site::Ssh { ssh, .. }) => {
@@ -184,9 +185,10 @@ fn print_plan(job: &Job, site: &Site, places: &[Place]) -> Result<()> {
             }
         };
         let quoted: Vec<Vec<u8>> = words.iter().map(|word| ssh::quote(word)).collect();
-        write!(stdout, "[{}] {}: ", place.rank, place.host)?;
-        stdout.write_all(&quoted.join(&b' '))?;
-        writeln!(stdout)?;
+        plan.extend(format!("[{}] {}: ", place.rank, place.host).into_bytes());
+        plan.extend(quoted.join(&b' '));
+        plan.push(b'\n');
     }
+    print::bytes(&plan)?;
     Ok(())
 }

@@ -123,6 +123,11 @@ impl Output {
         if self.json { Format::Json } else { self.format }
     }
 
+    /// True if there is more to write than what is printed.
+    pub fn has_files(&self) -> bool {
+        self.plot.is_some() || self.has_bars()
+    }
+
     /// True if it is to be kept what every resource did.
     pub fn has_bars(&self) -> bool {
         self.trace.is_some() || self.perfetto.is_some()

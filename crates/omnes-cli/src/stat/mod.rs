@@ -13,13 +13,14 @@ mod json;
 mod table;
 
 use crate::complain::complain;
+use crate::print::{self, Reader};
 use crate::units;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use earlier::Earlier;
 use omnes::live::{LivePlace, Snapshot, Survey};
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -118,7 +119,7 @@ fn job_name(job: u32) -> String {
 pub fn run(args: Args) -> Result<ExitCode> {
     let place = place()?;
     if args.clean {
-        return Ok(clean(&place, &args));
+        return clean(&place, &args);
     }
     let mut earlier = Earlier::default();
     let mut reported = BTreeSet::new();
@@ -126,13 +127,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let mut survey = Survey::take(&place);
         survey.ranks.retain(|rank| args.is_meant(rank));
         report(&survey, &mut reported);
-        match show(&args, &survey, &earlier) {
-            Ok(()) => {}
-            // The reader, such as `head`, has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-            Err(error) => return Err(error).context("cannot write the output"),
-        }
-        let Some(interval) = args.watch else { break };
+        let reader = print::text(&shown(&args, &survey, &earlier)?)?;
+        let Some(interval) = args.watch.filter(|_| reader == Reader::Listens) else { break };
         earlier.note(&survey.ranks);
         std::thread::sleep(interval);
     }
@@ -162,23 +158,19 @@ fn report(survey: &Survey, reported: &mut BTreeSet<PathBuf>) {
     }
 }
 
-fn show(args: &Args, survey: &Survey, earlier: &Earlier) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    match args.format {
-        Format::Json => json::write(&mut output, &survey.ranks, earlier)?,
-        Format::Table => {
-            let text = match args {
-                _ if survey.ranks.is_empty() => nothing(args, survey),
-                Args { all: true, .. } => table::all_counters(&survey.ranks),
-                _ => table::overview(&survey.ranks, earlier),
-            };
-            let is_refreshed = args.watch.is_some() && output.is_terminal();
-            let start = if is_refreshed { CLEAR } else { "" };
-            let end = if args.watch.is_some() && !is_refreshed { "\n" } else { "" };
-            write!(output, "{start}{text}\n{end}")?;
-        }
+fn shown(args: &Args, survey: &Survey, earlier: &Earlier) -> Result<String> {
+    if matches!(args.format, Format::Json) {
+        return Ok(json::lines(&survey.ranks, earlier)?);
     }
-    output.flush()
+    let text = match args {
+        _ if survey.ranks.is_empty() => nothing(args, survey),
+        Args { all: true, .. } => table::all_counters(&survey.ranks),
+        _ => table::overview(&survey.ranks, earlier),
+    };
+    let is_refreshed = args.watch.is_some() && io::stdout().is_terminal();
+    let start = if is_refreshed { CLEAR } else { "" };
+    let end = if args.watch.is_some() && !is_refreshed { "\n" } else { "" };
+    Ok(format!("{start}{text}\n{end}"))
 }
 
 fn nothing(args: &Args, survey: &Survey) -> String {
@@ -191,18 +183,18 @@ fn nothing(args: &Args, survey: &Survey) -> String {
     format!("no rank{of_job} to be seen ({looked}); ranks publish unless OMNES_LIVE=off")
 }
 
-fn clean(place: &LivePlace, args: &Args) -> ExitCode {
+fn clean(place: &LivePlace, args: &Args) -> Result<ExitCode> {
     let cleaned = Survey::clean(place, |rank| args.is_meant(rank));
     report(&cleaned, &mut BTreeSet::new());
     for rank in &cleaned.ranks {
         let Snapshot { rank: number, size, pid, command, .. } = rank;
         let job = job_name(rank.job);
-        println!("removed job {job} rank {number}/{size} (pid {pid}, {command})");
+        print::line(format_args!("removed job {job} rank {number}/{size} (pid {pid}, {command})"))?;
     }
     if cleaned.ranks.is_empty() {
-        println!("no dead rank to remove");
+        print::line("no dead rank to remove")?;
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

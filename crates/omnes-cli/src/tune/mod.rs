@@ -12,6 +12,7 @@ mod testbed;
 
 use crate::bench::group;
 use crate::complain::complain;
+use crate::print;
 use crate::units::{format_bytes, parse_bytes, parse_duration};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
@@ -224,8 +225,8 @@ fn clear() -> Result<ExitCode> {
     let cache = cache()?;
     let path = cache.path().display();
     match cache.clear().with_context(|| format!("cannot remove {path}"))? {
-        true => println!("removed {path}"),
-        false => println!("nothing is kept in {path}"),
-    }
+        true => print::line(format_args!("removed {path}"))?,
+        false => print::line(format_args!("nothing is kept in {path}"))?,
+    };
     Ok(ExitCode::SUCCESS)
 }
