@@ -14,6 +14,7 @@ mod bench;
 mod complain;
 mod cp;
 mod doctor;
+mod format;
 mod lab;
 mod mpirun;
 mod nic;

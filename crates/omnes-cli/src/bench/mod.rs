@@ -2,7 +2,7 @@
 //!
 //! Runs in every rank, under any launcher; rank 0 prints. Results go to stdout; the head lines
 //! (version, ranks, a command line that measures the same again; whether the job multicasts) go to
-//! stderr with `--format json`, else before the table.
+//! stderr with `--json`, else before the table.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -29,12 +29,13 @@ mod stage;
 mod summary;
 mod transfer;
 
+use crate::format::{Format, FormatArgs};
 use crate::print::{self, Reader};
 use anyhow::Result;
 pub use counts::AtRoot;
 use measure::Bench;
 use omnes::{Communicator, MulticastState};
-use options::{Format, Measure};
+use options::Measure;
 pub use options::{short_bytes, short_time};
 use report::{Line, Run};
 use serde_json::Value;
@@ -48,7 +49,7 @@ const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 -- omnes bench bcast,barrier
   omnes run -n 8 --no-prefix -- omnes bench bcast --sizes 64k,4m --algorithms binomial,chain
-  omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --format json --tag net=lab
+  omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --json --tag net=lab
   omnes run -n 8 --no-prefix -- omnes bench throughput --sizes 8 --scheme original,window,skewed
   omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us --scheme original,window
   omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \
@@ -73,9 +74,8 @@ last destination has answered with an empty message; unicast sends to one after 
 pub struct Args {
     #[command(flatten)]
     measure: Measure,
-    /// How results are printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Name of what is measured, in the output
     #[arg(long = "impl", default_value = "omnes", value_name = "NAME")]
     implementation: String,
@@ -100,6 +100,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// Measures every point; gives the number of wrong bytes found, the same at every rank.
 fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
+    let format = args.format.chosen();
     let seed = group::share_number(comm, args.measure.seed.map_or_else(draw_seed, Ok)?)?;
     let run = Run {
         implementation: args.implementation,
@@ -107,7 +108,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
         tags: args.tag.into_iter().collect(),
     };
     let mut printed = match comm.rank() {
-        0 => print_head(&args.measure, args.format, comm, seed),
+        0 => print_head(&args.measure, format, comm, seed),
         _ => Ok(Reader::Listens),
     };
     let (bench, mut stage) = (Bench::new(comm, &args.measure, seed), Stage::new(comm));
@@ -126,7 +127,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
             continue;
         }
         let line = Line::new(&run, &measured);
-        match args.format {
+        match format {
             Format::Json => printed = print::line(line.to_json()?),
             Format::Table => lines.push(line),
         }

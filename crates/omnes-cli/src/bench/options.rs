@@ -141,15 +141,6 @@ pub enum Check {
     Off,
 }
 
-/// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// One table at the end
-    Table,
-    /// One JSON object per line, as soon as it is measured
-    Json,
-}
-
 /// An algorithm of one of the collectives, or the library's own choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {

@@ -19,16 +19,16 @@ mod multicast;
 mod nic;
 mod sockets;
 
+use crate::format::{Format, FormatArgs};
 use crate::print;
 use anyhow::Result;
-use clap::ValueEnum;
 use serde::Serialize;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   omnes doctor
-  omnes doctor --format json | jq '.findings[] | select(.verdict != \"ok\")'
+  omnes doctor --json | jq '.findings[] | select(.verdict != \"ok\")'
   omnes doctor --mpi                                         (what `omnes mpirun` would do)
   omnes run -n 2 --lab -- omnes doctor                       (root: what lab hosts allow)
 
@@ -68,21 +68,11 @@ fn described(name: &str, meaning: &str) -> String {
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = examples_and_variables())]
 pub struct Args {
-    /// How findings are printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
-    /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Say only what `omnes mpirun` would do: launchers, libraries, settings, interfaces
     #[arg(long)]
     mpi: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    Table,
-    Json,
 }
 
 /// How good a finding is.
@@ -134,8 +124,7 @@ struct Report {
 pub fn run(args: Args) -> Result<ExitCode> {
     let variable = |name: &str| std::env::var(name).ok();
     let findings = if args.mpi { mpi::findings(variable) } else { all_findings(variable) };
-    let format = if args.json { Format::Json } else { args.format };
-    match format {
+    match args.format.chosen() {
         Format::Json => {
             let report = Report { omnes_version: env!("CARGO_PKG_VERSION"), findings };
             print::line(serde_json::to_string_pretty(&report)?)?

@@ -5,20 +5,12 @@ use super::named;
 use super::namespace::require_privilege;
 use super::options::Link;
 use super::stats::HostStats;
+use crate::format::Format;
 use crate::print;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::net::IpAddr;
-
-/// How results are shown.
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
 
 /// One lab.
 #[derive(Serialize)]

@@ -29,6 +29,7 @@ pub use cluster::Lab;
 pub use namespace::CannotRun;
 pub use options::{LinkOptions, Switch};
 
+use crate::format::FormatArgs;
 use crate::print;
 use anyhow::Result;
 use clap::Subcommand;
@@ -105,11 +106,10 @@ enum Verb {
         command: Vec<OsString>,
     },
     /// Show the labs that are up, their links and the counters of their hosts
-    #[command(after_help = "Examples:\n  omnes lab list\n  omnes lab list --format json")]
+    #[command(after_help = "Examples:\n  omnes lab list\n  omnes lab list --json")]
     List {
-        /// How to show them
-        #[arg(long, default_value = "table")]
-        format: list::Format,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Change the links of a lab while it is in use; what is not given stays
     #[command(after_help = "Examples:
@@ -143,7 +143,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Verb::Up { hosts, name, link } => up(&name.name, hosts, &link),
         Verb::Down { name, all } => down(&name.name, all),
         Verb::Exec { host, name, command } => exec(&name.name, host, &command),
-        Verb::List { format } => list::show(format),
+        Verb::List { format } => list::show(format.chosen()),
         Verb::Set { name, link } => Lab::open(&name.name).and_then(|lab| lab.set_faults(&link)),
         Verb::Keep { name } => keeper::serve(&name.name),
         Verb::Hold { hosts, link } => hold(hosts, &link),

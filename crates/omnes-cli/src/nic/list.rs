@@ -1,7 +1,7 @@
 //! `omnes nic list`: the agent, what is attached where, and the slots with their owners.
 
-use super::Format;
 use super::survey::{self, Occupied, Survey};
+use crate::format::Format;
 use crate::print;
 use crate::units::format_age;
 use anyhow::Result;

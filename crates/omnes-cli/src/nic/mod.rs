@@ -11,10 +11,11 @@ mod list;
 mod stat;
 mod survey;
 
+use crate::format::FormatArgs;
 use crate::lab::status_of;
 use crate::stat::parse_interval;
 use anyhow::Result;
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -40,21 +41,20 @@ enum Verb {
     /// Show the agent, what is attached where, and the slots with their owners
     #[command(after_help = "Examples:
   omnes nic list
-  omnes nic list --format json | jq '.agent.slots[] | {job, rank, pid}'
+  omnes nic list --json | jq '.agent.slots[] | {job, rank, pid}'
 
 An ordinary user sees the agent's interfaces and the slots of his own processes; root sees all, also
 programs that processes have loaded themselves (attached by pid N) and filters that a killed process
 has left on a kernel without tcx (left behind).")]
     List {
-        /// How to show them
-        #[arg(long, value_enum, default_value = "table")]
-        format: Format,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Show what the firmware counts for each slot
     #[command(after_help = "Examples:
   omnes nic stat
   omnes nic stat --watch 5
-  omnes nic stat --format json | jq 'select(.counters.bad_tags > 0)'
+  omnes nic stat --json | jq 'select(.counters.bad_tags > 0)'
 
 Columns: barriers (number of the newest that is done); in, out (steps); again (steps sent again
 because somebody missed them); twice, useless, nonsense, bad tag (steps that came in and were
@@ -70,9 +70,8 @@ dropped); wakes (packets that woke the process); clones, failed (copies of packe
             value_parser = parse_interval
         )]
         watch: Option<Duration>,
-        /// How to show them; json is one object per slot and line
-        #[arg(long, value_enum, default_value = "table")]
-        format: Format,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Let the agent attach the firmware to interfaces; starts an agent if there is none
     #[command(after_help = "Examples:
@@ -111,20 +110,11 @@ process has loaded itself stay: they go with the process.")]
     },
 }
 
-/// How results are shown.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
-
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<ExitCode> {
     let done = match args.verb {
-        Verb::List { format } => list::show(format),
-        Verb::Stat { watch, format } => stat::show(watch, format),
+        Verb::List { format } => list::show(format.chosen()),
+        Verb::Stat { watch, format } => stat::show(watch, format.chosen()),
         Verb::Attach { interfaces } => hands::attach(&interfaces),
         Verb::Detach { interfaces, all, force, end } => {
             hands::detach(&hands::Wanted { interfaces, is_all: all, by_force: force, ends: end })

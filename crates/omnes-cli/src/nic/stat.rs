@@ -1,6 +1,7 @@
 //! `omnes nic stat`: what the firmware counts for each slot that the agent has lent.
 
-use super::{Format, survey};
+use super::survey;
+use crate::format::Format;
 use crate::print::{self, Reader};
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};

@@ -11,6 +11,7 @@ mod report;
 mod select;
 
 use crate::complain::complain;
+use crate::format::FormatArgs;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use omnes_papers::{Judged, MetList, Target, compute_all, html_page};
@@ -52,9 +53,8 @@ pub struct Args {
     /// The list for --check (the one that is built in) and --bless (papers/met.txt)
     #[arg(long, value_name = "FILE")]
     met: Option<PathBuf>,
-    /// One JSON object per target and line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Write one self-contained page with tables and figures
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -69,7 +69,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let known = known(&args)?;
     let judged = compute(&targets, args.threads);
     let report = report::Report { judged: &judged, is_detailed: select::names_targets(&args.what) };
-    report.print(args.json)?;
+    report.print(args.format.chosen())?;
     if let Some(path) = &args.html {
         write(path, &html_page(&judged))?;
     }

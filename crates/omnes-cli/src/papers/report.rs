@@ -1,5 +1,6 @@
 //! Findings for people or for programs.
 
+use crate::format::Format;
 use crate::print;
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -38,8 +39,11 @@ struct Line<'all> {
 
 impl Report<'_> {
     /// To standard output.
-    pub fn print(&self, is_json: bool) -> Result<()> {
-        let text = if is_json { self.json()? } else { self.text() };
+    pub fn print(&self, format: Format) -> Result<()> {
+        let text = match format {
+            Format::Json => self.json()?,
+            Format::Table => self.text(),
+        };
         print::text(&text).map(drop)
     }
 

@@ -33,12 +33,13 @@ mod trace;
 mod values;
 
 use crate::complain::complain;
+use crate::format::Format;
 use crate::print::{self, Reader};
 use crate::units::format_bytes;
 use anyhow::{Result, bail};
 use config::{Config, Point};
 use measure::Measured;
-use options::{Format, Output, Wanted};
+use options::{Output, Wanted};
 use report::Line;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -2,6 +2,7 @@
 
 use super::network::NetworkKind;
 use super::values::{Algorithm, CarrierKind, Loss, parse_ranks, parse_skew};
+use crate::format::{Format, FormatArgs};
 use crate::units::parse_bytes;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -81,25 +82,12 @@ impl Wanted {
     }
 }
 
-/// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// One table at the end
-    Table,
-    /// One JSON object per line, as soon as it is known
-    Json,
-}
-
 /// What is done with results.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "What is done with results")]
 pub struct Output {
-    /// How results are printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
-    /// The same as --format json
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Runs at a time; results are the same, and in the same order [default: the cores there are]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
@@ -120,7 +108,7 @@ pub struct Output {
 impl Output {
     /// How results are printed.
     pub fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.format }
+        self.format.chosen()
     }
 
     /// True if there is more to write than what is printed.

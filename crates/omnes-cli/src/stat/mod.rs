@@ -13,10 +13,10 @@ mod json;
 mod table;
 
 use crate::complain::complain;
+use crate::format::{Format, FormatArgs};
 use crate::print::{self, Reader};
 use crate::units;
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use earlier::Earlier;
 use omnes::live::{LivePlace, Snapshot, Survey};
 use std::collections::BTreeSet;
@@ -36,8 +36,10 @@ Examples:
   omnes stat --watch                again every second, with rates of that second
   omnes stat --watch 5 --job 1a2b   one job, by the first digits of its number
   omnes stat --all                  every counter, a column for each rank
-  omnes stat --format json | jq 'select(.state == \"dead\") | .counters'
+  omnes stat --json | jq 'select(.state == \"dead\") | .counters'
   omnes stat --clean                forget the ranks that were killed
+
+JSON is one object per rank and line, always with every counter.
 
 States: running; silent (no update for 5 s: stopped or starved); dead (its process has ended
 without farewell; the values are those of its last tenth of a second).
@@ -71,24 +73,14 @@ pub struct Args {
     /// Show every counter
     #[arg(long)]
     all: bool,
-    /// How ranks are shown; json is one object per rank and line, always with every counter
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Only ranks of this job: its number, or the first digits
     #[arg(long, value_parser = parse_job)]
     job: Option<String>,
     /// Remove the files of dead ranks, and say of which
-    #[arg(long, conflicts_with_all = ["watch", "all", "format"])]
+    #[arg(long, conflicts_with_all = ["watch", "all", "format", "json"])]
     clean: bool,
-}
-
-/// How results are shown.
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
 }
 
 /// Seconds as `watch` takes them, or a time with its unit.
@@ -159,7 +151,7 @@ fn report(survey: &Survey, reported: &mut BTreeSet<PathBuf>) {
 }
 
 fn shown(args: &Args, survey: &Survey, earlier: &Earlier) -> Result<String> {
-    if matches!(args.format, Format::Json) {
+    if args.format.chosen() == Format::Json {
         return Ok(json::lines(&survey.ranks, earlier)?);
     }
     let text = match args {

@@ -12,10 +12,10 @@ mod testbed;
 
 use crate::bench::group;
 use crate::complain::complain;
+use crate::format::{Format, FormatArgs};
 use crate::print;
 use crate::units::{format_bytes, parse_bytes, parse_duration};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use omnes::tune::{BYTES_MAX, Cache, Effort, Entry, Plan, Tuned};
 use omnes::{Communicator, Config, Error, Tune};
@@ -28,7 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 --lab --no-prefix -- omnes tune             (root: lab hosts)
   omnes run -n 3 --hosts node1,node2,node3 --no-prefix -- omnes tune
-  omnes run -n 8 --lab --no-prefix -- omnes tune --dry-run --format json | jq .ranges
+  omnes run -n 8 --lab --no-prefix -- omnes tune --dry-run --json | jq .ranges
   omnes run -n 8 --lab --no-prefix -- omnes tune --testbed lab.toml
   omnes tune --show
   omnes tune --clear
@@ -64,9 +64,8 @@ pub struct Args {
     /// Time that one size of one way is measured for
     #[arg(long, default_value = "0.2s", value_name = "TIME", value_parser = parse_duration)]
     budget: Duration,
-    /// How results are printed; json is one object per network and line
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Measure and print, but keep nothing
     #[arg(long)]
     dry_run: bool,
@@ -78,23 +77,14 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "clear"])]
     show: bool,
     /// Forget what is kept, of all networks
-    #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "format"])]
+    #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "format", "json"])]
     clear: bool,
-}
-
-/// How results are printed.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
 }
 
 /// Runs the subcommand; without `--show` and `--clear`, in this rank.
 pub fn run(args: Args) -> Result<ExitCode> {
     if args.show {
-        return show(args.format);
+        return show(args.format.chosen());
     }
     if args.clear {
         return clear();
@@ -182,7 +172,7 @@ fn conclude(tuned: Tuned, args: &Args, place: &Tune) -> Result<Outcome> {
     let cache = Cache::of(place).filter(|_| !args.dry_run);
     let stored = cache.as_ref().map(|cache| cache.store(entry.clone()));
     let report = Report::new(&entry, &measured).with_hops(&hops);
-    report.print(args.format)?;
+    report.print(args.format.chosen())?;
     if std::env::var_os("OMNES_BCAST").is_some_and(|value| !value.is_empty()) {
         complain(format_args!("OMNES_BCAST is set and overrides the choice"));
     }

@@ -1,6 +1,6 @@
 //! Figures, what follows from them and what was measured: for people or for programs.
 
-use super::Format;
+use crate::format::Format;
 use crate::print;
 use crate::units::{format_bytes, format_us};
 use anyhow::Result;
