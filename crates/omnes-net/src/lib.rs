@@ -16,6 +16,7 @@ mod courtesy;
 mod crowd;
 mod doorbell;
 mod driver;
+pub mod duration;
 mod engine;
 mod error;
 mod job;

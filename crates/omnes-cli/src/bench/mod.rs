@@ -36,7 +36,7 @@ pub use counts::AtRoot;
 use measure::Bench;
 use omnes::{Communicator, MulticastState};
 use options::Measure;
-pub use options::{short_bytes, short_time};
+pub use options::short_bytes;
 use report::{Line, Run};
 use serde_json::Value;
 use stage::Stage;

@@ -5,8 +5,8 @@
 
 use super::counts::{AtRoot, PerOperation};
 use super::measure::Measured;
-use super::options::{Direction, Op, short_time};
-use crate::units::format_bytes;
+use super::options::{Direction, Op};
+use crate::units::{format_bytes, short_time};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::Duration;

@@ -9,6 +9,7 @@ use super::placement::{Host, Place, Site};
 use super::process::{Process, signal_name, tie_to_launcher};
 use super::supervise::{Note, Order, Supervisor};
 use super::{signals, ssh};
+use crate::units::short_time;
 use anyhow::{Context, Result};
 use libc::{SIGCONT, SIGTSTP};
 use std::fs::File;
@@ -226,13 +227,13 @@ fn apply(order: Option<Order>, ranks: &mut [Process], options: &Options) {
 }
 
 fn describe(note: Note, ranks: &[Process], options: &Options) -> String {
-    let grace = options.grace;
+    let grace = short_time(options.grace);
     match note {
         Note::Failed { rank, end, others } => {
             let host = &ranks[rank].host;
             let rest = match others {
                 0 => String::new(),
-                others => format!("; {} to end", given(others, grace)),
+                others => format!("; {} to end", given(others, &grace)),
             };
             format!("rank {rank} on {host} {end}{rest}")
         }
@@ -241,22 +242,22 @@ fn describe(note: Note, ranks: &[Process], options: &Options) -> String {
             format!(
                 "{} forwarded; {} to end (a second SIGINT kills)",
                 signal_name(signal),
-                given(live, grace)
+                given(live, &grace)
             )
         }
         Note::TimedOut => {
-            let limit = options.timeout.unwrap_or_default();
-            format!("the job's {limit:?} are over (--timeout); ranks got SIGTERM")
+            let limit = short_time(options.timeout.unwrap_or_default());
+            format!("the job's {limit} are over (--timeout); ranks got SIGTERM")
         }
-        Note::Terminated(live) => format!("{live} still running after {grace:?}: SIGTERM"),
+        Note::Terminated(live) => format!("{live} still running after {grace}: SIGTERM"),
         Note::Killed(live) => format!("{live} still running: SIGKILL"),
     }
 }
 
-fn given(live: usize, grace: Duration) -> String {
+fn given(live: usize, grace: &str) -> String {
     match live {
-        1 => format!("1 rank has {grace:?}"),
-        live => format!("{live} ranks have {grace:?}"),
+        1 => format!("1 rank has {grace}"),
+        live => format!("{live} ranks have {grace}"),
     }
 }
 

@@ -1,9 +1,10 @@
 //! What is wanted, as typed or as read from a scenario: lists are axes, empty ones are left open.
 
 use super::network::NetworkKind;
-use super::values::{Algorithm, CarrierKind, Loss, parse_ranks, parse_skew};
+use super::values::{Algorithm, CarrierKind, Loss, parse_ranks};
 use crate::format::{Format, FormatArgs};
 use crate::units::parse_bytes;
+use crate::units::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub struct Wanted {
     pub loss: Vec<Loss>,
     /// Longest delays of the ranks that come late (200us, 1ms); of skew
     /// [default: 0,200us,400us,1000us]
-    #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_skew)]
+    #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_duration)]
     pub skew: Vec<Duration>,
     /// How packets to all travel: multicast, or multisend:TREE with who passes on (:nic, :host)
     /// [default: multicast]
