@@ -519,3 +519,21 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
     assert_eq!(find("launcher omnes run")["value"], "OMNES_RANK=0 OMNES_SIZE=1");
     assert_eq!(find("launcher omnes run")["advice"], "used");
 }
+
+#[test]
+fn ranks_that_wait_for_one_that_has_ended_are_told_of() {
+    let script = format!("[ $OMNES_RANK = 1 ] && exit 0; exec {OMNES} bench barrier");
+    let mut command = omnes_run(&["-n", "3", "--", "sh", "-c", &script]);
+    let mut job = Job::start(command.env_remove("OMNES_LIVE"), 0);
+    let expected = "omnes: rank 1 has ended with status 0; if the others wait for it, they do \
+                    until OMNES_JOIN_TIMEOUT (60s where unset)\n";
+    assert_eq!(job.note(), expected);
+    job.signal(libc::SIGTERM);
+    job.finish();
+}
+
+#[test]
+fn ranks_that_do_not_meet_may_end_one_after_the_other() {
+    let (status, _, errors) = shell(&["-n", "2"], "[ $OMNES_RANK = 1 ] || exec sleep 4");
+    assert_eq!((status, &*errors), (0, ""));
+}

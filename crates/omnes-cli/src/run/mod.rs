@@ -8,6 +8,8 @@
 //! | `process` | one rank as a child of the launcher |
 //! | `output` | lines of all ranks, prefixed |
 //! | `signals`, `supervise` | what the launcher hears, and what it decides |
+//! | `joining` | whether ranks may still wait for each other |
+//! | `published` | live counters of ranks that the user ended |
 //! | `layout` | whether the ranks' memory is laid out at random |
 //! | `launch` | puts these together: start, watch, end |
 //!
@@ -18,11 +20,13 @@
 //! environment.
 
 mod job;
+mod joining;
 mod launch;
 mod layout;
 mod output;
 mod placement;
 mod process;
+mod published;
 mod signals;
 mod ssh;
 mod supervise;
@@ -51,7 +55,8 @@ Examples:
   omnes run -n 8 --output-dir logs -- ./solver               (logs/rank.0.out, logs/rank.0.err, ...)
 
 Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY, OMNES_LOCAL_RANK and
-OMNES_LOCAL_SIZE (ranks that share the machine's cores).
+OMNES_LOCAL_SIZE (ranks that share the machine's cores). At the start ranks wait for each other for
+OMNES_JOIN_TIMEOUT, 60s where unset. `omnes doctor --help` has all variables.
 
 Status: that of the first rank that fails (128 + signal if by a signal); 124 after --timeout;
 126 or 127 if CMD cannot be started; 2 for wrong usage, or where output is lost because it
