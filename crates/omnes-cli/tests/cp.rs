@@ -368,3 +368,16 @@ fn without_a_launcher_the_way_out_is_told() {
     assert_eq!((outcome.status, outcome.errors.lines().count()), (2, 1), "{outcome:?}");
     assert!(outcome.errors.contains("`omnes run -n 8 -- omnes cp SRC DEST`"), "{outcome:?}");
 }
+
+#[test]
+fn unknown_placeholders_are_refused_before_anything_is_made() {
+    let place = Place::new();
+    place.write("source", 10);
+    for dest in ["out/{RANK}/f", "out/{rank"] {
+        let refused = place.cp(&["source", dest]);
+        let told = refused.errors.lines().filter(|line| line.starts_with('['));
+        assert_eq!((refused.status, told.count()), (2, 1), "{refused:?}");
+        assert!(refused.errors.contains("known is {rank}"), "{refused:?}");
+    }
+    assert_eq!(place.tree(), ["source"]);
+}

@@ -537,3 +537,13 @@ fn ranks_that_do_not_meet_may_end_one_after_the_other() {
     let (status, _, errors) = shell(&["-n", "2"], "[ $OMNES_RANK = 1 ] || exec sleep 4");
     assert_eq!((status, &*errors), (0, ""));
 }
+
+#[test]
+fn an_interface_that_is_not_here_is_refused_with_those_that_are() {
+    let options = ["-n", "1", "--env", "OMNES_INTERFACE=eth9"];
+    let script = format!("exec {OMNES} bench barrier --budget 1ms");
+    let (status, _, errors) = shell(&options, &script);
+    assert_eq!(status, 2, "{errors}");
+    let reason = "OMNES_INTERFACE=eth9: no address here fits; there are lo 127.0.0.1/8";
+    assert!(errors.contains(reason), "{errors}");
+}

@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::exchanged::Interface;
 use crate::launcher::Launcher;
 use omnes_wire::JobKey;
 use std::fmt::Display;
@@ -113,9 +114,12 @@ impl Config {
     ///
     /// # Errors
     /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for a value that makes no
-    /// sense or a rendezvous address that cannot be guessed.
+    /// sense, an interface that is not here or a rendezvous address that cannot be guessed.
     pub fn from_env() -> Result<Self, Error> {
-        Self::from_environment(|name| std::env::var(name).ok())
+        let config = Self::from_environment(|name| std::env::var(name).ok())?;
+        // Ranks of a launcher meet elsewhere, but who sets it means something.
+        config.interface.as_ref().map_or(Ok(()), Interface::check)?;
+        Ok(config)
     }
 
     fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {

@@ -64,7 +64,7 @@ Examples:
   mpirun -n 4 omnes cp image.raw /srv/images/                 (keeps its name)
 
 Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST holds {rank}, which
-stands for the rank's number. DEST is the name of the copy; with / at its end the copy goes into
+stands for the rank's number ({{ for a brace itself). DEST is the name of the copy; with / at its end the copy goes into
 it. Missing directories above it are made. A copy appears whole or not at all. The checksum that
 is printed is blake3 of the contents, as b3sum gives it for a file without holes.
 
@@ -119,10 +119,11 @@ impl Args {
             "--chunk {}: between 256k and 1g",
             self.chunk
         );
+        names::destination(&self.dest, &self.source, 0).map_err(anyhow::Error::msg)?;
         if ranks == 1 && !names::names_rank(&self.dest) {
             bail!("one rank alone has nobody to copy to; run `omnes run -n 8 -- omnes cp ...`");
         }
-        names::destination(&self.dest, &self.source, 0).map_err(anyhow::Error::msg).map(|_| ())
+        Ok(())
     }
 
     fn existing(&self) -> Existing {
