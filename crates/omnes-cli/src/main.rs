@@ -86,6 +86,6 @@ fn tell(answer: &clap::Error) -> ExitCode {
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    complain::complain(format_args!("{error:#}"));
+    complain::complain(format_args!("{}", complain::told(error)));
     ExitCode::from(2)
 }

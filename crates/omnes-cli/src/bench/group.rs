@@ -5,6 +5,7 @@
 //! between chunks, never inside a timed call, so its cost is that of `size - 1` small packets.
 //! Every call here is collective: all ranks make the same calls in the same order.
 
+use crate::complain::{complain, told};
 use crate::print::CannotWrite;
 use anyhow::{Context, Result, bail};
 use omnes::{Bcast, Communicator, Error, Source, Tag, Tree};
@@ -30,7 +31,7 @@ pub fn join(example: &str) -> Result<Communicator> {
 /// Ends a rank for a mistake that every rank sees alike: rank 0 tells it, and all give status 2.
 pub fn refuse(comm: &Communicator, error: &anyhow::Error) -> ExitCode {
     if comm.rank() == 0 {
-        crate::complain::complain(format_args!("{error:#}"));
+        complain(format_args!("{}", told(error)));
     }
     ExitCode::from(2)
 }
@@ -48,7 +49,7 @@ pub fn leave(comm: Communicator, outcome: Result<bool>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            crate::complain::complain(format_args!("rank {rank}: {error:#}"));
+            complain(format_args!("rank {rank}: {}", told(&error)));
             ExitCode::from(if is_lost { 2 } else { 1 })
         }
     }

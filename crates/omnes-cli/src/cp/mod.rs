@@ -308,15 +308,12 @@ impl Job<'_> {
         ProgressBar::new(bytes).with_style(style)
     }
 
-    /// Tells why there is no copy: rank 0 every failure, the others the first. Gives false.
+    /// Rank 0 tells why there is no copy, once for all. Gives false.
     fn tell(&self, outcome: &Outcome, addition: &str) -> bool {
-        let lines = outcome.lines();
         if self.comm.rank() == 0 {
-            lines
-                .iter()
-                .for_each(|line| crate::complain::complain(format_args!("{line}{addition}")));
-        } else if let Some(first) = lines.first() {
-            crate::complain::complain(format_args!("no copy: {first}{addition}"));
+            for line in outcome.lines() {
+                crate::complain::complain(format_args!("{line}{addition}"));
+            }
         }
         false
     }

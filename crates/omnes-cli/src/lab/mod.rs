@@ -30,6 +30,7 @@ pub use cluster::Lab;
 pub use namespace::CannotRun;
 pub use options::{LinkOptions, Switch};
 
+use crate::complain::{complain, told};
 use crate::format::FormatArgs;
 use crate::print;
 use anyhow::Result;
@@ -162,7 +163,7 @@ pub fn status_of(error: anyhow::Error) -> Result<ExitCode> {
         None if error.is::<CannotRun>() => STATUS_CANNOT_RUN,
         None => return Err(error),
     };
-    crate::complain::complain(format_args!("{error:#}"));
+    complain(format_args!("{}", told(&error)));
     Ok(ExitCode::from(status))
 }
 
@@ -181,7 +182,7 @@ fn down(name: &str, is_all: bool) -> Result<()> {
     let names = if is_all { named::names() } else { vec![name.to_owned()] };
     for name in &names {
         if !named::remove(name)? {
-            crate::complain::complain(format_args!("no lab `{name}` is up"));
+            complain(format_args!("no lab `{name}` is up"));
         }
     }
     Ok(())
