@@ -63,7 +63,7 @@ fn mounts_below(mountinfo: &str) -> Vec<&str> {
         let is_in = |top: &&str| {
             place.strip_prefix(*top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        if !tops.iter().any(|top| is_in(&top)) {
+        if !tops.iter().any(is_in) {
             tops.push(place);
         }
     }
