@@ -15,6 +15,7 @@ mod complain;
 mod cp;
 mod doctor;
 mod format;
+mod help;
 mod lab;
 mod mpirun;
 mod nic;

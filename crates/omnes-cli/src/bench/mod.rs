@@ -48,25 +48,34 @@ use transfer::Point;
 const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 -- omnes bench bcast,barrier
-  omnes run -n 8 --no-prefix -- omnes bench bcast --sizes 64k,4m --algorithms binomial,chain
-  omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --json --tag net=lab
-  omnes run -n 8 --no-prefix -- omnes bench throughput --sizes 8 --scheme original,window,skewed
-  omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us --scheme original,window
-  omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \
-    omnes bench bcast,multisend --multisend flat:nic,flat:loop,postal=6,off --destinations 1,3,7
-  omnes run -n 8 --no-prefix -- omnes bench allreduce --sizes 8,64k --algorithms flat,blocks
+  omnes run -n 8 --no-prefix -- omnes bench bcast --sizes 64k,4m \\
+    --algorithms binomial,chain
+  omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --json \\
+    --tag net=lab
+  omnes run -n 8 --no-prefix -- omnes bench throughput --sizes 8 \\
+    --scheme original,window,skewed
+  omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us \\
+    --scheme original,window
+  omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \\
+    omnes bench bcast,multisend --multisend flat:nic,flat:loop,postal=6,off \\
+    --destinations 1,3,7
+  omnes run -n 8 --no-prefix -- omnes bench allreduce --sizes 8,64k \\
+    --algorithms flat,blocks
   omnes run -n 8 --lab --no-prefix -- omnes bench copy,wbcast --sizes 4m
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
-Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are per operation,
-summed over ranks; of broadcasts only what happens inside the calls. Of a broadcast by multicast
-\"root data\" are the data packets that the root multicasts, \"root acks\" the acknowledgements that
-it receives. A throughput is that of the slowest rank; the time of a skewed broadcast is the mean
-over the ranks of their time inside the call, their delay before it not counted.
+Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are
+per operation, summed over ranks; of broadcasts only what happens inside the
+calls. Of a broadcast by multicast \"root data\" are the data packets that the
+root multicasts, \"root acks\" the acknowledgements that it receives. A
+throughput is that of the slowest rank; the time of a skewed broadcast is the
+mean over the ranks of their time inside the call, their delay before it not
+counted.
 
-With --multisend, broadcasts are measured once per form, by multi-sends of the scheme named before
-@; off is what a job without them takes. A multisend is the time at rank 0 from the call until the
-last destination has answered with an empty message; unicast sends to one after the other.";
+With --multisend, broadcasts are measured once per form, by multi-sends of the
+scheme named before @; off is what a job without them takes. A multisend is
+the time at rank 0 from the call until the last destination has answered with
+an empty message; unicast sends to one after the other.";
 
 /// Measure messages and collective operations.
 #[derive(clap::Args)]

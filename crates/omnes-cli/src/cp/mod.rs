@@ -59,17 +59,21 @@ const CHUNK_BYTES_MAX: u64 = 1 << 30;
 const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 --hosts a,b,c,d,e,f,g,h -- omnes cp model.bin /data/model.bin
-  omnes run -n 8 -- omnes cp model.bin out/{rank}/model.bin   (eight copies on one machine)
+  # eight copies on one machine
+  omnes run -n 8 -- omnes cp model.bin out/{rank}/model.bin
   srun omnes cp --force checkpoint/ /scratch/checkpoint
-  mpirun -n 4 omnes cp image.raw /srv/images/                 (keeps its name)
+  mpirun -n 4 omnes cp image.raw /srv/images/  # keeps its name
 
-Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST holds {rank}, which
-stands for the rank's number ({{ for a brace itself). DEST is the name of the copy; with / at its end the copy goes into
-it. Missing directories above it are made. A copy appears whole or not at all. The checksum that
-is printed is blake3 of the contents, as b3sum gives it for a file without holes.
+Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST
+holds {rank}, which stands for the rank's number ({{ for a brace itself). DEST
+is the name of the copy; with / at its end the copy goes into it. Missing
+directories above it are made. A copy appears whole or not at all. The
+checksum that is printed is blake3 of the contents, as b3sum gives it for a
+file without holes.
 
-Modes (without set-user-ID and set-group-ID), times, symbolic links, empty directories and holes
-are kept; owners, hard links and extended attributes are not.";
+Modes (without set-user-ID and set-group-ID), times, symbolic links, empty
+directories and holes are kept; owners, hard links and extended attributes are
+not.";
 
 /// Copy a file or a directory to every rank.
 #[derive(clap::Args)]

@@ -20,6 +20,7 @@ mod nic;
 mod sockets;
 
 use crate::format::{Format, FormatArgs};
+use crate::help::described;
 use crate::print;
 use anyhow::Result;
 use serde::Serialize;
@@ -29,39 +30,21 @@ const EXAMPLES: &str = "\
 Examples:
   omnes doctor
   omnes doctor --json | jq '.findings[] | select(.verdict != \"ok\")'
-  omnes doctor --mpi                                         (what `omnes mpirun` would do)
-  omnes run -n 2 --lab -- omnes doctor                       (root: what lab hosts allow)
+  omnes doctor --mpi                    # what `omnes mpirun` would do
+  omnes run -n 2 --lab -- omnes doctor  # root: what lab hosts allow
 
-Verdicts: ok; limited (works, slower or less than it could); missing (Omnes does without).";
+Verdicts: ok; limited (works, slower or less than it could); missing (Omnes
+does without).";
 
 /// Below the long help: also every variable that a rank reads for itself.
 fn examples_and_variables() -> String {
     let mut text = format!("{EXAMPLES}\n\nVariables that every rank reads:\n");
     let listed = |variables: &[(&str, &str)]| -> String {
-        variables.iter().map(|(name, meaning)| described(name, meaning)).collect()
+        variables.iter().map(|(name, meaning)| described(name, meaning, 23)).collect()
     };
     text += &listed(omnes::VARIABLES);
     text += "\nVariables that MPI programs read beside these, with `omnes mpirun`:\n";
     text + &listed(omnes_mpi::VARIABLES)
-}
-
-/// A name, and beside it what it means in lines that fit.
-fn described(name: &str, meaning: &str) -> String {
-    const NAME_WIDTH: usize = 22;
-    const MEANING_WIDTH: usize = 72;
-    let mut lines = vec![String::new()];
-    for word in meaning.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.len() + 1 + word.len() <= MEANING_WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    let names = std::iter::once(name).chain(std::iter::repeat(""));
-    names.zip(lines).map(|(name, line)| format!("  {name:<NAME_WIDTH$}{line}\n")).collect()
 }
 
 /// Say what this machine allows and what to change.

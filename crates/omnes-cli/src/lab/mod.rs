@@ -47,11 +47,11 @@ const STATUS_CANNOT_RUN: u8 = 77;
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes lab up 8 --rate 1gbit --loss 1%      eight hosts, 10.77.0.1 to 10.77.0.8
-  omnes lab exec 0 -- ip address             what host 0 sees
-  omnes lab set --loss 0% --delay 50us       change the links while they are in use
-  omnes lab list                             labs with the counters of their hosts
-  omnes lab down                             end what runs inside, remove the lab
+  omnes lab up 8 --rate 1gbit --loss 1%  # eight hosts, from 10.77.0.1 on
+  omnes lab exec 0 -- ip address         # what host 0 sees
+  omnes lab set --loss 0% --delay 50us   # change the links in use
+  omnes lab list                         # labs, counters of their hosts
+  omnes lab down                         # end all inside, remove the lab
 
 Needs root and iproute2; link faults need a build with clang.";
 
@@ -86,7 +86,9 @@ enum Verb {
         link: LinkOptions,
     },
     /// End what runs in a lab and remove it; fine when there is none
-    #[command(after_help = "Examples:\n  omnes lab down\n  omnes lab down --all")]
+    #[command(after_help = "Examples:
+  omnes lab down
+  omnes lab down --all")]
     Down {
         #[command(flatten)]
         name: Name,
@@ -108,7 +110,9 @@ enum Verb {
         command: Vec<OsString>,
     },
     /// Show the labs that are up, their links and the counters of their hosts
-    #[command(after_help = "Examples:\n  omnes lab list\n  omnes lab list --json")]
+    #[command(after_help = "Examples:
+  omnes lab list
+  omnes lab list --json")]
     List {
         #[command(flatten)]
         format: FormatArgs,

@@ -21,10 +21,10 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes nic list                     agent, interfaces and slots of this network namespace
-  omnes nic stat --watch             counters of the slots, again every second
-  omnes nic attach eth0              let the agent serve eth0; root: starts one if there is none
-  omnes nic detach eth0              take the firmware off eth0, leftovers too
+  omnes nic list          # agent, interfaces, slots of this network
+  omnes nic stat --watch  # counters of the slots, again every second
+  omnes nic attach eth0   # let the agent serve eth0, or start one
+  omnes nic detach eth0   # take the firmware off eth0, leftovers too
 
 Whether a job uses the kernel's network interface, and why not: omnes doctor.";
 
@@ -43,9 +43,10 @@ enum Verb {
   omnes nic list
   omnes nic list --json | jq '.agent.slots[] | {job, rank, pid}'
 
-An ordinary user sees the agent's interfaces and the slots of his own processes; root sees all, also
-programs that processes have loaded themselves (attached by pid N) and filters that a killed process
-has left on a kernel without tcx (left behind).")]
+An ordinary user sees the agent's interfaces and the slots of his own
+processes; root sees all, also programs that processes have loaded themselves
+(attached by pid N) and filters that a killed process has left on a kernel
+without tcx (left behind).")]
     List {
         #[command(flatten)]
         format: FormatArgs,
@@ -56,10 +57,11 @@ has left on a kernel without tcx (left behind).")]
   omnes nic stat --watch 5
   omnes nic stat --json | jq 'select(.counters.bad_tags > 0)'
 
-Columns: barriers (number of the newest that is done); in, out (steps); again (steps sent again
-because somebody missed them); twice, useless, nonsense, bad tag (steps that came in and were
-dropped); wakes (packets that woke the process); clones, failed (copies of packets to all). With
---watch, barriers, in and out are per second. JSON has the numbers themselves, one slot per line.")]
+Columns: barriers (number of the newest that is done); in, out (steps); again
+(steps sent again because somebody missed them); twice, useless, nonsense, bad
+tag (steps that came in and were dropped); wakes (packets that woke the
+process); clones, failed (copies of packets to all). With --watch, barriers,
+in and out are per second. JSON has the numbers themselves, one slot per line.")]
     Stat {
         /// Show again and again: seconds between two looks, or a time such as 500ms
         #[arg(
@@ -78,9 +80,9 @@ dropped); wakes (packets that woke the process); clones, failed (copies of packe
   omnes nic attach eth0
   omnes nic attach eth0 eth1
 
-Needs root. An agent that is started here serves these interfaces only, in the background, until
-`omnes nic detach --end` or a signal; its log is in /run/omnes. For one that starts with the
-machine: dist/omnesd.service.")]
+Needs root. An agent that is started here serves these interfaces only, in the
+background, until `omnes nic detach --end` or a signal; its log is in
+/run/omnes. For one that starts with the machine: dist/omnesd.service.")]
     Attach {
         /// Names of interfaces
         #[arg(required = true, value_name = "INTERFACE")]
@@ -90,10 +92,11 @@ machine: dist/omnesd.service.")]
     #[command(after_help = "Examples:
   omnes nic detach eth0
   omnes nic detach --all
-  omnes nic detach --all --end --force     also end the agent, whoever has slots
+  omnes nic detach --all --end --force  # end the agent too
 
-Needs root. The agent leaves the interface alone until `omnes nic attach`. Programs that a living
-process has loaded itself stay: they go with the process.")]
+Needs root. The agent leaves the interface alone until `omnes nic attach`.
+Programs that a living process has loaded itself stay: they go with the
+process.")]
     Detach {
         /// Names of interfaces
         #[arg(required_unless_present = "all", value_name = "INTERFACE")]

@@ -23,19 +23,21 @@ const MET: &str = "papers/met.txt";
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes papers                            all five papers
-  omnes papers multisend barrier          two of them
-  omnes papers MS-F04 CB-F01              two targets, with their conditions
-  omnes papers --html papers.html         with figures and contradictions
-  omnes papers --check                    has anything become worse?
+  omnes papers                     # all five papers
+  omnes papers multisend barrier   # two of them
+  omnes papers MS-F04 CB-F01       # two targets, with their conditions
+  omnes papers --html papers.html  # with figures and contradictions
+  omnes papers --check             # has anything become worse?
   omnes papers --json | jq -r 'select(.verdict == \"missed\") | .id'
 
 Papers: multisend (MS), broadcast (BC), pm (PM), barrier (CB), itb (IT).
 
-Verdicts: met, within the tolerance; missed; explained, outside it for a reason that is given, such
-as a contradiction inside the paper; not computed, as for figures of other systems.
+Verdicts: met, within the tolerance; missed; explained, outside it for a
+reason that is given, such as a contradiction inside the paper; not computed,
+as for figures of other systems.
 
-`off` is the deviation in percent of what is stated, of several figures the largest.";
+`off` is the deviation in percent of what is stated, of several figures the
+largest.";
 
 /// Compute what the papers state, and compare.
 #[derive(clap::Args)]

@@ -48,19 +48,24 @@ const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 -- ./solver --steps 100
   omnes run -n 4 --env RUST_LOG=info --timeout 30s -- omnes bench bcast
-  omnes run -n 8 --lab --loss 1% -- omnes bench barrier      (root: eight hosts for this job)
-  omnes run -n 16 --lab omnes -- ./solver                    (root: after `omnes lab up 8`)
-  omnes run -n 6 --hosts a:2,b:2,c:2 -- ./solver             (ssh keys must be in place)
+  # root: eight hosts for this job
+  omnes run -n 8 --lab --loss 1% -- omnes bench barrier
+  # root: after `omnes lab up 8`
+  omnes run -n 16 --lab omnes -- ./solver
+  omnes run -n 6 --hosts a:2,b:2,c:2 -- ./solver  # ssh keys must be in place
   omnes run -n 3 --hosts a,b,c --encrypt -- omnes cp secret /srv/secret
-  omnes run -n 8 --output-dir logs -- ./solver               (logs/rank.0.out, logs/rank.0.err, ...)
+  # logs/rank.0.out, logs/rank.0.err, ...
+  omnes run -n 8 --output-dir logs -- ./solver
 
-Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY, OMNES_LOCAL_RANK and
-OMNES_LOCAL_SIZE (ranks that share the machine's cores). At the start ranks wait for each other for
-OMNES_JOIN_TIMEOUT, 60s where unset. `omnes doctor --help` has all variables.
+Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY,
+OMNES_LOCAL_RANK and OMNES_LOCAL_SIZE (ranks that share the machine's cores).
+At the start ranks wait for each other for OMNES_JOIN_TIMEOUT, 60s where
+unset. `omnes doctor --help` has all variables.
 
-Status: that of the first rank that fails (128 + signal if by a signal); 124 after --timeout;
-126 or 127 if CMD cannot be started; 2 for wrong usage, or where output is lost because it
-cannot be written; 77 if a lab is asked for without root.";
+Status: that of the first rank that fails (128 + signal if by a signal); 124
+after --timeout; 126 or 127 if CMD cannot be started; 2 for wrong usage, or
+where output is lost because it cannot be written; 77 if a lab is asked for
+without root.";
 
 /// Launch ranks on this machine, on lab hosts or over ssh.
 #[derive(clap::Args)]

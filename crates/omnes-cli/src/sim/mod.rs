@@ -52,22 +52,26 @@ const EXAMPLES: &str = "\
 Examples:
   omnes sim bcast -n 512 --sizes 64MiB --testbed ethernet-25g --loss 0.01% \\
     --algorithms default,postal,binomial --plot answer.svg
-  omnes sim bcast -n 8,64,512,4096 --sizes 8 --algorithms combined,binomial --plot scaling.html
-  omnes sim barrier -n 8,64,512 --algorithms nic:dissemination,channel:dissemination --json
+  omnes sim bcast -n 8,64,512,4096 --sizes 8 --algorithms combined,binomial \\
+    --plot scaling.html
+  omnes sim barrier -n 8,64,512 \\
+    --algorithms nic:dissemination,channel:dissemination --json
   omnes sim skew --sizes 8 -n 16 --scheme original,combined
   omnes sim bcast -n 8 --sizes 1m --repeat 1 --perfetto bcast.json
   omnes sim bcast -n 8,64 --loss 0.1% --seeds 5 --print-config > mine.toml
   omnes sim run mine.toml --sizes 4m
   omnes sim testbeds ethernet-25g
 
-The first asks what a 64 MiB broadcast costs on 512 nodes with 25 Gbit/s Ethernet and a loss of
-0.01 %: by multicast, by a postal tree made for that network, and by a binomial tree. Columns and
-fields are those of `omnes bench`; docs/SIMULATOR.md has them and the columns of traces.";
+The first asks what a 64 MiB broadcast costs on 512 nodes with 25 Gbit/s
+Ethernet and a loss of 0.01 %: by multicast, by a postal tree made for that
+network, and by a binomial tree. Columns and fields are those of `omnes
+bench`; docs/SIMULATOR.md has them and the columns of traces.";
 
 const BARRIER_EXAMPLES: &str = "\
 Examples:
   omnes sim barrier -n 8,64,512
-  omnes sim barrier -n 8,64,512 --algorithms nic:dissemination,channel:dissemination --json
+  omnes sim barrier -n 8,64,512 \\
+    --algorithms nic:dissemination,channel:dissemination --json
   omnes sim barrier -n 1024 --testbed ethernet-25g --plot barrier.html";
 
 const MESSAGE_EXAMPLES: &str = "\

@@ -14,6 +14,7 @@ mod table;
 
 use crate::complain::complain;
 use crate::format::{Format, FormatArgs};
+use crate::help::described;
 use crate::print::{self, Reader};
 use crate::units;
 use anyhow::{Context, Result};
@@ -32,27 +33,29 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes stat                        every rank of this node, with mean rates since its start
-  omnes stat --watch                again every second, with rates of that second
-  omnes stat --watch 5 --job 1a2b   one job, by the first digits of its number
-  omnes stat --all                  every counter, a column for each rank
+  omnes stat                       # every rank here, with its mean rates
+  omnes stat --watch               # again every second, with its rates
+  omnes stat --watch 5 --job 1a2b  # one job, by its first digits
+  omnes stat --all                 # every counter, a column for each rank
   omnes stat --json | jq 'select(.state == \"dead\") | .counters'
-  omnes stat --clean                forget the ranks that were killed
+  omnes stat --clean               # forget the ranks that were killed
 
 JSON is one object per rank and line, always with every counter.
 
-States: running; silent (no update for 5 s: stopped or starved); dead (its process has ended
-without farewell; the values are those of its last tenth of a second).
+States: running; silent (no update for 5 s: stopped or starved); dead (its
+process has ended without farewell; the values are those of its last tenth of
+a second).
 
-Ranks publish unless OMNES_LIVE=off. The directory is $XDG_RUNTIME_DIR/omnes, /run/omnes-UID or
-/tmp/omnes-UID; OMNES_LIVE=/some/directory names another one, for ranks and for this command. The
-superuser sees the ranks of all users.";
+Ranks publish unless OMNES_LIVE=off. The directory is $XDG_RUNTIME_DIR/omnes,
+/run/omnes-UID or /tmp/omnes-UID; OMNES_LIVE=/some/directory names another
+one, for ranks and for this command. The superuser sees the ranks of all
+users.";
 
 /// Below the long help: also what each counter means.
 fn examples_and_counters() -> String {
     let mut text = format!("{EXAMPLES}\n\nCounters:\n");
     for (name, meaning) in omnes::Stats::COUNTERS {
-        text += &format!("  {name:<24} {}\n", meaning.trim());
+        text += &described(name, meaning, 25);
     }
     text
 }

@@ -26,32 +26,36 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes run -n 8 --lab --no-prefix -- omnes tune             (root: lab hosts)
+  omnes run -n 8 --lab --no-prefix -- omnes tune  # root: lab hosts
   omnes run -n 3 --hosts node1,node2,node3 --no-prefix -- omnes tune
   omnes run -n 8 --lab --no-prefix -- omnes tune --dry-run --json | jq .ranges
   omnes run -n 8 --lab --no-prefix -- omnes tune --testbed lab.toml
   omnes tune --show
   omnes tune --clear
 
-Ways: multicast; binomial, a tree; chain, from rank to rank. A message of at most 128 KiB takes,
-until the slowest rank has it,
+Ways: multicast; binomial, a tree; chain, from rank to rank. A message of at
+most 128 KiB takes, until the slowest rank has it,
   T = depth * (level + bytes * level byte)
-with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain. The bytes after the
-first 128 KiB follow while these are passed on and take `stream byte` each, log2(ranks) times that
-in a tree, whose root sends each byte so often. The way with the smallest T is taken; of ways
-within an eighth of it, the first of those above.
+with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain.
+The bytes after the first 128 KiB follow while these are passed on and take
+`stream byte` each, log2(ranks) times that in a tree, whose root sends each
+byte so often. The way with the smallest T is taken; of ways within an eighth
+of it, the first of those above.
 
-Where multi-send takes the place of multicast, its hops are measured first, by size: send, the
-host's time per multi-send to one; transmit, what one more destination takes; receive, the rest of
-half a round trip. Lambda is their sum in units of transmit, in which what send and transmit share
-counts once where they exceed the half round trip; the tree is the one by which all
-nodes have such a message first. The lambda of a full packet makes the job's tree, also of later
-jobs, unless OMNES_MULTISEND names one.
+Where multi-send takes the place of multicast, its hops are measured first, by
+size: send, the host's time per multi-send to one; transmit, what one more
+destination takes; receive, the rest of half a round trip. Lambda is their sum
+in units of transmit, in which what send and transmit share counts once where
+they exceed the half round trip; the tree is the one by which all nodes have
+such a message first. The lambda of a full packet makes the job's tree, also
+of later jobs, unless OMNES_MULTISEND names one.
 
-Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or ~/.cache/omnes/tune.json of rank 0's user,
-for rank 0's machine and network, the packet size, the ranks and their nodes. OMNES_TUNE=off
-chooses by rules instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a network
-where its address does not tell it from others. OMNES_BCAST overrides all of it.";
+Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or
+~/.cache/omnes/tune.json of rank 0's user, for rank 0's machine and network,
+the packet size, the ranks and their nodes. OMNES_TUNE=off chooses by rules
+instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a network
+where its address does not tell it from others. OMNES_BCAST overrides all of
+it.";
 
 /// Measure what broadcasts cost on this network, and keep it for jobs to choose by.
 #[derive(clap::Args)]
