@@ -1,9 +1,9 @@
 //! `omnes lab`: a cluster of namespace hosts on this machine, with link faults on command.
 //!
 //! Real kernel, real sockets, real loss: every host has its own network, host name, `/dev/shm` and
-//! view of `/sys`, and nothing passes between hosts but through the switch. [`Lab`] is the same for other
-//! subcommands. Exit status: 0 done, 2 usage or environment, 77 cannot run here; `exec` returns the
-//! status of its command.
+//! view of `/sys`, and nothing passes between hosts but through the switch. [`Lab`] is the same for
+//! other subcommands. Exit status: 0 done, 2 usage or environment, 77 cannot run here; `exec`
+//! returns the status of its command.
 //!
 //! ```text
 //! options --> cluster (Lab) --> namespace   hosts and switch

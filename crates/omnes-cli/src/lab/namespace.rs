@@ -2,9 +2,9 @@
 //!
 //! A host is three namespaces: network, host name (UTS) and mounts, the last with a `/dev/shm` of
 //! its own, so that ranks of one host share memory and ranks of two hosts do not, and with a `/sys`
-//! that shows its network ([`super::sysfs`]). The switch is a network namespace alone. All are held by file descriptors only: nothing has a name until
-//! [`super::named`] pins it, so the kernel removes everything when the holder ends, however it
-//! ends.
+//! that shows its network ([`super::sysfs`]). The switch is a network namespace alone. All are held
+//! by file descriptors only: nothing has a name until [`super::named`] pins it, so the kernel
+//! removes everything when the holder ends, however it ends.
 //!
 //! Namespaces belong to threads; each piece of work runs on a short-lived thread of its own, and
 //! this process's other threads never change theirs.

@@ -1,9 +1,9 @@
 //! Whether ranks may still be waiting for each other at the start of a job.
 //!
 //! A rank that ends before it has joined leaves the others waiting, without a word, for
-//! OMNES_JOIN_TIMEOUT. The launcher sees it end, and rank 0 listen: at the rendezvous address, until
-//! all have come. Where rank 0 itself has ended, or runs behind ssh, nothing but a rank that has
-//! published counters shows that the job has met.
+//! OMNES_JOIN_TIMEOUT. The launcher sees it end, and rank 0 listen: at the rendezvous address,
+//! until all have come. Where rank 0 itself has ended, or runs behind ssh, nothing but a rank that
+//! has published counters shows that the job has met.
 
 use super::job::Job;
 use super::process::Process;
