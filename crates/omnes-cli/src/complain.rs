@@ -9,3 +9,30 @@ pub fn complain(line: fmt::Arguments<'_>) {
     // Nobody is left to tell if stderr is closed.
     let _ = std::io::stderr().write_all(format!("omnes: {line}\n").as_bytes());
 }
+
+/// An error with its causes, each told once: a message may hold its cause already.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text += ": ";
+            text += &cause;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_the_message_holds_is_not_told_again() {
+        let refused =
+            anyhow::anyhow!("Connection refused").context("no rank 0: Connection refused");
+        assert_eq!(
+            told(&refused.context("cannot join")),
+            "cannot join: no rank 0: Connection refused"
+        );
+    }
+}

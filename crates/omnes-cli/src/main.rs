@@ -3,18 +3,24 @@
 //! doing, compute what the papers state.
 //!
 //! One module per subcommand; each has `Args` (what was typed) and `run` (what is done). Results
-//! go to stdout, everything else to stderr. Exit status: 0 done, 1 a check failed, 2 usage or
-//! environment, 77 cannot run here; `omnes run` returns the first failing rank's status,
-//! `omnes mpirun` its launcher's.
+//! go to stdout (see `print`), everything else to stderr. Exit status: 0 done, 1 a check failed, 2
+//! usage or environment, also where the output cannot be written, 77 cannot run here; `omnes run`
+//! returns the first failing rank's status, `omnes mpirun` its launcher's. A reader that has seen
+//! enough (`| head`) is no failure.
+
+#![deny(clippy::print_stdout, reason = "all output goes through `print`")]
 
 mod bench;
 mod complain;
 mod cp;
 mod doctor;
+mod format;
+mod help;
 mod lab;
 mod mpirun;
 mod nic;
 mod papers;
+mod print;
 mod run;
 mod sim;
 mod stat;
@@ -48,7 +54,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => return tell(&answer),
+    };
+    let result = match cli.command {
         Command::Run(args) => run::run(args),
         Command::Mpirun(args) => mpirun::run(args),
         Command::Cp(args) => cp::run(args),
@@ -61,8 +71,22 @@ fn main() -> ExitCode {
         Command::Tune(args) => tune::run(args),
         Command::Papers(args) => papers::run(args),
     };
-    result.unwrap_or_else(|error| {
-        complain::complain(format_args!("{error:#}"));
-        ExitCode::from(2)
-    })
+    result.unwrap_or_else(|error| fail(&error))
+}
+
+/// Help and versions are results; what was typed wrong is told on stderr.
+fn tell(answer: &clap::Error) -> ExitCode {
+    let written = answer.print();
+    if answer.use_stderr() {
+        return ExitCode::from(2);
+    }
+    match print::settle(written) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => fail(&error.into()),
+    }
+}
+
+fn fail(error: &anyhow::Error) -> ExitCode {
+    complain::complain(format_args!("{}", complain::told(error)));
+    ExitCode::from(2)
 }

@@ -5,28 +5,31 @@
 //! the launcher: nothing stands between it and the terminal, so signals, output and status are
 //! those of the launcher alone.
 
+use crate::print;
 use crate::run::quote;
 use anyhow::Result;
 use omnes_mpi::{Launch, Launcher, Library, Report, Setup};
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   omnes mpirun -n 8 --hostfile hosts ./solver --steps 100
-  omnes mpirun --report -n 8 --hostfile hosts ./solver       (what was taken, on stderr at the end)
-  omnes mpirun --dry-run -n 8 ./solver                       (the line that would be run)
+  # what was taken, on stderr at the end
+  omnes mpirun --report -n 8 --hostfile hosts ./solver
+  omnes mpirun --dry-run -n 8 ./solver        # the line that would be run
   omnes mpirun --launcher mpirun.mpich -n 8 python3 train.py
-  OMNES_MPI=bcast omnes mpirun -n 8 ./solver                 (broadcasts alone)
-  OMNES_MPI=off omnes mpirun -n 8 ./solver                   (as without Omnes)
+  OMNES_MPI=bcast omnes mpirun -n 8 ./solver  # broadcasts alone
+  OMNES_MPI=off omnes mpirun -n 8 ./solver    # as without Omnes
 
-Options of this command come first; from the first other word on everything is the launcher's. The
-launcher is mpirun in PATH, else mpiexec; it must be of Open MPI 4.1 or MPICH 4.0 or later. All
-ranks must find the library under the same path on their node.
+Options of this command come first; from the first other word on everything is
+the launcher's. The launcher is mpirun in PATH, else mpiexec; it must be of
+Open MPI 4.1 or MPICH 4.0 or later. All ranks must find the library under the
+same path on their node.
 
-Options for the ranks' library are variables: `omnes doctor --mpi` lists them, and says what is
-here. docs/MPI.md has the whole story, also without this command (LD_PRELOAD, srun).
+Options for the ranks' library are variables: `omnes doctor --mpi` lists them,
+and says what is here. docs/MPI.md has the whole story, also without this
+command (LD_PRELOAD, srun).
 
 Status: the launcher's; 2 if it cannot be started so.";
 
@@ -64,7 +67,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let words: Vec<Vec<u8>> = launch.words().iter().map(|word| quote(word)).collect();
         let mut line = words.join(&b' ');
         line.push(b'\n');
-        std::io::stdout().write_all(&line)?;
+        print::bytes(&line)?;
         return Ok(ExitCode::SUCCESS);
     }
     match launch.replace_process()? {}

@@ -28,16 +28,17 @@ const DESCRIPTORS: libc::rlim_t = 16_384;
 
 const EXAMPLES: &str = "\
 Examples:
-  omnesd                             serve all Ethernet interfaces with an IPv4 address
-  omnesd --interface eth1            only this one
-  systemctl enable --now omnesd      with dist/omnesd.service installed
-  omnes nic list                     what it has attached and lent
-  kill -TERM $(pidof omnesd)         end it; nothing stays attached
+  omnesd                         # serve all Ethernet interfaces with IPv4
+  omnesd --interface eth1        # only this one
+  systemctl enable --now omnesd  # with dist/omnesd.service installed
+  omnes nic list                 # what it has attached and lent
+  kill -TERM $(pidof omnesd)     # end it; nothing stays attached
 
-Needs root, of whose capabilities it uses CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. One agent serves
-a network namespace; a container with a network of its own needs its own. Ranks find it by
-themselves (OMNES_NIC=auto, the default). A rank gets slots for UDP ports that it alone has; they
-come back when it ends. When the agent ends, jobs that use its slots lose them.
+Needs root, of whose capabilities it uses CAP_BPF, CAP_PERFMON and
+CAP_NET_ADMIN. One agent serves a network namespace; a container with a
+network of its own needs its own. Ranks find it by themselves (OMNES_NIC=auto,
+the default). A rank gets slots for UDP ports that it alone has; they come
+back when it ends. When the agent ends, jobs that use its slots lose them.
 
 Log: a line on stderr for each slot that is lent, returned or refused.";
 

@@ -1,12 +1,14 @@
 //! Values with units, as typed on the command line and as shown in tables.
 //!
-//! A value whose unit is part of its meaning (a rate, a share, a time) is refused without one: a
-//! bare `--delay 50` could be any of four orders of magnitude. Byte counts may be bare; their
-//! suffixes are powers of 1024, as message sizes are. Rates are powers of 1000, as links are.
+//! A value whose unit is part of its meaning (a rate, a share) is refused without one. Times may be
+//! bare, for seconds, as other tools have it; they are the library's ([`omnes::duration`]), so that
+//! variables and options are read alike. Byte counts may be bare too; their suffixes are powers of
+//! 1024, as message sizes are. Rates are powers of 1000, as links are.
 //!
 //! All parsers have the shape that clap's `value_parser` takes: text in, value or a sentence that
 //! names the value, what is wanted and an example.
 
+pub use omnes::duration::{parse as parse_duration, shortest as short_time};
 use std::time::Duration;
 
 /// Splits `text` into the number at its start and the unit behind it, lower case.
@@ -57,20 +59,6 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
         "%" => Err(format!("`{text}` is more than 100%")),
         _ => Err(format!("`{text}` needs a percent sign ({text}%)")),
     }
-}
-
-/// A time from `50ns`, `25us`, `1.5ms`, `5s`, `2min`.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = split(text)?;
-    let factor = match unit.as_str() {
-        "ns" => 1e0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "min" => 60e9,
-        _ => return Err(format!("`{text}` needs a unit of time: ns, us, ms, s or min (25us)")),
-    };
-    scaled(text, number, factor).map(Duration::from_nanos)
 }
 
 /// Bytes from `8`, `64k`, `4m`, `1g` (powers of 1024); `KiB` and `kB` mean the same as `k`.
@@ -154,7 +142,6 @@ mod tests {
     fn bare_numbers_are_refused_where_a_unit_is_due() {
         assert!(parse_rate("1000").unwrap_err().contains("1gbit"));
         assert!(parse_share("1").unwrap_err().contains("1%"));
-        assert!(parse_duration("50").unwrap_err().contains("25us"));
         assert_eq!(parse_bytes("8"), Ok(8));
     }
 
@@ -178,10 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_bytes_round_trip_through_their_units() {
-        assert_eq!(parse_duration("25us"), Ok(Duration::from_micros(25)));
-        assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1500)));
-        assert_eq!(parse_duration("5s"), Ok(Duration::from_secs(5)));
+    fn bytes_are_powers_of_1024() {
         assert_eq!(parse_bytes("64k"), Ok(65_536));
         assert_eq!(parse_bytes("4m"), Ok(4 << 20));
         assert_eq!(parse_bytes("1g"), Ok(1 << 30));

@@ -132,7 +132,7 @@ fn a_throughput_counts_packets_and_acknowledgements_at_the_root() {
 
 #[test]
 fn a_skewed_broadcast_has_a_line_per_skew_with_the_time_of_the_root() {
-    let options = "skew --sizes 8 --skew 0,2ms --scheme original,window --format json";
+    let options = "skew --sizes 8 --skew 0s,2ms --scheme original,window --format json";
     let (status, output, errors) = bench(3, options);
     assert_eq!(status, 0, "{errors}");
     let lines = lines(&output);
@@ -142,7 +142,7 @@ fn a_skewed_broadcast_has_a_line_per_skew_with_the_time_of_the_root() {
         assert!(line["root_us"].as_f64().unwrap() > 0.0, "{line}");
         assert!(line["mean_us"].as_f64().unwrap() > 0.0 && line["errors"] == 0, "{line}");
     }
-    assert!(errors.contains("--skew 0,2ms"), "{errors}");
+    assert!(errors.contains("--skew 0s,2ms"), "{errors}");
 }
 
 #[test]

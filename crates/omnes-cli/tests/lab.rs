@@ -180,7 +180,7 @@ fn values_without_a_unit_are_refused_with_the_way_out() {
     for (flag, value, hint) in [
         ("--loss", "1", "1%"),
         ("--receive-loss", "20", "20%"),
-        ("--delay", "50", "25us"),
+        ("--delay", "50", "10s"),
         ("--rate", "1000", "1gbit"),
         ("--mtu", "100", "1280"),
     ] {
@@ -372,6 +372,13 @@ fn lab_goes_up_runs_commands_is_listed_and_goes_down() {
     assert_eq!(lab.exec(0, &["sh", "-c", "exit 7"]).status.code(), Some(7));
     assert_eq!(lab.exec(0, &["no-such-command"]).status.code(), Some(127));
     assert_eq!(lab.exec(2, &["true"]).status.code(), Some(2));
+    // What /sys tells of the network is the host's, and the rest is the machine's.
+    let list = |path: &str| text(&lab.exec(0, &["ls", path]).stdout);
+    assert_eq!(list("/sys/class/net").lines().collect::<Vec<_>>(), ["eth0", "lo"]);
+    for path in ["/sys/fs/cgroup", "/sys/devices/system/cpu"] {
+        let machine = Command::new("ls").arg(path).output().unwrap();
+        assert_eq!(list(path), text(&machine.stdout), "{path}");
+    }
     // Ranks of one host share memory, ranks of two do not.
     assert!(lab.exec(0, &["touch", "/dev/shm/omnes-test"]).status.success());
     assert!(lab.exec(0, &["test", "-e", "/dev/shm/omnes-test"]).status.success());

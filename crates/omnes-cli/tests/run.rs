@@ -374,7 +374,7 @@ fn wrong_usage_names_the_value_and_the_way_out() {
         (&["-n", "3", "--hosts", "a,b"], "-n 3: --hosts a,b has only 2 slots"),
         (&["-n", "1", "--hosts=-oX"], "'-oX' names no host"),
         (&["-n", "2", "--stdin", "2"], "--stdin 2: there is no such rank"),
-        (&["-n", "1", "--timeout", "5"], "needs a unit"),
+        (&["-n", "1", "--timeout", "5x"], "`5x`: a time ends in ns"),
         (&["-n", "1", "--env", "OMNES_RANK=1"], "OMNES_RANK is set by omnes run"),
         (&["-n", "1", "--loss", "1%"], "need --lab"),
     ] {
@@ -518,4 +518,32 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
     assert_eq!(find("IPv4 multicast join, eth0")["verdict"], "ok");
     assert_eq!(find("launcher omnes run")["value"], "OMNES_RANK=0 OMNES_SIZE=1");
     assert_eq!(find("launcher omnes run")["advice"], "used");
+}
+
+#[test]
+fn ranks_that_wait_for_one_that_has_ended_are_told_of() {
+    let script = format!("[ $OMNES_RANK = 1 ] && exit 0; exec {OMNES} bench barrier");
+    let mut command = omnes_run(&["-n", "3", "--", "sh", "-c", &script]);
+    let mut job = Job::start(command.env_remove("OMNES_LIVE"), 0);
+    let expected = "omnes: rank 1 has ended with status 0; if the others wait for it, they do \
+                    until OMNES_JOIN_TIMEOUT (60s where unset)\n";
+    assert_eq!(job.note(), expected);
+    job.signal(libc::SIGTERM);
+    job.finish();
+}
+
+#[test]
+fn ranks_that_do_not_meet_may_end_one_after_the_other() {
+    let (status, _, errors) = shell(&["-n", "2"], "[ $OMNES_RANK = 1 ] || exec sleep 4");
+    assert_eq!((status, &*errors), (0, ""));
+}
+
+#[test]
+fn an_interface_that_is_not_here_is_refused_with_those_that_are() {
+    let options = ["-n", "1", "--env", "OMNES_INTERFACE=eth9"];
+    let script = format!("exec {OMNES} bench barrier --budget 1ms");
+    let (status, _, errors) = shell(&options, &script);
+    assert_eq!(status, 2, "{errors}");
+    let reason = "OMNES_INTERFACE=eth9: no address here fits; there are lo 127.0.0.1/8";
+    assert!(errors.contains(reason), "{errors}");
 }

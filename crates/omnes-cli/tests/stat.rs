@@ -328,3 +328,19 @@ fn watching_shows_rates_of_each_interval_and_ends_when_nobody_reads() {
     drop(lines);
     assert!(watch.wait().unwrap().success());
 }
+
+#[test]
+fn ranks_that_their_user_ended_leave_nothing() {
+    let directory = private_directory();
+    let path = directory.path();
+    let mut command = Command::new(OMNES);
+    command.args(["run", "-n", "2", "--timeout", "60s", "--", OMNES, "bench", "barrier"]);
+    command.args(["--budget", "50s", "--max-iters", "1000000000"]).env("OMNES_LIVE", path);
+    let mut launcher = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_until(path, |rows| rows.len() == 2);
+    let pid = libc::pid_t::try_from(launcher.id()).unwrap();
+    // SAFETY: plain system call; the launcher is our child and not yet reaped.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    assert_eq!(launcher.wait().unwrap().code(), Some(128 + libc::SIGTERM));
+    assert!(files(path).is_empty());
+}

@@ -1,5 +1,6 @@
 //! Why a rank could not join its job.
 
+use crate::duration::shortest;
 use omnes_wire::Rank;
 use std::time::Duration;
 use thiserror::Error;
@@ -28,8 +29,9 @@ pub enum NetError {
     },
     /// Nobody answers at the rendezvous address.
     #[error(
-        "rank 0 cannot be reached at '{address}' within {waited:?}: {source}; is it running, \
-         and is the port open?"
+        "rank 0 cannot be reached at '{address}' within {}: {source}; is it running, \
+         and is the port open?",
+        shortest(*.waited)
     )]
     Unreachable {
         /// What was given.
@@ -105,8 +107,9 @@ pub enum NetError {
     },
     /// Ranks did not come in time.
     #[error(
-        "ranks {ranks:?} did not come within {waited:?}; are they running, and can they \
-         reach rank 0?"
+        "ranks {ranks:?} did not come within {}; are they running, and can they \
+         reach rank 0?",
+        shortest(*.waited)
     )]
     Missing {
         /// Their numbers.

@@ -17,6 +17,7 @@ mod crowd;
 mod deadline;
 mod doorbell;
 mod driver;
+pub mod duration;
 mod engine;
 mod error;
 mod job;

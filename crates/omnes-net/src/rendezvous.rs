@@ -9,6 +9,7 @@
 use crate::caller::{Callers, Spoken};
 use crate::crowd::{Crowd, Machine};
 use crate::deadline::Deadline;
+use crate::duration::shortest;
 use crate::error::NetError;
 use crate::proof::{Signed, printable, read_line, write_line};
 use crate::ring::Node;
@@ -345,7 +346,7 @@ impl Rendezvous {
         let names: Vec<String> = missing.iter().map(u32::to_string).collect();
         let plural = if missing.len() == 1 { "rank" } else { "ranks" };
         let reason =
-            format!("{plural} {} did not come within {:?}", names.join(", "), self.timeout);
+            format!("{plural} {} did not come within {}", names.join(", "), shortest(self.timeout));
         self.refuse_all(&hellos, &reason);
         NetError::Missing { ranks: missing, waited: self.timeout }
     }

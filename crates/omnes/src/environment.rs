@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use crate::error::Error;
+use crate::exchanged::Interface;
 use crate::launcher::Launcher;
 use omnes_wire::JobKey;
 use std::fmt::Display;
@@ -34,7 +35,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 
     fn duration(&self, name: &str) -> Result<Option<Duration>, Error> {
-        self.parsed(name, parse_duration)
+        self.parsed(name, omnes_net::duration::parse)
     }
 
     fn parsed<T>(
@@ -113,9 +114,12 @@ impl Config {
     ///
     /// # Errors
     /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for a value that makes no
-    /// sense or a rendezvous address that cannot be guessed.
+    /// sense, an interface that is not here or a rendezvous address that cannot be guessed.
     pub fn from_env() -> Result<Self, Error> {
-        Self::from_environment(|name| std::env::var(name).ok())
+        let config = Self::from_environment(|name| std::env::var(name).ok())?;
+        // Ranks of a launcher meet elsewhere, but who sets it means something.
+        config.interface.as_ref().map_or(Ok(()), Interface::check)?;
+        Ok(config)
     }
 
     fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
@@ -233,21 +237,6 @@ fn parse_offloads(text: &str) -> Result<(bool, bool), String> {
     }
 }
 
-/// A number with its unit: `5s`, `200us`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let number: f64 = digits.parse().map_err(|_| "must be a number with a unit, as 5s")?;
-    let seconds = match &text[digits.len()..] {
-        "ns" => 1e-9,
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        _ => return Err("needs a unit: ns, us, ms, s or min".to_owned()),
-    };
-    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
-}
-
 /// First host of a Slurm list such as `rack[02-05,9],login`.
 fn first_host(nodes: &str) -> Option<String> {
     let end = nodes.find([',', '[']).unwrap_or(nodes.len());
@@ -359,8 +348,9 @@ mod tests {
     fn wrong_values_are_named() {
         let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
         let with = |name, value| config(&[base[0], base[1], (name, value)]);
-        let error = with("OMNES_PEER_TIMEOUT", "5").unwrap_err().to_string();
-        assert!(error.contains("OMNES_PEER_TIMEOUT=5") && error.contains("unit"), "{error}");
+        let error = with("OMNES_PEER_TIMEOUT", "5x").unwrap_err().to_string();
+        assert!(error.contains("OMNES_PEER_TIMEOUT=5x") && error.contains("ms, s"), "{error}");
+        assert_eq!(with("OMNES_PEER_TIMEOUT", "5").unwrap().peer_timeout, Duration::from_secs(5));
         let error = with("OMNES_JOB_KEY", "topsecret").unwrap_err().to_string();
         assert!(!error.contains("topsecret"));
         assert_eq!(

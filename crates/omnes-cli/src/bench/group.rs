@@ -5,6 +5,8 @@
 //! between chunks, never inside a timed call, so its cost is that of `size - 1` small packets.
 //! Every call here is collective: all ranks make the same calls in the same order.
 
+use crate::complain::{complain, told};
+use crate::print::CannotWrite;
 use anyhow::{Context, Result, bail};
 use omnes::{Bcast, Communicator, Error, Source, Tag, Tree};
 use std::process::ExitCode;
@@ -29,25 +31,26 @@ pub fn join(example: &str) -> Result<Communicator> {
 /// Ends a rank for a mistake that every rank sees alike: rank 0 tells it, and all give status 2.
 pub fn refuse(comm: &Communicator, error: &anyhow::Error) -> ExitCode {
     if comm.rank() == 0 {
-        crate::complain::complain(format_args!("{error:#}"));
+        complain(format_args!("{}", told(error)));
     }
     ExitCode::from(2)
 }
 
 /// Ends a rank: together with the others unless one of them is gone. `outcome` tells whether all
-/// went well, the same at every rank.
+/// went well, the same at every rank, but for rank 0's output, which may be lost.
 pub fn leave(comm: Communicator, outcome: Result<bool>) -> ExitCode {
     let rank = comm.rank();
-    let left = outcome.and_then(|is_good| {
-        comm.finalize()?;
-        Ok(is_good)
-    });
+    let is_lost = outcome.as_ref().is_err_and(|error| error.is::<CannotWrite>());
+    let left = match outcome {
+        Err(error) if !is_lost => Err(error),
+        outcome => comm.finalize().map_err(Into::into).and(outcome),
+    };
     match left {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            crate::complain::complain(format_args!("rank {rank}: {error:#}"));
-            ExitCode::FAILURE
+            complain(format_args!("rank {rank}: {}", told(&error)));
+            ExitCode::from(if is_lost { 2 } else { 1 })
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Runs in every rank, under any launcher; rank 0 prints. Results go to stdout; the head lines
 //! (version, ranks, a command line that measures the same again; whether the job multicasts) go to
-//! stderr with `--format json`, else before the table.
+//! stderr with `--json`, else before the table.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -29,17 +29,18 @@ mod stage;
 mod summary;
 mod transfer;
 
-use anyhow::{Context, Result};
+use crate::format::{Format, FormatArgs};
+use crate::print::{self, Reader};
+use anyhow::Result;
 pub use counts::AtRoot;
 use measure::Bench;
 use omnes::{Communicator, MulticastState};
-use options::{Format, Measure};
-pub use options::{short_bytes, short_time};
+use options::Measure;
+pub use options::short_bytes;
 use report::{Line, Run};
 use serde_json::Value;
 use stage::Stage;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
 pub use summary::Summary;
 use transfer::Point;
@@ -47,25 +48,34 @@ use transfer::Point;
 const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 -- omnes bench bcast,barrier
-  omnes run -n 8 --no-prefix -- omnes bench bcast --sizes 64k,4m --algorithms binomial,chain
-  omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --format json --tag net=lab
-  omnes run -n 8 --no-prefix -- omnes bench throughput --sizes 8 --scheme original,window,skewed
-  omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us --scheme original,window
-  omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \
-    omnes bench bcast,multisend --multisend flat:nic,flat:loop,postal=6,off --destinations 1,3,7
-  omnes run -n 8 --no-prefix -- omnes bench allreduce --sizes 8,64k --algorithms flat,blocks
+  omnes run -n 8 --no-prefix -- omnes bench bcast --sizes 64k,4m \\
+    --algorithms binomial,chain
+  omnes run -n 2 --no-prefix -- omnes bench latency,bandwidth --json \\
+    --tag net=lab
+  omnes run -n 8 --no-prefix -- omnes bench throughput --sizes 8 \\
+    --scheme original,window,skewed
+  omnes run -n 8 --no-prefix -- omnes bench skew --sizes 8 --skew 0,400us \\
+    --scheme original,window
+  omnes run -n 8 --lab --no-prefix --env OMNES_MULTICAST=off -- \\
+    omnes bench bcast,multisend --multisend flat:nic,flat:loop,postal=6,off \\
+    --destinations 1,3,7
+  omnes run -n 8 --no-prefix -- omnes bench allreduce --sizes 8,64k \\
+    --algorithms flat,blocks
   omnes run -n 8 --lab --no-prefix -- omnes bench copy,wbcast --sizes 4m
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
-Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are per operation,
-summed over ranks; of broadcasts only what happens inside the calls. Of a broadcast by multicast
-\"root data\" are the data packets that the root multicasts, \"root acks\" the acknowledgements that
-it receives. A throughput is that of the slowest rank; the time of a skewed broadcast is the mean
-over the ranks of their time inside the call, their delay before it not counted.
+Packets, wire bytes, copied bytes, system calls, wake-ups and retransmits are
+per operation, summed over ranks; of broadcasts only what happens inside the
+calls. Of a broadcast by multicast \"root data\" are the data packets that the
+root multicasts, \"root acks\" the acknowledgements that it receives. A
+throughput is that of the slowest rank; the time of a skewed broadcast is the
+mean over the ranks of their time inside the call, their delay before it not
+counted.
 
-With --multisend, broadcasts are measured once per form, by multi-sends of the scheme named before
-@; off is what a job without them takes. A multisend is the time at rank 0 from the call until the
-last destination has answered with an empty message; unicast sends to one after the other.";
+With --multisend, broadcasts are measured once per form, by multi-sends of the
+scheme named before @; off is what a job without them takes. A multisend is
+the time at rank 0 from the call until the last destination has answered with
+an empty message; unicast sends to one after the other.";
 
 /// Measure messages and collective operations.
 #[derive(clap::Args)]
@@ -73,9 +83,8 @@ last destination has answered with an empty message; unicast sends to one after 
 pub struct Args {
     #[command(flatten)]
     measure: Measure,
-    /// How results are printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Name of what is measured, in the output
     #[arg(long = "impl", default_value = "omnes", value_name = "NAME")]
     implementation: String,
@@ -100,19 +109,26 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 /// Measures every point; gives the number of wrong bytes found, the same at every rank.
 fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
+    let format = args.format.chosen();
     let seed = group::share_number(comm, args.measure.seed.map_or_else(draw_seed, Ok)?)?;
     let run = Run {
         implementation: args.implementation,
         ranks: comm.size(),
         tags: args.tag.into_iter().collect(),
     };
-    if comm.rank() == 0 {
-        print_head(&args.measure, args.format, comm, seed);
-    }
+    let mut printed = match comm.rank() {
+        0 => print_head(&args.measure, format, comm, seed),
+        _ => Ok(Reader::Listens),
+    };
     let (bench, mut stage) = (Bench::new(comm, &args.measure, seed), Stage::new(comm));
     bench.warm_up()?;
     let (mut lines, mut errors) = (Vec::new(), 0);
     for point in points(comm, &args.measure)? {
+        // Rank 0 alone knows, and all stop together.
+        let is_heard = matches!(printed, Ok(Reader::Listens));
+        if group::share_number(comm, u64::from(is_heard))? == 0 {
+            break;
+        }
         let Some(setting) = stage.set(point)? else { continue };
         let measured = bench.measure(&setting)?;
         errors += measured.errors;
@@ -120,15 +136,16 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
             continue;
         }
         let line = Line::new(&run, &measured);
-        match args.format {
-            Format::Json => print(&line.to_json()?)?,
+        match format {
+            Format::Json => printed = print::line(line.to_json()?),
             Format::Table => lines.push(line),
         }
     }
     if !lines.is_empty() {
-        print(&report::table(&lines).to_string())?;
+        printed = print::line(report::table(&lines));
     }
-    group::share_number(comm, errors)
+    let errors = group::share_number(comm, errors)?;
+    printed.map(|_| errors)
 }
 
 /// What is to be measured, in order. Collective.
@@ -174,7 +191,7 @@ fn draw_seed() -> Result<u64> {
     drawn.map(u64::from).map_err(|error| anyhow::anyhow!("no random number to be had: {error}"))
 }
 
-fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64) {
+fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64) -> Result<Reader> {
     let (version, ranks) = (env!("CARGO_PKG_VERSION"), comm.size());
     let command = measure.command_line(seed);
     let multicast = match comm.multicast() {
@@ -185,14 +202,9 @@ fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64)
     if let Some(usage) = comm.multisend() {
         write!(head, "\n# multi-send: {usage}").expect("a string takes all text");
     }
-    match format {
-        Format::Json => eprintln!("{head}"),
-        Format::Table => println!("{head}"),
+    if format == Format::Table {
+        return print::line(head);
     }
-}
-
-/// A line, at once: whoever reads may want to see it before the next point is measured.
-fn print(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).context("cannot print the result")
+    eprintln!("{head}");
+    Ok(Reader::Listens)
 }

@@ -1,6 +1,6 @@
 //! Options of `omnes bench`: as typed, then resolved and checked.
 
-use crate::units::{parse_bytes, parse_duration};
+use crate::units::{parse_bytes, parse_duration, short_time};
 use anyhow::{Result, bail, ensure};
 use clap::ValueEnum;
 use omnes::MultiSend;
@@ -141,15 +141,6 @@ pub enum Check {
     Off,
 }
 
-/// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// One table at the end
-    Table,
-    /// One JSON object per line, as soon as it is measured
-    Json,
-}
-
 /// An algorithm of one of the collectives, or the library's own choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
@@ -249,7 +240,7 @@ pub struct Measure {
     pub destinations: Vec<u32>,
     /// Longest delays of the ranks that come late (200us, 1ms)
     #[arg(long, value_delimiter = ',', default_value = "0,200us,400us,1000us", value_name = "TIME",
-          value_parser = parse_skew)]
+          value_parser = parse_duration)]
     pub skew: Vec<Duration>,
     /// Time that one point is measured for
     #[arg(long, default_value = "0.5s", value_name = "TIME", value_parser = parse_duration)]
@@ -407,21 +398,6 @@ pub fn short_bytes(bytes: u64) -> String {
     }
 }
 
-/// A time as it may be typed: `500ms`, `200us`, `1500ns`.
-pub fn short_time(time: Duration) -> String {
-    match time.as_nanos() {
-        0 => "0".to_owned(),
-        ns if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
-        ns if ns.is_multiple_of(1_000) => format!("{}us", ns / 1_000),
-        ns => format!("{ns}ns"),
-    }
-}
-
-/// A delay; no delay needs no unit.
-fn parse_skew(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
-}
-
 fn parse_multisend(text: &str) -> Result<MultiSend, String> {
     text.parse().map_err(|reason| format!("`{text}` {reason}"))
 }
@@ -466,6 +442,12 @@ mod tests {
     }
 
     #[test]
+    fn times_are_printed_in_their_shortest_form() {
+        let printed = parse("skew --skew 0s,5 --budget 100s").command_line(1);
+        assert!(printed.contains("--budget 100s") && printed.contains("--skew 0s,5s"), "{printed}");
+    }
+
+    #[test]
     fn algorithms_go_to_the_operations_they_fit() {
         let measure = parse("bcast,barrier,latency --algorithms chain,flat,dissemination");
         let names = |op| -> Vec<String> {
@@ -490,7 +472,7 @@ mod tests {
         }
         assert_eq!(measure.skews_for(Op::Bcast), [Duration::ZERO]);
         let again = measure.command_line(1);
-        assert!(again.contains("--skew 0,1500ns,2ms"), "{again}");
+        assert!(again.contains("--skew 0s,1500ns,2ms"), "{again}");
         assert_eq!(parse(again.strip_prefix("omnes bench").unwrap()).skew, measure.skew);
         assert!(!parse("bcast").command_line(1).contains("--skew"));
     }

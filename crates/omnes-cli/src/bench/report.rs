@@ -5,8 +5,8 @@
 
 use super::counts::{AtRoot, PerOperation};
 use super::measure::Measured;
-use super::options::{Direction, Op, short_time};
-use crate::units::format_bytes;
+use super::options::{Direction, Op};
+use crate::units::{format_bytes, short_time};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -147,42 +147,27 @@ fn per_s(measured: &Measured) -> Option<f64> {
     Some(rounded(1e6 / median_us, 1e1))
 }
 
-/// The lines as a table; units are in the head, costs are per operation and summed over ranks.
+/// The lines as a table; units are in the head, costs are per operation and summed over ranks. A
+/// column that is empty in all lines is left out.
 pub fn table(lines: &[Line<'_>]) -> comfy_table::Table {
+    let rows: Vec<_> = lines.iter().map(row).collect();
+    let columns = rows.first().map_or(0, |row| row.len());
+    let is_shown = |at: &usize| rows.iter().any(|row| !row[*at].1.is_empty());
+    let shown: Vec<usize> = (0..columns).filter(is_shown).collect();
     let mut table = comfy_table::Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
-    table.set_header([
-        "op",
-        "algorithm",
-        "size",
-        "iters",
-        "median us",
-        "p99 us",
-        "min us",
-        "mean us",
-        "MB/s",
-        "per s",
-        "root us",
-        "root data",
-        "root acks",
-        "packets",
-        "wire",
-        "copied",
-        "syscalls",
-        "wakeups",
-        "retransmits",
-        "errors",
-    ]);
+    table.set_header(shown.iter().map(|at| rows[0][*at].0));
     for column in table.column_iter_mut().skip(2) {
         column.set_cell_alignment(comfy_table::CellAlignment::Right);
     }
-    for line in lines {
-        table.add_row(row(line));
+    for row in &rows {
+        table.add_row(shown.iter().map(|at| &row[*at].1));
     }
     table
 }
 
-fn row(line: &Line<'_>) -> Vec<String> {
+/// The cells, each with the head of its column.
+fn row(line: &Line<'_>) -> [(&'static str, String); 20] {
     let time = |us: Option<f64>| us.map_or_else(|| "late".to_owned(), significant);
     let costs = &line.costs;
     let skew = line.skew_us.map(|us| Duration::from_nanos((us * 1e3) as u64));
@@ -194,31 +179,33 @@ fn row(line: &Line<'_>) -> Vec<String> {
         (None, Some(destinations)) => format!("{}={destinations}", line.op),
         (None, None) => line.op.to_owned(),
     };
-    vec![
-        op,
-        line.algorithm.clone(),
-        if line.op == Op::Barrier.name(Direction::Forth) {
-            String::new()
-        } else {
-            format_bytes(line.bytes)
-        },
-        line.iters.to_string(),
-        time(line.median_us),
-        time(line.p99_us),
-        time(line.min_us),
-        time(line.mean_us),
-        line.megabytes_per_s.map(significant).unwrap_or_default(),
-        line.per_s.map(significant).unwrap_or_default(),
-        line.root_us.map(significant).unwrap_or_default(),
-        at_root(|root| root.packets),
-        at_root(|root| root.acks),
-        significant(costs.packets),
-        format_bytes(costs.wire_bytes.round() as u64),
-        format_bytes(costs.copied_bytes.round() as u64),
-        significant(costs.syscalls),
-        significant(costs.wakeups),
-        significant(costs.retransmits),
-        line.errors.to_string(),
+    let size = if line.op == Op::Barrier.name(Direction::Forth) {
+        String::new()
+    } else {
+        format_bytes(line.bytes)
+    };
+    let optional = |value: Option<f64>| value.map(significant).unwrap_or_default();
+    [
+        ("op", op),
+        ("algorithm", line.algorithm.clone()),
+        ("size", size),
+        ("iters", line.iters.to_string()),
+        ("median us", time(line.median_us)),
+        ("p99 us", time(line.p99_us)),
+        ("min us", time(line.min_us)),
+        ("mean us", time(line.mean_us)),
+        ("MB/s", optional(line.megabytes_per_s)),
+        ("per s", optional(line.per_s)),
+        ("root us", optional(line.root_us)),
+        ("root data", at_root(|root| root.packets)),
+        ("root acks", at_root(|root| root.acks)),
+        ("packets", significant(costs.packets)),
+        ("wire", format_bytes(costs.wire_bytes.round() as u64)),
+        ("copied", format_bytes(costs.copied_bytes.round() as u64)),
+        ("syscalls", significant(costs.syscalls)),
+        ("wakeups", significant(costs.wakeups)),
+        ("retransmits", significant(costs.retransmits)),
+        ("errors", line.errors.to_string()),
     ]
 }
 
@@ -332,5 +319,8 @@ mod tests {
         let text = table(&lines).to_string();
         assert!(text.contains("median us") && text.contains("64 KiB"), "{text}");
         assert_eq!(text.lines().count(), 3);
+        assert!(!text.contains("per s") && text.contains("root acks"), "{text}");
+        let barrier = table(&lines[1..]).to_string();
+        assert!(!barrier.contains("size") && !barrier.contains("root"), "{barrier}");
     }
 }

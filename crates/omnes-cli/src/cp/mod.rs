@@ -8,6 +8,7 @@
 //! | `names` | destinations; names that a stream may hold |
 //! | `frame`, `checksum` | the stream format, and its sums |
 //! | `source`, `sink`, `writer` | a tree to chunks, chunks to a tree |
+//! | `sizeless` | files whose size says nothing, as in `/proc` |
 //! | `staging`, `leftovers`, `sys` | the hidden place of a copy until it is whole |
 //! | `pump` | chunks from rank 0's source to every sink |
 //! | `verdict` | agreeing that all copies are good |
@@ -30,6 +31,7 @@ mod pump;
 mod sink;
 #[cfg(test)]
 mod sink_tests;
+mod sizeless;
 mod source;
 mod staging;
 mod sys;
@@ -37,6 +39,7 @@ mod verdict;
 mod writer;
 
 use crate::bench::group;
+use crate::print;
 use crate::units::{format_bytes, parse_bytes};
 use anyhow::{Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -56,17 +59,21 @@ const CHUNK_BYTES_MAX: u64 = 1 << 30;
 const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 --hosts a,b,c,d,e,f,g,h -- omnes cp model.bin /data/model.bin
-  omnes run -n 8 -- omnes cp model.bin out/{rank}/model.bin   (eight copies on one machine)
+  # eight copies on one machine
+  omnes run -n 8 -- omnes cp model.bin out/{rank}/model.bin
   srun omnes cp --force checkpoint/ /scratch/checkpoint
-  mpirun -n 4 omnes cp image.raw /srv/images/                 (keeps its name)
+  mpirun -n 4 omnes cp image.raw /srv/images/  # keeps its name
 
-Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST holds {rank}, which
-stands for the rank's number. DEST is the name of the copy; with / at its end the copy goes into
-it. Missing directories above it are made. A copy appears whole or not at all. The checksum that
-is printed is blake3 of the contents, as b3sum gives it for a file without holes.
+Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST
+holds {rank}, which stands for the rank's number ({{ for a brace itself). DEST
+is the name of the copy; with / at its end the copy goes into it. Missing
+directories above it are made. A copy appears whole or not at all. The
+checksum that is printed is blake3 of the contents, as b3sum gives it for a
+file without holes.
 
-Modes (without set-user-ID and set-group-ID), times, symbolic links, empty directories and holes
-are kept; owners, hard links and extended attributes are not.";
+Modes (without set-user-ID and set-group-ID), times, symbolic links, empty
+directories and holes are kept; owners, hard links and extended attributes are
+not.";
 
 /// Copy a file or a directory to every rank.
 #[derive(clap::Args)]
@@ -116,10 +123,11 @@ impl Args {
             "--chunk {}: between 256k and 1g",
             self.chunk
         );
+        names::destination(&self.dest, &self.source, 0).map_err(anyhow::Error::msg)?;
         if ranks == 1 && !names::names_rank(&self.dest) {
             bail!("one rank alone has nobody to copy to; run `omnes run -n 8 -- omnes cp ...`");
         }
-        names::destination(&self.dest, &self.source, 0).map_err(anyhow::Error::msg).map(|_| ())
+        Ok(())
     }
 
     fn existing(&self) -> Existing {
@@ -216,7 +224,7 @@ impl Job<'_> {
             return Ok(self.tell(&committed, " (the other copies are in place)"));
         }
         if self.comm.rank() == 0 {
-            print_summary(opening.kind, arrived.whole, outcome.copies, start.elapsed());
+            print_summary(opening.kind, arrived.whole, outcome.copies, start.elapsed())?;
         }
         Ok(true)
     }
@@ -304,15 +312,12 @@ impl Job<'_> {
         ProgressBar::new(bytes).with_style(style)
     }
 
-    /// Tells why there is no copy: rank 0 every failure, the others the first. Gives false.
+    /// Rank 0 tells why there is no copy, once for all. Gives false.
     fn tell(&self, outcome: &Outcome, addition: &str) -> bool {
-        let lines = outcome.lines();
         if self.comm.rank() == 0 {
-            lines
-                .iter()
-                .for_each(|line| crate::complain::complain(format_args!("{line}{addition}")));
-        } else if let Some(first) = lines.first() {
-            crate::complain::complain(format_args!("no copy: {first}{addition}"));
+            for line in outcome.lines() {
+                crate::complain::complain(format_args!("{line}{addition}"));
+            }
         }
         false
     }
@@ -347,18 +352,24 @@ fn check_not_inside(dest: &Path, source: &Path) -> Result<(), String> {
     Ok(())
 }
 
-fn print_summary(kind: Option<Kind>, whole: Option<Whole>, copies: u32, time: Duration) {
-    let Some(Whole { sums, totals }) = whole else { return };
+fn print_summary(
+    kind: Option<Kind>,
+    whole: Option<Whole>,
+    copies: u32,
+    time: Duration,
+) -> Result<()> {
+    let Some(Whole { sums, totals }) = whole else { return Ok(()) };
     let gigabytes_per_s = totals.bytes as f64 / time.as_secs_f64() / 1e9;
     let noun = if copies == 1 { "copy" } else { "copies" };
     let files = match kind {
         Some(Kind::Directory) => format!(" of {} files", totals.files),
         _ => String::new(),
     };
-    println!(
-        "{copies} {noun}{files}, {}, blake3 {sums}, {gigabytes_per_s:.2} GB/s",
-        format_bytes(totals.bytes)
-    );
+    let size = format_bytes(totals.bytes);
+    print::line(format_args!(
+        "{copies} {noun}{files}, {size}, blake3 {sums}, {gigabytes_per_s:.2} GB/s"
+    ))?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Names: of what is copied, and of where it goes.
 //!
 //! A name in a stream is one component of a path, so no stream can name anything outside of its
-//! destination. A destination is a path in which `{rank}` stands for the rank's number; one that
-//! ends in `/` is a directory to copy into, as with `cp`.
+//! destination. A destination is a path in which `{rank}` stands for the rank's number and `{{` for
+//! a brace, while any other brace that opens is a mistake; one that ends in `/` is a directory to
+//! copy into, as with `cp`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -39,9 +40,47 @@ pub fn check_component(name: &[u8]) -> Result<(), NameError> {
     }
 }
 
+/// A part of a destination as typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    Rank,
+    Byte(u8),
+}
+
+/// Takes a destination apart; errors with a sentence for a placeholder that is not known.
+fn pieces(dest: &Path) -> Result<Vec<Piece>, String> {
+    let mut rest = dest.as_os_str().as_bytes();
+    let mut pieces = Vec::new();
+    while let Some((&byte, after)) = rest.split_first() {
+        let (piece, behind) = if let Some(behind) = rest.strip_prefix(RANK_PLACE.as_bytes()) {
+            (Piece::Rank, behind)
+        } else if let Some(behind) = rest.strip_prefix(b"{{") {
+            (Piece::Byte(b'{'), behind)
+        } else if byte == b'{' {
+            return Err(unknown(dest, rest));
+        } else {
+            (Piece::Byte(byte), after)
+        };
+        pieces.push(piece);
+        rest = behind;
+    }
+    Ok(pieces)
+}
+
+/// `rest` starts with the brace that opens what is not known.
+fn unknown(dest: &Path, rest: &[u8]) -> String {
+    let end = rest.iter().position(|&byte| byte == b'}');
+    let what = match end {
+        Some(end) => format!("`{}` stands for nothing", String::from_utf8_lossy(&rest[..=end])),
+        None => format!("`{}` has no closing brace", String::from_utf8_lossy(rest)),
+    };
+    let dest = dest.display();
+    format!("{dest}: {what}; known is {RANK_PLACE}, the rank's number, and {{{{ is a brace itself")
+}
+
 /// True if every rank has a destination of its own.
 pub fn names_rank(dest: &Path) -> bool {
-    dest.as_os_str().as_bytes().windows(RANK_PLACE.len()).any(|part| part == RANK_PLACE.as_bytes())
+    pieces(dest).is_ok_and(|pieces| pieces.contains(&Piece::Rank))
 }
 
 /// The path that `rank` writes to: `dest` with the rank's number in it, and with the name of
@@ -51,14 +90,10 @@ pub fn names_rank(dest: &Path) -> bool {
 pub fn destination(dest: &Path, source: &Path, rank: u32) -> Result<PathBuf, String> {
     let number = rank.to_string();
     let mut path = Vec::new();
-    let mut rest = dest.as_os_str().as_bytes();
-    while !rest.is_empty() {
-        if let Some(behind) = rest.strip_prefix(RANK_PLACE.as_bytes()) {
-            path.extend(number.as_bytes());
-            rest = behind;
-        } else {
-            path.push(rest[0]);
-            rest = &rest[1..];
+    for piece in pieces(dest)? {
+        match piece {
+            Piece::Rank => path.extend(number.as_bytes()),
+            Piece::Byte(byte) => path.push(byte),
         }
     }
     let is_into = path.ends_with(b"/");
@@ -101,8 +136,19 @@ mod tests {
         let to = |dest: &str| destination(Path::new(dest), Path::new("dir/model.bin"), 12);
         assert_eq!(to("out/{rank}/x").unwrap(), Path::new("out/12/x"));
         assert_eq!(to("{rank}-{rank}").unwrap(), Path::new("12-12"));
-        assert_eq!(to("{rank").unwrap(), Path::new("{rank"));
+        assert_eq!(to("{{rank}-}").unwrap(), Path::new("{rank}-}"));
+        assert!(!names_rank(Path::new("{{rank}")));
         assert!(names_rank(Path::new("a/{rank}/b")) && !names_rank(Path::new("a/rank")));
+    }
+
+    #[test]
+    fn unknown_placeholders_are_refused_with_the_known_ones() {
+        let refused = |dest: &str| destination(Path::new(dest), Path::new("f"), 1).unwrap_err();
+        let expected = "out/{RANK}/f: `{RANK}` stands for nothing; known is {rank}, the rank's \
+                        number, and {{ is a brace itself";
+        assert_eq!(refused("out/{RANK}/f"), expected);
+        assert!(refused("out/{rank").contains("`{rank` has no closing brace"));
+        assert!(refused("{}").contains("`{}` stands for nothing"));
     }
 
     #[test]

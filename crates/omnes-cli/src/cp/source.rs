@@ -8,15 +8,18 @@
 //! Not copied: sockets, pipes and devices (told on stderr); owners, extended attributes, hard links
 //! as such. A source that is a symbolic link is followed; links below it stay links, and a file
 //! that becomes one while it is looked at is an error. So is a file that gets shorter while it is
-//! read; one that grows is copied as long as it was.
+//! read; one that grows is copied as long as it was. Of a file that the kernel makes as it is read
+//! (`/proc`, `/sys`) the size is what could be read; see `sizeless`.
 
 use super::checksum::{Checksum, Sums};
 use super::frame::{CHUNK_HEADER_BYTES, DATA_HEADER_BYTES, Frame, Meta, Totals, data_header};
 use super::staging::Kind;
-use super::sys;
+use super::{sizeless, sys};
+use crate::units::format_bytes;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -54,6 +57,29 @@ pub enum SourceError {
     /// The file lost bytes while it was read.
     #[error("{}: got shorter while it was read", .0.display())]
     GotShorter(PathBuf),
+    /// The size that the system tells is not what can be read.
+    #[error(
+        "{}: holds more than the {told} bytes that the system tells; copy it into a file with cat \
+         and that file from there",
+        .path.display()
+    )]
+    LongerThanTold {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        told: u64,
+    },
+    /// The system tells no size, and reading meets no end.
+    #[error(
+        "{}: has no size, and more than {} can be read; copy it into a file first",
+        .path.display(), format_bytes(*.bytes_max as u64)
+    )]
+    Endless {
+        /// The file.
+        path: PathBuf,
+        /// Most that is read of such a file.
+        bytes_max: usize,
+    },
     /// Neither a file nor a directory.
     #[error("{}: neither a file nor a directory", .0.display())]
     Special(PathBuf),
@@ -63,7 +89,8 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+    /// Turns the system's answer for `path` into an error.
+    pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {
             ErrorKind::UnexpectedEof => Self::GotShorter(path),
@@ -204,44 +231,65 @@ impl Packer<'_> {
         if !metadata.is_file() {
             return Err(SourceError::Special(path.to_owned()));
         }
-        let size = metadata.len();
-        self.put(&Frame::File { meta: meta_of(&metadata), size, name })?;
-        let mut offset = 0;
+        let meta = meta_of(&metadata);
+        if let Some(bytes) = sizeless::contents(&file, &metadata, path)? {
+            let size = bytes.len() as u64;
+            self.put(&Frame::File { meta, size, name })?;
+            self.put_data(0..size, |part, offset| {
+                part.copy_from_slice(&bytes[offset as usize..][..part.len()]);
+                Ok(())
+            })?;
+        } else {
+            self.put(&Frame::File { meta, size: metadata.len(), name })?;
+            self.put_extents(&file, &metadata, path)?;
+        }
+        self.totals.files += 1;
+        self.put(&Frame::End)
+    }
+
+    /// What `file` holds within the size that `told` gives.
+    fn put_extents(
+        &mut self,
+        file: &File,
+        told: &Metadata,
+        path: &Path,
+    ) -> Result<(), SourceError> {
+        let (size, mut offset) = (told.len(), 0);
         while let Some((start, end)) =
-            sys::next_data(&file, offset, size).map_err(SourceError::io(path))?
+            sys::next_data(file, offset, size).map_err(SourceError::io(path))?
         {
-            self.put_data(&file, start, end, path)?;
+            self.put_data(start..end, |part, offset| {
+                file.read_exact_at(part, offset).map_err(SourceError::io(path))
+            })?;
             offset = end;
         }
         // Beyond its new end it looks like a hole.
         if file.metadata().map_err(SourceError::io(path))?.len() < size {
             return Err(SourceError::GotShorter(path.to_owned()));
         }
-        self.totals.files += 1;
-        self.put(&Frame::End)
+        sizeless::check_end(file, told, path)
     }
 
+    /// The bytes of a range; `fill` gives those from an offset on.
     fn put_data(
         &mut self,
-        file: &File,
-        start: u64,
-        end: u64,
-        path: &Path,
+        range: Range<u64>,
+        fill: impl Fn(&mut [u8], u64) -> Result<(), SourceError>,
     ) -> Result<(), SourceError> {
-        let mut offset = start;
-        while offset < end {
+        let mut offset = range.start;
+        while offset < range.end {
             let room = self.chunk.capacity() - self.chunk.len();
             if room < DATA_HEADER_BYTES + DATA_BYTES_MIN {
                 self.flush()?;
                 self.take_buffer()?;
                 continue;
             }
-            let left = usize::try_from(end - offset).unwrap_or(usize::MAX);
+            let left = usize::try_from(range.end - offset).unwrap_or(usize::MAX);
             let bytes = left.min(room - DATA_HEADER_BYTES);
             self.chunk.extend(data_header(offset, bytes));
             let data = self.chunk.len();
             self.chunk.resize(data + bytes, 0);
-            file.read_exact_at(&mut self.chunk[data..], offset).map_err(SourceError::io(path))?;
+            fill(&mut self.chunk[data..], offset)?;
             self.checksum.update(&Frame::Data { offset, bytes: &self.chunk[data..] });
             offset += bytes as u64;
             self.totals.bytes += bytes as u64;

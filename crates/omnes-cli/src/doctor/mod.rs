@@ -19,69 +19,43 @@ mod multicast;
 mod nic;
 mod sockets;
 
+use crate::format::{Format, FormatArgs};
+use crate::help::described;
+use crate::print;
 use anyhow::Result;
-use clap::ValueEnum;
 use serde::Serialize;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
   omnes doctor
-  omnes doctor --format json | jq '.findings[] | select(.verdict != \"ok\")'
-  omnes doctor --mpi                                         (what `omnes mpirun` would do)
-  omnes run -n 2 --lab -- omnes doctor                       (root: what lab hosts allow)
+  omnes doctor --json | jq '.findings[] | select(.verdict != \"ok\")'
+  omnes doctor --mpi                    # what `omnes mpirun` would do
+  omnes run -n 2 --lab -- omnes doctor  # root: what lab hosts allow
 
-Verdicts: ok; limited (works, slower or less than it could); missing (Omnes does without).";
+Verdicts: ok; limited (works, slower or less than it could); missing (Omnes
+does without).";
 
 /// Below the long help: also every variable that a rank reads for itself.
 fn examples_and_variables() -> String {
     let mut text = format!("{EXAMPLES}\n\nVariables that every rank reads:\n");
     let listed = |variables: &[(&str, &str)]| -> String {
-        variables.iter().map(|(name, meaning)| described(name, meaning)).collect()
+        variables.iter().map(|(name, meaning)| described(name, meaning, 23)).collect()
     };
     text += &listed(omnes::VARIABLES);
     text += "\nVariables that MPI programs read beside these, with `omnes mpirun`:\n";
     text + &listed(omnes_mpi::VARIABLES)
 }
 
-/// A name, and beside it what it means in lines that fit.
-fn described(name: &str, meaning: &str) -> String {
-    const NAME_WIDTH: usize = 22;
-    const MEANING_WIDTH: usize = 72;
-    let mut lines = vec![String::new()];
-    for word in meaning.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.len() + 1 + word.len() <= MEANING_WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    let names = std::iter::once(name).chain(std::iter::repeat(""));
-    names.zip(lines).map(|(name, line)| format!("  {name:<NAME_WIDTH$}{line}\n")).collect()
-}
-
 /// Say what this machine allows and what to change.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = examples_and_variables())]
 pub struct Args {
-    /// How findings are printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
-    /// The same as --format json
-    #[arg(long, conflicts_with = "format")]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Say only what `omnes mpirun` would do: launchers, libraries, settings, interfaces
     #[arg(long)]
     mpi: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    Table,
-    Json,
 }
 
 /// How good a finding is.
@@ -133,14 +107,13 @@ struct Report {
 pub fn run(args: Args) -> Result<ExitCode> {
     let variable = |name: &str| std::env::var(name).ok();
     let findings = if args.mpi { mpi::findings(variable) } else { all_findings(variable) };
-    let format = if args.json { Format::Json } else { args.format };
-    match format {
+    match args.format.chosen() {
         Format::Json => {
             let report = Report { omnes_version: env!("CARGO_PKG_VERSION"), findings };
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            print::line(serde_json::to_string_pretty(&report)?)?
         }
-        Format::Table => println!("{}", table(&findings)),
-    }
+        Format::Table => print::line(table(&findings))?,
+    };
     Ok(ExitCode::SUCCESS)
 }
 

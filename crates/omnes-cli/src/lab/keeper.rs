@@ -9,8 +9,9 @@ use super::hold::HoldLoop;
 use super::named;
 use super::namespace::inside;
 use super::process::{self, Process};
+use crate::print;
 use anyhow::{Context, Result, bail};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -58,8 +59,7 @@ pub fn serve(name: &str) -> Result<()> {
     inside(spaces.switch.as_fd(), || {
         let firmware = Firmware::open(ids)?;
         let hold = HoldLoop::create(state.hosts, state.link.mtu_bytes, firmware)?;
-        println!("{READY}");
-        std::io::stdout().flush()?;
+        print::line(READY)?;
         hold.serve(stopped.as_fd())
     })
 }

@@ -5,19 +5,12 @@ use super::named;
 use super::namespace::require_privilege;
 use super::options::Link;
 use super::stats::HostStats;
+use crate::format::Format;
+use crate::print;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use std::net::IpAddr;
-
-/// How results are shown.
-#[derive(Clone, Copy, clap::ValueEnum)]
-pub enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
 
 /// One lab.
 #[derive(Serialize)]
@@ -43,11 +36,11 @@ pub fn show(format: Format) -> Result<()> {
     require_privilege()?;
     let rows: Vec<_> = named::names().into_iter().map(row).collect();
     match format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&rows)?),
-        Format::Table if rows.is_empty() => println!("no lab is up"),
-        Format::Table => rows.iter().for_each(print_row),
+        Format::Json => print::line(serde_json::to_string_pretty(&rows)?),
+        Format::Table if rows.is_empty() => print::line("no lab is up"),
+        Format::Table => print::text(&rows.iter().map(text_of).collect::<String>()),
     }
-    Ok(())
+    .map(drop)
 }
 
 fn row(name: String) -> Row {
@@ -69,12 +62,11 @@ fn row(name: String) -> Row {
     }
 }
 
-fn print_row(row: &Row) {
+/// A line, and a table of the hosts unless the lab is damaged.
+fn text_of(row: &Row) -> String {
     let Some(link) = &row.link else {
-        println!("lab {}: {}", row.name, row.error.as_deref().unwrap_or("unknown"));
-        return;
+        return format!("lab {}: {}\n", row.name, row.error.as_deref().unwrap_or("unknown"));
     };
-    println!("lab {}: {} hosts, links: {link}", row.name, row.hosts.len());
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header([
         "host",
@@ -107,5 +99,5 @@ fn print_row(row: &Row) {
         table.add_row(cells.into_iter().chain(numbers.map(|number| number.to_string())));
     }
     table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    println!("{table}");
+    format!("lab {}: {} hosts, links: {link}\n{table}\n", row.name, row.hosts.len())
 }

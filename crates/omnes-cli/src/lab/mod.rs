@@ -1,9 +1,9 @@
 //! `omnes lab`: a cluster of namespace hosts on this machine, with link faults on command.
 //!
-//! Real kernel, real sockets, real loss: every host has its own network, host name and `/dev/shm`,
-//! and nothing passes between hosts but through the switch. [`Lab`] is the same for other
-//! subcommands. Exit status: 0 done, 2 usage or environment, 77 cannot run here; `exec` returns the
-//! status of its command.
+//! Real kernel, real sockets, real loss: every host has its own network, host name, `/dev/shm` and
+//! view of `/sys`, and nothing passes between hosts but through the switch. [`Lab`] is the same for
+//! other subcommands. Exit status: 0 done, 2 usage or environment, 77 cannot run here; `exec`
+//! returns the status of its command.
 //!
 //! ```text
 //! options --> cluster (Lab) --> namespace   hosts and switch
@@ -24,11 +24,15 @@ mod network;
 mod options;
 mod process;
 mod stats;
+mod sysfs;
 
 pub use cluster::Lab;
 pub use namespace::CannotRun;
 pub use options::{LinkOptions, Switch};
 
+use crate::complain::{complain, told};
+use crate::format::FormatArgs;
+use crate::print;
 use anyhow::Result;
 use clap::Subcommand;
 use options::Link;
@@ -43,11 +47,11 @@ const STATUS_CANNOT_RUN: u8 = 77;
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes lab up 8 --rate 1gbit --loss 1%      eight hosts, 10.77.0.1 to 10.77.0.8
-  omnes lab exec 0 -- ip address             what host 0 sees
-  omnes lab set --loss 0% --delay 50us       change the links while they are in use
-  omnes lab list                             labs with the counters of their hosts
-  omnes lab down                             end what runs inside, remove the lab
+  omnes lab up 8 --rate 1gbit --loss 1%  # eight hosts, from 10.77.0.1 on
+  omnes lab exec 0 -- ip address         # what host 0 sees
+  omnes lab set --loss 0% --delay 50us   # change the links in use
+  omnes lab list                         # labs, counters of their hosts
+  omnes lab down                         # end all inside, remove the lab
 
 Needs root and iproute2; link faults need a build with clang.";
 
@@ -82,7 +86,9 @@ enum Verb {
         link: LinkOptions,
     },
     /// End what runs in a lab and remove it; fine when there is none
-    #[command(after_help = "Examples:\n  omnes lab down\n  omnes lab down --all")]
+    #[command(after_help = "Examples:
+  omnes lab down
+  omnes lab down --all")]
     Down {
         #[command(flatten)]
         name: Name,
@@ -104,11 +110,12 @@ enum Verb {
         command: Vec<OsString>,
     },
     /// Show the labs that are up, their links and the counters of their hosts
-    #[command(after_help = "Examples:\n  omnes lab list\n  omnes lab list --format json")]
+    #[command(after_help = "Examples:
+  omnes lab list
+  omnes lab list --json")]
     List {
-        /// How to show them
-        #[arg(long, default_value = "table")]
-        format: list::Format,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Change the links of a lab while it is in use; what is not given stays
     #[command(after_help = "Examples:
@@ -142,7 +149,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Verb::Up { hosts, name, link } => up(&name.name, hosts, &link),
         Verb::Down { name, all } => down(&name.name, all),
         Verb::Exec { host, name, command } => exec(&name.name, host, &command),
-        Verb::List { format } => list::show(format),
+        Verb::List { format } => list::show(format.chosen()),
         Verb::Set { name, link } => Lab::open(&name.name).and_then(|lab| lab.set_faults(&link)),
         Verb::Keep { name } => keeper::serve(&name.name),
         Verb::Hold { hosts, link } => hold(hosts, &link),
@@ -160,7 +167,7 @@ pub fn status_of(error: anyhow::Error) -> Result<ExitCode> {
         None if error.is::<CannotRun>() => STATUS_CANNOT_RUN,
         None => return Err(error),
     };
-    crate::complain::complain(format_args!("{error:#}"));
+    complain(format_args!("{}", told(&error)));
     Ok(ExitCode::from(status))
 }
 
@@ -168,7 +175,8 @@ fn up(name: &str, hosts: usize, options: &LinkOptions) -> Result<()> {
     namespace::require_privilege()?;
     let lab = named::up(name, hosts, &Link::resolve(options)?)?;
     let (first, last) = (lab.address(0, false), lab.address(hosts - 1, false));
-    println!("lab {name}: {hosts} hosts, {first} to {last}, links: {}", lab.link());
+    let link = lab.link();
+    print::line(format_args!("lab {name}: {hosts} hosts, {first} to {last}, links: {link}"))?;
     Ok(())
 }
 
@@ -178,7 +186,7 @@ fn down(name: &str, is_all: bool) -> Result<()> {
     let names = if is_all { named::names() } else { vec![name.to_owned()] };
     for name in &names {
         if !named::remove(name)? {
-            crate::complain::complain(format_args!("no lab `{name}` is up"));
+            complain(format_args!("no lab `{name}` is up"));
         }
     }
     Ok(())
@@ -216,12 +224,12 @@ fn exec(name: &str, host: usize, words: &[OsString]) -> Result<()> {
 fn hold(hosts: usize, options: &LinkOptions) -> Result<()> {
     let lab = Lab::ephemeral(hosts, options)?;
     for space in &lab.spaces.hosts {
-        println!("net {}", namespace::path_of(space.net.as_fd()));
+        print::line(format_args!("net {}", namespace::path_of(space.net.as_fd())))?;
     }
     if let Some(program) = lab.program_id() {
-        println!("program {program}");
+        print::line(format_args!("program {program}"))?;
     }
-    println!("ready");
+    print::line("ready")?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

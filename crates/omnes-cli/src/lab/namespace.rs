@@ -1,16 +1,17 @@
 //! Namespaces of a lab: making them, working inside them, sending a command into them.
 //!
 //! A host is three namespaces: network, host name (UTS) and mounts, the last with a `/dev/shm` of
-//! its own, so that ranks of one host share memory and ranks of two hosts do not. The switch is a
-//! network namespace alone. All are held by file descriptors only: nothing has a name until
-//! [`super::named`] pins it, so the kernel removes everything when the holder ends, however it
-//! ends.
+//! its own, so that ranks of one host share memory and ranks of two hosts do not, and with a `/sys`
+//! that shows its network ([`super::sysfs`]). The switch is a network namespace alone. All are held
+//! by file descriptors only: nothing has a name until [`super::named`] pins it, so the kernel
+//! removes everything when the holder ends, however it ends.
 //!
 //! Namespaces belong to threads; each piece of work runs on a short-lived thread of its own, and
 //! this process's other threads never change theirs.
 //!
 //! Assumes CAP_SYS_ADMIN, checked by [`require_privilege`].
 
+use super::sysfs;
 use anyhow::{Context, Result, ensure};
 use std::ffi::CStr;
 use std::fs::File;
@@ -63,7 +64,7 @@ pub struct HostSpace {
     pub net: OwnedFd,
     /// Host name.
     pub uts: OwnedFd,
-    /// Mounts, with a `/dev/shm` of the host's own.
+    /// Mounts, with a `/dev/shm` and a `/sys` of the host's own.
     pub mnt: OwnedFd,
 }
 
@@ -165,6 +166,8 @@ fn create_host(name: &str) -> Result<HostSpace> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     mount(c"omnes-lab", c"/dev/shm", c"tmpfs", flags, c"mode=1777")
         .context("cannot mount a private /dev/shm")?;
+    // Where that is not allowed, as in some containers, it goes on telling of the machine.
+    let _ = sysfs::show_own_network();
     Ok(HostSpace { net: own_space("net")?, uts: own_space("uts")?, mnt: own_space("mnt")? })
 }
 

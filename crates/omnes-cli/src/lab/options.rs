@@ -163,9 +163,8 @@ impl fmt::Display for Link {
             flags.push(format!("--{name} {}", units::format_share(share)));
         }
         if self.delay_ns > 0 {
-            flags.push(
-                format!("--delay {:?}", Duration::from_nanos(self.delay_ns)).replace('µ', "u"),
-            );
+            let delay = units::short_time(Duration::from_nanos(self.delay_ns));
+            flags.push(format!("--delay {delay}"));
         }
         if self.mtu_bytes != MTU_DEFAULT {
             flags.push(format!("--mtu {}", self.mtu_bytes));

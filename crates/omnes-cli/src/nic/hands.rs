@@ -7,6 +7,7 @@
 use super::survey::{Occupied, occupied};
 use crate::complain::complain;
 use crate::lab::CannotRun;
+use crate::print;
 use anyhow::{Context, Result, bail};
 use omnes_nic::agent::hooks::Way;
 use omnes_nic::agent::{AgentError, Client, interfaces};
@@ -32,7 +33,7 @@ pub fn attach(names: &[String]) -> Result<()> {
             require_root()?;
             for name in names {
                 client.attach(name)?;
-                println!("{name}: attached");
+                print::line(format_args!("{name}: attached"))?;
             }
             Ok(())
         }
@@ -78,9 +79,9 @@ fn start_agent(names: &[String]) -> Result<()> {
         log.read_to_string(&mut said)?;
         Ok(said)
     })?;
-    println!("omnesd started, pid {}; its log is {}", agent.id(), path.display());
+    print::line(format_args!("omnesd started, pid {}; its log is {}", agent.id(), path.display()))?;
     for name in names {
-        println!("{name}: attached");
+        print::line(format_args!("{name}: attached"))?;
     }
     Ok(())
 }
@@ -146,14 +147,14 @@ pub fn detach(wanted: &Wanted) -> Result<()> {
         one(name, wanted.by_force, agent.as_ref())?;
     }
     if names.is_empty() {
-        println!("attached to no interface");
+        print::line(format_args!("attached to no interface"))?;
     }
     match agent {
         Some(agent) if wanted.ends => {
             agent.end()?;
-            println!("omnesd: ended");
+            print::line(format_args!("omnesd: ended"))?;
         }
-        None if wanted.ends => println!("omnesd: there is none"),
+        None if wanted.ends => drop(print::line("omnesd: there is none")?),
         _ => {}
     }
     Ok(())
@@ -178,9 +179,11 @@ fn one(name: &str, by_force: bool, agent: Option<&Client>) -> Result<()> {
     }
     let left = sweep(index);
     match left {
-        0 => println!("{name}: detached"),
-        _ => println!("{name}: detached, {left} filters of a killed process removed"),
-    }
+        0 => print::line(format_args!("{name}: detached"))?,
+        _ => print::line(format_args!(
+            "{name}: detached, {left} filters of a killed process removed"
+        ))?,
+    };
     // What living processes hold.
     let held = occupied()?.into_iter().flatten().find(|it| it.index == index);
     for pid in held.iter().flat_map(owners) {

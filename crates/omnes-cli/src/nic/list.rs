@@ -1,7 +1,8 @@
 //! `omnes nic list`: the agent, what is attached where, and the slots with their owners.
 
-use super::Format;
 use super::survey::{self, Occupied, Survey};
+use crate::format::Format;
+use crate::print;
 use crate::units::format_age;
 use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
@@ -13,11 +14,11 @@ use std::time::Duration;
 /// Prints everything to standard output.
 pub fn show(format: Format) -> Result<()> {
     let survey = survey::take()?;
-    match format {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&survey)?),
-        Format::Table => println!("{}", text(&survey)),
-    }
-    Ok(())
+    let shown = match format {
+        Format::Json => serde_json::to_string_pretty(&survey)?,
+        Format::Table => text(&survey),
+    };
+    print::line(shown).map(drop)
 }
 
 fn text(survey: &Survey) -> String {

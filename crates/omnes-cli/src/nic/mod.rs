@@ -11,19 +11,20 @@ mod list;
 mod stat;
 mod survey;
 
+use crate::format::FormatArgs;
 use crate::lab::status_of;
 use crate::stat::parse_interval;
 use anyhow::Result;
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 use std::process::ExitCode;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes nic list                     agent, interfaces and slots of this network namespace
-  omnes nic stat --watch             counters of the slots, again every second
-  omnes nic attach eth0              let the agent serve eth0; root: starts one if there is none
-  omnes nic detach eth0              take the firmware off eth0, leftovers too
+  omnes nic list          # agent, interfaces, slots of this network
+  omnes nic stat --watch  # counters of the slots, again every second
+  omnes nic attach eth0   # let the agent serve eth0, or start one
+  omnes nic detach eth0   # take the firmware off eth0, leftovers too
 
 Whether a job uses the kernel's network interface, and why not: omnes doctor.";
 
@@ -40,26 +41,27 @@ enum Verb {
     /// Show the agent, what is attached where, and the slots with their owners
     #[command(after_help = "Examples:
   omnes nic list
-  omnes nic list --format json | jq '.agent.slots[] | {job, rank, pid}'
+  omnes nic list --json | jq '.agent.slots[] | {job, rank, pid}'
 
-An ordinary user sees the agent's interfaces and the slots of his own processes; root sees all, also
-programs that processes have loaded themselves (attached by pid N) and filters that a killed process
-has left on a kernel without tcx (left behind).")]
+An ordinary user sees the agent's interfaces and the slots of his own
+processes; root sees all, also programs that processes have loaded themselves
+(attached by pid N) and filters that a killed process has left on a kernel
+without tcx (left behind).")]
     List {
-        /// How to show them
-        #[arg(long, value_enum, default_value = "table")]
-        format: Format,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Show what the firmware counts for each slot
     #[command(after_help = "Examples:
   omnes nic stat
-  omnes nic stat --watch 5
-  omnes nic stat --format json | jq 'select(.counters.bad_tags > 0)'
+  omnes nic stat --watch 5s
+  omnes nic stat --json | jq 'select(.counters.bad_tags > 0)'
 
-Columns: barriers (number of the newest that is done); in, out (steps); again (steps sent again
-because somebody missed them); twice, useless, nonsense, bad tag (steps that came in and were
-dropped); wakes (packets that woke the process); clones, failed (copies of packets to all). With
---watch, barriers, in and out are per second. JSON has the numbers themselves, one slot per line.")]
+Columns: barriers (number of the newest that is done); in, out (steps); again
+(steps sent again because somebody missed them); twice, useless, nonsense, bad
+tag (steps that came in and were dropped); wakes (packets that woke the
+process); clones, failed (copies of packets to all). With --watch, barriers,
+in and out are per second. JSON has the numbers themselves, one slot per line.")]
     Stat {
         /// Show again and again: seconds between two looks, or a time such as 500ms
         #[arg(
@@ -70,18 +72,17 @@ dropped); wakes (packets that woke the process); clones, failed (copies of packe
             value_parser = parse_interval
         )]
         watch: Option<Duration>,
-        /// How to show them; json is one object per slot and line
-        #[arg(long, value_enum, default_value = "table")]
-        format: Format,
+        #[command(flatten)]
+        format: FormatArgs,
     },
     /// Let the agent attach the firmware to interfaces; starts an agent if there is none
     #[command(after_help = "Examples:
   omnes nic attach eth0
   omnes nic attach eth0 eth1
 
-Needs root. An agent that is started here serves these interfaces only, in the background, until
-`omnes nic detach --end` or a signal; its log is in /run/omnes. For one that starts with the
-machine: dist/omnesd.service.")]
+Needs root. An agent that is started here serves these interfaces only, in the
+background, until `omnes nic detach --end` or a signal; its log is in
+/run/omnes. For one that starts with the machine: dist/omnesd.service.")]
     Attach {
         /// Names of interfaces
         #[arg(required = true, value_name = "INTERFACE")]
@@ -91,10 +92,11 @@ machine: dist/omnesd.service.")]
     #[command(after_help = "Examples:
   omnes nic detach eth0
   omnes nic detach --all
-  omnes nic detach --all --end --force     also end the agent, whoever has slots
+  omnes nic detach --all --end --force  # end the agent too
 
-Needs root. The agent leaves the interface alone until `omnes nic attach`. Programs that a living
-process has loaded itself stay: they go with the process.")]
+Needs root. The agent leaves the interface alone until `omnes nic attach`.
+Programs that a living process has loaded itself stay: they go with the
+process.")]
     Detach {
         /// Names of interfaces
         #[arg(required_unless_present = "all", value_name = "INTERFACE")]
@@ -111,20 +113,11 @@ process has loaded itself stay: they go with the process.")]
     },
 }
 
-/// How results are shown.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
-}
-
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<ExitCode> {
     let done = match args.verb {
-        Verb::List { format } => list::show(format),
-        Verb::Stat { watch, format } => stat::show(watch, format),
+        Verb::List { format } => list::show(format.chosen()),
+        Verb::Stat { watch, format } => stat::show(watch, format.chosen()),
         Verb::Attach { interfaces } => hands::attach(&interfaces),
         Verb::Detach { interfaces, all, force, end } => {
             hands::detach(&hands::Wanted { interfaces, is_all: all, by_force: force, ends: end })

@@ -1,11 +1,13 @@
 //! `omnes nic stat`: what the firmware counts for each slot that the agent has lent.
 
-use super::{Format, survey};
-use anyhow::{Context, Result};
+use super::survey;
+use crate::format::Format;
+use crate::print::{self, Reader};
+use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use omnes_nic::agent::{Report, SlotReport};
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 /// Clears a terminal and goes to its first line.
@@ -26,16 +28,14 @@ const COUNTERS: [(&str, &str); 8] = [
 /// Prints counters to standard output, once or again and again.
 pub fn show(watch: Option<Duration>, format: Format) -> Result<()> {
     let mut earlier: BTreeMap<Key, SlotReport> = BTreeMap::new();
-    let mut output = io::stdout().lock();
     loop {
         let report = survey::report()?;
-        match write(&mut output, watch.is_some(), format, &report, &earlier) {
-            Ok(()) => {}
-            // The reader, such as `head`, has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            Err(error) => return Err(error).context("cannot write the output"),
-        }
-        let Some(interval) = watch else { return Ok(()) };
+        let text = match format {
+            Format::Json => lines(&report)?,
+            Format::Table => page(watch.is_some(), &report, &earlier),
+        };
+        let reader = print::text(&text)?;
+        let Some(interval) = watch.filter(|_| reader == Reader::Listens) else { return Ok(()) };
         earlier = report.slots.into_iter().map(|slot| (key(&slot), slot)).collect();
         std::thread::sleep(interval);
     }
@@ -48,31 +48,25 @@ fn key(slot: &SlotReport) -> Key {
     (slot.slot, slot.pid, slot.job, slot.communicator)
 }
 
-fn write(
-    output: &mut (impl Write + IsTerminal),
-    is_watching: bool,
-    format: Format,
-    report: &Report,
-    earlier: &BTreeMap<Key, SlotReport>,
-) -> io::Result<()> {
-    match format {
-        Format::Json => {
-            for slot in &report.slots {
-                writeln!(output, "{}", serde_json::to_string(slot)?)?;
-            }
-        }
-        Format::Table => {
-            let text = match report.slots.is_empty() {
-                true => nothing(report),
-                false => table(&report.slots, earlier).to_string(),
-            };
-            let is_refreshed = is_watching && output.is_terminal();
-            let start = if is_refreshed { CLEAR } else { "" };
-            let end = if is_watching && !is_refreshed { "\n" } else { "" };
-            write!(output, "{start}{text}\n{end}")?;
-        }
+/// One JSON object per slot.
+fn lines(report: &Report) -> Result<String> {
+    let mut text = String::new();
+    for slot in &report.slots {
+        text += &serde_json::to_string(slot)?;
+        text.push('\n');
     }
-    output.flush()
+    Ok(text)
+}
+
+fn page(is_watching: bool, report: &Report, earlier: &BTreeMap<Key, SlotReport>) -> String {
+    let text = match report.slots.is_empty() {
+        true => nothing(report),
+        false => table(&report.slots, earlier).to_string(),
+    };
+    let is_refreshed = is_watching && io::stdout().is_terminal();
+    let start = if is_refreshed { CLEAR } else { "" };
+    let end = if is_watching && !is_refreshed { "\n" } else { "" };
+    format!("{start}{text}\n{end}")
 }
 
 fn nothing(report: &Report) -> String {

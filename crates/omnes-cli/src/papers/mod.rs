@@ -11,6 +11,7 @@ mod report;
 mod select;
 
 use crate::complain::complain;
+use crate::format::FormatArgs;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use omnes_papers::{Judged, MetList, Target, compute_all, html_page};
@@ -22,19 +23,21 @@ const MET: &str = "papers/met.txt";
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes papers                            all five papers
-  omnes papers multisend barrier          two of them
-  omnes papers MS-F04 CB-F01              two targets, with their conditions
-  omnes papers --html papers.html         with figures and contradictions
-  omnes papers --check                    has anything become worse?
+  omnes papers                     # all five papers
+  omnes papers multisend barrier   # two of them
+  omnes papers MS-F04 CB-F01       # two targets, with their conditions
+  omnes papers --html papers.html  # with figures and contradictions
+  omnes papers --check             # has anything become worse?
   omnes papers --json | jq -r 'select(.verdict == \"missed\") | .id'
 
 Papers: multisend (MS), broadcast (BC), pm (PM), barrier (CB), itb (IT).
 
-Verdicts: met, within the tolerance; missed; explained, outside it for a reason that is given, such
-as a contradiction inside the paper; not computed, as for figures of other systems.
+Verdicts: met, within the tolerance; missed; explained, outside it for a
+reason that is given, such as a contradiction inside the paper; not computed,
+as for figures of other systems.
 
-`off` is the deviation in percent of what is stated, of several figures the largest.";
+`off` is the deviation in percent of what is stated, of several figures the
+largest.";
 
 /// Compute what the papers state, and compare.
 #[derive(clap::Args)]
@@ -52,9 +55,8 @@ pub struct Args {
     /// The list for --check (the one that is built in) and --bless (papers/met.txt)
     #[arg(long, value_name = "FILE")]
     met: Option<PathBuf>,
-    /// One JSON object per target and line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Write one self-contained page with tables and figures
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -69,7 +71,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let known = known(&args)?;
     let judged = compute(&targets, args.threads);
     let report = report::Report { judged: &judged, is_detailed: select::names_targets(&args.what) };
-    report.print(args.json)?;
+    report.print(args.format.chosen())?;
     if let Some(path) = &args.html {
         write(path, &html_page(&judged))?;
     }

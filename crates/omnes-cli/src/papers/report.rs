@@ -1,10 +1,11 @@
 //! Findings for people or for programs.
 
-use anyhow::{Context, Result};
+use crate::format::Format;
+use crate::print;
+use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use omnes_papers::{Judged, Paper, Tally, Tolerance, Value, Verdict};
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
 
 /// Width of a table that is not written to a terminal.
 const WIDTH: u16 = 132;
@@ -38,13 +39,12 @@ struct Line<'all> {
 
 impl Report<'_> {
     /// To standard output.
-    pub fn print(&self, is_json: bool) -> Result<()> {
-        let text = if is_json { self.json()? } else { self.text() };
-        match std::io::stdout().lock().write_all(text.as_bytes()) {
-            // The reader, such as `head`, has seen enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            written => written.context("cannot write the output"),
-        }
+    pub fn print(&self, format: Format) -> Result<()> {
+        let text = match format {
+            Format::Json => self.json()?,
+            Format::Table => self.text(),
+        };
+        print::text(&text).map(drop)
     }
 
     fn json(&self) -> Result<String> {

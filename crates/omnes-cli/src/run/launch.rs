@@ -4,15 +4,19 @@
 //! one for output, one for signals. A rank that cannot be started ends those that were.
 
 use super::job::{Job, KEY_NAME};
+use super::joining;
 use super::output::{Pump, Streams};
 use super::placement::{Host, Place, Site};
 use super::process::{Process, signal_name, tie_to_launcher};
+use super::published::{self, Published};
 use super::supervise::{Note, Order, Supervisor};
 use super::{signals, ssh};
+use crate::complain::complain;
+use crate::units::short_time;
 use anyhow::{Context, Result};
 use libc::{SIGCONT, SIGTSTP};
 use std::fs::File;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Command, Stdio};
@@ -58,8 +62,9 @@ pub struct Options {
 
 /// Runs the job to its end and gives the launcher's exit status.
 ///
-/// Errors: the environment does not allow it (threads, pipes, output directory, lab). A command
-/// that cannot be started is told on standard error and gives 126 or 127.
+/// Errors: the environment does not allow it (threads, pipes, output directory, lab), or output of
+/// ranks is lost because ours cannot be written. A command that cannot be started is told on
+/// standard error and gives 126 or 127.
 pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Result<u8> {
     if let Output::Files(directory) = &options.output {
         std::fs::create_dir_all(directory)
@@ -79,8 +84,9 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
         connect(process, job, place, &mut streams)?;
     }
     let pump = streams.start().context("cannot start to copy output")?;
-    let status = supervise(&mut ranks, &heard, options);
-    end(ranks, pump);
+    let mut watched = Watched { ranks, job, options, by_user: Published::default() };
+    let status = watched.supervise(&heard);
+    watched.end(pump)?;
     Ok(status)
 }
 
@@ -164,38 +170,122 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error) -> Result<u8> {
             return Err(anyhow::anyhow!("cannot start '{program}' as rank {rank}: {error}"));
         }
     };
-    crate::complain::complain(format_args!("cannot start '{program}': {way_out}"));
+    complain(format_args!("cannot start '{program}': {way_out}"));
     let is_missing = error.kind() == ErrorKind::NotFound;
     Ok(if is_missing { NOT_FOUND_STATUS } else { NOT_EXECUTABLE_STATUS })
 }
 
-/// Waits until every rank has ended, and does what the supervisor orders meanwhile.
-fn supervise(ranks: &mut [Process], heard: &Receiver<i32>, options: &Options) -> u8 {
-    let mut supervisor =
-        Supervisor::new(Instant::now(), ranks.len(), options.grace, options.timeout);
-    loop {
-        for index in 0..ranks.len() {
-            if let Some(end) = ranks[index].poll_end() {
-                let order = supervisor.handle_end(Instant::now(), ranks[index].rank, end);
-                apply(order, ranks, options);
+/// A running job.
+struct Watched<'a> {
+    ranks: Vec<Process>,
+    job: &'a Job,
+    options: &'a Options,
+    /// Files of ranks that lived when the user, or the time limit, ended the job.
+    by_user: Published,
+}
+
+impl Watched<'_> {
+    /// Waits until every rank has ended, and does what the supervisor orders meanwhile.
+    fn supervise(&mut self, heard: &Receiver<i32>) -> u8 {
+        let Options { grace, timeout, .. } = *self.options;
+        let mut supervisor = Supervisor::new(Instant::now(), self.ranks.len(), grace, timeout);
+        loop {
+            for index in 0..self.ranks.len() {
+                if let Some(end) = self.ranks[index].poll_end() {
+                    let rank = self.ranks[index].rank;
+                    self.apply(supervisor.handle_end(Instant::now(), rank, end));
+                }
+            }
+            if supervisor.is_over() {
+                return supervisor.status();
+            }
+            match next_signal(heard, supervisor.poll_timeout()) {
+                Some(SIGTSTP) => {
+                    self.signal(SIGTSTP);
+                    signals::stop_self();
+                }
+                Some(SIGCONT) => self.signal(SIGCONT),
+                Some(signal) if signals::FORWARDED.contains(&signal) => {
+                    self.apply(Some(supervisor.handle_signal(Instant::now(), signal)));
+                }
+                Some(_) => {} // CHLD: the ends are looked at above
+                None => self.apply(supervisor.handle_timeout(Instant::now())),
             }
         }
-        if supervisor.is_over() {
-            return supervisor.status();
+    }
+
+    fn signal(&mut self, signal: i32) {
+        self.ranks.iter_mut().for_each(|process| process.signal(signal));
+    }
+
+    fn apply(&mut self, order: Option<Order>) {
+        let Some(Order { signal, note }) = order else { return };
+        if let (Some(Note::Forwarded(_) | Note::TimedOut), Some(place)) =
+            (note, published::place(self.job))
+        {
+            self.by_user.add(Published::by(&self.ranks, &place));
         }
-        match next_signal(heard, supervisor.poll_timeout()) {
-            Some(SIGTSTP) => {
-                ranks.iter_mut().for_each(|process| process.signal(SIGTSTP));
-                signals::stop_self();
-            }
-            Some(SIGCONT) => ranks.iter_mut().for_each(|process| process.signal(SIGCONT)),
-            Some(signal) if signals::FORWARDED.contains(&signal) => {
-                let order = supervisor.handle_signal(Instant::now(), signal);
-                apply(Some(order), ranks, options);
-            }
-            Some(_) => {} // CHLD: the ends are looked at above
-            None => apply(supervisor.handle_timeout(Instant::now()), ranks, options),
+        if let Some(signal) = signal {
+            self.signal(signal);
         }
+        if note == Some(Note::Ended) && !joining::may_last(&self.ranks, self.job) {
+            return;
+        }
+        if let (Some(note), Voice::Stderr) = (note, self.options.voice) {
+            // A closed stderr must not end the job.
+            complain(format_args!("{}", self.describe(note)));
+        }
+    }
+
+    fn describe(&self, note: Note) -> String {
+        let grace = short_time(self.options.grace);
+        match note {
+            Note::Failed { rank, end, others } => {
+                let host = &self.ranks[rank].host;
+                let rest = match others {
+                    0 => String::new(),
+                    others => format!("; {} to end", given(others, &grace)),
+                };
+                format!("rank {rank} on {host} {end}{rest}")
+            }
+            Note::Ended => self.describe_ended(),
+            Note::Forwarded(signal) => {
+                let live = self.ranks.iter().filter(|process| !process.is_ended()).count();
+                format!(
+                    "{} forwarded; {} to end (a second SIGINT kills)",
+                    signal_name(signal),
+                    given(live, &grace)
+                )
+            }
+            Note::TimedOut => {
+                let limit = short_time(self.options.timeout.unwrap_or_default());
+                format!("the job's {limit} are over (--timeout); ranks got SIGTERM")
+            }
+            Note::Terminated(live) => format!("{live} still running after {grace}: SIGTERM"),
+            Note::Killed(live) => format!("{live} still running: SIGKILL"),
+        }
+    }
+
+    fn describe_ended(&self) -> String {
+        let ended = self.ranks.iter().filter(|process| process.is_ended());
+        let ended: Vec<usize> = ended.map(|process| process.rank).collect();
+        format!(
+            "{} ended with status 0; if the others wait for {}, they do until OMNES_JOIN_TIMEOUT \
+             (60s where unset)",
+            joining::named(&ended),
+            if ended.len() == 1 { "it" } else { "them" }
+        )
+    }
+
+    /// Ends what ranks left behind, then writes the last of their output.
+    fn end(self, pump: Pump) -> Result<()> {
+        drop(self.ranks);
+        if let Some(place) = published::place(self.job) {
+            self.by_user.remove(&place);
+        }
+        // Our output may be blocked by a slow reader; a signal may now end that at once.
+        signals::release();
+        Ok(pump.finish()?)
     }
 }
 
@@ -212,57 +302,9 @@ fn next_signal(heard: &Receiver<i32>, deadline: Option<Instant>) -> Option<i32> 
     }
 }
 
-fn apply(order: Option<Order>, ranks: &mut [Process], options: &Options) {
-    let Some(order) = order else { return };
-    if let Some(signal) = order.signal {
-        ranks.iter_mut().for_each(|process| process.signal(signal));
-    }
-    if let (Some(note), Voice::Stderr) = (order.note, options.voice) {
-        let line = format!("omnes: {}\n", describe(note, ranks, options));
-        // One write, so that no rank's line gets into ours; a closed stderr must not end the job.
-        let _ = std::io::stderr().lock().write_all(line.as_bytes());
-    }
-}
-
-fn describe(note: Note, ranks: &[Process], options: &Options) -> String {
-    let grace = options.grace;
-    match note {
-        Note::Failed { rank, end, others } => {
-            let host = &ranks[rank].host;
-            let rest = match others {
-                0 => String::new(),
-                others => format!("; {} to end", given(others, grace)),
-            };
-            format!("rank {rank} on {host} {end}{rest}")
-        }
-        Note::Forwarded(signal) => {
-            let live = ranks.iter().filter(|process| !process.is_ended()).count();
-            format!(
-                "{} forwarded; {} to end (a second SIGINT kills)",
-                signal_name(signal),
-                given(live, grace)
-            )
-        }
-        Note::TimedOut => {
-            let limit = options.timeout.unwrap_or_default();
-            format!("the job's {limit:?} are over (--timeout); ranks got SIGTERM")
-        }
-        Note::Terminated(live) => format!("{live} still running after {grace:?}: SIGTERM"),
-        Note::Killed(live) => format!("{live} still running: SIGKILL"),
-    }
-}
-
-fn given(live: usize, grace: Duration) -> String {
+fn given(live: usize, grace: &str) -> String {
     match live {
-        1 => format!("1 rank has {grace:?}"),
-        live => format!("{live} ranks have {grace:?}"),
+        1 => format!("1 rank has {grace}"),
+        live => format!("{live} ranks have {grace}"),
     }
-}
-
-/// Ends what ranks left behind, then writes the last of their output.
-fn end(ranks: Vec<Process>, pump: Pump) {
-    drop(ranks);
-    // Our output may be blocked by a slow reader; a signal may now end that at once.
-    signals::release();
-    pump.finish();
 }

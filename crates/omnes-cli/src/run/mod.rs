@@ -8,6 +8,8 @@
 //! | `process` | one rank as a child of the launcher |
 //! | `output` | lines of all ranks, prefixed |
 //! | `signals`, `supervise` | what the launcher hears, and what it decides |
+//! | `joining` | whether ranks may still wait for each other |
+//! | `published` | live counters of ranks that the user ended |
 //! | `layout` | whether the ranks' memory is laid out at random |
 //! | `launch` | puts these together: start, watch, end |
 //!
@@ -18,11 +20,13 @@
 //! environment.
 
 mod job;
+mod joining;
 mod launch;
 mod layout;
 mod output;
 mod placement;
 mod process;
+mod published;
 mod signals;
 mod ssh;
 mod supervise;
@@ -30,12 +34,12 @@ mod supervise;
 pub use ssh::quote;
 
 use crate::lab;
+use crate::print;
 use crate::units::parse_duration;
 use anyhow::{Context, Result, ensure};
 use job::Job;
 use placement::{Host, Place, RANKS_MAX, Site, SiteArgs};
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -44,17 +48,24 @@ const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 -- ./solver --steps 100
   omnes run -n 4 --env RUST_LOG=info --timeout 30s -- omnes bench bcast
-  omnes run -n 8 --lab --loss 1% -- omnes bench barrier      (root: eight hosts for this job)
-  omnes run -n 16 --lab omnes -- ./solver                    (root: after `omnes lab up 8`)
-  omnes run -n 6 --hosts a:2,b:2,c:2 -- ./solver             (ssh keys must be in place)
+  # root: eight hosts for this job
+  omnes run -n 8 --lab --loss 1% -- omnes bench barrier
+  # root: after `omnes lab up 8`
+  omnes run -n 16 --lab omnes -- ./solver
+  omnes run -n 6 --hosts a:2,b:2,c:2 -- ./solver  # ssh keys must be in place
   omnes run -n 3 --hosts a,b,c --encrypt -- omnes cp secret /srv/secret
-  omnes run -n 8 --output-dir logs -- ./solver               (logs/rank.0.out, logs/rank.0.err, ...)
+  # logs/rank.0.out, logs/rank.0.err, ...
+  omnes run -n 8 --output-dir logs -- ./solver
 
-Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY, OMNES_LOCAL_RANK and
-OMNES_LOCAL_SIZE (ranks that share the machine's cores).
+Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY,
+OMNES_LOCAL_RANK and OMNES_LOCAL_SIZE (ranks that share the machine's cores).
+At the start ranks wait for each other for OMNES_JOIN_TIMEOUT, 60s where
+unset. `omnes doctor --help` has all variables.
 
-Status: that of the first rank that fails (128 + signal if by a signal); 124 after --timeout;
-126 or 127 if CMD cannot be started; 2 for wrong usage; 77 if a lab is asked for without root.";
+Status: that of the first rank that fails (128 + signal if by a signal); 124
+after --timeout; 126 or 127 if CMD cannot be started; 2 for wrong usage, or
+where output is lost because it cannot be written; 77 if a lab is asked for
+without root.";
 
 /// Launch ranks on this machine, on lab hosts or over ssh.
 #[derive(clap::Args)]
@@ -167,7 +178,7 @@ impl From<OutputArgs> for launch::Output {
 /// One line per rank: its host, then words that a shell would take.
 fn print_plan(job: &Job, site: &Site, places: &[Place]) -> Result<()> {
     let directory = std::env::current_dir().context("the working directory is gone")?;
-    let mut stdout = std::io::stdout().lock();
+    let mut plan = Vec::new();
     for place in places {
         let words: Vec<OsString> = match (&place.host, site) {
             (Host::Ssh(name), Site::Ssh { ssh, .. }) => {
@@ -184,9 +195,10 @@ fn print_plan(job: &Job, site: &Site, places: &[Place]) -> Result<()> {
             }
         };
         let quoted: Vec<Vec<u8>> = words.iter().map(|word| ssh::quote(word)).collect();
-        write!(stdout, "[{}] {}: ", place.rank, place.host)?;
-        stdout.write_all(&quoted.join(&b' '))?;
-        writeln!(stdout)?;
+        plan.extend(format!("[{}] {}: ", place.rank, place.host).into_bytes());
+        plan.extend(quoted.join(&b' '));
+        plan.push(b'\n');
     }
+    print::bytes(&plan)?;
     Ok(())
 }

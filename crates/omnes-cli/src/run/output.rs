@@ -6,11 +6,13 @@
 //! [`LINE_BYTES_MAX`].
 //!
 //! Back-pressure is that of a pipeline: while our output is full, ranks wait in `write`; when
-//! nobody reads it any more, their pipes are closed, and they get PIPE.
+//! nobody reads it any more, or it cannot be written, their pipes are closed, and they get PIPE.
+//! What is lost since it cannot be written is told by [`Pump::finish`].
 //!
 //! A process that left its rank's group may hold a pipe open for ever. So the end of the pipes is
 //! not awaited: once all ranks are reaped, [`Pump::finish`] writes what the pipes hold, and stops.
 
+use crate::print::{self, CannotWrite, Reader};
 use std::fs::File;
 use std::io::{IsTerminal, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -44,13 +46,15 @@ impl Sink {
         is_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
     }
 
-    fn write(self, bytes: &[u8]) -> std::io::Result<()> {
+    /// Errors are those of standard output: with a standard error that fails, there is nobody to
+    /// tell.
+    fn write(self, bytes: &[u8]) -> Result<Reader, CannotWrite> {
         match self {
-            Sink::Stdout => {
-                let mut stdout = std::io::stdout().lock();
-                stdout.write_all(bytes).and_then(|()| stdout.flush())
-            }
-            Sink::Stderr => std::io::stderr().lock().write_all(bytes),
+            Sink::Stdout => print::bytes(bytes),
+            Sink::Stderr => match std::io::stderr().lock().write_all(bytes) {
+                Ok(()) => Ok(Reader::Listens),
+                Err(_) => Ok(Reader::Gone),
+            },
         }
     }
 }
@@ -66,7 +70,7 @@ struct Stream {
 
 /// The thread that copies, and the pipe whose closing ends it.
 pub struct Pump {
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Result<(), CannotWrite>>,
     stop: PipeWriter,
 }
 
@@ -102,10 +106,11 @@ impl Streams {
 }
 
 impl Pump {
-    /// Writes what the pipes hold, and returns; call it when all ranks are reaped.
-    pub fn finish(self) {
+    /// Writes what the pipes hold, and returns; call it when all ranks are reaped. Errors if any of
+    /// the ranks' output is lost.
+    pub fn finish(self) -> Result<(), CannotWrite> {
         drop(self.stop);
-        self.thread.join().expect("the output thread does not panic");
+        self.thread.join().expect("the output thread does not panic")
     }
 }
 
@@ -119,8 +124,10 @@ fn prefix(rank: usize, digits: usize, colours: Option<&[u8]>) -> Vec<u8> {
     .into_bytes()
 }
 
-fn copy(mut streams: Vec<Stream>, stopped: &PipeReader) {
+/// Copies until `stopped`; gives the first error, if there was one.
+fn copy(mut streams: Vec<Stream>, stopped: &PipeReader) -> Result<(), CannotWrite> {
     let mut buffer = vec![0; READ_BYTES];
+    let mut first = Ok(());
     while !streams.is_empty() {
         let mut polled: Vec<RawFd> = streams.iter().map(|stream| stream.pipe.as_raw_fd()).collect();
         polled.push(stopped.as_raw_fd());
@@ -129,38 +136,58 @@ fn copy(mut streams: Vec<Stream>, stopped: &PipeReader) {
             break;
         }
         let mut ready = ready.into_iter();
-        streams
-            .retain_mut(|stream| !ready.next().unwrap_or(false) || stream.copy_once(&mut buffer));
+        streams.retain_mut(|stream| {
+            !ready.next().unwrap_or(false) || goes_on(stream.copy_once(&mut buffer), &mut first)
+        });
     }
     for stream in &mut streams {
-        stream.drain(&mut buffer);
+        goes_on(stream.drain(&mut buffer), &mut first);
+    }
+    first
+}
+
+/// Whether a stream has more to come; notes an error unless there was one before.
+fn goes_on(copied: Result<More, CannotWrite>, first: &mut Result<(), CannotWrite>) -> bool {
+    match copied {
+        Ok(more) => more == More::Maybe,
+        Err(error) => {
+            if first.is_ok() {
+                *first = Err(error);
+            }
+            false
+        }
     }
 }
 
+/// Whether more may come out of a pipe, and into our output.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum More {
+    Maybe,
+    No,
+}
+
 impl Stream {
-    /// One read, and the lines it completes; false when the stream is at its end.
-    fn copy_once(&mut self, buffer: &mut [u8]) -> bool {
+    /// One read, and the lines it completes.
+    fn copy_once(&mut self, buffer: &mut [u8]) -> Result<More, CannotWrite> {
         match self.pipe.read(buffer) {
-            Ok(0) => {
-                self.flush();
-                false
-            }
-            Ok(length) => self.push(&buffer[..length]).is_ok(),
-            Err(error) => error.kind() == std::io::ErrorKind::Interrupted,
+            Ok(0) => self.flush().map(|()| More::No),
+            Ok(length) => self.push(&buffer[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(More::Maybe),
+            Err(_) => Ok(More::No),
         }
     }
 
-    fn drain(&mut self, buffer: &mut [u8]) {
+    fn drain(&mut self, buffer: &mut [u8]) -> Result<More, CannotWrite> {
         for _ in 0..DRAIN_READS_MAX {
             let is_ready = poll_readable(&[self.pipe.as_raw_fd()], Wait::No)[0];
-            if !is_ready || !self.copy_once(buffer) {
+            if !is_ready || self.copy_once(buffer)? == More::No {
                 break;
             }
         }
-        self.flush();
+        self.flush().map(|()| More::No)
     }
 
-    fn push(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+    fn push(&mut self, bytes: &[u8]) -> Result<More, CannotWrite> {
         let mut whole = Vec::new();
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.line.extend_from_slice(part);
@@ -168,7 +195,13 @@ impl Stream {
                 self.take_line(&mut whole);
             }
         }
-        if whole.is_empty() { Ok(()) } else { self.sink.write(&whole) }
+        if whole.is_empty() {
+            return Ok(More::Maybe);
+        }
+        Ok(match self.sink.write(&whole)? {
+            Reader::Listens => More::Maybe,
+            Reader::Gone => More::No,
+        })
     }
 
     fn take_line(&mut self, whole: &mut Vec<u8>) {
@@ -179,14 +212,14 @@ impl Stream {
         }
     }
 
-    fn flush(&mut self) {
+    /// The line without an end, if there is one.
+    fn flush(&mut self) -> Result<(), CannotWrite> {
         if self.line.is_empty() {
-            return;
+            return Ok(());
         }
         let mut whole = Vec::new();
         self.take_line(&mut whole);
-        // Nobody reads our output any more, and the rank has ended: there is nobody to tell.
-        let _ = self.sink.write(&whole);
+        self.sink.write(&whole).map(drop)
     }
 }
 

@@ -155,6 +155,16 @@ impl Process {
         }
     }
 
+    /// Its process group, and the number of its process.
+    pub fn group(&self) -> libc::pid_t {
+        self.group
+    }
+
+    /// True for a rank behind ssh, while it lives.
+    pub fn is_remote(&self) -> bool {
+        self.control.is_some()
+    }
+
     /// True once [`Self::poll_end`] has told the end.
     pub fn is_ended(&self) -> bool {
         self.is_ended

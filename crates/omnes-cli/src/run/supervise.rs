@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Status of a job that met its time limit, as `timeout(1)` has it.
 const TIMEOUT_STATUS: u8 = 124;
+/// Time between the first rank's end without failure and a look at whether the others wait for it.
+const LOOK_WAIT: Duration = Duration::from_secs(3);
 
 /// What the supervisor decided, to be applied to all ranks that live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub enum Note {
         /// Ranks that live.
         others: usize,
     },
+    /// Ranks have ended without failure for a while, and others live.
+    Ended,
     /// This signal went to the ranks.
     Forwarded(i32),
     /// The time limit is over.
@@ -71,6 +75,9 @@ pub struct Supervisor {
     cause: Option<Cause>,
     first_failure: Option<End>,
     next: Option<(Instant, Step)>,
+    /// When others are looked at that may wait for those that have ended.
+    look: Option<Instant>,
+    has_ended: bool,
     is_interrupted: bool,
     is_killed: bool,
 }
@@ -86,6 +93,8 @@ impl Supervisor {
             cause: None,
             first_failure: None,
             next: limit.map(|limit| (limit, Step::TimeLimit)),
+            look: None,
+            has_ended: false,
             is_interrupted: false,
             is_killed: false,
         }
@@ -98,12 +107,16 @@ impl Supervisor {
 
     /// When [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.next.map(|(at, _)| at)
+        let next = self.next.map(|(at, _)| at);
+        next.into_iter().chain(self.look).min()
     }
 
     /// A rank ended; to be told once per rank.
     pub fn handle_end(&mut self, now: Instant, rank: usize, end: End) -> Option<Order> {
         self.live = self.live.checked_sub(1).expect("a rank ends once");
+        if !end.is_failure() && !std::mem::replace(&mut self.has_ended, true) {
+            self.look = now.checked_add(LOOK_WAIT);
+        }
         // After KILL the ranks' ends are ours, not theirs.
         if !end.is_failure() || self.is_killed {
             return None;
@@ -143,6 +156,9 @@ impl Supervisor {
 
     /// The time of [`Self::poll_timeout`] has come; spurious calls do nothing.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<Order> {
+        if self.look.take_if(|at| *at <= now).is_some() && self.cause.is_none() && self.live > 0 {
+            return Some(Order { signal: None, note: Some(Note::Ended) });
+        }
         let (_, step) = self.next.filter(|(at, _)| *at <= now)?;
         match step {
             Step::TimeLimit => {
@@ -207,6 +223,7 @@ mod tests {
         for rank in 0..2 {
             assert_eq!(job.handle_end(now, rank, End::Exited(0)), None);
         }
+        assert_eq!(job.handle_timeout(now + LOOK_WAIT), None, "nobody is left");
         assert!(job.is_over());
         assert_eq!(job.status(), 0);
     }
@@ -222,6 +239,17 @@ mod tests {
         assert_eq!(job.handle_timeout(now + GRACE), None);
         assert_eq!(sent(job.handle_timeout(now + 2 * GRACE)), Some(SIGKILL));
         assert_eq!(job.poll_timeout(), None);
+    }
+
+    #[test]
+    fn ranks_that_outlive_another_are_looked_at_once() {
+        let (now, mut job) = job(3);
+        job.handle_end(now, 1, End::Exited(0));
+        job.handle_end(now + LOOK_WAIT / 2, 2, End::Exited(0));
+        assert_eq!(job.poll_timeout(), Some(now + LOOK_WAIT));
+        let order = Some(Order { signal: None, note: Some(Note::Ended) });
+        assert_eq!(job.handle_timeout(now + LOOK_WAIT), order);
+        assert_eq!((job.poll_timeout(), job.handle_timeout(now + 2 * LOOK_WAIT)), (None, None));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use super::network::NetworkKind;
 use super::options::Wanted;
 use super::values::{Algorithm, CarrierKind, Loss, Op};
-use crate::bench::{short_bytes, short_time};
+use crate::bench::short_bytes;
+use crate::units::short_time;
 use anyhow::{Context, Result, bail, ensure};
 use omnes_sim::model::Carrier;
 use omnes_sim::testbed::{self, Testbed, TestbedError};

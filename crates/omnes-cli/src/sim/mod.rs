@@ -33,14 +33,16 @@ mod trace;
 mod values;
 
 use crate::complain::complain;
+use crate::format::Format;
+use crate::print::{self, Reader};
 use crate::units::format_bytes;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use config::{Config, Point};
 use measure::Measured;
-use options::{Format, Output, Wanted};
+use options::{Output, Wanted};
 use report::Line;
 use std::collections::BTreeSet;
-use std::io::Write as _;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use sweep::{Effort, Outcome};
@@ -50,22 +52,26 @@ const EXAMPLES: &str = "\
 Examples:
   omnes sim bcast -n 512 --sizes 64MiB --testbed ethernet-25g --loss 0.01% \\
     --algorithms default,postal,binomial --plot answer.svg
-  omnes sim bcast -n 8,64,512,4096 --sizes 8 --algorithms combined,binomial --plot scaling.html
-  omnes sim barrier -n 8,64,512 --algorithms nic:dissemination,channel:dissemination --json
+  omnes sim bcast -n 8,64,512,4096 --sizes 8 --algorithms combined,binomial \\
+    --plot scaling.html
+  omnes sim barrier -n 8,64,512 \\
+    --algorithms nic:dissemination,channel:dissemination --json
   omnes sim skew --sizes 8 -n 16 --scheme original,combined
   omnes sim bcast -n 8 --sizes 1m --repeat 1 --perfetto bcast.json
   omnes sim bcast -n 8,64 --loss 0.1% --seeds 5 --print-config > mine.toml
   omnes sim run mine.toml --sizes 4m
   omnes sim testbeds ethernet-25g
 
-The first asks what a 64 MiB broadcast costs on 512 nodes with 25 Gbit/s Ethernet and a loss of
-0.01 %: by multicast, by a postal tree made for that network, and by a binomial tree. Columns and
-fields are those of `omnes bench`; docs/SIMULATOR.md has them and the columns of traces.";
+The first asks what a 64 MiB broadcast costs on 512 nodes with 25 Gbit/s
+Ethernet and a loss of 0.01 %: by multicast, by a postal tree made for that
+network, and by a binomial tree. Columns and fields are those of `omnes
+bench`; docs/SIMULATOR.md has them and the columns of traces.";
 
 const BARRIER_EXAMPLES: &str = "\
 Examples:
   omnes sim barrier -n 8,64,512
-  omnes sim barrier -n 8,64,512 --algorithms nic:dissemination,channel:dissemination --json
+  omnes sim barrier -n 8,64,512 \\
+    --algorithms nic:dissemination,channel:dissemination --json
   omnes sim barrier -n 1024 --testbed ethernet-25g --plot barrier.html";
 
 const MESSAGE_EXAMPLES: &str = "\
@@ -143,7 +149,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
             (op, Flags { wanted: wanted.or(others), output })
         }
         Command::Testbeds(args) => {
-            print(&testbeds::show(&args)?)?;
+            print::line(testbeds::show(&args)?)?;
             return Ok(ExitCode::SUCCESS);
         }
     };
@@ -152,7 +158,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 
 fn simulate(config: &Config, output: &Output) -> Result<ExitCode> {
     if output.print_config {
-        print(scenario::print(config).trim_end())?;
+        print::line(scenario::print(config).trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
     check(config, output)?;
@@ -161,10 +167,13 @@ fn simulate(config: &Config, output: &Output) -> Result<ExitCode> {
     let cores = || std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let jobs = output.jobs.unwrap_or_else(cores);
     let effort = Effort { jobs, has_bars: output.has_bars() };
-    let mut printed = Ok(());
+    let mut printed = Ok(Reader::Listens);
     sweep::sweep(config, effort, |point, outcome| {
-        if printed.is_ok() {
-            printed = told.take(point, outcome);
+        printed = told.take(point, outcome);
+        match printed {
+            Ok(Reader::Gone) if !output.has_files() => ControlFlow::Break(()),
+            Err(_) => ControlFlow::Break(()),
+            Ok(_) => ControlFlow::Continue(()),
         }
     });
     printed?;
@@ -202,22 +211,22 @@ impl<'run> Told<'run> {
     }
 
     /// A line beside the results.
-    fn note(&self, line: &str) -> Result<()> {
-        match self.format {
-            Format::Json => eprintln!("# {line}"),
-            Format::Table => print(&format!("# {line}"))?,
+    fn note(&self, line: &str) -> Result<Reader> {
+        if self.format == Format::Table {
+            return print::line(format_args!("# {line}"));
         }
-        Ok(())
+        eprintln!("# {line}");
+        Ok(Reader::Listens)
     }
 
-    fn head(&self) -> Result<()> {
+    fn head(&self) -> Result<Reader> {
         let (version, command) = (env!("CARGO_PKG_VERSION"), self.config.command_line());
         self.note(&format!("omnes {version}, simulated: {command}"))?;
         self.note(&format!("testbed: {}", self.config.testbed.title))
     }
 
     /// Tells what came of a run.
-    fn take(&mut self, point: Point, outcome: Outcome) -> Result<()> {
+    fn take(&mut self, point: Point, outcome: Outcome) -> Result<Reader> {
         let measured = match outcome {
             Ok(measured) => measured,
             Err(error) => {
@@ -226,21 +235,22 @@ impl<'run> Told<'run> {
                 complain(format_args!(
                     "{algorithm}, {ranks} ranks, {bytes} B, {loss} loss, seed {seed}: {error}"
                 ));
-                return Ok(());
+                return Ok(Reader::Listens);
             }
         };
+        let mut reader = Reader::Listens;
         if let Some(postal) = measured.postal {
             let size = format_bytes(point.bytes);
             let line = format!("{size} to {} ranks: {}", point.ranks, postal.explain());
             if self.explained.insert(line.clone()) {
-                self.note(&line)?;
+                reader = self.note(&line)?;
             }
         }
         if self.format == Format::Json {
-            print(&Line::new(self.config, &measured).to_json()?)?;
+            reader = print::line(Line::new(self.config, &measured).to_json()?)?;
         }
         self.results.push(measured);
-        Ok(())
+        Ok(reader)
     }
 
     /// The table, the plot and the traces.
@@ -249,7 +259,7 @@ impl<'run> Told<'run> {
             self.results.iter().map(|measured| Line::new(self.config, measured)).collect();
         let table = report::table(&lines).to_string();
         if self.format == Format::Table && !lines.is_empty() {
-            print(&table)?;
+            print::line(&table)?;
         }
         if let (Some(path), false) = (&output.plot, lines.is_empty()) {
             plot::write(path, self.config, &self.results, (&table, &self.config.command_line()))?;
@@ -274,10 +284,4 @@ fn write_traces(run: &Measured, output: &Output) -> Result<()> {
         trace::write_perfetto(path, run, &name)?;
     }
     Ok(())
-}
-
-/// Text and the end of its line, at once: whoever reads may want to see it before the next.
-fn print(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "{text}").and_then(|()| stdout.flush()).context("cannot print the result")
 }

@@ -1,8 +1,10 @@
 //! What is wanted, as typed or as read from a scenario: lists are axes, empty ones are left open.
 
 use super::network::NetworkKind;
-use super::values::{Algorithm, CarrierKind, Loss, parse_ranks, parse_skew};
+use super::values::{Algorithm, CarrierKind, Loss, parse_ranks};
+use crate::format::{Format, FormatArgs};
 use crate::units::parse_bytes;
+use crate::units::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,7 +38,7 @@ pub struct Wanted {
     pub loss: Vec<Loss>,
     /// Longest delays of the ranks that come late (200us, 1ms); of skew
     /// [default: 0,200us,400us,1000us]
-    #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_skew)]
+    #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_duration)]
     pub skew: Vec<Duration>,
     /// How packets to all travel: multicast, or multisend:TREE with who passes on (:nic, :host)
     /// [default: multicast]
@@ -81,25 +83,12 @@ impl Wanted {
     }
 }
 
-/// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// One table at the end
-    Table,
-    /// One JSON object per line, as soon as it is known
-    Json,
-}
-
 /// What is done with results.
 #[derive(clap::Args, Clone, Debug)]
 #[command(next_help_heading = "What is done with results")]
 pub struct Output {
-    /// How results are printed
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
-    /// The same as --format json
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Runs at a time; results are the same, and in the same order [default: the cores there are]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
@@ -120,7 +109,12 @@ pub struct Output {
 impl Output {
     /// How results are printed.
     pub fn format(&self) -> Format {
-        if self.json { Format::Json } else { self.format }
+        self.format.chosen()
+    }
+
+    /// True if there is more to write than what is printed.
+    pub fn has_files(&self) -> bool {
+        self.plot.is_some() || self.has_bars()
     }
 
     /// True if it is to be kept what every resource did.

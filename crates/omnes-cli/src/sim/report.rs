@@ -7,8 +7,9 @@
 use super::config::Config;
 use super::measure::Measured;
 use super::values::Op;
-use crate::bench::{AtRoot, short_time};
+use crate::bench::AtRoot;
 use crate::units::format_bytes;
+use crate::units::short_time;
 use serde::Serialize;
 
 /// One result, as printed.

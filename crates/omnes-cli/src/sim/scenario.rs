@@ -14,9 +14,10 @@
 
 use super::config::Config;
 use super::options::Wanted;
-use super::values::{Op, parse_ranks, parse_skew};
-use crate::bench::{short_bytes, short_time};
+use super::values::{Op, parse_ranks};
+use crate::bench::short_bytes;
 use crate::units::parse_bytes;
+use crate::units::{parse_duration, short_time};
 use anyhow::{Context, Result, anyhow};
 use serde::Deserialize;
 use std::fmt::{Display, Write as _};
@@ -120,7 +121,7 @@ fn parse(text: &str) -> Result<(Op, Wanted)> {
         roots: file.roots.parse("roots", rank)?,
         network: file.network.parse("network", str::parse)?,
         loss: file.loss.parse("loss", str::parse)?,
-        skew: file.skew.parse("skew", parse_skew)?,
+        skew: file.skew.parse("skew", parse_duration)?,
         carrier: file.carrier.parse("carrier", str::parse)?,
         seed: file.seed,
         seeds: file.seeds,

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use omnes_sim::model::ModelError;
 use omnes_sim::testbed::Testbed;
 use std::cmp::Reverse;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -25,8 +26,13 @@ pub struct Effort {
     pub has_bars: bool,
 }
 
-/// Makes all runs; `each` is told what came of them, in their order, as soon as it is known.
-pub fn sweep(config: &Config, effort: Effort, mut each: impl FnMut(Point, Outcome)) {
+/// Makes all runs; `each` is told what came of them, in their order, as soon as it is known. Once
+/// it breaks off, no further run begins.
+pub fn sweep(
+    config: &Config,
+    effort: Effort,
+    mut each: impl FnMut(Point, Outcome) -> ControlFlow<()>,
+) {
     let points = config.points();
     let order = heaviest_first(&points);
     let progress = progress(points.len());
@@ -47,11 +53,13 @@ pub fn sweep(config: &Config, effort: Effort, mut each: impl FnMut(Point, Outcom
         }
         drop(sender);
         let (mut outcomes, mut told) = (vec![None; points.len()], 0);
-        for (at, outcome) in receiver {
+        'told: for (at, outcome) in receiver {
             outcomes[at] = Some(outcome);
             progress.inc(1);
             while let Some(outcome) = outcomes.get_mut(told).and_then(Option::take) {
-                progress.suspend(|| each(points[told], outcome));
+                if progress.suspend(|| each(points[told], outcome)).is_break() {
+                    break 'told;
+                }
                 told += 1;
             }
         }
@@ -102,6 +110,7 @@ mod tests {
                 let measured = outcome.unwrap();
                 assert_eq!(measured.point, point);
                 results.push((point, measured.hash, measured.summary));
+                ControlFlow::Continue(())
             });
             results
         };

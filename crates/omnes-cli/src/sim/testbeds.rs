@@ -1,7 +1,7 @@
 //! `omnes sim testbeds`: which there are, and what each constant is taken from.
 
 use super::config::read_testbed;
-use super::options::Format;
+use crate::format::{Format, FormatArgs};
 use anyhow::Result;
 use omnes_sim::testbed::{Constant, Origin, Testbed, built_in};
 use serde_json::{Value, json};
@@ -11,21 +11,16 @@ use serde_json::{Value, json};
 pub struct Args {
     /// Show all constants of this one: a name, or a TOML file
     name: Option<String>,
-    /// How it is printed; json is one object per testbed and line
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
-    /// The same as --format json
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 }
 
 /// The text for standard output.
 pub fn show(args: &Args) -> Result<String> {
-    let is_json = args.json || args.format == Format::Json;
     let named = args.name.as_deref().map(read_testbed).transpose()?;
     let has_name = named.is_some();
     let testbeds = named.map_or_else(built_in, |testbed| vec![testbed]);
-    if is_json {
+    if args.format.chosen() == Format::Json {
         let lines: Vec<_> = testbeds.iter().map(|testbed| object(testbed).to_string()).collect();
         return Ok(lines.join("\n"));
     }

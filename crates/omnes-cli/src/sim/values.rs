@@ -2,7 +2,7 @@
 //!
 //! All have a text form both ways, which flags and scenario files share.
 
-use crate::units::{format_share, parse_duration, parse_share};
+use crate::units::{format_share, parse_share};
 use omnes::{BarrierForm, BarrierKind};
 use omnes_proto::algorithm::Bcast;
 use omnes_proto::broadcast::Policy;
@@ -11,7 +11,6 @@ use omnes_sim::model::{self, Carrier, Cloning, Steps};
 use omnes_topo::{Barrier, Tree};
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 /// Nodes up to which a barrier that is left to the library has one of them count all others.
 const COUNTER_NODES_MAX: u32 = 64;
@@ -244,11 +243,6 @@ pub fn parse_ranks(text: &str) -> Result<u32, String> {
         Ok(ranks) => Err(format!("{ranks} ranks; a model takes 2 to {RANKS_MAX}")),
         Err(_) => Err(format!("`{text}` is no number of ranks (8, 512)")),
     }
-}
-
-/// A delay; no delay needs no unit.
-pub fn parse_skew(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
 
 #[cfg(test)]

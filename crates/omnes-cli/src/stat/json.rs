@@ -4,7 +4,6 @@ use super::earlier::Earlier;
 use super::{job_name, table};
 use omnes::live::Snapshot;
 use serde::{Serialize, Serializer};
-use std::io::{self, Write};
 use std::time::SystemTime;
 
 #[derive(Serialize)]
@@ -40,9 +39,9 @@ fn nanoseconds(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Writes a line for each rank.
-pub fn write(output: &mut impl Write, ranks: &[Snapshot], earlier: &Earlier) -> io::Result<()> {
-    let now = SystemTime::now();
+/// A line for each rank.
+pub fn lines(ranks: &[Snapshot], earlier: &Earlier) -> serde_json::Result<String> {
+    let (now, mut text) = (SystemTime::now(), String::new());
     for rank in ranks {
         let row = Row {
             job: job_name(rank.job),
@@ -63,9 +62,10 @@ pub fn write(output: &mut impl Write, ranks: &[Snapshot], earlier: &Earlier) -> 
             bytes_received_per_s: earlier.per_second(rank, "bytes_received"),
             counters: &rank.counters,
         };
-        writeln!(output, "{}", serde_json::to_string(&row)?)?;
+        text += &serde_json::to_string(&row)?;
+        text.push('\n');
     }
-    Ok(())
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -76,9 +76,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_one_line_with_its_counters_by_name() {
-        let mut output = Vec::new();
-        write(&mut output, &[rank(0, 3, 100), rank(1, 3, 7)], &Earlier::default()).unwrap();
-        let text = String::from_utf8(output).unwrap();
+        let text = lines(&[rank(0, 3, 100), rank(1, 3, 7)], &Earlier::default()).unwrap();
         let rows: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(rows.len(), 2);

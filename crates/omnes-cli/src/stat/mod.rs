@@ -13,13 +13,15 @@ mod json;
 mod table;
 
 use crate::complain::complain;
+use crate::format::{Format, FormatArgs};
+use crate::help::described;
+use crate::print::{self, Reader};
 use crate::units;
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 use earlier::Earlier;
 use omnes::live::{LivePlace, Snapshot, Survey};
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -31,25 +33,29 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes stat                        every rank of this node, with mean rates since its start
-  omnes stat --watch                again every second, with rates of that second
-  omnes stat --watch 5 --job 1a2b   one job, by the first digits of its number
-  omnes stat --all                  every counter, a column for each rank
-  omnes stat --format json | jq 'select(.state == \"dead\") | .counters'
-  omnes stat --clean                forget the ranks that were killed
+  omnes stat                       # every rank here, with its mean rates
+  omnes stat --watch               # again every second, with its rates
+  omnes stat --watch 5s --job 1a2b # one job, by its first digits
+  omnes stat --all                 # every counter, a column for each rank
+  omnes stat --json | jq 'select(.state == \"dead\") | .counters'
+  omnes stat --clean               # forget the ranks that were killed
 
-States: running; silent (no update for 5 s: stopped or starved); dead (its process has ended
-without farewell; the values are those of its last tenth of a second).
+JSON is one object per rank and line, always with every counter.
 
-Ranks publish unless OMNES_LIVE=off. The directory is $XDG_RUNTIME_DIR/omnes, /run/omnes-UID or
-/tmp/omnes-UID; OMNES_LIVE=/some/directory names another one, for ranks and for this command. The
-superuser sees the ranks of all users.";
+States: running; silent (no update for 5 s: stopped or starved); dead (its
+process has ended without farewell; the values are those of its last tenth of
+a second).
+
+Ranks publish unless OMNES_LIVE=off. The directory is $XDG_RUNTIME_DIR/omnes,
+/run/omnes-UID or /tmp/omnes-UID; OMNES_LIVE=/some/directory names another
+one, for ranks and for this command. The superuser sees the ranks of all
+users.";
 
 /// Below the long help: also what each counter means.
 fn examples_and_counters() -> String {
     let mut text = format!("{EXAMPLES}\n\nCounters:\n");
     for (name, meaning) in omnes::Stats::COUNTERS {
-        text += &format!("  {name:<24} {}\n", meaning.trim());
+        text += &described(name, meaning, 25);
     }
     text
 }
@@ -70,30 +76,19 @@ pub struct Args {
     /// Show every counter
     #[arg(long)]
     all: bool,
-    /// How ranks are shown; json is one object per rank and line, always with every counter
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Only ranks of this job: its number, or the first digits
     #[arg(long, value_parser = parse_job)]
     job: Option<String>,
     /// Remove the files of dead ranks, and say of which
-    #[arg(long, conflicts_with_all = ["watch", "all", "format"])]
+    #[arg(long, conflicts_with_all = ["watch", "all", "format", "json"])]
     clean: bool,
-}
-
-/// How results are shown.
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
 }
 
 /// Seconds as `watch` takes them, or a time with its unit.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let interval = seconds.map_or_else(|| units::parse_duration(text), Ok)?;
+    let interval = units::parse_duration(text)?;
     if interval < INTERVAL_MIN {
         return Err(format!("`{text}` is below 200ms; ranks publish ten times per second"));
     }
@@ -118,7 +113,7 @@ fn job_name(job: u32) -> String {
 pub fn run(args: Args) -> Result<ExitCode> {
     let place = place()?;
     if args.clean {
-        return Ok(clean(&place, &args));
+        return clean(&place, &args);
     }
     let mut earlier = Earlier::default();
     let mut reported = BTreeSet::new();
@@ -126,13 +121,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         let mut survey = Survey::take(&place);
         survey.ranks.retain(|rank| args.is_meant(rank));
         report(&survey, &mut reported);
-        match show(&args, &survey, &earlier) {
-            Ok(()) => {}
-            // The reader, such as `head`, has seen enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-            Err(error) => return Err(error).context("cannot write the output"),
-        }
-        let Some(interval) = args.watch else { break };
+        let reader = print::text(&shown(&args, &survey, &earlier)?)?;
+        let Some(interval) = args.watch.filter(|_| reader == Reader::Listens) else { break };
         earlier.note(&survey.ranks);
         std::thread::sleep(interval);
     }
@@ -162,23 +152,19 @@ fn report(survey: &Survey, reported: &mut BTreeSet<PathBuf>) {
     }
 }
 
-fn show(args: &Args, survey: &Survey, earlier: &Earlier) -> io::Result<()> {
-    let mut output = io::stdout().lock();
-    match args.format {
-        Format::Json => json::write(&mut output, &survey.ranks, earlier)?,
-        Format::Table => {
-            let text = match args {
-                _ if survey.ranks.is_empty() => nothing(args, survey),
-                Args { all: true, .. } => table::all_counters(&survey.ranks),
-                _ => table::overview(&survey.ranks, earlier),
-            };
-            let is_refreshed = args.watch.is_some() && output.is_terminal();
-            let start = if is_refreshed { CLEAR } else { "" };
-            let end = if args.watch.is_some() && !is_refreshed { "\n" } else { "" };
-            write!(output, "{start}{text}\n{end}")?;
-        }
+fn shown(args: &Args, survey: &Survey, earlier: &Earlier) -> Result<String> {
+    if args.format.chosen() == Format::Json {
+        return Ok(json::lines(&survey.ranks, earlier)?);
     }
-    output.flush()
+    let text = match args {
+        _ if survey.ranks.is_empty() => nothing(args, survey),
+        Args { all: true, .. } => table::all_counters(&survey.ranks),
+        _ => table::overview(&survey.ranks, earlier),
+    };
+    let is_refreshed = args.watch.is_some() && io::stdout().is_terminal();
+    let start = if is_refreshed { CLEAR } else { "" };
+    let end = if args.watch.is_some() && !is_refreshed { "\n" } else { "" };
+    Ok(format!("{start}{text}\n{end}"))
 }
 
 fn nothing(args: &Args, survey: &Survey) -> String {
@@ -191,18 +177,18 @@ fn nothing(args: &Args, survey: &Survey) -> String {
     format!("no rank{of_job} to be seen ({looked}); ranks publish unless OMNES_LIVE=off")
 }
 
-fn clean(place: &LivePlace, args: &Args) -> ExitCode {
+fn clean(place: &LivePlace, args: &Args) -> Result<ExitCode> {
     let cleaned = Survey::clean(place, |rank| args.is_meant(rank));
     report(&cleaned, &mut BTreeSet::new());
     for rank in &cleaned.ranks {
         let Snapshot { rank: number, size, pid, command, .. } = rank;
         let job = job_name(rank.job);
-        println!("removed job {job} rank {number}/{size} (pid {pid}, {command})");
+        print::line(format_args!("removed job {job} rank {number}/{size} (pid {pid}, {command})"))?;
     }
     if cleaned.ranks.is_empty() {
-        println!("no dead rank to remove");
+        print::line("no dead rank to remove")?;
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]
@@ -216,7 +202,7 @@ mod tests {
         assert_eq!(parse_interval("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_interval("500ms"), Ok(Duration::from_millis(500)));
         assert!(parse_interval("10ms").unwrap_err().contains("200ms"));
-        for text in ["-1", "", "soon", "inf", "nan", "1h"] {
+        for text in ["-1", "", "soon", "inf", "nan", "1y"] {
             assert!(parse_interval(text).is_err(), "{text}");
         }
     }

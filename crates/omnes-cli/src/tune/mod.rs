@@ -12,9 +12,10 @@ mod testbed;
 
 use crate::bench::group;
 use crate::complain::complain;
+use crate::format::{Format, FormatArgs};
+use crate::print;
 use crate::units::{format_bytes, parse_bytes, parse_duration};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use omnes::tune::{BYTES_MAX, Cache, Effort, Entry, Plan, Tuned};
 use omnes::{Communicator, Config, Error, Tune};
@@ -25,32 +26,36 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  omnes run -n 8 --lab --no-prefix -- omnes tune             (root: lab hosts)
+  omnes run -n 8 --lab --no-prefix -- omnes tune  # root: lab hosts
   omnes run -n 3 --hosts node1,node2,node3 --no-prefix -- omnes tune
-  omnes run -n 8 --lab --no-prefix -- omnes tune --dry-run --format json | jq .ranges
+  omnes run -n 8 --lab --no-prefix -- omnes tune --dry-run --json | jq .ranges
   omnes run -n 8 --lab --no-prefix -- omnes tune --testbed lab.toml
   omnes tune --show
   omnes tune --clear
 
-Ways: multicast; binomial, a tree; chain, from rank to rank. A message of at most 128 KiB takes,
-until the slowest rank has it,
+Ways: multicast; binomial, a tree; chain, from rank to rank. A message of at
+most 128 KiB takes, until the slowest rank has it,
   T = depth * (level + bytes * level byte)
-with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain. The bytes after the
-first 128 KiB follow while these are passed on and take `stream byte` each, log2(ranks) times that
-in a tree, whose root sends each byte so often. The way with the smallest T is taken; of ways
-within an eighth of it, the first of those above.
+with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain.
+The bytes after the first 128 KiB follow while these are passed on and take
+`stream byte` each, log2(ranks) times that in a tree, whose root sends each
+byte so often. The way with the smallest T is taken; of ways within an eighth
+of it, the first of those above.
 
-Where multi-send takes the place of multicast, its hops are measured first, by size: send, the
-host's time per multi-send to one; transmit, what one more destination takes; receive, the rest of
-half a round trip. Lambda is their sum in units of transmit, in which what send and transmit share
-counts once where they exceed the half round trip; the tree is the one by which all
-nodes have such a message first. The lambda of a full packet makes the job's tree, also of later
-jobs, unless OMNES_MULTISEND names one.
+Where multi-send takes the place of multicast, its hops are measured first, by
+size: send, the host's time per multi-send to one; transmit, what one more
+destination takes; receive, the rest of half a round trip. Lambda is their sum
+in units of transmit, in which what send and transmit share counts once where
+they exceed the half round trip; the tree is the one by which all nodes have
+such a message first. The lambda of a full packet makes the job's tree, also
+of later jobs, unless OMNES_MULTISEND names one.
 
-Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or ~/.cache/omnes/tune.json of rank 0's user,
-for rank 0's machine and network, the packet size, the ranks and their nodes. OMNES_TUNE=off
-chooses by rules instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a network
-where its address does not tell it from others. OMNES_BCAST overrides all of it.";
+Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or
+~/.cache/omnes/tune.json of rank 0's user, for rank 0's machine and network,
+the packet size, the ranks and their nodes. OMNES_TUNE=off chooses by rules
+instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a network
+where its address does not tell it from others. OMNES_BCAST overrides all of
+it.";
 
 /// Measure what broadcasts cost on this network, and keep it for jobs to choose by.
 #[derive(clap::Args)]
@@ -63,9 +68,8 @@ pub struct Args {
     /// Time that one size of one way is measured for
     #[arg(long, default_value = "0.2s", value_name = "TIME", value_parser = parse_duration)]
     budget: Duration,
-    /// How results are printed; json is one object per network and line
-    #[arg(long, value_enum, default_value = "table")]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Measure and print, but keep nothing
     #[arg(long)]
     dry_run: bool,
@@ -77,23 +81,14 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "clear"])]
     show: bool,
     /// Forget what is kept, of all networks
-    #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "format"])]
+    #[arg(long, conflicts_with_all = ["sizes", "budget", "dry_run", "format", "json"])]
     clear: bool,
-}
-
-/// How results are printed.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// For people
-    Table,
-    /// For programs
-    Json,
 }
 
 /// Runs the subcommand; without `--show` and `--clear`, in this rank.
 pub fn run(args: Args) -> Result<ExitCode> {
     if args.show {
-        return show(args.format);
+        return show(args.format.chosen());
     }
     if args.clear {
         return clear();
@@ -181,7 +176,7 @@ fn conclude(tuned: Tuned, args: &Args, place: &Tune) -> Result<Outcome> {
     let cache = Cache::of(place).filter(|_| !args.dry_run);
     let stored = cache.as_ref().map(|cache| cache.store(entry.clone()));
     let report = Report::new(&entry, &measured).with_hops(&hops);
-    report.print(args.format)?;
+    report.print(args.format.chosen())?;
     if std::env::var_os("OMNES_BCAST").is_some_and(|value| !value.is_empty()) {
         complain(format_args!("OMNES_BCAST is set and overrides the choice"));
     }
@@ -224,8 +219,8 @@ fn clear() -> Result<ExitCode> {
     let cache = cache()?;
     let path = cache.path().display();
     match cache.clear().with_context(|| format!("cannot remove {path}"))? {
-        true => println!("removed {path}"),
-        false => println!("nothing is kept in {path}"),
-    }
+        true => print::line(format_args!("removed {path}"))?,
+        false => print::line(format_args!("nothing is kept in {path}"))?,
+    };
     Ok(ExitCode::SUCCESS)
 }

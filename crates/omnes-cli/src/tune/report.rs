@@ -1,12 +1,12 @@
 //! Figures, what follows from them and what was measured: for people or for programs.
 
-use super::Format;
+use crate::format::Format;
+use crate::print;
 use crate::units::{format_bytes, format_us};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::{CellAlignment, Table, presets};
 use omnes::tune::{Cost, Effort, Entry, Figures, Hop, Measured, Network, Way};
 use serde::Serialize;
-use std::io::{ErrorKind, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Choices are told for messages up to this size.
@@ -121,11 +121,7 @@ impl<'entry> Report<'entry> {
             Format::Table => self.text(),
             Format::Json => serde_json::to_string(self)? + "\n",
         };
-        match std::io::stdout().lock().write_all(text.as_bytes()) {
-            // The reader, such as `head`, has seen enough.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-            written => written.context("cannot write the output"),
-        }
+        print::text(&text).map(drop)
     }
 
     fn text(&self) -> String {

@@ -62,6 +62,11 @@ impl fmt::Display for Interface {
 }
 
 impl Interface {
+    /// Refuses one that leaves this host no address; the error names the addresses there are.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        Whereabouts::here(Some(self)).map(drop)
+    }
+
     /// True if ranks may meet at `address` of the interface `name`.
     pub fn admits(&self, name: &str, address: IpAddr) -> bool {
         match self {

@@ -1,0 +1,100 @@
+//! Files that the kernel makes as they are read, as in `/proc` and `/sys`.
+//!
+//! Their size is told as nothing or as one page, whatever can be read, and they take no blocks. So
+//! a file of that look is read to its end before its size is believed. A hole of that size has the
+//! same look and is told apart by what was read: as many bytes as its size. A file whose size
+//! changed meanwhile is left to the one who reads by size, who knows both cases.
+
+use super::source::SourceError;
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+/// What `/sys` tells as the size of each file.
+const TOLD_BYTES_MAX: u64 = 4096;
+/// Most that is read of a file without a size: some, such as `pagemap`, have nearly no end.
+const READ_BYTES_MAX: usize = 16 << 20;
+const PART_BYTES: usize = 64 << 10;
+
+/// All of `file` if its size is not to be believed; `None` if it is.
+///
+/// Errors: it cannot be read, or holds more than a rank keeps in memory.
+pub fn contents(file: &File, told: &Metadata, path: &Path) -> Result<Option<Vec<u8>>, SourceError> {
+    if told.blocks() > 0 || told.len() > TOLD_BYTES_MAX {
+        return Ok(None);
+    }
+    let bytes = read_to_end(file, path)?;
+    if bytes.len() as u64 == told.len() || has_changed(file, told, path)? {
+        return Ok(None);
+    }
+    Ok(Some(bytes))
+}
+
+/// In equal parts: some files are read in units of more than a byte.
+fn read_to_end(mut file: &File, path: &Path) -> Result<Vec<u8>, SourceError> {
+    let (mut bytes, mut part) = (Vec::new(), vec![0; PART_BYTES]);
+    loop {
+        match file.read(&mut part) {
+            Ok(0) => return Ok(bytes),
+            Ok(length) => bytes.extend_from_slice(&part[..length]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(SourceError::io(path)(error)),
+        }
+        if bytes.len() > READ_BYTES_MAX {
+            return Err(SourceError::Endless { path: path.to_owned(), bytes_max: READ_BYTES_MAX });
+        }
+    }
+}
+
+/// Errors if there is more to read than the size tells, though the size is still the same: a
+/// copy by size would be cut.
+pub fn check_end(file: &File, told: &Metadata, path: &Path) -> Result<(), SourceError> {
+    let more = file.read_at(&mut [0], told.len()).map_err(SourceError::io(path))?;
+    if more > 0 && !has_changed(file, told, path)? {
+        return Err(SourceError::LongerThanTold { path: path.to_owned(), told: told.len() });
+    }
+    Ok(())
+}
+
+fn has_changed(file: &File, told: &Metadata, path: &Path) -> Result<bool, SourceError> {
+    Ok(file.metadata().map_err(SourceError::io(path))?.len() != told.len())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn contents_of(path: &Path) -> Result<Option<Vec<u8>>, SourceError> {
+        let file = File::open(path).unwrap();
+        contents(&file, &file.metadata().unwrap(), path)
+    }
+
+    #[test]
+    fn files_of_the_kernel_are_read_to_their_end() {
+        for path in ["/proc/version", "/proc/sys/kernel/ostype", "/sys/class/net/lo/mtu"] {
+            let path = Path::new(path);
+            if path.is_file() {
+                assert_eq!(contents_of(path).unwrap(), Some(std::fs::read(path).unwrap()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused_with_its_name() {
+        let error = contents_of(Path::new("/proc/self/pagemap")).unwrap_err().to_string();
+        assert!(error.starts_with("/proc/self/pagemap: "), "{error}");
+        assert!(error.contains("16 MiB"), "{error}");
+    }
+
+    #[test]
+    fn the_size_of_an_empty_file_and_of_a_hole_is_believed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("file");
+        let file = File::create(&path).unwrap();
+        assert_eq!(contents_of(&path).unwrap(), None);
+        file.set_len(4096).unwrap();
+        assert_eq!(contents_of(&path).unwrap(), None);
+    }
+}

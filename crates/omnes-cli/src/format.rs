@@ -1,0 +1,55 @@
+//! How results are printed: for people or for programs, asked for in the same words everywhere.
+
+use clap::ValueEnum;
+
+/// What was typed; flattened into the arguments of every command that prints results.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct FormatArgs {
+    /// How results are printed
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// For programs: objects with the same names in every version
+    Json,
+}
+
+impl FormatArgs {
+    /// What is meant.
+    pub fn chosen(self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        format: FormatArgs,
+    }
+
+    #[test]
+    fn both_ways_to_ask_for_json_mean_the_same_and_exclude_each_other() {
+        let chosen = |words: &[&str]| {
+            let words = std::iter::once(&"omnes").chain(words);
+            Cli::try_parse_from(words).map(|cli| cli.format.chosen())
+        };
+        assert_eq!(chosen(&[]).unwrap(), Format::Table);
+        assert_eq!(chosen(&["--json"]).unwrap(), Format::Json);
+        assert_eq!(chosen(&["--format", "json"]).unwrap(), Format::Json);
+        assert!(chosen(&["--format", "table", "--json"]).is_err());
+    }
+}

@@ -1,0 +1,89 @@
+//! A `/sys` for a host: interfaces and their settings are those of its own network.
+//!
+//! A sysfs shows the network in which it was mounted, so each host gets a fresh one over the
+//! machine's, as `ip netns exec` does. Unlike there, what is mounted below the machine's (control
+//! groups, BPF, tracing) is kept. The rest of `/sys` is the same for all: it tells of the machine.
+
+use super::namespace::{checked, mount};
+use std::ffi::{CStr, CString};
+use std::io;
+use std::path::Path;
+
+/// Where the new one is put together: in the host's own `/dev/shm`.
+const PLACE: &CStr = c"/dev/shm/.omnes-sys";
+const SYS: &CStr = c"/sys";
+
+/// Mounts it for the calling thread, which is in its own network and mount namespaces and has a
+/// private `/dev/shm`. Errors leave `/sys` as it was: the machine's.
+pub fn show_own_network() -> io::Result<()> {
+    let place = Path::new(PLACE.to_str().expect("a constant"));
+    std::fs::create_dir(place)?;
+    let moved = put_together().and_then(|()| mount(PLACE, SYS, c"none", libc::MS_MOVE, c""));
+    if moved.is_err() {
+        // SAFETY: a NUL-ended constant. Nothing is there if the first mount has failed.
+        unsafe { libc::umount2(PLACE.as_ptr(), libc::MNT_DETACH) };
+    }
+    std::fs::remove_dir(place)?;
+    moved
+}
+
+fn put_together() -> io::Result<()> {
+    let kept = [libc::MS_NOSUID, libc::MS_NODEV, libc::MS_NOEXEC, libc::MS_RDONLY];
+    let own = flags(SYS)?;
+    let flags = kept.into_iter().filter(|flag| own & flag != 0).fold(0, |all, flag| all | flag);
+    mount(c"omnes-lab", PLACE, c"sysfs", flags, c"")?;
+    for below in mounts_below(&std::fs::read_to_string("/proc/thread-self/mountinfo")?) {
+        let from = CString::new(format!("/sys{below}"))?;
+        let to = CString::new([PLACE.to_bytes(), below.as_bytes()].concat())?;
+        mount(&from, &to, c"none", libc::MS_BIND | libc::MS_REC, c"")?;
+    }
+    Ok(())
+}
+
+/// Mount flags of the file system at `path`; those of statvfs(3) have the same numbers.
+fn flags(path: &CStr) -> io::Result<libc::c_ulong> {
+    // SAFETY: a statvfs is plain numbers, so all zeros are one.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the text ends in a zero, and the kernel writes one statvfs into one that lives here.
+    checked(unsafe { libc::statvfs(path.as_ptr(), &raw mut found) })?;
+    Ok(found.f_flag)
+}
+
+/// What is mounted directly below `/sys`, as paths behind it; not what lies below these, which
+/// comes with them.
+fn mounts_below(mountinfo: &str) -> Vec<&str> {
+    let places = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut below: Vec<&str> = places
+        .filter_map(|place| place.strip_prefix("/sys"))
+        .filter(|it| it.starts_with('/'))
+        .collect();
+    below.sort_unstable();
+    let mut tops: Vec<&str> = Vec::new();
+    for place in below {
+        let is_in = |top: &&str| {
+            place.strip_prefix(*top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if !tops.iter().any(is_in) {
+            tops.push(place);
+        }
+    }
+    tops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_uppermost_mounts_below_are_taken() {
+        let mountinfo = "\
+23 27 0:22 / /sys rw - sysfs sysfs rw
+31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw
+32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw
+33 23 0:30 / /sys/fs/cgroup2 rw - cgroup2 none rw
+40 27 0:31 / /system rw - tmpfs tmpfs rw
+34 23 0:13 / /sys/kernel/tracing rw - tracefs none rw";
+        let expected = ["/fs/cgroup", "/fs/cgroup2", "/kernel/tracing"];
+        assert_eq!(mounts_below(mountinfo), expected);
+    }
+}

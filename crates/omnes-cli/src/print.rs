@@ -1,0 +1,49 @@
+//! Standard output: the only place that writes there.
+//!
+//! One rule for all commands. A text goes out whole and at once. If its reader has seen enough, as
+//! `head` has, that is no failure: [`Reader::Gone`] tells commands that would print on that they
+//! may stop, and the status is what it would have been. If the output cannot be written, as on a
+//! full disk, that is [`CannotWrite`], which ends the command with status 2.
+
+use anyhow::Result;
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+
+/// Whether somebody reads what is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// As far as is known.
+    Listens,
+    /// Nobody will see any more.
+    Gone,
+}
+
+/// What was to be printed is lost.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the output")]
+pub struct CannotWrite(#[source] pub io::Error);
+
+/// Prints `text` as it is.
+pub fn text(text: &str) -> Result<Reader> {
+    Ok(bytes(text.as_bytes())?)
+}
+
+/// Prints `line` and its end.
+pub fn line(line: impl Display) -> Result<Reader> {
+    text(&format!("{line}\n"))
+}
+
+/// Prints `bytes` as they are.
+pub fn bytes(bytes: &[u8]) -> Result<Reader, CannotWrite> {
+    let mut stdout = io::stdout().lock();
+    settle(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+}
+
+/// What came of writing to standard output elsewhere.
+pub fn settle(written: io::Result<()>) -> Result<Reader, CannotWrite> {
+    match written {
+        Ok(()) => Ok(Reader::Listens),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(CannotWrite(error)),
+    }
+}

@@ -1,0 +1,80 @@
+//! Output that nobody reads or that cannot be written, for all commands alike.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs::OpenOptions;
+use std::process::{Command, Output, Stdio};
+
+const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
+
+/// Command lines that print, without privileges and quickly.
+const LINES: [&str; 9] = [
+    "--help",
+    "--version",
+    "doctor --mpi",
+    "nic list",
+    "stat",
+    "sim testbeds",
+    "sim pingpong --sizes 8 --repeat 1",
+    "papers MS-F04",
+    "run -n 2 --dry-run -- echo hi",
+];
+
+/// Ranks that print, as arguments of the launcher.
+const JOBS: [&str; 3] = [
+    "-- echo hi",
+    "--no-prefix -- OMNES bench barrier --budget 10ms",
+    "-- OMNES bench bcast --sizes 8,16 --budget 10ms --format json",
+];
+
+fn command(line: &str) -> Command {
+    let line = line.replace("OMNES", OMNES);
+    let mut command = Command::new(OMNES);
+    command.args(line.split_whitespace()).stdin(Stdio::null()).env_remove("OMNES_LIVE");
+    command
+}
+
+fn job(line: &str) -> Command {
+    command(&format!("run -n 2 --timeout 60s {line}"))
+}
+
+fn onto_full_disk(mut command: Command) -> Output {
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    command.stdout(full).output().unwrap()
+}
+
+fn into_closed_pipe(mut command: Command) -> Output {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    command.stdout(writer).output().unwrap()
+}
+
+#[test]
+fn output_that_cannot_be_written_is_told_with_status_2() {
+    let commands = LINES.map(command).into_iter().chain(JOBS.map(job));
+    for command in commands {
+        let shown = format!("{command:?}");
+        let Output { status, stderr, .. } = onto_full_disk(command);
+        let errors = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(2), "{shown}: {errors}");
+        let reason = "cannot write the output: No space left on device";
+        assert!(errors.contains(reason) && !errors.contains("panicked"), "{shown}: {errors}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    for command in LINES.map(command) {
+        let shown = format!("{command:?}");
+        let Output { status, stderr, .. } = into_closed_pipe(command);
+        let errors = String::from_utf8(stderr).unwrap();
+        assert_eq!((status.code(), &*errors), (Some(0), ""), "{shown}");
+    }
+    for command in JOBS.map(job) {
+        let shown = format!("{command:?}");
+        let Output { status, stderr, .. } = into_closed_pipe(command);
+        let errors = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(0), "{shown}: {errors}");
+        assert!(!errors.contains("cannot") && !errors.contains("panicked"), "{shown}: {errors}");
+    }
+}
