@@ -215,7 +215,7 @@ impl Core {
         // Nobody waits for the answer to a message that has been copied.
         let reply = if is_small { Reply::Lazy } else { message.reply };
         let now = self.now();
-        let started = self.endpoint.channel(channel).send(now, Message { reply, ..message });
+        let started = self.endpoint.channel_mut(channel).send(now, Message { reply, ..message });
         let id = started.map_err(|_| self.gone(message.to))?;
         if is_small {
             // SAFETY: the caller vouches for the memory.
@@ -236,7 +236,7 @@ impl Core {
             return;
         }
         let now = self.now();
-        self.endpoint.channel(operation.channel).extend(now, id, available);
+        self.endpoint.channel_mut(operation.channel).extend(now, id, available);
     }
 
     /// Starts a receive.
@@ -268,7 +268,7 @@ impl Core {
             }
         }
         let now = self.now();
-        match self.endpoint.channel(channel).receive(now, pattern, capacity) {
+        match self.endpoint.channel_mut(channel).receive(now, pattern, capacity) {
             Ok(receive) => {
                 let from = pattern.source;
                 self.memory.open_sink(
@@ -306,7 +306,7 @@ impl Core {
                 self.withdraw(channel, send);
                 let sent = match channel == self.cast_channel() {
                     true => u64::MAX, // All of it may be wanted again.
-                    false => self.endpoint.channel(channel).available_bytes(send),
+                    false => self.endpoint.channel_mut(channel).available_bytes(send),
                 };
                 self.memory.keep_source(channel, send, sent);
             }
@@ -316,7 +316,7 @@ impl Core {
                 if let Some(receive) = receive {
                     // A broadcast comes in any case, and stands before others of its root.
                     let is_cast = channel == self.cast_channel();
-                    if !is_cast && self.endpoint.channel(channel).cancel(receive) {
+                    if !is_cast && self.endpoint.channel_mut(channel).cancel(receive) {
                         self.close(channel, receive);
                     } else {
                         self.memory.replace_sink(channel, receive);
@@ -345,7 +345,7 @@ impl Core {
 
     fn send_to_self(&mut self, channel: usize, message: Message, data: &[u8]) {
         let endpoint = &mut self.endpoint;
-        let take_back = |receive| endpoint.channel(channel).cancel(receive);
+        let take_back = |receive| endpoint.channel_mut(channel).cancel(receive);
         let Some(done) = self.own.send(channel, message, data, take_back) else { return };
         if let Some(receive) = done.paired {
             self.close(channel, receive);

@@ -503,7 +503,7 @@ fn limit_flight(endpoint: &mut Endpoint, rings: &Neighbours) {
     for rank in rings.reached() {
         let bytes = rings.capacity_bytes(rank) / RING_FLIGHT.1 * RING_FLIGHT.0 / channels.max(1);
         for channel in 0..channels {
-            endpoint.channel(channel).limit_flight(rank, bytes as u32);
+            endpoint.channel_mut(channel).limit_flight(rank, bytes as u32);
         }
     }
 }

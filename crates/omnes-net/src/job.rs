@@ -98,7 +98,7 @@ impl EngineCounters {
             ring: *core.rings.counters(),
             gate: *core.endpoint.counters(),
             broadcast: core.broadcast_counters(),
-            collective: *core.endpoint.collectives().counters(),
+            collective: *core.endpoint.collective().counters(),
             nic: core.nic_counters(),
             queue: core.queue_counters(),
             copied_bytes: core.memory.copied_bytes,

@@ -77,6 +77,6 @@ impl Core {
         if channel != self.cast_channel() {
             return self.endpoint.channels()[channel].received_bytes(id);
         }
-        self.endpoint.broadcasts().map_or(0, |broadcast| broadcast.received_bytes(id))
+        self.endpoint.broadcast().map_or(0, |broadcast| broadcast.received_bytes(id))
     }
 }

@@ -42,7 +42,7 @@ fn run(bytes: u64, rounds: u32) -> f64 {
             source: Some(Rank(from as u32)),
             tag: Some(1),
         };
-        ends[to].channel(0).receive(now, pattern, bytes).unwrap();
+        ends[to].channel_mut(0).receive(now, pattern, bytes).unwrap();
         let message = Message {
             to: Rank(to as u32),
             communicator: CommunicatorId(0),
@@ -51,7 +51,7 @@ fn run(bytes: u64, rounds: u32) -> f64 {
             available: bytes,
             reply: if bytes > 1400 { Reply::Soon } else { Reply::Lazy },
         };
-        ends[from].channel(0).send(now, message).unwrap();
+        ends[from].channel_mut(0).send(now, message).unwrap();
         loop {
             let mut idle = true;
             for side in [from, to] {
@@ -82,16 +82,20 @@ fn run_broadcast(bytes: u64, rounds: u32) -> f64 {
     let group = GroupId { communicator: CommunicatorId(0), number: 0 };
     for end in &mut ends {
         let nodes = Nodes::one_each(2);
-        end.broadcast().unwrap().open(GroupConfig { id: group, nodes, policy: Policy::COMBINED });
+        end.broadcast_mut().unwrap().open(GroupConfig {
+            id: group,
+            nodes,
+            policy: Policy::COMBINED,
+        });
     }
     let clock = std::time::Instant::now();
     let mut head = Head::default();
     let mut packets = 0u64;
     for round in 0..rounds {
         let now = Instant::from_ns(u64::from(round) * 5000);
-        ends[1].broadcast().unwrap().receive(now, group, Rank(0), bytes).unwrap();
+        ends[1].broadcast_mut().unwrap().receive(now, group, Rank(0), bytes).unwrap();
         let message = CastMessage { group, bytes, reply: Reply::Soon };
-        ends[0].broadcast().unwrap().send(now, message).unwrap();
+        ends[0].broadcast_mut().unwrap().send(now, message).unwrap();
         loop {
             let before = packets;
             for side in [0, 1] {
@@ -118,7 +122,7 @@ fn run_barrier(rounds: u32) -> f64 {
     let mut ends = [endpoint(0), endpoint(1)];
     let communicator = CommunicatorId(0);
     for end in &mut ends {
-        end.collective().open(collective::GroupConfig {
+        end.collective_mut().open(collective::GroupConfig {
             communicator,
             nodes: Nodes::one_each(2),
             algorithm: Barrier::Dissemination,
@@ -131,7 +135,7 @@ fn run_barrier(rounds: u32) -> f64 {
     for round in 0..rounds {
         let now = Instant::from_ns(u64::from(round) * 5000);
         for end in &mut ends {
-            end.collective().enter(now, communicator).unwrap();
+            end.collective_mut().enter(now, communicator).unwrap();
         }
         for side in [0, 1] {
             while ends[side].poll_transmit(now, &mut head).is_some() {

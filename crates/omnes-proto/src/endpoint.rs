@@ -175,7 +175,7 @@ impl Endpoint {
     ///
     /// # Panics
     /// If there is no such channel.
-    pub fn channel(&mut self, index: usize) -> &mut Channel {
+    pub fn channel_mut(&mut self, index: usize) -> &mut Channel {
         self.due.touch(Machines::channel(index));
         &mut self.channels[index]
     }
@@ -187,24 +187,24 @@ impl Endpoint {
 
     /// Broadcasts over multicast, where there are any. In transmits, placements and moves their
     /// index is the one after the last channel.
-    pub fn broadcast(&mut self) -> Option<&mut Broadcast> {
+    pub fn broadcast_mut(&mut self) -> Option<&mut Broadcast> {
         self.due.touch(Machines::BROADCAST);
         self.broadcast.as_mut()
     }
 
-    /// As [`Self::broadcast`], for looking at it.
-    pub fn broadcasts(&self) -> Option<&Broadcast> {
+    /// As [`Self::broadcast_mut`], for looking at it.
+    pub fn broadcast(&self) -> Option<&Broadcast> {
         self.broadcast.as_ref()
     }
 
     /// Barriers.
-    pub fn collective(&mut self) -> &mut Collective {
+    pub fn collective_mut(&mut self) -> &mut Collective {
         self.due.touch(Machines::COLLECTIVE);
         &mut self.collective
     }
 
-    /// As [`Self::collective`], for looking at it.
-    pub fn collectives(&self) -> &Collective {
+    /// As [`Self::collective_mut`], for looking at it.
+    pub fn collective(&self) -> &Collective {
         &self.collective
     }
 
@@ -300,7 +300,7 @@ impl Endpoint {
             if self.liveness.has_departed(from) && is_of_entered(&header) {
                 // It was sent before the farewell, which has overtaken it.
                 self.counters.accepted += 1;
-                self.collective().handle_packet(now, &header);
+                self.collective_mut().handle_packet(now, &header);
                 return None;
             }
             self.counters.from_gone += 1;
@@ -338,7 +338,7 @@ impl Endpoint {
                 return broadcast.handle_packet(now, &header, head, packet_bytes);
             }
             Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell => {
-                self.collective().handle_packet(now, &header);
+                self.collective_mut().handle_packet(now, &header);
             }
             Kind::Ping => self.answer(from, Kind::Pong, header.argument),
             Kind::Pong => self.liveness.on_answer(now, from, header.argument),
@@ -371,7 +371,7 @@ impl Endpoint {
 
     fn take_carried(&mut self, now: Instant, from: Rank, head: &[u8]) {
         let body = head.get(PACKET_OVERHEAD_BYTES + ENVELOPE_BYTES..).unwrap_or_default();
-        if let (Some(report), Some(broadcast)) = (CastReport::parse(body), self.broadcast()) {
+        if let (Some(report), Some(broadcast)) = (CastReport::parse(body), self.broadcast_mut()) {
             broadcast.handle_carried(now, from, &report);
         }
     }
@@ -491,12 +491,12 @@ impl Endpoint {
             }
         }
         if is_due(self.broadcast.as_ref().and_then(Broadcast::poll_timeout))
-            && let Some(broadcast) = self.broadcast()
+            && let Some(broadcast) = self.broadcast_mut()
         {
             broadcast.handle_timeout(now);
         }
         if is_due(self.collective.poll_timeout()) {
-            self.collective().handle_timeout(now);
+            self.collective_mut().handle_timeout(now);
         }
         self.collect_events(now);
         if is_due(self.liveness.poll_timeout()) {

@@ -55,7 +55,7 @@ fn endpoint(me: u32, algorithm: Barrier, runner: Runner) -> Endpoint {
     let nodes = Nodes::one_each(SIZE);
     let is_multicast = true;
     let group = GroupConfig { communicator: GROUP, nodes, algorithm, runner, is_multicast };
-    endpoint.collective().open(group);
+    endpoint.collective_mut().open(group);
     endpoint
 }
 
@@ -99,7 +99,7 @@ fn pass(ends: &mut [Endpoint]) {
 }
 
 fn enter(end: &mut Endpoint) -> u32 {
-    end.collective().enter(Instant::ZERO, GROUP).unwrap()
+    end.collective_mut().enter(Instant::ZERO, GROUP).unwrap()
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_barrier_allocates_nothing() {
                 }
                 let arrived = [0; 16];
                 let view = NicView { entered: epoch, done: epoch, at: 0, result: 0, arrived };
-                end.collective().handle_nic(Instant::ZERO, GROUP, &view);
+                end.collective_mut().handle_nic(Instant::ZERO, GROUP, &view);
                 assert_eq!(end.poll_event(Instant::ZERO), Some(done(epoch)));
             }
             counted = if epoch == 1 { 0 } else { counted + ALLOCATIONS.get() - before };
@@ -184,9 +184,9 @@ fn a_step_for_another_rank_or_changed_on_the_way_is_refused() {
     let counters = *ends[0].counters();
     // The job's number is compared, all else is tagged.
     assert_eq!((counters.foreign_job, counters.bad_tag), (4, 32));
-    assert_eq!(ends[0].collectives().counters(), &Default::default());
+    assert_eq!(ends[0].collective().counters(), &Default::default());
     ends[0].handle_packet(Instant::ZERO, &step, step.len());
-    assert_eq!(ends[0].collectives().counters().steps_received, 1);
+    assert_eq!(ends[0].collective().counters().steps_received, 1);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn a_step_that_the_farewell_has_overtaken_counts() {
     let (_, step) = next(&mut ends[0]).unwrap();
     ends[1].depart_rank(Instant::ZERO, Rank(0), None);
     ends[1].handle_packet(Instant::ZERO, &step, step.len());
-    assert_eq!(ends[1].collectives().counters().steps_received, 1);
+    assert_eq!(ends[1].collective().counters().steps_received, 1);
     assert_eq!((ends[1].counters().accepted, ends[1].counters().from_gone), (1, 0));
     // Of a rank that has failed nothing counts.
     ends[0].fail_rank(Instant::ZERO, Rank(2));

@@ -19,7 +19,7 @@ fn endpoint(me: u32) -> Endpoint {
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
     let nodes = Nodes::one_each(2);
     let policy = "skewed=10".parse().unwrap();
-    endpoint.broadcast().unwrap().open(GroupConfig { id: GROUP, nodes, policy });
+    endpoint.broadcast_mut().unwrap().open(GroupConfig { id: GROUP, nodes, policy });
     endpoint
 }
 
@@ -47,15 +47,15 @@ fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
     let at = |us: u64| Instant::from_ns(us * 1000);
     for number in 0..3 {
         let cast = CastMessage { group: GROUP, bytes: 8, reply: Reply::Lazy };
-        leaf.broadcast().unwrap().receive(at(number), GROUP, Rank(0), 8).unwrap();
-        root.broadcast().unwrap().send(at(number), cast).unwrap();
+        leaf.broadcast_mut().unwrap().receive(at(number), GROUP, Rank(0), 8).unwrap();
+        root.broadcast_mut().unwrap().send(at(number), cast).unwrap();
         assert_eq!(pass(at(number), &mut root, &mut leaf, b"12345678"), b"12345678");
         pass(at(number), &mut leaf, &mut root, b"");
     }
     // Position 1 acknowledges after message 1 by itself, and owes message 2.
-    assert_eq!(root.broadcast().unwrap().counters().acks_received, 1);
+    assert_eq!(root.broadcast_mut().unwrap().counters().acks_received, 1);
     let pattern = Pattern { communicator: CommunicatorId(0), source: Some(Rank(1)), tag: None };
-    root.channel(0).receive(at(11), pattern, 100).unwrap();
+    root.channel_mut(0).receive(at(11), pattern, 100).unwrap();
     let message = Message {
         to: Rank(0),
         communicator: CommunicatorId(0),
@@ -64,13 +64,13 @@ fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
         available: SENT.len() as u64,
         reply: Reply::Lazy,
     };
-    leaf.channel(0).send(at(11), message).unwrap();
+    leaf.channel_mut(0).send(at(11), message).unwrap();
     assert_eq!(pass(at(11), &mut leaf, &mut root, SENT), SENT);
-    assert_eq!(root.broadcast().unwrap().counters().acks_carried, 1);
-    assert!(root.broadcast().unwrap().is_idle() && leaf.broadcast().unwrap().is_idle());
+    assert_eq!(root.broadcast_mut().unwrap().counters().acks_carried, 1);
+    assert!(root.broadcast_mut().unwrap().is_idle() && leaf.broadcast_mut().unwrap().is_idle());
     // Nothing is owed any more, so nothing more is said of it.
     leaf.handle_timeout(at(100_000));
     root.handle_timeout(at(100_000));
     pass(at(100_000), &mut leaf, &mut root, SENT);
-    assert_eq!(root.broadcast().unwrap().counters().acks_received, 1);
+    assert_eq!(root.broadcast_mut().unwrap().counters().acks_received, 1);
 }

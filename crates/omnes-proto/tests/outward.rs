@@ -34,7 +34,7 @@ fn what_a_departure_ends_is_told_before_it_also_where_it_tells_of_a_failure() {
     let now = Instant::from_ns(1000);
     let source = Some(Rank(1));
     let pattern = Pattern { communicator: CommunicatorId(0), source, tag: None };
-    let id = endpoint.channel(0).receive(now, pattern, 100).unwrap();
+    let id = endpoint.channel_mut(0).receive(now, pattern, 100).unwrap();
     endpoint.depart_rank(now, Rank(1), Some(Rank(2)));
     // No packet has been asked for in between.
     let events: Vec<Event> = std::iter::from_fn(|| endpoint.poll_event(now)).collect();
@@ -55,7 +55,7 @@ fn whatever_goes_in_lets_packets_and_events_out() {
         available: DATA.len() as u64,
         reply: Reply::Soon,
     };
-    from.channel(0).send(at(1), message).unwrap();
+    from.channel_mut(0).send(at(1), message).unwrap();
     let sent = drain(at(1), &mut from);
     assert_eq!(sent.len(), 1);
     // It comes before its receive is posted, so its data move then.
@@ -64,7 +64,7 @@ fn whatever_goes_in_lets_packets_and_events_out() {
     let answers = drain(at(2), &mut to);
     assert_eq!(answers.len(), 1);
     let pattern = Pattern { communicator: CommunicatorId(0), source: None, tag: None };
-    to.channel(0).receive(at(3), pattern, 100).unwrap();
+    to.channel_mut(0).receive(at(3), pattern, 100).unwrap();
     assert_eq!(to.poll_move().map(|(channel, step)| (channel, step.bytes)), Some((0, DATA.len())));
     assert!(to.poll_event(at(3)).is_some() && to.poll_event(at(3)).is_none());
     from.handle_packet(at(3), &answers[0], answers[0].len());

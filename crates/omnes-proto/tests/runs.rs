@@ -90,7 +90,7 @@ fn endpoint(me: u32, window_packets: u32) -> Endpoint {
     let mut endpoint = Endpoint::new(Instant::ZERO, config);
     for id in GROUPS {
         let (nodes, policy) = (Nodes::one_each(RANKS), "combined".parse().unwrap());
-        endpoint.broadcast().unwrap().open(GroupConfig { id, nodes, policy });
+        endpoint.broadcast_mut().unwrap().open(GroupConfig { id, nodes, policy });
     }
     endpoint
 }
@@ -107,18 +107,18 @@ impl Job {
         for rank in 1..RANKS {
             let receiver = &mut self.ranks[rank as usize];
             let pattern = Pattern { communicator, source: Some(Rank(0)), tag: Some(tag) };
-            receiver.channel(0).receive(now, pattern, bytes).unwrap();
+            receiver.channel_mut(0).receive(now, pattern, bytes).unwrap();
             for group in GROUPS {
-                receiver.broadcast().unwrap().receive(now, group, Rank(0), bytes).unwrap();
+                receiver.broadcast_mut().unwrap().receive(now, group, Rank(0), bytes).unwrap();
             }
             let to = Rank(rank);
             let (available, reply) = (bytes, Reply::Soon);
             let message = Message { to, communicator, tag, bytes, available, reply };
-            self.ranks[0].channel(0).send(now, message).unwrap();
+            self.ranks[0].channel_mut(0).send(now, message).unwrap();
         }
         for group in GROUPS {
             let cast = CastMessage { group, bytes, reply: Reply::Soon };
-            self.ranks[0].broadcast().unwrap().send(now, cast).unwrap();
+            self.ranks[0].broadcast_mut().unwrap().send(now, cast).unwrap();
         }
     }
 

@@ -82,8 +82,8 @@ impl Settings {
 
     fn open(&self, end: &mut Endpoint, policy: Policy, algorithm: Barrier) {
         let (id, nodes) = (GROUP, self.nodes.clone());
-        end.broadcast().unwrap().open(broadcast::GroupConfig { id, nodes, policy });
-        end.collective().open(collective::GroupConfig {
+        end.broadcast_mut().unwrap().open(broadcast::GroupConfig { id, nodes, policy });
+        end.collective_mut().open(collective::GroupConfig {
             communicator: BARRIERS,
             nodes: self.nodes.clone(),
             algorithm,
@@ -200,21 +200,21 @@ impl Job {
     fn broadcast(&mut self, bytes: u64) -> BroadcastCounters {
         let (received, sent) = (self.received, self.sent);
         for rank in (0..self.ranks()).filter(|rank| *rank != ROOT) {
-            let machine = self.ends[rank as usize].broadcast().unwrap();
+            let machine = self.ends[rank as usize].broadcast_mut().unwrap();
             machine.receive(self.now, GROUP, Rank(ROOT), bytes).unwrap();
         }
-        let root = self.ends[ROOT as usize].broadcast().unwrap();
+        let root = self.ends[ROOT as usize].broadcast_mut().unwrap();
         root.send(self.now, CastMessage { group: GROUP, bytes, reply: Reply::Soon }).unwrap();
         self.mark(ROOT);
         let others = self.ranks() - 1;
         self.run_until(|job| job.received == received + others && job.sent == sent + 1);
-        *self.ends[ROOT as usize].broadcasts().unwrap().counters()
+        *self.ends[ROOT as usize].broadcast().unwrap().counters()
     }
 
     fn barrier(&mut self) {
         let done = self.done;
         for rank in 0..self.ranks() {
-            self.ends[rank as usize].collective().enter(self.now, BARRIERS).unwrap();
+            self.ends[rank as usize].collective_mut().enter(self.now, BARRIERS).unwrap();
             self.mark(rank);
         }
         let all = self.ranks();
@@ -268,7 +268,7 @@ fn barriers_of_a_large_job_end_with_every_algorithm() {
     for algorithm in Barrier::ALL {
         let mut job = Job::new(RANKS, "combined", algorithm);
         (0..2).for_each(|_| job.barrier());
-        let steps = job.ends.iter().map(|end| end.collectives().counters().steps_sent);
+        let steps = job.ends.iter().map(|end| end.collective().counters().steps_sent);
         let mut messages = algorithm.messages(RANKS).unwrap();
         if algorithm == Barrier::Counter {
             // All releases are one packet.

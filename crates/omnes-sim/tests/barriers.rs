@@ -390,7 +390,7 @@ fn who_has_not_entered_is_named_after_a_question() {
                 cluster.run_for(ms(1));
                 cluster.check(nobody_is_forgotten);
                 for rank in (0..8).filter(|rank| *rank != late) {
-                    let machine = cluster.endpoint(rank).collectives();
+                    let machine = cluster.endpoint(rank).collective();
                     assert!(machine.has_asked_all(GROUP), "{config:?}: {late} is late at {rank}");
                     assert_eq!(machine.missing(GROUP), [Rank(late)], "{config:?}: at {rank}");
                 }
@@ -410,16 +410,16 @@ fn question_is_repeated_until_it_is_answered() {
         let unheard = cluster.rule(drop().kind(Kind::StepTell).from(2).times(2));
         cluster.enter(0, group);
         cluster.ask(0, group);
-        let is_asked = |cluster: &Cluster| cluster.endpoint(0).collectives().has_asked_all(group);
+        let is_asked = |cluster: &Cluster| cluster.endpoint(0).collective().has_asked_all(group);
         cluster.run_for(ms(35));
         assert!(!is_asked(&cluster), "{runner:?}");
         cluster.run_for(ms(10));
         assert!(is_asked(&cluster), "{runner:?}");
         assert_eq!((lost.hits(), unheard.hits()), (2, 2));
-        assert_eq!(cluster.endpoint(0).collectives().missing(group), [Rank(1), Rank(2)]);
+        assert_eq!(cluster.endpoint(0).collective().missing(group), [Rank(1), Rank(2)]);
         cluster.enter(1, group);
         cluster.run_for(ms(11));
-        assert_eq!(cluster.endpoint(0).collectives().missing(group), [Rank(2)]);
+        assert_eq!(cluster.endpoint(0).collective().missing(group), [Rank(2)]);
         cluster.enter(2, group);
         end(&mut cluster);
     }

@@ -148,7 +148,7 @@ fn at_work(seed: u64) -> Cluster {
     }
     cluster.run_for(Duration::from_micros(30));
     assert!(!cluster.endpoint(0).channels()[0].is_idle());
-    assert!(!cluster.endpoint(0).broadcasts().unwrap().is_idle());
+    assert!(!cluster.endpoint(0).broadcast().unwrap().is_idle());
     cluster
 }
 

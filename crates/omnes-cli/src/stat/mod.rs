@@ -86,7 +86,7 @@ pub struct Args {
     clean: bool,
 }
 
-/// Seconds as `watch` takes them, or a time with its unit.
+/// A time between two looks.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let interval = units::parse_duration(text)?;
     if interval < INTERVAL_MIN {

@@ -45,14 +45,14 @@ impl Core {
     /// Makes a group known; with `slot`, the kernel's NIC runs its barriers.
     pub(crate) fn open_collective(&mut self, group: GroupConfig, slot: Option<OpenSlot>) {
         let communicator = group.communicator;
-        self.endpoint.collective().open(group);
+        self.endpoint.collective_mut().open(group);
         let slot = slot.map(|slot| Slot { communicator, slot, shown: Shown::default() });
         self.barriers.slots.extend(slot);
     }
 
     /// Forgets a group, and gives its slot back.
     pub(crate) fn close_collective(&mut self, communicator: CommunicatorId) {
-        self.endpoint.collective().close(communicator);
+        self.endpoint.collective_mut().close(communicator);
         let Barriers { slots, given_back, .. } = &mut self.barriers;
         for closed in slots.extract_if(.., |slot| slot.communicator == communicator) {
             given_back.add(&closed.slot.page().counters());
@@ -75,7 +75,7 @@ impl Core {
     ) -> Result<Operation, OperationError> {
         self.check_standing()?;
         let now = self.now();
-        let entered = self.endpoint.collective().enter_with(now, communicator, own);
+        let entered = self.endpoint.collective_mut().enter_with(now, communicator, own);
         let epoch = entered.map_err(|error| match error {
             CollectiveError::PeerFailed { rank } => self.gone(rank),
             error => OperationError::Collective(error),
@@ -117,7 +117,7 @@ impl Core {
                 has_news |= seen.done != shown.done;
                 *shown = seen;
                 let now = self.clock.now();
-                self.endpoint.collective().handle_nic(now, *communicator, &view(page));
+                self.endpoint.collective_mut().handle_nic(now, *communicator, &view(page));
             }
         }
         has_news
@@ -129,7 +129,7 @@ impl Core {
         let mut lost = Vec::new();
         for Slot { communicator, slot, .. } in &self.barriers.slots {
             let now = self.clock.now();
-            self.endpoint.collective().handle_nic(now, *communicator, &view(slot.page()));
+            self.endpoint.collective_mut().handle_nic(now, *communicator, &view(slot.page()));
             let is_awaited =
                 self.barriers.awaited.iter().any(|it| it.communicator == *communicator);
             if is_awaited && slot.is_lost() {

@@ -61,7 +61,9 @@ impl Core {
             MulticastState::Off { reason } if !self.links.has_spread() => {
                 Err(OperationError::NoMulticast { reason: reason.clone() })
             }
-            _ => Ok(self.endpoint.broadcast().expect("whoever reaches all has a machine for it")),
+            _ => {
+                Ok(self.endpoint.broadcast_mut().expect("whoever reaches all has a machine for it"))
+            }
         }
     }
 
@@ -89,12 +91,12 @@ impl Core {
     }
 
     pub(crate) fn broadcast_counters(&mut self) -> BroadcastCounters {
-        self.endpoint.broadcast().map_or_else(BroadcastCounters::default, |it| *it.counters())
+        self.endpoint.broadcast_mut().map_or_else(BroadcastCounters::default, |it| *it.counters())
     }
 
     /// True if all that was broadcast has arrived, and nothing is owed for what came.
     pub(crate) fn has_cast_all(&mut self) -> bool {
-        self.endpoint.broadcast().is_none_or(|machine| machine.is_idle())
+        self.endpoint.broadcast_mut().is_none_or(|machine| machine.is_idle())
     }
 
     /// Does without multicast from now on.

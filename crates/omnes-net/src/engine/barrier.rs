@@ -113,13 +113,13 @@ impl Engine {
     pub fn missing(&self, communicator: CommunicatorId, limit: Duration) -> Vec<Rank> {
         self.enter(|core| {
             let now = core.now();
-            core.endpoint.collective().ask(now, communicator);
+            core.endpoint.collective_mut().ask(now, communicator);
             core.push();
         });
         // Interrupted or late: what is known then counts.
         let _ = self.wait_until(Some(limit), Spot::Anywhere, |core| {
-            core.endpoint.collective().has_asked_all(communicator).then_some(())
+            core.endpoint.collective_mut().has_asked_all(communicator).then_some(())
         });
-        self.enter(|core| core.endpoint.collective().missing(communicator))
+        self.enter(|core| core.endpoint.collective_mut().missing(communicator))
     }
 }

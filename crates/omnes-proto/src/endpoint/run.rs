@@ -67,8 +67,8 @@ impl Endpoint {
         self.counters.accepted += u64::from(packets);
         self.liveness.on_heard(now, first.source);
         match first.kind {
-            Kind::Cast => self.broadcast()?.handle_run(now, &first, packets),
-            _ => self.channel(channel).handle_run(now, &first, packets),
+            Kind::Cast => self.broadcast_mut()?.handle_run(now, &first, packets),
+            _ => self.channel_mut(channel).handle_run(now, &first, packets),
         }
         let Preview { channel, receive, offset, head_bytes, .. } = preview;
         let target = Target::Receive(receive);

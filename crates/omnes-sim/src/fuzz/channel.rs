@@ -88,8 +88,8 @@ impl Rig {
             11 => self.pass_time(bytes.time()),
             12 => self.extend(rank, bytes),
             13 => self.cancel(rank, bytes),
-            14 => self.ranks[rank as usize].endpoint.channel(0).stop(self.now),
-            _ => self.ranks[rank as usize].endpoint.channel(0).resume(self.now),
+            14 => self.ranks[rank as usize].endpoint.channel_mut(0).stop(self.now),
+            _ => self.ranks[rank as usize].endpoint.channel_mut(0).resume(self.now),
         }
         self.drain_all();
     }
@@ -108,7 +108,7 @@ impl Rig {
         let communicator = COMMUNICATOR;
         let message = Message { to, communicator, tag, bytes: length.into(), available, reply };
         let own = &mut self.ranks[rank as usize];
-        if let Ok(id) = own.endpoint.channel(0).send(self.now, message) {
+        if let Ok(id) = own.endpoint.channel_mut(0).send(self.now, message) {
             let content = content(u64::from(length), length as usize);
             own.memory.add_send(id, Operation(id.0 as usize), content, available);
             if to.0 < HONEST {
@@ -130,7 +130,7 @@ impl Rig {
 
     fn post(&mut self, rank: u32, pattern: Pattern, capacity: u64) {
         let own = &mut self.ranks[rank as usize];
-        if let Ok(id) = own.endpoint.channel(0).receive(self.now, pattern, capacity) {
+        if let Ok(id) = own.endpoint.channel_mut(0).receive(self.now, pattern, capacity) {
             own.memory.add_receive(id, Operation(id.0 as usize), capacity);
             own.receives.push(id);
         }
@@ -182,13 +182,13 @@ impl Rig {
         let Some(id) = own.sends.iter().nth(bytes.byte() as usize % 8).copied() else { return };
         let available = own.memory.content_bytes(id);
         own.memory.extend(Operation(id.0 as usize), available);
-        own.endpoint.channel(0).extend(self.now, id, available);
+        own.endpoint.channel_mut(0).extend(self.now, id, available);
     }
 
     fn cancel(&mut self, rank: u32, bytes: &mut Bytes) {
         let own = &mut self.ranks[rank as usize];
         let Some(id) = own.receives.get(bytes.byte() as usize % 8).copied() else { return };
-        if own.endpoint.channel(0).cancel(id) {
+        if own.endpoint.channel_mut(0).cancel(id) {
             own.receives.retain(|receive| *receive != id);
             must(own.memory.abandon_receive(id));
         }
@@ -248,11 +248,11 @@ impl Rig {
         for rank in 0..HONEST {
             let own = &mut self.ranks[rank as usize];
             check_bounded(&own.endpoint.channels());
-            own.endpoint.channel(0).resume(self.now);
+            own.endpoint.channel_mut(0).resume(self.now);
             for id in own.sends.clone() {
                 let available = own.memory.content_bytes(id);
                 own.memory.extend(Operation(id.0 as usize), available);
-                own.endpoint.channel(0).extend(self.now, id, available);
+                own.endpoint.channel_mut(0).extend(self.now, id, available);
             }
         }
         self.drain_all();

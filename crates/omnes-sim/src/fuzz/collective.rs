@@ -356,7 +356,7 @@ impl Honest {
     }
 
     fn machine(&mut self) -> &mut Collective {
-        self.endpoint.collective()
+        self.endpoint.collective_mut()
     }
 
     fn open(&mut self, group: &GroupConfig) {
@@ -378,7 +378,7 @@ impl Honest {
         if self.is_busy {
             return false;
         }
-        let waits: Vec<CommunicatorId> = self.endpoint.collectives().nic_waits().collect();
+        let waits: Vec<CommunicatorId> = self.endpoint.collective().nic_waits().collect();
         let mut is_news = false;
         for communicator in waits {
             if let Some(view) = self.nic.look(communicator) {
@@ -414,7 +414,7 @@ impl Honest {
 
     /// Only members are missing, and never this rank itself.
     fn check_missing(&self, communicator: CommunicatorId, groups: &[GroupConfig]) {
-        let machine = self.endpoint.collectives();
+        let machine = self.endpoint.collective();
         let missing = machine.missing(communicator);
         let mut members = groups.iter().filter(|it| it.communicator == communicator);
         let is_other = |rank: &Rank| {

@@ -304,7 +304,7 @@ impl Host {
             let to = to.rank().map_or(To::All, |to| To::Nic(to.0));
             net.send_step(at, self.rank, to, &bytes);
         }
-        let mut waits = self.endpoint.collectives().nic_waits();
+        let mut waits = self.endpoint.collective().nic_waits();
         if waits.any(|communicator| self.firmware.has_news(communicator)) {
             let span = net.testbed.nic.show.fixed;
             net.push(at + span, Event::Shown { host: self.rank });
@@ -313,14 +313,14 @@ impl Host {
 
     /// Shows the machine what the NIC has done.
     fn look_at_pages(&mut self, at: Time) {
-        let communicator = self.endpoint.collectives().nic_waits().next();
+        let communicator = self.endpoint.collective().nic_waits().next();
         let Some(communicator) = communicator else { return };
         self.look_at(at, communicator);
     }
 
     fn look_at(&mut self, at: Time, communicator: CommunicatorId) {
         if let Some(view) = self.firmware.look(communicator) {
-            self.endpoint.collective().handle_nic(at.instant(), communicator, &view);
+            self.endpoint.collective_mut().handle_nic(at.instant(), communicator, &view);
         }
     }
 

@@ -156,7 +156,7 @@ impl Host {
         let is_copied = bytes <= small && available == bytes;
         let reply = if is_copied { Reply::Lazy } else { Reply::Soon };
         let message = Message { to, communicator: MESSAGES, tag, bytes, available, reply };
-        let begun = self.endpoint.channel(0).send(at.instant(), message);
+        let begun = self.endpoint.channel_mut(0).send(at.instant(), message);
         let Ok(id) = begun else {
             net.complain(self.rank, &begun);
             return None;
@@ -172,7 +172,7 @@ impl Host {
     fn receive(&mut self, running: &mut Running, what: (Rank, u32, u64), at: Time) {
         let (from, tag, bytes) = what;
         let pattern = Pattern { communicator: MESSAGES, source: Some(from), tag: Some(tag) };
-        if let Ok(id) = self.endpoint.channel(0).receive(at.instant(), pattern, bytes) {
+        if let Ok(id) = self.endpoint.channel_mut(0).receive(at.instant(), pattern, bytes) {
             running.awaited.push(Awaited { is_cast: false, id });
         }
     }
@@ -247,7 +247,7 @@ impl Host {
             running.held = Some((group, bytes));
             return;
         }
-        let Some(machine) = self.endpoint.broadcast() else { return };
+        let Some(machine) = self.endpoint.broadcast_mut() else { return };
         if let Ok(id) = machine.receive(at.instant(), group, Rank(root), bytes) {
             running.awaited.push(Awaited { is_cast: true, id });
         }
@@ -259,7 +259,7 @@ impl Host {
         let Op::Bcast { algorithm: Bcast::Multicast(policy), .. } = running.op else {
             return false;
         };
-        let Some(machine) = self.endpoint.broadcast() else { return false };
+        let Some(machine) = self.endpoint.broadcast_mut() else { return false };
         let is_copied = policy.hold.copies(bytes);
         if is_copied && !machine.has_room(group) {
             return false;
@@ -288,7 +288,7 @@ impl Host {
         match kind.steps {
             Steps::Machine(_) => {
                 let communicator = shared.communicator(kind);
-                let entered = self.endpoint.collective().enter(at.instant(), communicator);
+                let entered = self.endpoint.collective_mut().enter(at.instant(), communicator);
                 running.barrier = entered.ok().map(|epoch| (communicator, epoch));
             }
             Steps::Channel => {
@@ -347,7 +347,7 @@ impl Host {
         };
         let is_here = running.awaited.is_empty();
         let available = match running.awaited.first() {
-            Some(Awaited { id, .. }) => self.endpoint.channel(0).received_bytes(*id),
+            Some(Awaited { id, .. }) => self.endpoint.channel_mut(0).received_bytes(*id),
             None => bytes,
         };
         if !running.children.is_empty() {
@@ -359,7 +359,7 @@ impl Host {
         }
         let is_progress = !running.passing.is_empty();
         for id in &running.passing {
-            self.endpoint.channel(0).extend(at.instant(), *id, available);
+            self.endpoint.channel_mut(0).extend(at.instant(), *id, available);
         }
         if is_here {
             running.passing.clear();

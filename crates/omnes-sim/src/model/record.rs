@@ -74,7 +74,7 @@ impl RankCounters {
             counters.data_packets += channel.counters().data_packets;
             counters.repairs += channel.counters().retransmits;
         }
-        if let Some(broadcasts) = endpoint.broadcasts() {
+        if let Some(broadcasts) = endpoint.broadcast() {
             let casts = broadcasts.counters();
             counters.data_packets += casts.co_root_copies;
             counters.casts = casts.casts_sent;

@@ -246,7 +246,7 @@ fn new_host(rank: u32, shared: &Shared, channel: &Checked, broadcast: &CheckedBr
     let mut firmware = Nic::default();
     for policy in &shared.policies {
         let group = CastGroup { id: shared.group(*policy), nodes: nodes.clone(), policy: *policy };
-        if let Some(machine) = endpoint.broadcast() {
+        if let Some(machine) = endpoint.broadcast_mut() {
             machine.open(group);
         }
     }
@@ -262,7 +262,7 @@ fn new_host(rank: u32, shared: &Shared, channel: &Checked, broadcast: &CheckedBr
         if runner == Runner::Nic {
             firmware.open((JOB, &KEY), me, &group);
         }
-        endpoint.collective().open(group);
+        endpoint.collective_mut().open(group);
     }
     Host::new(rank, endpoint, firmware)
 }

@@ -86,7 +86,7 @@ impl Cluster {
     pub fn ask(&mut self, rank: u32, communicator: CommunicatorId) {
         let note = format!("asks who has entered the barrier of {}", communicator.0);
         self.network.trace.note(self.now(), Rank(rank), note);
-        self.act(rank, |node, world| node.endpoint.collective().ask(world.now, communicator));
+        self.act(rank, |node, world| node.endpoint.collective_mut().ask(world.now, communicator));
     }
 
     /// Opens each group that the scripts use and that is not open yet.
@@ -105,7 +105,7 @@ impl Cluster {
 
     /// What the collective machine of a rank has counted.
     pub fn collective_counters(&self, rank: u32) -> &CollectiveCounters {
-        self.endpoint(rank).collectives().counters()
+        self.endpoint(rank).collective().counters()
     }
 
     /// What the NIC of a rank's node has counted for a group; `None` if it has no slot for it.

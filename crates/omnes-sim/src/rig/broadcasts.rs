@@ -142,7 +142,7 @@ impl Cluster {
     }
 
     fn machine(&self, rank: u32) -> &Broadcast {
-        match self.endpoint(rank).broadcasts() {
+        match self.endpoint(rank).broadcast() {
             Some(machine) => machine,
             None => panic!("the cluster was built without broadcasts"),
         }

@@ -59,7 +59,7 @@ pub fn nobody_is_forgotten(cluster: &Cluster) -> Result<(), String> {
     for node in cluster.nodes.iter().filter(|node| !node.is_crashed) {
         let groups = node.barriers.groups.keys();
         for communicator in groups.filter(|name| node.barriers.is_under_way(**name)) {
-            let missing = node.endpoint.collectives().missing(*communicator);
+            let missing = node.endpoint.collective().missing(*communicator);
             cluster.ledger().check_missing(*communicator, node.rank, &missing)?;
         }
     }

@@ -153,7 +153,7 @@ impl Cluster {
     pub fn extend(&mut self, rank: u32, channel: usize, send: Operation, available: u64) {
         self.act(rank, |node, world| {
             if let Some(id) = node.memory[channel].extend(send, available) {
-                node.endpoint.channel(channel).extend(world.now, id, available);
+                node.endpoint.channel_mut(channel).extend(world.now, id, available);
             }
         });
     }
@@ -188,14 +188,14 @@ impl Cluster {
         self.network.trace.note(self.now, Rank(rank), format!("stop channel {channel}"));
         self.act(rank, |node, world| {
             node.stable_at[channel] = None;
-            node.endpoint.channel(channel).stop(world.now);
+            node.endpoint.channel_mut(channel).stop(world.now);
         });
     }
 
     /// Lets a channel at one rank send again [PM-R21 C8].
     pub fn resume(&mut self, rank: u32, channel: usize) {
         self.network.trace.note(self.now, Rank(rank), format!("resume channel {channel}"));
-        self.act(rank, |node, world| node.endpoint.channel(channel).resume(world.now));
+        self.act(rank, |node, world| node.endpoint.channel_mut(channel).resume(world.now));
     }
 
     /// When the channel of a rank became stable after the last [`Self::stop`].

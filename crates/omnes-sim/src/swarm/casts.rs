@@ -364,7 +364,7 @@ fn check_departure(cluster: &mut Cluster, leaver: u32) {
 /// Once everything has been received, no buffer is in use.
 fn check_pools(cluster: &Cluster) {
     for rank in 0..cluster.size() {
-        let Some(machine) = cluster.endpoint(rank).broadcasts() else { continue };
+        let Some(machine) = cluster.endpoint(rank).broadcast() else { continue };
         let (free, all) = (machine.free_slots(), machine.config().pool_slots);
         if free < all {
             cluster.fail(&format!("rank {rank} keeps {} of {all} buffers", all - free));

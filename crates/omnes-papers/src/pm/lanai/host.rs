@@ -181,7 +181,7 @@ impl World {
         let pattern = Pattern { communicator: super::nic::COMMUNICATOR, source: None, tag: None };
         let capacity = self.constants.buffers.message_bytes;
         let Node { endpoint, host, .. } = &mut self.nodes[node];
-        let posted = endpoint.channel(0).receive(now, pattern, capacity);
+        let posted = endpoint.channel_mut(0).receive(now, pattern, capacity);
         posted.expect("nobody has failed");
         while endpoint.poll_move().is_some() {}
         let event = endpoint.poll_event(now);

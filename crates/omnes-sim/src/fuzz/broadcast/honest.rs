@@ -80,7 +80,7 @@ impl Honest {
     }
 
     pub(super) fn machine(&mut self) -> &mut Broadcast {
-        match self.endpoint.broadcast() {
+        match self.endpoint.broadcast_mut() {
             Some(machine) => machine,
             None => panic!("every rank has a broadcast machine"),
         }

@@ -188,7 +188,7 @@ impl Rig {
         let pattern = Pattern { communicator: CommunicatorId(1), source: Some(from), tag: Some(0) };
         let now = self.now;
         let other = &mut self.ranks[to.index()];
-        if let Ok(id) = other.endpoint.channel(0).receive(now, pattern, length) {
+        if let Ok(id) = other.endpoint.channel_mut(0).receive(now, pattern, length) {
             other.channel_memory.add_receive(id, Operation(id.0 as usize), length);
         }
         let message = Message {
@@ -200,7 +200,7 @@ impl Rig {
             reply: Reply::Lazy,
         };
         let own = &mut self.ranks[rank as usize];
-        if let Ok(id) = own.endpoint.channel(0).send(now, message) {
+        if let Ok(id) = own.endpoint.channel_mut(0).send(now, message) {
             let content = content(length, length as usize);
             own.channel_memory.add_send(id, Operation(id.0 as usize), content, length);
         }

@@ -72,8 +72,8 @@ impl Node {
         if *runner == Runner::Nic {
             self.barriers.nic.open((JOB, &KEY), self.rank, group);
         }
-        self.endpoint.collective().open(GroupConfig::clone(group));
-        let is_open = match self.endpoint.collectives().is_open(*communicator) {
+        self.endpoint.collective_mut().open(GroupConfig::clone(group));
+        let is_open = match self.endpoint.collective().is_open(*communicator) {
             true => Ok(()),
             false => Err(format!("does not open barriers of {}", communicator.0)),
         };
@@ -84,7 +84,7 @@ impl Node {
     pub(crate) fn close_barriers(&mut self, world: &mut World, communicator: CommunicatorId) {
         self.barriers.groups.remove(&communicator);
         self.barriers.nic.close(communicator);
-        self.endpoint.collective().close(communicator);
+        self.endpoint.collective_mut().close(communicator);
         let note = format!("closes barriers of {}", communicator.0);
         world.network.trace.note(world.now, self.rank, note);
         let is_here = |(of, _): &(CommunicatorId, u32)| *of == communicator;
@@ -107,7 +107,7 @@ impl Node {
         let (rank, now) = (self.rank, world.now);
         let own =
             words::brings(&group, rank, world.ledger.progress(communicator, rank).entered + 1);
-        match self.endpoint.collective().enter_with(now, communicator, own) {
+        match self.endpoint.collective_mut().enter_with(now, communicator, own) {
             Ok(epoch) => {
                 let (operation, numbered) = world.ledger.add_barrier(rank, group, epoch);
                 world.check(rank, numbered);
@@ -177,7 +177,7 @@ impl Node {
     }
 
     pub(super) fn has_nic_news(&self) -> bool {
-        let mut waits = self.endpoint.collectives().nic_waits();
+        let mut waits = self.endpoint.collective().nic_waits();
         waits.any(|communicator| self.barriers.nic.has_news(communicator))
     }
 
@@ -212,12 +212,12 @@ impl Node {
         if self.attentive_at > world.now {
             return false;
         }
-        let waits: Vec<CommunicatorId> = self.endpoint.collectives().nic_waits().collect();
+        let waits: Vec<CommunicatorId> = self.endpoint.collective().nic_waits().collect();
         let mut is_news = false;
         for communicator in waits {
             if let Some(view) = self.barriers.nic.look(communicator) {
                 is_news = true;
-                self.endpoint.collective().handle_nic(world.now, communicator, &view);
+                self.endpoint.collective_mut().handle_nic(world.now, communicator, &view);
             }
         }
         is_news

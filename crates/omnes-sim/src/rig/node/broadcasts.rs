@@ -33,7 +33,7 @@ impl Node {
     /// # Panics
     /// If the cluster was built without: the test has forgotten it.
     pub(crate) fn machine(&mut self) -> &mut Broadcast {
-        match self.endpoint.broadcast() {
+        match self.endpoint.broadcast_mut() {
             Some(machine) => machine,
             None => panic!("the cluster was built without broadcasts"),
         }
@@ -157,7 +157,7 @@ impl Node {
             return false;
         }
         let Some(group) = self.group_of(policy) else { return false };
-        self.endpoint.broadcasts().is_some_and(|machine| !machine.has_room(group))
+        self.endpoint.broadcast().is_some_and(|machine| !machine.has_room(group))
     }
 
     fn group_of(&self, policy: Policy) -> Option<GroupId> {

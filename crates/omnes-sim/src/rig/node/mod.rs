@@ -117,7 +117,7 @@ impl Node {
         let channels = endpoint.channels().len();
         let of_channel = |_| Memory::of_channel(pool_slots);
         let of_broadcasts =
-            endpoint.broadcasts().map(|machine| Memory::of_broadcasts(machine.config().pool_slots));
+            endpoint.broadcast().map(|machine| Memory::of_broadcasts(machine.config().pool_slots));
         Self {
             rank,
             endpoint,
@@ -157,7 +157,7 @@ impl Node {
         let bytes = content.len() as u64;
         let operation = world.ledger.add_send(stream, content.clone());
         let message = Message { to, communicator, tag, bytes, available, reply };
-        match self.endpoint.channel(channel).send(world.now, message) {
+        match self.endpoint.channel_mut(channel).send(world.now, message) {
             Ok(id) => self.memory[channel].add_send(id, operation, content, available),
             Err(_) => world.ledger.settle(operation, State::Failed(world.now)),
         }
@@ -172,7 +172,7 @@ impl Node {
         capacity: u64,
     ) -> Operation {
         let operation = world.ledger.add_receive(self.rank, channel, pattern, capacity);
-        match self.endpoint.channel(channel).receive(world.now, pattern, capacity) {
+        match self.endpoint.channel_mut(channel).receive(world.now, pattern, capacity) {
             Ok(id) => self.memory[channel].add_receive(id, operation, capacity),
             Err(_) => world.ledger.settle(operation, State::Failed(world.now)),
         }
@@ -182,7 +182,7 @@ impl Node {
     /// Takes a receive back; false if a message has come for it.
     pub(crate) fn cancel(&mut self, world: &mut World, channel: usize, what: Operation) -> bool {
         let Some(id) = self.memory[channel].receive_id(what) else { return false };
-        if !self.endpoint.channel(channel).cancel(id) {
+        if !self.endpoint.channel_mut(channel).cancel(id) {
             return false;
         }
         let abandoned = self.memory[channel].abandon_receive(id).map(|_| ());
@@ -194,8 +194,8 @@ impl Node {
     /// True if no machine has anything left to say.
     pub(crate) fn is_idle(&self) -> bool {
         self.endpoint.channels().iter().all(Channel::is_idle)
-            && self.endpoint.broadcasts().is_none_or(Broadcast::is_idle)
-            && self.endpoint.collectives().is_idle()
+            && self.endpoint.broadcast().is_none_or(Broadcast::is_idle)
+            && self.endpoint.collective().is_idle()
     }
 
     pub(crate) fn look_away(&mut self, now: Instant, time: Duration) {
