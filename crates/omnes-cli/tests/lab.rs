@@ -180,7 +180,7 @@ fn values_without_a_unit_are_refused_with_the_way_out() {
     for (flag, value, hint) in [
         ("--loss", "1", "1%"),
         ("--receive-loss", "20", "20%"),
-        ("--delay", "50", "10s"),
+        ("--delay", "50", "25us"),
         ("--rate", "1000", "1gbit"),
         ("--mtu", "100", "1280"),
     ] {

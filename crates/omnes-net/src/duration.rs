@@ -29,7 +29,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         .map_err(|_| format!("`{text}` is no time: a number with a unit, such as 5s or 25us"))?;
     let unit = match unit.trim().to_ascii_lowercase().as_str() {
         "" if number == 0.0 => "s".to_owned(),
-        "" => return Err(format!("`{text}` needs a unit of time: ns, us, ms, s, min, h or d")),
+        "" => return Err(format!("`{text}` needs a unit of time, such as 25us or 5s")),
         "µs" => "us".to_owned(),
         "m" => "min".to_owned(),
         other => other.to_owned(),

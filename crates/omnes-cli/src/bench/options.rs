@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn times_are_printed_in_their_shortest_form() {
-        let printed = parse("skew --skew 0s,5 --budget 100s").command_line(1);
+        let printed = parse("skew --skew 0,5000ms --budget 100s").command_line(1);
         assert!(printed.contains("--budget 100s") && printed.contains("--skew 0s,5s"), "{printed}");
     }
 

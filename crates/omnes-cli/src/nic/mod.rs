@@ -54,7 +54,7 @@ without tcx (left behind).")]
     /// Show what the firmware counts for each slot
     #[command(after_help = "Examples:
   omnes nic stat
-  omnes nic stat --watch 5s
+  omnes nic stat --watch 5
   omnes nic stat --json | jq 'select(.counters.bad_tags > 0)'
 
 Columns: barriers (number of the newest that is done); in, out (steps); again

@@ -35,7 +35,7 @@ const EXAMPLES: &str = "\
 Examples:
   omnes stat                       # every rank here, with its mean rates
   omnes stat --watch               # again every second, with its rates
-  omnes stat --watch 5s --job 1a2b # one job, by its first digits
+  omnes stat --watch 5 --job 1a2b  # one job, by its first digits
   omnes stat --all                 # every counter, a column for each rank
   omnes stat --json | jq 'select(.state == \"dead\") | .counters'
   omnes stat --clean               # forget the ranks that were killed
@@ -86,9 +86,10 @@ pub struct Args {
     clean: bool,
 }
 
-/// A time between two looks.
+/// Seconds as `watch` takes them, or a time with its unit.
 pub fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = units::parse_duration(text)?;
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let interval = seconds.map_or_else(|| units::parse_duration(text), Ok)?;
     if interval < INTERVAL_MIN {
         return Err(format!("`{text}` is below 200ms; ranks publish ten times per second"));
     }

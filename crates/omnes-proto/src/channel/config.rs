@@ -20,7 +20,8 @@ pub struct ChannelConfig {
     /// How much of a larger message is sent without asking; the same on all ranks.
     pub eager_head_bytes: u32,
     /// Buffers of one packet each for data that nobody has asked for yet, and number of messages of
-    /// that kind; [`POOL_GROWTH`] times as many while a receive waits for what may be behind them.
+    /// that kind; [`POOL_GROWTH`](crate::limits::POOL_GROWTH) times as many while a receive waits
+    /// for what may be behind them.
     pub pool_slots: u32,
     /// Unanswered packets allowed per lane, `1..=`[`WINDOW_PACKETS_MAX`].
     pub window_packets: u32,
