@@ -51,6 +51,9 @@ enum Command {
     Stat(stat::Args),
     Tune(tune::Args),
     Papers(papers::Args),
+    /// End what the ranks of a launcher have started when it is killed
+    #[command(hide = true)]
+    Warden,
 }
 
 fn main() -> ExitCode {
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Papers(args) => papers::run(args),
+        Command::Warden => run::serve_warden(),
     };
     result.unwrap_or_else(|error| fail(&error))
 }

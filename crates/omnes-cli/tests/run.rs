@@ -326,11 +326,15 @@ fn a_second_interrupt_kills_at_once() {
 }
 
 #[test]
-fn ranks_die_with_a_launcher_that_is_killed() {
-    // Raw output: the ranks themselves hold the pipe, so its end is theirs.
-    let job = Job::shell(&["-n", "3", "--no-prefix"], 3, STUBBORN);
-    job.signal(libc::SIGKILL);
-    assert_eq!(job.finish(), (None, String::new(), String::new()));
+fn ranks_and_what_they_have_started_die_with_a_launcher_that_is_killed() {
+    // Raw output: all of them hold the pipe, so its end is theirs.
+    let script = "trap '' INT TERM HUP; (sleep 20; echo outlived) & echo ready; sleep 20; echo too";
+    let options: &[&[&str]] = &[&["--no-prefix"], &["--no-prefix", "--lab"]];
+    for options in &options[..1 + usize::from(is_root())] {
+        let job = Job::shell(&[&["-n", "3"], *options].concat(), 3, script);
+        job.signal(libc::SIGKILL);
+        assert_eq!(job.finish(), (None, String::new(), String::new()));
+    }
 }
 
 #[test]

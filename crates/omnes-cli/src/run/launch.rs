@@ -10,6 +10,7 @@ use super::placement::{Host, Place, Site};
 use super::process::{Process, signal_name, tie_to_launcher};
 use super::published::{self, Published};
 use super::supervise::{Note, Order, Supervisor};
+use super::warden::Warden;
 use super::{signals, ssh};
 use crate::complain::complain;
 use crate::units::short_time;
@@ -71,6 +72,8 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
             .with_context(|| format!("--output-dir {}", directory.display()))?;
     }
     let heard = signals::listen()?;
+    // Dropped after the ranks: only then is the job over.
+    let mut warden = Warden::start()?;
     let mut streams = Streams::new(job.size);
     let mut ranks = Vec::with_capacity(places.len());
     for place in places {
@@ -81,6 +84,7 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
             Err(error) => return refuse(&program.to_string_lossy(), place, &error),
         }
         let process = ranks.last_mut().expect("just pushed");
+        warden.watch(process.group());
         connect(process, job, place, &mut streams)?;
     }
     let pump = streams.start().context("cannot start to copy output")?;

@@ -8,13 +8,14 @@
 //! | `process` | one rank as a child of the launcher |
 //! | `output` | lines of all ranks, prefixed |
 //! | `signals`, `supervise` | what the launcher hears, and what it decides |
+//! | `warden` | ends what is left when the launcher is killed |
 //! | `joining` | whether ranks may still wait for each other |
 //! | `published` | live counters of ranks that the user ended |
 //! | `layout` | whether the ranks' memory is laid out at random |
 //! | `launch` | puts these together: start, watch, end |
 //!
-//! Guarantees: no rank outlives the launcher; a rank that fails ends the job, and its status is
-//! the job's; the job key is on no command line and in no output.
+//! Guarantees: no rank outlives the launcher, nor does what it has started; a rank that fails ends
+//! the job, and its status is the job's; the job key is on no command line and in no output.
 //!
 //! Under `mpirun`, `srun`, `torchrun` or Kubernetes this launcher is not needed: Omnes reads their
 //! environment.
@@ -30,8 +31,10 @@ mod published;
 mod signals;
 mod ssh;
 mod supervise;
+mod warden;
 
 pub use ssh::quote;
+pub use warden::serve as serve_warden;
 
 use crate::lab;
 use crate::print;

@@ -12,8 +12,9 @@
 //!
 //! Dropping a process kills what is left of its group, then reaps it.
 //!
-//! Not done: processes that leave the group on purpose (`setsid`) outlive the job, and when the
-//! launcher itself is killed by KILL only the ranks end with it, not what they started.
+//! When the launcher itself is ended by KILL, the warden ends the groups.
+//!
+//! Not done: processes that leave the group on purpose (`setsid`) outlive the job.
 
 use super::ssh;
 use std::io::Write;
