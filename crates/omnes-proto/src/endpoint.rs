@@ -340,10 +340,19 @@ impl Endpoint {
             Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell => {
                 self.collective_mut().handle_packet(now, &header);
             }
-            Kind::Ping => self.answer(from, Kind::Pong, header.argument),
-            Kind::Pong => self.liveness.on_answer(now, from, header.argument),
+            Kind::Ping => {
+                self.answer(from, Kind::Pong, header.argument);
+                self.hear_of_gone(now, &header);
+            }
+            Kind::Pong => {
+                self.liveness.on_answer(now, from, header.argument);
+                self.hear_of_gone(now, &header);
+            }
             Kind::Failed => self.on_notice(now, from, Rank(header.argument)),
-            Kind::Bye => self.depart_rank(now, from, header.argument.checked_sub(1).map(Rank)),
+            Kind::Bye => {
+                let departed = header.seq.0.checked_sub(1).map_or(from, Rank);
+                self.depart_rank(now, departed, header.argument.checked_sub(1).map(Rank));
+            }
         }
         None
     }
@@ -388,6 +397,12 @@ impl Endpoint {
         if self.control.is_empty() {
             self.answer(rank, Kind::Failed, rank.0);
         }
+    }
+
+    /// A question or an answer says whom its sender knows to be gone.
+    fn hear_of_gone(&mut self, now: Instant, header: &Header) {
+        self.due.touch(Machines::WATCH);
+        self.liveness.on_digest(now, header.source, header.expects.0);
     }
 
     fn on_notice(&mut self, now: Instant, from: Rank, failed: Rank) {

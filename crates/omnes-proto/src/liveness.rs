@@ -14,9 +14,14 @@
 //! others may have been stopped with it: silence counts from the end of such a pause on, and the
 //! successor is asked at once ([`Liveness::on_pause`]).
 //!
+//! A rank that leaves says so once to each other one, which may get lost. So questions and answers
+//! carry a digest of who is gone: where two differ, each tells the other whom it knows of.
+//!
 //! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
 //! round trips, whether or not anyone waits for it; within two timeouts where its packets are sent
-//! again by somebody else; the time starts anew with each pause of who watches. Cost: at most two
+//! again by somebody else; the time starts anew with each pause of who watches. One that leaves is
+//! known to all within half a timeout, as long as the next rank of whoever missed it knows, or as
+//! one that has failed. Cost: at most two
 //! packets per rank and interval while the job is idle and nothing gets lost, two per half timeout
 //! where the successor talks anyway; one notice and one answer per rank and failure. State: an
 //! entry for each rank that is gone.
@@ -24,6 +29,7 @@
 use crate::lane::earliest;
 use omnes_wire::{Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 /// Settings of the watch.
@@ -47,12 +53,15 @@ impl Default for LivenessConfig {
 const QUESTIONS_PER_INTERVAL: u32 = 4;
 /// Repetitions of a notice that nobody confirms.
 const NOTICE_REPEATS_MAX: u32 = 16;
+/// Ranks that are told of at once where digests differ.
+const TOLD_AT_ONCE_MAX: usize = 32;
 
 /// What the endpoint is to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Notice {
     Ping { to: Rank, question: u32 },
     Failed { to: Rank, failed: Rank },
+    Departed { to: Rank, departed: Rank },
 }
 
 /// How a rank has gone.
@@ -69,6 +78,11 @@ pub(crate) struct Liveness {
     size: u32,
     /// All others are there.
     gone: BTreeMap<Rank, Gone>,
+    /// Equal where the same ranks are gone, however.
+    digest: u32,
+    /// The last of those that were told of where digests differed, and when others may be.
+    told_last: Rank,
+    told_until: Instant,
     first_failed: Option<Rank>,
     config: LivenessConfig,
     successor: Option<Rank>,
@@ -81,7 +95,7 @@ pub(crate) struct Liveness {
     ping_at: Option<Instant>,
     is_ping_due: bool,
     unconfirmed: BTreeSet<(Rank, Rank)>,
-    to_tell: Vec<(Rank, Rank)>,
+    to_tell: Vec<Notice>,
     tell_at: Option<Instant>,
     repeats: u32,
 }
@@ -92,6 +106,9 @@ impl Liveness {
             me,
             size,
             gone: BTreeMap::new(),
+            digest: 0,
+            told_last: me,
+            told_until: now,
             first_failed: None,
             config,
             successor: None,
@@ -174,11 +191,41 @@ impl Liveness {
         if self.is_gone(rank) || rank == self.me {
             return false;
         }
-        self.gone.insert(rank, Gone::Failed);
         self.first_failed.get_or_insert(rank);
+        self.on_gone(now, rank, Gone::Failed);
+        true
+    }
+
+    fn on_gone(&mut self, now: Instant, rank: Rank, gone: Gone) {
+        self.gone.insert(rank, gone);
+        self.digest = self.digest.wrapping_add(scrambled(rank.0));
         self.unconfirmed.retain(|(to, _)| *to != rank);
         self.watch_next(now);
-        true
+    }
+
+    /// What a question or an answer carries, for [`Self::on_digest`].
+    pub(crate) fn digest(&self) -> u32 {
+        self.digest
+    }
+
+    /// A question or an answer of `rank` carried `digest`: where it knows of others than this rank,
+    /// it is told of some of those, not more often than it is asked for a sign of life.
+    pub(crate) fn on_digest(&mut self, now: Instant, rank: Rank, digest: u32) {
+        if digest == self.digest || now < self.told_until {
+            return;
+        }
+        self.told_until = now + self.config.interval / QUESTIONS_PER_INTERVAL;
+        let later = self.gone.range((Bound::Excluded(self.told_last), Bound::Unbounded));
+        let in_turn = later.chain(self.gone.range(..=self.told_last));
+        let told: Vec<_> = in_turn.take(TOLD_AT_ONCE_MAX).collect();
+        self.told_last = told.last().map_or(self.told_last, |(gone, _)| **gone);
+        // Taken from the end: failures first, for which others leave.
+        let (failed, departed): (Vec<_>, Vec<_>) =
+            told.into_iter().partition(|(_, how)| **how == Gone::Failed);
+        let departed = departed.into_iter().map(|(gone, _)| *gone);
+        let failed = failed.into_iter().map(|(gone, _)| *gone);
+        self.to_tell.extend(departed.map(|departed| Notice::Departed { to: rank, departed }));
+        self.to_tell.extend(failed.map(|failed| Notice::Failed { to: rank, failed }));
     }
 
     /// Tells all others that `rank` has failed, until they confirm.
@@ -187,7 +234,7 @@ impl Liveness {
         let others = others.filter(|to| *to != self.me && !self.is_gone(*to));
         let news: Vec<(Rank, Rank)> = others.map(|to| (to, failed)).collect();
         self.unconfirmed.extend(&news);
-        self.to_tell.extend(news);
+        self.to_tell.extend(news.into_iter().map(|(to, failed)| Notice::Failed { to, failed }));
         self.repeats = 0;
         self.tell_at = Some(now + self.config.interval / 4);
     }
@@ -197,9 +244,7 @@ impl Liveness {
         if self.is_gone(rank) || rank == self.me {
             return false;
         }
-        self.gone.insert(rank, Gone::Departed);
-        self.unconfirmed.retain(|(to, _)| *to != rank);
-        self.watch_next(now);
+        self.on_gone(now, rank, Gone::Departed);
         true
     }
 
@@ -231,14 +276,15 @@ impl Liveness {
         self.tell_at = None;
         if !self.unconfirmed.is_empty() && self.repeats < NOTICE_REPEATS_MAX {
             self.repeats += 1;
-            self.to_tell = self.unconfirmed.iter().copied().collect();
+            let again = self.unconfirmed.iter();
+            self.to_tell = again.map(|&(to, failed)| Notice::Failed { to, failed }).collect();
             self.tell_at = Some(now + self.config.interval);
         }
     }
 
     pub(crate) fn poll_notice(&mut self) -> Option<Notice> {
-        if let Some((to, failed)) = self.to_tell.pop() {
-            return Some(Notice::Failed { to, failed });
+        if let Some(notice) = self.to_tell.pop() {
+            return Some(notice);
         }
         let to = self.successor?;
         if !std::mem::take(&mut self.is_ping_due) {
@@ -248,6 +294,14 @@ impl Liveness {
         self.asked += 1;
         Some(Notice::Ping { to, question: self.asked })
     }
+}
+
+/// A number of which few sums are equal: the finalizer of MurmurHash3, of numbers from 1 on.
+fn scrambled(number: u32) -> u32 {
+    let mut mixed = number.wrapping_add(1);
+    mixed = (mixed ^ mixed >> 16).wrapping_mul(0x85eb_ca6b);
+    mixed = (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35);
+    mixed ^ mixed >> 16
 }
 
 #[cfg(test)]
@@ -403,6 +457,47 @@ mod tests {
         liveness.on_departed(at(3), Rank(3));
         assert!(liveness.has_departed(Rank(3)) && !liveness.has_departed(Rank(2)));
         assert!(!liveness.is_telling());
+    }
+
+    /// What `liveness` sends because a rank that knows of `digest` has asked or answered.
+    fn told(liveness: &mut Liveness, ms: u64, digest: u32) -> Vec<Notice> {
+        liveness.on_digest(at(ms), Rank(1), digest);
+        std::iter::from_fn(|| liveness.poll_notice()).collect()
+    }
+
+    #[test]
+    fn who_has_missed_a_farewell_is_told_and_failures_come_first() {
+        let (mut knows, mut missed) = (liveness(2, 5), liveness(1, 5));
+        for one in [&mut knows, &mut missed] {
+            one.on_departed(at(1), Rank(0));
+        }
+        assert_eq!(told(&mut knows, 2, missed.digest()), []);
+        knows.on_departed(at(3), Rank(4));
+        knows.on_failed(at(3), Rank(3));
+        let news = [
+            Notice::Failed { to: Rank(1), failed: Rank(3) },
+            Notice::Departed { to: Rank(1), departed: Rank(0) },
+            Notice::Departed { to: Rank(1), departed: Rank(4) },
+        ];
+        assert_eq!(told(&mut knows, 4, missed.digest()), news);
+        assert_eq!(told(&mut knows, 5, missed.digest()), [], "so soon again");
+        missed.on_failed(at(5), Rank(3));
+        missed.on_departed(at(5), Rank(4));
+        assert_eq!(told(&mut knows, 500, missed.digest()), []);
+    }
+
+    #[test]
+    fn of_many_that_are_gone_all_are_told_of_in_turn() {
+        let mut liveness = liveness(0, 100);
+        (2..100).for_each(|rank| assert!(liveness.on_departed(at(1), Rank(rank))));
+        let told: BTreeSet<Rank> = (1..=4)
+            .flat_map(|time| told(&mut liveness, time * 130, 0))
+            .filter_map(|notice| match notice {
+                Notice::Departed { departed, .. } => Some(departed),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told.len(), 98);
     }
 
     #[test]

@@ -223,6 +223,22 @@ fn rank_that_leaves_is_not_taken_for_dead() {
 }
 
 #[test]
+fn farewell_that_is_lost_reaches_who_waits_for_the_rank() {
+    let mut cluster = Cluster::builder().ranks(4).seed(5).build();
+    let missed = cluster.receive(1, 3, 1, 10);
+    cluster.run_for(ms(10));
+    let lost = cluster.rule(drop().kind(Kind::Bye).from(3).to(1));
+    cluster.leave(3);
+    cluster.run_for(ms(1));
+    lost.heal();
+    assert_eq!((cluster.departed_at(0, 3).is_some(), cluster.departed_at(1, 3)), (true, None));
+    cluster.run_for(2 * LivenessConfig::default().interval);
+    assert!(cluster.departed_at(1, 3).is_some());
+    assert!(matches!(cluster.state(missed), State::Failed(_)), "{:?}", cluster.state(missed));
+    cluster.check(no_living_rank_is_named);
+}
+
+#[test]
 fn message_of_a_rank_that_has_left_can_still_be_received() {
     let mut cluster = Cluster::builder().seed(5).build();
     let sent = cluster.send(0, 1, 1, 5000);

@@ -39,14 +39,17 @@ pub enum Kind {
     /// `expects` is missing, with a [`crate::GapMap`] of all that arrived beyond it; with
     /// [`Flags::REJECT`] it came but found no buffer [PM-R15].
     Nack = 4,
-    /// Are you there? `argument`, the question's number and no rank's, comes back in the answer.
+    /// Are you there? `argument`, the question's number and no rank's, comes back in the answer;
+    /// `expects` is a digest of the ranks that the sender knows to be gone.
     Ping = 5,
-    /// I am here; `argument` is that of the question, or the rank of the notice.
+    /// I am here; `argument` is that of the question, or the rank of the notice; `expects` is as
+    /// there.
     Pong = 6,
     /// Rank `argument` has failed, says the sender; answered by [`Kind::Pong`].
     Failed = 7,
     /// The sender leaves the job in good order; if it does because another rank has failed,
-    /// `argument` is that rank's number plus one, else 0.
+    /// `argument` is that rank's number plus one, else 0. So has the rank whose number plus one is
+    /// `seq`, unless that is 0.
     Bye = 8,
     /// Part of a broadcast, numbered on the root's stream; `argument` is its index in the message,
     /// `expects` the root's rank, as others repair too. With [`Flags::FIRST`] an

@@ -157,12 +157,21 @@ impl Endpoint {
     }
 
     fn next_control(&mut self, head: &mut Head) -> Option<Transmit> {
+        let mut seq = Seq(0);
         let (to, kind, argument) = match self.control.pop_front() {
             Some(answer) => answer,
             None => match self.liveness.poll_notice()? {
                 Notice::Ping { to, question } => (to, Kind::Ping, question),
                 Notice::Failed { to, failed } => (to, Kind::Failed, failed.0),
+                Notice::Departed { to, departed } => {
+                    seq = Seq(departed.0 + 1);
+                    (to, Kind::Bye, 0)
+                }
             },
+        };
+        let expects = match kind {
+            Kind::Ping | Kind::Pong => Seq(self.liveness.digest()),
+            _ => Seq(0),
         };
         let header = Header {
             kind,
@@ -171,8 +180,8 @@ impl Endpoint {
             channel: ChannelId(0),
             flags: Flags::NONE,
             source: self.me,
-            seq: Seq(0),
-            expects: Seq(0),
+            seq,
+            expects,
             epoch: 0,
             credits: 0,
             argument,
