@@ -1,21 +1,30 @@
 //! How long others are waited for at the start, in time in which this process ran: while it was
-//! stopped, such as in a job that is suspended, they may have been too.
+//! stopped, such as in a job that is suspended, they may have been too. What the program does while
+//! it waits has its turns.
 
 use crate::driver::SLEEP_MAX;
+use crate::while_waiting::WhileWaiting;
+use std::io::{Error, ErrorKind};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// The least time that a sleep may be late if it counts as one in which the process was stopped.
 const STOPPED_MIN: Duration = SLEEP_MAX.saturating_mul(5);
+/// The longest that a call of the kernel waits where something has turns between those.
+const CALL_MAX: Duration = Duration::from_secs(1);
 
-/// See the module header.
-pub(crate) struct Deadline {
+/// See the module header. Its waits end with [`ErrorKind::Interrupted`] where a turn says so.
+pub(crate) struct Deadline<'a> {
     at: Instant,
+    hook: Option<&'a WhileWaiting>,
+    next_turn: Instant,
 }
 
-impl Deadline {
-    /// `limit` from now.
-    pub(crate) fn after(limit: Duration) -> Self {
-        Self { at: Instant::now() + limit }
+impl<'a> Deadline<'a> {
+    /// `limit` from now, with turns for `hook`.
+    pub(crate) fn after(limit: Duration, hook: Option<&'a WhileWaiting>) -> Self {
+        let now = Instant::now();
+        Self { at: now + limit, hook, next_turn: now }
     }
 
     /// What is left until then.
@@ -23,11 +32,45 @@ impl Deadline {
         self.at.saturating_duration_since(Instant::now())
     }
 
+    /// The longest that a call of the kernel may wait, and `least` in any case.
+    pub(crate) fn left_for_a_call(&self, least: Duration) -> Duration {
+        let left = self.left().max(least);
+        if self.hook.is_some() { left.min(CALL_MAX) } else { left }
+    }
+
     /// Sleeps for `time`; what the end of the sleep is late by does not count, if it is much.
-    pub(crate) fn sleep(&mut self, time: Duration) {
+    pub(crate) fn sleep(&mut self, time: Duration) -> std::io::Result<()> {
         let since = Instant::now();
         std::thread::sleep(time);
         self.on_slept(time, since.elapsed());
+        self.take_turn()
+    }
+
+    /// Waits until there is something to be read, or the connection's end, or the time is over.
+    pub(crate) fn wait_for(&mut self, stream: &TcpStream) -> std::io::Result<()> {
+        let Some(hook) = self.hook else { return Ok(()) };
+        let longest = stream.read_timeout()?;
+        stream.set_read_timeout(Some(hook.interval()))?;
+        while !self.left().is_zero() {
+            let looked = stream.peek(&mut [0]);
+            let nothing = [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
+            match looked {
+                Err(error) if nothing.contains(&error.kind()) => self.take_turn()?,
+                _ => break,
+            }
+        }
+        stream.set_read_timeout(longest)
+    }
+
+    fn take_turn(&mut self) -> std::io::Result<()> {
+        let Some(hook) = self.hook.filter(|_| Instant::now() >= self.next_turn) else {
+            return Ok(());
+        };
+        if hook.call().is_break() {
+            return Err(Error::from(ErrorKind::Interrupted));
+        }
+        self.next_turn = Instant::now() + hook.interval();
+        Ok(())
     }
 
     fn on_slept(&mut self, time: Duration, took: Duration) {
@@ -45,7 +88,7 @@ mod tests {
     #[test]
     fn time_in_which_the_process_was_stopped_does_not_count() {
         let (second, sleep) = (Duration::from_secs(1), Duration::from_millis(1));
-        let mut deadline = Deadline::after(60 * second);
+        let mut deadline = Deadline::after(60 * second, None);
         deadline.on_slept(sleep, second / 3);
         assert!(deadline.left() <= 60 * second);
         deadline.on_slept(sleep, 3600 * second);

@@ -89,6 +89,7 @@ impl Engine {
             listener,
             key: config.key.clone(),
             timeout: config.join_timeout,
+            while_waiting: config.while_waiting.clone(),
             node: Node::this().filter(|_| config.shared_memory),
             encrypts: config.encrypts,
         };

@@ -138,6 +138,9 @@ pub enum NetError {
         /// The rank.
         rank: Rank,
     },
+    /// What the program does while it waits has ended the wait for the others.
+    #[error("the wait for the other ranks was interrupted")]
+    Interrupted,
     /// The socket could not be made.
     #[error("cannot make a UDP socket at {address}: {source}")]
     Socket {

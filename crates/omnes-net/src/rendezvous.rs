@@ -14,6 +14,7 @@ use crate::error::NetError;
 use crate::proof::{Signed, printable, read_line, write_line};
 use crate::ring::Node;
 use crate::user::stranger_at;
+use crate::while_waiting::WhileWaiting;
 use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
 use omnes_wire::{JobId, JobKey, Rank};
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,7 @@ pub(crate) struct Rendezvous {
     pub(crate) listener: Option<TcpListener>,
     pub(crate) key: Option<JobKey>,
     pub(crate) timeout: Duration,
+    pub(crate) while_waiting: Option<WhileWaiting>,
     /// Where this rank may share memory with others; none if it may not.
     pub(crate) node: Option<Node>,
     pub(crate) encrypts: bool,
@@ -187,9 +189,9 @@ impl Rendezvous {
         address: SocketAddr,
         local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
-        let mut until = Deadline::after(self.timeout);
+        let mut until = Deadline::after(self.timeout, self.while_waiting.as_ref());
         let mut stream = self.connect(address, &mut until)?;
-        let mut greeting = self.hear_greeting(&stream)?;
+        let mut greeting = self.hear_greeting(&stream, &mut until)?;
         let own = stream.local_addr().map_err(|source| self.lost(source))?;
         let local = local(own.ip(), Some(address))?;
         let challenge = u64::from_be_bytes(random()?);
@@ -205,12 +207,12 @@ impl Rendezvous {
             challenge,
         };
         let signed = loop {
-            match self.introduce(&stream, &hello, greeting.challenge) {
+            match self.introduce(&stream, &hello, greeting.challenge, &mut until) {
                 // So many are at rank 0's door that it has let this one go.
                 Err(source) if is_cut_off(&source) && !until.left().is_zero() => {
-                    until.sleep(RETRY_WAIT);
+                    until.sleep(RETRY_WAIT).map_err(|source| self.lost(source))?;
                     stream = self.call(address, &until).map_err(|source| self.lost(source))?;
-                    greeting = self.hear_greeting(&stream)?;
+                    greeting = self.hear_greeting(&stream, &mut until)?;
                 }
                 answered => break answered.map_err(|source| self.lost(source))?,
             }
@@ -227,11 +229,19 @@ impl Rendezvous {
     }
 
     fn lost(&self, source: std::io::Error) -> NetError {
-        NetError::RendezvousLost { address: self.address.clone(), source }
+        match source.kind() {
+            ErrorKind::Interrupted => NetError::Interrupted,
+            _ => NetError::RendezvousLost { address: self.address.clone(), source },
+        }
     }
 
-    fn hear_greeting(&self, stream: &TcpStream) -> Result<Challenge, NetError> {
-        let greeting: Challenge = read_line(stream).map_err(|source| self.lost(source))?;
+    fn hear_greeting(
+        &self,
+        stream: &TcpStream,
+        until: &mut Deadline<'_>,
+    ) -> Result<Challenge, NetError> {
+        let greeting = until.wait_for(stream).and_then(|()| read_line(stream));
+        let greeting: Challenge = greeting.map_err(|source| self.lost(source))?;
         if greeting.omnes != PROTOCOL {
             let (ours, theirs) = (PROTOCOL.to_string(), greeting.omnes.to_string());
             return Err(NetError::Version { ours, theirs });
@@ -248,8 +258,10 @@ impl Rendezvous {
         stream: &TcpStream,
         hello: &Hello,
         challenge: u64,
+        until: &mut Deadline<'_>,
     ) -> std::io::Result<Signed> {
         write_line(stream, &Signed::new(hello, self.key.as_ref(), challenge, self.rank.0)?)?;
+        until.wait_for(stream)?;
         read_line(stream)
     }
 
@@ -286,7 +298,11 @@ impl Rendezvous {
         })
     }
 
-    fn connect(&self, address: SocketAddr, until: &mut Deadline) -> Result<TcpStream, NetError> {
+    fn connect(
+        &self,
+        address: SocketAddr,
+        until: &mut Deadline<'_>,
+    ) -> Result<TcpStream, NetError> {
         loop {
             let left = until.left();
             let source = match self.call(address, until) {
@@ -298,14 +314,15 @@ impl Rendezvous {
                 return Err(NetError::Unreachable { address, waited, source });
             }
             // Rank 0 may not have started yet.
-            until.sleep(RETRY_WAIT.min(left));
+            until.sleep(RETRY_WAIT.min(left)).map_err(|source| self.lost(source))?;
         }
     }
 
     /// A connection to rank 0, if it listens.
-    fn call(&self, address: SocketAddr, until: &Deadline) -> std::io::Result<TcpStream> {
+    fn call(&self, address: SocketAddr, until: &Deadline<'_>) -> std::io::Result<TcpStream> {
+        let wait = until.left_for_a_call(RETRY_WAIT);
+        let stream = refuse_itself(TcpStream::connect_timeout(&address, wait)?)?;
         let left = until.left().max(RETRY_WAIT);
-        let stream = refuse_itself(TcpStream::connect_timeout(&address, left)?)?;
         let _ = stream.set_nodelay(true);
         let _ = stream.set_read_timeout(Some(left + self.timeout / 8));
         Ok(stream)
@@ -320,14 +337,14 @@ impl Rendezvous {
     ) -> Result<Met, NetError> {
         let mut callers = self.listen(address)?;
         let mut hellos = BTreeMap::new();
-        let mut until = Deadline::after(self.timeout);
+        let mut until = Deadline::after(self.timeout, self.while_waiting.as_ref());
         while hellos.len() + 1 < self.size as usize {
             if until.left().is_zero() {
                 return Err(self.missing(hellos));
             }
             match callers.poll()? {
                 Some(spoken) => self.admit(spoken, &mut hellos)?,
-                None => until.sleep(LOOK_WAIT),
+                None => until.sleep(LOOK_WAIT).map_err(|source| self.lost(source))?,
             }
         }
         let peer = hellos.values().next().map(|(_, from, _): &(Hello, SocketAddr, _)| *from);

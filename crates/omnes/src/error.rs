@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// The job could not be joined.
     #[error(transparent)]
-    Join(#[from] NetError),
+    Join(NetError),
     /// A rank outside the communicator.
     #[error("rank {rank} is not in a communicator of {size} ranks")]
     RankOutOfRange {
@@ -159,6 +159,15 @@ fn list(ranks: &[u32]) -> String {
         0 => "nobody, packets are under way".to_owned(),
         count if count > SHOWN => format!("{} and {} more", shown.join(", "), count - SHOWN),
         _ => shown.join(", "),
+    }
+}
+
+impl From<NetError> for Error {
+    fn from(error: NetError) -> Self {
+        match error {
+            NetError::Interrupted => Self::Interrupted,
+            error => Self::Join(error),
+        }
     }
 }
 

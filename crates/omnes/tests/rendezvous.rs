@@ -2,12 +2,14 @@
 //! out, and no rank waits for ever.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use omnes::{Communicator, Config, Error};
+use omnes::{Communicator, Config, Error, WhileWaiting};
 use omnes_wire::JobKey;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const SHORT: Duration = Duration::from_millis(300);
@@ -64,6 +66,32 @@ fn read_line(stream: &TcpStream) -> String {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).unwrap();
     line
+}
+
+/// Ends the wait at its `turns`th turn.
+fn interrupted_after(turns: u32) -> impl FnOnce(&mut Config) {
+    let left = AtomicU32::new(turns);
+    let hook = move || match left.fetch_sub(1, Ordering::Relaxed) {
+        1 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    |config| config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), hook))
+}
+
+#[test]
+fn what_a_program_does_while_it_waits_can_end_the_wait_for_the_others() {
+    let is_interrupted = |rank: std::thread::JoinHandle<Result<(), Error>>| {
+        matches!(rank.join().unwrap(), Err(Error::Interrupted))
+    };
+    for lonely in [0, 1] {
+        assert!(is_interrupted(join(&rendezvous(), lonely, 2, interrupted_after(3))));
+    }
+    // With rank 0 there, rank 1 waits for its answer.
+    let address = rendezvous();
+    let first = join(&address, 0, 3, |config| config.join_timeout = PATIENCE / 10);
+    drop(connect(&address));
+    assert!(is_interrupted(join(&address, 1, 3, interrupted_after(20))));
+    assert!(error_of(first).contains("did not come"));
 }
 
 #[test]

@@ -31,6 +31,13 @@ def interrupted(call, signals=signal.SIGTERM):
 
 
 signal.signal(signal.SIGTERM, end)
+if os.environ["OMNES_RANK"] == "1":
+    # Nobody is where rank 0 should be.
+    own = os.environ["OMNES_RENDEZVOUS"]
+    os.environ["OMNES_RENDEZVOUS"] = "127.0.0.1:1"
+    assert interrupted(omnes.Communicator.from_env)
+    assert interrupted(omnes.Communicator.from_env, signal.SIGINT)
+    os.environ["OMNES_RENDEZVOUS"] = own
 with omnes.Communicator.from_env() as world:
     if world.rank == 0:
         room = bytearray(4)
