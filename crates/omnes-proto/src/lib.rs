@@ -28,6 +28,7 @@ pub mod group;
 mod lane;
 pub mod limits;
 mod liveness;
+mod mixing;
 pub mod packet;
 
 pub use liveness::LivenessConfig;

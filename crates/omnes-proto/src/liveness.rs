@@ -27,6 +27,7 @@
 //! entry for each rank that is gone.
 
 use crate::lane::earliest;
+use crate::mixing::mixed;
 use omnes_wire::{Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -198,7 +199,7 @@ impl Liveness {
 
     fn on_gone(&mut self, now: Instant, rank: Rank, gone: Gone) {
         self.gone.insert(rank, gone);
-        self.digest = self.digest.wrapping_add(scrambled(rank.0));
+        self.digest = self.digest.wrapping_add(mixed(rank.0));
         self.unconfirmed.retain(|(to, _)| *to != rank);
         self.watch_next(now);
     }
@@ -294,14 +295,6 @@ impl Liveness {
         self.asked += 1;
         Some(Notice::Ping { to, question: self.asked })
     }
-}
-
-/// A number of which few sums are equal: the finalizer of MurmurHash3, of numbers from 1 on.
-fn scrambled(number: u32) -> u32 {
-    let mut mixed = number.wrapping_add(1);
-    mixed = (mixed ^ mixed >> 16).wrapping_mul(0x85eb_ca6b);
-    mixed = (mixed ^ mixed >> 13).wrapping_mul(0xc2b2_ae35);
-    mixed ^ mixed >> 16
 }
 
 #[cfg(test)]

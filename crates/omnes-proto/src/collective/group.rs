@@ -120,6 +120,8 @@ impl Group {
             Network::new(config.algorithm, config.runner, place, config.is_multicast, epoch)
         });
         let led = members.led().len() as u32;
+        // One rank releases all where all report to one, else those of a node at most.
+        let askers = if config.algorithm == Algorithm::Counter { nodes } else { 1 };
         let told = Told::new(members.led(), epoch);
         Ok(Self {
             result: 0,
@@ -139,7 +141,7 @@ impl Group {
             told,
             question: None,
             outbox: Outbox::default(),
-            waiting: Waiting::default(),
+            waiting: Waiting::new(me, askers),
             is_ready: false,
             is_armed: false,
         })

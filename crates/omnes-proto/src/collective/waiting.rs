@@ -1,12 +1,21 @@
 //! How long a rank has waited, and when it asks.
+//!
+//! Ranks that wait for the same one ask it again and again, while somebody computes for long. They
+//! must not ask all at once for ever: what overruns the room of who is asked would be the same each
+//! time, and may be what they wait for. So each draws its waits around a mean, and the more may ask
+//! the same one, the longer the waits become in the end.
 
 use super::interface::CollectiveConfig;
 use super::pace::Pace;
-use omnes_wire::Instant;
+use crate::mixing::mixed;
+use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
+/// Ranks that may ask the same one before waits become longer than usual.
+const ASKERS_USUAL: u32 = 16;
+
 /// The timer of one group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Waiting {
     pace: Pace,
     began: Instant,
@@ -16,9 +25,28 @@ pub(super) struct Waiting {
     step_wait: Duration,
     wait: Duration,
     nack_at: Option<Instant>,
+    me: Rank,
+    /// Ranks that may wait for the same one as this, this one among them.
+    askers: u32,
+    nacks: u32,
 }
 
 impl Waiting {
+    /// That of rank `me`; `askers` ranks may wait for the same one, at least 1.
+    pub(super) fn new(me: Rank, askers: u32) -> Self {
+        Self {
+            pace: Pace::default(),
+            began: Instant::ZERO,
+            first_nack_at: Instant::ZERO,
+            step_wait: Duration::ZERO,
+            wait: Duration::ZERO,
+            nack_at: None,
+            me,
+            askers,
+            nacks: 0,
+        }
+    }
+
     /// This rank begins to wait for a barrier of so many steps.
     pub(super) fn begin(&mut self, now: Instant, config: &CollectiveConfig, steps: u32) {
         self.began = now;
@@ -55,8 +83,53 @@ impl Waiting {
         if self.nack_at.is_none_or(|at| at > now) {
             return false;
         }
-        self.nack_at = Some(now + self.wait);
-        self.wait = (self.wait * 2).min(config.nack_after_max);
+        self.nack_at = Some(now + self.drawn());
+        let longest = config.nack_after_max * (self.askers / ASKERS_USUAL).max(1);
+        self.wait = (self.wait * 2).min(longest);
         true
+    }
+
+    /// The next wait: three quarters to five quarters of the mean.
+    fn drawn(&mut self) -> Duration {
+        self.nacks = self.nacks.wrapping_add(1);
+        let share = 192 + mixed(mixed(self.me.0) ^ self.nacks) % 128;
+        self.wait * share / 256
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// When rank `me` asks in a second of waiting in vain.
+    fn nacks(me: u32, askers: u32) -> Vec<Instant> {
+        let config = CollectiveConfig::default();
+        let mut waiting = Waiting::new(Rank(me), askers);
+        waiting.begin(Instant::ZERO, &config, 1);
+        let mut nacks = Vec::new();
+        while let Some(at) = waiting.deadline().filter(|at| *at < Instant::ZERO + SECOND) {
+            assert!(waiting.take_due(at, &config));
+            nacks.push(at);
+        }
+        nacks
+    }
+
+    #[test]
+    fn who_began_to_wait_together_does_not_ask_together_again_and_again() {
+        let [one, other] = [1, 2].map(|me| nacks(me, 2));
+        assert_eq!(one[0], other[0]);
+        let together = one.iter().filter(|at| other.contains(at)).count();
+        assert_eq!(together, 1);
+    }
+
+    #[test]
+    fn nobody_is_asked_more_often_the_more_there_are_but_by_those_who_begin() {
+        let few: usize = (0..16).map(|me| nacks(me, 16).len()).sum();
+        let many: usize = (0..1024).map(|me| nacks(me, 1024).len()).sum();
+        assert!((100..120).contains(&(few / 16)), "{few}");
+        // Each asks ten times until its waits have become so long.
+        assert!(many < 1024 * 12 + few, "{many}");
     }
 }
