@@ -186,9 +186,10 @@ impl Peer {
     /// Truesize in flight that leaves less room for a packet on `lane`. What the peer has rejected
     /// it does not hold: messages whose receives wait must get past that.
     pub(super) fn flight_bytes(&self, lane: Lane) -> u32 {
-        let ordered = &self.send[Lane::Ordered];
-        let is_rejected = lane != Lane::Ordered && ordered.is_blocked();
-        self.flight_bytes - if is_rejected { ordered.flight_bytes() } else { 0 }
+        match lane {
+            Lane::Ordered => self.flight_bytes,
+            _ => self.flight_bytes - self.send[Lane::Ordered].rejected_bytes(),
+        }
     }
 
     /// True if a packet of this charge may go out now; one always may.

@@ -128,9 +128,14 @@ impl SendLane {
         self.flight.len() as u32
     }
 
-    /// Truesize of the packets that are not answered for good.
-    pub(super) fn flight_bytes(&self) -> u32 {
-        self.flight_bytes
+    /// Truesize of the packets in flight that the peer does not hold, as it has rejected them; a
+    /// probe that is out it may hold.
+    pub(super) fn rejected_bytes(&self) -> u32 {
+        let probe = self.flight.front().filter(|_| self.is_probed());
+        match self.blocked {
+            Some(_) => self.flight_bytes - probe.map_or(0, |probe| probe.charge),
+            None => 0,
+        }
     }
 
     pub(super) fn is_blocked(&self) -> bool {

@@ -3,20 +3,25 @@
 //! For each ordered pair of ranks, channel and lane: numbers handed out less those that an answer
 //! has freed never exceed the window; numbers are issued without gaps; a new packet goes out only
 //! within the credit that its receiver last gave, but one always may. What the receiver has
-//! rejected it does not hold: on other lanes it does not count.
+//! rejected it does not hold before it is sent again: on other lanes it does not count.
 
 use omnes_proto::limits::{CREDIT_UNIT_BYTES, truesize};
 use omnes_proto::packet::Destination;
 use omnes_wire::{Flags, Header, Kind, Rank, Seq};
 use std::collections::{BTreeMap, VecDeque};
 
+/// A packet in flight.
+#[derive(Debug)]
+struct Charge {
+    bytes: u32,
+    /// The receiver has rejected it, and it has not been sent again.
+    is_rejected: bool,
+}
+
 #[derive(Debug, Default)]
 struct Flow {
     base: Seq,
-    charges: VecDeque<u32>,
-    charged: u32,
-    /// The receiver has rejected what is in flight, and freed nothing since.
-    is_rejected: bool,
+    charges: VecDeque<Charge>,
 }
 
 impl Flow {
@@ -24,9 +29,29 @@ impl Flow {
         self.base.plus(self.charges.len() as u32)
     }
 
-    fn push(&mut self, charge: u32) {
-        self.charges.push_back(charge);
-        self.charged += charge;
+    fn push(&mut self, bytes: u32) {
+        self.charges.push_back(Charge { bytes, is_rejected: false });
+    }
+
+    /// Bytes in flight.
+    fn charged(&self) -> u32 {
+        self.charges.iter().map(|charge| charge.bytes).sum()
+    }
+
+    /// Bytes of them that the receiver may hold.
+    fn held(&self) -> u32 {
+        let held = self.charges.iter().filter(|charge| !charge.is_rejected);
+        held.map(|charge| charge.bytes).sum()
+    }
+
+    fn send_again(&mut self, seq: Seq) {
+        if let Some(charge) = self.charges.get_mut(seq.since(self.base) as usize) {
+            charge.is_rejected = false;
+        }
+    }
+
+    fn reject(&mut self) {
+        self.charges.iter_mut().for_each(|charge| charge.is_rejected = true);
     }
 
     fn free_until(&mut self, expects: Seq) {
@@ -34,8 +59,7 @@ impl Flow {
             return;
         }
         while self.base.precedes(expects) {
-            self.is_rejected = false;
-            self.charged -= self.charges.pop_front().unwrap_or(0);
+            self.charges.pop_front();
             self.base = self.base.plus(1);
         }
     }
@@ -109,13 +133,14 @@ impl Bounds {
         if header.seq != next {
             let is_old = header.seq.precedes(next);
             let complaint = format!("{from}>{to} skips from {} to {}", next.0, header.seq.0);
+            pair.lanes[lane(&header)].send_again(header.seq);
             return if is_old { Ok(()) } else { Err(complaint) };
         }
         let charge = truesize(packet.len() as u32);
         let own = lane(&header);
-        let counts = |(at, flow): &(usize, &Flow)| *at == own || !flow.is_rejected;
-        let flows = pair.lanes.iter().enumerate().filter(counts);
-        let in_flight: u32 = flows.map(|(_, flow)| flow.charged).sum();
+        let flows = pair.lanes.iter().enumerate();
+        let counted = flows.map(|(at, flow)| if at == own { flow.charged() } else { flow.held() });
+        let in_flight: u32 = counted.sum();
         let credit = pair.credit_bytes;
         if in_flight > 0 && in_flight + charge > credit {
             let text = format!("{from}>{to} sends {charge} over {in_flight} with credit {credit}");
@@ -143,6 +168,8 @@ impl Bounds {
         }
         let flow = &mut pair.lanes[lane(&header)];
         flow.free_until(header.expects);
-        flow.is_rejected |= header.kind == Kind::Nack && header.flags.has(Flags::REJECT);
+        if header.kind == Kind::Nack && header.flags.has(Flags::REJECT) {
+            flow.reject();
+        }
     }
 }
