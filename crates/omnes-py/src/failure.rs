@@ -63,9 +63,9 @@ kinds! {
 }
 
 /// The exception that Python gets for `error`, with `rank` or `missing` where it has them; what a
-/// signal handler has raised if that has ended a wait.
+/// signal handler has raised in the wait, or a limit, comes first.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
-    if let (Error::Interrupted, Some(raised)) = (error, take_raised()) {
+    if let Some(raised) = take_raised() {
         return raised;
     }
     let exception = of_kind(error);

@@ -8,6 +8,7 @@
 //! | `memory` | objects with a buffer, as bytes that need no lock of the interpreter's |
 //! | `process` | values that a forked child must neither use nor end |
 //! | `failure` | an exception per kind of error |
+//! | `limit` | limits of time for whatever waits |
 //! | `signals` | signal handlers of Python while a call waits |
 //!
 //! Every call that may wait gives the interpreter's lock away. What Python sees of it is described
@@ -16,6 +17,7 @@
 mod communicator;
 mod exchange;
 mod failure;
+mod limit;
 mod memory;
 mod process;
 mod request;
@@ -29,6 +31,7 @@ fn _omnes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<communicator::Communicator>()?;
     module.add_class::<request::Request>()?;
+    module.add_class::<limit::TimeLimit>()?;
     module.add_function(wrap_pyfunction!(exchange::join, module)?)?;
     module.add_function(wrap_pyfunction!(exchange::abandon, module)?)?;
     failure::add_to(module)

@@ -1,9 +1,10 @@
 //! Python's signal handlers get their turn while a call waits: so Ctrl-C ends the wait, and what a
-//! program does when a launcher ends its job is done in time.
+//! program does when a launcher ends its job is done in time. Limits of time are looked at, too.
 //!
 //! What a handler raises is kept for the call, which has no other way to it: the wait ends with
 //! [`omnes::Error::Interrupted`], and `failure` raises what is kept instead.
 
+use crate::limit;
 use omnes::WhileWaiting;
 use pyo3::prelude::*;
 use std::cell::Cell;
@@ -23,7 +24,7 @@ pub(crate) fn while_waiting() -> WhileWaiting {
     WhileWaiting::every(INTERVAL, || {
         // Without an interpreter, as when it ends, there are no handlers.
         let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
-        match raised {
+        match raised.or_else(limit::exceeded) {
             Some(error) => {
                 RAISED.set(Some(error));
                 ControlFlow::Break(())
@@ -33,7 +34,7 @@ pub(crate) fn while_waiting() -> WhileWaiting {
     })
 }
 
-/// What a handler has raised in the wait of this thread that has just ended.
+/// What a handler has raised, or a limit, in the wait of this thread that has just ended.
 pub(crate) fn take_raised() -> Option<PyErr> {
     RAISED.take()
 }

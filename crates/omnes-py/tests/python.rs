@@ -130,6 +130,13 @@ fn signal_handlers_have_their_turn_while_a_call_waits() {
 }
 
 #[test]
+fn calls_within_a_limit_of_time_end_with_it() {
+    if let Some(package) = Package::with(None) {
+        package.run("limits.py", 2);
+    }
+}
+
+#[test]
 fn a_forked_child_is_refused_and_its_parent_goes_on() {
     if let Some(package) = Package::with(None) {
         package.run("forking.py", 2);
@@ -184,6 +191,13 @@ fn torch_distributed_does_what_one_process_would() {
 fn collectives_of_torch_distributed_overlap_with_the_program() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_overlap.py", 3);
+    }
+}
+
+#[test]
+fn what_waits_in_torch_distributed_ends_with_the_limit_of_its_group() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("distributed_limits.py", 2);
     }
 }
 

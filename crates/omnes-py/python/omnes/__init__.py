@@ -22,7 +22,8 @@ rank that leaves it by an exception, or without it, is PeerLeft to whoever waits
 for it, and one that is killed PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
 threads run, and signal handlers twenty times a second: what those raise, such as
-KeyboardInterrupt, ends the call, whose operation is given up. After fork(), as
+KeyboardInterrupt, ends the call, whose operation is given up, as does the end of
+a time_limit() that it is in. After fork(), as
 of a DataLoader's workers, calls of the child raise ValueError: it knows its rank,
 and leaves the rest to its parent.
 """
@@ -54,6 +55,7 @@ from ._omnes import (
     __version__,
     abandon,
     join,
+    time_limit,
 )
 
 __all__ = [
@@ -83,4 +85,5 @@ __all__ = [
     "__version__",
     "abandon",
     "join",
+    "time_limit",
 ]

@@ -28,6 +28,19 @@ def abandon() -> None:
     """
 
 @final
+class time_limit:
+    """A limit of so many seconds for all calls of a thread in a with block.
+
+    A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, and
+    its operation is given up: of a collective one, others may wait for this rank until it leaves.
+    Of limits within each other, the nearest counts. Raises ValueError for a limit below 0.
+    """
+
+    def __init__(self, seconds: float) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
 class Communicator:
     """A group of ranks that communicate with each other, apart from all other groups.
 

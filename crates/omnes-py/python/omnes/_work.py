@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.distributed import Work
 
-from ._omnes import Communicator, Request
+from ._omnes import Communicator, Request, time_limit
 from ._tensors import bytes_of, check_written, is_plain, to_read
 
 
@@ -109,7 +109,9 @@ class Queued(Done):
 
 
 class Message(Done):
-    """A message under way. Limits of wait() are not heeded: it ends when the other rank is gone."""
+    """A message under way. After wait() has raised TimeoutError, it is given up."""
+
+    limit_s: float = threading.TIMEOUT_MAX  # of wait(), unless that has another
 
     def __init__(
         self, tensor: torch.Tensor, place: torch.Tensor | None, memory: torch.Tensor
@@ -137,7 +139,9 @@ class Message(Done):
         return message
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        self._finish(lambda request: request.wait())
+        given = timeout and timeout > timedelta(0)
+        with time_limit(timeout.total_seconds() if given else self.limit_s):
+            self._finish(lambda request: request.wait())
         if self._error is not None:
             raise self._error
         return True

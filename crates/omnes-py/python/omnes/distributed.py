@@ -17,9 +17,10 @@ one after the other. With async_op=True, as by DistributedDataParallel, they are
 done by a thread of the group while the program goes on; others wait for those
 before them. Callbacks of a work's future run in that thread: collectives that
 they start are done at once, before those that the program has started meanwhile,
-for which they must not wait. isend() and irecv() go on by themselves. The limit
-of a group is heeded by barrier(), which then names the ranks that have not come;
-other calls end when a rank has failed or left.
+for which they must not wait. isend() and irecv() go on by themselves. A
+collective that has not ended within its limit, mostly the group's, raises
+TimeoutError, and the group is of no more use; barrier() names the ranks that have
+not come. All calls end when a rank has failed or left.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be
 used, NotImplementedError for a reduction that there is not. With async_op=True
@@ -49,7 +50,7 @@ import torch.distributed
 from torch.distributed import Store, Work
 
 from . import _queue
-from ._omnes import Communicator, Error, abandon, join
+from ._omnes import Communicator, Error, abandon, join, time_limit
 from ._rendezvous import take_environment, through
 from ._tensors import apart, bytes_of, check_written, joint, spread, to_read, to_write
 from ._work import Done, Message
@@ -86,25 +87,40 @@ _OPERATIONS: dict[str, _Op] = {
 _open: set[ProcessGroup] = set()
 
 
-def _collective(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
-    """The method as PyTorch calls it: the tensors that it returns, which it has written, in a work.
+def _called(
+    *, is_limited: bool
+) -> Callable[[Callable[..., Sequence[Any]]], Callable[..., Work]]:
+    """A method as PyTorch calls it: the tensors that it returns, which it has written, in a work.
 
     If the options say that PyTorch waits at once, it is done in the caller's thread, else in the
     queue's. So it is without options, or where older versions have nothing in them that says it:
-    that is PyTorch's default, by which DistributedDataParallel calls.
+    that is PyTorch's default, by which DistributedDataParallel calls. is_limited says whether it
+    ends with the limit of the options or the group, or sees to that itself.
     """
 
-    @functools.wraps(method)
-    def call(self: ProcessGroup, *args: Any, **named: Any) -> Work:
-        self._joined  # refuses what comes after the end
-        opts = named.get("opts", args[-1] if args else None)
-        if getattr(opts, "asyncOp", True):
-            held = [_held(each) for each in args]
-            return self._queue.start(lambda: method(self, *held, **named))
-        self._queue.wait()
-        return Done(method(self, *args, **named))
+    def decorate(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
+        @functools.wraps(method)
+        def call(self: ProcessGroup, *args: Any, **named: Any) -> Work:
+            self._joined  # refuses what comes after the end
+            opts = named.get("opts", args[-1] if args else None)
+            limit_s = self._limit_s(getattr(opts, "timeout", None))
 
-    return call
+            def within(args: Sequence[Any]) -> Sequence[Any]:
+                with time_limit(limit_s) if is_limited else contextlib.nullcontext():
+                    return method(self, *args, **named)
+
+            if getattr(opts, "asyncOp", True):
+                held = [_held(each) for each in args]
+                return self._queue.start(lambda: within(held))
+            self._queue.wait()
+            return Done(within(args))
+
+        return call
+
+    return decorate
+
+
+_collective = _called(is_limited=True)
 
 
 def _held(argument: Any) -> Any:
@@ -210,7 +226,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             self._reduce_to(tensor, tensor, root, opts)
         return tensors
 
-    @_collective
+    @_called(is_limited=False)
     def barrier(self, opts: Any = None) -> Sequence[Any]:
         given = opts if isinstance(opts, timedelta) else getattr(opts, "timeout", None)
         self._barrier(given)
@@ -359,12 +375,12 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def send(self, tensors: list[torch.Tensor], to: int, tag: int = 0) -> Work:
         return self._kept([Message.sent(self._joined, tensor, to, tag) for tensor in tensors])
 
-    def recv(self, tensors: list[torch.Tensor], source: int, tag: int = 0) -> Work:
+    def recv(self, tensors: list[torch.Tensor], source: int | None, tag: int = 0) -> Work:
         messages = [Message.received(self._joined, each, source, tag) for each in tensors]
         return self._kept(messages)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int = 0) -> Work:
-        return self._kept([Message.received(self._joined, each, None, tag) for each in tensors])
+        return self.recv(tensors, None, tag)
 
     recvAnysource = recv_anysource
 
@@ -397,10 +413,14 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         with contextlib.suppress(Error):
             ranks.barrier(timeout_s=_MEETING_S)
 
-    def _barrier(self, given: timedelta | None) -> None:
+    def _limit_s(self, given: timedelta | None) -> float:
+        """The limit that is given, else the group's."""
         # PyTorch says "none" by a negative one.
         limit = given if given is not None and given > timedelta(0) else self._timeout
-        self._joined.barrier(timeout_s=limit.total_seconds())
+        return limit.total_seconds()
+
+    def _barrier(self, given: timedelta | None) -> None:
+        self._joined.barrier(timeout_s=self._limit_s(given))
 
     def _reduce(
         self,
@@ -491,6 +511,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         """The message, which goes on also where its work is dropped."""
         if len(messages) != 1:
             raise ValueError(f"a message has one tensor, not {len(messages)}")
+        messages[0].limit_s = self._limit_s(None)
         with self._messages_lock:
             self._messages += messages
             if len(self._messages) > self._messages_max:

@@ -40,6 +40,9 @@ for name, described in classes.items():
     methods = {node.name: node for node in described.body if isinstance(node, ast.FunctionDef)}
     present = {each for each in vars(actual) if not each.startswith("_")}
     assert present == {each for each in methods if not each.startswith("_")}, name
+    if "__init__" in methods:
+        wanted = [each.arg for each in methods.pop("__init__").args.args[1:]]
+        assert list(inspect.signature(actual).parameters) == wanted, name
     for method, node in methods.items():
         check_document(f"{name}.{method}", getattr(actual, method), node)
         decorators = {decorator.id for decorator in node.decorator_list}

@@ -1,0 +1,41 @@
+"""Collectives and messages of torch.distributed end with the limit of their group."""
+
+import time
+from datetime import timedelta
+
+import omnes
+import omnes.distributed
+import torch
+import torch.distributed as dist
+
+
+def raises(kind, call):
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+SHORT = timedelta(milliseconds=200)
+dist.init_process_group("omnes")
+rank = dist.get_rank()
+hasty = [dist.new_group(range(2), timeout=SHORT) for _ in range(4)]
+if rank == 0:
+    error = raises(TimeoutError, lambda: dist.all_reduce(torch.ones(9), group=hasty[0]))
+    assert "0.2 s" in str(error), error
+    work = dist.broadcast(torch.ones(1 << 20), 1, group=hasty[1], async_op=True)
+    raises(TimeoutError, work.wait)
+    raises(TimeoutError, lambda: dist.recv(torch.ones(1), 1, group=hasty[2]))
+    work = dist.irecv(torch.ones(1), 1)
+    raises(TimeoutError, lambda: work.wait(SHORT))
+    # A barrier says more.
+    error = raises(omnes.BarrierTimeout, lambda: dist.barrier(hasty[3]))
+    assert error.missing == [1], error.missing
+else:
+    time.sleep(1.5)
+# The first group has a limit of its own, which is long.
+number = torch.tensor(rank + 1)
+dist.all_reduce(number)
+assert number.item() == 3
+dist.destroy_process_group()

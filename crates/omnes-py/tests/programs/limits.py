@@ -1,0 +1,63 @@
+"""Calls within a limit end by TimeoutError, whatever they wait for, and the next ones go on."""
+
+import contextlib
+import os
+import threading
+import time
+
+import omnes
+
+
+def times_out(call, *limits):
+    """Whether the call ends by a TimeoutError within limits in each other."""
+    try:
+        with contextlib.ExitStack() as stack:
+            for limit in limits:
+                stack.enter_context(omnes.time_limit(limit))
+            call()
+    except TimeoutError as error:
+        assert f"within {min(limits)} s" in str(error), error
+        return True
+    return False
+
+
+for wrong in (-1, float("nan")):
+    try:
+        omnes.time_limit(wrong)
+    except ValueError as error:
+        assert "seconds=" in str(error), error
+    else:
+        raise AssertionError(f"{wrong} is a limit")
+
+own = os.environ["OMNES_RENDEZVOUS"]
+if os.environ["OMNES_RANK"] == "1":
+    os.environ["OMNES_RENDEZVOUS"] = "127.0.0.1:1"
+    assert times_out(omnes.Communicator.from_env, 0.1)
+    os.environ["OMNES_RENDEZVOUS"] = own
+with omnes.Communicator.from_env() as world:
+    if world.rank == 0:
+        room = bytearray(4)
+        assert times_out(lambda: world.recv(room, 1, tag=1), 0.1)
+        assert times_out(lambda: world.recv(room, 1, tag=1), 60, 0.1)
+        assert times_out(lambda: world.recv(room, 1, tag=1), 0.1, 60)
+        assert times_out(lambda: world.irecv(room, 1, tag=1).wait(), 0.1)
+        assert times_out(lambda: world.bcast(room, root=1), 0.1)
+        assert times_out(world.barrier, 0.1)
+        # A limit is that of its thread and its block.
+        limit = omnes.time_limit(0.1)
+        with limit, limit:
+            thread = threading.Thread(target=lambda: world.recv(room, 1, tag=3))
+            thread.start()
+            time.sleep(0.3)
+            world.send(b"", 1, tag=2)
+        thread.join()
+        world.recv(room, 1, tag=1)
+        assert room == b"here", room
+    else:
+        world.recv(bytearray(0), 0, tag=2)
+        world.send(b"else", 0, tag=3)
+        world.send(b"here", 0, tag=1)
+        world.bcast(bytearray(4), root=1)
+        # The other rank has entered it, though it has not waited.
+        world.barrier()
+    world.barrier()
