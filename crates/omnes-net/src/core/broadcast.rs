@@ -1,6 +1,7 @@
 //! Broadcasts over multicast: how they start and end. In between their packets travel as all do.
 
-use super::{Core, SCATTER_BYTES, fitted, slice};
+use super::Core;
+use super::messages::{SCATTER_BYTES, fitted, slice};
 use crate::core::Look;
 use crate::memory::{Loan, Sink};
 use crate::multicast::MulticastState;

@@ -1,0 +1,226 @@
+//! Messages over channels: how they start and end, and how any operation lets go of its memory.
+
+use super::{Core, LINES_PER_PUSH};
+use crate::line::Holding;
+use crate::memory::{Loan, Sink};
+use crate::operations::{Completion, Operation, OperationError, Outcome, Part, Spot};
+use crate::own::Room;
+use omnes_proto::channel::{Event, Message, Pattern, Reply};
+use omnes_proto::packet::{ReceiveId, SendId, Source};
+use omnes_wire::Rank;
+use std::ptr::NonNull;
+
+/// Receives of at least this size are read straight into place.
+pub(super) const SCATTER_BYTES: u64 = 16 << 10;
+
+impl Core {
+    /// Starts a send, and sends what may be sent of it; `None` if it is done as far as the caller
+    /// is concerned. Of a message that is not `available` yet the rest follows by
+    /// [`Self::extend`].
+    ///
+    /// # Safety
+    /// `base` must be valid for reading `message.bytes` until the operation returned has ended or
+    /// was released, and bytes that are available must not change.
+    pub(crate) unsafe fn send(
+        &mut self,
+        channel: usize,
+        message: Message,
+        base: NonNull<u8>,
+    ) -> Result<Option<Operation>, OperationError> {
+        self.check_standing()?;
+        let is_whole = message.available == message.bytes;
+        if message.to == self.me {
+            // SAFETY: the caller vouches for the memory.
+            let data = unsafe { slice(base, message.bytes) };
+            self.send_to_self(channel, message, data);
+            return Ok(None);
+        }
+        let is_small = message.bytes <= self.small_bytes as u64 && is_whole;
+        // Nobody waits for the answer to a message that has been copied.
+        let reply = if is_small { Reply::Lazy } else { message.reply };
+        let now = self.now();
+        let started = self.endpoint.channel_mut(channel).send(now, Message { reply, ..message });
+        let id = started.map_err(|_| self.gone(message.to))?;
+        if is_small {
+            // SAFETY: the caller vouches for the memory.
+            self.memory.copy_in(channel, id, unsafe { slice(base, message.bytes) });
+            self.transmit(now, LINES_PER_PUSH);
+            return Ok(None);
+        }
+        let operation = self.operations.start();
+        self.memory.lend(channel, id, Loan { base, bytes: message.bytes, operation });
+        self.transmit(now, LINES_PER_PUSH);
+        let (part, spot) = (Part::Send(id), Spot::At(message.to));
+        Ok(Some(Operation { id: operation, channel, part, spot }))
+    }
+
+    pub(crate) fn extend(&mut self, operation: Operation, available: u64) {
+        let Part::Send(id) = operation.part else { return };
+        if self.operations.is_ended(operation.id) {
+            return;
+        }
+        let now = self.now();
+        self.endpoint.channel_mut(operation.channel).extend(now, id, available);
+    }
+
+    /// Starts a receive.
+    ///
+    /// # Safety
+    /// `base` must be valid for writing `capacity` bytes, and used by nobody else, until the
+    /// operation returned has ended or was released.
+    pub(crate) unsafe fn receive(
+        &mut self,
+        channel: usize,
+        pattern: Pattern,
+        base: NonNull<u8>,
+        capacity: u64,
+    ) -> Result<Operation, OperationError> {
+        self.check_standing()?;
+        let id = self.operations.start();
+        let spot = pattern.source.map_or(Spot::Anywhere, Spot::At);
+        let mut operation = Operation { id, channel, part: Part::Receive(None), spot };
+        if pattern.source.is_none_or(|source| source == self.me) {
+            // SAFETY: the caller's promise is passed on.
+            let outcome =
+                unsafe { self.own.receive(channel, pattern, Room { base, capacity }, id) };
+            if let Some(outcome) = outcome {
+                self.operations.end(id, outcome);
+                return Ok(operation);
+            }
+            if pattern.source == Some(self.me) {
+                return Ok(operation);
+            }
+        }
+        let now = self.now();
+        match self.endpoint.channel_mut(channel).receive(now, pattern, capacity) {
+            Ok(receive) => {
+                let from = pattern.source;
+                self.memory.open_sink(
+                    channel,
+                    receive,
+                    Sink { base, capacity, operation: id, from },
+                );
+                self.own.pair(id, receive);
+                operation.part = Part::Receive(Some(receive));
+                if capacity >= SCATTER_BYTES {
+                    self.large_receives += 1;
+                }
+                // The rest of a message that has come already is asked for now.
+                self.push_at(now);
+            }
+            Err(_) => {
+                let gone = self.gone(pattern.source.unwrap_or(self.me));
+                self.own.cancel(id);
+                self.operations.end(id, Err(gone));
+            }
+        }
+        Ok(operation)
+    }
+
+    /// Lets go of an operation's memory, whatever the others do: a receive without message is
+    /// taken back; what is under way goes on in memory of the engine's own.
+    pub(crate) fn release(&mut self, operation: Operation) {
+        let Operation { id, channel, part, .. } = operation;
+        self.relay_no_more(id);
+        if self.operations.take(id).is_some() {
+            return;
+        }
+        match part {
+            Part::Send(send) => {
+                self.withdraw(channel, send);
+                let sent = match channel == self.cast_channel() {
+                    true => u64::MAX, // All of it may be wanted again.
+                    false => self.endpoint.channel_mut(channel).available_bytes(send),
+                };
+                self.memory.keep_source(channel, send, sent);
+            }
+            Part::Barrier => {}
+            Part::Receive(receive) => {
+                self.own.cancel(id);
+                if let Some(receive) = receive {
+                    // A broadcast comes in any case, and stands before others of its root.
+                    let is_cast = channel == self.cast_channel();
+                    if !is_cast && self.endpoint.channel_mut(channel).cancel(receive) {
+                        self.close(channel, receive);
+                    } else {
+                        self.memory.replace_sink(channel, receive);
+                    }
+                }
+            }
+        }
+        self.operations.forget(id);
+    }
+
+    /// What is lined up of a message must not be sent from memory that is its owner's again.
+    pub(super) fn withdraw(&mut self, channel: usize, id: SendId) {
+        self.line.withdraw(Holding { channel, source: Source::Message(id) });
+    }
+
+    /// Ends a receive as far as its memory goes.
+    pub(super) fn close(&mut self, channel: usize, id: ReceiveId) -> Option<Sink> {
+        let sink = self.memory.close_sink(channel, id)?;
+        if sink.capacity >= SCATTER_BYTES {
+            match channel == self.cast_channel() {
+                true => self.large_casts -= 1,
+                false => self.large_receives -= 1,
+            }
+        }
+        Some(sink)
+    }
+
+    fn send_to_self(&mut self, channel: usize, message: Message, data: &[u8]) {
+        let endpoint = &mut self.endpoint;
+        let take_back = |receive| endpoint.channel_mut(channel).cancel(receive);
+        let Some(done) = self.own.send(channel, message, data, take_back) else { return };
+        if let Some(receive) = done.paired {
+            self.close(channel, receive);
+        }
+        self.operations.end(done.operation, done.outcome);
+    }
+
+    pub(super) fn on_channel_event(&mut self, channel: usize, event: Event) {
+        match event {
+            Event::Sent { id } => {
+                self.withdraw(channel, id);
+                if let Some(loan) = self.memory.take_source(channel, id) {
+                    let sent = Completion { peer: self.me, tag: 0, bytes: 0, word: 0 };
+                    self.operations.end(loan.operation, Ok(sent));
+                }
+            }
+            Event::Received { id, from, tag, bytes } => {
+                let Some(sink) = self.close(channel, id) else { return };
+                self.own.cancel(sink.operation);
+                self.operations.end(sink.operation, fitted(sink, from, tag, bytes));
+            }
+            Event::SendFailed { id, to } => {
+                self.withdraw(channel, id);
+                if let Some(loan) = self.memory.take_source(channel, id) {
+                    self.operations.end(loan.operation, Err(self.gone(to)));
+                }
+            }
+            Event::ReceiveFailed { id, from } => {
+                let Some(sink) = self.close(channel, id) else { return };
+                self.own.cancel(sink.operation);
+                self.operations.end(sink.operation, Err(self.gone(from)));
+            }
+            Event::PeerSilent { .. } | Event::Stable => {}
+        }
+    }
+}
+
+/// How a receive ends whose message has come.
+pub(super) fn fitted(sink: Sink, peer: Rank, tag: u32, bytes: u64) -> Outcome {
+    match sink.capacity {
+        capacity if bytes > capacity => Err(OperationError::Truncated { bytes, capacity }),
+        _ => Ok(Completion { peer, tag, bytes, word: 0 }),
+    }
+}
+
+/// User memory as bytes.
+///
+/// # Safety
+/// `base` must be valid for reading `bytes` bytes for as long as the slice is used.
+pub(super) unsafe fn slice<'a>(base: NonNull<u8>, bytes: u64) -> &'a [u8] {
+    // SAFETY: promised by the caller.
+    unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes as usize) }
+}
