@@ -33,6 +33,27 @@ fn barrier(algorithm: Barrier, steps: Steps) -> Op {
 }
 
 #[test]
+fn a_run_tells_how_much_is_done_up_to_exactly_all() {
+    let stream = Op::Stream { from: 0, to: 3, bytes: 100_000, messages: 5 };
+    let barrier = barrier(Barrier::Dissemination, Steps::Channel);
+    for ops in [
+        vec![MEET, bcast("combined", 4 << 20)],
+        vec![MEET, bcast("binomial", 4 << 20), bcast("chain", 8)],
+        vec![barrier, stream, Op::Message { from: 2, to: 1, bytes: 0 }],
+    ] {
+        for loss_ppm in [0, 10_000] {
+            let setup = Setup { loss_ppm, ..setup(8) };
+            let mut told = Vec::new();
+            let model = Model::new(setup, Plan::new(ops.clone(), 2), false).expect("a model");
+            let report = model.run_telling(|share| told.push(share)).expect("it ends");
+            assert_eq!(told.last(), Some(&1.0), "{ops:?}");
+            assert!(told.is_sorted(), "{told:?}");
+            assert_eq!(told.len() as u64, 1 + report.counters.events / (1 << 14));
+        }
+    }
+}
+
+#[test]
 fn every_algorithm_ends_at_every_rank() {
     for algorithm in [
         "binomial",

@@ -208,6 +208,11 @@ impl Point {
         receivers * self.bytes.max(MESSAGE_BYTES_MIN) * u64::from(self.messages())
     }
 
+    /// The weight of all iterations.
+    pub fn work(&self) -> u128 {
+        u128::from(self.weight()) * (u128::from(self.repeat) + u128::from(self.warmup))
+    }
+
     /// Messages that one iteration sends one after the other without waiting, as in `omnes bench`.
     pub fn messages(&self) -> u32 {
         const WINDOW_BYTES_MAX: u64 = 32 << 20;

@@ -62,11 +62,16 @@ pub struct Measured {
     pub samples: Vec<Sample>,
 }
 
-/// Lets a point's ranks do what they are to do.
+/// Lets a point's ranks do what they are to do; `tell` hears which share of it is done.
 ///
 /// # Errors
 /// [`ModelError`] if they do not come to the end.
-pub fn measure(point: Point, testbed: &Testbed, has_bars: bool) -> Result<Measured, ModelError> {
+pub fn measure(
+    point: Point,
+    testbed: &Testbed,
+    has_bars: bool,
+    tell: impl FnMut(f64),
+) -> Result<Measured, ModelError> {
     let (resolved, postal) = resolve(&point, testbed)?;
     let plan = Plan::new(ops(&point, resolved), point.warmup + point.repeat);
     let setup = Setup {
@@ -77,7 +82,7 @@ pub fn measure(point: Point, testbed: &Testbed, has_bars: bool) -> Result<Measur
         loss_ppm: point.loss.0,
         carrier: point.carrier.0,
     };
-    let report = Model::new(setup, plan, has_bars)?.run()?;
+    let report = Model::new(setup, plan, has_bars)?.run_telling(tell)?;
     Ok(Measured::new(&point, (name(&point, resolved), postal), testbed, report))
 }
 
@@ -241,7 +246,7 @@ mod tests {
 
     fn measured(op: Op, wanted: Wanted) -> Vec<Measured> {
         let config = Config::resolve(op, wanted).unwrap();
-        let measure = |point| measure(point, &config.testbed, false).unwrap();
+        let measure = |point| measure(point, &config.testbed, false, |_| ()).unwrap();
         config.points().into_iter().map(measure).collect()
     }
 

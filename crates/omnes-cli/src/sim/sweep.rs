@@ -1,7 +1,8 @@
 //! All runs of a question, several at a time, with results in their order.
 //!
 //! Each run is one thread's from begin to end, so results do not depend on how many there are.
-//! The heaviest begin first, so that none is left alone at the end.
+//! The heaviest begin first, so that none is left alone at the end. On a terminal a bar shows how
+//! much is done, also within a run, as one run may take a minute.
 
 use super::config::{Config, Point};
 use super::measure::{Measured, measure};
@@ -13,6 +14,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
+
+/// Steps of the bar.
+const STEPS: u64 = 1_000_000;
 
 /// What came of a run.
 pub type Outcome = Result<Measured, ModelError>;
@@ -35,11 +39,19 @@ pub fn sweep(
 ) {
     let points = config.points();
     let order = heaviest_first(&points);
-    let progress = progress(points.len());
+    let progress = progress();
+    let steps = steps(&points);
     let (next, (sender, receiver)) = (AtomicUsize::new(0), mpsc::channel());
     let work = |sender: mpsc::Sender<(usize, Outcome)>, testbed: &Testbed| {
         while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let outcome = measure(points[*at], testbed, effort.has_bars);
+            let mut shown = 0;
+            let mut show = |share: f64| {
+                let reached = (share * steps[*at] as f64) as u64;
+                progress.inc(reached - shown);
+                shown = reached;
+            };
+            let outcome = measure(points[*at], testbed, effort.has_bars, &mut show);
+            show(1.0);
             if sender.send((*at, outcome)).is_err() {
                 break;
             }
@@ -53,9 +65,11 @@ pub fn sweep(
         }
         drop(sender);
         let (mut outcomes, mut told) = (vec![None; points.len()], 0);
-        'told: for (at, outcome) in receiver {
+        let ended = |runs: usize| progress.set_message(format!("{runs} of {}", points.len()));
+        ended(0);
+        'told: for (runs, (at, outcome)) in (1..).zip(receiver) {
             outcomes[at] = Some(outcome);
-            progress.inc(1);
+            ended(runs);
             while let Some(outcome) = outcomes.get_mut(told).and_then(Option::take) {
                 if progress.suspend(|| each(points[told], outcome)).is_break() {
                     break 'told;
@@ -70,18 +84,21 @@ pub fn sweep(
 /// Indices of points.
 fn heaviest_first(points: &[Point]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
-    order.sort_by_key(|at| {
-        let point = &points[*at];
-        Reverse(u128::from(point.weight()) * u128::from(point.repeat + point.warmup))
-    });
+    order.sort_by_key(|at| Reverse(points[*at].work()));
     order
 }
 
+/// Steps of the bar for each point, by its work.
+fn steps(points: &[Point]) -> Vec<u64> {
+    let all: f64 = points.iter().map(|point| point.work() as f64).sum();
+    points.iter().map(|point| (point.work() as f64 / all * STEPS as f64) as u64).collect()
+}
+
 /// Shown on a terminal only.
-fn progress(runs: usize) -> ProgressBar {
-    let template = "{bar:40} {pos} of {len} runs, {elapsed}";
+fn progress() -> ProgressBar {
+    let template = "{bar:40} {percent} %, {msg} runs, {elapsed}";
     let style = ProgressStyle::with_template(template).expect("the template is valid");
-    let progress = ProgressBar::new(runs as u64).with_style(style);
+    let progress = ProgressBar::new(STEPS).with_style(style);
     progress.enable_steady_tick(std::time::Duration::from_millis(200));
     progress
 }

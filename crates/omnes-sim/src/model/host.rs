@@ -207,6 +207,7 @@ impl Host {
         {
             let is_cast = placement.channel == self.endpoint.channels().len();
             self.task.on_placed(is_cast, receive, placement.bytes as u64);
+            net.done_bytes += placement.bytes as u64;
         }
         at
     }
@@ -220,6 +221,7 @@ impl Host {
             at = net.work(self.rank, at, span, Doing::HostReceives);
             if let Origin::Slot(_) = step.origin {
                 self.task.on_placed(index == channels, step.receive, step.bytes as u64);
+                net.done_bytes += step.bytes as u64;
             }
         }
         at

@@ -89,6 +89,8 @@ pub(super) struct Net {
     pub(super) record: Record,
     pub(super) ranks: u32,
     pub(super) samples: Vec<Sample>,
+    /// What is done of the plan, as [`Plan::work_bytes`](super::plan::Plan::work_bytes) counts.
+    pub(super) done_bytes: u64,
     /// Ranks whose plan is done.
     pub(super) finished: u32,
     /// Ranks that wait for the others to meet them, and when the last of them came.
@@ -140,6 +142,7 @@ impl Net {
             record,
             ranks,
             samples: Vec::new(),
+            done_bytes: 0,
             finished: 0,
             met: 0,
             last_met: Time::ZERO,

@@ -5,6 +5,9 @@ use omnes_proto::algorithm::Bcast;
 use omnes_proto::collective::Runner;
 use omnes_topo::Barrier;
 
+/// What a rank's part in an operation counts for beside its data: about what a packet costs.
+pub(super) const OPERATION_BYTES: u64 = 4096;
+
 /// Who makes the steps of a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Steps {
@@ -95,6 +98,20 @@ impl Plan {
     /// `ops`, `repeat` times.
     pub fn new(ops: impl Into<Vec<Op>>, repeat: u32) -> Self {
         Self { ops: ops.into(), repeat }
+    }
+
+    /// What `ranks` ranks have to do, in bytes: the data that come in, and a fixed number for each
+    /// operation of each rank.
+    pub(super) fn work_bytes(&self, ranks: u32) -> f64 {
+        let (all, each) = (f64::from(ranks), OPERATION_BYTES as f64);
+        let of = |op: &Op| match *op {
+            Op::Bcast { bytes, .. } => all * each + (all - 1.0) * bytes as f64,
+            Op::Barrier(_) => all * each,
+            Op::Message { bytes, .. } => 2.0 * each + bytes as f64,
+            Op::Stream { bytes, messages, .. } => 2.0 * each + bytes as f64 * f64::from(messages),
+            Op::Meet { .. } | Op::Compute { .. } => 0.0,
+        };
+        self.ops.iter().map(of).sum::<f64>() * f64::from(self.repeat)
     }
 
     /// The operation of a number, counted over all repetitions.

@@ -1,7 +1,7 @@
 //! What became of each operation, of all ranks together.
 
 use super::net::{Event, Net};
-use super::plan::Op;
+use super::plan::{OPERATION_BYTES, Op};
 use crate::engine::{Span, Time};
 
 /// What became of one operation.
@@ -82,6 +82,7 @@ impl Net {
     }
 
     pub(super) fn ended(&mut self, rank: u32, number: u32, op: Op, (began, ended): (Time, Time)) {
+        self.done_bytes += OPERATION_BYTES;
         let sample = self.sample(number);
         sample.ended = sample.ended.max(ended);
         sample.in_call += ended - began;

@@ -101,6 +101,9 @@ pub struct Model {
 /// Virtual time after which a run is given up.
 const PATIENCE: Time = Time::from_ps(10_000_000_000_000_000);
 
+/// Events between two words on how far a run is: some hundredths of a second.
+const EVENTS_PER_TELLING: u64 = 1 << 14;
+
 impl Model {
     /// A model at time 0; `has_bars` if what every resource does shall be kept.
     ///
@@ -131,7 +134,17 @@ impl Model {
     ///
     /// # Errors
     /// [`ModelError`] if they do not come to the end.
-    pub fn run(mut self) -> Result<Report, ModelError> {
+    pub fn run(self) -> Result<Report, ModelError> {
+        self.run_telling(|_| ())
+    }
+
+    /// As [`Model::run`]; `tell` hears now and then which share of the plan is done, from 0 to 1,
+    /// never less than before.
+    ///
+    /// # Errors
+    /// [`ModelError`] if they do not come to the end.
+    pub fn run_telling(mut self, mut tell: impl FnMut(f64)) -> Result<Report, ModelError> {
+        let work_bytes = self.shared.plan.work_bytes(self.net.ranks).max(1.0);
         for host in 0..self.net.ranks {
             self.net.push(Time::ZERO, Event::Go { host });
         }
@@ -143,11 +156,15 @@ impl Model {
                 return Err(self.stuck(now));
             }
             self.net.counters.events += 1;
+            if self.net.counters.events.is_multiple_of(EVENTS_PER_TELLING) {
+                tell(self.net.done_bytes as f64 / work_bytes);
+            }
             self.handle(now, event);
             if let Some((rank, what)) = self.net.complaint.take() {
                 return Err(ModelError::Broken { rank, what });
             }
         }
+        tell(self.net.done_bytes as f64 / work_bytes);
         let end = self.net.samples.iter().map(|sample| sample.ended).max().unwrap_or_default();
         Ok(Report {
             samples: std::mem::take(&mut self.net.samples),
