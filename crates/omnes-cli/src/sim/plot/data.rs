@@ -82,8 +82,8 @@ impl Axis {
     fn place(self, point: &Point) -> f64 {
         match self {
             Self::None => 0.0,
-            // An empty message stands beside that of one byte.
-            Self::Sizes => point.bytes.max(1) as f64,
+            // An empty message stands where one of half a byte would.
+            Self::Sizes => (point.bytes as f64).max(0.5),
             Self::Ranks => f64::from(point.ranks),
             // No loss stands where one in a million does.
             Self::Loss => f64::from(point.loss.0) + 1.0,
