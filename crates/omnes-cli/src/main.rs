@@ -14,6 +14,7 @@ mod bench;
 mod complain;
 mod cp;
 mod doctor;
+mod files;
 mod format;
 mod help;
 mod lab;

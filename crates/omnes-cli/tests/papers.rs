@@ -25,6 +25,13 @@ fn a_target_is_shown_with_paper_value_ours_and_verdict() {
 }
 
 #[test]
+fn a_page_that_cannot_be_written_is_refused_before_anything_is_computed() {
+    let (status, out, error) = papers(&["MS-F04", "--html", "no/such/page.html"]);
+    assert_eq!((status, out.as_str()), (2, ""));
+    assert!(error.contains("cannot write no/such/page.html: no folder no/such"), "{error}");
+}
+
+#[test]
 fn lines_for_programs_are_the_same_on_any_number_of_threads() {
     let ids = ["MS-F21", "BC-S05", "CB-F01", "PM-F01", "IT-F01", "CB-X02"];
     let of = |threads| {

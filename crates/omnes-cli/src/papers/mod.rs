@@ -11,6 +11,7 @@ mod report;
 mod select;
 
 use crate::complain::complain;
+use crate::files;
 use crate::format::FormatArgs;
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -69,6 +70,10 @@ pub struct Args {
 pub fn run(args: Args) -> Result<ExitCode> {
     let targets = select::targets_of(&args.what)?;
     let known = known(&args)?;
+    let written = args.met.as_ref().filter(|_| args.bless);
+    for path in args.html.iter().chain(written) {
+        files::check(path)?;
+    }
     let judged = compute(&targets, args.threads);
     let report = report::Report { judged: &judged, is_detailed: select::names_targets(&args.what) };
     report.print(args.format.chosen())?;

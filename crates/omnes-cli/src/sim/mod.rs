@@ -33,6 +33,7 @@ mod trace;
 mod values;
 
 use crate::complain::complain;
+use crate::files;
 use crate::format::Format;
 use crate::print::{self, Reader};
 use crate::units::format_bytes;
@@ -184,6 +185,9 @@ fn simulate(config: &Config, output: &Output) -> Result<ExitCode> {
 fn check(config: &Config, output: &Output) -> Result<()> {
     if let Some(path) = &output.plot {
         plot::check(path)?;
+    }
+    for path in [&output.plot, &output.trace, &output.perfetto].into_iter().flatten() {
+        files::check(path)?;
     }
     let runs = config.points().len();
     if output.has_bars() && runs != 1 {

@@ -1,0 +1,34 @@
+//! Files that are written at the end of long work.
+
+use anyhow::{Result, ensure};
+use std::path::Path;
+
+/// Refuses a path at which no file can be, before work is done for it.
+pub fn check(path: &Path) -> Result<()> {
+    let (shown, folder) = (path.display(), path.parent().unwrap_or(path));
+    let is_here = folder.as_os_str().is_empty() || folder.is_dir();
+    ensure!(is_here, "cannot write {shown}: no folder {}; make it first", folder.display());
+    ensure!(path != Path::new(""), "a file to write has no name; name a file");
+    ensure!(!path.is_dir(), "cannot write {shown}: it is a folder; name a file");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn files_are_only_in_folders_that_are_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| check(path).unwrap_err().to_string();
+        for path in ["new.svg", "./new.svg", "/dev/null"] {
+            check(Path::new(path)).unwrap();
+        }
+        check(&folder.path().join("new.svg")).unwrap();
+        assert!(refused(&folder.path().join("a/b")).contains("no folder"));
+        assert!(refused(folder.path()).contains("it is a folder"));
+        assert!(refused(Path::new("/")).contains("it is a folder"));
+        assert!(refused(Path::new("")).contains("name a file"));
+    }
+}
