@@ -251,6 +251,20 @@ fn plots_show_every_algorithm() {
 }
 
 #[test]
+fn an_empty_message_has_a_place_of_its_own_in_a_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sizes.svg");
+    let (status, _, errors) =
+        sim(&format!("pingpong --sizes 0,1,8 --repeat 1 --plot {}", path.display()));
+    assert_eq!(status, 0, "{errors}");
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text.matches("<circle").count(), 3, "{text}");
+    for size in ["0 B", "1 B", "8 B"] {
+        assert!(text.lines().any(|line| line.trim() == size), "{size} in {text}");
+    }
+}
+
+#[test]
 fn mistakes_are_told_once_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = folder.path().join("wrong.toml");
@@ -274,6 +288,12 @@ fn mistakes_are_told_once_with_the_way_out() {
         ("run no/such.toml", "cannot read no/such.toml"),
         (&misspelt, "unknown field `rank`, expected one of `op`, `testbed`, `ranks`"),
         ("gather", "unrecognized subcommand"),
+        ("barrier --repeat 4294967295 --warmup 1", "are 4294967296 iterations; a run has at most"),
+        ("bcast --sizes 8 --seeds 4294967295", "this makes 4294967295 runs, at most 1000000"),
+        ("skew -n 3 --sizes 8 --skew 9000s", "11 iterations with `--skew 9000s` may last"),
+        ("bcast --sizes 8 --plot no/such/a.svg", "cannot write no/such/a.svg: no folder no/such"),
+        ("bcast -n 4 --sizes 8 --trace no/such/a", "cannot write no/such/a: no folder no/such"),
+        ("bcast -n 4 --sizes 8 --perfetto /", "cannot write /: it is a folder"),
     ] {
         let (status, output, errors) = sim(options);
         assert_eq!((status, output.as_str()), (2, ""), "{options}: {errors}");

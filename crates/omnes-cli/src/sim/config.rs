@@ -24,6 +24,13 @@ const MESSAGE_BYTES_MIN: u64 = 4096;
 /// Iterations where there is no reason for fewer.
 const ITERATIONS: u64 = 10;
 
+/// Iterations of one run, with those before them.
+const RUN_ITERATIONS_MAX: u64 = 1_000_000;
+/// Runs of one question.
+const RUNS_MAX: u128 = 1_000_000;
+/// Within it no rank takes another, of which it hears nothing, for dead: they would after an hour.
+const SKEWS_MAX: Duration = Duration::from_secs(3000);
+
 /// See the module header.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -106,6 +113,7 @@ impl Config {
         for bytes in &self.sizes {
             ensure!(*bytes <= MESSAGE_BYTES_MAX, "--sizes: {bytes} bytes is above 16g");
         }
+        self.check_counts()?;
         let fewest = self.ranks.iter().min().copied().unwrap_or(2);
         for root in &self.roots {
             let last = fewest - 1;
@@ -118,6 +126,42 @@ impl Config {
         for carrier in &self.carriers {
             let CarrierKind(Carrier::MultiSend { tree, .. }) = carrier else { continue };
             Spread::new(*tree, most).with_context(|| format!("--carrier {carrier}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self) -> Result<()> {
+        let axes = [
+            self.algorithms.len(),
+            self.carriers.len(),
+            self.networks.len(),
+            self.ranks.len(),
+            self.losses.len(),
+            self.roots.len(),
+            self.skews.len(),
+            self.sizes.len(),
+            self.seeds as usize,
+        ];
+        let runs = axes.iter().fold(1u128, |runs, values| runs.saturating_mul(*values as u128));
+        ensure!(
+            runs <= RUNS_MAX,
+            "this makes {runs} runs, at most {RUNS_MAX} are made; give fewer values, or --seeds"
+        );
+        let repeat = self.repeat.map_or(ITERATIONS, u64::from);
+        let iterations = repeat + self.warmup.map_or(1, u64::from);
+        ensure!(
+            iterations <= RUN_ITERATIONS_MAX,
+            "--repeat and --warmup are {iterations} iterations; a run has at most \
+             {RUN_ITERATIONS_MAX}, more runs come by --seeds"
+        );
+        for skew in &self.skews {
+            ensure!(
+                skew.as_nanos() * u128::from(iterations) <= SKEWS_MAX.as_nanos(),
+                "{iterations} iterations with `--skew {}` may last longer than {} of the model's \
+                 time; give less, or a smaller --repeat",
+                short_time(*skew),
+                short_time(SKEWS_MAX)
+            );
         }
         Ok(())
     }
