@@ -98,4 +98,34 @@ mod tests {
         let unknown = named("fm").unwrap_err().to_string();
         assert!(unknown.contains("`fm-lanai4`"), "{unknown}");
     }
+
+    #[test]
+    fn a_number_that_would_have_no_effect_or_too_much_is_refused() {
+        let text = include_str!("../../../../testbeds/ethernet-25g.toml");
+        for (from, to, told) in [
+            ("fixed_ns = 142.7", "count = 3", "`host.call` is a count of 3; it must be `fixed_ns`"),
+            ("fixed_ns = 142.7", "fixed_ns = -1", "`host.call` is -1; it must be 0 to 1e9 ns"),
+            ("fixed_ns = 142.7", "fixed_ns = nan", "`host.call` is NaN"),
+            ("fixed_ns = 142.7", "fixed_ns = -1, count = 3", "`host.call` is -1"),
+            (
+                "byte_ns = 0.32",
+                "byte_ns = 1e15",
+                "`link.wire` is 1000000000000000 ns for each byte",
+            ),
+            ("count = 44,", "count = 0,", "`host.train_packets` is 0; it must be at least 1"),
+            (
+                "count = 44,",
+                "count = 4294967296,",
+                "`host.train_packets` is 4294967296; it must be",
+            ),
+            ("count = 44,", "fixed_ns = 44,", "`host.train_packets` is a time; it must be `count`"),
+            ("count = 44,", "", "`host.train_packets` is no number; it must be given as `count`"),
+            ("fixed_ns = 25,", "byte_ns = 25,", "`link.latency` is a time for each byte"),
+        ] {
+            let wrong = text.replacen(from, to, 1);
+            assert_ne!(wrong, text, "{from}");
+            let error = Testbed::parse(&wrong).unwrap_err().to_string();
+            assert!(error.starts_with(told), "{to}: {error}");
+        }
+    }
 }

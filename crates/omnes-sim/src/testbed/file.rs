@@ -6,6 +6,7 @@ use super::{
 use crate::engine::{Cost, Span};
 use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
 use serde::Deserialize;
+use std::fmt::Display;
 use thiserror::Error;
 
 /// A testbed that makes no sense.
@@ -21,7 +22,7 @@ pub enum TestbedError {
         name: String,
     },
     /// A constant out of range.
-    #[error("`{name}` is {value}, which must be {must}")]
+    #[error("`{name}` is {value}; it must be {must}")]
     OutOfRange {
         /// The constant.
         name: String,
@@ -177,6 +178,12 @@ struct File {
 /// Without a limit of its own.
 const UNLIMITED: u64 = u64::MAX / 2;
 
+/// Above it numbers are not exact, nor meant.
+const COUNT_MAX: f64 = 1e15;
+/// A second; and a millisecond for each byte. What adds up in a run stays below 2^64 picoseconds.
+const FIXED_NS_MAX: f64 = 1e9;
+const BYTE_NS_MAX: f64 = 1e6;
+
 /// Takes entries of the file apart, and keeps a list of them.
 #[derive(Default)]
 struct Reader {
@@ -185,22 +192,30 @@ struct Reader {
 }
 
 impl Reader {
+    /// Keeps what is wrong, if nothing was before.
+    fn refuse(&mut self, name: &str, value: impl Display, must: &'static str) {
+        let (name, value) = (name.to_owned(), value.to_string());
+        self.wrong.get_or_insert(TestbedError::OutOfRange { name, value, must });
+    }
+
     fn note(&mut self, name: &str, entry: &Entry) {
         let name = name.to_owned();
         let value = entry.count.unwrap_or(entry.fixed_ns);
         if entry.source.trim().is_empty() {
             self.wrong.get_or_insert(TestbedError::NoSource { name: name.clone() });
         }
-        let is_right = |number: f64| number.is_finite() && (0.0..=1e15).contains(&number);
-        if !is_right(value) || !is_right(entry.byte_ns) {
-            let must = "a number from 0 to 1e15";
-            let value = format!("{value} and {} for each byte", entry.byte_ns);
-            self.wrong.get_or_insert(TestbedError::OutOfRange { name: name.clone(), value, must });
+        let is_right = |number: f64, most: f64| (0.0..=most).contains(&number);
+        if !is_right(entry.count.unwrap_or(0.0), COUNT_MAX) {
+            self.refuse(&name, value, "a count from 1 to 1e15");
+        }
+        if !is_right(entry.fixed_ns, FIXED_NS_MAX) {
+            self.refuse(&name, entry.fixed_ns, "0 to 1e9 ns");
+        }
+        if !is_right(entry.byte_ns, BYTE_NS_MAX) {
+            self.refuse(&name, format_args!("{} ns for each byte", entry.byte_ns), "0 to 1e6 ns");
         }
         if entry.origin == Origin::Calibrated && entry.points.is_empty() {
-            let must = "given with the points that it was fitted to";
-            let value = "calibrated".to_owned();
-            self.wrong.get_or_insert(TestbedError::OutOfRange { name: name.clone(), value, must });
+            self.refuse(&name, "calibrated", "given with the points that it was fitted to");
         }
         let Entry { byte_ns: per_byte, source, origin, points, .. } = entry.clone();
         self.constants.push(Constant { name, value, per_byte, source, origin, points });
@@ -209,6 +224,9 @@ impl Reader {
     fn cost(&mut self, name: &str, entry: Option<&Entry>) -> Cost {
         let Some(entry) = entry else { return Cost::default() };
         self.note(name, entry);
+        if let Some(count) = entry.count {
+            self.refuse(name, format_args!("a count of {count}"), "`fixed_ns` and `byte_ns`");
+        }
         Cost {
             fixed: Span::from_ns_rounded(entry.fixed_ns),
             per_byte: Span::from_ns_rounded(entry.byte_ns),
@@ -222,29 +240,52 @@ impl Reader {
     fn count(&mut self, name: &str, entry: Option<&Entry>, usual: u64) -> u64 {
         let Some(entry) = entry else { return usual };
         self.note(name, entry);
+        if entry.fixed_ns != 0.0 || entry.byte_ns != 0.0 {
+            self.refuse(name, "a time", "`count`");
+        }
         match entry.count {
             Some(count) if count >= 1.0 => count as u64,
-            _ => {
-                let (name, value) = (name.to_owned(), format!("{:?}", entry.count));
-                let must = "at least 1, as `count`";
-                self.wrong.get_or_insert(TestbedError::OutOfRange { name, value, must });
+            Some(count) => {
+                self.refuse(name, count, "at least 1");
+                usual
+            }
+            None => {
+                self.refuse(name, "no number", "given as `count`");
                 usual
             }
         }
     }
 
+    /// A number of things that are counted in 32 bits.
+    fn number(&mut self, name: &str, entry: Option<&Entry>, usual: u32) -> u32 {
+        let count = self.count(name, entry, u64::from(usual));
+        u32::try_from(count).unwrap_or_else(|_| {
+            self.refuse(name, count, "below 2^32");
+            usual
+        })
+    }
+
+    /// A time that has nothing to do with bytes.
+    fn time(&mut self, name: &str, entry: Option<&Entry>) -> Span {
+        let cost = self.cost(name, entry);
+        if cost.per_byte != Span::ZERO {
+            self.refuse(name, "a time for each byte", "`fixed_ns` alone");
+        }
+        cost.fixed
+    }
+
     fn host(&mut self, table: &HostTable) -> Host {
         Host {
-            cores: self.count("host.cores", table.cores.as_ref(), 0) as u32,
+            cores: self.number("host.cores", table.cores.as_ref(), 0),
             switch: self.cost("host.switch", table.switch.as_ref()),
             look: self.cost("host.look", table.look.as_ref()),
             call: self.cost("host.call", table.call.as_ref()),
             train: self.cost("host.train", table.train.as_ref()),
-            train_packets: self.count("host.train_packets", table.train_packets.as_ref(), 1) as u32,
+            train_packets: self.number("host.train_packets", table.train_packets.as_ref(), 1),
             send: self.cost("host.send", Some(&table.send)),
             notice: self.cost("host.notice", table.notice.as_ref()),
             batch: self.cost("host.batch", table.batch.as_ref()),
-            batch_packets: self.count("host.batch_packets", table.batch_packets.as_ref(), 1) as u32,
+            batch_packets: self.number("host.batch_packets", table.batch_packets.as_ref(), 1),
             receive: self.cost("host.receive", Some(&table.receive)),
             copy: self.cost("host.copy", table.copy.as_ref()),
             report_send: self.maybe_cost("host.report_send", table.report_send.as_ref()),
@@ -291,15 +332,15 @@ impl Reader {
             record: self.cost("nic.record", table.record.as_ref()),
             answer: self.cost("nic.answer", table.answer.as_ref()),
             settle: self.cost("nic.settle", table.settle.as_ref()),
-            latency: self.cost("nic.latency", table.latency.as_ref()).fixed,
-            multicast: self.cost("nic.multicast", table.multicast.as_ref()).fixed,
+            latency: self.time("nic.latency", table.latency.as_ref()),
+            multicast: self.time("nic.multicast", table.multicast.as_ref()),
         }
     }
 
     fn link(&mut self, table: &LinkTable) -> Link {
         Link {
             wire: self.cost("link.wire", Some(&table.wire)),
-            latency: self.cost("link.latency", table.latency.as_ref()).fixed,
+            latency: self.time("link.latency", table.latency.as_ref()),
             frame_bytes: match &table.frame_bytes {
                 Some(entry) => self.count("link.frame_bytes", Some(entry), 0),
                 None => 0,
@@ -312,16 +353,14 @@ impl Reader {
     fn payload(&mut self, name: &str, entry: &Entry) -> u64 {
         let payload = self.count(name, Some(entry), 1);
         if !(u64::from(PAYLOAD_BYTES_MIN)..=u64::from(PAYLOAD_BYTES_MAX)).contains(&payload) {
-            let (name, value) = (name.to_owned(), payload.to_string());
-            let must = "between 256 and 8908 bytes, as in our packets";
-            self.wrong.get_or_insert(TestbedError::OutOfRange { name, value, must });
+            self.refuse(name, payload, "between 256 and 8908 bytes, as in our packets");
         }
         payload
     }
 
     fn protocol(&mut self, table: &ProtocolTable) -> Protocol {
         let mut count = |name, entry: &Option<Entry>| {
-            entry.as_ref().map(|entry| self.count(name, Some(entry), 1) as u32)
+            entry.as_ref().map(|entry| self.number(name, Some(entry), 1))
         };
         Protocol {
             eager_bytes: count("protocol.eager_bytes", &table.eager_bytes),
@@ -331,8 +370,8 @@ impl Reader {
 
     fn switch(&mut self, table: &SwitchTable) -> Switch {
         Switch {
-            latency: self.cost("switch.latency", Some(&table.latency)).fixed,
-            copy: self.cost("switch.copy", table.copy.as_ref()).fixed,
+            latency: self.time("switch.latency", Some(&table.latency)),
+            copy: self.time("switch.copy", table.copy.as_ref()),
             forwarding: table.forwarding,
             buffer_bytes: self.count("switch.buffer_bytes", table.buffer_bytes.as_ref(), UNLIMITED),
             when_full: table.when_full,
