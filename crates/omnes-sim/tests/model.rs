@@ -4,7 +4,7 @@ use omnes_proto::algorithm::Bcast;
 use omnes_proto::collective::Runner;
 use omnes_sim::engine::{Cost, Span};
 use omnes_sim::model::{BarrierKind, Carrier, Cloning, Model, Op, Plan, Report, Setup, Steps};
-use omnes_sim::testbed::{Progress, Testbed};
+use omnes_sim::testbed::{Progress, Testbed, WhenFull};
 use omnes_topo::network::Network;
 use omnes_topo::{Barrier, Tree};
 
@@ -50,6 +50,23 @@ fn a_run_tells_how_much_is_done_up_to_exactly_all() {
             assert!(told.is_sorted(), "{told:?}");
             assert_eq!(told.len() as u64, 1 + report.counters.events / (1 << 14));
         }
+    }
+}
+
+#[test]
+fn a_network_that_lets_nothing_through_is_told_in_words() {
+    for op in [
+        bcast("combined", 8),
+        bcast("binomial", 8),
+        barrier(Barrier::Dissemination, Steps::Machine(Runner::Nic)),
+        barrier(Barrier::Dissemination, Steps::Machine(Runner::Host)),
+    ] {
+        let mut setup = setup(4);
+        // No packet fits.
+        (setup.testbed.switch.buffer_bytes, setup.testbed.switch.when_full) = (1, WhenFull::Drop);
+        let model = Model::new(setup, Plan::new([op], 1), false).expect("a model");
+        let error = model.run().expect_err("nothing gets through").to_string();
+        assert!(error.contains("gave up on rank") && error.contains("buffers"), "{op:?}: {error}");
     }
 }
 

@@ -167,6 +167,18 @@ impl Net {
         self.complaint.get_or_insert_with(|| (rank, format!("{what:?}")));
     }
 
+    /// The machine at `rank` has given up on one that lives, as all do here.
+    pub(super) fn give_up(&mut self, rank: u32, peer: u32) {
+        let what = || {
+            let what = format!(
+                "gave up on rank {peer}: too few packets get through between ranks, or too late; \
+                 look at the loss, and at the testbed's times and buffers"
+            );
+            (rank, what)
+        };
+        self.complaint.get_or_insert_with(what);
+    }
+
     // ---- hosts and NICs -------------------------------------------------------------------
 
     /// A host's processor works for `span`, from `at` on or when it is free; when that is done.

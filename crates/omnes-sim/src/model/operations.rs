@@ -18,6 +18,23 @@ use omnes_wire::{ENVELOPE_BYTES, Rank};
 /// Room for the steps of one barrier among the tags.
 const STEPS_MAX: u32 = 64;
 
+/// Whom a machine has given up on.
+fn lost_peer(event: &EndpointEvent) -> Option<Rank> {
+    match *event {
+        EndpointEvent::Broadcast(
+            CastEvent::SendFailed { rank, .. } | CastEvent::ReceiveFailed { rank, .. },
+        )
+        | EndpointEvent::Collective(BarrierEvent::Failed { rank, .. })
+        | EndpointEvent::PeerFailed(rank)
+        | EndpointEvent::Channel(
+            _,
+            ChannelEvent::SendFailed { to: rank, .. }
+            | ChannelEvent::ReceiveFailed { from: rank, .. },
+        ) => Some(rank),
+        _ => None,
+    }
+}
+
 impl Host {
     /// Takes what the machines tell.
     pub(super) fn take_events(&mut self, net: &mut Net, at: Time) {
@@ -44,7 +61,10 @@ impl Host {
                         running.barrier = None;
                     }
                 }
-                other => net.complain(self.rank, &other),
+                other => match lost_peer(&other) {
+                    Some(peer) => net.give_up(self.rank, peer.0),
+                    None => net.complain(self.rank, &other),
+                },
             }
         }
     }
