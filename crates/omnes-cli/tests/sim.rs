@@ -187,6 +187,20 @@ fn a_testbed_of_ones_own_is_taken_from_beside_the_scenario() {
 }
 
 #[test]
+fn the_head_names_a_file_so_that_a_shell_takes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbeds/ethernet-1g.toml");
+    let file = folder.path().join("it's mine.toml");
+    fs::copy(built_in, &file).unwrap();
+    let words = ["sim", "pingpong", "--sizes", "8", "--testbed", file.to_str().unwrap()];
+    let (status, output, errors) = omnes(&words);
+    assert_eq!(status, 0, "{errors}");
+    let command = output.lines().next().unwrap().split("simulated: omnes ").nth(1).unwrap();
+    let again = Command::new("sh").arg("-c").arg(format!("{OMNES} {command}")).output().unwrap();
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), output);
+}
+
+#[test]
 fn testbeds_are_listed_with_the_source_of_each_constant() {
     let (status, list, _) = sim("testbeds");
     assert_eq!(status, 0);
@@ -288,6 +302,7 @@ fn mistakes_are_told_once_with_the_way_out() {
         ("run no/such.toml", "cannot read no/such.toml"),
         (&misspelt, "unknown field `rank`, expected one of `op`, `testbed`, `ranks`"),
         ("gather", "unrecognized subcommand"),
+        ("bcast --jobs 3000", "3000 is not in 1..=1024"),
         ("barrier --repeat 4294967295 --warmup 1", "are 4294967296 iterations; a run has at most"),
         ("bcast --sizes 8 --seeds 4294967295", "this makes 4294967295 runs, at most 1000000"),
         ("skew -n 3 --sizes 8 --skew 9000s", "11 iterations with `--skew 9000s` may last"),

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use omnes_sim::model::Carrier;
 use omnes_sim::testbed::{self, Testbed, TestbedError};
 use omnes_topo::Spread;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -216,7 +217,8 @@ impl Config {
         let skews: Vec<_> = self.skews.iter().map(|skew| short_time(*skew)).collect();
         let mut words = vec![format!("omnes sim {}", self.op.name())];
         let mut add = |flag: &str, text: String| words.push(format!("--{flag} {text}"));
-        add("testbed", self.testbed_name.clone());
+        let testbed = crate::run::quote(OsStr::new(&self.testbed_name));
+        add("testbed", String::from_utf8_lossy(&testbed).into_owned());
         add("ranks", list(&self.ranks));
         if self.has_sizes() {
             let sizes: Vec<_> = self.sizes.iter().map(|bytes| short_bytes(*bytes)).collect();

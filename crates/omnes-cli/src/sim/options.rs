@@ -90,7 +90,7 @@ pub struct Output {
     #[command(flatten)]
     format: FormatArgs,
     /// Runs at a time; results are the same, and in the same order [default: the cores there are]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub jobs: Option<u32>,
     /// Plot time over size, ranks, loss or skew, or as bars, one line for each algorithm
     #[arg(long, value_name = "FILE.svg|FILE.html")]
