@@ -71,6 +71,16 @@ fn a_network_that_lets_nothing_through_is_told_in_words() {
 }
 
 #[test]
+fn a_barrier_that_a_machine_refuses_is_no_barrier_of_no_time() {
+    // One NIC counts 1,024 at most.
+    let kind = barrier(Barrier::Counter, Steps::Machine(Runner::Nic));
+    assert_eq!(run(setup(1024), Plan::new([kind], 1)).samples.len(), 1);
+    let model = Model::new(setup(1025), Plan::new([kind], 1), false).expect("a model");
+    let error = model.run().expect_err("refused").to_string();
+    assert!(error.contains("1024"), "{error}");
+}
+
+#[test]
 fn every_algorithm_ends_at_every_rank() {
     for algorithm in [
         "binomial",

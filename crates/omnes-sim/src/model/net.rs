@@ -164,19 +164,22 @@ impl Net {
 
     /// A machine at `rank` has said what it should not.
     pub(super) fn complain(&mut self, rank: u32, what: &impl std::fmt::Debug) {
-        self.complaint.get_or_insert_with(|| (rank, format!("{what:?}")));
+        self.note(rank, || format!("{what:?}"));
     }
 
     /// The machine at `rank` has given up on one that lives, as all do here.
     pub(super) fn give_up(&mut self, rank: u32, peer: u32) {
-        let what = || {
-            let what = format!(
+        self.note(rank, || {
+            format!(
                 "gave up on rank {peer}: too few packets get through between ranks, or too late; \
                  look at the loss, and at the testbed's times and buffers"
-            );
-            (rank, what)
-        };
-        self.complaint.get_or_insert_with(what);
+            )
+        });
+    }
+
+    /// Keeps what has gone wrong at `rank`, if nothing had before.
+    pub(super) fn note(&mut self, rank: u32, what: impl FnOnce() -> String) {
+        self.complaint.get_or_insert_with(|| (rank, what()));
     }
 
     // ---- hosts and NICs -------------------------------------------------------------------

@@ -139,7 +139,9 @@ impl Host {
                     Op::Bcast { algorithm: Bcast::Multicast(policy), root, bytes } => {
                         self.begin_cast(shared, &mut running, (policy, root, bytes), at);
                     }
-                    Op::Barrier(kind) => self.begin_barrier(shared, &mut running, kind, at),
+                    Op::Barrier(kind) => {
+                        self.begin_barrier(net, shared, &mut running, (kind, at));
+                    }
                     Op::Message { from, to, bytes } if self.rank == from => {
                         self.send(net, shared, &mut running, (Rank(to), bytes, bytes), &mut at);
                     }
@@ -300,16 +302,18 @@ impl Host {
 
     fn begin_barrier(
         &mut self,
+        net: &mut Net,
         shared: &Shared,
         running: &mut Running,
-        kind: BarrierKind,
-        at: Time,
+        (kind, at): (BarrierKind, Time),
     ) {
         match kind.steps {
             Steps::Machine(_) => {
                 let communicator = shared.communicator(kind);
-                let entered = self.endpoint.collective_mut().enter(at.instant(), communicator);
-                running.barrier = entered.ok().map(|epoch| (communicator, epoch));
+                match self.endpoint.collective_mut().enter(at.instant(), communicator) {
+                    Ok(epoch) => running.barrier = Some((communicator, epoch)),
+                    Err(error) => net.note(self.rank, || error.to_string()),
+                }
             }
             Steps::Channel => {
                 let steps = kind.algorithm.schedule(Rank(self.rank), shared.ranks);
