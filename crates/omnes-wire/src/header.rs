@@ -48,8 +48,8 @@ pub enum Kind {
     /// Rank `argument` has failed, says the sender; answered by [`Kind::Pong`].
     Failed = 7,
     /// The sender leaves the job in good order, or says that the rank has whose number plus one is
-    /// `seq`, unless that is 0. If it knows of a rank that has failed, `argument` is the first one's
-    /// number plus one, else 0.
+    /// `seq`, unless that is 0. `argument` is the number plus one of the rank that failed first,
+    /// as far as the sender knows, else 0.
     Bye = 8,
     /// Part of a broadcast, numbered on the root's stream; `argument` is its index in the message,
     /// `expects` the root's rank, as others repair too. With [`Flags::FIRST`] an
