@@ -16,6 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 
@@ -323,6 +324,21 @@ fn a_second_interrupt_kills_at_once() {
     assert!(job.note().starts_with("omnes: SIGINT forwarded"));
     job.signal(libc::SIGINT);
     assert_eq!(job.finish().0, Some(128 + libc::SIGINT));
+}
+
+#[test]
+fn a_launcher_that_only_waits_for_a_slow_reader_has_no_warden() {
+    // More than a pipe holds, and less than the two between the rank and the reader.
+    let script = "echo ready; head -c 100000 /dev/zero | tr '\\0' x";
+    let job = Job::shell(&["-n", "1"], 1, script);
+    let pid = job.launcher.id();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fs::read_to_string(&children).unwrap() != "" {
+        assert!(Instant::now() < deadline, "the warden stays");
+        std::thread::yield_now();
+    }
+    assert_eq!(job.finish().0, Some(0));
 }
 
 #[test]

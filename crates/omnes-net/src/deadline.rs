@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const STOPPED_MIN: Duration = SLEEP_MAX.saturating_mul(5);
 /// The longest that a call of the kernel waits where something has turns between those.
 const CALL_MAX: Duration = Duration::from_secs(1);
+/// The shortest that a read waits.
+const READ_MIN: Duration = Duration::from_millis(1);
 
 /// See the module header. Its waits end with [`ErrorKind::Interrupted`] where a turn says so.
 pub(crate) struct Deadline<'a> {
@@ -46,23 +48,29 @@ impl<'a> Deadline<'a> {
         self.take_turn()
     }
 
-    /// Waits until there is something to be read, or the connection's end, or the time is over.
+    /// Waits until there is something to be read, or the connection's end. Ends with
+    /// [`ErrorKind::WouldBlock`] after the stream's own time to read, as reading would.
     pub(crate) fn wait_for(&mut self, stream: &TcpStream) -> std::io::Result<()> {
         let Some(hook) = self.hook else { return Ok(()) };
         let longest = stream.read_timeout()?;
-        stream.set_read_timeout(Some(hook.interval()))?;
-        while !self.left().is_zero() {
+        let since = Instant::now();
+        // The kernel knows no time of 0.
+        stream.set_read_timeout(Some(hook.interval().max(READ_MIN)))?;
+        loop {
             let looked = stream.peek(&mut [0]);
             let nothing = [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
             match looked {
                 Err(error) if nothing.contains(&error.kind()) => self.take_turn()?,
-                _ => break,
+                _ => return stream.set_read_timeout(longest),
+            }
+            if longest.is_some_and(|longest| since.elapsed() >= longest) {
+                return Err(Error::from(ErrorKind::WouldBlock));
             }
         }
-        stream.set_read_timeout(longest)
     }
 
-    fn take_turn(&mut self) -> std::io::Result<()> {
+    /// Gives the hook its turn, if it is time.
+    pub(crate) fn take_turn(&mut self) -> std::io::Result<()> {
         let Some(hook) = self.hook.filter(|_| Instant::now() >= self.next_turn) else {
             return Ok(());
         };

@@ -156,6 +156,11 @@ fn is_cut_off(error: &std::io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
+/// True if the other side has not answered so far.
+fn is_late(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::TimedOut
+}
+
 fn is_payload(bytes: u16) -> bool {
     (PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&bytes)
 }
@@ -211,7 +216,7 @@ impl Rendezvous {
                 // So many are at rank 0's door that it has let this one go.
                 Err(source) if is_cut_off(&source) && !until.left().is_zero() => {
                     until.sleep(RETRY_WAIT).map_err(|source| self.lost(source))?;
-                    stream = self.call(address, &until).map_err(|source| self.lost(source))?;
+                    stream = self.call_again(address, &mut until)?;
                     greeting = self.hear_greeting(&stream, &mut until)?;
                 }
                 answered => break answered.map_err(|source| self.lost(source))?,
@@ -315,6 +320,22 @@ impl Rendezvous {
             }
             // Rank 0 may not have started yet.
             until.sleep(RETRY_WAIT.min(left)).map_err(|source| self.lost(source))?;
+        }
+    }
+
+    /// Another connection to rank 0, which may be too busy for it at first.
+    fn call_again(
+        &self,
+        address: SocketAddr,
+        until: &mut Deadline<'_>,
+    ) -> Result<TcpStream, NetError> {
+        loop {
+            match self.call(address, until) {
+                Err(source) if is_late(&source) && !until.left().is_zero() => {
+                    until.take_turn().map_err(|source| self.lost(source))?;
+                }
+                called => return called.map_err(|source| self.lost(source)),
+            }
         }
     }
 

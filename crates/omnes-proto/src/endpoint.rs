@@ -480,6 +480,11 @@ impl Endpoint {
         self.liveness.first_failed()
     }
 
+    /// What a farewell says of it: its number plus one, or 0.
+    fn cause(&self) -> u32 {
+        self.first_failed().map_or(0, |failed| failed.0 + 1)
+    }
+
     /// True while others have not confirmed what this rank has told them of a failure.
     pub fn is_telling(&self) -> bool {
         self.liveness.is_telling()
@@ -488,7 +493,7 @@ impl Endpoint {
     /// Says farewell to all others: this rank leaves in good order.
     pub fn leave(&mut self) {
         self.due.touch(Machines::ALL);
-        let cause = self.first_failed().map_or(0, |failed| failed.0 + 1);
+        let cause = self.cause();
         let others = (0..self.size).map(Rank).filter(|rank| *rank != self.me);
         let others: Vec<Rank> = others.filter(|rank| !self.liveness.is_gone(*rank)).collect();
         self.control.extend(others.into_iter().map(|rank| (rank, Kind::Bye, cause)));

@@ -72,6 +72,13 @@ enum Gone {
     Departed,
 }
 
+/// The last of those that a side of the ring was told of, and when it may be told of others.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    last: Rank,
+    until: Instant,
+}
+
 /// See the module header.
 #[derive(Debug)]
 pub(crate) struct Liveness {
@@ -81,9 +88,9 @@ pub(crate) struct Liveness {
     gone: BTreeMap<Rank, Gone>,
     /// Equal where the same ranks are gone, however.
     digest: u32,
-    /// The last of those that were told of where digests differed, and when others may be.
-    told_last: Rank,
-    told_until: Instant,
+    /// What others than the successor were told of where digests differed, and what it was. Were it
+    /// one turn for both, one side might be told of the same ranks each time.
+    told: [Told; 2],
     first_failed: Option<Rank>,
     config: LivenessConfig,
     successor: Option<Rank>,
@@ -108,8 +115,7 @@ impl Liveness {
             size,
             gone: BTreeMap::new(),
             digest: 0,
-            told_last: me,
-            told_until: now,
+            told: [Told { last: me, until: now }; 2],
             first_failed: None,
             config,
             successor: None,
@@ -212,14 +218,15 @@ impl Liveness {
     /// A question or an answer of `rank` carried `digest`: where it knows of others than this rank,
     /// it is told of some of those, not more often than it is asked for a sign of life.
     pub(crate) fn on_digest(&mut self, now: Instant, rank: Rank, digest: u32) {
-        if digest == self.digest || now < self.told_until {
+        let side = &mut self.told[usize::from(self.successor == Some(rank))];
+        if digest == self.digest || now < side.until {
             return;
         }
-        self.told_until = now + self.config.interval / QUESTIONS_PER_INTERVAL;
-        let later = self.gone.range((Bound::Excluded(self.told_last), Bound::Unbounded));
-        let in_turn = later.chain(self.gone.range(..=self.told_last));
+        side.until = now + self.config.interval / QUESTIONS_PER_INTERVAL;
+        let later = self.gone.range((Bound::Excluded(side.last), Bound::Unbounded));
+        let in_turn = later.chain(self.gone.range(..=side.last));
         let told: Vec<_> = in_turn.take(TOLD_AT_ONCE_MAX).collect();
-        self.told_last = told.last().map_or(self.told_last, |(gone, _)| **gone);
+        side.last = told.last().map_or(side.last, |(gone, _)| **gone);
         // Taken from the end: failures first, for which others leave.
         let (failed, departed): (Vec<_>, Vec<_>) =
             told.into_iter().partition(|(_, how)| **how == Gone::Failed);
@@ -491,6 +498,23 @@ mod tests {
             })
             .collect();
         assert_eq!(told.len(), 98);
+    }
+
+    #[test]
+    fn both_neighbours_are_told_of_all_that_are_gone_though_they_ask_in_turn() {
+        let mut liveness = liveness(1, 67);
+        (3..67).for_each(|rank| assert!(liveness.on_departed(at(1), Rank(rank))));
+        let mut told = BTreeSet::new();
+        for time in 1..=8 {
+            liveness.on_digest(at(time * 300), Rank(time as u32 % 2 * 2), 0);
+            told.extend(std::iter::from_fn(|| liveness.poll_notice()).filter_map(|notice| {
+                match notice {
+                    Notice::Departed { to, departed } => Some((to, departed)),
+                    _ => None,
+                }
+            }));
+        }
+        assert_eq!(told.len(), 2 * 64);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::failure::exception;
 use crate::memory::{Memory, Place};
 use crate::process::{self, OfProcess};
 use crate::request::Request;
-use crate::signals::while_waiting;
+use crate::signals::{take_raised, while_waiting};
 use omnes::{Communicator as Ranks, Config, Error, MulticastState, ReduceOp, Source, Tag};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -67,12 +67,17 @@ impl Communicator {
     }
 }
 
-/// Does what waits without the interpreter's lock.
-fn detached<T: Send>(
+/// Does what waits without the interpreter's lock. What a signal handler has raised meanwhile, or a
+/// limit, is raised also where the operation has ended well, as leaving does without the last
+/// answers.
+pub(crate) fn detached<T: Send>(
     py: Python<'_>,
     operation: impl Send + FnOnce() -> Result<T, Error>,
 ) -> PyResult<T> {
-    py.detach(operation).map_err(|error| exception(py, &error))
+    // Left by what was let go of before, which cannot raise.
+    drop(take_raised());
+    let ended = py.detach(operation).map_err(|error| exception(py, &error))?;
+    take_raised().map_or(Ok(ended), Err)
 }
 
 /// An operation of reductions by its name.
@@ -438,8 +443,14 @@ impl Communicator {
             return self.finalize(py);
         }
         let Some(ranks) = self.take() else { return Ok(()) };
-        py.detach(|| if self.is_world { ranks.abandon() } else { drop(ranks) });
-        Ok(())
+        detached(py, || {
+            if self.is_world {
+                ranks.abandon()
+            } else {
+                drop(ranks)
+            }
+            Ok(())
+        })
     }
 
     fn __reduce__(&self) -> PyResult<()> {

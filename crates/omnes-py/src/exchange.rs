@@ -1,6 +1,6 @@
 //! Communicators of ranks that exchange already by a function of Python, and their end.
 
-use crate::communicator::{Communicator, number};
+use crate::communicator::{Communicator, detached, number};
 use crate::failure::exception;
 use crate::process;
 use crate::signals::while_waiting;
@@ -81,9 +81,13 @@ pub(crate) fn join(
 /// Whoever waits for this rank then gets PeerLeft. Waits for the last answers, for a second per job
 /// at most.
 #[pyfunction]
-pub(crate) fn abandon(py: Python<'_>) {
+pub(crate) fn abandon(py: Python<'_>) -> PyResult<()> {
     // The jobs that a forked child knows of are its parent's.
-    if !process::is_child_of_joined() {
-        py.detach(|| Jobs::of_process().abandon());
+    if process::is_child_of_joined() {
+        return Ok(());
     }
+    detached(py, || {
+        Jobs::of_process().abandon();
+        Ok(())
+    })
 }

@@ -6,19 +6,22 @@
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-#[derive(Clone, Copy)]
+/// One with block that a thread is in.
 struct Limit {
-    at: Instant,
+    /// The object that it was entered with: several threads may use one, and blocks of generators
+    /// need not end in the order of their beginnings.
+    of: *const TimeLimit,
+    /// Nothing for a time beyond all clocks.
+    at: Option<Instant>,
     given: Duration,
 }
 
 thread_local! {
-    /// The nearest of those that this thread is in.
-    static NEAREST: Cell<Option<Limit>> = const { Cell::new(None) };
+    /// Those that this thread is in.
+    static LIMITS: RefCell<Vec<Limit>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A limit of so many seconds for all calls of a thread in a with block.
@@ -29,8 +32,6 @@ thread_local! {
 #[pyclass(name = "time_limit", module = "omnes", frozen)]
 pub(crate) struct TimeLimit {
     given: Duration,
-    /// What the thread had before it entered, once for each block that it is in.
-    outer: Mutex<Vec<Option<Limit>>>,
 }
 
 #[pymethods]
@@ -39,35 +40,30 @@ impl TimeLimit {
     fn new(seconds: f64) -> PyResult<Self> {
         let given = Duration::try_from_secs_f64(seconds)
             .map_err(|error| PyValueError::new_err(format!("seconds={seconds}: {error}")))?;
-        Ok(Self { given, outer: Mutex::default() })
+        Ok(Self { given })
     }
 
     fn __enter__(&self) {
-        let outer = NEAREST.get();
-        // A time beyond all clocks is no limit.
         let at = Instant::now().checked_add(self.given);
-        let own = at.map(|at| Limit { at, given: self.given });
-        let nearest = [outer, own].into_iter().flatten().min_by_key(|limit| limit.at);
-        NEAREST.set(nearest);
-        self.stack().push(outer);
+        LIMITS.with_borrow_mut(|limits| limits.push(Limit { of: self, at, given: self.given }));
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        let outer = self.stack().pop();
-        NEAREST.set(outer.flatten());
+        LIMITS.with_borrow_mut(|limits| {
+            let own = limits.iter().rposition(|limit| std::ptr::eq(limit.of, self));
+            own.map(|own| limits.remove(own));
+        });
     }
 }
 
-impl TimeLimit {
-    fn stack(&self) -> MutexGuard<'_, Vec<Option<Limit>>> {
-        self.outer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What a wait of this thread ends with if its limit is over.
+/// What a wait of this thread ends with if a limit is over.
 pub(crate) fn exceeded() -> Option<PyErr> {
-    let limit = NEAREST.get().filter(|limit| Instant::now() >= limit.at)?;
-    let seconds = limit.given.as_secs_f64();
+    let nearest = LIMITS.with_borrow(|limits| {
+        let timed = limits.iter().filter_map(|limit| Some((limit.at?, limit.given)));
+        timed.min_by_key(|(at, _)| *at)
+    });
+    let (_, given) = nearest.filter(|(at, _)| Instant::now() >= *at)?;
+    let seconds = given.as_secs_f64();
     Some(PyTimeoutError::new_err(format!("the call has not ended within {seconds} s")))
 }

@@ -1,6 +1,7 @@
 //! Nonblocking operations, with the memory that they use.
 
 use crate::failure::exception;
+use crate::limit;
 use crate::memory::Memory;
 use crate::process::OfProcess;
 use crate::signals::INTERVAL;
@@ -87,6 +88,7 @@ impl Request {
         };
         while py.detach(is_late)? {
             py.check_signals()?;
+            limit::exceeded().map_or(Ok(()), Err)?;
         }
         Ok(())
     }

@@ -133,6 +133,7 @@ fn signal_handlers_have_their_turn_while_a_call_waits() {
 fn calls_within_a_limit_of_time_end_with_it() {
     if let Some(package) = Package::with(None) {
         package.run("limits.py", 2);
+        package.run("limits_left.py", 2);
     }
 }
 

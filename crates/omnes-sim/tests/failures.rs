@@ -239,6 +239,19 @@ fn farewell_that_is_lost_reaches_who_waits_for_the_rank() {
 }
 
 #[test]
+fn farewell_that_is_made_up_for_names_the_failure_for_which_the_rank_has_left() {
+    let mut cluster = Cluster::builder().ranks(5).seed(5).build();
+    let _unheard = cluster.rule(drop().kind(Kind::Failed).to(1));
+    let _lost = cluster.rule(drop().kind(Kind::Bye).from(3).to(1));
+    cluster.crash(4);
+    cluster.run_for(naming_time());
+    cluster.leave(3);
+    cluster.run_for(2 * LivenessConfig::default().interval);
+    let (failed, departed) = (cluster.named_at(1, 4), cluster.departed_at(1, 3));
+    assert!(failed.is_some() && failed <= departed, "{failed:?} {departed:?}");
+}
+
+#[test]
 fn message_of_a_rank_that_has_left_can_still_be_received() {
     let mut cluster = Cluster::builder().seed(5).build();
     let sent = cluster.send(0, 1, 1, 5000);

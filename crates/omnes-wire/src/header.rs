@@ -47,9 +47,9 @@ pub enum Kind {
     Pong = 6,
     /// Rank `argument` has failed, says the sender; answered by [`Kind::Pong`].
     Failed = 7,
-    /// The sender leaves the job in good order; if it does because another rank has failed,
-    /// `argument` is that rank's number plus one, else 0. So has the rank whose number plus one is
-    /// `seq`, unless that is 0.
+    /// The sender leaves the job in good order, or says that the rank has whose number plus one is
+    /// `seq`, unless that is 0. `argument` is the number plus one of the rank that failed first,
+    /// as far as the sender knows, else 0.
     Bye = 8,
     /// Part of a broadcast, numbered on the root's stream; `argument` is its index in the message,
     /// `expects` the root's rank, as others repair too. With [`Flags::FIRST`] an

@@ -289,6 +289,46 @@ fn a_rank_that_had_to_make_way_comes_again() {
 }
 
 #[test]
+fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // Calls of the kernel are short where something has turns between them.
+    let one = join(&address, 1, 2, interrupted_after(u32::MAX));
+    let (stream, _) = listener.accept().unwrap();
+    let door = socket2::SockRef::from(&listener);
+    door.listen(0).unwrap();
+    let _other = connect(&address);
+    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    read_line(&stream);
+    drop(stream);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(!one.is_finished());
+    door.listen(8).unwrap();
+    let _ = listener.accept().unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    read_line(&stream);
+    writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\"}}","answer":0}}"#).unwrap();
+    assert_eq!(error_of(one), "rank 0 refused: full");
+}
+
+#[test]
+fn a_rank_0_that_says_nothing_is_given_up_in_time() {
+    for interval in [Duration::ZERO, Duration::from_millis(1)] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let start = Instant::now();
+        let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |config| {
+            let hook = WhileWaiting::every(interval, || ControlFlow::Continue(()));
+            (config.while_waiting, config.join_timeout) = (Some(hook), Duration::from_secs(1));
+        });
+        let _silent = listener.accept().unwrap();
+        let error = error_of(one);
+        assert!(error.starts_with("lost the connection to rank 0"), "{error}");
+        assert_eq!(start.elapsed().as_secs(), 1, "{interval:?}: {error}");
+    }
+}
+
+#[test]
 fn a_rank_0_that_goes_away_is_lost_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

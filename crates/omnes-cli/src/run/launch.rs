@@ -90,7 +90,7 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
     let pump = streams.start().context("cannot start to copy output")?;
     let mut watched = Watched { ranks, job, options, by_user: Published::default() };
     let status = watched.supervise(&heard);
-    watched.end(pump)?;
+    watched.end(pump, warden)?;
     Ok(status)
 }
 
@@ -281,9 +281,11 @@ impl Watched<'_> {
         )
     }
 
-    /// Ends what ranks left behind, then writes the last of their output.
-    fn end(self, pump: Pump) -> Result<()> {
+    /// Ends what ranks left behind, then writes the last of their output, for which a slow reader
+    /// may let us wait: by then their groups' numbers may be others', so the warden goes before.
+    fn end(self, pump: Pump, warden: Warden) -> Result<()> {
         drop(self.ranks);
+        drop(warden);
         if let Some(place) = published::place(self.job) {
             self.by_user.remove(&place);
         }

@@ -31,7 +31,8 @@ pub enum Runner {
 pub struct CollectiveConfig {
     /// Shortest wait before a member that misses a message asks for it.
     pub nack_after_min: Duration,
-    /// Longest wait before it asks, and between two questions.
+    /// Longest wait before it asks, and mean of the longest between two questions of up to 255
+    /// that may ask the same member; the wait of more grows with their number.
     pub nack_after_max: Duration,
     /// Wait before those are asked again who, as far as is known, have not entered a barrier.
     pub ask_interval: Duration,

@@ -165,7 +165,7 @@ impl Endpoint {
                 Notice::Failed { to, failed } => (to, Kind::Failed, failed.0),
                 Notice::Departed { to, departed } => {
                     seq = Seq(departed.0 + 1);
-                    (to, Kind::Bye, 0)
+                    (to, Kind::Bye, self.cause())
                 }
             },
         };

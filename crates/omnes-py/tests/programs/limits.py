@@ -21,6 +21,11 @@ def times_out(call, *limits):
     return False
 
 
+def block(limit):
+    with omnes.time_limit(limit):
+        yield
+
+
 for wrong in (-1, float("nan")):
     try:
         omnes.time_limit(wrong)
@@ -53,10 +58,47 @@ with omnes.Communicator.from_env() as world:
         thread.join()
         world.recv(room, 1, tag=1)
         assert room == b"here", room
+        # So it is where several threads are in one.
+        shared = omnes.time_limit(60)
+        inside, outside = threading.Event(), threading.Event()
+
+        def share():
+            with omnes.time_limit(0.1), shared:
+                inside.set()
+                outside.wait()
+
+        thread = threading.Thread(target=share)
+        with shared:
+            thread.start()
+            inside.wait()
+        outside.set()
+        thread.join()
+        # Blocks that end before those in them leave nothing behind.
+        blocks = [block(0.1), block(60)]
+        for each in blocks:
+            next(each)
+        for each in blocks:
+            each.close()
+        request = world.irecv(room, 1, tag=5)
+        world.send(b"", 1, tag=4)
+        thread = threading.Thread(target=request.wait)
+        thread.start()
+        time.sleep(0.1)
+        # Whoever waits for a request with another thread has limits of its own.
+        assert times_out(request.wait, 0.1)
+        world.send(b"", 1, tag=4)
+        thread.join()
+        request.wait()
+        assert room == b"late", room
     else:
         world.recv(bytearray(0), 0, tag=2)
         world.send(b"else", 0, tag=3)
         world.send(b"here", 0, tag=1)
+        world.recv(bytearray(0), 0, tag=4)
+        world.recv(bytearray(0), 0, tag=4)
+        # The limit that another thread was in is over by then.
+        time.sleep(0.3)
+        world.send(b"late", 0, tag=5)
         world.bcast(bytearray(4), root=1)
         # The other rank has entered it, though it has not waited.
         world.barrier()
