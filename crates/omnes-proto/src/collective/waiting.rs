@@ -2,8 +2,8 @@
 //!
 //! Ranks that wait for the same one ask it again and again, while somebody computes for long. They
 //! must not ask all at once for ever: what overruns the room of who is asked would be the same each
-//! time, and may be what they wait for. So each draws its waits around a mean, and the more may ask
-//! the same one, the longer the waits become in the end.
+//! time, and may be what they wait for. So where they are many, each draws its waits around a mean,
+//! and the more may ask the same one, the longer the waits become in the end.
 
 use super::interface::CollectiveConfig;
 use super::pace::Pace;
@@ -11,6 +11,9 @@ use crate::mixing::mixed;
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
 
+/// Ranks that may ask the same one before waits are drawn: few find room, and the longer ones of
+/// drawn waits make the slowest repairs slower.
+const ASKERS_FEW: u32 = 16;
 /// Ranks that may ask the same one before waits become longer than usual.
 const ASKERS_USUAL: u32 = 128;
 
@@ -89,8 +92,11 @@ impl Waiting {
         true
     }
 
-    /// The next wait: three quarters to five quarters of the mean.
+    /// The next wait: where many ask, three quarters to five quarters of the mean.
     fn drawn(&mut self) -> Duration {
+        if self.askers <= ASKERS_FEW {
+            return self.wait;
+        }
         self.nacks = self.nacks.wrapping_add(1);
         let share = 192 + mixed(mixed(self.me.0) ^ self.nacks) % 128;
         self.wait * share / 256
@@ -118,7 +124,7 @@ mod tests {
 
     #[test]
     fn who_began_to_wait_together_does_not_ask_together_again_and_again() {
-        let [one, other] = [1, 2].map(|me| nacks(me, 2));
+        let [one, other] = [1, 2].map(|me| nacks(me, 40));
         assert_eq!(one[0], other[0]);
         let together = one.iter().filter(|at| other.contains(at)).count();
         assert_eq!(together, 1);
