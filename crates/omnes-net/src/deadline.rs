@@ -5,7 +5,7 @@
 use crate::driver::SLEEP_MAX;
 use crate::while_waiting::WhileWaiting;
 use std::io::{Error, ErrorKind};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// The least time that a sleep may be late if it counts as one in which the process was stopped.
@@ -34,10 +34,22 @@ impl<'a> Deadline<'a> {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// The longest that a call of the kernel may wait, and `least` in any case.
-    pub(crate) fn left_for_a_call(&self, least: Duration) -> Duration {
-        let left = self.left().max(least);
-        if self.hook.is_some() { left.min(CALL_MAX) } else { left }
+    /// Connects, if that takes no longer than what is left, or `least` if that is more.
+    pub(crate) fn connect(
+        &mut self,
+        address: &SocketAddr,
+        least: Duration,
+    ) -> std::io::Result<TcpStream> {
+        loop {
+            let left = self.left().max(least);
+            let wait = if self.hook.is_some() { left.min(CALL_MAX) } else { left };
+            match TcpStream::connect_timeout(address, wait) {
+                Err(error) if error.kind() == ErrorKind::TimedOut && !self.left().is_zero() => {
+                    self.take_turn()?;
+                }
+                ended => return ended,
+            }
+        }
     }
 
     /// Sleeps for `time`; what the end of the sleep is late by does not count, if it is much.
@@ -70,7 +82,7 @@ impl<'a> Deadline<'a> {
     }
 
     /// Gives the hook its turn, if it is time.
-    pub(crate) fn take_turn(&mut self) -> std::io::Result<()> {
+    fn take_turn(&mut self) -> std::io::Result<()> {
         let Some(hook) = self.hook.filter(|_| Instant::now() >= self.next_turn) else {
             return Ok(());
         };

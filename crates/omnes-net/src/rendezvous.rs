@@ -156,11 +156,6 @@ fn is_cut_off(error: &std::io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// True if the other side has not answered so far.
-fn is_late(error: &std::io::Error) -> bool {
-    error.kind() == ErrorKind::TimedOut
-}
-
 fn is_payload(bytes: u16) -> bool {
     (PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&bytes)
 }
@@ -216,7 +211,7 @@ impl Rendezvous {
                 // So many are at rank 0's door that it has let this one go.
                 Err(source) if is_cut_off(&source) && !until.left().is_zero() => {
                     until.sleep(RETRY_WAIT).map_err(|source| self.lost(source))?;
-                    stream = self.call_again(address, &mut until)?;
+                    stream = self.call(address, &mut until).map_err(|source| self.lost(source))?;
                     greeting = self.hear_greeting(&stream, &mut until)?;
                 }
                 answered => break answered.map_err(|source| self.lost(source))?,
@@ -312,6 +307,9 @@ impl Rendezvous {
             let left = until.left();
             let source = match self.call(address, until) {
                 Ok(stream) => return Ok(stream),
+                Err(source) if source.kind() == ErrorKind::Interrupted => {
+                    return Err(self.lost(source));
+                }
                 Err(source) => source,
             };
             if left.is_zero() {
@@ -323,26 +321,9 @@ impl Rendezvous {
         }
     }
 
-    /// Another connection to rank 0, which may be too busy for it at first.
-    fn call_again(
-        &self,
-        address: SocketAddr,
-        until: &mut Deadline<'_>,
-    ) -> Result<TcpStream, NetError> {
-        loop {
-            match self.call(address, until) {
-                Err(source) if is_late(&source) && !until.left().is_zero() => {
-                    until.take_turn().map_err(|source| self.lost(source))?;
-                }
-                called => return called.map_err(|source| self.lost(source)),
-            }
-        }
-    }
-
     /// A connection to rank 0, if it listens.
-    fn call(&self, address: SocketAddr, until: &Deadline<'_>) -> std::io::Result<TcpStream> {
-        let wait = until.left_for_a_call(RETRY_WAIT);
-        let stream = refuse_itself(TcpStream::connect_timeout(&address, wait)?)?;
+    fn call(&self, address: SocketAddr, until: &mut Deadline<'_>) -> std::io::Result<TcpStream> {
+        let stream = refuse_itself(until.connect(&address, RETRY_WAIT)?)?;
         let left = until.left().max(RETRY_WAIT);
         let _ = stream.set_nodelay(true);
         let _ = stream.set_read_timeout(Some(left + self.timeout / 8));

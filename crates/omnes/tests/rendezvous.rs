@@ -314,17 +314,20 @@ fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
 
 #[test]
 fn a_rank_0_that_says_nothing_is_given_up_in_time() {
-    for interval in [Duration::ZERO, Duration::from_millis(1)] {
+    let limit = Duration::from_secs(3);
+    let ranks = [Duration::ZERO, Duration::from_millis(1)].map(|interval| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let start = Instant::now();
-        let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |config| {
+        let rank = join(&listener.local_addr().unwrap().to_string(), 1, 2, |config| {
             let hook = WhileWaiting::every(interval, || ControlFlow::Continue(()));
-            (config.while_waiting, config.join_timeout) = (Some(hook), Duration::from_secs(1));
+            (config.while_waiting, config.join_timeout) = (Some(hook), limit);
         });
-        let _silent = listener.accept().unwrap();
-        let error = error_of(one);
+        (Instant::now(), listener.accept().unwrap(), rank)
+    });
+    for (start, _silent, rank) in ranks {
+        let error = error_of(rank);
         assert!(error.starts_with("lost the connection to rank 0"), "{error}");
-        assert_eq!(start.elapsed().as_secs(), 1, "{interval:?}: {error}");
+        // Not once for the turns and once more for reading.
+        assert!((limit..2 * limit).contains(&start.elapsed()), "{error}");
     }
 }
 

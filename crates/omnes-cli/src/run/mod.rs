@@ -14,8 +14,9 @@
 //! | `layout` | whether the ranks' memory is laid out at random |
 //! | `launch` | puts these together: start, watch, end |
 //!
-//! Guarantees: no rank outlives the launcher, nor does what it has started; a rank that fails ends
-//! the job, and its status is the job's; the job key is on no command line and in no output.
+//! Guarantees: no rank outlives the launcher, nor does what it has started, unless that leaves the
+//! rank's process group; a rank that fails ends the job, and its status is the job's; the job key
+//! is on no command line and in no output.
 //!
 //! Under `mpirun`, `srun`, `torchrun` or Kubernetes this launcher is not needed: Omnes reads their
 //! environment.

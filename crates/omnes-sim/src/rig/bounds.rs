@@ -131,10 +131,11 @@ impl Bounds {
         let pair = self.pair(from, to, header.channel.0);
         let next = pair.lanes[lane(&header)].next();
         if header.seq != next {
-            let is_old = header.seq.precedes(next);
-            let complaint = format!("{from}>{to} skips from {} to {}", next.0, header.seq.0);
-            pair.lanes[lane(&header)].send_again(header.seq);
-            return if is_old { Ok(()) } else { Err(complaint) };
+            if header.seq.precedes(next) {
+                pair.lanes[lane(&header)].send_again(header.seq);
+                return Ok(());
+            }
+            return Err(format!("{from}>{to} skips from {} to {}", next.0, header.seq.0));
         }
         let charge = truesize(packet.len() as u32);
         let own = lane(&header);
