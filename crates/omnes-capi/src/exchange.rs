@@ -36,19 +36,18 @@ struct Ranks {
     size: u32,
     allgather: Allgather,
     context: *mut c_void,
-    while_waiting: Option<unsafe extern "C" fn()>,
 }
 
 impl Ranks {
     fn new(exchange: &OmnesExchange) -> Result<Self, Failure> {
-        let OmnesExchange { rank, size, allgather, context, while_waiting } = *exchange;
+        let OmnesExchange { rank, size, allgather, context, .. } = *exchange;
         let size = u32::try_from(size).ok().filter(|size| *size > 0);
         let size = size.ok_or_else(|| {
             Failure::argument(format!("size is {}, it must be at least 1", exchange.size))
         })?;
         let rank = arguments::rank(rank, size, "rank")?;
         let allgather = allgather.ok_or_else(|| Failure::argument("allgather is NULL"))?;
-        Ok(Self { rank, size, allgather, context, while_waiting })
+        Ok(Self { rank, size, allgather, context })
     }
 }
 
@@ -71,13 +70,6 @@ impl Exchange for Ranks {
         match result {
             0 => Ok(all),
             code => Err(Error::ExchangeFailed { reason: format!("allgather returned {code}") }),
-        }
-    }
-
-    fn move_on(&self) {
-        if let Some(while_waiting) = self.while_waiting {
-            // SAFETY: a function of this type, called on the thread of the call that waits.
-            unsafe { while_waiting() };
         }
     }
 }

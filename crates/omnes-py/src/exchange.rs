@@ -1,9 +1,8 @@
 //! Communicators of ranks that exchange already by a function of Python, and their end.
 
 use crate::communicator::{Communicator, detached, number};
-use crate::failure::exception;
 use crate::process;
-use crate::signals::while_waiting;
+use crate::signals::{keep_raised, take_raised, while_waiting};
 use omnes::{Communicator as Members, Config, Error, Exchange, Jobs};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
@@ -22,11 +21,15 @@ struct Ranks {
 impl Ranks {
     /// The bytes of all ranks; takes the interpreter's lock for the call.
     fn call(&self, own: &[u8]) -> PyResult<Vec<u8>> {
-        Python::attach(|py| {
+        // The function may wait in calls of this package, too.
+        let raised = take_raised();
+        let told = Python::attach(|py| {
             let all = self.allgather.call1(py, (PyBytes::new(py, own),))?;
             let parts: Vec<PyBackedBytes> = all.extract(py)?;
             Ok(parts.iter().flat_map(|part| part.iter().copied()).collect())
-        })
+        });
+        keep_raised(raised);
+        told
     }
 }
 
@@ -67,12 +70,12 @@ pub(crate) fn join(
     let (rank, size) = (number("rank", rank)?, number("size", size)?);
     let ranks = Ranks { rank, size, allgather, raised: Mutex::new(None) };
     let adjust = |config: &mut Config| config.while_waiting = Some(while_waiting());
-    let joined = py.detach(|| Members::from_exchange(&ranks, adjust));
-    joined.map(Communicator::part).map_err(|error| {
-        let failure = exception(py, &error);
+    let joined = detached(py, || Members::from_exchange(&ranks, adjust));
+    joined.map(Communicator::part).inspect_err(|failure| {
         let raised = ranks.raised.into_inner().unwrap_or_else(PoisonError::into_inner);
-        failure.set_cause(py, raised);
-        failure
+        if raised.is_some() {
+            failure.set_cause(py, raised);
+        }
     })
 }
 

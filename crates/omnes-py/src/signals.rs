@@ -26,7 +26,7 @@ pub(crate) fn while_waiting() -> WhileWaiting {
         let raised = Python::try_attach(|py| py.check_signals().err()).flatten();
         match raised.or_else(limit::exceeded) {
             Some(error) => {
-                RAISED.set(Some(error));
+                keep_raised(Some(error));
                 ControlFlow::Break(())
             }
             None => ControlFlow::Continue(()),
@@ -37,4 +37,9 @@ pub(crate) fn while_waiting() -> WhileWaiting {
 /// What a handler has raised, or a limit, in the wait of this thread that has just ended.
 pub(crate) fn take_raised() -> Option<PyErr> {
     RAISED.take()
+}
+
+/// Keeps it for the call that this thread is in.
+pub(crate) fn keep_raised(raised: Option<PyErr>) {
+    RAISED.set(raised);
 }

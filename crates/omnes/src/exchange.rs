@@ -13,7 +13,8 @@ use crate::error::Error;
 use omnes_topo::Tree;
 
 /// Ranks that can tell each other something, all at once. Calls come in the same order on all of
-/// them.
+/// them. A rank may wait for others that are still in the last call: where the means of the
+/// exchange move on in calls alone, [`Config::while_waiting`](crate::Config) is to let them.
 pub trait Exchange {
     /// This rank, from 0.
     fn rank(&self) -> u32;
@@ -27,10 +28,6 @@ pub trait Exchange {
     /// # Errors
     /// [`Error::ExchangeFailed`], or what else fits.
     fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error>;
-
-    /// Lets the means of the exchange move on, where they do so only in calls; called now and then
-    /// while a rank waits for others that are still in the last [`Exchange::allgather`].
-    fn move_on(&self) {}
 }
 
 impl Exchange for Communicator {

@@ -4,9 +4,10 @@
 
 mod ranks;
 
-use omnes::{Communicator, Config, Error, Exchange, JobKey, Jobs};
+use omnes::{Communicator, Config, Error, Exchange, JobKey, Jobs, WhileWaiting};
 use ranks::Table;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Runs `body` as every one of `size` processes; results in order of ranks.
 fn with_processes<T: Send>(size: u32, body: impl Fn(u32, &Jobs) -> T + Sync) -> Vec<T> {
@@ -50,6 +51,26 @@ fn the_job_goes_on_without_its_first_communicator_and_ends_for_all_together() {
         // Nothing is left to leave.
         jobs.leave().unwrap();
     });
+}
+
+#[test]
+fn what_a_program_does_while_ranks_join_it_does_on_their_own_threads() {
+    let table = Table::new(3);
+    let turns = AtomicU32::new(0);
+    with_processes(3, |rank, jobs| {
+        let (own, callers) = (std::thread::current().id(), Arc::new(Mutex::new(Vec::new())));
+        let comm = jobs.join(&table.seat(rank), |config| {
+            let callers = callers.clone();
+            let hook = move || callers.lock().unwrap().push(std::thread::current().id());
+            config.while_waiting = Some(WhileWaiting::new(hook));
+        });
+        comm.unwrap().barrier().unwrap();
+        jobs.leave().unwrap();
+        let callers = callers.lock().unwrap();
+        assert!(callers.iter().all(|caller| *caller == own), "{callers:?}, not only {own:?}");
+        turns.fetch_add(callers.len() as u32, Ordering::Relaxed);
+    });
+    assert!(turns.into_inner() > 0);
 }
 
 #[test]

@@ -57,3 +57,28 @@ with omnes.Communicator.from_env() as world:
         # The other rank has entered it, though it has not waited.
         world.barrier()
     world.barrier()
+
+    # So it is while ranks that exchange already join: rank 1 comes late.
+    os.environ["OMNES_JOIN_TIMEOUT"] = "1s"
+    calls = 0
+
+    def allgather(own):
+        global calls
+        calls += 1
+        table = bytearray(len(own) * 2)
+        world.allgather(own, table)
+        # Now they know where to meet.
+        if world.rank == 1 and calls == 4:
+            time.sleep(0.6)
+        return [bytes(table[: len(own)]), bytes(table[len(own) :])]
+
+    if world.rank == 0:
+        assert interrupted(lambda: omnes.join(0, 2, allgather))
+    else:
+        try:
+            omnes.join(1, 2, allgather)
+        except omnes.Exchange as error:
+            assert error.rank == 0 and "interrupted" in str(error), error
+        else:
+            raise AssertionError("rank 0 was interrupted")
+    world.barrier()

@@ -12,17 +12,12 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::job::Job;
-use omnes_net::without_signals;
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
 /// Ranks with one key answer this alike.
 const KEY_CHECK: &[u8] = b"omnes: is it the same key?";
-
-/// Time between calls that let the exchange move on.
-const MOVE_ON_INTERVAL: Duration = Duration::from_micros(500);
 
 /// What a rank tells of itself before all meet.
 #[derive(Serialize, Deserialize)]
@@ -62,24 +57,9 @@ pub(super) fn meet(
         return Err(Error::ExchangeFailed { reason });
     };
     let job = invitation.job;
-    let joined = join(ranks, invitation.accept(config), listener).and_then(Communicator::of_all);
+    let joined = Job::join(invitation.accept(config), listener).and_then(Communicator::of_all);
     gather(ranks, joined.as_ref().map(|_| &()))?;
     Ok((job, joined?))
-}
-
-/// Joins the job on a thread of its own. Others may come to it only when this rank's exchange has
-/// moved on, which some do on the thread of the caller alone.
-fn join(ranks: &dyn Exchange, config: Config, listener: Option<TcpListener>) -> Result<Job, Error> {
-    std::thread::scope(|scope| {
-        let joining = without_signals(|| scope.spawn(|| Job::join(config, listener)));
-        loop {
-            ranks.move_on();
-            if joining.is_finished() {
-                return joining.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            }
-            std::thread::sleep(MOVE_ON_INTERVAL);
-        }
-    })
 }
 
 fn card(config: &Config) -> Result<Card, Error> {
