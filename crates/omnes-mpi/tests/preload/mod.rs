@@ -111,6 +111,7 @@ impl<'a> Job<'a> {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=10", LIMIT_SECONDS]).args(&self.before);
         command.arg(&self.site.launcher.name);
+        command.env("LD_LIBRARY_PATH", self.site.library_path());
         if let Some(library) = &self.library {
             let setup = Setup::new(library, self.variables.clone()).with_report(Report::On);
             command.args(setup.words(self.site.launcher.mpi));

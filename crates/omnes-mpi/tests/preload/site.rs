@@ -2,6 +2,7 @@
 
 use crate::mpis::launcher_of;
 use omnes_mpi::{Launcher, Library, Mpi};
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -43,6 +44,14 @@ impl Site {
         let folder = BUILT[index].get_or_init(|| build(launcher.mpi, &suffix)).clone();
         let library = Library::named(launcher.mpi, &folder).unwrap();
         Self { launcher, library, folder, suffix }
+    }
+
+    /// Where libraries are looked for: first where this libomnes is, as the folders that cargo adds
+    /// may have an older one.
+    pub fn library_path(&self) -> OsString {
+        let others = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        let all = std::iter::once(self.folder.clone()).chain(std::env::split_paths(&others));
+        std::env::join_paths(all).unwrap()
     }
 
     /// A C program.
