@@ -4,8 +4,11 @@
 //! Guarantees: the hook runs on the thread that waits, never on the progress thread, and without
 //! the engine's lock, so it may enter the engine again. Waits that are over sooner than the wait
 //! policy's `first_turn` never call it, and read no clock for it: the core's last reading serves.
+//! A hook with an interval of its own has its turn also in a wait shorter than that, if this thread
+//! has waited for so long in all since the last one: calls that wait often heed it, too.
 
 use omnes_wire::Instant;
+use std::cell::Cell;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -59,13 +62,20 @@ impl fmt::Debug for WhileWaiting {
     }
 }
 
+thread_local! {
+    /// Time that this thread has waited in all since the last turn of a hook with an interval.
+    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
 /// The hook's turns in one wait.
 pub(crate) struct Turns<'a> {
     hook: Option<&'a WhileWaiting>,
     /// What the clock was read as before the wait: how long ago that was, it does not say.
     before: Instant,
     first_turn: Duration,
-    due: Option<Instant>,
+    /// When the wait began, or the hook's last turn in it was over; and the latest reading since.
+    span: Option<(Instant, Instant)>,
+    has_called: bool,
 }
 
 impl<'a> Turns<'a> {
@@ -75,8 +85,7 @@ impl<'a> Turns<'a> {
         clock: Instant,
         first_turn: Duration,
     ) -> Self {
-        let first_turn = hook.and_then(|hook| hook.interval).unwrap_or(first_turn);
-        Self { hook, before: clock, first_turn, due: None }
+        Self { hook, before: clock, first_turn, span: None, has_called: false }
     }
 
     /// The hook, if it is its turn, given the latest reading of the clock.
@@ -85,13 +94,29 @@ impl<'a> Turns<'a> {
         if clock == self.before {
             return None;
         }
-        let due = *self.due.get_or_insert(clock + self.first_turn);
-        (clock >= due).then_some(hook)
+        let (since, _) = *self.span.get_or_insert((clock, clock));
+        self.span = Some((since, clock));
+        let wait = match hook.interval {
+            Some(interval) => interval.saturating_sub(WAITED.get()),
+            None if self.has_called => INTERVAL,
+            None => self.first_turn,
+        };
+        (clock.since(since) >= wait).then_some(hook)
     }
 
     /// The hook has been called.
     pub(crate) fn on_called(&mut self, now: Instant) {
-        self.due = self.hook.map(|hook| now + hook.interval());
+        (self.span, self.has_called) = (Some((now, now)), true);
+        WAITED.set(Duration::ZERO);
+    }
+}
+
+impl Drop for Turns<'_> {
+    fn drop(&mut self) {
+        let counts = self.hook.is_some_and(|hook| hook.interval.is_some());
+        if let Some((since, latest)) = self.span.filter(|_| counts) {
+            WAITED.set(WAITED.get().saturating_add(latest.since(since)));
+        }
     }
 }
 
@@ -135,6 +160,33 @@ mod tests {
         turns.on_called(start + interval);
         assert!(turns.take(start + (2 * interval - NANOSECOND)).is_none());
         assert!(turns.take(start + 2 * interval).is_some());
+    }
+
+    #[test]
+    fn many_short_waits_count_as_a_long_one_for_a_hook_with_an_interval() {
+        let (interval, millisecond) = (Duration::from_millis(50), Duration::from_millis(1));
+        let (often, plain) = (WhileWaiting::every(interval, || ControlFlow::Continue(())), None);
+        let turns_of = |hook: Option<&WhileWaiting>| {
+            let mut clock = Instant::from_ns(1_000_000);
+            let mut turns = 0;
+            for _ in 0..100 {
+                let mut wait = Turns::new(hook, clock, 2 * millisecond);
+                // What the program does between waits is no wait.
+                clock = clock + 1000 * millisecond;
+                for _ in 0..=1 {
+                    if wait.take(clock).is_some() {
+                        turns += 1;
+                        wait.on_called(clock);
+                    }
+                    clock = clock + millisecond;
+                }
+            }
+            turns
+        };
+        // A wait lasts for a millisecond, and the 51st has waited for the time.
+        assert_eq!(turns_of(Some(&often)), 2);
+        assert_eq!(turns_of(Some(&WhileWaiting::new(|| {}))), 0);
+        assert_eq!(turns_of(plain), 0);
     }
 
     #[test]

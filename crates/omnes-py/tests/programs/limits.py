@@ -7,6 +7,9 @@ import time
 
 import omnes
 
+# So many take a second in all.
+SHORT_WAITS = 400
+
 
 def times_out(call, *limits):
     """Whether the call ends by a TimeoutError within limits in each other."""
@@ -90,6 +93,18 @@ with omnes.Communicator.from_env() as world:
         thread.join()
         request.wait()
         assert room == b"late", room
+        # Calls that wait for a moment each heed limits, too.
+        world.send(b"", 1, tag=6)
+        left = SHORT_WAITS
+
+        def receive_all():
+            global left
+            while left:
+                world.recv(bytearray(0), 1, tag=7)
+                left -= 1
+
+        assert times_out(receive_all, 0.1) and left
+        receive_all()
     else:
         world.recv(bytearray(0), 0, tag=2)
         world.send(b"else", 0, tag=3)
@@ -99,6 +114,10 @@ with omnes.Communicator.from_env() as world:
         # The limit that another thread was in is over by then.
         time.sleep(0.3)
         world.send(b"late", 0, tag=5)
+        world.recv(bytearray(0), 0, tag=6)
+        for _ in range(SHORT_WAITS):
+            time.sleep(0.002)
+            world.send(b"", 0, tag=7)
         world.bcast(bytearray(4), root=1)
         # The other rank has entered it, though it has not waited.
         world.barrier()
