@@ -41,7 +41,7 @@ use crate::scatter::Scatter;
 use crate::socket::{DATAGRAMS_PER_CALL, Received};
 use crate::watch::{News, Watch};
 use omnes_proto::endpoint::{Endpoint, Event};
-use omnes_wire::{Instant, Rank};
+use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::time::Duration;
 
 /// Lines of trains sent in one step, and when an operation is started.
@@ -96,6 +96,8 @@ pub(crate) struct Core {
     large_receives: usize,
     /// Of broadcasts.
     large_casts: usize,
+    /// Communicators that are no more, whose last broadcasts are under way.
+    closing: Vec<CommunicatorId>,
     clock: Clock,
     stepped_at: Instant,
     pauses: Pauses,
@@ -160,6 +162,7 @@ impl Core {
             scatter: Scatter::default(),
             large_receives: 0,
             large_casts: 0,
+            closing: Vec::new(),
             clock,
             stepped_at: Instant::ZERO,
             pauses: Pauses::new(peer_timeout),
@@ -273,6 +276,7 @@ impl Core {
         self.links.renew_membership(now);
         self.settle(now);
         self.transmit(now, LINES_PER_STEP);
+        self.end_closing();
     }
 
     /// True if the last step has sent as much as one may, and there may be more.

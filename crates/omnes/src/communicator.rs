@@ -103,7 +103,7 @@ pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.job.engine.close_spread(self.id);
+        self.job.engine.close_groups(self.id);
     }
 }
 

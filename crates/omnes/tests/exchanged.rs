@@ -8,6 +8,7 @@ use omnes::{Communicator, Config, Error, Exchange, JobKey, Jobs, WhileWaiting};
 use ranks::Table;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Runs `body` as every one of `size` processes; results in order of ranks.
 fn with_processes<T: Send>(size: u32, body: impl Fn(u32, &Jobs) -> T + Sync) -> Vec<T> {
@@ -53,13 +54,32 @@ fn the_job_goes_on_without_its_first_communicator_and_ends_for_all_together() {
     });
 }
 
+/// A rank that is slow to go on after each word, so that the others wait for it.
+struct Slow<'a>(ranks::Seat<'a>);
+
+impl Exchange for Slow<'_> {
+    fn rank(&self) -> u32 {
+        self.0.rank()
+    }
+
+    fn size(&self) -> u32 {
+        self.0.size()
+    }
+
+    fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+        let all = self.0.allgather(own);
+        std::thread::sleep(Duration::from_millis(if self.rank() == 2 { 20 } else { 0 }));
+        all
+    }
+}
+
 #[test]
 fn what_a_program_does_while_ranks_join_it_does_on_their_own_threads() {
     let table = Table::new(3);
     let turns = AtomicU32::new(0);
     with_processes(3, |rank, jobs| {
         let (own, callers) = (std::thread::current().id(), Arc::new(Mutex::new(Vec::new())));
-        let comm = jobs.join(&table.seat(rank), |config| {
+        let comm = jobs.join(&Slow(table.seat(rank)), |config| {
             let callers = callers.clone();
             let hook = move || callers.lock().unwrap().push(std::thread::current().id());
             config.while_waiting = Some(WhileWaiting::new(hook));

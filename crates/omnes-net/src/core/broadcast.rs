@@ -11,7 +11,7 @@ use omnes_proto::broadcast::{
     Broadcast, BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId, Hold,
 };
 use omnes_proto::channel::Reply;
-use omnes_wire::{Instant, Rank};
+use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -79,6 +79,23 @@ impl Core {
         if let Ok(machine) = self.machine() {
             machine.open(group);
         }
+    }
+
+    /// A communicator is no more: closes its groups, and its multi-send when nothing goes by it any
+    /// more.
+    pub(crate) fn close_groups(&mut self, communicator: CommunicatorId) {
+        if let Some(machine) = self.endpoint.broadcast_mut() {
+            machine.close(communicator);
+        }
+        self.closing.push(communicator);
+        self.end_closing();
+    }
+
+    pub(super) fn end_closing(&mut self) {
+        let machine = self.endpoint.broadcast();
+        let is_over = |it: &mut CommunicatorId| machine.is_none_or(|machine| machine.is_over(*it));
+        let over: Vec<CommunicatorId> = self.closing.extract_if(.., is_over).collect();
+        over.into_iter().for_each(|communicator| self.close_spread(communicator));
     }
 
     pub(crate) fn announce(&mut self) {

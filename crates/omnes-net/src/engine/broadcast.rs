@@ -11,7 +11,7 @@ use crate::operations::{Gone, Operation, OperationError, Spot};
 #[cfg(doc)]
 use omnes_proto::broadcast::Hold;
 use omnes_proto::broadcast::{GroupConfig, GroupId};
-use omnes_wire::Rank;
+use omnes_wire::{CommunicatorId, Rank};
 use std::ptr::NonNull;
 
 impl Engine {
@@ -46,6 +46,12 @@ impl Engine {
     /// of its ranks, but they need not wait for each other.
     pub fn open_group(&self, group: GroupConfig) {
         self.enter(|core| core.open_group(group));
+    }
+
+    /// Closes the groups of a communicator, and its multi-send when nothing goes by it any more. To
+    /// be called when this rank starts nothing more there; what is under way goes on.
+    pub fn close_groups(&self, communicator: CommunicatorId) {
+        self.enter(|core| core.close_groups(communicator));
     }
 
     /// Starts to broadcast to a group. `None` if the memory may be used again at once: with

@@ -75,9 +75,15 @@ impl Broadcast {
         None
     }
 
-    /// True if the packet's group is open and whole; else the packet is counted, and remembered
-    /// where the group may still be opened.
-    fn is_open(&mut self, key: StreamKey) -> bool {
+    /// True if the group of a packet of data is open and whole; else the packet is counted, and
+    /// remembered where the group may still be opened.
+    fn is_open(&mut self, key: StreamKey, flags: Flags) -> bool {
+        if self.is_at_rest(key) {
+            self.common.counters.duplicates += 1;
+            // What is sent to this rank alone was not known to have come.
+            self.rest.on_packet(key, flags.has(Flags::ACK_NOW) || !flags.has(Flags::GROUP));
+            return false;
+        }
         match self.groups.get(&key.group) {
             Some(group) => group.broken_by.is_none(),
             None => {
@@ -164,7 +170,7 @@ impl Broadcast {
             self.common.counters.malformed += 1;
             return None;
         }
-        if !self.is_open(key) {
+        if !self.is_open(key, header.flags) {
             return None;
         }
         if header.source != key.root && !self.is_member(key.group, header.source) {
@@ -269,6 +275,9 @@ impl Broadcast {
     /// The stream that a report or a question is about, if there is one and it is whole; else it
     /// is counted.
     fn find_told(&mut self, key: StreamKey) -> Option<usize> {
+        if self.is_at_rest(key) {
+            return None; // It has been told all.
+        }
         if self.groups.get(&key.group).is_none_or(|group| group.broken_by.is_some()) {
             self.common.counters.unknown_group += 1;
             return None;
@@ -280,7 +289,10 @@ impl Broadcast {
 
     /// Whoever collects this rank's acknowledgements waits for that of everything before `expects`.
     fn on_question(&mut self, news: News) {
-        let Some(at) = self.find_told(news.key) else { return };
+        let Some(at) = self.find_told(news.key) else {
+            self.rest.on_packet(news.key, true);
+            return;
+        };
         let stream = &mut self.streams[at];
         let is_collector = stream.roles.collector == Some(news.from);
         let Some(incoming) = stream.incoming.as_mut().filter(|_| is_collector) else {

@@ -20,6 +20,10 @@ use std::time::Duration;
 /// one that they take anyway.
 const HOLD_SHARE: u32 = 4;
 
+/// Times in a row that the first packet which somebody lacks may go to all in vain, before what goes
+/// to all is taken to reach nobody.
+const IN_VAIN_MAX: u32 = 4;
+
 /// How one reporter stands.
 #[derive(Debug)]
 struct Standing {
@@ -85,6 +89,12 @@ pub(super) struct Collector {
     held_until: Option<Instant>,
     /// When new gaps were reported last.
     gaps_at: Instant,
+    /// Times that the first packet which somebody lacks went to all since [`Self::slowest`] has
+    /// come on.
+    in_vain: u32,
+    /// What goes to all seems to reach nobody, as after a change of the network: so packets go
+    /// again to one rank after the other, until one from there on has arrived without that.
+    mistrusted_until: Option<Seq>,
     pub(super) history: History,
     pub(super) answers: AnswerTimer,
     /// Ranks to ask for their acknowledgement once more, where this rank cannot send data again.
@@ -123,6 +133,8 @@ impl Collector {
             may_hold: false,
             held_until: None,
             gaps_at: Instant::ZERO,
+            in_vain: 0,
+            mistrusted_until: None,
             history: History::default(),
             answers: AnswerTimer::new(count),
             to_ask: Vec::new(),
@@ -205,6 +217,8 @@ impl Collector {
         let has_advanced = slowest != before;
         if has_advanced {
             self.answers.on_progress();
+            self.in_vain = 0;
+            self.mistrusted_until.take_if(|until| slowest.is_none_or(|it| until.precedes(it)));
         }
         has_advanced
     }
@@ -309,7 +323,8 @@ impl Collector {
         multicast_ranks: u32,
         mut may_follow: impl FnMut(Seq) -> u64,
     ) -> Option<Repair> {
-        let base = self.codable(&mut may_follow);
+        let trusts = self.mistrusted_until.is_none();
+        let base = self.codable(&mut may_follow).filter(|_| trusts);
         if let Some(base) = base
             && let Some(set) = self.take_coded(base, may_follow(base), multicast_ranks)
         {
@@ -323,11 +338,22 @@ impl Collector {
         };
         // A question to everybody is answered by everybody, also by those who lack nothing.
         let half = if is_asking { self.standings.len().div_ceil(2) as u32 } else { 0 };
-        let is_wide = self.history.is_wide(seq);
-        if self.wants.lacking(seq) < multicast_ranks.max(2).max(half) && !is_wide {
-            return Some(self.wants.send_to_one(rank, seq));
+        let many = multicast_ranks.max(2).max(half);
+        let is_wide = self.wants.lacking(seq) >= many || self.history.is_wide(seq);
+        if trusts && is_wide {
+            return Some(self.wants.send_to_all(seq));
         }
-        Some(self.wants.send_to_all(seq))
+        Some(self.wants.send_to_one(rank, seq))
+    }
+
+    /// A repair goes out; `end` is one past the last packet that has been sent.
+    pub(super) fn on_repaired(&mut self, now: Instant, repair: &Repair, end: Seq) {
+        self.history.on_repaired(now, repair);
+        let is_first = Some(repair.seq) == self.slowest();
+        self.in_vain += u32::from(is_first && repair.to == Destination::Group);
+        if self.mistrusted_until.is_some() || self.in_vain >= IN_VAIN_MAX {
+            self.mistrusted_until = Some(end);
+        }
     }
 
     /// The first packet that may go out as one with others, where several ranks lack something.

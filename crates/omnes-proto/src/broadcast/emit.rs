@@ -36,6 +36,9 @@ impl Broadcast {
             header.argument = self.heard.len() as u32;
             return Some(Outbound { to: Destination::Group, header, segment: None });
         }
+        if let Some(answer) = self.next_answer(head) {
+            return Some(answer);
+        }
         while let Some(at) = self.ready.front().copied() {
             let stream = &mut self.streams[at];
             if let Some(outbound) = stream.next_packet(now, &mut self.common, head) {
@@ -48,7 +51,9 @@ impl Broadcast {
             stream.is_ready = false;
             stream.fresh_run = 0;
             self.ready.pop_front();
-            self.note_deadline(at);
+            if !self.put_to_rest(at) {
+                self.note_deadline(at);
+            }
         }
         None
     }
@@ -91,17 +96,19 @@ impl Broadcast {
     /// [BC-R15].
     pub(crate) fn take_carried(&mut self, to: Rank) -> Option<CastReport> {
         self.wake_at?; // Without a timer nothing is owed.
-        let owes = |stream: &&mut Stream| stream.owes_lazily(to);
-        let stream = self.streams.iter_mut().find(owes)?;
+        let mut streams = self.streams.iter_mut();
+        let (at, stream) = streams.find(|(_, stream)| stream.owes_lazily(to))?;
         let incoming = stream.incoming.as_mut()?;
         incoming.arrivals.on_piggyback();
-        Some(CastReport {
+        let report = CastReport {
             communicator: stream.key.group.communicator,
             group: stream.key.group.number,
             root: stream.key.root,
             expects: incoming.arrivals.expects(),
             credits: incoming.credits(&self.common),
-        })
+        };
+        self.put_to_rest(at);
+        Some(report)
     }
 }
 
@@ -230,7 +237,7 @@ impl Stream {
                 Some(_) => common.counters.repairs_by_unicast += 1,
             }
             common.counters.repairs_coded += u64::from(repair.coded.is_some());
-            self.collector.history.on_repaired(now, &repair);
+            self.collector.on_repaired(now, &repair, self.end());
             address(&mut outbound, repair.to);
             outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, repair.asks);
             outbound.header.epoch = self.epoch();

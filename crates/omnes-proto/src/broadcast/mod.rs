@@ -13,6 +13,9 @@
 //!   else: arrive ─▶ Incoming places it ─▶ report ─▶ Collector of whom Roles names ─▶ emit: repairs
 //! ```
 //!
+//! A group is closed with its communicator, and forgotten when nothing is under way in it any more
+//! ([`rest`]).
+//!
 //! Guarantees: every member receives the messages of a root to a group once and in order, whatever
 //! packets are lost, doubled or overtaken; memory is bounded by windows and pool; loss-free, the
 //! root sends each packet once however many receive it. If a member fails, the groups with it are
@@ -44,6 +47,7 @@ mod incoming;
 mod interface;
 mod least;
 mod policy;
+mod rest;
 mod roles;
 mod sending;
 mod slots;
@@ -58,8 +62,10 @@ pub(crate) use emit::Outbound;
 pub use interface::{BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId};
 pub use policy::{AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError};
 
+use crate::lane::earliest;
 use crate::packet::{Move, ReceiveId, Segment, SendId};
 use omnes_wire::{Instant, Rank};
+use rest::Rest;
 use slab::Slab;
 use slots::{Common, Slots};
 use std::cell::Cell;
@@ -83,7 +89,7 @@ pub struct Broadcast {
     size: u32,
     common: Common,
     groups: BTreeMap<GroupId, Group>,
-    streams: Vec<Stream>,
+    streams: Slab<Stream>,
     by_key: BTreeMap<StreamKey, usize>,
     latest: Cell<usize>,
     sends: Slab<()>,
@@ -91,6 +97,7 @@ pub struct Broadcast {
     receives: Slab<usize>,
     ready: VecDeque<usize>,
     knocks: BTreeSet<StreamKey>,
+    rest: Rest,
     departed: BTreeSet<Rank>,
     heard: BTreeSet<Rank>,
     hellos: u32,
@@ -118,13 +125,14 @@ impl Broadcast {
             size,
             common,
             groups: BTreeMap::new(),
-            streams: Vec::new(),
+            streams: Slab::new(),
             by_key: BTreeMap::new(),
             latest: Cell::new(0),
             sends: Slab::new(),
             receives: Slab::new(),
             ready: VecDeque::new(),
             knocks: BTreeSet::new(),
+            rest: Rest::default(),
             departed: BTreeSet::new(),
             heard: BTreeSet::new(),
             hellos: 0,
@@ -212,9 +220,15 @@ impl Broadcast {
         if self.streams.is_empty() {
             self.streams.reserve_exact(1); // Most jobs have one root.
         }
-        self.streams.push(stream);
-        self.by_key.insert(key, self.streams.len() - 1);
-        Some(self.streams.len() - 1)
+        stream.is_closed = self.rest.is_closed(key.group.communicator);
+        let at = self.streams.insert(stream);
+        self.by_key.insert(key, at);
+        Some(at)
+    }
+
+    /// Where all streams are.
+    fn places(&self) -> Vec<usize> {
+        self.streams.iter().map(|(at, _)| at).collect()
     }
 
     /// Puts a stream on the list of those that may have something to send.
@@ -321,13 +335,14 @@ impl Broadcast {
     /// a receive that is not under way.
     pub fn received_bytes(&self, id: ReceiveId) -> u64 {
         let at = self.receives.get(id.0 as usize);
-        let incoming = at.and_then(|at| self.streams[*at].incoming.as_ref());
+        let stream = at.and_then(|at| self.streams.get(*at));
+        let incoming = stream.and_then(|stream| stream.incoming.as_ref());
         incoming.map_or(0, |incoming| incoming.received_bytes(&self.common.config, id))
     }
 
     /// True if nothing is queued, unacknowledged or owed.
     pub fn is_idle(&self) -> bool {
-        self.streams.iter().all(Stream::is_idle)
+        self.streams.iter().all(|(_, stream)| stream.is_idle())
     }
 
     // ---- what the driver drains -----------------------------------------------------------
@@ -368,15 +383,15 @@ impl Broadcast {
         }
         self.wake_at = None;
         self.may_be_silent = true;
-        for at in 0..self.streams.len() {
-            let stream = &mut self.streams[at];
+        let mut due = Vec::new();
+        for (at, stream) in &mut self.streams {
             let is_over = stream.deadline().is_some_and(|deadline| deadline <= now);
             if is_over && stream.on_deadline(now, &mut self.common) {
-                self.schedule(at);
-            } else {
-                self.note_deadline(at);
+                due.push(at);
             }
+            self.wake_at = earliest([self.wake_at, stream.deadline()]);
         }
+        due.into_iter().for_each(|at| self.schedule(at));
     }
 
     /// The next rank that owes an answer and has been silent for too long.
@@ -385,15 +400,15 @@ impl Broadcast {
             return None;
         }
         let limit = self.common.config.peer_timeout;
-        let silent = |stream: &mut Stream| stream.collector.next_silent(now, limit);
-        let found = self.streams.iter_mut().find_map(silent);
+        let mut streams = self.streams.iter_mut();
+        let found = streams.find_map(|(_, stream)| stream.collector.next_silent(now, limit));
         self.may_be_silent = found.is_some();
         found
     }
 
     /// This rank has not run for a while before `now`: whoever owes an answer does since now.
     pub fn on_pause(&mut self, now: Instant) {
-        self.streams.iter_mut().for_each(|stream| stream.collector.on_pause(now));
+        self.streams.iter_mut().for_each(|(_, stream)| stream.collector.on_pause(now));
     }
 
     // ---- ranks that go --------------------------------------------------------------------
@@ -408,12 +423,13 @@ impl Broadcast {
                 group.broken_by = Some(rank);
             }
         }
-        for at in 0..self.streams.len() {
+        for at in self.places() {
             let stream = &mut self.streams[at];
             let group = self.groups.get(&stream.key.group);
             if group.is_some_and(|group| group.broken_by == Some(rank)) {
                 stream.break_off(&mut self.common, rank);
                 self.recount(at);
+                self.put_to_rest(at);
             }
         }
     }
@@ -421,7 +437,7 @@ impl Broadcast {
     /// A rank has left in good order: it needs nothing any more, and sends nothing any more.
     pub fn depart_peer(&mut self, now: Instant, rank: Rank) {
         self.departed.insert(rank);
-        for at in 0..self.streams.len() {
+        for at in self.places() {
             let stream = &mut self.streams[at];
             stream.forget(rank);
             if stream.key.root == rank {

@@ -43,6 +43,8 @@ pub(super) struct Stream {
     /// Messages sent since one was asked about.
     pub(super) unmeasured: u32,
     pub(super) is_ready: bool,
+    /// Its group is closed: it rests when it is over.
+    pub(super) is_closed: bool,
     /// The last packet that went out asks for an answer.
     pub(super) has_asked: bool,
 }
@@ -78,6 +80,7 @@ impl Stream {
             unasked: 0,
             unmeasured: 0,
             is_ready: false,
+            is_closed: false,
             has_asked: false,
         })
     }
@@ -104,6 +107,13 @@ impl Stream {
             && !owes
             && !self.owes_upward
             && (!self.roles.is_repairer || !self.is_outstanding())
+    }
+
+    /// True if nothing is under way, at this rank or at those that report here.
+    pub(super) fn is_over(&self) -> bool {
+        let is_copied = self.copied.iter().all(|(_, next)| !next.precedes(self.end()));
+        let is_taken = self.incoming.as_ref().is_none_or(|incoming| !incoming.is_active());
+        self.is_idle() && !self.is_outstanding() && is_copied && is_taken
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {

@@ -43,6 +43,16 @@ impl Cluster {
         self.act(rank, |node, world| node.open_group(world, &group));
     }
 
+    /// A rank closes the groups of a communicator: its own part in them is over.
+    pub fn close_groups(&mut self, rank: u32, communicator: CommunicatorId) {
+        self.act(rank, |node, world| node.close_groups(world, communicator));
+    }
+
+    /// True if a rank waits for a broadcast in a group of a communicator.
+    pub(crate) fn awaits_broadcast(&self, rank: u32, communicator: CommunicatorId) -> bool {
+        self.ledger().awaits_broadcast(Rank(rank), communicator)
+    }
+
     /// Opens a group of all ranks, each a node of its own.
     pub fn open_group_of_all(&mut self, policy: Policy) -> GroupId {
         let nodes = Nodes::one_each(self.size());

@@ -59,6 +59,8 @@ pub struct CastOptions {
     /// A rank that leaves in good order, as soon as it has taken part in everything. That is in
     /// phase 2: nobody repeats a farewell, as the end of the connection to rank 0 says the same.
     pub leaver: Option<u32>,
+    /// Ranks close groups as soon as they have received everything there.
+    pub closes: bool,
 }
 
 fn ms(ms: u64) -> Duration {
@@ -130,6 +132,7 @@ impl CastOptions {
             channel_messages: random.pick(&[0, 0, 5]),
             distractions: random.below(6) as u32,
             leaver,
+            closes: random.chance(400_000),
         }
     }
 }

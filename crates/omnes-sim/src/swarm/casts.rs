@@ -13,7 +13,7 @@ use crate::rig::rule::drop;
 use crate::rig::stranger::Forgery;
 use omnes_proto::broadcast::{GroupConfig, GroupId};
 use omnes_proto::channel::Reply;
-use omnes_wire::{Instant, Rank};
+use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,6 +24,8 @@ const BEGUN: Duration = Duration::from_millis(900);
 const BUSY: Duration = Duration::from_millis(2);
 /// Strangers speak before then.
 const FORGED: Duration = Duration::from_millis(1100);
+/// How often ranks look at first whether they may close groups.
+const CLOSE_INTERVAL: Duration = Duration::from_micros(20);
 /// Streams that share the messages of a run.
 const STREAMS_MAX: u64 = 4;
 
@@ -82,6 +84,9 @@ pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
         }
     }
     programs.finish(cluster);
+    if options.closes {
+        close_where_over(cluster, options);
+    }
     settle(cluster, options);
     let settled_after = match (options.faults.crash, options.leaver) {
         (None, None) => cluster.now().since(Instant::ZERO + HEALED),
@@ -326,6 +331,31 @@ fn settle(cluster: &mut Cluster, options: &CastOptions) {
     cluster.run_until(Instant::ZERO + HEALED);
 }
 
+/// Each rank closes the groups of a communicator when it has received everything there: long
+/// before it hears, perhaps, that the others have, too.
+fn close_where_over(cluster: &mut Cluster, options: &CastOptions) {
+    let begun = cluster.now();
+    let mut open: BTreeSet<(u32, CommunicatorId)> = BTreeSet::new();
+    for group in &options.groups {
+        open.extend(group.nodes.ranks().map(|rank| (rank.0, group.id.communicator)));
+    }
+    while !open.is_empty() {
+        open.retain(|(rank, communicator)| {
+            let is_dead = cluster.dead().contains(&Rank(*rank));
+            let is_over = !cluster.awaits_broadcast(*rank, *communicator);
+            if is_over && !is_dead {
+                cluster.close_groups(*rank, *communicator);
+            }
+            !is_over && !is_dead
+        });
+        let waited = cluster.now().since(begun);
+        if waited > cluster.config.patience {
+            return; // What is missing, the checkers tell.
+        }
+        cluster.run_for((waited / 16).max(CLOSE_INTERVAL));
+    }
+}
+
 fn check(cluster: &mut Cluster, options: &CastOptions) {
     cluster.check(delivered_once_in_order);
     cluster.check(nothing_is_missing);
@@ -342,6 +372,21 @@ fn check(cluster: &mut Cluster, options: &CastOptions) {
     // Answers that were held back, and copies of packets that come late.
     cluster.run_for(Duration::from_secs(1));
     cluster.check_quiet_for(Duration::from_secs(2));
+    if options.closes && cluster.dead().is_empty() {
+        check_closed(cluster, options);
+    }
+}
+
+/// Groups that all have closed are forgotten.
+fn check_closed(cluster: &Cluster, options: &CastOptions) {
+    for GroupConfig { id, nodes, .. } in &options.groups {
+        for rank in nodes.ranks() {
+            let Some(machine) = cluster.endpoint(rank.0).broadcast() else { continue };
+            if !machine.is_over(id.communicator) {
+                cluster.fail(&format!("rank {rank} keeps {id:?}, though all have closed it"));
+            }
+        }
+    }
 }
 
 /// Everybody has heard that a rank has left, unless a socket buffer was full: farewells are not

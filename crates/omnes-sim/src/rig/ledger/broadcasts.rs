@@ -6,7 +6,7 @@
 use super::{Entry, Ledger, Operation, Sort, State};
 use omnes_proto::broadcast::{Collection, GroupConfig, GroupId};
 use omnes_topo::{CoRoots, Tree};
-use omnes_wire::{Instant, Rank};
+use omnes_wire::{CommunicatorId, Instant, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -158,6 +158,16 @@ impl Ledger {
         }
     }
 
+    /// True if a rank waits for a broadcast in a group of a communicator.
+    pub(crate) fn awaits_broadcast(&self, rank: Rank, communicator: CommunicatorId) -> bool {
+        self.pending().any(|operation| match &self.entries[operation.0].sort {
+            Sort::Cast(Cast::Receive { rank: waits, stream, .. }) => {
+                *waits == rank && stream.group.id.communicator == communicator
+            }
+            _ => false,
+        })
+    }
+
     fn casts(&self) -> impl Iterator<Item = (usize, &Cast, State)> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| match &entry.sort {
             Sort::Cast(cast) => Some((index, cast, entry.state)),
@@ -252,7 +262,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use omnes_proto::broadcast::Policy;
-    use omnes_wire::CommunicatorId;
 
     fn stream(nodes: &[&[u32]]) -> CastStream {
         let nodes = nodes.iter().map(|node| node.iter().copied().map(Rank).collect()).collect();

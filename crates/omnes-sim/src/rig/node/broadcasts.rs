@@ -52,6 +52,12 @@ impl Node {
         world.network.trace.note(world.now, self.rank, note);
     }
 
+    pub(crate) fn close_groups(&mut self, world: &mut World, communicator: CommunicatorId) {
+        self.machine().close(communicator);
+        let note = format!("closes the groups of {}", communicator.0);
+        world.network.trace.note(world.now, self.rank, note);
+    }
+
     /// The stream of a root in a group.
     ///
     /// # Panics

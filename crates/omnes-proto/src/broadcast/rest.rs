@@ -1,0 +1,132 @@
+//! Groups of communicators that are no more, and what is left of their streams.
+//!
+//! A rank closes a group when its own part in all of its broadcasts is over. Others may not know
+//! yet: its last acknowledgement may be lost, and who collects it asks again. So a stream goes on
+//! until nothing is under way in it, and then rests: all that is kept is how far it has come, for
+//! those who ask.
+//!
+//! Cost: 2 bytes for each communicator that was closed, about 40 for each stream that rests.
+
+use super::emit::{Outbound, blank};
+use super::stream::{Stream, StreamKey};
+use super::{Broadcast, GroupId};
+use crate::limits::CREDIT_UNIT_BYTES;
+use crate::packet::{Destination, Head};
+use omnes_wire::{ChannelId, CommunicatorId, Header, Kind, Rank, Seq};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+
+/// What is left of a stream that this rank has taken in.
+#[derive(Clone, Copy, Debug)]
+struct Resting {
+    /// Everything before has arrived, also at those that this rank speaks for.
+    expects: Seq,
+    /// Who may ask for it.
+    collector: Rank,
+}
+
+/// See the module header.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    closed: BTreeSet<CommunicatorId>,
+    streams: BTreeMap<StreamKey, Resting>,
+    /// Those whose acknowledgement goes out once more.
+    asked: BTreeSet<StreamKey>,
+}
+
+/// The streams of all groups of a communicator.
+fn streams_of(communicator: CommunicatorId) -> RangeInclusive<StreamKey> {
+    let key = |number, root| StreamKey { group: GroupId { communicator, number }, root };
+    key(0, Rank(0))..=key(u8::MAX, Rank(u32::MAX))
+}
+
+impl Rest {
+    pub(super) fn is_closed(&self, communicator: CommunicatorId) -> bool {
+        self.closed.contains(&communicator)
+    }
+
+    /// A packet has come for a stream of which nothing else is left; `asks` if it wants to be
+    /// answered.
+    pub(super) fn on_packet(&mut self, key: StreamKey, asks: bool) {
+        if asks && self.streams.contains_key(&key) {
+            self.asked.insert(key);
+        }
+    }
+
+    fn take_in(&mut self, stream: &Stream) {
+        if let Some(collector) = stream.roles.collector {
+            let expects = stream.acknowledges();
+            self.streams.insert(stream.key, Resting { expects, collector });
+        }
+    }
+}
+
+impl Broadcast {
+    /// Closes the groups of a communicator, as far as the caller is concerned: it sends and posts
+    /// no more there. What is under way goes on, and so do answers.
+    pub fn close(&mut self, communicator: CommunicatorId) {
+        self.rest.closed.insert(communicator);
+        self.knocks.retain(|key| key.group.communicator != communicator);
+        let streams = self.by_key.range(streams_of(communicator));
+        let streams: Vec<usize> = streams.map(|(_, at)| *at).collect();
+        for at in streams {
+            self.streams[at].is_closed = true;
+            self.put_to_rest(at);
+        }
+        self.forget_groups(communicator);
+    }
+
+    /// True if nothing is under way in a communicator's groups, which are closed.
+    pub fn is_over(&self, communicator: CommunicatorId) -> bool {
+        self.rest.is_closed(communicator)
+            && self.by_key.range(streams_of(communicator)).next().is_none()
+    }
+
+    /// True if nothing is left of a stream but what is kept here.
+    pub(super) fn is_at_rest(&self, key: StreamKey) -> bool {
+        self.find(key).is_none() && self.rest.is_closed(key.group.communicator)
+    }
+
+    /// Forgets a stream of a closed group if nothing is under way in it any more; true if so.
+    pub(super) fn put_to_rest(&mut self, at: usize) -> bool {
+        let stream = &self.streams[at];
+        if !stream.is_closed || stream.is_ready || !stream.is_over() {
+            return false;
+        }
+        let stream = self.streams.remove(at);
+        self.by_key.remove(&stream.key);
+        self.rest.take_in(&stream);
+        self.forget_groups(stream.key.group.communicator);
+        true
+    }
+
+    /// Forgets the groups of a communicator that is closed, once all of their streams rest.
+    fn forget_groups(&mut self, communicator: CommunicatorId) {
+        if self.is_over(communicator) {
+            let id = |number| GroupId { communicator, number };
+            let groups = self.groups.range(id(0)..=id(u8::MAX));
+            let groups: Vec<GroupId> = groups.map(|(id, _)| *id).collect();
+            for id in groups {
+                self.groups.remove(&id);
+            }
+        }
+    }
+
+    /// The next acknowledgement that is given once more.
+    pub(super) fn next_answer(&mut self, head: &mut Head) -> Option<Outbound> {
+        let key = self.rest.asked.pop_first()?;
+        let Resting { expects, collector } = *self.rest.streams.get(&key)?;
+        let config = &self.common.config;
+        let header = Header {
+            communicator: key.group.communicator,
+            channel: ChannelId(key.group.number),
+            expects,
+            credits: (config.initial_credit_bytes / CREDIT_UNIT_BYTES).clamp(1, 0xffff) as u16,
+            argument: key.root.0,
+            ..blank(self.me, Kind::CastAck)
+        };
+        head.set_body(&[]);
+        self.common.counters.acks_sent += 1;
+        Some(Outbound { to: Destination::Rank(collector), header, segment: None })
+    }
+}

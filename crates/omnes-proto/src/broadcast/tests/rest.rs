@@ -1,0 +1,87 @@
+//! Groups that are closed, by some ranks long before the others.
+
+use super::*;
+
+/// Loses one packet in `one_in` at each receiver.
+fn losing(one_in: u64, seed: u64) -> Loss {
+    let mut state = seed;
+    Box::new(move |_, _| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33).is_multiple_of(one_in)
+    })
+}
+
+impl Net {
+    /// Every rank that has had its part in `messages` of `root` closes the group.
+    fn close_where_over(&mut self, root: u32, messages: usize) {
+        for (rank, node) in (0..).zip(&mut self.nodes) {
+            if rank == root || node.received.len() == messages {
+                node.machine.close(GROUP.communicator);
+            }
+        }
+    }
+
+    fn assert_at_rest(&self, what: &str) {
+        for (rank, Node { machine, .. }) in self.nodes.iter().enumerate() {
+            let left = (machine.streams.len(), machine.groups.len());
+            assert_eq!(left, (0, 0), "{what}: rank {rank}");
+            assert!(machine.is_over(GROUP.communicator), "{what}: rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn groups_that_are_closed_go_on_until_all_have_everything_and_are_forgotten_then() {
+    for policy in POLICIES {
+        for (size, one_in) in [(2, 3), (4, 5), (8, 10), (8, 1 << 40)] {
+            let mut net = Net::new(size, policy);
+            net.lose = losing(one_in, u64::from(size));
+            let messages: Vec<Vec<u8>> = (0..7).map(|at| content(at, at * 397)).collect();
+            messages.iter().for_each(|message| net.broadcast(1, message));
+            for _ in 0..60_000 {
+                net.close_where_over(1, messages.len());
+                net.run(1);
+            }
+            let what = format!("{policy}, {size} ranks, one in {one_in} lost");
+            net.assert_received(&messages, 1);
+            net.assert_at_rest(&what);
+        }
+    }
+}
+
+#[test]
+fn who_asks_a_group_at_rest_hears_how_far_it_has_come() {
+    let mut net = Net::new(3, "window");
+    net.lose = Box::new(|header, _| header.kind == Kind::CastAck);
+    let message = content(1, 700);
+    net.broadcast(0, &message);
+    net.run(20);
+    net.nodes.iter_mut().for_each(|node| node.machine.close(GROUP.communicator));
+    net.run(2000);
+    // None of them has heard of the others' end, but the receivers have come to theirs.
+    assert_eq!(net.nodes[0].freed, 0);
+    let left: Vec<usize> = net.nodes.iter().map(|node| node.machine.streams.len()).collect();
+    assert_eq!(left, [1, 0, 0]);
+    net.lose = Box::new(|_, _| false);
+    net.run(20_000);
+    net.assert_received(&[message], 0);
+    net.assert_at_rest("once answers come through");
+}
+
+#[test]
+fn packets_of_a_group_at_rest_make_no_new_one() {
+    let mut net = Net::new(2, "combined");
+    let message = content(1, 10);
+    net.broadcast(0, &message);
+    net.run(2000);
+    net.nodes[1].machine.close(GROUP.communicator);
+    // The other one does not know.
+    net.send(0, message.clone(), Reply::Soon);
+    net.run(2000);
+    let Node { machine, received, .. } = &net.nodes[1];
+    assert_eq!((received.len(), machine.streams.len(), machine.knocks.len()), (1, 0, 0));
+    // Closed twice, and closed unopened, is closed.
+    net.nodes[1].machine.close(GROUP.communicator);
+    net.nodes[1].machine.close(CommunicatorId(9));
+    assert!(net.nodes[1].machine.is_over(CommunicatorId(9)));
+}
