@@ -9,6 +9,7 @@ mod root;
 
 use program::conformance;
 use root::is_root;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
@@ -95,6 +96,48 @@ fn hosts_conform_over_perfect_links() {
 #[test]
 fn hosts_conform_over_jumbo_frames() {
     conform_in_lab(4, "--mtu 9000", &[]);
+}
+
+/// A lab that is taken down when the test is over.
+struct Lab(String);
+
+impl Lab {
+    fn up(hosts: &str, flags: &str) -> Self {
+        let lab = Self(format!("conform-{}", std::process::id()));
+        let flags = flags.split_whitespace();
+        lab.omnes("up", &[hosts].into_iter().chain(flags).collect::<Vec<_>>());
+        lab
+    }
+
+    fn omnes(&self, action: &str, arguments: &[&str]) {
+        let mut command = Command::new(OMNES);
+        command.args(["lab", action, "--name", &self.0]).args(arguments).stdout(Stdio::null());
+        assert!(command.status().unwrap().success(), "{command:?}");
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.omnes("down", &[]);
+    }
+}
+
+#[test]
+fn hosts_conform_whose_links_take_packets_of_different_lengths() {
+    if !is_root() {
+        return;
+    }
+    let lab = Lab::up("2", "--mtu 9000");
+    lab.omnes("exec", &["0", "--", "ip", "link", "set", "eth0", "mtu", "1500"]);
+    let folder = tempfile::tempdir().unwrap();
+    let ssh = folder.path().join("ssh");
+    let into = "lab exec $((${1##*.} - 1)) --name";
+    let script = format!("#!/bin/sh\nexec {OMNES} {into} {} -- sh -c \"$2\"\n", lab.0);
+    std::fs::write(&ssh, script).unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    // Rank 1 is beside rank 0: the way between them is no way to the other host.
+    let flags = format!("--ssh {} --hosts 10.77.0.1:2,10.77.0.2:2", ssh.display());
+    conform(4, &flags, &[&SHORT[..], &["sizes", "schemes", "allreduce"]].concat());
 }
 
 #[test]

@@ -167,6 +167,18 @@ fn ranks_of_either_mpi_have_the_library_loaded() {
 }
 
 #[test]
+fn ranks_that_shells_start_meet() {
+    for launcher in Mpi::ALL.into_iter().filter_map(launcher_of) {
+        let mut command = Command::new(&launcher.name);
+        // With more to do, the shell stays between launcher and rank.
+        let line = "\"$0\" bench barrier --budget 1ms; exit $?";
+        command.args(ranks(launcher.mpi, "2")).args(["sh", "-c", line, OMNES]);
+        let lines = lines_of(command.env("OMNES_JOIN_TIMEOUT", "20s"));
+        assert!(lines.iter().any(|line| line.contains(" barrier ")), "{lines:?}");
+    }
+}
+
+#[test]
 fn doctor_says_what_would_be_started_and_which_settings_are_wrong() {
     let site = Site::new("hydra-4.0.2");
     let mut command = site.omnes(&["doctor", "--mpi", "--json"]);

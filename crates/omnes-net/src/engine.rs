@@ -41,8 +41,11 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest wait for the other ranks of the node, once all of the job have come.
-const NEIGHBOURS_WAIT: Duration = Duration::from_secs(5);
+/// Part of the time in which a silent rank counts as failed for which the other ranks of the node
+/// are waited for, once all of the job have come: nobody speaks to other nodes meanwhile.
+const NEIGHBOURS_SHARE: u32 = 2;
+/// Largest IP packet where the kernel does not know the way: that of Ethernet.
+const MTU: u32 = 1500;
 /// Part of a ring that data in flight may take, as numerator and denominator; the rest is for
 /// answers, which no window limits.
 const RING_FLIGHT: (usize, usize) = (7, 8);
@@ -94,8 +97,8 @@ impl Engine {
             encrypts: config.encrypts,
         };
         let mut opened = None;
-        let open = |address, peer| {
-            let (links, local) = open_links(&config, address, peer)?;
+        let open = |address, peers: &[SocketAddr]| {
+            let (links, local) = open_links(&config, address, peers)?;
             opened = Some(links);
             Ok(local)
         };
@@ -492,7 +495,7 @@ fn meet_neighbours(config: &JobConfig, met: &Met) -> Neighbours {
         me: Rank(config.rank),
         ranks: &ranks,
         packet_bytes_max: PACKET_OVERHEAD_BYTES + usize::from(met.payload_bytes),
-        timeout: config.join_timeout.min(NEIGHBOURS_WAIT),
+        timeout: config.join_timeout.min(config.peer_timeout / NEIGHBOURS_SHARE),
     };
     Neighbours::meet(node).unwrap_or_default()
 }
@@ -509,15 +512,17 @@ fn limit_flight(endpoint: &mut Endpoint, rings: &Neighbours) {
     }
 }
 
-/// The sockets on the address under which rank 0 sees this rank, and what fits its link.
+/// The sockets on the address under which rank 0 sees this rank, and what fits the way to each of
+/// `peers`.
 fn open_links(
     config: &JobConfig,
     address: IpAddr,
-    peer: Option<SocketAddr>,
+    peers: &[SocketAddr],
 ) -> Result<(Links, Local), NetError> {
     let links = Links::open(address, Rank(config.rank), config.size, config.offloads)?;
     let ports = links.ports(config.size)?;
-    let mtu = peer.map_or(Ok(1500), |peer| UdpSocket::path_mtu(address, peer)).unwrap_or(1500);
+    let mtus = peers.iter().map(|peer| UdpSocket::path_mtu(address, *peer).unwrap_or(MTU));
+    let mtu = mtus.min().unwrap_or(MTU);
     let sealed_bytes = if config.encrypts { SEALED_BYTES } else { 0 };
     let payload_bytes = payload_bytes(mtu, address, PACKET_OVERHEAD_BYTES + sealed_bytes);
     Ok((links, Local { ports, payload_bytes }))

@@ -2,6 +2,7 @@
 
 use crate::duration::shortest;
 use omnes_wire::Rank;
+use std::net::SocketAddr;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -108,7 +109,7 @@ pub enum NetError {
     /// Ranks did not come in time.
     #[error(
         "ranks {ranks:?} did not come within {}; are they running, and can they \
-         reach rank 0?",
+         reach rank 0 at {address}?{hint}",
         shortest(*.waited)
     )]
     Missing {
@@ -116,6 +117,10 @@ pub enum NetError {
         ranks: Vec<u32>,
         /// How long was waited.
         waited: Duration,
+        /// Where rank 0 listens.
+        address: SocketAddr,
+        /// What may be wrong with that.
+        hint: String,
     },
     /// The other side does not know the job key.
     #[error("rank {rank} does not know the job key; OMNES_JOB_KEY must be the same for all ranks")]

@@ -234,6 +234,12 @@ impl Links {
         spreads.filter_map(Spread::slot)
     }
 
+    /// Goes on in user space where a slot is gone.
+    pub(crate) fn do_without_lost_slots(&mut self) {
+        let spreads = self.nic.iter_mut().flat_map(|nic| &mut nic.spreads);
+        spreads.for_each(Spread::do_without_lost_slot);
+    }
+
     /// The multi-send of a communicator.
     pub(crate) fn spread(&self, communicator: CommunicatorId) -> Option<&Spread> {
         let spreads = &self.nic.as_ref()?.spreads;

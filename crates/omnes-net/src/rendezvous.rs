@@ -160,23 +160,35 @@ fn is_payload(bytes: u16) -> bool {
     (PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&bytes)
 }
 
-/// Resolves `host:port`.
+/// Resolves `host:port`; to an address of one machine alone only where there is no other.
 pub(crate) fn resolve(address: &str) -> Result<SocketAddr, NetError> {
-    let resolved = address
-        .to_socket_addrs()
-        .map_err(|source| NetError::Resolve { address: address.to_owned(), source })?;
-    resolved.into_iter().next().ok_or_else(|| NetError::Resolve {
-        address: address.to_owned(),
-        source: std::io::ErrorKind::NotFound.into(),
-    })
+    let fail = |source| NetError::Resolve { address: address.to_owned(), source };
+    let resolved: Vec<SocketAddr> = address.to_socket_addrs().map_err(fail)?.collect();
+    let outward = resolved.iter().find(|address| !address.ip().is_loopback());
+    outward.or(resolved.first()).copied().ok_or_else(|| fail(ErrorKind::NotFound.into()))
+}
+
+/// What may keep ranks of other machines from coming to `address`, which `given` has been resolved
+/// to: many systems give the machine's own name an address of that machine alone.
+fn hint(given: &str, address: SocketAddr) -> String {
+    let host = given.rsplit_once(':').map_or(given, |(host, _)| host);
+    let is_meant = host == "localhost" || host.starts_with("127.") || host.starts_with('[');
+    match address.ip().is_loopback() && !is_meant {
+        true => format!(
+            " Only this machine can: '{host}' is {} here. See /etc/hosts, or set OMNES_RENDEZVOUS to \
+             an address and a port",
+            address.ip()
+        ),
+        false => String::new(),
+    }
 }
 
 impl Rendezvous {
     /// Meets the other ranks. `local` makes this rank's socket once its address is known, given
-    /// that address and one of a peer where there is one.
+    /// that address and those of the peers that it knows, one for each host.
     pub(crate) fn meet(
         mut self,
-        local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
+        local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
         let address = resolve(&self.address)?;
         if self.rank == Rank(0) { self.serve(address, local) } else { self.report(address, local) }
@@ -187,13 +199,13 @@ impl Rendezvous {
     fn report(
         &self,
         address: SocketAddr,
-        local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
+        local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
         let mut until = Deadline::after(self.timeout, self.while_waiting.as_ref());
         let mut stream = self.connect(address, &mut until)?;
         let mut greeting = self.hear_greeting(&stream, &mut until)?;
         let own = stream.local_addr().map_err(|source| self.lost(source))?;
-        let local = local(own.ip(), Some(address))?;
+        let local = local(own.ip(), &[address])?;
         let challenge = u64::from_be_bytes(random()?);
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -229,10 +241,14 @@ impl Rendezvous {
     }
 
     fn lost(&self, source: std::io::Error) -> NetError {
-        match source.kind() {
-            ErrorKind::Interrupted => NetError::Interrupted,
-            _ => NetError::RendezvousLost { address: self.address.clone(), source },
-        }
+        let source = match source.kind() {
+            ErrorKind::Interrupted => return NetError::Interrupted,
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                std::io::Error::new(source.kind(), "whoever listens there does not answer in time")
+            }
+            _ => source,
+        };
+        NetError::RendezvousLost { address: self.address.clone(), source }
     }
 
     fn hear_greeting(
@@ -335,22 +351,24 @@ impl Rendezvous {
     fn serve(
         &mut self,
         address: SocketAddr,
-        local: impl FnOnce(IpAddr, Option<SocketAddr>) -> Result<Local, NetError>,
+        local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
         let mut callers = self.listen(address)?;
         let mut hellos = BTreeMap::new();
         let mut until = Deadline::after(self.timeout, self.while_waiting.as_ref());
         while hellos.len() + 1 < self.size as usize {
             if until.left().is_zero() {
-                return Err(self.missing(hellos));
+                return Err(self.missing(hellos, address));
             }
             match callers.poll()? {
                 Some(spoken) => self.admit(spoken, &mut hellos)?,
                 None => until.sleep(LOOK_WAIT).map_err(|source| self.lost(source))?,
             }
         }
-        let peer = hellos.values().next().map(|(_, from, _): &(Hello, SocketAddr, _)| *from);
-        let local = local(address.ip(), peer)?;
+        let peers = hellos.values().map(|(_, from, _): &(Hello, SocketAddr, _)| (from.ip(), *from));
+        let peers: BTreeMap<IpAddr, SocketAddr> = peers.collect();
+        let peers: Vec<SocketAddr> = peers.into_values().collect();
+        let local = local(address.ip(), &peers)?;
         self.answer_all(&local, address, hellos)
     }
 
@@ -360,14 +378,15 @@ impl Rendezvous {
         listening.map_err(|source| NetError::Listen { address: self.address.clone(), source })
     }
 
-    fn missing(&self, hellos: Hellos) -> NetError {
+    fn missing(&self, hellos: Hellos, address: SocketAddr) -> NetError {
         let missing: Vec<u32> = (1..self.size).filter(|rank| !hellos.contains_key(rank)).collect();
         let names: Vec<String> = missing.iter().map(u32::to_string).collect();
         let plural = if missing.len() == 1 { "rank" } else { "ranks" };
         let reason =
             format!("{plural} {} did not come within {}", names.join(", "), shortest(self.timeout));
         self.refuse_all(&hellos, &reason);
-        NetError::Missing { ranks: missing, waited: self.timeout }
+        let hint = hint(&self.address, address);
+        NetError::Missing { ranks: missing, waited: self.timeout, address, hint }
     }
 
     /// Tells all that have come why there will be no job.

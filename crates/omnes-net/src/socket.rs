@@ -420,30 +420,31 @@ impl UdpSocket {
 
     /// The train packet by packet; false if the buffer is full before the first is out. If it
     /// fills up later, the rest of the train counts as lost.
-    fn send_packetwise(&mut self, train: &Train, parts: &mut [libc::iovec]) -> bool {
-        let mut from = train.parts.0;
-        let mut is_first = true;
-        while from < train.parts.1 {
-            let mut bytes = 0;
-            let mut to = from;
-            while to < train.parts.1 && bytes < train.packet_bytes {
-                bytes += parts[to].iov_len;
-                to += 1;
+    fn send_packetwise(&mut self, train: &Train, parts: &[libc::iovec]) -> bool {
+        let mut left = &parts[train.parts.0..train.parts.1];
+        let (mut offset, mut is_first) = (0, true);
+        let mut packet = Vec::new();
+        loop {
+            take_packet(&mut packet, &mut left, &mut offset, train.packet_bytes);
+            if packet.is_empty() {
+                return true;
             }
-            let packet_bytes = bytes;
-            let single = Train { parts: (from, to), packets: 1, packet_bytes, ..*train };
-            match self.send_batch(&[single], parts) {
-                Ok(_) => self.count_sent(&single, parts),
-                Err(error) => match self.on_send_error(&error, 1) {
-                    AfterError::Full if is_first => return false,
-                    AfterError::Again => continue,
-                    AfterError::Full | AfterError::Skip => {}
-                },
+            let single = Train { parts: (0, packet.len()), packets: 1, ..*train };
+            let sent = loop {
+                match self.send_batch(&[single], &mut packet) {
+                    Ok(_) => break true,
+                    Err(error) => match self.on_send_error(&error, 1) {
+                        AfterError::Full if is_first => return false,
+                        AfterError::Again => {}
+                        AfterError::Full | AfterError::Skip => break false,
+                    },
+                }
+            };
+            if sent {
+                self.count_sent(&single, &packet);
             }
             is_first = false;
-            from = to;
         }
-        true
     }
 
     // ---- receiving ------------------------------------------------------------------------
@@ -534,6 +535,27 @@ enum AfterError {
     Full,
     Again,
     Skip,
+}
+
+/// Cuts the next packet of `packet_bytes` off what is left of a train, of whose first part `offset`
+/// bytes are gone: a train that was received lies in one part. Empty if nothing is left.
+fn take_packet(
+    packet: &mut Vec<libc::iovec>,
+    left: &mut &[libc::iovec],
+    offset: &mut usize,
+    packet_bytes: usize,
+) {
+    packet.clear();
+    let mut room = packet_bytes;
+    while let Some((part, rest)) = left.split_first().filter(|_| room > 0) {
+        let bytes = (part.iov_len - *offset).min(room);
+        let iov_base = part.iov_base.wrapping_byte_add(*offset);
+        packet.extend((bytes > 0).then_some(libc::iovec { iov_base, iov_len: bytes }));
+        (room, *offset) = (room - bytes, *offset + bytes);
+        if *offset == part.iov_len {
+            (*left, *offset) = (rest, 0);
+        }
+    }
 }
 
 /// Asks the kernel to cut the train into packets.

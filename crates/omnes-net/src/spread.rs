@@ -74,6 +74,13 @@ impl Spread {
         self.slot.as_ref()
     }
 
+    /// Goes on in user space if the slot is gone, as with its agent: nobody need be told.
+    pub(crate) fn do_without_lost_slot(&mut self) {
+        if self.slot.take_if(|slot| slot.is_lost()).is_some() {
+            self.slot_forwards = false;
+        }
+    }
+
     /// Where this rank sends what it sends to all.
     pub(crate) fn targets(&self, me: Rank) -> impl Iterator<Item = SocketAddr> + '_ {
         // The firmware sees to the others.

@@ -11,6 +11,9 @@ const ROOT: u32 = 0;
 /// In place of a user: whoever it was has hung up, and the kernel tells no more.
 const NOBODY: u32 = u32::MAX;
 
+/// Times that the tables are read for a socket of this machine, as a busy one may be passed over.
+const READINGS: u32 = 3;
+
 /// The user at the other end of `stream`, if that is neither this process's user nor root. `None`
 /// also for whoever is on another machine, or in another network namespace, and where the kernel
 /// does not tell.
@@ -22,34 +25,56 @@ pub(crate) fn stranger_at(stream: &TcpStream) -> Option<u32> {
     (user != me && user != ROOT).then_some(user)
 }
 
-/// The user whose socket at `local` is connected to `remote`, or [`NOBODY`].
+/// The user whose socket at `local` is connected to `remote`, or [`NOBODY`]; `None` if it is not a
+/// socket of this machine, as far as the kernel tells.
 fn user_of(local: SocketAddr, remote: SocketAddr) -> Option<u32> {
-    let (local, remote) = (as_in_table(local), as_in_table(remote));
-    let rows = TABLES.iter().filter_map(|table| File::open(table).ok());
-    let mut rows = rows.flat_map(|table| BufReader::new(table).lines().map_while(Result::ok));
-    rows.find_map(|row| {
-        // Number, local, remote, state, queues, timer, retransmits, user, timeout, inode
-        // (proc_net_tcp(5)).
-        let mut fields = row.split_ascii_whitespace().skip(1);
-        let is_it = fields.next()? == local && fields.next()? == remote;
-        let user = is_it.then(|| fields.nth(4)?.parse().ok()).flatten()?;
-        // A socket that nobody has any more is shown as root's.
-        let is_orphan = fields.nth(1)? == "0";
-        Some(if is_orphan { NOBODY } else { user })
-    })
+    let (local, remote) = (canonical(local), canonical(remote));
+    let is_here = local.ip() == remote.ip() || local.ip().is_loopback();
+    for _ in 0..READINGS {
+        let tables: Vec<File> = TABLES.iter().filter_map(|path| File::open(path).ok()).collect();
+        let tells = !tables.is_empty();
+        let mut rows = tables
+            .into_iter()
+            .flat_map(|table| BufReader::new(table).lines().map_while(Result::ok));
+        let found = rows.find_map(|row| user_in(&row, local, remote));
+        if found.is_some() || !is_here || !tells {
+            return found;
+        }
+    }
+    Some(NOBODY)
 }
 
-/// As the kernel writes it: words in its own byte order, then the port.
-fn as_in_table(address: SocketAddr) -> String {
-    let octets = match address.ip() {
-        IpAddr::V4(ip) => ip.octets().to_vec(),
-        IpAddr::V6(ip) => ip.octets().to_vec(),
+/// The user of a table's row, if that is of the socket at `local` that is connected to `remote`.
+fn user_in(row: &str, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+    // Number, local, remote, state, queues, timer, retransmits, user, timeout, inode
+    // (proc_net_tcp(5)).
+    let mut fields = row.split_ascii_whitespace().skip(1);
+    let is_it = address_in(fields.next()?)? == local && address_in(fields.next()?)? == remote;
+    let user = is_it.then(|| fields.nth(4)?.parse().ok()).flatten()?;
+    // A socket that nobody has any more is shown as root's.
+    let is_orphan = fields.nth(1)? == "0";
+    Some(if is_orphan { NOBODY } else { user })
+}
+
+/// An address of IPv4 in the form of IPv6 is the same: which one each end shows depends on its
+/// socket. Scopes are not in the tables.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// An address as the kernel writes it, words in its own byte order, then the port; canonical.
+fn address_in(field: &str) -> Option<SocketAddr> {
+    let (words, port) = field.split_once(':')?;
+    let mut octets = Vec::with_capacity(16);
+    for digits in words.as_bytes().chunks(8) {
+        let word = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        octets.extend(word.to_ne_bytes());
+    }
+    let ip = match <[u8; 4]>::try_from(octets.as_slice()) {
+        Ok(octets) => IpAddr::from(octets),
+        Err(_) => IpAddr::from(<[u8; 16]>::try_from(octets).ok()?),
     };
-    let words = octets.chunks_exact(4).map(|word| {
-        let word = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
-        format!("{word:08X}")
-    });
-    format!("{}:{:04X}", words.collect::<String>(), address.port())
+    Some(canonical(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?)))
 }
 
 #[cfg(test)]
@@ -62,9 +87,11 @@ mod tests {
     fn both_ends_of_an_own_connection_are_this_user_s() {
         // SAFETY: plain system call.
         let me = unsafe { libc::geteuid() };
-        for host in ["127.0.0.1", "::1"] {
+        // The last one is at an address of IPv6 for one end, and of IPv4 for the other.
+        for (host, called) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")] {
             let Ok(listener) = TcpListener::bind((host, 0)) else { continue };
-            let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let one = TcpStream::connect((called, port)).unwrap();
             let other = listener.accept().unwrap().0;
             for stream in [&one, &other] {
                 let (own, theirs) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
@@ -72,6 +99,29 @@ mod tests {
                 assert_eq!(stranger_at(stream), None);
             }
         }
+    }
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_writes_them() {
+        if cfg!(target_endian = "big") {
+            return;
+        }
+        let read = |field: &str| address_in(field).map(|address| address.to_string());
+        assert_eq!(read("0100007F:1F90").as_deref(), Some("127.0.0.1:8080"));
+        let mapped = "0000000000000000FFFF00000100007F:1F90";
+        assert_eq!(read(mapped).as_deref(), Some("127.0.0.1:8080"));
+        assert_eq!(read("00000000000000000000000001000000:0016").as_deref(), Some("[::1]:22"));
+        for wrong in ["", ":", "0100007F", "0100007F:10000", "0100007G:1", &"0".repeat(99)] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_is_of_this_machine_and_in_no_table_is_a_stranger() {
+        let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(user_of(nobody, "127.0.0.1:2".parse().unwrap()), Some(NOBODY));
+        let far: SocketAddr = "192.0.2.1:1".parse().unwrap();
+        assert_eq!(user_of(far, "192.0.2.2:1".parse().unwrap()), None);
     }
 
     #[test]

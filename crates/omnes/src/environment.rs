@@ -3,6 +3,7 @@
 //! Several launchers' variables may be set at once: `omnes run` inside a Slurm job, or torchrun
 //! under mpirun. The nearest to the process is used, as [`Launcher::nearest_first`] orders them.
 
+use crate::ancestors;
 use crate::config::Config;
 use crate::error::Error;
 use crate::exchanged::Interface;
@@ -100,9 +101,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
                 Some(format!("{}:{port}", first_host(&nodes)?))
             }
             _ if size == 1 => Some("127.0.0.1:0".to_owned()),
-            // All on this machine, so all are children of the same daemon.
+            // All on this machine, so all have the same daemon above them.
             _ if local_size == Some(size) => {
-                Some(format!("127.0.0.1:{}", 20_000 + std::os::unix::process::parent_id() % 20_000))
+                Some(format!("127.0.0.1:{}", 20_000 + ancestors::launcher() % 20_000))
             }
             _ => None,
         }

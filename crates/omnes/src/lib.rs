@@ -22,6 +22,7 @@
 //! [`Config::peer_timeout`]; nobody hangs. A communicator with a failed member is broken: every
 //! operation on it ends with [`Error::PeerFailed`].
 
+mod ancestors;
 mod barrier;
 mod bcast;
 mod bottleneck;

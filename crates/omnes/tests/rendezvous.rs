@@ -5,7 +5,7 @@
 use omnes::{Communicator, Config, Error, WhileWaiting};
 use omnes_wire::JobKey;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
@@ -119,6 +119,21 @@ fn a_rank_0_that_never_comes_is_named_when_the_time_is_over() {
     let error = error_of(join(&address, 1, 2, |config| config.join_timeout = SHORT));
     let start = format!("rank 0 cannot be reached at '{address}' within 300ms: ");
     assert!(error.starts_with(&start), "{error}");
+}
+
+#[test]
+fn a_name_that_is_this_machine_alone_is_said_to_be() {
+    // The machine's own name, if it has none that others could reach it by.
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let port = rendezvous().rsplit_once(':').unwrap().1.to_owned();
+    let address = format!("{}:{port}", name.trim());
+    let Ok(resolved) = address.to_socket_addrs() else { return };
+    let is_local = resolved.into_iter().all(|address| address.ip().is_loopback());
+    if !is_local || name.trim() == "localhost" {
+        return;
+    }
+    let error = error_of(join(&address, 0, 2, |config| config.join_timeout = SHORT));
+    assert!(error.contains("See /etc/hosts"), "{error}");
 }
 
 #[test]

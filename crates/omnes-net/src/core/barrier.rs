@@ -124,7 +124,7 @@ impl Core {
     }
 
     /// Shows the machine all pages, before it asks for what is missing: who has reported to a rank
-    /// that waits for all is not news.
+    /// that waits for all is not news. Slots that are gone are noticed here.
     pub(super) fn show_pages(&mut self) {
         let mut lost = Vec::new();
         for Slot { communicator, slot, .. } in &self.barriers.slots {
@@ -139,6 +139,7 @@ impl Core {
         for communicator in lost {
             self.end_barriers_of(communicator);
         }
+        self.links.do_without_lost_slots();
     }
 
     /// The slot of a group is gone: its barriers cannot end any more.

@@ -100,10 +100,13 @@ impl<'a> Exchange<'a> {
         let mut unsent = neighbours.to_vec();
         loop {
             unsent.retain(|rank| self.push(*rank, offer) == Attempt::Later);
-            self.let_in(neighbours.len());
+            let has_room = self.let_in(neighbours.len());
             self.hear(neighbours);
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || (unsent.is_empty() && self.seats.len() == neighbours.len()) {
+            if left.is_zero()
+                || !has_room
+                || (unsent.is_empty() && self.seats.len() == neighbours.len())
+            {
                 return self.seats;
             }
             self.wait(if unsent.is_empty() { left } else { left.min(RETRY_WAIT) });
@@ -126,15 +129,20 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// Takes connections of the same user; who has been silent longest makes way.
-    fn let_in(&mut self, neighbours: usize) {
+    /// Takes connections of the same user; who has been silent longest makes way. False if there
+    /// is no descriptor for another one.
+    fn let_in(&mut self, neighbours: usize) -> bool {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        while let Ok(connection) = accept_with(&self.listener, flags) {
-            if is_own_user(connection.as_fd()) {
-                if self.callers.len() == neighbours + STRANGERS_MAX {
-                    self.callers.remove(0);
+        loop {
+            match accept_with(&self.listener, flags) {
+                Ok(connection) if is_own_user(connection.as_fd()) => {
+                    if self.callers.len() == neighbours + STRANGERS_MAX {
+                        self.callers.remove(0);
+                    }
+                    self.callers.push(connection);
                 }
-                self.callers.push(connection);
+                Ok(_) => {}
+                Err(error) => return !matches!(error, Errno::MFILE | Errno::NFILE),
             }
         }
     }

@@ -57,6 +57,19 @@ fn train_arrives_whole_with_and_without_segmentation_offload() {
 }
 
 #[test]
+fn a_train_in_one_part_goes_out_in_packets_without_segmentation_offload() {
+    let (mut from, mut to) = pair("127.0.0.1");
+    from.restrict(Offloads { gso: false, gro: true });
+    let mut data: Vec<u8> = (0..2500usize).map(|at| at as u8).collect();
+    let packets: Vec<Vec<u8>> = data.chunks(1000).map(<[u8]>::to_vec).collect();
+    let (whole, address) = (data.len(), to.local_address().ok());
+    let train = Train { spread: None, to: address, parts: (0, 1), packets: 3, packet_bytes: 1000 };
+    assert_eq!(from.send(&[train], &mut [part(&mut data)]), 1);
+    assert_eq!(receive_all(&mut to, 3), packets);
+    assert_eq!((from.counters.packets_sent, from.counters.bytes_sent), (3, whole as u64));
+}
+
+#[test]
 fn looking_leaves_the_datagram_in_place() {
     let (mut from, mut to) = pair("127.0.0.1");
     let mut data = [1, 2, 3, 4, 5];

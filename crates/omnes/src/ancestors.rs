@@ -1,0 +1,96 @@
+//! Which process has launched this one: what all ranks of a machine have in common.
+//!
+//! Mostly it is the parent; between them may be shells and other programs that start a rank and
+//! wait for it.
+
+use std::path::Path;
+
+/// What launchers are called that start ranks on their machine, as far as the kernel keeps names.
+const LAUNCHERS: [&str; 9] = [
+    "hydra_pmi_proxy",
+    "mpiexec",
+    "mpiexec.hydra",
+    "mpirun",
+    "orted",
+    "orterun",
+    "prted",
+    "prterun",
+    "slurmstepd",
+];
+/// Generations that are looked at.
+const GENERATIONS_MAX: usize = 16;
+/// Bytes of a name that the kernel keeps.
+const NAME_BYTES: usize = 15;
+
+/// The number of the nearest ancestor that is a launcher; the parent's if there is none.
+pub(crate) fn launcher() -> u32 {
+    let parent = std::os::unix::process::parent_id();
+    nearest(parent, look_up).unwrap_or(parent)
+}
+
+/// The first of `first` and its ancestors that is a launcher; `look_up` tells a process's name and
+/// its parent.
+fn nearest(first: u32, look_up: impl Fn(u32) -> Option<(String, u32)>) -> Option<u32> {
+    let mut process = first;
+    for _ in 0..GENERATIONS_MAX {
+        let (name, parent) = look_up(process)?;
+        if is_launcher(&name) {
+            return Some(process);
+        }
+        process = parent;
+    }
+    None
+}
+
+fn is_launcher(name: &str) -> bool {
+    // Debian adds the MPI to the name, such as `mpirun.mpich`.
+    let plain = name.split_once('.').map_or(name, |(plain, _)| plain);
+    LAUNCHERS.iter().any(|it| name == &it[..it.len().min(NAME_BYTES)] || plain == *it)
+}
+
+/// Name and parent of a process (proc_pid_stat(5)).
+fn look_up(process: u32) -> Option<(String, u32)> {
+    let text = std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat"));
+    parse(&text.ok()?)
+}
+
+/// The name is in parentheses, and may contain some.
+fn parse(stat: &str) -> Option<(String, u32)> {
+    let (before, after) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let parent = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some((name.to_owned(), parent))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn names_and_parents_are_read_whatever_is_in_the_name() {
+        let read = parse("4711 (a) (b c) S 42 4711 1 0 -1").unwrap();
+        assert_eq!(read, ("a) (b c".to_owned(), 42));
+        assert_eq!(parse("4711"), None);
+        assert_eq!(parse("4711 (a) S"), None);
+        let own = look_up(std::process::id()).unwrap();
+        assert_eq!(own.1, std::os::unix::process::parent_id());
+    }
+
+    #[test]
+    fn the_nearest_launcher_is_found_behind_what_it_starts() {
+        let table = |process| match process {
+            5 => Some(("sh".to_owned(), 4)),
+            4 => Some(("hydra_pmi_proxy".to_owned(), 3)),
+            3 => Some(("mpiexec.hydra".to_owned(), 1)),
+            9 => Some(("sh".to_owned(), 8)),
+            8 => Some(("mpirun.openmpi".to_owned(), 1)),
+            _ => Some(("init".to_owned(), 0)),
+        };
+        assert_eq!(nearest(5, table), Some(4));
+        assert_eq!(nearest(3, table), Some(3));
+        assert_eq!(nearest(9, table), Some(8));
+        assert_eq!(nearest(1, table), None);
+        assert!(!is_launcher("mpirunner"));
+    }
+}
