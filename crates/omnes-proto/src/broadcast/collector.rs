@@ -94,7 +94,7 @@ pub(super) struct Collector {
     in_vain: u32,
     /// What goes to all seems to reach nobody, as after a change of the network: so packets go
     /// again to one rank after the other, until one from there on has arrived without that.
-    mistrusted_until: Option<Seq>,
+    mistrusted_from: Option<Seq>,
     pub(super) history: History,
     pub(super) answers: AnswerTimer,
     /// Ranks to ask for their acknowledgement once more, where this rank cannot send data again.
@@ -134,7 +134,7 @@ impl Collector {
             held_until: None,
             gaps_at: Instant::ZERO,
             in_vain: 0,
-            mistrusted_until: None,
+            mistrusted_from: None,
             history: History::default(),
             answers: AnswerTimer::new(count),
             to_ask: Vec::new(),
@@ -218,7 +218,9 @@ impl Collector {
         if has_advanced {
             self.answers.on_progress();
             self.in_vain = 0;
-            self.mistrusted_until.take_if(|until| slowest.is_none_or(|it| until.precedes(it)));
+            if self.has_come_by_itself(before, slowest) {
+                self.mistrusted_from = None;
+            }
         }
         has_advanced
     }
@@ -323,7 +325,7 @@ impl Collector {
         multicast_ranks: u32,
         mut may_follow: impl FnMut(Seq) -> u64,
     ) -> Option<Repair> {
-        let trusts = self.mistrusted_until.is_none();
+        let trusts = self.mistrusted_from.is_none();
         let base = self.codable(&mut may_follow).filter(|_| trusts);
         if let Some(base) = base
             && let Some(set) = self.take_coded(base, may_follow(base), multicast_ranks)
@@ -351,9 +353,21 @@ impl Collector {
         self.history.on_repaired(now, repair);
         let is_first = Some(repair.seq) == self.slowest();
         self.in_vain += u32::from(is_first && repair.to == Destination::Group);
-        if self.mistrusted_until.is_some() || self.in_vain >= IN_VAIN_MAX {
-            self.mistrusted_until = Some(end);
+        if self.in_vain >= IN_VAIN_MAX {
+            self.mistrusted_from.get_or_insert(end);
         }
+    }
+
+    /// True if one of the packets from `before` to `slowest`, which have arrived everywhere, has
+    /// not gone to any rank alone, though it was sent when what goes to all was mistrusted.
+    fn has_come_by_itself(&self, before: Option<Seq>, slowest: Option<Seq>) -> bool {
+        let (Some(from), Some(before)) = (self.mistrusted_from, before) else { return false };
+        let first = if before.precedes(from) { from } else { before };
+        let Some(slowest) = slowest.filter(|slowest| first.precedes(*slowest)) else {
+            return false;
+        };
+        let mut arrived = (0..slowest.since(first)).map(|index| first.plus(index));
+        arrived.any(|seq| !self.history.has_gone_to_one(seq))
     }
 
     /// The first packet that may go out as one with others, where several ranks lack something.

@@ -124,6 +124,11 @@ impl History {
         *self.get_mut(seq) = LastSent { to_all, ..LastSent::default() };
     }
 
+    /// True if `seq` has gone to a rank alone since it was last sent to all.
+    pub(super) fn has_gone_to_one(&self, seq: Seq) -> bool {
+        self.get(seq).is_some_and(|last| last.to_one.is_some())
+    }
+
     /// Number of the latest repair.
     pub(super) fn repairs(&self) -> u16 {
         self.repairs

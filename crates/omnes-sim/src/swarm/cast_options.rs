@@ -61,6 +61,8 @@ pub struct CastOptions {
     pub leaver: Option<u32>,
     /// Ranks close groups as soon as they have received everything there.
     pub closes: bool,
+    /// From then on no multicast reaches anybody, also in phase 2.
+    pub mute_from: Option<Duration>,
 }
 
 fn ms(ms: u64) -> Duration {
@@ -133,6 +135,7 @@ impl CastOptions {
             distractions: random.below(6) as u32,
             leaver,
             closes: random.chance(400_000),
+            mute_from: random.chance(60_000).then(|| begun + share_of(random, ms(20))),
         }
     }
 }

@@ -74,6 +74,10 @@ pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
     let healed = Instant::ZERO + options.healed;
     let lost = drop().at_uplink().multicast().ppm(options.uplink_loss_ppm).until(healed);
     faults.push(cluster.rule(lost));
+    if let Some(from) = options.mute_from {
+        let mute = drop().at_uplink().multicast().after(Instant::ZERO + from);
+        faults.push(cluster.rule(mute));
+    }
     let mut random = Random::named(options.config.seed, "casts", 0);
     let (deeds, mut programs) = draw_deeds(&mut random, options);
     for (at, deed) in deeds {
