@@ -210,3 +210,10 @@ fn groups_of_torch_distributed_begin_and_end() {
         package.run("distributed_unfinished.py", 3);
     }
 }
+
+#[test]
+fn forked_ranks_of_torch_distributed_leave_at_their_end() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("distributed_forked.py", 4);
+    }
+}

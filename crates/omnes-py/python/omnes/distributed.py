@@ -39,7 +39,6 @@ import atexit
 import contextlib
 import functools
 import os
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -49,7 +48,7 @@ import torch
 import torch.distributed
 from torch.distributed import Store, Work
 
-from . import _queue
+from . import _ending, _queue
 from ._omnes import Communicator, Error, abandon, join, time_limit
 from ._rendezvous import take_environment, through
 from ._tensors import apart, bytes_of, check_written, joint, spread, to_read, to_write
@@ -60,11 +59,6 @@ if TYPE_CHECKING:
     from ._omnes import _Op
 
 __all__ = ["ProcessGroup"]
-
-# How long the last group of a process waits for its ranks when it ends: whoever leaves early ends
-# the collectives of those that are late. A program that ends waits as long for the collectives that
-# it has left under way in a group.
-_MEETING_S = 5.0
 
 # Messages that are parts of collectives; those of programs have tags below 2**31.
 _TAG = 2**32 - 1
@@ -82,9 +76,6 @@ _OPERATIONS: dict[str, _Op] = {
     "BOR": "or",
     "BXOR": "xor",
 }
-
-# Groups that have not been shut down.
-_open: set[ProcessGroup] = set()
 
 
 def _called(
@@ -142,8 +133,9 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._messages_lock = threading.Lock()
         self._messages_max = _MESSAGES_MIN
         self._queue = _queue.Queue()
+        self._process = os.getpid()
         self._ranks: Communicator | None = join(rank, size, through(store, rank, size))
-        _open.add(self)
+        _ending.add(self)
 
     # ---- what PyTorch asks about a group ----------------------------------------------------
 
@@ -392,6 +384,10 @@ class ProcessGroup(torch.distributed.ProcessGroup):
             raise ValueError("the process group has been destroyed")
         return self._ranks
 
+    def _is_here(self) -> bool:
+        """Whether this process has made the group; the child of a fork() has not."""
+        return os.getpid() == self._process
+
     def _finish(self, limit_s: float) -> None:
         """Ends the group, after its collectives if they end in time."""
         self._end(self._meet if self._queue.wait(limit_s) else lambda ranks: None)
@@ -401,8 +397,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         if ranks is None:
             return
         self._queue.close()
-        _open.discard(self)
-        if not _open:
+        if _ending.is_last(self):
             last(ranks)
             abandon()
         self._messages.clear()
@@ -411,7 +406,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def _meet(ranks: Communicator) -> None:
         # Whatever keeps the others away, this rank leaves.
         with contextlib.suppress(Error):
-            ranks.barrier(timeout_s=_MEETING_S)
+            ranks.barrier(timeout_s=_ending.MEETING_S)
 
     def _limit_s(self, given: timedelta | None) -> float:
         """The limit that is given, else the group's."""
@@ -571,17 +566,6 @@ def _name_of(opts: Any) -> str:
     return name
 
 
-def _leave_at_exit(process: int = os.getpid()) -> None:
-    """Ends what the program has not. After an exception the others are not waited for."""
-    is_failure = hasattr(sys, "last_exc") or hasattr(sys, "last_type")
-    if os.getpid() == process:
-        # The last one is that of most ranks, as in destroy_process_group(): they meet there.
-        for group in sorted(_open, key=ProcessGroup.size):
-            group.abort() if is_failure else group._finish(_MEETING_S)
-        # A thread that comes back from a call while the interpreter ends could not go on.
-        _queue.join(_MEETING_S)
-
-
 torch.distributed.Backend.register_backend("omnes", ProcessGroup, devices=["cpu"])
 take_environment()
-atexit.register(_leave_at_exit)
+atexit.register(_ending.leave)
