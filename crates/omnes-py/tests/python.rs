@@ -217,3 +217,10 @@ fn forked_ranks_of_torch_distributed_leave_at_their_end() {
         package.run("distributed_forked.py", 4);
     }
 }
+
+#[test]
+fn a_forked_child_is_refused_the_groups_of_its_parent() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("distributed_children.py", 2);
+    }
+}

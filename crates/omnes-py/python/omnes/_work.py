@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -62,6 +63,7 @@ class Queued(Done):
         super().__init__([])
         self._call: Callable[[], Sequence[Any]] | None = call  # nothing once it has ended
         self._changed = changed
+        self._process = os.getpid()
         self._is_inference = torch.is_inference_mode_enabled()
         # Of the end, and of what it has brought; nothing until somebody asks.
         self._end: torch.futures.Future | None = None
@@ -85,6 +87,7 @@ class Queued(Done):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Raises what the collective has raised, TimeoutError after a limit above 0."""
         limit_s = timeout.total_seconds() if timeout and timeout > timedelta(0) else None
+        self._check_comes()
         with self._changed:
             if not self._changed.wait_for(self.is_completed, limit_s):
                 raise TimeoutError(f"the collective has not ended in {limit_s} s")
@@ -98,6 +101,7 @@ class Queued(Done):
     def get_future(self) -> torch.futures.Future:
         """Of the tensors that the collective writes; fails with a RuntimeError of its error's text.
         Callbacks run in the thread of the queue, or at once after the end."""
+        self._check_comes()
         with self._changed:
             if self._future is None:
                 self._end = torch.futures.Future()
@@ -106,6 +110,12 @@ class Queued(Done):
                 if self.is_completed():
                     self._end.set_result(None)
             return self._future
+
+    def _check_comes(self) -> None:
+        """Refuses to wait where nobody does it: a forked child has no thread of the queue."""
+        if os.getpid() != self._process and not self.is_completed():
+            reason = "the collective belongs to the process that began it, not to its child"
+            raise ValueError(reason)
 
 
 class Message(Done):

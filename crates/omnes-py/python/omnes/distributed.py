@@ -20,7 +20,8 @@ they start are done at once, before those that the program has started meanwhile
 for which they must not wait. isend() and irecv() go on by themselves. A
 collective that has not ended within its limit, mostly the group's, raises
 TimeoutError, and the group is of no more use; barrier() names the ranks that have
-not come. All calls end when a rank has failed or left.
+not come. All calls end when a rank has failed or left. A group belongs to the
+process that made it; calls of a forked child raise ValueError.
 
 Errors are those of omnes; TypeError and ValueError for tensors that cannot be
 used, NotImplementedError for a reduction that there is not. With async_op=True
@@ -92,7 +93,7 @@ def _called(
     def decorate(method: Callable[..., Sequence[Any]]) -> Callable[..., Work]:
         @functools.wraps(method)
         def call(self: ProcessGroup, *args: Any, **named: Any) -> Work:
-            self._joined  # refuses what comes after the end
+            self._joined  # refuses what comes after the end, or from a child
             opts = named.get("opts", args[-1] if args else None)
             limit_s = self._limit_s(getattr(opts, "timeout", None))
 
@@ -227,6 +228,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def monitored_barrier(
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
+        self._joined  # refuses what the queue would keep for ever
         self._queue.wait()
         self._barrier(timeout)
 
@@ -382,6 +384,11 @@ class ProcessGroup(torch.distributed.ProcessGroup):
     def _joined(self) -> Communicator:
         if self._ranks is None:
             raise ValueError("the process group has been destroyed")
+        if not self._is_here():
+            raise ValueError(
+                "the process group belongs to the process that made it; a child of fork() leaves "
+                "it alone, and lets its parent communicate"
+            )
         return self._ranks
 
     def _is_here(self) -> bool:
@@ -390,16 +397,19 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     def _finish(self, limit_s: float) -> None:
         """Ends the group, after its collectives if they end in time."""
-        self._end(self._meet if self._queue.wait(limit_s) else lambda ranks: None)
+        is_over = self._is_here() and self._queue.wait(limit_s)
+        self._end(self._meet if is_over else lambda ranks: None)
 
     def _end(self, last: Callable[[Communicator], None]) -> None:
         ranks, self._ranks = self._ranks, None
         if ranks is None:
             return
-        self._queue.close()
-        if _ending.is_last(self):
-            last(ranks)
-            abandon()
+        is_last = _ending.is_last(self)
+        if self._is_here():
+            self._queue.close()
+            if is_last:
+                last(ranks)
+                abandon()
         self._messages.clear()
 
     @staticmethod

@@ -1,0 +1,79 @@
+"""A forked child is refused whatever its parent's groups do, and waits for nothing; the parent goes
+on."""
+
+import os
+import sys
+import traceback
+import warnings
+from datetime import timedelta
+
+import omnes.distributed
+import torch
+import torch.distributed as dist
+
+
+def in_child(check):
+    """Runs the check in a forked child, where it must succeed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            check()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        sys.exit()  # ends as programs do, with the groups that it has inherited
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def refused(*calls):
+    for call in calls:
+        try:
+            call()
+        except ValueError as error:
+            assert "process" in str(error), error
+        else:
+            raise AssertionError("not refused")
+
+
+dist.init_process_group("omnes")
+rank = dist.get_rank()
+other, world = 1 - rank, dist.group.WORLD
+one = torch.ones(1)
+asked = dist.irecv(torch.zeros(1), other)
+ended = dist.all_reduce(torch.ones(1), async_op=True)
+ended.wait()
+# The other rank comes to it after the children.
+pending = dist.all_reduce(torch.zeros(9), async_op=True) if rank == 0 else None
+
+
+def child():
+    refused(
+        lambda: dist.all_reduce(one),
+        lambda: dist.all_reduce(one, async_op=True),
+        lambda: world.allreduce([one]),  # as DistributedDataParallel calls
+        lambda: dist.barrier(),
+        lambda: world.monitored_barrier(timedelta(seconds=1)),
+        lambda: dist.isend(one, other),
+        lambda: dist.recv(one, other),
+        asked.wait,
+    )
+    if pending:
+        refused(pending.wait, pending.get_future)
+    assert ended.wait() and ended.get_future().wait()
+    dist.destroy_process_group()
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of fork() beside threads; PyTorch renames calls
+    in_child(lambda: None)
+    in_child(child)
+if rank == 1:
+    dist.recv(torch.zeros(1), other, tag=1)
+    pending = dist.all_reduce(torch.zeros(9), async_op=True)
+else:
+    dist.send(one, other, tag=1)
+pending.wait()
+dist.send(one, other)
+asked.wait()
+dist.all_reduce(one)
+assert one.item() == 2
