@@ -175,8 +175,12 @@ class Message(Done):
             if end(request) is False:
                 return
             self._take(request)
-        except Exception as error:
+        except BaseException as error:
             self._error = error
+            if not isinstance(error, Exception):
+                # The request would raise it again, in whatever looks for messages that have ended.
+                self._request = None
+                raise
         # Last: whoever sees it, in whichever thread, finds the rest done.
         self._request = None
 

@@ -1,5 +1,7 @@
-"""Collectives and messages of torch.distributed end with the limit of their group."""
+"""Collectives and messages of torch.distributed end with the limit of their group; a message that a
+signal has ended raises what the handler raised, and no other does."""
 
+import signal
 import time
 from datetime import timedelta
 
@@ -38,4 +40,23 @@ else:
 number = torch.tensor(rank + 1)
 dist.all_reduce(number)
 assert number.item() == 3
+
+
+def interrupted(call):
+    """Has the call end by a signal that comes while it waits."""
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    raises(KeyboardInterrupt, call)
+
+
+if rank == 0:
+    work = dist.irecv(torch.zeros(1), 1, tag=9)
+    interrupted(work.wait)
+    assert isinstance(work.exception(), KeyboardInterrupt) and work.is_completed()
+    interrupted(lambda: dist.recv(torch.zeros(1), 1, tag=9))
+# So many that the group looks for those that have ended.
+for turn in range(40):
+    number = torch.tensor(turn)
+    dist.recv(number, 0) if rank else dist.send(number, 1)
+    assert number.item() == turn
 dist.destroy_process_group()
