@@ -27,7 +27,7 @@ Errors are those of omnes; TypeError and ValueError for tensors that cannot be
 used, NotImplementedError for a reduction that there is not. With async_op=True
 they are raised by wait(), whose own limit raises TimeoutError; futures have a
 RuntimeError of the same text. Floats of 16 bits are combined as those of 32; of
-bools a sum is "or", a product "and".
+bools a sum is "or", a product "and". Complex numbers have SUM and AVG.
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
 "cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which PyTorch
@@ -437,6 +437,9 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         """Combines data, which may be overwritten, by reduction, and leaves what its range says, or
         all, in result."""
         name = _name_of(opts)
+        if data.is_complex() and name in ("SUM", "AVG"):
+            parts = torch.view_as_real(data)
+            data, result = parts, parts if result is data else torch.view_as_real(result)
         wide, operation = _combined_as(data.dtype, _OPERATIONS[name])
         if name == "AVG" and not data.is_floating_point():
             raise TypeError(f"AVG is for floats, and the tensor has elements of {data.dtype}")

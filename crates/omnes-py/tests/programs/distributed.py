@@ -62,6 +62,10 @@ BITS = {
 }
 
 
+def waves(of_rank, dtype, *shape):
+    return torch.complex(data(of_rank, *shape), data(of_rank + 100, *shape)).to(dtype)
+
+
 def reductions(rank, size):
     floats = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
     integers = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -107,6 +111,16 @@ def reductions(rank, size):
     wave = torch.full((3,), complex(rank, 1))
     dist.all_reduce(wave)
     assert wave[0] == complex(sum(range(size)), size)
+    for dtype in (torch.complex64, torch.complex128):
+        wave, wanted = waves(rank, dtype, 3), sum(waves(other, dtype, 3) for other in range(size))
+        dist.reduce(wave, 1)
+        assert torch.equal(wave, wanted if rank == 1 else waves(rank, dtype, 3)), dtype
+        wave = waves(rank, dtype, 3)
+        dist.reduce(wave.conj(), 1, ReduceOp.AVG)
+        assert rank != 1 or torch.allclose(wave, wanted / size), dtype
+        dist.group.WORLD.allreduce([wave := waves(rank, dtype, 3)]).wait()
+        assert torch.equal(wave, wanted), dtype
+    raises(TypeError, dist.reduce, wave, 1, ReduceOp.PRODUCT)
     assert "PREMUL_SUM" in str(
         raises(NotImplementedError, dist.all_reduce, data(rank), dist._make_nccl_premul_sum(2.0))
     )
@@ -156,6 +170,13 @@ def reduce_scatters(rank, size):
     output = torch.zeros(rank + 1)
     dist.reduce_scatter(output, [torch.ones(other + 1) for other in range(size)])
     assert output.tolist() == [size] * (rank + 1)
+    wanted_wave = sum(waves(other, torch.complex64, size, 5) for other in range(size))[rank]
+    wave = waves(rank, torch.complex64, size, 5)
+    output = torch.zeros(5, dtype=torch.complex64)
+    dist.reduce_scatter(output, list(wave))
+    assert torch.equal(output, wanted_wave)
+    dist.reduce_scatter_tensor(output, wave, ReduceOp.AVG)
+    assert torch.allclose(output, wanted_wave / size)
     many = [torch.zeros(5), torch.zeros(5, dtype=torch.int64)]
     with dist._coalescing_manager():
         for each in many:
