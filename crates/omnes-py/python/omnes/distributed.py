@@ -30,8 +30,8 @@ RuntimeError of the same text. Floats of 16 bits are combined as those of 32; of
 bools a sum is "or", a product "and". Complex numbers have SUM and AVG.
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
-"cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which PyTorch
-refuses for a group made in Python, though the group's own method works.
+"cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which older
+versions of PyTorch have for Gloo alone, though the group's own method works.
 """
 
 from __future__ import annotations
@@ -169,6 +169,12 @@ class ProcessGroup(torch.distributed.ProcessGroup):
 
     def _get_backend(self, device: torch.device) -> ProcessGroup:
         return self
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        # None while PyTorch sets the group up: it would attach what asks for a backend in C++.
+        is_set_up = self in torch.distributed.distributed_c10d._world.pg_map
+        return [torch.device("cpu")] if is_set_up else []
 
     def get_group_store(self) -> Store:
         return self._store

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 
 
 def raises(kind, call, *args, **options):
@@ -258,6 +258,20 @@ def sharded(rank, size):
         torch.testing.assert_close(one.detach(), other.detach().full_tensor())
 
 
+def shards_of_states(rank, size):
+    """What each rank would save of a module, and loads again."""
+    own = FullyShardedDataParallel(module(), device_id=torch.device("cpu"))
+    before = [parameter.detach().clone() for parameter in own.parameters()]
+    with FullyShardedDataParallel.state_dict_type(own, StateDictType.SHARDED_STATE_DICT):
+        saved = own.state_dict()
+        assert saved["0.weight"].size() == (40, 40)
+        own(torch.ones(2, 40)).sum().backward()
+        torch.optim.SGD(own.parameters(), lr=0.1).step()
+        assert not all(map(torch.equal, own.parameters(), before))
+        own.load_state_dict(saved)
+    assert all(map(torch.equal, own.parameters(), before))
+
+
 with warnings.catch_warnings():
     # PyTorch renames calls, and its old names are those that programs know.
     warnings.simplefilter("ignore")
@@ -272,6 +286,7 @@ with warnings.catch_warnings():
         mistakes,
         data_parallel,
         sharded,
+        shards_of_states,
     ):
         each(rank, size)
     last = torch.full((400_000,), float(rank))
