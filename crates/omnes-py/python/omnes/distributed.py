@@ -31,7 +31,9 @@ bools a sum is "or", a product "and". Complex numbers have SUM and AVG.
 
 Not done: tensors elsewhere than on the processor, mixed backends such as
 "cpu:omnes,cuda:nccl", split_group(); dist.monitored_barrier(), which older
-versions of PyTorch have for Gloo alone, though the group's own method works.
+versions of PyTorch have for Gloo alone, though the group's own method works;
+DistributedDataParallel's built-in hook FP16_COMPRESS, which PyTorch has in C++ for
+its own backends: default_hooks.fp16_compress_hook does the same.
 """
 
 from __future__ import annotations
