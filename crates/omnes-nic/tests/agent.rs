@@ -7,7 +7,7 @@
 mod agent_rig;
 mod common;
 
-use agent_rig::actor::{Actor, play};
+use agent_rig::actor::{Actor, give_port_up, play};
 use agent_rig::{Member, NOBODY, Served, wait_done, wait_until};
 use common::group::{barrier_plan, rank, socket_address};
 use common::hosts::network;
@@ -17,7 +17,7 @@ use omnes_nic::{Nic, NicError, NicForm, Preference, QueuePlan};
 use omnes_wire::{Header, JobId, JobKey, Kind, Rank};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 #[test]
@@ -132,12 +132,39 @@ fn a_slot_whose_port_is_given_up_is_taken_back() {
     let socket = hosts[0].inside(|| UdpSocket::bind((*plan.socket.ip(), 0)).unwrap());
     plan.socket.set_port(socket.local_addr().unwrap().port());
     let _lent = agent.client().lend(&plan, socket.as_fd(), None).unwrap();
-    // By any descriptor of the socket, as the kernel has chosen its port.
-    let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
-    let bytes = size_of_val(&nowhere) as libc::socklen_t;
-    // SAFETY: the address is as long as said.
-    assert_eq!(unsafe { libc::connect(socket.as_raw_fd(), &raw const nowhere, bytes) }, 0);
+    give_port_up(&socket);
     agent.wait_for(&["returned slot 0 (its port has been given up)"]);
+}
+
+#[test]
+fn who_has_lost_a_slot_cannot_return_the_next_one_of_that_number() {
+    let Some(hosts) = network(2) else { return };
+    let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
+    // Two who have lost slot 0: one returns it, the other ends.
+    let mut losers = [Actor::start(&hosts[0]), Actor::start(&hosts[0])];
+    for loser in &mut losers {
+        let said = loser.tell("borrow-and-unbind");
+        assert!(said.contains("\"slot\":0"), "{said}");
+        let is_free = || agents[0].client().report().unwrap().slots.is_empty();
+        wait_until("the slot is taken back", is_free);
+    }
+    let members = [Member::new(&hosts[0], 0, 2), Member::new(&hosts[1], 1, 2)];
+    let lent = [0, 1].map(|at: usize| {
+        let Member { plan, socket, .. } = &members[at];
+        agents[at].client().lend(plan, socket.as_fd(), None).unwrap()
+    });
+    assert_eq!(lent[0].slot(), 0);
+    let [returns, ends] = &mut losers;
+    assert_eq!(returns.tell("return-number 0"), "returned");
+    ends.kill();
+    // What they have said is handled before these are served.
+    (0..2).for_each(|_| drop(agents[0].client().report().unwrap()));
+    let its_log = || agents[0].log().into_iter().filter(|line| line.starts_with("returned"));
+    assert!(its_log().all(|line| line.contains("port has been given up")), "{:?}", agents[0].log());
+    for epoch in 1..=3 {
+        members.iter().for_each(|member| member.enter(epoch));
+        lent.iter().for_each(|lent| wait_done(lent.page(), epoch));
+    }
 }
 
 #[test]

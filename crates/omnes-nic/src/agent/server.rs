@@ -425,7 +425,7 @@ impl Agent {
         }
     }
 
-    /// Closes a slot.
+    /// Closes a slot or a queue. Nobody has it any more: its number may be another's next.
     pub(super) fn take_back(
         &mut self,
         slot: u32,
@@ -433,6 +433,9 @@ impl Agent {
         observe: &mut Observer<'_>,
     ) {
         self.kernel.close(slot);
+        for caller in self.callers.values_mut() {
+            caller.slots.remove(&slot);
+        }
         if let Some(Loan { tenant, .. }) = self.loans.remove(&slot) {
             observe(&Event::Returned { slot, tenant, reason });
         }

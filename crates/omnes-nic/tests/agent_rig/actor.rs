@@ -115,6 +115,7 @@ struct State {
     kept: Vec<OwnedFd>,
     listener: Option<TcpListener>,
     name: Option<UnixListener>,
+    raw: Option<UnixStream>,
 }
 
 /// To be called by a test named `plays_an_actor` in each test program.
@@ -138,6 +139,8 @@ pub fn play() {
             }
             "borrow-at" => state.borrow_at(words[1].parse().unwrap()),
             "borrow-group" => state.borrow_group(words[1].parse().unwrap()),
+            "borrow-and-unbind" => state.borrow_and_unbind(),
+            "return-number" => state.return_number(number(1)),
             "barriers" => state.barriers(number(1), number(2)),
             "return" => {
                 state.lent.clear();
@@ -179,6 +182,21 @@ fn bind_any() -> UdpSocket {
 fn agent_stream() -> UnixStream {
     let address = SocketAddr::from_abstract_name(SOCKET_NAME).unwrap();
     UnixStream::connect_addr(&address).unwrap()
+}
+
+fn lend_request(plan: &str) -> String {
+    format!("{{\"version\":2,\"op\":\"lend\",\"plan\":{plan}}}\n")
+}
+
+/// Sends a request with a descriptor.
+fn send_with(agent: &UnixStream, request: &str, given: BorrowedFd<'_>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let given = [given];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&given)));
+    let request = IoSlice::new(request.as_bytes());
+    let sent = sendmsg(agent, &[request], &mut control, SendFlags::empty()).unwrap();
+    assert_eq!(sent, request.len());
 }
 
 impl State {
@@ -224,6 +242,29 @@ impl State {
         self.lent.extend(told(lent, "lent"));
     }
 
+    /// A slot of another job, borrowed by hand, at a port that is given up at once.
+    fn borrow_and_unbind(&mut self) {
+        let mut plan = barrier_plan(0, 2, "dissemination", false);
+        plan.job += 1;
+        let socket = UdpSocket::bind((*plan.socket.ip(), 0)).unwrap();
+        plan.socket.set_port(socket.local_addr().unwrap().port());
+        let plan = serde_json::to_string(&plan).unwrap();
+        let agent = agent_stream();
+        send_with(&agent, &lend_request(&plan), socket.as_fd());
+        let mut said = String::new();
+        BufReader::new(&agent).read_line(&mut said).unwrap();
+        give_port_up(&socket);
+        answer(said.trim_end());
+        self.raw = Some(agent);
+    }
+
+    /// Returns a slot by its number over the connection that one was borrowed over by hand.
+    fn return_number(&mut self, slot: usize) {
+        let agent = self.raw.as_mut().unwrap();
+        writeln!(agent, "{{\"version\":2,\"op\":\"return\",\"slot\":{slot}}}").unwrap();
+        answer("returned");
+    }
+
     fn barriers(&mut self, index: usize, count: usize) {
         let page = self.lent[0].page();
         let first = page.done() + 1;
@@ -259,16 +300,10 @@ impl State {
         let linger = std::time::Duration::from_secs(600);
         socket2::SockRef::from(&stream).set_linger(Some(linger)).unwrap();
         // By hand, so that the agent is the last who has it.
-        let mut agent = agent_stream();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let given = [stream.as_fd()];
-        assert!(control.push(SendAncillaryMessage::ScmRights(&given)));
-        let start = IoSlice::new(b"{\"version\":2,");
-        sendmsg(&agent, &[start], &mut control, SendFlags::empty()).unwrap();
-        drop(stream);
+        let agent = agent_stream();
         let plan = serde_json::to_string(&barrier_plan(0, 2, "dissemination", false)).unwrap();
-        writeln!(agent, "\"op\":\"lend\",\"plan\":{plan}}}").unwrap();
+        send_with(&agent, &lend_request(&plan), stream.as_fd());
+        drop(stream);
         let mut said = String::new();
         BufReader::new(&agent).read_line(&mut said).unwrap();
         answer(said.trim_end());
@@ -320,6 +355,14 @@ impl State {
         self.name = Some(UnixListener::bind_addr(&address).unwrap());
         answer("seated");
     }
+}
+
+/// Unbinds a socket whose port the kernel has chosen; any descriptor of it will do.
+pub fn give_port_up(socket: &UdpSocket) {
+    let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+    let bytes = size_of_val(&nowhere) as libc::socklen_t;
+    // SAFETY: the address is as long as said.
+    assert_eq!(unsafe { libc::connect(socket.as_raw_fd(), &raw const nowhere, bytes) }, 0);
 }
 
 /// A plan with as many members as are wanted, who have no addresses of their own.
