@@ -106,6 +106,7 @@ const u32 omnes_native_layout[] = {
 	offsetof(struct omnes_page, clone_failures),
 	offsetof(struct omnes_page, result),
 	offsetof(struct omnes_page, is_sleeping),
+	offsetof(struct omnes_page, is_lost),
 	sizeof(struct omnes_queue_key),
 	sizeof(struct omnes_queue_entry),
 	offsetof(struct omnes_queue_entry, data),

@@ -106,7 +106,9 @@ struct omnes_page {
 	u64 result; /* of barrier `done`, if it combines words */
 	/* Written by the process: */
 	u32 is_sleeping; /* pass the packet that ends the barrier on */
-	u32 reserved[5];
+	/* Written by whoever lends the slot: */
+	u32 is_lost; /* it was taken back */
+	u32 reserved[4];
 };
 _Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 32, "layout shared with Rust");
 

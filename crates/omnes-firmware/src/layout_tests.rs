@@ -4,7 +4,7 @@ use crate::{Key, barrier, slot, spread};
 use std::mem::{offset_of, size_of};
 
 unsafe extern "C" {
-    static omnes_native_layout: [u32; 43];
+    static omnes_native_layout: [u32; 44];
 }
 
 #[test]
@@ -45,6 +45,7 @@ fn both_sides_of_each_layout_agree() {
         offset_of!(slot::Page, counters) + offset_of!(slot::Counters, clone_failures),
         offset_of!(slot::Page, result),
         offset_of!(slot::Page, is_sleeping),
+        offset_of!(slot::Page, is_lost),
         size_of::<slot::QueueKey>(),
         size_of::<slot::QueueEntry>(),
         offset_of!(slot::QueueEntry, data),

@@ -157,7 +157,8 @@ impl Counters {
     }
 }
 
-/// What the process maps: the firmware writes all but `is_sleeping`, while it is looked at.
+/// What the process maps: the firmware writes all but `is_sleeping` and `is_lost`, while it is
+/// looked at.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Page {
@@ -177,8 +178,10 @@ pub struct Page {
     pub result: u64,
     /// Written by the process: not 0 if it sleeps, and wants the packet that ends the barrier.
     pub is_sleeping: u32,
+    /// Written by whoever lends the slot: not 0 if it was taken back.
+    pub is_lost: u32,
     /// 0.
-    pub reserved: [u32; 5],
+    pub reserved: [u32; 4],
 }
 
 // ---- the receive queue ------------------------------------------------------------------

@@ -106,7 +106,7 @@ pub enum OperationError {
     #[error(transparent)]
     Collective(#[from] CollectiveError),
     /// The node's agent has taken back the slot of the kernel's NIC that ran a barrier.
-    #[error("the node agent has ended, and with it the network interface's slot for this barrier")]
+    #[error("omnesd has taken back the network interface's slot for this barrier, or has ended")]
     NicLost,
     /// There is no multicast.
     #[error("no multicast: {reason}")]

@@ -228,8 +228,8 @@ impl OpenSlot {
         }
     }
 
-    /// True if no packet finds the slot any more, because the agent that lent it has gone. Costs a
-    /// system call: to be asked when a barrier takes long.
+    /// True if no packet finds the slot any more, because the agent that lent it has taken it back
+    /// or has gone. Costs a system call: to be asked when a barrier takes long.
     pub fn is_lost(&self) -> bool {
         match &self.0 {
             Slot::Own { .. } => false,

@@ -5,7 +5,7 @@ use crate::mapping::Mapping;
 use omnes_firmware::KERNEL_GROUP_MAX;
 use omnes_firmware::slot::{Counters, Page as Layout};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// What the firmware shows of a slot, and what the process tells it; see
 /// [`omnes_firmware::slot::Page`].
@@ -73,6 +73,21 @@ impl Page {
         let word = self.0.word(unsafe { &raw mut (*self.0.base()).is_sleeping });
         word.store(sleeps.into(), Ordering::SeqCst);
         fence(Ordering::SeqCst);
+    }
+
+    /// True if whoever lent the slot has taken it back: no packet finds it any more.
+    pub fn is_lost(&self) -> bool {
+        self.lost().load(Ordering::Acquire) != 0
+    }
+
+    /// Says that the slot is taken back.
+    pub(crate) fn set_lost(&self) {
+        self.lost().store(1, Ordering::Release);
+    }
+
+    fn lost(&self) -> &AtomicU32 {
+        // SAFETY: a field of the mapping.
+        self.0.word(unsafe { &raw mut (*self.0.base()).is_lost })
     }
 
     /// What the firmware has counted.

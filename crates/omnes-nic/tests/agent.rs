@@ -131,9 +131,11 @@ fn a_slot_whose_port_is_given_up_is_taken_back() {
     let Member { mut plan, .. } = Member::new(&hosts[0], 0, 2);
     let socket = hosts[0].inside(|| UdpSocket::bind((*plan.socket.ip(), 0)).unwrap());
     plan.socket.set_port(socket.local_addr().unwrap().port());
-    let _lent = agent.client().lend(&plan, socket.as_fd(), None).unwrap();
+    let lent = agent.client().lend(&plan, socket.as_fd(), None).unwrap();
+    assert!(!lent.is_lost());
     give_port_up(&socket);
     agent.wait_for(&["returned slot 0 (its port has been given up)"]);
+    assert!(lent.is_lost());
 }
 
 #[test]
@@ -486,6 +488,7 @@ fn root_attaches_and_detaches() {
     client.detach("eth0", true).unwrap();
     assert_eq!(hooked(), []);
     agent.wait_for(&["returned slot 0 (detached by hand)"]);
+    assert!(lent.is_lost());
     // Its owner may give back what it has no more.
     drop(lent);
     let off = lender.lend(&plan, socket.as_fd(), None).err().unwrap().to_string();

@@ -291,9 +291,10 @@ impl Lent {
         self.slot
     }
 
-    /// True if the slot is lost, for the agent has gone; see [`Client::is_gone`].
+    /// True if the slot is lost, for the agent has taken it back or has gone; see
+    /// [`Client::is_gone`].
     pub fn is_lost(&self) -> bool {
-        self.client.is_gone()
+        self.page.is_lost() || self.client.is_gone()
     }
 }
 

@@ -241,7 +241,7 @@ impl Agent {
         self.attach(*index, name, observe).map_err(|error| error.to_string())
     }
 
-    /// Takes back what a caller returns. What it has no more may be somebody else's: it cannot know.
+    /// Takes back what a caller returns. What it has no more may be another's: it cannot know.
     fn give_back(&mut self, id: u64, slot: u32, observe: &mut Observer<'_>) {
         let has = |caller: &Caller| caller.slots.contains(&slot);
         if self.callers.get(&id).is_some_and(has) {

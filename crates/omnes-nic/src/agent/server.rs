@@ -425,7 +425,8 @@ impl Agent {
         }
     }
 
-    /// Closes a slot or a queue. Nobody has it any more: its number may be another's next.
+    /// Closes a slot, and tells its process so, or a queue. Nobody has it any more: its number may
+    /// be another's next.
     pub(super) fn take_back(
         &mut self,
         slot: u32,
@@ -436,7 +437,10 @@ impl Agent {
         for caller in self.callers.values_mut() {
             caller.slots.remove(&slot);
         }
-        if let Some(Loan { tenant, .. }) = self.loans.remove(&slot) {
+        if let Some(Loan { tenant, shown, .. }) = self.loans.remove(&slot) {
+            if let Shown::Page(page) = shown {
+                page.set_lost();
+            }
             observe(&Event::Returned { slot, tenant, reason });
         }
     }
