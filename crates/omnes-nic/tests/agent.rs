@@ -489,16 +489,65 @@ fn root_attaches_and_detaches() {
     assert_eq!(hooked(), []);
     agent.wait_for(&["returned slot 0 (detached by hand)"]);
     assert!(lent.is_lost());
-    // Its owner may give back what it has no more.
-    drop(lent);
     let off = lender.lend(&plan, socket.as_fd(), None).err().unwrap().to_string();
     assert!(off.contains("omnes nic attach eth0"), "{off}");
     client.attach("eth0").unwrap();
     assert_eq!(hooked().len(), 2);
-    drop(lender.lend(&plan, socket.as_fd(), None).unwrap());
+    // Its owner may give back what it has no more, and keeps the next one of that number.
+    let next = lender.lend(&plan, socket.as_fd(), None).unwrap();
+    assert_eq!((next.slot(), lent.slot()), (0, 0));
+    drop(lent);
+    assert_eq!(lender.report().unwrap().slots.len(), 1);
+    drop(next);
+    assert_eq!(lender.report().unwrap().slots.len(), 0);
     for unknown in ["lo", "no-such-thing"] {
         assert!(client.attach(unknown).is_err(), "{unknown}");
     }
+}
+
+#[test]
+fn an_agent_that_is_late_mutes_nobody_and_keeps_what_is_lent() {
+    let Some(hosts) = network(2) else { return };
+    let agents = [Served::usual(&hosts[0]), Served::usual(&hosts[1])];
+    let members = [Member::new(&hosts[0], 0, 2), Member::new(&hosts[1], 1, 2)];
+    let clients = [agents[0].client(), agents[1].client()];
+    let lent = [0, 1].map(|at: usize| {
+        let Member { plan, socket, .. } = &members[at];
+        clients[at].lend(plan, socket.as_fd(), None).unwrap()
+    });
+    let another = |job: u32| {
+        let mut plan = members[0].plan.clone();
+        let socket = hosts[0].inside(|| UdpSocket::bind((*plan.socket.ip(), 0)).unwrap());
+        plan.job += job;
+        plan.socket.set_port(socket.local_addr().unwrap().port());
+        (plan, socket)
+    };
+    let lend = |(plan, socket): &(_, UdpSocket)| clients[0].lend(plan, socket.as_fd(), None);
+    let asked = another(1);
+    let spare = lend(&another(2)).unwrap();
+    let stopped = agents[0].stop();
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| lend(&asked).err().unwrap().to_string());
+        // Meanwhile others look at what they have, and give it back.
+        while !asks.is_finished() {
+            let start = std::time::Instant::now();
+            assert!(!lent[0].is_lost());
+            assert!(start.elapsed().as_secs() < 1, "{:?}", start.elapsed());
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let late = asks.join().unwrap();
+        assert!(late.contains("has not answered"), "{late}");
+    });
+    let start = std::time::Instant::now();
+    drop(spare);
+    assert!(start.elapsed().as_secs() < 1, "{:?}", start.elapsed());
+    drop(stopped);
+    // The late answer is taken, and what it lends given back.
+    let next = lend(&another(3)).unwrap();
+    assert_eq!(clients[0].report().unwrap().slots.len(), 2);
+    assert!(!lent[0].is_lost() && !next.is_lost());
+    members.iter().for_each(|member| member.enter(1));
+    lent.iter().for_each(|lent| wait_done(lent.page(), 1));
 }
 
 #[test]

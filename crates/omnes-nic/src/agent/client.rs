@@ -1,34 +1,32 @@
 //! A process's side: borrowing slots from the agent.
 
 use super::channel::{self, Peer, agent_address, unix_socket};
+use super::conversation::{Borrowed, Conversation};
 use super::error::AgentError;
-use super::limits::{ANSWER_WAIT, LINE_BYTES_MAX};
-use super::protocol::{Answer, Lines, Report, Request, emit};
+use super::limits::ANSWER_WAIT;
+use super::protocol::{Answer, Report, Request};
 use crate::{NicError, Page, Queue, QueuePlan, SlotPlan};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, connect, recv, sockopt};
+use rustix::net::{connect, sockopt};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 /// A connection to the agent. All slots borrowed over it go back when it and they are dropped, or
 /// when the process ends.
-pub struct Client {
-    /// `None` after a failure: answers could no longer be told apart.
-    connection: Mutex<Option<OwnedFd>>,
-}
+pub struct Client(Conversation);
 
 /// A slot that the agent has lent; given back when dropped.
 pub struct Lent {
     client: Arc<Client>,
-    slot: u32,
+    borrowed: Borrowed,
     page: Page,
 }
 
 /// A receive queue that the agent has lent; given back when dropped.
 pub struct LentQueue {
     client: Arc<Client>,
-    number: u32,
+    borrowed: Borrowed,
     pub(crate) queue: Queue,
 }
 
@@ -67,7 +65,7 @@ impl Client {
         if uid != 0 {
             return Err(AgentError::NotRoot { uid, pid });
         }
-        let client = Self { connection: Mutex::new(Some(connection)) };
+        let client = Self(Conversation::new(connection));
         client.ask_and_get_done(Request::Hello)?;
         Ok(client)
     }
@@ -85,11 +83,11 @@ impl Client {
     ) -> Result<Lent, NicError> {
         let descriptors: Vec<BorrowedFd<'_>> = [socket].into_iter().chain(group).collect();
         let request = Request::Lend { plan: Box::new(plan.clone()) };
-        let (slot, map) = self.ask_and_get_map(request, &descriptors)?;
+        let (borrowed, map) = self.0.borrow(request, &descriptors)?;
         match Page::map(map.as_fd()) {
-            Ok(page) => Ok(Lent { client: Arc::clone(self), slot, page }),
+            Ok(page) => Ok(Lent { client: Arc::clone(self), borrowed, page }),
             Err(error) => {
-                self.give_back(slot);
+                self.0.give_back(borrowed);
                 Err(error)
             }
         }
@@ -106,11 +104,11 @@ impl Client {
     ) -> Result<LentQueue, NicError> {
         plan.check()?;
         let request = Request::LendQueue { plan: plan.clone() };
-        let (number, map) = self.ask_and_get_map(request, sockets)?;
+        let (borrowed, map) = self.0.borrow(request, sockets)?;
         match Queue::map(map.as_fd()) {
-            Ok(queue) => Ok(LentQueue { client: Arc::clone(self), number, queue }),
+            Ok(queue) => Ok(LentQueue { client: Arc::clone(self), borrowed, queue }),
             Err(error) => {
-                self.give_back(number);
+                self.0.give_back(borrowed);
                 Err(error)
             }
         }
@@ -122,7 +120,7 @@ impl Client {
     /// # Errors
     /// [`AgentError`].
     pub fn report(&self) -> Result<Report, AgentError> {
-        match self.ask(Request::List, &[])? {
+        match self.0.ask(Request::List, &[])? {
             (Answer::Report(report), _) => Ok(report),
             _ => Err(AgentError::Nonsense),
         }
@@ -159,124 +157,16 @@ impl Client {
     }
 
     /// True if the agent has ended or has closed the connection: then no packet finds its slots.
-    /// One system call.
+    /// One system call; waits for nobody who asks.
     pub fn is_gone(&self) -> bool {
-        let mut byte = [0];
-        match &*self.connection() {
-            None => true,
-            Some(connection) => {
-                let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-                match recv(connection, &mut byte[..], flags) {
-                    Ok((count, _)) => count == 0,
-                    Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR),
-                }
-            }
-        }
-    }
-
-    fn connection(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn give_back(&self, slot: u32) {
-        let mut connection = self.connection();
-        let Some(open) = &*connection else { return };
-        if send_all(open.as_fd(), &emit(Request::Return { slot }), &[]).is_err() {
-            // The agent takes back what is lent over a connection that closes.
-            *connection = None;
-        }
+        self.0.is_over()
     }
 
     fn ask_and_get_done(&self, request: Request) -> Result<(), AgentError> {
-        match self.ask(request, &[])? {
+        match self.0.ask(request, &[])? {
             (Answer::Done, _) => Ok(()),
             _ => Err(AgentError::Nonsense),
         }
-    }
-
-    fn ask_and_get_map(
-        &self,
-        request: Request,
-        sockets: &[BorrowedFd<'_>],
-    ) -> Result<(u32, OwnedFd), AgentError> {
-        match self.ask(request, sockets)? {
-            (Answer::Lent { slot }, Some(map)) => Ok((slot, map)),
-            _ => Err(AgentError::Nonsense),
-        }
-    }
-
-    /// Asks and waits for the answer, at most [`ANSWER_WAIT`] for each part of it.
-    fn ask(
-        &self,
-        request: Request,
-        descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(Answer, Option<OwnedFd>), AgentError> {
-        let mut connection = self.connection();
-        let Some(open) = &*connection else { return Err(AgentError::Gone) };
-        let sent = send_all(open.as_fd(), &emit(request), descriptors);
-        let received = match sent {
-            Err(AgentError::Silent) => Err(AgentError::Silent),
-            // A refusal may have come before all was sent.
-            _ => receive_line(open.as_fd()),
-        };
-        let (line, given) = match received {
-            Ok(received) => received,
-            Err(error) => {
-                *connection = None;
-                return Err(error);
-            }
-        };
-        match serde_json::from_slice(&line) {
-            Ok(Answer::Refused { reason }) => Err(AgentError::Refused { reason }),
-            Ok(answer) => Ok((answer, given)),
-            Err(_) => {
-                *connection = None;
-                Err(AgentError::Nonsense)
-            }
-        }
-    }
-}
-
-/// Sends a whole line; the descriptors go with its first byte.
-fn send_all(
-    connection: BorrowedFd<'_>,
-    mut line: &[u8],
-    mut descriptors: &[BorrowedFd<'_>],
-) -> Result<(), AgentError> {
-    while !line.is_empty() {
-        match channel::send(connection, line, descriptors) {
-            Ok(count) => (line, descriptors) = (&line[count..], &[]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failure(error)),
-        }
-    }
-    Ok(())
-}
-
-/// Receives one line, and the descriptor that came with it.
-fn receive_line(connection: BorrowedFd<'_>) -> Result<(Vec<u8>, Option<OwnedFd>), AgentError> {
-    let (mut lines, mut descriptors) = (Lines::default(), Vec::new());
-    let mut buffer = vec![0; LINE_BYTES_MAX.min(1 << 16)];
-    loop {
-        match channel::receive(connection, &mut buffer, &mut descriptors) {
-            Ok(0) => return Err(AgentError::Gone),
-            Ok(count) => {
-                lines.push(&buffer[..count]).map_err(|_| AgentError::Nonsense)?;
-                if let Some(line) = lines.next() {
-                    return Ok((line, descriptors.pop()));
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failure(error)),
-        }
-    }
-}
-
-fn failure(source: io::Error) -> AgentError {
-    match source.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => AgentError::Silent,
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => AgentError::Gone,
-        _ => AgentError::System { what: "the connection to omnesd", source },
     }
 }
 
@@ -288,7 +178,7 @@ impl Lent {
 
     /// The slot's number.
     pub fn slot(&self) -> u32 {
-        self.slot
+        self.borrowed.number
     }
 
     /// True if the slot is lost, for the agent has taken it back or has gone; see
@@ -300,12 +190,12 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.client.give_back(self.slot);
+        self.client.0.give_back(self.borrowed);
     }
 }
 
 impl Drop for LentQueue {
     fn drop(&mut self) {
-        self.client.give_back(self.number);
+        self.client.0.give_back(self.borrowed);
     }
 }

@@ -18,8 +18,8 @@
 //! why). It writes to its own slot's page and to nothing else.
 //! The slots of a process go when its connection closes or it ends, however it ends; while a slot
 //! is lent, the agent holds its socket, so the port does not pass to somebody else; a process that
-//! gives its port up on purpose loses the slot within a second. A slot that is taken back says so in
-//! its page. Whatever a process sends, the agent
+//! gives its port up on purpose loses the slot within a second. A slot that is taken back says so
+//! in its page. Whatever a process sends, the agent
 //! neither ends nor keeps others waiting: nothing it does for one process waits for that process,
 //! each has limits ([`limits`]), and descriptors that could make `close` wait are closed by other
 //! threads.
@@ -37,6 +37,7 @@
 mod caller;
 mod channel;
 mod client;
+mod conversation;
 mod error;
 pub mod hooks;
 pub mod interfaces;

@@ -15,7 +15,7 @@ use omnes_nic::{NicError, Page, SlotPlan};
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -80,6 +80,11 @@ impl Served {
         wait_until(&format!("the log has {words:?}: {:?}", self.log()), || {
             self.log().iter().any(is_it)
         });
+    }
+
+    /// Lets it stop at the next thing that it tells, for as long as this is kept.
+    pub fn stop(&self) -> MutexGuard<'_, Vec<Event>> {
+        self.events.lock().unwrap()
     }
 
     /// A root's connection.
