@@ -9,6 +9,7 @@ use omnes_nic::NicError;
 use omnes_nic::agent::limits::SLOTS_PER_USER;
 use omnes_nic::agent::{Agent, AgentConfig, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
@@ -22,6 +23,8 @@ const STATUS_CANNOT_RUN: u8 = 77;
 const SLOTS_MAX: i64 = omnes_nic::SLOTS_MAX as i64;
 /// Refusals that are logged in one [`WINDOW`]; the others are counted.
 const REFUSALS_MAX: u32 = 20;
+/// Of one user, what is lent and what is returned, likewise.
+const LOANS_MAX: u32 = 200;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Descriptors for all connections and slots, and what a hostile user may keep.
 const DESCRIPTORS: libc::rlim_t = 16_384;
@@ -40,7 +43,8 @@ network of its own needs its own. Ranks find it by themselves (OMNES_NIC=auto,
 the default). A rank gets slots for UDP ports that it alone has; they come
 back when it ends. When the agent ends, jobs that use its slots lose them.
 
-Log: a line on stderr for each slot that is lent, returned or refused.";
+Log: a line on stderr for each slot that is lent, returned or refused; of what
+comes too often, how often.";
 
 /// Lend the kernel's network interface to the ranks of this node.
 #[derive(Parser)]
@@ -103,36 +107,64 @@ fn say(line: std::fmt::Arguments<'_>) {
     let _ = std::io::stderr().write_all(format!("omnesd: {line}\n").as_bytes());
 }
 
-/// Lines of the log; refusals, of which a process can cause as many as it likes, are limited.
+/// Lines of the log; those of which a process can cause as many as it likes are limited.
 #[derive(Default)]
 struct Log {
     window: Option<Instant>,
     refusals: u32,
+    /// By user.
+    loans: BTreeMap<u32, u32>,
 }
 
 impl Log {
     fn tell(&mut self, event: &Event) {
-        if !matches!(event, Event::Refused { .. }) || self.is_told_of_refusal(Instant::now()) {
+        let now = Instant::now();
+        let is_told = match event {
+            Event::Refused { .. } => self.is_told_of_refusal(now),
+            Event::Lent { tenant, .. } | Event::Returned { tenant, .. } => {
+                self.is_told_of_loan(tenant.uid, now)
+            }
+            Event::Attached { .. } | Event::Detached { .. } => true,
+        };
+        if is_told {
             say(format_args!("{event}"));
         }
     }
 
     /// Counts a refusal; true if it is to be logged.
     fn is_told_of_refusal(&mut self, now: Instant) -> bool {
-        if self.window.is_none_or(|start| now - start >= WINDOW) {
-            self.tell_unsaid();
-            self.window = Some(now);
-        }
+        self.look_at_window(now);
         self.refusals += 1;
         self.refusals <= REFUSALS_MAX
     }
 
-    /// Says how many refusals were not logged.
+    /// The same for what is lent to a user or returned by him.
+    fn is_told_of_loan(&mut self, uid: u32, now: Instant) -> bool {
+        self.look_at_window(now);
+        let loans = self.loans.entry(uid).or_default();
+        *loans += 1;
+        *loans <= LOANS_MAX
+    }
+
+    fn look_at_window(&mut self, now: Instant) {
+        if self.window.is_none_or(|start| now - start >= WINDOW) {
+            self.tell_unsaid();
+            self.window = Some(now);
+        }
+    }
+
+    /// Says how much was not logged.
     fn tell_unsaid(&mut self) {
         let unsaid = self.refusals.saturating_sub(REFUSALS_MAX);
         self.refusals = 0;
         if unsaid > 0 {
             say(format_args!("refused {unsaid} more requests"));
+        }
+        for (uid, loans) in std::mem::take(&mut self.loans) {
+            let unsaid = loans.saturating_sub(LOANS_MAX);
+            if unsaid > 0 {
+                say(format_args!("uid {uid}: {unsaid} more slots were lent or returned"));
+            }
         }
     }
 }
@@ -175,6 +207,21 @@ mod tests {
         assert_eq!(told(&mut log, start), REFUSALS_MAX as usize);
         assert_eq!(told(&mut log, start + WINDOW / 2), 0);
         assert_eq!(told(&mut log, start + WINDOW), REFUSALS_MAX as usize);
+    }
+
+    #[test]
+    fn only_some_loans_of_a_user_are_logged_in_a_window() {
+        let (mut log, start) = (Log::default(), Instant::now());
+        let told = |log: &mut Log, uid, at| {
+            (0..2 * LOANS_MAX).filter(|_| log.is_told_of_loan(uid, at)).count()
+        };
+        for uid in [0, 60001] {
+            assert_eq!(told(&mut log, uid, start), LOANS_MAX as usize);
+            assert_eq!(told(&mut log, uid, start + WINDOW / 2), 0);
+        }
+        assert!(log.is_told_of_refusal(start));
+        assert_eq!(told(&mut log, 0, start + WINDOW), LOANS_MAX as usize);
+        assert_eq!(log.loans.len(), 1);
     }
 
     #[test]

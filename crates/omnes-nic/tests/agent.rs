@@ -365,6 +365,19 @@ fn users_have_limits_and_see_their_own_slots_only() {
 }
 
 #[test]
+fn a_tree_is_kept_in_its_own_words() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    let Member { mut plan, socket, .. } = Member::new(&hosts[0], 0, 2);
+    plan.barrier = None;
+    plan.tree = Some(format!("knomial={}4", "0".repeat(600_000)));
+    let _lent = agent.client().lend(&plan, socket.as_fd(), None).unwrap();
+    let report = agent.client().report().unwrap();
+    assert_eq!(report.slots[0].form, Form::Tree("knomial=4".to_owned()));
+    agent.wait_for(&["lent slot 0", "tree knomial=4)"]);
+}
+
+#[test]
 fn hostile_processes_keep_nobody_waiting() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);

@@ -9,6 +9,7 @@ use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse
 use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
 use crate::{Page, Queue, QueuePlan, SlotPlan};
 use omnes_firmware::slot::SLOTS_MAX;
+use omnes_topo::Tree;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
@@ -346,10 +347,15 @@ fn for_root(peer: Peer) -> Result<(), String> {
     if peer.uid == 0 { Ok(()) } else { Err("that is for root to ask".to_owned()) }
 }
 
+/// A tree's own text: what a plan says may have as many zeros as a request has bytes.
+fn in_few_letters(tree: &str) -> String {
+    tree.parse::<Tree>().map(|tree| tree.to_string()).unwrap_or_default()
+}
+
 fn tenant(plan: &SlotPlan, peer: Peer, interface: &Interface) -> Tenant {
     let form = match (&plan.barrier, &plan.tree) {
         (Some(algorithm), _) => Form::Barrier(algorithm.clone()),
-        (None, tree) => Form::Tree(tree.clone().unwrap_or_default()),
+        (None, tree) => Form::Tree(tree.as_deref().map(in_few_letters).unwrap_or_default()),
     };
     Tenant {
         uid: peer.uid,
