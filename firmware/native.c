@@ -107,6 +107,7 @@ const u32 omnes_native_layout[] = {
 	offsetof(struct omnes_page, result),
 	offsetof(struct omnes_page, is_sleeping),
 	offsetof(struct omnes_page, is_lost),
+	OMNES_QUEUE_PORTS_MAX,
 	sizeof(struct omnes_queue_key),
 	sizeof(struct omnes_queue_entry),
 	offsetof(struct omnes_queue_entry, data),

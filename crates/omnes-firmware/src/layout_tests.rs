@@ -4,7 +4,7 @@ use crate::{Key, barrier, slot, spread};
 use std::mem::{offset_of, size_of};
 
 unsafe extern "C" {
-    static omnes_native_layout: [u32; 44];
+    static omnes_native_layout: [u32; 45];
 }
 
 #[test]
@@ -46,6 +46,7 @@ fn both_sides_of_each_layout_agree() {
         offset_of!(slot::Page, result),
         offset_of!(slot::Page, is_sleeping),
         offset_of!(slot::Page, is_lost),
+        slot::QUEUE_PORTS_MAX,
         size_of::<slot::QueueKey>(),
         size_of::<slot::QueueEntry>(),
         offset_of!(slot::QueueEntry, data),

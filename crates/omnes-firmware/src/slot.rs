@@ -190,6 +190,8 @@ pub struct Page {
 pub const QUEUE_ENTRIES: u32 = 64;
 /// Room for one.
 pub const QUEUE_DATA_BYTES: usize = 2048;
+/// Addresses of all queues together.
+pub const QUEUE_PORTS_MAX: usize = 4096;
 /// Larger packets go by the socket, header and all.
 pub const QUEUE_PACKET_BYTES_MAX: usize = 1152;
 

@@ -35,6 +35,12 @@ pub enum NicError {
         /// How many there are.
         limit: u32,
     },
+    /// The addresses of open queues leave no room for one more.
+    #[error("all {limit} places for the addresses of receive queues are taken")]
+    QueuesFull {
+        /// How many there are.
+        limit: usize,
+    },
     /// Somebody else has a slot with the same name.
     #[error("job {job:#x} already has a slot for communicator {communicator} at port {port}")]
     Taken {

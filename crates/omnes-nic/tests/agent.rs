@@ -365,6 +365,31 @@ fn users_have_limits_and_see_their_own_slots_only() {
 }
 
 #[test]
+fn one_user_leaves_room_for_the_queues_of_others() {
+    let Some(hosts) = network(1) else { return };
+    let agent = Served::usual(&hosts[0]);
+    let client = agent.client();
+    let open = |_| hosts[0].inside(|| UdpSocket::bind((*socket_address(0).ip(), 0)).unwrap());
+    let sockets: Vec<UdpSocket> = (0..32).map(open).collect();
+    let addresses = sockets.iter().map(|socket| match socket.local_addr().unwrap() {
+        SocketAddr::V4(address) => address,
+        SocketAddr::V6(_) => unreachable!("the host has IPv4"),
+    });
+    let mut plan = QueuePlan { job: 0, sockets: addresses.collect(), group: None };
+    let given: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    let mut lend = || {
+        plan.job += 1;
+        client.lend_queue(&plan, &given)
+    };
+    // The same sockets for one job after the other.
+    let _lent: Vec<_> = (0..32).map(|_| lend().unwrap()).collect();
+    let refused = lend().err().unwrap().to_string();
+    assert!(refused.contains("more than 1024 addresses"), "{refused}");
+    let mut actor = Actor::start(&hosts[0]);
+    assert_eq!(actor.tell("borrow-queue"), "lent");
+}
+
+#[test]
 fn a_tree_is_kept_in_its_own_words() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);

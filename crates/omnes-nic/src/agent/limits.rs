@@ -4,6 +4,7 @@
 
 use crate::plan::QUEUE_SOCKETS_MAX;
 use omnes_firmware::KERNEL_GROUP_MAX;
+use omnes_firmware::slot::QUEUE_PORTS_MAX;
 use std::time::Duration;
 
 /// Version of what agent and processes say to each other, and of the pages and queues that the
@@ -23,6 +24,8 @@ pub const CONNECTIONS_PER_USER_MAX: usize = 64;
 pub const SLOTS_PER_USER: u32 = 32;
 /// Receive queues of one user, at 132 KiB each.
 pub const QUEUES_PER_USER_MAX: usize = 128;
+/// Addresses of all these; others have as many.
+pub const QUEUE_PORTS_PER_USER_MAX: usize = QUEUE_PORTS_MAX / 4;
 /// Ranks whose packets a slot takes.
 pub const MEMBERS_MAX: usize = 4 * KERNEL_GROUP_MAX;
 /// Such ranks in all slots of one user; the firmware has room for twice as many.

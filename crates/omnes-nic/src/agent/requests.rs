@@ -3,7 +3,9 @@
 use super::caller::{Caller, Parting};
 use super::channel::Peer;
 use super::interfaces::{self, Interface};
-use super::limits::{MEMBERS_MAX, MEMBERS_PER_USER_MAX, QUEUES_PER_USER_MAX};
+use super::limits::{
+    MEMBERS_MAX, MEMBERS_PER_USER_MAX, QUEUE_PORTS_PER_USER_MAX, QUEUES_PER_USER_MAX,
+};
 use super::proof::{self, Sockets};
 use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse, printable};
 use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
@@ -94,9 +96,10 @@ impl Agent {
 
     /// The same for a receive queue.
     fn lend_queue(&mut self, id: u64, plan: &QueuePlan, observe: &mut Observer<'_>) -> Done {
+        let entries = plan.sockets.len() + usize::from(plan.group.is_some());
         let check = |agent: &Self, sockets: &[OwnedFd], peer| {
             plan.check().map_err(|error| error.to_string())?;
-            agent.check_queues(peer)?;
+            agent.check_queues(entries, peer)?;
             check_sockets(&plan.sockets, plan.group, sockets, peer)?;
             usable_with_address(*plan.sockets[0].ip())
         };
@@ -118,7 +121,7 @@ impl Agent {
             socket: plan.sockets[0],
             interface: admitted.interface.name.clone(),
         };
-        self.hand_over(id, number, admitted, (tenant, 0), (shown, given), observe)
+        self.hand_over(id, number, admitted, (tenant, entries), (shown, given), observe)
     }
 
     /// Takes the descriptors that came with a request, and lets `check` see whether they show that
@@ -150,7 +153,7 @@ impl Agent {
         id: u64,
         slot: u32,
         admitted: Admitted,
-        (tenant, members): (Tenant, usize),
+        (tenant, entries): (Tenant, usize),
         maps: (Result<Shown, String>, Result<OwnedFd, String>),
         observe: &mut Observer<'_>,
     ) -> Done {
@@ -165,7 +168,7 @@ impl Agent {
         let loan = Loan {
             tenant,
             interface: admitted.interface.index,
-            members,
+            entries,
             since: Instant::now(),
             shown,
             sockets: admitted.sockets,
@@ -190,13 +193,20 @@ impl Agent {
         usable_with_address(*plan.socket.ip())
     }
 
-    /// Checks that a user may have one more queue.
-    fn check_queues(&self, peer: Peer) -> Result<(), String> {
-        let limit = QUEUES_PER_USER_MAX;
-        match self.of_user(peer, true).count() < limit {
-            true => Ok(()),
-            false => Err(format!("user {} has all {limit} queues that a user may have", peer.uid)),
+    /// Checks that a user may have one more queue, with so many addresses.
+    fn check_queues(&self, more: usize, peer: Peer) -> Result<(), String> {
+        let own = self.of_user(peer, true);
+        let (queues, ports) =
+            own.fold((0, 0), |(queues, ports), loan| (queues + 1, ports + loan.entries));
+        if queues >= QUEUES_PER_USER_MAX {
+            let limit = QUEUES_PER_USER_MAX;
+            return Err(format!("user {} has all {limit} queues that a user may have", peer.uid));
         }
+        if ports + more > QUEUE_PORTS_PER_USER_MAX {
+            let limit = QUEUE_PORTS_PER_USER_MAX;
+            return Err(format!("the user's queues would have more than {limit} addresses"));
+        }
+        Ok(())
     }
 
     /// What is lent to a user: queues, or slots.
@@ -211,7 +221,7 @@ impl Agent {
     fn check_slots(&self, more: usize, peer: Peer) -> Result<(), String> {
         let own = self.of_user(peer, false);
         let (slots, members) =
-            own.fold((0, 0), |(slots, members), loan| (slots + 1, members + loan.members));
+            own.fold((0, 0), |(slots, members), loan| (slots + 1, members + loan.entries));
         let limit = self.config.slots_per_user;
         if slots >= limit {
             return Err(format!("user {} has all {limit} slots that a user may have", peer.uid));

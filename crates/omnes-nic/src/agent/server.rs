@@ -142,7 +142,8 @@ impl fmt::Display for Event {
 pub(super) struct Loan {
     pub(super) tenant: Tenant,
     pub(super) interface: u32,
-    pub(super) members: usize,
+    /// Ranks whose packets the slot takes, or addresses by which packets find the queue.
+    pub(super) entries: usize,
     pub(super) since: Instant,
     pub(super) shown: Shown,
     /// Keep the ports with the slot, unless the tenant gives them up; UDP sockets, so closing them

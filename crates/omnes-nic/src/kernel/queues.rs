@@ -4,7 +4,7 @@ use super::{Kernel, bytes, inner_map};
 use crate::error::NicError;
 use crate::plan::QueuePlan;
 use libbpf_rs::MapCore;
-use omnes_firmware::slot::{Queue, QueueKey, SLOTS_MAX};
+use omnes_firmware::slot::{QUEUE_PORTS_MAX, Queue, QueueKey, SLOTS_MAX};
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -21,7 +21,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`NicError::Plan`] for a plan that makes no sense, [`NicError::Taken`],
-    /// [`NicError::System`].
+    /// [`NicError::QueuesFull`], [`NicError::System`].
     pub fn open_queue(&mut self, plan: &QueuePlan) -> Result<u32, NicError> {
         plan.check()?;
         let keys = keys(plan);
@@ -29,6 +29,10 @@ impl Kernel {
         if let Some(key) = keys.iter().find(taken) {
             let (job, port) = (plan.job, u16::from_be(key.port));
             return Err(NicError::Taken { job, communicator: 0, port });
+        }
+        let limit = QUEUE_PORTS_MAX;
+        if keys.len() + self.queues.values().map(|queue| queue.keys.len()).sum::<usize>() > limit {
+            return Err(NicError::QueuesFull { limit });
         }
         let map = inner_map(c"nic_queue", size_of::<Queue>(), 1, libbpf_sys::BPF_F_MMAPABLE)?;
         let number = (SLOTS_MAX..).find(|number| !self.queues.contains_key(number));
@@ -58,7 +62,7 @@ impl Kernel {
     }
 }
 
-/// By which addresses packets find the queue.
+/// By which addresses packets find the queue; each once.
 fn keys(plan: &QueuePlan) -> Vec<QueueKey> {
     let key = |socket: &SocketAddrV4| QueueKey {
         job: plan.job.to_be(),
@@ -66,5 +70,11 @@ fn keys(plan: &QueuePlan) -> Vec<QueueKey> {
         port: socket.port().to_be(),
         reserved: 0,
     };
-    plan.sockets.iter().chain(&plan.group).map(key).collect()
+    let mut keys: Vec<QueueKey> = Vec::new();
+    for key in plan.sockets.iter().chain(&plan.group).map(key) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    keys
 }

@@ -3,8 +3,8 @@
 use super::{NOBODY, bind, enter, wait_done};
 use crate::common::group::{GROUP, barrier_plan, socket_address};
 use crate::common::hosts::Host;
-use omnes_nic::agent::{Client, Lent, SOCKET_NAME};
-use omnes_nic::{MemberPlan, Nic, Preference, SlotPlan};
+use omnes_nic::agent::{Client, Lent, LentQueue, SOCKET_NAME};
+use omnes_nic::{MemberPlan, Nic, Preference, QueuePlan, SlotPlan};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{BufRead, BufReader, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -111,6 +111,7 @@ fn told<T>(result: Result<T, impl std::fmt::Display>, well: &str) -> Option<T> {
 struct State {
     socket: Option<UdpSocket>,
     lent: Vec<Lent>,
+    queues: Vec<LentQueue>,
     client: Option<Arc<Client>>,
     kept: Vec<OwnedFd>,
     listener: Option<TcpListener>,
@@ -141,6 +142,7 @@ pub fn play() {
             "borrow-group" => state.borrow_group(words[1].parse().unwrap()),
             "borrow-and-unbind" => state.borrow_and_unbind(),
             "return-number" => state.return_number(number(1)),
+            "borrow-queue" => state.borrow_queue(),
             "barriers" => state.barriers(number(1), number(2)),
             "return" => {
                 state.lent.clear();
@@ -256,6 +258,16 @@ impl State {
         give_port_up(&socket);
         answer(said.trim_end());
         self.raw = Some(agent);
+    }
+
+    /// A queue for one socket.
+    fn borrow_queue(&mut self) {
+        let socket = UdpSocket::bind((*socket_address(0).ip(), 0)).unwrap();
+        let mut address = socket_address(0);
+        address.set_port(socket.local_addr().unwrap().port());
+        let plan = QueuePlan { job: 1, sockets: vec![address], group: None };
+        let lent = self.client().lend_queue(&plan, &[socket.as_fd()]);
+        self.queues.extend(told(lent, "lent"));
     }
 
     /// Returns a slot by its number over the connection that one was borrowed over by hand.
