@@ -1,15 +1,15 @@
 //! A port for rank 0 to be met at.
 
 use crate::rendezvous::random;
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
 /// Above the registered services that most sites use, and below 32768, where Linux begins to hand
 /// out ports by itself: a port from there may be taken by the time rank 0 listens at it.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 const ATTEMPTS_MAX: usize = 64;
 
-/// A TCP port of `address`, which must be this machine's, that is free at present; drawn at
-/// random, so that jobs that start together hardly ever draw the same.
+/// A TCP port of `address`, which must be this machine's, that is free at present, as is the next
+/// one; drawn at random, so that jobs that start together hardly ever draw the same.
 ///
 /// # Errors
 /// What the kernel says of the last port tried.
@@ -18,12 +18,22 @@ pub fn free_port(address: IpAddr) -> std::io::Result<u16> {
     for _ in 0..ATTEMPTS_MAX {
         let drawn = random::<2>().map_err(std::io::Error::other)?;
         let port = PORTS.start + u16::from_be_bytes(drawn) % (PORTS.end - PORTS.start);
-        match TcpListener::bind((address, port)) {
-            Ok(_) => return Ok(port),
+        match check_free(address, port) {
+            Ok(()) => return Ok(port),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+/// The next port may be a program's own, which may listen at all addresses, as `PyTorch`'s store.
+fn check_free(address: IpAddr, port: u16) -> std::io::Result<()> {
+    TcpListener::bind((address, port))?;
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    TcpListener::bind((any, port + 1)).map(drop)
 }
 
 #[cfg(test)]
@@ -37,5 +47,15 @@ mod tests {
         let port = free_port(address).unwrap();
         assert!(PORTS.contains(&port));
         TcpListener::bind((address, port)).unwrap();
+    }
+
+    #[test]
+    fn a_port_is_passed_over_where_the_next_one_is_taken() {
+        let address = "127.0.0.1".parse().unwrap();
+        let port = free_port(address).unwrap();
+        let taken = TcpListener::bind((address, port + 1)).unwrap();
+        assert!(check_free(address, port).is_err());
+        drop(taken);
+        check_free(address, port).unwrap();
     }
 }
