@@ -2,7 +2,8 @@
 /*
  * What is made once per process, at the first call, and taken down when
  * MPI_Finalize begins: on all ranks at the same place, so that they decide
- * alike also about calls in the delete callbacks of the program.
+ * alike also about calls in the delete callbacks of the program. Nobody waits
+ * for others there: callbacks may send what others need to get to MPI_Finalize.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -72,22 +73,46 @@ static int type_nothing_delete(MPI_Datatype type, int key, void *value, void *ex
 	return MPI_SUCCESS;
 }
 
-void shim_end(void)
+/* From then on everything is passed. False if that was so before. */
+static bool close_all(void)
 {
 	if (!__atomic_exchange_n(&is_ready, false, __ATOMIC_ACQ_REL))
-		return;
+		return false;
 	shim_groups_end();
-	/* Who cannot be reached any more is not waited for; the MPI will say it. */
-	omnes_leave();
+	return true;
+}
+
+static void free_all(void)
+{
 	shim_requests_end();
 	PMPI_Comm_free(&shim_private);
 }
 
-/* For who calls PMPI_Finalize. */
+int shim_finalize(void)
+{
+	bool has_jobs = close_all();
+	int error;
+
+	if (has_jobs)
+		free_all();
+	error = PMPI_Finalize();
+	/* Who cannot be reached any more is not waited for; the MPI has said it. */
+	if (has_jobs)
+		omnes_leave();
+	return error;
+}
+
+/*
+ * For who calls PMPI_Finalize, of whose end nothing is heard: callbacks of the
+ * program that come after this one cannot help others to come here.
+ */
 static int self_delete(MPI_Comm comm, int key, void *value, void *extra)
 {
 	(void)comm, (void)key, (void)value, (void)extra;
-	shim_end();
+	if (close_all()) {
+		omnes_leave();
+		free_all();
+	}
 	return MPI_SUCCESS;
 }
 

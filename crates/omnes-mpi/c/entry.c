@@ -3,7 +3,7 @@
  * The calls that are taken over: broadcast and barrier, blocking and not,
  * reductions at all ranks and at one, and gathers at all ranks. Each goes to
  * libomnes or to its PMPI_ twin, and is counted. What frees a communicator ends
- * what is known of it first; MPI_Finalize lets the ranks leave first.
+ * what is known of it first; when MPI_Finalize has ended, the ranks leave.
  */
 #include "shim.h"
 
@@ -51,8 +51,7 @@ static int bcast(struct shim_group *group, const struct shim_data *data, int roo
 SHIM_ENTRY int MPI_Finalize(void)
 {
 	shim_attach();
-	shim_end();
-	return PMPI_Finalize();
+	return shim_finalize();
 }
 
 SHIM_ENTRY int MPI_Comm_free(MPI_Comm *comm)

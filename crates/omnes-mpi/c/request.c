@@ -10,6 +10,7 @@
 
 /* A request that never ends: who asks for it lets the MPI move on. */
 static MPI_Request endless;
+static bool is_endless; /* it is there */
 
 /* Not from the MPI's free function, where MPICH holds a lock of its own. */
 static void request_let_go(struct shim_request *request)
@@ -168,19 +169,24 @@ static int endless_free(void *extra)
 
 int shim_requests_begin(void)
 {
-	return PMPI_Grequest_start(endless_query, endless_free, shim_request_cancel, NULL,
-				   &endless);
+	int error = PMPI_Grequest_start(endless_query, endless_free, shim_request_cancel, NULL,
+					&endless);
+
+	__atomic_store_n(&is_endless, error == MPI_SUCCESS, __ATOMIC_RELEASE);
+	return error;
 }
 
 void shim_requests_move(void)
 {
 	int is_done;
 
-	PMPI_Request_get_status(endless, &is_done, MPI_STATUS_IGNORE);
+	if (__atomic_load_n(&is_endless, __ATOMIC_ACQUIRE))
+		PMPI_Request_get_status(endless, &is_done, MPI_STATUS_IGNORE);
 }
 
 void shim_requests_end(void)
 {
+	__atomic_store_n(&is_endless, false, __ATOMIC_RELEASE);
 	PMPI_Grequest_complete(endless);
 	PMPI_Wait(&endless, MPI_STATUS_IGNORE);
 }

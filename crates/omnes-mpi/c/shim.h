@@ -108,8 +108,8 @@ extern MPI_Comm shim_private;
 
 /* True while calls may be taken: MPI runs, and all could be made. */
 bool shim_begin(void);
-/* From then on everything is passed. */
-void shim_end(void);
+/* MPI_Finalize: from then on everything is passed, and jobs are left when the MPI has ended. */
+int shim_finalize(void);
 
 /* ---- group.c ---- */
 
@@ -263,7 +263,7 @@ int shim_allgather(struct shim_group *group, const struct shim_gather *gather);
 int shim_requests_begin(void);
 void shim_requests_end(void);
 
-/* Lets the MPI move on, as it must while a call waits here for another rank. */
+/* Lets the MPI move on, as it must while a call waits here for another rank; nothing at its end. */
 void shim_requests_move(void);
 
 struct shim_request {

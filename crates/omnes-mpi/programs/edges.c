@@ -223,6 +223,30 @@ static int at_finalize(MPI_Comm self, int key, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
+/* One of rank 0 alone may send what another rank needs to get to MPI_Finalize. */
+static int at_finalize_send(MPI_Comm self, int key, void *value, void *extra)
+{
+	int word = 7;
+
+	(void)self, (void)key, (void)value, (void)extra;
+	MPI_Send(&word, 1, MPI_INT, 1, TAG, MPI_COMM_WORLD);
+	return MPI_SUCCESS;
+}
+
+static void callback_of_one_rank(void)
+{
+	int key, word;
+
+	if (rank == 0) {
+		MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_finalize_send, &key, NULL);
+		MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+	}
+	if (rank == 1) {
+		MPI_Recv(&word, 1, MPI_INT, 0, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		check(word == 7, "a message from within MPI_Finalize");
+	}
+}
+
 int main(int argc, char **argv)
 {
 	MPI_Comm comm;
@@ -251,6 +275,7 @@ int main(int argc, char **argv)
 	MPI_Comm_free(&comm);
 	callbacks_of_free();
 	MPI_Barrier(MPI_COMM_WORLD);
+	callback_of_one_rank();
 	MPI_Finalize();
 	return 0;
 }
