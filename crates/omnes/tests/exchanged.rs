@@ -94,6 +94,30 @@ fn what_a_program_does_while_ranks_join_it_does_on_their_own_threads() {
 }
 
 #[test]
+fn ranks_whose_packets_did_not_come_are_not_met_again_and_all_hear_why() {
+    let (table, reversed) = (Table::new(3), Table::new(3));
+    with_processes(3, |rank, jobs| {
+        let silence = "no packets (UDP) came from rank";
+        let met = jobs.join(&table.seat(rank), |config| {
+            by_sockets(config);
+            if rank == 0 {
+                // Whoever does not answer at once is silent.
+                config.peer_timeout = Duration::from_nanos(1);
+            }
+        });
+        let first = met.err().unwrap().to_string();
+        assert!(first.starts_with(&format!("rank 0: {silence} ")), "{first}");
+        let again = |ranks: &dyn Exchange| {
+            let met = jobs.join(ranks, |_| panic!("nobody meets"));
+            met.err().unwrap().to_string()
+        };
+        assert_eq!(again(&table.seat(rank)), first);
+        let other = again(&reversed.seat(2 - rank));
+        assert!(other.contains(silence), "{other}");
+    });
+}
+
+#[test]
 fn ranks_that_exchange_encrypt_with_a_key_that_was_not_exchanged() {
     let (without, with) = (Table::new(2), Table::new(2));
     with_processes(2, |rank, jobs| {

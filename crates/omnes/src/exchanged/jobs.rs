@@ -4,6 +4,7 @@ use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_net::Gone;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Jobs of one process, but for ever larger ones: each has threads, sockets and memory of its own.
@@ -67,6 +68,9 @@ struct Inside {
     joined: Vec<Joined>,
     /// Places for jobs that are being joined.
     reserved: usize,
+    /// Processes that met this one at the rendezvous, and whose packets never came, or which
+    /// never got any, as this one has found or another has told it.
+    silent: BTreeSet<Identity>,
 }
 
 /// A place for a job that is being joined; free again if it is dropped.
@@ -105,6 +109,18 @@ impl Table {
         }
         inside.reserved += 1;
         Some(Place { table: self })
+    }
+
+    /// To be met no more.
+    pub(super) fn note_silent(&self, process: Identity) {
+        self.lock().silent.insert(process);
+    }
+
+    /// Rank of the first of these processes that is to be met no more.
+    pub(super) fn first_silent(&self, processes: &[Identity]) -> Option<u32> {
+        let inside = self.lock();
+        let rank = processes.iter().position(|process| inside.silent.contains(process));
+        rank.map(|rank| rank as u32)
     }
 
     /// Takes all jobs out, in the order in which all processes leave them: each waits for the same

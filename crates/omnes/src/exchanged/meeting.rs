@@ -6,7 +6,7 @@
 
 use super::jobs::Identity;
 use super::place::{self, Whereabouts};
-use super::rounds::gather;
+use super::rounds::{gather, hear};
 use crate::communicator::Communicator;
 use crate::config::Config;
 use crate::error::Error;
@@ -39,10 +39,12 @@ struct Invitation {
 }
 
 /// Lets all ranks join a job of theirs, as `settings` say where they are known; its name, and the
-/// communicator of all its ranks. Collective.
+/// communicator of all its ranks. `on_silent` is told of a rank whose packets never came, or that
+/// never got any, where nobody knows of another reason. Collective.
 pub(super) fn meet(
     ranks: &dyn Exchange,
     settings: Result<Config, Error>,
+    on_silent: impl FnOnce(u32),
 ) -> Result<(Identity, Communicator), Error> {
     let prepared = settings.and_then(|config| Ok((card(&config)?, config)));
     let cards = gather(ranks, prepared.as_ref().map(|(card, _)| card))?;
@@ -58,7 +60,14 @@ pub(super) fn meet(
     };
     let job = invitation.job;
     let joined = Job::join(invitation.accept(config), listener).and_then(Communicator::of_all);
-    gather(ranks, joined.as_ref().map(|_| &()))?;
+    if let Err(failure) = hear(ranks, joined.as_ref().map(|_| &())) {
+        if let Err(Error::PeerFailed { rank } | Error::Excluded { by: rank }) = joined
+            && failure.is_silence
+        {
+            on_silent(rank);
+        }
+        return Err(failure.error);
+    }
     Ok((job, joined?))
 }
 

@@ -11,7 +11,9 @@
 //!
 //! 1. The ranks tell the names of their processes, which are random.
 //! 2. Each tells which of its jobs all of them are in, none given up on or gone, and which number
-//!    it would give next there.
+//!    it would give next there. One that is in none of them says so if it has once met one of
+//!    their processes in vain: its packets never came. Then nobody meets again, since that would
+//!    take as long as the silence of a rank that has failed.
 //!
 //! If there is a job that all are in, the communicator is one of that job:
 //!
@@ -123,8 +125,10 @@ impl Jobs {
         }
         let processes = self.introduce(ranks)?;
         let shared = self.table.with_all(&processes);
-        let known = shared.iter().map(Shared::known).collect();
-        let known = gather::<Vec<Known>>(ranks, Ok(&known))?;
+        let known: Vec<Known> = shared.iter().map(Shared::known).collect();
+        let silent = self.table.first_silent(&processes).filter(|_| known.is_empty());
+        let silent = silent.map(|rank| Error::PeerFailed { rank });
+        let known = gather(ranks, silent.as_ref().map_or(Ok(&known), Err))?;
         if let Some((job, highest)) = common(&known) {
             let shared = shared.into_iter().find(|shared| shared.id == job);
             return shared.expect("a common job is this rank's too").open(ranks, highest);
@@ -137,7 +141,9 @@ impl Jobs {
             Ok(place) => (Some(place), settings(ranks, adjust)),
             Err(error) => (None, Err(error)),
         };
-        let (id, world) = meeting::meet(ranks, settings)?;
+        let (id, world) = meeting::meet(ranks, settings, |silent| {
+            self.table.note_silent(processes[silent as usize]);
+        })?;
         let place = place.expect("without a place nobody meets");
         place.fill(Joined { id, members: processes, world: world.clone() });
         Ok(world)

@@ -14,6 +14,22 @@ const ROW_BYTES: usize = 1024;
 /// What of a text is told; twice as much would fit, were all of it quotes.
 const REASON_BYTES_MAX: usize = 480;
 
+/// [`distance`] of a rank that has failed for another one.
+const SILENCE: u8 = 3;
+
+/// Why a round has failed.
+pub(super) struct Failure {
+    pub(super) error: Error,
+    /// No rank knows more than that another one was silent.
+    pub(super) is_silence: bool,
+}
+
+impl Failure {
+    fn of_exchange(reason: String) -> Self {
+        Self { error: Error::ExchangeFailed { reason }, is_silence: false }
+    }
+}
+
 /// What a rank tells in a round: a line of JSON, with blanks up to the length of a row.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,14 +48,23 @@ pub(super) fn gather<T: Serialize + DeserializeOwned>(
     ranks: &dyn Exchange,
     own: Result<&T, &Error>,
 ) -> Result<Vec<T>, Error> {
+    hear(ranks, own).map_err(|failure| failure.error)
+}
+
+/// As [`gather`], and whether a silent rank is the cause.
+pub(super) fn hear<T: Serialize + DeserializeOwned>(
+    ranks: &dyn Exchange,
+    own: Result<&T, &Error>,
+) -> Result<Vec<T>, Failure> {
     let told = match own {
         Ok(value) => Told::Well(value),
         Err(error) => Told::Trouble { reason: reason(error), distance: distance(error) },
     };
-    let table = ranks.allgather(&row(&told))?;
+    let table = ranks.allgather(&row(&told));
+    let table = table.map_err(|error| Failure { error, is_silence: false })?;
     if table.len() != ranks.size() as usize * ROW_BYTES {
         let reason = format!("it gave {} bytes for {} ranks", table.len(), ranks.size());
-        return Err(Error::ExchangeFailed { reason });
+        return Err(Failure::of_exchange(reason));
     }
     let mut all = Vec::with_capacity(table.len() / ROW_BYTES);
     let mut worst: Option<(u8, u32, String)> = None;
@@ -53,12 +78,15 @@ pub(super) fn gather<T: Serialize + DeserializeOwned>(
             }
             Err(error) => {
                 let reason = format!("it gave what rank {rank} cannot have said: {error}");
-                return Err(Error::ExchangeFailed { reason });
+                return Err(Failure::of_exchange(reason));
             }
         }
     }
     match worst {
-        Some((_, rank, reason)) => Err(Error::Exchange { rank, reason }),
+        Some((distance, rank, reason)) => {
+            let error = Error::Exchange { rank, reason };
+            Err(Failure { error, is_silence: distance == SILENCE })
+        }
         None => Ok(all),
     }
 }
@@ -70,10 +98,17 @@ fn row<T: Serialize>(told: &T) -> Vec<u8> {
     row
 }
 
-/// The words of an error, cut to what fits a row.
+/// The words of an error, cut to what fits a row. Who makes rounds is there: a rank that has failed
+/// for another one is cut off.
 fn reason(error: &Error) -> String {
     let mut reason = match error {
         Error::Exchange { reason, .. } => reason.clone(),
+        Error::PeerFailed { rank } => {
+            format!("no packets (UDP) came from rank {rank}; does a firewall drop them?")
+        }
+        Error::Excluded { by } => {
+            format!("its packets (UDP) did not come to rank {by}; does a firewall drop them?")
+        }
         _ => error.to_string(),
     };
     // As JSON these would need more room.
@@ -87,13 +122,15 @@ fn reason(error: &Error) -> String {
 fn distance(error: &Error) -> u8 {
     match error {
         Error::Join(NetError::Refused { .. }) => 1,
-        Error::PeerFailed { .. } | Error::PeerLeft { .. } | Error::Excluded { .. } => 2,
+        Error::PeerFailed { .. } | Error::Excluded { .. } => SILENCE,
         Error::Join(
             NetError::RendezvousLost { .. }
             | NetError::RankLost { .. }
             | NetError::Missing { .. }
             | NetError::Unreachable { .. },
         ) => 2,
+        // Of those who have left somebody felt why.
+        Error::PeerLeft { .. } => SILENCE + 1,
         _ => 0,
     }
 }
@@ -154,6 +191,9 @@ mod tests {
         assert_eq!(told(all, Err(lost())), format!("rank 2: {name}"));
         let all = vec![Err(lost()), Err(refused())];
         assert_eq!(told(all, Err(lost())), "rank 2: rank 0 refused: rank 2 is late");
+        let all = vec![Err(lost()), Err(Error::PeerFailed { rank: 0 })];
+        let silence = "rank 2: no packets (UDP) came from rank 0; does a firewall drop them?";
+        assert_eq!(told(all, Err(lost())), silence);
     }
 
     #[test]
