@@ -25,8 +25,10 @@ int shim_failure_code(void)
 
 	snprintf(text, sizeof(text), "omnes: %s", omnes_last_error());
 	pthread_mutex_lock(&lock);
-	if (failure_class == MPI_ERR_OTHER)
-		PMPI_Add_error_class(&failure_class);
+	if (failure_class == MPI_ERR_OTHER &&
+	    PMPI_Add_error_class(&failure_class) == MPI_SUCCESS)
+		PMPI_Add_error_string(failure_class,
+				      "omnes: a call has failed, too many before it");
 	if (strcmp(text, last_text) == 0) {
 		code = last_code;
 	} else if (codes == CODES_MAX) {

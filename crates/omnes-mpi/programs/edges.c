@@ -12,6 +12,7 @@
 enum {
 	LARGE = 64 << 20, /* far beyond what an MPI sends unasked */
 	FAILURES = 3000,  /* more than an MPI has error codes for */
+	TEXTS = 200,	  /* as many of them differ */
 	BARRIERS = 1100,  /* more than anybody has under way */
 	TAG = 7,
 };
@@ -121,15 +122,19 @@ static void uncommitted_types(MPI_Comm comm)
 	MPI_Type_free(&comb);
 }
 
-/* A program that lives on after errors may have any number of them. */
+/* A program that lives on after errors may have any number of them, of any number of texts. */
 static void many_failures(MPI_Comm comm)
 {
-	int values[2] = {0};
+	char text[MPI_MAX_ERROR_STRING];
+	int values[TEXTS + 2] = {0}, length = 0;
 
 	for (int i = 0; i < FAILURES; i++) {
-		int error = MPI_Bcast(values, rank == 0 ? 2 : 1, MPI_INT, 0, comm);
+		int error = MPI_Bcast(values, rank == 0 ? 2 + i % TEXTS : 1, MPI_INT, 0, comm);
 
 		check(rank == 0 || error != MPI_SUCCESS, "a message that does not fit");
+		if (rank != 0)
+			MPI_Error_string(error, text, &length);
+		check(rank == 0 || length > 0, "a text");
 		MPI_Barrier(comm);
 	}
 }
