@@ -61,7 +61,12 @@ impl Exchange for Ranks {
     }
 
     fn allgather(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
-        let mut all = vec![0; self.size as usize * own.len()];
+        let bytes = (self.size as usize).saturating_mul(own.len());
+        let mut all = Vec::new();
+        all.try_reserve_exact(bytes).map_err(|_| Error::ExchangeFailed {
+            reason: format!("no memory for the {bytes} bytes of {} ranks", self.size),
+        })?;
+        all.resize(bytes, 0);
         // SAFETY: a function of this type, called with its own context, memory of `own.len()` bytes
         // to read and of `size` times as many to write, as the header says.
         let result = unsafe {

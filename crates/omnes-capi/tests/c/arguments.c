@@ -3,6 +3,7 @@
 #include "check.h"
 #include <assert.h>
 #include <limits.h>
+#include <sys/resource.h>
 
 static_assert(OMNES_SUCCESS == 0, "tests of the form if (call) must work");
 
@@ -27,6 +28,9 @@ static void refused_exchanges(omnes_comm **out)
 	ranks.rank = -1;
 	REFUSED(omnes_comm_exchange(&ranks, out), "rank");
 	ranks.rank = 0;
+	ranks.size = INT_MAX;
+	CHECK(omnes_comm_exchange(&ranks, out) == OMNES_ERROR_EXCHANGE_FAILED);
+	CHECK(strstr(omnes_last_error(), "no memory") && *out == NULL);
 	ranks.allgather = NULL;
 	REFUSED(omnes_comm_exchange(&ranks, out), "allgather");
 }
@@ -116,11 +120,20 @@ static void texts(void)
 	CHECK(!strcmp(omnes_version(), getenv("TEST_VERSION")));
 }
 
+/* So that an overlong exchange finds no memory, whatever the machine promises. */
+static void limit_memory(void)
+{
+	struct rlimit limit = { .rlim_cur = (rlim_t)1 << 40, .rlim_max = (rlim_t)1 << 40 };
+
+	OK(setrlimit(RLIMIT_AS, &limit));
+}
+
 int main(void)
 {
 	omnes_comm *world = NULL;
 	int ours = 7, got = 0, rank;
 
+	limit_memory();
 	refused_without_a_job();
 	texts();
 	OK(omnes_init(&world));
