@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::job::{COLLECTIVE, Job};
 use crate::stats::Stats;
 use omnes_net::{
-    Completion, Gone, Message, MulticastState, Operation, OperationError, Pattern, Reply,
+    Completion, Engine, Gone, Message, MulticastState, Operation, OperationError, Pattern, Reply,
 };
 use omnes_wire::{CommunicatorId, Rank};
 use std::ops::Range;
@@ -212,6 +212,15 @@ impl Communicator {
         &self.inner.job
     }
 
+    /// The engine for a new operation. Once this rank has left the job there is none, since nobody
+    /// would answer.
+    pub(crate) fn engine_to_start(&self) -> Result<&Engine, Error> {
+        match self.job().has_left() {
+            true => Err(Error::PeerLeft { rank: self.rank() }),
+            false => Ok(&self.job().engine),
+        }
+    }
+
     pub(crate) fn nodes(&self) -> &Nodes {
         &self.inner.nodes
     }
@@ -273,7 +282,7 @@ impl Communicator {
             reply: Reply::Soon,
         };
         // SAFETY: promised by the caller.
-        let started = unsafe { self.job().engine.send(COLLECTIVE, message, data.base) };
+        let started = unsafe { self.engine_to_start()?.send(COLLECTIVE, message, data.base) };
         started.map_err(|error| self.error(error))
     }
 
@@ -295,7 +304,7 @@ impl Communicator {
         };
         let (base, length) = (data.base, data.length as u64);
         // SAFETY: promised by the caller.
-        let started = unsafe { self.job().engine.receive(COLLECTIVE, pattern, base, length) };
+        let started = unsafe { self.engine_to_start()?.receive(COLLECTIVE, pattern, base, length) };
         started.map_err(|error| self.error(error))
     }
 

@@ -48,7 +48,8 @@ pub enum Error {
         /// Its rank in the communicator, or in the job where it is not a member.
         rank: u32,
     },
-    /// The rank that was waited for has left the job.
+    /// The rank that was waited for has left the job, or the caller itself has, and starts nothing
+    /// any more.
     #[error("rank {rank} has left the job")]
     PeerLeft {
         /// Its rank in the communicator.

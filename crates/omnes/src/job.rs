@@ -154,6 +154,11 @@ impl Job {
         self.is_finalizing.load(Ordering::SeqCst)
     }
 
+    /// True as soon as this rank begins to say farewell.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::SeqCst)
+    }
+
     /// Waits for the last answers and says farewell.
     pub(crate) fn leave(&self) {
         if !self.has_left.swap(true, Ordering::SeqCst) {

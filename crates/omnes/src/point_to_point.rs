@@ -103,7 +103,7 @@ impl Communicator {
         };
         let base = Bytes::of(data).base;
         // SAFETY: promised by the caller.
-        let started = unsafe { self.job().engine.send(POINT_TO_POINT, message, base) };
+        let started = unsafe { self.engine_to_start()?.send(POINT_TO_POINT, message, base) };
         started.map_err(|error| self.error(error))
     }
 
@@ -130,7 +130,8 @@ impl Communicator {
         let pattern = Pattern { communicator: self.inner.id, source, tag };
         let (base, length) = (data.base, data.length as u64);
         // SAFETY: promised by the caller.
-        let started = unsafe { self.job().engine.receive(POINT_TO_POINT, pattern, base, length) };
+        let started =
+            unsafe { self.engine_to_start()?.receive(POINT_TO_POINT, pattern, base, length) };
         started.map_err(|error| self.error(error))
     }
 }

@@ -8,11 +8,12 @@ mod ranks;
 use bodies::{BYTES_MAX, Body};
 use omnes::{
     Barrier, Cloning, Communicator, Config, Error, JobKey, MultiSend, Multicast, MulticastState,
-    Reduce, ReduceOp, Source, Tree,
+    OwnedRequest, Reduce, ReduceOp, Source, Tree,
 };
 use ranks::{rendezvous, try_with_ranks, with_ranks, with_ranks_at};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// Runs all bodies that `filter` lets through.
 fn conform(host: &str, size: u32, adjust: fn(&mut Config), filter: fn(&Body) -> bool) {
@@ -437,6 +438,35 @@ fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
             comm.barrier().unwrap();
         },
     );
+}
+
+#[test]
+fn who_has_left_starts_nothing_any_more() {
+    for memory in [false, true] {
+        with_ranks(
+            2,
+            |config| config.shared_memory = memory,
+            |comm| {
+                let copy = comm.dup().unwrap();
+                copy.barrier().unwrap();
+                let (me, other) = (comm.rank(), 1 - comm.rank());
+                comm.finalize().unwrap();
+                let mut data = [1u8; 4];
+                let has_left = |outcome: Result<(), Error>| match outcome {
+                    Err(Error::PeerLeft { rank }) => assert_eq!(rank, me),
+                    outcome => panic!("{outcome:?}"),
+                };
+                has_left(copy.ibarrier_owned().and_then(OwnedRequest::wait).map(|_| ()));
+                has_left(copy.barrier());
+                has_left(copy.barrier_within(Duration::from_secs(1)));
+                has_left(copy.bcast(0, &mut data));
+                has_left(copy.allreduce(&mut data, ReduceOp::Sum));
+                has_left(copy.send(other, 7, &data));
+                has_left(copy.recv(other, 7, &mut data).map(|_| ()));
+                has_left(copy.allgather(&[1], &mut [0, 0]));
+            },
+        );
+    }
 }
 
 #[test]

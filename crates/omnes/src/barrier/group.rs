@@ -156,7 +156,7 @@ impl Communicator {
             let over = |group: &mut Group| group.unfinished = Some(Unfinished::Over);
             self.inner.barriers.update(group.id, over);
         }
-        let started = self.job().engine.start_reduction(group.id, own);
+        let started = self.engine_to_start()?.start_reduction(group.id, own);
         let operation = started.map_err(|error| self.error(error))?;
         self.wait_for(operation).map(|completion| completion.word)
     }
@@ -190,7 +190,7 @@ impl Communicator {
                 Unfinished::Over => None,
             });
         }
-        let started = self.job().engine.start_barrier(group.id);
+        let started = self.engine_to_start()?.start_barrier(group.id);
         started.map(Some).map_err(|error| self.error(error))
     }
 

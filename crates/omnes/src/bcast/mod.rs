@@ -114,6 +114,7 @@ impl Communicator {
         data: Bytes,
         when_full: WhenFull,
     ) -> Result<Started, Error> {
+        let engine = self.engine_to_start()?;
         // SAFETY: promised by the caller.
         let receive = unsafe { self.start_origin(part, data)? };
         let is_root = part.origin == Origin::Itself;
@@ -123,7 +124,7 @@ impl Communicator {
             let bytes = data.length as u64;
             let message = Cast { group, hold, base: data.base, bytes, when_full };
             // SAFETY: promised by the caller.
-            cast = unsafe { self.job().engine.broadcast(message, concerns) };
+            cast = unsafe { engine.broadcast(message, concerns) };
         }
         let available = if is_root { data.length } else { 0 };
         // SAFETY: promised by the caller; bytes that are not available yet are waited for.
@@ -158,7 +159,7 @@ impl Communicator {
             }
             Origin::Multicast(group) => {
                 let (root, bytes) = (self.in_job(part.root), data.length as u64);
-                let engine = &self.job().engine;
+                let engine = self.engine_to_start()?;
                 // SAFETY: promised by the caller.
                 let started = unsafe { engine.receive_broadcast(group, root, data.base, bytes) };
                 started.map(Some).map_err(|error| self.error(error))
