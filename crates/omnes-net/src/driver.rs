@@ -141,8 +141,8 @@ impl Shared {
         let mut inside = self.lock();
         inside.core.begin_wait();
         let mut waiting = Waiting::new(self.wait, inside.core.stepped_at());
-        let (hook, first_turn) = (self.while_waiting.as_ref(), self.wait.first_turn);
-        let mut turns = Turns::new(hook, inside.core.stepped_at(), first_turn);
+        let hook = self.while_waiting.as_ref();
+        let mut turns = Turns::new(hook, inside.core.stepped_at(), self.wait.turns);
         loop {
             let ended = inside.core.operations.ended;
             if !inside.is_driven && !has_news {

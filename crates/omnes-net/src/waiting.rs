@@ -4,7 +4,7 @@
 //! lets the rank run that the wait is for; blocking costs a wake-up and frees the core for good.
 //! Which of them, and how long, follows from the number of ranks per core.
 
-use crate::while_waiting;
+use crate::while_waiting::Pace;
 use omnes_wire::Instant;
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub(crate) struct WaitPolicy {
     pub(crate) spin: Duration,
     /// Time spent giving the processor away between looks, after spinning.
     pub(crate) give_way: Duration,
-    /// Time after which what the program does beside has its first turn.
-    pub(crate) first_turn: Duration,
+    /// When what the program does beside has its turns.
+    pub(crate) turns: Pace,
 }
 
 impl WaitPolicy {
@@ -26,14 +26,13 @@ impl WaitPolicy {
             Self {
                 spin: Duration::from_micros(15),
                 give_way: Duration::from_millis(2),
-                first_turn: while_waiting::FIRST_AFTER,
+                turns: Pace::OF_OWN_CORE,
             }
         } else {
-            // A turn would take the core from the very rank that is waited for.
             Self {
                 spin: Duration::ZERO,
                 give_way: Duration::from_millis(1),
-                first_turn: while_waiting::INTERVAL,
+                turns: Pace::OF_SHARED_CORE,
             }
         }
     }
@@ -111,6 +110,16 @@ mod tests {
     fn nobody_spins_where_ranks_outnumber_cores() {
         let policy = WaitPolicy::for_ranks(16, 2);
         assert_eq!(Waiting::new(policy, Instant::ZERO).next(Instant::ZERO), Stage::GiveWay);
+    }
+
+    #[test]
+    fn what_the_program_does_beside_has_many_turns_before_a_wait_blocks_unless_cores_are_shared() {
+        let own = WaitPolicy::for_ranks(2, 2);
+        let before_blocking = own.spin + own.give_way;
+        assert!(own.turns.first + 50 * own.turns.next < before_blocking, "{own:?}");
+        let shared = WaitPolicy::for_ranks(3, 2);
+        assert_eq!(shared.turns.first, shared.turns.next);
+        assert!(shared.turns.first + 2 * shared.turns.next > shared.give_way, "{shared:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! Guarantees: the hook runs on the thread that waits, never on the progress thread, and without
 //! the engine's lock, so it may enter the engine again. Waits that are over sooner than the wait
-//! policy's `first_turn` never call it, and read no clock for it: the core's last reading serves.
+//! policy's first turn never call it, and read no clock for it: the core's last reading serves.
 //! A hook with an interval of its own has its turn also in a wait shorter than that, if this thread
 //! has waited for so long in all since the last one: calls that wait often heed it, too.
 
@@ -14,11 +14,26 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time that a wait has lasted when the hook is called first, where ranks have their cores.
-pub(crate) const FIRST_AFTER: Duration = Duration::from_micros(50);
-/// Time between the end of a call and the next one, unless the hook has another; no caller sleeps
-/// for longer.
-pub(crate) const INTERVAL: Duration = Duration::from_micros(500);
+/// Longest sleep of a caller whose hook has no interval of its own.
+const INTERVAL: Duration = Duration::from_micros(500);
+
+/// When a hook without an interval of its own is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pace {
+    /// Time that a wait has lasted at the first call.
+    pub(crate) first: Duration,
+    /// Time between the end of a call and the next one; who sleeps is late for it.
+    pub(crate) next: Duration,
+}
+
+impl Pace {
+    /// Where ranks have their cores. Who waits has nothing better to do, and what the hook moves
+    /// on may be what others wait for.
+    pub(crate) const OF_OWN_CORE: Self =
+        Self { first: Duration::from_micros(50), next: Duration::from_micros(20) };
+    /// Where a call would take the core from the very rank that is waited for.
+    pub(crate) const OF_SHARED_CORE: Self = Self { first: INTERVAL, next: INTERVAL };
+}
 
 /// What waiting calls do now and then; clones are the same hook.
 #[derive(Clone)]
@@ -72,7 +87,7 @@ pub(crate) struct Turns<'a> {
     hook: Option<&'a WhileWaiting>,
     /// What the clock was read as before the wait: how long ago that was, it does not say.
     before: Instant,
-    first_turn: Duration,
+    pace: Pace,
     /// When the wait began, or the hook's last turn in it was over; and the latest reading since.
     span: Option<(Instant, Instant)>,
     has_called: bool,
@@ -80,12 +95,8 @@ pub(crate) struct Turns<'a> {
 
 impl<'a> Turns<'a> {
     /// Those of a wait that begins; `clock` is its latest reading so far.
-    pub(crate) fn new(
-        hook: Option<&'a WhileWaiting>,
-        clock: Instant,
-        first_turn: Duration,
-    ) -> Self {
-        Self { hook, before: clock, first_turn, span: None, has_called: false }
+    pub(crate) fn new(hook: Option<&'a WhileWaiting>, clock: Instant, pace: Pace) -> Self {
+        Self { hook, before: clock, pace, span: None, has_called: false }
     }
 
     /// The hook, if it is its turn, given the latest reading of the clock.
@@ -98,8 +109,8 @@ impl<'a> Turns<'a> {
         self.span = Some((since, clock));
         let wait = match hook.interval {
             Some(interval) => interval.saturating_sub(WAITED.get()),
-            None if self.has_called => INTERVAL,
-            None => self.first_turn,
+            None if self.has_called => self.pace.next,
+            None => self.pace.first,
         };
         (clock.since(since) >= wait).then_some(hook)
     }
@@ -125,34 +136,35 @@ mod tests {
     use super::*;
 
     const NANOSECOND: Duration = Duration::from_nanos(1);
+    const PACE: Pace = Pace::OF_OWN_CORE;
 
     #[test]
     fn first_turn_comes_after_a_while_from_the_first_reading_on() {
         let hook = WhileWaiting::new(|| {});
         let old = Instant::from_ns(7);
-        let mut turns = Turns::new(Some(&hook), old, FIRST_AFTER);
+        let mut turns = Turns::new(Some(&hook), old, PACE);
         let start = old + Duration::from_secs(1);
         assert!(turns.take(old).is_none());
         assert!(turns.take(start).is_none());
-        assert!(turns.take(start + (FIRST_AFTER - NANOSECOND)).is_none());
-        assert!(turns.take(start + FIRST_AFTER).is_some());
+        assert!(turns.take(start + (PACE.first - NANOSECOND)).is_none());
+        assert!(turns.take(start + PACE.first).is_some());
     }
 
     #[test]
     fn next_turn_comes_an_interval_after_the_end_of_a_call() {
         let hook = WhileWaiting::new(|| {});
-        let mut turns = Turns::new(Some(&hook), Instant::ZERO, FIRST_AFTER);
+        let mut turns = Turns::new(Some(&hook), Instant::ZERO, PACE);
         let end = Instant::from_ns(1_000_000);
         turns.on_called(end);
-        assert!(turns.take(end + (INTERVAL - NANOSECOND)).is_none());
-        assert!(turns.take(end + INTERVAL).is_some());
+        assert!(turns.take(end + (PACE.next - NANOSECOND)).is_none());
+        assert!(turns.take(end + PACE.next).is_some());
     }
 
     #[test]
     fn a_hook_of_another_interval_has_its_first_turn_after_one() {
         let interval = Duration::from_millis(50);
         let hook = WhileWaiting::every(interval, || ControlFlow::Break(()));
-        let mut turns = Turns::new(Some(&hook), Instant::ZERO, FIRST_AFTER);
+        let mut turns = Turns::new(Some(&hook), Instant::ZERO, PACE);
         let start = Instant::from_ns(1_000_000);
         assert!(turns.take(start).is_none());
         assert!(turns.take(start + (interval - NANOSECOND)).is_none());
@@ -165,12 +177,13 @@ mod tests {
     #[test]
     fn many_short_waits_count_as_a_long_one_for_a_hook_with_an_interval() {
         let (interval, millisecond) = (Duration::from_millis(50), Duration::from_millis(1));
+        const LONG: Pace = Pace { first: Duration::from_millis(2), ..PACE };
         let (often, plain) = (WhileWaiting::every(interval, || ControlFlow::Continue(())), None);
         let turns_of = |hook: Option<&WhileWaiting>| {
             let mut clock = Instant::from_ns(1_000_000);
             let mut turns = 0;
             for _ in 0..100 {
-                let mut wait = Turns::new(hook, clock, 2 * millisecond);
+                let mut wait = Turns::new(hook, clock, LONG);
                 // What the program does between waits is no wait.
                 clock = clock + 1000 * millisecond;
                 for _ in 0..=1 {
@@ -191,7 +204,7 @@ mod tests {
 
     #[test]
     fn without_a_hook_there_are_no_turns() {
-        let mut turns = Turns::new(None, Instant::ZERO, FIRST_AFTER);
+        let mut turns = Turns::new(None, Instant::ZERO, PACE);
         assert!(turns.take(Instant::from_ns(1_000_000_000)).is_none());
         assert!(turns.take(Instant::from_ns(2_000_000_000)).is_none());
     }
