@@ -175,8 +175,8 @@ fn hint(given: &str, address: SocketAddr) -> String {
     let is_meant = host == "localhost" || host.starts_with("127.") || host.starts_with('[');
     match address.ip().is_loopback() && !is_meant {
         true => format!(
-            " Only this machine can: '{host}' is {} here. See /etc/hosts, or set OMNES_RENDEZVOUS to \
-             an address and a port",
+            " Only this machine can: '{host}' is {} here. See /etc/hosts, or set OMNES_RENDEZVOUS \
+             to an address and a port",
             address.ip()
         ),
         false => String::new(),

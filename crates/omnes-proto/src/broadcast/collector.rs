@@ -20,8 +20,8 @@ use std::time::Duration;
 /// one that they take anyway.
 const HOLD_SHARE: u32 = 4;
 
-/// Times in a row that the first packet which somebody lacks may go to all in vain, before what goes
-/// to all is taken to reach nobody.
+/// Times in a row that the first packet which somebody lacks may go to all in vain, before what
+/// goes to all is taken to reach nobody.
 const IN_VAIN_MAX: u32 = 4;
 
 /// How one reporter stands.
