@@ -135,7 +135,7 @@ impl Kernel {
 
     /// Closes a slot or a queue: packets do not find it any more.
     pub fn close(&mut self, number: u32) {
-        self.close_queue(number);
+        self.close_queues([number]);
         let Some(opened) = self.slots.remove(&number) else { return };
         // What is not there needs no removal.
         for port in &opened.ports {
@@ -305,8 +305,13 @@ fn mac_address(interface: u32) -> Result<[u8; 6], NicError> {
 
 /// The bytes of a value without padding, as maps hold it.
 fn bytes<T: Copy>(value: &T) -> &[u8] {
+    bytes_of(std::slice::from_ref(value))
+}
+
+/// The same of several.
+fn bytes_of<T: Copy>(values: &[T]) -> &[u8] {
     // SAFETY: the layouts of `omnes_firmware::slot` have no padding; a test compares their sizes.
-    unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
 #[cfg(test)]
@@ -370,6 +375,36 @@ mod tests {
         let members = kernel.map("nic_members");
         assert_eq!(members.keys().count(), 0);
         assert_eq!(kernel.map("nic_ports").keys().count(), 0);
+    }
+
+    #[test]
+    fn closed_queues_leave_no_key() {
+        // SAFETY: asks for a number.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("skipped: needs root");
+            return;
+        }
+        let plan = |job, ports: std::ops::Range<u16>| crate::QueuePlan {
+            job,
+            // The first twice.
+            sockets: std::iter::once(ports.start)
+                .chain(ports)
+                .map(|port| std::net::SocketAddrV4::new([127, 0, 0, 1].into(), port))
+                .collect(),
+            group: None,
+        };
+        let mut kernel = Kernel::load().unwrap();
+        let plans = [plan(1, 1..32), plan(2, 1..32), plan(2, 40..41)];
+        let numbers = plans.map(|plan| kernel.open_queue(&plan).unwrap());
+        let keys = |kernel: &Kernel| kernel.map("nic_queues").keys().count();
+        assert_eq!(keys(&kernel), 31 + 31 + 1);
+        kernel.close(numbers[0]);
+        assert_eq!(keys(&kernel), 31 + 1);
+        // One is not there: the others go, one by one.
+        let missing = queues::keys(&plan(2, 40..41));
+        kernel.map("nic_queues").delete(bytes(&missing[0])).unwrap();
+        kernel.close_queues(numbers);
+        assert_eq!(keys(&kernel), 0);
     }
 
     #[test]

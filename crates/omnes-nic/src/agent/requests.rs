@@ -12,7 +12,7 @@ use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
 use crate::{Page, Queue, QueuePlan, SlotPlan};
 use omnes_firmware::slot::SLOTS_MAX;
 use omnes_topo::Tree;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
@@ -277,13 +277,11 @@ impl Agent {
         let index = known.or_else(|| interfaces::index_of(name));
         let index = index.ok_or_else(|| format!("no interface {name}"))?;
         let on_it = self.loans.iter().filter(|(_, loan)| loan.interface == index);
-        let slots: Vec<u32> = on_it.map(|(slot, _)| *slot).collect();
+        let slots: BTreeSet<u32> = on_it.map(|(slot, _)| *slot).collect();
         if !slots.is_empty() && !by_force {
             return Err(format!("{} slots are lent on {name}; --force takes them", slots.len()));
         }
-        for slot in slots {
-            self.take_back(slot, "detached by hand", observe);
-        }
+        self.take_all_back(&slots, "detached by hand", observe);
         self.barred.insert(index);
         self.kernel.detach(index);
         if let Some(interface) = self.attached.remove(&index) {

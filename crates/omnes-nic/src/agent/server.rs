@@ -409,9 +409,7 @@ impl Agent {
                 "its process was sent away"
             }
         };
-        for slot in &caller.slots {
-            self.take_back(*slot, reason, observe);
-        }
+        self.take_all_back(&caller.slots, reason, observe);
         self.undertaker.close(uid, caller.into_remains());
     }
 
@@ -420,9 +418,20 @@ impl Agent {
     fn take_back_unbound(&mut self, observe: &mut Observer<'_>) {
         let is_unbound = |loan: &Loan| !loan.sockets.iter().all(|it| proof::is_bound(it.as_fd()));
         let unbound = self.loans.iter().filter(|(_, loan)| is_unbound(loan));
-        let unbound: Vec<u32> = unbound.map(|(slot, _)| *slot).collect();
-        for slot in unbound {
-            self.take_back(slot, "its port has been given up", observe);
+        let unbound: BTreeSet<u32> = unbound.map(|(slot, _)| *slot).collect();
+        self.take_all_back(&unbound, "its port has been given up", observe);
+    }
+
+    /// Closes slots and queues; of queues as many as there are at once.
+    pub(super) fn take_all_back(
+        &mut self,
+        slots: &BTreeSet<u32>,
+        reason: &'static str,
+        observe: &mut Observer<'_>,
+    ) {
+        self.kernel.close_queues(slots.iter().copied());
+        for slot in slots {
+            self.take_back(*slot, reason, observe);
         }
     }
 

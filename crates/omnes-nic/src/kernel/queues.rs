@@ -1,9 +1,9 @@
 //! Receive queues of the firmware in the kernel.
 
-use super::{Kernel, bytes, inner_map};
+use super::{Kernel, bytes, bytes_of, inner_map};
 use crate::error::NicError;
 use crate::plan::QueuePlan;
-use libbpf_rs::MapCore;
+use libbpf_rs::{MapCore, MapFlags};
 use omnes_firmware::slot::{QUEUE_PORTS_MAX, Queue, QueueKey, SLOTS_MAX};
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -40,20 +40,40 @@ impl Kernel {
         crate::Queue::map(map.as_fd())?.set_sleeping(true);
         let value = map.as_raw_fd().to_ne_bytes();
         self.queues.insert(number, OpenedQueue { keys: keys.clone(), map });
-        let entered = keys.iter().try_for_each(|key| self.update("nic_queues", bytes(key), &value));
+        let entered = self.enter(&keys, &value);
         if entered.is_err() {
             self.close(number);
         }
         entered.map(|()| number)
     }
 
-    /// Closes a queue: packets go to the sockets.
-    pub(super) fn close_queue(&mut self, number: u32) {
-        let Some(opened) = self.queues.remove(&number) else { return };
-        // What is not there needs no removal.
-        for key in &opened.keys {
-            let _ = self.map("nic_queues").delete(bytes(key));
+    /// Closes those of `numbers` that are queues, at once: packets go to the sockets.
+    pub(crate) fn close_queues(&mut self, numbers: impl IntoIterator<Item = u32>) {
+        let opened = numbers.into_iter().filter_map(|number| self.queues.remove(&number));
+        let keys: Vec<QueueKey> = opened.flat_map(|opened| opened.keys).collect();
+        if keys.is_empty() {
+            return;
         }
+        let map = self.map("nic_queues");
+        let all = bytes_of(&keys);
+        if map.delete_batch(all, keys.len() as u32, MapFlags::ANY, MapFlags::ANY).is_err() {
+            // What is not there needs no removal.
+            for key in &keys {
+                let _ = map.delete(bytes(key));
+            }
+        }
+    }
+
+    /// Lets packets find a queue. The kernel waits some milliseconds after each change of this map,
+    /// for its processors to have seen it, so what belongs together is one change, where it can.
+    fn enter(&self, keys: &[QueueKey], value: &[u8]) -> Result<(), NicError> {
+        let (map, values) = (self.map("nic_queues"), value.repeat(keys.len()));
+        let count = keys.len() as u32;
+        let all = bytes_of(keys);
+        if map.update_batch(all, &values, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
+            return Ok(());
+        }
+        keys.iter().try_for_each(|key| self.update("nic_queues", bytes(key), value))
     }
 
     /// The map behind a queue, for [`crate::Queue::map`] here or in another process.
@@ -63,7 +83,7 @@ impl Kernel {
 }
 
 /// By which addresses packets find the queue; each once.
-fn keys(plan: &QueuePlan) -> Vec<QueueKey> {
+pub(super) fn keys(plan: &QueuePlan) -> Vec<QueueKey> {
     let key = |socket: &SocketAddrV4| QueueKey {
         job: plan.job.to_be(),
         address: u32::from_ne_bytes(socket.ip().octets()),
