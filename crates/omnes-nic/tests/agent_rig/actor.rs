@@ -37,7 +37,12 @@ impl Actor {
             // SAFETY: doubles a descriptor, between fork and exec.
             unsafe {
                 command.pre_exec(move || match given {
-                    Some(given) if libc::dup2(given, 3) < 0 => Err(std::io::Error::last_os_error()),
+                    // If it has that number already, it would be closed all the same.
+                    Some(given)
+                        if libc::dup2(given, 3) < 0 || libc::fcntl(3, libc::F_SETFD, 0) < 0 =>
+                    {
+                        Err(std::io::Error::last_os_error())
+                    }
                     _ => Ok(()),
                 })
             };
