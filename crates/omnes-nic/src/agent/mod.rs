@@ -19,10 +19,9 @@
 //! The slots of a process go when its connection closes or it ends, however it ends; while a slot
 //! is lent, the agent holds its socket, so the port does not pass to somebody else; a process that
 //! gives its port up on purpose loses the slot within a second. A slot that is taken back says so
-//! in its page. Whatever a process sends, the agent
-//! neither ends nor keeps others waiting: nothing it does for one process waits for that process,
-//! each has limits ([`limits`]), and descriptors that could make `close` wait are closed by other
-//! threads.
+//! in its page. Whatever a process sends, the agent neither ends nor keeps others waiting: nothing
+//! it does for one process waits for that process, each has limits ([`limits`]), and descriptors
+//! that could make `close` wait are closed by other threads.
 //!
 //! Assumes that root is trusted, and that the processes of one user trust each other.
 //!
