@@ -8,6 +8,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -298,12 +299,12 @@ impl Running {
         Self { launcher, ranks }
     }
 
-    /// Waits until the rank has written so much, as the kernel counts it.
+    /// Waits until the rank has written so much, as the kernel counts it, or has ended.
     fn wait_until_written(&self, rank: usize, bytes: u64) {
         let path = format!("/proc/{}/io", self.ranks[rank]);
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            let counts = fs::read_to_string(&path).unwrap();
+            let Ok(counts) = fs::read_to_string(&path) else { return };
             let written = counts.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
             if written.parse::<u64>().unwrap() >= bytes {
                 return;
@@ -358,6 +359,38 @@ fn an_interrupt_leaves_nothing_also_not_of_a_tree() {
     assert_ne!(status, Some(0), "{errors}");
     fs::remove_dir_all(place.path("tree")).unwrap();
     assert_eq!(place.tree(), [""; 0]);
+}
+
+#[test]
+fn a_signal_while_trees_appear_leaves_the_old_or_the_new_whole() {
+    const FILES: usize = 3000;
+    const BYTES: usize = 2048;
+    let place = Place::new();
+    fs::create_dir(place.path("tree")).unwrap();
+    (0..FILES).for_each(|file| drop(place.write(&format!("tree/new-{file}"), BYTES)));
+    for victim in [1, 2, 3] {
+        for rank in 0..RANKS {
+            let dest = place.path(&format!("{rank}"));
+            let _ = fs::remove_dir_all(&dest);
+            fs::create_dir(&dest).unwrap();
+            (0..10).for_each(|file| fs::write(dest.join(format!("old-{file}")), "").unwrap());
+        }
+        let running = Running::start(&place, "tree {rank} --force");
+        // Everything is written; what is left is to agree and to appear.
+        running.wait_until_written(victim, (FILES * BYTES) as u64);
+        // SAFETY: plain system call; a process that has ended meanwhile has a whole copy.
+        unsafe { libc::kill(running.ranks[victim], libc::SIGTERM) };
+        let (_, errors, _) = running.finish();
+        for rank in 0..RANKS {
+            let entries = fs::read_dir(place.path(&format!("{rank}"))).unwrap();
+            let names: Vec<_> = entries.map(|it| it.unwrap().file_name()).collect();
+            let is_new = names.first().is_some_and(|it| it.as_bytes().starts_with(b"new"));
+            let expected = if is_new { FILES } else { 10 };
+            assert_eq!(names.len(), expected, "rank {rank}, signal to {victim}: {errors}");
+        }
+        let found = place.tree();
+        assert!(!found.iter().any(|path| path.starts_with(".omnes")), "{errors}");
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! What a signal would leave behind, and its removal.
 //!
 //! INT, TERM and HUP end a rank at once, wherever it waits; its hidden files and directories are
-//! removed first. The writer may still be at work then, so removal is tried until nothing is left,
-//! a few times.
+//! removed first. Hidden places come into being and copies appear in steps that no signal cuts in
+//! two: it waits for the end of a step that is under way, and after it none begins. So what is
+//! removed is never a copy that has appeared. The writer may still be at work then, so removal is
+//! tried until nothing is left, a few times.
 
 use super::staging::remove_tree;
 use anyhow::{Context, Result};
@@ -14,30 +16,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A writer that goes on meanwhile has made something new after at most this many removals.
 const REMOVALS_MAX: u32 = 8;
 
-static HIDDEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static LEFTOVERS: Mutex<Leftovers> = Mutex::new(Leftovers { hidden: Vec::new() });
 
-fn hidden() -> MutexGuard<'static, Vec<PathBuf>> {
-    // A list of paths is right at any time, also after a panic elsewhere.
-    HIDDEN.lock().unwrap_or_else(PoisonError::into_inner)
+/// What must go if this process ends before its time.
+pub struct Leftovers {
+    hidden: Vec<PathBuf>,
 }
 
-/// Notes a file or directory that must go if this process ends before its time.
-pub fn add(path: &Path) {
-    hidden().push(path.to_owned());
-}
+impl Leftovers {
+    /// Notes a hidden file or directory.
+    pub fn add(&mut self, path: &Path) {
+        self.hidden.push(path.to_owned());
+    }
 
-/// The path is gone, or has become the copy.
-pub fn forget(path: &Path) {
-    hidden().retain(|other| other != path);
-}
+    /// The path is free.
+    pub fn forget(&mut self, path: &Path) {
+        self.hidden.retain(|other| other != path);
+    }
 
-/// Starts to listen for signals, with a thread that sleeps until one comes.
-pub fn remove_on_signal() -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot hear signals")?;
-    let listen = move || {
-        let Some(signal) = signals.forever().next() else { return };
-        // The lock is held to the end, so that nothing is added any more.
-        for path in hidden().iter() {
+    fn remove(&self) {
+        for path in &self.hidden {
             for _ in 0..REMOVALS_MAX {
                 let is_gone =
                     std::fs::remove_file(path).is_ok() || path.symlink_metadata().is_err();
@@ -47,8 +45,39 @@ pub fn remove_on_signal() -> Result<()> {
                 remove_tree(path);
             }
         }
+    }
+}
+
+fn leftovers() -> MutexGuard<'static, Leftovers> {
+    // Lists of paths are right at any time, also after a panic elsewhere.
+    LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does `step` as a whole, or not at all if a signal has come: then this process ends here.
+///
+/// A step within a step would wait for ever.
+pub fn undisturbed<T>(step: impl FnOnce(&mut Leftovers) -> T) -> T {
+    step(&mut leftovers())
+}
+
+/// Returns unless a signal has come; then this process ends here.
+///
+/// A rank that is to end does not say that its copy may appear.
+pub fn end_if_signalled() {
+    undisturbed(|_| ());
+}
+
+/// Starts to listen for signals, with a thread that sleeps until one comes.
+pub fn remove_on_signal() -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot hear signals")?;
+    let listen = move || {
+        let Some(signal) = signals.forever().next() else { return };
+        // Held to the end, so that no step begins any more.
+        let leftovers = leftovers();
+        leftovers.remove();
         // Ends this process by the signal, so that whoever waits for it sees which.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
+        drop(leftovers);
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(listen)?;
     Ok(())

@@ -294,7 +294,8 @@ impl Job<'_> {
             (_, None) => bail!("a rank that is not rank 0 has a copy"),
         };
         let whole = ending.whole;
-        let (copy, failure) = settle(ending);
+        let (copy, failure) = settle(ending, self.args.durability());
+        leftovers::end_if_signalled();
         let outcome = verdict::agree(self.comm, &Verdict::of(failure))?;
         Ok(if outcome.is_good() { Ok(Arrived { copy, whole }) } else { Err(outcome) })
     }
@@ -323,14 +324,21 @@ impl Job<'_> {
     }
 }
 
-/// This rank's copy if it is whole, and why it is not if that is this rank's fault.
-fn settle(ending: Ending) -> (Option<Staging>, Option<String>) {
+/// This rank's copy if it is whole and as durable as it must be, and why it is not if that is this
+/// rank's fault.
+fn settle(ending: Ending, durability: Durability) -> (Option<Staging>, Option<String>) {
     match (ending.source_failure, ending.copy, ending.whole) {
         (Some(failure), ..) | (None, Some(Err(failure)), _) => (None, Some(failure)),
-        (None, Some(Ok(sink)), Some(whole)) => match sink.finish(&whole.sums) {
-            Ok(staging) => (Some(staging), None),
-            Err(error) => (None, Some(error.to_string())),
-        },
+        (None, Some(Ok(sink)), Some(whole)) => {
+            let finished = sink.finish(&whole.sums).and_then(|staging| {
+                staging.sync_contents(durability)?;
+                Ok(staging)
+            });
+            match finished {
+                Ok(staging) => (Some(staging), None),
+                Err(error) => (None, Some(error.to_string())),
+            }
+        }
         // Rank 0 gave up for another rank's failure, which that rank tells.
         (None, ..) => (None, None),
     }

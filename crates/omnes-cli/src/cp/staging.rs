@@ -172,10 +172,8 @@ impl Staging {
         let hidden = match kind {
             Kind::File => open_file(&parent)?,
             Kind::Directory => {
-                let path = hidden_path(&parent, sys::make_private_directory)
-                    .map_err(StagingError::io("make a directory in", &parent))?
-                    .1;
-                leftovers::add(&path);
+                let ((), path) = noted_path(&parent, sys::make_private_directory)
+                    .map_err(StagingError::io("make a directory in", &parent))?;
                 Hidden::Directory(path)
             }
         };
@@ -215,18 +213,29 @@ impl Staging {
         &self.dest
     }
 
-    /// Lets the copy appear.
+    /// Writes the contents to the disk if the copy must survive a power cut.
+    ///
+    /// Slow, so it comes before all ranks agree that copies may appear.
+    pub fn sync_contents(&self, durability: Durability) -> Result<(), StagingError> {
+        let synced = match (durability, &self.hidden) {
+            (Durability::Lazy, _) => Ok(()),
+            (Durability::Synced, Hidden::Unnamed(file) | Hidden::Named(file, _)) => file.sync_all(),
+            (Durability::Synced, Hidden::Directory(path)) => {
+                File::open(path).and_then(|directory| sys::sync_file_system(&directory))
+            }
+        };
+        synced.map_err(StagingError::io("sync", &self.dest))
+    }
+
+    /// Lets the copy appear, in a step that no signal cuts in two.
     ///
     /// Errors: the destination came into being, or the system refuses; then nothing is left.
     pub fn commit(mut self, durability: Durability) -> Result<(), StagingError> {
-        if durability == Durability::Synced {
-            self.sync_contents().map_err(StagingError::io("sync", &self.dest))?;
-        }
-        let appeared = match &self.hidden {
+        let appeared = leftovers::undisturbed(|_| match &self.hidden {
             Hidden::Unnamed(file) => self.link(file),
             Hidden::Named(_, path) => self.rename(path),
             Hidden::Directory(path) => self.rename(path),
-        };
+        });
         appeared.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => StagingError::Exists(self.dest.clone()),
             _ => StagingError::io("make", &self.dest)(error),
@@ -237,13 +246,6 @@ impl Staging {
             synced.map_err(StagingError::io("sync", &self.parent))?;
         }
         Ok(())
-    }
-
-    fn sync_contents(&self) -> io::Result<()> {
-        match &self.hidden {
-            Hidden::Unnamed(file) | Hidden::Named(file, _) => file.sync_all(),
-            Hidden::Directory(path) => sys::sync_file_system(&File::open(path)?),
-        }
     }
 
     fn link(&self, file: &File) -> io::Result<()> {
@@ -280,7 +282,7 @@ impl Drop for Staging {
             Hidden::Directory(path) => remove_tree(path),
         }
         if let Hidden::Named(_, path) | Hidden::Directory(path) = &self.hidden {
-            leftovers::forget(path);
+            leftovers::undisturbed(|leftovers| leftovers.forget(path));
         }
     }
 }
@@ -312,15 +314,21 @@ fn open_file(parent: &Path) -> Result<Hidden, StagingError> {
     match sys::open_unnamed(parent) {
         Ok(Some(file)) => Ok(Hidden::Unnamed(file)),
         Ok(None) => {
-            let (file, path) = hidden_path(parent, |path| {
+            let (file, path) = noted_path(parent, |path| {
                 File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
             })
             .map_err(StagingError::io("make a file in", parent))?;
-            leftovers::add(&path);
             Ok(Hidden::Named(file, path))
         }
         Err(error) => Err(StagingError::io("make a file in", parent)(error)),
     }
+}
+
+/// As [`hidden_path`], of what a signal must not leave.
+fn noted_path<T>(parent: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
+    leftovers::undisturbed(|leftovers| {
+        hidden_path(parent, make).inspect(|(_, path)| leftovers.add(path))
+    })
 }
 
 /// Makes something under a new hidden name in `parent`.

@@ -1,8 +1,9 @@
 //! How ranks agree that all copies are good, or hear whose is not and why.
 //!
 //! Three times every rank gives its verdict and hears the outcome: when its destination is open,
-//! when the data are written and their checksum is right, and when the copy is in place. So no
-//! data are sent if one rank cannot write, and no copy appears unless all are whole.
+//! when the data are written (with `--sync` to the disk) and their checksum is right, and when the
+//! copy is in place. So no data are sent if one rank cannot write, and no copy appears unless all
+//! are whole.
 //!
 //! In between, every rank posts its verdict after each [`VERDICT_CHUNKS`] chunks. Rank 0 collects
 //! a round when the next one is due, so it never waits for what is on its way, and gives up within
