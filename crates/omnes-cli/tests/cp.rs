@@ -243,6 +243,28 @@ fn a_tree_replaces_a_tree_and_nothing_else() {
 }
 
 #[test]
+fn the_source_and_the_directories_above_it_are_not_replaced() {
+    let place = Place::new();
+    fs::create_dir_all(place.path("a/b")).unwrap();
+    let data = place.write("a/b/file", 10);
+    place.write("a/precious", 10);
+    fs::create_dir(place.path("1")).unwrap();
+    symlink("../a", place.path("1/a")).unwrap();
+    let before = place.tree();
+    let onto = "would write over the source";
+    place.cp(&["a/b/file", "a/b/file", "--force"]).assert_refused(onto);
+    place.cp(&["a", "a", "--force"]).assert_refused(onto);
+    let above = "would replace a directory that holds the source";
+    place.cp(&["a/b", "a", "--force"]).assert_refused(above);
+    // A rank elsewhere names its directory in its own way, and the source through a link.
+    let elsewhere = "[ $OMNES_RANK != 2 ] || cd 1; dest=$([ -L a ] && echo ../a || echo x{rank})";
+    let refused = place.cp_after(elsewhere, "--force a/b \"$dest\"");
+    refused.assert_refused(&format!("rank 2: {above}"));
+    assert_eq!(place.tree(), before);
+    assert_eq!(fs::read(place.path("a/b/file")).unwrap(), data);
+}
+
+#[test]
 fn a_destination_that_cannot_be_made_names_the_rank_and_leaves_nothing() {
     let place = Place::new();
     place.write("source", 1000);

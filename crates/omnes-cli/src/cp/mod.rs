@@ -204,10 +204,16 @@ impl Job<'_> {
         let staging = self.open_staging(opening, dest);
         let verdict = match (&staging, &source_failure) {
             (_, Some(failure)) | (Err(failure), None) => Verdict::of(Some(failure.clone())),
-            (Ok(Some((_, place))), None) => Verdict { place: Some(place.clone()), failure: None },
+            (Ok(Some((staging, place))), None) => {
+                Verdict { place: Some(place.clone()), replaced: staging.replaced(), failure: None }
+            }
             (Ok(None), None) => Verdict::default(),
         };
-        let outcome = verdict::agree(self.comm, &verdict)?;
+        let source = match self.comm.rank() {
+            0 => source::identities(&self.args.source),
+            _ => Vec::new(),
+        };
+        let outcome = verdict::agree_beside(self.comm, &verdict, &source)?;
         let (true, Ok(staging)) = (outcome.is_good(), staging) else {
             return Ok(self.tell(&outcome, ""));
         };

@@ -13,7 +13,7 @@
 
 use super::checksum::{Checksum, Sums};
 use super::frame::{CHUNK_HEADER_BYTES, DATA_HEADER_BYTES, Frame, Meta, Totals, data_header};
-use super::staging::Kind;
+use super::staging::{self, Kind};
 use super::{sizeless, sys};
 use crate::units::format_bytes;
 use std::ffi::OsString;
@@ -108,6 +108,13 @@ pub fn inspect(path: &Path) -> Result<(Kind, u64), SourceError> {
         kind if kind.is_dir() => Ok((Kind::Directory, 0)),
         _ => Err(SourceError::Special(path.to_owned())),
     }
+}
+
+/// What a copy must not replace: the source, and the directories above it, innermost first.
+pub fn identities(path: &Path) -> Vec<String> {
+    let Ok(path) = path.canonicalize() else { return Vec::new() };
+    let found = path.ancestors().filter_map(|path| fs::metadata(path).ok());
+    found.map(|found| staging::identity(&found)).collect()
 }
 
 /// Bytes of data below `path`, as far as it can be read; for a progress bar.

@@ -13,7 +13,7 @@
 use super::leftovers;
 use super::sys;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +24,8 @@ use std::path::{Path, PathBuf};
 const HIDDEN_PREFIX: &str = ".omnes-";
 /// Hidden names tried before giving up; each is drawn from 2^64.
 const HIDDEN_NAMES_TRIED: u32 = 8;
+/// Hexadecimal digits of an [`identity`]: 128 bits.
+pub const IDENTITY_DIGITS: usize = 32;
 
 /// What is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,12 +186,14 @@ impl Staging {
     pub fn place(&self) -> Result<String, StagingError> {
         let directory =
             fs::metadata(&self.parent).map_err(StagingError::io("look at", &self.parent))?;
-        let mut hasher = blake3::Hasher::new();
-        // Without it, equal numbers of two machines would look like one place.
-        hasher.update(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
-        hasher.update(&directory.dev().to_be_bytes()).update(&directory.ino().to_be_bytes());
+        let mut hasher = hasher_of(&directory);
         hasher.update(self.dest.file_name().unwrap_or_default().as_bytes());
         Ok(hasher.finalize().to_hex().to_string())
+    }
+
+    /// Says what is to be replaced, as [`identity`] does; nothing if the destination is free.
+    pub fn replaced(&self) -> Option<String> {
+        fs::symlink_metadata(&self.dest).ok().map(|found| identity(&found))
     }
 
     /// The file to write to; `None` for a directory.
@@ -285,6 +289,19 @@ impl Drop for Staging {
             leftovers::undisturbed(|leftovers| leftovers.forget(path));
         }
     }
+}
+
+/// Names a file or directory, the same on all ranks of one machine and different on others.
+pub fn identity(found: &Metadata) -> String {
+    hasher_of(found).finalize().to_hex().as_str()[..IDENTITY_DIGITS].to_owned()
+}
+
+fn hasher_of(found: &Metadata) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new();
+    // Without it, equal numbers of two machines would look like one place.
+    hasher.update(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
+    hasher.update(&found.dev().to_be_bytes()).update(&found.ino().to_be_bytes());
+    hasher
 }
 
 /// Refuses a destination that must stay, or that the copy cannot take the place of.

@@ -38,12 +38,15 @@ pub struct Verdict {
     /// Names the destination among those of all machines; nothing if the rank writes none.
     #[serde(rename = "p", skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// What the copy replaces, by its identity; nothing if its place is free.
+    #[serde(rename = "r", skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<String>,
 }
 
 impl Verdict {
     /// Good if there is no failure.
     pub fn of(failure: Option<String>) -> Self {
-        Self { failure: failure.map(|reason| shortened(&reason)), place: None }
+        Self { failure: failure.map(|reason| shortened(&reason)), ..Self::default() }
     }
 }
 
@@ -79,14 +82,22 @@ impl Outcome {
         }
     }
 
-    /// Notes what `rank` says; `places` are those of the ranks before it.
-    fn hear(&mut self, rank: u32, verdict: Verdict, places: &mut BTreeMap<String, u32>) {
+    /// Notes what `rank` says.
+    fn hear(&mut self, rank: u32, verdict: Verdict, known: &mut Known<'_>) {
         if let Some(reason) = verdict.failure {
             self.add(rank, reason);
         }
+        let is_replaced = |kept: &String| verdict.replaced.as_ref() == Some(kept);
+        match known.source.iter().position(is_replaced) {
+            Some(0) => self.add(rank, "would write over the source".to_owned()),
+            Some(_) => {
+                self.add(rank, "would replace a directory that holds the source".to_owned());
+            }
+            None => {}
+        }
         let Some(place) = verdict.place else { return };
         self.copies += 1;
-        if let Some(other) = places.insert(place, rank) {
+        if let Some(other) = known.places.insert(place, rank) {
             let rank_place = super::names::RANK_PLACE;
             let reason =
                 format!("writes to the same place as rank {other}; put {rank_place} into DEST");
@@ -95,11 +106,27 @@ impl Outcome {
     }
 }
 
+/// What rank 0 compares verdicts with.
+#[derive(Default)]
+struct Known<'source> {
+    /// Of the ranks before.
+    places: BTreeMap<String, u32>,
+    /// Identities of the source and of the directories above it.
+    source: &'source [String],
+}
+
 /// Every rank's verdict, heard by all. Collective.
 pub fn agree(comm: &Communicator, mine: &Verdict) -> Result<Outcome> {
-    let (mut outcome, mut places) = (Outcome::default(), BTreeMap::new());
+    agree_beside(comm, mine, &[])
+}
+
+/// As [`agree`]; bad also if a copy replaces one of `source`, which rank 0 gives: the identities of
+/// the source and of the directories above it.
+pub fn agree_beside(comm: &Communicator, mine: &Verdict, source: &[String]) -> Result<Outcome> {
+    let mut outcome = Outcome::default();
+    let mut known = Known { source, ..Known::default() };
     group::gather(comm, &packed::<VERDICT_BYTES>(mine), |rank, theirs| {
-        outcome.hear(rank, unpacked(theirs), &mut places);
+        outcome.hear(rank, unpacked(theirs), &mut known);
     })?;
     let shared = group::share(comm, packed::<OUTCOME_BYTES>(&outcome))?;
     Ok(serde_json::from_slice(until_zero(&shared))?)
@@ -142,10 +169,10 @@ impl Rounds {
 
     fn collect(&mut self, comm: &Communicator) -> Result<Outcome> {
         self.collected += 1;
-        let (mut outcome, mut places) = (Outcome::default(), BTreeMap::new());
+        let (mut outcome, mut known) = (Outcome::default(), Known::default());
         if comm.rank() == 0 {
             group::collect(comm, VERDICT_BYTES, |rank, theirs| {
-                outcome.hear(rank, unpacked(theirs), &mut places);
+                outcome.hear(rank, unpacked(theirs), &mut known);
             })?;
         }
         Ok(outcome)
@@ -208,12 +235,13 @@ mod tests {
         for reason in ["\"".repeat(5000), "\u{1}".repeat(5000), "ß".repeat(5000), "€\\".repeat(999)]
         {
             let place = Some("0".repeat(64));
-            let verdict = Verdict { place, ..failing(&reason) };
+            let replaced = Some("0".repeat(super::super::staging::IDENTITY_DIGITS));
+            let verdict = Verdict { place, replaced, ..failing(&reason) };
             assert_eq!(unpacked(&packed::<VERDICT_BYTES>(&verdict)), verdict);
             let mut outcome = Outcome::default();
             for rank in 0..2000 {
                 let verdict = Verdict { place: Some(rank.to_string()), ..verdict.clone() };
-                outcome.hear(u32::MAX - rank, verdict, &mut BTreeMap::new());
+                outcome.hear(u32::MAX - rank, verdict, &mut Known::default());
             }
             let bytes = packed::<OUTCOME_BYTES>(&outcome);
             let again: Outcome = serde_json::from_slice(until_zero(&bytes)).expect("packed above");
@@ -232,13 +260,30 @@ mod tests {
 
     #[test]
     fn two_ranks_with_one_place_are_told_what_to_do() {
-        let (mut outcome, mut places) = (Outcome::default(), BTreeMap::new());
+        let (mut outcome, mut known) = (Outcome::default(), Known::default());
         for rank in 1..3 {
-            let verdict = Verdict { place: Some("host:dir:name".to_owned()), failure: None };
-            outcome.hear(rank, verdict, &mut places);
+            let place = Some("host:dir:name".to_owned());
+            outcome.hear(rank, Verdict { place, ..Verdict::default() }, &mut known);
         }
         let expected = "rank 2: writes to the same place as rank 1; put {rank} into DEST";
         assert_eq!(outcome.lines(), [expected]);
+    }
+
+    #[test]
+    fn the_source_and_what_holds_it_are_not_replaced() {
+        let source = ["set", "above"].map(str::to_owned);
+        let mut known = Known { source: &source, ..Known::default() };
+        let mut outcome = Outcome::default();
+        for (rank, replaced) in [None, Some("other"), Some("set"), Some("above")].iter().enumerate()
+        {
+            let replaced = replaced.map(str::to_owned);
+            outcome.hear(rank as u32, Verdict { replaced, ..Verdict::default() }, &mut known);
+        }
+        let expected = [
+            "rank 2: would write over the source",
+            "rank 3: would replace a directory that holds the source",
+        ];
+        assert_eq!(outcome.lines(), expected);
     }
 
     #[test]
