@@ -227,7 +227,11 @@ impl Job<'_> {
         let verdict = Verdict::of(committed.err().map(|error| error.to_string()));
         let committed = verdict::agree(self.comm, &verdict)?;
         if !committed.is_good() {
-            return Ok(self.tell(&committed, " (the other copies are in place)"));
+            let addition = match outcome.copies.saturating_sub(committed.failures()) {
+                0 => "",
+                _ => " (the other copies are in place)",
+            };
+            return Ok(self.tell(&committed, addition));
         }
         if self.comm.rank() == 0 {
             print_summary(opening.kind, arrived.whole, outcome.copies, start.elapsed())?;

@@ -4,7 +4,8 @@
 //! killed; where the file system has no such files, and for directories, it is written under a
 //! hidden name (`.omnes-…`) beside the destination. It appears in one step, by a link or a rename,
 //! so nobody sees a part of it. Without `--force` that step fails if the destination has come into
-//! being meanwhile. A directory that is replaced is exchanged with its successor, then removed.
+//! being meanwhile. A directory that is replaced is exchanged with its successor, then removed;
+//! where the file system cannot exchange (NFS), for a moment neither is there.
 //!
 //! Directories above the destination are made if they are missing, and removed again if the copy
 //! does not appear. What a signal leaves is removed by `leftovers`; after KILL a hidden directory
@@ -270,7 +271,10 @@ impl Staging {
             Existing::Keep => sys::rename_to_new(path, &self.dest),
             // Only an empty directory can be renamed over.
             Existing::Replace if self.directory().is_some() && self.dest.exists() => {
-                sys::exchange(path, &self.dest)
+                match sys::exchange(path, &self.dest)? {
+                    Some(()) => Ok(()),
+                    None => exchange_by_renames(path, &self.dest, &self.parent),
+                }
             }
             Existing::Replace => fs::rename(path, &self.dest),
         }
@@ -346,6 +350,19 @@ fn noted_path<T>(parent: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Re
     leftovers::undisturbed(|leftovers| {
         hidden_path(parent, make).inspect(|(_, path)| leftovers.add(path))
     })
+}
+
+/// Gives each of two paths in `parent` the other's name; after an error both are as they were.
+fn exchange_by_renames(one: &Path, other: &Path, parent: &Path) -> io::Result<()> {
+    let ((), aside) = hidden_path(parent, |path| sys::rename_to_new(other, path))?;
+    fs::rename(one, other).inspect_err(|_| {
+        let _ = fs::rename(&aside, other);
+    })?;
+    // What was replaced is to go, under whichever name.
+    if fs::rename(&aside, one).is_err() {
+        remove_tree(&aside);
+    }
+    Ok(())
 }
 
 /// Makes something under a new hidden name in `parent`.
@@ -428,6 +445,22 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn trees_are_exchanged_by_renames_or_stay_as_they_were() {
+        let place = tempfile::tempdir().unwrap();
+        let [new, old] = ["new", "old"].map(|name| place.path().join(name));
+        for tree in [&new, &old] {
+            fs::create_dir(tree).unwrap();
+            fs::write(tree.join(format!("of-{}", tree.file_name().unwrap().display())), "")
+                .unwrap();
+        }
+        exchange_by_renames(&new, &old, place.path()).unwrap();
+        assert!(old.join("of-new").exists() && new.join("of-old").exists());
+        exchange_by_renames(&place.path().join("absent"), &old, place.path()).unwrap_err();
+        assert!(old.join("of-new").exists());
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 2, "nothing is left aside");
     }
 
     #[test]

@@ -70,9 +70,16 @@ pub fn rename_to_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives each of two paths the other's name, in one step.
-pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
-    rename_with(one, other, libc::RENAME_EXCHANGE)
+/// Gives each of two paths the other's name, in one step; `None` where the file system cannot.
+pub fn exchange(one: &Path, other: &Path) -> io::Result<Option<()>> {
+    match rename_with(one, other, libc::RENAME_EXCHANGE) {
+        Ok(()) => Ok(Some(())),
+        // EXDEV: an overlay's directory of a lower layer.
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOSYS | libc::EXDEV) => Ok(None),
+            _ => Err(error),
+        },
+    }
 }
 
 fn rename_with(from: &Path, to: &Path, flags: libc::c_uint) -> io::Result<()> {

@@ -67,6 +67,11 @@ impl Outcome {
         self.failures.is_empty()
     }
 
+    /// Ranks that failed.
+    pub fn failures(&self) -> u32 {
+        self.failures.len() as u32 + self.more
+    }
+
     /// A line per failure.
     pub fn lines(&self) -> Vec<String> {
         let told = self.failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}"));
