@@ -8,6 +8,7 @@
 //! | `names` | destinations; names that a stream may hold |
 //! | `frame`, `checksum` | the stream format, and its sums |
 //! | `source`, `sink`, `writer` | a tree to chunks, chunks to a tree |
+//! | `walk` | the source's entries, by descriptors |
 //! | `sizeless` | files whose size says nothing, as in `/proc` |
 //! | `staging`, `leftovers`, `sys` | the hidden place of a copy until it is whole |
 //! | `pump` | chunks from rank 0's source to every sink |
@@ -36,6 +37,7 @@ mod source;
 mod staging;
 mod sys;
 mod verdict;
+mod walk;
 mod writer;
 
 use crate::bench::group;

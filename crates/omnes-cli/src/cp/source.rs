@@ -6,22 +6,23 @@
 //! extent (`SEEK_DATA`, `SEEK_HOLE`); holes cost nothing.
 //!
 //! Not copied: sockets, pipes and devices (told on stderr); owners, extended attributes, hard links
-//! as such. A source that is a symbolic link is followed; links below it stay links, and a file
-//! that becomes one while it is looked at is an error. So is a file that gets shorter while it is
+//! as such. A source that is a symbolic link is followed; links below it stay links, and a file or
+//! directory that becomes one while it is looked at is an error: every entry is opened below its
+//! directory's descriptor (`walk`), never by a path. So is a file that gets shorter while it is
 //! read; one that grows is copied as long as it was. Of a file that the kernel makes as it is read
 //! (`/proc`, `/sys`) the size is what could be read; see `sizeless`.
 
 use super::checksum::{Checksum, Sums};
 use super::frame::{CHUNK_HEADER_BYTES, DATA_HEADER_BYTES, Frame, Meta, Totals, data_header};
 use super::staging::{self, Kind};
+use super::walk::{self, Walk};
 use super::{sizeless, sys};
 use crate::units::format_bytes;
-use std::ffi::OsString;
+use rustix::fs::FileType;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -57,6 +58,9 @@ pub enum SourceError {
     /// The file lost bytes while it was read.
     #[error("{}: got shorter while it was read", .0.display())]
     GotShorter(PathBuf),
+    /// The directory lies elsewhere than when the walk went into it.
+    #[error("{}: was moved while it was read", .0.display())]
+    Moved(PathBuf),
     /// The size that the system tells is not what can be read.
     #[error(
         "{}: holds more than the {told} bytes that the system tells; copy it into a file with cat \
@@ -165,75 +169,54 @@ struct Packer<'chunks> {
 
 impl Packer<'_> {
     fn pack(&mut self, path: &Path) -> Result<(), SourceError> {
-        let metadata = fs::metadata(path).map_err(SourceError::io(path))?;
+        let top = walk::open_top(path).map_err(SourceError::io(path))?;
+        let metadata = top.metadata().map_err(SourceError::io(path))?;
         self.take_buffer()?;
         if metadata.is_dir() {
-            self.pack_tree(path)?;
+            self.pack_tree(path, top)?;
         } else {
-            self.pack_file(path, b"", 0)?;
+            self.pack_file(top, path, b"")?;
         }
         self.put(&Frame::Finish(self.totals))?;
         self.flush()
     }
 
     /// A directory and all below it, without recursion: trees may be deeper than a stack.
-    fn pack_tree(&mut self, top: &Path) -> Result<(), SourceError> {
+    fn pack_tree(&mut self, path: &Path, top: File) -> Result<(), SourceError> {
         self.put(&Frame::Enter { name: b"" })?;
-        let mut path = top.to_owned();
-        let mut open = vec![entries_backwards(top)?];
-        while let Some(entries) = open.last_mut() {
-            let Some(name) = entries.pop() else {
-                open.pop();
-                let metadata = fs::metadata(&path).map_err(SourceError::io(&path))?;
-                self.put(&Frame::Leave { meta: meta_of(&metadata) })?;
-                if !open.is_empty() {
-                    path.pop();
+        let mut walk = Walk::start(path, top)?;
+        loop {
+            let Some(name) = walk.next_name() else {
+                self.put(&Frame::Leave { meta: meta_of(&walk.metadata()?) })?;
+                if !walk.leave()? {
+                    return Ok(());
                 }
                 continue;
             };
-            path.push(&name);
-            if self.pack_entry(&path, name.as_bytes())? == Entry::Directory {
-                open.push(entries_backwards(&path)?);
-            } else {
-                path.pop();
+            match walk.kind_of(&name)? {
+                FileType::Directory => {
+                    walk.enter(&name)?;
+                    self.put(&Frame::Enter { name: name.to_bytes() })?;
+                }
+                FileType::RegularFile => {
+                    let file = walk.open_file(&name)?;
+                    self.pack_file(file, &walk.path_of(&name), name.to_bytes())?;
+                }
+                FileType::Symlink => {
+                    let (metadata, target) = walk.read_link(&name)?;
+                    let (meta, target) = (meta_of(&metadata), target.to_bytes());
+                    self.put(&Frame::Link { meta, name: name.to_bytes(), target })?;
+                }
+                _ => crate::complain::complain(format_args!(
+                    "{}: neither file, directory nor link; left out",
+                    walk.path_of(&name).display()
+                )),
             }
         }
-        Ok(())
     }
 
-    /// An entry; of a directory only its start.
-    fn pack_entry(&mut self, path: &Path, name: &[u8]) -> Result<Entry, SourceError> {
-        let metadata = fs::symlink_metadata(path).map_err(SourceError::io(path))?;
-        let kind = metadata.file_type();
-        if kind.is_dir() {
-            self.put(&Frame::Enter { name })?;
-            return Ok(Entry::Directory);
-        }
-        if kind.is_file() {
-            self.pack_file(path, name, libc::O_NOFOLLOW)?;
-        } else if kind.is_symlink() {
-            let target = fs::read_link(path).map_err(SourceError::io(path))?;
-            let target = target.as_os_str().as_bytes();
-            self.put(&Frame::Link { meta: meta_of(&metadata), name, target })?;
-        } else {
-            crate::complain::complain(format_args!(
-                "{}: neither file, directory nor link; left out",
-                path.display()
-            ));
-        }
-        Ok(Entry::Other)
-    }
-
-    /// A file, opened with `flags` beside those that keep a pipe from holding the reader up.
-    fn pack_file(
-        &mut self,
-        path: &Path,
-        name: &[u8],
-        flags: libc::c_int,
-    ) -> Result<(), SourceError> {
-        let mut options = File::options();
-        options.read(true).custom_flags(libc::O_NONBLOCK | flags);
-        let file = options.open(path).map_err(SourceError::io(path))?;
+    /// A file that has been opened, if it is one.
+    fn pack_file(&mut self, file: File, path: &Path, name: &[u8]) -> Result<(), SourceError> {
         let metadata = file.metadata().map_err(SourceError::io(path))?;
         if !metadata.is_file() {
             return Err(SourceError::Special(path.to_owned()));
@@ -329,23 +312,6 @@ impl Packer<'_> {
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Entry {
-    Directory,
-    Other,
-}
-
-/// Names in a directory, the last one first, to be taken from the end.
-fn entries_backwards(directory: &Path) -> Result<Vec<OsString>, SourceError> {
-    let entries = fs::read_dir(directory).map_err(SourceError::io(directory))?;
-    let mut names = entries
-        .map(|entry| entry.map(|entry| entry.file_name()))
-        .collect::<io::Result<Vec<_>>>()
-        .map_err(SourceError::io(directory))?;
-    names.sort_unstable_by(|a, b| b.cmp(a));
-    Ok(names)
-}
-
 fn meta_of(metadata: &Metadata) -> Meta {
     Meta {
         mode: metadata.mode(),
@@ -405,22 +371,5 @@ mod tests {
             panic!("not copied")
         };
         assert_eq!(totals.files, 1);
-    }
-
-    #[test]
-    fn what_has_become_a_link_or_a_pipe_is_not_read() {
-        let place = tempfile::tempdir().unwrap();
-        let (link, pipe) = (place.path().join("link"), place.path().join("pipe"));
-        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
-        assert!(made.success());
-        let (_give, free) = channel();
-        let (chunks, _take) = channel();
-        let (checksum, totals) = (Checksum::default(), Totals::default());
-        let mut packer = Packer { free, chunks: &chunks, chunk: Vec::new(), checksum, totals };
-        for path in [&link, &pipe] {
-            let error = packer.pack_file(path, b"name", libc::O_NOFOLLOW).unwrap_err();
-            assert!(matches!(error, SourceError::Io { .. } | SourceError::Special(_)), "{error}");
-        }
     }
 }
