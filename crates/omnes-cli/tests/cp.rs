@@ -384,6 +384,18 @@ fn an_interrupt_leaves_nothing_also_not_of_a_tree() {
 }
 
 #[test]
+fn an_interrupt_leaves_no_directories_above_the_copy() {
+    let place = Place::new();
+    place.write("source", 256 << 20);
+    let running = Running::start(&place, "source out/{rank}/deep/copy");
+    running.wait_until_written(2, 16 << 20);
+    running.signal(libc::pid_t::try_from(running.launcher.id()).unwrap(), libc::SIGTERM);
+    let (status, errors, _) = running.finish();
+    assert_ne!(status, Some(0), "{errors}");
+    assert_eq!(place.tree(), ["source"], "{errors}");
+}
+
+#[test]
 fn a_signal_while_trees_appear_leaves_the_old_or_the_new_whole() {
     const FILES: usize = 3000;
     const BYTES: usize = 2048;

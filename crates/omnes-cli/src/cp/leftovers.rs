@@ -1,10 +1,10 @@
 //! What a signal would leave behind, and its removal.
 //!
-//! INT, TERM and HUP end a rank at once, wherever it waits; its hidden files and directories are
-//! removed first. Hidden places come into being and copies appear in steps that no signal cuts in
-//! two: it waits for the end of a step that is under way, and after it none begins. So what is
-//! removed is never a copy that has appeared. The writer may still be at work then, so removal is
-//! tried until nothing is left, a few times.
+//! INT, TERM and HUP end a rank at once, wherever it waits; its hidden files and directories, and
+//! the directories it made above its destination, are removed first. Hidden places come into being
+//! and copies appear in steps that no signal cuts in two: it waits for the end of a step that is
+//! under way, and after it none begins. So what is removed is never a copy that has appeared. The
+//! writer may still be at work then, so removal is tried until nothing is left, a few times.
 
 use super::staging::remove_tree;
 use anyhow::{Context, Result};
@@ -16,11 +16,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// A writer that goes on meanwhile has made something new after at most this many removals.
 const REMOVALS_MAX: u32 = 8;
 
-static LEFTOVERS: Mutex<Leftovers> = Mutex::new(Leftovers { hidden: Vec::new() });
+static LEFTOVERS: Mutex<Leftovers> =
+    Mutex::new(Leftovers { hidden: Vec::new(), above: Vec::new() });
 
 /// What must go if this process ends before its time.
 pub struct Leftovers {
     hidden: Vec<PathBuf>,
+    /// Outermost first.
+    above: Vec<PathBuf>,
 }
 
 impl Leftovers {
@@ -29,9 +32,15 @@ impl Leftovers {
         self.hidden.push(path.to_owned());
     }
 
-    /// The path is free.
+    /// Notes a directory above the destination, which goes if it is empty in the end.
+    pub fn add_above(&mut self, path: &Path) {
+        self.above.push(path.to_owned());
+    }
+
+    /// The path is free, or of use.
     pub fn forget(&mut self, path: &Path) {
         self.hidden.retain(|other| other != path);
+        self.above.retain(|other| other != path);
     }
 
     fn remove(&self) {
@@ -45,6 +54,7 @@ impl Leftovers {
                 remove_tree(path);
             }
         }
+        self.above.iter().rev().for_each(|path| drop(std::fs::remove_dir(path)));
     }
 }
 

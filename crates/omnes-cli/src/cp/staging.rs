@@ -11,7 +11,7 @@
 //! does not appear. What a signal leaves is removed by `leftovers`; after KILL a hidden directory
 //! stays.
 
-use super::leftovers;
+use super::leftovers::{self, Leftovers};
 use super::sys;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
@@ -236,16 +236,18 @@ impl Staging {
     ///
     /// Errors: the destination came into being, or the system refuses; then nothing is left.
     pub fn commit(mut self, durability: Durability) -> Result<(), StagingError> {
-        let appeared = leftovers::undisturbed(|_| match &self.hidden {
-            Hidden::Unnamed(file) => self.link(file),
-            Hidden::Named(_, path) => self.rename(path),
-            Hidden::Directory(path) => self.rename(path),
+        let appeared = leftovers::undisturbed(|leftovers| {
+            match &self.hidden {
+                Hidden::Unnamed(file) => self.link(file)?,
+                Hidden::Named(_, path) | Hidden::Directory(path) => self.rename(path)?,
+            }
+            self.made.keep(leftovers);
+            Ok(())
         });
-        appeared.map_err(|error| match error.kind() {
+        appeared.map_err(|error: io::Error| match error.kind() {
             ErrorKind::AlreadyExists => StagingError::Exists(self.dest.clone()),
             _ => StagingError::io("make", &self.dest)(error),
         })?;
-        self.made.keep();
         if durability == Durability::Synced {
             let synced = File::open(&self.parent).and_then(|directory| directory.sync_all());
             synced.map_err(StagingError::io("sync", &self.parent))?;
@@ -413,7 +415,13 @@ struct MadeDirectories(Vec<PathBuf>);
 impl MadeDirectories {
     fn make(missing: Vec<PathBuf>) -> Result<Self, StagingError> {
         let made = Self(missing);
-        for path in &made.0 {
+        leftovers::undisturbed(|leftovers| made.make_all(leftovers))?;
+        Ok(made)
+    }
+
+    fn make_all(&self, leftovers: &mut Leftovers) -> Result<(), StagingError> {
+        for path in &self.0 {
+            leftovers.add_above(path);
             match fs::create_dir(path) {
                 // Another rank of this machine may have been quicker.
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -422,11 +430,11 @@ impl MadeDirectories {
                 _ => {}
             }
         }
-        Ok(made)
+        Ok(())
     }
 
-    fn keep(&mut self) {
-        self.0.clear();
+    fn keep(&mut self, leftovers: &mut Leftovers) {
+        self.0.drain(..).for_each(|path| leftovers.forget(&path));
     }
 }
 
@@ -435,6 +443,7 @@ impl Drop for MadeDirectories {
         // Those that hold something are in use by another rank; those of others that are empty are
         // in use no more, as all ranks give up together.
         self.0.iter().rev().for_each(|path| drop(fs::remove_dir(path)));
+        leftovers::undisturbed(|leftovers| self.keep(leftovers));
     }
 }
 
