@@ -304,8 +304,13 @@ struct Running {
 
 impl Running {
     fn start(place: &Place, arguments: &str) -> Self {
+        Self::start_after(place, ":", arguments)
+    }
+
+    /// As [`Self::start`], with a shell's `before` in every rank.
+    fn start_after(place: &Place, before: &str, arguments: &str) -> Self {
         // Each rank tells its process number, then becomes the copy.
-        let script = format!("echo $OMNES_RANK $$; exec {OMNES} cp {arguments}");
+        let script = format!("{before}; echo $OMNES_RANK $$; exec {OMNES} cp {arguments}");
         let mut command = place.launcher(&["sh", "-c", &script]);
         command.env("OMNES_PEER_TIMEOUT", "2s").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut launcher = command.spawn().unwrap();
@@ -393,6 +398,18 @@ fn an_interrupt_leaves_no_directories_above_the_copy() {
     let (status, errors, _) = running.finish();
     assert_ne!(status, Some(0), "{errors}");
     assert_eq!(place.tree(), ["source"], "{errors}");
+}
+
+#[test]
+fn a_rank_that_ignores_hangups_goes_on() {
+    let place = Place::new();
+    place.write("source", 128 << 20);
+    let running = Running::start_after(&place, "trap '' HUP", "source {rank}");
+    running.wait_until_written(2, 16 << 20);
+    running.signal(running.ranks[2], libc::SIGHUP);
+    let (status, errors, _) = running.finish();
+    assert_eq!((status, errors.as_str()), (Some(0), ""));
+    assert_eq!(place.tree(), ["0", "1", "2", "3", "source"]);
 }
 
 #[test]

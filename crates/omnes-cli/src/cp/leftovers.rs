@@ -7,8 +7,8 @@
 //! writer may still be at work then, so removal is tried until nothing is left, a few times.
 
 use super::staging::remove_tree;
+use crate::run::signals;
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -77,9 +77,11 @@ pub fn end_if_signalled() {
     undisturbed(|_| ());
 }
 
-/// Starts to listen for signals, with a thread that sleeps until one comes.
+/// Starts to listen for signals, with a thread that sleeps until one comes. What was ignored when
+/// this rank started, as HUP under `nohup`, stays ignored.
 pub fn remove_on_signal() -> Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot hear signals")?;
+    let wanted = signals::FORWARDED.into_iter().filter(|&signal| !signals::is_ignored(signal));
+    let mut signals = Signals::new(wanted).context("cannot hear signals")?;
     let listen = move || {
         let Some(signal) = signals.forever().next() else { return };
         // Held to the end, so that no step begins any more.

@@ -29,7 +29,7 @@ mod output;
 mod placement;
 mod process;
 mod published;
-mod signals;
+pub mod signals;
 mod ssh;
 mod supervise;
 mod warden;

@@ -9,7 +9,7 @@ use libc::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, channel};
 
-/// Forwarded to the ranks.
+/// What ends a job; forwarded to the ranks.
 pub const FORWARDED: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// From a terminal's Ctrl-Z, and from `fg`; the ranks stop and go on with the launcher.
@@ -45,7 +45,8 @@ pub fn stop_self() {
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-fn is_ignored(signal: i32) -> bool {
+/// True if this process was started not to hear `signal`, or has been told so since.
+pub fn is_ignored(signal: i32) -> bool {
     // SAFETY: an all-zero sigaction is a valid value of that plain C struct.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: `action` is valid for writing; a null new action only asks.
