@@ -197,6 +197,12 @@ fn an_existing_destination_is_kept_unless_it_may_be_replaced() {
 }
 
 #[test]
+fn a_mount_point_is_refused_before_anything_is_sent() {
+    let refused = open(Path::new("/proc"), Kind::Directory, Existing::Replace).unwrap_err();
+    assert_eq!(refused.to_string(), "/proc: is a mount point, which cannot be replaced");
+}
+
+#[test]
 fn a_destination_that_comes_into_being_meanwhile_is_kept() {
     let directory = TempDir::new().unwrap();
     for kind in [Kind::File, Kind::Directory] {

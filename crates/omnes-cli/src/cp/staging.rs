@@ -71,6 +71,9 @@ pub enum StagingError {
         /// What was to go there.
         wanted: &'static str,
     },
+    /// No rename reaches it.
+    #[error("{}: is a mount point, which cannot be replaced", .0.display())]
+    MountPoint(PathBuf),
     /// Too little is free.
     #[error("{}: needs {needed} bytes, and {free} are free", .path.display())]
     NoSpace {
@@ -329,6 +332,7 @@ fn check_existing(dest: &Path, kind: Kind, existing: Existing) -> Result<(), Sta
             wanted: "one",
         }),
         _ if existing == Existing::Keep => Err(StagingError::Exists(dest.to_owned())),
+        _ if sys::is_mount_point(dest) => Err(StagingError::MountPoint(dest.to_owned())),
         _ => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! System calls that the standard library has no words for.
 
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -88,6 +89,13 @@ fn rename_with(from: &Path, to: &Path, flags: libc::c_uint) -> io::Result<()> {
     checked(unsafe {
         libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags)
     })
+}
+
+/// True if something is mounted at `path`, a file or a directory; false where the kernel is too old
+/// (below 5.8) to tell.
+pub fn is_mount_point(path: &Path) -> bool {
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 /// Bytes that this user may still write to the file system of `path`.
