@@ -265,6 +265,34 @@ fn the_source_and_the_directories_above_it_are_not_replaced() {
 }
 
 #[test]
+fn a_tree_of_an_overlays_lower_layer_is_refused_and_one_of_its_upper_is_replaced() {
+    let place = Place::new();
+    for directory in ["lower/0/old", "upper", "work", "merged", "lower/tree/new"] {
+        fs::create_dir_all(place.path(directory)).unwrap();
+    }
+    let script = format!(
+        "layers=lowerdir=lower,upperdir=upper,workdir=work
+         mount -t overlay overlay -o userxattr,$layers merged || exit 77
+         cd merged && mkdir -p 1/old && ls -A . 0 > ../before
+         {OMNES} run -n 2 --timeout 60s -- {OMNES} cp --force tree {{rank}}; status=$?
+         ls -A . 0 | diff ../before - || exit 3
+         rm -r 0 && {OMNES} run -n 2 --timeout 60s -- {OMNES} cp --force tree {{rank}} || exit 4
+         [ -d 0/new ] && [ -d 1/new ] && exit $status"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", &script]).current_dir(place.0.path());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    if output.status.code() == Some(77) || told.starts_with("unshare:") {
+        eprintln!("skipped: needs overlays");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("rank 0: 0: lies in a lower layer of an overlay"), "{told}");
+    assert!(!told.contains("rank 1: "), "{told}");
+}
+
+#[test]
 fn a_destination_that_cannot_be_made_names_the_rank_and_leaves_nothing() {
     let place = Place::new();
     place.write("source", 1000);

@@ -74,6 +74,10 @@ pub enum StagingError {
     /// No rename reaches it.
     #[error("{}: is a mount point, which cannot be replaced", .0.display())]
     MountPoint(PathBuf),
+    /// An overlay renames only directories of its upper layer.
+    #[error("{}: lies in a lower layer of an overlay and cannot be renamed; remove it first",
+        .0.display())]
+    LowerLayer(PathBuf),
     /// Too little is free.
     #[error("{}: needs {needed} bytes, and {free} are free", .path.display())]
     NoSpace {
@@ -183,7 +187,28 @@ impl Staging {
                 Hidden::Directory(path)
             }
         };
-        Ok(Self { dest, parent, made, hidden, existing })
+        let staging = Self { dest, parent, made, hidden, existing };
+        staging.check_layer()?;
+        Ok(staging)
+    }
+
+    /// Refuses a directory that an overlay will not rename. A rename onto a directory that is not
+    /// empty changes nothing, and tells.
+    fn check_layer(&self) -> Result<(), StagingError> {
+        let (Hidden::Directory(hidden), Existing::Replace) = (&self.hidden, self.existing) else {
+            return Ok(());
+        };
+        if !self.dest.exists() || !sys::is_in_overlay(&self.dest) {
+            return Ok(());
+        }
+        let entry = hidden.join("entry");
+        sys::make_private_directory(&entry).map_err(StagingError::io("write in", &self.parent))?;
+        let refused = fs::rename(&self.dest, hidden).err().and_then(|it| it.raw_os_error());
+        fs::remove_dir(&entry).map_err(StagingError::io("write in", &self.parent))?;
+        match refused {
+            Some(libc::EXDEV) => Err(StagingError::LowerLayer(self.dest.clone())),
+            _ => Ok(()),
+        }
     }
 
     /// Says which place this is, the same on all ranks of one machine and different on others.

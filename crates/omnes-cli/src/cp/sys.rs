@@ -1,6 +1,6 @@
 //! System calls that the standard library has no words for.
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statfs, statx};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
@@ -96,6 +96,11 @@ fn rename_with(from: &Path, to: &Path, flags: libc::c_uint) -> io::Result<()> {
 pub fn is_mount_point(path: &Path) -> bool {
     let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
     found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// True if `path` lies in an overlay, as what comes with a container's image does.
+pub fn is_in_overlay(path: &Path) -> bool {
+    statfs(path).is_ok_and(|found| found.f_type == libc::OVERLAYFS_SUPER_MAGIC)
 }
 
 /// Bytes that this user may still write to the file system of `path`.
