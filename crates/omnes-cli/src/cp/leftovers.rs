@@ -11,7 +11,8 @@ use crate::run::signals;
 use anyhow::{Context, Result};
 use signal_hook::iterator::Signals;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 /// A writer that goes on meanwhile has made something new after at most this many removals.
 const REMOVALS_MAX: u32 = 8;
@@ -58,6 +59,10 @@ impl Leftovers {
     }
 }
 
+/// Set by the handler itself: a signal that met a thread in a long system call is known before that
+/// thread goes on, though the one that listens has yet to wake.
+static SIGNALLED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
 fn leftovers() -> MutexGuard<'static, Leftovers> {
     // Lists of paths are right at any time, also after a panic elsewhere.
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -67,7 +72,14 @@ fn leftovers() -> MutexGuard<'static, Leftovers> {
 ///
 /// A step within a step would wait for ever.
 pub fn undisturbed<T>(step: impl FnOnce(&mut Leftovers) -> T) -> T {
-    step(&mut leftovers())
+    let mut leftovers = leftovers();
+    if SIGNALLED.load(Ordering::SeqCst) {
+        drop(leftovers);
+        loop {
+            std::thread::park();
+        }
+    }
+    step(&mut leftovers)
 }
 
 /// Returns unless a signal has come; then this process ends here.
@@ -81,7 +93,12 @@ pub fn end_if_signalled() {
 /// this rank started, as HUP under `nohup`, stays ignored.
 pub fn remove_on_signal() -> Result<()> {
     let wanted = signals::FORWARDED.into_iter().filter(|&signal| !signals::is_ignored(signal));
-    let mut signals = Signals::new(wanted).context("cannot hear signals")?;
+    let wanted: Vec<_> = wanted.collect();
+    let mut signals = Signals::new(&wanted).context("cannot hear signals")?;
+    for signal in wanted {
+        signal_hook::flag::register(signal, Arc::clone(&SIGNALLED))
+            .context("cannot hear signals")?;
+    }
     let listen = move || {
         let Some(signal) = signals.forever().next() else { return };
         // Held to the end, so that no step begins any more.
