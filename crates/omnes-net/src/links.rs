@@ -234,10 +234,10 @@ impl Links {
         spreads.filter_map(Spread::slot)
     }
 
-    /// Goes on in user space where a slot is gone.
-    pub(crate) fn do_without_lost_slots(&mut self) {
+    /// Slots for multi-send that are gone: it goes on in user space. A system call for each slot.
+    pub(crate) fn take_lost_slots(&mut self) -> impl Iterator<Item = OpenSlot> {
         let spreads = self.nic.iter_mut().flat_map(|nic| &mut nic.spreads);
-        spreads.for_each(Spread::do_without_lost_slot);
+        spreads.filter_map(Spread::take_lost_slot)
     }
 
     /// The multi-send of a communicator.

@@ -74,11 +74,11 @@ impl Spread {
         self.slot.as_ref()
     }
 
-    /// Goes on in user space if the slot is gone, as with its agent: nobody need be told.
-    pub(crate) fn do_without_lost_slot(&mut self) {
-        if self.slot.take_if(|slot| slot.is_lost()).is_some() {
-            self.slot_forwards = false;
-        }
+    /// Goes on in user space if the slot is gone, as with its agent: nobody need be told. The slot.
+    pub(crate) fn take_lost_slot(&mut self) -> Option<OpenSlot> {
+        let slot = self.slot.take_if(|slot| slot.is_lost())?;
+        self.slot_forwards = false;
+        Some(slot)
     }
 
     /// Where this rank sends what it sends to all.

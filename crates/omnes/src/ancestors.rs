@@ -1,7 +1,7 @@
 //! Which process has launched this one: what all ranks of a machine have in common.
 //!
 //! Mostly it is the parent; between them may be shells and other programs that start a rank and
-//! wait for it.
+//! wait for it. Behind an unknown one nobody looks: it may be a launcher, of one of several jobs.
 
 use std::path::Path;
 
@@ -16,6 +16,11 @@ const LAUNCHERS: [&str; 9] = [
     "prted",
     "prterun",
     "slurmstepd",
+];
+/// What starts a rank and waits for it.
+const WRAPPERS: [&str; 12] = [
+    "sh", "bash", "dash", "zsh", "ksh", "env", "nice", "numactl", "stdbuf", "taskset", "time",
+    "timeout",
 ];
 /// Generations that are looked at.
 const GENERATIONS_MAX: usize = 16;
@@ -36,6 +41,9 @@ fn nearest(first: u32, look_up: impl Fn(u32) -> Option<(String, u32)>) -> Option
         let (name, parent) = look_up(process)?;
         if is_launcher(&name) {
             return Some(process);
+        }
+        if !WRAPPERS.contains(&name.as_str()) {
+            return None;
         }
         process = parent;
     }
@@ -85,12 +93,15 @@ mod tests {
             3 => Some(("mpiexec.hydra".to_owned(), 1)),
             9 => Some(("sh".to_owned(), 8)),
             8 => Some(("mpirun.openmpi".to_owned(), 1)),
+            7 => Some(("env".to_owned(), 6)),
+            6 => Some(("mpispawn".to_owned(), 8)),
             _ => Some(("init".to_owned(), 0)),
         };
         assert_eq!(nearest(5, table), Some(4));
         assert_eq!(nearest(3, table), Some(3));
         assert_eq!(nearest(9, table), Some(8));
         assert_eq!(nearest(1, table), None);
+        assert_eq!(nearest(7, table), None);
         assert!(!is_launcher("mpirunner"));
     }
 }

@@ -202,10 +202,16 @@ impl Staging {
             return Ok(());
         }
         let entry = hidden.join("entry");
-        sys::make_private_directory(&entry).map_err(StagingError::io("write in", &self.parent))?;
-        let refused = fs::rename(&self.dest, hidden).err().and_then(|it| it.raw_os_error());
-        fs::remove_dir(&entry).map_err(StagingError::io("write in", &self.parent))?;
-        match refused {
+        // Whole, or a signal would make room for what is never to be moved.
+        let refused = leftovers::undisturbed(|_| {
+            sys::make_private_directory(&entry)?;
+            let refused = match fs::rename(&self.dest, hidden) {
+                Ok(()) => return fs::rename(hidden, &self.dest).map(|()| None),
+                Err(error) => error.raw_os_error(),
+            };
+            fs::remove_dir(&entry).map(|()| refused)
+        });
+        match refused.map_err(StagingError::io("write in", &self.parent))? {
             Some(libc::EXDEV) => Err(StagingError::LowerLayer(self.dest.clone())),
             _ => Ok(()),
         }

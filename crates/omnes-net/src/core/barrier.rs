@@ -5,8 +5,12 @@ use crate::operations::{Completion, Operation, OperationError, OperationId, Part
 use crate::spread::Spread;
 use omnes_nic::{Counters, OpenSlot, Page};
 use omnes_proto::collective::{CollectiveError, Contribution, Event, GroupConfig, NicView};
-use omnes_wire::CommunicatorId;
+use omnes_wire::{CommunicatorId, Instant};
 use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How often slots for multi-send that are gone are looked for: each look is a system call.
+const LOST_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Barriers that somebody waits for, and slots of the NIC.
 #[derive(Default)]
@@ -17,6 +21,8 @@ pub(super) struct Barriers {
     slots: Vec<Slot>,
     /// What slots had counted when they were given back.
     given_back: Counters,
+    /// When slots for multi-send that are gone were looked for.
+    looked_at: Instant,
 }
 
 struct Awaited {
@@ -139,7 +145,12 @@ impl Core {
         for communicator in lost {
             self.end_barriers_of(communicator);
         }
-        self.links.do_without_lost_slots();
+        let now = self.clock.now();
+        let Barriers { given_back, looked_at, .. } = &mut self.barriers;
+        if now.since(*looked_at) >= LOST_INTERVAL {
+            *looked_at = now;
+            self.links.take_lost_slots().for_each(|slot| given_back.add(&slot.page().counters()));
+        }
     }
 
     /// The slot of a group is gone: its barriers cannot end any more.

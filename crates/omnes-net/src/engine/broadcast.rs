@@ -48,8 +48,8 @@ impl Engine {
         self.enter(|core| core.open_group(group));
     }
 
-    /// Closes the groups of a communicator, and its multi-send when nothing goes by it any more. To
-    /// be called when this rank starts nothing more there; what is under way goes on.
+    /// Closes the groups of a communicator, and its multi-send when this rank has nothing under way
+    /// there any more. To be called when it starts nothing more there; what is under way goes on.
     pub fn close_groups(&self, communicator: CommunicatorId) {
         self.enter(|core| core.close_groups(communicator));
     }

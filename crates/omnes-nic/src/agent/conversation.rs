@@ -116,9 +116,10 @@ impl Conversation {
     ) -> Result<Answered, AgentError> {
         self.settle(talk)?;
         self.send_returns_in_turn();
-        // A refusal may have come before all was sent.
-        if let Err(AgentError::Silent) = self.send_all(&emit(request), descriptors) {
-            return Err(AgentError::Silent);
+        // No answer comes to what was not sent; but a refusal may come before all of it was.
+        let sent = self.send_all(&emit(request), descriptors);
+        if let Err(error @ (AgentError::Silent | AgentError::System { .. })) = sent {
+            return Err(error);
         }
         let (line, given) = self.receive(talk)?;
         match serde_json::from_slice(&line) {

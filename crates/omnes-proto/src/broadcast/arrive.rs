@@ -77,11 +77,14 @@ impl Broadcast {
 
     /// True if the group of a packet of data is open and whole; else the packet is counted, and
     /// remembered where the group may still be opened.
-    fn is_open(&mut self, key: StreamKey, flags: Flags) -> bool {
+    fn is_open(&mut self, key: StreamKey, header: &Header) -> bool {
         if self.is_at_rest(key) {
             self.common.counters.duplicates += 1;
             // What is sent to this rank alone was not known to have come.
-            self.rest.on_packet(key, flags.has(Flags::ACK_NOW) || !flags.has(Flags::GROUP));
+            let is_to_all = header.flags.has(Flags::GROUP);
+            if header.flags.has(Flags::ACK_NOW) || !is_to_all {
+                self.rest.on_question(key, (!is_to_all).then_some(header.source));
+            }
             return false;
         }
         match self.groups.get(&key.group) {
@@ -170,7 +173,7 @@ impl Broadcast {
             self.common.counters.malformed += 1;
             return None;
         }
-        if !self.is_open(key, header.flags) {
+        if !self.is_open(key, header) {
             return None;
         }
         if header.source != key.root && !self.is_member(key.group, header.source) {
@@ -290,7 +293,9 @@ impl Broadcast {
     /// Whoever collects this rank's acknowledgements waits for that of everything before `expects`.
     fn on_question(&mut self, news: News) {
         let Some(at) = self.find_told(news.key) else {
-            self.rest.on_packet(news.key, true);
+            if self.is_at_rest(news.key) {
+                self.rest.on_question(news.key, Some(news.from));
+            }
             return;
         };
         let stream = &mut self.streams[at];

@@ -23,6 +23,11 @@ const HOLD_SHARE: u32 = 4;
 /// Times in a row that the first packet which somebody lacks may go to all in vain, before what
 /// goes to all is taken to reach nobody.
 const IN_VAIN_MAX: u32 = 4;
+/// Time that this takes at least: a rank that computes may answer late, though it lacks nothing.
+const IN_VAIN_TIME: Duration = Duration::from_millis(10);
+/// Time after which fewer times do: where answers take long, ranks that get nothing would be taken
+/// for dead.
+const IN_VAIN_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// How one reporter stands.
 #[derive(Debug)]
@@ -92,6 +97,8 @@ pub(super) struct Collector {
     /// Times that the first packet which somebody lacks went to all since [`Self::slowest`] has
     /// come on.
     in_vain: u32,
+    /// When the first of them did.
+    in_vain_since: Instant,
     /// What goes to all seems to reach nobody, as after a change of the network: so packets go
     /// again to one rank after the other, until one from there on has arrived without that.
     mistrusted_from: Option<Seq>,
@@ -134,6 +141,7 @@ impl Collector {
             held_until: None,
             gaps_at: Instant::ZERO,
             in_vain: 0,
+            in_vain_since: Instant::ZERO,
             mistrusted_from: None,
             history: History::default(),
             answers: AnswerTimer::new(count),
@@ -351,9 +359,16 @@ impl Collector {
     /// A repair goes out; `end` is one past the last packet that has been sent.
     pub(super) fn on_repaired(&mut self, now: Instant, repair: &Repair, end: Seq) {
         self.history.on_repaired(now, repair);
-        let is_first = Some(repair.seq) == self.slowest();
-        self.in_vain += u32::from(is_first && repair.to == Destination::Group);
-        if self.in_vain >= IN_VAIN_MAX {
+        if Some(repair.seq) != self.slowest() || repair.to != Destination::Group {
+            return;
+        }
+        if self.in_vain == 0 {
+            self.in_vain_since = now;
+        }
+        self.in_vain += 1;
+        let time = now.since(self.in_vain_since);
+        let is_often = self.in_vain >= IN_VAIN_MAX && time >= IN_VAIN_TIME;
+        if is_often || time >= IN_VAIN_TIME_MAX {
             self.mistrusted_from.get_or_insert(end);
         }
     }

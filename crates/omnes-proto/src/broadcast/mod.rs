@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A group is closed with its communicator, and forgotten when nothing is under way in it any more
-//! ([`rest`]).
+//! (`rest.rs`).
 //!
 //! Guarantees: every member receives the messages of a root to a group once and in order, whatever
 //! packets are lost, doubled or overtaken; memory is bounded by windows and pool; loss-free, the

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 mod co_roots;
 mod coded;
+mod mute;
 mod overdue;
 mod rest;
 mod tree;
@@ -584,40 +585,4 @@ fn a_packet_that_claims_to_stand_before_its_message_is_no_more_than_noise() {
     let machine = &mut net.nodes[1].machine;
     assert_eq!(machine.preview(&lie.header, &lie.bytes), None);
     machine.handle_packet(now, &lie.header, &lie.bytes, lie.bytes.len());
-}
-
-#[test]
-fn a_multicast_that_reaches_nobody_any_more_is_made_up_for_until_it_does() {
-    for policy in POLICIES {
-        let mut net = Net::new(8, policy);
-        let messages: Vec<Vec<u8>> = (0..8).map(|at| content(at, at * 700)).collect();
-        let repairs = |net: &Net| net.nodes[0].machine.counters().repairs_by_multicast;
-        net.broadcast(0, &messages[0]);
-        net.run(2000);
-        net.lose = Box::new(|header, _| header.flags.has(Flags::GROUP));
-        messages[1..6].iter().for_each(|message| net.broadcast(0, message));
-        net.run(60_000);
-        assert!(repairs(&net) < 12, "{policy}: {} repairs in vain", repairs(&net));
-        // Then some of it comes, though not all.
-        let mut packets = 0;
-        net.lose = Box::new(move |_, _| {
-            packets += 1;
-            packets % 20 == 0
-        });
-        net.broadcast(0, &messages[6]);
-        net.run(20_000);
-        // What all have missed goes to all again.
-        let (before, mut left) = (repairs(&net), 7 * 3);
-        net.lose = Box::new(move |header, _| {
-            let is_lost = header.flags.has(Flags::GROUP) && left > 0;
-            left -= u32::from(is_lost);
-            is_lost
-        });
-        net.broadcast(0, &messages[7]);
-        net.run(60_000);
-        net.assert_received(&messages, 0);
-        if !policy.starts_with("co-root") {
-            assert!(repairs(&net) > before, "{policy}");
-        }
-    }
 }

@@ -151,7 +151,13 @@ class Message(Done):
     def wait(self, timeout: timedelta | None = None) -> bool:
         given = timeout and timeout > timedelta(0)
         with time_limit(timeout.total_seconds() if given else self.limit_s):
-            self._finish(lambda request: request.wait())
+            try:
+                self._finish(lambda request: request.wait())
+            except BaseException as error:
+                # Of a signal handler: the message is given up. The request would raise it again, in
+                # whatever looks for messages that have ended.
+                self._error, self._request = error, None
+                raise
         if self._error is not None:
             raise self._error
         return True
@@ -175,12 +181,8 @@ class Message(Done):
             if end(request) is False:
                 return
             self._take(request)
-        except BaseException as error:
+        except Exception as error:
             self._error = error
-            if not isinstance(error, Exception):
-                # The request would raise it again, in whatever looks for messages that have ended.
-                self._request = None
-                raise
         # Last: whoever sees it, in whichever thread, finds the rest done.
         self._request = None
 

@@ -85,3 +85,17 @@ fn packets_of_a_group_at_rest_make_no_new_one() {
     net.nodes[1].machine.close(CommunicatorId(9));
     assert!(net.nodes[1].machine.is_over(CommunicatorId(9)));
 }
+
+#[test]
+fn a_rank_that_has_closed_without_a_part_in_a_stream_is_not_silent() {
+    let peer_timeout = Duration::from_millis(5);
+    let mut net = Net::with(3, "window", BroadcastConfig { peer_timeout, ..config() });
+    net.nodes[2].machine.close(GROUP.communicator);
+    net.receive(1, 0, 10);
+    net.send(0, content(1, 10), Reply::Soon);
+    for _ in 0..5000 {
+        net.run(1);
+        assert_eq!(net.nodes[0].machine.poll_silent(net.now), None);
+    }
+    assert_eq!((net.nodes[1].received.len(), net.nodes[0].freed), (1, 0));
+}
