@@ -1,39 +1,14 @@
 """A forked child is refused whatever its parent's groups do, and waits for nothing; the parent goes
 on."""
 
-import os
 import sys
-import traceback
 import warnings
 from datetime import timedelta
 
 import omnes.distributed
 import torch
 import torch.distributed as dist
-
-
-def in_child(check):
-    """Runs the check in a forked child, where it must succeed."""
-    child = os.fork()
-    if child == 0:
-        try:
-            check()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        sys.exit()  # ends as programs do, with the groups that it has inherited
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def refused(*calls):
-    for call in calls:
-        try:
-            call()
-        except ValueError as error:
-            assert "process" in str(error), error
-        else:
-            raise AssertionError("not refused")
-
+from children import in_child, refused
 
 dist.init_process_group("omnes")
 rank = dist.get_rank()
@@ -65,8 +40,9 @@ def child():
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of fork() beside threads; PyTorch renames calls
-    in_child(lambda: None)
-    in_child(child)
+    # They end as programs do, with the groups that they have inherited.
+    in_child(lambda: None, sys.exit)
+    in_child(child, sys.exit)
 if rank == 1:
     dist.recv(torch.zeros(1), other, tag=1)
     pending = dist.all_reduce(torch.zeros(9), async_op=True)

@@ -2,33 +2,10 @@
 
 import os
 import threading
-import traceback
 import warnings
 
 import omnes
-
-
-def in_child(check):
-    """Runs the check in a forked child, where it must succeed."""
-    child = os.fork()
-    if child == 0:
-        try:
-            check()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-
-
-def refused(calls):
-    for call in calls:
-        try:
-            call()
-        except ValueError as error:
-            assert "process" in str(error), error
-        else:
-            raise AssertionError("not refused")
+from children import in_child, refused
 
 
 def fork(world):
@@ -56,11 +33,11 @@ def fork(world):
             omnes.Communicator.from_env,
             lambda: omnes.join(0, 1, lambda own: [own]),
         )
-        refused(calls)
+        refused(*calls)
         omnes.abandon()
         world.finalize()
 
-    in_child(child)
+    in_child(child, lambda: os._exit(0))
     world.barrier()
     request.wait()
     waiting.join()
