@@ -10,6 +10,7 @@ use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::pairwise::steps_at_once;
 use crate::reduce::MEETING_RANK;
+use crate::ring::Around;
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
@@ -17,9 +18,6 @@ use std::ops::Range;
 /// cores are what is waited for, which have to pass fewer packets on then.
 const MEETING_BYTES_MAX: usize = 64 << 10;
 const CROWDED_MEETING_BYTES_MAX: usize = 512 << 10;
-/// Parts from this size on go around a ring where links are what is waited for: broadcasts of
-/// several ranks meet at every receiver's link, whose queue in a switch loses some.
-const RING_PART_BYTES_MIN: usize = 128 << 10;
 /// Broadcasts of an allgather under way at once, by count or by bytes, whichever are more: all of
 /// them meet at every receiver's link, whose queue in a switch takes about so many.
 const BROADCASTS_MIN: usize = 2;
@@ -190,10 +188,10 @@ impl Communicator {
         let mut under_way = UnderWay::new(self);
         let longest = (0..self.size()).map(|rank| part(rank).length).max().unwrap_or(0);
         let algorithm = self.usual_bcast(longest);
-        let collides = longest >= RING_PART_BYTES_MIN && self.waits_for_links();
-        if collides || !self.has_multicast() || !matches!(algorithm, Bcast::Multicast(_)) {
+        let has_no_group = !self.has_multicast() || !matches!(algorithm, Bcast::Multicast(_));
+        if has_no_group || self.passes_around(longest) {
             // SAFETY: promised by the caller.
-            unsafe { self.allgather_ring(part)? };
+            unsafe { self.pass_around(data, range, Around::Gather)? };
             return Ok(under_way);
         }
         for root in (0..self.size()).filter(|root| part(*root).length > 0) {
@@ -203,39 +201,5 @@ impl Communicator {
             under_way.push_begun(unsafe { self.begin_bcast(root, part(root), algorithm)? });
         }
         Ok(under_way)
-    }
-
-    /// Passes each rank's part on around a ring, in which ranks of one node are neighbours, until
-    /// all have all.
-    ///
-    /// # Safety
-    /// Nobody else may use the parts until this returns.
-    unsafe fn allgather_ring(&self, part: impl Fn(u32) -> Bytes) -> Result<(), Error> {
-        let mut ring: Vec<u32> = (0..self.size()).collect();
-        ring.sort_by_key(|rank| (self.nodes().node_of(*rank), *rank));
-        let size = ring.len();
-        let own = ring.iter().position(|rank| *rank == self.rank());
-        let own = own.expect("the ring has all ranks");
-        let (next, before) = (ring[(own + 1) % size], ring[(own + size - 1) % size]);
-        // Of the rank so many places before this one.
-        let part = |step: usize| part(ring[(own + size - step) % size]);
-        let mut sends = UnderWay::new(self);
-        for step in 1..size {
-            let (data, room) = (part(step - 1), part(step));
-            let mut receive = UnderWay::new(self);
-            // SAFETY: promised by the caller; what is sent has come, and stays as it is.
-            unsafe {
-                if room.length > 0 {
-                    receive.receive(before, Purpose::Ring, room)?;
-                }
-                if data.length > 0 {
-                    sends.send(next, Purpose::Ring, data)?;
-                }
-            }
-            if room.length > 0 {
-                receive.wait_for(room.length)?;
-            }
-        }
-        sends.wait_until_left(0)
     }
 }

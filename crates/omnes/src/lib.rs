@@ -41,6 +41,7 @@ mod pairwise;
 mod point_to_point;
 mod reduce;
 mod request;
+mod ring;
 mod scope;
 mod split;
 mod stats;

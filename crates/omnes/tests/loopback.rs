@@ -363,7 +363,7 @@ fn barrier_that_a_departed_rank_cannot_join_ends_with_its_name() {
 
 #[test]
 fn reduction_that_a_departed_rank_cannot_join_ends_with_its_name() {
-    for algorithm in ["flat", "binomial", "blocks"] {
+    for algorithm in ["flat", "binomial", "blocks", "ring"] {
         let algorithm = algorithm.parse().unwrap();
         for length in [10, 300_000] {
             end_with_its_name("allreduce", |comm| {

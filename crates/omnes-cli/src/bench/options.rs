@@ -164,7 +164,9 @@ impl Algorithm {
         if let Ok(barrier) = text.parse() {
             return Ok(Self::Barrier(barrier));
         }
-        if let Ok(reduce @ (omnes::Reduce::Blocks | omnes::Reduce::Word)) = text.parse() {
+        if let Ok(reduce @ (omnes::Reduce::Blocks | omnes::Reduce::Ring | omnes::Reduce::Word)) =
+            text.parse()
+        {
             return Ok(Self::Reduce(reduce));
         }
         text.parse().map(Self::Bcast).map_err(|omnes::BcastError { text }| {
@@ -174,7 +176,7 @@ impl Algorithm {
                  co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
                  postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
                  gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
-                 channel, nic:counter; allreduce: word, blocks, and the trees"
+                 channel, nic:counter; allreduce: word, blocks, ring, and the trees"
             )
         })
     }

@@ -1,12 +1,14 @@
 //! In blocks: each rank gets one block of everybody's data, reduces it, and is the one that has it.
 //!
-//! Long blocks are reduced slice by slice, so that room for a few slices is enough. Where there is
-//! multicast, the results of one travel while the next is reduced.
+//! Long blocks are reduced slice by slice, so that room for a few slices is enough. Each rank gets
+//! what the others have straight from them, and broadcasts its result; with multicast, the results
+//! of one slice travel while the next is reduced. Or both go around a ring.
 
 use super::operator::Combine;
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::pairwise::steps_at_once;
+use crate::ring::Around;
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
@@ -81,16 +83,38 @@ impl Communicator {
         results.wait_until_left(0)
     }
 
+    pub(super) fn allreduce_ring(
+        &self,
+        data: &mut [u8],
+        combine: &Combine<'_>,
+    ) -> Result<(), Error> {
+        let blocks = Blocks::of(data.len(), combine.element_bytes, self.size());
+        let data = Bytes::of_mut(data);
+        for slice in 0..blocks.slices() {
+            let around = Around::ReduceAndGather(combine);
+            // SAFETY: nothing else uses the data.
+            unsafe { self.pass_around(data, |rank| blocks.slice(slice, rank), around)? };
+        }
+        Ok(())
+    }
+
     pub(super) fn reduce_scattered(
         &self,
         data: &mut [u8],
         combine: &Combine<'_>,
     ) -> Result<Range<usize>, Error> {
         let blocks = Blocks::of(data.len(), combine.element_bytes, self.size());
+        let goes_around = self.passes_around(blocks.range(0).len());
         let data = Bytes::of_mut(data);
         for slice in 0..blocks.slices() {
+            let range = |rank| blocks.slice(slice, rank);
             // SAFETY: nothing else uses the data.
-            unsafe { self.exchange_and_combine(data, |rank| blocks.slice(slice, rank), combine)? };
+            unsafe {
+                match goes_around {
+                    true => self.pass_around(data, range, Around::Reduce(combine))?,
+                    false => self.exchange_and_combine(data, range, combine)?,
+                }
+            }
         }
         Ok(blocks.range(self.rank()))
     }

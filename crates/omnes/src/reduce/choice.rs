@@ -24,8 +24,8 @@ const WIDE_RADIX: u32 = 8;
 
 /// How a reduction goes.
 ///
-/// Text form, both ways: `word`, `blocks`, or the name of a tree, such as `flat`, `binomial`,
-/// `knomial=4`.
+/// Text form, both ways: `word`, `blocks`, `ring`, or the name of a tree, such as `flat`,
+/// `binomial`, `knomial=4`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reduce {
     /// All data up a tree, whose inner ranks combine them; an allreduce then broadcasts the result.
@@ -33,6 +33,9 @@ pub enum Reduce {
     /// A reduce-scatter: each rank reduces one block of the data, which it gets from all others. An
     /// allreduce then gathers the blocks at all.
     Blocks,
+    /// As `Blocks`, of which each goes around a ring, once to be reduced and once more to all: no
+    /// two senders meet at one receiver.
+    Ring,
     /// For an allreduce of one number, which no message carries: the steps of a barrier bring all
     /// numbers together, by the kernel's NIC where it runs barriers. f32 are added as f64.
     Word,
@@ -41,7 +44,7 @@ pub enum Reduce {
 /// A text that names no algorithm of reductions.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "`{text}` is no algorithm of reductions; there are word, blocks, flat, binomial, chain, \
+    "`{text}` is no algorithm of reductions; there are word, blocks, ring, flat, binomial, chain, \
      knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
 )]
 pub struct ReduceError {
@@ -54,6 +57,7 @@ impl fmt::Display for Reduce {
         match self {
             Self::Tree(tree) => tree.fmt(formatter),
             Self::Blocks => formatter.write_str("blocks"),
+            Self::Ring => formatter.write_str("ring"),
             Self::Word => formatter.write_str("word"),
         }
     }
@@ -65,6 +69,7 @@ impl FromStr for Reduce {
     fn from_str(text: &str) -> Result<Self, ReduceError> {
         match text {
             "blocks" => Ok(Self::Blocks),
+            "ring" => Ok(Self::Ring),
             "word" => Ok(Self::Word),
             tree => tree.parse().map(Self::Tree).map_err(|_| ReduceError { text: text.to_owned() }),
         }
@@ -79,10 +84,15 @@ struct Situation {
     nodes: u32,
     /// [`Communicator::waits_for_cores`].
     is_crowded: bool,
+    /// [`Communicator::passes_around`] for a block.
+    goes_around: bool,
 }
 
 impl Situation {
     fn choice(self) -> Reduce {
+        if self.goes_around && self.ranks > 1 {
+            return Reduce::Ring;
+        }
         let is_even = self.nodes == self.ranks || self.nodes == 1;
         let is_long =
             self.bytes >= BLOCKS_BYTES_MIN && self.bytes / self.ranks as usize >= BLOCK_BYTES_MIN;
@@ -102,7 +112,8 @@ impl Communicator {
     /// What a reduction of `bytes` bytes takes where nobody names an algorithm.
     pub(super) fn usual_reduce(&self, bytes: usize) -> Reduce {
         let (ranks, nodes) = (self.size(), self.nodes().count());
-        Situation { bytes, ranks, nodes, is_crowded: self.waits_for_cores() }.choice()
+        let goes_around = self.passes_around(bytes / ranks as usize);
+        Situation { bytes, ranks, nodes, is_crowded: self.waits_for_cores(), goes_around }.choice()
     }
 }
 
@@ -111,7 +122,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const FEW: Situation = Situation { bytes: 8, ranks: 16, nodes: 16, is_crowded: false };
+    const FEW: Situation =
+        Situation { bytes: 8, ranks: 16, nodes: 16, is_crowded: false, goes_around: false };
 
     #[test]
     fn short_data_meet_at_one_rank_and_long_data_in_blocks() {
@@ -124,6 +136,9 @@ mod tests {
         assert_eq!(Situation { is_crowded: true, ..long }.choice(), binomial);
         assert_eq!(Situation { nodes: 4, ..long }.choice(), flat);
         assert_eq!(Situation { nodes: 1, ..long }.choice(), Reduce::Blocks);
+        let around = Situation { goes_around: true, is_crowded: true, ..long };
+        assert_eq!(around.choice(), Reduce::Ring);
+        assert_eq!(Situation { nodes: 4, ..around }.choice(), Reduce::Ring);
     }
 
     #[test]
@@ -139,10 +154,12 @@ mod tests {
 
     #[test]
     fn algorithms_are_written_as_they_are_read() {
-        for text in ["word", "blocks", "flat", "binomial", "knomial=4", "postal=2.5/4"] {
+        for text in ["word", "blocks", "ring", "flat", "binomial", "knomial=4", "postal=2.5/4"] {
             assert_eq!(text.parse::<Reduce>().unwrap().to_string(), text);
         }
-        let error = "ring".parse::<Reduce>().unwrap_err().to_string();
-        assert!(error.starts_with("`ring` is no algorithm of reductions; there are word, blocks"));
+        let error = "circle".parse::<Reduce>().unwrap_err().to_string();
+        assert!(
+            error.starts_with("`circle` is no algorithm of reductions; there are word, blocks")
+        );
     }
 }

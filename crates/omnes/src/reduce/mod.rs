@@ -17,8 +17,8 @@
 //!
 //! Cost for N ranks and S bytes: of one number a barrier; up a tree N - 1 messages of S bytes and a
 //! broadcast; in blocks each rank sends and receives S (N - 1) / N bytes to reduce, and the results
-//! go out by one broadcast per rank, S bytes in all, where there is multicast, else, and of long
-//! blocks over slow links, around a ring.
+//! go out by one broadcast per rank, S bytes in all, where there is multicast, else around a ring,
+//! again S (N - 1) / N bytes. Long blocks over slow links go around the ring both times.
 
 mod blocks;
 mod choice;
@@ -31,7 +31,7 @@ pub use operator::{Element, ElementType, ReduceOp};
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use operator::Combine;
+pub(crate) use operator::Combine;
 use std::ops::Range;
 
 /// The rank at which short data of all meet.
@@ -227,6 +227,7 @@ impl Communicator {
                 self.bcast(MEETING_RANK, data)
             }
             Reduce::Blocks => self.allreduce_blocks(data, combine),
+            Reduce::Ring => self.allreduce_ring(data, combine),
             Reduce::Word => unreachable!("words have no function of their own"),
         }
     }
@@ -236,7 +237,7 @@ impl Communicator {
         let data = combine.whole_elements(data);
         match self.usual_reduce(data.len()) {
             Reduce::Tree(tree) => self.reduce_up(tree, root, data, combine),
-            Reduce::Blocks => self.reduce_blocks(root, data, combine),
+            Reduce::Blocks | Reduce::Ring => self.reduce_blocks(root, data, combine),
             Reduce::Word => unreachable!("it is chosen for allreduces of one number alone"),
         }
     }

@@ -6,7 +6,7 @@ use omnes::{Communicator, ElementType, Error, Reduce, ReduceOp};
 const LENGTHS: [usize; 6] = [0, 1, 7, 900, 5_000, 60_000];
 
 fn algorithms() -> impl Iterator<Item = Option<Reduce>> {
-    let named = ["flat", "binomial", "knomial=3", "chain", "blocks"];
+    let named = ["flat", "binomial", "knomial=3", "chain", "blocks", "ring"];
     std::iter::once(None).chain(named.into_iter().map(|name| Some(name.parse().unwrap())))
 }
 

@@ -1,0 +1,226 @@
+//! Around a ring: each rank gets from the one before and passes on to the next, so that every link
+//! carries one stream each way, and no two senders meet at one receiver.
+//!
+//! Parts go in segments, of which a whole part is under way at once: while one is combined, the
+//! next ones travel, and links never wait.
+
+use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::error::Error;
+use crate::reduce::Combine;
+use crate::under_way::UnderWay;
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Segments of a part: so many that the way from one rank to the next is hidden, so few that each
+/// is worth its message.
+const SEGMENTS_MAX: usize = 4;
+const SEGMENT_BYTES_MIN: usize = 32 << 10;
+
+/// Parts from this size on go around a ring where links are what is waited for: several senders
+/// meet at each receiver's link otherwise, whose queue in a switch loses some.
+const PART_BYTES_MIN: usize = 64 << 10;
+
+/// The order in which ranks pass on: ranks of one node are neighbours.
+struct Ring {
+    ranks: Vec<u32>,
+    own: usize,
+}
+
+impl Ring {
+    fn of(communicator: &Communicator) -> Self {
+        let mut ranks: Vec<u32> = (0..communicator.size()).collect();
+        ranks.sort_by_key(|rank| (communicator.nodes().node_of(*rank), *rank));
+        let own = ranks.iter().position(|rank| *rank == communicator.rank());
+        Self { own: own.expect("the ring has all ranks"), ranks }
+    }
+
+    fn next(&self) -> u32 {
+        self.ranks[(self.own + 1) % self.ranks.len()]
+    }
+
+    /// The rank so many places before this one, once around at most.
+    fn back(&self, places: usize) -> u32 {
+        self.ranks[(self.own + self.ranks.len() - places) % self.ranks.len()]
+    }
+}
+
+/// What happens to the parts of the data, one per rank, on their way around.
+#[derive(Clone, Copy)]
+pub(crate) enum Around<'combine> {
+    /// Each rank's part is brought to all.
+    Gather,
+    /// Everybody's contributions to each rank's part are combined in it, at that rank. The parts of
+    /// the others are only read.
+    Reduce(&'combine Combine<'combine>),
+    /// First the one, then the other.
+    ReduceAndGather(&'combine Combine<'combine>),
+}
+
+impl<'combine> Around<'combine> {
+    fn combine(self) -> Option<&'combine Combine<'combine>> {
+        match self {
+            Self::Gather => None,
+            Self::Reduce(combine) | Self::ReduceAndGather(combine) => Some(combine),
+        }
+    }
+
+    fn gathers(self) -> bool {
+        !matches!(self, Self::Reduce(_))
+    }
+}
+
+/// The segments of parts whose longest has so many bytes.
+fn segments_of(longest: usize) -> usize {
+    (longest / SEGMENT_BYTES_MIN).clamp(1, SEGMENTS_MAX)
+}
+
+/// Where a segment of a part is: segments are equally long but for an element.
+fn segment(
+    part: Range<usize>,
+    element_bytes: usize,
+    segments: usize,
+    index: usize,
+) -> Range<usize> {
+    let elements = part.len() / element_bytes;
+    let at = |index: usize| part.start + elements * index / segments * element_bytes;
+    at(index)..at(index + 1)
+}
+
+/// What comes and goes in each unit, which is one segment in one step.
+struct Course<F> {
+    ring: Ring,
+    data: Bytes,
+    /// Where the part of a rank is.
+    range: F,
+    element_bytes: usize,
+    segments: usize,
+    /// Steps in which parts are reduced; in later ones they are gathered.
+    reducing: usize,
+    /// For two parts, if any are reduced.
+    rooms: Bytes,
+    room_bytes: usize,
+}
+
+impl<F: Fn(u32) -> Range<usize>> Course<F> {
+    fn place(&self, rank: u32, unit: usize) -> Bytes {
+        let (part, index) = ((self.range)(rank), unit % self.segments);
+        self.data.part(segment(part, self.element_bytes, self.segments, index))
+    }
+
+    /// The place of what comes. While parts are reduced that is the place of this rank's own
+    /// contribution, and what comes lies in a room until it has been passed on.
+    fn incoming(&self, unit: usize) -> (Bytes, Option<Bytes>) {
+        let step = unit / self.segments;
+        if step >= self.reducing {
+            return (self.place(self.ring.back(step - self.reducing + 1), unit), None);
+        }
+        let place = self.place(self.ring.back(step + 2), unit);
+        let start = unit % (2 * self.segments) * self.room_bytes;
+        (place, Some(self.rooms.part(start..start + place.length)))
+    }
+
+    /// What came a step before, or, at first, is this rank's own.
+    fn outgoing(&self, unit: usize) -> Bytes {
+        let step = unit / self.segments;
+        match step.checked_sub(self.reducing) {
+            Some(gathered) => self.place(self.ring.back(gathered), unit),
+            None if step == 0 => self.place(self.ring.back(1), unit),
+            None => self.incoming(unit - self.segments).1.expect("what is reduced has a room"),
+        }
+    }
+}
+
+impl Communicator {
+    /// True if parts of so many bytes had better go around a ring than straight to whom they are
+    /// for. The same on all ranks.
+    pub(crate) fn passes_around(&self, part_bytes: usize) -> bool {
+        part_bytes >= PART_BYTES_MIN && self.waits_for_links()
+    }
+
+    /// Passes the parts of all ranks around.
+    ///
+    /// # Safety
+    /// Nobody else may use `data`, in which the disjoint parts `range(rank)` lie, until this
+    /// returns.
+    pub(crate) unsafe fn pass_around(
+        &self,
+        data: Bytes,
+        range: impl Fn(u32) -> Range<usize>,
+        around: Around<'_>,
+    ) -> Result<(), Error> {
+        let ring = Ring::of(self);
+        let hops = ring.ranks.len() - 1;
+        let combine = around.combine();
+        let reducing = if combine.is_some() { hops } else { 0 };
+        let steps = reducing + if around.gathers() { hops } else { 0 };
+        let element_bytes = combine.map_or(1, |combine| combine.element_bytes);
+        let longest = ring.ranks.iter().map(|rank| range(*rank).len()).max().unwrap_or(0);
+        let segments = segments_of(longest);
+        let room_bytes = longest.div_ceil(segments) + element_bytes;
+        let mut rooms = vec![0; if reducing > 0 { 2 * segments * room_bytes } else { 0 }];
+        let rooms = Bytes::of_mut(&mut rooms);
+        let course =
+            Course { ring, data, range, element_bytes, segments, reducing, rooms, room_bytes };
+
+        let receive = |unit| {
+            let (place, room) = course.incoming(unit);
+            let mut receive = UnderWay::new(self);
+            // SAFETY: promised by the caller; what was sent from there has ended, as below.
+            unsafe { receive.receive(course.ring.back(1), Purpose::Ring, room.unwrap_or(place))? };
+            Ok::<_, Error>(receive)
+        };
+        let send = |unit| {
+            let mut send = UnderWay::new(self);
+            // SAFETY: promised by the caller; what has come stays as it is until it is passed on.
+            unsafe { send.send(course.ring.next(), Purpose::Ring, course.outgoing(unit))? };
+            Ok::<_, Error>(send)
+        };
+        let units = steps * segments;
+        let first = 0..segments.min(units);
+        let mut receives = first.clone().map(receive).collect::<Result<VecDeque<_>, _>>()?;
+        let mut sends = first.map(send).collect::<Result<VecDeque<_>, _>>()?;
+        for unit in 0..units {
+            let (place, room) = course.incoming(unit);
+            receives.pop_front().expect("it was started").wait_for(place.length)?;
+            if let (Some(room), Some(combine)) = (room, combine) {
+                // SAFETY: the room and this rank's own part are in nobody's use, and places of
+                // others only read while parts are reduced.
+                unsafe {
+                    match unit / segments + 1 == reducing {
+                        true => combine.apply(place.as_mut_slice(), room.as_slice()),
+                        false => combine.apply(room.as_mut_slice(), place.as_slice()),
+                    }
+                }
+            }
+            if unit + segments < units {
+                // So nothing is sent any more from where a part later something is received.
+                sends.pop_front().expect("it was started").wait_until_left(0)?;
+                sends.push_back(send(unit + segments)?);
+                receives.push_back(receive(unit + segments)?);
+            }
+        }
+        sends.into_iter().try_for_each(|mut send| send.wait_until_left(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_follow_each_other_and_cut_no_element() {
+        for (part, element_bytes) in [(0..0, 8), (3..3, 1), (16..24, 8), (5..1_000_001, 3)] {
+            let segments = segments_of(part.len());
+            let mut end = part.start;
+            for index in 0..segments {
+                let segment = segment(part.clone(), element_bytes, segments, index);
+                assert_eq!(segment.start, end);
+                assert_eq!(segment.len() % element_bytes, 0);
+                assert!(segment.len() <= part.len().div_ceil(segments) + element_bytes);
+                end = segment.end;
+            }
+            assert_eq!(end, part.end);
+        }
+        assert_eq!([0, 70 << 10, 1 << 30].map(segments_of), [1, 2, SEGMENTS_MAX]);
+    }
+}
