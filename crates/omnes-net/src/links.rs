@@ -228,6 +228,12 @@ impl Links {
         Some(spreads.swap_remove(place))
     }
 
+    /// The multi-send of a communicator, to change.
+    pub(crate) fn spread_mut(&mut self, communicator: CommunicatorId) -> Option<&mut Spread> {
+        let spreads = &mut self.nic.as_mut()?.spreads;
+        spreads.iter_mut().find(|spread| spread.communicator() == communicator)
+    }
+
     /// Slots of the kernel's NIC that clone.
     pub(crate) fn spread_slots(&self) -> impl Iterator<Item = &OpenSlot> {
         let spreads = self.nic.iter().flat_map(|nic| &nic.spreads);

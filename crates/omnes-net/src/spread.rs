@@ -74,6 +74,13 @@ impl Spread {
         self.slot.as_ref()
     }
 
+    /// From now on a slot of the kernel's NIC clones, and passes on what comes in if it is to. What
+    /// came before and is not read yet is lost then, and repaired. The slot there was.
+    pub(crate) fn give_slot(&mut self, slot: OpenSlot, forwards: bool) -> Option<OpenSlot> {
+        self.slot_forwards = forwards;
+        self.slot.replace(slot)
+    }
+
     /// Goes on in user space if the slot is gone, as with its agent: nobody need be told. The slot.
     pub(crate) fn take_lost_slot(&mut self) -> Option<OpenSlot> {
         let slot = self.slot.take_if(|slot| slot.is_lost())?;

@@ -1,7 +1,7 @@
 //! A group of ranks with a context of its own.
 
 use crate::barrier::BarrierGroups;
-use crate::bcast::{LatestChoice, MultiSendUse, Nodes};
+use crate::bcast::{LateSlot, LatestChoice, MultiSendUse, Nodes};
 use crate::config::Config;
 use crate::error::Error;
 use crate::job::{COLLECTIVE, Job};
@@ -33,6 +33,7 @@ pub(crate) struct Inner {
     nodes: Nodes,
     pub(crate) barriers: BarrierGroups,
     pub(crate) latest_choice: LatestChoice,
+    pub(crate) late_slot: LateSlot,
 }
 
 /// What a collective's message is for; its tag.
@@ -143,8 +144,9 @@ impl Communicator {
     pub(crate) fn new(job: Arc<Job>, id: CommunicatorId, members: Vec<u32>, rank: u32) -> Self {
         let nodes = Nodes::new(&job, &members, rank);
         let barriers = BarrierGroups::new(Arc::clone(&job));
-        let latest_choice = LatestChoice::default();
-        Self { inner: Arc::new(Inner { job, id, members, rank, nodes, barriers, latest_choice }) }
+        let (latest_choice, late_slot) = (LatestChoice::default(), LateSlot::default());
+        let inner = Inner { job, id, members, rank, nodes, barriers, latest_choice, late_slot };
+        Self { inner: Arc::new(inner) }
     }
 
     /// This process's rank here, from 0.

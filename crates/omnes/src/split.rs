@@ -61,7 +61,7 @@ impl Communicator {
         let members = group.into_iter().map(|rank| self.in_job(rank).0).collect();
         let job = Arc::clone(&self.inner.job);
         let part = Self::new(job, id, members, rank);
-        part.open_multisend()?;
+        part.open_multisend_late()?;
         part.open_together(part.usual_policy())?;
         Ok(Some(part))
     }

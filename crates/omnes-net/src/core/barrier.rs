@@ -73,6 +73,19 @@ impl Core {
         }
     }
 
+    /// Gives a communicator's multi-send a slot, if it has not been closed meanwhile.
+    pub(crate) fn give_spread_slot(
+        &mut self,
+        communicator: CommunicatorId,
+        slot: OpenSlot,
+        forwards: bool,
+    ) {
+        let spread = self.links.spread_mut(communicator);
+        if let Some(before) = spread.and_then(|spread| spread.give_slot(slot, forwards)) {
+            self.barriers.given_back.add(&before.page().counters());
+        }
+    }
+
     /// Enters a group's next barrier with a contribution, and sends the first packets.
     pub(crate) fn start_barrier(
         &mut self,

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use crate::spread::{Spread, SpreadPlan};
+use omnes_nic::OpenSlot;
 use omnes_wire::CommunicatorId;
 
 impl Engine {
@@ -24,6 +25,12 @@ impl Engine {
             }
             is_known
         })
+    }
+
+    /// Gives a communicator's multi-send a slot of the kernel's NIC, with the same tree, which also
+    /// passes on what comes in if `forwards`. Ranks do it when they like, without each other.
+    pub fn give_spread_slot(&self, communicator: CommunicatorId, slot: OpenSlot, forwards: bool) {
+        self.enter(|core| core.give_spread_slot(communicator, slot, forwards));
     }
 
     /// Forgets the multi-send of a communicator, and gives its slot back.

@@ -24,6 +24,7 @@ mod probe;
 pub mod tune;
 
 pub(crate) use choice::LatestChoice;
+pub(crate) use multisend::LateSlot;
 pub use multisend::{Cloning, MultiSend, MultiSendUse};
 pub(crate) use nodes::Nodes;
 pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};

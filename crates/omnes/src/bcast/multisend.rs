@@ -3,7 +3,8 @@
 //! Where the probe has found no multicast, packets to all go down a tree of multi-sends over the
 //! nodes [MS-R7, R15], below the same machine: window, reports and repair are those of broadcasts
 //! over multicast. Every rank opens its part by itself; who has a slot of the kernel's NIC lets it
-//! clone and pass on, who has none does both in user space, and they go together.
+//! clone and pass on, who has none does both in user space, and they go together. A slot takes some
+//! milliseconds, so a communicator that came later than the job gets its own when it has been used.
 
 use crate::communicator::Communicator;
 use crate::error::Error;
@@ -14,10 +15,16 @@ use omnes_wire::{CommunicatorId, Rank};
 use std::fmt;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Latency of a hop in units of the time that one more copy takes, where it was not measured: so
 /// groups of up to eight nodes get a flat tree [MS-R17].
 const LAMBDA: Lambda = Lambda::whole(6);
+
+/// What a communicator multi-sends before its slot is worth its time: so many broadcasts, of which
+/// a long one counts as one for each of so many bytes.
+const BROADCASTS_BEFORE_SLOT: usize = 16;
+const BROADCAST_BYTES: usize = 64 << 10;
 
 /// How packets to all reach the others where there is no multicast. Text form: `auto`, `off`, or a
 /// tree (`postal=6`, `binomial`, `flat`, `chain`, `knomial=4`), where one is named with who
@@ -139,6 +146,35 @@ impl fmt::Display for MultiSendUse {
     }
 }
 
+/// A slot that a communicator has not asked for yet.
+#[derive(Default)]
+pub(crate) struct LateSlot(Mutex<Option<Wait>>);
+
+/// Until when, and for which tree.
+struct Wait {
+    left: usize,
+    tree: Tree,
+}
+
+impl LateSlot {
+    fn wait_for(&self, tree: Option<Tree>) {
+        let left = BROADCASTS_BEFORE_SLOT;
+        *self.lock() = tree.map(|tree| Wait { left, tree });
+    }
+
+    /// The tree, if with another broadcast of so many bytes the wait is over: true for one caller.
+    fn tree_if_due(&self, bytes: usize) -> Option<Tree> {
+        let mut wait = self.lock();
+        let left = &mut wait.as_mut()?.left;
+        *left = left.saturating_sub(1 + bytes / BROADCAST_BYTES);
+        (*left == 0).then(|| wait.take().map(|wait| wait.tree)).flatten()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Wait>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Communicator {
     /// Takes multi-send in the place of multicast, if the job may; to be called once, by all ranks
     /// of the job, when the probe has found no multicast.
@@ -201,9 +237,35 @@ impl Communicator {
     }
 
     /// Opens this communicator's multi-send on this rank, if the job has it; how.
-    pub(crate) fn open_multisend(&self) -> Result<Option<MultiSendUse>, Error> {
+    fn open_multisend(&self) -> Result<Option<MultiSendUse>, Error> {
         let (tree, cloning) = self.multisend_tree();
         self.open_multisend_by(tree, cloning)
+    }
+
+    /// As [`Self::open_multisend`], but a slot that is not insisted on can wait.
+    pub(crate) fn open_multisend_late(&self) -> Result<(), Error> {
+        let (tree, cloning) = self.multisend_tree();
+        let opened = match cloning {
+            Cloning::Auto => self.open_multisend_by(tree, Cloning::Loop)?,
+            _ => self.open_multisend_by(tree, cloning)?,
+        };
+        if opened.is_some() && cloning == Cloning::Auto {
+            self.inner.late_slot.wait_for(Some(tree));
+        }
+        Ok(())
+    }
+
+    /// A broadcast of so many bytes is to be multi-sent: after some this rank asks for its slot.
+    pub(super) fn count_multisend(&self, bytes: usize) {
+        let Some(tree) = self.inner.late_slot.tree_if_due(bytes) else { return };
+        // Who gets none goes on in user space.
+        if let Ok(slot) = self.open_spread_slot(tree, self.own_node(), true) {
+            self.job().engine.give_spread_slot(self.inner.id, slot, true);
+        }
+    }
+
+    fn own_node(&self) -> u32 {
+        self.nodes().node_of(self.rank()).0
     }
 
     fn open_multisend_by(
@@ -212,6 +274,7 @@ impl Communicator {
         cloning: Cloning,
     ) -> Result<Option<MultiSendUse>, Error> {
         let job = self.job();
+        self.inner.late_slot.wait_for(None);
         let nodes = self.nodes().by_node().to_vec();
         if !job.has_multisend() || nodes.len() < 2 {
             return Ok(None);
@@ -220,8 +283,7 @@ impl Communicator {
             .map_err(|error| Error::MultiSend { reason: error.to_string() })?;
         // A slot has the communicator's name, so the old one goes first.
         job.engine.close_spread(self.inner.id);
-        let me = self.in_job(self.rank());
-        let own = nodes.iter().position(|node| node.contains(&me)).unwrap_or(0) as u32;
+        let own = self.own_node();
         let slot = match cloning {
             Cloning::Loop => Err("switched off".to_owned()),
             _ => self.open_spread_slot(tree, own, cloning != Cloning::Host),

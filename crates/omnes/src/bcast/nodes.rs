@@ -113,7 +113,7 @@ impl Communicator {
 
     /// Opens on this rank what the usual broadcasts need; nobody may use it before all have.
     pub(crate) fn open_here(&self) -> Result<(), Error> {
-        self.open_multisend()?;
+        self.open_multisend_late()?;
         if self.has_multicast() {
             self.group(self.usual_policy())?;
         }

@@ -47,7 +47,10 @@ impl Communicator {
         self.check_rank(root)?;
         match algorithm {
             Bcast::Tree { tree, forwarding } => Ok(self.tree_part(root, tree, forwarding)),
-            Bcast::Multicast(policy) if self.has_multicast() => self.multicast_part(root, policy),
+            Bcast::Multicast(policy) if self.has_multicast() => {
+                self.count_multisend(bytes);
+                self.multicast_part(root, policy)
+            }
             Bcast::Multicast(_) => {
                 let tree = self.situation(bytes).tree();
                 Ok(self.tree_part(root, tree, Forwarding::Pipelined))

@@ -214,3 +214,29 @@ pub fn parts(comm: &Communicator, bytes_max: usize) {
         }
     }
 }
+
+/// A part multi-sends in user space at first, and by a slot of the kernel's NIC where the job has
+/// one, without losing anything in between.
+pub fn late_slots(comm: &Communicator, bytes_max: usize) {
+    let by_kernel = comm.multisend().is_some_and(|usage| usage.is_in_kernel);
+    for (part, lengths) in [[8, 1416], [70_000, 300_000]].into_iter().enumerate() {
+        let part = (part, comm.dup().unwrap());
+        let clones = || comm.stats().nic_clones;
+        let before = clones();
+        for round in 0..60 {
+            let (turn, root) = (round / comm.size(), round % comm.size());
+            let bytes = lengths[turn as usize % 2];
+            let data = message(bytes.min(bytes_max), root, round);
+            let mut got = buffer(comm, root, &data);
+            part.1.bcast_with(root, &mut got, "combined".parse().unwrap()).unwrap();
+            assert_same(&got, &data, format_args!("part {}, broadcast {round}", part.0));
+            if round == 0 {
+                assert_eq!(clones(), before, "the first broadcast of a part has no slot");
+            }
+        }
+        // With more than two nodes, each root's NIC makes a copy more than its host.
+        if by_kernel && comm.size() > 2 {
+            assert!(clones() > before, "the slot of part {} is not used", part.0);
+        }
+    }
+}

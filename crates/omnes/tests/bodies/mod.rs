@@ -38,6 +38,7 @@ pub const ALL: &[Body] = &[
     Body { name: "owned", run: casts::owned },
     Body { name: "passed-on", run: casts::passed_on },
     Body { name: "parts", run: casts::parts },
+    Body { name: "late-slots", run: casts::late_slots },
     Body { name: "roots", run: roots },
     Body { name: "barriers", run: barriers },
     Body { name: "split", run: split },
