@@ -47,7 +47,7 @@ enum Chore {
         /// Time for each target, in seconds
         #[arg(long, default_value_t = 600)]
         seconds: u64,
-        /// `header` or `channel`; all of them when left out
+        /// `header`, `channel`, `broadcast` or `collective`; all of them when left out
         target: Option<String>,
     },
     /// Run the simulator over many seeds
@@ -119,7 +119,7 @@ fn fuzz(workspace: &Workspace, seconds: u64, target: Option<String>) -> anyhow::
     let targets = match &target {
         None => all.to_vec(),
         Some(name) if all.contains(&name.as_str()) => vec![name.as_str()],
-        Some(name) => anyhow::bail!("no fuzz target `{name}`; there are {}", all.join(" and ")),
+        Some(name) => anyhow::bail!("no fuzz target `{name}`; there are {}", all.join(", ")),
     };
     for target in targets {
         // libfuzzer writes what it finds to the first folder: the checked-in corpus stays small.

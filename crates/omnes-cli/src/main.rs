@@ -31,9 +31,17 @@ mod units;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+const EXAMPLES: &str = "\
+Examples:
+  omnes doctor                         # what this machine allows
+  omnes run -n 8 -- omnes bench bcast  # eight ranks on this machine
+  omnes run -n 3 --hosts a,b,c -- omnes cp model.bin /data/model.bin
+  omnes mpirun -n 16 ./solver          # an MPI program, unchanged
+  omnes bench --help                   # options and examples of a command";
+
 /// Collective communication for clusters on plain Ethernet.
 #[derive(Parser)]
-#[command(name = "omnes", version, max_term_width = 100)]
+#[command(name = "omnes", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

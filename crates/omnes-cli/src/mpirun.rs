@@ -19,21 +19,21 @@ Examples:
   omnes mpirun --report -n 8 --hostfile hosts ./solver
   omnes mpirun --dry-run -n 8 ./solver        # the line that would be run
   omnes mpirun --launcher mpirun.mpich -n 8 python3 train.py
-  OMNES_MPI=bcast omnes mpirun -n 8 ./solver  # broadcasts alone
+  OMNES_MPI=bcast omnes mpirun -n 8 ./solver  # only broadcasts
   OMNES_MPI=off omnes mpirun -n 8 ./solver    # as without Omnes
 
-Options of this command come first; from the first other word on everything is
-the launcher's. The launcher is mpirun in PATH, else mpiexec; it must be of
-Open MPI 4.1 or MPICH 4.0 or later. All ranks must find the library under the
+Options of this command come first; everything from the first other word on
+belongs to the launcher. The launcher is mpirun in PATH, else mpiexec; it must
+be that of Open MPI 4.1, or of MPICH 4.0, or later. All ranks must find the library under the
 same path on their node.
 
 Options for the ranks' library are variables: `omnes doctor --mpi` lists them,
 and says what is here. docs/MPI.md has the whole story, also without this
 command (LD_PRELOAD, srun).
 
-Status: the launcher's; 2 if it cannot be started so.";
+Status: the launcher's; 2 if it cannot be started.";
 
-/// Run an MPI program with faster broadcasts and barriers.
+/// Run an MPI program with faster broadcasts, barriers and short reductions.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {

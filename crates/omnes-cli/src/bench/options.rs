@@ -59,7 +59,7 @@ pub enum Op {
     Throughput,
     /// Broadcast by rank 0 while the others come late; time inside the call
     Skew,
-    /// Multi-send by rank 0, answered by the last destination; also as messages to one after the
+    /// Multi-send by rank 0 until the last destination answers; also as messages to one after the
     /// other
     Multisend,
     /// Barrier
@@ -68,12 +68,12 @@ pub enum Op {
     Allreduce,
     /// Sum of all ranks' numbers, at rank 0
     Reduce,
-    /// Data of all ranks, of the size given each, at all ranks
+    /// Data of the given size from each rank, brought to all ranks
     Allgather,
-    /// Data of all ranks, of the size given for each other, at those
+    /// Data of the given size from each rank to each other rank
     Alltoall,
-    /// Copy in memory by all ranks at once, started by the clock: what no broadcast can beat with
-    /// all ranks on one machine; only there
+    /// Copy in memory by all ranks at once, started by the clock: a bound that no broadcast among
+    /// ranks of one machine can beat; only there
     Copy,
 }
 
@@ -232,8 +232,8 @@ pub struct Measure {
     #[arg(long, visible_alias = "scheme", value_delimiter = ',', default_value = "default",
           value_name = "NAME", value_parser = Algorithm::parse)]
     pub algorithms: Vec<Algorithm>,
-    /// Multi-sends to compare in jobs without multicast: trees, also with who makes the copies
-    /// (flat:nic, flat:loop, postal=6:host, auto, off); of broadcasts and multisend
+    /// Multi-sends to compare in jobs without multicast: trees, perhaps with who makes the copies
+    /// (flat:nic, flat:loop, postal=6:host, auto, off); for broadcasts and multisend
     #[arg(long, value_delimiter = ',', value_name = "TREE", value_parser = parse_multisend)]
     pub multisend: Vec<MultiSend>,
     /// Numbers of destinations of a multi-send [default: all other ranks]
@@ -247,11 +247,11 @@ pub struct Measure {
     /// Time that one point is measured for
     #[arg(long, default_value = "0.5s", value_name = "TIME", value_parser = parse_duration)]
     pub budget: Duration,
-    /// Iterations at least, however long they take
+    /// Fewest iterations, however long they take
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub min_iters: u64,
-    /// Iterations at most
+    /// Most iterations
     #[arg(long, default_value_t = 1000, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub max_iters: u64,
@@ -259,7 +259,7 @@ pub struct Measure {
     #[arg(long, default_value_t = 5, value_name = "N",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub warmup: u64,
-    /// Bandwidth both ways at once
+    /// Measure bandwidth in both directions at once
     #[arg(long)]
     pub bidirectional: bool,
     /// Do not compare the data with what was sent

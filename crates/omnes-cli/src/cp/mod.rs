@@ -68,8 +68,8 @@ Examples:
 
 Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST
 holds {rank}, which stands for the rank's number ({{ for a brace itself). DEST
-is the name of the copy; with / at its end the copy goes into it. Missing
-directories above it are made. A copy appears whole or not at all. The
+is the name of the copy, unless it ends in /: then it is the directory that
+the copy goes into. Missing directories above it are made. A copy appears whole or not at all. The
 checksum that is printed is blake3 of the contents, as b3sum gives it for a
 file without holes.
 

@@ -50,7 +50,7 @@ Examples:
   omnes lab up 8 --rate 1gbit --loss 1%  # eight hosts, from 10.77.0.1 on
   omnes lab exec 0 -- ip address         # what host 0 sees
   omnes lab set --loss 0% --delay 50us   # change the links in use
-  omnes lab list                         # labs, counters of their hosts
+  omnes lab list                         # the labs, and their hosts' counters
   omnes lab down                         # end all inside, remove the lab
 
 Needs root and iproute2; link faults need a build with clang.";
@@ -85,7 +85,7 @@ enum Verb {
         #[command(flatten)]
         link: LinkOptions,
     },
-    /// End what runs in a lab and remove it; fine when there is none
+    /// End what runs in a lab and remove it; no error if there is none
     #[command(after_help = "Examples:
   omnes lab down
   omnes lab down --all")]

@@ -25,7 +25,7 @@ pub struct LinkOptions {
     /// Share of packets lost on the way to the switch, such as 1% [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
     pub loss: Option<f64>,
-    /// Share of packets lost on the way from the switch, at each host by itself [default: 0%]
+    /// Share of packets lost on the way from the switch, drawn anew at each host [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = units::parse_share)]
     pub receive_loss: Option<f64>,
     /// Share of packets that arrive twice, such as 0.1% [default: 0%]

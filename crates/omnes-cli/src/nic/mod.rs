@@ -63,7 +63,7 @@ tag (steps that came in and were dropped); wakes (packets that woke the
 process); clones, failed (copies of packets to all). With --watch, barriers,
 in and out are per second. JSON has the numbers themselves, one slot per line.")]
     Stat {
-        /// Show again and again: seconds between two looks, or a time such as 500ms
+        /// Keep showing: seconds between two looks, or a time such as 500ms
         #[arg(
             long,
             value_name = "SECONDS",

@@ -51,20 +51,20 @@ use std::time::Duration;
 const EXAMPLES: &str = "\
 Examples:
   omnes run -n 8 -- ./solver --steps 100
-  omnes run -n 4 --env RUST_LOG=info --timeout 30s -- omnes bench bcast
+  omnes run -n 4 --env OMNES_SPIN=0us --timeout 30s -- omnes bench bcast
   # root: eight hosts for this job
   omnes run -n 8 --lab --loss 1% -- omnes bench barrier
   # root: after `omnes lab up 8`
   omnes run -n 16 --lab omnes -- ./solver
   omnes run -n 6 --hosts a:2,b:2,c:2 -- ./solver  # ssh keys must be in place
   omnes run -n 3 --hosts a,b,c --encrypt -- omnes cp secret /srv/secret
-  # logs/rank.0.out, logs/rank.0.err, ...
+  # writes logs/rank.0.out, logs/rank.0.err, ...
   omnes run -n 8 --output-dir logs -- ./solver
 
 Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY,
 OMNES_LOCAL_RANK and OMNES_LOCAL_SIZE (ranks that share the machine's cores).
-At the start ranks wait for each other for OMNES_JOIN_TIMEOUT, 60s where
-unset. `omnes doctor --help` has all variables.
+At the start ranks wait for each other for OMNES_JOIN_TIMEOUT (default 60s).
+`omnes doctor --help` has all variables.
 
 Status: that of the first rank that fails (128 + signal if by a signal); 124
 after --timeout; 126 or 127 if CMD cannot be started; 2 for wrong usage, or
@@ -86,26 +86,26 @@ pub struct Args {
     /// Encrypt user data between the ranks' nodes, as OMNES_ENCRYPT=on does
     #[arg(long)]
     encrypt: bool,
-    /// Give standard input to this rank (not with --hosts); the others read the end of file
+    /// Give standard input to this rank (not with --hosts); the others get end of file at once
     #[arg(long, value_name = "RANK", conflicts_with = "hosts")]
     stdin: Option<usize>,
     #[command(flatten)]
     output: OutputArgs,
-    /// Time that ranks get to end: by themselves after another failed, then after TERM
+    /// Time for ranks to end: by themselves after another has failed, then again after TERM
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     grace: Duration,
     /// End the job after this time, with status 124
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
-    /// Lay out each rank's memory at random; off: alike, so that ranks which share a core do not
-    /// teach it their branches anew in each turn (not with --hosts) [default: as the launcher's, in
-    /// labs off]
+    /// Lay out each rank's memory at random; off: all alike, so that ranks which share a core need
+    /// not teach it their branches anew in each turn (not with --hosts) [default: as for the
+    /// launcher itself, but off in labs]
     #[arg(long, value_enum, value_name = "SWITCH", conflicts_with = "hosts")]
     aslr: Option<lab::Switch>,
     /// Print what would be run, and run nothing
     #[arg(long)]
     dry_run: bool,
-    /// Say nothing about failed ranks and signals; the status tells
+    /// Say nothing about failed ranks and signals; only the exit status tells
     #[arg(long)]
     quiet: bool,
     /// Program and arguments, after `--`

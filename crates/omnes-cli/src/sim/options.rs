@@ -36,7 +36,7 @@ pub struct Wanted {
     /// Shares of packets lost on the link to a host (0.01%) [default: 0%]
     #[arg(long, value_delimiter = ',', value_name = "SHARE", value_parser = str::parse::<Loss>)]
     pub loss: Vec<Loss>,
-    /// Longest delays of the ranks that come late (200us, 1ms); of skew
+    /// Longest delays of the ranks that come late (200us, 1ms); for skew
     /// [default: 0,200us,400us,1000us]
     #[arg(long, value_delimiter = ',', value_name = "TIME", value_parser = parse_duration)]
     pub skew: Vec<Duration>,
@@ -51,10 +51,10 @@ pub struct Wanted {
     /// Seeds, each a run and a line of its own [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub seeds: Option<u32>,
-    /// Iterations that count, in each run [default: 10, fewer where ranks x bytes are many]
+    /// Iterations that count, in each run [default: 10, fewer where ranks x bytes is large]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub repeat: Option<u32>,
-    /// Iterations before these [default: 1, none where ranks x bytes are many]
+    /// Iterations before these [default: 1, none where ranks x bytes is large]
     #[arg(long, value_name = "N")]
     pub warmup: Option<u32>,
 }
@@ -95,10 +95,10 @@ pub struct Output {
     /// Plot time over size, ranks, loss or skew, or as bars, one line for each algorithm
     #[arg(long, value_name = "FILE.svg|FILE.html")]
     pub plot: Option<PathBuf>,
-    /// Write what every host, NIC and link did, one line each (docs/SIMULATOR.md); of one run
+    /// Write what every host, NIC and link did, one line each (docs/SIMULATOR.md); for one run
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Write the same for ui.perfetto.dev or chrome://tracing; of one run
+    /// Write the same for ui.perfetto.dev or chrome://tracing; for one run
     #[arg(long, value_name = "FILE.json")]
     pub perfetto: Option<PathBuf>,
     /// Print what would be simulated, as a scenario file for `omnes sim run`

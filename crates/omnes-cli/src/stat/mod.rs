@@ -43,8 +43,8 @@ Examples:
 JSON is one object per rank and line, always with every counter.
 
 States: running; silent (no update for 5 s: stopped or starved); dead (its
-process has ended without farewell; the values are those of its last tenth of
-a second).
+process ended without saying farewell; the values are at most a tenth of a
+second older than its end).
 
 Ranks publish unless OMNES_LIVE=off. The directory is $XDG_RUNTIME_DIR/omnes,
 /run/omnes-UID or /tmp/omnes-UID; OMNES_LIVE=/some/directory names another
@@ -60,11 +60,11 @@ fn examples_and_counters() -> String {
     text
 }
 
-/// Show what the ranks of this node are doing, also after they were killed.
+/// Show what the ranks of this node are doing, or did before they were killed.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = examples_and_counters())]
 pub struct Args {
-    /// Show again and again: seconds between two looks, or a time such as 500ms
+    /// Keep showing: seconds between two looks, or a time such as 500ms
     #[arg(
         long,
         value_name = "SECONDS",
@@ -81,7 +81,7 @@ pub struct Args {
     /// Only ranks of this job: its number, or the first digits
     #[arg(long, value_parser = parse_job)]
     job: Option<String>,
-    /// Remove the files of dead ranks, and say of which
+    /// Remove the files of dead ranks, and say which ranks these were
     #[arg(long, conflicts_with_all = ["watch", "all", "format", "json"])]
     clean: bool,
 }

@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_bytes,
           default_value = "8,256,1k,8k,32k,128k,256k,1m,4m")]
     sizes: Vec<u64>,
-    /// Time that one size of one way is measured for
+    /// Time to measure each size of each way
     #[arg(long, default_value = "0.2s", value_name = "TIME", value_parser = parse_duration)]
     budget: Duration,
     #[command(flatten)]
@@ -73,7 +73,7 @@ pub struct Args {
     /// Measure and print, but keep nothing
     #[arg(long)]
     dry_run: bool,
-    /// Measure instead what hosts and network cost, and write it as a testbed for `omnes sim`
+    /// Instead, measure what hosts and network cost, and write that as a testbed for `omnes sim`
     #[arg(long, value_name = "FILE.toml",
           conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear"])]
     testbed: Option<PathBuf>,
