@@ -75,7 +75,6 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// Bytes as people read them: `8 B`, `64 KiB`, `1.5 MiB`; exact whenever shown without a point.
-#[allow(dead_code, reason = "for the tables of other subcommands")]
 pub fn format_bytes(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     for (unit, size) in units {
@@ -91,7 +90,6 @@ pub fn format_bytes(bytes: u64) -> String {
 }
 
 /// Microseconds for a table: three significant digits below a thousand, whole ones above.
-#[allow(dead_code, reason = "for the tables of other subcommands")]
 pub fn format_us(time: Duration) -> String {
     let us = time.as_nanos() as f64 / 1e3;
     match us {

@@ -1,4 +1,4 @@
-//! The engine's inside: one endpoint, its socket and its memory, moved on step by step by
+//! The engine's inside: one endpoint, its sockets and its memory, moved on step by step by
 //! whoever holds the lock.
 //!
 //! A packet's way in ([`inward`]): it is read (a large one straight into user memory, after a look

@@ -27,15 +27,6 @@ use std::time::{Duration, Instant};
 
 /// Time between two looks of the progress thread at whether callers are active.
 const TICK: Duration = Duration::from_millis(2);
-/// Why a wait has ended before what it was for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unended {
-    /// The time given is over.
-    Late,
-    /// What the program does beside wants it to end.
-    Interrupted,
-}
-
 /// Longest sleep, so that nothing depends on a single wake-up.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
@@ -44,6 +35,15 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 const LOOKS_PER_SWEEP: u32 = 16;
 /// The same where the NIC says that the sockets are empty, so that looks cost no system call.
 const LOOKS_PER_QUIET_SWEEP: u32 = 64;
+
+/// Why a wait has ended before what it was for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unended {
+    /// The time given is over.
+    Late,
+    /// What the program does beside wants it to end.
+    Interrupted,
+}
 
 pub(crate) struct Inside {
     pub(crate) core: Core,

@@ -1,4 +1,5 @@
-//! One rank's end of the network: the gate that every packet passes, the channels, the watch.
+//! One rank's end of the network: the gate that every packet passes, and the machines behind it:
+//! channels, broadcasts, barriers, and the watch over the other ranks (`liveness`).
 //!
 //! A packet is parsed, its job compared and its tag checked before anything else looks at it;
 //! each way to be refused has its own counter. Nothing a stranger sends can move state or panic.
