@@ -1,7 +1,7 @@
 //! `omnesd`, the node agent: lends slots of the kernel's NIC to ranks that may not load programs.
 //!
 //! All of it is [`omnes_nic::agent`]; here are its arguments, signals, log and exit status: 0 after
-//! TERM, INT, HUP or `omnes nic detach --end`, 2 usage or environment, 77 cannot run here.
+//! TERM, INT, HUP or `omnes nic detach --all --end`, 2 usage or environment, 77 cannot run here.
 
 use anyhow::{Context, Result};
 use clap::Parser;

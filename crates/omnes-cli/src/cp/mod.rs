@@ -69,9 +69,9 @@ Examples:
 Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST
 holds {rank}, which stands for the rank's number ({{ for a brace itself). DEST
 is the name of the copy, unless it ends in /: then it is the directory that
-the copy goes into. Missing directories above it are made. A copy appears whole or not at all. The
-checksum that is printed is blake3 of the contents, as b3sum gives it for a
-file without holes.
+the copy goes into. Missing directories above it are made. A copy appears
+whole or not at all. What is printed are the first 16 digits of blake3 of the
+contents, as b3sum gives it for a file without holes.
 
 Modes (without set-user-ID and set-group-ID), times, symbolic links, empty
 directories and holes are kept; owners, hard links and extended attributes are

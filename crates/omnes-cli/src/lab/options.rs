@@ -42,7 +42,7 @@ pub struct LinkOptions {
     pub mtu: Option<u32>,
     /// Whether the hosts' interfaces compute checksums; off: the kernel does, as for a network
     /// interface that cannot [default: on]
-    #[arg(long, value_enum, value_name = "SWITCH")]
+    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub tx_offload: Option<Switch>,
     /// Seed of the faults: same traffic, same faults [default: drawn, shown by `omnes lab list`]
     #[arg(long, value_name = "N")]

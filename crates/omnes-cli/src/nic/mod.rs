@@ -81,7 +81,7 @@ in and out are per second. JSON has the numbers themselves, one slot per line.")
   omnes nic attach eth0 eth1
 
 Needs root. An agent that is started here serves these interfaces only, in the
-background, until `omnes nic detach --end` or a signal; its log is in
+background, until `omnes nic detach --all --end` or a signal; its log is in
 /run/omnes. For one that starts with the machine: dist/omnesd.service.")]
     Attach {
         /// Names of interfaces

@@ -78,8 +78,6 @@ pub struct Args {
     /// Number of ranks, 1 to 4096
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: usize,
-    #[command(flatten)]
-    site: SiteArgs,
     /// Set a variable for every rank (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = job::parse_variable)]
     env: Vec<(String, String)>,
@@ -100,7 +98,8 @@ pub struct Args {
     /// Lay out each rank's memory at random; off: all alike, so that ranks which share a core need
     /// not teach it their branches anew in each turn (not with --hosts) [default: as for the
     /// launcher itself, but off in labs]
-    #[arg(long, value_enum, value_name = "SWITCH", conflicts_with = "hosts")]
+    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
+    #[arg(conflicts_with = "hosts")]
     aslr: Option<lab::Switch>,
     /// Print what would be run, and run nothing
     #[arg(long)]
@@ -108,6 +107,9 @@ pub struct Args {
     /// Say nothing about failed ranks and signals; only the exit status tells
     #[arg(long)]
     quiet: bool,
+    // Behind all other options, or they would stand below its heading, which is of links.
+    #[command(flatten)]
+    site: SiteArgs,
     /// Program and arguments, after `--`
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,

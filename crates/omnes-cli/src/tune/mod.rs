@@ -36,11 +36,12 @@ Examples:
 Ways: multicast; binomial, a tree; chain, from rank to rank. A message of at
 most 128 KiB takes, until the slowest rank has it,
   T = depth * (level + bytes * level byte)
-with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain.
-The bytes after the first 128 KiB follow while these are passed on and take
-`stream byte` each, log2(ranks) times that in a tree, whose root sends each
-byte so often. The way with the smallest T is taken; of ways within an eighth
-of it, the first of those above.
+with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain;
+`level` and `level byte` are what was measured of that way, for each message
+and for each of its bytes. The bytes after the first 128 KiB follow while
+these are passed on, and take `stream byte` each; in a tree log2(ranks) times
+that, since its root sends each byte so often. The way with the smallest T is
+taken; of ways within an eighth of it, the first of those above.
 
 Where multi-send takes the place of multicast, its hops are measured first, by
 size: send, the host's time per multi-send to one; transmit, what one more
