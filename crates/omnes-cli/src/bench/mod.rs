@@ -75,7 +75,9 @@ counted.
 With --multisend, broadcasts are measured once per form, by multi-sends of the
 scheme named before @; off is what a job without them takes. A multisend is
 the time at rank 0 from the call until the last destination has answered with
-an empty message; unicast sends to one after the other.";
+an empty message; unicast sends to one after the other.
+
+docs/PERFORMANCE.md has the fields of --json.";
 
 /// Measure messages and collective operations.
 #[derive(clap::Args)]
