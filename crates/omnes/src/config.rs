@@ -70,7 +70,8 @@ pub struct Config {
     pub tune: Tune,
     /// What the network is called there, where its address does not tell it from others.
     pub network: Option<String>,
-    /// Whether to multicast; the same on all ranks, as are the next three.
+    /// Whether to multicast; the same on all ranks, as are
+    /// [`multicast_group`](Self::multicast_group) and [`multicast_port`](Self::multicast_port).
     pub multicast: Multicast,
     /// What takes the place of multicast where there is none; the same on all ranks.
     pub multisend: MultiSend,
