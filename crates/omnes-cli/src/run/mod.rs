@@ -107,12 +107,12 @@ pub struct Args {
     /// Say nothing about failed ranks and signals; only the exit status tells
     #[arg(long)]
     quiet: bool,
-    // Behind all other options, or they would stand below its heading, which is of links.
-    #[command(flatten)]
-    site: SiteArgs,
     /// Program and arguments, after `--`
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
+    // Last, or what follows would stand below its heading, which is of links.
+    #[command(flatten)]
+    site: SiteArgs,
 }
 
 /// Where the ranks' output goes.
