@@ -24,8 +24,8 @@ Examples:
 
 Options of this command come first; everything from the first other word on
 belongs to the launcher. The launcher is mpirun in PATH, else mpiexec; it must
-be that of Open MPI 4.1, or of MPICH 4.0, or later. All ranks must find the library under the
-same path on their node.
+be that of Open MPI 4.1, or of MPICH 4.0, or later. All ranks must find the
+library under the same path on their node.
 
 Options for the ranks' library are variables: `omnes doctor --mpi` lists them,
 and says what is here. docs/MPI.md has the whole story, also without this
