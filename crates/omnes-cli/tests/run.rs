@@ -391,7 +391,7 @@ fn commands_that_cannot_be_started_are_named() {
 fn wrong_usage_names_the_value_and_the_way_out() {
     for (options, expected) in [
         (&["-n", "0"][..], "-n 0: a job has 1 to 4096 ranks"),
-        (&["-n", "3", "--hosts", "a,b"], "-n 3: --hosts a,b has only 2 slots"),
+        (&["-n", "3", "--hosts", "a,b"], "-n 3: the hosts of --hosts a,b have room for 2"),
         (&["-n", "1", "--hosts=-oX"], "'-oX' names no host"),
         (&["-n", "2", "--stdin", "2"], "--stdin 2: there is no such rank"),
         (&["-n", "1", "--timeout", "5x"], "`5x`: a time ends in ns"),

@@ -382,6 +382,7 @@ fn print_summary(
     let gigabytes_per_s = totals.bytes as f64 / time.as_secs_f64() / 1e9;
     let noun = if copies == 1 { "copy" } else { "copies" };
     let files = match kind {
+        Some(Kind::Directory) if totals.files == 1 => " of 1 file".to_owned(),
         Some(Kind::Directory) => format!(" of {} files", totals.files),
         _ => String::new(),
     };

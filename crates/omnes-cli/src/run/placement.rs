@@ -137,7 +137,7 @@ impl SiteArgs {
             let slots: usize = hosts.iter().map(|host| host.slots).sum();
             ensure!(
                 ranks <= slots,
-                "-n {ranks}: --hosts {list} has only {slots} slots; \
+                "-n {ranks}: the hosts of --hosts {list} have room for {slots}; \
                  add hosts, or slots as in HOST:{ranks}"
             );
             return Ok(Site::Ssh { ssh, hosts });
