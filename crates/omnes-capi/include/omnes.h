@@ -115,7 +115,7 @@ enum {
 /* A communicator: ranks 0..size-1 with messages of their own. Opaque. */
 typedef struct omnes_comm omnes_comm;
 
-/* What omnes_recv() got. */
+/* What omnes_recv() or omnes_irecv() got. */
 typedef struct omnes_status {
 	int source;   /* rank that sent it, in the communicator */
 	int tag;      /* its tag, in [0,INT_MAX] */
@@ -191,6 +191,17 @@ int omnes_bcast(omnes_comm *comm, void *buffer, size_t bytes, int root);
  * Errors: OMNES_ERROR_ARGUMENT if comm is NULL; OMNES_ERROR_PEER_FAILED.
  */
 int omnes_barrier(omnes_comm *comm);
+
+/*
+ * omnes_barrier_within does what omnes_barrier() does, but waits for limit_ms
+ * milliseconds at most; if one rank calls it, all do, though limits may differ.
+ * When the time is over, omnes_last_error() names the ranks that have not come.
+ * The barrier remains entered then, and the next one goes on waiting for it;
+ * with OMNES_NIC=off only omnes_barrier_within() does.
+ * Errors: OMNES_ERROR_ARGUMENT if comm is NULL; OMNES_ERROR_BARRIER_TIMEOUT;
+ * OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
+ */
+int omnes_barrier_within(omnes_comm *comm, uint64_t limit_ms);
 
 /*
  * omnes_allreduce combines the data of all ranks, element by element; then they
@@ -285,6 +296,24 @@ int omnes_alltoall(omnes_comm *comm, const void *data, void *buffer, size_t byte
 typedef struct omnes_request omnes_request;
 
 /*
+ * omnes_isend starts what omnes_send() does. data must not change until the
+ * request has ended. Never waits for another rank. *request is NULL on failure.
+ * Errors: those of omnes_send().
+ */
+int omnes_isend(omnes_comm *comm, int to, int tag, const void *data, size_t bytes,
+		omnes_request **request);
+
+/*
+ * omnes_irecv starts what omnes_recv() does. Receives that match one message
+ * get it in the order in which they were started. buffer and *status belong to
+ * the library until the request has ended; status may be NULL, and is written
+ * when it ends well. Never waits for another rank. *request is NULL on failure.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
+ */
+int omnes_irecv(omnes_comm *comm, int from, int tag, void *buffer, size_t bytes,
+		omnes_status *status, omnes_request **request);
+
+/*
  * omnes_ibcast starts what omnes_bcast() does. buffer belongs to the library
  * until the request has ended: the root only reads it then, others neither read
  * nor write it. Collective: all ranks start it at the same place among their
@@ -309,14 +338,15 @@ int omnes_ibarrier(omnes_comm *comm, omnes_request **request);
  * error that it returns; *request is freed then, and set to NULL. Where it is
  * NULL, *done is 1. Moves all operations on; never waits for another rank.
  * Errors: OMNES_ERROR_ARGUMENT, without effect, if request or done is NULL;
- * else those of omnes_bcast().
+ * else those of the blocking call.
  */
 int omnes_test(omnes_request **request, int *done);
 
 /*
  * omnes_wait waits until the operation has ended, also with an error; *request
  * is freed and set to NULL. Where it is NULL, nothing happens.
- * Errors: OMNES_ERROR_ARGUMENT if request is NULL; else those of omnes_bcast().
+ * Errors: OMNES_ERROR_ARGUMENT if request is NULL; else those of the blocking
+ * call.
  */
 int omnes_wait(omnes_request **request);
 

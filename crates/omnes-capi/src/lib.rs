@@ -11,7 +11,7 @@
 //! | `exchange` | communicators of ranks that exchange already, and how their jobs are left |
 //! | `transfer` | send, recv, bcast, barrier |
 //! | `collective` | reduce, gather, scatter and their kin |
-//! | `request` | ibcast, ibarrier, test, wait |
+//! | `request` | isend, irecv, ibcast, ibarrier, test, wait |
 //! | `about` | error texts, version |
 //!
 //! Guarantees: a panic never crosses the boundary (it becomes `OMNES_ERROR_INTERNAL`); a call that
@@ -21,7 +21,7 @@
 //! header says, of the length given, and that handles came from this library and are not yet freed.
 //! The header is written by hand; `tests/header.rs` compares its functions with the library's
 //! symbols and its codes with [`failure::Code`].
-//! Not done: nonblocking messages, choice of an algorithm per call, statistics.
+//! Not done: choice of an algorithm per call, statistics.
 
 pub mod about;
 mod arguments;

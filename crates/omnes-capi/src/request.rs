@@ -3,7 +3,8 @@
 use crate::arguments;
 use crate::communicator::OmnesComm;
 use crate::failure::{Failure, SUCCESS, guard};
-use omnes::OwnedRequest;
+use crate::transfer::OmnesStatus;
+use omnes::{OwnedRequest, Status};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -11,11 +12,25 @@ use std::ptr::NonNull;
 /// What a request points to; opaque to C.
 pub struct OmnesRequest {
     request: OwnedRequest,
+    /// Where to say what has come; not for all.
+    status: Option<NonNull<OmnesStatus>>,
 }
 
 impl OmnesRequest {
     fn into_handle(request: OwnedRequest) -> *mut Self {
-        Box::into_raw(Box::new(Self { request }))
+        Box::into_raw(Box::new(Self { request, status: None }))
+    }
+}
+
+/// Says what has come, if somebody wants to know.
+///
+/// # Safety
+///
+/// `place`, if any, is valid for the write of a status.
+unsafe fn tell(place: Option<NonNull<OmnesStatus>>, status: Status) {
+    if let Some(place) = place {
+        // SAFETY: as our caller promises.
+        unsafe { place.write(status.into()) };
     }
 }
 
@@ -50,11 +65,78 @@ unsafe fn filled<'a>(
 /// # Safety
 ///
 /// `*place` is NULL or a request of this library that has not ended and is not in use.
-unsafe fn take(place: &mut *mut OmnesRequest) -> Option<OwnedRequest> {
+unsafe fn take(place: &mut *mut OmnesRequest) -> Option<OmnesRequest> {
     let handle = std::mem::replace(place, std::ptr::null_mut());
     // SAFETY: all requests come from Box::into_raw in `into_handle`, and this one has not been
     // freed, as our caller promises.
-    (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) }.request)
+    (!handle.is_null()).then(|| *unsafe { Box::from_raw(handle) })
+}
+
+/// See `omnes_isend` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
+/// bytes that nobody writes until the request has ended; `request` is NULL or valid for the write
+/// of a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_isend(
+    comm: *mut OmnesComm,
+    to: c_int,
+    tag: c_int,
+    data: *const c_void,
+    bytes: usize,
+    request: *mut *mut OmnesRequest,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let place = unsafe { empty(request) }?;
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let to = arguments::rank(to, communicator.size(), "to")?;
+        let tag = arguments::tag(tag)?;
+        // SAFETY: as our caller promises.
+        let base = NonNull::from(unsafe { arguments::data(data, bytes, "data") }?).cast();
+        // SAFETY: as our caller promises.
+        let started = unsafe { communicator.isend_raw(to, tag, base, bytes) }?;
+        place.write(OmnesRequest::into_handle(started));
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_irecv` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `buffer` is NULL or valid for reads and writes
+/// of `bytes` bytes that nobody else touches until the request has ended; `status` is NULL or valid
+/// for the write of one until then, and does not overlap `buffer`; `request` is NULL or valid for
+/// the write of a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_irecv(
+    comm: *mut OmnesComm,
+    from: c_int,
+    tag: c_int,
+    buffer: *mut c_void,
+    bytes: usize,
+    status: *mut OmnesStatus,
+    request: *mut *mut OmnesRequest,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let place = unsafe { empty(request) }?;
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let from = arguments::source(from, communicator.size())?;
+        let tag = arguments::wanted_tag(tag)?;
+        // SAFETY: as our caller promises; the slice itself is gone before others use the memory.
+        let base = NonNull::from(unsafe { arguments::buffer(buffer, bytes, "buffer") }?).cast();
+        // SAFETY: as our caller promises.
+        let request = unsafe { communicator.irecv_raw(from, tag, base, bytes) }?;
+        let status = NonNull::new(status);
+        place.write(Box::into_raw(Box::new(OmnesRequest { request, status })));
+        Ok(SUCCESS)
+    })
 }
 
 /// See `omnes_ibcast` in the header.
@@ -127,9 +209,12 @@ pub unsafe extern "C" fn omnes_test(request: *mut *mut OmnesRequest, done: *mut 
         if !matches!(outcome, Some(Ok(None))) {
             done.write(1);
             // SAFETY: as our caller promises.
-            drop(unsafe { take(place) });
+            let ended = unsafe { take(place) };
+            if let (Some(ended), Some(Some(status))) = (ended, outcome.transpose()?) {
+                // SAFETY: as who started it has promised.
+                unsafe { tell(ended.status, status) };
+            }
         }
-        outcome.transpose()?;
         Ok(SUCCESS)
     })
 }
@@ -145,8 +230,10 @@ pub unsafe extern "C" fn omnes_wait(request: *mut *mut OmnesRequest) -> c_int {
     guard(|| {
         // SAFETY: as our caller promises.
         let taken = unsafe { take(filled(request)?) };
-        if let Some(open) = taken {
-            open.wait()?;
+        if let Some(OmnesRequest { request, status }) = taken {
+            let ended = request.wait()?;
+            // SAFETY: as who started it has promised.
+            unsafe { tell(status, ended) };
         }
         Ok(SUCCESS)
     })

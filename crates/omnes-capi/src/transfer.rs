@@ -3,7 +3,9 @@
 use crate::arguments;
 use crate::communicator::OmnesComm;
 use crate::failure::{SUCCESS, guard};
+use omnes::Status;
 use std::ffi::{c_int, c_void};
+use std::time::Duration;
 
 /// `struct omnes_status` of the header.
 #[repr(C)]
@@ -14,6 +16,13 @@ pub struct OmnesStatus {
     pub tag: c_int,
     /// Its length.
     pub bytes: usize,
+}
+
+impl From<Status> for OmnesStatus {
+    fn from(status: Status) -> Self {
+        let Status { source, tag, bytes } = status;
+        Self { source: clamped(source), tag: clamped(tag), bytes }
+    }
 }
 
 /// See `omnes_send` in the header.
@@ -67,11 +76,7 @@ pub unsafe extern "C" fn omnes_recv(
         let received = communicator.recv(from, tag, buffer)?;
         // SAFETY: as our caller promises.
         if let Some(status) = unsafe { arguments::optional_place(status) } {
-            status.write(OmnesStatus {
-                source: clamped(received.source),
-                tag: clamped(received.tag),
-                bytes: received.bytes,
-            });
+            status.write(received.into());
         }
         Ok(SUCCESS)
     })
@@ -116,6 +121,21 @@ pub unsafe extern "C" fn omnes_barrier(comm: *mut OmnesComm) -> c_int {
     guard(|| {
         // SAFETY: as our caller promises.
         unsafe { arguments::comm(comm) }?.communicator.barrier()?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_barrier_within` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_barrier_within(comm: *mut OmnesComm, limit_ms: u64) -> c_int {
+    guard(|| {
+        let limit = Duration::from_millis(limit_ms);
+        // SAFETY: as our caller promises.
+        unsafe { arguments::comm(comm) }?.communicator.barrier_within(limit)?;
         Ok(SUCCESS)
     })
 }

@@ -56,6 +56,9 @@ static void refused_without_a_job(void)
 	REFUSED(omnes_alltoall(NULL, &byte, &byte, 1), "comm");
 	REFUSED(omnes_ibcast(NULL, &byte, 1, 0, &request), "comm");
 	REFUSED(omnes_ibarrier(NULL, &request), "comm");
+	REFUSED(omnes_isend(NULL, 0, 0, &byte, 1, &request), "comm");
+	REFUSED(omnes_irecv(NULL, 0, 0, &byte, 1, NULL, &request), "comm");
+	REFUSED(omnes_barrier_within(NULL, 1), "comm");
 	REFUSED(omnes_test(NULL, &done), "request");
 	REFUSED(omnes_test(&request, NULL), "done");
 	REFUSED(omnes_wait(NULL), "request");
@@ -104,6 +107,14 @@ static void refused_in_a_job(omnes_comm *world, int size)
 	REFUSED(omnes_ibcast(world, NULL, 1, 0, &request), "buffer");
 	REFUSED(omnes_ibcast(world, &byte, 1, 0, NULL), "request");
 	REFUSED(omnes_ibarrier(world, NULL), "request");
+	REFUSED(omnes_isend(world, size, 0, &byte, 1, &request), "to");
+	REFUSED(omnes_isend(world, 0, -1, &byte, 1, &request), "tag");
+	REFUSED(omnes_isend(world, 0, 0, NULL, 1, &request), "data");
+	REFUSED(omnes_isend(world, 0, 0, &byte, 1, NULL), "request");
+	REFUSED(omnes_irecv(world, size, 0, &byte, 1, NULL, &request), "from");
+	REFUSED(omnes_irecv(world, 0, -2, &byte, 1, NULL, &request), "tag");
+	REFUSED(omnes_irecv(world, 0, 0, NULL, 1, NULL, &request), "buffer");
+	REFUSED(omnes_irecv(world, 0, 0, &byte, 1, NULL, NULL), "request");
 	REFUSED(omnes_comm_split(world, -2, 0, &out), "color");
 	CHECK(out == NULL);
 	REFUSED(omnes_comm_split(world, 0, 0, NULL), "part");

@@ -102,6 +102,56 @@ static void mixed(omnes_comm *comm, int rank, int size)
 	}
 }
 
+/* Each rank sends to the next before it receives, also what nobody has room for yet. */
+static void messages(omnes_comm *comm, int rank, int size)
+{
+	static const size_t sizes[] = { 0, 5, 70000, LARGE };
+	enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
+	static unsigned char out[SIZES][LARGE], in[SIZES][LARGE];
+	omnes_request *sends[SIZES], *receives[SIZES];
+	int next = (rank + 1) % size, before = (rank + size - 1) % size;
+	omnes_status status[SIZES];
+
+	for (int k = 0; k < SIZES; k++) {
+		fill(out[k], sizes[k], rank + k);
+		OK(omnes_isend(comm, next, 10 + k, out[k], sizes[k], &sends[k]));
+	}
+	for (int k = SIZES; k-- > 0;)
+		OK(omnes_irecv(comm, k % 2 ? before : OMNES_ANY_SOURCE, 10 + k, in[k], LARGE,
+			       &status[k], &receives[k]));
+	for (int k = 0; k < SIZES; k++) {
+		if (k % 2)
+			ask(&receives[k]);
+		else
+			OK(omnes_wait(&receives[k]));
+		CHECK(status[k].source == before && status[k].tag == 10 + k);
+		CHECK(status[k].bytes == sizes[k]);
+		expect(in[k], sizes[k], before + k);
+		ask(&sends[k]);
+	}
+	OK(omnes_isend(comm, next, 3, out[1], 5, &sends[0]));
+	OK(omnes_irecv(comm, OMNES_ANY_SOURCE, OMNES_ANY_TAG, in[0], 4, NULL, &receives[0]));
+	CHECK(omnes_wait(&receives[0]) == OMNES_ERROR_TRUNCATED);
+	OK(omnes_wait(&sends[0]));
+}
+
+/* A barrier that the last rank enters only when the others have missed it. */
+static void missed(omnes_comm *comm, int rank, int last)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "%d", last);
+	if (rank == last) {
+		for (int from = 0; from < last; from++)
+			OK(omnes_recv(comm, from, 4, NULL, 0, NULL));
+	} else {
+		CHECK(omnes_barrier_within(comm, 50) == OMNES_ERROR_BARRIER_TIMEOUT);
+		CHECK(strstr(omnes_last_error(), name) != NULL);
+		OK(omnes_send(comm, last, 4, NULL, 0));
+	}
+	OK(omnes_barrier_within(comm, 60000));
+}
+
 /* Where no request is, there is nothing to wait for. */
 static void nothing(void)
 {
@@ -166,6 +216,8 @@ int main(void)
 	many(world, rank, size);
 	mixed(world, rank, size);
 	of_a_copy(world, rank);
+	messages(world, rank, size);
+	missed(world, rank, last);
 	if (rank == last) {
 		/* All others have started what cannot end any more. */
 		for (int from = 0; from < last; from++)
