@@ -333,6 +333,7 @@ static void give_up(void)
 		CHECK(omnes_barrier(first) == OMNES_ERROR_PEER_FAILED);
 		kill(atomic_load(pid), SIGCONT);
 	}
+	unsetenv("OMNES_PEER_TIMEOUT");
 	second = exchange(1, low, 2);
 	CHECK(jobs() == 2);
 	use(second, low, 2);
