@@ -12,12 +12,14 @@
 
 mod bench;
 mod complain;
+mod completions;
 mod cp;
 mod doctor;
 mod files;
 mod format;
 mod help;
 mod lab;
+mod manual;
 mod mpirun;
 mod nic;
 mod papers;
@@ -60,6 +62,8 @@ enum Command {
     Stat(stat::Args),
     Tune(tune::Args),
     Papers(papers::Args),
+    Completions(completions::Args),
+    Manual(manual::Args),
     /// End what the ranks of a launcher have started when it is killed
     #[command(hide = true)]
     Warden,
@@ -82,6 +86,8 @@ fn main() -> ExitCode {
         Command::Stat(args) => stat::run(args),
         Command::Tune(args) => tune::run(args),
         Command::Papers(args) => papers::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Manual(args) => manual::run(args),
         Command::Warden => run::serve_warden(),
     };
     result.unwrap_or_else(|error| fail(&error))

@@ -8,10 +8,11 @@ use std::process::{Command, Output, Stdio};
 const OMNES: &str = env!("CARGO_BIN_EXE_omnes");
 
 /// Command lines that print, without privileges and quickly.
-const LINES: [&str; 9] = [
+const LINES: [&str; 10] = [
     "--help",
     "--version",
     "doctor --mpi",
+    "completions bash",
     "nic list",
     "stat",
     "sim testbeds",
