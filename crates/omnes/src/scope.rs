@@ -28,6 +28,18 @@ impl Communicator {
     /// })?;
     /// # Ok(()) }
     /// ```
+    ///
+    /// Memory that ends before the scope does is refused:
+    ///
+    /// ```compile_fail,E0597
+    /// # fn main() -> Result<(), omnes::Error> {
+    /// # let world = omnes::Communicator::from_env()?;
+    /// world.scope(|scope| {
+    ///     let mut local = [0u8; 64];
+    ///     scope.irecv(0, 7, &mut local).map(drop)
+    /// })?;
+    /// # Ok(()) }
+    /// ```
     pub fn scope<'env, T>(&self, body: impl FnOnce(&Scope<'_, 'env>) -> T) -> T {
         let scope = Scope {
             communicator: self,
@@ -45,7 +57,8 @@ pub struct Scope<'scope, 'env> {
     communicator: &'scope Communicator,
     open: RefCell<Vec<(RequestId, Work)>>,
     started: Cell<RequestId>,
-    memory: PhantomData<&'env mut [u8]>,
+    /// Invariant: a shorter life would let in memory that ends before the scope.
+    memory: PhantomData<&'env mut &'env ()>,
 }
 
 /// Number of a request in its scope.
