@@ -112,6 +112,8 @@ impl Numbers {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::{Communicator, Config, NicWanted, ReduceOp};
+    use std::net::Ipv4Addr;
     use std::sync::{Barrier, Condvar, Mutex};
 
     #[test]
@@ -131,6 +133,48 @@ mod tests {
         assert!(numbers.claim(5) && !numbers.claim(5) && !numbers.claim(4));
         assert_eq!(numbers.next(), 6);
         assert!(numbers.claim(6));
+    }
+
+    /// Two ranks as threads, each a node of its own; `body` on both.
+    fn on_two_nodes(nic: NicWanted, body: fn(&Communicator)) {
+        let port = omnes_net::free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let join = |rank| {
+            let mut config = Config::new(rank, 2, format!("127.0.0.1:{port}"));
+            (config.shared_memory, config.nic) = (false, nic);
+            let world = Communicator::from_config(config).unwrap();
+            body(&world);
+            world.finalize().unwrap();
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| join(1));
+            join(0);
+        });
+    }
+
+    #[test]
+    fn communicators_go_on_when_no_number_is_left() {
+        on_two_nodes(NicWanted::Auto, |world| {
+            let copy = world.dup().unwrap();
+            // Nobody claims before all have joined.
+            world.barrier().unwrap();
+            world.job().numbers.claim(u32::from(u16::MAX));
+            assert!(matches!(world.dup(), Err(Error::TooManyCommunicators { .. })));
+            for _ in 0..40 {
+                world.barrier().unwrap();
+                let mut one = [1u32];
+                copy.allreduce(&mut one, ReduceOp::Sum).unwrap();
+                assert_eq!(one, [2]);
+            }
+        });
+    }
+
+    #[test]
+    fn barriers_take_no_number_where_there_is_no_slot() {
+        on_two_nodes(NicWanted::User, |world| {
+            let before = world.job().numbers.next();
+            (0..40).for_each(|_| world.barrier().unwrap());
+            assert_eq!(world.job().numbers.next(), before);
+        });
     }
 
     /// The two ranks of a communicator to be made, whose threads take turns with those of another

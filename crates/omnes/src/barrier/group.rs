@@ -4,6 +4,7 @@
 //! same calls. A group has a communicator number of its own as its name; that of the usual
 //! algorithm in user space has the communicator's, and is opened without a word.
 
+use super::nic::ONE_NODE;
 use super::{BarrierForm, NicWanted};
 use crate::communicator::Communicator;
 use crate::error::Error;
@@ -248,15 +249,34 @@ impl Communicator {
     /// Moves on to a group whose barriers the kernel's NIC runs, if all members get a slot. The
     /// reason otherwise. Collective.
     fn try_nic(&self, algorithm: Barrier) -> Result<Result<Group, String>, Error> {
-        let id = self.take_number()?;
+        // Numbers end: none is taken where some member cannot have a slot.
+        if self.nodes().count() < 2 {
+            return Ok(Err(ONE_NODE.to_owned()));
+        }
+        if let Some(reason) = self.kept_from_nic(self.nic_obstacle().as_deref())? {
+            return Ok(Err(reason));
+        }
+        let id = match self.take_number() {
+            Ok(id) => id,
+            Err(none @ Error::TooManyCommunicators { .. }) => return Ok(Err(none.to_string())),
+            Err(error) => return Err(error),
+        };
         let slot = self.open_own_slot(id, algorithm);
         let reason = slot.as_ref().err().map(String::as_str);
-        if let Some(reason) = self.first_obstacle(reason)? {
-            self.job().nic.refuse(&reason);
+        if let Some(reason) = self.kept_from_nic(reason)? {
             return Ok(Err(reason));
         }
         let config = self.group_config(id, algorithm, Runner::Nic);
         self.job().engine.open_collective(config, slot.unwrap_or_default());
         Ok(Ok(self.add_group(id, algorithm, Runner::Nic)))
+    }
+
+    /// The first obstacle of any member, which is one for all from now on. Collective.
+    fn kept_from_nic(&self, own: Option<&str>) -> Result<Option<String>, Error> {
+        let reason = self.first_obstacle(own)?;
+        if let Some(reason) = &reason {
+            self.job().nic.refuse(reason);
+        }
+        Ok(reason)
     }
 }

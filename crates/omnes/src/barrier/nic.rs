@@ -125,14 +125,29 @@ impl NicAccess {
 /// A row of the exchange on obstacles: length and text of the reason; none if it is empty.
 const REASON_BYTES: usize = 160;
 
+pub(super) const ONE_NODE: &str = "all ranks are on one node";
+const SWITCHED_OFF: &str = "switched off";
+
 impl Communicator {
     pub(super) fn nic_use(&self) -> NicUse {
         if self.inner.barriers.has_nic() {
             return NicUse::Kernel;
         }
-        let reason = self.job().nic.reason();
+        let reason = self.nic_obstacle();
         let reason = reason.unwrap_or_else(|| "not tried before a few barriers".to_owned());
         NicUse::User { reason }
+    }
+
+    /// Why this rank can have no slot for barriers here, as far as it knows without asking for one.
+    pub(super) fn nic_obstacle(&self) -> Option<String> {
+        let job = self.job();
+        if self.nodes().count() < 2 {
+            return Some(ONE_NODE.to_owned());
+        }
+        match job.config.nic.preference() {
+            Some(_) => job.nic.reason(),
+            None => Some(SWITCHED_OFF.to_owned()),
+        }
     }
 
     /// A slot for barriers, where this rank is its node's leader; none where it is not.
@@ -141,9 +156,6 @@ impl Communicator {
         id: CommunicatorId,
         algorithm: Barrier,
     ) -> Result<Option<OpenSlot>, String> {
-        if self.nodes().count() < 2 {
-            return Err("all ranks are on one node".to_owned());
-        }
         if self.nodes().local()[0] != self.rank() {
             return Ok(None);
         }
@@ -153,7 +165,7 @@ impl Communicator {
     /// A slot of the kernel's NIC, if the job may have one; the reason otherwise.
     pub(crate) fn open_slot(&self, plan: &SlotPlan) -> Result<OpenSlot, String> {
         let job = self.job();
-        let preference = job.config.nic.preference().ok_or("switched off")?;
+        let preference = job.config.nic.preference().ok_or(SWITCHED_OFF)?;
         // Loading firmware for nothing would take its time.
         plan.check().map_err(|error| error.to_string())?;
         job.nic.with(preference, |nic| job.engine.open_slot(nic, plan))
