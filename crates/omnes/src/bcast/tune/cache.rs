@@ -5,7 +5,8 @@
 //!
 //! Guarantees: a reader sees a whole file, old or new (it is written beside and renamed). What is
 //! damaged, too large or of another format counts as empty, and is replaced by the next one that
-//! stores. Two jobs that store at the same time may lose the figures of one, which are then
+//! stores; what may not be read, such as the file of another user, or is no file stays as it is,
+//! and nothing is kept. Two jobs that store at the same time may lose the figures of one, which are then
 //! measured again. At most [`ENTRIES_MAX`] networks are kept, the newest.
 
 use super::cost::Figures;
@@ -135,20 +136,25 @@ impl Cache {
 
     /// All that is in it, the newest first; nothing if it cannot be read or makes no sense.
     pub fn entries(&self) -> Vec<Entry> {
-        let content = self.read().unwrap_or_default();
-        let content: Option<Content> = serde_json::from_str(&content).ok();
+        self.read().map_or(Vec::new(), |text| Self::parse(&text))
+    }
+
+    fn parse(text: &[u8]) -> Vec<Entry> {
+        let content: Option<Content> = serde_json::from_slice(text).ok();
         let values = content.filter(|it| it.format == FORMAT).map_or(Vec::new(), |it| it.networks);
         let entries = values.into_iter().filter_map(|it| serde_json::from_value(it).ok());
         entries.take(ENTRIES_MAX).collect()
     }
 
-    fn read(&self) -> io::Result<String> {
-        let file = File::open(&self.path)?;
+    fn read(&self) -> io::Result<Vec<u8>> {
+        // Opening a pipe would wait for who writes to it.
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(&self.path)?;
         if !file.metadata()?.is_file() {
-            return Err(io::ErrorKind::InvalidInput.into());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
         }
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        let mut text = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
         Ok(text)
     }
 
@@ -160,9 +166,13 @@ impl Cache {
     /// Puts `entry` in, in place of what was known of its network.
     ///
     /// # Errors
-    /// Of the file system.
+    /// Of the file system; also where something is there that cannot be read, which then stays.
     pub fn store(&self, entry: Entry) -> io::Result<()> {
-        let mut entries = self.entries();
+        let mut entries = match self.read() {
+            Ok(text) => Self::parse(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(error),
+        };
         entries.retain(|other| other.network != entry.network);
         entries.insert(0, entry);
         entries.truncate(ENTRIES_MAX);
@@ -210,6 +220,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::cost::Cost;
     use super::*;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::process::Command;
 
     /// All of one moment, so that they can be compared.
     fn entry(ranks: u32) -> Entry {
@@ -298,6 +310,27 @@ mod tests {
         }
         std::fs::write(cache.path(), [0xff; 100]).unwrap();
         assert_eq!(cache.entries(), []);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let pipe = Cache { path: directory.path().join("pipe") };
+        assert!(Command::new("mkfifo").arg(pipe.path()).status().unwrap().success());
+        assert_eq!(pipe.entries(), []);
+        assert_eq!(pipe.store(entry(8)).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert!(std::fs::metadata(pipe.path()).unwrap().file_type().is_fifo());
+    }
+
+    #[test]
+    fn what_may_not_be_read_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        // Nobody can follow it, not even root.
+        let closed = Cache { path: directory.path().join("closed") };
+        symlink(closed.path(), closed.path()).unwrap();
+        assert_eq!(closed.entries(), []);
+        closed.store(entry(8)).unwrap_err();
+        assert!(std::fs::symlink_metadata(closed.path()).unwrap().is_symlink());
     }
 
     #[test]
