@@ -45,6 +45,8 @@ mod ring;
 mod scope;
 mod split;
 mod stats;
+#[cfg(test)]
+mod two_nodes;
 mod under_way;
 mod variables;
 mod work;

@@ -112,8 +112,8 @@ impl Numbers {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Communicator, Config, NicWanted, ReduceOp};
-    use std::net::Ipv4Addr;
+    use crate::two_nodes::on_two_nodes;
+    use crate::{NicWanted, ReduceOp};
     use std::sync::{Barrier, Condvar, Mutex};
 
     #[test]
@@ -135,25 +135,9 @@ mod tests {
         assert!(numbers.claim(6));
     }
 
-    /// Two ranks as threads, each a node of its own; `body` on both.
-    fn on_two_nodes(nic: NicWanted, body: fn(&Communicator)) {
-        let port = omnes_net::free_port(Ipv4Addr::LOCALHOST.into()).unwrap();
-        let join = |rank| {
-            let mut config = Config::new(rank, 2, format!("127.0.0.1:{port}"));
-            (config.shared_memory, config.nic) = (false, nic);
-            let world = Communicator::from_config(config).unwrap();
-            body(&world);
-            world.finalize().unwrap();
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| join(1));
-            join(0);
-        });
-    }
-
     #[test]
     fn communicators_go_on_when_no_number_is_left() {
-        on_two_nodes(NicWanted::Auto, |world| {
+        on_two_nodes(|_| {}, |world| {
             let copy = world.dup().unwrap();
             // Nobody claims before all have joined.
             world.barrier().unwrap();
@@ -170,7 +154,7 @@ mod tests {
 
     #[test]
     fn barriers_take_no_number_where_there_is_no_slot() {
-        on_two_nodes(NicWanted::User, |world| {
+        on_two_nodes(|config| config.nic = NicWanted::User, |world| {
             let before = world.job().numbers.next();
             (0..40).for_each(|_| world.barrier().unwrap());
             assert_eq!(world.job().numbers.next(), before);

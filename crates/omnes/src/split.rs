@@ -43,7 +43,9 @@ impl Communicator {
     /// To be called by all ranks.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a member has failed, [`Error::TooManyCommunicators`].
+    /// [`Error::PeerFailed`] if a member has failed, [`Error::TooManyCommunicators`];
+    /// [`Error::NoNic`] where a multi-send by the kernel's NIC is insisted on and a rank of the new
+    /// communicator gets no slot.
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
         let next_communicator = self.job().numbers.next();
         let choices = self.choices(Choice { color, key, next_communicator })?;
@@ -61,7 +63,7 @@ impl Communicator {
         let members = group.into_iter().map(|rank| self.in_job(rank).0).collect();
         let job = Arc::clone(&self.inner.job);
         let part = Self::new(job, id, members, rank);
-        part.open_multisend_late()?;
+        part.settle_multisend(part.open_multisend_late())?;
         part.open_together(part.usual_policy())?;
         Ok(Some(part))
     }

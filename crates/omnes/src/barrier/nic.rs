@@ -216,7 +216,7 @@ impl Communicator {
     }
 
     /// The first obstacle that any member tells, with its rank. Collective.
-    pub(super) fn first_obstacle(&self, own: Option<&str>) -> Result<Option<String>, Error> {
+    pub(crate) fn first_obstacle(&self, own: Option<&str>) -> Result<Option<String>, Error> {
         let mut row = [0; REASON_BYTES];
         if let Some(reason) = own {
             let length = reason.floor_char_boundary(REASON_BYTES - 1);

@@ -255,6 +255,22 @@ impl Communicator {
         Ok(())
     }
 
+    /// An error on all ranks where slots are insisted on and one of them got none. Collective.
+    pub(crate) fn settle_multisend(&self, opened: Result<(), Error>) -> Result<(), Error> {
+        let is_insisted_on = matches!(self.cloning(), Cloning::Nic | Cloning::Host);
+        if !is_insisted_on || !self.job().has_multisend() || self.nodes().count() < 2 {
+            return opened;
+        }
+        let own = opened.err().map(|error| match error {
+            Error::NoNic { reason } => reason,
+            error => error.to_string(),
+        });
+        match self.first_obstacle(own.as_deref())? {
+            Some(reason) => Err(Error::NoNic { reason }),
+            None => Ok(()),
+        }
+    }
+
     /// A broadcast of so many bytes is to be multi-sent: after some this rank asks for its slot.
     pub(super) fn count_multisend(&self, bytes: usize) {
         let Some(tree) = self.inner.late_slot.tree_if_due(bytes) else { return };
@@ -362,6 +378,25 @@ fn tree_of(lambda: Option<Lambda>) -> Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::two_nodes::on_two_nodes;
+
+    #[test]
+    fn ranks_that_have_a_slot_hear_of_those_that_got_none() {
+        let insisting = |config: &mut crate::Config| {
+            config.multisend = MultiSend::Tree(Tree::Flat, Cloning::Nic);
+        };
+        on_two_nodes(insisting, |world| {
+            assert!(world.settle_multisend(Ok(())).is_ok());
+            world.job().allow_multisend();
+            let own = match world.rank() {
+                0 => Ok(()),
+                _ => Err(Error::NoNic { reason: "none is left".to_owned() }),
+            };
+            let told = world.settle_multisend(own);
+            let Err(Error::NoNic { reason }) = told else { panic!("{told:?}") };
+            assert_eq!(reason, "rank 1: none is left");
+        });
+    }
 
     #[test]
     fn trees_and_who_copies_are_read() {
