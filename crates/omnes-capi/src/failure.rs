@@ -100,7 +100,7 @@ impl Code {
     pub(crate) const INTERNAL: c_int = -101;
 
     /// Every code: those of `omnes::Error::code`, then those of the boundary.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
         Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
         Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
@@ -126,6 +126,7 @@ impl Code {
         Self::new("LENGTH", -19, c"lengths of buffers do not fit each other"),
         Self::new("REDUCTION", -20, c"an operation is not for the elements to be reduced"),
         Self::new("INTERRUPTED", -21, c"a wait was interrupted"),
+        Self::new("ALGORITHM", -22, c"the numbers of an algorithm make none"),
         Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
         Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
     ];
@@ -166,7 +167,7 @@ mod tests {
 
     #[test]
     fn every_code_of_the_library_is_known() {
-        let last = omnes::Error::Interrupted.code();
+        let last = omnes::Error::Algorithm { reason: String::new() }.code();
         let known = |number: c_int| Code::ALL.iter().any(|code| code.number == number);
         assert!((last..0).all(known));
         assert_eq!(Code::ALL.len(), last.unsigned_abs() as usize + 2);

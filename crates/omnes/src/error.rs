@@ -144,6 +144,12 @@ pub enum Error {
     /// collective operation, others may wait for this rank until it leaves.
     #[error("the wait was interrupted")]
     Interrupted,
+    /// An algorithm that cannot be, such as a tree of radix 1.
+    #[error("algorithm: {reason}")]
+    Algorithm {
+        /// Why.
+        reason: String,
+    },
     /// No number is left for another communicator.
     #[error("too many communicators: all {limit} numbers are used")]
     TooManyCommunicators {
@@ -197,6 +203,7 @@ impl Error {
             Self::Length { .. } => -19,
             Self::Reduction { .. } => -20,
             Self::Interrupted => -21,
+            Self::Algorithm { .. } => -22,
         }
     }
 

@@ -28,7 +28,7 @@ pub(crate) use multisend::LateSlot;
 pub use multisend::{Cloning, MultiSend, MultiSendUse};
 pub(crate) use nodes::Nodes;
 pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};
-pub(crate) use part::{Origin, Part, within_node};
+pub(crate) use part::{Origin, Part, check_tree, within_node};
 
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
@@ -66,8 +66,8 @@ impl Communicator {
     /// multicast policy on a communicator costs a barrier beside.
     ///
     /// # Errors
-    /// As [`Self::bcast`]; [`Error::TooManySchemes`] for more policies than a communicator can
-    /// tell apart.
+    /// As [`Self::bcast`]; [`Error::Algorithm`] for one whose numbers make none,
+    /// [`Error::TooManySchemes`] for more policies than a communicator can tell apart.
     pub fn bcast_with(&self, root: u32, buffer: &mut [u8], algorithm: Bcast) -> Result<(), Error> {
         self.check_rank(root)?;
         if let Bcast::Multicast(policy) = algorithm {

@@ -105,6 +105,10 @@ impl Communicator {
         if let Some(number) = self.nodes().number(policy) {
             return Ok(GroupId { communicator, number });
         }
+        // Texts hold the limits of a policy's counts.
+        if let Err(error) = policy.to_string().parse::<Policy>() {
+            return Err(Error::Algorithm { reason: error.to_string() });
+        }
         let id = GroupId { communicator, number: self.nodes().take_number(policy)? };
         let nodes = self.nodes().by_node.clone().into();
         self.job().engine.open_group(GroupConfig { id, nodes, policy });

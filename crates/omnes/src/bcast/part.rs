@@ -46,7 +46,10 @@ impl Communicator {
     pub(crate) fn part(&self, root: u32, bytes: usize, algorithm: Bcast) -> Result<Part, Error> {
         self.check_rank(root)?;
         match algorithm {
-            Bcast::Tree { tree, forwarding } => Ok(self.tree_part(root, tree, forwarding)),
+            Bcast::Tree { tree, forwarding } => {
+                check_tree(tree, self.size())?;
+                Ok(self.tree_part(root, tree, forwarding))
+            }
             Bcast::Multicast(policy) if self.has_multicast() => {
                 self.count_multisend(bytes);
                 self.multicast_part(root, policy)
@@ -72,7 +75,7 @@ impl Communicator {
 
     fn tree_part(&self, root: u32, tree: Tree, forwarding: Forwarding) -> Part {
         let (me, size) = (Rank(self.rank()), self.size());
-        let checked = "rank and root are below the size";
+        let checked = "rank, root and tree are checked";
         let parent = tree.parent(me, Rank(root), size).expect(checked);
         let children = tree.children(me, Rank(root), size).expect(checked);
         let origin = parent.map_or(Origin::Itself, Origin::Channel);
@@ -90,6 +93,12 @@ impl Communicator {
         };
         Ok(Part { root, origin, cast, children, forwarding: Forwarding::Pipelined })
     }
+}
+
+/// Refuses a tree of `size` ranks whose numbers make none.
+pub(crate) fn check_tree(tree: Tree, size: u32) -> Result<(), Error> {
+    let root = tree.parent(Rank(0), Rank(0), size);
+    root.map(|_| ()).map_err(|error| Error::Algorithm { reason: format!("{tree}: {error}") })
 }
 
 /// From whom of its node a rank gets the data, if from one of them, and whom of them it passes

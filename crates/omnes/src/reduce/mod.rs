@@ -65,10 +65,7 @@ impl Communicator {
     /// As [`Self::allreduce`], by an algorithm of choice, the same on all ranks.
     ///
     /// # Errors
-    /// As [`Self::allreduce`].
-    ///
-    /// # Panics
-    /// If the numbers of a tree make none, such as a radix of 1, which no text is parsed to.
+    /// As [`Self::allreduce`]; [`Error::Algorithm`] if the numbers of a tree make none.
     pub fn allreduce_with<T: Element>(
         &self,
         data: &mut [T],
@@ -100,9 +97,6 @@ impl Communicator {
     /// As [`Self::allreduce_as`], by an algorithm of choice, the same on all ranks.
     ///
     /// # Errors
-    /// As [`Self::allreduce`].
-    ///
-    /// # Panics
     /// As [`Self::allreduce_with`].
     pub fn allreduce_as_with(
         &self,

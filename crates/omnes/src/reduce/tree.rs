@@ -4,7 +4,7 @@
 //! network.
 
 use super::operator::Combine;
-use crate::bcast::within_node;
+use crate::bcast::{check_tree, within_node};
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::under_way::UnderWay;
@@ -31,6 +31,7 @@ impl Communicator {
         data: &mut [u8],
         combine: &Combine<'_>,
     ) -> Result<(), Error> {
+        check_tree(tree, self.nodes().count())?;
         let way = self.way_up(tree, root);
         let slice_bytes = (SLICE_BYTES_MAX / combine.element_bytes).max(1) * combine.element_bytes;
         if data.len() <= slice_bytes {
@@ -74,7 +75,7 @@ impl Communicator {
         // On the root's node it is the root that meets the other nodes.
         let (own, of_root) = (nodes.node_of(self.rank()), nodes.node_of(root));
         let head = |node: Rank| if node == of_root { root } else { nodes.leader(node) };
-        let checked = "nodes are below their number";
+        let checked = "nodes are below their number, and the tree is checked";
         let parent = tree.parent(own, of_root, nodes.count()).expect(checked);
         let others = tree.children(own, of_root, nodes.count()).expect(checked);
         children.splice(0..0, others.into_iter().map(head));
