@@ -139,10 +139,24 @@ int omnes_init(omnes_comm **world);
  * leaves the job, and frees world, also when it returns an error other than
  * OMNES_ERROR_ARGUMENT. Collective, and the last act: communicators made from
  * world can then only be freed. A rank that ends without it counts as failed.
+ * After an error that others may not have had, they may be waiting for the
+ * caller elsewhere, and it for them here: omnes_abandon() does not wait.
  * Errors: OMNES_ERROR_ARGUMENT, without effect, if world is NULL or did not
- * come from omnes_init(); OMNES_ERROR_PEER_FAILED.
+ * come from omnes_init(); OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
 int omnes_finalize(omnes_comm *world);
+
+/*
+ * omnes_abandon leaves the job without waiting for its ranks, and frees world:
+ * whoever waits for the caller gets OMNES_ERROR_PEER_LEFT. For ranks that cannot
+ * go on; waits for the last answers for a second at most. Where world is NULL,
+ * it leaves all jobs of omnes_comm_exchange(). Not collective. Other
+ * communicators of a job that is left can then only be freed, and requests only
+ * be ended, by omnes_wait().
+ * Errors: OMNES_ERROR_ARGUMENT, without effect, if world did not come from
+ * omnes_init().
+ */
+int omnes_abandon(omnes_comm *world);
 
 /*
  * omnes_rank is the rank of the caller in comm, in [0,size-1].

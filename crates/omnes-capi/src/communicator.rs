@@ -2,7 +2,7 @@
 
 use crate::arguments;
 use crate::failure::{Failure, SUCCESS, guard};
-use omnes::Communicator;
+use omnes::{Communicator, Jobs};
 use std::ffi::c_int;
 
 /// What a handle points to; opaque to C.
@@ -79,6 +79,24 @@ pub unsafe extern "C" fn omnes_finalize(world: *mut OmnesComm) -> c_int {
         // SAFETY: as our caller promises.
         let communicator = unsafe { take(world, Origin::Init) }?;
         communicator.finalize()?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_abandon` in the header.
+///
+/// # Safety
+///
+/// `world` is NULL or a handle that is not yet freed and not in use by another call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_abandon(world: *mut OmnesComm) -> c_int {
+    guard(|| {
+        if world.is_null() {
+            Jobs::of_process().abandon();
+            return Ok(SUCCESS);
+        }
+        // SAFETY: as our caller promises.
+        unsafe { take(world, Origin::Init) }?.abandon();
         Ok(SUCCESS)
     })
 }

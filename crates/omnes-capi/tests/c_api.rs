@@ -123,6 +123,14 @@ fn requests_are_started_in_numbers_and_end_also_when_a_rank_has_died() {
 }
 
 #[test]
+fn a_rank_that_cannot_go_on_leaves_without_waiting_for_the_others() {
+    if let Some(program) = Program::compile("abandon") {
+        program.run(2);
+        program.run(4);
+    }
+}
+
+#[test]
 fn ranks_that_exchange_share_a_job_and_leave_it_together() {
     if let Some(program) = Program::compile("exchange") {
         program.run_alone("share");
