@@ -341,8 +341,9 @@ int omnes_ibcast(omnes_comm *comm, void *buffer, size_t bytes, int root,
 
 /*
  * omnes_ibarrier enters a barrier, which has ended when every rank of comm has
- * entered it. Collective, as omnes_ibcast() is; at most 1048576 may be under
- * way. Never waits for another rank. *request is NULL on failure.
+ * entered it. Collective, as omnes_ibcast() is, and all enter it by this call:
+ * where some call omnes_barrier() ranks may wait for ever. At most 1048576 may be
+ * under way. Never waits for another rank. *request is NULL on failure.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_BARRIER if too many are under way;
  * OMNES_ERROR_PEER_FAILED.
  */

@@ -174,7 +174,7 @@ impl Communicator {
         })
     }
 
-    /// Enters a barrier without waiting for it.
+    /// Enters a barrier without waiting for it, as all ranks then do.
     fn ibarrier(&self, py: Python<'_>) -> PyResult<Request> {
         let ranks = self.ranks()?;
         Ok(Request::new(detached(py, || ranks.ibarrier_owned())?, None))

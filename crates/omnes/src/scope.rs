@@ -145,7 +145,8 @@ impl<'env> Scope<'_, 'env> {
     }
 
     /// Enters a barrier without waiting for it. Several may be under way; they end in the order in
-    /// which they were started, which is the same on all ranks, also among blocking barriers.
+    /// which they were started, which is the same on all ranks, also among blocking barriers. No
+    /// rank may enter it by a blocking call, which may agree on something with the others first.
     ///
     /// # Errors
     /// As [`Communicator::barrier`].

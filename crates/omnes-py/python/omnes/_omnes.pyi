@@ -87,7 +87,7 @@ class Communicator:
         remains entered: the next one with a limit goes on waiting for it.
         """
     def ibarrier(self) -> Request:
-        """Enters a barrier without waiting for it."""
+        """Enters a barrier without waiting for it, as all ranks then do."""
     def allreduce(self, buffer: Buffer, op: _Op = "sum") -> None:
         """Combines the numbers of all ranks' buffers, which have the same bits everywhere then.
 
