@@ -36,7 +36,9 @@
  * Threads. All functions may be called from any thread. Calls whose comments
  * say collective must come in the same order on all ranks of a communicator, so
  * from one thread at a time. A communicator must not be in use when it is
- * freed. After fork() the child must not call this library.
+ * freed. A signal handler may call omnes_error_text(), and omnes_rank() and
+ * omnes_size() of a communicator that is not NULL, nothing else. After fork()
+ * the child must not call this library.
  */
 #ifndef OMNES_H
 #define OMNES_H
@@ -197,13 +199,15 @@ int omnes_recv(omnes_comm *comm, int from, int tag, void *buffer, size_t bytes,
  * all ranks give the same bytes and root, which is in [0,size-1]. The root's
  * buffer is not changed. A rank may return before others have the data.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED or
- * OMNES_ERROR_DISAGREEMENT if bytes differs; OMNES_ERROR_PEER_FAILED.
+ * OMNES_ERROR_DISAGREEMENT if bytes differs; OMNES_ERROR_PEER_FAILED;
+ * OMNES_ERROR_PEER_LEFT.
  */
 int omnes_bcast(omnes_comm *comm, void *buffer, size_t bytes, int root);
 
 /*
  * omnes_barrier returns when every rank of comm has called it. Collective.
- * Errors: OMNES_ERROR_ARGUMENT if comm is NULL; OMNES_ERROR_PEER_FAILED.
+ * Errors: OMNES_ERROR_ARGUMENT if comm is NULL; OMNES_ERROR_PEER_FAILED;
+ * OMNES_ERROR_PEER_LEFT.
  */
 int omnes_barrier(omnes_comm *comm);
 
@@ -334,7 +338,7 @@ int omnes_irecv(omnes_comm *comm, int from, int tag, void *buffer, size_t bytes,
  * nor write it. Collective: all ranks start it at the same place among their
  * collective calls on comm; any number may be under way. Never waits for
  * another rank. *request is NULL on failure.
- * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
 int omnes_ibcast(omnes_comm *comm, void *buffer, size_t bytes, int root,
 		 omnes_request **request);
@@ -345,7 +349,7 @@ int omnes_ibcast(omnes_comm *comm, void *buffer, size_t bytes, int root,
  * where some call omnes_barrier() ranks may wait for ever. At most 1048576 may be
  * under way. Never waits for another rank. *request is NULL on failure.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_BARRIER if too many are under way;
- * OMNES_ERROR_PEER_FAILED.
+ * OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
 int omnes_ibarrier(omnes_comm *comm, omnes_request **request);
 
@@ -371,8 +375,9 @@ int omnes_wait(omnes_request **request);
  * form a new communicator, in the order of key, then of their rank in comm.
  * OMNES_NO_COLOR takes part in no part; *part is then NULL, as it is on
  * failure. Collective. Free the result with omnes_comm_free().
- * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED;
- * OMNES_ERROR_TOO_MANY_COMMUNICATORS.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT;
+ * OMNES_ERROR_TOO_MANY_COMMUNICATORS; OMNES_ERROR_NO_NIC if OMNES_MULTISEND
+ * insists on slots and a rank of the part got none.
  */
 int omnes_comm_split(omnes_comm *comm, int color, int64_t key, omnes_comm **part);
 
