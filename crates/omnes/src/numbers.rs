@@ -137,28 +137,34 @@ mod tests {
 
     #[test]
     fn communicators_go_on_when_no_number_is_left() {
-        on_two_nodes(|_| {}, |world| {
-            let copy = world.dup().unwrap();
-            // Nobody claims before all have joined.
-            world.barrier().unwrap();
-            world.job().numbers.claim(u32::from(u16::MAX));
-            assert!(matches!(world.dup(), Err(Error::TooManyCommunicators { .. })));
-            for _ in 0..40 {
+        on_two_nodes(
+            |_| {},
+            |world| {
+                let copy = world.dup().unwrap();
+                // Nobody claims before all have joined.
                 world.barrier().unwrap();
-                let mut one = [1u32];
-                copy.allreduce(&mut one, ReduceOp::Sum).unwrap();
-                assert_eq!(one, [2]);
-            }
-        });
+                world.job().numbers.claim(u32::from(u16::MAX));
+                assert!(matches!(world.dup(), Err(Error::TooManyCommunicators { .. })));
+                for _ in 0..40 {
+                    world.barrier().unwrap();
+                    let mut one = [1u32];
+                    copy.allreduce(&mut one, ReduceOp::Sum).unwrap();
+                    assert_eq!(one, [2]);
+                }
+            },
+        );
     }
 
     #[test]
     fn barriers_take_no_number_where_there_is_no_slot() {
-        on_two_nodes(|config| config.nic = NicWanted::User, |world| {
-            let before = world.job().numbers.next();
-            (0..40).for_each(|_| world.barrier().unwrap());
-            assert_eq!(world.job().numbers.next(), before);
-        });
+        on_two_nodes(
+            |config| config.nic = NicWanted::User,
+            |world| {
+                let before = world.job().numbers.next();
+                (0..40).for_each(|_| world.barrier().unwrap());
+                assert_eq!(world.job().numbers.next(), before);
+            },
+        );
     }
 
     /// The two ranks of a communicator to be made, whose threads take turns with those of another

@@ -5,9 +5,9 @@
 //!
 //! Guarantees: a reader sees a whole file, old or new (it is written beside and renamed). What is
 //! damaged, too large or of another format counts as empty, and is replaced by the next one that
-//! stores; what may not be read, such as the file of another user, or is no file stays as it is,
-//! and nothing is kept. Two jobs that store at the same time may lose the figures of one, which are then
-//! measured again. At most [`ENTRIES_MAX`] networks are kept, the newest.
+//! stores; what may not be read, such as another user's, or is no file stays, and nothing is kept.
+//! Two jobs that store at the same time may lose the figures of one, which are then measured again.
+//! At most [`ENTRIES_MAX`] networks are kept, the newest.
 
 use super::cost::Figures;
 use super::network::Network;
