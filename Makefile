@@ -14,7 +14,7 @@ build mpi python bench: export RUSTFLAGS := $(RUSTFLAGS) -Cprofile-use=$(CURDIR)
 endif
 
 .DEFAULT_GOAL := build
-.PHONY: build profiled mpi python install setup setup-mpi setup-fuzz run test bench collbench \
+.PHONY: build profiled mpi python install uninstall setup setup-mpi setup-fuzz run test bench collbench \
 	bench-peers bench-simulators fuzz clean help
 
 build: ## build everything in release mode (the default)
@@ -33,8 +33,11 @@ python: ## put the Python package together, in target/python, which PYTHONPATH m
 	$(CARGO) build --release -p omnes-py
 	crates/omnes-py/build.sh
 
-install: ## install command, libraries and header (PREFIX=/usr/local, DESTDIR)
-	crates/omnes-capi/install.sh $(PREFIX)
+install: ## install commands, libraries and header (PREFIX=/usr/local, DESTDIR)
+	crates/omnes-capi/install.sh "$(PREFIX)"
+
+uninstall: ## remove what install has put there
+	crates/omnes-capi/install.sh --remove "$(PREFIX)"
 
 setup: ## install what building and testing need (root; else says what it would do)
 	tools/setup.sh build mpi

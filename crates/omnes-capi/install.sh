@@ -1,19 +1,54 @@
 #!/usr/bin/env bash
 # Installs the C library: header, libomnes.so, libomnes.a and the pkg-config file; beside it, where
-# they are built, the libraries that MPI programs preload, and the commands omnes and omnesd.
+# they are built, the libraries that MPI programs preload, and the commands omnes and omnesd, the
+# latter with its systemd unit. Or removes all of that.
 #
-#   crates/omnes-capi/install.sh [PREFIX]     PREFIX: an absolute path, default /usr/local
+#   crates/omnes-capi/install.sh [--remove] [PREFIX]   PREFIX: an absolute path, default /usr/local
 #
 # Needs `cargo build --release` before. DESTDIR, when set, is put before every path that is written
-# and is in no file. Status: 0; 2 when the library is not built or PREFIX is not absolute.
+# and is in no file. The loader is told of the library where this is root's to do and DESTDIR is not
+# set. Status: 0; 2 when the library is not built or PREFIX is not absolute.
 set -euo pipefail
 
+remove=
+if [[ ${1:-} == --remove ]]; then
+    remove=yes
+    shift
+fi
 prefix=${1:-/usr/local}
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../../target}/release
 destination=${DESTDIR:-}$prefix
+unit=lib/systemd/system/omnesd.service
+
+workspace=$here/../../Cargo.toml
+version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$workspace")
+soname=libomnes.so.${version%%.*}
+
+# Tells the loader what has changed, or says what is left to do.
+tell_loader() {
+    [[ -z ${DESTDIR:-} ]] || return 0
+    local folders
+    folders=$'\n'$(PATH+=:/sbin:/usr/sbin; ldconfig -NXv 2>/dev/null) || true
+    if [[ $folders != *$'\n'"$prefix/lib:"* ]]; then
+        [[ -n $remove ]] || echo "install: the loader does not look in $prefix/lib: name it in" \
+            "LD_LIBRARY_PATH, or in a file in /etc/ld.so.conf.d and let root run ldconfig"
+    elif [[ $(id -u) -eq 0 ]]; then
+        (PATH+=:/sbin:/usr/sbin; ldconfig)
+    else
+        echo "install: programs find the library when root has run ldconfig"
+    fi
+}
 
 [[ $prefix == /* ]] || { echo "install: $prefix is not an absolute path" >&2; exit 2; }
+if [[ -n $remove ]]; then
+    rm -f "$destination/include/omnes.h" "$destination/lib/pkgconfig/omnes.pc" \
+        "$destination/lib"/libomnes.{a,so} "$destination/lib"/libomnes.so.[0-9]* \
+        "$destination/lib"/libomnes-mpi-*.so "$destination/bin"/omnes{,d} "$destination/$unit"
+    tell_loader
+    echo "omnes: removed from $destination"
+    exit
+fi
 for library in libomnes_c.so libomnes_c.a; do
     if [[ ! -e $target/$library ]]; then
         echo "install: no $library in $target; run 'make' first" >&2
@@ -21,16 +56,15 @@ for library in libomnes_c.so libomnes_c.a; do
     fi
 done
 
-workspace=$here/../../Cargo.toml
-version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$workspace")
-soname=libomnes.so.${version%%.*}
+# For the right side of sed's s|||.
+escaped=$(sed 's/[&|\\]/\\&/g' <<<"$prefix")
 install -d "$destination/include" "$destination/lib/pkgconfig"
 install -m 644 "$here/include/omnes.h" "$destination/include/omnes.h"
 install -m 755 "$target/libomnes_c.so" "$destination/lib/libomnes.so.$version"
 install -m 644 "$target/libomnes_c.a" "$destination/lib/libomnes.a"
 ln -sfn "libomnes.so.$version" "$destination/lib/$soname"
 ln -sfn "$soname" "$destination/lib/libomnes.so"
-sed -e "s|@prefix@|$prefix|" -e "s|@version@|$version|" "$here/omnes.pc.in" \
+sed -e "s|@prefix@|$escaped|" -e "s|@version@|$version|" "$here/omnes.pc.in" \
     >"$destination/lib/pkgconfig/omnes.pc"
 for library in "$target"/libomnes-mpi-*.so; do
     [[ ! -e $library ]] || install -m 755 "$library" "$destination/lib"
@@ -41,4 +75,10 @@ for program in omnes omnesd; do
         install -m 755 "$target/$program" "$destination/bin"
     fi
 done
+if [[ -x $target/omnesd ]]; then
+    install -d "$(dirname "$destination/$unit")"
+    sed "s|/usr/local/bin/omnesd|$escaped/bin/omnesd|" "$here/../../dist/omnesd.service" \
+        >"$destination/$unit"
+fi
 echo "omnes $version: installed in $destination"
+tell_loader

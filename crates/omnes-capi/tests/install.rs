@@ -5,7 +5,7 @@
 mod compiler;
 
 use compiler::{STRICT, crate_folder, find, library, output_of};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -50,6 +50,60 @@ fn programs_are_built_and_started_with_what_is_installed() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() != Some(127), "{errors}");
     assert!(!errors.contains("error while loading"), "{errors}");
+}
+
+#[test]
+fn a_program_linked_statically_needs_no_library_of_ours() {
+    let Some(compiler) = find("CC", &["cc", "gcc", "clang"]) else { return };
+    let Some(pkg_config) = find("PKG_CONFIG", &["pkg-config", "pkgconf"]) else { return };
+    let (build, prefix) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    build_folder(build.path());
+    let archive = build.path().join("release/libomnes_c.a");
+    std::fs::remove_file(&archive).unwrap();
+    symlink(library().with_extension("a"), archive).unwrap();
+    install(build.path(), prefix.path());
+
+    let mut asked = Command::new(pkg_config);
+    asked.args(["--static", "--cflags", "--libs", "omnes"]);
+    let flags = output_of(asked.env("PKG_CONFIG_PATH", prefix.path().join("lib/pkgconfig")));
+    let flags = flags.replace("-lomnes", "-l:libomnes.a");
+    let program = prefix.path().join("program");
+    let mut command = Command::new(compiler);
+    command.arg("-o").arg(&program).arg(crate_folder().join("tests/c/arguments.c"));
+    output_of(command.args(flags.split_whitespace()));
+    let output = Command::new(program).env_remove("OMNES_RANK").output().unwrap();
+    assert!(output.status.code() != Some(127), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_prefix_may_have_any_name_and_what_was_installed_can_be_removed() {
+    let Some(pkg_config) = find("PKG_CONFIG", &["pkg-config", "pkgconf"]) else { return };
+    let (build, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    build_folder(build.path());
+    std::fs::write(build.path().join("release/omnesd"), "").unwrap();
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(build.path().join("release/omnesd"), executable).unwrap();
+    let prefix = folder.path().join("a & b|c");
+    let makefile = crate_folder().join("../../Makefile");
+    let make = |goal: &str| {
+        let mut command = Command::new("make");
+        command.arg("-f").arg(&makefile).arg("-C").arg(makefile.parent().unwrap());
+        command.arg(goal).arg(format!("PREFIX={}", prefix.display()));
+        output_of(command.env("CARGO_TARGET_DIR", build.path()).env_remove("DESTDIR"))
+    };
+    let said = make("install");
+    assert!(said.contains("the loader does not look in"), "{said}");
+    let mut asked = Command::new(pkg_config);
+    asked.args(["--variable=libdir", "omnes"]);
+    let library = output_of(asked.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")));
+    assert_eq!(library.trim_end().replace('\\', ""), prefix.join("lib").display().to_string());
+    let unit = prefix.join("lib/systemd/system/omnesd.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    assert!(unit.contains(&format!("ExecStart={}/bin/omnesd ", prefix.display())), "{unit}");
+    make("uninstall");
+    for folder in ["bin", "include", "lib/pkgconfig", "lib/systemd/system"] {
+        assert_eq!(std::fs::read_dir(prefix.join(folder)).unwrap().count(), 0, "{folder}");
+    }
 }
 
 #[test]
