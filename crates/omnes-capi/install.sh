@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the C library: header, libomnes.so, libomnes.a and the pkg-config file; beside it, where
-# they are built, the libraries that MPI programs preload, and the commands omnes and omnesd, the
-# latter with its systemd unit. Or removes all of that.
+# they are built, the libraries that MPI programs preload, and the commands omnes, with pages for man
+# and completions for bash, and omnesd, with its systemd unit. Or removes all of that.
 #
 #   crates/omnes-capi/install.sh [--remove] [PREFIX]   PREFIX: an absolute path, default /usr/local
 #
@@ -20,6 +20,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../../target}/release
 destination=${DESTDIR:-}$prefix
 unit=lib/systemd/system/omnesd.service
+pages=share/man/man1
+completions=share/bash-completion/completions/omnes
 
 workspace=$here/../../Cargo.toml
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$workspace")
@@ -44,7 +46,8 @@ tell_loader() {
 if [[ -n $remove ]]; then
     rm -f "$destination/include/omnes.h" "$destination/lib/pkgconfig/omnes.pc" \
         "$destination/lib"/libomnes.{a,so} "$destination/lib"/libomnes.so.[0-9]* \
-        "$destination/lib"/libomnes-mpi-*.so "$destination/bin"/omnes{,d} "$destination/$unit"
+        "$destination/lib"/libomnes-mpi-*.so "$destination/bin"/omnes{,d} "$destination/$unit" \
+        "$destination/$pages"/omnes{,-*}.1 "$destination/$completions"
     tell_loader
     echo "omnes: removed from $destination"
     exit
@@ -75,6 +78,11 @@ for program in omnes omnesd; do
         install -m 755 "$target/$program" "$destination/bin"
     fi
 done
+if [[ -x $target/omnes ]]; then
+    "$target/omnes" manual "$destination/$pages"
+    install -d "$(dirname "$destination/$completions")"
+    "$target/omnes" completions bash >"$destination/$completions"
+fi
 if [[ -x $target/omnesd ]]; then
     install -d "$(dirname "$destination/$unit")"
     sed "s|/usr/local/bin/omnesd|$escaped/bin/omnesd|" "$here/../../dist/omnesd.service" \
