@@ -48,6 +48,14 @@ pub(super) const fn stamp(position: u64) -> u32 {
     (position / RECORD_ALIGN_BYTES as u64) as u32
 }
 
+/// Bytes of a page, as libc knows them: valgrind hides what the kernel tells each process, which
+/// rustix would ask.
+fn page_bytes() -> usize {
+    // SAFETY: it reads a constant.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).expect("every system has pages")
+}
+
 /// Sizes of a segment; checked, so that all arithmetic on them is safe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
@@ -61,7 +69,7 @@ impl Layout {
     /// power of two in [`CAPACITY_BYTES_MIN`]`..=`[`CAPACITY_BYTES_MAX`] of whole pages, or the
     /// rings are not in `1..=`[`RINGS_MAX`].
     pub fn new(capacity_bytes: usize, rings: u32) -> Option<Self> {
-        let page_bytes = rustix::param::page_size();
+        let page_bytes = page_bytes();
         let is_valid = (CAPACITY_BYTES_MIN..=CAPACITY_BYTES_MAX).contains(&capacity_bytes)
             && capacity_bytes.is_power_of_two()
             && capacity_bytes.is_multiple_of(page_bytes)
