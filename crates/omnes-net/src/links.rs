@@ -479,9 +479,14 @@ impl Links {
         self.group_index().map_or(0, |index| self.sockets[index].dropped())
     }
 
-    /// Offloads that all sockets use.
+    /// Offloads that all sockets use, but for those by which only lone steps go.
     pub(crate) fn offloads(&self) -> Offloads {
-        let all = |pick: fn(Offloads) -> bool| self.sockets.iter().all(|s| pick(s.offloads()));
+        let is_for_steps = |index: usize| {
+            let doorbell = |nic: &NicLink| nic.doorbell.as_ref().map(|doorbell| doorbell.index);
+            self.nic.as_ref().is_some_and(|nic| index == nic.steps || Some(index) == doorbell(nic))
+        };
+        let sockets = self.sockets.iter().enumerate().filter(|(index, _)| !is_for_steps(*index));
+        let all = |pick: fn(Offloads) -> bool| sockets.clone().all(|(_, s)| pick(s.offloads()));
         Offloads { gso: all(|offloads| offloads.gso), gro: all(|offloads| offloads.gro) }
     }
 }
@@ -509,5 +514,20 @@ mod tests {
         assert_eq!((socket, address), (readable - 2, Some("127.0.0.2:8".parse().unwrap())));
         let Route { socket, to: address, .. } = route(Destination::Doorbell { to, communicator });
         assert_eq!((socket, address), (readable, None));
+    }
+
+    #[test]
+    fn sockets_for_steps_say_nothing_of_offloads() {
+        let wanted = Offloads { gso: true, gro: true };
+        let mut links = Links::open("127.0.0.1".parse().unwrap(), Rank(0), 2, wanted).unwrap();
+        let peers = ["127.0.0.1:5", "127.0.0.2:5"].map(|peer| peer.parse().unwrap());
+        links.connect(peers.to_vec()).unwrap();
+        let of_peers = links.offloads();
+        links.open_nic(wanted).unwrap();
+        links.open_doorbell();
+        assert_eq!(links.offloads(), of_peers);
+        let unwanted = Offloads { gso: false, gro: false };
+        links.open_nic(unwanted).unwrap();
+        assert_eq!(links.offloads(), unwanted, "that for multi-send counts");
     }
 }
