@@ -47,6 +47,11 @@ pub(crate) struct ScatteredPacket<'a> {
     pub(crate) bytes: usize,
 }
 
+/// True if a train can be read by scattering; one of more packets is not one of ours.
+pub(crate) fn has_room_for(seen: Received) -> bool {
+    seen.bytes.div_ceil(seen.packet_bytes) <= PACKETS_MAX
+}
+
 impl Default for Scatter {
     fn default() -> Self {
         Self {
@@ -120,7 +125,7 @@ impl Scatter {
             head_bytes,
             base,
         };
-        self.is_in_one_piece = train.bytes <= bytes_max && train.packets() <= PACKETS_MAX;
+        self.is_in_one_piece = train.bytes <= bytes_max;
         self.is_rescued = if self.is_in_one_piece {
             self.line_up_whole(&train);
             false
@@ -283,6 +288,14 @@ mod tests {
         scatter.is_rescued = true;
         assert!(!scatter.is_in_place(&train, 0, head_bytes, Some(base)));
         assert!(!scatter.is_in_place(&train, 1, head_bytes, None));
+    }
+
+    #[test]
+    fn a_train_of_more_packets_than_there_is_room_for_heads_is_not_scattered() {
+        let train = |packets| Received { bytes: packets * 100, packet_bytes: 100 };
+        assert!(has_room_for(train(PACKETS_MAX)));
+        assert!(!has_room_for(Received { bytes: PACKETS_MAX * 100 + 1, packet_bytes: 100 }));
+        assert!(!has_room_for(train(PACKETS_MAX + 1)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{Core, DATAGRAM_BYTES};
 use crate::cipher::in_clear;
 use crate::line::{Holding, Line};
 use crate::memory::Memory;
-use crate::scatter::ScatteredTrain;
+use crate::scatter::{ScatteredTrain, has_room_for};
 use crate::socket::{DATAGRAMS_PER_CALL, Received, Take};
 use crate::spread::names_of;
 use omnes_proto::endpoint::Endpoint;
@@ -140,7 +140,8 @@ impl Core {
     fn read_scattered(&mut self, index: usize) -> bool {
         let socket = self.links.socket(index);
         let Some(seen) = self.scatter.look(socket) else { return false };
-        let preview = if seen.bytes >= 2 * PACKET_OVERHEAD_BYTES + 1024 {
+        let is_large = seen.bytes >= 2 * PACKET_OVERHEAD_BYTES + 1024;
+        let preview = if is_large && has_room_for(seen) {
             self.endpoint.preview(self.scatter.head(seen))
         } else {
             None
