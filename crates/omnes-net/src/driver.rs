@@ -109,6 +109,13 @@ impl Shared {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A caller comes, and is inside until what this returns is dropped.
+    pub(crate) fn enter_caller(&self) -> Caller<'_> {
+        self.callers.fetch_add(1, Ordering::Relaxed);
+        self.entries.fetch_add(1, Ordering::Relaxed);
+        Caller { shared: self }
+    }
+
     /// Wakes whoever waits for what has just happened.
     pub(crate) fn tell_others(&self, inside: &mut Inside, ended_before: u64) {
         if inside.core.operations.ended != ended_before && self.waiters.load(Ordering::Relaxed) > 0
@@ -372,6 +379,17 @@ impl Shared {
                 drop(self.sleep(inside, SLEEP_MAX));
             }
         }
+    }
+}
+
+/// A caller inside, also one that leaves since its hook panics.
+pub(crate) struct Caller<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.shared.callers.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

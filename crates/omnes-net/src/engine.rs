@@ -303,16 +303,16 @@ impl Engine {
         limit: Option<Duration>,
         concerns: impl Fn(Gone<'_>) -> bool,
     ) -> Option<Outcome> {
+        let lent = Lent { engine: self, operation };
         let ended =
             self.wait_until(limit, operation.spot, |core| core.try_end(operation, &concerns));
-        match ended {
+        let ended = match ended {
             Ok(outcome) => Some(outcome),
             Err(Unended::Late) => None,
-            Err(Unended::Interrupted) => {
-                self.release(operation);
-                Some(Err(OperationError::Interrupted))
-            }
-        }
+            Err(Unended::Interrupted) => return Some(Err(OperationError::Interrupted)),
+        };
+        std::mem::forget(lent);
+        ended
     }
 
     /// Lets `sends` have what `receive` gets, as it comes in: they start with nothing available.
@@ -407,11 +407,21 @@ impl Engine {
         spot: Spot,
         done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Result<T, Unended> {
-        self.shared.callers.fetch_add(1, Ordering::Relaxed);
-        self.shared.entries.fetch_add(1, Ordering::Relaxed);
-        let result = self.shared.drive(limit, spot, done);
-        self.shared.callers.fetch_sub(1, Ordering::Relaxed);
-        result
+        let _caller = self.shared.enter_caller();
+        self.shared.drive(limit, spot, done)
+    }
+}
+
+/// An operation that is given up when this is dropped: after an interrupted wait, or when what the
+/// program does beside panics.
+struct Lent<'a> {
+    engine: &'a Engine,
+    operation: Operation,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.engine.release(self.operation);
     }
 }
 

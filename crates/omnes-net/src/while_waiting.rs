@@ -43,8 +43,9 @@ pub struct WhileWaiting {
 }
 
 impl WhileWaiting {
-    /// Calls `hook` now and then while a call waits, on its thread. It must not wait itself, nor
-    /// panic; it may test operations, also those of the same engine.
+    /// Calls `hook` now and then while a call waits, on its thread. It must not wait itself; it
+    /// may test operations, also those of the same engine. Where it panics, what was waited for is
+    /// given up.
     pub fn new(hook: impl Fn() + Send + Sync + 'static) -> Self {
         let hook = move || {
             hook();

@@ -349,11 +349,33 @@ impl Communicator {
 
     /// Waits for all, so that no memory is in use afterwards; the first error, if there is one.
     pub(crate) fn wait_for_all(&self, operations: &[Operation]) -> Result<(), Error> {
+        Rest { communicator: self, operations }.wait()
+    }
+}
+
+/// Operations that are not waited for yet; dropped, they are given up, also when a wait for
+/// another one panics.
+pub(crate) struct Rest<'a> {
+    pub(crate) communicator: &'a Communicator,
+    pub(crate) operations: &'a [Operation],
+}
+
+impl Rest<'_> {
+    /// As [`Communicator::wait_for_all`].
+    pub(crate) fn wait(mut self) -> Result<(), Error> {
         let mut result = Ok(());
-        for operation in operations {
-            let outcome = self.wait_for(*operation).map(|_| ());
+        while let Some((operation, rest)) = self.operations.split_first() {
+            self.operations = rest;
+            let outcome = self.communicator.wait_for(*operation).map(|_| ());
             result = result.and(outcome);
         }
         result
+    }
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        let engine = &self.communicator.job().engine;
+        self.operations.iter().for_each(|operation| engine.release(*operation));
     }
 }

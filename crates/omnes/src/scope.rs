@@ -8,6 +8,7 @@ use crate::bcast::Bcast;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::point_to_point::{Source, Status, Tag};
+use crate::under_way::UnderWay;
 use crate::work::{Begun, Work};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -201,13 +202,11 @@ impl Ends for Scope<'_, '_> {
 
 impl Drop for Scope<'_, '_> {
     fn drop(&mut self) {
-        for (_, work) in self.open.take() {
-            if std::thread::panicking() {
-                self.communicator.release_work(&work);
-            } else {
-                // Whoever wants the outcome waits for the request itself.
-                let _ = self.communicator.wait_for_work(work);
-            }
+        let works = self.open.take().into_iter().map(|(_, work)| work);
+        let mut works = UnderWay::of(self.communicator, works);
+        // Those of a thread that panics are given up.
+        if !std::thread::panicking() {
+            works.wait_for_each();
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::work::{Begun, Work};
 use std::collections::VecDeque;
 
 /// Operations in the order in which they were started. Dropped before they have ended, as after an
-/// error, they are given up, so that their memory is free.
+/// error or a panic, they are given up, so that their memory is free.
 pub(crate) struct UnderWay<'comm> {
     communicator: &'comm Communicator,
     works: VecDeque<Work>,
@@ -15,7 +15,15 @@ pub(crate) struct UnderWay<'comm> {
 
 impl<'comm> UnderWay<'comm> {
     pub(crate) fn new(communicator: &'comm Communicator) -> Self {
-        Self { communicator, works: VecDeque::new() }
+        Self::of(communicator, [])
+    }
+
+    /// Those that have been started already.
+    pub(crate) fn of(
+        communicator: &'comm Communicator,
+        works: impl IntoIterator<Item = Work>,
+    ) -> Self {
+        Self { communicator, works: works.into_iter().collect() }
     }
 
     /// Starts a message, whose data are all there.
@@ -74,6 +82,13 @@ impl<'comm> UnderWay<'comm> {
             // Whose message it is, nobody asks, and to number it takes time.
             Work::Collective(operation) => self.communicator.wait_for(operation).map(|it| it.bytes),
             work => self.communicator.wait_for_work(work).map(|status| status.bytes as u64),
+        }
+    }
+
+    /// Waits for all, however they end: whoever wants an outcome has waited for it alone.
+    pub(crate) fn wait_for_each(&mut self) {
+        while let Some(work) = self.works.pop_front() {
+            let _ = self.communicator.wait_for_work(work);
         }
     }
 

@@ -146,3 +146,74 @@ fn a_hook_ends_the_wait_and_what_was_waited_for_is_given_up() {
         });
     }
 }
+
+/// A hook for rank 1 that panics once it is told to.
+fn panicking(armed: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
+    let armed = armed.clone();
+    move |config| {
+        if config.rank == 1 {
+            let armed = armed.clone();
+            config.while_waiting = Some(WhileWaiting::new(move || {
+                // Not by a panic's message, which would stand among those of tests that fail.
+                if armed.swap(false, Ordering::Relaxed) {
+                    std::panic::resume_unwind(Box::new("the hook"));
+                }
+            }));
+        }
+    }
+}
+
+fn ends_by_a_panic<T>(call: impl FnOnce() -> T) -> bool {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(call)).is_err()
+}
+
+#[test]
+fn a_hook_that_panics_leaves_no_memory_in_use_and_no_caller_inside() {
+    let (armed, has_arrived) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
+    let long = vec![9; 20_000];
+    with_ranks(2, panicking(&armed), |comm| {
+        if comm.rank() == 1 {
+            armed.store(true, Ordering::Relaxed);
+            assert!(ends_by_a_panic(|| comm.recv(0, 1, &mut vec![0; long.len()])));
+            comm.send(0, 2, &[]).unwrap();
+            // Outside of all calls: this rank's progress thread answers.
+            let until = Instant::now() + PATIENCE;
+            while !has_arrived.load(Ordering::Relaxed) {
+                assert!(Instant::now() < until, "the message has no answer");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let mut data = vec![0; long.len()];
+            comm.recv(0, 1, &mut data).unwrap();
+            assert_eq!(data, long);
+        } else {
+            comm.recv(1, 2, &mut []).unwrap();
+            comm.send(1, 1, &long).unwrap();
+            has_arrived.store(true, Ordering::Relaxed);
+        }
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
+fn a_scope_whose_wait_panics_gives_all_its_requests_up() {
+    let armed = Arc::new(AtomicBool::new(false));
+    with_ranks(2, panicking(&armed), |comm| {
+        if comm.rank() == 1 {
+            let (mut first, mut second) = ([0], [0]);
+            assert!(ends_by_a_panic(|| comm.scope(|scope| {
+                let _ = scope.irecv(0, 1, &mut first).unwrap();
+                let _ = scope.irecv(0, 2, &mut second).unwrap();
+                armed.store(true, Ordering::Relaxed);
+            })));
+            comm.send(0, 3, &[]).unwrap();
+            comm.recv(0, 2, &mut second).unwrap();
+            comm.recv(0, 1, &mut first).unwrap();
+            assert_eq!((first, second), ([1], [2]));
+        } else {
+            comm.recv(1, 3, &mut []).unwrap();
+            comm.send(1, 1, &[1]).unwrap();
+            comm.send(1, 2, &[2]).unwrap();
+        }
+        comm.finalize().unwrap();
+    });
+}

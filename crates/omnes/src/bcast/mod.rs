@@ -30,7 +30,7 @@ pub(crate) use nodes::Nodes;
 pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};
 pub(crate) use part::{Origin, Part, check_tree, within_node};
 
-use crate::communicator::{Bytes, Communicator, Purpose, check_length};
+use crate::communicator::{Bytes, Communicator, Purpose, Rest, check_length};
 use crate::error::Error;
 use omnes_net::{Cast, Gone, Operation, Relayed, WhenFull};
 use omnes_proto::algorithm::PIPELINE_BYTES;
@@ -193,19 +193,12 @@ impl Communicator {
     /// Waits for the end of this rank's part in a broadcast of `length` bytes.
     pub(crate) fn finish(&self, started: Started, length: usize) -> Result<(), Error> {
         let Started { receive, sends } = started;
-        let received = receive.map(|receive| self.wait_for(receive)).transpose();
-        match received {
-            Ok(completion) => {
-                let checked = completion.map_or(Ok(()), |it| check_length(it.bytes, length));
-                let waited = self.wait_for_all(&sends);
-                checked.and(waited)
-            }
-            Err(error) => {
-                // What never came will never be passed on: the messages cannot end by themselves.
-                sends.iter().for_each(|send| self.job().engine.release(*send));
-                Err(error)
-            }
-        }
+        // What never came will never be passed on: the messages cannot end by themselves.
+        let sends = Rest { communicator: self, operations: &sends };
+        let received = receive.map(|receive| self.wait_for(receive)).transpose()?;
+        let checked = received.map_or(Ok(()), |it| check_length(it.bytes, length));
+        let waited = sends.wait();
+        checked.and(waited)
     }
 
     /// Gives up what is under way, so that its memory is free.
