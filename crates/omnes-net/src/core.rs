@@ -109,6 +109,8 @@ pub(crate) struct Core {
     is_late: bool,
     /// The last step stopped sending before all was sent.
     has_more: bool,
+    /// This rank has said farewell: it hears nothing any more.
+    has_left: bool,
     pub(crate) excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
     left: Vec<Rank>,
@@ -171,6 +173,7 @@ impl Core {
             idle_looks: 0,
             is_late: false,
             has_more: false,
+            has_left: false,
             excluded_by: None,
             failed: Vec::new(),
             left: Vec::new(),
@@ -196,8 +199,11 @@ impl Core {
     }
 
     /// The first rank that is no more and concerns the caller; failures before departures, as
-    /// ranks leave when they hear of a failure.
+    /// ranks leave when they hear of a failure. It is this rank itself once that has left.
     pub(crate) fn failure(&self, concerns: &impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
+        if self.has_left {
+            return Some(OperationError::PeerLeft { rank: self.me });
+        }
         if let Some(by) = self.excluded_by {
             return Some(OperationError::Excluded { by });
         }
@@ -222,6 +228,16 @@ impl Core {
         let failure = self.failure(concerns)?;
         self.release(operation);
         Some(Err(failure))
+    }
+
+    /// Says farewell.
+    pub(crate) fn leave(&mut self) {
+        for _ in 0..2 {
+            self.endpoint.leave();
+            self.push();
+        }
+        self.watch.leave(self.endpoint.first_failed());
+        self.has_left = true;
     }
 
     pub(crate) fn gone(&self, rank: Rank) -> OperationError {

@@ -368,16 +368,10 @@ impl Engine {
     }
 
     /// Leaves the job in good order: says farewell and stops the progress thread. Without it the
-    /// others take the end of this rank for a failure.
+    /// others take the end of this rank for a failure. Waits for what is under way end with
+    /// [`OperationError::PeerLeft`], of this rank.
     pub fn leave(&self) {
-        self.enter(|core| {
-            for _ in 0..2 {
-                core.endpoint.leave();
-                core.push();
-            }
-            let cause = core.endpoint.first_failed();
-            core.watch.leave(cause);
-        });
+        self.enter(Core::leave);
         self.stop();
         if let Some(live) = self.shared.live.get() {
             live.leave();

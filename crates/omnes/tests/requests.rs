@@ -286,3 +286,27 @@ fn broadcasts_of_two_communicators_start_in_any_order() {
         });
     }
 }
+
+/// Rank 1 starts what rank 0 does not, and asks for it when it has left.
+#[test]
+fn requests_end_with_the_own_name_when_this_rank_has_left() {
+    with_ranks(
+        2,
+        |_| (),
+        |comm| {
+            let other = comm.dup().unwrap();
+            if comm.rank() == 0 {
+                return comm.finalize().unwrap();
+            }
+            let mut buffers = [vec![0; 200_000], vec![0; 200_000]];
+            let [waited, tested] = &mut buffers;
+            let (waited, mut tested) = (start(&other, 0, waited), start(&other, 0, tested));
+            let barrier = other.ibarrier_owned().unwrap();
+            comm.finalize().unwrap();
+            let has_left = |error| matches!(error, Err(Error::PeerLeft { rank: 1 }));
+            assert!(has_left(barrier.wait().map(|_| ())));
+            assert!(has_left(tested.test().map(|_| ())));
+            assert!(has_left(waited.wait().map(|_| ())));
+        },
+    );
+}
