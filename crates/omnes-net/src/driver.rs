@@ -4,7 +4,8 @@
 //! waiting callers one drives and the others sleep until something of theirs has ended. When no
 //! caller has been inside for a tick, a thread that sleeps in `poll` takes over, so that a rank
 //! which computes still answers, repairs and gives signs of life; the next caller takes the core
-//! back by a store, without a system call.
+//! back by a store, without a system call. While one call stays inside the thread looks less and
+//! less often ([`crate::nap`]); whoever leaves then wakes it.
 //!
 //! ```text
 //!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll
@@ -16,6 +17,7 @@ use crate::core::{Core, Look};
 use crate::courtesy::Courtesy;
 use crate::job::EngineCounters;
 use crate::live::Publisher;
+use crate::nap::{Nap, TICK};
 use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::queue_request::{Opening, QueueRequest};
@@ -25,8 +27,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Time between two looks of the progress thread at whether callers are active.
-const TICK: Duration = Duration::from_millis(2);
 /// Longest sleep, so that nothing depends on a single wake-up.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Time between two looks at the connections to other ranks while a caller spins.
@@ -70,6 +70,7 @@ pub(crate) struct Shared {
     pub(crate) uncounted: AtomicU64,
     pub(crate) quiet_callers: AtomicU32,
     pub(crate) is_over: AtomicBool,
+    nap: Nap,
     pub(crate) sleeps: AtomicU64,
     pub(crate) yields: AtomicU64,
     /// What other processes may see; unset until something is published.
@@ -98,6 +99,7 @@ impl Shared {
             uncounted: AtomicU64::new(0),
             quiet_callers: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
+            nap: Nap::default(),
             sleeps: AtomicU64::new(0),
             yields: AtomicU64::new(0),
             live: OnceLock::new(),
@@ -316,9 +318,10 @@ impl Shared {
     /// The progress thread.
     pub(crate) fn run_unattended(&self, mut request: Option<QueueRequest>) {
         let mut opening = None;
+        let mut nap = TICK;
         let mut seen = self.entries.load(Ordering::Relaxed);
         while !self.is_over.load(Ordering::SeqCst) {
-            std::thread::sleep(TICK);
+            self.nap.sleep(nap, || self.is_attended() && !self.is_over.load(Ordering::SeqCst));
             self.publish();
             let entries = self.entries.load(Ordering::Relaxed);
             let counted = entries.saturating_sub(self.uncounted.load(Ordering::Relaxed));
@@ -331,12 +334,26 @@ impl Shared {
             {
                 self.lock().core.use_queue(queue, &sockets);
             }
-            let is_attended = self.callers.load(Ordering::Relaxed) > 0;
-            if entries == seen && !is_attended {
+            let (is_attended, is_new) = (self.is_attended(), entries != seen);
+            // After a long nap nobody has been inside for a whole tick yet.
+            if !is_attended && !is_new && nap == TICK {
                 self.take_over(entries);
             }
+            let may_last = is_attended && !is_new && opening.is_none();
+            nap = if may_last { SLEEP_MAX.min(2 * nap) } else { TICK };
             seen = self.entries.load(Ordering::Relaxed);
         }
+    }
+
+    fn is_attended(&self) -> bool {
+        self.callers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Ends the progress thread.
+    pub(crate) fn stop(&self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.poller.wake();
+        self.nap.end();
     }
 
     /// Publishes what was counted, if it is time and nobody is at work inside.
@@ -389,7 +406,9 @@ pub(crate) struct Caller<'a> {
 
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
-        self.shared.callers.fetch_sub(1, Ordering::Relaxed);
+        if self.shared.callers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.shared.nap.end();
+        }
     }
 }
 

@@ -372,15 +372,10 @@ impl Engine {
     /// [`OperationError::PeerLeft`], of this rank.
     pub fn leave(&self) {
         self.enter(Core::leave);
-        self.stop();
+        self.shared.stop();
         if let Some(live) = self.shared.live.get() {
             live.leave();
         }
-    }
-
-    fn stop(&self) {
-        self.shared.is_over.store(true, Ordering::SeqCst);
-        self.shared.poller.wake();
     }
 
     // ---- inside ---------------------------------------------------------------------------
@@ -443,7 +438,7 @@ impl Drop for Quiet<'_> {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.stop();
+        self.shared.stop();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported already.
             let _ = thread.join();

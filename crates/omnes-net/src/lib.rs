@@ -26,6 +26,7 @@ mod links;
 pub mod live;
 mod memory;
 mod multicast;
+mod nap;
 mod operations;
 mod own;
 mod poller;

@@ -1,0 +1,79 @@
+//! The progress thread's nap between two looks at whether callers are inside.
+//!
+//! It lasts a tick, unless one call stays inside: that moves all on by itself, so each nap is twice
+//! as long as the one before, and a rank that is blocked in a call costs next to nothing. The last
+//! caller that leaves ends a long one.
+//!
+//! No leave is missed: who naps says so before it looks once more whether callers are inside, and
+//! who leaves is outside before it looks whether somebody naps.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+use std::time::Duration;
+
+/// Time between two looks of the progress thread at whether callers are active.
+pub(crate) const TICK: Duration = Duration::from_millis(2);
+
+/// See the module header.
+#[derive(Default)]
+pub(crate) struct Nap {
+    thread: OnceLock<Thread>,
+    is_long: AtomicBool,
+}
+
+impl Nap {
+    /// Naps on this thread, which is always the same one. One longer than a tick only begins if
+    /// `may_last` still holds; whoever ends that says so by [`Self::end`] afterwards.
+    pub(crate) fn sleep(&self, duration: Duration, may_last: impl Fn() -> bool) {
+        if duration <= TICK {
+            return std::thread::sleep(duration);
+        }
+        self.thread.get_or_init(std::thread::current);
+        self.is_long.store(true, Ordering::SeqCst);
+        if may_last() {
+            std::thread::park_timeout(duration);
+        }
+        self.is_long.store(false, Ordering::SeqCst);
+    }
+
+    /// Ends a long nap, if there is one.
+    pub(crate) fn end(&self) {
+        if self.is_long.load(Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_long_nap_does_not_begin_when_the_last_caller_has_left_already() {
+        let since = Instant::now();
+        Nap::default().sleep(LONG, || false);
+        assert!(since.elapsed() < LONG);
+    }
+
+    #[test]
+    fn who_leaves_ends_a_long_nap_however_far_it_has_come() {
+        let (nap, since) = (Nap::default(), Instant::now());
+        for _ in 0..1000 {
+            let is_inside = AtomicBool::new(true);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    is_inside.store(false, Ordering::SeqCst);
+                    nap.end();
+                });
+                nap.sleep(LONG, || is_inside.load(Ordering::SeqCst));
+            });
+        }
+        assert!(since.elapsed() < LONG);
+    }
+}
