@@ -75,6 +75,7 @@ enum omnes_error {
 	OMNES_ERROR_REDUCTION = -20,
 	OMNES_ERROR_INTERRUPTED = -21,
 	OMNES_ERROR_ALGORITHM = -22,
+	OMNES_ERROR_TOO_LARGE = -23,
 	OMNES_ERROR_ARGUMENT = -100,
 	OMNES_ERROR_INTERNAL = -101
 };
@@ -177,8 +178,8 @@ int omnes_size(const omnes_comm *comm);
  * from one rank to another with one tag arrive in the order sent. to is in
  * [0,size-1], tag in [0,INT_MAX]. A message longer than one packet waits until
  * it has arrived, and a large one for its receiver.
- * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED;
- * OMNES_ERROR_PEER_LEFT.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE, without effect, for more
+ * bytes than 2^30 packets hold; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
 int omnes_send(omnes_comm *comm, int to, int tag, const void *data, size_t bytes);
 
@@ -198,7 +199,8 @@ int omnes_recv(omnes_comm *comm, int from, int tag, void *buffer, size_t bytes,
  * omnes_bcast copies the root's buffer into that of every rank. Collective:
  * all ranks give the same bytes and root, which is in [0,size-1]. The root's
  * buffer is not changed. A rank may return before others have the data.
- * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED or
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE at the root, as in
+ * omnes_send(), upon which others wait until it leaves; OMNES_ERROR_TRUNCATED or
  * OMNES_ERROR_DISAGREEMENT if bytes differs; OMNES_ERROR_PEER_FAILED;
  * OMNES_ERROR_PEER_LEFT.
  */

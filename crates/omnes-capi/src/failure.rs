@@ -100,7 +100,7 @@ impl Code {
     pub(crate) const INTERNAL: c_int = -101;
 
     /// Every code: those of `omnes::Error::code`, then those of the boundary.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
         Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
         Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
@@ -127,6 +127,7 @@ impl Code {
         Self::new("REDUCTION", -20, c"an operation is not for the elements to be reduced"),
         Self::new("INTERRUPTED", -21, c"a wait was interrupted"),
         Self::new("ALGORITHM", -22, c"the numbers of an algorithm make none"),
+        Self::new("TOO_LARGE", -23, c"a message is longer than any can be"),
         Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
         Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
     ];
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn every_code_of_the_library_is_known() {
-        let last = omnes::Error::Algorithm { reason: String::new() }.code();
+        let last = omnes::Error::TooLarge { bytes: 9, limit: 4 }.code();
         let known = |number: c_int| Code::ALL.iter().any(|code| code.number == number);
         assert!((last..0).all(known));
         assert_eq!(Code::ALL.len(), last.unsigned_abs() as usize + 2);

@@ -99,6 +99,14 @@ pub enum OperationError {
         /// Bytes there were.
         capacity: u64,
     },
+    /// The message is longer than any can be; nothing of it was sent.
+    #[error("message of {bytes} bytes, at most {bytes_max} can be sent")]
+    TooLarge {
+        /// Length of the message.
+        bytes: u64,
+        /// The limit.
+        bytes_max: u64,
+    },
     /// A broadcast over multicast that cannot be.
     #[error(transparent)]
     Broadcast(#[from] BroadcastError),

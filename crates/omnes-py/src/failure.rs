@@ -45,6 +45,7 @@ kinds! {
     Join: "The job could not be joined.",
     RankOutOfRange: "A rank outside the communicator.",
     Truncated: "A message is longer than the memory for it.",
+    TooLarge: "A message is longer than any can be.",
     PeerFailed: "A rank has died or is cut off; rank says which.",
     PeerLeft: "The rank that was waited for has left the job; rank says which.",
     Excluded: "The others have given up on this rank.",

@@ -42,6 +42,14 @@ pub enum Error {
         /// Length of the buffer.
         capacity: u64,
     },
+    /// A message longer than any can be; nothing of it was sent.
+    #[error("message of {bytes} bytes, at most {limit} can be sent")]
+    TooLarge {
+        /// Length of the message.
+        bytes: u64,
+        /// The limit, which the network's packets give.
+        limit: u64,
+    },
     /// A rank of the communicator has died or is cut off.
     #[error("rank {rank} has failed")]
     PeerFailed {
@@ -204,6 +212,7 @@ impl Error {
             Self::Reduction { .. } => -20,
             Self::Interrupted => -21,
             Self::Algorithm { .. } => -22,
+            Self::TooLarge { .. } => -23,
         }
     }
 
@@ -217,6 +226,9 @@ impl Error {
             OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
             OperationError::Excluded { by } => Self::Excluded { by: by.0 },
             OperationError::Truncated { bytes, capacity } => Self::Truncated { bytes, capacity },
+            OperationError::TooLarge { bytes, bytes_max } => {
+                Self::TooLarge { bytes, limit: bytes_max }
+            }
             OperationError::Broadcast(_) | OperationError::NoMulticast { .. } => {
                 Self::Disagreement { what: "the group of a broadcast" }
             }

@@ -51,7 +51,7 @@ impl Communicator {
     /// packet is on its way then, a longer one has arrived.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`].
+    /// [`Error::RankOutOfRange`], [`Error::TooLarge`], [`Error::PeerFailed`], [`Error::PeerLeft`].
     pub fn send(&self, to: u32, tag: u32, data: &[u8]) -> Result<(), Error> {
         // SAFETY: waited for below.
         let started = unsafe { self.start_message(to, tag, data)? };

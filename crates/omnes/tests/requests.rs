@@ -310,3 +310,26 @@ fn requests_end_with_the_own_name_when_this_rank_has_left() {
         },
     );
 }
+
+#[test]
+fn a_message_longer_than_any_can_be_is_refused_with_the_limit() {
+    for way in WAYS {
+        with_ranks(3, way, |comm| {
+            let (base, length) = (NonNull::from(&mut [0u8; 8]).cast(), 1 << 44);
+            let is_refused = |started: Result<OwnedRequest, Error>| {
+                matches!(started, Err(Error::TooLarge { bytes, limit })
+                    if bytes == length as u64 && limit < bytes)
+            };
+            if comm.rank() == 0 {
+                // SAFETY: of what is refused no byte is read.
+                let (sent, cast) = unsafe {
+                    (comm.isend_raw(1, 1, base, length), comm.ibcast_raw(0, base, length))
+                };
+                assert!(is_refused(sent) && is_refused(cast));
+            }
+            // Nothing of it is under way.
+            comm.bcast(0, &mut [7; 3000]).unwrap();
+            comm.finalize().unwrap();
+        });
+    }
+}

@@ -71,6 +71,9 @@ impl Core {
     fn refused(&self, error: BroadcastError) -> OperationError {
         match error {
             BroadcastError::PeerFailed { rank } => self.gone(rank),
+            BroadcastError::MessageTooLarge { bytes, bytes_max } => {
+                OperationError::TooLarge { bytes, bytes_max }
+            }
             error => OperationError::Broadcast(error),
         }
     }

@@ -5,7 +5,7 @@ use crate::line::Holding;
 use crate::memory::{Loan, Sink};
 use crate::operations::{Completion, Operation, OperationError, Outcome, Part, Spot};
 use crate::own::Room;
-use omnes_proto::channel::{Event, Message, Pattern, Reply};
+use omnes_proto::channel::{ChannelError, Event, Message, Pattern, Reply};
 use omnes_proto::packet::{ReceiveId, SendId, Source};
 use omnes_wire::Rank;
 use std::ptr::NonNull;
@@ -40,7 +40,12 @@ impl Core {
         let reply = if is_small { Reply::Lazy } else { message.reply };
         let now = self.now();
         let started = self.endpoint.channel_mut(channel).send(now, Message { reply, ..message });
-        let id = started.map_err(|_| self.gone(message.to))?;
+        let id = started.map_err(|error| match error {
+            ChannelError::MessageTooLarge { bytes, bytes_max } => {
+                OperationError::TooLarge { bytes, bytes_max }
+            }
+            _ => self.gone(message.to),
+        })?;
         if is_small {
             // SAFETY: the caller vouches for the memory.
             self.memory.copy_in(channel, id, unsafe { slice(base, message.bytes) });

@@ -206,6 +206,9 @@ class RankOutOfRange(Error):
 class Truncated(Error):
     """A message is longer than the memory for it."""
 
+class TooLarge(Error):
+    """A message is longer than any can be."""
+
 class PeerFailed(Error):
     """A rank has died or is cut off; rank says which."""
 
