@@ -94,6 +94,10 @@ impl Broadcast {
                 if self.knocks.len() < KNOCKS_MAX {
                     self.knocks.insert(key);
                 }
+                // What goes to all goes to each alone before long, if nobody answers.
+                if header.flags.has(Flags::ACK_NOW) && !header.flags.has(Flags::GROUP) {
+                    self.rest.on_question(key, Some(header.source));
+                }
                 false
             }
         }
@@ -293,7 +297,8 @@ impl Broadcast {
     /// Whoever collects this rank's acknowledgements waits for that of everything before `expects`.
     fn on_question(&mut self, news: News) {
         let Some(at) = self.find_told(news.key) else {
-            if self.is_at_rest(news.key) {
+            let is_unknown = !self.groups.contains_key(&news.key.group);
+            if is_unknown || self.is_at_rest(news.key) {
                 self.rest.on_question(news.key, Some(news.from));
             }
             return;

@@ -5,6 +5,9 @@
 //! until nothing is under way in it, and then rests: all that is kept is how far it has come, for
 //! those who ask. Who sends more there, though this rank is through, hears the same each time.
 //!
+//! Groups that are not open here yet are answered in the same way, with nothing: others may open
+//! them long before, and who is silent is taken for dead.
+//!
 //! Cost: 2 bytes for each communicator that was closed, about 40 for each stream that rests.
 
 use super::emit::{Outbound, blank};
