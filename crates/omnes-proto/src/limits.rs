@@ -88,6 +88,3 @@ pub const HEARSAY_ASKS: usize = 4;
 pub const ANSWERS_MAX: usize = 1 << 17;
 // Each leader of the largest group may miss a step and want to know who has entered.
 const _: () = assert!(ANSWERS_MAX >= 2 * GROUP_NODES_MAX);
-
-/// Closed groups whose records are kept for members that miss a message of the last barrier.
-pub const CLOSED_GROUPS_MAX: usize = 32;

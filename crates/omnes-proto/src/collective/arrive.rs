@@ -48,6 +48,9 @@ impl Collective {
 
     /// A rank that has not opened a group has not entered its barrier, and says so if asked.
     fn on_unknown_group(&mut self, asked: &Header) {
+        if let Some(rested) = self.rested.get(&asked.communicator).copied() {
+            return self.answer_from_rest(asked, rested);
+        }
         self.common.counters.unknown_group += 1;
         if asked.kind == Kind::StepAsk {
             let before = asked.seq.0.wrapping_sub(1);
@@ -67,7 +70,7 @@ impl Common {
         }
     }
 
-    fn answer(&mut self, answer: Outbound) {
+    pub(super) fn answer(&mut self, answer: Outbound) {
         if self.answers.len() < ANSWERS_MAX {
             self.answers.push_back(answer);
         } else {
@@ -76,7 +79,7 @@ impl Common {
     }
 
     /// Tells who asked what this rank has entered, and what is done, with its result.
-    fn tell(&mut self, asked: &Header, (entered, done): (u32, u32), result: u64) {
+    pub(super) fn tell(&mut self, asked: &Header, (entered, done): (u32, u32), result: u64) {
         let header = header(self.me, asked.communicator, Kind::StepTell, entered, done);
         let header = header.with_word(result);
         self.answer(Outbound { to: Destination::Rank(asked.source), header });

@@ -39,7 +39,8 @@
 //! Cost: no allocation between [`Collective::open`] and loss, except for the first word and for the
 //! second of several barriers that are entered at once. State per group: 1.5 KiB at a leader, 1 KiB
 //! more once words are combined, 8 B for each node that sends to it and each rank that it leads,
-//! and 5 B per node at one that waits for all; nothing that grows with the group elsewhere.
+//! and 5 B per node at one that waits for all; nothing that grows with the group elsewhere. 24 B for
+//! each communicator that was closed.
 
 mod arrive;
 mod emit;
@@ -51,6 +52,7 @@ mod network;
 mod outbox;
 mod pace;
 mod question;
+mod rest;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -62,9 +64,10 @@ pub use interface::{
 };
 pub use omnes_firmware::barrier::{Combine, Contribution, can_combine};
 
-use crate::limits::{BARRIERS_OUTSTANDING_MAX, CLOSED_GROUPS_MAX};
+use crate::limits::BARRIERS_OUTSTANDING_MAX;
 use group::{Common, Group, Phase};
 use omnes_wire::{CommunicatorId, Instant, Kind, Rank};
+use rest::Rested;
 use slab::Slab;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -80,8 +83,8 @@ pub struct Collective {
     latest: Cell<usize>,
     /// Groups that cannot be served, and why.
     refused: BTreeMap<CommunicatorId, CollectiveError>,
-    /// Closed groups, the oldest first.
-    closed: VecDeque<CommunicatorId>,
+    /// Groups that are closed and over.
+    rested: BTreeMap<CommunicatorId, Rested>,
     failed: BTreeSet<Rank>,
     /// Groups that may have something to send.
     ready: VecDeque<usize>,
@@ -110,7 +113,7 @@ impl Collective {
             by_name: BTreeMap::new(),
             latest: Cell::new(0),
             refused: BTreeMap::new(),
-            closed: VecDeque::new(),
+            rested: BTreeMap::new(),
             failed: BTreeSet::new(),
             ready: VecDeque::new(),
             armed: 0,
@@ -164,20 +167,14 @@ impl Collective {
     }
 
     /// Forgets a group as far as the caller is concerned: no more of its barriers can be entered,
-    /// and no more events come. Its record is kept for a while, as others may miss a message of the
-    /// last barrier; and what this machine runs goes on, as others may wait for it. Nothing happens
-    /// if it is not open.
+    /// and no more events come. How it has ended is kept, as others may miss a message of the last
+    /// barrier; and what this machine runs goes on, as others may wait for it. Nothing happens if
+    /// it is not open.
     pub fn close(&mut self, communicator: CommunicatorId) {
         self.refused.remove(&communicator);
         let Some(at) = self.find_open(communicator) else { return };
         self.groups[at].close(&mut self.common);
         self.settle(at);
-        if self.closed.len() == CLOSED_GROUPS_MAX
-            && let Some(oldest) = self.closed.front().copied()
-        {
-            self.remove(oldest);
-        }
-        self.closed.push_back(communicator);
     }
 
     /// True if the group is known and can be served.
@@ -192,7 +189,7 @@ impl Collective {
 
     fn remove(&mut self, communicator: CommunicatorId) {
         self.refused.remove(&communicator);
-        self.closed.retain(|closed| *closed != communicator);
+        self.rested.remove(&communicator);
         let Some(at) = self.by_name.remove(&communicator) else { return };
         let group = self.groups.remove(at);
         self.armed -= usize::from(group.is_armed);
@@ -217,7 +214,8 @@ impl Collective {
         self.find(communicator).filter(|at| !self.groups[*at].is_closed)
     }
 
-    /// What has been done to a group may have given it something to do, now or later.
+    /// What has been done to a group may have given it something to do, now or later, or have ended
+    /// it.
     fn settle(&mut self, at: usize) {
         let group = &mut self.groups[at];
         if !group.is_ready && group.has_output() {
@@ -235,6 +233,7 @@ impl Collective {
         } else if let Some(deadline) = deadline {
             self.wake_at = Some(self.wake_at.map_or(deadline, |wake_at| wake_at.min(deadline)));
         }
+        self.put_to_rest(at);
     }
 
     // ---- barriers ---------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 use super::super::*;
 use super::net::{GROUP, LATENCY, Net, Packet, group, message, nodes};
-use crate::limits::{BARRIERS_OUTSTANDING_MAX, CLOSED_GROUPS_MAX, HEARSAY_ASKS};
+use crate::limits::{BARRIERS_OUTSTANDING_MAX, HEARSAY_ASKS};
 use crate::packet::Destination;
 use omnes_topo::Barrier as Algorithm;
 use std::time::Duration;
@@ -264,22 +264,34 @@ fn a_closed_group_is_not_known_to_the_caller() {
 }
 
 #[test]
-fn records_of_closed_groups_are_bounded() {
+fn of_groups_that_are_over_the_end_is_kept_however_many_there_are() {
     let mut machine = Collective::new(Rank(0), 2, CollectiveConfig::default());
-    let closed = CLOSED_GROUPS_MAX as u16;
-    for number in 0..closed + 3 {
-        let config = group(&[1, 1], Algorithm::Counter, Runner::Host);
-        let communicator = CommunicatorId(number);
-        machine.open(GroupConfig { communicator, ..config });
-        machine.close(communicator);
-    }
-    assert_eq!(machine.groups.len(), CLOSED_GROUPS_MAX);
-    let nack = |number| {
-        let communicator = CommunicatorId(number);
-        omnes_wire::Header { communicator, ..message(Kind::StepNack, 1, 1, 1) }
+    let about = |communicator, kind, (seq, argument)| omnes_wire::Header {
+        communicator,
+        ..message(kind, 1, seq, argument)
     };
-    machine.handle_packet(Instant::ZERO, &nack(2));
-    assert_eq!(machine.counters().unknown_group, 1);
-    machine.handle_packet(Instant::ZERO, &nack(3));
-    assert_eq!((machine.counters().unknown_group, machine.counters().ignored), (1, 1));
+    let end = |machine: &mut Collective, communicator| {
+        let config = group(&[1, 1], Algorithm::Dissemination, Runner::Host);
+        machine.open(GroupConfig { communicator, ..config });
+        machine.enter(Instant::ZERO, communicator).unwrap();
+        machine.handle_packet(Instant::ZERO, &about(communicator, Kind::Step, (1, 0)));
+    };
+    for number in 0..1000 {
+        let communicator = CommunicatorId(number);
+        end(&mut machine, communicator);
+        machine.close(communicator);
+        while machine.poll_transmit(Instant::ZERO).is_some() {}
+    }
+    assert_eq!(machine.groups.len(), 0);
+    let mut answer = |communicator, kind, what| {
+        machine.handle_packet(Instant::ZERO, &about(CommunicatorId(communicator), kind, what));
+        let header = machine.poll_transmit(Instant::ZERO)?.header;
+        Some((header.communicator.0, header.kind, header.seq.0, header.argument))
+    };
+    assert_eq!(answer(0, Kind::StepNack, (1, 0)), Some((0, Kind::Step, 1, 0)));
+    assert_eq!(answer(0, Kind::StepAsk, (1, 0)), Some((0, Kind::StepTell, 1, 1)));
+    assert_eq!(answer(0, Kind::StepNack, (2, 0)), None);
+    assert_eq!(answer(0, Kind::Step, (1, 0)), None);
+    assert_eq!(answer(1000, Kind::StepAsk, (1, 0)), Some((1000, Kind::StepTell, 0, 0)));
+    assert_eq!((machine.counters().ignored, machine.counters().unknown_group), (2, 1));
 }
