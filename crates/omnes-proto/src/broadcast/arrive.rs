@@ -350,6 +350,7 @@ impl Broadcast {
             }
         }
         self.streams[at].arm(now, &self.common);
+        self.recount(at);
         self.schedule(at);
     }
 

@@ -40,8 +40,10 @@ impl Broadcast {
             return Some(answer);
         }
         while let Some(at) = self.ready.front().copied() {
+            let outbound = self.streams[at].next_packet(now, &mut self.common, head);
+            self.recount(at); // Copies may be free now.
             let stream = &mut self.streams[at];
-            if let Some(outbound) = stream.next_packet(now, &mut self.common, head) {
+            if let Some(outbound) = outbound {
                 if stream.fresh_run >= BURST_PACKETS && self.ready.len() > 1 {
                     stream.fresh_run = 0;
                     self.ready.rotate_left(1);

@@ -156,6 +156,12 @@ impl Broadcast {
         self.common.slots.free_slots()
     }
 
+    /// Streams in which something is expected or under way at this rank; they share the room that
+    /// it offers.
+    pub fn active_streams(&self) -> u32 {
+        self.common.active
+    }
+
     /// Says by multicast that this rank is there; see [`Self::heard`].
     pub fn announce(&mut self) {
         self.hellos = 1;

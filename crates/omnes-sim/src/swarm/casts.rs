@@ -410,13 +410,17 @@ fn check_departure(cluster: &mut Cluster, leaver: u32) {
     }
 }
 
-/// Once everything has been received, no buffer is in use.
+/// Once everything has been received, no buffer is in use, and nothing is under way.
 fn check_pools(cluster: &Cluster) {
     for rank in 0..cluster.size() {
         let Some(machine) = cluster.endpoint(rank).broadcast() else { continue };
         let (free, all) = (machine.free_slots(), machine.config().pool_slots);
         if free < all {
             cluster.fail(&format!("rank {rank} keeps {} of {all} buffers", all - free));
+        }
+        let active = machine.active_streams();
+        if active > 0 {
+            cluster.fail(&format!("rank {rank} counts {active} streams as active"));
         }
     }
 }
