@@ -155,9 +155,10 @@ impl Arrivals {
             // Behind a duplicate lie packets that have been placed, whatever follows it.
             return if seq.precedes(self.expects) { 0 } else { most };
         }
-        (0..most)
-            .take_while(|index| !matches!(self.classify(seq.plus(*index)), Arrival::Duplicate))
-            .count() as u32
+        // Of a long message most is not under way.
+        let seen = if seq.precedes(self.end) { self.end.since(seq).min(most) } else { 0 };
+        let has_come = |index: &u32| self.classify(seq.plus(*index)) == Arrival::Duplicate;
+        (0..seen).find(has_come).unwrap_or(most)
     }
 
     /// An authentic numbered packet came, whatever becomes of it.
@@ -430,6 +431,7 @@ pub(crate) enum AckWhen {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MESSAGE_PACKETS_MAX;
 
     const DELAY: Duration = Duration::from_micros(50);
 
@@ -449,6 +451,16 @@ mod tests {
         let map = lane.gap_map();
         let reported: Vec<u32> = (1..8).filter(|seq| map.contains(Seq(1), Seq(*seq))).collect();
         assert_eq!(reported, [2, 3, 5]);
+    }
+
+    #[test]
+    fn what_is_not_under_way_takes_no_time_to_count() {
+        let mut lane = Arrivals::default();
+        lane.on_ahead(Instant::ZERO, Seq(3), Duration::ZERO);
+        for _ in 0..1000 {
+            assert_eq!(lane.untouched(Seq(4), MESSAGE_PACKETS_MAX), MESSAGE_PACKETS_MAX);
+        }
+        assert_eq!(lane.untouched(Seq(1), MESSAGE_PACKETS_MAX), 2);
     }
 
     #[test]
