@@ -103,6 +103,8 @@ pub(super) struct Incoming {
     /// was known, or others have more.
     pub(super) lacks_rest: bool,
     pub(super) is_counted: bool,
+    /// Whoever repairs has left: what is missing does not come any more.
+    is_ended: bool,
 }
 
 impl Incoming {
@@ -128,6 +130,7 @@ impl Incoming {
             answers: 0,
             lacks_rest: false,
             is_counted: false,
+            is_ended: false,
         }
     }
 
@@ -160,6 +163,10 @@ impl Incoming {
             }
             Arrival::BeyondWindow => {
                 common.counters.beyond_window += 1;
+                return None;
+            }
+            Arrival::Ahead if self.is_ended => {
+                common.counters.discarded += 1;
                 return None;
             }
             Arrival::InOrder | Arrival::Ahead => {}
@@ -395,11 +402,35 @@ impl Incoming {
 
     /// As [`Self::take_posted`], and forgets all that has come.
     pub(super) fn abandon(&mut self, common: &mut Common) -> Vec<ReceiveId> {
+        self.empty_stash(common);
+        self.arrivals = Arrivals::default();
+        self.take_posted()
+    }
+
+    fn empty_stash(&mut self, common: &mut Common) {
         for stashed in self.stash.take_all() {
             common.slots.give_back(stashed.slot);
         }
-        self.arrivals = Arrivals::default();
-        self.take_posted()
+    }
+
+    /// Whoever repairs has left: nothing beyond a gap is of use, and nothing at all to this rank
+    /// where the message that is next is not whole.
+    pub(super) fn end(&mut self, common: &mut Common, is_next_partial: bool) {
+        self.is_ended = true;
+        self.lacks_rest = false;
+        self.lasts = SeqBits::default();
+        let (expects, end) = (self.arrivals.expects(), self.arrivals.end());
+        for seq in (0..end.since(expects)).map(|ahead| expects.plus(ahead)) {
+            if let Some(slot) = self.stashed(seq).map(|stashed| stashed.slot) {
+                self.stash.remove(seq);
+                common.slots.give_back(slot);
+            }
+        }
+        self.arrivals.discard_ahead();
+        if is_next_partial && !self.keeps {
+            self.empty_stash(common);
+        }
+        self.note_empty();
     }
 
     // ---- buffers --------------------------------------------------------------------------

@@ -223,6 +223,9 @@ impl Broadcast {
         let config = &self.common.config;
         let mut stream = Stream::new(&group.config, key.root, self.me, config)?;
         self.departed.iter().for_each(|rank| stream.forget(*rank));
+        if self.departed.contains(&key.root) {
+            stream.end_receives(&mut self.common, key.root);
+        }
         if self.streams.is_empty() {
             self.streams.reserve_exact(1); // Most jobs have one root.
         }

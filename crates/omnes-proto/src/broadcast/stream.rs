@@ -280,10 +280,15 @@ impl Stream {
         self.copied.clear();
     }
 
-    /// Nothing comes from the root any more.
+    /// Nothing comes from the root any more, nor is anything repaired by it. What has come whole
+    /// can still be received.
     pub(super) fn end_receives(&mut self, common: &mut Common, rank: Rank) {
         let Some(incoming) = &mut self.incoming else { return };
-        for id in incoming.take_posted() {
+        let ended = incoming.take_posted();
+        if self.roles.repairer == Some(self.key.root) {
+            incoming.end(common, !ended.is_empty());
+        }
+        for id in ended {
             common.events.push_back(Event::ReceiveFailed { id, rank });
         }
     }

@@ -252,13 +252,17 @@ impl Arrivals {
     /// sender will send it again.
     pub(crate) fn on_rejected(&mut self) {
         self.rejecting = true;
+        self.discard_ahead();
+        self.due = Some(Report::Reject);
+    }
+
+    /// What came ahead of the expected packet is discarded, so there is no gap to report.
+    pub(crate) fn discard_ahead(&mut self) {
         self.ahead.clear();
         self.ahead_count = 0;
         self.end = self.expects;
         self.reported = None;
-        self.nack_at = None;
-        self.repeat_at = None;
-        self.due = Some(Report::Reject);
+        self.hush();
     }
 
     /// Buffers are free again.
