@@ -98,6 +98,7 @@ pub struct Broadcast {
     ready: VecDeque<usize>,
     knocks: BTreeSet<StreamKey>,
     rest: Rest,
+    failed: BTreeSet<Rank>,
     departed: BTreeSet<Rank>,
     heard: BTreeSet<Rank>,
     hellos: u32,
@@ -133,6 +134,7 @@ impl Broadcast {
             ready: VecDeque::new(),
             knocks: BTreeSet::new(),
             rest: Rest::default(),
+            failed: BTreeSet::new(),
             departed: BTreeSet::new(),
             heard: BTreeSet::new(),
             hellos: 0,
@@ -175,18 +177,19 @@ impl Broadcast {
     // ---- groups and streams ---------------------------------------------------------------
 
     /// Makes a group known; its packets are discarded before, and sent again later. Nothing
-    /// happens if it is known.
+    /// happens if it is known. One with a member that has failed is broken from the start.
     pub fn open(&mut self, group: GroupConfig) {
         let id = group.id;
         if self.groups.contains_key(&id) {
             return;
         }
-        self.groups.insert(id, Group { config: group, broken_by: None });
+        let broken_by = self.failed.iter().find(|rank| group.nodes.contains(**rank)).copied();
+        self.groups.insert(id, Group { config: group, broken_by });
         let knocks = self.knocks.iter().filter(|key| key.group == id);
         let knocks: Vec<StreamKey> = knocks.copied().collect();
         for key in knocks {
             self.knocks.remove(&key);
-            let Some(at) = self.stream(key) else { continue };
+            let Some(at) = self.stream(key).filter(|_| broken_by.is_none()) else { continue };
             if let Some(incoming) = &mut self.streams[at].incoming {
                 incoming.lacks_rest = true;
                 incoming.arrivals.answer();
@@ -426,6 +429,7 @@ impl Broadcast {
     /// an error.
     pub fn fail_peer(&mut self, now: Instant, rank: Rank) {
         let _ = now;
+        self.failed.insert(rank);
         for group in self.groups.values_mut() {
             let is_member = group.config.nodes.contains(rank);
             if is_member && group.broken_by.is_none() {
