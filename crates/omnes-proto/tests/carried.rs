@@ -41,10 +41,13 @@ fn pass(now: Instant, from: &mut Endpoint, to: &mut Endpoint, memory: &[u8]) -> 
     placed
 }
 
-#[test]
-fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
+fn at(us: u64) -> Instant {
+    Instant::from_ns(us * 1000)
+}
+
+/// Root and leaf, which owes the root an acknowledgement that is not due.
+fn pair_with_a_debt() -> (Endpoint, Endpoint) {
     let (mut root, mut leaf) = (endpoint(0), endpoint(1));
-    let at = |us: u64| Instant::from_ns(us * 1000);
     for number in 0..3 {
         let cast = CastMessage { group: GROUP, bytes: 8, reply: Reply::Lazy };
         leaf.broadcast_mut().unwrap().receive(at(number), GROUP, Rank(0), 8).unwrap();
@@ -54,18 +57,25 @@ fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
     }
     // Position 1 acknowledges after message 1 by itself, and owes message 2.
     assert_eq!(root.broadcast_mut().unwrap().counters().acks_received, 1);
-    let pattern = Pattern { communicator: CommunicatorId(0), source: Some(Rank(1)), tag: None };
+    (root, leaf)
+}
+
+/// The leaf sends the root a message.
+fn send(root: &mut Endpoint, leaf: &mut Endpoint, sent: &[u8]) {
+    let communicator = CommunicatorId(0);
+    let pattern = Pattern { communicator, source: Some(Rank(1)), tag: None };
     root.channel_mut(0).receive(at(11), pattern, 100).unwrap();
-    let message = Message {
-        to: Rank(0),
-        communicator: CommunicatorId(0),
-        tag: 1,
-        bytes: SENT.len() as u64,
-        available: SENT.len() as u64,
-        reply: Reply::Lazy,
-    };
+    let bytes = sent.len() as u64;
+    let (to, tag, reply) = (Rank(0), 1, Reply::Lazy);
+    let message = Message { to, communicator, tag, bytes, available: bytes, reply };
     leaf.channel_mut(0).send(at(11), message).unwrap();
-    assert_eq!(pass(at(11), &mut leaf, &mut root, SENT), SENT);
+    assert_eq!(pass(at(11), leaf, root, sent), sent);
+}
+
+#[test]
+fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
+    let (mut root, mut leaf) = pair_with_a_debt();
+    send(&mut root, &mut leaf, SENT);
     assert_eq!(root.broadcast_mut().unwrap().counters().acks_carried, 1);
     assert!(root.broadcast_mut().unwrap().is_idle() && leaf.broadcast_mut().unwrap().is_idle());
     // Nothing is owed any more, so nothing more is said of it.
@@ -73,4 +83,17 @@ fn a_message_to_the_root_carries_the_acknowledgement_that_is_owed() {
     root.handle_timeout(at(100_000));
     pass(at(100_000), &mut leaf, &mut root, SENT);
     assert_eq!(root.broadcast_mut().unwrap().counters().acks_received, 1);
+}
+
+#[test]
+fn a_message_whose_packet_would_take_more_room_carries_nothing() {
+    // With the report, the packet is longer than 128 bytes.
+    let (mut root, mut leaf) = pair_with_a_debt();
+    let sent = &[7; 60];
+    send(&mut root, &mut leaf, sent);
+    assert_eq!(root.broadcast_mut().unwrap().counters().acks_carried, 0);
+    leaf.handle_timeout(at(100_000));
+    pass(at(100_000), &mut leaf, &mut root, sent);
+    let counters = root.broadcast_mut().unwrap().counters();
+    assert_eq!((counters.acks_carried, counters.acks_received), (0, 2));
 }

@@ -6,11 +6,12 @@ use super::{Endpoint, Event, is_to_all};
 use crate::broadcast::Broadcast;
 use crate::channel::Event as ChannelEvent;
 use crate::collective::Outbound;
+use crate::limits::truesize;
 use crate::liveness::Notice;
 use crate::packet::{Destination, Head, Move, Segment, Transmit};
 use omnes_wire::{
     CAST_REPORT_BYTES, ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, Header, Instant, Kind,
-    Rank, Seq,
+    PACKET_OVERHEAD_BYTES, Rank, Seq,
 };
 
 /// Messages of more bytes carry no report: their packets are full.
@@ -199,7 +200,8 @@ impl Endpoint {
         head.seal(&bytes, tag);
     }
 
-    /// Gives a small message an acknowledgement of broadcasts to carry, if one is owed.
+    /// Gives a small message an acknowledgement of broadcasts to carry, if one is owed and its
+    /// packet takes no more of the receiver's room then: that has been charged.
     fn load_report(
         &mut self,
         index: usize,
@@ -209,13 +211,15 @@ impl Endpoint {
         let payload = u32::from(self.channels[index].config().payload_bytes);
         let room = payload - (ENVELOPE_BYTES + CAST_REPORT_BYTES) as u32;
         let most = room.min(CARRIER_BYTES_MAX);
-        let is_small = outbound.segment.is_none_or(|segment| segment.bytes <= most);
+        let data = outbound.segment.map_or(0, |segment| segment.bytes);
+        let bytes = (PACKET_OVERHEAD_BYTES + head.body().len()) as u32 + data;
+        let is_charged = truesize(bytes + CAST_REPORT_BYTES as u32) == truesize(bytes);
+        let is_small = data <= most && is_charged;
         let is_carrier = outbound.header.kind == Kind::Data
             && outbound.header.flags.has(Flags::FIRST)
             && outbound.header.flags.has(Flags::LAST);
-        let Some(broadcast) = &mut self.broadcast else { return };
-        if let (true, Some(report)) = (is_small && is_carrier, broadcast.take_carried(outbound.to))
-        {
+        let broadcast = self.broadcast.as_mut().filter(|_| is_small && is_carrier);
+        if let Some(report) = broadcast.and_then(|it| it.take_carried(outbound.to)) {
             outbound.header.flags = outbound.header.flags.with(Flags::CARRIES_REPORT);
             head.extend_body(&report.emit());
         }
