@@ -82,7 +82,7 @@ impl BarrierOptions {
         let random = &mut Random::named(seed, "barrier options", DRAWING);
         let nodes = draw_nodes(random);
         let ranks = nodes.iter().map(Vec::len).sum::<usize>() as u32;
-        let count = random.pick(&[1, 1, 1, 2, 3]);
+        let count = random.pick(&[1, 1, 1, 1, 2, 2, 3, 10]);
         let groups = (0..count).map(|number| draw_group(random, &nodes, number)).collect();
         let mut faults = draw_faults(random, ranks);
         let leaver = random

@@ -106,6 +106,7 @@ impl CastOptions {
             let most = us(random.pick(&[100, 1000, 10_000]));
             *at = begun + share_of(random, most);
         }
+        let peer_timeout = BroadcastConfig::default().peer_timeout;
         Self {
             config: ClusterConfig {
                 seed,
@@ -133,7 +134,7 @@ impl CastOptions {
             misfit_ppm: random.pick(&[0, 0, 200_000]),
             lateness: random.pick(&[us(0), us(200), ms(20), ms(400)]),
             posting: random.pick(&[Posting::Timely, Posting::Timely, Posting::OneByOne]),
-            opening: random.pick(&[us(0), us(0), ms(300)]),
+            opening: random.pick(&[us(0), us(0), us(0), ms(300), ms(300), 2 * peer_timeout]),
             channel_messages: random.pick(&[0, 0, 5]),
             distractions: random.below(6) as u32,
             leaver,

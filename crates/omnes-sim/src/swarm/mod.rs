@@ -198,7 +198,8 @@ fn check_names(cluster: &mut Cluster, faults: &Faults) {
     // the timeout, the round in which it is noticed, and the way of the notice.
     let at = (Instant::ZERO + at).max(Instant::ZERO + HEALED);
     let deadline = at + liveness.timeout + 3 * liveness.interval;
-    cluster.run_until(deadline);
+    // A farewell may be on its way, where ranks were at work until after that.
+    cluster.run_until(deadline.max(cluster.now() + liveness.interval));
     // Nobody repeats a farewell that has found a socket buffer full.
     if cluster.network_counters().overruns == 0 {
         cluster.check(dead_are_named_to_all);
