@@ -100,7 +100,7 @@ impl Code {
     pub(crate) const INTERNAL: c_int = -101;
 
     /// Every code: those of `omnes::Error::code`, then those of the boundary.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
         Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
         Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
@@ -128,6 +128,7 @@ impl Code {
         Self::new("INTERRUPTED", -21, c"a wait was interrupted"),
         Self::new("ALGORITHM", -22, c"the numbers of an algorithm make none"),
         Self::new("TOO_LARGE", -23, c"a message is longer than any can be"),
+        Self::new("GIVEN_UP", -24, c"a rank has given up what it was sending"),
         Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
         Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
     ];
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_code_of_the_library_is_known() {
-        let last = omnes::Error::TooLarge { bytes: 9, limit: 4 }.code();
+        let last = omnes::Error::GivenUp { rank: 0 }.code();
         let known = |number: c_int| Code::ALL.iter().any(|code| code.number == number);
         assert!((last..0).all(known));
         assert_eq!(Code::ALL.len(), last.unsigned_abs() as usize + 2);

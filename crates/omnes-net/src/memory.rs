@@ -31,9 +31,11 @@ enum Outgoing {
 /// Memory of a receive.
 #[derive(Clone, Copy)]
 pub(crate) struct Sink {
-    pub(crate) base: NonNull<u8>,
+    /// `None` where nobody wants the data any more.
+    pub(crate) base: Option<NonNull<u8>>,
     pub(crate) capacity: u64,
-    pub(crate) operation: OperationId,
+    /// Who waits, if somebody does.
+    pub(crate) operation: Option<OperationId>,
     /// Who sends, where only one rank can.
     pub(crate) from: Option<Rank>,
 }
@@ -50,8 +52,6 @@ struct ChannelMemory {
 pub(crate) struct Memory {
     channels: Vec<ChannelMemory>,
     spare: Vec<Vec<u8>>,
-    /// Memory of receives that were given up while data came in; kept until the end.
-    scrap: Vec<Vec<u8>>,
     slot_bytes: usize,
     /// Bytes copied between memory of this process; the kernel's copies are not in it.
     pub(crate) copied_bytes: u64,
@@ -80,7 +80,7 @@ impl Memory {
             ..ChannelMemory::default()
         };
         let channels = pool_slots.iter().map(pool).collect();
-        Self { channels, spare: Vec::new(), scrap: Vec::new(), slot_bytes, copied_bytes: 0 }
+        Self { channels, spare: Vec::new(), slot_bytes, copied_bytes: 0 }
     }
 
     // ---- sending --------------------------------------------------------------------------
@@ -122,12 +122,10 @@ impl Memory {
         }
     }
 
-    /// Lets what still comes in for a receive go to memory that nobody looks at.
-    pub(crate) fn replace_sink(&mut self, channel: usize, id: ReceiveId) {
+    /// What still comes in for a receive goes nowhere, and nobody waits for its end.
+    pub(crate) fn drop_sink(&mut self, channel: usize, id: ReceiveId) {
         if let Some(sink) = entry(&mut self.channels[channel].sinks, id.0) {
-            let mut scrap = vec![0; sink.capacity.max(1) as usize];
-            sink.base = NonNull::from(&mut scrap[0]);
-            self.scrap.push(scrap);
+            (sink.base, sink.operation) = (None, None);
         }
     }
 
@@ -177,28 +175,28 @@ impl Memory {
         entry(&mut self.channels[channel].sinks, id.0).take()
     }
 
-    /// Address of `bytes` bytes at `offset` of a receive's memory.
+    /// Address of `bytes` bytes at `offset` of a receive's memory, if there is any.
     pub(crate) fn sink_at(
         &self,
         channel: usize,
         id: ReceiveId,
         offset: u64,
         bytes: usize,
-    ) -> NonNull<u8> {
+    ) -> Option<NonNull<u8>> {
         let sink = self.channels[channel].sinks.get(id.0 as usize).and_then(Option::as_ref);
         let sink = sink.expect("a receive that is under way");
         assert!(offset + bytes as u64 <= sink.capacity, "a placement beyond the receive's memory");
         // SAFETY: just checked to lie inside the memory lent for this receive.
-        unsafe { sink.base.add(offset as usize) }
+        sink.base.map(|base| unsafe { base.add(offset as usize) })
     }
 
     /// Copies data where they belong.
     pub(crate) fn place(&mut self, placement: Placement, data: &[u8]) {
         let data = &data[..placement.bytes];
-        self.copied_bytes += data.len() as u64;
         match placement.target {
             Target::Receive(id) => {
                 let to = self.sink_at(placement.channel, id, placement.offset, data.len());
+                let Some(to) = to else { return };
                 // SAFETY: `sink_at` checked the bounds; `data` may lie in the same user memory
                 // (read there in advance), hence a copy that allows overlap.
                 unsafe { std::ptr::copy(data.as_ptr(), to.as_ptr(), data.len()) };
@@ -214,6 +212,7 @@ impl Memory {
                 pool[start..end].copy_from_slice(data);
             }
         }
+        self.copied_bytes += data.len() as u64;
     }
 
     /// Moves data from the pool to the receive that has come for them, or takes what is there
@@ -223,6 +222,7 @@ impl Memory {
             return; // Beyond the end of a receive that is too short.
         }
         let to = self.sink_at(channel, step.receive, step.offset, step.bytes);
+        let Some(to) = to else { return };
         self.copied_bytes += step.bytes as u64;
         match step.origin {
             Origin::Slot(slot) => {
@@ -234,6 +234,7 @@ impl Memory {
             }
             Origin::Known(known) => {
                 let other = self.sink_at(channel, step.receive, known, step.bytes);
+                let Some(other) = other else { return };
                 assert!(known.abs_diff(step.offset) >= step.bytes as u64, "two parts overlap");
                 // SAFETY: `sink_at` checked the bounds of both, which do not overlap.
                 let (data, other) = unsafe {

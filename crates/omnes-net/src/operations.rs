@@ -91,6 +91,12 @@ pub enum OperationError {
         /// Who says so.
         by: Rank,
     },
+    /// The sender has given the message up before all of it was there, or was to be.
+    #[error("rank {rank} has given up what it was sending")]
+    GivenUp {
+        /// Its rank in the job.
+        rank: Rank,
+    },
     /// The message is longer than the receive's memory.
     #[error("message of {bytes} bytes does not fit into {capacity} bytes")]
     Truncated {
@@ -170,11 +176,8 @@ impl Operations {
         self.slots.remove(id.0)
     }
 
-    /// Nobody waits any more; an end that comes later is ignored.
+    /// Nobody waits any more, and nothing that may still end names the operation.
     pub(crate) fn forget(&mut self, id: OperationId) {
-        // The number is not used again while the machine may still name it: it is kept as ended.
-        if let Some(slot) = self.slots.get_mut(id.0) {
-            *slot = Some(Err(OperationError::Released));
-        }
+        self.slots.try_remove(id.0);
     }
 }

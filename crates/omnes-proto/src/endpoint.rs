@@ -20,7 +20,7 @@ use crate::collective::{Collective, CollectiveConfig, Event as CollectiveEvent};
 use crate::lane::earliest;
 use crate::limits::{CHANNELS_MAX, CONTROL_QUEUE_MAX};
 use crate::liveness::{Liveness, LivenessConfig};
-use crate::packet::{Placement, Preview};
+use crate::packet::{Placement, Preview, SendId};
 use omnes_wire::{
     CAST_REPORT_BYTES, CastReport, ChannelId, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES, HEADER_BYTES,
     Header, HeaderError, Instant, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, SenderKey,
@@ -443,6 +443,14 @@ impl Endpoint {
         if self.lose_rank(now, rank) {
             self.due.touch(Machines::WATCH);
             self.liveness.tell_all(now, rank);
+        }
+    }
+
+    /// As [`Channel::cut`]. If it is because of a failure, the receiver hears of that first.
+    pub fn cut(&mut self, now: Instant, channel: usize, id: SendId) {
+        let Some(to) = self.channel_mut(channel).cut(now, id) else { return };
+        if let Some(failed) = self.first_failed().filter(|failed| *failed != to) {
+            self.answer(to, Kind::Failed, failed.0);
         }
     }
 

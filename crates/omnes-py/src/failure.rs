@@ -48,6 +48,7 @@ kinds! {
     TooLarge: "A message is longer than any can be.",
     PeerFailed: "A rank has died or is cut off; rank says which.",
     PeerLeft: "The rank that was waited for has left the job; rank says which.",
+    GivenUp: "A rank has given up what it was sending; rank says which.",
     Excluded: "The others have given up on this rank.",
     Disagreement: "The ranks disagree about something that must be the same on all.",
     NoMulticast: "The job insists on multicast, and it does not work.",
@@ -72,9 +73,10 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let exception = of_kind(error);
     let value = exception.value(py);
     let told = match error {
-        Error::PeerFailed { rank } | Error::PeerLeft { rank } | Error::Exchange { rank, .. } => {
-            value.setattr("rank", rank)
-        }
+        Error::PeerFailed { rank }
+        | Error::PeerLeft { rank }
+        | Error::GivenUp { rank }
+        | Error::Exchange { rank, .. } => value.setattr("rank", rank),
         Error::BarrierTimeout { missing, .. } => value.setattr("missing", missing),
         _ => Ok(()),
     };

@@ -131,6 +131,9 @@ impl Flags {
     pub const ACK_NOW: Self = Self(8);
     /// No buffer was free for `expects`.
     pub const REJECT: Self = Self(16);
+    /// On [`Kind::Data`]: instead of data, that no more comes of the message on this lane, since
+    /// its sender has given it up.
+    pub const CUT: Self = Self(16);
     /// Buffers are free again for `expects`.
     pub const RESUME: Self = Self(32);
 

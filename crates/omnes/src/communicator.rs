@@ -253,8 +253,8 @@ impl Communicator {
     }
 
     pub(crate) fn error(&self, error: OperationError) -> Error {
-        if let OperationError::PeerLeft { .. } = error {
-            // Ranks leave when they hear of a failure: that is what must be named.
+        if matches!(error, OperationError::PeerLeft { .. } | OperationError::GivenUp { .. }) {
+            // Ranks leave and give up when they hear of a failure: that is what must be named.
             let failed = self.job().engine.failed();
             if let Some(rank) = failed.into_iter().find(|rank| self.has_member(*rank)) {
                 return Error::PeerFailed { rank: self.here(rank) };

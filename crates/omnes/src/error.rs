@@ -63,6 +63,13 @@ pub enum Error {
         /// Its rank in the communicator.
         rank: u32,
     },
+    /// A rank has given up an operation whose data this rank waited for: its wait was interrupted,
+    /// its request dropped, or it could not go on itself.
+    #[error("rank {rank} has given up what it was sending")]
+    GivenUp {
+        /// Its rank in the communicator.
+        rank: u32,
+    },
     /// The others have given up on this rank.
     #[error(
         "rank {by} says that this rank has failed: it did not answer in time; the job goes on \
@@ -213,6 +220,7 @@ impl Error {
             Self::Interrupted => -21,
             Self::Algorithm { .. } => -22,
             Self::TooLarge { .. } => -23,
+            Self::GivenUp { .. } => -24,
         }
     }
 
@@ -224,6 +232,7 @@ impl Error {
             }
             OperationError::PeerFailed { rank } => Self::PeerFailed { rank: number(rank.0) },
             OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
+            OperationError::GivenUp { rank } => Self::GivenUp { rank: number(rank.0) },
             OperationError::Excluded { by } => Self::Excluded { by: by.0 },
             OperationError::Truncated { bytes, capacity } => Self::Truncated { bytes, capacity },
             OperationError::TooLarge { bytes, bytes_max } => {

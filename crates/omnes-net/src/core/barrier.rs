@@ -28,7 +28,18 @@ pub(super) struct Barriers {
 struct Awaited {
     communicator: CommunicatorId,
     epoch: u32,
-    operation: OperationId,
+    /// Who waits, if somebody does.
+    operation: Option<OperationId>,
+}
+
+impl Barriers {
+    /// Nobody waits for a barrier any more.
+    pub(super) fn forget(&mut self, id: OperationId) {
+        let of = self.awaited.iter_mut().find(|it| it.operation == Some(id));
+        if let Some(awaited) = of {
+            awaited.operation = None;
+        }
+    }
 }
 
 /// A slot of the kernel's NIC that runs a group's barriers.
@@ -100,7 +111,7 @@ impl Core {
             error => OperationError::Collective(error),
         })?;
         let id = self.operations.start();
-        self.barriers.awaited.push_back(Awaited { communicator, epoch, operation: id });
+        self.barriers.awaited.push_back(Awaited { communicator, epoch, operation: Some(id) });
         let has_slot = self.barriers.slots.iter().any(|slot| slot.communicator == communicator);
         let spot = if has_slot { Spot::Page } else { Spot::Anywhere };
         self.push_at(now);
@@ -119,7 +130,9 @@ impl Core {
             Ok(word) => Ok(Completion { peer: self.me, tag: 0, bytes: 0, word }),
             Err(rank) => Err(self.gone(rank)),
         };
-        self.operations.end(it.operation, outcome);
+        if let Some(operation) = it.operation {
+            self.operations.end(operation, outcome);
+        }
     }
 
     /// Shows the machine the pages of the NIC in which barriers have moved on; true if any is done.
@@ -169,8 +182,9 @@ impl Core {
     /// The slot of a group is gone: its barriers cannot end any more.
     fn end_barriers_of(&mut self, communicator: CommunicatorId) {
         let is_of = |it: &Awaited| it.communicator == communicator;
-        for it in self.barriers.awaited.iter().filter(|it| is_of(it)) {
-            self.operations.end(it.operation, Err(OperationError::NicLost));
+        let ended = self.barriers.awaited.iter().filter(|it| is_of(it));
+        for operation in ended.filter_map(|it| it.operation) {
+            self.operations.end(operation, Err(OperationError::NicLost));
         }
         self.barriers.awaited.retain(|it| !is_of(it));
         self.close_collective(communicator);

@@ -206,7 +206,8 @@ impl Core {
         let posted = self.machine()?.receive(now, group, root, capacity);
         let receive = posted.map_err(|error| self.refused(error))?;
         let (channel, operation) = (self.cast_channel(), self.operations.start());
-        let sink = Sink { base, capacity, operation, from: Some(root) };
+        let (base, waits) = (Some(base), Some(operation));
+        let sink = Sink { base, capacity, operation: waits, from: Some(root) };
         self.memory.open_sink(channel, receive, sink);
         if capacity >= SCATTER_BYTES {
             self.large_casts += 1;
@@ -229,7 +230,7 @@ impl Core {
             Event::Received { id, bytes } => {
                 let Some(sink) = self.close(channel, id) else { return };
                 let root = sink.from.unwrap_or(self.me);
-                self.operations.end(sink.operation, fitted(sink, root, 0, bytes));
+                self.end_receive(sink, fitted(sink, root, 0, bytes));
             }
             Event::SendFailed { id, rank } => {
                 self.withdraw(channel, id);
@@ -239,7 +240,7 @@ impl Core {
             }
             Event::ReceiveFailed { id, rank } => {
                 let Some(sink) = self.close(channel, id) else { return };
-                self.operations.end(sink.operation, Err(self.gone(rank)));
+                self.end_receive(sink, Err(self.gone(rank)));
             }
         }
     }

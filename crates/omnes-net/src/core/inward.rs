@@ -150,6 +150,9 @@ impl Core {
             return self.read_one(index);
         };
         let base = self.memory.sink_at(preview.channel, preview.receive, preview.offset, 0);
+        let Some(base) = base else {
+            return self.read_one(index);
+        };
         let bytes_max = preview.bytes_max as usize;
         let socket = self.links.socket(index);
         let Some(train) = self.scatter.read(socket, seen, base, bytes_max, preview.head_bytes)
@@ -197,7 +200,7 @@ impl Core {
     fn is_in_place(&mut self, train: &ScatteredTrain, index: usize, placement: Placement) -> bool {
         let Placement { channel, target, offset, packet_offset, bytes } = placement;
         let target = match target {
-            Target::Receive(id) => Some(self.memory.sink_at(channel, id, offset, bytes)),
+            Target::Receive(id) => self.memory.sink_at(channel, id, offset, bytes),
             Target::Slot(_) => None,
         };
         self.scatter.is_in_place(train, index, packet_offset, target)

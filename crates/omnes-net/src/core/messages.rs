@@ -103,7 +103,7 @@ impl Core {
                 self.memory.open_sink(
                     channel,
                     receive,
-                    Sink { base, capacity, operation: id, from },
+                    Sink { base: Some(base), capacity, operation: Some(id), from },
                 );
                 self.own.pair(id, receive);
                 operation.part = Part::Receive(Some(receive));
@@ -135,11 +135,15 @@ impl Core {
                 self.withdraw(channel, send);
                 let sent = match channel == self.cast_channel() {
                     true => u64::MAX, // All of it may be wanted again.
-                    false => self.endpoint.channel_mut(channel).available_bytes(send),
+                    false => {
+                        let now = self.now();
+                        self.endpoint.cut(now, channel, send);
+                        self.endpoint.channels()[channel].available_bytes(send)
+                    }
                 };
                 self.memory.keep_source(channel, send, sent);
             }
-            Part::Barrier => {}
+            Part::Barrier => self.barriers.forget(id),
             Part::Receive(receive) => {
                 self.own.cancel(id);
                 if let Some(receive) = receive {
@@ -148,7 +152,7 @@ impl Core {
                     if !is_cast && self.endpoint.channel_mut(channel).cancel(receive) {
                         self.close(channel, receive);
                     } else {
-                        self.memory.replace_sink(channel, receive);
+                        self.memory.drop_sink(channel, receive);
                     }
                 }
             }
@@ -183,6 +187,13 @@ impl Core {
         self.operations.end(done.operation, done.outcome);
     }
 
+    pub(super) fn end_receive(&mut self, sink: Sink, outcome: Outcome) {
+        if let Some(operation) = sink.operation {
+            self.own.cancel(operation);
+            self.operations.end(operation, outcome);
+        }
+    }
+
     pub(super) fn on_channel_event(&mut self, channel: usize, event: Event) {
         match event {
             Event::Sent { id } => {
@@ -194,8 +205,11 @@ impl Core {
             }
             Event::Received { id, from, tag, bytes } => {
                 let Some(sink) = self.close(channel, id) else { return };
-                self.own.cancel(sink.operation);
-                self.operations.end(sink.operation, fitted(sink, from, tag, bytes));
+                self.end_receive(sink, fitted(sink, from, tag, bytes));
+            }
+            Event::Cut { id, from, .. } => {
+                let Some(sink) = self.close(channel, id) else { return };
+                self.end_receive(sink, Err(OperationError::GivenUp { rank: from }));
             }
             Event::SendFailed { id, to } => {
                 self.withdraw(channel, id);
@@ -205,8 +219,7 @@ impl Core {
             }
             Event::ReceiveFailed { id, from } => {
                 let Some(sink) = self.close(channel, id) else { return };
-                self.own.cancel(sink.operation);
-                self.operations.end(sink.operation, Err(self.gone(from)));
+                self.end_receive(sink, Err(self.gone(from)));
             }
             Event::PeerSilent { .. } | Event::Stable => {}
         }

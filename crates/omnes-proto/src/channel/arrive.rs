@@ -394,7 +394,7 @@ impl Channel {
             self.matching.unpost(id);
             let pattern = self.matching.receives[id.0 as usize].pattern;
             self.on_matched(&pattern);
-            let matched = Matched { from, envelope, ordered_done: 0, ordered, is_bulk_done: false };
+            let matched = Matched::new(from, envelope, 0, ordered);
             self.matching.receives[id.0 as usize].matched = Some(matched);
             self.grant_rest(now, id);
             Destination::Receive(id)
@@ -417,7 +417,8 @@ impl Channel {
         let from = packet.header.source;
         let Some(assembling) = self.peer(from).assembling else { return Accepted::Malformed };
         let offset = assembling.offset;
-        if offset + packet.bytes as u64 > assembling.ordered {
+        let is_cut = packet.header.flags.has(Flags::CUT);
+        if offset + packet.bytes as u64 > assembling.ordered || is_cut && packet.bytes > 0 {
             return Accepted::Malformed;
         }
         let placement = match assembling.destination {
@@ -428,13 +429,23 @@ impl Channel {
             },
         };
         let offset = offset + packet.bytes as u64;
-        let is_whole = offset == assembling.ordered;
-        self.peer(from).assembling = (!is_whole).then_some(Assembling { offset, ..assembling });
-        if let Destination::Receive(id) = assembling.destination {
-            if let Some(matched) = &mut self.matching.receives[id.0 as usize].matched {
-                matched.ordered_done = offset;
+        let is_over = offset == assembling.ordered || is_cut;
+        self.peer(from).assembling = (!is_over).then_some(Assembling { offset, ..assembling });
+        match assembling.destination {
+            Destination::Receive(id) => {
+                if let Some(matched) = &mut self.matching.receives[id.0 as usize].matched {
+                    matched.ordered_done = offset;
+                }
+                if is_cut {
+                    self.cut_ordered(id);
+                }
+                self.complete_if_done(id);
             }
-            self.complete_if_done(id);
+            Destination::Unexpected(key) => {
+                if let Some(message) = self.matching.unexpected_mut(key) {
+                    message.is_cut = is_cut;
+                }
+            }
         }
         Accepted::Yes(placement)
     }
@@ -504,7 +515,7 @@ impl Channel {
     /// Where the data of this packet and of the run that follows it would go, if they can be read
     /// straight into a receive's memory. Changes nothing.
     pub fn preview(&self, header: &Header, head: &[u8]) -> Option<Preview> {
-        if header.kind != Kind::Data {
+        if header.kind != Kind::Data || header.flags.has(Flags::CUT) {
             return None;
         }
         let peer = self.peers.get(header.source)?;

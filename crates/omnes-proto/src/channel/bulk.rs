@@ -32,7 +32,11 @@ impl Channel {
             self.counters.malformed += 1;
             return None;
         };
-        if part_bytes != bytes as u64 || header.kind != Kind::Data {
+        let fits = match header.flags.has(Flags::CUT) {
+            true => self.cut_bulk(&packet, &part),
+            false => part_bytes == bytes as u64,
+        };
+        if !fits || header.kind != Kind::Data {
             self.counters.malformed += 1;
             return None;
         }

@@ -3,7 +3,7 @@
 
 use super::peer::{Lane, Peer};
 use super::send_lane::Item;
-use super::{Channel, Checked, Outgoing, Phase, Reply};
+use super::{Channel, Checked, Message, Outgoing, Phase, Reply};
 use crate::lane::{Arrivals, Report};
 use crate::limits::BURST_PACKETS;
 use crate::packet::{Head, Segment, SendId, Source};
@@ -28,6 +28,7 @@ struct Shape {
     offset: u64,
     bytes: u32,
     is_last: bool,
+    is_cut: bool,
 }
 
 impl Channel {
@@ -227,18 +228,22 @@ impl Channel {
 
     fn next_bulk(&mut self, now: Instant, rank: Rank, head: &mut Head) -> Option<Outbound> {
         let window_packets = self.config.window_packets;
+        let message = self.peers.get(rank)?.granted.front().copied()?;
+        if !self.has_settled(rank) {
+            return None;
+        }
         let peer = self.peers.get_mut(rank)?;
-        let message = peer.granted.front().copied()?;
         let outgoing = &self.outgoing[message.0 as usize];
         let index = outgoing.bulk_next;
         let shape = shape(&self.config, outgoing, Lane::Bulk, index);
-        let is_here = shape.offset + u64::from(shape.bytes) <= outgoing.message.available;
+        let is_here = shape.is_here(&outgoing.message);
         if !is_here || !peer.has_room(Lane::Bulk, Checked::charge(shape.bytes), window_packets) {
             return None;
         }
         if shape.is_last {
             peer.granted.pop_front();
         }
+        peer.bulk_cut = shape.is_cut.then(|| peer.send[Lane::Bulk].next());
         self.outgoing[message.0 as usize].bulk_next += 1;
         let item = Item::Data { message, index };
         Some(self.send_new(now, rank, Lane::Bulk, item, shape.bytes, head))
@@ -319,11 +324,14 @@ impl Channel {
         };
         let outgoing = &self.outgoing[message.0 as usize];
         let shape = shape(&self.config, outgoing, lane, index);
-        let is_wanted = shape.is_last && outgoing.message.reply == Reply::Soon;
+        let is_wanted = shape.is_cut || shape.is_last && outgoing.message.reply == Reply::Soon;
         header.communicator = outgoing.message.communicator;
         header.argument = index;
-        header.flags =
-            lane.flags().with_if(Flags::LAST, shape.is_last).with_if(Flags::ACK_NOW, is_wanted);
+        header.flags = lane
+            .flags()
+            .with_if(Flags::LAST, shape.is_last)
+            .with_if(Flags::CUT, shape.is_cut)
+            .with_if(Flags::ACK_NOW, is_wanted);
         if lane == Lane::Ordered && index == 0 {
             header.flags = header.flags.with(Flags::FIRST);
             head.set_body(&envelope(outgoing, message).emit());
@@ -360,7 +368,7 @@ fn next_message(
     for (at, id) in messages.iter().enumerate().take(OVERTAKEN_MAX + 1) {
         let message = &outgoing[id.0 as usize];
         let next = shape(config, message, Lane::Ordered, message.ordered_next);
-        let is_here = next.offset + u64::from(next.bytes) <= message.message.available;
+        let is_here = next.is_here(&message.message);
         if is_here && messages.iter().take(at).all(|earlier| kind(earlier) != kind(id)) {
             return Some((at, next));
         }
@@ -369,6 +377,15 @@ fn next_message(
         }
     }
     None
+}
+
+impl Shape {
+    /// True if the packet may go. Also one without data, of a message that has some, waits for the
+    /// first of them: it brings the grant, and what is granted goes in the order of the grants.
+    fn is_here(&self, message: &Message) -> bool {
+        let end = (self.offset + u64::from(self.bytes)).max(1).min(message.bytes);
+        self.is_cut || end <= message.available
+    }
 }
 
 fn shape(config: &Checked, outgoing: &Outgoing, lane: Lane, index: u32) -> Shape {
@@ -384,5 +401,7 @@ fn shape(config: &Checked, outgoing: &Outgoing, lane: Lane, index: u32) -> Shape
             (offset, outgoing.message.bytes, payload, index + 1 == outgoing.bulk_packets)
         }
     };
-    Shape { offset, bytes: end.saturating_sub(offset).min(most) as u32, is_last }
+    let is_cut = outgoing.is_cut_at(lane, index);
+    let bytes = if is_cut { 0 } else { end.saturating_sub(offset).min(most) as u32 };
+    Shape { offset, bytes, is_last, is_cut }
 }

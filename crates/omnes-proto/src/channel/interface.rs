@@ -49,6 +49,15 @@ pub enum Event {
         /// The message's length; what exceeds the receive's capacity was dropped.
         bytes: u64,
     },
+    /// A receive is over without its message, of which no more comes: the sender has given it up.
+    Cut {
+        /// The receive.
+        id: ReceiveId,
+        /// The sender.
+        from: Rank,
+        /// The message's tag.
+        tag: u32,
+    },
     /// The receiver of a message has failed.
     SendFailed {
         /// The message.

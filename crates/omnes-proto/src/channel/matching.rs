@@ -34,6 +34,15 @@ pub(super) struct Matched {
     pub(super) ordered_done: u64,
     pub(super) ordered: u64,
     pub(super) is_bulk_done: bool,
+    /// The sender has given it up.
+    pub(super) is_cut: bool,
+}
+
+impl Matched {
+    /// A message of which so many bytes of its ordered part are here.
+    pub(super) fn new(from: Rank, envelope: Envelope, ordered_done: u64, ordered: u64) -> Self {
+        Self { from, envelope, ordered_done, ordered, is_bulk_done: false, is_cut: false }
+    }
 }
 
 /// A receive that the application has posted.
@@ -52,6 +61,8 @@ pub(super) struct Unexpected {
     pub(super) communicator: CommunicatorId,
     pub(super) envelope: Envelope,
     pub(super) chain: Chain,
+    /// The sender has given it up, and no more comes of its ordered part.
+    pub(super) is_cut: bool,
 }
 
 /// Posted receives and unexpected messages of a channel.
@@ -114,8 +125,8 @@ impl Matching {
     ) -> u64 {
         let key = self.next_key;
         self.next_key += 1;
-        let chain = Chain::default();
-        self.unexpected.push_back(Unexpected { key, from, communicator, envelope, chain });
+        let (chain, is_cut) = (Chain::default(), false);
+        self.unexpected.push_back(Unexpected { key, from, communicator, envelope, chain, is_cut });
         key
     }
 

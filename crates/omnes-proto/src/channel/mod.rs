@@ -28,6 +28,7 @@ mod arrive;
 mod asking;
 mod bulk;
 mod config;
+mod cut;
 mod emit;
 mod failure;
 mod interface;
@@ -47,7 +48,7 @@ pub use matching::Pattern;
 use crate::limits::CREDIT_UNIT_BYTES;
 use crate::packet::{Move, Origin, ReceiveId, SendId};
 use matching::{Matched, Matching, Unexpected};
-use omnes_wire::{ChannelId, Instant, Rank};
+use omnes_wire::{ChannelId, Envelope, Instant, Rank};
 use peer::{BulkPart, Destination, Lane, Peer, Peers};
 use pool::Pool;
 use slab::Slab;
@@ -64,6 +65,9 @@ struct Outgoing {
     bulk_next: u32,
     answered: u64,
     is_granted: bool,
+    /// Index of the packet on the lane that says that no more comes of a message given up.
+    ordered_cut: Option<u32>,
+    bulk_cut: Option<u32>,
 }
 
 impl Outgoing {
@@ -169,6 +173,8 @@ impl Channel {
             bulk_next: 0,
             answered: 0,
             is_granted: false,
+            ordered_cut: None,
+            bulk_cut: None,
         };
         let id = SendId(self.outgoing.insert(outgoing) as u32);
         self.peer(message.to).messages.push_back(id);
@@ -197,7 +203,8 @@ impl Channel {
 
     /// More of a message can be sent: its first `available` bytes are in memory [PM-R7].
     pub fn extend(&mut self, now: Instant, id: SendId, available: u64) {
-        if let Some(outgoing) = self.outgoing.get_mut(id.0 as usize) {
+        let outgoing = self.outgoing.get_mut(id.0 as usize);
+        if let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.is_cut()) {
             let most = outgoing.message.bytes;
             outgoing.message.available = available.clamp(outgoing.message.available, most);
             let to = outgoing.message.to;
@@ -429,7 +436,7 @@ impl Channel {
 
     /// A receive takes over a message that came before it.
     fn adopt(&mut self, now: Instant, id: ReceiveId, message: Unexpected) {
-        let Unexpected { key, from, envelope, mut chain, .. } = message;
+        let Unexpected { key, from, envelope, mut chain, is_cut, .. } = message;
         let ordered = self.config.ordered_bytes(envelope.bytes);
         let capacity = self.matching.receives[id.0 as usize].capacity;
         let mut offset = 0;
@@ -450,8 +457,11 @@ impl Channel {
             assembling.destination = Destination::Receive(id);
         }
         self.matching.receives[id.0 as usize].matched =
-            Some(Matched { from, envelope, ordered_done: offset, ordered, is_bulk_done: false });
+            Some(Matched::new(from, envelope, offset, ordered));
         self.grant_rest(now, id);
+        if is_cut {
+            self.cut_ordered(id);
+        }
         self.recount(from);
         self.complete_if_done(id);
         self.resume_rejected(now);
@@ -481,11 +491,11 @@ impl Channel {
         let Some(matched) = receive.matched else { return };
         if matched.ordered_done == matched.ordered && matched.is_bulk_done {
             self.matching.receives.remove(id.0 as usize);
-            self.events.push_back(Event::Received {
-                id,
-                from: matched.from,
-                tag: matched.envelope.tag,
-                bytes: matched.envelope.bytes,
+            let Matched { from, envelope, is_cut, .. } = matched;
+            let Envelope { tag, bytes, .. } = envelope;
+            self.events.push_back(match is_cut {
+                true => Event::Cut { id, from, tag },
+                false => Event::Received { id, from, tag, bytes },
             });
         }
     }

@@ -106,6 +106,8 @@ pub(super) struct Peer {
     pub(super) messages: VecDeque<SendId>,
     /// Granted messages, in order of the grants.
     pub(super) granted: VecDeque<SendId>,
+    /// The latest cut of a granted message, until the peer is known to have it.
+    pub(super) bulk_cut: Option<Seq>,
     /// Grants to send: tokens of the peer's messages.
     pub(super) grants: VecDeque<u32>,
     pub(super) assembling: Option<Assembling>,
@@ -141,6 +143,7 @@ impl Peer {
             awaited: 0,
             messages: VecDeque::new(),
             granted: VecDeque::new(),
+            bulk_cut: None,
             grants: VecDeque::new(),
             assembling: None,
             stash: BTreeMap::new(),

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod asking;
+mod cut;
 mod full_pool;
 mod receive;
 mod reject;
@@ -31,8 +32,8 @@ fn at(us: u64) -> Instant {
     Instant::from_ns(us * 1000)
 }
 
-fn channel() -> Channel {
-    let config = ChannelConfig {
+fn config() -> ChannelConfig {
+    ChannelConfig {
         payload_bytes: 256,
         eager_bytes: 2048,
         eager_head_bytes: 496,
@@ -40,8 +41,11 @@ fn channel() -> Channel {
         window_packets: 8,
         ack_packets: 3,
         ..ChannelConfig::default()
-    };
-    Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap())
+    }
+}
+
+fn channel() -> Channel {
+    Channel::new(ChannelId(0), 0, ME, 3, config().build().unwrap())
 }
 
 /// A lazy message of `bytes` with tag 5.
@@ -143,7 +147,7 @@ fn sent(channel: &mut Channel, us: u64) -> Vec<String> {
         let marks = [
             (Flags::BULK, "bulk"),
             (Flags::ACK_NOW, "ack_now"),
-            (Flags::REJECT, "reject"),
+            (Flags::REJECT, if kind == Kind::Data { "cut" } else { "reject" }),
             (Flags::RESUME, "resume"),
         ];
         for (_, name) in marks.iter().filter(|(flag, _)| flags.has(*flag)) {

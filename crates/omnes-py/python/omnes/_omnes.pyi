@@ -219,6 +219,11 @@ class PeerLeft(Error):
 
     rank: int
 
+class GivenUp(Error):
+    """A rank has given up what it was sending; rank says which."""
+
+    rank: int
+
 class Excluded(Error):
     """The others have given up on this rank."""
 

@@ -335,7 +335,10 @@ impl Honest {
                 must(self.memory.finish_receive(id, bytes));
                 self.receives.retain(|receive| *receive != id);
             }
-            Event::Channel(_, ChannelEvent::ReceiveFailed { id, .. }) => {
+            Event::Channel(
+                _,
+                ChannelEvent::ReceiveFailed { id, .. } | ChannelEvent::Cut { id, .. },
+            ) => {
                 must(self.memory.abandon_receive(id));
                 self.receives.retain(|receive| *receive != id);
             }

@@ -158,6 +158,12 @@ impl Cluster {
         });
     }
 
+    /// The sender gives a message up, unless all of it is there.
+    pub fn cut(&mut self, rank: u32, channel: usize, send: Operation) {
+        self.network.trace.note(self.now, Rank(rank), format!("cuts {send:?}"));
+        self.act(rank, |node, world| node.cut(world, channel, send));
+    }
+
     /// Posts a receive on channel 0.
     pub fn receive(&mut self, rank: u32, from: u32, tag: u32, capacity: u64) -> Operation {
         let source = Some(Rank(from));

@@ -114,6 +114,12 @@ impl Memory {
         Some(*id)
     }
 
+    /// A message that is being sent, and how many bytes of it are there, if that is not all.
+    pub(crate) fn incomplete_send(&self, operation: Operation) -> Option<(SendId, u64)> {
+        let (id, send) = self.sends.iter().find(|(_, send)| send.operation == operation)?;
+        (send.available < send.content.len() as u64).then_some((*id, send.available))
+    }
+
     /// Length of a message that is being sent.
     pub(crate) fn content_bytes(&self, id: SendId) -> u64 {
         self.sends.get(&id).map_or(0, |send| send.content.len() as u64)

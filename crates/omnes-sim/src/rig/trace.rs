@@ -97,7 +97,7 @@ impl fmt::Display for Line {
             (Flags::FIRST, "first"),
             (Flags::LAST, "last"),
             (Flags::ACK_NOW, "ack_now"),
-            (Flags::REJECT, "reject"),
+            (Flags::REJECT, if *kind == Kind::Data { "cut" } else { "reject" }),
             (Flags::RESUME, "resume"),
             (Flags::GROUP, if *kind == Kind::Data { "report" } else { "group" }),
         ];

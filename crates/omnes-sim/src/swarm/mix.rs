@@ -7,6 +7,7 @@ use crate::rig::ledger::{Operation, State, Stream};
 use crate::rig::payload::content;
 use omnes_proto::channel::{Pattern, Reply};
 use omnes_wire::{CommunicatorId, Instant, Rank};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Messages here are received by name.
@@ -21,17 +22,50 @@ const ANY_BYTES_MAX: u64 = 20_000;
 /// Something that is done at a time.
 enum Deed {
     Send(Send),
-    Extend { rank: u32, channel: usize, message: usize, available: u64 },
-    Receive { rank: u32, channel: usize, pattern: Pattern, capacity: u64 },
-    Distract { rank: u32, time: Duration },
-    Stop { channel: usize, only: Option<u32> },
+    Extend {
+        rank: u32,
+        channel: usize,
+        message: usize,
+        available: u64,
+    },
+    Cut {
+        rank: u32,
+        channel: usize,
+        message: usize,
+    },
+    Receive {
+        receive: Receive,
+        message: usize,
+    },
+    /// A receive is taken back, if it can be, and posted anew.
+    Repost {
+        receive: Receive,
+        message: usize,
+    },
+    Distract {
+        rank: u32,
+        time: Duration,
+    },
+    Stop {
+        channel: usize,
+        only: Option<u32>,
+    },
     Forge,
+}
+
+#[derive(Clone, Copy)]
+struct Receive {
+    rank: u32,
+    channel: usize,
+    pattern: Pattern,
+    capacity: u64,
 }
 
 /// Does everything, then waits until all of it has ended.
 pub(super) fn run(cluster: &mut Cluster, options: &Options) {
     let mut random = Random::named(options.config.seed, "mix", 0);
     let mut sends: Vec<Operation> = Vec::new();
+    let mut receives: BTreeMap<usize, Operation> = BTreeMap::new();
     for (at, deed) in draw_deeds(&mut random, options) {
         cluster.run_until(at.max(cluster.now()));
         let is_dead = |cluster: &Cluster, rank: u32| cluster.dead().contains(&Rank(rank));
@@ -45,9 +79,22 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
                     cluster.extend(rank, channel, sends[message], available);
                 }
             }
-            Deed::Receive { rank, channel, pattern, capacity } => {
+            Deed::Cut { rank, channel, message } => {
                 if !is_dead(cluster, rank) {
-                    cluster.post_receive(rank, channel, pattern, capacity);
+                    cluster.cut(rank, channel, sends[message]);
+                }
+            }
+            Deed::Receive { receive, message } => {
+                if !is_dead(cluster, receive.rank) {
+                    receives.insert(message, post(cluster, receive));
+                }
+            }
+            Deed::Repost { receive, message } => {
+                let posted = receives.get(&message).copied();
+                let Receive { rank, channel, .. } = receive;
+                let is_alive = !is_dead(cluster, rank);
+                if posted.is_some_and(|it| is_alive && cluster.cancel(rank, channel, it)) {
+                    post(cluster, receive);
                 }
             }
             Deed::Distract { rank, time } => {
@@ -61,6 +108,11 @@ pub(super) fn run(cluster: &mut Cluster, options: &Options) {
     }
     cluster.run_until(Instant::ZERO + HEALED);
     settle(cluster, options);
+}
+
+fn post(cluster: &mut Cluster, receive: Receive) -> Operation {
+    let Receive { rank, channel, pattern, capacity } = receive;
+    cluster.post_receive(rank, channel, pattern, capacity)
 }
 
 // ---- what is done ---------------------------------------------------------------------------
@@ -106,6 +158,7 @@ fn draw_message(
     bytes_left: &mut usize,
     deeds: &mut Vec<(Instant, Deed)>,
 ) {
+    let mut whims = Random::named(options.config.seed, "whims", message as u64);
     let ranks = u64::from(options.config.ranks);
     let from = random.below(ranks) as u32;
     let to = ((u64::from(from) + random.within(1, ranks - 1)) % ranks) as u32;
@@ -124,10 +177,17 @@ fn draw_message(
     deeds.push((sent_at, Deed::Send(Send { stream, content, available, reply })));
     if is_partial {
         let more = random.within(available, bytes);
+        let is_cut = whims.chance(300_000);
         for (wait_us, available) in [(300, more), (40_000, bytes)] {
             let at = sent_at + Duration::from_micros(random.within(1, wait_us));
             let at = if available == bytes { at + Duration::from_micros(300) } else { at };
-            deeds.push((at, Deed::Extend { rank: from, channel, message, available }));
+            deeds.push((
+                at,
+                match is_cut && available == bytes {
+                    true => Deed::Cut { rank: from, channel, message },
+                    false => Deed::Extend { rank: from, channel, message, available },
+                },
+            ));
         }
     }
     let pattern = Pattern {
@@ -142,7 +202,12 @@ fn draw_message(
         _ => ANY_BYTES_MAX,
     };
     let posted_at = Instant::from_ns(random.below(1_150_000_000));
-    deeds.push((posted_at, Deed::Receive { rank: to, channel, pattern, capacity }));
+    let receive = Receive { rank: to, channel, pattern, capacity };
+    deeds.push((posted_at, Deed::Receive { receive, message }));
+    if whims.chance(100_000) {
+        let at = posted_at + Duration::from_micros(whims.within(1, 2_000));
+        deeds.push((at, Deed::Repost { receive, message }));
+    }
 }
 
 /// Context switch [PM-R21]: stops a channel, waits until it is stable, looks whether it is quiet,

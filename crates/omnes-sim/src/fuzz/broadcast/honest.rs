@@ -151,7 +151,7 @@ impl Honest {
             ChannelEvent::Received { id, bytes, .. } => {
                 must(memory.finish_receive(id, bytes));
             }
-            ChannelEvent::ReceiveFailed { id, .. } => {
+            ChannelEvent::ReceiveFailed { id, .. } | ChannelEvent::Cut { id, .. } => {
                 must(memory.abandon_receive(id));
             }
             ChannelEvent::PeerSilent { .. } | ChannelEvent::Stable => {}

@@ -53,7 +53,7 @@ pub enum State {
 
 #[derive(Debug)]
 enum Sort {
-    Send { stream: Stream, content: Rc<[u8]> },
+    Send { stream: Stream, content: Rc<[u8]>, is_cut: bool },
     Receive { rank: Rank, channel: usize, pattern: Pattern, capacity: u64, got: Option<Got> },
     Cast(Cast),
     Barrier(Crossing),
@@ -64,6 +64,8 @@ struct Got {
     stream: Stream,
     bytes: u64,
     content: Vec<u8>,
+    /// The sender has given the message up; it has no content.
+    is_cut: bool,
 }
 
 #[derive(Debug)]
@@ -103,7 +105,7 @@ impl Ledger {
     }
 
     pub(crate) fn add_send(&mut self, stream: Stream, content: Rc<[u8]>) -> Operation {
-        self.add(Sort::Send { stream, content })
+        self.add(Sort::Send { stream, content, is_cut: false })
     }
 
     pub(crate) fn add_receive(
@@ -120,6 +122,27 @@ impl Ledger {
         self.pending.remove(&operation);
         self.settled += 1;
         self.entries[operation.0].state = state;
+    }
+
+    /// The sender gives a message up before all of it is there.
+    pub(crate) fn cut(&mut self, send: Operation) {
+        if let Sort::Send { is_cut, .. } = &mut self.entries[send.0].sort {
+            *is_cut = true;
+        }
+    }
+
+    /// A receive is over without its message, which was given up.
+    pub(crate) fn on_cut(
+        &mut self,
+        now: Instant,
+        operation: Operation,
+        stream: Stream,
+    ) -> Result<(), String> {
+        self.on_received(now, operation, stream, 0, Vec::new())?;
+        if let Sort::Receive { got: Some(got), .. } = &mut self.entries[operation.0].sort {
+            got.is_cut = true;
+        }
+        Ok(())
     }
 
     /// A receive is complete; the error says what is wrong with what it holds.
@@ -144,7 +167,7 @@ impl Ledger {
         if !fits {
             return Err(format!("{pattern:?} got a message of {stream:?}"));
         }
-        *got = Some(Got { stream, bytes, content });
+        *got = Some(Got { stream, bytes, content, is_cut: false });
         self.settle(operation, State::Done(now));
         Ok(())
     }
@@ -186,7 +209,7 @@ impl Ledger {
     /// What an operation is, for reports.
     pub(crate) fn describe(&self, operation: Operation) -> String {
         match &self.entries[operation.0].sort {
-            Sort::Send { stream, content } => {
+            Sort::Send { stream, content, .. } => {
                 let Stream { from, to, channel, communicator, tag } = stream;
                 let bytes = content.len();
                 let communicator = communicator.0;
@@ -214,11 +237,14 @@ impl Ledger {
     /// Compares what was received with what was sent. Messages of the ranks in `dead`, and
     /// those that the receiver never asked for, may be missing, but only as a whole.
     pub(crate) fn check_delivery(&self, dead: &BTreeSet<Rank>) -> Result<(), String> {
-        let mut sent: BTreeMap<Stream, Vec<&Rc<[u8]>>> = BTreeMap::new();
+        let mut sent: BTreeMap<Stream, Vec<Option<&[u8]>>> = BTreeMap::new();
         let mut received: BTreeMap<Stream, Vec<(&Got, u64)>> = BTreeMap::new();
         for entry in &self.entries {
             match &entry.sort {
-                Sort::Send { stream, content } => sent.entry(*stream).or_default().push(content),
+                Sort::Send { stream, content, is_cut } => {
+                    let whole = (!is_cut).then_some(&content[..]);
+                    sent.entry(*stream).or_default().push(whole);
+                }
                 Sort::Receive { got: Some(got), capacity, .. } => {
                     received.entry(got.stream).or_default().push((got, *capacity));
                 }
@@ -286,9 +312,10 @@ impl Ledger {
     }
 }
 
-/// The receives of one stream, in order of posting, against its messages in order of sending.
+/// The receives of one stream, in order of posting, against its messages in order of sending, of
+/// which those that were given up are `None`.
 fn check_stream(
-    messages: &[&Rc<[u8]>],
+    messages: &[Option<&[u8]>],
     received: &[(&Got, u64)],
     has_holes: bool,
 ) -> Result<(), String> {
@@ -297,9 +324,11 @@ fn check_stream(
     }
     let mut next = 0;
     for (index, (got, capacity)) in received.iter().enumerate() {
-        let is_it = |message: &&Rc<[u8]>| {
+        let is_it = |message: &Option<&[u8]>| {
+            let Some(message) = message else { return got.is_cut };
             let kept = message.len().min(*capacity as usize);
-            got.bytes == message.len() as u64 && got.content[..] == message[..kept]
+            let is_same = got.bytes == message.len() as u64 && got.content[..] == message[..kept];
+            is_same && !got.is_cut
         };
         let most = if has_holes { messages.len() } else { (next + 1).min(messages.len()) };
         let Some(found) = messages[next..most].iter().position(is_it) else {

@@ -191,6 +191,18 @@ impl Node {
         true
     }
 
+    /// Gives a message up, if not all of it is there.
+    pub(crate) fn cut(&mut self, world: &mut World, channel: usize, send: Operation) {
+        let Some((id, bytes)) = self.memory[channel].incomplete_send(send) else { return };
+        world.ledger.cut(send);
+        self.endpoint.cut(world.now, channel, id);
+        let left = self.endpoint.channels()[channel].available_bytes(id);
+        let is_less =
+            if left <= bytes { Ok(()) } else { Err(format!("a cut leaves {left} bytes")) };
+        self.memory[channel].extend(send, left);
+        world.check(self.rank, is_less);
+    }
+
     /// True if no machine has anything left to say.
     pub(crate) fn is_idle(&self) -> bool {
         self.endpoint.channels().iter().all(Channel::is_idle)
@@ -433,6 +445,13 @@ impl Node {
                 let communicator = world.ledger.communicator(operation);
                 let stream = Stream { from, to: self.rank, channel, communicator, tag };
                 world.ledger.on_received(world.now, operation, stream, bytes, content)?;
+            }
+            ChannelEvent::Cut { id, from, tag } => {
+                let operation = memory.abandon_receive(id)?;
+                let communicator = world.ledger.communicator(operation);
+                let stream = Stream { from, to: self.rank, channel, communicator, tag };
+                world.ledger.on_cut(world.now, operation, stream)?;
+                self.program.on_failed(operation);
             }
             ChannelEvent::SendFailed { id, .. } => {
                 let operation = memory.finish_send(id)?;

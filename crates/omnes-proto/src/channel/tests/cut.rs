@@ -1,0 +1,173 @@
+//! Messages that their sender gives up before all their bytes are there.
+
+use super::*;
+
+/// A packet of a granted part.
+fn hand_bulk(channel: &mut Channel, us: u64, seq: u32, index: u32, data: usize) {
+    let header = header(PEER, Kind::Data, seq, 0);
+    hand(channel, at(us), Header { flags: Flags::BULK, argument: index, ..header }, &[], data);
+}
+
+fn hand_cut(channel: &mut Channel, us: u64, flags: Flags, seq: u32, index: u32) {
+    let header = header(PEER, Kind::Data, seq, 0);
+    let flags = flags.with(Flags::CUT).with(Flags::LAST);
+    hand(channel, at(us), Header { flags, argument: index, ..header }, &[], 0);
+}
+
+fn grant(channel: &mut Channel, us: u64, seq: u32, token: u32) {
+    let header = header(PEER, Kind::Grant, seq, 0);
+    hand(channel, at(us), Header { flags: Flags::GRANTS, argument: token, ..header }, &[], 0);
+}
+
+fn partial(bytes: u64, available: u64) -> Message {
+    Message { available, ..message(PEER, bytes) }
+}
+
+#[test]
+fn message_that_was_not_begun_is_told_of_and_those_behind_it_follow() {
+    let mut channel = channel();
+    let id = channel.send(at(0), partial(600, 100)).unwrap();
+    channel.send(at(0), message(PEER, 8)).unwrap();
+    assert_eq!(sent(&mut channel, 0), NOTHING);
+    assert_eq!(channel.cut(at(10), id), Some(PEER));
+    assert_eq!(channel.available_bytes(id), 0);
+    assert_eq!(sent(&mut channel, 10), ["data 0 e0 ack_now cut", "data 1 e0 @0+8"]);
+    // It is told again like anything else, and more cannot be had of it.
+    channel.extend(at(20), id, 600);
+    nack(&mut channel, 20, 0, &[1]);
+    assert_eq!(sent(&mut channel, 20), ["data 0 e0 ack_now cut"]);
+    ack(&mut channel, 30, 2);
+    assert!(channel.is_idle());
+}
+
+#[test]
+fn message_that_is_all_there_is_not_cut() {
+    let mut channel = channel();
+    let id = channel.send(at(0), message(PEER, 10_000)).unwrap();
+    assert_eq!(channel.cut(at(0), id), None);
+    assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
+}
+
+#[test]
+fn message_is_cut_where_it_stands() {
+    let mut channel = channel();
+    let id = channel.send(at(0), partial(1000, 500)).unwrap();
+    assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
+    channel.cut(at(10), id);
+    assert_eq!(channel.available_bytes(id), 496, "what may be sent again");
+    assert_eq!(sent(&mut channel, 10), ["data 2 e0 ack_now cut"]);
+    ack(&mut channel, 20, 3);
+    assert!(channel.is_idle());
+}
+
+#[test]
+fn granted_part_behind_a_cut_waits_until_the_cut_has_arrived() {
+    let mut channel = channel();
+    let first = channel.send(at(0), partial(10_000, 1100)).unwrap();
+    let second = channel.send(at(0), message(PEER, 2560)).unwrap();
+    assert_eq!(sent(&mut channel, 0).len(), 4);
+    grant(&mut channel, 10, 0, first.0);
+    grant(&mut channel, 10, 1, second.0);
+    let lines = sent(&mut channel, 10);
+    assert_eq!(lines[..2], ["data 0 e0 @496+256 bulk", "data 1 e0 @752+256 bulk"]);
+    assert_eq!(lines.len(), 2, "the second waits for its turn: {lines:?}");
+    channel.cut(at(20), first);
+    assert_eq!(sent(&mut channel, 20), ["data 2 e0 bulk ack_now cut"]);
+    let bulk_ack = Header { flags: Flags::BULK, ..header(PEER, Kind::Ack, 0, 2) };
+    hand(&mut channel, at(30), bulk_ack, &[], 0);
+    assert_eq!(sent(&mut channel, 30), NOTHING);
+    hand(&mut channel, at(40), Header { expects: Seq(3), ..bulk_ack }, &[], 0);
+    assert_eq!(sent(&mut channel, 40)[0], "data 3 e0 @496+256 bulk");
+}
+
+#[test]
+fn message_that_is_granted_after_it_was_cut_ends_at_once() {
+    let mut channel = channel();
+    let id = channel.send(at(0), partial(10_000, 300)).unwrap();
+    assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240"]);
+    channel.cut(at(10), id);
+    assert_eq!(sent(&mut channel, 10), ["data 1 e0 ack_now cut"]);
+    ack(&mut channel, 20, 2);
+    assert!(!channel.is_idle(), "the granted part is numbered");
+    grant(&mut channel, 30, 0, id.0);
+    assert_eq!(sent(&mut channel, 30)[0], "data 0 e0 bulk ack_now cut");
+}
+
+#[test]
+fn receive_of_a_message_that_is_cut_ends_so_and_the_next_one_is_whole() {
+    let mut channel = channel();
+    let [first, second] = [0, 0].map(|us| channel.receive(at(us), from(PEER), 2000).unwrap());
+    hand_first(&mut channel, 0, PEER, 0, 1000, FIRST);
+    hand_cut(&mut channel, 10, Flags::NONE, 1, 1);
+    assert_eq!(events(&mut channel), [Event::Cut { id: first, from: PEER, tag: 5 }]);
+    hand_first(&mut channel, 20, PEER, 2, 100, 100);
+    let received = Event::Received { id: second, from: PEER, tag: 5, bytes: 100 };
+    assert_eq!(events(&mut channel), [received]);
+}
+
+#[test]
+fn receive_that_is_posted_late_for_a_message_that_was_cut_ends_so() {
+    let mut channel = channel();
+    hand_first(&mut channel, 0, PEER, 0, 10_000, FIRST);
+    hand_cut(&mut channel, 10, Flags::NONE, 1, 1);
+    let id = channel.receive(at(20), from(PEER), 10_000).unwrap();
+    assert_eq!(moves(&mut channel).len(), 1);
+    assert_eq!(events(&mut channel), []);
+    assert!(sent(&mut channel, 20).contains(&"grant 0 e0".to_owned()));
+    // Its granted part has been numbered: it ends, too.
+    hand_cut(&mut channel, 30, Flags::BULK, 0, 0);
+    assert_eq!(events(&mut channel), [Event::Cut { id, from: PEER, tag: 5 }]);
+    assert_eq!(channel.received_bytes(id), 0);
+}
+
+#[test]
+fn granted_parts_behind_a_cut_are_counted_anew_in_whatever_order_packets_come() {
+    let mut channel = channel();
+    let [first, second] = [0, 0].map(|us| channel.receive(at(us), from(PEER), 4000).unwrap());
+    let bytes = 496 + 8 * NEXT as u64;
+    for seq in [0, 2] {
+        hand_first(&mut channel, 0, PEER, seq, bytes, FIRST);
+        hand(&mut channel, at(0), header(PEER, Kind::Data, seq + 1, 0), &[], NEXT);
+    }
+    hand_bulk(&mut channel, 10, 0, 0, NEXT);
+    // Packet 1 is late.
+    hand_cut(&mut channel, 10, Flags::BULK, 2, 2);
+    hand_cut(&mut channel, 10, Flags::BULK, 2, 2);
+    assert_eq!(events(&mut channel), []);
+    hand_bulk(&mut channel, 20, 1, 1, NEXT);
+    assert_eq!(events(&mut channel), [Event::Cut { id: first, from: PEER, tag: 5 }]);
+    for index in 0..8 {
+        hand_bulk(&mut channel, 30, 3 + index, index, NEXT);
+    }
+    let received = Event::Received { id: second, from: PEER, tag: 5, bytes };
+    assert_eq!(events(&mut channel), [received]);
+    assert_eq!(channel.counters().malformed, 0);
+}
+
+#[test]
+fn cut_that_cannot_be_is_counted_and_dropped() {
+    let mut channel = channel();
+    channel.receive(at(0), from(PEER), 4000).unwrap();
+    hand_first(&mut channel, 0, PEER, 0, 496 + 8 * NEXT as u64, FIRST);
+    hand_bulk(&mut channel, 10, 2, 2, NEXT);
+    hand_cut(&mut channel, 20, Flags::BULK, 1, 1); // One behind it is here.
+    hand_cut(&mut channel, 20, Flags::BULK, 3, 2); // Another index than its place.
+    assert_eq!(channel.counters().malformed, 2);
+    let with_data = Flags::CUT.with(Flags::BULK);
+    let header = Header { flags: with_data, argument: 3, ..header(PEER, Kind::Data, 3, 0) };
+    hand(&mut channel, at(30), header, &[], NEXT);
+    assert_eq!(channel.counters().malformed, 3);
+    assert_eq!(events(&mut channel), []);
+}
+
+#[test]
+fn message_goes_only_when_some_of_it_is_there() {
+    let config = ChannelConfig { eager_bytes: 0, eager_head_bytes: 0, ..config() };
+    let mut channel = Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap());
+    let late = channel.send(at(0), partial(1000, 0)).unwrap();
+    let other = Message { communicator: CommunicatorId(2), ..message(PEER, 1000) };
+    channel.send(at(0), other).unwrap();
+    assert_eq!(sent(&mut channel, 0), ["data 0 e0"], "the other one: what is granted keeps order");
+    channel.extend(at(10), late, 1);
+    assert_eq!(sent(&mut channel, 10), ["data 1 e0"]);
+}
