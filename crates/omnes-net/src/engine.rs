@@ -128,8 +128,7 @@ impl Engine {
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
         let waker = rings.waker().map_err(|source| NetError::System { what: "eventfd", source })?;
-        let poller =
-            Poller::new(links.descriptors(), links.readable(), watch.descriptors(), waker)?;
+        let poller = Poller::new(links.descriptors(), links.readable(), watch.descriptor(), waker);
         let mut slots: Vec<u32> = channels.iter().map(|channel| channel.pool_slots).collect();
         slots.extend(broadcast.iter().map(|broadcast| broadcast.pool_slots));
         let liveness =

@@ -1,13 +1,12 @@
 //! Sleeping until a socket, a connection or another thread has news.
 //!
 //! The sockets are polled, not registered with epoll: a registered socket pays a callback for
-//! every packet, also while nobody sleeps. The connections, of which there may be many and which
-//! hardly ever have news, are behind one epoll descriptor.
+//! every packet, also while nobody sleeps. The connections are behind the one descriptor of
+//! [`crate::watch`].
 
-use crate::error::NetError;
 use crate::links::CONNECTED_RANKS_MAX;
 use arrayvec::ArrayVec;
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -28,15 +27,11 @@ pub(crate) struct Woken {
 
 /// See the module header.
 pub(crate) struct Poller {
-    connections: OwnedFd,
+    connections: RawFd,
     waker: OwnedFd,
     sockets: Vec<RawFd>,
     /// Sockets that packets come in by: so many of the first.
     readable: usize,
-}
-
-fn system(what: &'static str) -> impl Fn(rustix::io::Errno) -> NetError {
-    move |source| NetError::System { what, source: source.into() }
 }
 
 /// The descriptor as rustix wants it.
@@ -50,21 +45,15 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 impl Poller {
-    /// For `sockets`, of which the first `readable` are looked at for packets. `waker` is an
-    /// eventfd that others may write to as well.
+    /// For `sockets`, of which the first `readable` are looked at for packets, and the descriptor
+    /// that tells of `connections`. `waker` is an eventfd that others may write to as well.
     pub(crate) fn new(
         sockets: Vec<RawFd>,
         readable: usize,
-        connections: impl Iterator<Item = RawFd>,
+        connections: RawFd,
         waker: OwnedFd,
-    ) -> Result<Self, NetError> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
-        for connection in connections {
-            let data = epoll::EventData::new_u64(0);
-            epoll::add(&epoll, borrow(connection), data, epoll::EventFlags::IN)
-                .map_err(system("epoll_ctl"))?;
-        }
-        Ok(Self { connections: epoll, waker, sockets, readable })
+    ) -> Self {
+        Self { connections, waker, sockets, readable }
     }
 
     /// Sleeps until there is news or `timeout` has passed; `blocked` is a socket in which packets
@@ -72,7 +61,7 @@ impl Poller {
     pub(crate) fn sleep(&self, timeout: Duration, blocked: Option<usize>) -> Woken {
         let mut polled: ArrayVec<PollFd<'_>, POLLED_MAX> = ArrayVec::new();
         polled.push(PollFd::new(&self.waker, PollFlags::IN));
-        polled.push(PollFd::new(&self.connections, PollFlags::IN));
+        polled.push(PollFd::from_borrowed_fd(borrow(self.connections), PollFlags::IN));
         polled.extend(self.readable());
         if let Some(index) = blocked {
             polled.push(PollFd::from_borrowed_fd(borrow(self.sockets[index]), PollFlags::OUT));
