@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 
 /// Tables of the TCP sockets in the calling thread's network namespace.
 const TABLES: [&str; 2] = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
@@ -19,10 +19,20 @@ const READINGS: u32 = 3;
 /// does not tell.
 pub(crate) fn stranger_at(stream: &TcpStream) -> Option<u32> {
     let (own, theirs) = (stream.local_addr().ok()?, stream.peer_addr().ok()?);
+    if !is_own(theirs) {
+        return None;
+    }
     let user = user_of(theirs, own)?;
     // SAFETY: plain system call.
     let me = unsafe { libc::geteuid() };
     (user != me && user != ROOT).then_some(user)
+}
+
+/// False if no socket of this host can be at that address; the tables are long on a busy one.
+fn is_own(mut address: SocketAddr) -> bool {
+    address.set_port(0);
+    let bound = UdpSocket::bind(address);
+    !bound.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrNotAvailable)
 }
 
 /// The user whose socket at `local` is connected to `remote`, or [`NOBODY`]; `None` if it is not a
@@ -122,6 +132,16 @@ mod tests {
         assert_eq!(user_of(nobody, "127.0.0.1:2".parse().unwrap()), Some(NOBODY));
         let far: SocketAddr = "192.0.2.1:1".parse().unwrap();
         assert_eq!(user_of(far, "192.0.2.2:1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn nobody_is_looked_for_here_who_has_an_address_elsewhere() {
+        let is_own = |address: &str| is_own(address.parse().unwrap());
+        assert!(is_own("127.0.0.1:80") && is_own("127.1.2.3:1"));
+        let binds_anywhere = std::fs::read_to_string("/proc/sys/net/ipv4/ip_nonlocal_bind");
+        if binds_anywhere.is_ok_and(|it| it.trim() == "0") {
+            assert!(!is_own("192.0.2.1:80"));
+        }
     }
 
     #[test]
