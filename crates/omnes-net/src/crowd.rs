@@ -4,6 +4,7 @@
 //! are told apart by the kernel's boot id.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long a rank that has something to do keeps its core.
@@ -38,6 +39,13 @@ pub(crate) struct Crowd {
     pub(crate) ranks_per_core: u32,
 }
 
+/// How many ranks each machine has.
+pub(crate) struct Census {
+    /// By the machine's id.
+    ranks: BTreeMap<u64, u32>,
+    ranks_per_core: u32,
+}
+
 impl Machine {
     /// The machine that this process runs on.
     pub(crate) fn this() -> Self {
@@ -49,17 +57,30 @@ impl Machine {
     }
 }
 
-impl Crowd {
-    /// The neighbours of a rank on machine `own`, given every rank's machine.
-    pub(crate) fn of(machines: &[Machine], own: Machine) -> Self {
-        let ranks_on = |machine: &Machine| {
-            machines.iter().filter(|other| other.id == machine.id).count() as u32
-        };
-        let per_core = |machine: &Machine| ranks_on(machine).div_ceil(machine.cores.max(1));
-        let ranks_per_core = machines.iter().map(per_core).max().unwrap_or_default();
-        Self { local_ranks: ranks_on(&own), ranks_per_core }
+impl Census {
+    /// Of the ranks on `machines`, one for each rank.
+    pub(crate) fn of(machines: &[Machine]) -> Self {
+        let mut ranks = BTreeMap::new();
+        for machine in machines {
+            *ranks.entry(machine.id).or_default() += 1;
+        }
+        let mut census = Self { ranks, ranks_per_core: 0 };
+        let per_core = |machine: &Machine| census.ranks_on(machine).div_ceil(machine.cores.max(1));
+        census.ranks_per_core = machines.iter().map(per_core).max().unwrap_or_default();
+        census
     }
 
+    fn ranks_on(&self, machine: &Machine) -> u32 {
+        self.ranks.get(&machine.id).copied().unwrap_or_default()
+    }
+
+    /// The neighbours of a rank on machine `own`.
+    pub(crate) fn crowd_on(&self, own: Machine) -> Crowd {
+        Crowd { local_ranks: self.ranks_on(&own), ranks_per_core: self.ranks_per_core }
+    }
+}
+
+impl Crowd {
     /// True if some machine of the job has more ranks than cores. The same on all ranks.
     pub(crate) fn is_crowded(&self) -> bool {
         self.ranks_per_core > 1
@@ -92,13 +113,12 @@ mod tests {
     fn ranks_are_counted_by_machine() {
         let small = Machine { id: 1, cores: 2 };
         let large = Machine { id: 2, cores: 8 };
-        let machines = [small, large, large, small, large];
-        assert_eq!(Crowd::of(&machines, small), Crowd { local_ranks: 2, ranks_per_core: 1 });
-        assert_eq!(Crowd::of(&machines, large), Crowd { local_ranks: 3, ranks_per_core: 1 });
-        let more = [small, small, small, large];
-        let crowd = Crowd::of(&more, large);
+        let census = Census::of(&[small, large, large, small, large]);
+        assert_eq!(census.crowd_on(small), Crowd { local_ranks: 2, ranks_per_core: 1 });
+        assert_eq!(census.crowd_on(large), Crowd { local_ranks: 3, ranks_per_core: 1 });
+        let crowd = Census::of(&[small, small, small, large]).crowd_on(large);
         assert_eq!(crowd, Crowd { local_ranks: 1, ranks_per_core: 2 });
-        assert!(crowd.is_crowded() && !Crowd::of(&machines, small).is_crowded());
+        assert!(crowd.is_crowded() && !census.crowd_on(small).is_crowded());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::driver::SLEEP_MAX;
 use crate::while_waiting::WhileWaiting;
-use std::io::{Error, ErrorKind};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -12,12 +12,17 @@ use std::time::{Duration, Instant};
 const STOPPED_MIN: Duration = SLEEP_MAX.saturating_mul(5);
 /// The longest that a call of the kernel waits where something has turns between those.
 const CALL_MAX: Duration = Duration::from_secs(1);
-/// The shortest that a read waits.
-const READ_MIN: Duration = Duration::from_millis(1);
+/// The shortest: the kernel knows no time of 0.
+const CALL_MIN: Duration = Duration::from_millis(1);
+/// The longest limit, which nobody lives to see: clocks end somewhere.
+const LIMIT_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// Part of the limit for which an answer is waited for beyond it.
+const GRACE_PART: u32 = 8;
 
 /// See the module header. Its waits end with [`ErrorKind::Interrupted`] where a turn says so.
 pub(crate) struct Deadline<'a> {
     at: Instant,
+    grace: Duration,
     hook: Option<&'a WhileWaiting>,
     next_turn: Instant,
 }
@@ -25,8 +30,8 @@ pub(crate) struct Deadline<'a> {
 impl<'a> Deadline<'a> {
     /// `limit` from now, with turns for `hook`.
     pub(crate) fn after(limit: Duration, hook: Option<&'a WhileWaiting>) -> Self {
-        let now = Instant::now();
-        Self { at: now + limit, hook, next_turn: now }
+        let (now, limit) = (Instant::now(), limit.min(LIMIT_MAX));
+        Self { at: now + limit, grace: limit / GRACE_PART, hook, next_turn: now }
     }
 
     /// What is left until then.
@@ -34,17 +39,14 @@ impl<'a> Deadline<'a> {
         self.at.saturating_duration_since(Instant::now())
     }
 
-    /// Connects, if that takes no longer than what is left, or `least` if that is more.
-    pub(crate) fn connect(
-        &mut self,
-        address: &SocketAddr,
-        least: Duration,
-    ) -> std::io::Result<TcpStream> {
+    /// Connects, if that takes no longer than `limit`.
+    pub(crate) fn connect(&mut self, address: &SocketAddr, limit: Duration) -> Result<TcpStream> {
+        let since = Instant::now();
         loop {
-            let left = self.left().max(least);
+            let left = limit.saturating_sub(since.elapsed()).max(CALL_MIN);
             let wait = if self.hook.is_some() { left.min(CALL_MAX) } else { left };
             match TcpStream::connect_timeout(address, wait) {
-                Err(error) if error.kind() == ErrorKind::TimedOut && !self.left().is_zero() => {
+                Err(error) if error.kind() == ErrorKind::TimedOut && since.elapsed() < limit => {
                     self.take_turn()?;
                 }
                 ended => return ended,
@@ -53,36 +55,51 @@ impl<'a> Deadline<'a> {
     }
 
     /// Sleeps for `time`; what the end of the sleep is late by does not count, if it is much.
-    pub(crate) fn sleep(&mut self, time: Duration) -> std::io::Result<()> {
+    pub(crate) fn sleep(&mut self, time: Duration) -> Result<()> {
         let since = Instant::now();
         std::thread::sleep(time);
         self.on_slept(time, since.elapsed());
         self.take_turn()
     }
 
-    /// Waits until there is something to be read, or the connection's end. Ends with
-    /// [`ErrorKind::WouldBlock`] after the stream's own time to read, as reading would.
-    pub(crate) fn wait_for(&mut self, stream: &TcpStream) -> std::io::Result<()> {
-        let Some(hook) = self.hook else { return Ok(()) };
-        let longest = stream.read_timeout()?;
-        let since = Instant::now();
-        // The kernel knows no time of 0.
-        stream.set_read_timeout(Some(hook.interval().max(READ_MIN)))?;
+    /// Reads what comes first. Ends with [`ErrorKind::TimedOut`] when what is left and a part of
+    /// the limit more have passed: rank 0 may tell then that its own time is over.
+    pub(crate) fn read(&mut self, mut stream: &TcpStream, piece: &mut [u8]) -> Result<usize> {
+        self.retry(|wait| {
+            stream.set_read_timeout(Some(wait))?;
+            stream.read(piece)
+        })
+    }
+
+    /// Writes all of it, within the time of [`Self::read`].
+    pub(crate) fn write(&mut self, mut stream: &TcpStream, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let written = self.retry(|wait| {
+                stream.set_write_timeout(Some(wait))?;
+                stream.write(bytes)
+            })?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+
+    /// Makes a call that takes no longer than it is told, again while it does nothing.
+    fn retry(&mut self, mut call: impl FnMut(Duration) -> Result<usize>) -> Result<usize> {
         loop {
-            let looked = stream.peek(&mut [0]);
-            let nothing = [ErrorKind::WouldBlock, ErrorKind::TimedOut, ErrorKind::Interrupted];
-            match looked {
-                Err(error) if nothing.contains(&error.kind()) => self.take_turn()?,
-                _ => return stream.set_read_timeout(longest),
+            let left = (self.at + self.grace).saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
             }
-            if longest.is_some_and(|longest| since.elapsed() >= longest) {
-                return Err(Error::from(ErrorKind::WouldBlock));
+            let wait = self.hook.map_or(left, |hook| left.min(hook.interval())).max(CALL_MIN);
+            match call(wait) {
+                Err(error) if is_nothing(&error) => self.take_turn()?,
+                ended => return ended,
             }
         }
     }
 
     /// Gives the hook its turn, if it is time.
-    fn take_turn(&mut self) -> std::io::Result<()> {
+    fn take_turn(&mut self) -> Result<()> {
         let Some(hook) = self.hook.filter(|_| Instant::now() >= self.next_turn) else {
             return Ok(());
         };
@@ -101,9 +118,31 @@ impl<'a> Deadline<'a> {
     }
 }
 
+/// True if a call has done nothing in its time.
+fn is_nothing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn the_longest_time_that_can_be_written_is_a_long_one() {
+        assert!(Deadline::after(Duration::MAX, None).left() > LIMIT_MAX / 2);
+    }
+
+    #[test]
+    fn who_reads_nothing_is_written_to_for_a_limited_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_silent, limit) = (listener.accept().unwrap(), Duration::from_millis(100));
+        let start = Instant::now();
+        let ended = Deadline::after(limit, None).write(&stream, &vec![0; 64 << 20]);
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(start.elapsed() >= limit);
+    }
 
     #[test]
     fn time_in_which_the_process_was_stopped_does_not_count() {

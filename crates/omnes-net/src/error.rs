@@ -50,6 +50,14 @@ pub enum NetError {
         /// What the kernel says.
         source: std::io::Error,
     },
+    /// Another program listens where rank 0 should.
+    #[error(
+        "whoever listens at '{address}' is no rank 0 of Omnes; is the port that of another program?"
+    )]
+    NotRankZero {
+        /// The address.
+        address: String,
+    },
     /// A rank went away during the rendezvous.
     #[error("rank {rank} went away during the rendezvous: {source}")]
     RankLost {
@@ -96,15 +104,11 @@ pub enum NetError {
         /// The rank's number.
         theirs: u32,
     },
-    /// A rank number twice, or out of range.
-    #[error(
-        "rank {rank} is taken twice or not below the size {size}; each rank needs its own number"
-    )]
+    /// A rank number twice.
+    #[error("two processes say that they are rank {rank}; each rank needs its own number")]
     RankTaken {
         /// The number.
         rank: Rank,
-        /// Ranks of the job.
-        size: u32,
     },
     /// Ranks did not come in time.
     #[error(

@@ -35,6 +35,7 @@ mod proof;
 mod queue_request;
 mod relay;
 mod rendezvous;
+mod report;
 pub mod ring;
 mod scatter;
 mod signals;

@@ -3,11 +3,11 @@
 
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Error, ErrorKind, Write};
 use std::net::TcpStream;
 
 /// Longest line that is read from rank 0; its table has a place for each rank.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+const LINE_BYTES_MAX: usize = 1 << 20;
 /// Letters of another side's words that are shown.
 const WORDS_MAX: usize = 1000;
 
@@ -52,20 +52,37 @@ fn answer(key: Option<&JobKey>, challenge: u64, role: u32, said: &str) -> u64 {
     key.answer(&bytes)
 }
 
-pub(crate) fn write_line(mut stream: &TcpStream, value: &impl Serialize) -> std::io::Result<()> {
+/// The line that says `value`.
+pub(crate) fn line(value: &impl Serialize) -> std::io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    stream.write_all(&line)
+    Ok(line)
 }
 
-pub(crate) fn read_line<T: for<'a> Deserialize<'a>>(stream: &TcpStream) -> std::io::Result<T> {
-    let mut line = Vec::new();
+pub(crate) fn write_line(mut stream: &TcpStream, value: &impl Serialize) -> std::io::Result<()> {
+    stream.write_all(&line(value)?)
+}
+
+/// A line of what `read` gives: as much as there is, as [`Read::read`](std::io::Read::read).
+///
+/// # Errors
+/// Those of `read`, [`ErrorKind::UnexpectedEof`] where it ends before the line does and
+/// [`ErrorKind::InvalidData`] for what is no such line, as soon as that is known.
+pub(crate) fn read_line<T: for<'a> Deserialize<'a>>(
+    mut read: impl FnMut(&mut [u8]) -> std::io::Result<usize>,
+) -> std::io::Result<T> {
+    let (mut line, mut piece) = (Vec::new(), [0; 4096]);
     // One line is all that comes before the answer, so reading ahead loses nothing.
-    BufReader::new(stream.take(LINE_BYTES_MAX)).read_until(b'\n', &mut line)?;
-    if line.last() != Some(&b'\n') {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    while line.last() != Some(&b'\n') {
+        match read(&mut piece)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            bytes => line.extend_from_slice(&piece[..bytes]),
+        }
+        if line[0] != b'{' || line.len() > LINE_BYTES_MAX {
+            return Err(ErrorKind::InvalidData.into());
+        }
     }
-    Ok(serde_json::from_slice(&line)?)
+    serde_json::from_slice(&line).map_err(|error| Error::new(ErrorKind::InvalidData, error))
 }
 
 /// Words of another side as a terminal may have them.

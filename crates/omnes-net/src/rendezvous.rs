@@ -7,11 +7,11 @@
 //! users of the same machine are refused then, as the kernel tells whose process calls.
 
 use crate::caller::{Callers, Spoken};
-use crate::crowd::{Crowd, Machine};
+use crate::crowd::{Census, Crowd, Machine};
 use crate::deadline::Deadline;
 use crate::duration::shortest;
 use crate::error::NetError;
-use crate::proof::{Signed, printable, read_line, write_line};
+use crate::proof::{Signed, line, printable, write_line};
 use crate::ring::Node;
 use crate::user::stranger_at;
 use crate::while_waiting::WhileWaiting;
@@ -25,8 +25,8 @@ use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
 pub(crate) const PROTOCOL: u32 = 4;
-/// Wait between attempts to reach rank 0.
-const RETRY_WAIT: Duration = Duration::from_millis(20);
+/// Wait before a name that nobody knows is asked for again.
+const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 /// Wait between looks at who has come.
 const LOOK_WAIT: Duration = Duration::from_millis(1);
 
@@ -86,39 +86,38 @@ pub(crate) struct Introduction {
 
 /// A rank's only line, [`Signed`].
 #[derive(Serialize, Deserialize)]
-struct Hello {
-    version: String,
-    rank: u32,
-    size: u32,
-    ports: Vec<u16>,
-    payload_bytes: u16,
-    machine: Machine,
-    node: Option<Node>,
-    encrypts: bool,
-    challenge: u64,
+pub(crate) struct Hello {
+    pub(crate) version: String,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) ports: Vec<u16>,
+    pub(crate) payload_bytes: u16,
+    pub(crate) machine: Machine,
+    pub(crate) node: Option<Node>,
+    pub(crate) encrypts: bool,
+    pub(crate) challenge: u64,
 }
 
 /// Rank 0's line, [`Signed`].
-
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Reply {
+pub(crate) enum Reply {
     Refused(String),
     Table(Table),
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Table {
-    job: u32,
+pub(crate) struct Table {
+    pub(crate) job: u32,
     /// Hexadecimal; absent where the ranks have a key already.
-    key: Option<String>,
+    pub(crate) key: Option<String>,
     /// Where each rank takes the packets of the reader, in order of ranks. Rank 0 does at the
     /// address under which it was reached.
-    addresses: Vec<Option<SocketAddr>>,
-    own_port: u16,
-    payload_bytes: u16,
-    crowd: Crowd,
-    nodes: Vec<Vec<u32>>,
+    pub(crate) addresses: Vec<Option<SocketAddr>>,
+    pub(crate) own_port: u16,
+    pub(crate) payload_bytes: u16,
+    pub(crate) crowd: Crowd,
+    pub(crate) nodes: Vec<Vec<u32>>,
 }
 
 /// Random bytes that nobody can guess.
@@ -139,33 +138,30 @@ fn hex(bytes: &[u8]) -> String {
 type Hellos = BTreeMap<u32, (Hello, SocketAddr, TcpStream)>;
 
 /// The role of rank 0 in a [`Signed`] line; no rank has this number.
-const SERVER: u32 = u32::MAX;
+pub(crate) const SERVER: u32 = u32::MAX;
 
-/// Where nobody listens yet, this end may draw the very port that it calls: TCP then connects it to
-/// itself, and rank 0 could not listen any more.
-fn refuse_itself(stream: TcpStream) -> std::io::Result<TcpStream> {
-    match stream.local_addr()? == stream.peer_addr()? {
-        true => Err(std::io::ErrorKind::ConnectionRefused.into()),
-        false => Ok(stream),
+/// True if nobody is at the other end any more, of whom nothing is expected.
+fn has_hung_up(stream: &TcpStream) -> bool {
+    let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let _ = stream.set_nonblocking(false);
+    match looked {
+        Ok(bytes) => bytes == 0,
+        Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
     }
 }
 
-/// True if the other side has hung up.
-fn is_cut_off(error: &std::io::Error) -> bool {
-    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
-}
-
-fn is_payload(bytes: u16) -> bool {
+pub(crate) fn is_payload(bytes: u16) -> bool {
     (PAYLOAD_BYTES_MIN..=PAYLOAD_BYTES_MAX).contains(&bytes)
 }
 
-/// Resolves `host:port`; to an address of one machine alone only where there is no other.
-pub(crate) fn resolve(address: &str) -> Result<SocketAddr, NetError> {
-    let fail = |source| NetError::Resolve { address: address.to_owned(), source };
-    let resolved: Vec<SocketAddr> = address.to_socket_addrs().map_err(fail)?.collect();
-    let outward = resolved.iter().find(|address| !address.ip().is_loopback());
-    outward.or(resolved.first()).copied().ok_or_else(|| fail(ErrorKind::NotFound.into()))
+/// The addresses that `host:port` is resolved to; those of one machine alone only where there are
+/// no others.
+fn resolve(address: &str) -> std::io::Result<Vec<SocketAddr>> {
+    let mut resolved: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    if resolved.iter().any(|address| !address.ip().is_loopback()) {
+        resolved.retain(|address| !address.ip().is_loopback());
+    }
+    if resolved.is_empty() { Err(ErrorKind::NotFound.into()) } else { Ok(resolved) }
 }
 
 /// What may keep ranks of other machines from coming to `address`, which `given` has been resolved
@@ -187,62 +183,33 @@ impl Rendezvous {
     /// Meets the other ranks. `local` makes this rank's socket once its address is known, given
     /// that address and those of the peers that it knows, one for each host.
     pub(crate) fn meet(
-        mut self,
+        self,
         local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
-        let address = resolve(&self.address)?;
-        if self.rank == Rank(0) { self.serve(address, local) } else { self.report(address, local) }
+        if self.rank == Rank(0) { self.serve(local) } else { self.report(local) }
     }
 
-    // ---- every other rank -----------------------------------------------------------------
-
-    fn report(
-        &self,
-        address: SocketAddr,
-        local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
-    ) -> Result<Met, NetError> {
-        let mut until = Deadline::after(self.timeout, self.while_waiting.as_ref());
-        let mut stream = self.connect(address, &mut until)?;
-        let mut greeting = self.hear_greeting(&stream, &mut until)?;
-        let own = stream.local_addr().map_err(|source| self.lost(source))?;
-        let local = local(own.ip(), &[address])?;
-        let challenge = u64::from_be_bytes(random()?);
-        let hello = Hello {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            rank: self.rank.0,
-            size: self.size,
-            ports: local.ports,
-            payload_bytes: local.payload_bytes,
-            machine: Machine::this(),
-            node: self.node,
-            encrypts: self.encrypts,
-            challenge,
-        };
-        let signed = loop {
-            match self.introduce(&stream, &hello, greeting.challenge, &mut until) {
-                // So many are at rank 0's door that it has let this one go.
-                Err(source) if is_cut_off(&source) && !until.left().is_zero() => {
-                    until.sleep(RETRY_WAIT).map_err(|source| self.lost(source))?;
-                    stream = self.call(address, &mut until).map_err(|source| self.lost(source))?;
-                    greeting = self.hear_greeting(&stream, &mut until)?;
+    /// Where rank 0 is to be found; never empty.
+    pub(crate) fn resolve(&self, until: &mut Deadline<'_>) -> Result<Vec<SocketAddr>, NetError> {
+        loop {
+            let left = until.left();
+            match resolve(&self.address) {
+                Ok(addresses) => return Ok(addresses),
+                // A host that has just started may get its name later; a text stays what it is.
+                Err(source) if source.kind() == ErrorKind::InvalidInput || left.is_zero() => {
+                    return Err(NetError::Resolve { address: self.address.clone(), source });
                 }
-                answered => break answered.map_err(|source| self.lost(source))?,
+                Err(_) => until.sleep(RESOLVE_WAIT.min(left)).map_err(|it| self.lost(it))?,
             }
-        };
-        let key = self.key.as_ref();
-        let is_proven = signed.is_proven(key, challenge, SERVER);
-        match signed.read().map_err(|source| self.lost(source))? {
-            Reply::Refused(reason) if is_proven || key.is_none() => {
-                Err(NetError::Refused { reason: printable(&reason) })
-            }
-            Reply::Table(table) if is_proven => self.accept(table, address, stream),
-            Reply::Refused(_) | Reply::Table(_) => Err(NetError::WrongKey { rank: Rank(0) }),
         }
     }
 
-    fn lost(&self, source: std::io::Error) -> NetError {
+    pub(crate) fn lost(&self, source: std::io::Error) -> NetError {
         let source = match source.kind() {
             ErrorKind::Interrupted => return NetError::Interrupted,
+            ErrorKind::InvalidData => {
+                return NetError::NotRankZero { address: self.address.clone() };
+            }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 std::io::Error::new(source.kind(), "whoever listens there does not answer in time")
             }
@@ -251,111 +218,15 @@ impl Rendezvous {
         NetError::RendezvousLost { address: self.address.clone(), source }
     }
 
-    fn hear_greeting(
-        &self,
-        stream: &TcpStream,
-        until: &mut Deadline<'_>,
-    ) -> Result<Challenge, NetError> {
-        let greeting = until.wait_for(stream).and_then(|()| read_line(stream));
-        let greeting: Challenge = greeting.map_err(|source| self.lost(source))?;
-        if greeting.omnes != PROTOCOL {
-            let (ours, theirs) = (PROTOCOL.to_string(), greeting.omnes.to_string());
-            return Err(NetError::Version { ours, theirs });
-        }
-        match (&self.key, stranger_at(stream)) {
-            (None, Some(user)) => Err(NetError::OtherUser { address: self.address.clone(), user }),
-            _ => Ok(greeting),
-        }
-    }
-
-    /// Rank 0's answer to this rank's report.
-    fn introduce(
-        &self,
-        stream: &TcpStream,
-        hello: &Hello,
-        challenge: u64,
-        until: &mut Deadline<'_>,
-    ) -> std::io::Result<Signed> {
-        write_line(stream, &Signed::new(hello, self.key.as_ref(), challenge, self.rank.0)?)?;
-        until.wait_for(stream)?;
-        read_line(stream)
-    }
-
-    fn accept(
-        &self,
-        table: Table,
-        address: SocketAddr,
-        stream: TcpStream,
-    ) -> Result<Met, NetError> {
-        let malformed = || NetError::Refused { reason: "rank 0 sent a malformed table".to_owned() };
-        let key = match (&self.key, &table.key) {
-            (Some(key), _) => key.clone(),
-            (None, Some(hex)) => JobKey::from_hex(hex).map_err(|_| malformed())?,
-            (None, None) => return Err(NetError::KeyMissing),
-        };
-        let is_mine = |node: &Vec<u32>| node.contains(&self.rank.0);
-        let is_whole = table.addresses.len() == self.size as usize
-            && is_payload(table.payload_bytes)
-            && table.nodes.iter().any(is_mine)
-            && table.nodes.iter().flatten().all(|rank| *rank < self.size);
-        if !is_whole {
-            return Err(malformed());
-        }
-        let own_address = SocketAddr::new(address.ip(), table.own_port);
-        let addresses = table.addresses.into_iter().map(|entry| entry.unwrap_or(own_address));
-        Ok(Met {
-            job: JobId(table.job),
-            key,
-            addresses: addresses.collect(),
-            payload_bytes: table.payload_bytes,
-            crowd: table.crowd,
-            nodes: table.nodes,
-            streams: vec![(Rank(0), stream)],
-        })
-    }
-
-    fn connect(
-        &self,
-        address: SocketAddr,
-        until: &mut Deadline<'_>,
-    ) -> Result<TcpStream, NetError> {
-        loop {
-            let left = until.left();
-            let source = match self.call(address, until) {
-                Ok(stream) => return Ok(stream),
-                Err(source) if source.kind() == ErrorKind::Interrupted => {
-                    return Err(self.lost(source));
-                }
-                Err(source) => source,
-            };
-            if left.is_zero() {
-                let (address, waited) = (self.address.clone(), self.timeout);
-                return Err(NetError::Unreachable { address, waited, source });
-            }
-            // Rank 0 may not have started yet.
-            until.sleep(RETRY_WAIT.min(left)).map_err(|source| self.lost(source))?;
-        }
-    }
-
-    /// A connection to rank 0, if it listens.
-    fn call(&self, address: SocketAddr, until: &mut Deadline<'_>) -> std::io::Result<TcpStream> {
-        let stream = refuse_itself(until.connect(&address, RETRY_WAIT)?)?;
-        let left = until.left().max(RETRY_WAIT);
-        let _ = stream.set_nodelay(true);
-        let _ = stream.set_read_timeout(Some(left + self.timeout / 8));
-        Ok(stream)
-    }
-
-    // ---- rank 0 ---------------------------------------------------------------------------
-
     fn serve(
-        &mut self,
-        address: SocketAddr,
+        mut self,
         local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
-        let mut callers = self.listen(address)?;
+        let hook = self.while_waiting.take();
+        let mut until = Deadline::after(self.timeout, hook.as_ref());
+        let addresses = self.resolve(&mut until)?;
+        let (mut callers, address) = self.listen(&addresses)?;
         let mut hellos = BTreeMap::new();
-        let mut until = Deadline::after(self.timeout, self.while_waiting.as_ref());
         while hellos.len() + 1 < self.size as usize {
             if until.left().is_zero() {
                 return Err(self.missing(hellos, address));
@@ -369,12 +240,20 @@ impl Rendezvous {
         let peers: BTreeMap<IpAddr, SocketAddr> = peers.collect();
         let peers: Vec<SocketAddr> = peers.into_values().collect();
         let local = local(address.ip(), &peers)?;
-        self.answer_all(&local, address, hellos)
+        self.answer_all(&local, address, hellos, &mut until)
     }
 
-    fn listen(&mut self, address: SocketAddr) -> Result<Callers, NetError> {
-        let listener = self.listener.take().map_or_else(|| TcpListener::bind(address), Ok);
-        let listening = listener.and_then(|it| Callers::new(it, self.size));
+    /// Whoever calls at the first of `addresses` that is this host's, and which that is.
+    fn listen(&mut self, addresses: &[SocketAddr]) -> Result<(Callers, SocketAddr), NetError> {
+        let own = |listener: TcpListener| {
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        };
+        let listener = match self.listener.take() {
+            Some(listener) => Ok((listener, addresses[0])),
+            None => TcpListener::bind(addresses).and_then(own),
+        };
+        let listening = listener.and_then(|(it, at)| Ok((Callers::new(it, self.size)?, at)));
         listening.map_err(|source| NetError::Listen { address: self.address.clone(), source })
     }
 
@@ -460,8 +339,13 @@ impl Rendezvous {
         if hello.ports.len() != self.size as usize || !is_payload(hello.payload_bytes) {
             return Err(malformed());
         }
-        if rank.0 >= self.size || rank.0 == 0 || hellos.contains_key(&rank.0) {
-            return Err(NetError::RankTaken { rank, size: self.size });
+        if rank.0 >= self.size {
+            return Err(malformed());
+        }
+        // One that has ended has been started again.
+        let is_there = hellos.get(&rank.0).is_some_and(|(_, _, stream)| !has_hung_up(stream));
+        if rank.0 == 0 || is_there {
+            return Err(NetError::RankTaken { rank });
         }
         Ok(hello)
     }
@@ -471,6 +355,7 @@ impl Rendezvous {
         local: &Local,
         address: SocketAddr,
         hellos: Hellos,
+        until: &mut Deadline<'_>,
     ) -> Result<Met, NetError> {
         let key = match &self.key {
             Some(key) => key.clone(),
@@ -506,22 +391,23 @@ impl Rendezvous {
         };
         let mut machines = vec![Machine::this()];
         machines.extend(hellos.values().map(|(hello, _, _)| hello.machine));
+        let census = Census::of(&machines);
         let mut streams = Vec::new();
         for (rank, (hello, _, stream)) in hellos {
             let own_port = local.ports[rank as usize];
             let addresses = addresses_for(rank);
-            let crowd = Crowd::of(&machines, hello.machine);
+            let crowd = census.crowd_on(hello.machine);
             let reply = Reply::Table(Table { own_port, addresses, crowd, ..table.clone() });
             let signed = self.sign(&reply, hello.challenge);
             signed
-                .and_then(|signed| write_line(&stream, &signed))
+                .and_then(|signed| until.write(&stream, &line(&signed)?))
                 .map_err(|source| NetError::RankLost { rank: Rank(rank), source })?;
             streams.push((Rank(rank), stream));
         }
         let own = SocketAddr::new(address.ip(), 0);
         let addresses = addresses_for(0);
         let addresses = addresses.into_iter().map(|entry| entry.unwrap_or(own)).collect();
-        let (job, crowd) = (JobId(table.job), Crowd::of(&machines, Machine::this()));
+        let (job, crowd) = (JobId(table.job), census.crowd_on(Machine::this()));
         Ok(Met { job, key, addresses, payload_bytes, crowd, nodes, streams })
     }
 }

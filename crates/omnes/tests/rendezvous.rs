@@ -175,10 +175,23 @@ fn a_number_that_is_taken_twice_ends_the_job_for_all_who_came() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
     let others = [join(&address, 1, 3, |_| {}), join(&address, 1, 3, |_| {})];
-    let taken = "rank 1 is taken twice or not below the size 3; each rank needs its own number";
+    let taken = "two processes say that they are rank 1; each rank needs its own number";
     assert_eq!(error_of(zero), taken);
     for other in others {
         assert_eq!(error_of(other), format!("rank 0 refused: {taken}"));
+    }
+}
+
+#[test]
+fn a_rank_that_starts_again_takes_the_place_of_its_dead_self() {
+    let address = rendezvous();
+    let zero = join(&address, 0, 3, |_| {});
+    // Ends as a process does that is killed, when it has reported.
+    let dead = join(&address, 1, 3, interrupted_after(200));
+    assert!(matches!(dead.join().unwrap(), Err(Error::Interrupted)));
+    let others = [join(&address, 1, 3, |_| {}), join(&address, 2, 3, |_| {})];
+    for rank in others.into_iter().chain([zero]) {
+        rank.join().unwrap().unwrap();
     }
 }
 
@@ -251,9 +264,66 @@ fn something_else_at_the_address_is_an_error_and_no_wait() {
     let one = join(&address, 1, 2, |_| {});
     let (stream, _) = listener.accept().unwrap();
     (&stream).write_all(b"SSH-2.0-other\r\n").unwrap();
-    let lost = format!("lost the connection to rank 0 at '{address}' during the rendezvous: ");
+    let other = format!(
+        "whoever listens at '{address}' is no rank 0 of Omnes; is the port that of another program?"
+    );
+    assert_eq!(error_of(one), other);
+    // Also one whose words have no end.
+    let one = join(&address, 1, 2, |_| {});
+    let (stream, _) = listener.accept().unwrap();
+    (&stream).write_all(b"J\0\0\0").unwrap();
+    assert_eq!(error_of(one), other);
+}
+
+#[test]
+fn who_hangs_up_before_the_greeting_is_no_rank_0_yet() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let one = join(&address, 1, 2, |_| {});
+    for linger in [None, Some(Duration::ZERO)] {
+        let (stream, _) = listener.accept().unwrap();
+        socket2::SockRef::from(&stream).set_linger(linger).unwrap();
+    }
+    let (stream, _) = listener.accept().unwrap();
+    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    read_line(&stream);
+    writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\"}}","answer":0}}"#).unwrap();
+    assert_eq!(error_of(one), "rank 0 refused: full");
+    let one = join(&address, 1, 2, |config| config.join_timeout = SHORT);
+    while !one.is_finished() {
+        listener.set_nonblocking(true).unwrap();
+        drop(listener.accept());
+    }
     let error = error_of(one);
-    assert!(error.starts_with(&lost), "{error}");
+    let start = format!("rank 0 cannot be reached at '{address}' within 300ms: whoever listens");
+    assert!(error.starts_with(&start), "{error}");
+}
+
+#[test]
+fn who_says_little_at_a_time_is_given_up_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let start = Instant::now();
+    let one = join(&address, 1, 2, |config| config.join_timeout = SHORT);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.write_all(b"{").unwrap();
+    while !one.is_finished() && start.elapsed() < PATIENCE / 2 {
+        let _ = stream.write_all(b" ");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(one.is_finished());
+    assert!(error_of(one).contains("does not answer in time"));
+}
+
+#[test]
+fn a_name_that_nobody_knows_yet_is_asked_for_until_the_time_is_over() {
+    for rank in [0, 1] {
+        let start = Instant::now();
+        let unknown = join("omnes-unknown.invalid:1", rank, 2, |it| it.join_timeout = SHORT);
+        let error = error_of(unknown);
+        assert!(error.starts_with("cannot resolve the rendezvous address"), "{error}");
+        assert!(start.elapsed() >= SHORT);
+    }
 }
 
 #[test]

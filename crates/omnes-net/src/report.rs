@@ -1,0 +1,188 @@
+//! How a rank that is not 0 meets the others: it calls rank 0 until that is there, hears its
+//! greeting, says who it is and waits for the table.
+//!
+//! Rank 0 may come later than this rank, and so may its name: until the time is over a name that
+//! nobody knows is asked for again, and all its addresses are tried in turn. Whoever takes the call
+//! and hangs up before the greeting, as a proxy in rank 0's place does, is taken for nobody.
+
+use crate::crowd::Machine;
+use crate::deadline::Deadline;
+use crate::error::NetError;
+use crate::proof::{Signed, line, printable, read_line};
+use crate::rendezvous::{
+    Challenge, Hello, Local, Met, PROTOCOL, Rendezvous, Reply, SERVER, Table, is_payload, random,
+};
+use crate::user::stranger_at;
+use omnes_wire::{JobId, JobKey, Rank};
+use std::io::{Error, ErrorKind};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// Wait between attempts to reach rank 0.
+const RETRY_WAIT: Duration = Duration::from_millis(20);
+/// Wait for an answer from one of several addresses.
+const ADDRESS_WAIT: Duration = Duration::from_secs(3);
+
+/// Where nobody listens yet, this end may draw the very port that it calls: TCP then connects it to
+/// itself, and rank 0 could not listen any more.
+fn refuse_itself(stream: TcpStream) -> std::io::Result<TcpStream> {
+    match stream.local_addr()? == stream.peer_addr()? {
+        true => Err(ErrorKind::ConnectionRefused.into()),
+        false => Ok(stream),
+    }
+}
+
+/// True if the other side has hung up.
+fn is_cut_off(error: &Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+impl Rendezvous {
+    pub(crate) fn report(
+        &self,
+        local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
+    ) -> Result<Met, NetError> {
+        let mut until = Deadline::after(self.timeout, self.while_waiting.as_ref());
+        let (mut stream, mut greeting) = self.reach(&mut until)?;
+        let address = stream.peer_addr().map_err(|source| self.lost(source))?;
+        let own = stream.local_addr().map_err(|source| self.lost(source))?;
+        let local = local(own.ip(), &[address])?;
+        let challenge = u64::from_be_bytes(random()?);
+        let hello = Hello {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            rank: self.rank.0,
+            size: self.size,
+            ports: local.ports,
+            payload_bytes: local.payload_bytes,
+            machine: Machine::this(),
+            node: self.node,
+            encrypts: self.encrypts,
+            challenge,
+        };
+        let signed = loop {
+            match self.introduce(&stream, &hello, greeting.challenge, &mut until) {
+                // So many are at rank 0's door that it has let this one go.
+                Err(source) if is_cut_off(&source) && !until.left().is_zero() => {
+                    until.sleep(RETRY_WAIT).map_err(|source| self.lost(source))?;
+                    let limit = until.left().max(RETRY_WAIT);
+                    stream =
+                        call(address, limit, &mut until).map_err(|source| self.lost(source))?;
+                    let heard = read_line(|piece| until.read(&stream, piece));
+                    greeting = heard.map_err(|source| self.lost(source))?;
+                    self.check(&stream, &greeting)?;
+                }
+                answered => break answered.map_err(|source| self.lost(source))?,
+            }
+        };
+        let key = self.key.as_ref();
+        let is_proven = signed.is_proven(key, challenge, SERVER);
+        match signed.read().map_err(|source| self.lost(source))? {
+            Reply::Refused(reason) if is_proven || key.is_none() => {
+                Err(NetError::Refused { reason: printable(&reason) })
+            }
+            Reply::Table(table) if is_proven => self.accept(table, address, stream),
+            Reply::Refused(_) | Reply::Table(_) => Err(NetError::WrongKey { rank: Rank(0) }),
+        }
+    }
+
+    /// A connection to rank 0, and its greeting.
+    fn reach(&self, until: &mut Deadline<'_>) -> Result<(TcpStream, Challenge), NetError> {
+        let places = self.resolve(until)?;
+        let limit = if places.len() > 1 { ADDRESS_WAIT } else { Duration::MAX };
+        for place in places.iter().cycle() {
+            let left = until.left();
+            let source = match call(*place, limit.min(left).max(RETRY_WAIT), until) {
+                Ok(stream) => match read_line(|piece| until.read(&stream, piece)) {
+                    Ok(greeting) => {
+                        self.check(&stream, &greeting)?;
+                        return Ok((stream, greeting));
+                    }
+                    Err(source) if is_cut_off(&source) => {
+                        Error::new(source.kind(), "whoever listens there hangs up")
+                    }
+                    Err(source) => return Err(self.lost(source)),
+                },
+                Err(source) if source.kind() == ErrorKind::Interrupted => {
+                    return Err(self.lost(source));
+                }
+                Err(source) => source,
+            };
+            if left.is_zero() {
+                let (address, waited) = (self.address.clone(), self.timeout);
+                return Err(NetError::Unreachable { address, waited, source });
+            }
+            until.sleep(RETRY_WAIT.min(left)).map_err(|source| self.lost(source))?;
+        }
+        unreachable!("a name that is resolved has an address")
+    }
+
+    /// Whether this rank may believe whoever greets it so.
+    fn check(&self, stream: &TcpStream, greeting: &Challenge) -> Result<(), NetError> {
+        if greeting.omnes != PROTOCOL {
+            let (ours, theirs) = (PROTOCOL.to_string(), greeting.omnes.to_string());
+            return Err(NetError::Version { ours, theirs });
+        }
+        match (&self.key, stranger_at(stream)) {
+            (None, Some(user)) => Err(NetError::OtherUser { address: self.address.clone(), user }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Rank 0's answer to this rank's report.
+    fn introduce(
+        &self,
+        stream: &TcpStream,
+        hello: &Hello,
+        challenge: u64,
+        until: &mut Deadline<'_>,
+    ) -> std::io::Result<Signed> {
+        let signed = Signed::new(hello, self.key.as_ref(), challenge, self.rank.0)?;
+        until.write(stream, &line(&signed)?)?;
+        read_line(|piece| until.read(stream, piece))
+    }
+
+    fn accept(
+        &self,
+        table: Table,
+        address: SocketAddr,
+        stream: TcpStream,
+    ) -> Result<Met, NetError> {
+        let malformed = || NetError::Refused { reason: "rank 0 sent a malformed table".to_owned() };
+        let key = match (&self.key, &table.key) {
+            (Some(key), _) => key.clone(),
+            (None, Some(hex)) => JobKey::from_hex(hex).map_err(|_| malformed())?,
+            (None, None) => return Err(NetError::KeyMissing),
+        };
+        let is_mine = |node: &Vec<u32>| node.contains(&self.rank.0);
+        let is_whole = table.addresses.len() == self.size as usize
+            && is_payload(table.payload_bytes)
+            && table.nodes.iter().any(is_mine)
+            && table.nodes.iter().flatten().all(|rank| *rank < self.size);
+        if !is_whole {
+            return Err(malformed());
+        }
+        let own_address = SocketAddr::new(address.ip(), table.own_port);
+        let addresses = table.addresses.into_iter().map(|entry| entry.unwrap_or(own_address));
+        Ok(Met {
+            job: JobId(table.job),
+            key,
+            addresses: addresses.collect(),
+            payload_bytes: table.payload_bytes,
+            crowd: table.crowd,
+            nodes: table.nodes,
+            streams: vec![(Rank(0), stream)],
+        })
+    }
+}
+
+/// A connection to rank 0, if it listens at `address`.
+fn call(
+    address: SocketAddr,
+    limit: Duration,
+    until: &mut Deadline<'_>,
+) -> std::io::Result<TcpStream> {
+    let stream = refuse_itself(until.connect(&address, limit)?)?;
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
