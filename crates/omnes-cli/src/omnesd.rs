@@ -27,7 +27,7 @@ const REFUSALS_MAX: u32 = 20;
 const LOANS_MAX: u32 = 200;
 const WINDOW: Duration = Duration::from_secs(10);
 /// Descriptors for all connections and slots, and what a hostile user may keep.
-const DESCRIPTORS: libc::rlim_t = 16_384;
+const DESCRIPTORS: u64 = 16_384;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -79,7 +79,7 @@ fn run(args: Args) -> Result<()> {
     if unsafe { libc::geteuid() } != 0 {
         return Err(NicError::NotPermitted).context("omnesd must be root");
     }
-    allow_descriptors();
+    omnes::descriptors::allow(DESCRIPTORS);
     let (stop, signalled) = UnixStream::pair().context("cannot make a pair of sockets")?;
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         let stop = stop.try_clone().context("cannot listen for signals")?;
@@ -165,18 +165,6 @@ impl Log {
             if unsaid > 0 {
                 say(format_args!("uid {uid}: {unsaid} more slots were lent or returned"));
             }
-        }
-    }
-}
-
-/// Raises the limit of descriptors as far as it may be; what is there suffices for usual days.
-fn allow_descriptors() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: both calls use one value of that plain C struct.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == 0 {
-            limit.rlim_cur = limit.rlim_cur.max(DESCRIPTORS.min(limit.rlim_max));
-            libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
         }
     }
 }

@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 /// Silent connections that are kept beside those of the ranks.
-const STRANGERS_MAX: usize = 64;
+pub(crate) const STRANGERS_MAX: usize = 64;
 /// Those let in before the others are heard again.
 const LET_IN_MAX: usize = 64;
 /// Longest report: what all have, and a port per rank.

@@ -95,6 +95,7 @@ impl Engine {
             while_waiting: config.while_waiting.clone(),
             node: Node::this().filter(|_| config.shared_memory),
             encrypts: config.encrypts,
+            alike: config.alike.clone(),
         };
         let mut opened = None;
         let open = |address, peers: &[SocketAddr]| {

@@ -58,6 +58,17 @@ pub enum NetError {
         /// The address.
         address: String,
     },
+    /// This process may not have a connection to each of the others.
+    #[error(
+        "rank 0 needs {needed} descriptors, one for each rank beside its own, and may have \
+         {allowed}: raise the limit (ulimit -n) where rank 0 starts"
+    )]
+    Descriptors {
+        /// With what is open.
+        needed: u64,
+        /// The hard limit.
+        allowed: u64,
+    },
     /// A rank went away during the rendezvous.
     #[error("rank {rank} went away during the rendezvous: {source}")]
     RankLost {
@@ -146,6 +157,20 @@ pub enum NetError {
     EncryptionDiffers {
         /// The rank.
         rank: Rank,
+    },
+    /// Ranks were told different things.
+    #[error(
+        "{name} is {theirs} on rank {rank} and {ours} on rank 0; it must be the same for all ranks"
+    )]
+    SettingDiffers {
+        /// The rank.
+        rank: Rank,
+        /// What users call it.
+        name: &'static str,
+        /// Rank 0's.
+        ours: String,
+        /// The rank's.
+        theirs: String,
     },
     /// What the program does while it waits has ended the wait for the others.
     #[error("the wait for the other ranks was interrupted")]

@@ -49,6 +49,9 @@ pub struct JobConfig {
     /// Whether user data are encrypted on the network; the same on all ranks, which need a
     /// [`key`](Self::key).
     pub encrypts: bool,
+    /// Settings that must be the same on all ranks, and are compared as texts: each with the name
+    /// by which users know it, in one order.
+    pub alike: Vec<(&'static str, String)>,
     /// Which form of the kernel's NIC may put small packets into this process's memory.
     pub receive_queue: Option<Preference>,
 }

@@ -15,6 +15,7 @@ mod core;
 mod courtesy;
 mod crowd;
 mod deadline;
+pub mod descriptors;
 mod doorbell;
 mod driver;
 pub mod duration;

@@ -6,11 +6,13 @@
 //! rank 0 draws a key and hands it out, which trusts the network for the length of the start. Other
 //! users of the same machine are refused then, as the kernel tells whose process calls.
 
-use crate::caller::{Callers, Spoken};
+use crate::caller::{Callers, STRANGERS_MAX, Spoken};
 use crate::crowd::{Census, Crowd, Machine};
 use crate::deadline::Deadline;
+use crate::descriptors;
 use crate::duration::shortest;
 use crate::error::NetError;
+use crate::links::CONNECTED_RANKS_MAX;
 use crate::proof::{Signed, line, printable, write_line};
 use crate::ring::Node;
 use crate::user::stranger_at;
@@ -24,9 +26,11 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 4;
+pub(crate) const PROTOCOL: u32 = 5;
 /// Wait before a name that nobody knows is asked for again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
+/// What a rank needs beside the connections of the rendezvous: its sockets, and some.
+const OWN_DESCRIPTORS: u64 = CONNECTED_RANKS_MAX as u64 + 16;
 /// Wait between looks at who has come.
 const LOOK_WAIT: Duration = Duration::from_millis(1);
 
@@ -45,6 +49,8 @@ pub(crate) struct Rendezvous {
     /// Where this rank may share memory with others; none if it may not.
     pub(crate) node: Option<Node>,
     pub(crate) encrypts: bool,
+    /// See [`JobConfig::alike`](crate::JobConfig::alike).
+    pub(crate) alike: Vec<(&'static str, String)>,
 }
 
 /// What it takes away.
@@ -95,6 +101,8 @@ pub(crate) struct Hello {
     pub(crate) machine: Machine,
     pub(crate) node: Option<Node>,
     pub(crate) encrypts: bool,
+    /// By names that all ranks have in one order.
+    pub(crate) alike: Vec<String>,
     pub(crate) challenge: u64,
 }
 
@@ -225,6 +233,7 @@ impl Rendezvous {
         let hook = self.while_waiting.take();
         let mut until = Deadline::after(self.timeout, hook.as_ref());
         let addresses = self.resolve(&mut until)?;
+        self.allow_descriptors()?;
         let (mut callers, address) = self.listen(&addresses)?;
         let mut hellos = BTreeMap::new();
         while hellos.len() + 1 < self.size as usize {
@@ -241,6 +250,13 @@ impl Rendezvous {
         let peers: Vec<SocketAddr> = peers.into_values().collect();
         let local = local(address.ip(), &peers)?;
         self.answer_all(&local, address, hellos, &mut until)
+    }
+
+    /// There must be a descriptor for each of the others; better there are some for strangers, too.
+    fn allow_descriptors(&self) -> Result<(), NetError> {
+        let needed = descriptors::count_open() + u64::from(self.size) + OWN_DESCRIPTORS;
+        let allowed = descriptors::allow(needed + STRANGERS_MAX as u64);
+        if allowed < needed { Err(NetError::Descriptors { needed, allowed }) } else { Ok(()) }
     }
 
     /// Whoever calls at the first of `addresses` that is this host's, and which that is.
@@ -335,6 +351,11 @@ impl Rendezvous {
         }
         if hello.encrypts != self.encrypts {
             return Err(NetError::EncryptionDiffers { rank });
+        }
+        let pairs = self.alike.iter().zip(&hello.alike);
+        if let Some(((name, ours), theirs)) = pairs.into_iter().find(|(own, it)| own.1 != **it) {
+            let (ours, theirs) = (ours.clone(), printable(theirs));
+            return Err(NetError::SettingDiffers { rank, name, ours, theirs });
         }
         if hello.ports.len() != self.size as usize || !is_payload(hello.payload_bytes) {
             return Err(malformed());

@@ -58,6 +58,7 @@ impl Rendezvous {
             machine: Machine::this(),
             node: self.node,
             encrypts: self.encrypts,
+            alike: self.alike.iter().map(|(_, text)| text.clone()).collect(),
             challenge,
         };
         let signed = loop {

@@ -63,8 +63,8 @@ pub struct Config {
     pub give_way: Option<Duration>,
     /// What calls do beside while they wait.
     pub while_waiting: Option<WhileWaiting>,
-    /// Broadcast algorithm; where there is none, what is fastest for the size by rank 0's figures,
-    /// else multicast if it works, else a tree chosen by size.
+    /// Broadcast algorithm, the same on all ranks; where there is none, what is fastest for the
+    /// size by rank 0's figures, else multicast if it works, else a tree chosen by size.
     pub bcast: Option<Bcast>,
     /// Where rank 0 keeps what it has measured of this network, to choose by.
     pub tune: Tune,
@@ -73,7 +73,7 @@ pub struct Config {
     /// Whether to multicast; the same on all ranks, as are
     /// [`multicast_group`](Self::multicast_group) and [`multicast_port`](Self::multicast_port).
     pub multicast: Multicast,
-    /// What takes the place of multicast where there is none; the same on all ranks.
+    /// What takes the place of multicast where there is none; the same tree on all ranks.
     pub multisend: MultiSend,
     /// The multicast group's address; derived from the job's number where there is none.
     pub multicast_group: Option<IpAddr>,
@@ -86,10 +86,10 @@ pub struct Config {
     /// Whether user data are encrypted on the network; the same on all ranks, which need a
     /// [`key`](Self::key).
     pub encrypts: bool,
-    /// Barrier algorithm; where there is none, the counter in small groups with multicast or where
-    /// ranks outnumber the cores, else dissemination.
+    /// Barrier algorithm, the same on all ranks; where there is none, the counter in small groups
+    /// with multicast or where ranks outnumber the cores, else dissemination.
     pub barrier: Option<Barrier>,
-    /// Which network interface runs barriers; the same on all ranks.
+    /// Which network interface runs barriers; [`NicWanted::Off`] on all ranks or on none.
     pub nic: NicWanted,
     /// Messages up to this size are sent without asking; the same on all ranks.
     pub eager_bytes: u32,
@@ -133,5 +133,24 @@ impl Config {
             offloads: Offloads { gso: true, gro: true },
             live: LivePlace::Usual,
         }
+    }
+    /// What must be the same on all ranks for their collective operations to meet, by the names of
+    /// the environment. Who makes a rank's copies, and which NIC it uses, is its own affair.
+    pub(crate) fn alike(&self) -> Vec<(&'static str, String)> {
+        fn text<T: ToString>(setting: &Option<T>) -> String {
+            setting.as_ref().map_or_else(|| "unset".to_owned(), T::to_string)
+        }
+        let nic = if self.nic == NicWanted::Off { "off" } else { "not off" };
+        let multisend = match self.multisend {
+            MultiSend::Tree(tree, _) => tree.to_string(),
+            other => other.to_string(),
+        };
+        vec![
+            ("OMNES_BCAST", text(&self.bcast)),
+            ("OMNES_BARRIER", text(&self.barrier)),
+            ("OMNES_NIC", nic.to_owned()),
+            ("OMNES_MULTISEND", multisend),
+            ("OMNES_EAGER_BYTES", self.eager_bytes.to_string()),
+        ]
     }
 }

@@ -76,6 +76,7 @@ impl Job {
             },
             shared_memory: config.shared_memory,
             encrypts: config.encrypts,
+            alike: config.alike(),
             receive_queue: config.nic.preference(),
         };
         let engine = Engine::join_through(job, listener)?;

@@ -61,7 +61,7 @@ pub use exchange::Exchange;
 pub use exchanged::{Interface, Jobs};
 pub use launcher::Launcher;
 pub use omnes_net::ring::Node;
-pub use omnes_net::{MulticastState, WhileWaiting, duration, free_port, live};
+pub use omnes_net::{MulticastState, WhileWaiting, descriptors, duration, free_port, live};
 pub use omnes_proto::broadcast::{AckRule, Asking, Collection, GapReports, Hold, Policy};
 pub use omnes_topo::{Barrier, Tree};
 pub use omnes_wire::JobKey;

@@ -17,7 +17,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "OMNES_BCAST",
         "broadcast algorithm: multicast, basic, window, tree-ack, co-root=K, ack-every=M, \
          skewed=M, nack, combined, combinations with +; original, binomial, chain, flat, \
-         knomial=4, kary=3, postal=6; chosen for each size where unset",
+         knomial=4, kary=3, postal=6; chosen for each size where unset; the same \
+         on all ranks",
     ),
     (
         "OMNES_TUNE",
@@ -27,13 +28,15 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_NETWORK", "name of this network, where its address does not tell it from others"),
     (
         "OMNES_BARRIER",
-        "barrier algorithm: dissemination, pairwise, gather-broadcast, counter; chosen where unset",
+        "barrier algorithm: dissemination, pairwise, gather-broadcast, counter; chosen where \
+         unset; the same on all ranks",
     ),
     (
         "OMNES_NIC",
         "the kernel's network interface, for barriers and small packets. auto: lent by the agent \
          or loaded by the process, else user space; kernel: loaded, else user space; agent: lent, \
-         else user space; user: never the kernel's; off: barriers by messages; auto where unset",
+         else user space; user: never the kernel's; off: barriers by messages, on all ranks or \
+         none; auto where unset",
     ),
     (
         "OMNES_MULTICAST",
@@ -42,7 +45,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (
         "OMNES_MULTISEND",
         "where multicast does not work: auto; off: messages down trees; or the tree of multi-sends \
-         and who copies: postal=6, flat, binomial:nic, flat:host, flat:loop; auto where unset",
+         and who copies: postal=6, flat, binomial:nic, flat:host, flat:loop; the same \
+         tree on all ranks; auto where unset",
     ),
     (
         "OMNES_MULTICAST_GROUP",

@@ -2,7 +2,7 @@
 //! out, and no rank waits for ever.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use omnes::{Communicator, Config, Error, WhileWaiting};
+use omnes::{Communicator, Config, Error, NicWanted, WhileWaiting};
 use omnes_wire::JobKey;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
@@ -219,6 +219,38 @@ fn ranks_that_differ_in_encryption_are_named() {
 }
 
 #[test]
+fn settings_that_differ_are_named() {
+    type Adjust = fn(&mut Config);
+    let cases: [(Adjust, &str); 5] = [
+        (|it| it.bcast = Some("combined".parse().unwrap()), "OMNES_BCAST is combined"),
+        (|it| it.barrier = Some("counter".parse().unwrap()), "OMNES_BARRIER is counter"),
+        (|it| it.nic = NicWanted::Off, "OMNES_NIC is off"),
+        (|it| it.multisend = "flat:loop".parse().unwrap(), "OMNES_MULTISEND is flat"),
+        (|it| it.eager_bytes = 7, "OMNES_EAGER_BYTES is 7"),
+    ];
+    for (adjust, words) in cases {
+        let address = rendezvous();
+        let (zero, one) = (join(&address, 0, 2, |_| {}), join(&address, 1, 2, adjust));
+        let error = error_of(zero);
+        assert!(error.starts_with(&format!("{words} on rank 1 and ")), "{error}");
+        assert_eq!(error_of(one), format!("rank 0 refused: {error}"));
+    }
+}
+
+#[test]
+fn what_a_rank_may_have_of_its_own_is_not_compared() {
+    let own = |nic, multisend: &'static str| {
+        move |config: &mut Config| {
+            (config.nic, config.multisend) = (nic, multisend.parse().unwrap());
+        }
+    };
+    let address = rendezvous();
+    let zero = join(&address, 0, 2, own(NicWanted::User, "flat"));
+    join(&address, 1, 2, own(NicWanted::Auto, "flat:loop")).join().unwrap().unwrap();
+    zero.join().unwrap().unwrap();
+}
+
+#[test]
 fn sizes_that_differ_are_named() {
     let address = rendezvous();
     let zero = join(&address, 0, 3, |_| {});
@@ -232,7 +264,7 @@ fn another_version_is_refused_by_rank_0_with_both_versions() {
     let address = rendezvous();
     let zero = join(&address, 0, 2, |_| {});
     let stream = connect(&address);
-    assert!(read_line(&stream).starts_with(r#"{"omnes":4,"#));
+    assert!(read_line(&stream).starts_with(r#"{"omnes":5,"#));
     // Whatever else it says, also what this version does not know.
     let said = r#"{\"version\":\"99.0.0\",\"rank\":1,\"challenge\":5,\"new\":[1,2]}"#;
     writeln!(&stream, r#"{{"said":"{said}","answer":0}}"#).unwrap();
@@ -253,7 +285,7 @@ fn a_rank_0_of_another_version_is_not_answered() {
     let (stream, _) = listener.accept().unwrap();
     writeln!(&stream, r#"{{"omnes":7,"challenge":1}}"#).unwrap();
     let differ =
-        "versions differ: this rank has 4, the other side 7; use one version for all ranks";
+        "versions differ: this rank has 5, the other side 7; use one version for all ranks";
     assert_eq!(error_of(one), differ);
 }
 
@@ -285,7 +317,7 @@ fn who_hangs_up_before_the_greeting_is_no_rank_0_yet() {
         socket2::SockRef::from(&stream).set_linger(linger).unwrap();
     }
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":5,"challenge":1}}"#).unwrap();
     read_line(&stream);
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\"}}","answer":0}}"#).unwrap();
     assert_eq!(error_of(one), "rank 0 refused: full");
@@ -362,11 +394,11 @@ fn a_rank_that_had_to_make_way_comes_again() {
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
     for _ in 0..2 {
         let (stream, _) = listener.accept().unwrap();
-        writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+        writeln!(&stream, r#"{{"omnes":5,"challenge":1}}"#).unwrap();
         assert!(read_line(&stream).contains("version"));
     }
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":5,"challenge":1}}"#).unwrap();
     read_line(&stream);
     // What another side says does not command the terminal.
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\\u001b[2J\"}}","answer":0}}"#).unwrap();
@@ -383,7 +415,7 @@ fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
     let door = socket2::SockRef::from(&listener);
     door.listen(0).unwrap();
     let _other = connect(&address);
-    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":5,"challenge":1}}"#).unwrap();
     read_line(&stream);
     drop(stream);
     std::thread::sleep(Duration::from_millis(1500));
@@ -391,7 +423,7 @@ fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
     door.listen(8).unwrap();
     let _ = listener.accept().unwrap();
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":5,"challenge":1}}"#).unwrap();
     read_line(&stream);
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"full\"}}","answer":0}}"#).unwrap();
     assert_eq!(error_of(one), "rank 0 refused: full");
@@ -423,7 +455,7 @@ fn a_rank_0_that_goes_away_is_lost_at_once() {
     let one = join(&address, 1, 2, |_| {});
     let (stream, _) = listener.accept().unwrap();
     drop(listener);
-    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":5,"challenge":1}}"#).unwrap();
     read_line(&stream);
     drop(stream);
     let error = error_of(one);
@@ -435,7 +467,7 @@ fn a_refusal_that_who_says_it_cannot_prove_is_not_believed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, with_key("a"));
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":4,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":5,"challenge":1}}"#).unwrap();
     read_line(&stream);
     writeln!(&stream, r#"{{"said":"{{\"refused\":\"go away\"}}","answer":7}}"#).unwrap();
     let unknown = "rank 0 does not know the job key; OMNES_JOB_KEY must be the same for all ranks";

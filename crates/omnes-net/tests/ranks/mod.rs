@@ -31,6 +31,7 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         multicast: MulticastConfig { wanted: false, ..MulticastConfig::default() },
         shared_memory: true,
         encrypts: false,
+        alike: Vec::new(),
         receive_queue: None,
     }
 }

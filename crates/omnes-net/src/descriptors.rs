@@ -1,0 +1,26 @@
+//! How many descriptors this process may have open.
+//!
+//! The usual limit, 1,024, is one for programs that cannot have more; whoever serves many may raise
+//! it, up to a hard one that the system sets. Children inherit what is raised.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Raises this process's limit to `wanted`, if it is lower, as far as the hard one allows; the
+/// limit that holds then.
+pub fn allow(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let present = limit.current.unwrap_or(u64::MAX);
+    let raised = wanted.min(limit.maximum.unwrap_or(u64::MAX));
+    if raised <= present {
+        return present;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit }) {
+        Ok(()) => raised,
+        Err(_) => present,
+    }
+}
+
+/// How many are open; none where the kernel does not tell.
+pub(crate) fn count_open() -> u64 {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
+}

@@ -1,0 +1,26 @@
+//! A rank 0 that may not have a connection to each of the others says so at once. A program of its
+//! own, since the limit is the process's.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod hosts;
+mod ranks;
+
+use omnes_net::{Engine, descriptors, free_port};
+use std::time::Instant;
+
+#[test]
+fn the_limit_is_raised_as_far_as_it_may_and_one_that_is_too_low_is_named() {
+    // SAFETY: the kernel reads and writes one limit, which lives as long as the calls.
+    let set = |limit: libc::rlimit| unsafe {
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+    };
+    set(libc::rlimit { rlim_cur: 100, rlim_max: 200 });
+    assert_eq!(descriptors::allow(50), 100);
+    assert_eq!(descriptors::allow(150), 150);
+    let port = free_port(std::net::Ipv4Addr::LOCALHOST.into()).unwrap();
+    let config = ranks::config(0, 300, &format!("127.0.0.1:{port}"));
+    let start = Instant::now();
+    let error = Engine::join(config).map(drop).unwrap_err().to_string();
+    assert!(start.elapsed() < ranks::PATIENCE);
+    assert!(error.contains("may have 200") && error.contains("ulimit -n"), "{error}");
+}
