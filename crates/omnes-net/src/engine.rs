@@ -14,8 +14,8 @@ use crate::clock::Clock;
 use crate::core::{Core, Parts};
 use crate::driver::{Shared, Unended};
 use crate::engine::settings::{broadcast_config, channel_configs, payload_bytes, wait_policy};
-use crate::error::NetError;
-use crate::job::{EngineCounters, JobConfig};
+use crate::error::{NetError, RANKS_MAX};
+use crate::job::{EngineCounters, JobConfig, TIMEOUT_MIN};
 use crate::links::{Links, SOCKET_BUFFER_BYTES};
 use crate::live::{LiveConfig, LiveState, Publisher, Who};
 use crate::memory::Memory;
@@ -44,6 +44,8 @@ use std::time::Duration;
 /// Part of the time in which a silent rank counts as failed for which the other ranks of the node
 /// are waited for, once all of the job have come: nobody speaks to other nodes meanwhile.
 const NEIGHBOURS_SHARE: u32 = 2;
+/// The longest silence that counts: ten years.
+const PEER_TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Largest IP packet where the kernel does not know the way: that of Ethernet.
 const MTU: u32 = 1500;
 /// Part of a ring that data in flight may take, as numerator and denominator; the rest is for
@@ -79,9 +81,14 @@ impl Engine {
     /// # Errors
     /// As [`Self::join`].
     pub fn join_through(
-        config: JobConfig,
+        mut config: JobConfig,
         listener: Option<TcpListener>,
     ) -> Result<Self, NetError> {
+        if config.size > RANKS_MAX {
+            return Err(NetError::TooManyRanks { size: config.size });
+        }
+        // Less is no time to answer in, and more ends no wait before clocks do.
+        config.peer_timeout = config.peer_timeout.clamp(TIMEOUT_MIN, PEER_TIMEOUT_MAX);
         if config.encrypts && config.key.is_none() {
             return Err(NetError::KeyWanted);
         }

@@ -6,6 +6,19 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thiserror::Error;
 
+/// The longest job that can start; each rank has a table of all.
+pub(crate) const RANKS_MAX: u32 = 1 << 16;
+
+/// Ranks for people: all of a few, the first of many.
+pub(crate) fn list(ranks: &[u32]) -> String {
+    const SHOWN: usize = 16;
+    let shown: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
+    match ranks.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 /// See the variants; each message names the value and the way out.
 #[derive(Debug, Error)]
 pub enum NetError {
@@ -121,11 +134,17 @@ pub enum NetError {
         /// The number.
         rank: Rank,
     },
+    /// More ranks than a job can have.
+    #[error("a job of {size} ranks is too large; at most {}", RANKS_MAX)]
+    TooManyRanks {
+        /// Ranks of the job.
+        size: u32,
+    },
     /// Ranks did not come in time.
     #[error(
-        "ranks {ranks:?} did not come within {}; are they running, and can they \
-         reach rank 0 at {address}?{hint}",
-        shortest(*.waited)
+        "ranks [{}] did not come within {}; are they running, and can they reach rank 0 at \
+         {address}?{hint}",
+        list(.ranks), shortest(*.waited)
     )]
     Missing {
         /// Their numbers.

@@ -13,6 +13,9 @@ use omnes_proto::endpoint::GateCounters;
 use omnes_wire::JobKey;
 use std::time::Duration;
 
+/// The least time for others to answer in; less ends a job at once.
+pub const TIMEOUT_MIN: Duration = Duration::from_millis(10);
+
 /// What a rank must know to join its job.
 #[derive(Clone, Debug)]
 pub struct JobConfig {
@@ -26,8 +29,8 @@ pub struct JobConfig {
     pub key: Option<JobKey>,
     /// How long to wait for all ranks at the start, in time in which this process runs.
     pub join_timeout: Duration,
-    /// Silence after which a rank has failed; it starts anew when this process has not run for a
-    /// quarter of it, or 500 ms if that is more.
+    /// Silence after which a rank has failed, [`TIMEOUT_MIN`] at least; it starts anew when this
+    /// process has not run for a quarter of it, or 500 ms if that is more.
     pub peer_timeout: Duration,
     /// Ranks that share this machine's cores, where they are not those of this job.
     pub local_ranks: Option<u32>,

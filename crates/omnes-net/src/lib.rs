@@ -50,7 +50,7 @@ mod while_waiting;
 pub use crate::core::{Cast, QueueCounters, WhenFull};
 pub use engine::Engine;
 pub use error::NetError;
-pub use job::{EngineCounters, JobConfig};
+pub use job::{EngineCounters, JobConfig, TIMEOUT_MIN};
 pub use links::NicAddresses;
 pub use multicast::{MulticastConfig, MulticastState};
 /// The kernel's network interface.

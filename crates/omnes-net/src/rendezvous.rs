@@ -11,7 +11,7 @@ use crate::crowd::{Census, Crowd, Machine};
 use crate::deadline::Deadline;
 use crate::descriptors;
 use crate::duration::shortest;
-use crate::error::NetError;
+use crate::error::{NetError, list};
 use crate::links::CONNECTED_RANKS_MAX;
 use crate::proof::{Signed, line, printable, write_line};
 use crate::ring::Node;
@@ -275,10 +275,9 @@ impl Rendezvous {
 
     fn missing(&self, hellos: Hellos, address: SocketAddr) -> NetError {
         let missing: Vec<u32> = (1..self.size).filter(|rank| !hellos.contains_key(rank)).collect();
-        let names: Vec<String> = missing.iter().map(u32::to_string).collect();
         let plural = if missing.len() == 1 { "rank" } else { "ranks" };
         let reason =
-            format!("{plural} {} did not come within {}", names.join(", "), shortest(self.timeout));
+            format!("{plural} {} did not come within {}", list(&missing), shortest(self.timeout));
         self.refuse_all(&hellos, &reason);
         let hint = hint(&self.address, address);
         NetError::Missing { ranks: missing, waited: self.timeout, address, hint }

@@ -86,7 +86,7 @@ impl WaitPolicy {
     fn stage_after(&self, waited: Duration) -> Stage {
         if waited < self.spin {
             Stage::Spin
-        } else if waited < self.spin + self.give_way {
+        } else if waited < self.spin.saturating_add(self.give_way) {
             Stage::GiveWay
         } else {
             Stage::Block
@@ -104,6 +104,13 @@ mod tests {
         assert_eq!(policy.stage_after(Duration::ZERO), Stage::Spin);
         assert_eq!(policy.stage_after(policy.spin), Stage::GiveWay);
         assert_eq!(policy.stage_after(policy.spin + policy.give_way), Stage::Block);
+    }
+
+    #[test]
+    fn a_wait_may_spin_or_give_way_for_ever() {
+        let spin = WaitPolicy { spin: Duration::MAX, ..WaitPolicy::for_ranks(2, 2) };
+        assert_eq!(spin.stage_after(Duration::from_secs(1)), Stage::Spin);
+        assert_eq!(spin.stage_after(Duration::MAX), Stage::Block);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Mostly it is the parent; between them may be shells and other programs that start a rank and
 //! wait for it. Behind an unknown one nobody looks: it may be a launcher, of one of several jobs.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What launchers are called that start ranks on their machine, as far as the kernel keeps names.
@@ -22,13 +23,22 @@ const WRAPPERS: [&str; 12] = [
     "sh", "bash", "dash", "zsh", "ksh", "env", "nice", "numactl", "stdbuf", "taskset", "time",
     "timeout",
 ];
+/// Spreads numbers that follow one another.
+const MIXER: u32 = 0x9e37_79b1;
 /// Generations that are looked at.
 const GENERATIONS_MAX: usize = 16;
 /// Bytes of a name that the kernel keeps.
 const NAME_BYTES: usize = 15;
 
+/// A number that the ranks of one launcher on this machine have in common, and hardly two
+/// launchers: of those in containers, which may share a network, many are process 1.
+pub(crate) fn job_number() -> u32 {
+    let space = std::fs::metadata("/proc/self/ns/pid").map_or(0, |space| space.ino());
+    launcher().wrapping_add((space as u32).wrapping_mul(MIXER))
+}
+
 /// The number of the nearest ancestor that is a launcher; the parent's if there is none.
-pub(crate) fn launcher() -> u32 {
+fn launcher() -> u32 {
     let parent = std::os::unix::process::parent_id();
     nearest(parent, look_up).unwrap_or(parent)
 }

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::exchanged::Interface;
 use crate::launcher::Launcher;
+use omnes_net::TIMEOUT_MIN;
 use omnes_wire::JobKey;
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -16,6 +17,9 @@ use std::time::Duration;
 
 /// Wait for ranks that exchange already: all of them are there.
 const JOIN_TIMEOUT_MET: Duration = Duration::from_secs(20);
+/// Ports that are guessed, so many from the first: below those that Linux hands out.
+const PORT_FIRST: u32 = 20_000;
+const PORTS: u32 = 12_768;
 /// Silence after which one of them has failed: they are ranks of another program too, which may sit
 /// in a debugger, and whose launcher sees them end.
 const PEER_TIMEOUT_MET: Duration = Duration::from_secs(30);
@@ -37,6 +41,15 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
 
     fn duration(&self, name: &str) -> Result<Option<Duration>, Error> {
         self.parsed(name, omnes_net::duration::parse)
+    }
+
+    fn timeout(&self, name: &str) -> Result<Option<Duration>, Error> {
+        self.parsed(name, |text| match omnes_net::duration::parse(text)? {
+            time if time < TIMEOUT_MIN => {
+                Err(format!("must be at least {}", omnes_net::duration::shortest(TIMEOUT_MIN)))
+            }
+            time => Ok(time),
+        })
     }
 
     fn parsed<T>(
@@ -82,7 +95,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
                 && self.text("SLURM_NTASKS").is_some_and(|text| text.parse() == Ok(size))
         };
         let by_slurm = || self.rendezvous_of("Slurm", size, local_size).filter(|_| is_slurm());
-        self.text("OMNES_RENDEZVOUS").or_else(by_name).or_else(by_slurm)
+        // Who is alone meets nobody.
+        let alone = || (size == 1).then(|| "127.0.0.1:0".to_owned());
+        self.text("OMNES_RENDEZVOUS").or_else(by_name).or_else(by_slurm).or_else(alone)
     }
 
     /// The same as the launcher `name` tells it.
@@ -97,13 +112,12 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
                 let nodes = self.text("SLURM_STEP_NODELIST").or(self.text("SLURM_NODELIST"))?;
                 let job: u32 = self.text("SLURM_JOB_ID")?.parse().ok()?;
                 let step: u32 = self.text("SLURM_STEP_ID").and_then(|s| s.parse().ok())?;
-                let port = 20_000 + job.wrapping_mul(31).wrapping_add(step) % 20_000;
+                let port = guessed_port(job.wrapping_mul(31).wrapping_add(step));
                 Some(format!("{}:{port}", first_host(&nodes)?))
             }
-            _ if size == 1 => Some("127.0.0.1:0".to_owned()),
             // All on this machine, so all have the same daemon above them.
             _ if local_size == Some(size) => {
-                Some(format!("127.0.0.1:{}", 20_000 + ancestors::launcher() % 20_000))
+                Some(format!("127.0.0.1:{}", guessed_port(ancestors::job_number())))
             }
             _ => None,
         }
@@ -117,7 +131,7 @@ impl Config {
     /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for a value that makes no
     /// sense, an interface that is not here or a rendezvous address that cannot be guessed.
     pub fn from_env() -> Result<Self, Error> {
-        let config = Self::from_environment(|name| std::env::var(name).ok())?;
+        let config = Self::from_environment(variable)?;
         // Ranks of a launcher meet elsewhere, but who sets it means something.
         config.interface.as_ref().map_or(Ok(()), Interface::check)?;
         Ok(config)
@@ -145,7 +159,7 @@ impl Config {
     /// Settings as the environment has them for ranks that exchange already, which are told apart
     /// by that and not by a launcher.
     pub(crate) fn for_exchange(rank: u32, size: u32) -> Result<Self, Error> {
-        Self::for_exchange_in(Environment(|name: &str| std::env::var(name).ok()), rank, size)
+        Self::for_exchange_in(Environment(variable), rank, size)
     }
 
     fn for_exchange_in(
@@ -165,7 +179,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     fn fill(&self, config: &mut Config) -> Result<(), Error> {
         config.local_ranks = self.value("OMNES_LOCAL_SIZE")?;
         let hex = |text: &str| JobKey::from_hex(text).map_err(|error| error.to_string());
-        if let Some(text) = self.text("OMNES_JOB_KEY") {
+        // One that is empty was meant to be one, and protects nobody.
+        if let Some(text) = (self.0)("OMNES_JOB_KEY") {
             // A secret must not show up in an error.
             config.key = Some(hex(&text).map_err(|reason| Error::Variable {
                 name: "OMNES_JOB_KEY".to_owned(),
@@ -186,8 +201,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
         config.multicast_ttl = self.value("OMNES_MULTICAST_TTL")?.unwrap_or(config.multicast_ttl);
         let set = |slot: &mut Duration, value: Option<Duration>| *slot = value.unwrap_or(*slot);
-        set(&mut config.peer_timeout, self.duration("OMNES_PEER_TIMEOUT")?);
-        set(&mut config.join_timeout, self.duration("OMNES_JOIN_TIMEOUT")?);
+        set(&mut config.peer_timeout, self.timeout("OMNES_PEER_TIMEOUT")?);
+        set(&mut config.join_timeout, self.timeout("OMNES_JOIN_TIMEOUT")?);
         config.spin = self.duration("OMNES_SPIN")?;
         config.give_way = self.duration("OMNES_GIVE_WAY")?;
         config.eager_bytes = self.value("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
@@ -206,6 +221,15 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         }
         Ok(())
     }
+}
+
+/// A variable; what is no text is one that makes no sense, and not unset.
+fn variable(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+fn guessed_port(number: u32) -> u32 {
+    PORT_FIRST + number % PORTS
 }
 
 /// `239.192.1.2`, `239.192.1.2:5000`, `[ff15::1]:5000`.
@@ -299,6 +323,24 @@ mod tests {
     }
 
     #[test]
+    fn who_is_alone_needs_no_place_to_meet() {
+        for alone in [
+            [("RANK", "0"), ("WORLD_SIZE", "1")],
+            [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1")],
+            [("PMI_RANK", "0"), ("PMI_SIZE", "1")],
+        ] {
+            assert_eq!(config(&alone).unwrap().rendezvous, "127.0.0.1:0");
+        }
+    }
+
+    #[test]
+    fn ports_that_are_guessed_are_none_that_the_system_hands_out() {
+        for number in [0, 12_767, 12_768, u32::MAX] {
+            assert!((20_000..32_768).contains(&guessed_port(number)));
+        }
+    }
+
+    #[test]
     fn torchrun_is_nearer_than_what_starts_it() {
         let torchrun = [
             ("RANK", "5"),
@@ -355,6 +397,11 @@ mod tests {
         assert!(error.contains("OMNES_PEER_TIMEOUT=5") && error.contains("unit"), "{error}");
         let error = with("OMNES_JOB_KEY", "topsecret").unwrap_err().to_string();
         assert!(!error.contains("topsecret"));
+        assert!(with("OMNES_JOB_KEY", "").unwrap_err().to_string().contains("OMNES_JOB_KEY"));
+        for name in ["OMNES_PEER_TIMEOUT", "OMNES_JOIN_TIMEOUT"] {
+            let error = with(name, "9ms").unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("at least 10ms"), "{error}");
+        }
         assert_eq!(
             with("OMNES_PEER_TIMEOUT", "250ms").unwrap().peer_timeout,
             Duration::from_millis(250)

@@ -60,7 +60,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "OMNES_PEER_TIMEOUT",
-        "silence after which a rank has failed; 5s where unset, 30s for ranks of an MPI",
+        "silence after which a rank has failed, 10ms at least; 5s where unset, 30s for ranks of an \
+         MPI",
     ),
     (
         "OMNES_JOIN_TIMEOUT",

@@ -189,8 +189,10 @@ fn a_rank_that_starts_again_takes_the_place_of_its_dead_self() {
     // Ends as a process does that is killed, when it has reported.
     let dead = join(&address, 1, 3, interrupted_after(200));
     assert!(matches!(dead.join().unwrap(), Err(Error::Interrupted)));
-    let others = [join(&address, 1, 3, |_| {}), join(&address, 2, 3, |_| {})];
-    for rank in others.into_iter().chain([zero]) {
+    let again = join(&address, 1, 3, |_| {});
+    // The last one comes when it is there again.
+    std::thread::sleep(2 * SHORT);
+    for rank in [again, join(&address, 2, 3, |_| {}), zero] {
         rank.join().unwrap().unwrap();
     }
 }
@@ -502,4 +504,28 @@ fn without_a_key_other_users_of_the_machine_are_not_let_in() {
 #[test]
 fn one_rank_needs_nobody() {
     join(&rendezvous(), 0, 1, |_| {}).join().unwrap().unwrap();
+}
+
+#[test]
+fn times_without_end_and_without_length_are_none_that_end_a_job() {
+    for (wait, silence) in [(Duration::MAX, Duration::MAX), (PATIENCE, Duration::ZERO)] {
+        let adjust = |it: &mut Config| (it.join_timeout, it.peer_timeout) = (wait, silence);
+        join(&rendezvous(), 0, 1, adjust).join().unwrap().unwrap();
+    }
+    let endless =
+        |it: &mut Config| (it.join_timeout, it.spin) = (Duration::MAX, Some(Duration::MAX));
+    let address = rendezvous();
+    let ranks = [join(&address, 0, 2, endless), join(&address, 1, 2, endless)];
+    ranks.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+}
+
+#[test]
+fn a_job_that_is_too_large_is_refused_at_once_and_of_many_ranks_the_first_are_named() {
+    let error = error_of(join(&rendezvous(), 0, 100_000_000, |_| {}));
+    assert_eq!(error, "a job of 100000000 ranks is too large; at most 65536");
+    let error = error_of(join(&rendezvous(), 0, 1000, |it| it.join_timeout = SHORT));
+    assert!(
+        error.starts_with("ranks [1, 2, ") && error.contains(", 16 and 983 more] did"),
+        "{error}"
+    );
 }
