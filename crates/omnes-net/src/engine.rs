@@ -87,8 +87,8 @@ impl Engine {
         if config.size > RANKS_MAX {
             return Err(NetError::TooManyRanks { size: config.size });
         }
-        // Less is no time to answer in, and more ends no wait before clocks do.
-        config.peer_timeout = config.peer_timeout.clamp(TIMEOUT_MIN, PEER_TIMEOUT_MAX);
+        // More ends no wait before clocks do.
+        config.peer_timeout = config.peer_timeout.min(PEER_TIMEOUT_MAX);
         if config.encrypts && config.key.is_none() {
             return Err(NetError::KeyWanted);
         }
@@ -139,8 +139,10 @@ impl Engine {
         let poller = Poller::new(links.descriptors(), links.readable(), watch.descriptor(), waker);
         let mut slots: Vec<u32> = channels.iter().map(|channel| channel.pool_slots).collect();
         slots.extend(broadcast.iter().map(|broadcast| broadcast.pool_slots));
-        let liveness =
-            LivenessConfig { interval: peer_timeout / 10, timeout: peer_timeout.mul_f64(0.8) };
+        let liveness = LivenessConfig {
+            interval: (peer_timeout / 10).max(TIMEOUT_MIN / 10),
+            timeout: peer_timeout.mul_f64(0.8),
+        };
         let me = Rank(rank);
         let job_key = key.clone();
         let mut endpoint = Endpoint::new(

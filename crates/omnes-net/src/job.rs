@@ -29,8 +29,8 @@ pub struct JobConfig {
     pub key: Option<JobKey>,
     /// How long to wait for all ranks at the start, in time in which this process runs.
     pub join_timeout: Duration,
-    /// Silence after which a rank has failed, [`TIMEOUT_MIN`] at least; it starts anew when this
-    /// process has not run for a quarter of it, or 500 ms if that is more.
+    /// Silence after which a rank has failed; below [`TIMEOUT_MIN`] all do; it starts anew when
+    /// this process has not run for a quarter of it, or 500 ms if that is more.
     pub peer_timeout: Duration,
     /// Ranks that share this machine's cores, where they are not those of this job.
     pub local_ranks: Option<u32>,
