@@ -2,15 +2,17 @@
 //!
 //! A marker holds one requirement, a list or a range, on one line: `[XY-R3]`, `[XY-R3, R7]`,
 //! `[XY-R3–R6]`, `[XY-R3, ZW-R1]`, also a step of one, `[XY-R3 C2]`, where XY is one of the
-//! prefixes in [`SEEDS`]. Other entries in the same brackets are left alone. In code it says that
+//! prefixes in [`SEEDS`]. It stands in a comment: what a literal of Rust or C says is no marker.
+//! Other entries in the same brackets are left alone. In code it says that
 //! the requirement is met, in a test that it is tested. The table names files, not lines, since
 //! lines change with every edit. Rows stand in the order of the seeds. A number that does not
 //! exist is an error: a wrong citation is a bug.
 
 use crate::modules::{Compiled, compiled, test_lines};
-use crate::source::{blanked, tokens};
+use crate::source::{blanked, tokens, without_literals};
 use crate::workspace::{TextFile, Workspace};
 use anyhow::{Context, bail, ensure};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -84,7 +86,12 @@ fn collect(workspace: &Workspace) -> (BTreeMap<Requirement, Row>, Vec<String>) {
     let sources = workspace.files.iter().filter(|file| file.is_code());
     for file in sources.filter(|file| !file.path.starts_with(LEFT_OUT)) {
         let is_test = test_judge(file, &compiled);
-        for (index, line) in file.text.lines().enumerate() {
+        let has_literals = ["rs", "c", "h"].iter().any(|end| file.is(end));
+        let text = match has_literals {
+            true => Cow::Owned(without_literals(&file.text)),
+            false => Cow::Borrowed(&file.text),
+        };
+        for (index, line) in text.lines().enumerate() {
             match requirements(line) {
                 Err(error) => findings.push(format!("{}:{}: {error:#}", file.path, index + 1)),
                 Ok(found) => found.into_iter().for_each(|requirement| {
@@ -279,6 +286,12 @@ mod tests {
         let compiled = Compiled::from([("crates/a/src/script.rs".to_owned(), true)]);
         assert!(test_judge(&file("crates/a/src/script.rs"), &compiled)(1));
         assert!(test_judge(&file("crates/a/tests/b.rs"), &Compiled::new())(1));
+    }
+
+    #[test]
+    fn what_a_literal_says_is_no_marker() {
+        let text = without_literals("a(\"[PM-R1]\", r#\"[PM-R2]\"#); // [PM-R3–R4] \"[PM-R5]\"\n");
+        assert_eq!(names(&text), ["PM-R3", "PM-R4", "PM-R5"]);
     }
 
     #[test]

@@ -46,6 +46,22 @@ pub fn blanked(text: &str) -> String {
     out
 }
 
+/// `text` with the inside of literals replaced by blanks, comments and newlines kept.
+pub fn without_literals(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        let end = literal_end(text, at).max(at + 1);
+        let piece = &text.as_bytes()[at..end];
+        match piece.len() == 1 || piece[0] == b'/' {
+            true => out.extend_from_slice(piece),
+            false => out.extend(piece.iter().map(|&byte| if byte == b'\n' { byte } else { b' ' })),
+        }
+        at = end;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 /// End of the comment or literal that starts at `at`; `at` itself if none starts there.
 fn literal_end(text: &str, at: usize) -> usize {
     let bytes = text.as_bytes();

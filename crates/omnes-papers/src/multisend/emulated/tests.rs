@@ -62,7 +62,7 @@ fn both_testbeds_have_the_fits_of_the_paper() {
 
 #[test]
 fn a_destination_without_credit_blocks_the_whole_multi_send() {
-    // [MS-S01]
+    // [MS-S01], [MS-R7, R12]
     let plan = Plan::new(Tree::Flat, 5);
     let mut world = World::new(flat(Machine::fits(), &plan, 100, Primitive::MultiSend));
     world.nodes[0].host.credits = vec![1, 1, 1, 0, 1];
@@ -91,6 +91,7 @@ fn a_multi_send_goes_on_when_the_missing_credit_comes() {
 
 #[test]
 fn credits_ride_with_packets_that_go_that_way() {
+    // [MS-R5]
     let plan = Plan::new(Tree::Flat, 2);
     let mut world = World::new(flat(Machine::fits(), &plan, 3 * 1536, Primitive::MultiSend));
     world.run().unwrap();
@@ -206,6 +207,7 @@ fn pipelining_gains_nothing_for_one_packet_and_much_for_many() {
 
 #[test]
 fn receivers_with_one_processor_are_not_faster_than_with_two() {
+    // [MS-R24]: the longest time of a leaf, with the best lambda.
     use omnes_sim::testbed::Processors;
     let one = Machine::whole();
     let two = Machine { processors: Processors::Two, ..one };
