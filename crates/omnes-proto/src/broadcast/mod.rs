@@ -1,10 +1,10 @@
 //! Broadcast over unreliable multicast: one packet from the root reaches everybody, and what some
 //! have missed is sent again to them.
 //!
-//! Source: the broadcast paper, all designs of which are values of [`Policy`] [BC-R4–R23]; beyond
-//! it, gap reports with all gaps in one map, repair by unicast, by multicast, or of different
-//! losses by one packet, repairs with numbers, timers that follow measured round trips, and
-//! questions where nothing else would bring an answer.
+//! Source: the broadcast paper, all designs of which are values of [`Policy`] [BC-R4–R7, R9–R23];
+//! beyond it, gap reports with all gaps in one map, repair by unicast, by multicast, or of
+//! different losses by one packet, repairs with numbers, timers that follow measured round trips,
+//! and questions where nothing else would bring an answer.
 //!
 //! What a packet's way is:
 //!
