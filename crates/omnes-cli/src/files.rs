@@ -1,6 +1,7 @@
 //! Files that are written at the end of long work.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use std::fs::OpenOptions;
 use std::path::Path;
 
 /// Refuses a path at which no file can be, before work is done for it.
@@ -10,6 +11,15 @@ pub fn check(path: &Path) -> Result<()> {
     ensure!(is_here, "cannot write {shown}: no folder {}; make it first", folder.display());
     ensure!(path != Path::new(""), "a file to write has no name; name a file");
     ensure!(!path.is_dir(), "cannot write {shown}: it is a folder; name a file");
+    // A pipe or a device would take it for a begin and an end.
+    if path.is_file() || !path.exists() {
+        let is_new = !path.exists();
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        opened.with_context(|| format!("cannot write {shown}"))?;
+        if is_new {
+            std::fs::remove_file(path).with_context(|| format!("cannot remove {shown}"))?;
+        }
+    }
     Ok(())
 }
 
@@ -26,6 +36,8 @@ mod tests {
             check(Path::new(path)).unwrap();
         }
         check(&folder.path().join("new.svg")).unwrap();
+        assert!(!folder.path().join("new.svg").exists());
+        assert!(refused(Path::new("/proc/new.svg")).contains("cannot write /proc/new.svg"));
         assert!(refused(&folder.path().join("a/b")).contains("no folder"));
         assert!(refused(folder.path()).contains("it is a folder"));
         assert!(refused(Path::new("/")).contains("it is a folder"));

@@ -57,7 +57,8 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
     match unit.as_str() {
         "%" if number <= 100.0 => Ok(number / 100.0),
         "%" => Err(format!("`{text}` is more than 100%")),
-        _ => Err(format!("`{text}` needs a percent sign ({text}%)")),
+        "" => Err(format!("`{text}` needs a percent sign ({text}%)")),
+        _ => Err(format!("`{text}` must be a number and a percent sign (0.1%)")),
     }
 }
 
@@ -71,6 +72,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gb" | "gib" => 1 << 30,
         _ => return Err(format!("`{text}`: sizes end in k, m, g or nothing (64k)")),
     };
+    let bytes = number * factor as f64;
+    if bytes.fract() != 0.0 {
+        return Err(format!("`{text}` is no whole number of bytes"));
+    }
     scaled(text, number, factor as f64)
 }
 
@@ -141,6 +146,8 @@ mod tests {
         assert!(parse_rate("1000").unwrap_err().contains("1gbit"));
         assert!(parse_share("1").unwrap_err().contains("1%"));
         assert_eq!(parse_bytes("8"), Ok(8));
+        assert_eq!(parse_bytes("1.5k"), Ok(1536));
+        assert!(parse_bytes("1.5").unwrap_err().contains("no whole number of bytes"));
     }
 
     #[test]

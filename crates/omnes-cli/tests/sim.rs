@@ -209,6 +209,15 @@ fn testbeds_are_listed_with_the_source_of_each_constant() {
     let wire = one.lines().find(|line| line.trim_start().starts_with("link.wire")).unwrap();
     assert!(wire.contains("0.32 ns") && wire.contains("25 Gbit/s"), "{one}");
     assert!(one.contains("assumed") && one.contains("given"), "{one}");
+    let folder = tempfile::tempdir().unwrap();
+    let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbeds/ethernet-25g.toml");
+    let text = fs::read_to_string(built_in).unwrap();
+    let cores = "[host]\ncores = { count = 2, source = \"mine\" }\n";
+    let file = folder.path().join("mine.toml");
+    fs::write(&file, text.replacen("[host]\n", cores, 1)).unwrap();
+    let (_, mine, errors) = sim(&format!("testbeds {}", file.display()));
+    let cores = mine.lines().find(|line| line.trim_start().starts_with("host.cores")).unwrap();
+    assert!(cores.contains("2 cores"), "{mine} {errors}");
     let (_, json, _) = sim("testbeds fm-lanai4 --json");
     let testbed: Value = serde_json::from_str(&json).unwrap();
     let constants = testbed["constants"].as_array().unwrap();
@@ -308,6 +317,13 @@ fn mistakes_are_told_once_with_the_way_out() {
         ("skew -n 3 --sizes 8 --skew 9000s", "11 iterations with `--skew 9000s` may last"),
         ("bcast --sizes 8 --plot no/such/a.svg", "cannot write no/such/a.svg: no folder no/such"),
         ("bcast -n 4 --sizes 8 --trace no/such/a", "cannot write no/such/a: no folder no/such"),
+        (
+            "bcast -n 4 --sizes 8 --trace a --perfetto a",
+            "--trace and --perfetto would write the same",
+        ),
+        ("bcast -n 4 --sizes 8 --plot /proc/a.svg", "cannot write /proc/a.svg"),
+        ("bcast -n 4 --sizes 1.5", "no whole number of bytes"),
+        ("bcast --algorithms chain --carrier multisend:flat", "sends anything to all"),
         ("bcast -n 4 --sizes 8 --perfetto /", "cannot write /: it is a folder"),
     ] {
         let (status, output, errors) = sim(options);

@@ -9,7 +9,6 @@
 //! is that of the last operation.
 
 use omnes_proto::collective::Runner;
-use omnes_sim::engine::Span;
 use omnes_sim::model::{BarrierKind, Carrier, Model, Op, Plan, Report, Setup, Steps};
 use omnes_sim::testbed::named;
 use omnes_topo::network::Network;
@@ -44,7 +43,7 @@ impl Case {
             return Ok(vec![Op::Barrier(barrier_kind(barrier)?)]);
         }
         let bcast = Op::Bcast { algorithm: self.algorithm.parse()?, root: 0, bytes: self.bytes };
-        Ok(vec![Op::Meet { rest: Span::from_ns(100_000) }, bcast])
+        Ok(vec![Op::Meet, bcast])
     }
 
     fn setup(&self) -> Result<Setup, Failure> {

@@ -13,9 +13,9 @@ mod select;
 use crate::complain::complain;
 use crate::files;
 use crate::format::FormatArgs;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use omnes_papers::{Judged, MetList, Target, compute_all, html_page};
+use omnes_papers::{Judged, MetList, Target, Verdict, compute_all, html_page, targets};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -47,7 +47,7 @@ pub struct Args {
     /// Targets such as MS-F04, or papers by name or marker; all if none is named
     #[arg(value_name = "ID|PAPER")]
     what: Vec<String>,
-    /// Fail if a target that was met before no longer is
+    /// Fail if a target that was met before no longer is, or one that is met is not in the list
     #[arg(long)]
     check: bool,
     /// Write the list of targets that are met
@@ -100,7 +100,11 @@ fn known(args: &Args) -> Result<MetList> {
         return Ok(MetList::default());
     }
     let text = std::fs::read_to_string(path);
-    Ok(MetList::parse(&text.with_context(|| format!("cannot read {}", path.display()))?))
+    let list = MetList::parse(&text.with_context(|| format!("cannot read {}", path.display()))?);
+    if let Some(id) = list.ids().find(|id| !targets().iter().any(|target| target.id == *id)) {
+        bail!("{}: `{id}` is no target", path.display());
+    }
+    Ok(list)
 }
 
 fn compute(targets: &[&'static Target], threads: Option<u16>) -> Vec<Judged> {
@@ -129,7 +133,13 @@ fn check(known: &MetList, judged: &[Judged]) -> ExitCode {
             target.value
         ));
     }
-    if worse.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_new =
+        |one: &&Judged| one.finding.verdict == Verdict::Met && !known.contains(&one.target.id);
+    let new: Vec<_> = judged.iter().filter(is_new).collect();
+    for Judged { target, .. } in &new {
+        complain(format_args!("{} is met and not in the list; --bless enters it", target.id));
+    }
+    if worse.is_empty() && new.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

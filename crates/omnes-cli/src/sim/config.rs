@@ -29,7 +29,7 @@ const ITERATIONS: u64 = 10;
 const RUN_ITERATIONS_MAX: u64 = 1_000_000;
 /// Runs of one question.
 const RUNS_MAX: u128 = 1_000_000;
-/// Within it no rank takes another, of which it hears nothing, for dead: they would after an hour.
+/// Within it a run comes to its end before the model gives it up.
 const SKEWS_MAX: Duration = Duration::from_secs(3000);
 
 /// See the module header.
@@ -127,6 +127,12 @@ impl Config {
         for carrier in &self.carriers {
             let CarrierKind(Carrier::MultiSend { tree, .. }) = carrier else { continue };
             Spread::new(*tree, most).with_context(|| format!("--carrier {carrier}"))?;
+            let of_ranks = |ranks| self.algorithms.iter().any(|it| it.sends_to_all(self.op, ranks));
+            ensure!(
+                self.ranks.iter().any(|ranks| of_ranks(*ranks)),
+                "--carrier {carrier}: none of the algorithms sends anything to all; leave it out, \
+                 or name a multicast or the barrier `counter`"
+            );
         }
         Ok(())
     }
@@ -195,6 +201,11 @@ impl Config {
         cross(&mut points, &self.skews, |point, value| point.skew = value);
         cross(&mut points, &self.sizes, |point, value| point.bytes = value);
         cross(&mut points, &seeds, |point, value| point.seed = value);
+        // Where nothing goes to all, the carriers would all make the same run.
+        points.retain(|point| point.has_carrier() || point.carrier == self.carriers[0]);
+        for point in points.iter_mut().filter(|point| !point.has_carrier()) {
+            point.carrier = CarrierKind(Carrier::Multicast);
+        }
         for point in &mut points {
             (point.repeat, point.warmup) = self.iterations(point);
         }
@@ -248,6 +259,11 @@ impl Config {
 }
 
 impl Point {
+    /// True if something travels by its carrier.
+    pub fn has_carrier(&self) -> bool {
+        self.algorithm.sends_to_all(self.op, self.ranks)
+    }
+
     /// About what an iteration is to simulate, in bytes received.
     pub fn weight(&self) -> u64 {
         let receivers = if self.op.is_between_two() { 1 } else { u64::from(self.ranks) };
@@ -360,6 +376,24 @@ mod tests {
         };
         assert_eq!(counts(None), [(10, 1), (8, 1), (10, 1), (1, 0)]);
         assert_eq!(counts(Some(3)), [(3, 1), (3, 1), (3, 1), (3, 0)]);
+    }
+
+    #[test]
+    fn carriers_are_an_axis_of_what_goes_to_all() {
+        let carriers = ["multicast", "multisend:flat"].map(|it| it.parse().unwrap()).to_vec();
+        let wanted = |algorithms: &[&str]| Wanted {
+            algorithms: algorithms.iter().map(|it| it.parse().unwrap()).collect(),
+            carrier: carriers.clone(),
+            sizes: vec![8],
+            ..Wanted::default()
+        };
+        let points = resolve(Op::Bcast, wanted(&["nack", "chain"])).unwrap().points();
+        let carried: Vec<_> = points.iter().map(|point| point.carrier).collect();
+        assert_eq!(carried, [carriers[0], carriers[1], carriers[0]]);
+        let error = resolve(Op::Bcast, wanted(&["chain", "postal"])).unwrap_err().to_string();
+        assert!(error.contains("sends anything to all"), "{error}");
+        let barriers = Wanted { sizes: Vec::new(), ..wanted(&["user:counter", "dissemination"]) };
+        assert_eq!(resolve(Op::Barrier, barriers).unwrap().points().len(), 3);
     }
 
     #[test]

@@ -40,6 +40,7 @@ use crate::units::format_bytes;
 use anyhow::{Result, bail};
 use config::{Config, Point};
 use measure::Measured;
+use omnes_sim::model::BARS_MAX;
 use options::{Output, Wanted};
 use report::Line;
 use std::collections::BTreeSet;
@@ -189,6 +190,13 @@ fn check(config: &Config, output: &Output) -> Result<()> {
     for path in [&output.plot, &output.trace, &output.perfetto].into_iter().flatten() {
         files::check(path)?;
     }
+    let files = [("plot", &output.plot), ("trace", &output.trace), ("perfetto", &output.perfetto)];
+    for (at, (name, path)) in files.iter().enumerate() {
+        let same = files[..at].iter().find(|(_, other)| path.is_some() && other == path);
+        if let Some((other, _)) = same {
+            bail!("--{other} and --{name} would write the same file; name two");
+        }
+    }
     let runs = config.points().len();
     if output.has_bars() && runs != 1 {
         bail!(
@@ -278,6 +286,11 @@ impl<'run> Told<'run> {
 fn write_traces(run: &Measured, output: &Output) -> Result<()> {
     if !output.has_bars() {
         return Ok(());
+    }
+    if run.bars.len() == BARS_MAX {
+        eprintln!(
+            "# the trace has the first {BARS_MAX} pieces of work; give fewer iterations or bytes"
+        );
     }
     let names = network::LinkNames::new(run.point.network, run.point.ranks)?;
     let name = |link| names.name(link);

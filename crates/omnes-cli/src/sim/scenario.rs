@@ -57,6 +57,11 @@ impl Words {
         key: &str,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Result<Vec<T>> {
+        let is_empty = matches!(self, Self::Many(words) if words.is_empty());
+        anyhow::ensure!(
+            !is_empty,
+            "{key}: an empty list makes no run; give a value, or no `{key}`"
+        );
         let words = match self {
             Self::None => &[],
             Self::One(word) => std::slice::from_ref(word),
@@ -189,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read_again() {
-        let text = "op = \"skew\"\nranks = [4, 8]\nsizes = [\"64k\", 8]\nalgorithms = \"chain\"\n\
+        let text = "op = \"skew\"\nranks = [4, 8]\nsizes = [\"64k\", 8]\nalgorithms = \"nack\"\n\
                     loss = [\"0.01%\", \"1%\"]\nskew = [\"0\", \"1500ns\"]\nroots = 2\nseeds = 2\n\
                     carrier = [\"multicast\", \"multisend:flat:host\"]\nrepeat = 3\nwarmup = 0\n";
         let (op, wanted) = parse(text).unwrap();
@@ -213,6 +218,7 @@ mod tests {
             refused("op = \"bcast\"\nloss = \"0.01\"").contains("loss: `0.01` needs a percent")
         );
         assert!(refused("op = \"bcast\"\nsizes = 1.5").contains("whole numbers or in quotes"));
+        assert!(refused("op = \"bcast\"\nranks = []").contains("ranks: an empty list"));
         assert!(refused("op = \"bcast\"\nseeds = 0").contains("give 1 or more"));
     }
 }

@@ -66,6 +66,7 @@ fn unit(constant: &Constant) -> &'static str {
         name if name.ends_with("_bytes") => "B",
         name if name.ends_with("_packets") => "packets",
         name if name.ends_with("_messages") => "messages",
+        name if name.ends_with(".cores") => "cores",
         _ => "ns",
     }
 }

@@ -8,7 +8,7 @@ use omnes_proto::algorithm::Bcast;
 use omnes_proto::broadcast::Policy;
 use omnes_proto::collective::Runner;
 use omnes_sim::model::{self, Carrier, Cloning, Steps};
-use omnes_topo::{Barrier, Tree};
+use omnes_topo::{Barrier, TopoError, Tree};
 use std::fmt;
 use std::str::FromStr;
 
@@ -99,6 +99,21 @@ impl Algorithm {
             Self::Barrier(_) => op == Op::Barrier,
         }
     }
+
+    /// True if packets go to all in an `op` of `ranks` ranks, and so by a carrier.
+    pub fn sends_to_all(self, op: Op, ranks: u32) -> bool {
+        let is_counter = |kind| {
+            let (form, algorithm) = usual_barrier(kind, ranks);
+            form != BarrierForm::Channel && algorithm == Barrier::Counter
+        };
+        match self {
+            Self::Default if op == Op::Barrier => is_counter(BarrierKind::default()),
+            Self::Default => op.is_broadcast(),
+            Self::Barrier(kind) => is_counter(kind),
+            Self::Bcast(bcast) => matches!(bcast, Bcast::Multicast(_)),
+            Self::Postal => false,
+        }
+    }
 }
 
 impl FromStr for Algorithm {
@@ -114,6 +129,12 @@ impl FromStr for Algorithm {
             return Ok(Self::Barrier(barrier));
         }
         text.parse().map(Self::Bcast).map_err(|_| {
+            let tree = text.split(':').next().unwrap_or(text).parse::<Tree>();
+            if let Some(error) =
+                tree.err().filter(|it| !matches!(it, TopoError::UnknownTree { .. }))
+            {
+                return format!("`{text}`: {error}");
+            }
             format!(
                 "`{text}` is no algorithm; broadcast: multicast, basic, window, tree-ack=RADIX, \
                  co-root=COUNT, ack-every=M, skewed=M, nack, combined, combinations such as \
@@ -275,6 +296,11 @@ mod tests {
         assert!(refused("0.00001%".parse()).contains("multiple of 0.0001%"));
         assert!(parse_ranks("1").unwrap_err().contains("2 to 65536"));
         assert!("bush".parse::<Algorithm>().unwrap_err().contains("binomial"));
+        for (text, part) in [("postal=0.5", "lambda"), ("knomial=1:store", "radix")] {
+            let error = text.parse::<Algorithm>().unwrap_err();
+            assert!(error.contains(part) && !error.contains("binomial"), "{error}");
+        }
+        assert!(refused("1e9%".parse()).contains("a number and a percent sign (0.1%)"));
         assert!("flat:nic".parse::<CarrierKind>().unwrap_err().contains("multisend:flat"));
         assert!("cast".parse::<Op>().unwrap_err().contains("`bcast`"));
     }

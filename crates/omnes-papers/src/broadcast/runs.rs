@@ -17,8 +17,6 @@ use omnes_topo::network::Network;
 pub(super) const NODES: u32 = 8;
 /// Ports of the switches of larger clusters.
 const RADIX: u32 = 16;
-/// Long enough for acknowledgements of earlier broadcasts to be done with.
-const REST: Span = Span::from_ns(1_000_000);
 /// Length of the answers.
 const ANSWER_BYTES: u64 = 4;
 /// Answers of each receiver that count, after as many that do not.
@@ -135,8 +133,7 @@ pub(super) fn latency(design: Design, ranks: u32, bytes: u64) -> f64 {
 
 /// One broadcast by itself, from the root's begin until the last receiver has it.
 pub(super) fn alone(algorithm: Bcast, ranks: u32, bytes: u64) -> f64 {
-    let meet = Op::Meet { rest: REST };
-    let report = run(ranks, Plan::new([meet, bcast(algorithm, bytes)], 2));
+    let report = run(ranks, Plan::new([Op::Meet, bcast(algorithm, bytes)], 2));
     report.samples[1].from_root().as_us()
 }
 
@@ -176,7 +173,7 @@ fn period(report: &Report, warm: u32) -> f64 {
 /// Mean time in the call where receivers come up to `most_us` microseconds late.
 pub(super) fn time_in_call(design: Design, most_us: u64, bytes: u64) -> f64 {
     let compute = Op::Compute { most: Span::from_ns(1000 * most_us), root: 0 };
-    let ops = [Op::Meet { rest: REST }, compute, bcast(design.algorithm(), bytes)];
+    let ops = [Op::Meet, compute, bcast(design.algorithm(), bytes)];
     let report = run(NODES, Plan::new(ops, SKEWED_BROADCASTS));
     let calls = report.samples.len() as f64 * f64::from(NODES);
     report.samples.iter().map(|sample| sample.in_call.as_us()).sum::<f64>() / calls

@@ -35,7 +35,7 @@ mod world;
 
 pub use net::NetCounters;
 pub use plan::{BarrierKind, Op, Plan, Steps};
-pub use record::{Bar, Doing, RankCounters};
+pub use record::{BARS_MAX, Bar, Doing, RankCounters};
 pub use sample::Sample;
 pub use setup::{Carrier, Cloning, Setup};
 pub use world::{Model, ModelError, Report};

@@ -93,9 +93,8 @@ pub(super) struct Net {
     pub(super) done_bytes: u64,
     /// Ranks whose plan is done.
     pub(super) finished: u32,
-    /// Ranks that wait for the others to meet them, and when the last of them came.
+    /// Ranks that wait for the others to meet them.
     pub(super) met: u32,
-    pub(super) last_met: Time,
     /// The first thing that should not be.
     pub(super) complaint: Option<(u32, String)>,
     network: Network,
@@ -145,7 +144,6 @@ impl Net {
             done_bytes: 0,
             finished: 0,
             met: 0,
-            last_met: Time::ZERO,
             complaint: None,
             links: vec![Server::default(); network.links() as usize],
             nics: vec![NicServers::default(); ranks as usize],
@@ -324,7 +322,8 @@ impl Net {
         let wire = costs.wire.of(bytes);
         let server = &mut self.links[link as usize];
         if let Some(came_by) = came_by {
-            let room = costs.wire.per_byte * switch.buffer_bytes.min(1 << 40);
+            let byte_ps = costs.wire.per_byte.as_ps();
+            let room = Span::from_ps(byte_ps.saturating_mul(switch.buffer_bytes));
             let backlog = server.free_at().since(at) + wire;
             if backlog > room && switch.when_full == WhenFull::Drop {
                 self.counters.dropped_by_switches += 1;

@@ -109,9 +109,9 @@ impl Host {
         };
         self.task.next += 1;
         match op {
-            Op::Meet { rest } => {
+            Op::Meet => {
                 self.task.stage = Stage::Meeting;
-                net.meet(at, rest);
+                net.met += 1;
                 (at, false)
             }
             Op::Compute { most, root } => {
@@ -154,7 +154,7 @@ impl Host {
                             self.begin_streamed(net, shared, &mut running, what, &mut at);
                         }
                     }
-                    Op::Meet { .. } | Op::Compute { .. } => {}
+                    Op::Meet | Op::Compute { .. } => {}
                 }
                 self.task.stage = Stage::Running(running);
                 (at, true)

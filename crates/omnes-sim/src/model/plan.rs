@@ -62,12 +62,9 @@ pub enum Op {
         /// How many.
         messages: u32,
     },
-    /// All ranks begin what follows at the same time, this long after the last has come: no
-    /// message is sent for it.
-    Meet {
-        /// How long.
-        rest: Span,
-    },
+    /// All ranks begin what follows at the same time, once all have come and nothing is under way
+    /// any more, late acknowledgements included: no message is sent for it.
+    Meet,
     /// Every rank but `root` computes, without a call into the library, for a random time of at
     /// most `most`.
     Compute {
@@ -81,7 +78,7 @@ pub enum Op {
 impl Default for Op {
     /// Nothing: all meet and go on.
     fn default() -> Self {
-        Self::Meet { rest: Span::ZERO }
+        Self::Meet
     }
 }
 
@@ -109,7 +106,7 @@ impl Plan {
             Op::Barrier(_) => all * each,
             Op::Message { bytes, .. } => 2.0 * each + bytes as f64,
             Op::Stream { bytes, messages, .. } => 2.0 * each + bytes as f64 * f64::from(messages),
-            Op::Meet { .. } | Op::Compute { .. } => 0.0,
+            Op::Meet | Op::Compute { .. } => 0.0,
         };
         self.ops.iter().map(of).sum::<f64>() * f64::from(self.repeat)
     }

@@ -86,7 +86,7 @@ impl RankCounters {
 }
 
 /// Bars that are kept at most; a run that has more keeps the first.
-const BARS_MAX: usize = 4_000_000;
+pub const BARS_MAX: usize = 4_000_000;
 
 /// See the module header.
 #[derive(Debug)]

@@ -17,6 +17,8 @@ pub struct Sample {
     pub root_began: Time,
     /// When the root's call was over.
     pub root_ended: Time,
+    /// When that of the last other rank was.
+    pub others_ended: Time,
     /// When the last rank's was.
     pub ended: Time,
     /// Time in the call, of all ranks together.
@@ -35,6 +37,7 @@ impl Sample {
             last_began: Time::ZERO,
             root_began: Time::from_ps(u64::MAX),
             root_ended: Time::ZERO,
+            others_ended: Time::ZERO,
             ended: Time::ZERO,
             in_call: Span::ZERO,
             in_call_of_others: Span::ZERO,
@@ -49,16 +52,11 @@ impl Sample {
 }
 
 impl Net {
-    /// A rank comes to where all meet.
-    pub(super) fn meet(&mut self, at: Time, rest: Span) {
-        self.met += 1;
-        self.last_met = self.last_met.max(at);
-        if self.met == self.ranks {
-            let begin = self.last_met + rest;
-            (self.met, self.last_met) = (0, Time::ZERO);
-            for host in 0..self.ranks {
-                self.push(begin, Event::Go { host });
-            }
+    /// All ranks begin, or go on after a meeting.
+    pub(super) fn release(&mut self, at: Time) {
+        self.met = 0;
+        for host in 0..self.ranks {
+            self.push(at, Event::Go { host });
         }
     }
 
@@ -90,6 +88,7 @@ impl Net {
         if rank == root_of(op) {
             sample.root_ended = ended;
         } else {
+            sample.others_ended = sample.others_ended.max(ended);
             sample.in_call_of_others += ended - began;
         }
     }
@@ -100,6 +99,6 @@ fn root_of(op: Op) -> u32 {
     match op {
         Op::Bcast { root, .. } | Op::Compute { root, .. } => root,
         Op::Message { from, .. } | Op::Stream { from, .. } => from,
-        Op::Barrier(_) | Op::Meet { .. } => 0,
+        Op::Barrier(_) | Op::Meet => 0,
     }
 }

@@ -8,7 +8,7 @@ use super::record::{Bar, RankCounters, Record};
 use super::sample::Sample;
 use super::setup::Setup;
 use super::shared::Shared;
-use crate::engine::Time;
+use crate::engine::{Span, Time};
 use crate::rig::builder::{JOB, KEY};
 use crate::rig::nic::Nic;
 use crate::testbed::Testbed;
@@ -101,6 +101,12 @@ pub struct Model {
 /// Virtual time after which a run is given up.
 const PATIENCE: Time = Time::from_ps(10_000_000_000_000_000);
 
+/// Silence after which a rank is asked whether it lives, and taken for dead: shortly before that,
+/// as nobody dies here, and questions would be in the way.
+const SILENCE: Duration = Duration::from_secs(9000);
+/// Machines wait for nothing so long but for signs of life: then nothing is under way any more.
+const QUIET: Span = Span::from_ns(60_000_000_000);
+
 /// Events between two words on how far a run is: some hundredths of a second.
 const EVENTS_PER_TELLING: u64 = 1 << 14;
 
@@ -130,7 +136,7 @@ impl Model {
         Ok(Self { hosts, net, shared })
     }
 
-    /// Lets the ranks do what they plan.
+    /// Lets the ranks do what they plan, until nothing is under way any more.
     ///
     /// # Errors
     /// [`ModelError`] if they do not come to the end.
@@ -145,11 +151,16 @@ impl Model {
     /// [`ModelError`] if they do not come to the end.
     pub fn run_telling(mut self, mut tell: impl FnMut(f64)) -> Result<Report, ModelError> {
         let work_bytes = self.shared.plan.work_bytes(self.net.ranks).max(1.0);
-        for host in 0..self.net.ranks {
-            self.net.push(Time::ZERO, Event::Go { host });
-        }
         let mut now = Time::ZERO;
-        while self.net.finished < self.net.ranks {
+        self.net.release(now);
+        loop {
+            if self.net.queue.next_at().is_none_or(|at| at > (now + QUIET).as_ps()) {
+                match self.net.ranks {
+                    ranks if ranks == self.net.finished => break,
+                    ranks if ranks == self.net.met => self.net.release(now),
+                    _ => {}
+                }
+            }
             let Some((at, event)) = self.net.queue.pop() else { return Err(self.stuck(now)) };
             now = Time::from_ps(at);
             if now > PATIENCE {
@@ -228,7 +239,7 @@ fn channel_config(testbed: &Testbed) -> ChannelConfig {
         payload_bytes: testbed.link.payload_bytes as u16,
         eager_bytes,
         eager_head_bytes,
-        peer_timeout: Duration::from_secs(3600),
+        peer_timeout: SILENCE,
         ..usual
     }
 }
@@ -238,16 +249,14 @@ fn broadcast_config(testbed: &Testbed) -> BroadcastConfig {
     BroadcastConfig {
         payload_bytes: testbed.link.payload_bytes as u16,
         window_messages: testbed.protocol.window_messages.unwrap_or(usual.window_messages),
-        peer_timeout: Duration::from_secs(3600),
+        peer_timeout: SILENCE,
         ..usual
     }
 }
 
 fn new_host(rank: u32, shared: &Shared, channel: &Checked, broadcast: &CheckedBroadcast) -> Host {
     let me = Rank(rank);
-    // Nobody dies here, and questions would be in the way.
-    let hour = Duration::from_secs(3600);
-    let liveness = LivenessConfig { interval: hour, timeout: hour };
+    let liveness = LivenessConfig { interval: SILENCE, timeout: SILENCE };
     let config = EndpointConfig {
         me,
         size: shared.ranks,

@@ -1,12 +1,15 @@
 //! Bars: results that differ in nothing but the algorithm, from nothing to the slowest.
 
-use super::canvas::{Anchor, Canvas, GREY, INK, Look, colour, time_label};
+use super::canvas::{Anchor, Canvas, GREY, INK, Look, colour, text_width, time_label};
 use super::data::Figure;
 use anyhow::Result;
 
-const WIDTH: u32 = 900;
-const LEFT: f64 = 220.0;
-const RIGHT: f64 = 720.0;
+/// Room for names at least; of the bars; of what stands behind them.
+const LEFT_MIN: f64 = 220.0;
+const LENGTH: f64 = 500.0;
+const BEHIND: f64 = 180.0;
+/// Of names and times.
+const TEXT: u32 = 15;
 const TOP: f64 = 110.0;
 /// Between the tops of two bars, and the height of one.
 const PITCH: f64 = 54.0;
@@ -15,22 +18,25 @@ const THICKNESS: f64 = 32.0;
 /// The picture.
 pub fn draw(figure: &Figure) -> Result<String> {
     let height = TOP + PITCH * figure.series.len() as f64 + 30.0;
+    let names = figure.series.iter().map(|series| text_width(&series.label, TEXT) + 24.0);
+    let left = names.fold(LEFT_MIN, f64::max);
     let mut text = String::new();
-    let canvas = Canvas::new(&mut text, (WIDTH, height as u32))?;
+    let size = ((left + LENGTH + BEHIND) as u32, height as u32);
+    let canvas = Canvas::new(&mut text, size)?;
     let title = |size, colour| Look { size, anchor: Anchor::Left, colour };
     canvas.text(&figure.title, (30.0, 32.0), title(22, INK))?;
     canvas.text(&figure.subtitle, (30.0, 58.0), title(14, GREY))?;
     let spots = || figure.series.iter().flat_map(|series| &series.spots);
     let longest = spots().map(|spot| spot.high_us.max(spot.median_us)).fold(0.0, f64::max);
     let fastest = spots().map(|spot| spot.median_us).fold(f64::INFINITY, f64::min);
-    let x = |us: f64| LEFT + (RIGHT - LEFT) * us / longest.max(f64::MIN_POSITIVE);
+    let x = |us: f64| left + LENGTH * us / longest.max(f64::MIN_POSITIVE);
     for (number, series) in figure.series.iter().enumerate() {
         let Some(spot) = series.spots.first() else { continue };
         let top = TOP + PITCH * number as f64;
         let middle = top + THICKNESS / 2.0;
-        let look = Look { size: 15, anchor: Anchor::Right, colour: INK };
-        canvas.text(&series.label, (LEFT - 12.0, middle), look)?;
-        canvas.fill(((LEFT, top), (x(spot.median_us), top + THICKNESS)), colour(number))?;
+        let look = Look { size: TEXT, anchor: Anchor::Right, colour: INK };
+        canvas.text(&series.label, (left - 12.0, middle), look)?;
+        canvas.fill(((left, top), (x(spot.median_us), top + THICKNESS)), colour(number))?;
         if spot.low_us < spot.high_us {
             let ends = [x(spot.low_us), x(spot.high_us)];
             canvas.line(&[(ends[0], middle), (ends[1], middle)], INK, 2)?;
@@ -43,7 +49,7 @@ pub fn draw(figure: &Figure) -> Result<String> {
             ratio => format!("  ({ratio:.2} x)"),
         };
         let end = x(spot.median_us.max(spot.high_us)) + 10.0;
-        let look = Look { size: 15, anchor: Anchor::Left, colour: INK };
+        let look = Look { size: TEXT, anchor: Anchor::Left, colour: INK };
         canvas.text(&format!("{}{times}", time_label(spot.median_us)), (end, middle), look)?;
     }
     if let Some(spot) = figure.link.as_ref().and_then(|link| link.spots.first())

@@ -29,6 +29,11 @@ pub const GREY: RGBColor = RGBColor(110, 110, 110);
 /// Of the lines behind everything.
 pub const FAINT: RGBColor = RGBColor(225, 225, 225);
 
+/// About how wide a text is, rather more than less.
+pub fn text_width(text: &str, size: u32) -> f64 {
+    text.chars().count() as f64 * f64::from(size) * 0.56
+}
+
 /// The colour of a line's number.
 pub fn colour(number: usize) -> RGBColor {
     COLOURS[number % COLOURS.len()]

@@ -1,17 +1,26 @@
 //! Lines over an axis, each with its name at its end.
 
-use super::canvas::{Anchor, COLOURS, Canvas, FAINT, GREY, INK, Look, Place, colour, time_label};
+use super::canvas::{
+    Anchor, COLOURS, Canvas, FAINT, GREY, INK, Look, Place, colour, text_width, time_label,
+};
 use super::data::{Figure, Series};
 use anyhow::Result;
 
-const SIZE: (u32, u32) = (960, 560);
 const LEFT: f64 = 100.0;
 const RIGHT: f64 = 740.0;
 const TOP: f64 = 90.0;
-const BOTTOM: f64 = 490.0;
+/// The axis is so far below at least, and more where there are many names.
+const BOTTOM_MIN: f64 = 490.0;
+/// Below the axis.
+const FOOT: f64 = 70.0;
+/// Of names, and room for them at least.
+const NAME: u32 = 14;
+const NAME_WIDTH_MIN: f64 = 196.0;
 /// Least distance of two names at the ends of lines, and of two ticks.
 const NAME_PITCH: f64 = 18.0;
 const TICK_PITCH: f64 = 52.0;
+/// What is shorter stands where this does: a picosecond.
+const SHORTEST_US: f64 = 1e-6;
 
 /// From values to pixels.
 struct Scale {
@@ -24,7 +33,7 @@ struct Scale {
 
 impl Scale {
     fn place(&self, value: f64) -> f64 {
-        let bent = |value: f64| if self.is_log { value.ln() } else { value };
+        let bent = |value: f64| if self.is_log { value.max(self.low).ln() } else { value };
         let (low, high) = (bent(self.low), bent(self.high));
         let share = if high > low { (bent(value) - low) / (high - low) } else { 0.5 };
         self.from + (self.to - self.from) * share
@@ -34,7 +43,7 @@ impl Scale {
 /// The picture.
 pub fn draw(figure: &Figure) -> Result<String> {
     let mut text = String::new();
-    let canvas = Canvas::new(&mut text, SIZE)?;
+    let canvas = Canvas::new(&mut text, size(figure))?;
     let head = |size, colour| Look { size, anchor: Anchor::Left, colour };
     canvas.text(&figure.title, (30.0, 30.0), head(22, INK))?;
     canvas.text(&figure.subtitle, (30.0, 56.0), head(14, GREY))?;
@@ -57,12 +66,23 @@ pub fn draw(figure: &Figure) -> Result<String> {
         names.extend(end.map(|end| (end, series.label.clone(), colour(number))));
     }
     names.sort_by(|one, other| one.0.total_cmp(&other.0));
-    for (at, (_, name, colour)) in apart(&names).into_iter().zip(&names) {
-        let look = Look { size: 14, anchor: Anchor::Left, colour: *colour };
+    for (at, (_, name, colour)) in apart(&names, bottom(figure)).into_iter().zip(&names) {
+        let look = Look { size: NAME, anchor: Anchor::Left, colour: *colour };
         canvas.text(name, (RIGHT + 14.0, at), look)?;
     }
     canvas.finish()?;
     Ok(text)
+}
+
+/// The height of the axis: above it there is room for all names at the ends of lines.
+fn bottom(figure: &Figure) -> f64 {
+    BOTTOM_MIN.max(TOP + NAME_PITCH * figure.series.len() as f64)
+}
+
+fn size(figure: &Figure) -> (u32, u32) {
+    let names = figure.series.iter().map(|series| text_width(&series.label, NAME));
+    let width = RIGHT + 14.0 + names.fold(NAME_WIDTH_MIN, f64::max) + 10.0;
+    (width as u32, (bottom(figure) + FOOT) as u32)
 }
 
 fn draw_series(
@@ -105,12 +125,16 @@ fn scales(figure: &Figure) -> (Scale, Scale) {
     };
     let (low, high) =
         (least(&mut spots().map(|spot| spot.low_us)), most(&mut spots().map(|spot| spot.high_us)));
-    let y = Scale { low: low / 2.0, high: high * 1.3, is_log: true, from: BOTTOM, to: TOP };
+    // A sample may be nothing, where a rank comes late and finds all that it waits for.
+    let low = low.max(SHORTEST_US);
+    let high = high.max(low);
+    let y = Scale { low: low / 2.0, high: high * 1.3, is_log: true, from: bottom(figure), to: TOP };
     (x, y)
 }
 
 fn draw_axes(canvas: &Canvas<'_>, figure: &Figure, (x, y): (&Scale, &Scale)) -> Result<()> {
     let tick = |anchor| Look { size: 13, anchor, colour: INK };
+    let bottom = y.from;
     for us in steps(y) {
         let height = y.place(us);
         canvas.line(&[(LEFT, height), (RIGHT, height)], FAINT, 1)?;
@@ -123,18 +147,18 @@ fn draw_axes(canvas: &Canvas<'_>, figure: &Figure, (x, y): (&Scale, &Scale)) -> 
     let mut free = f64::NEG_INFINITY;
     for value in values {
         let at = x.place(value);
-        canvas.line(&[(at, BOTTOM), (at, BOTTOM + 5.0)], INK, 1)?;
+        canvas.line(&[(at, bottom), (at, bottom + 5.0)], INK, 1)?;
         if at >= free {
-            canvas.line(&[(at, TOP), (at, BOTTOM)], FAINT, 1)?;
-            canvas.text(&figure.axis.label(value), (at, BOTTOM + 18.0), tick(Anchor::Middle))?;
+            canvas.line(&[(at, TOP), (at, bottom)], FAINT, 1)?;
+            canvas.text(&figure.axis.label(value), (at, bottom + 18.0), tick(Anchor::Middle))?;
             free = at + TICK_PITCH;
         }
     }
-    canvas.line(&[(LEFT, TOP), (LEFT, BOTTOM), (RIGHT, BOTTOM)], INK, 1)?;
+    canvas.line(&[(LEFT, TOP), (LEFT, bottom), (RIGHT, bottom)], INK, 1)?;
     let middle = f64::midpoint(LEFT, RIGHT);
     let title = |anchor| Look { size: 14, anchor, colour: INK };
-    canvas.text(figure.axis.title(), (middle, BOTTOM + 46.0), title(Anchor::Middle))?;
-    canvas.text("time", (24.0, f64::midpoint(TOP, BOTTOM)), title(Anchor::Upwards))
+    canvas.text(figure.axis.title(), (middle, bottom + 46.0), title(Anchor::Middle))?;
+    canvas.text("time", (24.0, f64::midpoint(TOP, bottom)), title(Anchor::Upwards))
 }
 
 /// Powers of ten within the scale, with 2 and 5 times each where there are few.
@@ -146,14 +170,14 @@ fn steps(scale: &Scale) -> Vec<f64> {
     all.filter(|us| (scale.low..=scale.high).contains(us)).collect()
 }
 
-/// Heights for names, which are in order, with room between them.
-fn apart<T>(names: &[(f64, String, T)]) -> Vec<f64> {
+/// Heights for names, which are in order, with room between them, above `bottom`.
+fn apart<T>(names: &[(f64, String, T)], bottom: f64) -> Vec<f64> {
     let mut heights: Vec<f64> = names.iter().map(|name| name.0).collect();
     for at in 1..heights.len() {
         heights[at] = heights[at].max(heights[at - 1] + NAME_PITCH);
     }
     // What was pushed below the axis goes up again, and pushes the others.
-    let mut floor = BOTTOM;
+    let mut floor = bottom;
     for height in heights.iter_mut().rev() {
         *height = height.min(floor);
         floor = *height - NAME_PITCH;
@@ -163,24 +187,50 @@ fn apart<T>(names: &[(f64, String, T)]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::data::{Axis, Spot};
     use super::*;
 
     #[test]
     fn names_keep_their_order_and_distance() {
         let names = [480.0, 485.0, 489.0].map(|height| (height, String::new(), ()));
-        let heights = apart(&names);
+        let heights = apart(&names, BOTTOM_MIN);
         assert!(
             heights.windows(2).all(|pair| pair[1] - pair[0] >= NAME_PITCH - 1e-9),
             "{heights:?}"
         );
-        assert!(heights[2] <= BOTTOM);
+        assert!(heights[2] <= BOTTOM_MIN);
+    }
+
+    #[test]
+    fn a_picture_has_room_for_all_names() {
+        let spots = vec![Spot { x: 1.0, median_us: 1.0, low_us: 1.0, high_us: 1.0 }];
+        let series = vec![Series { label: "n".repeat(60), spots }; 50];
+        let (title, subtitle) = (String::new(), String::new());
+        let figure = Figure { title, subtitle, axis: Axis::Ranks, series, link: None };
+        let names = vec![(200.0, String::new(), ()); 51];
+        let heights = apart(&names, bottom(&figure));
+        assert!(heights[0] >= TOP && heights[50] <= bottom(&figure), "{heights:?}");
+        let (width, height) = size(&figure);
+        assert!(width > 1200 && f64::from(height) > bottom(&figure), "{width} {height}");
+    }
+
+    #[test]
+    fn a_sample_of_nothing_has_a_place_at_the_bottom() {
+        let spot = |x, low_us| Spot { x, median_us: 2.0, low_us, high_us: 3.0 };
+        let spots = vec![spot(1.0, 0.0), spot(2.0, 1.0)];
+        let series = vec![Series { label: String::new(), spots }];
+        let (title, subtitle) = (String::new(), String::new());
+        let figure = Figure { title, subtitle, axis: Axis::Ranks, series, link: None };
+        let (_, y) = scales(&figure);
+        assert!(y.place(0.0) <= BOTTOM_MIN && steps(&y).len() < 10, "{:?}", steps(&y));
+        assert!(draw(&figure).is_ok());
     }
 
     #[test]
     fn few_decades_have_steps_between() {
-        let scale = |low, high| Scale { low, high, is_log: true, from: BOTTOM, to: TOP };
+        let scale = |low, high| Scale { low, high, is_log: true, from: BOTTOM_MIN, to: TOP };
         assert_eq!(steps(&scale(8.0, 60.0)), [10.0, 20.0, 50.0]);
         assert_eq!(steps(&scale(1.0, 10_000.0)).len(), 5);
-        assert!((scale(1.0, 100.0).place(10.0) - f64::midpoint(TOP, BOTTOM)).abs() < 1e-9);
+        assert!((scale(1.0, 100.0).place(10.0) - f64::midpoint(TOP, BOTTOM_MIN)).abs() < 1e-9);
     }
 }

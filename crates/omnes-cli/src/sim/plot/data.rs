@@ -162,6 +162,8 @@ fn label(config: &Config, axis: Axis, measured: &Measured) -> String {
             parts.push(text);
         }
     };
+    let is_named = point.op.is_broadcast() && !is_choice_of_many;
+    add(config.carriers.len(), is_named || !point.has_carrier(), point.carrier.to_string());
     add(config.networks.len(), false, point.network.to_string());
     add(config.ranks.len(), axis == Axis::Ranks, format!("{} ranks", point.ranks));
     add(config.losses.len(), axis == Axis::Loss, format!("{} lost", point.loss));
