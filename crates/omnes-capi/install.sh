@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the C library: header, libomnes.so, libomnes.a and the pkg-config file; beside it, where
-# they are built, the libraries that MPI programs preload, and the commands omnes, with pages for man
-# and completions for bash, and omnesd, with its systemd unit. Or removes all of that.
+# they are built, the libraries that MPI programs preload, and the commands omnes, with pages for
+# man and completions for bash, and omnesd, with its systemd unit. Or removes all of that.
 #
 #   crates/omnes-capi/install.sh [--remove] [PREFIX]   PREFIX: an absolute path, default /usr/local
 #

@@ -287,9 +287,9 @@ fn broadcasts_of_two_communicators_start_in_any_order() {
     }
 }
 
-/// Rank 1 starts what rank 0 does not, and asks for it when it has left.
+/// Rank 1 starts what rank 0 does not, and asks for it when both have left.
 #[test]
-fn requests_end_with_the_own_name_when_this_rank_has_left() {
+fn requests_end_also_when_their_rank_has_left() {
     with_ranks(
         2,
         |_| (),
@@ -303,7 +303,7 @@ fn requests_end_with_the_own_name_when_this_rank_has_left() {
             let (waited, mut tested) = (start(&other, 0, waited), start(&other, 0, tested));
             let barrier = other.ibarrier_owned().unwrap();
             comm.finalize().unwrap();
-            let has_left = |error| matches!(error, Err(Error::PeerLeft { rank: 1 }));
+            let has_left = |error| matches!(error, Err(Error::PeerLeft { .. }));
             assert!(has_left(barrier.wait().map(|_| ())));
             assert!(has_left(tested.test().map(|_| ())));
             assert!(has_left(waited.wait().map(|_| ())));

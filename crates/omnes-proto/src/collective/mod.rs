@@ -39,8 +39,8 @@
 //! Cost: no allocation between [`Collective::open`] and loss, except for the first word and for the
 //! second of several barriers that are entered at once. State per group: 1.5 KiB at a leader, 1 KiB
 //! more once words are combined, 8 B for each node that sends to it and each rank that it leads,
-//! and 5 B per node at one that waits for all; nothing that grows with the group elsewhere. 24 B for
-//! each communicator that was closed.
+//! and 5 B per node at one that waits for all; nothing that grows with the group elsewhere. 24 B
+//! for each communicator that was closed.
 
 mod arrive;
 mod emit;
