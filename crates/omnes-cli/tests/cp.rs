@@ -233,7 +233,7 @@ fn a_tree_replaces_a_tree_and_nothing_else() {
     for rank in 0..RANKS {
         fs::create_dir_all(place.path(&format!("{rank}/old"))).unwrap();
     }
-    place.cp(&["tree", "{rank}", "--force"]).assert_done("[0] 4 copies of 1 files, 10 B, ");
+    place.cp(&["tree", "{rank}", "--force"]).assert_done("[0] 4 copies of 1 file, 10 B, ");
     assert_eq!(
         place.tree(),
         ["0", "0/new", "1", "1/new", "2", "2/new", "3", "3/new", "tree", "tree/new"]
