@@ -3,16 +3,16 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod settled;
+
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, GroupConfig, GroupId, Policy};
 use omnes_proto::channel::Reply;
 use omnes_proto::packet::Destination;
 use omnes_sim::conformance::POLICIES;
-use omnes_sim::{
-    Cluster, Forgery, Operation, State, dead_are_named_to_all, delivered_once_in_order, drop,
-    nothing_is_missing, only_the_dead_fail,
-};
+use omnes_sim::{Cluster, Forgery, Operation, State, dead_are_named_to_all, drop};
 use omnes_wire::{CommunicatorId, Instant, Kind, Rank};
+use settled::settle;
 use std::time::Duration;
 
 /// From one rank to another.
@@ -40,16 +40,6 @@ fn cluster_with(ranks: u32, text: &str, config: BroadcastConfig) -> (Cluster, Gr
     let mut cluster = builder.with_previews().build();
     let group = cluster.open_group_of_all(policy(text));
     (cluster, group)
-}
-
-/// Everything has arrived, and nothing is said any more.
-fn settle(cluster: &mut Cluster) {
-    cluster.run_until_quiescent();
-    cluster.check(delivered_once_in_order);
-    cluster.check(nothing_is_missing);
-    cluster.check(only_the_dead_fail);
-    cluster.run_for(ms(100));
-    cluster.check_quiet_for(ms(500));
 }
 
 fn done_at(cluster: &Cluster, operation: Operation) -> Instant {

@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod settled;
+
 use omnes_proto::broadcast::{BroadcastConfig, GroupConfig, GroupId};
 use omnes_proto::collective::{self as barriers, Runner};
 use omnes_sim::conformance::POLICIES;
-use omnes_sim::{
-    Cluster, Operation, State, delivered_once_in_order, drop, no_living_rank_is_named,
-    nothing_is_missing, only_the_dead_fail,
-};
+use omnes_sim::{Cluster, Operation, State, drop, no_living_rank_is_named, only_the_dead_fail};
 use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Kind, Rank};
+use settled::settle;
 use std::time::Duration;
 
 const BYTES: usize = 5000;
@@ -37,16 +37,6 @@ fn begin(cluster: &mut Cluster, group: &GroupConfig, rank: u32) -> Operation {
         0 => cluster.broadcast(group.id, 0, BYTES),
         _ => cluster.receive_broadcast(rank, group.id, 0, BYTES as u64),
     }
-}
-
-/// Everything has arrived, and nothing is said any more.
-fn settle(cluster: &mut Cluster) {
-    cluster.run_until_quiescent();
-    cluster.check(delivered_once_in_order);
-    cluster.check(nothing_is_missing);
-    cluster.check(only_the_dead_fail);
-    cluster.run_for(ms(100));
-    cluster.check_quiet_for(ms(500));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{Bcast, Forwarding};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_proto::broadcast::{GroupId, Hold, Policy};
-use omnes_topo::Tree;
+use omnes_topo::{TopoError, Tree};
 use omnes_wire::Rank;
 
 /// Shape of the way within a node.
@@ -46,17 +46,14 @@ impl Communicator {
     pub(crate) fn part(&self, root: u32, bytes: usize, algorithm: Bcast) -> Result<Part, Error> {
         self.check_rank(root)?;
         match algorithm {
-            Bcast::Tree { tree, forwarding } => {
-                check_tree(tree, self.size())?;
-                Ok(self.tree_part(root, tree, forwarding))
-            }
+            Bcast::Tree { tree, forwarding } => self.tree_part(root, tree, forwarding),
             Bcast::Multicast(policy) if self.has_multicast() => {
                 self.count_multisend(bytes);
                 self.multicast_part(root, policy)
             }
             Bcast::Multicast(_) => {
                 let tree = self.situation(bytes).tree();
-                Ok(self.tree_part(root, tree, Forwarding::Pipelined))
+                self.tree_part(root, tree, Forwarding::Pipelined)
             }
         }
     }
@@ -73,13 +70,13 @@ impl Communicator {
         }
     }
 
-    fn tree_part(&self, root: u32, tree: Tree, forwarding: Forwarding) -> Part {
-        let (me, size) = (Rank(self.rank()), self.size());
-        let checked = "rank, root and tree are checked";
-        let parent = tree.parent(me, Rank(root), size).expect(checked);
-        let children = tree.children(me, Rank(root), size).expect(checked);
+    fn tree_part(&self, root: u32, tree: Tree, forwarding: Forwarding) -> Result<Part, Error> {
+        let (me, root_rank, size) = (Rank(self.rank()), Rank(root), self.size());
+        let refused = |error| refused(tree, error);
+        let parent = tree.parent(me, root_rank, size).map_err(refused)?;
+        let children = tree.children(me, root_rank, size).map_err(refused)?;
         let origin = parent.map_or(Origin::Itself, Origin::Channel);
-        Part { root, origin, cast: None, children, forwarding }
+        Ok(Part { root, origin, cast: None, children, forwarding })
     }
 
     fn multicast_part(&self, root: u32, policy: Policy) -> Result<Part, Error> {
@@ -97,8 +94,11 @@ impl Communicator {
 
 /// Refuses a tree of `size` ranks whose numbers make none.
 pub(crate) fn check_tree(tree: Tree, size: u32) -> Result<(), Error> {
-    let root = tree.parent(Rank(0), Rank(0), size);
-    root.map(|_| ()).map_err(|error| Error::Algorithm { reason: format!("{tree}: {error}") })
+    tree.parent(Rank(0), Rank(0), size).map(|_| ()).map_err(|error| refused(tree, error))
+}
+
+fn refused(tree: Tree, error: TopoError) -> Error {
+    Error::Algorithm { reason: format!("{tree}: {error}") }
 }
 
 /// From whom of its node a rank gets the data, if from one of them, and whom of them it passes
