@@ -136,9 +136,10 @@ impl Shared {
         }
     }
 
-    /// Waits for `done`, driving the core unless another caller does.
+    /// Waits for `done` as `policy` says, driving the core unless another caller does.
     pub(crate) fn drive<T>(
         &self,
+        policy: WaitPolicy,
         limit: Option<Duration>,
         spot: Spot,
         mut done: impl FnMut(&mut Core) -> Option<T>,
@@ -149,9 +150,9 @@ impl Shared {
         let mut has_news = false;
         let mut inside = self.lock();
         inside.core.begin_wait();
-        let mut waiting = Waiting::new(self.wait, inside.core.stepped_at());
+        let mut waiting = Waiting::new(policy, inside.core.stepped_at());
         let hook = self.while_waiting.as_ref();
-        let mut turns = Turns::new(hook, inside.core.stepped_at(), self.wait.turns);
+        let mut turns = Turns::new(hook, inside.core.stepped_at(), policy.turns);
         loop {
             let ended = inside.core.operations.ended;
             if !inside.is_driven && !has_news {

@@ -28,6 +28,7 @@ use crate::rendezvous::{Local, Met, Rendezvous, random};
 use crate::ring::{Neighbours, Node, NodeConfig};
 use crate::signals::without_signals;
 use crate::socket::UdpSocket;
+use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::{Message, Pattern};
@@ -313,8 +314,10 @@ impl Engine {
         concerns: impl Fn(Gone<'_>) -> bool,
     ) -> Option<Outcome> {
         let lent = Lent { engine: self, operation };
+        let usual = self.shared.wait;
+        let policy = if operation.is_long { usual.for_long() } else { usual };
         let ended =
-            self.wait_until(limit, operation.spot, |core| core.try_end(operation, &concerns));
+            self.wait_as(policy, limit, operation.spot, |core| core.try_end(operation, &concerns));
         let ended = match ended {
             Ok(outcome) => Some(outcome),
             Err(Unended::Late) => None,
@@ -405,8 +408,18 @@ impl Engine {
         spot: Spot,
         done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Result<T, Unended> {
+        self.wait_as(self.shared.wait, limit, spot, done)
+    }
+
+    fn wait_as<T>(
+        &self,
+        policy: WaitPolicy,
+        limit: Option<Duration>,
+        spot: Spot,
+        done: impl FnMut(&mut Core) -> Option<T>,
+    ) -> Result<T, Unended> {
         let _caller = self.shared.enter_caller();
-        self.shared.drive(limit, spot, done)
+        self.shared.drive(policy, limit, spot, done)
     }
 }
 

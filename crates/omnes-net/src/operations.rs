@@ -18,6 +18,8 @@ pub struct Operation {
     pub(crate) channel: usize,
     pub(crate) part: Part,
     pub(crate) spot: Spot,
+    /// At least [`LONG_BYTES`](crate::waiting::LONG_BYTES) are waited for.
+    pub(crate) is_long: bool,
 }
 
 /// Where the packets that an operation waits for come in, mostly.

@@ -67,6 +67,11 @@ impl WhileWaiting {
         (self.hook)()
     }
 
+    /// True if it is called as often as [`Pace`] says, and not at times of its own.
+    pub(crate) fn is_frequent(&self) -> bool {
+        self.interval.is_none()
+    }
+
     pub(crate) fn interval(&self) -> Duration {
         self.interval.unwrap_or(INTERVAL)
     }

@@ -115,7 +115,7 @@ impl Core {
         let has_slot = self.barriers.slots.iter().any(|slot| slot.communicator == communicator);
         let spot = if has_slot { Spot::Page } else { Spot::Anywhere };
         self.push_at(now);
-        Ok(Operation { id, channel: 0, part: Part::Barrier, spot })
+        Ok(Operation { id, channel: 0, part: Part::Barrier, spot, is_long: false })
     }
 
     pub(super) fn on_collective_event(&mut self, event: Event) {

@@ -7,6 +7,7 @@ use crate::memory::{Loan, Sink};
 use crate::multicast::MulticastState;
 use crate::operations::{Completion, Gone, Operation, OperationError, Part, Spot};
 use crate::poller::Poller;
+use crate::waiting::LONG_BYTES;
 use omnes_proto::broadcast::{
     Broadcast, BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId, Hold,
 };
@@ -178,7 +179,7 @@ impl Core {
         let operation = self.operations.start();
         self.memory.lend(channel, id, Loan { base, bytes, operation });
         let (part, spot) = (Part::Send(id), Spot::Anywhere);
-        Ok(Some(Operation { id: operation, channel, part, spot }))
+        Ok(Some(Operation { id: operation, channel, part, spot, is_long: bytes >= LONG_BYTES }))
     }
 
     /// Looks what the others report, if that has not been done for a while: a rank that starts one
@@ -214,7 +215,7 @@ impl Core {
         }
         self.push_at(now);
         let (part, spot) = (Part::Receive(Some(receive)), Spot::Group);
-        Ok(Operation { id: operation, channel, part, spot })
+        Ok(Operation { id: operation, channel, part, spot, is_long: capacity >= LONG_BYTES })
     }
 
     pub(super) fn on_broadcast_event(&mut self, event: Event) {

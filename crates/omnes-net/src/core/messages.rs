@@ -5,6 +5,7 @@ use crate::line::Holding;
 use crate::memory::{Loan, Sink};
 use crate::operations::{Completion, Operation, OperationError, Outcome, Part, Spot};
 use crate::own::Room;
+use crate::waiting::LONG_BYTES;
 use omnes_proto::channel::{ChannelError, Event, Message, Pattern, Reply};
 use omnes_proto::packet::{ReceiveId, SendId, Source};
 use omnes_wire::Rank;
@@ -56,7 +57,8 @@ impl Core {
         self.memory.lend(channel, id, Loan { base, bytes: message.bytes, operation });
         self.transmit(now, LINES_PER_PUSH);
         let (part, spot) = (Part::Send(id), Spot::At(message.to));
-        Ok(Some(Operation { id: operation, channel, part, spot }))
+        let is_long = message.bytes >= LONG_BYTES;
+        Ok(Some(Operation { id: operation, channel, part, spot, is_long }))
     }
 
     pub(crate) fn extend(&mut self, operation: Operation, available: u64) {
@@ -83,7 +85,8 @@ impl Core {
         self.check_standing()?;
         let id = self.operations.start();
         let spot = pattern.source.map_or(Spot::Anywhere, Spot::At);
-        let mut operation = Operation { id, channel, part: Part::Receive(None), spot };
+        let is_long = capacity >= LONG_BYTES;
+        let mut operation = Operation { id, channel, part: Part::Receive(None), spot, is_long };
         if pattern.source.is_none_or(|source| source == self.me) {
             // SAFETY: the caller's promise is passed on.
             let outcome =

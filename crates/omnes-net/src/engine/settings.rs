@@ -5,6 +5,7 @@ use crate::job::JobConfig;
 use crate::links::Links;
 use crate::rendezvous::Met;
 use crate::waiting::WaitPolicy;
+use crate::while_waiting::WhileWaiting;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
 use omnes_proto::channel::{ChannelConfig, Checked, ConfigError};
 use omnes_proto::limits::{
@@ -96,9 +97,14 @@ pub(super) fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
     let usual = WaitPolicy::for_ranks(ranks, cores);
+    let give_way = config.give_way.unwrap_or(usual.give_way);
+    // What the program does beside is to run often, which a blocked caller does not do.
+    let is_kept_awake = config.while_waiting.as_ref().is_some_and(WhileWaiting::is_frequent);
+    let is_set = config.give_way.is_some() || is_kept_awake;
     WaitPolicy {
         spin: config.spin.unwrap_or(usual.spin),
-        give_way: config.give_way.unwrap_or(usual.give_way),
+        give_way,
+        give_way_long: if is_set { give_way } else { usual.give_way_long },
         ..usual
     }
 }
