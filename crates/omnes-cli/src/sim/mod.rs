@@ -1,4 +1,4 @@
-//! `omnes sim`: what a collective will do on a cluster that is not there.
+//! `omnes sim`: what a collective will do on a cluster you do not have.
 //!
 //! Models of `omnes-sim` run the protocol machines of the library on the costs of a testbed, in
 //! virtual time. Results have the fields and columns of `omnes bench`, so that what is simulated
@@ -86,7 +86,7 @@ Examples:
   omnes sim throughput -n 8 --sizes 8 --scheme original,basic,window,combined
   omnes sim skew -n 16 --sizes 8 --scheme original,combined";
 
-/// Simulate collectives on a cluster that is not there.
+/// Simulate collectives on a cluster you do not have.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
