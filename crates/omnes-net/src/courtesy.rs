@@ -1,10 +1,9 @@
 //! Who goes first where ranks share cores.
 //!
-//! A broadcast over multicast is there for all ranks at once, but those that share a core take it
-//! in turns. A rank that has taken it, and next enters what waits for all others anyway, lets them
-//! have their turns first: the slowest of them has the message as soon as all have taken it, not
-//! after the packets that each of them sends next. The price is one more switch before what comes
-//! next.
+//! A multicast broadcast arrives for all ranks at once, but those that share a core take it in
+//! turns. A rank that has taken it, and next enters an operation that waits for all others anyway,
+//! lets them run first: the slowest of them has the message as soon as all have taken it, not after
+//! the packets that each of them sends next. The price is one more switch before what comes next.
 
 use crate::waiting::WaitPolicy;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

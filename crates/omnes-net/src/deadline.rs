@@ -1,6 +1,6 @@
-//! How long others are waited for at the start, in time in which this process ran: while it was
-//! stopped, such as in a job that is suspended, they may have been too. What the program does while
-//! it waits has its turns.
+//! How long to wait for others at the start, counted while this process runs: while it is stopped,
+//! as in a job that is suspended, the others may be stopped too. The program's hook for waits is
+//! called meanwhile.
 
 use crate::driver::SLEEP_MAX;
 use crate::while_waiting::WhileWaiting;

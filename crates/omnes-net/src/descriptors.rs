@@ -1,7 +1,7 @@
 //! How many descriptors this process may have open.
 //!
-//! The usual limit, 1,024, is one for programs that cannot have more; whoever serves many may raise
-//! it, up to a hard one that the system sets. Children inherit what is raised.
+//! The usual limit, 1,024, suits programs that cannot handle more; a process that serves many may
+//! raise it, up to a hard limit that the system sets. Children inherit what is raised.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

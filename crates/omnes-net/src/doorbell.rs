@@ -1,10 +1,10 @@
 //! The socket by which a rank tells its own NIC that it has entered a barrier.
 //!
-//! The kernel's NIC takes the first step of a barrier on its way out, knows it by the address that
-//! it comes from, and writes the addresses of those it is for into it. So that step may as well
-//! leave by a connected socket, for which no route is looked up: beside the one that steps come in
-//! by, at the same address, and connected to where a rank of another host takes its packets in,
-//! which sends nothing to this address. So nothing comes in by it.
+//! The kernel's NIC takes the first step of a barrier on its way out, recognizes it by its source
+//! address, and writes its receiver's addresses into it. So that step may as well leave by a
+//! connected socket, for which no route is looked up: a socket at the same address as the one that
+//! steps come in by, connected to an address of a rank of another host from which nothing is ever
+//! sent here. So nothing comes in by it.
 
 use crate::socket::UdpSocket;
 use omnes_wire::Rank;

@@ -4,8 +4,8 @@
 //! waiting callers one drives and the others sleep until something of theirs has ended. When no
 //! caller has been inside for a tick, a thread that sleeps in `poll` takes over, so that a rank
 //! which computes still answers, repairs and gives signs of life; the next caller takes the core
-//! back by a store, without a system call. While one call stays inside the thread looks less and
-//! less often ([`crate::nap`]); whoever leaves then wakes it.
+//! back with a single store, without a system call. While one call stays inside the thread looks
+//! less and less often ([`crate::nap`]); the last caller to leave then wakes it.
 //!
 //! ```text
 //!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll

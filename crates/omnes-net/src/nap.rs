@@ -1,11 +1,11 @@
 //! The progress thread's nap between two looks at whether callers are inside.
 //!
-//! It lasts a tick, unless one call stays inside: that moves all on by itself, so each nap is twice
-//! as long as the one before, and a rank that is blocked in a call costs next to nothing. The last
-//! caller that leaves ends a long one.
+//! It lasts a tick, unless one call stays inside: that call moves everything on by itself, so each
+//! nap is twice as long as the one before, and a rank that is blocked in a call costs next to
+//! nothing. The last caller that leaves ends a long one.
 //!
-//! No leave is missed: who naps says so before it looks once more whether callers are inside, and
-//! who leaves is outside before it looks whether somebody naps.
+//! No leave is missed: the thread says that it naps before it looks once more whether callers are
+//! inside, and a caller is outside before it looks whether the thread naps.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

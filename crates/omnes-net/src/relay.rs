@@ -5,10 +5,10 @@
 //! the next rank whoever moves the core on: a caller that waits for something else, or the progress
 //! thread while the application computes.
 //!
-//! Guarantees: a relay ends when its receive has, well or not, or is released; it never ends a
-//! message, and names none that its owner has let go. Messages whose receive has failed are their
-//! owner's to release, as what they lack will never come. Cost: nothing in a step without relays,
-//! else one look per relay.
+//! Guarantees: a relay ends when its receive has ended, with or without success, or is released; it
+//! never ends a message, and names none that its owner has let go. Messages whose receive has
+//! failed are their owner's to release, as what they lack will never come. Cost: nothing in a step
+//! without relays, else one look per relay.
 
 use crate::core::Core;
 use crate::operations::{Operation, OperationId, Part};

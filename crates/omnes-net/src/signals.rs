@@ -1,5 +1,6 @@
-//! Threads that no signal of the program reaches: a signal that all its own threads block waits for
-//! one of them, and does not end the process on a thread that it knows nothing of.
+//! Threads that no signal of the program reaches: a signal that all the program's threads block
+//! waits for one of them, and does not end the process on a thread that the program knows nothing
+//! of.
 
 use std::mem::MaybeUninit;
 

@@ -1,4 +1,4 @@
-//! Multi-send: what a rank sends to all goes to its children in a tree, each of whom passes it on
+//! Multi-send: what a rank sends to all goes to its children in a tree, each of which passes it on
 //! to its own [MS-R7, R15].
 //!
 //! It takes the place of a multicast group below the broadcast machine: packets to all are the same

@@ -1,11 +1,11 @@
-//! What a program does beside while it waits in a call: such as letting another library move on,
-//! which gets no turn otherwise, or looking whether the wait is to go on.
+//! The hook that a program may have called while it waits in a call: for instance to let another
+//! library make progress, which otherwise could not, or to check whether the wait is to go on.
 //!
 //! Guarantees: the hook runs on the thread that waits, never on the progress thread, and without
-//! the engine's lock, so it may enter the engine again. Waits that are over sooner than the wait
-//! policy's first turn never call it, and read no clock for it: the core's last reading serves.
-//! A hook with an interval of its own has its turn also in a wait shorter than that, if this thread
-//! has waited for so long in all since the last one: calls that wait often heed it, too.
+//! the engine's lock, so it may enter the engine again. Waits that end before the wait policy's
+//! first call never call it, and read no clock for it: the core's last reading serves. A hook with
+//! an interval of its own is also called in a wait shorter than that, if this thread has waited for
+//! so long in all since the last call; so it is called as well where many waits are short.
 
 use omnes_wire::Instant;
 use std::cell::Cell;

@@ -5,8 +5,8 @@
 //! same. Groups of one rank per node, the ranks from 0 on, need no memory at all.
 //!
 //! Guarantees: each answer takes a few steps, whatever the size; what takes a step per member is
-//! named so. Nodes without ranks count as none. What makes no sense, a rank twice or an empty
-//! node, is kept in mind for those who refuse it; a rank that comes twice sits where it came first.
+//! named so. Nodes without ranks count as none. What makes no sense, a rank twice or an empty node,
+//! is noted for callers that refuse it; a rank that comes twice sits where it came first.
 //!
 //! Cost: 12 B per member, 4 B per node and 4 B per rank up to the highest, once per description;
 //! nothing for one rank per node from 0 on.

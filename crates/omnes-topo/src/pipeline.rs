@@ -13,17 +13,15 @@
 //! ```
 //!
 //! Source: the postal model [MS-R17] and pipelining by packet [MS-R21]; the tree depends on the
-//! size of the message [MS-R16].
-//! Guarantees: the time is exact for the model, since in all families the root has the most
-//! children: packets leave it `fan_out_max` apart, so no other rank still has one to send when the
-//! next comes. [`choose`] gives the smallest time of all chains, flat, k-ary, postal and bounded
-//! postal trees. In small groups it was compared with every ordered tree: none is faster.
-//! Assumes: what a rank does to receive and prepare one packet (lambda - 1 units) overlaps with
-//! its other work. Where it does not, packets cannot be less than that time apart, whatever the
-//! tree. No limit by credits or windows.
-//! Cost: building a tree is O(size); [`choose`] builds few, as intervals of fan-outs that cannot
-//! win are left out.
-//! Not done: several trees at once, in which all ranks would send equally much.
+//! size of the message [MS-R16]. Guarantees: the time is exact for the model, since in all families
+//! the root has the most children: packets leave it `fan_out_max` apart, so no other rank still has
+//! one to send when the next comes. [`choose`] gives the smallest time of all chains, flat, k-ary,
+//! postal and bounded postal trees. In small groups it was compared with every ordered tree: none
+//! is faster. Assumes: what a rank does to receive and prepare a packet (lambda - 1 units) overlaps
+//! with its other work. Where it does not, packets cannot be less than that time apart, whatever
+//! the tree. No limit by credits or windows. Cost: building a tree is O(size); [`choose`] builds
+//! few, as intervals of fan-outs that cannot win are left out. Not done: several trees at once, in
+//! which all ranks would send equally much.
 
 use alloc::vec;
 

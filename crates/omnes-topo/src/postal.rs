@@ -15,17 +15,16 @@
 //!
 //! Source: model [MS-R17], reach [MS-R18], builder [MS-R19], a tree for every lambda and so the
 //! search over them [MS-R20]; all for fractional lambda too. The builder keeps two queues, of ranks
-//! that have sent nothing yet and of those that have; each next rank becomes a child of whoever is
-//! free first. Both queues stay sorted by time. At equal times who has sent before goes first, as
-//! that gives the flat tree where it is among the best (lambda at least size - 2).
+//! that have sent nothing yet and of those that have; each next rank becomes a child of the rank
+//! that is free first. Both queues stay sorted by time. At equal times a rank that has sent before
+//! goes first, as that gives the flat tree where it is among the best (lambda at least size - 2).
 //! Guarantees: nobody can reach `size` ranks earlier; integers only, so all ranks agree. Relative
 //! ranks are numbered in the order in which they are sent to, so a parent's number is below its
-//! children's. With a limit on the fan-out, no tree within that limit is earlier.
-//! Assumes: sending is serial, receiving and preparing (lambda - 1 units) hinder no other packet;
-//! all ranks are equally far from each other.
-//! Cost: O(size) time and memory for anything about a shape, so sizes end at [`POSTAL_SIZE_MAX`];
-//! [`reach`] and [`completion`] build nothing.
-//! Not done: measuring lambda; distances that differ.
+//! children's. With a limit on the fan-out, no tree within that limit is earlier. Assumes: sending
+//! is serial, receiving and preparing (lambda - 1 units) hinder no other packet; all ranks are
+//! equally far from each other. Cost: O(size) time and memory for anything about a shape, so sizes
+//! end at [`POSTAL_SIZE_MAX`]; [`reach`] and [`completion`] build nothing. Not done: measuring
+//! lambda; distances that differ.
 
 use alloc::collections::VecDeque;
 use alloc::string::ToString;

@@ -1,7 +1,7 @@
 //! A tree of a whole group in one table, for firmware that passes messages on.
 //!
 //! What it is: the children of every relative rank, in sending order, in one flat array. The table
-//! does not depend on the root: relative ranks count from whoever is the source, so one table
+//! does not depend on the root: relative ranks count from the source, whichever it is, so one table
 //! serves all sources [MS-R15, R16].
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! Which process has launched this one: what all ranks of a machine have in common.
 //!
 //! Mostly it is the parent; between them may be shells and other programs that start a rank and
-//! wait for it. Behind an unknown one nobody looks: it may be a launcher, of one of several jobs.
+//! wait for it. The search ends at an unknown one: it may be a launcher, of one of several jobs.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -14,8 +14,8 @@
 //! Two that contend part: each keeps a distance drawn by its rank 0, from a range that doubles with
 //! each attempt, and of two different numbers the higher can be claimed everywhere.
 //!
-//! Cost: one exchange beside that of the numbers, and one more per attempt that fails. A number
-//! that was claimed in vain is not given again.
+//! Cost: one exchange besides that of the numbers, and one more per attempt that fails. A number
+//! whose claim failed is not used again.
 
 use crate::error::Error;
 use crate::exchange::Exchange;

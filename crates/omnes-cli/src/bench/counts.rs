@@ -1,7 +1,7 @@
 //! What an operation costs in packets, bytes, copies and system calls, summed over ranks.
 //!
 //! Where iterations are synchronised, only what happens inside the calls counts, and not what the
-//! synchronising costs; answers that go out after a call has returned then count for none. Where
+//! synchronising costs; answers that go out after a call has returned are then not counted. Where
 //! they are not, or many calls share a barrier, the whole loop counts. Retransmits always count
 //! over the whole loop, as they come late by nature; so does what broadcasts by multicast do at the
 //! root ([`AtRoot`]).

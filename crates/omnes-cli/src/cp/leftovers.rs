@@ -1,10 +1,10 @@
 //! What a signal would leave behind, and its removal.
 //!
 //! INT, TERM and HUP end a rank at once, wherever it waits; its hidden files and directories, and
-//! the directories it made above its destination, are removed first. Hidden places come into being
-//! and copies appear in steps that no signal cuts in two: it waits for the end of a step that is
-//! under way, and after it none begins. So what is removed is never a copy that has appeared. The
-//! writer may still be at work then, so removal is tried until nothing is left, a few times.
+//! the directories it made above its destination, are removed first. Hidden places are made and
+//! copies appear in steps that no signal interrupts: it waits for the end of the step under way,
+//! and no step begins after it. So what is removed is never a copy that has appeared. The writer
+//! may still be at work then, so removal is tried until nothing is left, a few times.
 
 use super::staging::remove_tree;
 use crate::run::signals;

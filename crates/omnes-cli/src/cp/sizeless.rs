@@ -2,8 +2,8 @@
 //!
 //! Their size is told as nothing or as one page, whatever can be read, and they take no blocks. So
 //! a file of that look is read to its end before its size is believed. A hole of that size has the
-//! same look and is told apart by what was read: as many bytes as its size. A file whose size
-//! changed meanwhile is left to the one who reads by size, who knows both cases.
+//! same look and is told apart by what was read: as many bytes as its size. A file whose size has
+//! changed meanwhile is left to the code that reads by size, which handles both cases.
 
 use super::source::SourceError;
 use std::fs::{File, Metadata};

@@ -3,8 +3,8 @@
 //! A file is written without a name (`O_TMPFILE`), so nothing is left even if this process is
 //! killed; where the file system has no such files, and for directories, it is written under a
 //! hidden name (`.omnes-…`) beside the destination. It appears in one step, by a link or a rename,
-//! so nobody sees a part of it. Without `--force` that step fails if the destination has come into
-//! being meanwhile. A directory that is replaced is exchanged with its successor, then removed;
+//! so nobody sees a part of it. Without `--force` that step fails if the destination has been
+//! created meanwhile. A directory that is replaced is exchanged with its successor, then removed;
 //! where the file system cannot exchange (NFS), for a moment neither is there.
 //!
 //! Directories above the destination are made if they are missing, and removed again if the copy

@@ -5,7 +5,7 @@
 //! way to rank 0 where a launcher says where that is, else that of the default route. Nothing is
 //! sent to find out.
 //!
-//! A bridge that snoops on IGMP passes multicast on to members only, and forgets those whom no
+//! A bridge that snoops on IGMP passes multicast on to members only, and forgets those that no
 //! querier asks [linux-datapath A.8]. Switches elsewhere cannot be looked into from here; Omnes
 //! tells them of its members every 100 s in any case.
 

@@ -2,8 +2,8 @@
 //!
 //! A rank that is ended from outside leaves its file, which says that it died. Of ranks that the
 //! user has ended that is no news, so the launcher removes theirs. Files are known by the process
-//! group of who publishes, so what a rank has started counts too; ranks behind ssh publish on their
-//! own machine and are not seen.
+//! group of their publisher, so what a rank has started counts too; ranks behind ssh publish on
+//! their own machine and are not seen.
 
 use super::job::Job;
 use super::process::Process;

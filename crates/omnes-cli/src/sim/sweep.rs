@@ -1,8 +1,8 @@
 //! All runs of a question, several at a time, with results in their order.
 //!
-//! Each run is one thread's from begin to end, so results do not depend on how many there are.
-//! The heaviest begin first, so that none is left alone at the end. On a terminal a bar shows how
-//! much is done, also within a run, as one run may take a minute.
+//! Each run is one thread's from start to end, so results do not depend on how many there are. The
+//! heaviest begin first, so that none is left alone at the end. On a terminal a bar shows how much
+//! is done, also within a run, as one run may take a minute.
 
 use super::config::{Config, Point};
 use super::measure::{Measured, measure};

@@ -1,11 +1,11 @@
-//! When timers have their turn.
+//! When timers that have run out may fire.
 //!
 //! A rank that computes looks at no timer until it calls the library again, and then mostly sends
 //! what an acknowledgement can travel with, or finds the answer that a timer was set for. So timers
 //! that have run out meanwhile wait until the caller has waited for a moment, or until they are
-//! late: answers can be expected soon, and losses be found soon, without a packet more for a rank
-//! that is never seen waiting. Even a late one first lets the caller go on with what has just come,
-//! and has its turn when the next wait begins in vain.
+//! late: answers can be expected soon, and losses be found soon, without an extra packet for a rank
+//! that is never seen waiting. Even a late timer first lets the caller go on with what has just
+//! come, and fires when the next wait begins and finds nothing.
 
 use omnes_wire::Instant;
 use std::time::Duration;

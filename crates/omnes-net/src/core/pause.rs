@@ -3,11 +3,11 @@
 //! While it is stopped (by a signal, by a batch system that suspends the job, with its container)
 //! or gets no processor, it hears nobody, and mostly the others are stopped too. Whoever drives the
 //! core sleeps for [`SLEEP_MAX`] at most and then makes a step, so a step that comes far later
-//! shows that there was no time in which others could have been heard: then their silence counts
+//! shows that this process could not have heard the others meanwhile: then their silence counts
 //! from that step on ([`Endpoint::on_pause`](omnes_proto::endpoint::Endpoint::on_pause)).
 //!
-//! A caller that makes no step for so long, as what it does beside a wait takes that long or it
-//! starts operations only, looks the same: a silent rank then is named that much later.
+//! A caller that makes no step for so long, because its hook runs that long during a wait or
+//! because it only starts operations, looks the same: a silent rank is then named that much later.
 
 use crate::driver::SLEEP_MAX;
 use omnes_wire::Instant;

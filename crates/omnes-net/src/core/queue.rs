@@ -2,13 +2,13 @@
 //! it tells of the sockets.
 //!
 //! The queue belongs to some sockets, and the NIC counts what it lets go on to them. While all of
-//! that has been read, a look at them would be in vain, and costs a system call; so a waiting
+//! that has been read, a look at them would find nothing and cost a system call; so a waiting
 //! caller looks at the queue and the count, in memory. Until then the NIC lets small packets go to
 //! the sockets too, in their order.
 //!
 //! Counts may differ: a socket that is full drops what was counted, and strangers' packets are read
-//! uncounted. So the sockets are taken for empty as well if a look at all of them was in vain
-//! [`SETTLING_TIME`] after the last packet, and are looked at now and then in any case. What is
+//! uncounted. So the sockets are also taken for empty if a look at all of them [`SETTLING_TIME`]
+//! after the last packet has found nothing, and are looked at now and then in any case. What is
 //! found there and was not counted has come another way, from this host or by another interface:
 //! such a socket is looked at from then on as if there were no queue.
 

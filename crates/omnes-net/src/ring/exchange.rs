@@ -2,12 +2,13 @@
 //! names.
 //!
 //! Such a name belongs to the network namespace and vanishes with its socket, so nothing is left
-//! behind. It follows from the job's key, so a stranger cannot guess it; who connects or listens
-//! must be the same user as the kernel says, and prove by the [`Card`] that it knows the key.
+//! behind. It follows from the job's key, so a stranger cannot guess it; a process that connects or
+//! listens must belong to the same user, as the kernel tells, and prove by the [`Card`] that it
+//! knows the key.
 //!
-//! Every rank pushes to every other of its node: connect, look who listens, send the card with two
+//! Every rank pushes to every other of its node: connect, check who listens, send the card with two
 //! descriptors, close. Each direction stands for itself. A rank reads its own rings from the start,
-//! so if its segment reaches a neighbour, that one may write; if it does not, the neighbour's
+//! so if its segment reaches a neighbour, that neighbour may write; if it does not, the neighbour's
 //! packets go by UDP as before, which costs speed and nothing else.
 
 use super::card::{CARD_BYTES, Card, Secret};

@@ -1,8 +1,8 @@
 //! Parts of a segment in this process's memory: the board, and rings whose records never wrap.
 //!
 //! The records of a ring are mapped twice, one after the other, as the kernel's own BPF ring buffer
-//! does it: a record that runs over the end goes on at the beginning without anybody's doing, so
-//! packets lie in one piece and no branch tells where the end is.
+//! does it: a record that runs over the end continues at the beginning by itself, so packets lie in
+//! one piece and no branch has to look for the end.
 //!
 //! All `unsafe` on shared memory is here, in `writer` and in `reader`. What makes it sound: the
 //! segment is sealed against shrinking, so mapped memory stays there; positions and lengths are

@@ -1,8 +1,8 @@
 //! Which ranks are on one node: those that run on one kernel, in one network namespace, as one
 //! user.
 //!
-//! The namespace counts since a laboratory's hosts are namespaces of one kernel, and so are
-//! containers with addresses of their own: they shall talk through their network as hosts do. The
+//! The namespace counts since the hosts of a lab are namespaces of one kernel, and so are
+//! containers with addresses of their own: they are to talk through their network as hosts do. The
 //! user counts since ranks hand each other memory.
 
 use omnes_wire::JobKey;

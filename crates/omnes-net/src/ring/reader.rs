@@ -2,7 +2,7 @@
 //!
 //! Nothing that is read from the ring is believed: the writer may have crashed in the middle of a
 //! word, or gone mad. Positions, stamps and lengths are read once and checked; the first that makes
-//! no sense breaks the ring, which yields nothing from then on.
+//! no sense breaks the ring, and nothing is read from it from then on.
 
 use super::layout::{RECORD_ALIGN_BYTES, RECORD_HEAD_BYTES, record_bytes, stamp};
 use super::map::RingMap;

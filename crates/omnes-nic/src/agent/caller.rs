@@ -1,9 +1,9 @@
-//! A process that is connected to the agent: what it has said by half, what it is still to be told,
-//! and which slots it has.
+//! A process that is connected to the agent: the part of a request that it has sent, what it is
+//! still to be told, and which slots it has.
 //!
 //! Nothing here waits. A process that does not read its answers is not read either, so that no more
-//! than one answer per process lies here; one that says or reads nothing more in the middle is late
-//! after [`PATIENCE`].
+//! than one answer per process lies here; one that stops in the middle of a request or an answer is
+//! late after [`PATIENCE`].
 
 use super::channel::{self, Peer};
 use super::limits::{BYTES_PER_TURN, DESCRIPTORS_MAX, PATIENCE};

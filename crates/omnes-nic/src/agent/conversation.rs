@@ -1,10 +1,10 @@
 //! What a process and the agent say to each other over one connection, seen from the process.
 //!
-//! Several threads may ask; one at a time waits for its answer. Who looks whether the agent has
-//! gone, or gives something back, waits for none of them. An answer that comes too late is put
-//! aside before the next request is made, so slots stay lent however slow the agent is; what it
-//! lends goes back. Only a request that the agent has taken by half, which a short one never is,
-//! ends the connection.
+//! Several threads may ask; one at a time waits for its answer. A thread that checks whether the
+//! agent has gone, or gives something back, waits for none of them. An answer that comes too late
+//! is put aside before the next request is made, so slots stay lent however slow the agent is; what
+//! such an answer lends goes back. Only a request of which the agent has taken a part, which does
+//! not happen to a short one, ends the connection.
 //!
 //! Numbers of slots are given out again. So each loan has a serial of its own, and what is given
 //! back after the agent has taken it back, and has lent the number once more, is not returned.

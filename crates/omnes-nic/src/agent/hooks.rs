@@ -1,4 +1,4 @@
-//! What of ours hangs at an interface's tc hook, whoever has put it there.
+//! What of ours hangs at an interface's tc hook, whatever process attached it.
 //!
 //! Asks the kernel, so it finds programs of the agent, of processes that load the firmware
 //! themselves, and filters that a killed process has left on a kernel without tcx. Needs root.

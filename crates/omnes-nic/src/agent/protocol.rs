@@ -1,10 +1,10 @@
 //! What agent and processes say to each other: one JSON object per line.
 //!
 //! A process asks, the agent answers, in the same order. Every request has the protocol's version,
-//! and is refused for another one before anything else of it is looked at. `lend` comes with the
-//! slot's socket as a descriptor, and the group's after it if the plan has one; its answer comes
-//! with the page's map. `lend_queue` likewise, with all sockets of the plan and the queue's map.
-//! `return` alone is not answered.
+//! and one of another version is refused before anything else of it is looked at. `lend` comes with
+//! the slot's socket as a descriptor, and the group's after it if the plan has one; its answer
+//! comes with the page's map. `lend_queue` likewise, with all sockets of the plan and the queue's
+//! map. Only `return` is not answered.
 
 use super::limits::{LINE_BYTES_MAX, PROTOCOL_VERSION};
 use crate::{QueuePlan, SlotPlan};

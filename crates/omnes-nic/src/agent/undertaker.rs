@@ -2,11 +2,11 @@
 //!
 //! Closing a descriptor may take as long as its owner wants: a TCP socket that lingers, a file of a
 //! file system that the owner serves; so may closing a connection in which such descriptors wait to
-//! be received. Hence other threads close them: one for each user of whom there is something to
-//! close, which ends when all of it is closed. Until then nothing more is read from that user's
-//! processes ([`Undertaker::is_busy_with`]), so a user can keep no thread but that one, and no
-//! descriptors but those of connections that he makes; when these exhaust the agent's descriptors,
-//! nobody gets new slots, and all keep what they have.
+//! be received. Hence other threads close them: one for each user who has left something to close,
+//! which ends when all of it is closed. Until then nothing more is read from that user's processes
+//! ([`Undertaker::is_busy_with`]), so a user can hold no thread but that one, and no descriptors
+//! but those of connections that they make; when these exhaust the agent's descriptors, nobody gets
+//! new slots, and all keep what they have.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::BTreeMap;

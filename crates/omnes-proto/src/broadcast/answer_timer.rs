@@ -6,8 +6,8 @@
 //! rank is. Only one question is measured at a time, and none that was asked again: its answer
 //! could be to either packet.
 //!
-//! The wait doubles each time that it ends and nobody reports, as over channels; where ranks report
-//! but the slowest does not come on, it does so after a few waits.
+//! The wait doubles each time that it ends and nobody has reported, as over channels; where ranks
+//! report but the slowest makes no progress, it doubles after a few waits.
 
 use super::history::Times;
 use super::incoming::answer_spread;

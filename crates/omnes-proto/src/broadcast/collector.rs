@@ -1,9 +1,9 @@
 //! What the ranks that report here have, and what must be sent again to whom.
 //!
 //! The root has a collector, and so has each co-root and, in a tree of acknowledgements, each inner
-//! rank. Inner ranks send no data again but ask for acknowledgements that do not come. Until when
-//! answers are waited for, its [`AnswerTimer`] tells; which reports are older than a repair, its
-//! [`History`].
+//! rank. Inner ranks send no data again but ask for acknowledgements that do not come. Its
+//! [`AnswerTimer`] tells how long to wait for answers; its [`History`], which reports are older
+//! than a repair.
 
 use super::answer_timer::AnswerTimer;
 use super::history::{History, Witness};

@@ -1,10 +1,10 @@
 //! When and how the packets of a window were last sent: what is reported as missing may be under
 //! way.
 //!
-//! Time tells little of it, as packets may lie in queues for longer than the rest of the way takes.
-//! So repairs are numbered, packets carry the number of the latest, and reports that of the newest
-//! that was seen: packets do not overtake each other much, so what was sent before it has come or
-//! is lost.
+//! Time says little about that, as packets may lie in queues for longer than the rest of the way
+//! takes. So repairs are numbered, packets carry the number of the latest, and reports the newest
+//! number that was seen: packets do not overtake each other much, so what was sent before it has
+//! come or is lost.
 
 use super::wants::Repair;
 use crate::limits::WINDOW_PACKETS_MAX;

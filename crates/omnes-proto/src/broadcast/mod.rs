@@ -6,7 +6,7 @@
 //! different losses by one packet, repairs with numbers, timers that follow measured round trips,
 //! and questions where nothing else would bring an answer.
 //!
-//! What a packet's way is:
+//! The way of a packet:
 //!
 //! ```text
 //!   root: send ─▶ Sending numbers it ─▶ emit ─▶ everybody
@@ -33,9 +33,9 @@
 //!
 //! Cost: one packet per payload and, with the default policy, one acknowledgement per receiver for
 //! a lone message, late if it is short, and a sixteenth of one for a message in a stream. State:
-//! less than 2 KiB per (group, root) in use at a receiver and 80 B for each packet in a buffer;
-//! 80 B per reporter, and 60 KiB at whoever repairs. A report takes a few steps, however many ranks
-//! report.
+//! less than 2 KiB per (group, root) in use at a receiver and 80 B for each packet in a buffer; 80
+//! B per reporter, and 60 KiB at a rank that repairs. A report takes a few steps, however many
+//! ranks report.
 
 mod answer_timer;
 mod arrive;

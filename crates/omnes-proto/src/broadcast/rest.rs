@@ -1,12 +1,13 @@
-//! Groups of communicators that are no more, and what is left of their streams.
+//! Groups of communicators that have been dropped, and what is left of their streams.
 //!
 //! A rank closes a group when its own part in all of its broadcasts is over. Others may not know
-//! yet: its last acknowledgement may be lost, and who collects it asks again. So a stream goes on
-//! until nothing is under way in it, and then rests: all that is kept is how far it has come, for
-//! those who ask. Who sends more there, though this rank is through, hears the same each time.
+//! yet: its last acknowledgement may be lost, and the rank that collects it asks again. So a stream
+//! goes on until nothing is under way in it, and then rests: all that is kept is how far it has
+//! come, for ranks that ask. A rank that sends more there, though this rank is through, gets the
+//! same answer each time.
 //!
 //! Groups that are not open here yet are answered in the same way, with nothing: others may open
-//! them long before, and who is silent is taken for dead.
+//! them long before, and a rank that is silent is taken for dead.
 //!
 //! Cost: 2 bytes for each communicator that was closed, about 40 for each stream that rests.
 

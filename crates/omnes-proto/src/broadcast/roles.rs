@@ -4,7 +4,7 @@
 //! root's. Everything follows from position and policy, so all ranks agree without a word.
 //!
 //! Cost: as much as there is to say of the rank. A leaf's part takes a few steps however large the
-//! group is; whoever is reported to has an entry for each rank that is spoken for.
+//! group is; a rank that others report to has an entry for each rank that they speak for.
 
 use super::interface::GroupConfig;
 use super::policy::{Collection, Policy};

@@ -1,5 +1,5 @@
 //! One root's broadcasts to one group, as one rank sees them: the root sends, the others take in,
-//! and whoever others report to collects.
+//! and a rank that others report to collects.
 
 use super::collector::Collector;
 use super::config::CheckedBroadcast;

@@ -1,23 +1,23 @@
-//! Who waits for a message, or for its rest, asks for it once it is overdue.
+//! A rank that waits for a message, or for the rest of one, asks for it once it is overdue.
 //!
-//! Nothing follows the end of a lone message, so no gap shows that it is lost, and its sender would
-//! find out by its timer alone, which allows for the longest time that answers are held back. Its
-//! receiver knows sooner how long such messages usually take ([`Overdue`](crate::lane::Overdue)),
-//! or that of one that has begun to come nothing more does, and asks: an answer to all before
-//! `expects` that says so. The sender repeats that packet if it has gone long enough ago to be
-//! there. If it is late instead, it has nothing to repeat and does nothing.
+//! If the end of a lone message is lost, no later packet reveals a gap, and its sender would find
+//! out only by its timer, which allows for the longest time that answers are held back. The
+//! receiver can tell sooner, as it knows how long such messages usually take
+//! ([`Overdue`](crate::lane::Overdue)), or sees that the rest of one stays out, and asks: with an
+//! answer for all before `expects` that says so. The sender repeats the packet `expects` if it was
+//! sent long enough ago to have arrived. If it is late instead, it has nothing to repeat and does
+//! nothing.
 //!
 //! Source: part of what a network that loses packets needs beyond PM [PM-R18].
 //!
-//! Guarantees: a question brings one packet at most, and nothing of it counts as loss, since the
-//! packet may be in a queue; what else is missing shows by the gap then. After
-//! [`QUESTIONS_MAX`] questions that have brought nothing there are no more: the sender's timer
-//! remains. A question does not count as an answer, so a way that carries packets in one direction
-//! alone is found out as before.
+//! Guarantees: a question brings one packet at most, which does not count as lost, since it may be
+//! in a queue; a gap then shows what else is missing. After [`QUESTIONS_MAX`] questions without
+//! effect no more are asked: the sender's timer remains. A question does not count as an answer, so
+//! a way that carries packets in one direction only is still detected.
 //!
-//! Not asked for: messages for a receive from any source, as all would have to be asked; the rest
-//! of a message that no receive waits for. Not asked: ranks that are reached by a ring of shared
-//! memory, which loses nothing.
+//! Not asked for: messages for a receive from any source, as every rank would have to be asked; the
+//! rest of a message that no receive waits for. Not asked: ranks that are reached through a ring in
+//! shared memory, which loses nothing.
 
 use super::matching::Pattern;
 use super::peer::{Assembling, Destination, Lane, Peer};

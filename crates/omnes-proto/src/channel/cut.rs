@@ -1,5 +1,5 @@
 //! Messages whose sender gives them up before all their bytes are there: the receiver is told that
-//! the rest does not come, or it would wait for ever, and with it all that is numbered behind.
+//! the rest does not come, or it would wait for ever, and everything numbered behind it too.
 //!
 //! A *cut* is a numbered packet without data, in the place of the next packet of the message; the
 //! part of the message on its lane ends there. A receive whose message was cut never counts as
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! On the bulk lane the receiver numbers the parts in advance, by the lengths of the messages, and
-//! counts those behind a cut anew. So that no packet can be taken for one of another part meanwhile
-//! the sender begins the next part only when the cut has been acknowledged.
+//! counts those behind a cut anew. So that meanwhile no packet can be taken for one of another
+//! part, the sender begins the next part only when the cut has been acknowledged.
 
 use super::arrive::Numbered;
 use super::peer::{BulkPart, Lane};

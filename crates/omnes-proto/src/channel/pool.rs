@@ -1,5 +1,5 @@
 //! Receive buffers shared by all senders [PM-R17]: slots of one packet's data each, chained to
-//! messages; how many there may be, says whoever takes one.
+//! messages; the caller that takes one says how many there may be.
 
 use crate::packet::SlotId;
 

@@ -1,7 +1,7 @@
 //! Packets going out.
 //!
-//! Of a group, steps go first, as others wait for them; what is asked goes last, and only if it is
-//! still missing by then.
+//! In each group steps go first, as others wait for them; questions go last, and only if what they
+//! ask for is still missing by then.
 
 use super::group::{Common, Group};
 use super::interface::{Outbound, STEP_JOIN, STEP_RELEASE};

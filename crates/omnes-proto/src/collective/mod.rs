@@ -15,9 +15,9 @@
 //! message is a header: barrier, step and sender are all that there is to say, and at most a word
 //! [CB-R3, R5].
 //!
-//! Loss: nothing is acknowledged. Who misses a message asks the one that owes it, which makes it
-//! again from its record, also for the barrier before [CB-R6, R8]. So does the leader of a node
-//! with those that have not joined, and they with the leader for the release.
+//! Loss: nothing is acknowledged. A rank that misses a message asks the one that owes it, which
+//! makes it again from its record, also for the barrier before [CB-R6, R8]. In the same way a
+//! node's leader asks ranks that have not joined, and they ask the leader for the release.
 //!
 //! Guarantees: a barrier is done here only after every member has entered it, whatever packets are
 //! lost, doubled or overtaken; barriers of a group are done in the order of entering; without loss

@@ -1,7 +1,7 @@
 //! How long a group's barriers take at best, and the wait before the first NACK that follows.
 //!
 //! Nobody knows when a message that is missing was due: its sender may have lost it on the way or
-//! may not have entered yet. So the wait is some times what a barrier takes when nobody is late.
+//! may not have entered yet. So the wait is a multiple of what a barrier takes when nobody is late.
 //! Most samples are too long, as somebody is; none is too short. Hence the least sample of a run of
 //! barriers counts: a shorter one at once, a longer one by an eighth per run at most, so that late
 //! entrants must be late in hundreds of barriers in a row before repair becomes slow, and a network

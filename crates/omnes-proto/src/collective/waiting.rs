@@ -1,9 +1,10 @@
 //! How long a rank has waited, and when it asks.
 //!
 //! Ranks that wait for the same one ask it again and again, while somebody computes for long. They
-//! must not ask all at once for ever: what overruns the room of who is asked would be the same each
-//! time, and may be what they wait for. So where they are many, each draws its waits around a mean,
-//! and the more may ask the same one, the longer the waits become in the end.
+//! must not keep asking all at once: each time the same questions would overrun the buffer of the
+//! rank that is asked, and its own message may be among what is dropped. So where they are many,
+//! each draws its waits around a mean, and the more ranks may ask the same one, the longer the
+//! waits become in the end.
 
 use super::interface::CollectiveConfig;
 use super::pace::Pace;

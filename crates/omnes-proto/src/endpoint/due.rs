@@ -1,5 +1,5 @@
-//! Which machines may have something to hand out. To ask all of them in vain, several times for
-//! each packet, would take as long as the packet.
+//! Which machines may have something to hand out. To ask all of them for nothing, several times per
+//! packet, would take as long as the packet.
 //!
 //! A machine is *touched* by whatever goes into it, and has nothing to hand out once it has said
 //! so, until it is touched again.

@@ -1,5 +1,5 @@
-//! What an endpoint hands out: data to move, events, packets. The machines are asked in turn, and
-//! none of them again before something has gone into it.
+//! What an endpoint hands out: data to move, events, packets. The machines are asked in turn, and a
+//! machine that had nothing is not asked again before something has gone into it.
 
 use super::due::Machines;
 use super::{Endpoint, Event, is_to_all};

@@ -2,9 +2,9 @@
 //!
 //! A message that is lost as a whole, or from some packet on, with nothing behind it, leaves no gap
 //! to be reported. The sender could ask for acknowledgements, but each costs both ends a packet,
-//! which the slowest receiver may have to wait for; those who wait for the message can tell as well
-//! that it is overdue. Where the sender is late instead, it has nothing to send again and says
-//! nothing.
+//! which the slowest receiver may have to wait for; a receiver that waits for the message can tell
+//! as well that it is overdue. Where the sender is late instead, it has nothing to send again and
+//! says nothing.
 //!
 //! How long a message usually takes is measured from the time that a receiver begins to wait, so a
 //! sender that comes late every time is not asked every time.

@@ -4,7 +4,7 @@
 //! Nothing here knows of ranks or packets. Guarantees: what is pushed for the same time comes out
 //! in the order of pushing; no clock, no thread; arithmetic on integers, floating point only where
 //! constants are read and results shown. Queues keep their memory, so that a run of steady load
-//! stops to allocate.
+//! stops allocating.
 
 pub(crate) mod queue;
 pub(crate) mod random;

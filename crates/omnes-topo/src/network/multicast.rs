@@ -1,4 +1,4 @@
-//! Multicast as switches do it that know where members are: one copy per link that leads to some.
+//! Multicast by switches that know where members are: one copy per link that leads to some.
 //!
 //! What it is: for each source and flow one tree over all hosts. A switch copies what comes by one
 //! link of the tree onto the others. The tree follows paths of unicast: up one way and down all

@@ -11,8 +11,8 @@
 //! The first two are groups of the collective machine ([`group`]), which join the ranks of a node
 //! before they go to the network. A communicator begins with the user-space form, which needs no
 //! agreement; after a few barriers its members try whether all of them get a slot of the kernel's
-//! NIC ([`nic`]), and use it if so. The last barrier of a job goes over channels: whoever has left
-//! answers no NACK.
+//! NIC ([`nic`]), and use it if so. The last barrier of a job goes over channels: a rank that has
+//! left answers no NACK.
 
 mod channel;
 mod form;

@@ -1,4 +1,4 @@
-//! Packets got from several in one: whoever has all but one of them gets that one.
+//! Packets recovered from a coded one: a rank that has all but one of its parts gets that one.
 
 use super::{Incoming, Packet, Posted};
 use crate::broadcast::config::CheckedBroadcast;

@@ -1,4 +1,4 @@
-//! Messages that do not come: who waits for them asks.
+//! Messages that do not come: a rank that waits for one asks for it.
 
 use super::*;
 
