@@ -445,7 +445,7 @@ impl Barrier {
         (verdict(code), action)
     }
 
-    /// Whether member `to`, who misses the message of `step` in barrier `epoch`, gets it again.
+    /// Whether member `to`, which misses the message of `step` in barrier `epoch`, gets it again.
     pub fn repeat(&self, table: &Table, epoch: u32, step: u32, to: u32) -> Verdict {
         // SAFETY: as above; nothing is written.
         verdict(unsafe {

@@ -47,7 +47,7 @@ use std::time::Duration;
 /// Lines of trains sent in one step, and when an operation is started.
 const LINES_PER_STEP: usize = 2;
 const LINES_PER_PUSH: usize = 4;
-/// Looks in vain after which timers are looked at too, and the same if one is late.
+/// Looks that have found nothing after which timers are looked at too, and the same if one is late.
 const LOOKS_PER_STEP: u32 = 4;
 const LOOKS_IF_LATE: u32 = 2;
 /// Time after a look for a test in which another test does not look again: who has many operations
@@ -96,7 +96,7 @@ pub(crate) struct Core {
     large_receives: usize,
     /// Of broadcasts.
     large_casts: usize,
-    /// Communicators that are no more, whose last broadcasts are under way.
+    /// Communicators that have been dropped, whose last broadcasts are under way.
     closing: Vec<CommunicatorId>,
     clock: Clock,
     stepped_at: Instant,
@@ -131,7 +131,7 @@ pub(crate) struct Parts {
     pub(crate) cipher: Option<Cipher>,
     pub(crate) me: Rank,
     pub(crate) small_bytes: usize,
-    /// How long a caller waits before timers that had run out when it came have their turn.
+    /// How long a caller waits before timers that had run out when it came may fire.
     pub(crate) patience: Duration,
     /// Silence after which a rank has failed.
     pub(crate) peer_timeout: Duration,
@@ -198,8 +198,8 @@ impl Core {
         }
     }
 
-    /// The first rank that is no more and concerns the caller; failures before departures, as
-    /// ranks leave when they hear of a failure. It is this rank itself once that has left.
+    /// The first rank that has failed or left and concerns the caller; failures before departures,
+    /// as ranks leave when they hear of a failure. It is this rank itself once that has left.
     pub(crate) fn failure(&self, concerns: &impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
         if self.has_left {
             return Some(OperationError::PeerLeft { rank: self.me });
@@ -215,8 +215,8 @@ impl Core {
         left.map(|rank| OperationError::PeerLeft { rank: *rank })
     }
 
-    /// The outcome of an operation, if it has ended, or a rank that concerns the caller is no more;
-    /// the operation is gone then.
+    /// The outcome of an operation, if it has ended, or a rank that concerns the caller has failed
+    /// or left; the operation is gone then.
     pub(crate) fn try_end(
         &mut self,
         operation: Operation,

@@ -15,7 +15,7 @@ pub(crate) struct Doorbell {
     /// Its index among the rank's sockets.
     pub(crate) index: usize,
     towards: Rank,
-    /// Ranks that are no more.
+    /// Ranks that have failed or left.
     gone: Vec<Rank>,
 }
 
@@ -33,7 +33,7 @@ impl Doorbell {
         Some((socket, Self { index, towards, gone: Vec::new() }))
     }
 
-    /// A rank is no more: its host may be none any more, either, and no route would lead there.
+    /// A rank has failed or left: its host may be gone too, and no route would lead there.
     pub(crate) fn on_gone(&mut self, rank: Rank, peers: &[SocketAddr], socket: &UdpSocket) {
         self.gone.push(rank);
         if rank != self.towards {

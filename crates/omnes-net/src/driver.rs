@@ -41,7 +41,7 @@ const LOOKS_PER_QUIET_SWEEP: u32 = 64;
 pub(crate) enum Unended {
     /// The time given is over.
     Late,
-    /// What the program does beside wants it to end.
+    /// The program's hook wants it to end.
     Interrupted,
 }
 
@@ -413,7 +413,7 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// Where a caller that waits at `spot` looks, after so many looks in vain.
+/// Where a caller that waits at `spot` looks, after so many looks that found nothing.
 fn look(spot: Spot, looks: u32, is_quiet: bool) -> Look {
     let per_sweep = if is_quiet { LOOKS_PER_QUIET_SWEEP } else { LOOKS_PER_SWEEP };
     match spot {

@@ -283,8 +283,8 @@ impl Engine {
     }
 
     /// The outcome of an operation, if it has ended; it is gone then. Moves all operations on if it
-    /// has not, unless another test has done so just now. A rank that is no more ends it as in
-    /// [`Self::wait`].
+    /// has not, unless another test has done so just now. A rank that has failed or left ends it as
+    /// in [`Self::wait`].
     pub fn test(
         &self,
         operation: Operation,
@@ -299,8 +299,8 @@ impl Engine {
         })
     }
 
-    /// Waits until an operation has ended. If a rank for which `concerns` is true is no more, the
-    /// operation is released and ends with that error, whoever it is with.
+    /// Waits until an operation has ended. If a rank for which `concerns` is true has failed or
+    /// left, the operation is released and ends with that error, whoever it is with.
     pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone<'_>) -> bool) -> Outcome {
         let ended = self.wait_for(operation, None, concerns);
         ended.unwrap_or(Err(OperationError::Released))
@@ -336,7 +336,7 @@ impl Engine {
         });
     }
 
-    /// The first rank that is no more for which `concerns` is true, as an error.
+    /// The first rank that has failed or left for which `concerns` is true, as an error.
     pub fn failure(&self, concerns: impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
         self.enter(|core| core.failure(&concerns))
     }

@@ -309,7 +309,7 @@ impl Links {
         }
     }
 
-    /// A rank is no more.
+    /// A rank has failed or left.
     pub(crate) fn on_gone(&mut self, now: Instant, rank: Rank) {
         if let Some(doorbell) = self.nic.as_mut().and_then(|nic| nic.doorbell.as_mut()) {
             doorbell.on_gone(rank, &self.peers, &self.sockets[doorbell.index]);

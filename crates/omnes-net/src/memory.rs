@@ -206,7 +206,7 @@ impl Memory {
                 let end = start + data.len();
                 let pool = &mut self.channels[placement.channel].pool;
                 if pool.len() < end {
-                    // A channel may need more than usual ([`POOL_GROWTH`]); nobody points into it.
+                    // A channel may need more than usual (`POOL_GROWTH`); nobody points into it.
                     pool.resize(end.max(pool.len() * 2), 0);
                 }
                 pool[start..end].copy_from_slice(data);

@@ -45,7 +45,7 @@ pub(crate) enum Part {
     Barrier,
 }
 
-/// A rank of the job that is no more, as waiting calls see it.
+/// A rank of the job that has failed or left, as waiting calls see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gone<'a> {
     /// It has failed.

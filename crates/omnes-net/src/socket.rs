@@ -74,7 +74,7 @@ pub struct Received {
 /// Calls and packets, for statistics.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SocketCounters {
-    /// `sendmmsg` calls.
+    /// System calls that send.
     pub send_calls: u64,
     /// `recvmmsg` and `recvmsg` calls.
     pub receive_calls: u64,

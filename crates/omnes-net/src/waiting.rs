@@ -19,7 +19,7 @@ pub(crate) struct WaitPolicy {
     pub(crate) give_way: Duration,
     /// The same between the trains of a long message.
     pub(crate) give_way_long: Duration,
-    /// When what the program does beside has its turns.
+    /// When the program's hook is called.
     pub(crate) turns: Pace,
 }
 

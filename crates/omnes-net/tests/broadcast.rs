@@ -11,7 +11,7 @@ use omnes_net::{
     Engine, EngineCounters, Hold, JobConfig, MulticastState, Offloads, Operation, OperationError,
     Policy, free_port,
 };
-use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, JobId, Kind, Rank, Seq};
+use omnes_wire::{Flags, Header, JobId, Kind, Rank};
 use ranks::{PATIENCE, pattern};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Barrier;
@@ -317,17 +317,9 @@ fn flood(group: SocketAddr, is_over: &AtomicBool) -> u64 {
     let job = u32::from(v4.port() - 16_384) << 18 | u32::from(*v4.ip()) & 0x3_ffff;
     let forged = |job: u32| {
         let header = Header {
-            kind: Kind::Cast,
             job: JobId(job),
-            communicator: CommunicatorId(0),
-            channel: ChannelId(0),
             flags: Flags::GROUP.with(Flags::FIRST),
-            source: Rank(0),
-            seq: Seq(0),
-            expects: Seq(0),
-            epoch: 0,
-            credits: 0,
-            argument: 0,
+            ..Header::blank(Kind::Cast, Rank(0))
         };
         let mut packet = header.emit().to_vec();
         packet.resize(100, 0x5a);

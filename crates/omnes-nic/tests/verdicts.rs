@@ -453,7 +453,7 @@ fn words_are_combined_as_the_native_form_combines_them() {
         assert_eq!((rig.page.done(), rig.page.result()), (epoch, made), "{combine:?}");
         let told = packets::step_with(rank(0), Rank::ALL, epoch, 1, made);
         assert_eq!(last.bytes[FRAME_BYTES..], told, "all are told");
-        // [CB-R8]: who misses it gets it from the record.
+        // [CB-R8]: a node that misses it gets it from the record.
         let again = rig.comes(2, &nack(rank(2), rank(0), epoch, 1));
         let told = packets::step_with(rank(0), Rank(rank(2)), epoch, 1, made);
         assert_eq!(again.bytes[FRAME_BYTES..], told);

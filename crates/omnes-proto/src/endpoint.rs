@@ -35,9 +35,9 @@ pub struct EndpointConfig {
     pub me: Rank,
     /// Ranks of the job.
     pub size: u32,
-    /// The run.
+    /// The job.
     pub job: JobId,
-    /// The run's secret.
+    /// The job's secret.
     pub key: JobKey,
     /// Settings of each channel, in order of their numbers.
     pub channels: Vec<Checked>,
@@ -538,8 +538,8 @@ impl Endpoint {
 
     /// This rank has not run for a while before `now`, stopped with all others perhaps: what has
     /// not been heard in that time is no silence. It counts from now on, and who is watched is
-    /// asked for a sign of life; who answers within the timeout has not failed. To be called before
-    /// [`Self::handle_timeout`] with the same time.
+    /// asked for a sign of life; a rank that answers within the timeout has not failed. To be
+    /// called before [`Self::handle_timeout`] with the same time.
     #[cold]
     pub fn on_pause(&mut self, now: Instant) {
         self.due.touch(Machines::WATCH);

@@ -76,8 +76,8 @@ pub const BARRIERS_OUTSTANDING_MAX: u32 = 1 << 20;
 // Order of barriers must be valid among all that a member can know of.
 const _: () = assert!(BARRIERS_OUTSTANDING_MAX < 1 << 30);
 
-/// Members that are asked in one go for the messages they owe a barrier; the others have their turn
-/// when the wait has run out again.
+/// Members that are asked in one go for the messages they owe a barrier; the others are asked when
+/// the wait has run out again.
 pub const NACKS_PER_ROUND: usize = 64;
 
 /// Members that are asked in one go whether they are done with a barrier, where one has left.

@@ -10,7 +10,7 @@ use std::time::Duration;
 const US: Duration = Duration::from_micros(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// As jobs have it whose ranks have cores of their own; who waits asks after `ask_min`.
+/// As jobs have it whose ranks have cores of their own; a rank that waits asks after `ask_min`.
 fn cluster(ranks: u32, ask_min: Duration) -> Builder {
     let (ack_delay, timeout_min) = (40 * US, 80 * US);
     let channel = ChannelConfig { ask_min, ack_delay, timeout_min, ..ChannelConfig::default() };

@@ -272,7 +272,7 @@ fn message_of_a_barrier_that_is_over_is_sent_again() {
             let group = cluster.open_barriers_of_all(algorithm, runner);
             let last_step = algorithm.steps(5).unwrap() - 1;
             let loss = cluster.rule(drop().kind(Kind::Step).seq(1).step(last_step).times(2));
-            // Who has sent them is in the second barrier by then.
+            // Their sender is in the second barrier by then.
             for rank in 0..5 {
                 cluster.enter(rank, group);
                 cluster.enter(rank, group);

@@ -3,8 +3,8 @@
 use crate::{Header, Seq};
 
 /// The packets whose data a [`Kind::CastCoded`](crate::Kind::CastCoded) combines: the exclusive or
-/// of all, each filled up with zeros to the length of a full packet. Who has all but one gets that
-/// one.
+/// of all, each filled up with zeros to the length of a full packet. A rank that has all but one
+/// gets that one.
 ///
 /// The header holds the set where data have their index: the first of them in `seq`, and for those
 /// behind it one bit each in `argument` and `credits`, the nearest first.
@@ -63,17 +63,12 @@ mod tests {
     #[test]
     fn a_set_is_read_as_it_was_named() {
         let header = Header {
-            kind: Kind::CastCoded,
             job: JobId(1),
             communicator: CommunicatorId(2),
             channel: ChannelId(3),
             flags: Flags::GROUP,
-            source: Rank(4),
-            seq: Seq(0),
             expects: Seq(4),
-            epoch: 0,
-            credits: 0,
-            argument: 0,
+            ..Header::blank(Kind::CastCoded, Rank(4))
         };
         for later in [0, 1, 1 << 31, 1 << 32, 1 << 47, (1 << 48) - 1] {
             let set = CodedSet { first: Seq(u32::MAX - 3), later };

@@ -14,14 +14,32 @@ pub const TAG_BYTES: usize = 8;
 /// Bytes in front of every body.
 pub const PACKET_OVERHEAD_BYTES: usize = HEADER_BYTES + TAG_BYTES;
 
+/// Where each field begins.
+mod at {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const VERSION: usize = 2;
+    pub(super) const KIND: usize = 3;
+    pub(super) const JOB: usize = 4;
+    pub(super) const COMMUNICATOR: usize = 8;
+    pub(super) const CHANNEL: usize = 10;
+    pub(super) const FLAGS: usize = 11;
+    pub(super) const SOURCE: usize = 12;
+    pub(super) const SEQ: usize = 16;
+    pub(super) const EXPECTS: usize = 20;
+    pub(super) const EPOCH: usize = 24;
+    pub(super) const CREDITS: usize = 26;
+    pub(super) const ARGUMENT: usize = 28;
+}
+const _: () = assert!(at::ARGUMENT + size_of::<u32>() == HEADER_BYTES);
+
 /// Where the magic number stands, for filters that see packets before they are parsed.
-pub const MAGIC_OFFSET: usize = 0;
+pub const MAGIC_OFFSET: usize = at::MAGIC;
 /// Where the job's number stands, likewise.
-pub const JOB_OFFSET: usize = 4;
+pub const JOB_OFFSET: usize = at::JOB;
 /// Where the communicator's number stands, likewise.
-pub const COMMUNICATOR_OFFSET: usize = 8;
+pub const COMMUNICATOR_OFFSET: usize = at::COMMUNICATOR;
 /// Where the sender's rank stands, likewise.
-pub const SOURCE_OFFSET: usize = 12;
+pub const SOURCE_OFFSET: usize = at::SOURCE;
 
 /// What a packet is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,7 +185,7 @@ impl Flags {
 pub struct Header {
     /// What the packet is.
     pub kind: Kind,
-    /// The run it belongs to.
+    /// The job it belongs to.
     pub job: JobId,
     /// The communicator of the message; 0 where none is meant.
     pub communicator: CommunicatorId,
@@ -198,11 +216,29 @@ pub const COMBINE_SHIFT: u32 = 24;
 /// True if a packet that starts with these bytes is of a kind that carries user data. Looks only at
 /// the kind: the packet may still turn out to be none of ours.
 pub fn carries_data(head: &[u8]) -> bool {
-    let kind = head.get(3).and_then(|kind| Kind::from_wire(*kind));
+    let kind = head.get(at::KIND).and_then(|kind| Kind::from_wire(*kind));
     kind.is_some_and(Kind::carries_data)
 }
 
 impl Header {
+    /// A header of this kind from `source`, whose other fields are zero, for use as a base
+    /// (`..Header::blank(kind, source)`).
+    pub const fn blank(kind: Kind, source: Rank) -> Self {
+        Self {
+            kind,
+            job: JobId(0),
+            communicator: CommunicatorId(0),
+            channel: ChannelId(0),
+            flags: Flags::NONE,
+            source,
+            seq: Seq(0),
+            expects: Seq(0),
+            epoch: 0,
+            credits: 0,
+            argument: 0,
+        }
+    }
+
     /// The word that a step of a barrier carries, in the place of what it does not need: `expects`,
     /// `epoch` and `credits`.
     pub fn word(&self) -> u64 {
@@ -261,10 +297,15 @@ fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], offset: usize) -> [u8; N] {
     out
 }
 
+/// Writes the `N` bytes from `offset`.
+fn set<const N: usize>(bytes: &mut [u8; HEADER_BYTES], offset: usize, value: [u8; N]) {
+    bytes[offset..offset + N].copy_from_slice(&value);
+}
+
 /// True if a control body follows the tag in a packet that starts with these bytes. Looks only
 /// at kind and marks: the packet may still turn out to be none of ours.
 pub fn has_control_body(head: &[u8]) -> bool {
-    match (head.get(3), head.get(11)) {
+    match (head.get(at::KIND), head.get(at::FLAGS)) {
         (Some(kind), Some(flags)) => {
             let has_envelope = *kind == Kind::Data as u8 || *kind == Kind::Cast as u8;
             *kind == Kind::Nack as u8
@@ -284,24 +325,25 @@ impl Header {
         let too_short = HeaderError::TooShort { bytes: packet.len() };
         let (bytes, rest) = packet.split_first_chunk::<HEADER_BYTES>().ok_or(too_short)?;
         let tag = rest.first_chunk::<TAG_BYTES>().ok_or(too_short)?;
-        if u16::from_be_bytes(field(bytes, MAGIC_OFFSET)) != MAGIC {
+        if u16::from_be_bytes(field(bytes, at::MAGIC)) != MAGIC {
             return Err(HeaderError::ForeignMagic);
         }
-        if bytes[2] != VERSION {
-            return Err(HeaderError::UnknownVersion(bytes[2]));
+        let (version, kind) = (bytes[at::VERSION], bytes[at::KIND]);
+        if version != VERSION {
+            return Err(HeaderError::UnknownVersion(version));
         }
         let header = Self {
-            kind: Kind::from_wire(bytes[3]).ok_or(HeaderError::UnknownKind(bytes[3]))?,
-            job: JobId(u32::from_be_bytes(field(bytes, JOB_OFFSET))),
-            communicator: CommunicatorId(u16::from_be_bytes(field(bytes, 8))),
-            channel: ChannelId(bytes[10]),
-            flags: Flags(bytes[11]),
-            source: Rank(u32::from_be_bytes(field(bytes, SOURCE_OFFSET))),
-            seq: Seq(u32::from_be_bytes(field(bytes, 16))),
-            expects: Seq(u32::from_be_bytes(field(bytes, 20))),
-            epoch: u16::from_be_bytes(field(bytes, 24)),
-            credits: u16::from_be_bytes(field(bytes, 26)),
-            argument: u32::from_be_bytes(field(bytes, 28)),
+            kind: Kind::from_wire(kind).ok_or(HeaderError::UnknownKind(kind))?,
+            job: JobId(u32::from_be_bytes(field(bytes, at::JOB))),
+            communicator: CommunicatorId(u16::from_be_bytes(field(bytes, at::COMMUNICATOR))),
+            channel: ChannelId(bytes[at::CHANNEL]),
+            flags: Flags(bytes[at::FLAGS]),
+            source: Rank(u32::from_be_bytes(field(bytes, at::SOURCE))),
+            seq: Seq(u32::from_be_bytes(field(bytes, at::SEQ))),
+            expects: Seq(u32::from_be_bytes(field(bytes, at::EXPECTS))),
+            epoch: u16::from_be_bytes(field(bytes, at::EPOCH)),
+            credits: u16::from_be_bytes(field(bytes, at::CREDITS)),
+            argument: u32::from_be_bytes(field(bytes, at::ARGUMENT)),
         };
         Ok((header, Tag(u64::from_be_bytes(*tag))))
     }
@@ -311,26 +353,26 @@ impl Header {
     pub(crate) fn count_on(&mut self, bytes: &mut [u8; HEADER_BYTES]) {
         self.seq = self.seq.plus(1);
         self.argument = self.argument.wrapping_add(1);
-        bytes[16..20].copy_from_slice(&self.seq.0.to_be_bytes());
-        bytes[28..32].copy_from_slice(&self.argument.to_be_bytes());
+        set(bytes, at::SEQ, self.seq.0.to_be_bytes());
+        set(bytes, at::ARGUMENT, self.argument.to_be_bytes());
     }
 
     /// The header as it goes on the wire, without the tag.
     pub fn emit(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0..2].copy_from_slice(&MAGIC.to_be_bytes());
-        bytes[2] = VERSION;
-        bytes[3] = self.kind as u8;
-        bytes[4..8].copy_from_slice(&self.job.0.to_be_bytes());
-        bytes[8..10].copy_from_slice(&self.communicator.0.to_be_bytes());
-        bytes[10] = self.channel.0;
-        bytes[11] = self.flags.0;
-        bytes[12..16].copy_from_slice(&self.source.0.to_be_bytes());
-        bytes[16..20].copy_from_slice(&self.seq.0.to_be_bytes());
-        bytes[20..24].copy_from_slice(&self.expects.0.to_be_bytes());
-        bytes[24..26].copy_from_slice(&self.epoch.to_be_bytes());
-        bytes[26..28].copy_from_slice(&self.credits.to_be_bytes());
-        bytes[28..32].copy_from_slice(&self.argument.to_be_bytes());
+        set(&mut bytes, at::MAGIC, MAGIC.to_be_bytes());
+        bytes[at::VERSION] = VERSION;
+        bytes[at::KIND] = self.kind as u8;
+        set(&mut bytes, at::JOB, self.job.0.to_be_bytes());
+        set(&mut bytes, at::COMMUNICATOR, self.communicator.0.to_be_bytes());
+        bytes[at::CHANNEL] = self.channel.0;
+        bytes[at::FLAGS] = self.flags.0;
+        set(&mut bytes, at::SOURCE, self.source.0.to_be_bytes());
+        set(&mut bytes, at::SEQ, self.seq.0.to_be_bytes());
+        set(&mut bytes, at::EXPECTS, self.expects.0.to_be_bytes());
+        set(&mut bytes, at::EPOCH, self.epoch.to_be_bytes());
+        set(&mut bytes, at::CREDITS, self.credits.to_be_bytes());
+        set(&mut bytes, at::ARGUMENT, self.argument.to_be_bytes());
         bytes
     }
 }
@@ -399,26 +441,14 @@ pub(crate) mod tests {
 
     #[test]
     fn wrong_magic_version_and_kind_have_each_their_own_error() {
-        let good = Header {
-            kind: Kind::Ack,
-            job: JobId(1),
-            communicator: CommunicatorId(0),
-            channel: ChannelId(0),
-            flags: Flags::NONE,
-            source: Rank(0),
-            seq: Seq(0),
-            expects: Seq(0),
-            epoch: 0,
-            credits: 0,
-            argument: 0,
-        };
+        let good = Header::blank(Kind::Ack, Rank(0));
         let corrupt = |offset: usize, value: u8| {
             let mut packet = packet(&good);
             packet[offset] = value;
             Header::parse(&packet).unwrap_err()
         };
-        assert_eq!(corrupt(0, 0), HeaderError::ForeignMagic);
-        assert_eq!(corrupt(2, 9), HeaderError::UnknownVersion(9));
-        assert_eq!(corrupt(3, 0), HeaderError::UnknownKind(0));
+        assert_eq!(corrupt(at::MAGIC, 0), HeaderError::ForeignMagic);
+        assert_eq!(corrupt(at::VERSION, 9), HeaderError::UnknownVersion(9));
+        assert_eq!(corrupt(at::KIND, 0), HeaderError::UnknownKind(0));
     }
 }

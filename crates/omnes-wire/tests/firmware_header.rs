@@ -22,19 +22,7 @@ const END: &str = "
 
 /// A header whose fields are zero, but for those that are always there.
 fn zeros() -> Header {
-    Header {
-        kind: Kind::Step,
-        job: JobId(0),
-        communicator: CommunicatorId(0),
-        channel: ChannelId(0),
-        flags: Flags::NONE,
-        source: Rank(0),
-        seq: Seq(0),
-        expects: Seq(0),
-        epoch: 0,
-        credits: 0,
-        argument: 0,
-    }
+    Header::blank(Kind::Step, Rank(0))
 }
 
 /// Where a field stands, found out by setting it: offset and length of what changes.

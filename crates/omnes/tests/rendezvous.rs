@@ -382,7 +382,7 @@ fn strangers_at_the_door_do_not_keep_the_ranks_out() {
     }
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     endless.join().unwrap();
-    // Who has been silent all the time is not kept when the job has begun.
+    // Callers that have been silent all the time are not kept when the job has begun.
     for mut stream in silent {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut greeting = Vec::new();

@@ -85,8 +85,8 @@ impl Core {
         }
     }
 
-    /// A communicator is no more: closes its groups, and its multi-send when this rank has nothing
-    /// under way there any more; what those below still lack goes to them one by one.
+    /// A communicator has been dropped: closes its groups, and its multi-send when this rank has
+    /// nothing under way there any more; what those below still lack goes to them one by one.
     pub(crate) fn close_groups(&mut self, communicator: CommunicatorId) {
         if let Some(machine) = self.endpoint.broadcast_mut() {
             machine.close(communicator);

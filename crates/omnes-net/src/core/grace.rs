@@ -46,7 +46,7 @@ impl Grace {
         self.waits_since = None;
     }
 
-    /// When a timer has its turn that runs out `at`, as things stand at `now`.
+    /// When a timer that runs out `at` may fire, as things stand at `now`.
     pub(super) fn turn(&mut self, at: Instant, now: Instant, occasion: Occasion) -> Instant {
         let waits_since = *self.waits_since.get_or_insert(now);
         let late_max = match occasion {

@@ -78,7 +78,7 @@ impl Engine {
     /// Enters a group's next barrier. Several may be under way.
     ///
     /// # Errors
-    /// [`OperationError`] for a group that is not known, or if a rank is no more.
+    /// [`OperationError`] for a group that is not known, or if a rank has failed or left.
     pub fn start_barrier(&self, communicator: CommunicatorId) -> Result<Operation, OperationError> {
         self.start_reduction(communicator, Contribution::default())
     }

@@ -57,15 +57,15 @@ impl Engine {
     /// Starts to broadcast to a group. `None` if the memory may be used again at once: with
     /// [`Hold::Window`], messages of up to 64 KiB are copied while the window has room for them.
     /// Where it has none, [`Cast::when_full`] says whether such a message waits here, and then no
-    /// longer than until a rank for which `concerns` is true is no more.
+    /// longer than until a rank for which `concerns` is true has failed or left.
     ///
     /// # Safety
     /// `cast.base` must be valid for reading `cast.bytes` bytes, which must not change, until the
     /// operation has ended or was released.
     ///
     /// # Errors
-    /// [`OperationError::NoMulticast`]; [`OperationError::Broadcast`] for a group that is not
-    /// open, or a message that is too large; other errors if a rank is no more.
+    /// [`OperationError::NoMulticast`]; [`OperationError::Broadcast`] for a group that is not open,
+    /// or a message that is too large; other errors if a rank has failed or left.
     pub unsafe fn broadcast(
         &self,
         cast: Cast,

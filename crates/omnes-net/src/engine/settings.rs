@@ -56,7 +56,7 @@ pub(super) fn channel_configs(
     channels.map(ChannelConfig::build).collect()
 }
 
-/// The broadcast machine's, if there is multicast.
+/// The broadcast machine's, if there is multicast or multi-send.
 pub(super) fn broadcast_config(
     config: &JobConfig,
     met: &Met,
@@ -98,7 +98,7 @@ pub(super) fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
     let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
     let usual = WaitPolicy::for_ranks(ranks, cores);
     let give_way = config.give_way.unwrap_or(usual.give_way);
-    // What the program does beside is to run often, which a blocked caller does not do.
+    // A hook that is called often needs a caller that is awake.
     let is_kept_awake = config.while_waiting.as_ref().is_some_and(WhileWaiting::is_frequent);
     let is_set = config.give_way.is_some() || is_kept_awake;
     WaitPolicy {

@@ -263,7 +263,7 @@ impl Membership {
         self.renewed_until = now + wait;
     }
 
-    /// A rank is no more: this one may be the lowest of its host from now on.
+    /// A rank has failed or left: this one may be the lowest of its host from now on.
     pub(crate) fn on_gone(&mut self, now: Instant, rank: Rank, receiver: &UdpSocket) {
         let before = self.seniors.len();
         self.seniors.retain(|senior| *senior != rank);

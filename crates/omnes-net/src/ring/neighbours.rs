@@ -44,9 +44,9 @@ pub struct RingCounters {
 /// Who is on this rank's node, in a job.
 #[derive(Clone, Copy)]
 pub struct NodeConfig<'a> {
-    /// The run.
+    /// The job.
     pub job: JobId,
-    /// The run's secret.
+    /// The job's secret.
     pub key: &'a JobKey,
     /// This rank.
     pub me: Rank,

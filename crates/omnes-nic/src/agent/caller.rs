@@ -21,7 +21,7 @@ pub(super) struct Caller {
     lines: Lines,
     descriptors: Vec<OwnedFd>,
     answer: Option<Outgoing>,
-    /// Since when a request lies here by half, or an answer is unread.
+    /// Since when a request here is incomplete, or an answer unread.
     waits_since: Option<Instant>,
 }
 

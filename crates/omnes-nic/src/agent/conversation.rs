@@ -143,7 +143,8 @@ impl Conversation {
         Ok(())
     }
 
-    /// Tells the agent what is given back, unless somebody is asking: who asks does it afterwards.
+    /// Tells the agent what is given back, unless a thread is asking: that thread does it
+    /// afterwards.
     fn send_returns(&self) {
         while !lock(&self.loans).returns.is_empty() {
             let _talk = match self.talk.try_lock() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub const PROTOCOL_VERSION: u32 = 2;
 /// Longest request, and longest answer, in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
-/// Time for which a request may lie there by half, or an answer unread.
+/// Time for which a request may stay incomplete, or an answer unread.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// Time after which a process does not wait for the agent any more.
 pub const ANSWER_WAIT: Duration = Duration::from_secs(5);
@@ -30,9 +30,9 @@ pub const QUEUE_PORTS_PER_USER_MAX: usize = QUEUE_PORTS_MAX / 4;
 pub const MEMBERS_MAX: usize = 4 * KERNEL_GROUP_MAX;
 /// Such ranks in all slots of one user; the firmware has room for twice as many.
 pub const MEMBERS_PER_USER_MAX: usize = 8 * KERNEL_GROUP_MAX;
-/// Requests of one process that are handled before others have their turn.
+/// Requests of one process that are handled before those of others.
 pub const REQUESTS_PER_TURN: usize = 16;
-/// Bytes of one process that are read before others have their turn.
+/// Bytes of one process that are read before those of others.
 pub const BYTES_PER_TURN: usize = 1 << 16;
 /// Descriptors that come with a request: the sockets of a slot or a queue, and their group's.
 pub const DESCRIPTORS_MAX: usize = QUEUE_SOCKETS_MAX + 1;

@@ -2,8 +2,8 @@
 
 use omnes_firmware::barrier::Contribution;
 use omnes_wire::{
-    COMBINE_SHIFT, ChannelId, CommunicatorId, Flags, Header, JobId, JobKey, Kind,
-    PACKET_OVERHEAD_BYTES, Rank, Seq,
+    COMBINE_SHIFT, CommunicatorId, Flags, Header, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank,
+    Seq,
 };
 use std::net::SocketAddrV4;
 
@@ -22,17 +22,11 @@ pub fn job_key() -> JobKey {
 /// A header of the tests' job without marks.
 pub fn header(kind: Kind, source: u32, seq: u32, argument: u32) -> Header {
     Header {
-        kind,
         job: JobId(JOB),
         communicator: CommunicatorId(COMMUNICATOR),
-        channel: ChannelId(0),
-        flags: Flags::NONE,
-        source: Rank(source),
         seq: Seq(seq),
-        expects: Seq(0),
-        epoch: 0,
-        credits: 0,
         argument,
+        ..Header::blank(kind, Rank(source))
     }
 }
 

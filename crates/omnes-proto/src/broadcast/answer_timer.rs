@@ -152,7 +152,7 @@ impl AnswerTimer {
         let (mean, deviation) = (self.round_trip.smoothed(), self.round_trip.deviation());
         let estimate = mean + mean.max(4 * deviation);
         let usual = estimate.max(allowance.least).min(TIMEOUT_MAX) + allowance.held_back;
-        // Who answers without coming on has no room: it tells when it has.
+        // A rank that answers without making progress has no room: it tells when it has.
         let without_room = self.fruitless.saturating_sub(FRUITLESS_PROMPT);
         let doublings = self.doublings.max(without_room).min(BACKOFF_DOUBLINGS_MAX);
         let wait = (usual * (1 << doublings)).min(usual.max(BACKOFF_MAX));

@@ -355,8 +355,8 @@ impl Broadcast {
     }
 
     /// `from` lacks everything from `expects` on: it did not know the group when it was sent to, or
-    /// waits for a message that is overdue. Who asks by itself may have what was sent lately by
-    /// now, so it gets the first and the last: these show which gaps are left.
+    /// waits for a message that is overdue. A rank that asks by itself may have received by now
+    /// what was sent lately, so it gets the first and the last: these show which gaps are left.
     fn resend_rest(&mut self, now: Instant, at: usize, from: Witness, lacks: Range<Seq>) {
         let Stream { collector, policy, roles, .. } = &mut self.streams[at];
         let Some(slowest) = collector.slowest() else { return };

@@ -20,8 +20,8 @@ use std::time::Duration;
 /// one that they take anyway.
 const HOLD_SHARE: u32 = 4;
 
-/// Times in a row that the first packet which somebody lacks may go to all in vain, before what
-/// goes to all is taken to reach nobody.
+/// Times in a row that the first packet which somebody lacks may go to all and not arrive, before
+/// what goes to all is taken to reach nobody.
 const IN_VAIN_MAX: u32 = 4;
 /// Time that this takes at least: a rank that computes may answer late, though it lacks nothing.
 const IN_VAIN_TIME: Duration = Duration::from_millis(10);
@@ -390,7 +390,7 @@ impl Collector {
         if self.wants.ranks() < 2 {
             return None;
         }
-        // Who asks again for a packet that was coded could not make use of it.
+        // A rank that asks again for a packet that was coded could not decode it.
         self.wants.lowest(|seq| !self.history.was_coded(seq) && may_follow(seq) & 1 == 1)
     }
 

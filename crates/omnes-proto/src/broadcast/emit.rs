@@ -11,8 +11,7 @@ use crate::lane::Report;
 use crate::limits::BURST_PACKETS;
 use crate::packet::{Destination, Head, Segment, Source};
 use omnes_wire::{
-    CastReport, ChannelId, CodedSet, CommunicatorId, Envelope, Flags, Header, Instant, JobId, Kind,
-    Rank, Seq,
+    CastReport, ChannelId, CodedSet, Envelope, Flags, Header, Instant, Kind, Rank, Seq,
 };
 
 /// Messages after which a lone one is acknowledged by all, to measure the round trip.
@@ -31,7 +30,7 @@ impl Broadcast {
         if self.hellos > 0 {
             self.hellos -= 1;
             head.set_body(&[]);
-            let mut header = blank(self.me, Kind::Hello);
+            let mut header = Header::blank(Kind::Hello, self.me);
             header.flags = Flags::GROUP;
             header.argument = self.heard.len() as u32;
             return Some(Outbound { to: Destination::Group, header, segment: None });
@@ -74,22 +73,6 @@ impl Broadcast {
         stream.continue_run(now, packets);
         self.common.counters.casts_sent += u64::from(packets);
         packets
-    }
-}
-
-pub(super) fn blank(source: Rank, kind: Kind) -> Header {
-    Header {
-        kind,
-        job: JobId(0),
-        communicator: CommunicatorId(0),
-        channel: ChannelId(0),
-        flags: Flags::NONE,
-        source,
-        seq: Seq(0),
-        expects: Seq(0),
-        epoch: 0,
-        credits: 0,
-        argument: 0,
     }
 }
 
@@ -157,7 +140,7 @@ impl Stream {
         Header {
             communicator: group.communicator,
             channel: ChannelId(group.number),
-            ..blank(common.me, kind)
+            ..Header::blank(kind, common.me)
         }
     }
 

@@ -11,7 +11,7 @@
 //!
 //! Cost: 2 bytes for each communicator that was closed, about 40 for each stream that rests.
 
-use super::emit::{Outbound, blank};
+use super::emit::Outbound;
 use super::stream::{Stream, StreamKey};
 use super::{Broadcast, GroupId};
 use crate::limits::CREDIT_UNIT_BYTES;
@@ -135,7 +135,7 @@ impl Broadcast {
             expects,
             credits: (config.initial_credit_bytes / CREDIT_UNIT_BYTES).clamp(1, 0xffff) as u16,
             argument: key.root.0,
-            ..blank(self.me, Kind::CastAck)
+            ..Header::blank(Kind::CastAck, self.me)
         };
         head.set_body(&[]);
         self.common.counters.acks_sent += 1;

@@ -7,9 +7,7 @@ use super::{Channel, Checked, Message, Outgoing, Phase, Reply};
 use crate::lane::{Arrivals, Report};
 use crate::limits::BURST_PACKETS;
 use crate::packet::{Head, Segment, SendId, Source};
-use omnes_wire::{
-    CommunicatorId, ENVELOPE_BYTES, Envelope, Flags, Header, Instant, JobId, Kind, Rank, Seq,
-};
+use omnes_wire::{ENVELOPE_BYTES, Envelope, Flags, Header, Instant, Kind, Rank, Seq};
 use slab::Slab;
 use std::collections::VecDeque;
 
@@ -287,17 +285,12 @@ impl Channel {
         let (channel, source, credits) = (self.id, self.me, self.credits);
         let peer: &mut Peer = self.peer(rank);
         Header {
-            kind,
-            job: JobId(0),
-            communicator: CommunicatorId(0),
             channel,
             flags: lane.flags(),
-            source,
-            seq: Seq(0),
             expects: peer.receive[lane].expects(),
             epoch: peer.send[lane].epoch(),
             credits,
-            argument: 0,
+            ..Header::blank(kind, source)
         }
     }
 

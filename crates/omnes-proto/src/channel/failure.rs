@@ -7,8 +7,8 @@ use crate::packet::{ReceiveId, SendId};
 use omnes_wire::{Instant, Rank};
 
 impl Channel {
-    /// Ends all messages and receives that depend on `rank`, each with its event. Receives from
-    /// any source that no message has come for stay: who waits for them knows whose they may be.
+    /// Ends all messages and receives that depend on `rank`, each with its event. Receives from any
+    /// source that no message has come for stay: their owner knows which ranks may fill them.
     pub fn fail_peer(&mut self, _now: Instant, rank: Rank) {
         if !self.forget_peer(rank) {
             return;

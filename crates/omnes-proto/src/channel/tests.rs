@@ -16,8 +16,7 @@ mod stop;
 use super::*;
 use crate::packet::{Head, Origin, Placement, Target};
 use omnes_wire::{
-    CommunicatorId, Envelope, Flags, GapMap, Header, JobId, Kind, PACKET_OVERHEAD_BYTES, Seq,
-    TAG_BYTES,
+    CommunicatorId, Envelope, Flags, GapMap, Header, Kind, PACKET_OVERHEAD_BYTES, Seq, TAG_BYTES,
 };
 
 const ME: Rank = Rank(0);
@@ -60,17 +59,10 @@ fn from(source: Rank) -> Pattern {
 
 fn header(source: Rank, kind: Kind, seq: u32, expects: u32) -> Header {
     Header {
-        kind,
-        job: JobId(0),
         communicator: COMMUNICATOR,
-        channel: ChannelId(0),
-        flags: Flags::NONE,
-        source,
         seq: Seq(seq),
         expects: Seq(expects),
-        epoch: 0,
-        credits: 0,
-        argument: 0,
+        ..Header::blank(kind, source)
     }
 }
 

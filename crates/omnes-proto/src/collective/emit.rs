@@ -8,9 +8,7 @@ use super::interface::{Outbound, STEP_JOIN, STEP_RELEASE};
 use super::network::Network;
 use crate::packet::Destination;
 use omnes_topo::Party;
-use omnes_wire::{
-    COMBINE_SHIFT, ChannelId, CommunicatorId, Flags, Header, Instant, JobId, Kind, Rank, Seq,
-};
+use omnes_wire::{COMBINE_SHIFT, CommunicatorId, Flags, Header, Instant, Kind, Rank, Seq};
 
 /// A packet about barrier `epoch`.
 pub(super) fn header(
@@ -20,19 +18,7 @@ pub(super) fn header(
     epoch: u32,
     argument: u32,
 ) -> Header {
-    Header {
-        kind,
-        job: JobId(0),
-        communicator,
-        channel: ChannelId(0),
-        flags: Flags::NONE,
-        source: me,
-        seq: Seq(epoch),
-        expects: Seq(0),
-        epoch: 0,
-        credits: 0,
-        argument,
-    }
+    Header { communicator, seq: Seq(epoch), argument, ..Header::blank(kind, me) }
 }
 
 impl Group {

@@ -385,7 +385,7 @@ impl Collective {
     }
 
     /// A rank has left in good order. A barrier that it has entered may still end, so nothing is
-    /// given up: who misses something asks others, a few at a time, whether they are done.
+    /// given up: a rank that misses something asks others, a few at a time, whether they are done.
     pub fn depart_peer(&mut self, now: Instant, rank: Rank) {
         let _ = now;
         self.common.departed.insert(rank);

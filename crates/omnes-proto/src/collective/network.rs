@@ -251,7 +251,7 @@ impl Network {
     }
 
     /// True if the message of `step` in barrier `epoch` is to be sent again to the leader of
-    /// `node`, who misses it, by this machine.
+    /// `node`, which misses it, by this machine.
     pub(super) fn repeats(&self, epoch: u32, step: u32, node: u32) -> Verdict {
         match &self.side {
             Side::Host { barrier, .. } => barrier.repeat(&self.table, epoch, step, node),

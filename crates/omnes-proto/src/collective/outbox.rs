@@ -44,8 +44,8 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Adds steps of barrier `epoch`. What is left of the barrier two before is nobody's need: all
-    /// have entered the one in between.
+    /// Adds steps of barrier `epoch`. What is left of the barrier two before is of no use to
+    /// anybody: all have entered the one in between.
     pub(super) fn add_steps(&mut self, epoch: u32, sends: u64) {
         if sends == 0 {
             return;

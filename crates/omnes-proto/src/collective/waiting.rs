@@ -110,7 +110,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// When rank `me` asks in a second of waiting in vain.
+    /// When rank `me` asks in a second in which nothing comes.
     fn nacks(me: u32, askers: u32) -> Vec<Instant> {
         let config = CollectiveConfig::default();
         let mut waiting = Waiting::new(Rank(me), askers);

@@ -10,8 +10,8 @@ use crate::limits::truesize;
 use crate::liveness::Notice;
 use crate::packet::{Destination, Head, Move, Segment, Transmit};
 use omnes_wire::{
-    CAST_REPORT_BYTES, ChannelId, CommunicatorId, ENVELOPE_BYTES, Flags, Header, Instant, Kind,
-    PACKET_OVERHEAD_BYTES, Rank, Seq,
+    CAST_REPORT_BYTES, ENVELOPE_BYTES, Flags, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
+    Seq,
 };
 
 /// Messages of more bytes carry no report: their packets are full.
@@ -174,19 +174,8 @@ impl Endpoint {
             Kind::Ping | Kind::Pong => Seq(self.liveness.digest()),
             _ => Seq(0),
         };
-        let header = Header {
-            kind,
-            job: self.job,
-            communicator: CommunicatorId(0),
-            channel: ChannelId(0),
-            flags: Flags::NONE,
-            source: self.me,
-            seq,
-            expects,
-            epoch: 0,
-            credits: 0,
-            argument,
-        };
+        let header =
+            Header { job: self.job, seq, expects, argument, ..Header::blank(kind, self.me) };
         head.set_body(&[]);
         self.seal(header, to, head);
         Some(Transmit { to: Destination::Rank(to), channel: 0, segment: None })

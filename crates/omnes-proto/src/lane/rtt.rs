@@ -44,7 +44,7 @@ impl Rtt {
         self.smoothed_ns.map(|_| Duration::from_nanos(self.shortest_ns))
     }
 
-    /// How much samples differ from it.
+    /// How much samples differ from the smoothed mean.
     pub(crate) fn deviation(&self) -> Duration {
         Duration::from_nanos(self.deviation_ns)
     }

@@ -85,7 +85,8 @@ pub(crate) struct CastLimits {
 pub(crate) struct Casts {
     limits: Option<CastLimits>,
     streams: BTreeMap<(GroupId, Rank), Stream>,
-    /// What receivers have offered roots that have not broadcast yet, in packets: who waits asks.
+    /// What receivers have offered roots that have not broadcast yet, in packets: a rank that waits
+    /// asks.
     early: BTreeMap<((GroupId, Rank), Rank), u64>,
     gone: BTreeSet<Rank>,
     tally: Tally,
@@ -404,17 +405,13 @@ mod tests {
 
     fn packet(kind: Kind, seq: u32, expects: u32, argument: u32) -> Vec<u8> {
         let header = Header {
-            kind,
             job: JobId(1),
             communicator: CommunicatorId(1),
             channel: ChannelId(2),
-            flags: Flags::NONE,
-            source: Rank(0),
             seq: Seq(seq),
             expects: Seq(expects),
-            epoch: 0,
-            credits: 0,
             argument,
+            ..Header::blank(kind, Rank(0))
         };
         let mut packet = header.emit().to_vec();
         packet.extend_from_slice(&[0; 8]);

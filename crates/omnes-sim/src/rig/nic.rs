@@ -372,17 +372,12 @@ impl Slot {
     /// `nic_step_write`: the message of a step to a member, or to the group's address.
     fn step(&self, epoch: u32, step: u32, to: Option<u32>, flags: Flags) -> Leaving {
         let header = Header {
-            kind: Kind::Step,
             job: self.job,
             communicator: self.communicator,
-            channel: ChannelId(0),
             flags,
-            source: self.rank,
             seq: Seq(epoch),
-            expects: Seq(0),
-            epoch: 0,
-            credits: 0,
             argument: step,
+            ..Header::blank(Kind::Step, self.rank)
         };
         let header = header.with_word(self.barrier.word(&self.table, epoch, step));
         let head = header.emit();

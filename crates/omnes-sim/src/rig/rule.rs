@@ -440,22 +440,10 @@ impl Active {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use omnes_wire::{ChannelId, CommunicatorId, JobId, Seq};
+    use omnes_wire::{JobId, Seq};
 
     fn header(kind: Kind, seq: u32) -> Header {
-        Header {
-            kind,
-            job: JobId(1),
-            communicator: CommunicatorId(0),
-            channel: ChannelId(0),
-            flags: Flags::NONE,
-            source: Rank(0),
-            seq: Seq(seq),
-            expects: Seq(0),
-            epoch: 0,
-            credits: 0,
-            argument: 0,
-        }
+        Header { job: JobId(1), seq: Seq(seq), ..Header::blank(kind, Rank(0)) }
     }
 
     fn sight(from: u32, to: Rank, header: &Header) -> Sight<'_> {

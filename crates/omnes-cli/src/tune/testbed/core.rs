@@ -35,7 +35,7 @@ fn copy_byte_ns() -> f64 {
     median((0..COPIES).map(once).collect())
 }
 
-/// Nanoseconds until another thread of the same core has its turn.
+/// Nanoseconds until another thread of the same core runs.
 fn switch_ns() -> f64 {
     let turns = || {
         // SAFETY: an all-zero set is an empty one.

@@ -1,7 +1,7 @@
 //! Ranks that lack different packets: one packet of several brings each what it lacks.
 
 use super::*;
-use omnes_wire::{CodedSet, Seq};
+use omnes_wire::{CodedSet, Header, Seq};
 
 /// Data bytes of so many packets of a message.
 fn bytes_of(packets: usize) -> usize {
@@ -29,14 +29,14 @@ fn repaired(policy: &str, last_bytes: usize, lost: &[(u32, u32)]) -> (u64, u64) 
 #[test]
 fn what_each_of_many_lacks_goes_to_all_as_one_packet() {
     assert_eq!(repaired("combined", 256, &[(5, 1), (9, 2), (30, 3), (32, 4)]), (1, 1));
-    // Who lacks two of them gets two; who has all gets nothing new.
+    // A rank that lacks two of them gets two; one that has all gets nothing new.
     assert_eq!(repaired("combined", 256, &[(5, 1), (6, 1), (9, 2)]), (2, 1));
     assert_eq!(repaired("combined", 256, &[(5, 1), (9, 2), (9, 3)]), (1, 1));
 }
 
 /// The header of the packets of a set as one, from rank 0.
 fn coded_header(first: u32, later: u64) -> Header {
-    let mut header = super::super::emit::blank(Rank(0), Kind::CastCoded);
+    let mut header = Header::blank(Kind::CastCoded, Rank(0));
     header.communicator = GROUP.communicator;
     header.flags = Flags::GROUP;
     CodedSet { first: Seq(first), later }.name_in(header)

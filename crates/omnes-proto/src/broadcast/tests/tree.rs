@@ -116,17 +116,12 @@ fn a_question_of_a_stranger_to_the_tree_is_refused() {
     let now = net.now;
     for (source, expects) in [(1, 1), (2, 1 << 20)] {
         let header = Header {
-            kind: Kind::CastAck,
             job: JobId(1),
             communicator: GROUP.communicator,
             channel: ChannelId(GROUP.number),
             flags: Flags::ACK_NOW,
-            source: Rank(source),
-            seq: Seq(0),
             expects: Seq(expects),
-            epoch: 0,
-            credits: 0,
-            argument: 0,
+            ..Header::blank(Kind::CastAck, Rank(source))
         };
         let machine = &mut net.nodes[3].machine;
         assert_eq!(machine.handle_packet(now, &header, &header.emit(), 40), None);

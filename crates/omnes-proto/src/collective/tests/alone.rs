@@ -67,7 +67,7 @@ fn a_release_to_all_is_one_packet_where_there_is_multicast() {
     let header = Header { flags: Flags::GROUP, ..step(0, 1, 1) };
     assert_eq!(next(&mut machine), Some((Destination::Group, header)));
     assert_eq!(next(&mut machine), None);
-    // Who misses it gets it alone.
+    // The rank that misses it gets it alone.
     machine.handle_packet(NOW, &message(Kind::StepNack, 2, 1, 1));
     assert_eq!(next(&mut machine), Some((to(2), step(0, 1, 1))));
 }

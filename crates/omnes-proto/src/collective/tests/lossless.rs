@@ -108,7 +108,7 @@ fn the_last_to_enter_decides_when_all_leave() {
         assert!(net.done.iter().all(|done| *done == 0));
         assert!(net.run(Duration::from_secs(1)));
         assert!(net.ranks().all(|rank| net.done[rank as usize] == 1));
-        // Who waits asks now and then, but nothing is sent twice for it.
+        // A rank that waits asks now and then, but nothing is sent twice for it.
         let answered: u64 = net.machines.iter().map(|it| it.counters().repeated).sum();
         assert_eq!(answered, 0, "{algorithm} {runner:?}");
         assert!(net.count(Kind::StepNack) > 0);

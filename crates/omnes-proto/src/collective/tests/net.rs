@@ -96,7 +96,7 @@ pub(super) struct Net {
     pub(super) entered: Vec<u32>,
     pub(super) done: Vec<u32>,
     pub(super) failed: Vec<(u32, Event)>,
-    /// Ranks that are no more.
+    /// Ranks that have failed or left.
     pub(super) dead: Vec<bool>,
     start: u32,
     can_combine: bool,

@@ -142,7 +142,7 @@ fn an_answer_names_the_newest_entered_and_what_is_done() {
         (answer.header.seq.0, answer.header.argument)
     };
     assert_eq!(answer(GROUP), (42, 40));
-    // Who has not opened the group has not entered the barrier in question.
+    // A rank that has not opened the group has not entered the barrier in question.
     assert_eq!(answer(CommunicatorId(1)), (40, 40));
 }
 

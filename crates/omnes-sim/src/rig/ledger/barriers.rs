@@ -263,7 +263,7 @@ mod tests {
     use super::*;
     use omnes_proto::collective::{Runner, STEP_JOIN};
     use omnes_topo::Barrier;
-    use omnes_wire::{ChannelId, Flags, JobId, Seq, TAG_BYTES};
+    use omnes_wire::{JobId, Seq, TAG_BYTES};
 
     const GROUP: CommunicatorId = CommunicatorId(4);
 
@@ -293,17 +293,11 @@ mod tests {
 
     fn packet(kind: Kind, seq: u32, argument: u32) -> Vec<u8> {
         let header = Header {
-            kind,
             job: JobId(1),
             communicator: GROUP,
-            channel: ChannelId(0),
-            flags: Flags::NONE,
-            source: Rank(0),
             seq: Seq(seq),
-            expects: Seq(0),
-            epoch: 0,
-            credits: 0,
             argument,
+            ..Header::blank(kind, Rank(0))
         };
         [&header.emit()[..], &[0; TAG_BYTES]].concat()
     }
