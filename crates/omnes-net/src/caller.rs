@@ -6,8 +6,10 @@
 //! had to comes again.
 
 use crate::error::NetError;
+use crate::links::CONNECTED_RANKS_MAX;
 use crate::proof::{Signed, write_line};
 use crate::rendezvous::{Challenge, Introduction, PROTOCOL, random};
+use rustix::net::listen;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -15,9 +17,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 pub(crate) const STRANGERS_MAX: usize = 64;
 /// Those let in before the others are heard again.
 const LET_IN_MAX: usize = 64;
-/// Longest report: what all have, and a port per rank.
-const REPORT_BYTES: usize = 4096;
-const REPORT_BYTES_PER_RANK: usize = 8;
+/// Those that the kernel lets wait at the door, as far as the system allows.
+const DOOR_MAX: i32 = 4096;
+/// Longest report: what all have, and a port per rank of a small job.
+const REPORT_BYTES: usize = 4096 + 8 * CONNECTED_RANKS_MAX as usize;
 
 /// One that has not spoken to the end.
 struct Caller {
@@ -43,7 +46,6 @@ pub(crate) struct Callers {
     listener: TcpListener,
     waiting: Vec<Caller>,
     waiting_max: usize,
-    line_bytes_max: usize,
 }
 
 impl Callers {
@@ -53,9 +55,9 @@ impl Callers {
     /// What the kernel says of the listener.
     pub(crate) fn new(listener: TcpListener, size: u32) -> std::io::Result<Self> {
         listener.set_nonblocking(true)?;
-        let waiting_max = size as usize + STRANGERS_MAX;
-        let line_bytes_max = REPORT_BYTES + REPORT_BYTES_PER_RANK * size as usize;
-        Ok(Self { listener, waiting: Vec::new(), waiting_max, line_bytes_max })
+        // All may come at once, and who finds no place tries again after a second.
+        listen(&listener, DOOR_MAX)?;
+        Ok(Self { listener, waiting: Vec::new(), waiting_max: size as usize + STRANGERS_MAX })
     }
 
     /// The next one who has spoken, if there is one. Its stream blocks, as streams do by default.
@@ -71,7 +73,7 @@ impl Callers {
     fn hear(&mut self) -> Option<Spoken> {
         let mut index = 0;
         while index < self.waiting.len() {
-            match self.waiting[index].hear(self.line_bytes_max) {
+            match self.waiting[index].hear() {
                 Ok(None) => index += 1,
                 Ok(Some((introduction, signed))) => {
                     let Caller { stream, from, challenge, .. } = self.waiting.remove(index);
@@ -119,7 +121,7 @@ fn is_full(error: &std::io::Error) -> bool {
 
 impl Caller {
     /// Who it is and what it says, when all of that is here.
-    fn hear(&mut self, bytes_max: usize) -> std::io::Result<Option<(Introduction, Signed)>> {
+    fn hear(&mut self) -> std::io::Result<Option<(Introduction, Signed)>> {
         let mut piece = [0; 4096];
         loop {
             match self.stream.read(&mut piece) {
@@ -133,7 +135,7 @@ impl Caller {
                 let signed: Signed = serde_json::from_slice(&self.line)?;
                 return Ok(Some((signed.read()?, signed)));
             }
-            if self.line.len() > bytes_max {
+            if self.line.len() > REPORT_BYTES {
                 return Err(ErrorKind::InvalidData.into());
             }
         }

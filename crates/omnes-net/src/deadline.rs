@@ -84,7 +84,10 @@ impl<'a> Deadline<'a> {
     }
 
     /// Makes a call that takes no longer than it is told, again while it does nothing.
-    fn retry(&mut self, mut call: impl FnMut(Duration) -> Result<usize>) -> Result<usize> {
+    pub(crate) fn retry(
+        &mut self,
+        mut call: impl FnMut(Duration) -> Result<usize>,
+    ) -> Result<usize> {
         loop {
             let left = (self.at + self.grace).saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -20,6 +20,7 @@ use crate::error::NetError;
 use crate::multicast::{Group, Membership};
 use crate::socket::{Offloads, Received, SocketCounters, TRAINS_PER_CALL, Train, UdpSocket};
 use crate::spread::{Spread, names_of};
+use crate::table::Ports;
 use arrayvec::ArrayVec;
 use omnes_nic::{OpenSlot, QueuePlan};
 use omnes_proto::packet::{Destination, Head};
@@ -134,13 +135,14 @@ impl Links {
         }
     }
 
-    /// The port for packets of each rank, in order of ranks; this rank's own is 0.
-    pub(crate) fn ports(&self, size: u32) -> Result<Vec<u16>, NetError> {
-        let port = |rank: u32| match self.index(Rank(rank)) {
-            Some(index) => Ok(self.sockets[index].local_address()?.port()),
-            None => Ok(0),
+    /// The ports for packets of the `size` ranks.
+    pub(crate) fn ports(&self, size: u32) -> Result<Ports, NetError> {
+        let port = |index: usize| Ok(self.sockets[index].local_address()?.port());
+        let of_rank = |rank| self.index(Rank(rank)).map_or(Ok(0), port);
+        let ports: std::io::Result<Ports> = match self.is_connected {
+            true => (0..size).map(of_rank).collect::<Result<_, _>>().map(Ports::Each),
+            false => port(0).map(Ports::One),
         };
-        let ports: std::io::Result<Vec<u16>> = (0..size).map(port).collect();
         ports.map_err(|source| NetError::System { what: "local port", source })
     }
 

@@ -1,7 +1,7 @@
 //! How the ranks of a job find each other: everybody reports to rank 0, who answers all with a
-//! table of addresses.
+//! table of addresses, and lets them go when each has it.
 //!
-//! One TCP connection per rank, one JSON line each way. With a job key both sides prove that they
+//! One TCP connection per rank, one JSON line each way, and a byte each way at the end. With a job key both sides prove that they
 //! know it, by answering a challenge over what they say, before anything is believed; without one,
 //! rank 0 draws a key and hands it out, which trusts the network for the length of the start. Other
 //! users of the same machine are refused then, as the kernel tells whose process calls.
@@ -12,9 +12,11 @@ use crate::deadline::Deadline;
 use crate::descriptors;
 use crate::duration::shortest;
 use crate::error::{NetError, list};
+use crate::handout::{Handout, Reader};
 use crate::links::CONNECTED_RANKS_MAX;
-use crate::proof::{Signed, line, printable, write_line};
+use crate::proof::{Signed, ToAll, printable, write_line};
 use crate::ring::Node;
+use crate::table::{Ports, Table};
 use crate::user::stranger_at;
 use crate::while_waiting::WhileWaiting;
 use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
@@ -26,7 +28,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 5;
+pub(crate) const PROTOCOL: u32 = 6;
 /// Wait before a name that nobody knows is asked for again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 /// What a rank needs beside the connections of the rendezvous: its sockets, and some.
@@ -68,8 +70,7 @@ pub(crate) struct Met {
 
 /// Where this rank's packets come in, made when its own address is known.
 pub(crate) struct Local {
-    /// Port for packets of each rank, in order of ranks.
-    pub(crate) ports: Vec<u16>,
+    pub(crate) ports: Ports,
     /// Largest payload of a packet that fits this rank's link.
     pub(crate) payload_bytes: u16,
 }
@@ -96,7 +97,7 @@ pub(crate) struct Hello {
     pub(crate) version: String,
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    pub(crate) ports: Vec<u16>,
+    pub(crate) ports: Ports,
     pub(crate) payload_bytes: u16,
     pub(crate) machine: Machine,
     pub(crate) node: Option<Node>,
@@ -111,21 +112,11 @@ pub(crate) struct Hello {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
     Refused(String),
-    Table(Table),
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Table {
-    pub(crate) job: u32,
-    /// Hexadecimal; absent where the ranks have a key already.
-    pub(crate) key: Option<String>,
-    /// Where each rank takes the packets of the reader, in order of ranks. Rank 0 does at the
-    /// address under which it was reached.
-    pub(crate) addresses: Vec<Option<SocketAddr>>,
-    pub(crate) own_port: u16,
-    pub(crate) payload_bytes: u16,
-    pub(crate) crowd: Crowd,
-    pub(crate) nodes: Vec<Vec<u32>>,
+    /// There is a [`Table`] for all.
+    Table {
+        digest: u64,
+        crowd: Crowd,
+    },
 }
 
 /// Random bytes that nobody can guess.
@@ -249,7 +240,7 @@ impl Rendezvous {
         let peers: BTreeMap<IpAddr, SocketAddr> = peers.collect();
         let peers: Vec<SocketAddr> = peers.into_values().collect();
         let local = local(address.ip(), &peers)?;
-        self.answer_all(&local, address, hellos, &mut until)
+        self.answer_all(local, address, hellos, &mut until)
     }
 
     /// There must be a descriptor for each of the others; better there are some for strangers, too.
@@ -356,7 +347,7 @@ impl Rendezvous {
             let (ours, theirs) = (ours.clone(), printable(theirs));
             return Err(NetError::SettingDiffers { rank, name, ours, theirs });
         }
-        if hello.ports.len() != self.size as usize || !is_payload(hello.payload_bytes) {
+        if !hello.ports.is_whole(self.size) || !is_payload(hello.payload_bytes) {
             return Err(malformed());
         }
         if rank.0 >= self.size {
@@ -370,9 +361,10 @@ impl Rendezvous {
         Ok(hello)
     }
 
+    /// Hands the table to all that have come.
     fn answer_all(
         &self,
-        local: &Local,
+        local: Local,
         address: SocketAddr,
         hellos: Hellos,
         until: &mut Deadline<'_>,
@@ -381,53 +373,58 @@ impl Rendezvous {
             Some(key) => key.clone(),
             None => JobKey::new(random()?),
         };
-        let payloads = hellos.values().map(|(hello, _, _)| hello.payload_bytes);
-        let payload_bytes = payloads.fold(local.payload_bytes, u16::min);
-        // Every rank takes the packets of every other at a port of its own.
-        let mut ports = vec![local.ports.clone()];
-        let mut hosts = vec![None];
-        for (hello, from, _) in hellos.values() {
-            ports.push(hello.ports.clone());
-            hosts.push(Some(from.ip()));
-        }
-        let addresses_for = |reader: u32| -> Vec<Option<SocketAddr>> {
-            let address = |(host, ports): (&Option<IpAddr>, &Vec<u16>)| {
-                host.map(|host| SocketAddr::new(host, ports[reader as usize]))
-            };
-            hosts.iter().zip(&ports).map(address).collect()
-        };
-        let own = std::iter::once(self.node);
-        let nodes: Vec<Option<Node>> =
-            own.chain(hellos.values().map(|(hello, _, _)| hello.node)).collect();
-        let nodes = Node::groups(&nodes);
-        let table = Table {
+        let table = self.table(local, &key, &hellos)?;
+        let machines = hellos.values().map(|(hello, _, _)| hello.machine);
+        let census = Census::of(&machines.chain([Machine::this()]).collect::<Vec<_>>());
+        let streams = self.hand_out(hellos, &table, &census, until)?;
+        let addresses = table.addresses_for(0, address.ip());
+        let crowd = census.crowd_on(Machine::this());
+        let Table { job, payload_bytes, nodes, .. } = table;
+        Ok(Met { job: JobId(job), key, addresses, payload_bytes, crowd, nodes, streams })
+    }
+
+    fn table(&self, local: Local, key: &JobKey, hellos: &Hellos) -> Result<Table, NetError> {
+        let others = || hellos.values().map(|(hello, _, _)| hello);
+        let hosts = hellos.values().map(|(_, from, _)| Some(from.ip()));
+        let nodes = others().map(|hello| hello.node);
+        let nodes: Vec<Option<Node>> = std::iter::once(self.node).chain(nodes).collect();
+        let ports = others().map(|hello| hello.ports.clone());
+        let payloads = others().map(|hello| hello.payload_bytes);
+        Ok(Table {
             job: u32::from_be_bytes(random()?),
             key: self.key.is_none().then(|| hex(key.as_bytes())),
-            addresses: Vec::new(),
-            own_port: 0,
-            payload_bytes,
-            crowd: Crowd::default(),
-            nodes: nodes.clone(),
-        };
-        let mut machines = vec![Machine::this()];
-        machines.extend(hellos.values().map(|(hello, _, _)| hello.machine));
-        let census = Census::of(&machines);
-        let mut streams = Vec::new();
+            hosts: std::iter::once(None).chain(hosts).collect(),
+            payload_bytes: payloads.fold(local.payload_bytes, u16::min),
+            ports: std::iter::once(local.ports).chain(ports).collect(),
+            nodes: Node::groups(&nodes),
+        })
+    }
+
+    /// Hands `table` to all that have come; the connections to them.
+    fn hand_out(
+        &self,
+        hellos: Hellos,
+        table: &Table,
+        census: &Census,
+        until: &mut Deadline<'_>,
+    ) -> Result<Vec<(Rank, TcpStream)>, NetError> {
+        let failed = |source| NetError::System { what: "table of ranks", source };
+        let to_all = ToAll::new(table, self.key.as_ref()).map_err(failed)?;
+        let mut readers = Vec::with_capacity(hellos.len());
         for (rank, (hello, _, stream)) in hellos {
-            let own_port = local.ports[rank as usize];
-            let addresses = addresses_for(rank);
             let crowd = census.crowd_on(hello.machine);
-            let reply = Reply::Table(Table { own_port, addresses, crowd, ..table.clone() });
+            let reply = Reply::Table { digest: to_all.digest(), crowd };
             let signed = self.sign(&reply, hello.challenge);
-            signed
-                .and_then(|signed| until.write(&stream, &line(&signed)?))
-                .map_err(|source| NetError::RankLost { rank: Rank(rank), source })?;
-            streams.push((Rank(rank), stream));
+            let line = signed.and_then(|signed| signed.begin_line()).map_err(failed)?;
+            readers.push(Reader { rank: Rank(rank), stream, line });
         }
-        let own = SocketAddr::new(address.ip(), 0);
-        let addresses = addresses_for(0);
-        let addresses = addresses.into_iter().map(|entry| entry.unwrap_or(own)).collect();
-        let (job, crowd) = (JobId(table.job), census.crowd_on(Machine::this()));
-        Ok(Met { job, key, addresses, payload_bytes, crowd, nodes, streams })
+        let handout = Handout::new(readers, &to_all).map_err(failed)?;
+        handout.run(until).map_err(|(rank, source)| match source.kind() {
+            ErrorKind::Interrupted => NetError::Interrupted,
+            _ => NetError::RankLost { rank, source },
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

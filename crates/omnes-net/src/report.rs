@@ -1,19 +1,22 @@
 //! How a rank that is not 0 meets the others: it calls rank 0 until that is there, hears its
-//! greeting, says who it is and waits for the table.
+//! greeting, says who it is and waits for the table, and then until all have it.
 //!
 //! Rank 0 may come later than this rank, and so may its name: until the time is over a name that
 //! nobody knows is asked for again, and all its addresses are tried in turn. Whoever takes the call
 //! and hangs up before the greeting, as a proxy in rank 0's place does, is taken for nobody.
 
-use crate::crowd::Machine;
+use crate::crowd::{Crowd, Machine};
 use crate::deadline::Deadline;
 use crate::error::NetError;
+use crate::handout::wait_for_go;
 use crate::proof::{Signed, line, printable, read_line};
 use crate::rendezvous::{
-    Challenge, Hello, Local, Met, PROTOCOL, Rendezvous, Reply, SERVER, Table, is_payload, random,
+    Challenge, Hello, Local, Met, PROTOCOL, Rendezvous, Reply, SERVER, random,
 };
+use crate::table::{Table, table_bytes_max};
 use crate::user::stranger_at;
 use omnes_wire::{JobId, JobKey, Rank};
+use serde::Deserialize;
 use std::io::{Error, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
@@ -69,7 +72,7 @@ impl Rendezvous {
                     let limit = until.left().max(RETRY_WAIT);
                     stream =
                         call(address, limit, &mut until).map_err(|source| self.lost(source))?;
-                    let heard = read_line(|piece| until.read(&stream, piece));
+                    let heard = self.hear(&stream, &mut until);
                     greeting = heard.map_err(|source| self.lost(source))?;
                     self.check(&stream, &greeting)?;
                 }
@@ -82,8 +85,13 @@ impl Rendezvous {
             Reply::Refused(reason) if is_proven || key.is_none() => {
                 Err(NetError::Refused { reason: printable(&reason) })
             }
-            Reply::Table(table) if is_proven => self.accept(table, address, stream),
-            Reply::Refused(_) | Reply::Table(_) => Err(NetError::WrongKey { rank: Rank(0) }),
+            Reply::Table { digest, crowd } if is_proven => {
+                let table = signed.read_to_all(key, digest).map_err(|_| malformed())?;
+                let met = self.accept(table, crowd, address.ip())?;
+                wait_for_go(&stream, &mut until).map_err(|source| self.lost(source))?;
+                Ok(Met { streams: vec![(Rank(0), stream)], ..met })
+            }
+            Reply::Refused(_) | Reply::Table { .. } => Err(NetError::WrongKey { rank: Rank(0) }),
         }
     }
 
@@ -94,7 +102,7 @@ impl Rendezvous {
         for place in places.iter().cycle() {
             let left = until.left();
             let source = match call(*place, limit.min(left).max(RETRY_WAIT), until) {
-                Ok(stream) => match read_line(|piece| until.read(&stream, piece)) {
+                Ok(stream) => match self.hear(&stream, until) {
                     Ok(greeting) => {
                         self.check(&stream, &greeting)?;
                         return Ok((stream, greeting));
@@ -130,6 +138,15 @@ impl Rendezvous {
         }
     }
 
+    /// The next line of rank 0.
+    fn hear<T: for<'a> Deserialize<'a>>(
+        &self,
+        stream: &TcpStream,
+        until: &mut Deadline<'_>,
+    ) -> std::io::Result<T> {
+        read_line(table_bytes_max(self.size), |piece| until.read(stream, piece))
+    }
+
     /// Rank 0's answer to this rank's report.
     fn introduce(
         &self,
@@ -140,41 +157,33 @@ impl Rendezvous {
     ) -> std::io::Result<Signed> {
         let signed = Signed::new(hello, self.key.as_ref(), challenge, self.rank.0)?;
         until.write(stream, &line(&signed)?)?;
-        read_line(|piece| until.read(stream, piece))
+        self.hear(stream, until)
     }
 
-    fn accept(
-        &self,
-        table: Table,
-        address: SocketAddr,
-        stream: TcpStream,
-    ) -> Result<Met, NetError> {
-        let malformed = || NetError::Refused { reason: "rank 0 sent a malformed table".to_owned() };
+    /// What `table` says, to this rank, which has reached rank 0 at `zero`.
+    fn accept(&self, table: Table, crowd: Crowd, zero: IpAddr) -> Result<Met, NetError> {
         let key = match (&self.key, &table.key) {
             (Some(key), _) => key.clone(),
             (None, Some(hex)) => JobKey::from_hex(hex).map_err(|_| malformed())?,
             (None, None) => return Err(NetError::KeyMissing),
         };
-        let is_mine = |node: &Vec<u32>| node.contains(&self.rank.0);
-        let is_whole = table.addresses.len() == self.size as usize
-            && is_payload(table.payload_bytes)
-            && table.nodes.iter().any(is_mine)
-            && table.nodes.iter().flatten().all(|rank| *rank < self.size);
-        if !is_whole {
+        if !table.is_whole(self.rank.0, self.size) {
             return Err(malformed());
         }
-        let own_address = SocketAddr::new(address.ip(), table.own_port);
-        let addresses = table.addresses.into_iter().map(|entry| entry.unwrap_or(own_address));
         Ok(Met {
             job: JobId(table.job),
             key,
-            addresses: addresses.collect(),
+            addresses: table.addresses_for(self.rank.0, zero),
             payload_bytes: table.payload_bytes,
-            crowd: table.crowd,
+            crowd,
             nodes: table.nodes,
-            streams: vec![(Rank(0), stream)],
+            streams: Vec::new(),
         })
     }
+}
+
+fn malformed() -> NetError {
+    NetError::Refused { reason: "rank 0 sent a malformed table".to_owned() }
 }
 
 /// A connection to rank 0, if it listens at `address`.

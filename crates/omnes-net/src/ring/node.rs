@@ -7,6 +7,7 @@
 
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
 /// A node, as each of its ranks names it: a hash that is equal on one node only.
@@ -41,11 +42,13 @@ impl Node {
     /// by itself. Nodes stand in order of their first ranks, so all ranks find the same.
     pub fn groups(nodes: &[Option<Self>]) -> Vec<Vec<u32>> {
         let mut groups: Vec<Vec<u32>> = Vec::new();
-        for (rank, node) in nodes.iter().enumerate() {
-            let same = |group: &&mut Vec<u32>| nodes[group[0] as usize] == *node;
-            match groups.iter_mut().find(same).filter(|_| node.is_some()) {
-                Some(group) => group.push(rank as u32),
-                None => groups.push(vec![rank as u32]),
+        let mut known = BTreeMap::new();
+        for (rank, node) in (0..).zip(nodes) {
+            let next = groups.len();
+            let place = node.map_or(next, |node| *known.entry(node.0).or_insert(next));
+            match groups.get_mut(place) {
+                Some(group) => group.push(rank),
+                None => groups.push(vec![rank]),
             }
         }
         groups

@@ -1,0 +1,92 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::proof::read_line;
+use std::io::Read;
+use std::thread::{Builder, JoinHandle};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn key() -> JobKey {
+    JobKey::new([7; 16])
+}
+
+/// A rank of a job of `size` whose rank 0 is at `address`, on a thread of its own; its port follows
+/// from its number.
+fn meet(
+    rank: u32,
+    size: u32,
+    address: &str,
+    listener: Option<TcpListener>,
+) -> JoinHandle<Result<Met, NetError>> {
+    let job = Rendezvous {
+        rank: Rank(rank),
+        size,
+        address: address.to_owned(),
+        listener,
+        key: Some(key()),
+        timeout: PATIENCE,
+        while_waiting: None,
+        node: None,
+        encrypts: false,
+        alike: Vec::new(),
+    };
+    let ports = Ports::One(1000 + rank as u16);
+    let met = move || job.meet(|_, _| Ok(Local { ports, payload_bytes: 1400 }));
+    Builder::new().stack_size(1 << 18).spawn(met).unwrap()
+}
+
+/// Somewhere to listen, and its address.
+fn door() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+#[test]
+fn hundreds_of_ranks_meet_and_all_have_the_same_table() {
+    let size = 300;
+    descriptors::allow(u64::from(3 * size));
+    let (listener, address) = door();
+    let others: Vec<_> = (1..size).map(|rank| meet(rank, size, &address, None)).collect();
+    let zero = meet(0, size, &address, Some(listener)).join().unwrap().unwrap();
+    assert_eq!(zero.streams.len() as u32, size - 1);
+    for (rank, other) in (1..).zip(others) {
+        let met = other.join().unwrap().unwrap();
+        assert_eq!((met.job, &met.nodes), (zero.job, &zero.nodes));
+        assert_eq!(met.crowd.local_ranks, size);
+        let own = |port| if port == 1000 + rank { 0 } else { port };
+        let ports = met.addresses.iter().map(|address| u32::from(address.port()));
+        assert!(ports.eq((1000..1000 + size).map(own)));
+    }
+}
+
+#[test]
+fn no_rank_begins_before_all_have_the_table() {
+    let (listener, address) = door();
+    let zero = meet(0, 3, &address, Some(listener));
+    let one = meet(1, 3, &address, None);
+    // Rank 2 is told and ends before it can say that it has heard.
+    let stream = TcpStream::connect(&address).unwrap();
+    let greeting: Challenge = read_line(4096, |piece| (&stream).read(piece)).unwrap();
+    let hello = Hello {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        rank: 2,
+        size: 3,
+        ports: Ports::One(1002),
+        payload_bytes: 1400,
+        machine: Machine::this(),
+        node: None,
+        encrypts: false,
+        alike: Vec::new(),
+        challenge: 5,
+    };
+    write_line(&stream, &Signed::new(&hello, Some(&key()), greeting.challenge, 2).unwrap())
+        .unwrap();
+    let heard: Signed = read_line(4096, |piece| (&stream).read(piece)).unwrap();
+    assert!(heard.is_proven(Some(&key()), 5, SERVER));
+    drop(stream);
+    let lost = zero.join().unwrap().map(drop);
+    assert!(matches!(lost, Err(NetError::RankLost { rank: Rank(2), .. })), "{lost:?}");
+    let lost = one.join().unwrap().map(drop);
+    assert!(matches!(lost, Err(NetError::RendezvousLost { .. })), "{lost:?}");
+}

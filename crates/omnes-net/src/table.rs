@@ -1,0 +1,136 @@
+//! The table by which the ranks of a job find each other, the same for all of them.
+
+use crate::error::RANKS_MAX;
+use crate::rendezvous::is_payload;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// Longest table, as a part of a line: a little for all, and for each rank an address of IPv6, a
+/// port, and its number among those of its node.
+const TABLE_BYTES: usize = 4096;
+const TABLE_BYTES_PER_RANK: usize = 64;
+// Small enough for any rank to read.
+const _: () = assert!(table_bytes_max(RANKS_MAX) < 1 << 23);
+
+/// Where a rank takes packets in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Ports {
+    /// Those of all ranks at one port.
+    One(u16),
+    /// Those of each rank at another, in order of ranks; 0 for its own.
+    Each(Vec<u16>),
+}
+
+/// What rank 0 tells all ranks.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Table {
+    pub(crate) job: u32,
+    /// Hexadecimal; absent where the ranks have a key already.
+    pub(crate) key: Option<String>,
+    /// In order of ranks. Rank 0 is where it was reached.
+    pub(crate) hosts: Vec<Option<IpAddr>>,
+    /// In order of ranks.
+    pub(crate) ports: Vec<Ports>,
+    pub(crate) payload_bytes: u16,
+    pub(crate) nodes: Vec<Vec<u32>>,
+}
+
+/// Longest line with the table of a job of `size` ranks.
+pub(crate) const fn table_bytes_max(size: u32) -> usize {
+    TABLE_BYTES + TABLE_BYTES_PER_RANK * size as usize
+}
+
+impl Ports {
+    /// True if there is one for each of `size` ranks.
+    pub(crate) fn is_whole(&self, size: u32) -> bool {
+        match self {
+            Self::One(_) => true,
+            Self::Each(ports) => ports.len() == size as usize,
+        }
+    }
+
+    /// For packets of `rank`.
+    fn of(&self, rank: u32) -> u16 {
+        match self {
+            Self::One(port) => *port,
+            Self::Each(ports) => ports[rank as usize],
+        }
+    }
+}
+
+impl Table {
+    /// True if it makes sense to rank `reader` of a job of `size`.
+    pub(crate) fn is_whole(&self, reader: u32, size: u32) -> bool {
+        self.hosts.len() == size as usize
+            && self.ports.len() == size as usize
+            && self.ports.iter().all(|ports| ports.is_whole(size))
+            && is_payload(self.payload_bytes)
+            && self.nodes.iter().any(|node| node.contains(&reader))
+            && self.nodes.iter().flatten().all(|rank| *rank < size)
+    }
+
+    /// Where each rank takes packets of `reader`, which has reached rank 0 at `zero`.
+    pub(crate) fn addresses_for(&self, reader: u32, zero: IpAddr) -> Vec<SocketAddr> {
+        let ports = (0..).zip(&self.ports);
+        let ports = ports.map(|(rank, ports)| if rank == reader { 0 } else { ports.of(reader) });
+        let hosts = self.hosts.iter().map(|host| host.unwrap_or(zero));
+        hosts.zip(ports).map(SocketAddr::from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::crowd::Crowd;
+    use crate::proof::{Signed, ToAll, read_line};
+    use crate::rendezvous::Reply;
+    use omnes_wire::JobKey;
+
+    fn table(host: IpAddr, size: u32) -> Table {
+        Table {
+            job: u32::MAX,
+            key: Some("f".repeat(32)),
+            hosts: vec![Some(host); size as usize],
+            ports: vec![Ports::One(u16::MAX); size as usize],
+            payload_bytes: 1400,
+            nodes: (0..size).map(|rank| vec![rank]).collect(),
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_largest_job_is_a_line_that_ranks_read() {
+        let key = JobKey::new([7; 16]);
+        let host = "fedc:ba98:7654:3210:fedc:ba98:7654:3210".parse().unwrap();
+        for size in [1, RANKS_MAX] {
+            let to_all = ToAll::new(&table(host, size), Some(&key)).unwrap();
+            let reply = Reply::Table { digest: to_all.digest(), crowd: Crowd::default() };
+            let signed = Signed::new(&reply, Some(&key), u64::MAX, u32::MAX).unwrap();
+            let line = [&signed.begin_line().unwrap(), to_all.end()].concat();
+            let mut rest = line.as_slice();
+            let read = |piece: &mut [u8]| std::io::Read::read(&mut rest, piece);
+            let heard: Signed = read_line(table_bytes_max(size), read).unwrap();
+            let table: Table = heard.read_to_all(Some(&key), to_all.digest()).unwrap();
+            assert!(table.is_whole(size - 1, size) && !table.is_whole(size, size));
+        }
+    }
+
+    #[test]
+    fn each_rank_finds_the_ports_that_are_for_it() {
+        let host: IpAddr = "10.0.0.7".parse().unwrap();
+        let ports = vec![Ports::One(5), Ports::Each(vec![6, 0, 7]), Ports::One(8)];
+        let hosts = vec![None, Some(host), Some(host)];
+        let table = Table { hosts, ports, ..table(host, 3) };
+        assert!(table.is_whole(2, 3));
+        let zero = "10.0.0.1".parse().unwrap();
+        let shown = |reader| {
+            let addresses = table.addresses_for(reader, zero).into_iter();
+            addresses.map(|address| address.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(0), ["10.0.0.1:0", "10.0.0.7:6", "10.0.0.7:8"]);
+        assert_eq!(shown(2), ["10.0.0.1:5", "10.0.0.7:7", "10.0.0.7:0"]);
+        let cut_off = Table { ports: vec![Ports::Each(vec![1]); 3], ..table };
+        assert!(!cut_off.is_whole(2, 3));
+    }
+}
