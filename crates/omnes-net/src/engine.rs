@@ -150,6 +150,8 @@ impl Engine {
             omnes_wire::Instant::ZERO,
             EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness },
         );
+        let on_node = |node: &Vec<u32>| node.iter().copied().map(Rank).collect();
+        endpoint.watch_across(omnes_wire::Instant::ZERO, nodes.iter().map(on_node).collect());
         limit_flight(&mut endpoint, &rings);
         let request = QueueRequest::new(receive_queue, job.0, &links);
         let core = Core::new(Parts {

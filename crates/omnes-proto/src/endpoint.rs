@@ -17,6 +17,7 @@ use self::due::{Due, Machines};
 use crate::broadcast::{Broadcast, CheckedBroadcast, Event as BroadcastEvent};
 use crate::channel::{Channel, Checked, Event as ChannelEvent};
 use crate::collective::{Collective, CollectiveConfig, Event as CollectiveEvent};
+use crate::group::Nodes;
 use crate::lane::earliest;
 use crate::limits::{CHANNELS_MAX, CONTROL_QUEUE_MAX};
 use crate::liveness::{Liveness, LivenessConfig};
@@ -479,6 +480,16 @@ impl Endpoint {
         self.events.push_back(Event::PeerDeparted(rank));
     }
 
+    /// Ranks of one node are watched from other nodes, so that all of them are missed at once when
+    /// it fails: to be called with all ranks of the job, the same on each, before anything else.
+    ///
+    /// # Panics
+    /// If this rank is on no node.
+    pub fn watch_across(&mut self, now: Instant, nodes: Nodes) {
+        self.due.touch(Machines::WATCH);
+        self.liveness.use_nodes(now, nodes);
+    }
+
     /// True if `rank` has left in good order.
     pub fn has_departed(&self, rank: Rank) -> bool {
         self.liveness.has_departed(rank)
@@ -499,13 +510,12 @@ impl Endpoint {
         self.liveness.is_telling()
     }
 
-    /// Says farewell to all others: this rank leaves in good order.
+    /// Says farewell to all others: this rank leaves in good order. Those who watch it are told
+    /// first, as its silence would be its failure to them.
     pub fn leave(&mut self) {
         self.due.touch(Machines::ALL);
         let cause = self.cause();
-        let others = (0..self.size).map(Rank).filter(|rank| *rank != self.me);
-        let others: Vec<Rank> = others.filter(|rank| !self.liveness.is_gone(*rank)).collect();
-        self.control.extend(others.into_iter().map(|rank| (rank, Kind::Bye, cause)));
+        self.control.extend(self.liveness.watchers().map(|rank| (rank, Kind::Bye, cause)));
     }
 
     // ---- time -----------------------------------------------------------------------------
@@ -530,7 +540,7 @@ impl Endpoint {
         self.collect_events(now);
         if is_due(self.liveness.poll_timeout()) {
             self.due.touch(Machines::WATCH);
-            if let Some(rank) = self.liveness.handle_timeout(now) {
+            while let Some(rank) = self.liveness.handle_timeout(now) {
                 self.fail_rank(now, rank);
             }
         }

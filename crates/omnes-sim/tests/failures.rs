@@ -35,14 +35,15 @@ fn death_of_an_idle_rank_is_named_to_all() {
 }
 
 #[test]
-fn two_deaths_at_once_are_named_to_all() {
-    let mut cluster = Cluster::builder().ranks(6).seed(1).build();
-    cluster.crash(2);
-    cluster.crash(3);
-    // The second is watched only after the first has been found out.
-    cluster.run_for(2 * naming_time());
-    cluster.check(dead_are_named_to_all);
-    cluster.check(no_living_rank_is_named);
+fn ranks_that_die_together_are_named_together() {
+    // As those of a node or of a whole switch do; only the first is watched by one that lives.
+    for (ranks, dead) in [(6, 2..4), (40, 3..35)] {
+        let mut cluster = Cluster::builder().ranks(ranks).seed(1).build();
+        dead.for_each(|rank| cluster.crash(rank));
+        cluster.run_for(naming_time() + 4 * LivenessConfig::default().interval);
+        cluster.check(dead_are_named_to_all);
+        cluster.check(no_living_rank_is_named);
+    }
 }
 
 #[test]
