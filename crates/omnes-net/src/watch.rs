@@ -6,12 +6,15 @@
 //! does for that. A connection that breaks otherwise, as a router on the way may break it, tells
 //! nothing: whether the rank is still there, its packets tell.
 //!
-//! Connections hardly ever have news, and there may be many, so one epoll descriptor tells of all.
+//! Connections hardly ever have news, and there may be many, so one epoll descriptor tells of all,
+//! and only those are read that it names: a look costs one system call, and each news two more.
 
 use omnes_wire::Rank;
-use rustix::event::epoll;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::net::sockopt::{set_socket_keepalive, set_tcp_keepidle};
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
@@ -36,19 +39,22 @@ pub(crate) enum News {
 /// See the module header.
 pub(crate) struct Watch {
     epoll: OwnedFd,
-    streams: Vec<(Rank, TcpStream)>,
+    streams: BTreeMap<Rank, TcpStream>,
+    /// Room for the name of one that has news.
+    ready: Vec<epoll::Event>,
 }
 
 impl Watch {
     pub(crate) fn new(streams: Vec<(Rank, TcpStream)>) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (_, stream) in &streams {
+        for (rank, stream) in &streams {
             stream.set_nonblocking(true)?;
             set_socket_keepalive(stream, true)?;
             set_tcp_keepidle(stream, KEEP_ALIVE)?;
-            epoll::add(&epoll, stream, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            let data = epoll::EventData::new_u64(u64::from(rank.0));
+            epoll::add(&epoll, stream, data, epoll::EventFlags::IN)?;
         }
-        Ok(Self { epoll, streams })
+        Ok(Self { epoll, streams: streams.into_iter().collect(), ready: Vec::with_capacity(1) })
     }
 
     /// What can be read from when there are news; it lives as long as this watch.
@@ -58,44 +64,53 @@ impl Watch {
 
     /// Next news, if there are any. The connection is closed then.
     pub(crate) fn poll(&mut self) -> Option<News> {
-        let mut index = 0;
-        while index < self.streams.len() {
-            let (rank, stream) = &mut self.streams[index];
+        loop {
+            let rank = self.next_ready()?;
+            let mut stream = self.streams.get(&rank)?;
             let mut said = [0; FAREWELL_BYTES];
             let news = match stream.read(&mut said) {
                 Ok(bytes) if bytes > 0 && said[0] == FAREWELL => {
                     // So few bytes come at once; if they do not, nothing was said of a cause.
                     let is_whole = bytes == FAREWELL_BYTES;
                     let number = u32::from_be_bytes([said[1], said[2], said[3], said[4]]);
-                    Some(News::Left(*rank, number.checked_sub(1).filter(|_| is_whole).map(Rank)))
+                    Some(News::Left(rank, number.checked_sub(1).filter(|_| is_whole).map(Rank)))
                 }
-                Err(error) if is_nothing(&error) => {
-                    index += 1;
-                    continue;
-                }
+                Err(error) if is_nothing(&error) => return None,
                 Err(error) if is_broken(&error) => None,
-                Ok(_) | Err(_) => Some(News::Lost(*rank)),
+                Ok(_) | Err(_) => Some(News::Lost(rank)),
             };
-            self.forget(index);
+            self.forget(rank);
             if news.is_some() {
                 return news;
             }
         }
-        None
+    }
+
+    /// A rank whose connection has something to be read.
+    fn next_ready(&mut self) -> Option<Rank> {
+        if self.streams.is_empty() {
+            return None;
+        }
+        self.ready.clear();
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // An interrupted look is one in vain.
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.ready), Some(&at_once));
+        self.ready.first().map(|event| Rank(event.data.u64() as u32))
     }
 
     /// Closes a connection. A child of this process may have it open, too, and then epoll would
     /// tell of it for ever.
-    fn forget(&mut self, index: usize) {
-        let (_, stream) = self.streams.remove(index);
-        let _ = epoll::delete(&self.epoll, &stream);
+    fn forget(&mut self, rank: Rank) {
+        if let Some(stream) = self.streams.remove(&rank) {
+            let _ = epoll::delete(&self.epoll, &stream);
+        }
     }
 
     /// Says farewell to all; `cause` is the failed rank for which this one leaves.
     pub(crate) fn leave(&mut self, cause: Option<Rank>) {
         let mut farewell = [FAREWELL; FAREWELL_BYTES];
         farewell[1..].copy_from_slice(&cause.map_or(0, |failed| failed.0 + 1).to_be_bytes());
-        for (_, stream) in self.streams.drain(..) {
+        for stream in std::mem::take(&mut self.streams).into_values() {
             let _ = epoll::delete(&self.epoll, &stream);
             // Who is gone already need not be told.
             let _ = (&stream).write_all(&farewell);
@@ -144,6 +159,23 @@ mod tests {
         assert_eq!(wait_for_news(&mut watch), News::Lost(Rank(3)));
     }
 
+    #[test]
+    fn of_many_connections_those_with_news_are_found_and_no_others_are_read() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = |rank| {
+            let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            ((Rank(rank), listener.accept().unwrap().0), theirs)
+        };
+        let (ours, mut theirs): (Vec<_>, Vec<_>) = (1..=200).map(connect).unzip();
+        let mut watch = Watch::new(ours).unwrap();
+        assert_eq!(watch.poll(), None);
+        drop(theirs.remove(150));
+        assert_eq!(wait_for_news(&mut watch), News::Lost(Rank(151)));
+        Watch::new(vec![(Rank(0), theirs.remove(0))]).unwrap().leave(None);
+        assert_eq!(wait_for_news(&mut watch), News::Left(Rank(1), None));
+        assert_eq!((watch.poll(), watch.streams.len()), (None, 198));
+    }
+
     /// True if the descriptor has something to be read within `patience`.
     fn has_woken(watch: &Watch, patience: Duration) -> bool {
         let time = rustix::event::Timespec::try_from(patience).unwrap();
@@ -155,7 +187,7 @@ mod tests {
     fn a_connection_that_a_child_has_too_wakes_nobody_when_it_is_done_with() {
         let (mut watch, theirs) = watched();
         // A descriptor of the same open file, as a child gets it that has been forked.
-        let child_s = watch.streams[0].1.try_clone().unwrap();
+        let child_s = watch.streams[&Rank(3)].try_clone().unwrap();
         drop(theirs);
         assert!(has_woken(&watch, Duration::from_secs(20)));
         assert_eq!(wait_for_news(&mut watch), News::Lost(Rank(3)));
