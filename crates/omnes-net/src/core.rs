@@ -47,6 +47,10 @@ use std::time::Duration;
 /// Lines of trains sent in one step, and when an operation is started.
 const LINES_PER_STEP: usize = 2;
 const LINES_PER_PUSH: usize = 4;
+/// How long a rank that leaves waits for room in its sockets, for each time that it says farewell.
+const FAREWELL_MAX: Duration = Duration::from_millis(250);
+/// How often it does, as packets get lost.
+const FAREWELLS: usize = 2;
 /// Looks that have found nothing after which timers are looked at too, and the same if one is late.
 const LOOKS_PER_STEP: u32 = 4;
 const LOOKS_IF_LATE: u32 = 2;
@@ -230,11 +234,11 @@ impl Core {
         Some(Err(failure))
     }
 
-    /// Says farewell.
+    /// Says farewell, to those first who watch this rank; its connection tells rank 0, too.
     pub(crate) fn leave(&mut self) {
-        for _ in 0..2 {
+        for _ in 0..FAREWELLS {
             self.endpoint.leave();
-            self.push();
+            self.push_all();
         }
         self.watch.leave(self.endpoint.first_failed());
         self.has_left = true;
@@ -327,6 +331,21 @@ impl Core {
     /// Sends what a caller has just started, before anything is read.
     pub(crate) fn push(&mut self) {
         self.push_at(self.now());
+    }
+
+    /// Sends all that may be sent, also to more ranks than one push reaches.
+    fn push_all(&mut self) {
+        let until = self.now() + FAREWELL_MAX;
+        loop {
+            self.push();
+            let is_full = self.line.is_pending();
+            if !is_full && !self.has_more || self.now() >= until {
+                return;
+            }
+            if is_full {
+                std::thread::yield_now();
+            }
+        }
     }
 
     /// As [`Self::push`], for who has just read the clock.
