@@ -1,12 +1,15 @@
-//! A rank 0 that may not have a connection to each of the others says so at once. A program of its
-//! own, since the limit is the process's.
+//! A rank of a node with many raises its limit of descriptors, and a rank 0 that may not have a
+//! connection to each of the others says so at once. A program of its own, since the limit is the
+//! process's.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod hosts;
 mod ranks;
 
+use omnes_net::ring::{Neighbours, NodeConfig};
 use omnes_net::{Engine, descriptors, free_port};
-use std::time::Instant;
+use omnes_wire::{JobId, JobKey, Rank};
+use std::time::{Duration, Instant};
 
 #[test]
 fn the_limit_is_raised_as_far_as_it_may_and_one_that_is_too_low_is_named() {
@@ -14,6 +17,18 @@ fn the_limit_is_raised_as_far_as_it_may_and_one_that_is_too_low_is_named() {
     let set = |limit: libc::rlimit| unsafe {
         assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
     };
+    set(libc::rlimit { rlim_cur: 100, rlim_max: 2000 });
+    let ranks: Vec<Rank> = (0..300).map(Rank).collect();
+    let node = NodeConfig {
+        job: JobId(1),
+        key: &JobKey::new([7; 16]),
+        me: Rank(0),
+        ranks: &ranks,
+        packet_bytes_max: 9000,
+        timeout: Duration::ZERO,
+    };
+    assert_eq!(Neighbours::meet(node).unwrap().reached().count(), 0);
+    assert!(descriptors::allow(0) >= 3 * 299);
     set(libc::rlimit { rlim_cur: 100, rlim_max: 200 });
     assert_eq!(descriptors::allow(50), 100);
     assert_eq!(descriptors::allow(150), 150);

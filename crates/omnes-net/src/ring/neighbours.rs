@@ -10,6 +10,7 @@ use super::layout::{CAPACITY_BYTES_MIN, Layout};
 use super::reader::{RingPacket, RingReader};
 use super::segment::Segment;
 use super::writer::{Pushed, RingWriter};
+use crate::descriptors;
 use omnes_wire::{JobId, JobKey, Rank};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,6 +20,10 @@ use std::time::Duration;
 const CAPACITY_BYTES: usize = 512 << 10;
 /// All rings of a rank together, in bytes, as far as their least size allows.
 const SEGMENT_BYTES: usize = 16 << 20;
+/// Descriptors for each neighbour: its segment, its bell, and the connection by which they come.
+const DESCRIPTORS_PER_NEIGHBOUR: u64 = 3;
+/// What a rank opens beside, while it joins the job and later.
+const OTHER_DESCRIPTORS: u64 = 64;
 /// A ring's part that may be taken before its room is given free: an eighth.
 const FREE_SHARE: usize = 8;
 
@@ -92,7 +97,8 @@ fn capacity_bytes(rings: usize) -> usize {
 }
 
 impl Neighbours {
-    /// Meets the other ranks of the node, all of which must do the same.
+    /// Meets the other ranks of the node, all of which must do the same. Raises the limit of
+    /// descriptors as far as it needs them and may.
     ///
     /// # Errors
     /// What the kernel says if this rank cannot have a segment. A neighbour that does not come in
@@ -106,6 +112,8 @@ impl Neighbours {
         if others.is_empty() {
             return Ok(Self::default());
         }
+        let needed = DESCRIPTORS_PER_NEIGHBOUR * others.len() as u64 + OTHER_DESCRIPTORS;
+        descriptors::allow(descriptors::count_open() + needed);
         let exchange = Exchange::open(Secret { job, key }, me)?;
         let layout = Layout::new(capacity_bytes(others.len()), ranks.len() as u32)
             .ok_or(io::ErrorKind::InvalidInput)?;
