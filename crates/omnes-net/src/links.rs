@@ -303,6 +303,22 @@ impl Links {
         }
     }
 
+    /// Hears the group from now on, as this rank leads its node in a communicator.
+    pub(crate) fn hear_group_for(&mut self, communicator: CommunicatorId) {
+        let Some(group) = &mut self.group else { return };
+        if let Some(membership) = &mut group.membership {
+            membership.hear_for(communicator, &self.sockets[group.receiver]);
+        }
+    }
+
+    /// Nothing more is to come by the group for a communicator.
+    pub(crate) fn forget_in_group(&mut self, communicator: CommunicatorId) {
+        let Some(group) = &mut self.group else { return };
+        if let Some(membership) = &mut group.membership {
+            membership.forget(communicator, &self.sockets[group.receiver]);
+        }
+    }
+
     /// Reports the membership in the group again if it is time, lest switches forget it.
     pub(crate) fn renew_membership(&mut self, now: Instant) {
         let Some(group) = &mut self.group else { return };

@@ -228,6 +228,43 @@ fn message_that_is_too_long_is_truncated_and_said_so() {
     );
 }
 
+/// Rank `root` broadcasts to those that lead these nodes; packets of the group that each rank got.
+fn heard_packets(nodes: &[&[u32]], root: u32) -> Vec<u64> {
+    let nodes: Vec<Vec<u32>> = nodes.iter().map(|node| node.to_vec()).collect();
+    let size = nodes.concat().len();
+    with_ranks(
+        &loopback(size),
+        |_| {},
+        |member| {
+            member.open_on(nodes.clone(), Policy::COMBINED);
+            let (me, mut buffer) = (member.engine.rank(), [0; 64]);
+            for number in 0..100 {
+                let data = pattern(64, number);
+                match nodes.iter().any(|node| node[0] == me) {
+                    _ if me == root => member.broadcast(&data, Hold::Basic),
+                    true => assert_eq!(member.receive(root, &mut buffer).unwrap().bytes, 64),
+                    false => {}
+                }
+            }
+            member.meet.wait();
+            // Looks what there is.
+            let _ = member.engine.heard();
+            member.engine.counters().multicast.packets_received
+        },
+    )
+}
+
+/// The lowest rank of a host has joined for all.
+#[test]
+fn of_a_host_only_the_member_and_leaders_of_nodes_hear_the_group() {
+    let heard = heard_packets(&[&[0, 1], &[2, 3]], 0);
+    assert!(heard[2] >= 100, "{heard:?}");
+    assert_eq!((heard[1], heard[3]), (0, 0), "{heard:?}");
+    let heard = heard_packets(&[&[1, 0], &[3, 2]], 1);
+    assert!(heard[3] >= 100, "{heard:?}");
+    assert_eq!(heard[2], 0, "{heard:?}");
+}
+
 #[test]
 fn broadcasts_without_offloads_arrive() {
     for (gso, gro) in [(false, false), (true, false), (false, true)] {

@@ -80,8 +80,12 @@ impl Core {
     }
 
     pub(crate) fn open_group(&mut self, group: GroupConfig) {
-        if let Ok(machine) = self.machine() {
-            machine.open(group);
+        let (communicator, place) = (group.id.communicator, group.nodes.place(self.me));
+        let is_leader = place.is_some_and(|place| group.nodes.is_leader(place));
+        let Ok(machine) = self.machine() else { return };
+        machine.open(group);
+        if is_leader {
+            self.links.hear_group_for(communicator);
         }
     }
 
@@ -99,7 +103,10 @@ impl Core {
         let machine = self.endpoint.broadcast();
         let is_over = |it: &mut CommunicatorId| machine.is_none_or(|machine| machine.is_over(*it));
         let over: Vec<CommunicatorId> = self.closing.extract_if(.., is_over).collect();
-        over.into_iter().for_each(|communicator| self.close_spread(communicator));
+        for communicator in over {
+            self.links.forget_in_group(communicator);
+            self.close_spread(communicator);
+        }
     }
 
     pub(crate) fn announce(&mut self) {

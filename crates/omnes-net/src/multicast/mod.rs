@@ -1,4 +1,4 @@
-//! IP multicast: one group per job, which all of its ranks hear and send to [BC-R2].
+//! IP multicast: one group per job, which all of its nodes hear and all ranks send to [BC-R2].
 //!
 //! Two sockets. The *receiver* is bound to the group's address and port, so the kernel hands it
 //! nothing else; several ranks of a host share the port. The *sender* is bound to this rank's own
@@ -15,6 +15,12 @@
 //! (With IGMPv3 the kernel takes the leave back before it is sent, with IGMPv2 the join follows at
 //! once.) What a rank misses in between is repaired.
 //!
+//! To join and to *hear* are two things. The kernel copies each packet of the group to every socket
+//! of the host that hears it, and wakes whoever sleeps there. So the member hears, and of the other
+//! ranks only those do that lead their node in a communicator that multicasts: they have the kernel
+//! give them what others of the host have joined (`IP_MULTICAST_ALL`), the rest does not. A kernel
+//! that lacks this option, which IPv6 has since Linux 4.20, lets all hear.
+//!
 //! Nothing here can fail a job: a rank that cannot set multicast up says why
 //! ([`MulticastState::Off`]), and the ranks agree to do without. Whether packets *arrive* is not
 //! known here: the probe of the crate `omnes` finds out.
@@ -28,8 +34,9 @@ mod tests;
 
 use crate::socket::{Offloads, UdpSocket};
 use omnes_proto::broadcast::BroadcastConfig;
-use omnes_wire::{Instant, JobId, Rank};
+use omnes_wire::{CommunicatorId, Instant, JobId, Rank};
 use socket2::{InterfaceIndexOrAddress, Socket};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
@@ -132,6 +139,8 @@ pub(crate) struct Membership {
     interface: address::Interface,
     /// Lower ranks of this host that are still there; the lowest is the member.
     seniors: Vec<Rank>,
+    /// Communicators for which this rank hears the group, member or not.
+    heard_for: BTreeSet<CommunicatorId>,
     renewed_until: Instant,
 }
 
@@ -148,7 +157,8 @@ impl Plan<'_> {
         let interface = address::interface_of(self.own)?;
         let renewed_until = Instant::ZERO + RENEWAL_INTERVAL;
         let seniors = self.seniors();
-        let membership = Membership { group, interface, seniors, renewed_until };
+        let heard_for = BTreeSet::new();
+        let membership = Membership { group, interface, seniors, heard_for, renewed_until };
         let failed = |what| {
             let interface = membership.interface.name.clone();
             move |source| NoMulticast::System { what, group, interface, source }
@@ -161,11 +171,10 @@ impl Plan<'_> {
     fn receiver(&self, membership: &Membership) -> io::Result<UdpSocket> {
         let socket = UdpSocket::open(membership.group)?;
         socket.set_reuse_address(true)?;
-        // A socket that is bound to a group gets that group's packets only, and unless told
-        // otherwise gets them also where another socket of the host has joined.
         // Without the filter strangers cost more; the tag keeps them out all the same.
         let _ = filter::attach(&socket, self.job, self.me);
         socket.bind(&membership.address().into())?;
+        membership.hear_others(&socket);
         if membership.seniors.is_empty() {
             membership.join(&socket)?;
         }
@@ -233,6 +242,30 @@ impl Membership {
             }
             IpAddr::V6(group) => socket.join_multicast_v6(&group, index),
         }
+    }
+
+    /// This rank leads its node in a communicator, which multicasts from now on.
+    pub(crate) fn hear_for(&mut self, communicator: CommunicatorId, receiver: &UdpSocket) {
+        self.heard_for.insert(communicator);
+        self.hear_others(receiver.options());
+    }
+
+    /// Nothing more is to come for a communicator.
+    pub(crate) fn forget(&mut self, communicator: CommunicatorId, receiver: &UdpSocket) {
+        if self.heard_for.remove(&communicator) {
+            self.hear_others(receiver.options());
+        }
+    }
+
+    /// Gets what others of the host have joined if there is a communicator to hear it for, and
+    /// only then.
+    fn hear_others(&self, socket: &Socket) {
+        let is_wanted = !self.heard_for.is_empty();
+        // A kernel that does not know this lets every rank hear everything.
+        let _ = match self.group {
+            SocketAddr::V4(_) => socket.set_multicast_all_v4(is_wanted),
+            SocketAddr::V6(_) => socket.set_multicast_all_v6(is_wanted),
+        };
     }
 
     /// Leaves the group. Nothing comes in any more when all ranks of the host have.

@@ -5,6 +5,8 @@ use std::net::UdpSocket as StdSocket;
 
 const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
+const WORLD: CommunicatorId = CommunicatorId(0);
+
 /// Rank `me` of a job of three on this host, with sockets of its own.
 fn join(job: JobId, me: u32, config: &MulticastConfig) -> Result<Group, NoMulticast> {
     let peers = [SocketAddr::new(OWN, 1); 3];
@@ -52,17 +54,47 @@ fn hear(group: &Group) -> Option<Vec<u8>> {
     Some(bytes[..length].iter().map(|byte| unsafe { byte.assume_init() }).collect())
 }
 
+/// The group of rank `me`, which it hears as leader of a node.
+fn join_as_leader(job: JobId, me: u32) -> Group {
+    let mut group = join(job, me, &MulticastConfig::default()).unwrap();
+    group.membership.hear_for(WORLD, &group.receiver);
+    group
+}
+
 #[test]
-fn packets_reach_all_ranks_of_a_host_but_the_one_that_sends() {
+fn packets_reach_all_leaders_of_a_host_but_the_one_that_sends() {
     let job = new_job();
-    let config = MulticastConfig::default();
-    let groups: Vec<Group> = (0..3).map(|rank| join(job, rank, &config).unwrap()).collect();
+    let groups: Vec<Group> = (0..3).map(|rank| join_as_leader(job, rank)).collect();
     let sent = packet(job, 1);
     send(&groups[1], &sent);
     assert_eq!(hear(&groups[0]).unwrap(), sent);
     assert_eq!(hear(&groups[2]).unwrap(), sent);
     assert_eq!(hear(&groups[1]), None);
     assert_eq!([0, 1, 2].map(|rank: usize| groups[rank].receiver.dropped()), [0, 1, 0]);
+}
+
+#[test]
+fn rank_beside_the_member_hears_the_group_as_long_as_a_communicator_needs_it() {
+    let (job, config) = (new_job(), MulticastConfig::default());
+    let [member, mut rank] = [0, 1].map(|rank| join(job, rank, &config).unwrap());
+    let sender = join(job, 2, &config).unwrap();
+    let hears = |rank: &Group| {
+        let sent = packet(job, 2);
+        send(&sender, &sent);
+        assert_eq!(hear(&member).unwrap(), sent);
+        hear(rank).is_some()
+    };
+    let other = CommunicatorId(7);
+    assert!(!hears(&rank), "it leads nowhere");
+    for communicator in [WORLD, other, other] {
+        rank.membership.hear_for(communicator, &rank.receiver);
+        assert!(hears(&rank));
+    }
+    rank.membership.forget(WORLD, &rank.receiver);
+    assert!(hears(&rank), "it still leads in another communicator");
+    rank.membership.forget(other, &rank.receiver);
+    assert!(!hears(&rank));
+    assert_eq!(rank.receiver.dropped(), 0);
 }
 
 #[test]

@@ -35,19 +35,26 @@ pub struct Member<'a> {
 impl Member<'_> {
     /// Opens the group of all ranks, each on a node of its own, when all have heard all.
     pub fn open(&self, policy: Policy) {
+        self.open_on((0..self.engine.size()).map(|rank| vec![rank]).collect(), policy);
+    }
+
+    /// Opens the group of these nodes, whose first ranks lead them, when each of these has heard
+    /// all other ranks.
+    pub fn open_on(&self, nodes: Vec<Vec<u32>>, policy: Policy) {
         let others = self.engine.size() as usize - 1;
         assert!(matches!(self.engine.multicast(), MulticastState::On { .. }), "{:?}", self.state());
+        let leads = nodes.iter().any(|node| node[0] == self.engine.rank());
+        let node = |node: Vec<u32>| node.into_iter().map(Rank).collect();
+        let nodes: Vec<Vec<Rank>> = nodes.into_iter().map(node).collect();
+        self.engine.open_group(GroupConfig { id: GROUP, nodes: nodes.into(), policy });
         let until = Instant::now() + PATIENCE;
         self.meet.wait();
         // Whoever has heard all may not have been heard.
         self.engine.announce();
-        while self.engine.heard() < others {
+        while leads && self.engine.heard() < others {
             assert!(Instant::now() < until, "heard {} of {others}", self.engine.heard());
             std::thread::yield_now();
         }
-        self.meet.wait();
-        let nodes = (0..self.engine.size()).map(|rank| vec![Rank(rank)]).collect();
-        self.engine.open_group(GroupConfig { id: GROUP, nodes, policy });
         self.meet.wait();
     }
 
