@@ -5,7 +5,8 @@
 //! 1. All tell each other whether they could join the group, and the ports of their NICs' sockets.
 //!    If one could not, its reason is the outcome.
 //! 2. The leader of every node announces itself by multicast, again and again, until it has heard
-//!    all other leaders or a short time is over.
+//!    all other leaders or a short time is over. With many nodes it waits for its turn ([`Rhythm`]):
+//!    everybody hears everybody, so all at once would be more than a node can take in.
 //! 3. All tell each other how many they have heard. If all heard all, multicast is used. Else
 //!    packets were lost, or a switch was slow to learn of the members: steps 2 and 3 once more,
 //!    with more time ([`LISTEN_MS`]), but fewer times if nobody has heard anybody.
@@ -26,10 +27,30 @@ use std::time::{Duration, Instant};
 const LISTEN_MS: [u64; 6] = [20, 40, 80, 160, 160, 160];
 /// Rounds after which it is given up if nobody has heard anybody.
 const SILENT_ROUNDS_MAX: usize = 3;
-/// Time between two announcements.
+/// Shortest time between two announcements of a leader.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(5);
+/// Time between the first announcements of two leaders, about what it takes to hear one.
+const TURN: Duration = Duration::from_micros(2);
+/// Turns of all leaders that pass until an announcement is repeated: so to hear the others takes at
+/// most a tenth of a leader's time.
+const TURNS_PER_ROUND: u32 = 10;
 /// Time between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_micros(100);
+
+/// When a leader announces itself, from the beginning of a round of listening on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Rhythm {
+    first: Duration,
+    interval: Duration,
+}
+
+impl Rhythm {
+    /// Of the leader of one of so many nodes.
+    fn of(node: u32, nodes: u32) -> Self {
+        let interval = ANNOUNCE_INTERVAL.max(TURN * TURNS_PER_ROUND * nodes);
+        Self { first: TURN * node, interval }
+    }
+}
 
 /// What a rank says of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -169,23 +190,27 @@ impl Communicator {
     }
 
     /// Announces this rank and listens for the others, if it is its node's leader, for at most
-    /// `time`; how many were heard so far.
+    /// `time` after all have had their turn; how many were heard so far.
     fn listen(&self, time: Duration) -> u32 {
         let job = self.job();
         if self.nodes().local()[0] != self.rank() {
             return 0;
         }
-        let others = job.nodes.len() - 1;
-        let start = Instant::now();
-        let mut announced = None;
+        let nodes = job.nodes.len() as u32;
+        let rhythm = Rhythm::of(self.nodes().node_of(self.rank()).0, nodes);
+        let (start, time) = (Instant::now(), time + TURN * nodes);
+        let mut announced: Option<Duration> = None;
         loop {
-            if announced.is_none_or(|at: Instant| at.elapsed() >= ANNOUNCE_INTERVAL) {
+            let due = announced.map_or(rhythm.first, |at| at + rhythm.interval);
+            // By the next look it would be late.
+            if start.elapsed() + LOOK_INTERVAL > due {
                 job.engine.announce();
-                announced = Some(Instant::now());
+                announced = Some(start.elapsed());
             }
-            let heard = job.engine.heard();
-            if heard >= others || start.elapsed() >= time {
-                return heard as u32;
+            let heard = job.engine.heard() as u32;
+            let is_done = announced.is_some() && heard >= nodes - 1;
+            if is_done || start.elapsed() >= time {
+                return heard;
             }
             std::thread::sleep(LOOK_INTERVAL);
         }
@@ -223,6 +248,14 @@ mod tests {
         assert_eq!(cut, "ß".repeat(REASON_BYTES_MAX / 2));
         assert_eq!(Report::parse(&[0; 5]), None);
         assert_eq!(Report::parse(&[1, 0, 0, 0, 0, 0, 0, 0, 0, 9, 65]), None);
+    }
+
+    #[test]
+    fn leaders_take_turns_and_repeat_the_less_often_the_more_they_are() {
+        let (us, ms) = (Duration::from_micros, Duration::from_millis);
+        assert_eq!(Rhythm::of(0, 2), Rhythm { first: us(0), interval: ms(5) });
+        assert_eq!(Rhythm::of(249, 250), Rhythm { first: us(498), interval: ms(5) });
+        assert_eq!(Rhythm::of(999, 1000), Rhythm { first: us(1998), interval: ms(20) });
     }
 
     #[test]
