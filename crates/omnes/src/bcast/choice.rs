@@ -2,7 +2,8 @@
 //! follows from what all of them know.
 //!
 //! With figures of the network ([`tune`](super::tune)) it is what they say is fastest; without
-//! them, and within a node, it follows from rules.
+//! them, and within a node, it follows from rules. One rule comes before both: multicast is for
+//! communicators of a good part of the nodes that hear it ([`NODES_PER_MEMBER_MAX`]).
 
 use super::Bcast;
 use super::tune::{Figures, Way};
@@ -11,6 +12,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// Without figures, messages from this size on go down a chain where there is no multicast.
 const CHAIN_BYTES: usize = 1 << 20;
+/// Multicast is chosen where so many nodes at most hear it for each node that it is for. A job has
+/// one group: if all rows of a grid of 32 x 32 broadcast at once, each node would get 32 messages
+/// for one of its own, where a tree sends it that one.
+const NODES_PER_MEMBER_MAX: u32 = 2;
 /// With fewer nodes than these, multicast saves nothing by itself: one packet has one receiver.
 const MULTICAST_NODES_MIN: u32 = 3;
 
@@ -27,6 +32,8 @@ pub(crate) struct Situation {
     pub(crate) is_crowded: bool,
     /// True if the probe has found that multicast reaches all nodes.
     pub(crate) has_multicast: bool,
+    /// Nodes that hear what this communicator multicasts, its own and others.
+    pub(crate) nodes_reached: u32,
     /// What was measured on the network, if anything was.
     pub(crate) figures: Option<Figures>,
 }
@@ -34,7 +41,8 @@ pub(crate) struct Situation {
 impl Situation {
     /// The algorithm.
     pub(crate) fn choice(&self) -> Bcast {
-        let has_multicast = self.has_multicast && self.nodes > 1;
+        let is_for_many = self.nodes_reached <= self.nodes.saturating_mul(NODES_PER_MEMBER_MAX);
+        let has_multicast = self.has_multicast && self.nodes > 1 && is_for_many;
         let way = match self.network_figures() {
             Some(figures) => {
                 let ways = if has_multicast { &Way::ALL[..] } else { &Way::TREES };
@@ -92,6 +100,7 @@ mod tests {
         nodes: 8,
         is_crowded: false,
         has_multicast: true,
+        nodes_reached: 8,
         figures: None,
     };
     const COMBINED: Bcast = Bcast::Multicast(Policy::COMBINED);
@@ -100,10 +109,23 @@ mod tests {
     fn multicast_is_chosen_where_it_works_and_has_several_receivers() {
         assert_eq!(MANY.choice(), COMBINED);
         assert_eq!(Situation { bytes: 1 << 30, ..MANY }.choice(), COMBINED);
-        assert_eq!(Situation { nodes: 3, ..MANY }.choice(), COMBINED);
-        assert_eq!(Situation { nodes: 2, ..MANY }.choice(), Bcast::tree(Tree::Binomial));
+        let few = Situation { nodes_reached: 3, ..MANY };
+        assert_eq!(Situation { nodes: 3, ..few }.choice(), COMBINED);
+        assert_eq!(Situation { nodes: 2, ..few }.choice(), Bcast::tree(Tree::Binomial));
         let without = Situation { has_multicast: false, ..MANY };
         assert_eq!(without.choice(), Bcast::tree(Tree::Binomial));
+    }
+
+    #[test]
+    fn multicast_is_left_to_communicators_of_half_the_nodes_that_hear_it() {
+        let row = |nodes| Situation { ranks: nodes, nodes, nodes_reached: 1024, ..MANY };
+        assert_eq!(row(32).choice(), Bcast::tree(Tree::Binomial));
+        assert_eq!(row(511).choice(), Bcast::tree(Tree::Binomial));
+        assert!(matches!(row(512).choice(), Bcast::Multicast(_)));
+        // Nor do figures of the whole job say otherwise.
+        let figures = measured().figures;
+        assert_eq!(Situation { figures, ..row(511) }.choice(), Bcast::tree(Tree::Binomial));
+        assert!(matches!(Situation { figures, ..row(512) }.choice(), Bcast::Multicast(_)));
     }
 
     #[test]
@@ -133,7 +155,8 @@ mod tests {
         let long = Situation { bytes: 1 << 30, ..situation };
         assert_eq!(long.choice(), Bcast::tree(Tree::Chain));
         // Also with two nodes, and with more ranks than cores.
-        assert_eq!(Situation { nodes: 2, ..situation }.choice(), COMBINED);
+        let pair = Situation { nodes: 2, nodes_reached: 2, ..situation };
+        assert_eq!(pair.choice(), COMBINED);
         assert_eq!(Situation { is_crowded: true, ..long }.choice(), Bcast::tree(Tree::Chain));
     }
 

@@ -98,6 +98,13 @@ impl Communicator {
         self.nodes().count() > 1 && (self.job().has_multicast() || self.job().has_multisend())
     }
 
+    /// Nodes that get what this communicator multicasts: all of the job's group, or its own by
+    /// multi-send.
+    pub(crate) fn nodes_reached(&self) -> u32 {
+        let job = self.job();
+        if job.has_multicast() { job.nodes.len() as u32 } else { self.nodes().count() }
+    }
+
     /// The group of `policy`; opened here if it is not open. Ranks that have not opened it yet
     /// discard its packets and get them again later.
     pub(crate) fn group(&self, policy: Policy) -> Result<GroupId, Error> {

@@ -66,6 +66,7 @@ impl Communicator {
             nodes: self.nodes().count(),
             is_crowded: self.job().engine.is_crowded(),
             has_multicast: self.has_multicast(),
+            nodes_reached: self.nodes_reached(),
             figures: self.job().figures(),
         }
     }
