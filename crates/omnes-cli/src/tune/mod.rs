@@ -43,6 +43,8 @@ these are passed on, and take `stream byte` each; in a tree log2(ranks) times
 that, since its root sends each byte so often. The way with the smallest T is
 taken; of ways within an eighth of it, the first of those above. Communicators
 of less than half of the nodes leave multicast out, as all nodes would hear it.
+A job's start measures no chain of more than 64 ranks, and takes the tree's
+figures for it.
 
 Where multi-send takes the place of multicast, its hops are measured first, by
 size: send, the host's time per multi-send to one; transmit, what one more

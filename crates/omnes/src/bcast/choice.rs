@@ -5,8 +5,8 @@
 //! them, and within a node, it follows from rules. One rule comes before both: multicast is for
 //! communicators of a good part of the nodes that hear it ([`NODES_PER_MEMBER_MAX`]).
 
-use super::Bcast;
 use super::tune::{Figures, Way};
+use super::{Bcast, PIPELINE_BYTES};
 use omnes_topo::Tree;
 use std::sync::{Mutex, PoisonError};
 
@@ -61,9 +61,17 @@ impl Situation {
             // A chain loads every link once, which counts for large messages; where ranks share
             // cores, all copies are made by the same cores, and a shallow tree wakes fewer ranks
             // in turn.
-            None => self.bytes >= CHAIN_BYTES && !self.is_crowded && self.ranks > 2,
+            None => self.bytes >= CHAIN_BYTES && !self.is_crowded && self.pays_as_chain(),
         };
         if is_chain { Tree::Chain } else { Tree::Binomial }
+    }
+
+    /// True if the root of a binomial tree sends more pieces beyond a first copy of the message than
+    /// a chain has levels more, each of which takes the time of a piece at least.
+    fn pays_as_chain(&self) -> bool {
+        let (chain, binomial) = (Way::Chain.depth(self.ranks), Way::Binomial.depth(self.ranks));
+        let pieces = self.bytes as u64 / PIPELINE_BYTES;
+        self.ranks > 2 && pieces.saturating_mul(binomial - 1) >= chain - binomial
     }
 
     /// The figures, unless no network is used.
@@ -126,6 +134,19 @@ mod tests {
         let figures = measured().figures;
         assert_eq!(Situation { figures, ..row(511) }.choice(), Bcast::tree(Tree::Binomial));
         assert!(matches!(Situation { figures, ..row(512) }.choice(), Bcast::Multicast(_)));
+    }
+
+    #[test]
+    fn chains_of_many_ranks_need_messages_that_are_longer_than_they_are() {
+        let large = Situation { bytes: CHAIN_BYTES, has_multicast: false, ..MANY };
+        let long = |ranks, bytes| Situation { ranks, nodes: ranks, bytes, ..large }.tree();
+        assert_eq!(long(3, CHAIN_BYTES), Tree::Chain);
+        assert_eq!(long(32, CHAIN_BYTES), Tree::Chain);
+        assert_eq!(long(1000, CHAIN_BYTES), Tree::Binomial);
+        assert_eq!(long(1000, 8 << 20), Tree::Binomial);
+        assert_eq!(long(1000, 64 << 20), Tree::Chain);
+        assert_eq!([1, 2].map(|ranks| long(ranks, 1 << 30)), [Tree::Binomial; 2]);
+        assert_eq!(long(u32::MAX, usize::MAX), Tree::Chain);
     }
 
     #[test]

@@ -33,6 +33,9 @@ const TREE: Tree = Tree::Binomial;
 const REPORTS: usize = 8;
 /// The way whose empty message goes down as reports come up.
 const REPORT_WAY: Way = Way::Binomial;
+/// Ranks of the longest chain that a job's start measures: what a message takes through more of them
+/// is soon more than the choice can save.
+const QUICK_CHAIN_RANKS_MAX: u32 = 64;
 /// Longest message that is measured: every rank holds it in memory.
 pub const BYTES_MAX: u64 = 1 << 30;
 
@@ -52,6 +55,11 @@ pub struct Plan {
     pub points: Vec<Planned>,
     /// Time per way after which no further sample of a point is taken, if there are enough.
     pub budget: Duration,
+    /// A way gets no further sample of a point after one that took longer than this.
+    pub sample_max: Duration,
+    /// Chains of more ranks are not measured: their figures are those of a binomial tree, which is
+    /// made of the same hops.
+    pub chain_ranks_max: u32,
 }
 
 impl Plan {
@@ -60,13 +68,21 @@ impl Plan {
         let piece = PIPELINE_BYTES;
         let planned = |bytes, times| Planned { bytes, times };
         let points = vec![planned(8, 24..=24), planned(piece, 3..=5), planned(4 * piece, 3..=5)];
-        Self { points, budget: Duration::from_millis(5) }
+        let budget = Duration::from_millis(5);
+        Self { points, budget, sample_max: budget, chain_ranks_max: QUICK_CHAIN_RANKS_MAX }
     }
 
     /// These sizes, each for about `budget`.
     pub fn thorough(sizes: &[u64], budget: Duration) -> Self {
         let points = sizes.iter().map(|&bytes| Planned { bytes, times: 5..=1000 }).collect();
-        Self { points, budget }
+        Self { points, budget, sample_max: Duration::MAX, chain_ranks_max: u32::MAX }
+    }
+
+    /// The ways that are measured, of those that work among `ranks` ranks.
+    fn ways(&self, ranks: u32, has_multicast: bool) -> Vec<Way> {
+        let work = if has_multicast { &Way::ALL[..] } else { &Way::TREES };
+        let is_measured = |way: &Way| *way != Way::Chain || ranks <= self.chain_ranks_max;
+        work.iter().copied().filter(is_measured).collect()
     }
 }
 
@@ -81,7 +97,7 @@ pub struct Measured {
     pub times: usize,
 }
 
-/// What fits the times; nothing if a way was not measured.
+/// What fits the times; nothing if a way was not measured, other than a chain.
 pub(super) fn figures(measured: &[Measured], ranks: u32, has_multicast: bool) -> Option<Figures> {
     let cost = |way| {
         let points = measured.iter().filter(|it| it.way == way).map(|it| it.point);
@@ -91,16 +107,12 @@ pub(super) fn figures(measured: &[Measured], ranks: u32, has_multicast: bool) ->
         true => Some(cost(Way::Multicast)?),
         false => None,
     };
-    let (binomial, chain) = (cost(Way::Binomial)?, cost(Way::Chain)?);
+    let binomial = cost(Way::Binomial)?;
+    let chain = cost(Way::Chain).unwrap_or(binomial);
     Some(Figures { multicast, binomial, chain, lambda_thousandths: None })
 }
 
 impl Communicator {
-    /// Ways that work here.
-    pub(crate) fn ways(&self) -> &'static [Way] {
-        if self.has_multicast() { &Way::ALL } else { &Way::TREES }
-    }
-
     /// Measures all points; the others follow until [`Self::end_measuring`]. At rank 0. `observe`
     /// is called after each size.
     pub(super) fn lead(
@@ -110,11 +122,12 @@ impl Communicator {
     ) -> Result<Vec<Measured>, Error> {
         let points = plan.points.iter().filter(|it| it.bytes <= BYTES_MAX);
         let longest = points.clone().map(|it| it.bytes).max();
-        let mut leader = Leader::new(self, longest.unwrap_or(0));
+        let ways = plan.ways(self.size(), self.has_multicast());
+        let mut leader = Leader::new(self, ways, longest.unwrap_or(0));
         leader.get_ready()?;
         let mut measured = Vec::new();
         for planned in points {
-            measured.extend(leader.measure(planned, plan.budget)?);
+            measured.extend(leader.measure(planned, plan)?);
             observe(planned.bytes);
         }
         Ok(measured)
@@ -186,20 +199,22 @@ impl Communicator {
 /// Rank 0 while it measures.
 struct Leader<'world> {
     world: &'world Communicator,
+    /// What is measured.
+    ways: Vec<Way>,
     memory: Vec<u8>,
     /// Time that a report takes, after which all others wait for what they were told of.
     report: Duration,
 }
 
 impl<'world> Leader<'world> {
-    fn new(world: &'world Communicator, longest: u64) -> Self {
-        Self { world, memory: vec![1; longest as usize], report: Duration::ZERO }
+    fn new(world: &'world Communicator, ways: Vec<Way>, longest: u64) -> Self {
+        Self { world, ways, memory: vec![1; longest as usize], report: Duration::ZERO }
     }
 
     /// Measures a report.
     fn get_ready(&mut self) -> Result<(), Error> {
         // The first broadcasts make buffers, groups and round-trip times.
-        for &way in self.world.ways() {
+        for way in self.ways.clone() {
             self.sample(way, 0)?;
         }
         // The second time with all others waiting before it begins.
@@ -212,21 +227,24 @@ impl<'world> Leader<'world> {
     }
 
     /// Measures a size, by all ways.
-    fn measure(&mut self, planned: &Planned, budget: Duration) -> Result<Vec<Measured>, Error> {
+    fn measure(&mut self, planned: &Planned, plan: &Plan) -> Result<Vec<Measured>, Error> {
         let (least, most) = (1.max(*planned.times.start()), *planned.times.end());
-        let (start, ways) = (Instant::now(), self.world.ways());
-        let budget = budget * ways.len() as u32;
+        let (start, ways) = (Instant::now(), self.ways.clone());
+        let budget = plan.budget * ways.len() as u32;
         let mut samples = vec![Vec::new(); ways.len()];
         let mut times = 0;
         while times < least || times < most && start.elapsed() < budget {
             for (way, samples) in ways.iter().zip(&mut samples) {
-                samples.push(self.sample(*way, planned.bytes as usize)?);
+                if goes_on(samples, plan.sample_max) {
+                    samples.push(self.sample(*way, planned.bytes as usize)?);
+                }
             }
             times += 1;
         }
         let measured = ways.iter().zip(&mut samples).map(|(way, samples)| {
             let time_ns = self.without_report(lower_quartile(samples));
-            Measured { way: *way, point: Point { bytes: planned.bytes, time_ns }, times }
+            let point = Point { bytes: planned.bytes, time_ns };
+            Measured { way: *way, point, times: samples.len() }
         });
         Ok(measured.collect())
     }
@@ -253,6 +271,11 @@ impl<'world> Leader<'world> {
         self.world.report()?;
         Ok(start.elapsed())
     }
+}
+
+/// False once a sample has taken longer than one may.
+fn goes_on(samples: &[Duration], sample_max: Duration) -> bool {
+    samples.last().is_none_or(|last| *last <= sample_max)
 }
 
 /// A quarter of the samples takes less. There is at least one.
@@ -284,13 +307,34 @@ mod tests {
     }
 
     #[test]
+    fn long_chains_are_not_measured_at_a_start_and_take_the_figures_of_a_tree() {
+        let ways = |plan: &Plan, ranks| plan.ways(ranks, true);
+        let quick = Plan::quick();
+        assert_eq!(ways(&quick, 64), Way::ALL);
+        assert_eq!(ways(&quick, 65), [Way::Multicast, Way::Binomial]);
+        assert_eq!(quick.ways(65, false), [Way::Binomial]);
+        assert_eq!(ways(&Plan::thorough(&[8], Duration::ZERO), 65), Way::ALL);
+        let measured =
+            Measured { way: Way::Binomial, point: Point { bytes: 8, time_ns: 700 }, times: 1 };
+        let found = figures(&[measured], 65, false).map(|it| (it.binomial, it.chain));
+        assert!(found.is_some_and(|(binomial, chain)| binomial == chain));
+    }
+
+    #[test]
+    fn no_further_sample_is_taken_after_one_that_took_too_long() {
+        let (most, more) = (Duration::from_millis(5), Duration::from_nanos(5_000_001));
+        assert!(goes_on(&[], most) && goes_on(&[most, most], most));
+        assert!(!goes_on(&[more], most) && !goes_on(&[most, more], most));
+    }
+
+    #[test]
     fn figures_need_all_ways_that_work() {
         let measured = |way| Measured { way, point: Point { bytes: 8, time_ns: 700 }, times: 1 };
         let trees = Way::TREES.map(measured);
         let found = figures(&trees, 3, false).map(|it| (it.multicast, it.binomial.level_ns));
         assert_eq!(found, Some((None, 350)));
         assert_eq!(figures(&trees, 3, true), None);
-        assert_eq!(figures(&trees[..1], 3, false), None);
+        assert_eq!(figures(&trees[1..], 3, false), None);
         assert!(figures(&Way::ALL.map(measured), 3, true).is_some_and(|it| it.multicast.is_some()));
     }
 }
