@@ -59,14 +59,15 @@ pub enum Gone<'a> {
     },
 }
 
-/// How a finished send or receive went.
+/// How a finished operation went. Of a send, and of a barrier but for its word, it says nothing:
+/// whoever started one knows the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The sender, for a receive; the receiver, for a send.
+    /// The sender, for a receive; this rank for all else.
     pub peer: Rank,
-    /// The message's tag.
+    /// The message's tag, for a receive; 0 for all else.
     pub tag: u32,
-    /// The message's length in bytes.
+    /// The message's length in bytes, for a receive or the root of a broadcast; 0 for all else.
     pub bytes: u64,
     /// What the words of all have made, for a barrier that combines them; 0 for all else.
     pub word: u64,

@@ -10,6 +10,7 @@ use omnes_net::{
     Completion, Engine, Gone, Message, MulticastState, Operation, OperationError, Pattern, Reply,
 };
 use omnes_wire::{CommunicatorId, Rank};
+use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -19,6 +20,17 @@ use std::sync::Arc;
 /// Cheap to clone; clones are the same communicator. All ranks of a communicator call its
 /// collective operations in the same order, with the same roots, lengths and algorithms: where one
 /// does not, others may wait until it leaves. Different communicators do not disturb each other.
+///
+/// **Threads.** It is `Send` and `Sync`: any threads may use it, and its clones, at once. Collective
+/// operations come in the same order on all ranks, so from one thread at a time; messages may be
+/// sent and received by any. After `fork()` the child must use no communicator of its parent's.
+///
+/// **Errors.** Beside those that an operation names, any may end with [`Error::Excluded`], when the
+/// others have given up on this rank; with [`Error::Left`], once this rank has left the job; and
+/// with [`Error::Interrupted`], by [`Config::while_waiting`]. Whatever waits for data of another
+/// rank may end with [`Error::GivenUp`], and whatever enters a barrier, as `finalize` does, with
+/// [`Error::Barrier`]. Whatever sends may end with [`Error::TooLarge`], upon which others may wait
+/// until this rank leaves.
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) inner: Arc<Inner>,
@@ -98,7 +110,20 @@ pub(crate) fn check_length(bytes: u64, expected: usize) -> Result<(), Error> {
     if bytes == expected as u64 {
         Ok(())
     } else {
-        Err(Error::Disagreement { what: "the length of a collective operation's data" })
+        Err(Error::LengthDiffers { came: bytes, expected: expected as u64 })
+    }
+}
+
+/// Any threads may share a communicator.
+const _: fn() = || {
+    fn is_shared_by_threads<T: Send + Sync>() {}
+    is_shared_by_threads::<Communicator>();
+    is_shared_by_threads::<crate::OwnedRequest>();
+};
+
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Communicator(rank {} of {})", self.rank(), self.size())
     }
 }
 
@@ -114,7 +139,8 @@ impl Communicator {
     /// # Errors
     /// [`Error::NoLauncher`] without a launcher, [`Error::Variable`] for a value that makes no
     /// sense, [`Error::Join`] if the ranks do not find each other, [`Error::NoMulticast`] if it is
-    /// insisted on and does not work, [`Error::PeerFailed`] if a rank fails meanwhile.
+    /// insisted on and does not work, [`Error::MultiSend`] and [`Error::NoNic`] likewise,
+    /// [`Error::PeerFailed`] if a rank fails meanwhile.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_config(Config::from_env()?)
     }
@@ -122,12 +148,9 @@ impl Communicator {
     /// All ranks of the job described.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`] if the rank is not below the size; else as [`Self::from_env`].
+    /// Those of [`Config::check`]; else as [`Self::from_env`].
     pub fn from_config(config: Config) -> Result<Self, Error> {
-        let (rank, size) = (config.rank, config.size);
-        if rank >= size {
-            return Err(Error::RankOutOfRange { rank, size });
-        }
+        config.check()?;
         Self::of_all(Job::join(config, None)?)
     }
 
@@ -183,8 +206,13 @@ impl Communicator {
     /// others; one that ends without either counts as failed.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a rank has failed; the job is left nevertheless.
+    /// [`Error::NotAll`], without effect, if this is not a communicator of all ranks;
+    /// [`Error::PeerFailed`] if a rank has failed: the job is left nevertheless.
     pub fn finalize(self) -> Result<(), Error> {
+        let (size, job) = (self.size(), self.job().config.size);
+        if size != job {
+            return Err(Error::NotAll { size, job });
+        }
         let together = self.meet_last();
         self.inner.job.leave();
         together
@@ -218,7 +246,7 @@ impl Communicator {
     /// would answer.
     pub(crate) fn engine_to_start(&self) -> Result<&Engine, Error> {
         match self.job().has_left() {
-            true => Err(Error::PeerLeft { rank: self.rank() }),
+            true => Err(Error::Left),
             false => Ok(&self.job().engine),
         }
     }
@@ -253,6 +281,10 @@ impl Communicator {
     }
 
     pub(crate) fn error(&self, error: OperationError) -> Error {
+        let me = self.in_job(self.rank());
+        if matches!(error, OperationError::PeerLeft { rank } if rank == me) {
+            return Error::Left;
+        }
         if matches!(error, OperationError::PeerLeft { .. } | OperationError::GivenUp { .. }) {
             // Ranks leave and give up when they hear of a failure: that is what must be named.
             let failed = self.job().engine.failed();

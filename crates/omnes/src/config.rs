@@ -3,12 +3,15 @@
 use crate::barrier::NicWanted;
 use crate::bcast::tune::Tune;
 use crate::bcast::{Bcast, MultiSend};
+use crate::error::Error;
 use crate::exchanged::Interface;
+use omnes_net::duration::shortest;
 use omnes_net::live::LivePlace;
-use omnes_net::{Offloads, WhileWaiting};
+use omnes_net::{Offloads, TIMEOUT_MIN, WhileWaiting};
 use omnes_topo::Barrier;
 use omnes_wire::JobKey;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -36,6 +39,14 @@ impl FromStr for Multicast {
     }
 }
 
+/// Packets that a channel may keep for messages that nobody has asked for yet.
+pub(crate) const POOL_SLOTS: RangeInclusive<u32> = 1..=1 << 24;
+
+/// The same in words.
+pub(crate) fn pool_slots_allowed() -> String {
+    format!("from {} to {}", POOL_SLOTS.start(), POOL_SLOTS.end())
+}
+
 /// Settings of a rank; see [`crate::VARIABLES`] for the environment's names of them.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -51,9 +62,9 @@ pub struct Config {
     pub interface: Option<Interface>,
     /// The job's secret. Without one, rank 0 draws a key and hands it out in the clear.
     pub key: Option<JobKey>,
-    /// Wait for all ranks at the start.
+    /// Wait for all ranks at the start; at least 10 ms.
     pub join_timeout: Duration,
-    /// Silence after which a rank has failed.
+    /// Silence after which a rank has failed; at least 10 ms.
     pub peer_timeout: Duration,
     /// Ranks that share this machine's cores, where they are not those of this job.
     pub local_ranks: Option<u32>,
@@ -93,7 +104,8 @@ pub struct Config {
     pub nic: NicWanted,
     /// Messages up to this size are sent without asking; the same on all ranks.
     pub eager_bytes: u32,
-    /// Memory per channel for messages that nobody has asked for yet, in packets.
+    /// Memory per channel for messages that nobody has asked for yet, in packets; from 1 to
+    /// 16,777,216.
     pub pool_slots: u32,
     /// Offloads that may be used.
     pub offloads: Offloads,
@@ -134,6 +146,41 @@ impl Config {
             live: LivePlace::Usual,
         }
     }
+
+    /// Refuses settings that cannot be, as [`crate::Communicator::from_config`] does before it
+    /// joins.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`] if the rank is not below the size, else [`Error::Setting`] with the
+    /// first field that is out of range.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self { rank, size, pool_slots, .. } = *self;
+        if rank >= size {
+            return Err(Error::RankOutOfRange { rank, size });
+        }
+        let wrong =
+            |name, value: String, allowed: String| Err(Error::Setting { name, value, allowed });
+        for (name, time) in
+            [("join_timeout", self.join_timeout), ("peer_timeout", self.peer_timeout)]
+        {
+            if time < TIMEOUT_MIN {
+                return wrong(name, shortest(time), format!("at least {}", shortest(TIMEOUT_MIN)));
+            }
+        }
+        if !POOL_SLOTS.contains(&pool_slots) {
+            return wrong("pool_slots", pool_slots.to_string(), pool_slots_allowed());
+        }
+        match self.multicast_group {
+            Some(group) if !group.is_multicast() => {
+                wrong("multicast_group", group.to_string(), "a multicast address".to_owned())
+            }
+            _ if self.multicast_port == Some(0) => {
+                wrong("multicast_port", "0".to_owned(), "a port from 1 to 65535".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What must be the same on all ranks for their collective operations to meet, by the names of
     /// the environment. Who makes a rank's copies, and which NIC it uses, is its own affair.
     pub(crate) fn alike(&self) -> Vec<(&'static str, String)> {
@@ -152,5 +199,47 @@ impl Config {
             ("OMNES_MULTISEND", multisend),
             ("OMNES_EAGER_BYTES", self.eager_bytes.to_string()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_be_are_refused_by_name() {
+        let check = |adjust: fn(&mut Config)| {
+            let mut config = Config::new(0, 2, "127.0.0.1:1");
+            adjust(&mut config);
+            config.check().map_err(|error| error.to_string())
+        };
+        check(|_| {}).unwrap();
+        check(|config| config.peer_timeout = TIMEOUT_MIN).unwrap();
+        check(|config| config.pool_slots = *POOL_SLOTS.end()).unwrap();
+        check(|config| config.multicast_group = Some([239, 1, 1, 1].into())).unwrap();
+        let refused = |adjust, text: &str| assert_eq!(check(adjust).unwrap_err(), text);
+        refused(
+            |config| config.peer_timeout = TIMEOUT_MIN - Duration::from_millis(1),
+            "peer_timeout is 9ms, must be at least 10ms",
+        );
+        refused(
+            |config| config.join_timeout = Duration::ZERO,
+            "join_timeout is 0s, must be at least 10ms",
+        );
+        refused(|config| config.pool_slots = 0, "pool_slots is 0, must be from 1 to 16777216");
+        refused(
+            |config| config.pool_slots = POOL_SLOTS.end() + 1,
+            "pool_slots is 16777217, must be from 1 to 16777216",
+        );
+        refused(
+            |config| config.multicast_group = Some([10, 0, 0, 1].into()),
+            "multicast_group is 10.0.0.1, must be a multicast address",
+        );
+        refused(
+            |config| config.multicast_port = Some(0),
+            "multicast_port is 0, must be a port from 1 to 65535",
+        );
+        refused(|config| config.rank = 2, "rank 2 is not in a communicator of 2 ranks");
     }
 }

@@ -4,7 +4,7 @@
 //! under mpirun. The nearest to the process is used, as [`Launcher::nearest_first`] orders them.
 
 use crate::ancestors;
-use crate::config::Config;
+use crate::config::{Config, POOL_SLOTS, pool_slots_allowed};
 use crate::error::Error;
 use crate::exchanged::Interface;
 use crate::launcher::Launcher;
@@ -49,6 +49,13 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
                 Err(format!("must be at least {}", omnes_net::duration::shortest(TIMEOUT_MIN)))
             }
             time => Ok(time),
+        })
+    }
+
+    fn pool_slots(&self) -> Result<Option<u32>, Error> {
+        self.parsed("OMNES_POOL_PACKETS", |text| match text.parse() {
+            Ok(slots) if POOL_SLOTS.contains(&slots) => Ok(slots),
+            _ => Err(format!("must be {}", pool_slots_allowed())),
         })
     }
 
@@ -206,7 +213,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         config.spin = self.duration("OMNES_SPIN")?;
         config.give_way = self.duration("OMNES_GIVE_WAY")?;
         config.eager_bytes = self.value("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
-        config.pool_slots = self.value("OMNES_POOL_PACKETS")?.unwrap_or(config.pool_slots);
+        config.pool_slots = self.pool_slots()?.unwrap_or(config.pool_slots);
         if let Some((gso, gro)) = self.parsed("OMNES_OFFLOADS", parse_offloads)? {
             (config.offloads.gso, config.offloads.gro) = (gso, gro);
         }
@@ -468,6 +475,19 @@ mod tests {
         assert!(!with("off").unwrap().shared_memory);
         let error = with("no").unwrap_err().to_string();
         assert!(error.contains("OMNES_SHM=no") && error.contains("on or off"), "{error}");
+    }
+
+    #[test]
+    fn pool_holds_a_packet_at_least() {
+        let with = |value| {
+            config(&[("OMNES_RANK", "0"), ("OMNES_SIZE", "1"), ("OMNES_POOL_PACKETS", value)])
+        };
+        assert_eq!(with("1").unwrap().pool_slots, 1);
+        assert_eq!(with("16777216").unwrap().pool_slots, 16_777_216);
+        for value in ["0", "16777217", "many"] {
+            let error = with(value).unwrap_err().to_string();
+            assert_eq!(error, format!("OMNES_POOL_PACKETS={value}: must be from 1 to 16777216"));
+        }
     }
 
     #[test]

@@ -35,7 +35,10 @@ pub enum Error {
         size: u32,
     },
     /// A message longer than the memory for it.
-    #[error("message of {bytes} bytes does not fit into the buffer of {capacity} bytes")]
+    #[error(
+        "message of {bytes} bytes does not fit into the buffer of {capacity} bytes, which holds its \
+         beginning: give a longer one, or send less"
+    )]
     Truncated {
         /// Length of the message.
         bytes: u64,
@@ -43,7 +46,7 @@ pub enum Error {
         capacity: u64,
     },
     /// A message longer than any can be; nothing of it was sent.
-    #[error("message of {bytes} bytes, at most {limit} can be sent")]
+    #[error("message of {bytes} bytes, at most {limit} can be sent: send it in parts")]
     TooLarge {
         /// Length of the message.
         bytes: u64,
@@ -51,13 +54,15 @@ pub enum Error {
         limit: u64,
     },
     /// A rank of the communicator has died or is cut off.
-    #[error("rank {rank} has failed")]
+    #[error(
+        "rank {rank} has failed: it ended without leaving the job, or was silent for \
+         OMNES_PEER_TIMEOUT; if it is alive, raise that"
+    )]
     PeerFailed {
         /// Its rank in the communicator, or in the job where it is not a member.
         rank: u32,
     },
-    /// The rank that was waited for has left the job, or the caller itself has, and starts nothing
-    /// any more.
+    /// The rank that was waited for has left the job.
     #[error("rank {rank} has left the job")]
     PeerLeft {
         /// Its rank in the communicator.
@@ -65,7 +70,10 @@ pub enum Error {
     },
     /// A rank has given up an operation whose data this rank waited for: its wait was interrupted,
     /// its request dropped, or it could not go on itself.
-    #[error("rank {rank} has given up what it was sending")]
+    #[error(
+        "rank {rank} has given up what it was sending: its call was interrupted, or its request \
+         dropped; look for its own error"
+    )]
     GivenUp {
         /// Its rank in the communicator.
         rank: u32,
@@ -73,7 +81,7 @@ pub enum Error {
     /// The others have given up on this rank.
     #[error(
         "rank {by} says that this rank has failed: it did not answer in time; the job goes on \
-         without it"
+         without it; if it was only slow, raise OMNES_PEER_TIMEOUT"
     )]
     Excluded {
         /// Who says so, by its rank in the job.
@@ -85,7 +93,17 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
-    /// Memory of a collective operation that is not one part per rank.
+    /// Ranks have given a collective operation different lengths.
+    #[error(
+        "{came} bytes came and this rank expects {expected}: all ranks must give the same length"
+    )]
+    LengthDiffers {
+        /// Bytes that another rank has sent.
+        came: u64,
+        /// Bytes of this rank's memory for them.
+        expected: u64,
+    },
+    /// Memory of a collective operation that is not as long as one part per rank.
     #[error("{name} has {bytes} bytes; one part per rank would be {expected}")]
     Length {
         /// Name of the parameter.
@@ -94,6 +112,16 @@ pub enum Error {
         bytes: usize,
         /// The length it should have.
         expected: usize,
+    },
+    /// Memory of a collective operation that cannot be parted among the ranks.
+    #[error("{name} has {bytes} bytes, which are not {ranks} equal parts")]
+    UnequalParts {
+        /// Name of the parameter.
+        name: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// Ranks of the communicator.
+        ranks: u32,
     },
     /// An operation that is not for the elements to be reduced, or a name of none.
     #[error("reduction: {reason}")]
@@ -107,14 +135,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A barrier of the kernel's NIC was asked for, and it does not run on all ranks.
-    #[error("no barrier by the kernel's network interface: {reason}")]
+    /// A barrier or a multi-send by the kernel's NIC was insisted on, and not all ranks have it.
+    #[error("the kernel's network interface is insisted on and not to be had: {reason}")]
     NoNic {
         /// Why.
         reason: String,
     },
     /// A multi-send that cannot be.
-    #[error("OMNES_MULTISEND: {reason}")]
+    #[error("multi-send: {reason}")]
     MultiSend {
         /// Why.
         reason: String,
@@ -135,7 +163,10 @@ pub enum Error {
         missing: Vec<u32>,
     },
     /// A communicator has been used with more multicast policies than it can tell apart.
-    #[error("too many broadcast schemes on one communicator: at most {limit}")]
+    #[error(
+        "too many broadcast schemes on one communicator: at most {limit}; use another \
+         communicator, such as a dup, for more"
+    )]
     TooManySchemes {
         /// The limit.
         limit: u32,
@@ -166,10 +197,40 @@ pub enum Error {
         reason: String,
     },
     /// No number is left for another communicator.
-    #[error("too many communicators: all {limit} numbers are used")]
+    #[error(
+        "too many communicators: a job makes {limit} in its life, those that were freed counted; \
+         keep and reuse them"
+    )]
     TooManyCommunicators {
         /// The limit.
         limit: u32,
+    },
+    /// The job can be left on the communicator of all its ranks only.
+    #[error(
+        "finalize: this communicator has {size} of the job's {job} ranks; call it on the \
+         communicator of all ranks"
+    )]
+    NotAll {
+        /// Ranks of the communicator.
+        size: u32,
+        /// Ranks of the job.
+        job: u32,
+    },
+    /// This rank has left the job itself.
+    #[error("this rank has left the job: nothing starts after finalize() or abandon()")]
+    Left,
+    /// A request was asked, or waited for, once more after its error.
+    #[error("the request has ended before, with an error: ask it no more")]
+    RequestOver,
+    /// A setting of [`Config`](crate::Config) that cannot be.
+    #[error("{name} is {value}, must be {allowed}")]
+    Setting {
+        /// Name of the field.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        allowed: String,
     },
 }
 
@@ -198,14 +259,14 @@ impl Error {
     pub fn code(&self) -> i32 {
         match self {
             Self::NoLauncher => -1,
-            Self::Variable { .. } => -2,
+            Self::Variable { .. } | Self::Setting { .. } => -2,
             Self::Join(_) => -3,
             Self::RankOutOfRange { .. } => -4,
             Self::Truncated { .. } => -5,
             Self::PeerFailed { .. } => -6,
             Self::PeerLeft { .. } => -7,
             Self::Excluded { .. } => -8,
-            Self::Disagreement { .. } => -9,
+            Self::Disagreement { .. } | Self::LengthDiffers { .. } => -9,
             Self::TooManyCommunicators { .. } => -10,
             Self::NoMulticast { .. } => -11,
             Self::TooManySchemes { .. } => -12,
@@ -215,12 +276,28 @@ impl Error {
             Self::Barrier { .. } => -16,
             Self::Exchange { .. } => -17,
             Self::ExchangeFailed { .. } => -18,
-            Self::Length { .. } => -19,
+            Self::Length { .. } | Self::UnequalParts { .. } => -19,
             Self::Reduction { .. } => -20,
             Self::Interrupted => -21,
             Self::Algorithm { .. } => -22,
             Self::TooLarge { .. } => -23,
             Self::GivenUp { .. } => -24,
+            Self::NotAll { .. } => -25,
+            Self::Left => -26,
+            Self::RequestOver => -27,
+        }
+    }
+
+    /// The rank that the error names, if it names one: of the communicator, or of the job for
+    /// [`Self::Excluded`].
+    pub fn rank(&self) -> Option<u32> {
+        match *self {
+            Self::PeerFailed { rank }
+            | Self::PeerLeft { rank }
+            | Self::GivenUp { rank }
+            | Self::Exchange { rank, .. }
+            | Self::Excluded { by: rank } => Some(rank),
+            _ => None,
         }
     }
 
@@ -243,7 +320,7 @@ impl Error {
             }
             OperationError::Interrupted => Self::Interrupted,
             // Only operations that were given up end like this, and nobody waits for those.
-            OperationError::Released => Self::Disagreement { what: "a released operation" },
+            OperationError::Released => Self::RequestOver,
         }
     }
 }

@@ -25,9 +25,17 @@ const BROADCAST_BYTES_MAX: usize = 512 << 10;
 
 /// Refuses memory that is not one part of `each` bytes per rank.
 fn check_memory(name: &'static str, bytes: usize, ranks: u32, each: usize) -> Result<(), Error> {
-    match each.checked_mul(ranks as usize) {
-        Some(expected) if expected == bytes => Ok(()),
-        expected => Err(Error::Length { name, bytes, expected: expected.unwrap_or(usize::MAX) }),
+    match each.saturating_mul(ranks as usize) {
+        expected if expected == bytes => Ok(()),
+        expected => Err(Error::Length { name, bytes, expected }),
+    }
+}
+
+/// Bytes of each of the equal parts of memory, one per rank.
+fn part_bytes(name: &'static str, bytes: usize, ranks: u32) -> Result<usize, Error> {
+    match bytes.is_multiple_of(ranks as usize) {
+        true => Ok(bytes / ranks as usize),
+        false => Err(Error::UnequalParts { name, bytes, ranks }),
     }
 }
 
@@ -38,7 +46,7 @@ impl Communicator {
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::Length`] if `all` of the root is not as long as all
     /// together, of which the others hear nothing, [`Error::PeerFailed`], [`Error::PeerLeft`]. If
-    /// the lengths of `own` differ, [`Error::Truncated`] or [`Error::Disagreement`] at one rank at
+    /// the lengths of `own` differ, [`Error::Truncated`] or [`Error::LengthDiffers`] at one rank at
     /// least; others may wait until it leaves.
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
@@ -71,10 +79,9 @@ impl Communicator {
     /// As [`Self::allgather`], of parts that are in their places in `all` already.
     ///
     /// # Errors
-    /// As [`Self::allgather`].
+    /// As [`Self::allgather`], with [`Error::UnequalParts`] in place of [`Error::Length`].
     pub fn allgather_in_place(&self, all: &mut [u8]) -> Result<(), Error> {
-        let each = all.len() / self.size() as usize;
-        check_memory("all", all.len(), self.size(), each)?;
+        let each = part_bytes("all", all.len(), self.size())?;
         let meeting_bytes_max = match self.waits_for_cores() {
             true => CROWDED_MEETING_BYTES_MAX,
             false => MEETING_BYTES_MAX,
@@ -96,7 +103,7 @@ impl Communicator {
     /// be empty there.
     ///
     /// # Errors
-    /// As [`Self::gather`]; if `all` has a wrong length, [`Error::Disagreement`] at the others.
+    /// As [`Self::gather`]; if `all` has a wrong length, [`Error::LengthDiffers`] at the others.
     pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         let each = own.len();
@@ -129,11 +136,10 @@ impl Communicator {
     /// of the ranks that sent them. All parts are equally long.
     ///
     /// # Errors
-    /// [`Error::Length`] if `data` cannot be parted, or `buffer` is not as long; as
-    /// [`Self::gather`].
+    /// [`Error::UnequalParts`] if `data` cannot be parted, [`Error::Length`] if `buffer` is not as
+    /// long; else as [`Self::gather`].
     pub fn alltoall(&self, data: &[u8], buffer: &mut [u8]) -> Result<(), Error> {
-        let each = data.len() / self.size() as usize;
-        check_memory("data", data.len(), self.size(), each)?;
+        let each = part_bytes("data", data.len(), self.size())?;
         check_memory("buffer", buffer.len(), self.size(), each)?;
         let own = self.rank() as usize * each..(self.rank() as usize + 1) * each;
         buffer[own.clone()].copy_from_slice(&data[own]);

@@ -19,8 +19,10 @@
 //!
 //! Guarantees: messages between two ranks of a communicator arrive once, unchanged and in order; a
 //! rank that dies or is cut off is named as an error to all others within
-//! [`Config::peer_timeout`]; nobody hangs. A communicator with a failed member is broken: every
-//! operation on it ends with [`Error::PeerFailed`].
+//! [`Config::peer_timeout`], so nobody waits for it. A communicator with a failed member is broken:
+//! every operation on it ends with [`Error::PeerFailed`]. Calls that do not fit each other, such as
+//! a receive of what nobody sends or collective operations in different orders, may wait until a
+//! rank that they wait for leaves the job, and for ever if none does.
 
 mod ancestors;
 mod barrier;
@@ -61,11 +63,15 @@ pub use exchange::Exchange;
 pub use exchanged::{Interface, Jobs};
 pub use launcher::Launcher;
 pub use omnes_net::ring::Node;
-pub use omnes_net::{MulticastState, WhileWaiting, descriptors, duration, free_port, live};
-pub use omnes_proto::broadcast::{AckRule, Asking, Collection, GapReports, Hold, Policy};
-pub use omnes_topo::{Barrier, Tree};
+pub use omnes_net::{
+    MulticastState, NetError, Offloads, WhileWaiting, descriptors, duration, free_port, live,
+};
+pub use omnes_proto::broadcast::{
+    AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError,
+};
+pub use omnes_topo::{Barrier, Lambda, TopoError, Tree};
 pub use omnes_wire::JobKey;
-pub use owned::OwnedBcast;
+pub use owned::{OwnedBcast, OwnedBcastError};
 pub use point_to_point::{Source, Status, Tag};
 pub use reduce::{Element, ElementType, Reduce, ReduceError, ReduceOp};
 pub use request::OwnedRequest;

@@ -5,13 +5,23 @@ use crate::bcast::Bcast;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::request::OwnedRequest;
+use std::fmt;
 
 /// A broadcast under way, with its buffer; see [`Communicator::bcast_owned`]. Dropped without
 /// having been waited for, it is given up: what has been sent may still arrive elsewhere.
+#[must_use = "a broadcast that is dropped is given up"]
 pub struct OwnedBcast {
     /// Dropped first: the buffer is in use until then.
     request: OwnedRequest,
     buffer: Vec<u8>,
+}
+
+/// Why an [`OwnedBcast`] has failed, with its buffer; `?` makes an [`Error`] of it.
+pub struct OwnedBcastError {
+    /// Why.
+    pub error: Error,
+    /// The buffer, which may hold a part of what the root has sent.
+    pub buffer: Vec<u8>,
 }
 
 impl Communicator {
@@ -56,13 +66,56 @@ impl Communicator {
 }
 
 impl OwnedBcast {
+    /// Whether the broadcast has ended, so that [`Self::wait`] does not wait; moves all operations
+    /// on, and waits for nobody.
+    ///
+    /// # Errors
+    /// As [`Communicator::bcast`]; the buffer then comes back from [`Self::wait`].
+    pub fn test(&mut self) -> Result<bool, Error> {
+        self.request.test().map(|status| status.is_some())
+    }
+
     /// Waits for the end of the broadcast; the buffer.
     ///
     /// # Errors
-    /// As [`Communicator::bcast`].
-    pub fn wait(self) -> Result<Vec<u8>, Error> {
+    /// As [`Communicator::bcast`], with the buffer; [`Error::RequestOver`] if [`Self::test`] has
+    /// returned an error before.
+    pub fn wait(self) -> Result<Vec<u8>, OwnedBcastError> {
         let Self { request, buffer } = self;
-        request.wait()?;
-        Ok(buffer)
+        match request.wait() {
+            Ok(_) => Ok(buffer),
+            Err(error) => Err(OwnedBcastError { error, buffer }),
+        }
+    }
+}
+
+impl fmt::Debug for OwnedBcast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedBcast({:?}, {} bytes)", self.request, self.buffer.len())
+    }
+}
+
+impl From<OwnedBcastError> for Error {
+    fn from(failed: OwnedBcastError) -> Self {
+        failed.error
+    }
+}
+
+impl fmt::Debug for OwnedBcastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.buffer.len();
+        write!(f, "OwnedBcastError({:?}, with a buffer of {bytes} bytes)", self.error)
+    }
+}
+
+impl fmt::Display for OwnedBcastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for OwnedBcastError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
     }
 }

@@ -48,7 +48,10 @@ pub struct Status {
 
 impl Communicator {
     /// Sends `data` to rank `to`. Returns when `data` may be used again; a message of up to one
-    /// packet is on its way then, a longer one has arrived.
+    /// packet is on its way then, a longer one has arrived. A message above
+    /// [`Config::eager_bytes`](crate::Config::eager_bytes) waits until its receiver has asked for
+    /// it: two ranks that both send such a message first wait for ever; use
+    /// [`Scope::isend`](crate::Scope::isend).
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::TooLarge`], [`Error::PeerFailed`], [`Error::PeerLeft`].
@@ -58,7 +61,9 @@ impl Communicator {
         started.map_or(Ok(()), |operation| self.wait_for_message(operation).map(|_| ()))
     }
 
-    /// Receives the next message that fits into `buffer`, which may be longer than the message.
+    /// Waits for the oldest message from `from` with `tag` that no receive has taken, and puts it
+    /// into `buffer`, which may be longer. Messages of one sender with one tag come in the order
+    /// sent.
     ///
     /// # Errors
     /// [`Error::Truncated`] if the message is longer than `buffer`, which then holds its

@@ -5,6 +5,7 @@ use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::point_to_point::{Source, Status, Tag};
 use crate::work::{Begun, Work};
+use std::fmt;
 use std::ptr::NonNull;
 
 /// A nonblocking operation that holds its communicator. Dropped before it has ended, it is given
@@ -21,6 +22,16 @@ enum State {
     Done(Status),
     /// It has failed, and said so.
     Over,
+}
+
+impl State {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Open(_) => "under way",
+            Self::Done(_) => "done",
+            Self::Over => "failed",
+        }
+    }
 }
 
 impl Communicator {
@@ -64,11 +75,7 @@ impl Communicator {
         // SAFETY: promised by the caller.
         let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) };
         // SAFETY: promised by the caller; whoever drops the request releases the work.
-        let begun = match unsafe { self.start_message(to, tag, data)? } {
-            Some(operation) => Begun::UnderWay(Work::Message(operation)),
-            None => Begun::Done(Status { source: self.rank(), tag, bytes }),
-        };
-        Ok(OwnedRequest::new(self.clone(), begun))
+        Ok(OwnedRequest::new(self.clone(), unsafe { self.begin_send(to, tag, data)? }))
     }
 
     /// Starts to receive a message into the `bytes` bytes at `base`, as
@@ -90,7 +97,7 @@ impl Communicator {
         let data = Bytes { base, length: bytes };
         // SAFETY: promised by the caller; whoever drops the request releases the work.
         let operation = unsafe { self.start_message_receive(from.into(), tag.into(), data)? };
-        Ok(OwnedRequest::new(self.clone(), Begun::UnderWay(Work::Message(operation))))
+        Ok(OwnedRequest::new(self.clone(), Begun::UnderWay(Work::Receive(operation))))
     }
 
     /// Enters a barrier without waiting for it, as [`Scope::ibarrier`](crate::Scope::ibarrier)
@@ -116,12 +123,12 @@ impl OwnedRequest {
     /// be called while another call waits, also by [`Config::while_waiting`](crate::Config).
     ///
     /// # Errors
-    /// As [`Communicator::bcast`]. An operation that has failed is over: it must not be asked
-    /// again.
+    /// As [`Communicator::send`], [`Communicator::recv`] and [`Communicator::bcast`];
+    /// [`Error::RequestOver`] if it has returned an error before.
     pub fn test(&mut self) -> Result<Option<Status>, Error> {
         let outcome = match &mut self.state {
             State::Done(status) => return Ok(Some(*status)),
-            State::Over => return Err(over()),
+            State::Over => return Err(Error::RequestOver),
             State::Open(work) => self.communicator.test_work(work),
         };
         let Some(outcome) = outcome else { return Ok(None) };
@@ -137,13 +144,15 @@ impl OwnedRequest {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Open(work) => self.communicator.wait_for_work(work),
             State::Done(status) => Ok(status),
-            State::Over => Err(over()),
+            State::Over => Err(Error::RequestOver),
         }
     }
 }
 
-fn over() -> Error {
-    Error::Disagreement { what: "a request that has failed before" }
+impl fmt::Debug for OwnedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedRequest({})", self.state.name())
+    }
 }
 
 impl Drop for OwnedRequest {

@@ -11,10 +11,12 @@ use crate::point_to_point::{Source, Status, Tag};
 use crate::under_way::UnderWay;
 use crate::work::{Begun, Work};
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::marker::PhantomData;
 
 impl Communicator {
-    /// Runs `body` with a [`Scope`] for nonblocking operations, and waits for all of them.
+    /// Runs `body` with a [`Scope`] for nonblocking operations, and waits for all of them. Those
+    /// that `body` has not waited for end here, however they end: their errors are not told.
     ///
     /// ```no_run
     /// # // Needs a launcher.
@@ -24,7 +26,7 @@ impl Communicator {
     /// let peer = world.rank() ^ 1;
     /// world.scope(|scope| {
     ///     let received = scope.irecv(peer, 7, &mut theirs)?;
-    ///     scope.isend(peer, 7, &mine)?;
+    ///     scope.isend(peer, 7, &mine)?.wait()?;
     ///     received.wait()
     /// })?;
     /// # Ok(()) }
@@ -54,6 +56,8 @@ impl Communicator {
 }
 
 /// Holds nonblocking operations on memory that lives for `'env`; see [`Communicator::scope`].
+/// Dropped, it waits for those that are under way, and says nothing of their errors; while its
+/// thread panics it gives them up.
 pub struct Scope<'scope, 'env> {
     communicator: &'scope Communicator,
     open: RefCell<Vec<(RequestId, Work)>>,
@@ -65,7 +69,9 @@ pub struct Scope<'scope, 'env> {
 /// Number of a request in its scope.
 type RequestId = u64;
 
-/// A nonblocking operation. Dropping it does not end it: its scope waits for it.
+/// A nonblocking operation. Dropping it does not end it: its scope waits for it, but says nothing of
+/// its errors.
+#[must_use = "only who waits for a request, or tests it, hears of its error"]
 pub struct Request<'request> {
     scope: &'request dyn Ends,
     state: State,
@@ -73,8 +79,11 @@ pub struct Request<'request> {
 
 #[derive(Clone, Copy)]
 enum State {
+    /// It is in its scope.
     Open(RequestId),
     Done(Status),
+    /// It has failed, and said so.
+    Over,
 }
 
 /// What a request needs of its scope.
@@ -90,12 +99,7 @@ impl<'env> Scope<'_, 'env> {
     /// As [`Communicator::send`].
     pub fn isend(&self, to: u32, tag: u32, data: &'env [u8]) -> Result<Request<'_>, Error> {
         // SAFETY: `data` outlives the scope, which ends only after the operation has.
-        let started = unsafe { self.communicator.start_message(to, tag, data)? };
-        let source = self.communicator.rank();
-        Ok(self.request(match started {
-            Some(operation) => Begun::UnderWay(Work::Message(operation)),
-            None => Begun::Done(Status { source, tag, bytes: data.len() }),
-        }))
+        Ok(self.request(unsafe { self.communicator.begin_send(to, tag, data)? }))
     }
 
     /// Starts to receive a message into `buffer`.
@@ -112,7 +116,7 @@ impl<'env> Scope<'_, 'env> {
         // SAFETY: `buffer` is borrowed for longer than the scope lives.
         let operation =
             unsafe { self.communicator.start_message_receive(from.into(), tag.into(), data)? };
-        Ok(self.request(Begun::UnderWay(Work::Message(operation))))
+        Ok(self.request(Begun::UnderWay(Work::Receive(operation))))
     }
 
     /// Starts a broadcast of the root's `buffer`, of the same length on all ranks. Several may be
@@ -175,23 +179,25 @@ impl<'env> Scope<'_, 'env> {
         Request { scope: self, state: State::Open(id) }
     }
 
-    /// Nothing if the request has ended before, with an error.
-    fn take(&self, id: RequestId) -> Option<Work> {
-        let mut open = self.open.borrow_mut();
-        let place = open.iter().position(|(other, _)| *other == id)?;
-        Some(open.remove(place).1)
+    /// Where an open request is in its scope's list.
+    fn place(open: &[(RequestId, Work)], id: RequestId) -> usize {
+        let place = open.iter().position(|(other, _)| *other == id);
+        place.expect("an open request is in its scope")
     }
 }
 
 impl Ends for Scope<'_, '_> {
     fn wait(&self, id: RequestId) -> Result<Status, Error> {
-        let over = Error::Disagreement { what: "a request that has failed before" };
-        self.communicator.wait_for_work(self.take(id).ok_or(over)?)
+        let mut open = self.open.borrow_mut();
+        let place = Self::place(&open, id);
+        let (_, work) = open.remove(place);
+        drop(open);
+        self.communicator.wait_for_work(work)
     }
 
     fn test(&self, id: RequestId) -> Option<Result<Status, Error>> {
         let mut open = self.open.borrow_mut();
-        let place = open.iter().position(|(other, _)| *other == id)?;
+        let place = Self::place(&open, id);
         let outcome = self.communicator.test_work(&mut open[place].1);
         if outcome.is_some() {
             open.remove(place);
@@ -215,26 +221,39 @@ impl Request<'_> {
     /// Waits for the end of the operation.
     ///
     /// # Errors
-    /// As [`Communicator::send`], [`Communicator::recv`] and [`Communicator::bcast`].
+    /// As [`Communicator::send`], [`Communicator::recv`] and [`Communicator::bcast`];
+    /// [`Error::RequestOver`] if it has returned an error before.
     pub fn wait(self) -> Result<Status, Error> {
         match self.state {
             State::Done(status) => Ok(status),
             State::Open(id) => self.scope.wait(id),
+            State::Over => Err(Error::RequestOver),
         }
     }
 
-    /// The outcome, if the operation has ended; moves all operations on.
+    /// The outcome, if the operation has ended; moves all operations on, and waits for nobody.
     ///
     /// # Errors
-    /// As [`Self::wait`]. An operation that has failed is over: it must not be asked again.
+    /// As [`Self::wait`].
     pub fn test(&mut self) -> Result<Option<Status>, Error> {
-        let State::Open(id) = self.state else {
-            let State::Done(status) = self.state else { return Ok(None) };
-            return Ok(Some(status));
+        let outcome = match self.state {
+            State::Done(status) => return Ok(Some(status)),
+            State::Over => return Err(Error::RequestOver),
+            State::Open(id) => self.scope.test(id),
         };
-        let Some(outcome) = self.scope.test(id) else { return Ok(None) };
-        let status = outcome?;
-        self.state = State::Done(status);
-        Ok(Some(status))
+        let Some(outcome) = outcome else { return Ok(None) };
+        self.state = outcome.as_ref().map_or(State::Over, |status| State::Done(*status));
+        outcome.map(Some)
+    }
+}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Open(_) => "under way",
+            State::Done(_) => "done",
+            State::Over => "failed",
+        };
+        write!(f, "Request({state})")
     }
 }

@@ -82,7 +82,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "OMNES_POOL_PACKETS",
-        "packets kept per channel for messages that nobody has asked for; 8192 where unset",
+        "packets kept per channel for messages that nobody has asked for, from 1 to \
+         16777216; 8192 where unset",
     ),
     ("OMNES_OFFLOADS", "offloads to use: both, gso, gro, none; both that work where unset"),
     (

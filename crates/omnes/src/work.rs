@@ -14,7 +14,10 @@ use omnes_net::{Gone, Operation, WhenFull};
 
 /// An operation under way.
 pub(crate) enum Work {
-    Message(Operation),
+    /// A message to another rank, with what it ends with.
+    Send(Operation, Status),
+    /// A message of another rank.
+    Receive(Operation),
     Broadcast(Broadcast),
     /// A barrier, or a message of a collective.
     Collective(Operation),
@@ -59,6 +62,19 @@ impl Communicator {
         Ok(Begun::UnderWay(Work::Broadcast(broadcast)))
     }
 
+    /// Starts a message, without waiting for anybody.
+    ///
+    /// # Safety
+    /// `data` must stay valid and unchanged until the work has ended or was released.
+    pub(crate) unsafe fn begin_send(&self, to: u32, tag: u32, data: &[u8]) -> Result<Begun, Error> {
+        let status = Status { source: self.rank(), tag, bytes: data.len() };
+        // SAFETY: promised by the caller.
+        let started = unsafe { self.start_message(to, tag, data)? };
+        Ok(started.map_or(Begun::Done(status), |operation| {
+            Begun::UnderWay(Work::Send(operation, status))
+        }))
+    }
+
     /// Enters a barrier, without waiting for anybody.
     pub(crate) fn begin_barrier(&self) -> Result<Begun, Error> {
         self.start_barrier().map(|started| self.begun_barrier(started))
@@ -78,7 +94,8 @@ impl Communicator {
 
     pub(crate) fn wait_for_work(&self, work: Work) -> Result<Status, Error> {
         match work {
-            Work::Message(operation) => {
+            Work::Send(operation, status) => self.wait_for_message(operation).map(|_| status),
+            Work::Receive(operation) => {
                 self.wait_for_message(operation).map(|completion| self.status(completion))
             }
             Work::Collective(operation) => {
@@ -96,7 +113,11 @@ impl Communicator {
     pub(crate) fn test_work(&self, work: &mut Work) -> Option<Result<Status, Error>> {
         let engine = &self.job().engine;
         let outcome = match work {
-            Work::Message(operation) => engine.test(*operation, |gone| self.breaks_message(gone)),
+            Work::Send(operation, status) => {
+                let outcome = engine.test(*operation, |gone| self.breaks_message(gone))?;
+                return Some(outcome.map(|_| *status).map_err(|error| self.error(error)));
+            }
+            Work::Receive(operation) => engine.test(*operation, |gone| self.breaks_message(gone)),
             Work::Collective(operation) => {
                 engine.test(*operation, |gone| self.breaks_collective(gone))
             }
@@ -134,7 +155,7 @@ impl Communicator {
     /// Gives work up, so that its memory is free.
     pub(crate) fn release_work(&self, work: &Work) {
         match work {
-            Work::Message(operation) | Work::Collective(operation) => {
+            Work::Send(operation, _) | Work::Receive(operation) | Work::Collective(operation) => {
                 self.job().engine.release(*operation);
             }
             Work::Broadcast(Broadcast { started, .. }) => self.release(started),

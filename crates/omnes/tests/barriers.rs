@@ -153,7 +153,7 @@ fn several_may_be_under_way_among_other_operations() {
                 let first = scope.ibarrier().unwrap();
                 let second = scope.ibarrier().unwrap();
                 let received = scope.irecv(peer, 1, &mut theirs).unwrap();
-                scope.isend(peer, 1, &mine).unwrap();
+                let _ = scope.isend(peer, 1, &mine).unwrap();
                 received.wait().unwrap();
                 let mut third = scope.ibarrier().unwrap();
                 first.wait().unwrap();
@@ -161,7 +161,7 @@ fn several_may_be_under_way_among_other_operations() {
                 while third.test().unwrap().is_none() {
                     entered.fetch_add(1, Ordering::Relaxed);
                 }
-                scope.ibarrier().unwrap();
+                let _ = scope.ibarrier().unwrap();
             });
             assert_eq!(theirs, mine);
             comm.barrier().unwrap();

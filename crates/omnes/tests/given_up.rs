@@ -28,8 +28,9 @@ fn inner_rank_gives_up(eager_bytes: u32) {
             match (world.rank(), request) {
                 (1, request) => drop(request),
                 (2, Some(request)) => {
-                    let error = request.wait().unwrap_err();
-                    assert!(matches!(error, Error::GivenUp { rank: 1 }), "{error}");
+                    let failed = request.wait().unwrap_err();
+                    assert!(matches!(failed.error, Error::GivenUp { rank: 1 }), "{failed}");
+                    assert_eq!(failed.buffer.len(), bytes);
                 }
                 _ => {}
             }

@@ -337,7 +337,7 @@ fn end_with_its_name(what: &str, call: impl Fn(&Communicator) -> Result<(), Erro
             if me < 2 {
                 comm.scope(|scope| {
                     let mut got = [0; 1];
-                    scope.isend(1 - me, 1, &[7]).unwrap();
+                    let _ = scope.isend(1 - me, 1, &[7]).unwrap();
                     comm.recv(1 - me, 1, &mut got).unwrap();
                     assert_eq!(got, [7]);
                 });
@@ -419,7 +419,7 @@ fn a_message_to_itself_leaves_receives_alone_whose_message_is_coming() {
         |comm| {
             if comm.rank() == 1 {
                 comm.scope(|scope| {
-                    scope.isend(0, 7, &large).unwrap();
+                    let _ = scope.isend(0, 7, &large).unwrap();
                     comm.send(0, 8, &[]).unwrap();
                 });
                 return comm.barrier().unwrap();
@@ -449,11 +449,11 @@ fn who_has_left_starts_nothing_any_more() {
             |comm| {
                 let copy = comm.dup().unwrap();
                 copy.barrier().unwrap();
-                let (me, other) = (comm.rank(), 1 - comm.rank());
+                let other = 1 - comm.rank();
                 comm.finalize().unwrap();
                 let mut data = [1u8; 4];
                 let has_left = |outcome: Result<(), Error>| match outcome {
-                    Err(Error::PeerLeft { rank }) => assert_eq!(rank, me),
+                    Err(Error::Left) => {}
                     outcome => panic!("{outcome:?}"),
                 };
                 has_left(copy.ibarrier_owned().and_then(OwnedRequest::wait).map(|_| ()));
@@ -467,6 +467,52 @@ fn who_has_left_starts_nothing_any_more() {
             },
         );
     }
+}
+
+#[test]
+fn a_part_of_the_ranks_cannot_take_them_out_of_the_job() {
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            let part = comm.split((comm.rank() < 2).then_some(0), 0).unwrap();
+            if let Some(part) = part {
+                let refused = part.clone().finalize().unwrap_err();
+                assert!(matches!(refused, Error::NotAll { size: 2, job: 3 }), "{refused}");
+                part.barrier().unwrap();
+            }
+            comm.barrier().unwrap();
+            // In whatever order they are.
+            comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap().finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn lengths_that_cannot_be_are_named_with_what_they_should_be() {
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            let text = |outcome: Result<(), Error>| outcome.unwrap_err().to_string();
+            let parts = "data has 10 bytes, which are not 3 equal parts";
+            assert_eq!(text(comm.alltoall(&[0; 10], &mut [0; 10])), parts);
+            assert_eq!(text(comm.allgather_in_place(&mut [0; 10])), parts.replace("data", "all"));
+            let one_each = "all has 10 bytes; one part per rank would be 12";
+            assert_eq!(text(comm.allgather(&[0; 4], &mut [0; 10])), one_each);
+            assert_eq!(
+                text(comm.alltoall(&[0; 12], &mut [0; 10])),
+                one_each.replace("all", "buffer")
+            );
+            // What is shorter than this rank's memory for it.
+            let outcome = comm.bcast(0, &mut vec![0; if comm.rank() == 0 { 4 } else { 9 }]);
+            match comm.rank() {
+                0 => outcome.unwrap(),
+                _ => assert!(text(outcome).starts_with("4 bytes came and this rank expects 9")),
+            }
+            comm.finalize().unwrap();
+        },
+    );
 }
 
 #[test]

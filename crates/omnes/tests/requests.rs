@@ -5,7 +5,8 @@
 mod ranks;
 
 use omnes::{
-    Cloning, Communicator, Config, Error, MultiSend, Multicast, OwnedRequest, Tree, WhileWaiting,
+    Cloning, Communicator, Config, Error, MultiSend, Multicast, OwnedRequest, Status, Tree,
+    WhileWaiting,
 };
 use ranks::with_ranks;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -105,6 +106,38 @@ fn root_starts_any_number_of_broadcasts_of_several_packets_before_anybody_receiv
         // Also where packets are as large as the loopback interface has them.
         all_are_started_before_anybody_receives(way, 30_000, 500);
     }
+}
+
+#[test]
+fn send_names_its_rank_tag_and_length_however_long_the_message_is() {
+    with_ranks(
+        2,
+        |_| {},
+        |comm| {
+            let (me, other) = (comm.rank(), 1 - comm.rank());
+            // One packet, which is copied, and more: no packet of loopback holds 65,536 bytes.
+            for bytes in [1, 60_000, 65_536, 1_000_000] {
+                let (own, mut buffer) = (message(bytes, 1), vec![0; bytes]);
+                let mut statuses = comm.scope(|scope| {
+                    let receive = scope.irecv(other, 7, &mut buffer).unwrap();
+                    let sent = scope.isend(other, 7, &own).unwrap().wait().unwrap();
+                    vec![sent, receive.wait().unwrap()]
+                });
+                // SAFETY: waited for before the memory ends.
+                let mut requests = unsafe {
+                    let room = NonNull::from(&mut buffer[..]).cast();
+                    let receive = comm.irecv_raw(other, 7, room, bytes).unwrap();
+                    let data = NonNull::from(&own[..]).cast();
+                    [comm.isend_raw(other, 7, data, bytes).unwrap(), receive]
+                };
+                ask_for_all(&mut requests);
+                statuses.extend(requests.map(|request| request.wait().unwrap()));
+                let of = |source| Status { source, tag: 7, bytes };
+                assert_eq!(statuses, [me, other, me, other].map(of));
+            }
+            comm.finalize().unwrap();
+        },
+    );
 }
 
 #[test]
@@ -255,6 +288,56 @@ fn hook_may_test_requests_of_the_engine_that_waits() {
     }
 }
 
+#[test]
+fn request_that_has_failed_says_so_once_and_then_that_it_is_over() {
+    with_ranks(
+        2,
+        |_| {},
+        |comm| {
+            if comm.rank() == 0 {
+                comm.send(1, 7, &[0; 8]).unwrap();
+                comm.send(1, 7, &[0; 8]).unwrap();
+                comm.bcast(0, &mut [0; 8]).unwrap();
+                return comm.finalize().unwrap();
+            }
+            let mut short = [0; 4];
+            comm.scope(|scope| {
+                let mut request = scope.irecv(0, 7, &mut short).unwrap();
+                let error = loop {
+                    match request.test() {
+                        Ok(status) => assert_eq!(status, None),
+                        Err(error) => break error,
+                    }
+                };
+                assert!(matches!(error, Error::Truncated { bytes: 8, capacity: 4 }), "{error}");
+                assert!(matches!(request.test(), Err(Error::RequestOver)));
+                assert_eq!(format!("{request:?}"), "Request(failed)");
+                assert!(matches!(request.wait(), Err(Error::RequestOver)));
+            });
+            // SAFETY: waited for before the buffer ends.
+            let receive = unsafe { comm.irecv_raw(0, 7, NonNull::from(&mut short).cast(), 4) };
+            let mut receive = receive.unwrap();
+            while receive.test().is_ok() {}
+            assert!(matches!(receive.test(), Err(Error::RequestOver)));
+            assert!(matches!(receive.wait(), Err(Error::RequestOver)));
+            // The buffer comes back with the error, and with what it holds of the message.
+            let mut cast = comm.bcast_owned(0, vec![1; 9]).unwrap();
+            let error = loop {
+                match cast.test() {
+                    Ok(has_ended) => assert!(!has_ended),
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, Error::LengthDiffers { came: 8, expected: 9 }), "{error}");
+            let failed = cast.wait().unwrap_err();
+            assert_eq!(failed.buffer, [0, 0, 0, 0, 0, 0, 0, 0, 1]);
+            assert!(matches!(Error::from(failed), Error::RequestOver));
+            assert_eq!(format!("{comm:?}"), "Communicator(rank 1 of 2)");
+            comm.finalize().unwrap();
+        },
+    );
+}
+
 /// Down chains, each rank passes on what it has not got yet, and starts something else meanwhile.
 fn chains(config: &mut Config) {
     config.bcast = Some("chain".parse().unwrap());
@@ -303,7 +386,7 @@ fn requests_end_also_when_their_rank_has_left() {
             let (waited, mut tested) = (start(&other, 0, waited), start(&other, 0, tested));
             let barrier = other.ibarrier_owned().unwrap();
             comm.finalize().unwrap();
-            let has_left = |error| matches!(error, Err(Error::PeerLeft { .. }));
+            let has_left = |error| matches!(error, Err(Error::Left));
             assert!(has_left(barrier.wait().map(|_| ())));
             assert!(has_left(tested.test().map(|_| ())));
             assert!(has_left(waited.wait().map(|_| ())));

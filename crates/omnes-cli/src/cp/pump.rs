@@ -181,7 +181,7 @@ impl<'comm> Road<'comm> {
     /// Waits for the oldest chunk and hands it on; what its header says.
     fn land(&mut self, progress: &ProgressBar) -> Result<ChunkHeader> {
         let oldest = self.under_way.pop_front().context("no chunk is under way")?;
-        let chunk = oldest.wait()?;
+        let chunk = oldest.wait().map_err(omnes::Error::from)?;
         let header = ChunkHeader::parse(&chunk, self.how.chunk_bytes)?;
         progress.inc(chunk.len() as u64);
         self.outlet.take(chunk);

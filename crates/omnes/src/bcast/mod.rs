@@ -50,7 +50,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`] for a root that does not exist, [`Error::Truncated`] if the root
-    /// sent more than fits, [`Error::Disagreement`] if it sent less, [`Error::PeerFailed`] if a
+    /// sent more than fits, [`Error::LengthDiffers`] if it sent less, [`Error::PeerFailed`] if a
     /// member has failed, [`Error::PeerLeft`] if one has left the job.
     pub fn bcast(&self, root: u32, buffer: &mut [u8]) -> Result<(), Error> {
         self.bcast_with(root, buffer, self.usual_bcast(buffer.len()))

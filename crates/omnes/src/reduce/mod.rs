@@ -54,7 +54,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`]. If lengths differ, [`Error::Truncated`] or [`Error::Disagreement`] at
+    /// [`Error::PeerLeft`]. If lengths differ, [`Error::Truncated`] or [`Error::LengthDiffers`] at
     /// one rank at least; others may wait until it leaves. If some bring one number and others
     /// several, all may. If some bring one number and others enter a barrier, or name other
     /// operations or types, all end, and what they get means nothing.

@@ -68,7 +68,7 @@ pub fn mix(comm: &Communicator, bytes_max: usize) {
     let mut buffer = vec![0; 150_000];
     comm.scope(|scope| {
         for (message, data) in &sent {
-            scope.isend(message.to, message.tag, data).unwrap();
+            let _ = scope.isend(message.to, message.tag, data).unwrap();
         }
         for _ in &received {
             let status = comm.recv(Source::Any, Tag::Any, &mut buffer).unwrap();
@@ -92,10 +92,10 @@ pub fn out_of_order(comm: &Communicator, bytes_max: usize) {
     let (early, late) = buffers.split_at_mut(received.len() / 2);
     comm.scope(|scope| {
         for (message, buffer) in received.iter().zip(early) {
-            scope.irecv(Source::Any, message.tag, buffer).unwrap();
+            let _ = scope.irecv(Source::Any, message.tag, buffer).unwrap();
         }
         for (message, data) in &sent {
-            scope.isend(message.to, message.tag, data).unwrap();
+            let _ = scope.isend(message.to, message.tag, data).unwrap();
         }
         for (message, buffer) in received[received.len() / 2..].iter().zip(late) {
             comm.recv(message.from, message.tag, buffer).unwrap();
@@ -118,10 +118,10 @@ pub fn both_ways(comm: &Communicator, bytes_max: usize) {
     let [from_next, from_before] = &mut theirs;
     comm.scope(|scope| {
         // In a job of two both neighbours are one rank: the tag says which way a message goes.
-        scope.irecv(neighbours[0], 1, from_next).unwrap();
-        scope.irecv(neighbours[1], 0, from_before).unwrap();
-        scope.isend(neighbours[0], 0, &mine).unwrap();
-        scope.isend(neighbours[1], 1, &mine).unwrap();
+        let _ = scope.irecv(neighbours[0], 1, from_next).unwrap();
+        let _ = scope.irecv(neighbours[1], 0, from_before).unwrap();
+        let _ = scope.isend(neighbours[0], 0, &mine).unwrap();
+        let _ = scope.isend(neighbours[1], 1, &mine).unwrap();
     });
     for (neighbour, data) in neighbours.into_iter().zip(&theirs) {
         assert_same(data, &pattern(bytes_max, neighbour), format_args!("from rank {neighbour}"));

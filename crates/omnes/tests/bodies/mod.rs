@@ -126,9 +126,9 @@ fn unexpected(comm: &Communicator, bytes_max: usize) {
     let data = pattern(bytes, 1);
     if comm.rank() < peer {
         comm.scope(|scope| {
-            scope.isend(peer, 1, &data).unwrap();
-            scope.isend(peer, 2, &data[..100]).unwrap();
-            scope.isend(peer, 3, &data[..5000]).unwrap();
+            let _ = scope.isend(peer, 1, &data).unwrap();
+            let _ = scope.isend(peer, 2, &data[..100]).unwrap();
+            let _ = scope.isend(peer, 3, &data[..5000]).unwrap();
         });
         return;
     }
@@ -152,8 +152,8 @@ fn itself(comm: &Communicator, bytes_max: usize) {
     comm.scope(|scope| {
         let first = scope.irecv(me, 5, &mut back).unwrap();
         let second = scope.irecv(Source::Any, 6, &mut any).unwrap();
-        scope.isend(me, 5, &data).unwrap();
-        scope.isend(me, 6, &[1, 2, 3]).unwrap();
+        let _ = scope.isend(me, 5, &data).unwrap();
+        let _ = scope.isend(me, 6, &[1, 2, 3]).unwrap();
         assert_eq!(first.wait().unwrap().source, me);
         assert_eq!(second.wait().unwrap().source, me);
     });
@@ -264,7 +264,7 @@ fn interleaved(comm: &Communicator, bytes_max: usize) {
         assert!(got == data);
         let (next, before) = ((one.rank() + 1) % size, (one.rank() + size - 1) % size);
         one.scope(|scope| {
-            scope.isend(next, 4, &data[0]).unwrap();
+            let _ = scope.isend(next, 4, &data[0]).unwrap();
             // The same process, under its other number.
             two.send(size - 1 - next, 4, &data[1]).unwrap();
             two.recv(size - 1 - before, Tag::Any, &mut got[1]).unwrap();

@@ -232,7 +232,7 @@ pub fn refusals(comm: &Communicator, _bytes_max: usize) {
     assert!(me > 0 || all.iter().enumerate().all(|(rank, own)| rank == usize::from(*own)));
     let mut own = [0];
     let error = comm.scatter(0, &vec![1; size as usize + 1], &mut own).unwrap_err();
-    assert!(me == 0 || matches!(error, Error::Disagreement { .. }), "{error}");
+    assert!(me == 0 || matches!(error, Error::LengthDiffers { .. }), "{error}");
     comm.scatter(0, &all, &mut own).unwrap();
     assert_eq!(u32::from(own[0]), me);
 }
