@@ -23,10 +23,17 @@
  * error wherever a comment does not allow it.
  *
  * A rank that dies or is cut off is OMNES_ERROR_PEER_FAILED to the others, and
- * named by omnes_last_error(). A communicator with such a member is broken:
- * every operation on it ends so. Any operation may also return
- * OMNES_ERROR_EXCLUDED, when the others gave up on the caller, and
- * OMNES_ERROR_INTERNAL; comments do not repeat these.
+ * named by omnes_last_error() and omnes_last_error_rank(). A communicator with
+ * such a member is broken: every operation on it ends so. Calls that do not fit
+ * each other, such as a receive of what nobody sends, may wait for ever.
+ *
+ * Any operation may also return OMNES_ERROR_EXCLUDED, when the others gave up on
+ * the caller; OMNES_ERROR_LEFT, when the caller has left the job; and
+ * OMNES_ERROR_INTERNAL. Whatever waits for data of another rank may return
+ * OMNES_ERROR_GIVEN_UP, when that has given up its part; whatever sends,
+ * OMNES_ERROR_TOO_LARGE, upon which others may wait until the caller leaves;
+ * whatever enters a barrier, OMNES_ERROR_BARRIER, when omnesd has taken back
+ * what ran it. Comments do not repeat these.
  *
  * Messages are bytes; no conversion is made between machines. A pointer to
  * data may be NULL when the number of bytes is 0. Data must not be written by
@@ -49,6 +56,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Version of this header; omnes_version() tells that of the library. */
+#define OMNES_VERSION_MAJOR 0
+#define OMNES_VERSION_MINOR 1
+#define OMNES_VERSION_PATCH 0
 
 /* What calls return; see omnes_error_text() for a sentence on each. */
 enum omnes_error {
@@ -77,6 +89,9 @@ enum omnes_error {
 	OMNES_ERROR_ALGORITHM = -22,
 	OMNES_ERROR_TOO_LARGE = -23,
 	OMNES_ERROR_GIVEN_UP = -24,
+	OMNES_ERROR_NOT_ALL = -25,
+	OMNES_ERROR_LEFT = -26,
+	OMNES_ERROR_REQUEST_OVER = -27,
 	OMNES_ERROR_ARGUMENT = -100,
 	OMNES_ERROR_INTERNAL = -101
 };
@@ -134,7 +149,10 @@ typedef struct omnes_status {
  * Errors: OMNES_ERROR_ARGUMENT if world is NULL; OMNES_ERROR_NO_LAUNCHER,
  * OMNES_ERROR_VARIABLE or OMNES_ERROR_RANK if the environment says too little
  * or nothing sensible; OMNES_ERROR_JOIN if the ranks do not find each other;
- * OMNES_ERROR_NO_MULTICAST if OMNES_MULTICAST=on and it does not work.
+ * OMNES_ERROR_NO_MULTICAST if OMNES_MULTICAST=on and it does not work;
+ * OMNES_ERROR_MULTISEND if OMNES_MULTISEND names a tree that cannot be,
+ * OMNES_ERROR_NO_NIC if it insists on slots and a rank got none;
+ * OMNES_ERROR_PEER_FAILED.
  */
 int omnes_init(omnes_comm **world);
 
@@ -178,17 +196,19 @@ int omnes_size(const omnes_comm *comm);
  * omnes_send sends one message; when it returns, data may be reused. Messages
  * from one rank to another with one tag arrive in the order sent. to is in
  * [0,size-1], tag in [0,INT_MAX]. A message longer than one packet waits until
- * it has arrived, and a large one for its receiver.
+ * it has arrived, and one above OMNES_EAGER_BYTES until its receiver has asked
+ * for it: two ranks that both send such a message first wait for ever;
+ * omnes_isend() does not wait.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE, without effect, for more
  * bytes than 2^30 packets hold; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
 int omnes_send(omnes_comm *comm, int to, int tag, const void *data, size_t bytes);
 
 /*
- * omnes_recv waits for a message that matches from and tag, and copies it to
- * buffer, which has room for bytes. from is in [0,size-1] or OMNES_ANY_SOURCE,
- * tag in [0,INT_MAX] or OMNES_ANY_TAG. status may be NULL; it is written only
- * on success.
+ * omnes_recv waits for the oldest message that matches from and tag and that no
+ * receive has taken, and copies it to buffer, which has room for bytes. from is
+ * in [0,size-1] or OMNES_ANY_SOURCE, tag in [0,INT_MAX] or OMNES_ANY_TAG. status
+ * may be NULL; it is written only on success.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED if the message is longer
  * than bytes, upon which buffer holds its beginning; OMNES_ERROR_PEER_FAILED;
  * OMNES_ERROR_PEER_LEFT if the rank waited for has left the job.
@@ -341,7 +361,8 @@ int omnes_irecv(omnes_comm *comm, int from, int tag, void *buffer, size_t bytes,
  * nor write it. Collective: all ranks start it at the same place among their
  * collective calls on comm; any number may be under way. Never waits for
  * another rank. *request is NULL on failure.
- * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE at the root, as in
+ * omnes_bcast(); OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
 int omnes_ibcast(omnes_comm *comm, void *buffer, size_t bytes, int root,
 		 omnes_request **request);
@@ -377,7 +398,8 @@ int omnes_wait(omnes_request **request);
  * omnes_comm_split parts comm: the ranks that give one color, in [0,INT_MAX],
  * form a new communicator, in the order of key, then of their rank in comm.
  * OMNES_NO_COLOR takes part in no part; *part is then NULL, as it is on
- * failure. Collective. Free the result with omnes_comm_free().
+ * failure. Collective. Free the result with omnes_comm_free(). A job makes at
+ * most 65535 communicators in its life, those that were freed counted.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT;
  * OMNES_ERROR_TOO_MANY_COMMUNICATORS; OMNES_ERROR_NO_NIC if OMNES_MULTISEND
  * insists on slots and a rank of the part got none.
@@ -405,6 +427,7 @@ int omnes_comm_free(omnes_comm *comm);
  * communicator; no launcher is needed then.
  */
 typedef struct omnes_exchange {
+	size_t struct_bytes; /* sizeof(omnes_exchange), so that fields can be added */
 	int rank; /* the caller's, in [0,size-1] */
 	int size; /* at least 1 */
 	/*
@@ -466,6 +489,23 @@ const char *omnes_error_text(int code);
  * Never NULL; valid until the next failing call on this thread or its end.
  */
 const char *omnes_last_error(void);
+
+/*
+ * omnes_last_error_rank is the rank that the error of omnes_last_error() names,
+ * in the communicator of the call; -1 if it names none, as most do. For
+ * OMNES_ERROR_PEER_FAILED, OMNES_ERROR_PEER_LEFT, OMNES_ERROR_GIVEN_UP and
+ * OMNES_ERROR_EXCHANGE the rank that is concerned; for OMNES_ERROR_EXCLUDED the
+ * one that says so, by its rank in the job.
+ */
+int omnes_last_error_rank(void);
+
+/*
+ * omnes_last_error_missing is the number of ranks that had not come to the
+ * barrier, where the error of omnes_last_error() is
+ * OMNES_ERROR_BARRIER_TIMEOUT; 0 for others. The first of them, room at most,
+ * are written to ranks, which may be NULL where room is 0.
+ */
+size_t omnes_last_error_missing(int *ranks, size_t room);
 
 /*
  * omnes_version is the version of the library, "MAJOR.MINOR.PATCH". Never

@@ -1,6 +1,7 @@
 //! Texts of errors, of the last one, of the version; the name of this node.
 
 use crate::failure::{self, Code};
+use crate::transfer::clamped;
 use omnes::Node;
 use std::ffi::{CStr, c_char, c_int};
 
@@ -20,6 +21,27 @@ pub extern "C" fn omnes_error_text(code: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn omnes_last_error() -> *const c_char {
     failure::last_text()
+}
+
+/// See `omnes_last_error_rank` in the header.
+#[unsafe(no_mangle)]
+pub extern "C" fn omnes_last_error_rank() -> c_int {
+    failure::last_rank().map_or(-1, clamped)
+}
+
+/// See `omnes_last_error_missing` in the header.
+///
+/// # Safety
+///
+/// `ranks` is valid for writes of `room` numbers, or NULL where `room` is 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_last_error_missing(ranks: *mut c_int, room: usize) -> usize {
+    let missing = failure::last_missing();
+    for (place, rank) in missing.iter().take(room).enumerate() {
+        // SAFETY: below `room`, for which our caller vouches.
+        unsafe { ranks.add(place).write(clamped(*rank)) };
+    }
+    missing.len()
 }
 
 /// See `omnes_version` in the header.

@@ -87,11 +87,13 @@ fn check_length(pointer: *const c_void, bytes: usize, name: &str) -> Result<(), 
         return Ok(());
     }
     if pointer.is_null() {
-        return Err(Failure::argument(format!("{name} is NULL, but bytes is {bytes}")));
+        let reason = format!("{name} is NULL, but {bytes} bytes are needed there");
+        return Err(Failure::argument(reason));
     }
     if isize::try_from(bytes).is_err() {
         let limit = isize::MAX;
-        return Err(Failure::argument(format!("bytes is {bytes}, at most {limit} are possible")));
+        let reason = format!("{name} would have {bytes} bytes, at most {limit} are possible");
+        return Err(Failure::argument(reason));
     }
     Ok(())
 }
@@ -162,7 +164,9 @@ mod tests {
         // SAFETY: NULL is allowed in each of these calls, and nothing else is passed.
         unsafe {
             assert_eq!(data(std::ptr::null(), 0, "data").unwrap(), &[] as &[u8]);
-            assert!(data(std::ptr::null(), 1, "data").is_err());
+            let refused = data(std::ptr::null(), 80, "data").unwrap_err();
+            let refused = format!("{refused:?}");
+            assert!(refused.contains("data is NULL, but 80 bytes are needed there"), "{refused}");
             assert!(buffer(std::ptr::null_mut(), 0, "data").unwrap().is_empty());
             assert!(buffer(std::ptr::null_mut(), 1, "data").is_err());
         }

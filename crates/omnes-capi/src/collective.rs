@@ -13,7 +13,11 @@ type CombineFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_
 fn numbered<T: Copy>(number: c_int, all: &[T], name: &str) -> Result<T, Failure> {
     let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
     let value = place.and_then(|place| all.get(place)).copied();
-    value.ok_or_else(|| Failure::argument(format!("{name} is {number}, which is none")))
+    value.ok_or_else(|| {
+        let count = all.len();
+        let reason = format!("{name} is {number}; values of enum omnes_{name} are 1 to {count}");
+        Failure::argument(reason)
+    })
 }
 
 fn type_and_op(element: c_int, op: c_int) -> Result<(ElementType, ReduceOp), Failure> {
@@ -23,8 +27,18 @@ fn type_and_op(element: c_int, op: c_int) -> Result<(ElementType, ReduceOp), Fai
 
 /// Bytes of `count` elements.
 fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
-    let bytes = count.checked_mul(each);
-    bytes.ok_or_else(|| Failure::argument(format!("count is {count}, with {each} bytes each")))
+    count.checked_mul(each).ok_or_else(|| {
+        let reason = format!("count is {count}, of {each} bytes each: no memory has so many");
+        Failure::argument(reason)
+    })
+}
+
+/// Bytes of as many parts as there are ranks.
+fn bytes_of_all(ranks: usize, bytes: usize) -> Result<usize, Failure> {
+    ranks.checked_mul(bytes).ok_or_else(|| {
+        let reason = format!("bytes is {bytes}, of each of {ranks} ranks: no memory has so many");
+        Failure::argument(reason)
+    })
 }
 
 /// Calls `reduce` with the function of C as one of Rust.
@@ -205,7 +219,7 @@ pub unsafe extern "C" fn omnes_gather(
         let root = arguments::rank(root, communicator.size(), "root")?;
         let is_root = root == communicator.rank();
         let ranks = if is_root { communicator.size() as usize } else { 0 };
-        let all_bytes = bytes_of(ranks, bytes)?;
+        let all_bytes = bytes_of_all(ranks, bytes)?;
         // SAFETY: as our caller promises.
         let own = unsafe { arguments::data(own, bytes, "own") }?;
         // SAFETY: as our caller promises.
@@ -229,7 +243,7 @@ pub unsafe extern "C" fn omnes_allgather(
     guard(|| {
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
-        let all_bytes = bytes_of(communicator.size() as usize, bytes)?;
+        let all_bytes = bytes_of_all(communicator.size() as usize, bytes)?;
         let place = all.cast::<u8>().wrapping_add(communicator.rank() as usize * bytes);
         if !all.is_null() && own == place.cast() {
             // SAFETY: as our caller promises.
@@ -267,7 +281,7 @@ pub unsafe extern "C" fn omnes_scatter(
         let is_root = root == communicator.rank();
         let ranks = if is_root { communicator.size() as usize } else { 0 };
         // SAFETY: as our caller promises.
-        let all = unsafe { arguments::data(all, bytes_of(ranks, bytes)?, "all") }?;
+        let all = unsafe { arguments::data(all, bytes_of_all(ranks, bytes)?, "all") }?;
         // SAFETY: as our caller promises.
         communicator.scatter(root, all, unsafe { arguments::buffer(own, bytes, "own") }?)?;
         Ok(SUCCESS)
@@ -291,7 +305,7 @@ pub unsafe extern "C" fn omnes_alltoall(
     guard(|| {
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
-        let all_bytes = bytes_of(communicator.size() as usize, bytes)?;
+        let all_bytes = bytes_of_all(communicator.size() as usize, bytes)?;
         // SAFETY: as our caller promises.
         let data = unsafe { arguments::data(data, all_bytes, "data") }?;
         // SAFETY: as our caller promises.
@@ -312,6 +326,8 @@ mod tests {
         for (element, op) in [(0, 1), (11, 1), (-1, 1), (1, 0), (1, 8), (1, c_int::MIN)] {
             assert!(type_and_op(element, op).is_err(), "{element} {op}");
         }
+        let refused = format!("{:?}", type_and_op(11, 1).unwrap_err());
+        assert!(refused.contains("type is 11; values of enum omnes_type are 1 to 10"), "{refused}");
     }
 
     #[test]

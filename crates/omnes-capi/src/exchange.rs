@@ -18,6 +18,8 @@ type Allgather = unsafe extern "C" fn(
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct OmnesExchange {
+    /// Length of this, as the caller knows it.
+    pub struct_bytes: usize,
     /// The caller's rank.
     pub rank: c_int,
     /// Number of ranks.
@@ -48,6 +50,28 @@ impl Ranks {
         let rank = arguments::rank(rank, size, "rank")?;
         let allgather = allgather.ok_or_else(|| Failure::argument("allgather is NULL"))?;
         Ok(Self { rank, size, allgather, context })
+    }
+}
+
+/// What the caller has told, if it is what this version of the library knows.
+///
+/// # Safety
+///
+/// `ranks` is NULL or valid for reads of its first field, and of as many bytes as that says, during
+/// `'a`.
+unsafe fn checked<'a>(ranks: *const OmnesExchange) -> Result<&'a OmnesExchange, Failure> {
+    let expected = size_of::<OmnesExchange>();
+    if ranks.is_null() {
+        return Err(Failure::argument("ranks is NULL"));
+    }
+    // SAFETY: not NULL; the rest is our caller's.
+    match unsafe { (&raw const (*ranks).struct_bytes).read() } {
+        // SAFETY: as long as we take it for, so our caller vouches for it.
+        bytes if bytes == expected => Ok(unsafe { &*ranks }),
+        bytes => Err(Failure::argument(format!(
+            "struct_bytes is {bytes}, must be sizeof(omnes_exchange), which is {expected} here: \
+             fill it in, and compile with the header of this library"
+        ))),
     }
 }
 
@@ -91,8 +115,8 @@ fn adjust(config: &mut Config, exchange: &OmnesExchange) {
 ///
 /// # Safety
 ///
-/// `ranks` is NULL or valid for reads, and its functions are of the types that the header gives
-/// them; `comm` is NULL or valid for the write of a pointer.
+/// `ranks` is NULL or valid for reads of as many bytes as its first field says, and its functions
+/// are of the types that the header gives them; `comm` is NULL or valid for the write of a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_comm_exchange(
     ranks: *const OmnesExchange,
@@ -103,8 +127,7 @@ pub unsafe extern "C" fn omnes_comm_exchange(
         let place = unsafe { arguments::place(comm, "comm") }?;
         place.write(std::ptr::null_mut());
         // SAFETY: as our caller promises.
-        let exchange = unsafe { ranks.as_ref() };
-        let exchange = exchange.ok_or_else(|| Failure::argument("ranks is NULL"))?;
+        let exchange = unsafe { checked(ranks) }?;
         let ranks = Ranks::new(exchange)?;
         let made = Communicator::from_exchange(&ranks, |config| adjust(config, exchange))?;
         place.write(OmnesComm::into_handle(made, Origin::Other));

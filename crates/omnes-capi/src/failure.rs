@@ -1,7 +1,7 @@
 //! Codes and texts of errors, and the guard around every exported function.
 //!
-//! A failing call returns a code and leaves its full text in a place of its thread, which
-//! `omnes_last_error` shows. Codes are those of `omnes::Error::code`, plus two of the boundary.
+//! A failing call returns a code and leaves its full text, and the ranks that it names, in a place of
+//! its thread, which `omnes_last_error` and its like show. Codes are those of `omnes::Error::code`, plus two of the boundary.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -13,27 +13,43 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub const SUCCESS: c_int = 0;
 
 thread_local! {
-    static LAST_ERROR: RefCell<CString> = RefCell::default();
+    static LAST_ERROR: RefCell<Last> = RefCell::default();
 }
 
-/// Why a call failed: a code of the header and a text with what and where.
+/// What is kept of a thread's last failure.
+#[derive(Default)]
+struct Last {
+    text: CString,
+    named: Named,
+}
+
+/// Ranks that an error names.
+#[derive(Clone, Default, Debug)]
+struct Named {
+    rank: Option<u32>,
+    /// Those that have not come to a barrier.
+    missing: Vec<u32>,
+}
+
+/// Why a call failed: a code of the header, a text with what and where, and ranks.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: c_int,
     text: String,
+    named: Named,
 }
 
 impl Failure {
     /// A mistake in an argument of the call.
     pub(crate) fn argument(text: impl Into<String>) -> Self {
-        Self { code: Code::ARGUMENT, text: text.into() }
+        Self { code: Code::ARGUMENT, text: text.into(), named: Named::default() }
     }
 
     fn internal(panic: &(dyn Any + Send)) -> Self {
         let message = panic.downcast_ref::<&str>().copied();
         let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         let text = format!("a bug in Omnes: {}", message.unwrap_or("panic without a text"));
-        Self { code: Code::INTERNAL, text }
+        Self { code: Code::INTERNAL, text, named: Named::default() }
     }
 }
 
@@ -49,7 +65,11 @@ impl From<omnes::Error> for Failure {
             }
             source = cause.source();
         }
-        Self { code: error.code(), text }
+        let missing = match &error {
+            omnes::Error::BarrierTimeout { missing, .. } => missing.clone(),
+            _ => Vec::new(),
+        };
+        Self { code: error.code(), text, named: Named { rank: error.rank(), missing } }
     }
 }
 
@@ -68,20 +88,30 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
             failure
         }
     };
-    remember(failure.text);
+    remember(failure.text, failure.named);
     failure.code
 }
 
-fn remember(mut text: String) {
+fn remember(mut text: String, named: Named) {
     text.retain(|character| character != '\0');
     let text = CString::new(text).expect("zero bytes were taken out");
     // At the end of a thread its place may be gone; the code has to do then.
-    let _ = LAST_ERROR.try_with(|last| last.replace(text));
+    let _ = LAST_ERROR.try_with(|last| last.replace(Last { text, named }));
 }
 
 /// Pointer to this thread's last text; valid until the next failure on it.
 pub(crate) fn last_text() -> *const c_char {
-    LAST_ERROR.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    LAST_ERROR.try_with(|last| last.borrow().text.as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The rank that this thread's last failure names.
+pub(crate) fn last_rank() -> Option<u32> {
+    LAST_ERROR.try_with(|last| last.borrow().named.rank).unwrap_or_default()
+}
+
+/// The ranks that had not come to the barrier of this thread's last failure.
+pub(crate) fn last_missing() -> Vec<u32> {
+    LAST_ERROR.try_with(|last| last.borrow().named.missing.clone()).unwrap_or_default()
 }
 
 /// A value of `enum omnes_error`.
@@ -100,7 +130,7 @@ impl Code {
     pub(crate) const INTERNAL: c_int = -101;
 
     /// Every code: those of `omnes::Error::code`, then those of the boundary.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 29] = [
         Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
         Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
         Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
@@ -129,6 +159,9 @@ impl Code {
         Self::new("ALGORITHM", -22, c"the numbers of an algorithm make none"),
         Self::new("TOO_LARGE", -23, c"a message is longer than any can be"),
         Self::new("GIVEN_UP", -24, c"a rank has given up what it was sending"),
+        Self::new("NOT_ALL", -25, c"the communicator is not of all ranks of the job"),
+        Self::new("LEFT", -26, c"the calling rank has left the job itself"),
+        Self::new("REQUEST_OVER", -27, c"a request has ended before, with an error"),
         Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
         Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
     ];
@@ -161,15 +194,19 @@ mod tests {
     fn errors_of_the_library_keep_their_code_and_text() {
         let code = guard(|| Err(omnes::Error::PeerFailed { rank: 3 }.into()));
         let known = Code::ALL.iter().find(|known| known.number == code).unwrap();
-        assert_eq!((known.name, last().as_str()), ("PEER_FAILED", "rank 3 has failed"));
+        assert_eq!(known.name, "PEER_FAILED");
+        assert!(last().starts_with("rank 3 has failed: "), "{}", last());
+        assert_eq!((last_rank(), last_missing()), (Some(3), vec![]));
         let code = guard(|| Err(omnes::Error::Truncated { bytes: 9, capacity: 4 }.into()));
         let known = Code::ALL.iter().find(|known| known.number == code).unwrap();
-        assert_eq!(known.name, "TRUNCATED");
+        assert_eq!((known.name, last_rank()), ("TRUNCATED", None));
+        guard(|| Err(omnes::Error::BarrierTimeout { ms: 1, missing: vec![2, 5] }.into()));
+        assert_eq!((last_rank(), last_missing()), (None, vec![2, 5]));
     }
 
     #[test]
     fn every_code_of_the_library_is_known() {
-        let last = omnes::Error::GivenUp { rank: 0 }.code();
+        let last = omnes::Error::RequestOver.code();
         let known = |number: c_int| Code::ALL.iter().any(|code| code.number == number);
         assert!((last..0).all(known));
         assert_eq!(Code::ALL.len(), last.unsigned_abs() as usize + 2);

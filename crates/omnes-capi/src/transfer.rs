@@ -84,7 +84,7 @@ pub unsafe extern "C" fn omnes_recv(
 
 /// Ranks and tags of C programs fit; a tag above them, which only other languages can send, is
 /// shown as the largest: the message is there, so the call must not fail.
-fn clamped(number: u32) -> c_int {
+pub(crate) fn clamped(number: u32) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 

@@ -71,6 +71,19 @@ fn library_is_known_to_the_loader_by_its_major_version() {
 }
 
 #[test]
+fn version_of_the_header_is_that_of_the_library() {
+    let text = declarations();
+    for (part, version) in [
+        ("MAJOR", env!("CARGO_PKG_VERSION_MAJOR")),
+        ("MINOR", env!("CARGO_PKG_VERSION_MINOR")),
+        ("PATCH", env!("CARGO_PKG_VERSION_PATCH")),
+    ] {
+        let defined = format!("#define OMNES_VERSION_{part} {version}");
+        assert!(text.lines().any(|line| line == defined), "{defined}");
+    }
+}
+
+#[test]
 fn codes_of_the_header_are_those_of_the_library() {
     let text = declarations();
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("OMNES_ERROR_"));

@@ -72,6 +72,7 @@ static int allgather(void *context, const void *mine, void *all, size_t bytes)
 static const char *join(struct shim_group *group)
 {
 	omnes_exchange exchange = {
+		.struct_bytes = sizeof(exchange),
 		.rank = group->rank,
 		.size = group->size,
 		.allgather = allgather,

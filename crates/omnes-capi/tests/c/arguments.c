@@ -20,6 +20,10 @@ static void refused_exchanges(omnes_comm **out)
 
 	REFUSED(omnes_comm_exchange(NULL, out), "ranks");
 	REFUSED(omnes_comm_exchange(&ranks, NULL), "comm");
+	REFUSED(omnes_comm_exchange(&ranks, out), "struct_bytes is 0");
+	ranks.struct_bytes = sizeof(ranks) + 1;
+	REFUSED(omnes_comm_exchange(&ranks, out), "struct_bytes");
+	ranks.struct_bytes = sizeof(ranks);
 	ranks.size = 0;
 	REFUSED(omnes_comm_exchange(&ranks, out), "size");
 	ranks.size = 2;
@@ -90,7 +94,11 @@ static void refused_in_a_job(omnes_comm *world, int size)
 	REFUSED(omnes_recv(world, 0, 0, &byte, SIZE_MAX, NULL), "bytes");
 	REFUSED(omnes_allreduce(world, &byte, 1, 0, OMNES_SUM), "type");
 	REFUSED(omnes_allreduce(world, &byte, 1, OMNES_INT8, 8), "op");
-	REFUSED(omnes_allreduce(world, NULL, 1, OMNES_INT8, OMNES_SUM), "data");
+	REFUSED(omnes_allreduce(world, NULL, 10, OMNES_INT64, OMNES_SUM),
+		"data is NULL, but 80 bytes are needed there");
+	REFUSED(omnes_allreduce(world, &byte, 1, OMNES_DOUBLE + 1, OMNES_SUM),
+		"type is 11; values of enum omnes_type are 1 to 10");
+	REFUSED(omnes_allgather(world, &byte, &byte, SIZE_MAX), "bytes is ");
 	REFUSED(omnes_allreduce(world, &byte, SIZE_MAX, OMNES_INT16, OMNES_SUM), "count");
 	REFUSED(omnes_allreduce_by(world, &byte, 1, 1, NULL, NULL), "combine");
 	REFUSED(omnes_reduce(world, &byte, 1, OMNES_INT8, OMNES_SUM, size), "root");
@@ -129,6 +137,7 @@ static void texts(void)
 	CHECK(strcmp(omnes_error_text(OMNES_SUCCESS), omnes_error_text(OMNES_ERROR_ARGUMENT)));
 	CHECK(!strcmp(omnes_error_text(INT_MIN), omnes_error_text(1)));
 	CHECK(!strcmp(omnes_version(), getenv("TEST_VERSION")));
+	CHECK(omnes_last_error_rank() == -1 && omnes_last_error_missing(NULL, 0) == 0);
 }
 
 /* So that an overlong exchange finds no memory, whatever the machine promises. */

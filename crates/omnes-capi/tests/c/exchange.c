@@ -83,7 +83,8 @@ static int allgather(void *context, const void *mine, void *all, size_t bytes)
 static omnes_comm *try_exchange(int board, const int *members, int size, int fails_at, int *result)
 {
 	struct seat seat = { .board = &boards[board], .size = size, .fails_at = fails_at };
-	omnes_exchange ranks = { .size = size, .allgather = allgather, .context = &seat,
+	omnes_exchange ranks = { .struct_bytes = sizeof(ranks), .size = size,
+				 .allgather = allgather, .context = &seat,
 				 .while_waiting = count_wait };
 	omnes_comm *comm = NULL;
 
@@ -252,12 +253,11 @@ static void fail(void)
 	setenv("OMNES_RENDEZVOUS", "127.0.0.1", 1);
 	/* Found out when all have met already. */
 	if (me == 3)
-		setenv("OMNES_POOL_PACKETS", "0", 1);
+		setenv("OMNES_EAGER_BYTES", "1000", 1);
 	CHECK(!try_exchange(3, all, RANKS, 0, &result));
 	CHECK(result == OMNES_ERROR_EXCHANGE);
-	CHECK(strstr(omnes_last_error(), "rank 3: "));
-	CHECK(strstr(omnes_last_error(), "pool_slots"));
-	unsetenv("OMNES_POOL_PACKETS");
+	CHECK(strstr(omnes_last_error(), "OMNES_EAGER_BYTES is 1000 on rank 3"));
+	unsetenv("OMNES_EAGER_BYTES");
 	if (me == 3)
 		setenv("OMNES_JOB_KEY", "0123456789abcdef0123456789abcdef", 1);
 	CHECK(!try_exchange(4, all, RANKS, 0, &result));

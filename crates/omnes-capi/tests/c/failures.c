@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Errors that only show in a job: a message too long for its buffer, and a
- * last rank that ends without taking leave, which all others get to know.
+ * Errors that only show in a job: a barrier that others do not come to, a
+ * message too long for its buffer, and a last rank that ends without taking leave, which all others get to know.
  */
 #include "check.h"
 #include <unistd.h>
@@ -10,18 +10,28 @@ int main(void)
 {
 	omnes_comm *world = NULL;
 	char message[64] = "longer than the buffer", buffer[4], name[32];
-	int rank, last;
+	int rank, last, missing[1] = { -1 };
 
 	OK(omnes_init(&world));
 	rank = omnes_rank(world);
 	last = omnes_size(world) - 1;
 	if (rank == last) {
+		/* The others have not come yet, and wait for its message. */
+		CHECK(omnes_barrier_within(world, 1) == OMNES_ERROR_BARRIER_TIMEOUT);
+		CHECK(omnes_last_error_rank() == -1);
+		CHECK(omnes_last_error_missing(NULL, 0) == (size_t)last);
+		CHECK(omnes_last_error_missing(missing, 1) == (size_t)last && missing[0] == 0);
+		for (int from = 0; from < last; from++)
+			OK(omnes_send(world, from, 4, message, 1));
+		OK(omnes_barrier_within(world, 60000));
 		OK(omnes_send(world, 0, 1, message, sizeof(message)));
 		/* All others are done with what needs this rank. */
 		for (int from = 0; from < last; from++)
 			OK(omnes_recv(world, from, 2, buffer, 1, NULL));
 		_exit(0);
 	}
+	OK(omnes_recv(world, last, 4, buffer, 1, NULL));
+	OK(omnes_barrier_within(world, 60000));
 	if (rank == 0) {
 		CHECK(omnes_recv(world, last, 1, buffer, sizeof(buffer), NULL) ==
 		      OMNES_ERROR_TRUNCATED);
@@ -33,6 +43,7 @@ int main(void)
 	/* The text names the rank. */
 	snprintf(name, sizeof(name), "rank %d", last);
 	CHECK(strstr(omnes_last_error(), name) != NULL);
+	CHECK(omnes_last_error_rank() == last && omnes_last_error_missing(NULL, 0) == 0);
 	(void)omnes_finalize(world);
 	return 0;
 }
