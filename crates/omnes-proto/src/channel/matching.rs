@@ -4,7 +4,7 @@ use super::pool::Chain;
 use crate::packet::ReceiveId;
 use omnes_wire::{CommunicatorId, Envelope, Rank};
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a receive accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +48,8 @@ impl Matched {
 /// A receive that the application has posted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Receive {
+    /// Higher than those of receives that were posted before it.
+    number: u64,
     pub(super) pattern: Pattern,
     pub(super) capacity: u64,
     pub(super) matched: Option<Matched>,
@@ -69,7 +71,9 @@ pub(super) struct Unexpected {
 #[derive(Debug, Default)]
 pub(super) struct Matching {
     pub(super) receives: Slab<Receive>,
-    posted: VecDeque<ReceiveId>,
+    /// Receives that no message has come for, oldest first, by whose message it may be.
+    posted: BTreeMap<Option<Rank>, VecDeque<ReceiveId>>,
+    next_number: u64,
     unexpected: VecDeque<Unexpected>,
     next_key: u64,
 }
@@ -77,18 +81,20 @@ pub(super) struct Matching {
 impl Matching {
     /// Registers a receive; the caller matches or posts it.
     pub(super) fn add(&mut self, pattern: Pattern, capacity: u64) -> ReceiveId {
-        ReceiveId(self.receives.insert(Receive { pattern, capacity, matched: None }) as u32)
+        let number = self.next_number;
+        self.next_number += 1;
+        let receive = Receive { number, pattern, capacity, matched: None };
+        ReceiveId(self.receives.insert(receive) as u32)
     }
 
     pub(super) fn post(&mut self, id: ReceiveId) {
-        self.posted.push_back(id);
+        let source = self.receives[id.0 as usize].pattern.source;
+        self.posted.entry(source).or_default().push_back(id);
     }
 
     /// Takes a receive out that no message has come for; `None` if one has, or if it is unknown.
     pub(super) fn cancel(&mut self, id: ReceiveId) -> Option<Receive> {
-        let at = self.posted.iter().position(|posted| *posted == id)?;
-        self.posted.remove(at);
-        self.receives.try_remove(id.0 as usize)
+        self.unpost(id).then(|| self.receives.remove(id.0 as usize))
     }
 
     /// The oldest posted receive for such a message.
@@ -98,19 +104,27 @@ impl Matching {
         communicator: CommunicatorId,
         tag: u32,
     ) -> Option<ReceiveId> {
-        let accepts =
-            |id: &&ReceiveId| self.receives[id.0 as usize].pattern.accepts(from, communicator, tag);
-        self.posted.iter().find(accepts).copied()
+        let receive = |id: &ReceiveId| &self.receives[id.0 as usize];
+        let oldest = |source: Option<Rank>| {
+            let mut posted = self.posted.get(&source)?.iter();
+            posted.find(|id| receive(id).pattern.accepts(from, communicator, tag)).copied()
+        };
+        let candidates = [oldest(Some(from)), oldest(None)];
+        candidates.into_iter().flatten().min_by_key(|id| receive(id).number)
     }
 
-    /// Takes a receive off the posted list because its message is here.
-    pub(super) fn unpost(&mut self, id: ReceiveId) {
-        self.posted.retain(|posted| *posted != id);
+    /// Takes a receive off the posted ones because its message is here; false if it is none of
+    /// them.
+    pub(super) fn unpost(&mut self, id: ReceiveId) -> bool {
+        let Some(receive) = self.receives.get(id.0 as usize) else { return false };
+        let Some(posted) = self.posted.get_mut(&receive.pattern.source) else { return false };
+        let at = posted.iter().position(|posted| *posted == id);
+        at.and_then(|at| posted.remove(at)).is_some()
     }
 
     /// True if a receive is posted that takes what any rank sends.
     pub(super) fn awaits_any(&self) -> bool {
-        self.posted.iter().any(|id| self.receives[id.0 as usize].pattern.source.is_none())
+        self.posted.get(&None).is_some_and(|posted| !posted.is_empty())
     }
 
     pub(super) fn unexpected_count(&self) -> usize {

@@ -82,3 +82,19 @@ fn packet_that_no_slot_holds_is_dropped() {
     assert_eq!(channel.counters().malformed, 1);
     assert!(hand_first(&mut channel, 20, PEER, 0, 1000, payload - 16).is_some());
 }
+
+#[test]
+fn messages_go_to_receives_in_the_order_of_posting_whether_these_name_a_source_or_not() {
+    let mut channel = channel();
+    let from_any = Pattern { source: None, ..from(PEER) };
+    let patterns = [from(OTHER), from(PEER), from_any, from(PEER), from_any];
+    let posted = patterns.map(|pattern| channel.receive(at(0), pattern, 8).unwrap());
+    assert!(channel.cancel(posted[3]) && !channel.cancel(posted[3]));
+    let comes = [(PEER, 0), (PEER, 1), (OTHER, 0), (OTHER, 1)];
+    for (us, (source, seq)) in (1..).zip(comes) {
+        hand_first(&mut channel, us, source, seq, 8, 8).unwrap();
+    }
+    let received = |id, from| Event::Received { id, from, tag: 5, bytes: 8 };
+    let by_order = [(1, PEER), (2, PEER), (0, OTHER), (4, OTHER)];
+    assert_eq!(events(&mut channel), by_order.map(|(place, from)| received(posted[place], from)));
+}
