@@ -92,7 +92,9 @@ impl Broadcast {
             expects: incoming.arrivals.expects(),
             credits: incoming.credits(&self.common),
         };
-        self.put_to_rest(at);
+        if !self.put_to_rest(at) {
+            self.note_deadline(at);
+        }
         Some(report)
     }
 }

@@ -90,6 +90,9 @@ pub struct Broadcast {
     common: Common,
     groups: BTreeMap<GroupId, Group>,
     streams: Slab<Stream>,
+    /// When the timers of each stream are to be looked at, by its place: in a row, since few are
+    /// due. Of ready streams it may be out of date.
+    wakes: Vec<Option<Instant>>,
     by_key: BTreeMap<StreamKey, usize>,
     latest: Cell<usize>,
     sends: Slab<()>,
@@ -102,8 +105,8 @@ pub struct Broadcast {
     departed: BTreeSet<Rank>,
     heard: BTreeSet<Rank>,
     hellos: u32,
-    /// A timer has run out since silence was last looked for.
-    may_be_silent: bool,
+    /// Streams whose timers have run out since silence was last looked for.
+    may_be_silent: Vec<usize>,
     wake_at: Option<Instant>,
 }
 
@@ -127,6 +130,7 @@ impl Broadcast {
             common,
             groups: BTreeMap::new(),
             streams: Slab::new(),
+            wakes: Vec::new(),
             by_key: BTreeMap::new(),
             latest: Cell::new(0),
             sends: Slab::new(),
@@ -138,7 +142,7 @@ impl Broadcast {
             departed: BTreeSet::new(),
             heard: BTreeSet::new(),
             hellos: 0,
-            may_be_silent: false,
+            may_be_silent: Vec::new(),
             wake_at: None,
         }
     }
@@ -231,9 +235,13 @@ impl Broadcast {
         }
         if self.streams.is_empty() {
             self.streams.reserve_exact(1); // Most jobs have one root.
+            self.wakes.reserve_exact(1);
         }
         stream.is_closed = self.rest.is_closed(key.group.communicator);
         let at = self.streams.insert(stream);
+        if at == self.wakes.len() {
+            self.wakes.push(None);
+        }
         self.by_key.insert(key, at);
         Some(at)
     }
@@ -254,8 +262,8 @@ impl Broadcast {
     }
 
     fn note_deadline(&mut self, at: usize) {
-        let Some(deadline) = self.streams[at].deadline() else { return };
-        self.wake_at = Some(self.wake_at.map_or(deadline, |wake_at| wake_at.min(deadline)));
+        self.wakes[at] = self.streams[at].deadline();
+        self.wake_at = earliest([self.wake_at, self.wakes[at]]);
     }
 
     /// Keeps the number of active streams up to date.
@@ -393,28 +401,33 @@ impl Broadcast {
         if self.wake_at.is_none_or(|at| at > now) {
             return;
         }
-        self.wake_at = None;
-        self.may_be_silent = true;
-        let mut due = Vec::new();
-        for (at, stream) in &mut self.streams {
-            let is_over = stream.deadline().is_some_and(|deadline| deadline <= now);
-            if is_over && stream.on_deadline(now, &mut self.common) {
-                due.push(at);
-            }
-            self.wake_at = earliest([self.wake_at, stream.deadline()]);
+        for at in self.ready.iter().copied() {
+            self.wakes[at] = self.streams[at].deadline();
         }
-        due.into_iter().for_each(|at| self.schedule(at));
+        let wakes = self.wakes.iter().enumerate();
+        let is_due =
+            |(at, wake): (usize, &Option<Instant>)| wake.filter(|it| *it <= now).map(|_| at);
+        let first = self.may_be_silent.len();
+        self.may_be_silent.extend(wakes.filter_map(is_due));
+        for index in first..self.may_be_silent.len() {
+            let at = self.may_be_silent[index];
+            match self.streams[at].on_deadline(now, &mut self.common) {
+                true => self.schedule(at),
+                false => self.wakes[at] = self.streams[at].deadline(),
+            }
+        }
+        self.wake_at = self.wakes.iter().flatten().min().copied();
     }
 
     /// The next rank that owes an answer and has been silent for too long.
     pub(crate) fn poll_silent(&mut self, now: Instant) -> Option<Rank> {
-        if !std::mem::take(&mut self.may_be_silent) {
-            return None;
-        }
         let limit = self.common.config.peer_timeout;
-        let mut streams = self.streams.iter_mut();
-        let found = streams.find_map(|(_, stream)| stream.collector.next_silent(now, limit));
-        self.may_be_silent = found.is_some();
+        let found = self.may_be_silent.iter().find_map(|at| {
+            self.streams.get_mut(*at).and_then(|stream| stream.collector.next_silent(now, limit))
+        });
+        if found.is_none() {
+            self.may_be_silent.clear();
+        }
         found
     }
 
@@ -442,7 +455,9 @@ impl Broadcast {
             if group.is_some_and(|group| group.broken_by == Some(rank)) {
                 stream.break_off(&mut self.common, rank);
                 self.recount(at);
-                self.put_to_rest(at);
+                if !self.put_to_rest(at) {
+                    self.note_deadline(at);
+                }
             }
         }
     }

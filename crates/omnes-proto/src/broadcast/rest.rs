@@ -104,6 +104,7 @@ impl Broadcast {
             return false;
         }
         let stream = self.streams.remove(at);
+        self.wakes[at] = None;
         self.by_key.remove(&stream.key);
         // In a group that is broken nobody knows what those below have.
         if self.group(stream.key.group).is_ok() {
