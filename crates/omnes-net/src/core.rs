@@ -93,6 +93,7 @@ pub(crate) struct Core {
     cipher: Option<Cipher>,
     me: Rank,
     small_bytes: usize,
+    swallows: Vec<usize>,
     line: Line,
     bounce: Vec<u8>,
     received: Vec<Received>,
@@ -135,6 +136,8 @@ pub(crate) struct Parts {
     pub(crate) cipher: Option<Cipher>,
     pub(crate) me: Rank,
     pub(crate) small_bytes: usize,
+    /// [`JobConfig::swallows`](crate::JobConfig).
+    pub(crate) swallows: Vec<usize>,
     /// How long a caller waits before timers that had run out when it came may fire.
     pub(crate) patience: Duration,
     /// Silence after which a rank has failed.
@@ -145,7 +148,7 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let Parts { cipher, me, small_bytes, patience, peer_timeout, clock, .. } = parts;
+        let Parts { cipher, me, small_bytes, swallows, patience, peer_timeout, clock, .. } = parts;
         Self {
             endpoint,
             links,
@@ -162,6 +165,7 @@ impl Core {
             cipher,
             me,
             small_bytes,
+            swallows,
             line: Line::new(),
             bounce: vec![0; DATAGRAMS_PER_CALL * DATAGRAM_BYTES],
             received: Vec::with_capacity(DATAGRAMS_PER_CALL),

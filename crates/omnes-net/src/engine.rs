@@ -132,7 +132,8 @@ impl Engine {
             ..CollectiveConfig::default()
         };
         let cipher = cipher(&config, &met)?;
-        let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, .. } = config;
+        let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, swallows, .. } =
+            config;
         let Met { job, key, addresses, payload_bytes, crowd, nodes, streams } = met;
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
@@ -164,6 +165,7 @@ impl Engine {
             cipher,
             me,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
+            swallows,
             patience: crowd.patience(),
             peer_timeout,
             clock: Clock::start(),

@@ -42,6 +42,9 @@ pub struct JobConfig {
     pub while_waiting: Option<WhileWaiting>,
     /// Settings of each channel; payload and credits are set by what the network allows.
     pub channels: Vec<ChannelConfig>,
+    /// Channels, by index, on which a receive that is given up before its message has come stays
+    /// where it is, without memory, and takes that message. On others the next receive gets it.
+    pub swallows: Vec<usize>,
     /// Offloads to do without.
     pub offloads: Offloads,
     /// How multicast is used.

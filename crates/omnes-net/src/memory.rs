@@ -122,11 +122,10 @@ impl Memory {
         }
     }
 
-    /// What still comes in for a receive goes nowhere, and nobody waits for its end.
-    pub(crate) fn drop_sink(&mut self, channel: usize, id: ReceiveId) {
-        if let Some(sink) = entry(&mut self.channels[channel].sinks, id.0) {
-            (sink.base, sink.operation) = (None, None);
-        }
+    /// What still comes in for a receive goes nowhere, and nobody waits for its end; what it was.
+    pub(crate) fn drop_sink(&mut self, channel: usize, id: ReceiveId) -> Option<Sink> {
+        let sink = entry(&mut self.channels[channel].sinks, id.0).as_mut()?;
+        Some(std::mem::replace(sink, Sink { base: None, operation: None, ..*sink }))
     }
 
     /// The bytes of a segment, for the kernel to read.

@@ -320,6 +320,17 @@ impl Communicator {
         started.map_err(|error| self.error(error))
     }
 
+    /// Tells `to` that a collective's message of so many bytes does not come: who waits for it gets
+    /// [`Error::GivenUp`]. One without bytes comes nevertheless.
+    pub(crate) fn withhold(&self, to: u32, purpose: Purpose, length: usize) {
+        let data = Bytes { base: NonNull::dangling(), length };
+        // SAFETY: none of the memory is available, and it is given back at once.
+        let started = unsafe { self.start_send(to, purpose, data, 0) };
+        if let Ok(Some(send)) = started {
+            self.job().engine.release(send);
+        }
+    }
+
     /// Starts the receive of a collective.
     ///
     /// # Safety

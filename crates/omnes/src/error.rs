@@ -186,8 +186,11 @@ pub enum Error {
         reason: String,
     },
     /// What the program does while it waits has ended the wait
-    /// ([`WhileWaiting::every`](crate::WhileWaiting::every)). What was waited for is given up; of a
-    /// collective operation, others may wait for this rank until it leaves.
+    /// ([`WhileWaiting::every`](crate::WhileWaiting::every)). What was waited for is given up. Those
+    /// to whom this rank would have passed a broadcast on get [`Error::GivenUp`], all others the
+    /// data, and later broadcasts bring their own. Of other collectives but barriers, others may
+    /// wait for this rank until it leaves, and later ones may get what was for this one: the
+    /// communicator should not be used for more.
     #[error("the wait was interrupted")]
     Interrupted,
     /// An algorithm that cannot be, such as a tree of radix 1.
@@ -299,6 +302,11 @@ impl Error {
             | Self::Excluded { by: rank } => Some(rank),
             _ => None,
         }
+    }
+
+    /// True if a rank is no more, which all that wait for this one hear by themselves.
+    pub(crate) fn is_heard_by_all(&self) -> bool {
+        matches!(self, Self::PeerFailed { .. } | Self::PeerLeft { .. } | Self::Excluded { .. })
     }
 
     /// An operation's error, with ranks as the communicator numbers them.

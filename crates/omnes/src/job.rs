@@ -66,6 +66,7 @@ impl Job {
             give_way: config.give_way,
             while_waiting: config.while_waiting.clone(),
             channels: vec![channel.clone(), channel],
+            swallows: vec![COLLECTIVE],
             offloads: config.offloads,
             multicast: MulticastConfig {
                 wanted: config.multicast != Multicast::Off,

@@ -3,8 +3,12 @@
 
 mod ranks;
 
-use omnes::{Config, Error, MultiSend, Multicast};
+use omnes::{Communicator, Config, Error, MultiSend, Multicast, WhileWaiting};
 use ranks::with_ranks;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Broadcasts go down the chain 0 - 1 - 2 through sockets.
 fn chain(config: &mut Config) {
@@ -53,4 +57,73 @@ fn who_waits_for_a_rank_that_gives_up_hears_of_it_and_other_broadcasts_go_on() {
 #[test]
 fn so_do_broadcasts_that_wait_for_nothing_but_room() {
     inner_rank_gives_up(8 << 20);
+}
+
+/// Rank 1 has given up its part in a broadcast of `other`, which the root begins now.
+fn next_broadcast_brings_its_own_data(world: &Communicator, other: &Communicator, bytes: usize) {
+    world.barrier().unwrap();
+    if world.rank() == 0 {
+        other.bcast(0, &mut vec![1; bytes]).unwrap();
+    }
+    for value in [2, 3] {
+        let mut data = vec![if world.rank() == 0 { value } else { 0 }; bytes];
+        other.bcast(0, &mut data).unwrap();
+        assert!(data.iter().all(|byte| *byte == value), "{value}: {:?}", &data[..8]);
+    }
+}
+
+#[test]
+fn what_a_rank_has_given_up_does_not_come_in_place_of_the_next() {
+    with_ranks(3, chain, |world| {
+        let other = world.dup().unwrap();
+        for bytes in [8, 300_000] {
+            match world.rank() {
+                1 => drop(other.bcast_owned(0, vec![0; bytes]).unwrap()),
+                2 => assert!(other.bcast(0, &mut vec![0; bytes]).is_err()),
+                _ => {}
+            }
+            next_broadcast_brings_its_own_data(&world, &other, bytes);
+        }
+        world.finalize().unwrap();
+    });
+}
+
+/// A chain whose rank 1 is interrupted in its next wait once `ends` says so.
+fn interruptible(ends: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
+    let ends = ends.clone();
+    move |config| {
+        chain(config);
+        if config.rank == 1 {
+            let ends = ends.clone();
+            let hook = move || match ends.swap(false, Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            };
+            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), hook));
+        }
+    }
+}
+
+#[test]
+fn who_waits_for_a_rank_that_is_interrupted_hears_of_it() {
+    let ends = Arc::new(AtomicBool::new(false));
+    with_ranks(3, interruptible(&ends), |world| {
+        let other = world.dup().unwrap();
+        for bytes in [8, 300_000] {
+            let mut data = vec![0; bytes];
+            match world.rank() {
+                1 => {
+                    ends.store(true, Ordering::Relaxed);
+                    assert!(matches!(other.bcast(0, &mut data), Err(Error::Interrupted)));
+                }
+                2 => {
+                    let error = other.bcast(0, &mut data).unwrap_err();
+                    assert!(matches!(error, Error::GivenUp { rank: 1 }), "{error}");
+                }
+                _ => {}
+            }
+            next_broadcast_brings_its_own_data(&world, &other, bytes);
+        }
+        world.finalize().unwrap();
+    });
 }

@@ -126,7 +126,8 @@ impl Core {
     }
 
     /// Lets go of an operation's memory, whatever the others do: a receive without message is
-    /// taken back; what is under way goes on in memory of the engine's own.
+    /// taken back, or takes it without memory; what is under way goes on in memory of the engine's
+    /// own.
     pub(crate) fn release(&mut self, operation: Operation) {
         let Operation { id, channel, part, .. } = operation;
         self.relay_no_more(id);
@@ -150,17 +151,21 @@ impl Core {
             Part::Receive(receive) => {
                 self.own.cancel(id);
                 if let Some(receive) = receive {
-                    // A broadcast comes in any case, and stands before others of its root.
-                    let is_cast = channel == self.cast_channel();
-                    if !is_cast && self.endpoint.channel_mut(channel).cancel(receive) {
-                        self.close(channel, receive);
-                    } else {
-                        self.memory.drop_sink(channel, receive);
-                    }
+                    self.release_receive(channel, receive);
                 }
             }
         }
         self.operations.forget(id);
+    }
+
+    fn release_receive(&mut self, channel: usize, receive: ReceiveId) {
+        // A broadcast, or another collective's message, stands before others of its root.
+        let stays = channel == self.cast_channel() || self.swallows.contains(&channel);
+        if !stays && self.endpoint.channel_mut(channel).cancel(receive) {
+            self.close(channel, receive);
+        } else if let Some(sink) = self.memory.drop_sink(channel, receive) {
+            self.uncount(channel, sink);
+        }
     }
 
     /// What is lined up of a message must not be sent from memory that is its owner's again.
@@ -171,13 +176,18 @@ impl Core {
     /// Ends a receive as far as its memory goes.
     pub(super) fn close(&mut self, channel: usize, id: ReceiveId) -> Option<Sink> {
         let sink = self.memory.close_sink(channel, id)?;
-        if sink.capacity >= SCATTER_BYTES {
+        self.uncount(channel, sink);
+        Some(sink)
+    }
+
+    /// A receive has no memory any more, if it had.
+    fn uncount(&mut self, channel: usize, sink: Sink) {
+        if sink.base.is_some() && sink.capacity >= SCATTER_BYTES {
             match channel == self.cast_channel() {
                 true => self.large_casts -= 1,
                 false => self.large_receives -= 1,
             }
         }
-        Some(sink)
     }
 
     fn send_to_self(&mut self, channel: usize, message: Message, data: &[u8]) {

@@ -27,6 +27,7 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         give_way: None,
         while_waiting: None,
         channels: vec![ChannelConfig::default(), ChannelConfig::default()],
+        swallows: Vec::new(),
         offloads: Offloads { gso: true, gro: true },
         multicast: MulticastConfig { wanted: false, ..MulticastConfig::default() },
         shared_memory: true,

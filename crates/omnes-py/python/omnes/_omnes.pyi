@@ -177,7 +177,8 @@ class Communicator:
 class Request:
     """An operation that has been started; it goes on by itself. Any threads may use it at once.
 
-    Dropped before it has ended it is given up, and its communicator's collectives with it.
+    Dropped before it has ended it is given up: those to whom this rank would have passed a
+    broadcast on get GivenUp, and later broadcasts their own data.
     """
 
     def test(self) -> bool:

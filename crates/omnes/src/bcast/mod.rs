@@ -44,6 +44,30 @@ pub(crate) struct Started {
     pub(crate) sends: Vec<Operation>,
 }
 
+/// Ranks that wait for this one in a broadcast of so many bytes; dropped, as after a panic, it tells
+/// them that nothing comes.
+struct Promise<'a> {
+    communicator: &'a Communicator,
+    children: &'a [Rank],
+    length: usize,
+}
+
+impl Promise<'_> {
+    /// What they wait for has come to this rank, or has not.
+    fn settle<T>(self, outcome: &Result<T, Error>) {
+        if outcome.as_ref().err().is_none_or(Error::is_heard_by_all) {
+            std::mem::forget(self);
+        }
+    }
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        let Self { communicator, children, length } = *self;
+        children.iter().for_each(|child| communicator.withhold(child.0, Purpose::Bcast, length));
+    }
+}
+
 impl Communicator {
     /// Sends the root's bytes to all ranks: afterwards `buffer` is the same everywhere. Its length
     /// must be the same on all ranks.
@@ -78,8 +102,12 @@ impl Communicator {
         // Of a short message there is no part to pass on before the whole.
         let is_whole = part.forwarding == Forwarding::Store || data.length as u64 <= PIPELINE_BYTES;
         if is_whole && part.origin != Origin::Itself {
+            let promise =
+                Promise { communicator: self, children: &part.children, length: data.length };
             // SAFETY: the buffer outlives the wait.
-            unsafe { self.receive_whole(&part, data)? };
+            let received = unsafe { self.receive_whole(&part, data) };
+            promise.settle(&received);
+            received?;
             // SAFETY: all are waited for below, and nothing changes the bytes meanwhile.
             let (sends, started) = unsafe { self.start_sends(&part.children, data, data.length) };
             let waited = self.wait_for_all(&sends);
@@ -116,8 +144,11 @@ impl Communicator {
         when_full: WhenFull,
     ) -> Result<Started, Error> {
         let engine = self.engine_to_start()?;
+        let promise = Promise { communicator: self, children: &part.children, length: data.length };
         // SAFETY: promised by the caller.
-        let receive = unsafe { self.start_origin(part, data)? };
+        let receive = unsafe { self.start_origin(part, data) };
+        promise.settle(&receive);
+        let receive = receive?;
         let is_root = part.origin == Origin::Itself;
         let mut cast = Ok(None);
         if let Some((group, hold)) = part.cast {
