@@ -8,6 +8,7 @@ use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::reduce::Combine;
 use crate::under_way::UnderWay;
+use omnes_wire::Rank;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -20,6 +21,12 @@ const SEGMENT_BYTES_MIN: usize = 32 << 10;
 /// meet at each receiver's link otherwise, whose queue in a switch loses some.
 const PART_BYTES_MIN: usize = 64 << 10;
 
+/// True if some of several nodes have several ranks, whose data would cross the node's link as
+/// often as there are ranks if each went its own way; around a ring they cross it once each way.
+fn share_nodes(ranks: u32, nodes: u32) -> bool {
+    nodes > 1 && nodes < ranks
+}
+
 /// The order in which ranks pass on: ranks of one node are neighbours.
 struct Ring {
     ranks: Vec<u32>,
@@ -28,9 +35,14 @@ struct Ring {
 
 impl Ring {
     fn of(communicator: &Communicator) -> Self {
-        let mut ranks: Vec<u32> = (0..communicator.size()).collect();
-        ranks.sort_by_key(|rank| (communicator.nodes().node_of(*rank), *rank));
-        let own = ranks.iter().position(|rank| *rank == communicator.rank());
+        let node_of = |rank| communicator.nodes().node_of(rank);
+        Self::new(communicator.rank(), communicator.size(), node_of)
+    }
+
+    fn new(me: u32, size: u32, node_of: impl Fn(u32) -> Rank) -> Self {
+        let mut ranks: Vec<u32> = (0..size).collect();
+        ranks.sort_by_key(|rank| (node_of(*rank), *rank));
+        let own = ranks.iter().position(|rank| *rank == me);
         Self { own: own.expect("the ring has all ranks"), ranks }
     }
 
@@ -137,6 +149,14 @@ impl Communicator {
         part_bytes >= PART_BYTES_MIN && self.waits_for_links()
     }
 
+    /// True if blocks of so many bytes are reduced around a ring: also over fast links, where ranks
+    /// share nodes and have cores of their own. The same on all ranks.
+    pub(crate) fn reduces_around(&self, block_bytes: usize) -> bool {
+        let (ranks, nodes) = (self.size(), self.nodes().count());
+        let spares_links = share_nodes(ranks, nodes) && !self.job().engine.is_crowded();
+        self.passes_around(block_bytes) || block_bytes >= PART_BYTES_MIN && spares_links
+    }
+
     /// Passes the parts of all ranks around.
     ///
     /// # Safety
@@ -206,6 +226,25 @@ impl Communicator {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rings_enter_and_leave_each_node_once_however_ranks_are_placed() {
+        let placements: [fn(u32) -> u32; 3] =
+            [|rank| rank / 3, |rank| rank % 4, |rank| rank % 7 / 2];
+        for place in placements {
+            let node_of = |rank| Rank(place(rank));
+            let nodes = (0..12).map(place).max().map_or(0, |last| last as usize + 1);
+            let crosses =
+                |rank: &u32| node_of(*rank) != node_of(Ring::new(*rank, 12, node_of).next());
+            assert_eq!((0..12).filter(crosses).count(), nodes);
+        }
+    }
+
+    #[test]
+    fn nodes_are_shared_where_there_are_several_with_more_ranks() {
+        assert!(share_nodes(512, 64) && share_nodes(3, 2));
+        assert!(!share_nodes(16, 16) && !share_nodes(8, 1) && !share_nodes(1, 1));
+    }
 
     #[test]
     fn segments_follow_each_other_and_cut_no_element() {

@@ -104,7 +104,7 @@ impl Communicator {
         combine: &Combine<'_>,
     ) -> Result<Range<usize>, Error> {
         let blocks = Blocks::of(data.len(), combine.element_bytes, self.size());
-        let goes_around = self.passes_around(blocks.range(0).len());
+        let goes_around = self.reduces_around(blocks.range(0).len());
         let data = Bytes::of_mut(data);
         for slice in 0..blocks.slices() {
             let range = |rank| blocks.slice(slice, rank);

@@ -84,7 +84,7 @@ struct Situation {
     nodes: u32,
     /// [`Communicator::waits_for_cores`].
     is_crowded: bool,
-    /// [`Communicator::passes_around`] for a block.
+    /// [`Communicator::reduces_around`] for a block.
     goes_around: bool,
 }
 
@@ -112,7 +112,7 @@ impl Communicator {
     /// What a reduction of `bytes` bytes takes where nobody names an algorithm.
     pub(super) fn usual_reduce(&self, bytes: usize) -> Reduce {
         let (ranks, nodes) = (self.size(), self.nodes().count());
-        let goes_around = self.passes_around(bytes / ranks as usize);
+        let goes_around = self.reduces_around(bytes / ranks as usize);
         Situation { bytes, ranks, nodes, is_crowded: self.waits_for_cores(), goes_around }.choice()
     }
 }

@@ -18,7 +18,9 @@
 //! Cost for N ranks and S bytes: of one number a barrier; up a tree N - 1 messages of S bytes and a
 //! broadcast; in blocks each rank sends and receives S (N - 1) / N bytes to reduce, and the results
 //! go out by one broadcast per rank, S bytes in all, where there is multicast, else around a ring,
-//! again S (N - 1) / N bytes. Long blocks over slow links go around the ring both times.
+//! again S (N - 1) / N bytes. Long blocks go around the ring both times over slow links, and
+//! where ranks with cores of their own share nodes: each node's link then carries no more than 2 S
+//! each way, and up a tree S for every child of its leader.
 
 mod blocks;
 mod choice;
