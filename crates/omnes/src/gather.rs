@@ -1,6 +1,7 @@
 //! Data of all ranks at one of them, or at all; data of one rank or of all, a part to each.
 //!
-//! Cost for N ranks with B bytes each: gather and scatter N - 1 messages of B bytes; allgather of
+//! Cost for N ranks with B bytes each: gather and scatter N - 1 messages of B bytes, or, of short
+//! parts in jobs of many ranks, of several parts on their way over a tree (`rows`); allgather of
 //! few bytes these and a broadcast, of more a broadcast of B bytes by each rank where there is
 //! multicast, so that every byte leaves its rank once, else, and of long parts over slow links,
 //! N - 1 steps around a ring; all-to-all N (N - 1) messages.
@@ -11,6 +12,7 @@ use crate::error::Error;
 use crate::pairwise::steps_at_once;
 use crate::reduce::MEETING_RANK;
 use crate::ring::Around;
+use crate::rows::FLAT_RANKS_MAX;
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
@@ -61,7 +63,7 @@ impl Communicator {
         }
         let all = Bytes::of_mut(all);
         // SAFETY: parts are disjoint, and only the root's are looked at.
-        unsafe { self.gather_parts(root, Bytes::of(own), |rank| all.part_of(rank, each)) }
+        unsafe { self.gather_equal(root, Bytes::of(own), |rank| all.part_of(rank, each)) }
     }
 
     /// Brings every rank's `own`, all equally long, to all, into `all`, one after the other in
@@ -90,7 +92,7 @@ impl Communicator {
         if parts.length <= meeting_bytes_max {
             let own = parts.part_of(self.rank(), each);
             // SAFETY: parts are disjoint, and the caller's until this returns.
-            unsafe { self.gather_parts(MEETING_RANK, own, |rank| parts.part_of(rank, each))? };
+            unsafe { self.gather_equal(MEETING_RANK, own, |rank| parts.part_of(rank, each))? };
             return self.bcast(MEETING_RANK, all);
         }
         let range = |rank: u32| rank as usize * each..(rank as usize + 1) * each;
@@ -107,6 +109,15 @@ impl Communicator {
     pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         let each = own.len();
+        if self.has_rows(each) {
+            let checked = match self.rank() == root {
+                true => check_memory("all", all.len(), self.size(), each),
+                false => Ok(()),
+            };
+            let (all, own) = (checked.map(|()| Bytes::of(all)), Bytes::of_mut(own));
+            // SAFETY: both are the caller's until this returns.
+            return unsafe { self.scatter_rows(root, all, own) };
+        }
         if self.rank() != root {
             let mut receive = UnderWay::new(self);
             let room = Bytes::of_mut(own);
@@ -150,6 +161,25 @@ impl Communicator {
         unsafe { self.exchange_pairwise(Purpose::AllToAll, at_once, outgoing, room, |_| {}) }
     }
 
+    /// As [`Self::gather_parts`], of parts that are all equally long.
+    ///
+    /// # Safety
+    /// As for [`Self::gather_parts`].
+    unsafe fn gather_equal(
+        &self,
+        root: u32,
+        own: Bytes,
+        part: impl Fn(u32) -> Bytes,
+    ) -> Result<(), Error> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            match self.has_rows(own.length) {
+                true => self.gather_rows(root, own, part),
+                false => self.gather_parts(root, own, part),
+            }
+        }
+    }
+
     /// Brings `own` of each rank but the root to `part(rank)` at the root.
     ///
     /// # Safety
@@ -161,13 +191,22 @@ impl Communicator {
         own: Bytes,
         part: impl Fn(u32) -> Bytes,
     ) -> Result<(), Error> {
+        // All of many at once would overrun the root: each sends when it is called.
+        let is_called = self.size() > FLAT_RANKS_MAX;
+        let nothing = Bytes::of(&[]);
         let mut under_way = UnderWay::new(self);
         if self.rank() != root {
+            if is_called {
+                // SAFETY: there is no memory.
+                unsafe { under_way.receive(root, Purpose::Gather, nothing)? };
+                under_way.wait_for(0)?;
+            }
             // SAFETY: promised by the caller; waited for at once.
             unsafe { under_way.send(root, Purpose::Gather, own)? };
             return under_way.wait_until_left(0);
         }
         let others = || (0..self.size()).filter(|rank| *rank != root);
+        let mut calls = UnderWay::new(self);
         let mut next = others();
         for rank in others() {
             // Long messages wait for their receives: not all may come at once.
@@ -175,10 +214,14 @@ impl Communicator {
             for coming in next.by_ref().take(at_once - under_way.len().min(at_once)) {
                 // SAFETY: promised by the caller; waited for, or given up, before this returns.
                 unsafe { under_way.receive(coming, Purpose::Gather, part(coming))? };
+                if is_called {
+                    // SAFETY: there is no memory.
+                    unsafe { calls.send(coming, Purpose::Gather, nothing)? };
+                }
             }
             under_way.wait_for(part(rank).length)?;
         }
-        Ok(())
+        calls.wait_until_left(0)
     }
 
     /// Brings the range of each rank, which that rank has, to all; what is not over yet.

@@ -44,6 +44,7 @@ mod point_to_point;
 mod reduce;
 mod request;
 mod ring;
+mod rows;
 mod scope;
 mod split;
 mod stats;
@@ -51,6 +52,7 @@ mod stats;
 mod two_nodes;
 mod under_way;
 mod variables;
+mod way;
 mod work;
 
 pub use barrier::{BarrierForm, BarrierKind, NicUse, NicWanted};

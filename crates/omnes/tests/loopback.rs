@@ -64,6 +64,23 @@ fn ranks_conform_where_some_share_a_node() {
     conform("127.0.0.1", 4, |config| config.shared_memory = config.rank > 0, is_not_flood);
 }
 
+/// Ranks so many that short parts go over others, to and from any root and in any order of ranks.
+#[test]
+fn many_ranks_gather_and_scatter_where_some_share_a_node() {
+    let some = |config: &mut Config| config.shared_memory = config.rank % 5 > 2;
+    with_ranks(66, some, |comm| {
+        let bodies = ["gathers", "refused-reductions"];
+        let backwards = comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap();
+        for body in bodies::ALL.iter().filter(|body| bodies.contains(&body.name)) {
+            for comm in [&comm, &backwards] {
+                (body.run)(comm, 300_000);
+                comm.barrier().unwrap();
+            }
+        }
+        comm.finalize().unwrap();
+    });
+}
+
 #[test]
 fn ranks_of_one_node_with_small_pools_conform() {
     let tight = |config: &mut Config| {

@@ -16,12 +16,12 @@ use std::sync::{Mutex, PoisonError};
 pub(crate) struct Nodes {
     /// As ranks in the job, each node's leader first.
     by_node: Vec<Vec<Rank>>,
-    /// Those of this rank's node, as ranks of the communicator.
-    local: Vec<u32>,
+    /// The same as ranks of the communicator.
+    by_node_here: Vec<Vec<u32>>,
     /// Number of the node of each member, in order of ranks.
     node_of: Vec<Rank>,
-    /// The leader of each node, as ranks of the communicator.
-    leaders: Vec<u32>,
+    /// Number of this rank's node.
+    own: Rank,
     /// Policies of the groups opened so far, in the order of their numbers.
     policies: Mutex<Vec<Policy>>,
 }
@@ -31,14 +31,14 @@ impl Nodes {
     pub(crate) fn new(job: &Job, members: &[u32], rank: u32) -> Self {
         let by_node = restricted(&job.nodes, members);
         let places: BTreeMap<u32, u32> = members.iter().copied().zip(0..).collect();
-        let here = |in_job: &Rank| places[&in_job.0];
+        let here = |node: &Vec<Rank>| node.iter().map(|in_job| places[&in_job.0]).collect();
+        let by_node_here: Vec<Vec<u32>> = by_node.iter().map(here).collect();
         let mut node_of = vec![Rank(0); members.len()];
-        for (number, node) in (0..).zip(&by_node) {
-            node.iter().for_each(|member| node_of[here(member) as usize] = Rank(number));
+        for (number, node) in (0..).zip(&by_node_here) {
+            node.iter().for_each(|member| node_of[*member as usize] = Rank(number));
         }
-        let local = by_node[node_of[rank as usize].index()].iter().map(here).collect();
-        let leaders = by_node.iter().map(|node| here(&node[0])).collect();
-        Self { by_node, local, node_of, leaders, policies: Mutex::default() }
+        let own = node_of[rank as usize];
+        Self { by_node, by_node_here, node_of, own, policies: Mutex::default() }
     }
 
     /// The members by node, as ranks in the job, each node's leader first.
@@ -53,7 +53,12 @@ impl Nodes {
 
     /// Ranks of the communicator on this rank's node, the leader first.
     pub(crate) fn local(&self) -> &[u32] {
-        &self.local
+        self.members(self.own)
+    }
+
+    /// Ranks of the communicator on a node, the leader first.
+    pub(crate) fn members(&self, node: Rank) -> &[u32] {
+        &self.by_node_here[node.index()]
     }
 
     /// Number of the node of a rank of the communicator.
@@ -63,7 +68,7 @@ impl Nodes {
 
     /// The leader of a node, as a rank of the communicator.
     pub(crate) fn leader(&self, node: Rank) -> u32 {
-        self.leaders[node.index()]
+        self.members(node)[0]
     }
 
     /// Number of the group of `policy`, if it is open.

@@ -1,0 +1,40 @@
+//! The way of all ranks' data to one of them, or back: the ranks of a node meet at one of them,
+//! through shared memory, and only those are in a tree over the network.
+
+use crate::bcast::within_node;
+use crate::communicator::Communicator;
+use omnes_topo::Tree;
+use omnes_wire::Rank;
+
+/// With whom a rank exchanges data on the way.
+pub(crate) struct Way {
+    /// The next rank towards the root; nobody at the root.
+    pub(crate) parent: Option<u32>,
+    /// Those for which this rank is the next, in the order in which theirs are ready: those with
+    /// the smallest subtrees first.
+    pub(crate) children: Vec<u32>,
+}
+
+impl Communicator {
+    /// The way of `rank` in a tree over the nodes whose numbers have been checked.
+    pub(crate) fn way(&self, rank: u32, tree: Tree, root: u32) -> Way {
+        let nodes = self.nodes();
+        let own = nodes.node_of(rank);
+        let (parent, children) = within_node(nodes.members(own), rank, root);
+        let mut children: Vec<u32> = children.into_iter().map(|child| child.0).collect();
+        if let Some(parent) = parent {
+            children.reverse();
+            return Way { parent: Some(parent.0), children };
+        }
+        // On the root's node it is the root that meets the other nodes.
+        let of_root = nodes.node_of(root);
+        let head = |node: Rank| if node == of_root { root } else { nodes.leader(node) };
+        let checked = "nodes are below their number, and the tree is checked";
+        let parent = tree.parent(own, of_root, nodes.count()).expect(checked);
+        let others = tree.children(own, of_root, nodes.count()).expect(checked);
+        children.splice(0..0, others.into_iter().map(head));
+        // Those to whom a broadcast comes last have the smallest subtrees, and are ready first.
+        children.reverse();
+        Way { parent: parent.map(head), children }
+    }
+}
