@@ -2,9 +2,9 @@
 //!
 //! Cost for N ranks with B bytes each: gather and scatter N - 1 messages of B bytes, or, of short
 //! parts in jobs of many ranks, of several parts on their way over a tree (`rows`); allgather of
-//! few bytes these and a broadcast, of more a broadcast of B bytes by each rank where there is
-//! multicast, so that every byte leaves its rank once, else, and of long parts over slow links,
-//! N - 1 steps around a ring; all-to-all N (N - 1) messages.
+//! few bytes, or of short parts, these and a broadcast, of more a broadcast of B bytes by each rank
+//! where there is multicast, so that every byte leaves its rank once, else, and of long parts over
+//! slow links, N - 1 steps around a ring; all-to-all N (N - 1) messages.
 
 use crate::bcast::Bcast;
 use crate::communicator::{Bytes, Communicator, Purpose};
@@ -12,17 +12,19 @@ use crate::error::Error;
 use crate::pairwise::steps_at_once;
 use crate::reduce::MEETING_RANK;
 use crate::ring::Around;
-use crate::rows::FLAT_RANKS_MAX;
+use crate::rows::{FLAT_RANKS_MAX, PART_BYTES_MAX};
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
 /// Up to so many bytes of all ranks together, an allgather meets at one rank; up to more where
-/// cores are what is waited for, which have to pass fewer packets on then.
+/// cores are what is waited for, which have to pass fewer packets on then; and, whatever they come
+/// to, that of parts so short that they cost messages rather than bytes.
 const MEETING_BYTES_MAX: usize = 64 << 10;
 const CROWDED_MEETING_BYTES_MAX: usize = 512 << 10;
-/// Broadcasts of an allgather under way at once, by count or by bytes, whichever are more: all of
-/// them meet at every receiver's link, whose queue in a switch takes about so many.
+/// Broadcasts of an allgather under way at once: as many as come to so many bytes, within bounds.
+/// All of them meet at every receiver's link and socket, whose queues take about so much.
 const BROADCASTS_MIN: usize = 2;
+const BROADCASTS_MAX: usize = 64;
 const BROADCAST_BYTES_MAX: usize = 512 << 10;
 
 /// Refuses memory that is not one part of `each` bytes per rank.
@@ -89,7 +91,7 @@ impl Communicator {
             false => MEETING_BYTES_MAX,
         };
         let parts = Bytes::of_mut(all);
-        if parts.length <= meeting_bytes_max {
+        if parts.length <= meeting_bytes_max || each <= PART_BYTES_MAX {
             let own = parts.part_of(self.rank(), each);
             // SAFETY: parts are disjoint, and the caller's until this returns.
             unsafe { self.gather_equal(MEETING_RANK, own, |rank| parts.part_of(rank, each))? };
@@ -244,7 +246,8 @@ impl Communicator {
             return Ok(under_way);
         }
         for root in (0..self.size()).filter(|root| part(*root).length > 0) {
-            let at_once = (BROADCAST_BYTES_MAX / part(root).length).max(BROADCASTS_MIN);
+            let fitting = BROADCAST_BYTES_MAX / part(root).length;
+            let at_once = fitting.clamp(BROADCASTS_MIN, BROADCASTS_MAX);
             under_way.wait_until_left(at_once - 1)?;
             // SAFETY: promised by the caller.
             under_way.push_begun(unsafe { self.begin_bcast(root, part(root), algorithm)? });

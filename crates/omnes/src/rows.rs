@@ -21,7 +21,7 @@ use std::ops::Range;
 /// ranks.
 pub(crate) const FLAT_RANKS_MAX: u32 = 64;
 /// Longest part in a row: longer ones are worth a message of their own.
-const PART_BYTES_MAX: usize = 4 << 10;
+pub(crate) const PART_BYTES_MAX: usize = 4 << 10;
 /// The tree over the nodes.
 const TREE: Tree = Tree::Knomial { radix: 8 };
 
