@@ -31,6 +31,24 @@ impl Communicator {
     }
 
     fn reduce_slice(&self, way: &Way, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
+        let combined = self.combine_children(way, data, combine);
+        let Some(parent) = way.parent else { return combined };
+        if combined.as_ref().is_err_and(|error| !error.is_heard_by_all()) {
+            self.withhold(parent, Purpose::Reduce, data.len());
+        }
+        combined?;
+        let mut send = UnderWay::new(self);
+        // SAFETY: waited for at once.
+        unsafe { send.send(parent, Purpose::Reduce, Bytes::of(data))? };
+        send.wait_until_left(0)
+    }
+
+    fn combine_children(
+        &self,
+        way: &Way,
+        data: &mut [u8],
+        combine: &Combine<'_>,
+    ) -> Result<(), Error> {
         let length = data.len();
         // Chunks need a length; without data, messages are empty too.
         let mut room = vec![0; way.children.len() * length.max(1)];
@@ -45,11 +63,6 @@ impl Communicator {
             receives.wait_for(length)?;
             combine.apply(data, &room[row * length..][..length]);
         }
-        let mut sends = UnderWay::new(self);
-        if let Some(parent) = way.parent {
-            // SAFETY: waited for at once.
-            unsafe { sends.send(parent, Purpose::Reduce, Bytes::of(data))? };
-        }
-        sends.wait_until_left(0)
+        Ok(())
     }
 }
