@@ -493,6 +493,54 @@ fn statuses_of_ssh_ranks_and_of_ssh_itself_are_told_apart() {
     assert!(errors.contains("rank 0 on lost ended with the connection"), "{errors}");
 }
 
+/// An ssh that notes when it begins to connect and when it is through, host by host; to `a` it is
+/// not before eight are under way.
+const SLOW_SSH: &str = r#"
+log=${0%/*}/log.$1
+echo begin >>"$log"
+[ "$1" != u@a ] || until [ "$(grep -c begin "$log")" -ge 8 ]; do sleep 0.01; done
+echo through >>"$log"
+exec sh -c "$2"
+"#;
+
+#[test]
+fn at_most_eight_ranks_connect_to_a_machine_at_once() {
+    let ssh = FakeSsh::new(SLOW_SSH);
+    let mut command = ssh.run("u@a:20,b:3", &["-n", "23"]);
+    let (status, output, errors) = finish(command.args(["--", "sh", "-c", "echo $OMNES_RANK"]));
+    assert_eq!((status, &*errors), (0, ""));
+    let mut expected: Vec<_> = (0..23).map(|rank| format!("[{rank:2}] {rank}")).collect();
+    expected.sort_unstable();
+    assert_eq!(output, expected.join("\n"));
+    let log = |host| fs::read_to_string(ssh.directory.path().join(host)).unwrap();
+    assert_eq!(log("log.b").matches("through").count(), 3);
+    let log = log("log.u@a");
+    let connecting = log.lines().scan(0, |connecting, line| {
+        *connecting += if line == "begin" { 1 } else { -1 };
+        Some(*connecting)
+    });
+    assert_eq!(connecting.max(), Some(8), "{log}");
+}
+
+#[test]
+fn ranks_that_wait_for_others_to_connect_are_not_started_after_a_failure() {
+    // The first is refused at once, and no other gets through.
+    let ssh = FakeSsh::new(r#"! mkdir "${0%/*}/first" 2>/dev/null || exit 255; exec sleep 60"#);
+    let mut command = ssh.run("a:20", &["-n", "20", "--grace", "10ms"]);
+    let (status, _, errors) = finish(command.args(["--", "true"]));
+    assert_eq!(status, 255, "{errors}");
+    assert!(errors.contains("ended with the connection"), "{errors}");
+    let started = ssh.words().lines().filter(|word| *word == "a").count();
+    assert!((8..=9).contains(&started), "{started}");
+}
+
+#[test]
+fn more_ranks_than_the_usual_limit_of_descriptors_allows_are_started() {
+    let run = format!("ulimit -Sn 40; exec {OMNES} run -n 60 -- true");
+    let (status, _, errors) = finish(Command::new("sh").args(["-c", &run]));
+    assert_eq!((status, &*errors), (0, ""));
+}
+
 #[test]
 fn a_missing_ssh_is_named() {
     let mut command = omnes_run(&["-n", "1", "--hosts", "a", "--ssh", "no-such-ssh", "--", "true"]);

@@ -1,7 +1,8 @@
 //! The life of a job: start every rank, watch them, end all of them.
 //!
 //! Runs on the main thread and starts the ranks there (see `process`). Two further threads sleep:
-//! one for output, one for signals. A rank that cannot be started ends those that were.
+//! one for output, from when all ranks are started, and one for signals. A rank that cannot be
+//! started ends those that were.
 
 use super::job::{Job, KEY_NAME};
 use super::joining;
@@ -9,6 +10,7 @@ use super::output::{Pump, Streams};
 use super::placement::{Host, Place, Site};
 use super::process::{Process, signal_name, tie_to_launcher};
 use super::published::{self, Published};
+use super::start::Waiting;
 use super::supervise::{Note, Order, Supervisor};
 use super::warden::Warden;
 use super::{signals, ssh};
@@ -27,6 +29,11 @@ use std::time::{Duration, Instant};
 /// Statuses that shells give to commands that cannot be started.
 const NOT_EXECUTABLE_STATUS: u8 = 126;
 const NOT_FOUND_STATUS: u8 = 127;
+/// Descriptors per rank, two for output and one for control, and those of the launcher itself.
+const DESCRIPTORS_PER_RANK: u64 = 3;
+const OWN_DESCRIPTORS: u64 = 64;
+/// Time between two looks whether ranks that wait may be started.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Where the ranks' output goes.
 pub enum Output {
@@ -72,26 +79,24 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
             .with_context(|| format!("--output-dir {}", directory.display()))?;
     }
     let heard = signals::listen()?;
-    // Dropped after the ranks: only then is the job over.
-    let mut warden = Warden::start()?;
-    let mut streams = Streams::new(job.size);
-    let mut ranks = Vec::with_capacity(places.len());
-    for place in places {
-        let command = prepare(job, site, place, options)?;
-        let program = command.get_program().to_owned();
-        match Process::start(place.rank, place.host.to_string(), command) {
-            Ok(process) => ranks.push(process),
-            Err(error) => return refuse(&program.to_string_lossy(), place, &error),
-        }
-        let process = ranks.last_mut().expect("just pushed");
-        warden.watch(process.group());
-        connect(process, job, place, &mut streams)?;
+    // As far as the system allows; too few are told when a rank cannot be started.
+    omnes::descriptors::allow(DESCRIPTORS_PER_RANK * places.len() as u64 + OWN_DESCRIPTORS);
+    let warden = Warden::start()?;
+    let mut watched = Watched {
+        ranks: Vec::with_capacity(places.len()),
+        waiting: Waiting::new(places),
+        streams: Streams::new(job.size),
+        pump: None,
+        warden,
+        job,
+        site,
+        options,
+        by_user: Published::default(),
+    };
+    match watched.supervise(&heard, places.len())? {
+        Outcome::Refused(status) => Ok(status),
+        Outcome::Over(status) => watched.end().map(|()| status),
     }
-    let pump = streams.start().context("cannot start to copy output")?;
-    let mut watched = Watched { ranks, job, options, by_user: Published::default() };
-    let status = watched.supervise(&heard);
-    watched.end(pump, warden)?;
-    Ok(status)
 }
 
 /// The local command of one rank, ready to be started.
@@ -179,42 +184,97 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error) -> Result<u8> {
     Ok(if is_missing { NOT_FOUND_STATUS } else { NOT_EXECUTABLE_STATUS })
 }
 
+/// How a job went.
+enum Outcome {
+    /// A rank could not be started, which was told; with this status.
+    Refused(u8),
+    /// All ranks have ended.
+    Over(u8),
+}
+
 /// A running job.
 struct Watched<'a> {
+    /// In order.
     ranks: Vec<Process>,
+    waiting: Waiting<'a>,
+    streams: Streams,
+    /// Once no rank waits to be started.
+    pump: Option<Pump>,
+    /// Dropped after the ranks: only then is the job over.
+    warden: Warden,
     job: &'a Job,
+    site: &'a Site,
     options: &'a Options,
     /// Files of ranks that lived when the user, or the time limit, ended the job.
     by_user: Published,
 }
 
 impl Watched<'_> {
-    /// Waits until every rank has ended, and does what the supervisor orders meanwhile.
-    fn supervise(&mut self, heard: &Receiver<i32>) -> u8 {
+    /// Starts the ranks, waits until every one has ended, and does what the supervisor orders
+    /// meanwhile.
+    fn supervise(&mut self, heard: &Receiver<i32>, size: usize) -> Result<Outcome> {
         let Options { grace, timeout, .. } = *self.options;
-        let mut supervisor = Supervisor::new(Instant::now(), self.ranks.len(), grace, timeout);
+        let mut supervisor = Supervisor::new(Instant::now(), size, grace, timeout);
         loop {
-            for index in 0..self.ranks.len() {
-                if let Some(end) = self.ranks[index].poll_end() {
-                    let rank = self.ranks[index].rank;
-                    self.apply(supervisor.handle_end(Instant::now(), rank, end));
-                }
+            if let Some(status) = self.start_next()? {
+                return Ok(Outcome::Refused(status));
+            }
+            self.look_for_ends(&mut supervisor);
+            if self.waiting.is_empty() && self.pump.is_none() {
+                self.pump = Some(self.streams.start().context("cannot start to copy output")?);
             }
             if supervisor.is_over() {
-                return supervisor.status();
+                return Ok(Outcome::Over(supervisor.status()));
             }
-            match next_signal(heard, supervisor.poll_timeout()) {
+            let look = (!self.waiting.is_empty()).then(|| Instant::now() + LOOK_INTERVAL);
+            match next_signal(heard, supervisor.poll_timeout().into_iter().chain(look).min()) {
                 Some(SIGTSTP) => {
                     self.signal(SIGTSTP);
                     signals::stop_self();
                 }
                 Some(SIGCONT) => self.signal(SIGCONT),
                 Some(signal) if signals::FORWARDED.contains(&signal) => {
+                    supervisor.handle_unstarted(self.waiting.give_up());
                     self.apply(Some(supervisor.handle_signal(Instant::now(), signal)));
                 }
                 Some(_) => {} // CHLD: the ends are looked at above
-                None => self.apply(supervisor.handle_timeout(Instant::now())),
+                None => {
+                    let order = supervisor.handle_timeout(Instant::now());
+                    if order.is_some_and(|order| order.note == Some(Note::TimedOut)) {
+                        supervisor.handle_unstarted(self.waiting.give_up());
+                    }
+                    self.apply(order);
+                }
             }
+        }
+    }
+
+    /// Starts the ranks that may be; the status if one cannot be.
+    fn start_next(&mut self) -> Result<Option<u8>> {
+        for place in self.waiting.take_next(&self.ranks) {
+            let command = prepare(self.job, self.site, place, self.options)?;
+            let program = command.get_program().to_owned();
+            let mut process = match Process::start(place.rank, place.host.to_string(), command) {
+                Ok(process) => process,
+                Err(error) => return refuse(&program.to_string_lossy(), place, &error).map(Some),
+            };
+            self.warden.watch(process.group());
+            let connected = connect(&mut process, self.job, place, &mut self.streams);
+            self.ranks.push(process);
+            connected?;
+        }
+        self.ranks.sort_by_key(|process| process.rank);
+        Ok(None)
+    }
+
+    fn look_for_ends(&mut self, supervisor: &mut Supervisor) {
+        for index in 0..self.ranks.len() {
+            let Some(end) = self.ranks[index].poll_end() else { continue };
+            if end.is_failure() {
+                supervisor.handle_unstarted(self.waiting.give_up());
+            }
+            let rank = self.ranks[index].rank;
+            self.apply(supervisor.handle_end(Instant::now(), rank, end));
         }
     }
 
@@ -245,7 +305,8 @@ impl Watched<'_> {
         let grace = short_time(self.options.grace);
         match note {
             Note::Failed { rank, end, others } => {
-                let host = &self.ranks[rank].host;
+                let failed = self.ranks.iter().find(|process| process.rank == rank);
+                let host = failed.map_or("", |process| &process.host);
                 let rest = match others {
                     0 => String::new(),
                     others => format!("; {} to end", given(others, &grace)),
@@ -283,15 +344,15 @@ impl Watched<'_> {
 
     /// Ends what ranks left behind, then writes the last of their output, for which a slow reader
     /// may let us wait: by then their groups' numbers may be others', so the warden goes before.
-    fn end(self, pump: Pump, warden: Warden) -> Result<()> {
+    fn end(self) -> Result<()> {
         drop(self.ranks);
-        drop(warden);
+        drop(self.warden);
         if let Some(place) = published::place(self.job) {
             self.by_user.remove(&place);
         }
         // Our output may be blocked by a slow reader; a signal may now end that at once.
         signals::release();
-        Ok(pump.finish()?)
+        Ok(self.pump.map_or(Ok(()), Pump::finish)?)
     }
 }
 

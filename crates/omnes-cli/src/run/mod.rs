@@ -5,6 +5,7 @@
 //! | `placement` | which rank runs where, and where they meet |
 //! | `job` | what every rank is told: environment, key, command |
 //! | `ssh` | the remote command line and its control pipe |
+//! | `start` | which ranks are started next |
 //! | `process` | one rank as a child of the launcher |
 //! | `output` | lines of all ranks, prefixed |
 //! | `signals`, `supervise` | what the launcher hears, and what it decides |
@@ -31,6 +32,7 @@ mod process;
 mod published;
 pub mod signals;
 mod ssh;
+mod start;
 mod supervise;
 mod warden;
 

@@ -94,10 +94,10 @@ impl Streams {
         }
     }
 
-    /// Starts to copy. Errors if no thread or no pipe can be made.
-    pub fn start(self) -> std::io::Result<Pump> {
+    /// Starts to copy from all that were added. Errors if no thread or no pipe can be made.
+    pub fn start(&mut self) -> std::io::Result<Pump> {
         let (stopped, stop) = std::io::pipe()?;
-        let streams = self.streams;
+        let streams = std::mem::take(&mut self.streams);
         let thread = std::thread::Builder::new()
             .name("output".to_owned())
             .spawn(move || copy(streams, &stopped))?;

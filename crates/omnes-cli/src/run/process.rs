@@ -166,6 +166,12 @@ impl Process {
         self.control.is_some()
     }
 
+    /// True for a rank behind ssh whose control pipe has not been read yet.
+    pub fn is_connecting(&self) -> bool {
+        let unread = |control: &ChildStdin| rustix::io::ioctl_fionread(control).unwrap_or(0) > 0;
+        self.control.as_ref().is_some_and(unread)
+    }
+
     /// True once [`Self::poll_end`] has told the end.
     pub fn is_ended(&self) -> bool {
         self.is_ended

@@ -10,6 +10,9 @@
 //!   end of input           ──►     KILL to that group: the launcher or the connection is gone
 //! ```
 //!
+//! The first line also tells the launcher that the connection stands: ssh reads it only then, so as
+//! long as it lies in the pipe the rank counts as connecting (see `start`).
+//!
 //! So the real signal reaches the rank, and nothing survives a lost connection, without a
 //! terminal on the far side. The shell stays as the parent of the rank: a rank that dies by
 //! signal s is then seen as status 128+s, where ssh itself would only say 255.

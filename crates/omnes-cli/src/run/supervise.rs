@@ -139,6 +139,11 @@ impl Supervisor {
         Some(Order { signal: None, note: Some(Note::Failed { rank, end, others: self.live }) })
     }
 
+    /// So many ranks were not started, and are not any more.
+    pub fn handle_unstarted(&mut self, ranks: usize) {
+        self.live = self.live.checked_sub(ranks).expect("ranks that were not started live on");
+    }
+
     /// The launcher got INT, TERM or HUP.
     pub fn handle_signal(&mut self, now: Instant, signal: i32) -> Order {
         let is_second_interrupt = signal == libc::SIGINT && self.is_interrupted;
@@ -289,6 +294,16 @@ mod tests {
         assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGKILL));
         job.handle_end(now, 0, End::Signalled(SIGKILL));
         assert_eq!(job.status(), 128 + 15);
+    }
+
+    #[test]
+    fn ranks_that_are_not_started_any_more_are_not_waited_for() {
+        let (now, mut job) = job(9);
+        job.handle_unstarted(7);
+        let order = job.handle_end(now, 0, FAILED).unwrap();
+        assert_eq!(order.note, Some(Note::Failed { rank: 0, end: FAILED, others: 1 }));
+        job.handle_end(now, 1, FAILED);
+        assert!(job.is_over());
     }
 
     #[test]
