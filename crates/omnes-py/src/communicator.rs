@@ -20,6 +20,12 @@ use std::time::Duration;
 /// one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags and
 /// colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a child
 /// of fork(), which must not take its parent's place, all but rank and size raise ValueError.
+///
+/// Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
+/// has left the job. What waits for data of another rank may raise GivenUp, when that has given up
+/// its part; what sends TooLarge, upon which others may wait until this rank leaves; what enters a
+/// barrier Barrier, when omnesd has taken back what ran it. Calls that do not fit each other, such
+/// as a receive of what nobody sends, may wait for ever, but for a time_limit().
 #[pyclass(frozen, module = "omnes")]
 pub(crate) struct Communicator {
     /// Nothing after `finalize()`.
@@ -58,6 +64,15 @@ impl Communicator {
         taken.and_then(OfProcess::into_inner)
     }
 
+    fn check_is_world(&self, done: &str) -> PyResult<()> {
+        if self.is_world {
+            return Ok(());
+        }
+        let reason =
+            format!("only the communicator of from_env() is {done}: the job is left with it");
+        Err(PyValueError::new_err(reason))
+    }
+
     /// Memory of a broadcast: only the root's may be read-only.
     fn memory(ranks: &Ranks, buffer: &Bound<'_, PyAny>, root: u32) -> PyResult<Memory> {
         match ranks.rank() == root {
@@ -89,8 +104,8 @@ fn operation(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
 impl Communicator {
     /// All ranks of the job that this process belongs to, as the launcher's environment says.
     ///
-    /// Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast;
-    /// ValueError in a child of fork() whose parent has joined.
+    /// Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast,
+    /// NoNic, MultiSend; ValueError in a child of fork() whose parent has joined.
     #[staticmethod]
     fn from_env(py: Python<'_>) -> PyResult<Self> {
         process::check_may_join()?;
@@ -160,7 +175,8 @@ impl Communicator {
     ///
     /// If one rank gives a limit, all do, though limits may differ. Raises BarrierTimeout, whose
     /// missing names the ranks that have not come, and PeerFailed. After a timeout the barrier
-    /// remains entered: the next one with a limit goes on waiting for it.
+    /// remains entered: the next one, with a limit or without, goes on waiting for it; with
+    /// OMNES_NIC=off only one with a limit does.
     #[pyo3(signature = (*, timeout_s = None))]
     fn barrier(&self, py: Python<'_>, timeout_s: Option<f64>) -> PyResult<()> {
         let ranks = self.ranks()?;
@@ -317,7 +333,10 @@ impl Communicator {
 
     /// Sends bytes to rank to; returns when data may be changed.
     ///
-    /// Raises RankOutOfRange, PeerFailed, PeerLeft.
+    /// A message of up to a packet is on its way then, a longer one has arrived; one of more than
+    /// OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both send such a
+    /// message first wait for ever; isend() does not wait. Raises RankOutOfRange, PeerFailed,
+    /// PeerLeft.
     #[pyo3(signature = (data, to, *, tag = 0))]
     fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: i64, tag: i64) -> PyResult<()> {
         let ranks = self.ranks()?;
@@ -328,10 +347,11 @@ impl Communicator {
         detached(py, || ranks.send(to, tag, unsafe { place.data() }))
     }
 
-    /// Waits for a message and puts it into buffer, which may be longer.
+    /// Waits for the oldest message that no receive has taken, and puts it into buffer.
     ///
-    /// source and tag are those wanted, None for any. Returns source, tag and length in bytes.
-    /// Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
+    /// source and tag are those wanted, None for any; buffer may be longer than the message.
+    /// Messages of one sender with one tag come in the order sent. Returns source, tag and length
+    /// in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
     #[pyo3(signature = (buffer, source = None, *, tag = None))]
     fn recv(
         &self,
@@ -390,7 +410,8 @@ impl Communicator {
 
     /// Parts the communicator: ranks of one color get a new one, in the order of their keys.
     ///
-    /// A rank without color gets None. Raises PeerFailed, TooManyCommunicators.
+    /// A rank without color gets None. A job makes at most 65,535 communicators in its life, those
+    /// that were let go of counted. Raises PeerFailed, TooManyCommunicators.
     #[pyo3(signature = (color, key = 0))]
     fn split(&self, py: Python<'_>, color: Option<i64>, key: i64) -> PyResult<Option<Self>> {
         let ranks = self.ranks()?;
@@ -419,14 +440,25 @@ impl Communicator {
     /// The last act of every rank, on the communicator of from_env(); ValueError on others. A
     /// second call does nothing.
     fn finalize(&self, py: Python<'_>) -> PyResult<()> {
-        if !self.is_world {
-            let reason = "only the communicator of from_env() is finalized: the job ends with it";
-            return Err(PyValueError::new_err(reason));
-        }
+        self.check_is_world("finalized")?;
         let Some(ranks) = self.take() else { return Ok(()) };
         detached(py, || {
             let end = ranks.clone();
             ranks.finalize().inspect_err(|_| end.abandon())
+        })
+    }
+
+    /// Leaves the job without waiting for its ranks: who waits for this one gets PeerLeft.
+    ///
+    /// For ranks that cannot go on; waits for the last answers for a second at most. Of the
+    /// communicator of from_env(), ValueError on others, which get Left from then on. A second call
+    /// does nothing.
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.check_is_world("abandoned")?;
+        let Some(ranks) = self.take() else { return Ok(()) };
+        detached(py, || {
+            ranks.abandon();
+            Ok(())
         })
     }
 

@@ -56,9 +56,9 @@ impl Exchange for Ranks {
 /// Called by all of them. allgather is given a rank's bytes, as many on all ranks, and returns
 /// those of all ranks, in their order; it is called the same number of times on all of them. The
 /// first such communicator is a job by itself, others whose ranks are all in one job share it. The
-/// jobs go on until abandon(). Raises Exchange on all ranks if one of them cannot; ExchangeFailed
-/// if allgather raises, with that as its cause; RankOutOfRange; ValueError in a child of fork()
-/// whose parent has joined a job.
+/// jobs go on until leave() or abandon(). Raises Exchange on all ranks if one of them cannot;
+/// ExchangeFailed if allgather raises, with that as its cause; RankOutOfRange; ValueError in a
+/// child of fork() whose parent has joined a job.
 #[pyfunction]
 pub(crate) fn join(
     py: Python<'_>,
@@ -77,6 +77,19 @@ pub(crate) fn join(
             failure.set_cause(py, raised);
         }
     })
+}
+
+/// Leaves all jobs of join(): waits for their ranks, then for the last answers.
+///
+/// Called by all ranks of these jobs, as their last act. Raises PeerFailed if a rank has failed;
+/// the jobs are left nevertheless.
+#[pyfunction]
+pub(crate) fn leave(py: Python<'_>) -> PyResult<()> {
+    // As in `abandon`.
+    if process::is_child_of_joined() {
+        return Ok(());
+    }
+    detached(py, || Jobs::of_process().leave())
 }
 
 /// Leaves all jobs of join(), without waiting for their ranks.

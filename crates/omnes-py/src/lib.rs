@@ -33,6 +33,7 @@ fn _omnes(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<request::Request>()?;
     module.add_class::<limit::TimeLimit>()?;
     module.add_function(wrap_pyfunction!(exchange::join, module)?)?;
+    module.add_function(wrap_pyfunction!(exchange::leave, module)?)?;
     module.add_function(wrap_pyfunction!(exchange::abandon, module)?)?;
     failure::add_to(module)
 }

@@ -38,8 +38,9 @@ from ._omnes import (
     ExchangeFailed,
     Excluded,
     GivenUp,
-    Join,
     Interrupted,
+    Join,
+    Left,
     Length,
     MultiSend,
     NoLauncher,
@@ -57,6 +58,7 @@ from ._omnes import (
     __version__,
     abandon,
     join,
+    leave,
     time_limit,
 )
 
@@ -70,8 +72,9 @@ __all__ = [
     "ExchangeFailed",
     "Excluded",
     "GivenUp",
-    "Join",
     "Interrupted",
+    "Join",
+    "Left",
     "Length",
     "MultiSend",
     "NoLauncher",
@@ -89,5 +92,6 @@ __all__ = [
     "__version__",
     "abandon",
     "join",
+    "leave",
     "time_limit",
 ]

@@ -15,9 +15,16 @@ def join(rank: int, size: int, allgather: Callable[[bytes], list[bytes]]) -> Com
     Called by all of them. allgather is given a rank's bytes, as many on all ranks, and returns
     those of all ranks, in their order; it is called the same number of times on all of them. The
     first such communicator is a job by itself, others whose ranks are all in one job share it. The
-    jobs go on until abandon(). Raises Exchange on all ranks if one of them cannot; ExchangeFailed
-    if allgather raises, with that as its cause; RankOutOfRange; ValueError in a child of fork()
-    whose parent has joined a job.
+    jobs go on until leave() or abandon(). Raises Exchange on all ranks if one of them cannot;
+    ExchangeFailed if allgather raises, with that as its cause; RankOutOfRange; ValueError in a
+    child of fork() whose parent has joined a job.
+    """
+
+def leave() -> None:
+    """Leaves all jobs of join(): waits for their ranks, then for the last answers.
+
+    Called by all ranks of these jobs, as their last act. Raises PeerFailed if a rank has failed;
+    the jobs are left nevertheless.
     """
 
 def abandon() -> None:
@@ -50,14 +57,20 @@ class Communicator:
     one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags and
     colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a child
     of fork(), which must not take its parent's place, all but rank and size raise ValueError.
+
+    Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
+    has left the job. What waits for data of another rank may raise GivenUp, when that has given up
+    its part; what sends TooLarge, upon which others may wait until this rank leaves; what enters a
+    barrier Barrier, when omnesd has taken back what ran it. Calls that do not fit each other, such
+    as a receive of what nobody sends, may wait for ever, but for a time_limit().
     """
 
     @staticmethod
     def from_env() -> Communicator:
         """All ranks of the job that this process belongs to, as the launcher's environment says.
 
-        Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast;
-        ValueError in a child of fork() whose parent has joined.
+        Waits until all have come. Raises NoLauncher, Variable, RankOutOfRange, Join, NoMulticast,
+        NoNic, MultiSend; ValueError in a child of fork() whose parent has joined.
         """
     @property
     def rank(self) -> int:
@@ -84,7 +97,8 @@ class Communicator:
 
         If one rank gives a limit, all do, though limits may differ. Raises BarrierTimeout, whose
         missing names the ranks that have not come, and PeerFailed. After a timeout the barrier
-        remains entered: the next one with a limit goes on waiting for it.
+        remains entered: the next one, with a limit or without, goes on waiting for it; with
+        OMNES_NIC=off only one with a limit does.
         """
     def ibarrier(self) -> Request:
         """Enters a barrier without waiting for it, as all ranks then do."""
@@ -135,15 +149,19 @@ class Communicator:
     def send(self, data: Buffer, to: int, *, tag: int = 0) -> None:
         """Sends bytes to rank to; returns when data may be changed.
 
-        Raises RankOutOfRange, PeerFailed, PeerLeft.
+        A message of up to a packet is on its way then, a longer one has arrived; one of more than
+        OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both send such a
+        message first wait for ever; isend() does not wait. Raises RankOutOfRange, PeerFailed,
+        PeerLeft.
         """
     def recv(
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
     ) -> tuple[int, int, int]:
-        """Waits for a message and puts it into buffer, which may be longer.
+        """Waits for the oldest message that no receive has taken, and puts it into buffer.
 
-        source and tag are those wanted, None for any. Returns source, tag and length in bytes.
-        Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
+        source and tag are those wanted, None for any; buffer may be longer than the message.
+        Messages of one sender with one tag come in the order sent. Returns source, tag and length
+        in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
         """
     def isend(self, data: Buffer, to: int, *, tag: int = 0) -> Request:
         """Starts what send() does; data is in use until the request has ended."""
@@ -154,7 +172,8 @@ class Communicator:
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Parts the communicator: ranks of one color get a new one, in the order of their keys.
 
-        A rank without color gets None. Raises PeerFailed, TooManyCommunicators.
+        A rank without color gets None. A job makes at most 65,535 communicators in its life, those
+        that were let go of counted. Raises PeerFailed, TooManyCommunicators.
         """
     def dup(self) -> Communicator:
         """A communicator of the same ranks whose messages do not mix with this one's."""
@@ -165,6 +184,13 @@ class Communicator:
 
         The last act of every rank, on the communicator of from_env(); ValueError on others. A
         second call does nothing.
+        """
+    def abandon(self) -> None:
+        """Leaves the job without waiting for its ranks: who waits for this one gets PeerLeft.
+
+        For ranks that cannot go on; waits for the last answers for a second at most. Of the
+        communicator of from_env(), ValueError on others, which get Left from then on. A second call
+        does nothing.
         """
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None:
@@ -201,14 +227,23 @@ class Variable(Error):
 class Join(Error):
     """The job could not be joined."""
 
-class RankOutOfRange(Error):
-    """A rank outside the communicator."""
+class RankOutOfRange(Error, ValueError):
+    """A rank outside the communicator, which has size ranks."""
+
+    rank: int
+    size: int
 
 class Truncated(Error):
-    """A message is longer than the memory for it."""
+    """A message of so many bytes is longer than the memory for it, the capacity."""
+
+    bytes: int
+    capacity: int
 
 class TooLarge(Error):
-    """A message is longer than any can be."""
+    """A message of so many bytes is longer than any can be, the limit."""
+
+    bytes: int
+    limit: int
 
 class PeerFailed(Error):
     """A rank has died or is cut off; rank says which."""
@@ -220,13 +255,18 @@ class PeerLeft(Error):
 
     rank: int
 
+class Left(Error):
+    """This rank has left the job itself."""
+
 class GivenUp(Error):
     """A rank has given up what it was sending; rank says which."""
 
     rank: int
 
 class Excluded(Error):
-    """The others have given up on this rank."""
+    """The others have given up on this rank; by is who says so, a rank of the job."""
+
+    by: int
 
 class Disagreement(Error):
     """The ranks disagree about something that must be the same on all."""
@@ -243,7 +283,7 @@ class MultiSend(Error):
 class Barrier(Error):
     """A barrier that cannot be entered."""
 
-class BarrierTimeout(Error):
+class BarrierTimeout(Error, TimeoutError):
     """Ranks have not come to a barrier in time; missing says which."""
 
     missing: list[int]
@@ -251,10 +291,10 @@ class BarrierTimeout(Error):
 class Interrupted(Error):
     """A wait was interrupted; mostly what a signal handler has raised comes instead."""
 
-class Length(Error):
+class Length(Error, ValueError):
     """Memory of a collective operation that is not one part per rank."""
 
-class Reduction(Error):
+class Reduction(Error, ValueError):
     """An operation that is not for the numbers to be reduced, or that there is not."""
 
 class Exchange(Error):
@@ -266,4 +306,6 @@ class ExchangeFailed(Error):
     """What ranks were to become a communicator by does not work."""
 
 class TooManyCommunicators(Error):
-    """No number is left for another communicator."""
+    """The job has made as many communicators as it can, the limit."""
+
+    limit: int

@@ -96,7 +96,7 @@ def gathers(world):
     buffer = bytearray(world.size)
     world.alltoall(bytes(10 * world.rank + to for to in range(world.size)), buffer)
     assert list(buffer) == [10 * rank + world.rank for rank in range(world.size)]
-    raises(omnes.Length, world.allgather, own, bytearray(3))
+    assert isinstance(raises(omnes.Length, world.allgather, own, bytearray(3)), ValueError)
     raises(ValueError, world.allgather, memoryview(table)[:2], table)
     raises(omnes.RankOutOfRange, world.gather, own, None, world.size)
 
@@ -109,15 +109,17 @@ def messages(world):
     assert buffer.startswith(b"to the right\0")
     world.send(bytes(10), right)
     error = raises(omnes.Truncated, world.recv, bytearray(9), left, tag=0)
-    assert "10 bytes" in str(error)
+    assert "10 bytes" in str(error) and (error.bytes, error.capacity) == (10, 9)
 
 
 def barriers(world):
     world.barrier()
     world.barrier(timeout_s=30)
     if world.rank == 0:
-        error = raises(omnes.BarrierTimeout, world.barrier, timeout_s=0.05)
+        error = raises(TimeoutError, world.barrier, timeout_s=0.05)
+        assert isinstance(error, omnes.BarrierTimeout) and isinstance(error, omnes.Error)
         assert error.missing == list(range(1, world.size)), error
+        assert "not there: rank 1" in str(error)
         world.send(b"", 1)
         world.barrier(timeout_s=30)
     else:
@@ -147,6 +149,7 @@ def groups(world):
 def mistakes(world):
     """What is refused is refused before anybody waits."""
     error = raises(omnes.RankOutOfRange, world.bcast, bytearray(1), root=world.size)
+    assert isinstance(error, ValueError) and (error.rank, error.size) == (world.size,) * 2
     assert f"rank {world.size} is not in a communicator of {world.size} ranks" in str(error)
     assert "str has none" in str(raises(TypeError, world.bcast, "no buffer"))
     raises(TypeError, world.recv, b"read-only")
@@ -155,6 +158,7 @@ def mistakes(world):
     raises(ValueError, world.barrier, timeout_s=-1)
     world.barrier(timeout_s=9e18)  # no clock goes so far
     raises(ValueError, world.dup().finalize)
+    raises(ValueError, world.dup().abandon)
     for call in (world.send, world.isend):
         assert "to=-1 is no number from 0 to" in str(raises(ValueError, call, b"", -1))
         assert "tag=-1 is" in str(raises(ValueError, call, b"", 0, tag=-1))

@@ -14,3 +14,6 @@ except omnes.PeerFailed as error:
     assert error.rank == 1 and "rank 1" in str(error), error
 else:
     raise AssertionError("nobody has noticed")
+world.abandon()
+world.abandon()
+assert "finalized" in repr(world)

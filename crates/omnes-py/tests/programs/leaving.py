@@ -37,3 +37,9 @@ except KeyError:
     while copy.rank == 1 and not told.exists():
         time.sleep(0.01)
 assert copy.size == 3
+try:
+    copy.barrier()
+except omnes.Left:
+    pass
+else:
+    raise AssertionError("who has left goes on")

@@ -55,7 +55,14 @@ with omnes.Communicator.from_env() as world:
     number = bytearray([rank])
     joined.bcast(number, root=size - 1)
     assert number == bytes([size - 1])
-    joined.barrier()
+    omnes.leave()
+    try:
+        joined.barrier()
+    except omnes.Left as error:
+        assert "this rank has left the job" in str(error), error
+    else:
+        raise AssertionError("who has left goes on")
+    omnes.join(rank, size, allgather).barrier()
     omnes.abandon()
     world.barrier()
 

@@ -35,7 +35,8 @@ for name, described in classes.items():
     actual = getattr(_omnes, name)
     check_document(name, actual, described)
     if issubclass(actual, BaseException):
-        assert [base.id for base in described.bases] == [actual.__bases__[0].__name__], name
+        bases = [base.__name__ for base in actual.__bases__]
+        assert [base.id for base in described.bases] == bases, (name, bases)
         continue
     methods = {node.name: node for node in described.body if isinstance(node, ast.FunctionDef)}
     present = {each for each in vars(actual) if not each.startswith("_")}
