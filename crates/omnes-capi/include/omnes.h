@@ -395,6 +395,13 @@ int omnes_test(omnes_request **request, int *done);
 int omnes_wait(omnes_request **request);
 
 /*
+ * omnes_wait_all does omnes_wait() for each of count requests, also after an
+ * error, of which it returns the first. requests may be NULL if count is 0.
+ * Errors: OMNES_ERROR_ARGUMENT if requests is NULL; else those of omnes_wait().
+ */
+int omnes_wait_all(omnes_request **requests, size_t count);
+
+/*
  * omnes_comm_split parts comm: the ranks that give one color, in [0,INT_MAX],
  * form a new communicator, in the order of key, then of their rank in comm.
  * OMNES_NO_COLOR takes part in no part; *part is then NULL, as it is on

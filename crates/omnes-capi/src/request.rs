@@ -219,6 +219,26 @@ pub unsafe extern "C" fn omnes_test(request: *mut *mut OmnesRequest, done: *mut 
     })
 }
 
+/// See `omnes_wait_all` in the header.
+///
+/// # Safety
+///
+/// `requests` is NULL where `count` is 0, or points to so many places, each as for [`omnes_wait`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_wait_all(requests: *mut *mut OmnesRequest, count: usize) -> c_int {
+    guard(|| {
+        if count > 0 && requests.is_null() {
+            return Err(Failure::argument("requests is NULL"));
+        }
+        let mut outcome = Ok(SUCCESS);
+        for number in 0..count {
+            // SAFETY: as our caller promises.
+            outcome = outcome.and(unsafe { wait(requests.add(number)) });
+        }
+        outcome
+    })
+}
+
 /// See `omnes_wait` in the header.
 ///
 /// # Safety
@@ -227,14 +247,22 @@ pub unsafe extern "C" fn omnes_test(request: *mut *mut OmnesRequest, done: *mut 
 /// another call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn omnes_wait(request: *mut *mut OmnesRequest) -> c_int {
-    guard(|| {
-        // SAFETY: as our caller promises.
-        let taken = unsafe { take(filled(request)?) };
-        if let Some(OmnesRequest { request, status }) = taken {
-            let ended = request.wait()?;
-            // SAFETY: as who started it has promised.
-            unsafe { tell(status, ended) };
-        }
-        Ok(SUCCESS)
-    })
+    // SAFETY: as our caller promises.
+    guard(|| unsafe { wait(request) })
+}
+
+/// Waits for a request, if one is there.
+///
+/// # Safety
+///
+/// As for [`omnes_wait`].
+unsafe fn wait(request: *mut *mut OmnesRequest) -> Result<c_int, Failure> {
+    // SAFETY: as our caller promises.
+    let taken = unsafe { take(filled(request)?) };
+    if let Some(OmnesRequest { request, status }) = taken {
+        let ended = request.wait()?;
+        // SAFETY: as who started it has promised.
+        unsafe { tell(status, ended) };
+    }
+    Ok(SUCCESS)
 }

@@ -3,6 +3,7 @@
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::job::POINT_TO_POINT;
+use crate::under_way::UnderWay;
 use omnes_net::{Completion, Message, Operation, Pattern, Reply};
 
 /// From whom a message may come.
@@ -50,7 +51,7 @@ impl Communicator {
     /// Sends `data` to rank `to`. Returns when `data` may be used again; a message of up to one
     /// packet is on its way then, a longer one has arrived. A message above
     /// [`Config::eager_bytes`](crate::Config::eager_bytes) waits until its receiver has asked for
-    /// it: two ranks that both send such a message first wait for ever; use
+    /// it: two ranks that both send such a message first wait for ever; use [`Self::sendrecv`] or
     /// [`Scope::isend`](crate::Scope::isend).
     ///
     /// # Errors
@@ -78,6 +79,31 @@ impl Communicator {
         let operation =
             unsafe { self.start_message_receive(from.into(), tag.into(), Bytes::of_mut(buffer))? };
         self.wait_for_message(operation).map(|completion| self.status(completion))
+    }
+
+    /// Sends `data` to rank `to` with `tag`, and receives the oldest message from `from` with
+    /// `wanted` into `buffer` meanwhile, so that ranks may exchange messages of any length.
+    ///
+    /// # Errors
+    /// As [`Self::send`] and [`Self::recv`]. After an error other than [`Error::Truncated`] what has
+    /// not been sent yet is given up.
+    pub fn sendrecv(
+        &self,
+        to: u32,
+        tag: u32,
+        data: &[u8],
+        from: impl Into<Source>,
+        wanted: impl Into<Tag>,
+        buffer: &mut [u8],
+    ) -> Result<Status, Error> {
+        let mut sent = UnderWay::new(self);
+        // SAFETY: waited for, or given up, before this returns.
+        sent.push_begun(unsafe { self.begin_send(to, tag, data)? });
+        let received = self.recv(from, wanted, buffer);
+        match received {
+            Ok(_) | Err(Error::Truncated { .. }) => sent.wait_until_left(0).and(received),
+            Err(_) => received,
+        }
     }
 
     pub(crate) fn status(&self, completion: Completion) -> Status {

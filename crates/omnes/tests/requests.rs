@@ -5,7 +5,7 @@
 mod ranks;
 
 use omnes::{
-    Cloning, Communicator, Config, Error, MultiSend, Multicast, OwnedRequest, Status, Tree,
+    Cloning, Communicator, Config, Error, MultiSend, Multicast, OwnedRequest, Source, Status, Tree,
     WhileWaiting,
 };
 use ranks::with_ranks;
@@ -286,6 +286,38 @@ fn hook_may_test_requests_of_the_engine_that_waits() {
             comm.finalize().unwrap();
         });
     }
+}
+
+#[test]
+fn ranks_exchange_messages_of_any_length_by_one_call_each() {
+    with_ranks(
+        3,
+        |_| {},
+        |comm| {
+            let (me, size) = (comm.rank(), comm.size());
+            let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+            for bytes in [0, 5, 70_000, 4 << 20] {
+                let (own, mut came) = (message(bytes, me as usize), vec![0; bytes + 1]);
+                let status = comm.sendrecv(next, me, &own, before, before, &mut came).unwrap();
+                assert_eq!(status, Status { source: before, tag: before, bytes });
+                assert!(came[..bytes] == message(bytes, before as usize));
+                let status = comm.sendrecv(me, 1, &own, Source::Any, 1, &mut came).unwrap();
+                assert_eq!(status, Status { source: me, tag: 1, bytes });
+            }
+            // What does not fit here still goes out whole.
+            let own = message(1 << 20, 1);
+            let mut came = vec![0; if me == 0 { 4 } else { own.len() }];
+            let outcome = comm.sendrecv(next, 2, &own, before, 2, &mut came);
+            match me {
+                0 => assert!(matches!(outcome, Err(Error::Truncated { .. })), "{outcome:?}"),
+                _ => assert!(outcome.unwrap().bytes == own.len() && came == own),
+            }
+            // Where nobody is nothing is sent or waited for.
+            let refused = comm.sendrecv(size, 3, &own, before, 3, &mut came);
+            assert!(matches!(refused, Err(Error::RankOutOfRange { .. })), "{refused:?}");
+            comm.finalize().unwrap();
+        },
+    );
 }
 
 #[test]

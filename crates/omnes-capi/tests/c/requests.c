@@ -133,6 +133,21 @@ static void messages(omnes_comm *comm, int rank, int size)
 	OK(omnes_irecv(comm, OMNES_ANY_SOURCE, OMNES_ANY_TAG, in[0], 4, NULL, &receives[0]));
 	CHECK(omnes_wait(&receives[0]) == OMNES_ERROR_TRUNCATED);
 	OK(omnes_wait(&sends[0]));
+
+	/* The first error comes back, and all have ended. */
+	for (int k = 0; k < SIZES; k++) {
+		OK(omnes_isend(comm, next, 20 + k, out[k], sizes[k], &sends[k]));
+		OK(omnes_irecv(comm, before, 20 + k, in[k], k == 1 ? 4 : LARGE, &status[k],
+			       &receives[k]));
+	}
+	CHECK(omnes_wait_all(receives, SIZES) == OMNES_ERROR_TRUNCATED);
+	OK(omnes_wait_all(sends, SIZES));
+	for (int k = 0; k < SIZES; k++)
+		CHECK(sends[k] == NULL && receives[k] == NULL);
+	expect(in[3], sizes[3], before + 3);
+	OK(omnes_wait_all(receives, SIZES));
+	OK(omnes_wait_all(NULL, 0));
+	CHECK(omnes_wait_all(NULL, 1) == OMNES_ERROR_ARGUMENT);
 }
 
 /* A barrier that the last rank enters only when the others have missed it. */
