@@ -189,9 +189,8 @@ impl Liveness {
 
     /// Forgets those that are gone, and watches the next living rank of the ring if nobody is left.
     fn watch_next(&mut self, now: Instant) {
-        let mut watched = std::mem::take(&mut self.watched);
-        watched.retain(|it| !self.is_gone(it.rank));
-        self.watched = watched;
+        let Self { watched, gone, .. } = self;
+        watched.retain(|it| !gone.contains_key(&it.rank));
         if self.watched.is_empty() {
             self.watch_more(now, 1);
             self.ping_at = self.successor().map(|_| now + self.config.interval);
