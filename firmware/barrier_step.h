@@ -16,9 +16,9 @@
  * be under way changes nothing. No member can be more than one barrier ahead
  * of another, so two records are enough [CB-R8].
  *
- * Loss: there are no acknowledgements. Who misses the message of a step asks
- * the one member that owes it, which sends it again if it has sent it at all
- * (omnes_barrier_repeat) [CB-R6].
+ * Loss: there are no acknowledgements. A member that misses the message of a
+ * step asks the one member that owes it, which sends it again if it has sent it
+ * at all (omnes_barrier_repeat) [CB-R6].
  *
  * Words: a barrier may combine a word of each member on its way, and tell all
  * the result. A member's message then carries what its own word makes with
@@ -87,14 +87,14 @@ struct omnes_barrier_record {
 };
 
 /* The bits: one per step, or one per member where a step waits for everybody.
- * `words` belong to each of the two records, those of even epochs first; at
- * least 1, at most OMNES_ARRIVED_WORDS. What messages have carried lies in
- * `carried` as their bits do, OMNES_WORDS_MAX words for each record; null where
- * nothing is combined. */
+ * `bit_words` words of them belong to each of the two records, those of even
+ * epochs first; at least 1, at most OMNES_ARRIVED_WORDS. What messages have
+ * carried lies in `carried` as their bits do, OMNES_WORDS_MAX words for each
+ * record; null where nothing is combined. */
 struct omnes_arrived {
 	u64 *bits;
 	u64 *carried;
-	u32 words;
+	u32 bit_words;
 };
 
 /* What a member brings into a barrier. */
@@ -147,10 +147,10 @@ static __always_inline u64 omnes_bits_below(u32 count)
 	return count >= 64 ? ~0ull : (1ull << (count & 63)) - 1;
 }
 
-/* omnes_arrived_of gives the words of an epoch's record. */
+/* omnes_arrived_of gives the bits of an epoch's record. */
 static __always_inline u64 *omnes_arrived_of(const struct omnes_arrived *arrived, u32 epoch)
 {
-	return arrived->bits + (epoch & 1) * arrived->words;
+	return arrived->bits + (epoch & 1) * arrived->bit_words;
 }
 
 /* omnes_carried_of gives the words of an epoch's record. */
@@ -240,7 +240,7 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *
 		return OMNES_NONSENSE;
 	/* The mask tells the verifier what the check above has. */
 	word = (bit / 64) & (OMNES_ARRIVED_WORDS - 1);
-	if (word >= arrived->words)
+	if (word >= arrived->bit_words)
 		return OMNES_NONSENSE;
 	/* Only a member that has entered can be one behind another. */
 	if (ahead != 1 && (ahead != 2 || barrier->entered == barrier->done))
@@ -249,7 +249,7 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *
 	if (record->epoch != epoch) {
 		record->epoch = epoch;
 		record->count = 0;
-		__builtin_memset(bits, 0, sizeof(*bits) * arrived->words);
+		__builtin_memset(bits, 0, sizeof(*bits) * arrived->bit_words);
 	}
 	if (bits[word] >> (bit & 63) & 1)
 		return OMNES_DUPLICATE;
@@ -265,7 +265,7 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *
 
 /*
  * omnes_barrier_repeat tells whether the message of `step` in barrier `epoch`
- * is to be sent again to member `to`, who misses it: OMNES_TAKEN if so,
+ * is to be sent again to member `to`, which misses it: OMNES_TAKEN if so,
  * OMNES_IGNORED if it has not been sent yet or nobody can miss it any more.
  */
 static __always_inline enum omnes_verdict

@@ -83,10 +83,10 @@ static struct omnes_arrived arrived_draw(const struct omnes_barrier_table *table
 {
 	struct omnes_arrived arrived;
 
-	arrived.words = 1 + (u32)(draw() % 3);
+	arrived.bit_words = 1 + (u32)(draw() % 3);
 	if (draw() % 4 && table->size <= OMNES_GROUP_MAX)
-		arrived.words = table->size / 64 + (table->size % 64 || !table->size);
-	arrived.bits = calloc(2 * arrived.words, sizeof(u64));
+		arrived.bit_words = table->size / 64 + (table->size % 64 || !table->size);
+	arrived.bits = calloc(2 * arrived.bit_words, sizeof(u64));
 	arrived.carried = draw() % 4 ? calloc(2 * OMNES_WORDS_MAX, sizeof(u64)) : NULL;
 	check(arrived.bits != NULL, "no memory");
 	return arrived;
@@ -108,7 +108,7 @@ static void barrier_drive(void)
 	memset(&barrier, 0, sizeof(barrier));
 	if (draw() % 2) {
 		fill(&barrier, sizeof(barrier));
-		fill(arrived.bits, 2 * arrived.words * sizeof(u64));
+		fill(arrived.bits, 2 * arrived.bit_words * sizeof(u64));
 	}
 	for (call = 0; call < CALLS; call++) {
 		epoch = barrier.done + (u32)(draw() % 4);

@@ -261,6 +261,18 @@ static __always_inline void nic_page_done(struct nic_packet *packet, u32 epoch)
 	bpf_spin_unlock(&state->lock);
 }
 
+/* nic_arrived_of gives where a state keeps what has come. */
+static __always_inline struct omnes_arrived nic_arrived_of(struct nic_state *state)
+{
+	struct omnes_arrived arrived = {
+		.bits = state->arrived,
+		.carried = state->carried,
+		.bit_words = OMNES_KERNEL_ARRIVED_WORDS,
+	};
+
+	return arrived;
+}
+
 /* nic_page_begin shows who was there before this member, where one waits for
  * everybody. */
 static __always_inline void nic_page_begin(struct omnes_page *page,
@@ -308,9 +320,7 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 
 	if (!state)
 		return OMNES_IGNORED;
-	arrived.bits = state->arrived;
-	arrived.carried = state->carried;
-	arrived.words = OMNES_KERNEL_ARRIVED_WORDS;
+	arrived = nic_arrived_of(state);
 	bpf_spin_lock(&state->lock);
 	verdict = omnes_barrier_arrive(&state->barrier, &arrived, table, epoch, number, from,
 				       nic_word_in(&packet->head), action);
@@ -421,9 +431,7 @@ static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_pa
 
 	if (!state)
 		return NIC_NEXT;
-	arrived.bits = state->arrived;
-	arrived.carried = state->carried;
-	arrived.words = OMNES_KERNEL_ARRIVED_WORDS;
+	arrived = nic_arrived_of(state);
 	bpf_spin_lock(&state->lock);
 	verdict = omnes_barrier_enter(&state->barrier, &arrived, &packet->slot->barrier, epoch,
 				      &own, &action);

@@ -73,7 +73,7 @@ struct nic_state {
 	u64 arrived[2 * OMNES_KERNEL_ARRIVED_WORDS];
 	u64 carried[2 * OMNES_WORDS_MAX];
 };
-_Static_assert(sizeof(struct nic_state) == 1352, "layout shared with Rust");
+_Static_assert(sizeof(struct nic_state) == OMNES_STATE_BYTES, "layout shared with Rust");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

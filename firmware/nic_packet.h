@@ -18,6 +18,13 @@ struct nic_start {
 };
 #define START_BYTES (OMNES_FRAME_BYTES + OMNES_OFFSET_SOURCE)
 
+/* nic_fold gives a sum in one's complement, in 16 bits. */
+static __always_inline u16 nic_fold(u32 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (u16)(sum + (sum >> 16));
+}
+
 /* nic_is_udp tells whether a frame is IPv4 without options, whole, and UDP. */
 static __always_inline int nic_is_udp(const void *frame)
 {

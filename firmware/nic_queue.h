@@ -13,7 +13,7 @@
  * Order. What goes to the socket is counted in `passed`. Until the process says
  * that it has emptied its sockets since then (`drained`), all that follows goes
  * there too, so that a small packet does not overtake the large one before it.
- * A process that looks at `passed` need not ask the kernel in vain, either.
+ * A process that looks at `passed` need not ask the kernel for nothing, either.
  *
  * Sleep. A process that sleeps is woken by its socket, so then all goes there. A
  * packet that was being put into the queue while the process fell asleep goes
@@ -30,7 +30,7 @@
 #ifndef OMNES_NIC_QUEUE_H
 #define OMNES_NIC_QUEUE_H
 
-#include "nic_maps.h"
+#include "nic_packet.h"
 
 struct nic_queue_inner {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -60,13 +60,6 @@ struct nic_address {
 };
 _Static_assert(sizeof(struct nic_address) == 24, "layout of the wire");
 
-/* nic_fold makes 16 bits of a sum. */
-static __always_inline u32 nic_fold16(u32 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (sum & 0xffff) + (sum >> 16);
-}
-
 /* nic_pseudo_sum is that of a packet's pseudo header. */
 static __always_inline u32 nic_pseudo_sum(const struct nic_address *address)
 {
@@ -87,7 +80,7 @@ static __always_inline int nic_is_intact(struct __sk_buff *skb, const struct nic
 	if (bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
 		return 1;
 	sum = nic_pseudo_sum(address);
-	if (nic_fold16(sum) == address->udp.check)
+	if (nic_fold(sum) == address->udp.check)
 		return 1;
 	sum = bpf_csum_diff(0, 0, words, sizeof(words), sum);
 	/* The helper takes no more at once. */
@@ -99,7 +92,7 @@ OMNES_UNROLL
 		if (rest)
 			sum = bpf_csum_diff(0, 0, (u32 *)(entry->data + at), rest, sum);
 	}
-	return nic_fold16(sum) == 0xffff;
+	return nic_fold(sum) == 0xffff;
 }
 
 /* nic_queue_put copies a packet's data into the next entry; 0 if it is there.

@@ -57,13 +57,6 @@ static __always_inline u32 nic_sum(u32 one, u32 other)
 	return (u32)sum + (u32)(sum >> 32);
 }
 
-/* nic_fold gives a sum in 16 bits. */
-static __always_inline u16 nic_fold(u32 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	return (u16)(sum + (sum >> 16));
-}
-
 static __always_inline u32 nic_addresses(const struct nic_frame *frame)
 {
 	return nic_sum(frame->ip.saddr, frame->ip.daddr);

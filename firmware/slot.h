@@ -20,6 +20,8 @@
 /* The peer entry of the group's multicast address. */
 #define OMNES_PEER_GROUP OMNES_KERNEL_GROUP_MAX
 #define OMNES_PEERS_MAX (OMNES_KERNEL_GROUP_MAX + 1)
+/* A lock, a barrier's state, and the bits and words of its two records. */
+#define OMNES_STATE_BYTES 1352
 
 /* By which packets find a slot. */
 enum omnes_class {

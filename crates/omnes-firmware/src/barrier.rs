@@ -239,7 +239,7 @@ pub(crate) const STATE_BYTES: usize = size_of::<State>();
 pub(crate) struct Arrived {
     bits: *mut u64,
     carried: *mut u64,
-    words: u32,
+    bit_words: u32,
 }
 
 /// What messages of two barriers have carried.
@@ -371,10 +371,10 @@ impl Barrier {
     /// State and bits, for the firmware.
     fn parts(&mut self) -> (*mut State, Arrived) {
         let bits: &mut [u64] = if self.many.is_empty() { &mut self.few } else { &mut self.many };
-        let words = bits.len() as u32 / 2;
+        let bit_words = bits.len() as u32 / 2;
         let carried = self.carried.as_deref_mut();
         let carried = carried.map_or(ptr::null_mut(), |words| words.as_mut_ptr());
-        (&raw mut self.state, Arrived { bits: bits.as_mut_ptr(), carried, words })
+        (&raw mut self.state, Arrived { bits: bits.as_mut_ptr(), carried, bit_words })
     }
 
     /// Words have to be kept from now on. Those before were 0.

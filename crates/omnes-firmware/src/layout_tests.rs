@@ -1,62 +1,125 @@
-//! Both sides of each layout agree.
+//! Both sides of each layout agree, and of each constant that they share.
 
 use crate::{Key, barrier, slot, spread};
+use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
 
+/// A size, an offset or a constant of the C side, by the expression that gives it.
+#[repr(C)]
+struct Fact {
+    name: *const c_char,
+    value: u32,
+}
+
 unsafe extern "C" {
-    static omnes_native_layout: [u32; 45];
+    /// Null behind the last.
+    safe fn omnes_native_fact_at(index: u32) -> *const Fact;
+}
+
+fn native() -> Vec<(String, usize)> {
+    // SAFETY: null, or a constant that is never freed.
+    let facts = (0..).map_while(|index| unsafe { omnes_native_fact_at(index).as_ref() });
+    let entry = |fact: &Fact| {
+        // SAFETY: every fact has a literal for its name.
+        let name = unsafe { CStr::from_ptr(fact.name) };
+        (name.to_string_lossy().into_owned(), fact.value as usize)
+    };
+    facts.map(entry).collect()
+}
+
+/// What step functions take and give.
+fn of_steps() -> Vec<(&'static str, usize)> {
+    vec![
+        ("OMNES_GROUP_MAX", crate::GROUP_MAX),
+        ("OMNES_KERNEL_GROUP_MAX", crate::KERNEL_GROUP_MAX),
+        ("OMNES_STEPS_MAX", crate::STEPS_MAX),
+        ("OMNES_WORDS_MAX", crate::WORDS_MAX),
+        ("sizeof(struct omnes_key)", size_of::<Key>()),
+        ("sizeof(struct omnes_barrier_table)", size_of::<barrier::Table>()),
+        (
+            "offsetof(struct omnes_barrier_table, step)",
+            size_of::<barrier::Table>() - 8 * crate::STEPS_MAX,
+        ),
+        ("sizeof(struct omnes_barrier)", barrier::STATE_BYTES),
+        ("offsetof(struct omnes_barrier, record)", 16),
+        (
+            "offsetof(struct omnes_barrier, own)",
+            barrier::STATE_BYTES - 2 * size_of::<barrier::Contribution>(),
+        ),
+        ("sizeof(struct omnes_arrived)", size_of::<barrier::Arrived>()),
+        ("offsetof(struct omnes_arrived, bit_words)", 2 * size_of::<usize>()),
+        ("sizeof(struct omnes_contribution)", size_of::<barrier::Contribution>()),
+        ("offsetof(struct omnes_contribution, word)", 2 * size_of::<u32>()),
+        ("OMNES_COMBINE_SUM_F64", barrier::Combine::SumF64 as usize),
+        ("OMNES_COMBINE_KNOWN", barrier::COMBINE_KNOWN as usize),
+        ("sizeof(struct omnes_barrier_action)", size_of::<barrier::Action>()),
+        ("sizeof(struct omnes_spread_table)", size_of::<spread::Table>()),
+        (
+            "offsetof(struct omnes_spread_table, child)",
+            size_of::<spread::Table>() - 2 * crate::KERNEL_GROUP_MAX,
+        ),
+    ]
+}
+
+/// What user space and the kernel share of a slot.
+fn of_slots() -> Vec<(&'static str, usize)> {
+    vec![
+        ("OMNES_SLOTS_MAX", slot::SLOTS_MAX as usize),
+        ("OMNES_PEER_GROUP", slot::PEER_GROUP as usize),
+        ("OMNES_STATE_BYTES", slot::STATE_BYTES),
+        ("sizeof(struct omnes_port_key)", size_of::<slot::PortKey>()),
+        ("OMNES_CLASS_STEPS", slot::Class::Steps as usize),
+        ("OMNES_CLASS_SPREAD", slot::Class::Spread as usize),
+        ("sizeof(struct omnes_member_key)", size_of::<slot::MemberKey>()),
+        ("sizeof(struct omnes_member)", size_of::<slot::Member>()),
+        ("OMNES_SLOT_FORWARDS", slot::SLOT_FORWARDS.into()),
+        ("OMNES_SLOT_BY_MAC", slot::SLOT_BY_MAC.into()),
+        ("sizeof(struct omnes_slot)", size_of::<slot::Slot>()),
+        ("offsetof(struct omnes_slot, address)", offset_of!(slot::Slot, address)),
+        ("offsetof(struct omnes_slot, port)", offset_of!(slot::Slot, port)),
+        ("offsetof(struct omnes_slot, key)", offset_of!(slot::Slot, key)),
+        ("offsetof(struct omnes_slot, barrier)", offset_of!(slot::Slot, barrier)),
+        ("offsetof(struct omnes_slot, spread)", offset_of!(slot::Slot, spread)),
+        ("sizeof(struct omnes_peer)", size_of::<slot::Peer>()),
+        ("OMNES_FRAME_BYTES", slot::FRAME_BYTES),
+        ("offsetof(struct omnes_peer, frame)", offset_of!(slot::Peer, frame)),
+        ("offsetof(struct omnes_peer, rank)", offset_of!(slot::Peer, rank)),
+        ("offsetof(struct omnes_peer, learnt)", offset_of!(slot::Peer, learnt)),
+        ("sizeof(struct omnes_page)", size_of::<slot::Page>()),
+        ("offsetof(struct omnes_page, arrived)", offset_of!(slot::Page, arrived)),
+        ("offsetof(struct omnes_page, packets_in)", offset_of!(slot::Page, counters)),
+        (
+            "offsetof(struct omnes_page, clone_failures)",
+            offset_of!(slot::Page, counters) + offset_of!(slot::Counters, clone_failures),
+        ),
+        ("offsetof(struct omnes_page, result)", offset_of!(slot::Page, result)),
+        ("offsetof(struct omnes_page, is_sleeping)", offset_of!(slot::Page, is_sleeping)),
+        ("offsetof(struct omnes_page, is_lost)", offset_of!(slot::Page, is_lost)),
+    ]
+}
+
+/// The same of a receive queue.
+fn of_queues() -> Vec<(&'static str, usize)> {
+    vec![
+        ("OMNES_QUEUE_ENTRIES", slot::QUEUE_ENTRIES as usize),
+        ("OMNES_QUEUE_DATA_BYTES", slot::QUEUE_DATA_BYTES),
+        ("OMNES_QUEUE_PORTS_MAX", slot::QUEUE_PORTS_MAX),
+        ("OMNES_QUEUE_PACKET_BYTES_MAX", slot::QUEUE_PACKET_BYTES_MAX),
+        ("sizeof(struct omnes_queue_key)", size_of::<slot::QueueKey>()),
+        ("sizeof(struct omnes_queue_entry)", size_of::<slot::QueueEntry>()),
+        ("offsetof(struct omnes_queue_entry, data)", offset_of!(slot::QueueEntry, data)),
+        ("sizeof(struct omnes_queue)", size_of::<slot::Queue>()),
+        ("offsetof(struct omnes_queue, passed)", offset_of!(slot::Queue, passed)),
+        ("offsetof(struct omnes_queue, tail)", offset_of!(slot::Queue, tail)),
+        ("offsetof(struct omnes_queue, is_sleeping)", offset_of!(slot::Queue, is_sleeping)),
+        ("offsetof(struct omnes_queue, turns)", offset_of!(slot::Queue, turns)),
+        ("offsetof(struct omnes_queue, entries)", offset_of!(slot::Queue, entries)),
+    ]
 }
 
 #[test]
 fn both_sides_of_each_layout_agree() {
-    // SAFETY: a constant array of that length.
-    let native = unsafe { omnes_native_layout };
-    let ours = [
-        size_of::<Key>(),
-        size_of::<barrier::Table>(),
-        size_of::<barrier::Table>() - 8 * crate::STEPS_MAX,
-        barrier::STATE_BYTES,
-        16,
-        barrier::STATE_BYTES - 2 * size_of::<barrier::Contribution>(),
-        size_of::<barrier::Arrived>(),
-        2 * size_of::<usize>(),
-        size_of::<barrier::Contribution>(),
-        2 * size_of::<u32>(),
-        barrier::Combine::SumF64 as usize,
-        barrier::COMBINE_KNOWN as usize,
-        size_of::<barrier::Action>(),
-        size_of::<spread::Table>(),
-        size_of::<spread::Table>() - 2 * crate::KERNEL_GROUP_MAX,
-        size_of::<slot::PortKey>(),
-        size_of::<slot::Member>(),
-        size_of::<slot::Slot>(),
-        offset_of!(slot::Slot, address),
-        offset_of!(slot::Slot, port),
-        offset_of!(slot::Slot, key),
-        offset_of!(slot::Slot, barrier),
-        offset_of!(slot::Slot, spread),
-        size_of::<slot::Peer>(),
-        offset_of!(slot::Peer, frame),
-        offset_of!(slot::Peer, rank),
-        offset_of!(slot::Peer, learnt),
-        size_of::<slot::Page>(),
-        offset_of!(slot::Page, arrived),
-        offset_of!(slot::Page, counters),
-        offset_of!(slot::Page, counters) + offset_of!(slot::Counters, clone_failures),
-        offset_of!(slot::Page, result),
-        offset_of!(slot::Page, is_sleeping),
-        offset_of!(slot::Page, is_lost),
-        slot::QUEUE_PORTS_MAX,
-        size_of::<slot::QueueKey>(),
-        size_of::<slot::QueueEntry>(),
-        offset_of!(slot::QueueEntry, data),
-        size_of::<slot::Queue>(),
-        offset_of!(slot::Queue, passed),
-        offset_of!(slot::Queue, tail),
-        offset_of!(slot::Queue, is_sleeping),
-        offset_of!(slot::Queue, turns),
-        offset_of!(slot::Queue, entries),
-        0,
-    ];
-    assert_eq!(native.map(|number| number as usize), ours);
+    let ours = [of_steps(), of_slots(), of_queues()].concat();
+    let ours: Vec<_> = ours.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    assert_eq!(native(), ours);
 }
