@@ -5,6 +5,11 @@
 //! [`AnswerTimer`] tells how long to wait for answers; its [`History`], which reports are older
 //! than a repair.
 
+mod hold;
+mod trust;
+
+use self::hold::RepairHold;
+use self::trust::Trust;
 use super::answer_timer::AnswerTimer;
 use super::history::{History, Witness};
 use super::least::Least;
@@ -15,19 +20,6 @@ use crate::packet::Destination;
 use omnes_wire::{CodedSet, GapMap, Instant, Rank, Seq};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Repairs may wait for others for a round trip divided by this, which is little beside the whole
-/// one that they take anyway.
-const HOLD_SHARE: u32 = 4;
-
-/// Times in a row that the first packet which somebody lacks may go to all and not arrive, before
-/// what goes to all is taken to reach nobody.
-const IN_VAIN_MAX: u32 = 4;
-/// Time that this takes at least: a rank that computes may answer late, though it lacks nothing.
-const IN_VAIN_TIME: Duration = Duration::from_millis(10);
-/// Time after which fewer times do: where answers take long, ranks that get nothing would be taken
-/// for dead.
-const IN_VAIN_TIME_MAX: Duration = Duration::from_millis(500);
 
 /// How one reporter stands.
 #[derive(Debug)]
@@ -88,20 +80,8 @@ pub(super) struct Collector {
     lost: BTreeMap<Rank, u32>,
     /// Packets that have arrived everywhere since then.
     freed: u32,
-    /// Several repairs may go out as one packet, so they may wait for others.
-    pub(super) may_hold: bool,
-    /// Until then they do, if there are any.
-    held_until: Option<Instant>,
-    /// When new gaps were reported last.
-    gaps_at: Instant,
-    /// Times that the first packet which somebody lacks went to all since [`Self::slowest`] has
-    /// come on.
-    in_vain: u32,
-    /// When the first of them did.
-    in_vain_since: Instant,
-    /// What goes to all seems to reach nobody, as after a change of the network: so packets go
-    /// again to one rank after the other, until one from there on has arrived without that.
-    mistrusted_from: Option<Seq>,
+    pub(super) hold: RepairHold,
+    trust: Trust,
     pub(super) history: History,
     pub(super) answers: AnswerTimer,
     /// Ranks to ask for their acknowledgement once more, where this rank cannot send data again.
@@ -137,12 +117,8 @@ impl Collector {
             window: LossWindow::new(window_bytes),
             lost: BTreeMap::new(),
             freed: 0,
-            may_hold: false,
-            held_until: None,
-            gaps_at: Instant::ZERO,
-            in_vain: 0,
-            in_vain_since: Instant::ZERO,
-            mistrusted_from: None,
+            hold: RepairHold::default(),
+            trust: Trust::default(),
             history: History::default(),
             answers: AnswerTimer::new(count),
             to_ask: Vec::new(),
@@ -225,9 +201,9 @@ impl Collector {
         let has_advanced = slowest != before;
         if has_advanced {
             self.answers.on_progress();
-            self.in_vain = 0;
+            self.trust.on_progress();
             if self.has_come_by_itself(before, slowest) {
-                self.mistrusted_from = None;
+                self.trust.restore();
             }
         }
         has_advanced
@@ -263,12 +239,7 @@ impl Collector {
         if !is_news {
             return;
         }
-        if is_first && self.may_hold {
-            // Worth it where reports follow each other closely.
-            let wait = self.answers.times().usual / HOLD_SHARE;
-            self.held_until = (now.since(self.gaps_at) < wait).then(|| now + wait);
-        }
-        self.gaps_at = now;
+        self.hold.on_gaps(now, is_first.then(|| self.answers.times().usual));
     }
 
     /// True if `seq` may be under way to `from`, which reports it as missing.
@@ -279,14 +250,14 @@ impl Collector {
     /// `rank` lacks `seq`. If `asks`, the last packet that goes to it is to be answered at once.
     pub(super) fn want(&mut self, rank: Rank, seq: Seq, asks: bool) {
         if self.wants.is_empty() {
-            self.held_until = None;
+            self.hold.end();
         }
         self.wants.add(rank, seq, asks);
     }
 
     /// Until when repairs may wait for others that fit into one packet with them.
     pub(super) fn held_until(&self) -> Option<Instant> {
-        self.held_until.filter(|_| self.has_repairs())
+        self.hold.until().filter(|_| self.has_repairs())
     }
 
     /// True if repairs may still wait at `now`.
@@ -296,7 +267,7 @@ impl Collector {
 
     /// Ends that wait if its time has come; true if so.
     pub(super) fn end_hold(&mut self, now: Instant) -> bool {
-        self.held_until.take_if(|until| *until <= now).is_some()
+        self.hold.end_if_over(now)
     }
 
     /// Bytes of truesize that may be under way, as far as the loss allows.
@@ -333,7 +304,7 @@ impl Collector {
         multicast_ranks: u32,
         mut may_follow: impl FnMut(Seq) -> u64,
     ) -> Option<Repair> {
-        let trusts = self.mistrusted_from.is_none();
+        let trusts = self.trust.holds();
         let base = self.codable(&mut may_follow).filter(|_| trusts);
         if let Some(base) = base
             && let Some(set) = self.take_coded(base, may_follow(base), multicast_ranks)
@@ -362,21 +333,13 @@ impl Collector {
         if Some(repair.seq) != self.slowest() || repair.to != Destination::Group {
             return;
         }
-        if self.in_vain == 0 {
-            self.in_vain_since = now;
-        }
-        self.in_vain += 1;
-        let time = now.since(self.in_vain_since);
-        let is_often = self.in_vain >= IN_VAIN_MAX && time >= IN_VAIN_TIME;
-        if is_often || time >= IN_VAIN_TIME_MAX {
-            self.mistrusted_from.get_or_insert(end);
-        }
+        self.trust.on_repair_to_all(now, end);
     }
 
     /// True if one of the packets from `before` to `slowest`, which have arrived everywhere, has
     /// not gone to any rank alone, though it was sent when what goes to all was mistrusted.
     fn has_come_by_itself(&self, before: Option<Seq>, slowest: Option<Seq>) -> bool {
-        let (Some(from), Some(before)) = (self.mistrusted_from, before) else { return false };
+        let (Some(from), Some(before)) = (self.trust.lost_from(), before) else { return false };
         let first = if before.precedes(from) { from } else { before };
         let Some(slowest) = slowest.filter(|slowest| first.precedes(*slowest)) else {
             return false;

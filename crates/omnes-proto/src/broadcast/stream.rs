@@ -64,7 +64,7 @@ impl Stream {
         let policy = group.policy;
         let incoming = Incoming::new(policy, &roles);
         let mut collector = Collector::new(reporters, credit_packets, credit_bytes);
-        collector.may_hold = policy.codes_repairs() && roles.takers > 2;
+        collector.hold.is_allowed = policy.codes_repairs() && roles.takers > 2;
         let copied = roles.copies_to.iter().map(|rank| (*rank, Seq(0))).collect();
         Some(Self {
             key: StreamKey { group: group.id, root },

@@ -1,6 +1,7 @@
 //! One collector, reports in and repairs out.
 
 #![allow(clippy::unwrap_used)]
+use super::hold::HOLD_SHARE;
 use super::*;
 use crate::lane::Allowance;
 
@@ -132,7 +133,7 @@ fn a_report_older_than_the_repair_changes_nothing() {
 #[test]
 fn repairs_wait_for_others_where_reports_follow_each_other_closely() {
     let mut collector = collector(3);
-    collector.may_hold = true;
+    collector.hold.is_allowed = true;
     let mut map = GapMap::default();
     map.insert(Seq(0), Seq(5));
     let wait = collector.answers.times().usual / HOLD_SHARE;
