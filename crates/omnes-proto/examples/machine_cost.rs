@@ -51,7 +51,7 @@ fn run(bytes: u64, rounds: u32) -> f64 {
             available: bytes,
             reply: if bytes > 1400 { Reply::Soon } else { Reply::Lazy },
         };
-        ends[from].channel_mut(0).send(now, message).unwrap();
+        ends[from].channel_mut(0).send(message).unwrap();
         loop {
             let mut idle = true;
             for side in [from, to] {
@@ -95,7 +95,7 @@ fn run_broadcast(bytes: u64, rounds: u32) -> f64 {
         let now = Instant::from_ns(u64::from(round) * 5000);
         ends[1].broadcast_mut().unwrap().receive(now, group, Rank(0), bytes).unwrap();
         let message = CastMessage { group, bytes, reply: Reply::Soon };
-        ends[0].broadcast_mut().unwrap().send(now, message).unwrap();
+        ends[0].broadcast_mut().unwrap().send(message).unwrap();
         loop {
             let before = packets;
             for side in [0, 1] {

@@ -299,37 +299,14 @@ impl Endpoint {
         let header = self.admit(head)?;
         let from = header.source;
         if self.liveness.is_gone(from) {
-            if self.liveness.has_departed(from) && is_of_entered(&header) {
-                // It was sent before the farewell, which has overtaken it.
-                self.counters.accepted += 1;
-                self.collective_mut().handle_packet(now, &header);
-                return None;
-            }
-            self.counters.from_gone += 1;
-            self.tell_excluded(from);
+            self.handle_from_gone(now, &header);
             return None;
         }
         self.counters.accepted += 1;
         self.liveness.on_heard(now, from);
         match header.kind {
             Kind::Data | Kind::Grant | Kind::Ack | Kind::Nack => {
-                let index = usize::from(header.channel.0);
-                let Some(channel) = self.channels.get_mut(index) else {
-                    self.counters.unknown_channel += 1;
-                    return None;
-                };
-                self.due.touch(Machines::channel(index));
-                if !carries_report(&header) {
-                    return channel.handle_packet(now, &header, head, packet_bytes);
-                }
-                // The channel knows nothing of the report, which stands before the data.
-                let rest = packet_bytes.checked_sub(CAST_REPORT_BYTES)?;
-                let placement = channel.handle_packet(now, &header, head, rest);
-                self.take_carried(now, from, head);
-                return placement.map(|placement| {
-                    let packet_offset = placement.packet_offset + CAST_REPORT_BYTES;
-                    Placement { packet_offset, ..placement }
-                });
+                return self.handle_on_channel(now, &header, head, packet_bytes);
             }
             Kind::Cast | Kind::CastCoded | Kind::CastAck | Kind::CastNack | Kind::Hello => {
                 let Some(broadcast) = &mut self.broadcast else {
@@ -357,6 +334,44 @@ impl Endpoint {
             }
         }
         None
+    }
+
+    /// Handles an authentic packet of a rank that has failed or left.
+    fn handle_from_gone(&mut self, now: Instant, header: &Header) {
+        if self.liveness.has_departed(header.source) && is_of_entered(header) {
+            // It was sent before the farewell, which has overtaken it.
+            self.counters.accepted += 1;
+            self.collective_mut().handle_packet(now, header);
+            return;
+        }
+        self.counters.from_gone += 1;
+        self.tell_excluded(header.source);
+    }
+
+    fn handle_on_channel(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        head: &[u8],
+        packet_bytes: usize,
+    ) -> Option<Placement> {
+        let index = usize::from(header.channel.0);
+        let Some(channel) = self.channels.get_mut(index) else {
+            self.counters.unknown_channel += 1;
+            return None;
+        };
+        self.due.touch(Machines::channel(index));
+        if !carries_report(header) {
+            return channel.handle_packet(now, header, head, packet_bytes);
+        }
+        // The channel knows nothing of the report, which stands before the data.
+        let rest = packet_bytes.checked_sub(CAST_REPORT_BYTES)?;
+        let placement = channel.handle_packet(now, header, head, rest);
+        self.take_carried(now, header.source, head);
+        placement.map(|placement| {
+            let packet_offset = placement.packet_offset + CAST_REPORT_BYTES;
+            Placement { packet_offset, ..placement }
+        })
     }
 
     /// True if a packet to all is authentic, as far as its head tells: then it may be passed on.
@@ -428,12 +443,12 @@ impl Endpoint {
             return false;
         }
         for channel in &mut self.channels {
-            channel.fail_peer(now, rank);
+            channel.fail_peer(rank);
         }
         if let Some(broadcast) = &mut self.broadcast {
-            broadcast.fail_peer(now, rank);
+            broadcast.fail_peer(rank);
         }
-        self.collective.fail_peer(now, rank);
+        self.collective.fail_peer(rank);
         self.collect_events(now);
         self.events.push_back(Event::PeerFailed(rank));
         true
@@ -448,8 +463,8 @@ impl Endpoint {
     }
 
     /// As [`Channel::cut`]. If it is because of a failure, the receiver hears of that first.
-    pub fn cut(&mut self, now: Instant, channel: usize, id: SendId) {
-        let Some(to) = self.channel_mut(channel).cut(now, id) else { return };
+    pub fn cut(&mut self, channel: usize, id: SendId) {
+        let Some(to) = self.channel_mut(channel).cut(id) else { return };
         if let Some(failed) = self.first_failed().filter(|failed| *failed != to) {
             self.answer(to, Kind::Failed, failed.0);
         }
@@ -470,12 +485,12 @@ impl Endpoint {
         // Now, as the events of the failure have been collected.
         self.due.touch(Machines::ALL);
         for channel in &mut self.channels {
-            channel.depart_peer(now, rank);
+            channel.depart_peer(rank);
         }
         if let Some(broadcast) = &mut self.broadcast {
             broadcast.depart_peer(now, rank);
         }
-        self.collective.depart_peer(now, rank);
+        self.collective.depart_peer(rank);
         self.collect_events(now);
         self.events.push_back(Event::PeerDeparted(rank));
     }

@@ -57,6 +57,12 @@ pub const fn truesize(wire_bytes: u32) -> u32 {
     }
 }
 
+/// Ranks that may ask, or report to, the same one at once; where there are more, each does so at a
+/// time of its own [RFC 5401].
+pub(crate) const RANKS_AT_ONCE: u32 = 32;
+/// Between two of these times: what it takes to send a packet, and to take it in.
+pub(crate) const STAGGER: Duration = Duration::from_micros(2);
+
 /// Channels of an endpoint.
 pub const CHANNELS_MAX: usize = 16;
 

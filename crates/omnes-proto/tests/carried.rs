@@ -51,7 +51,7 @@ fn pair_with_a_debt() -> (Endpoint, Endpoint) {
     for number in 0..3 {
         let cast = CastMessage { group: GROUP, bytes: 8, reply: Reply::Lazy };
         leaf.broadcast_mut().unwrap().receive(at(number), GROUP, Rank(0), 8).unwrap();
-        root.broadcast_mut().unwrap().send(at(number), cast).unwrap();
+        root.broadcast_mut().unwrap().send(cast).unwrap();
         assert_eq!(pass(at(number), &mut root, &mut leaf, b"12345678"), b"12345678");
         pass(at(number), &mut leaf, &mut root, b"");
     }
@@ -68,7 +68,7 @@ fn send(root: &mut Endpoint, leaf: &mut Endpoint, sent: &[u8]) {
     let bytes = sent.len() as u64;
     let (to, tag, reply) = (Rank(0), 1, Reply::Lazy);
     let message = Message { to, communicator, tag, bytes, available: bytes, reply };
-    leaf.channel_mut(0).send(at(11), message).unwrap();
+    leaf.channel_mut(0).send(message).unwrap();
     assert_eq!(pass(at(11), leaf, root, sent), sent);
 }
 

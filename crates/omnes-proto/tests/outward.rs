@@ -55,7 +55,7 @@ fn whatever_goes_in_lets_packets_and_events_out() {
         available: DATA.len() as u64,
         reply: Reply::Soon,
     };
-    from.channel_mut(0).send(at(1), message).unwrap();
+    from.channel_mut(0).send(message).unwrap();
     let sent = drain(at(1), &mut from);
     assert_eq!(sent.len(), 1);
     // It comes before its receive is posted, so its data move then.

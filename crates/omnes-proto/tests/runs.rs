@@ -114,11 +114,11 @@ impl Job {
             let to = Rank(rank);
             let (available, reply) = (bytes, Reply::Soon);
             let message = Message { to, communicator, tag, bytes, available, reply };
-            self.ranks[0].channel_mut(0).send(now, message).unwrap();
+            self.ranks[0].channel_mut(0).send(message).unwrap();
         }
         for group in GROUPS {
             let cast = CastMessage { group, bytes, reply: Reply::Soon };
-            self.ranks[0].broadcast_mut().unwrap().send(now, cast).unwrap();
+            self.ranks[0].broadcast_mut().unwrap().send(cast).unwrap();
         }
     }
 

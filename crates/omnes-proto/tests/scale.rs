@@ -204,7 +204,7 @@ impl Job {
             machine.receive(self.now, GROUP, Rank(ROOT), bytes).unwrap();
         }
         let root = self.ends[ROOT as usize].broadcast_mut().unwrap();
-        root.send(self.now, CastMessage { group: GROUP, bytes, reply: Reply::Soon }).unwrap();
+        root.send(CastMessage { group: GROUP, bytes, reply: Reply::Soon }).unwrap();
         self.mark(ROOT);
         let others = self.ranks() - 1;
         self.run_until(|job| job.received == received + others && job.sent == sent + 1);

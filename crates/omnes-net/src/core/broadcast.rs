@@ -12,7 +12,7 @@ use omnes_proto::broadcast::{
     Broadcast, BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId, Hold,
 };
 use omnes_proto::channel::Reply;
-use omnes_wire::{CommunicatorId, Instant, Rank};
+use omnes_wire::{CommunicatorId, Rank};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ impl Core {
         };
         let now = self.now();
         // SAFETY: the caller's promise is passed on.
-        let started = unsafe { self.broadcast(now, cast, backing) };
+        let started = unsafe { self.broadcast(cast, backing) };
         self.push_at(now);
         Some(started)
     }
@@ -167,7 +167,6 @@ impl Core {
     /// As for [`Core::send`].
     unsafe fn broadcast(
         &mut self,
-        now: Instant,
         cast: Cast,
         backing: Backing,
     ) -> Result<Option<Operation>, OperationError> {
@@ -175,7 +174,7 @@ impl Core {
         // A full window means a stream of messages, which is acknowledged without being asked for,
         // also where they are lent: else each of them would bring an answer from everybody.
         let reply = if hold.copies(bytes) { Reply::Lazy } else { Reply::Soon };
-        let sent = self.machine()?.send(now, CastMessage { group, bytes, reply });
+        let sent = self.machine()?.send(CastMessage { group, bytes, reply });
         let id = sent.map_err(|error| self.refused(error))?;
         let channel = self.cast_channel();
         if backing == Backing::Copy {

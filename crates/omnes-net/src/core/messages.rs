@@ -40,7 +40,7 @@ impl Core {
         // Nobody waits for the answer to a message that has been copied.
         let reply = if is_small { Reply::Lazy } else { message.reply };
         let now = self.now();
-        let started = self.endpoint.channel_mut(channel).send(now, Message { reply, ..message });
+        let started = self.endpoint.channel_mut(channel).send(Message { reply, ..message });
         let id = started.map_err(|error| match error {
             ChannelError::MessageTooLarge { bytes, bytes_max } => {
                 OperationError::TooLarge { bytes, bytes_max }
@@ -66,8 +66,7 @@ impl Core {
         if self.operations.is_ended(operation.id) {
             return;
         }
-        let now = self.now();
-        self.endpoint.channel_mut(operation.channel).extend(now, id, available);
+        self.endpoint.channel_mut(operation.channel).extend(id, available);
     }
 
     /// Starts a receive.
@@ -140,8 +139,7 @@ impl Core {
                 let sent = match channel == self.cast_channel() {
                     true => u64::MAX, // All of it may be wanted again.
                     false => {
-                        let now = self.now();
-                        self.endpoint.cut(now, channel, send);
+                        self.endpoint.cut(channel, send);
                         self.endpoint.channels()[channel].available_bytes(send)
                     }
                 };

@@ -112,8 +112,7 @@ impl Engine {
     /// `limit`: the ranks that, as far as is known then, have not.
     pub fn missing(&self, communicator: CommunicatorId, limit: Duration) -> Vec<Rank> {
         self.enter(|core| {
-            let now = core.now();
-            core.endpoint.collective_mut().ask(now, communicator);
+            core.endpoint.collective_mut().ask(communicator);
             core.push();
         });
         // Interrupted or late: what is known then counts.

@@ -291,8 +291,7 @@ impl Broadcast {
     ///
     /// # Errors
     /// [`BroadcastError`] names the value that is refused; nothing has changed then.
-    pub fn send(&mut self, now: Instant, message: CastMessage) -> Result<SendId, BroadcastError> {
-        let _ = now;
+    pub fn send(&mut self, message: CastMessage) -> Result<SendId, BroadcastError> {
         let CastMessage { group, bytes, reply } = message;
         self.group(group)?;
         let bytes_max = self.common.config.message_bytes_max();
@@ -440,8 +439,7 @@ impl Broadcast {
 
     /// A rank has failed: all groups with it are broken, and what is under way in them ends with
     /// an error.
-    pub fn fail_peer(&mut self, now: Instant, rank: Rank) {
-        let _ = now;
+    pub fn fail_peer(&mut self, rank: Rank) {
         self.failed.insert(rank);
         for group in self.groups.values_mut() {
             let is_member = group.config.nodes.contains(rank);

@@ -13,6 +13,7 @@
 //!
 //! Parts combine with `+`, as in `co-root=4+skewed=8` [BC-R19]; later parts override earlier ones.
 
+use crate::limits::RANKS_AT_ONCE;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -35,9 +36,6 @@ const COUNT_MAX: u32 = 4096;
 const ROOT_NODES_MAX: u32 = 64;
 /// Base of the default's tree beyond that.
 const USUAL_RADIX: u32 = 8;
-
-/// Ranks that take in a message beyond which reports are spread over time [RFC 5401].
-pub(super) const PROMPT_TAKERS: u32 = 32;
 
 /// Longest message that is copied.
 const COPY_BYTES_MAX: u64 = 64 << 10;
@@ -168,7 +166,7 @@ impl Policy {
     /// True if each of `takers` ranks asks for a message that does not come. More ranks would be
     /// too many for a root that is late.
     pub(super) fn takers_ask(&self, takers: u32) -> bool {
-        self.gaps == GapReports::Prompt && takers <= PROMPT_TAKERS
+        self.gaps == GapReports::Prompt && takers <= RANKS_AT_ONCE
     }
 
     /// True if repairs are numbered: only the root repairs.

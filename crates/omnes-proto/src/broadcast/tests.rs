@@ -89,7 +89,7 @@ impl Net {
     fn send(&mut self, root: u32, data: Vec<u8>, reply: Reply) {
         let node = &mut self.nodes[root as usize];
         let message = CastMessage { group: GROUP, bytes: data.len() as u64, reply };
-        let id = node.machine.send(self.now, message).unwrap();
+        let id = node.machine.send(message).unwrap();
         node.sent.insert(id, data);
     }
 
@@ -339,7 +339,7 @@ fn a_failed_member_breaks_the_group_and_is_named() {
         let now = net.now;
         for (rank, node) in net.nodes.iter_mut().enumerate().filter(|(at, _)| *at as u32 != failed)
         {
-            node.machine.fail_peer(now, Rank(failed));
+            node.machine.fail_peer(Rank(failed));
             node.take_events();
             let is_complete = node.received.len() == 1;
             assert!(is_complete || node.failed.len() == 1 || rank == 0);

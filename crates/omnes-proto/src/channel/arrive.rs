@@ -65,7 +65,7 @@ impl Channel {
             _ => None,
         };
         self.recount(from);
-        self.schedule(now, from);
+        self.schedule(from);
         self.check_stable();
         placement
     }
@@ -78,7 +78,7 @@ impl Channel {
         let bytes_max = self.config.receive_truesize_bytes;
         let peer = self.peer(header.source);
         if header.credits > 0 {
-            peer.credit_bytes = u32::from(header.credits) * CREDIT_UNIT_BYTES;
+            peer.flow.credit_bytes = u32::from(header.credits) * CREDIT_UNIT_BYTES;
         }
         peer.is_reported_silent = false;
         let send = &mut peer.send[lane];
@@ -121,7 +121,7 @@ impl Channel {
             (_, false) if freed > 0 || resumes => send.on_unblocked_while_stopped(),
             (false, false) | (true, false) => {}
         }
-        peer.loss_window.on_answered(freed, bytes_max.max(peer.credit_bytes));
+        peer.flow.loss_window.on_answered(freed, bytes_max.max(peer.flow.credit_bytes));
         if header.kind == Kind::Nack {
             self.on_nack(now, header, head);
         }
@@ -152,7 +152,7 @@ impl Channel {
         }
         self.on_answered(run);
         let peer = self.peer(header.source);
-        peer.flight_bytes -= charge;
+        peer.flow.flight_bytes -= charge;
         if let (Some(sample), false) = (sample, has_repair) {
             peer.rtt.add_sample(sample);
         }
@@ -185,7 +185,7 @@ impl Channel {
         } else {
             let map = GapMap::parse(head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default());
             let lost = peer.send[lane].on_gap_map(now, header.expects, &map, guard);
-            peer.loss_window.on_lost(lost);
+            peer.flow.loss_window.on_lost(lost);
         }
     }
 
@@ -288,7 +288,7 @@ impl Channel {
     fn on_ordered(&mut self, now: Instant, packet: Numbered) -> Option<Placement> {
         let from = packet.header.source;
         let had_gap = self.peer(from).receive[Lane::Ordered].has_gap();
-        let placement = match self.accept(now, packet) {
+        let placement = match self.accept(packet) {
             Accepted::Yes(placement) => placement,
             Accepted::NoBuffer => {
                 self.reject(from);
@@ -307,7 +307,7 @@ impl Channel {
             self.stashed -= 1;
             let Stashed { header, envelope, slot, bytes } = stashed;
             let source = Source::Slot(slot);
-            match self.accept(now, Numbered { header, envelope, source, bytes }) {
+            match self.accept(Numbered { header, envelope, source, bytes }) {
                 Accepted::Yes(_) => {}
                 Accepted::NoBuffer => {
                     // Only messages without data get here: too many are unexpected already.
@@ -374,15 +374,15 @@ impl Channel {
 
     // ---- the ordered lane, in order -------------------------------------------------------
 
-    fn accept(&mut self, now: Instant, packet: Numbered) -> Accepted {
+    fn accept(&mut self, packet: Numbered) -> Accepted {
         match packet.envelope {
-            Some(envelope) => self.accept_first(now, packet, envelope),
+            Some(envelope) => self.accept_first(packet, envelope),
             None => self.accept_next(packet),
         }
     }
 
     /// First packet of a message: it finds its receive, or becomes unexpected.
-    fn accept_first(&mut self, now: Instant, packet: Numbered, envelope: Envelope) -> Accepted {
+    fn accept_first(&mut self, packet: Numbered, envelope: Envelope) -> Accepted {
         let Header { source: from, communicator, .. } = packet.header;
         let ordered = self.config.ordered_bytes(envelope.bytes);
         // A length that packet numbers cannot count would count as received at once.
@@ -396,7 +396,7 @@ impl Channel {
             self.on_matched(&pattern);
             let matched = Matched::new(from, envelope, 0, ordered);
             self.matching.receives[id.0 as usize].matched = Some(matched);
-            self.grant_rest(now, id);
+            self.grant_rest(id);
             Destination::Receive(id)
         } else {
             let needs_slot = packet.bytes > 0 && matches!(packet.source, Source::Packet(_));
@@ -483,7 +483,7 @@ impl Channel {
     fn slots_for(&mut self, from: Rank) -> usize {
         let slots = self.pool.slots();
         let is_full = self.pool.used() >= slots || self.matching.unexpected_count() >= slots;
-        match is_full && (self.peer(from).awaited > 0 || self.matching.awaits_any()) {
+        match is_full && (self.peer(from).watch.awaited > 0 || self.matching.awaits_any()) {
             true => slots * POOL_GROWTH,
             false => slots,
         }

@@ -22,6 +22,7 @@
 use super::matching::Pattern;
 use super::peer::{Assembling, Destination, Lane, Peer};
 use super::{Channel, Phase};
+use crate::limits::{RANKS_AT_ONCE, STAGGER};
 use omnes_wire::{Flags, Header, Instant, Kind, Rank};
 use std::time::Duration;
 
@@ -29,10 +30,6 @@ use std::time::Duration;
 const QUESTIONS_MAX: u32 = 4;
 /// Shortest waits, and round trips, in which nothing comes of a message that has begun to come.
 const PAUSE: u32 = 2;
-/// In jobs of more ranks each pair asks at a time of its own: many may wait for one.
-const RANKS_AT_ONCE: u32 = 32;
-/// Between two of these times: what it takes to send a packet, and to take it in.
-const SPREAD: Duration = Duration::from_micros(2);
 
 /// True for a packet that asks for a message.
 pub(super) fn is_question(header: &Header) -> bool {
@@ -45,12 +42,12 @@ impl Peer {
     /// The lane on which something is waited for, unless something else is coming that would show
     /// it to be missing, or it is known to be.
     fn waits_on(&self) -> Option<Lane> {
-        let is_by_network = self.path_bytes == u32::MAX;
+        let is_by_network = self.flow.path_bytes == u32::MAX;
         let lane = match self.assembling {
             Some(Assembling { destination: Destination::Receive(_), .. }) => Lane::Ordered,
             Some(_) => return None,
             None if !self.bulk_parts.is_empty() => Lane::Bulk,
-            None if self.awaited > 0 => Lane::Ordered,
+            None if self.watch.awaited > 0 => Lane::Ordered,
             None => return None,
         };
         let receive = &self.receive[lane];
@@ -59,8 +56,8 @@ impl Peer {
 
     /// Nothing is asked for.
     pub(super) fn ask_nothing(&mut self) {
-        self.asks = None;
-        self.overdue.stop();
+        self.watch.asks = None;
+        self.watch.overdue.stop();
     }
 
     /// The wait in which nothing comes of a message, after which its rest is asked for.
@@ -81,23 +78,24 @@ impl Channel {
             peer.ask_nothing();
         } else if peer.is_sending() {
             let pause = peer.pause(least);
-            peer.overdue.begin_rest(now, pause);
+            peer.watch.overdue.begin_rest(now, pause);
         } else {
-            peer.overdue.begin(now, least);
+            peer.watch.overdue.begin(now, least);
         }
     }
 
     /// Something that is new has come from `rank` on the ordered lane.
     pub(super) fn on_news(&mut self, now: Instant, rank: Rank) {
         let peer = self.peer(rank);
-        peer.asks = None;
-        peer.overdue.end_unsure(now);
+        peer.watch.asks = None;
+        peer.watch.overdue.end_unsure(now);
         self.watch(now, rank);
     }
 
+    /// In large jobs each pair asks at a time of its own: many may wait for one.
     fn ask_spread(&self, rank: Rank) -> Duration {
         match self.size > RANKS_AT_ONCE {
-            true => SPREAD * (self.me.0.wrapping_add(rank.0) % self.size),
+            true => STAGGER * (self.me.0.wrapping_add(rank.0) % self.size),
             false => Duration::ZERO,
         }
     }
@@ -105,7 +103,7 @@ impl Channel {
     /// A receive that nothing has come for is posted.
     pub(super) fn on_posted(&mut self, now: Instant, pattern: &Pattern) {
         let Some(rank) = pattern.source.filter(|rank| self.is_other(*rank)) else { return };
-        self.peer(rank).awaited += 1;
+        self.peer(rank).watch.awaited += 1;
         self.watch(now, rank);
         self.note_deadline(rank);
     }
@@ -113,7 +111,7 @@ impl Channel {
     /// A message has come for it.
     pub(super) fn on_matched(&mut self, pattern: &Pattern) {
         if let Some(peer) = pattern.source.and_then(|rank| self.peers.get_mut(rank)) {
-            peer.awaited -= 1;
+            peer.watch.awaited -= 1;
         }
     }
 
@@ -129,14 +127,14 @@ impl Channel {
     /// True if what is awaited of a peer is overdue, and it is to be asked.
     pub(super) fn is_overdue(&mut self, now: Instant, rank: Rank) -> bool {
         let peer = self.peer(rank);
-        if !peer.overdue.on_deadline(now) {
+        if !peer.watch.overdue.on_deadline(now) {
             return false;
         }
-        if peer.overdue.questions() >= QUESTIONS_MAX {
-            peer.overdue.give_up();
+        if peer.watch.overdue.questions() >= QUESTIONS_MAX {
+            peer.watch.overdue.give_up();
         }
-        peer.asks = peer.waits_on();
-        peer.asks.is_some()
+        peer.watch.asks = peer.waits_on();
+        peer.watch.asks.is_some()
     }
 
     /// A peer asks for what it expects: it gets that packet again, if it has gone long enough ago.

@@ -117,7 +117,7 @@ impl Channel {
         self.watch(now, from);
         self.acknowledge_as_asked(now, header, false);
         self.recount(from);
-        self.schedule(now, from);
+        self.schedule(from);
         self.check_stable();
     }
 
@@ -144,8 +144,7 @@ impl Channel {
             let item = Item::Data { message, index };
             peer.send[Lane::Bulk].push_next(now, item, charge);
         }
-        peer.flight_bytes += packets * charge;
-        peer.unasked_bytes += packets * charge;
+        peer.flow.on_sent(packets * charge);
         self.outgoing[message.0 as usize].bulk_next += packets;
         self.burst += packets;
         self.counters.data_packets += u64::from(packets);
@@ -172,8 +171,9 @@ impl Channel {
         let ready = u32::try_from(available).unwrap_or(u32::MAX).min(last).checked_sub(index)?;
         let window = (self.config.window_packets - 1).checked_sub(send.in_flight())?;
         let in_flight = peer.flight_bytes(Lane::Bulk) + charge;
-        let room = peer.window_bytes().checked_sub(in_flight)? / charge;
-        let unasked = (peer.window_bytes() / 2).checked_sub(peer.unasked_bytes + 1)? / charge;
+        let room = peer.flow.window_bytes().checked_sub(in_flight)? / charge;
+        let unasked =
+            (peer.flow.window_bytes() / 2).checked_sub(peer.flow.unasked_bytes + 1)? / charge;
         let turn = match self.ready.len() {
             1 => u32::MAX,
             _ => (BURST_PACKETS - 1).checked_sub(self.burst)?,

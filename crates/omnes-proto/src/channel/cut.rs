@@ -18,7 +18,7 @@ use super::arrive::Numbered;
 use super::peer::{BulkPart, Lane};
 use super::{Channel, Outgoing};
 use crate::packet::{ReceiveId, SendId};
-use omnes_wire::{Instant, Rank};
+use omnes_wire::Rank;
 
 impl Outgoing {
     pub(super) fn is_cut(&self) -> bool {
@@ -45,7 +45,7 @@ impl Outgoing {
 impl Channel {
     /// Gives a message up of which not all bytes are there: those that have not been handed out are
     /// never sent, and the receiver, which is returned, is told. One that is there goes on.
-    pub fn cut(&mut self, now: Instant, id: SendId) -> Option<Rank> {
+    pub fn cut(&mut self, id: SendId) -> Option<Rank> {
         let payload = u64::from(self.config.payload_bytes);
         let outgoing = self.outgoing.get_mut(id.0 as usize)?;
         if outgoing.is_cut() || outgoing.message.available == outgoing.message.bytes {
@@ -62,7 +62,7 @@ impl Channel {
             outgoing.bulk_packets = outgoing.bulk_next + 1;
         }
         let to = outgoing.message.to;
-        self.schedule(now, to);
+        self.schedule(to);
         Some(to)
     }
 

@@ -106,7 +106,7 @@ impl Channel {
         head: &mut Head,
     ) -> Option<Outbound> {
         let peer = self.peer(rank);
-        if peer.asks.take_if(|asked| *asked == lane).is_some() {
+        if peer.watch.asks.take_if(|asked| *asked == lane).is_some() {
             return Some(self.question(now, rank, lane, head));
         }
         let receive = &mut peer.receive[lane];
@@ -266,14 +266,13 @@ impl Channel {
         let rtt = &peer.rtt;
         let timeout = || rtt.retransmit_timeout(allowance, 0);
         let seq = peer.send[lane].push(now, item, charge, timeout);
-        peer.flight_bytes += charge;
-        peer.unasked_bytes += charge;
+        peer.flow.on_sent(charge);
         let wants_answer = !peer.has_room(lane, full, window_packets)
-            || peer.unasked_bytes >= peer.window_bytes() / 2;
+            || peer.flow.unasked_bytes >= peer.flow.window_bytes() / 2;
         let mut outbound = self.numbered(rank, lane, seq, item, head);
         outbound.header.flags = outbound.header.flags.with_if(Flags::ACK_NOW, wants_answer);
         if outbound.header.flags.has(Flags::ACK_NOW) {
-            self.peer(rank).unasked_bytes = 0;
+            self.peer(rank).flow.unasked_bytes = 0;
         }
         self.counters.data_packets += 1;
         outbound

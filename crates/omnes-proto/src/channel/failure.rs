@@ -4,12 +4,12 @@ use super::matching::Unexpected;
 use super::peer::{Destination, Peer};
 use super::{Channel, Event};
 use crate::packet::{ReceiveId, SendId};
-use omnes_wire::{Instant, Rank};
+use omnes_wire::Rank;
 
 impl Channel {
     /// Ends all messages and receives that depend on `rank`, each with its event. Receives from any
     /// source that no message has come for stay: their owner knows which ranks may fill them.
-    pub fn fail_peer(&mut self, _now: Instant, rank: Rank) {
+    pub fn fail_peer(&mut self, rank: Rank) {
         if !self.forget_peer(rank) {
             return;
         }
@@ -32,7 +32,7 @@ impl Channel {
 
     /// A rank has left in good order: it has all that it wanted, so messages to it count as
     /// arrived, and what it has sent is kept. Receives that only it could fill end with an error.
-    pub fn depart_peer(&mut self, _now: Instant, rank: Rank) {
+    pub fn depart_peer(&mut self, rank: Rank) {
         self.forget_halves(rank);
         if !self.forget_peer(rank) {
             return;
@@ -74,10 +74,7 @@ impl Channel {
         true
     }
 
-    fn drop_peer(&mut self, mut peer: Peer) {
-        for lane in peer.send.iter_mut() {
-            lane.drain().for_each(drop);
-        }
+    fn drop_peer(&mut self, peer: Peer) {
         for stashed in peer.stash.into_values() {
             self.stashed -= 1;
             self.free_slot(stashed.slot);

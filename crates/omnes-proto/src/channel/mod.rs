@@ -161,7 +161,7 @@ impl Channel {
     ///
     /// # Errors
     /// [`ChannelError`] names the value that is refused; nothing has changed then.
-    pub fn send(&mut self, now: Instant, message: Message) -> Result<SendId, ChannelError> {
+    pub fn send(&mut self, message: Message) -> Result<SendId, ChannelError> {
         self.check(&message)?;
         let ordered = self.config.ordered_bytes(message.bytes);
         let outgoing = Outgoing {
@@ -178,7 +178,7 @@ impl Channel {
         };
         let id = SendId(self.outgoing.insert(outgoing) as u32);
         self.peer(message.to).messages.push_back(id);
-        self.schedule(now, message.to);
+        self.schedule(message.to);
         Ok(id)
     }
 
@@ -202,13 +202,13 @@ impl Channel {
     }
 
     /// More of a message can be sent: its first `available` bytes are in memory [PM-R7].
-    pub fn extend(&mut self, now: Instant, id: SendId, available: u64) {
+    pub fn extend(&mut self, id: SendId, available: u64) {
         let outgoing = self.outgoing.get_mut(id.0 as usize);
         if let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.is_cut()) {
             let most = outgoing.message.bytes;
             outgoing.message.available = available.clamp(outgoing.message.available, most);
             let to = outgoing.message.to;
-            self.schedule(now, to);
+            self.schedule(to);
         }
     }
 
@@ -229,7 +229,7 @@ impl Channel {
     ) -> Result<ReceiveId, ChannelError> {
         if let Some(message) = self.matching.take_unexpected(&pattern) {
             let id = self.matching.add(pattern, capacity);
-            self.adopt(now, id, message);
+            self.adopt(id, message);
             return Ok(id);
         }
         if let Some(rank) = pattern.source.filter(|source| self.failed.contains(source)) {
@@ -237,7 +237,7 @@ impl Channel {
         }
         let id = self.matching.add(pattern, capacity);
         self.matching.post(id);
-        self.resume_awaited(now, pattern.source);
+        self.resume_awaited(pattern.source);
         self.on_posted(now, &pattern);
         Ok(id)
     }
@@ -283,7 +283,7 @@ impl Channel {
             for lane in self.peer(rank).receive.iter_mut() {
                 lane.owe(now, ack, Duration::ZERO);
             }
-            self.schedule(now, rank);
+            self.schedule(rank);
         }
         self.check_stable();
     }
@@ -297,7 +297,7 @@ impl Channel {
                 peer.probe_due[lane as usize] |= peer.send[lane].on_resumed();
             }
             self.watch(now, rank);
-            self.schedule(now, rank);
+            self.schedule(rank);
         }
     }
 
@@ -374,7 +374,7 @@ impl Channel {
         }
         is_due |= self.is_overdue(now, rank);
         if is_due {
-            self.schedule(now, rank);
+            self.schedule(rank);
         } else {
             self.note_deadline(rank);
         }
@@ -394,7 +394,7 @@ impl Channel {
     /// Keeps at most `bytes` bytes of truesize in flight to `rank`, whose way holds no more; a
     /// single packet may always go.
     pub fn limit_flight(&mut self, rank: Rank, bytes: u32) {
-        self.peer(rank).path_bytes = bytes;
+        self.peer(rank).flow.path_bytes = bytes;
     }
 
     /// The peer's entry, made on first use.
@@ -405,7 +405,7 @@ impl Channel {
     }
 
     /// Puts a peer on the list of those to send to, if anything may be due to it.
-    fn schedule(&mut self, _now: Instant, rank: Rank) {
+    fn schedule(&mut self, rank: Rank) {
         let peer = self.peer(rank);
         peer.has_only_data = false;
         if !peer.is_ready && peer.has_due() {
@@ -435,7 +435,7 @@ impl Channel {
     }
 
     /// A receive takes over a message that came before it.
-    fn adopt(&mut self, now: Instant, id: ReceiveId, message: Unexpected) {
+    fn adopt(&mut self, id: ReceiveId, message: Unexpected) {
         let Unexpected { key, from, envelope, mut chain, is_cut, .. } = message;
         let ordered = self.config.ordered_bytes(envelope.bytes);
         let capacity = self.matching.receives[id.0 as usize].capacity;
@@ -458,17 +458,17 @@ impl Channel {
         }
         self.matching.receives[id.0 as usize].matched =
             Some(Matched::new(from, envelope, offset, ordered));
-        self.grant_rest(now, id);
+        self.grant_rest(id);
         if is_cut {
             self.cut_ordered(id);
         }
         self.recount(from);
         self.complete_if_done(id);
-        self.resume_rejected(now);
+        self.resume_rejected();
     }
 
     /// Asks for the rest of a message whose place is now known.
-    fn grant_rest(&mut self, now: Instant, id: ReceiveId) {
+    fn grant_rest(&mut self, id: ReceiveId) {
         let receive = &mut self.matching.receives[id.0 as usize];
         let Some(matched) = &mut receive.matched else { return };
         let bytes = matched.envelope.bytes - matched.ordered;
@@ -483,7 +483,7 @@ impl Channel {
         peer.bulk_end = first.plus(packets);
         peer.bulk_parts.push_back(BulkPart { receive: id, first, packets, base: ordered, bytes });
         peer.grants.push_back(envelope.token);
-        self.schedule(now, from);
+        self.schedule(from);
     }
 
     fn complete_if_done(&mut self, id: ReceiveId) {
@@ -501,17 +501,17 @@ impl Channel {
     }
 
     /// Tells rejected senders that they may try again, as buffers are free.
-    fn resume_rejected(&mut self, now: Instant) {
-        self.resume_awaited(now, None);
+    fn resume_rejected(&mut self) {
+        self.resume_awaited(None);
     }
 
     /// The same where a receive is posted for what `source`, or anybody, sends.
-    fn resume_awaited(&mut self, now: Instant, source: Option<Rank>) {
+    fn resume_awaited(&mut self, source: Option<Rank>) {
         let is_awaited = |rank: &mut Rank| source.is_none_or(|source| source == *rank);
         let resumed: Vec<Rank> = self.rejecting.extract_if(.., is_awaited).collect();
         for rank in resumed {
             self.peer(rank).receive[Lane::Ordered].on_buffers();
-            self.schedule(now, rank);
+            self.schedule(rank);
         }
     }
 }

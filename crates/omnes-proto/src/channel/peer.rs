@@ -91,17 +91,58 @@ impl BulkPart {
     }
 }
 
+/// What is waited for from a peer, and when to ask for it (`asking.rs`).
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Where the peer is to be asked for what is overdue.
+    pub(super) asks: Option<Lane>,
+    pub(super) overdue: Overdue,
+    /// Receives that only this peer can fill and that nothing has come for.
+    pub(super) awaited: u32,
+}
+
+/// How much may be in flight to a peer, and how much is, in bytes of truesize.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) credit_bytes: u32,
+    pub(super) loss_window: LossWindow,
+    /// What the way to the peer holds, where that is known.
+    pub(super) path_bytes: u32,
+    pub(super) flight_bytes: u32,
+    /// Handed out since an answer was last asked for.
+    pub(super) unasked_bytes: u32,
+}
+
+impl Flow {
+    fn new(credit_bytes: u32) -> Self {
+        Self {
+            credit_bytes,
+            loss_window: LossWindow::new(credit_bytes),
+            path_bytes: u32::MAX,
+            flight_bytes: 0,
+            unasked_bytes: 0,
+        }
+    }
+
+    /// What may be in flight to the peer.
+    pub(super) fn window_bytes(&self) -> u32 {
+        self.credit_bytes.min(self.loss_window.bytes()).min(self.path_bytes)
+    }
+
+    /// Packets of this charge together have been handed out.
+    pub(super) fn on_sent(&mut self, charge: u32) {
+        self.flight_bytes += charge;
+        self.unasked_bytes += charge;
+    }
+}
+
 /// See the module header.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) send: Lanes<SendLane>,
     pub(super) receive: Lanes<Arrivals>,
     pub(super) probe_due: [bool; LANES],
-    /// Where the peer is to be asked for what is overdue.
-    pub(super) asks: Option<Lane>,
-    pub(super) overdue: Overdue,
-    /// Receives that only this peer can fill and that nothing has come for.
-    pub(super) awaited: u32,
+    pub(super) watch: Watch,
     /// Messages whose ordered part has not been handed out whole, in order.
     pub(super) messages: VecDeque<SendId>,
     /// Granted messages, in order of the grants.
@@ -117,13 +158,7 @@ pub(super) struct Peer {
     pub(super) bulk_parts: VecDeque<BulkPart>,
     pub(super) bulk_end: Seq,
     pub(super) rtt: Rtt,
-    pub(super) credit_bytes: u32,
-    pub(super) loss_window: LossWindow,
-    /// What the way to the peer holds, where that is known.
-    pub(super) path_bytes: u32,
-    pub(super) flight_bytes: u32,
-    /// Truesize handed out since an answer was last asked for.
-    pub(super) unasked_bytes: u32,
+    pub(super) flow: Flow,
     pub(super) is_ready: bool,
     /// Nothing but new data has been due since the last input.
     pub(super) has_only_data: bool,
@@ -138,9 +173,7 @@ impl Peer {
             send: Lanes::default(),
             receive: Lanes::default(),
             probe_due: [false; LANES],
-            asks: None,
-            overdue: Overdue::new(),
-            awaited: 0,
+            watch: Watch { asks: None, overdue: Overdue::new(), awaited: 0 },
             messages: VecDeque::new(),
             granted: VecDeque::new(),
             bulk_cut: None,
@@ -151,11 +184,7 @@ impl Peer {
             bulk_parts: VecDeque::new(),
             bulk_end: Seq(0),
             rtt: Rtt::new(),
-            credit_bytes,
-            loss_window: LossWindow::new(credit_bytes),
-            path_bytes: u32::MAX,
-            flight_bytes: 0,
-            unasked_bytes: 0,
+            flow: Flow::new(credit_bytes),
             is_ready: false,
             has_only_data: false,
             is_counted: false,
@@ -178,20 +207,16 @@ impl Peer {
             let is_probed = send.is_blocked() || self.probe_due[*lane as usize];
             self.receive[*lane].is_due() || send.has_lost() || is_probed
         };
-        has_data || !self.has_only_data && (self.asks.is_some() || self.lanes().iter().any(owes))
-    }
-
-    /// Truesize that may be in flight to the peer.
-    pub(super) fn window_bytes(&self) -> u32 {
-        self.credit_bytes.min(self.loss_window.bytes()).min(self.path_bytes)
+        has_data
+            || !self.has_only_data && (self.watch.asks.is_some() || self.lanes().iter().any(owes))
     }
 
     /// Truesize in flight that leaves less room for a packet on `lane`. What the peer has rejected
     /// it does not hold: messages whose receives wait must get past that.
     pub(super) fn flight_bytes(&self, lane: Lane) -> u32 {
         match lane {
-            Lane::Ordered => self.flight_bytes,
-            _ => self.flight_bytes - self.send[Lane::Ordered].rejected_bytes(),
+            Lane::Ordered => self.flow.flight_bytes,
+            _ => self.flow.flight_bytes - self.send[Lane::Ordered].rejected_bytes(),
         }
     }
 
@@ -199,13 +224,13 @@ impl Peer {
     pub(super) fn has_room(&self, lane: Lane, charge: u32, window_packets: u32) -> bool {
         let flight_bytes = self.flight_bytes(lane);
         self.send[lane].in_flight() < window_packets
-            && (flight_bytes == 0 || flight_bytes + charge <= self.window_bytes())
+            && (flight_bytes == 0 || flight_bytes + charge <= self.flow.window_bytes())
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
         let sending = self.send.iter().filter_map(SendLane::deadline).min();
         let receiving = self.receive.iter().filter_map(Arrivals::deadline).min();
-        earliest([sending, receiving, self.overdue.deadline()])
+        earliest([sending, receiving, self.watch.overdue.deadline()])
     }
 
     /// True if a message from the peer is under way to us.

@@ -417,18 +417,6 @@ impl SendLane {
         sent.transmissions += 1;
         (self.base.plus(index as u32), sent.item)
     }
-
-    /// Forgets everything; yields the messages whose packets were under way.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Sent> + '_ {
-        self.flight_bytes = 0;
-        self.lost = 0;
-        self.arrived = 0;
-        self.blocked = None;
-        self.retransmit_at = None;
-        self.round_at = None;
-        self.unanswered_since = None;
-        self.flight.drain(..)
-    }
 }
 
 impl Sent {

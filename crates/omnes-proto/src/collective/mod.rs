@@ -301,8 +301,7 @@ impl Collective {
     /// is not done; those who are not known to have are asked again and again until it is done, and
     /// then for the next one, as far as this rank has entered some by now. Nothing happens if none
     /// is under way or they are being asked.
-    pub fn ask(&mut self, now: Instant, communicator: CommunicatorId) {
-        let _ = now;
+    pub fn ask(&mut self, communicator: CommunicatorId) {
         let Some(at) = self.find_open(communicator) else { return };
         self.groups[at].ask();
         self.settle(at);
@@ -378,16 +377,14 @@ impl Collective {
 
     /// A rank has failed: all groups with it are broken, and what is under way in them ends with
     /// an error.
-    pub fn fail_peer(&mut self, now: Instant, rank: Rank) {
-        let _ = now;
+    pub fn fail_peer(&mut self, rank: Rank) {
         self.failed.insert(rank);
         self.for_each(|group, common| group.break_off(common, rank));
     }
 
     /// A rank has left in good order. A barrier that it has entered may still end, so nothing is
     /// given up: a rank that misses something asks others, a few at a time, whether they are done.
-    pub fn depart_peer(&mut self, now: Instant, rank: Rank) {
-        let _ = now;
+    pub fn depart_peer(&mut self, rank: Rank) {
         self.common.departed.insert(rank);
         let is_member = |group: &Group| group.members.place(rank).is_some();
         self.for_each(|group, _| group.has_departed |= is_member(group));

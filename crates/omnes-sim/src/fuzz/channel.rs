@@ -108,7 +108,7 @@ impl Rig {
         let communicator = COMMUNICATOR;
         let message = Message { to, communicator, tag, bytes: length.into(), available, reply };
         let own = &mut self.ranks[rank as usize];
-        if let Ok(id) = own.endpoint.channel_mut(0).send(self.now, message) {
+        if let Ok(id) = own.endpoint.channel_mut(0).send(message) {
             let content = content(u64::from(length), length as usize);
             own.memory.add_send(id, Operation(id.0 as usize), content, available);
             if to.0 < HONEST {
@@ -182,7 +182,7 @@ impl Rig {
         let Some(id) = own.sends.iter().nth(bytes.byte() as usize % 8).copied() else { return };
         let available = own.memory.content_bytes(id);
         own.memory.extend(Operation(id.0 as usize), available);
-        own.endpoint.channel_mut(0).extend(self.now, id, available);
+        own.endpoint.channel_mut(0).extend(id, available);
     }
 
     fn cancel(&mut self, rank: u32, bytes: &mut Bytes) {
@@ -252,7 +252,7 @@ impl Rig {
             for id in own.sends.clone() {
                 let available = own.memory.content_bytes(id);
                 own.memory.extend(Operation(id.0 as usize), available);
-                own.endpoint.channel_mut(0).extend(self.now, id, available);
+                own.endpoint.channel_mut(0).extend(id, available);
             }
         }
         self.drain_all();

@@ -165,12 +165,11 @@ impl Rig {
     /// What a rank does beside: it asks, computes, or lets go of the group of all, and opens it
     /// once more.
     fn turn(&mut self, rank: u32, bytes: &mut Bytes) {
-        let now = self.now;
         let choice = bytes.byte();
         let own = &mut self.ranks[rank as usize];
         match choice % 16 {
-            0..=5 => own.machine().ask(now, OWN),
-            6..=9 => own.machine().ask(now, ALL),
+            0..=5 => own.machine().ask(OWN),
+            6..=9 => own.machine().ask(ALL),
             10..=13 => own.is_busy = !own.is_busy,
             14 => own.close(ALL),
             _ => {

@@ -178,7 +178,7 @@ impl Host {
         let is_copied = bytes <= small && available == bytes;
         let reply = if is_copied { Reply::Lazy } else { Reply::Soon };
         let message = Message { to, communicator: MESSAGES, tag, bytes, available, reply };
-        let begun = self.endpoint.channel_mut(0).send(at.instant(), message);
+        let begun = self.endpoint.channel_mut(0).send(message);
         let Ok(id) = begun else {
             net.complain(self.rank, &begun);
             return None;
@@ -288,7 +288,7 @@ impl Host {
         }
         let reply = if is_copied { Reply::Lazy } else { Reply::Soon };
         running.held = None;
-        match machine.send(at.instant(), CastMessage { group, bytes, reply }) {
+        match machine.send(CastMessage { group, bytes, reply }) {
             Ok(_) if is_copied => {
                 *at = self.spend(net, *at, net.testbed.host.copy.of(bytes));
             }
@@ -383,7 +383,7 @@ impl Host {
         }
         let is_progress = !running.passing.is_empty();
         for id in &running.passing {
-            self.endpoint.channel_mut(0).extend(at.instant(), *id, available);
+            self.endpoint.channel_mut(0).extend(*id, available);
         }
         if is_here {
             running.passing.clear();

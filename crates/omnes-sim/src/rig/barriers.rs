@@ -86,7 +86,7 @@ impl Cluster {
     pub fn ask(&mut self, rank: u32, communicator: CommunicatorId) {
         let note = format!("asks who has entered the barrier of {}", communicator.0);
         self.network.trace.note(self.now(), Rank(rank), note);
-        self.act(rank, |node, world| node.endpoint.collective_mut().ask(world.now, communicator));
+        self.act(rank, |node, _| node.endpoint.collective_mut().ask(communicator));
     }
 
     /// Opens each group that the scripts use and that is not open yet.

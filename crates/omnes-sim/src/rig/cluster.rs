@@ -151,9 +151,9 @@ impl Cluster {
 
     /// More of a message is there.
     pub fn extend(&mut self, rank: u32, channel: usize, send: Operation, available: u64) {
-        self.act(rank, |node, world| {
+        self.act(rank, |node, _| {
             if let Some(id) = node.memory[channel].extend(send, available) {
-                node.endpoint.channel_mut(channel).extend(world.now, id, available);
+                node.endpoint.channel_mut(channel).extend(id, available);
             }
         });
     }

@@ -63,7 +63,7 @@ fn time(bytes: u64) -> f64 {
             reply: Reply::Lazy,
         };
         let receive = to.channel_mut(0).receive(now, pattern, bytes).is_ok();
-        let send = from.channel_mut(0).send(now, message).is_ok();
+        let send = from.channel_mut(0).send(message).is_ok();
         assert!(receive && send, "the machines refuse a message");
         for _ in 0..4 {
             pass(now, &mut from, &mut to);

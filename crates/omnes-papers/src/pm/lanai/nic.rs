@@ -164,7 +164,7 @@ impl World {
                 available: command.bytes,
                 reply: Reply::Soon,
             };
-            let id = endpoint.channel_mut(0).send(now, message).expect("hosts send to other nodes");
+            let id = endpoint.channel_mut(0).send(message).expect("hosts send to other nodes");
             nic.messages[id.0 as usize] = Some(command);
         }
     }

@@ -2,22 +2,19 @@
 //! when it sees a gap, and when nothing comes.
 
 use super::{Incoming, Packet};
-use crate::broadcast::policy::{AckRule, GapReports, PROMPT_TAKERS};
+use crate::broadcast::policy::{AckRule, GapReports};
 use crate::broadcast::slots::Common;
 use crate::lane::{AckWhen, Report, earliest};
-use crate::limits::{CREDIT_UNIT_BYTES, WINDOW_PACKETS_MAX};
+use crate::limits::{CREDIT_UNIT_BYTES, RANKS_AT_ONCE, STAGGER, WINDOW_PACKETS_MAX};
 use omnes_wire::{Flags, GapMap, Instant, Seq};
 use std::time::Duration;
-
-/// Time that a collector needs for a report.
-const SPREAD_PER_TAKER: Duration = Duration::from_micros(2);
 
 /// Shortest waits for an answer that make a time in which nothing comes, at least.
 const IDLE_WAITS: u32 = 4;
 
 /// Time over which `ranks` that are asked together spread their answers.
 pub(in crate::broadcast) fn answer_spread(ranks: u32) -> Duration {
-    if ranks > PROMPT_TAKERS { SPREAD_PER_TAKER * ranks } else { Duration::ZERO }
+    if ranks > RANKS_AT_ONCE { STAGGER * ranks } else { Duration::ZERO }
 }
 
 impl Incoming {
@@ -25,7 +22,7 @@ impl Incoming {
     /// a message.
     pub(super) fn on_heard(&mut self, now: Instant, common: &Common) {
         self.heard_at = now;
-        let turn = match self.takers > PROMPT_TAKERS {
+        let turn = match self.takers > RANKS_AT_ONCE {
             true => self.spread(self.arrivals.expects().0, self.takers),
             false => Duration::ZERO,
         };
@@ -52,8 +49,8 @@ impl Incoming {
         now.since(self.heard_at) >= self.idle_wait(common)
     }
 
-    /// Answers a packet that asks for it; true if it does. Who speaks for others answers a new
-    /// packet when they have it too.
+    /// Answers a packet that asks for it; true if it does. A rank that speaks for others answers a
+    /// new packet when they have it too.
     pub(super) fn answer_if_asked(&mut self, now: Instant, packet: &Packet) -> bool {
         if !packet.flags.has(Flags::ACK_NOW) {
             return false;
@@ -69,10 +66,11 @@ impl Incoming {
 
     /// True if the packet asks so many that they answer one after the other.
     pub(super) fn is_one_of_many(&self, packet: &Packet) -> bool {
-        packet.flags.has(Flags::GROUP.with(Flags::ACK_NOW)) && self.peers > PROMPT_TAKERS
+        packet.flags.has(Flags::GROUP.with(Flags::ACK_NOW)) && self.peers > RANKS_AT_ONCE
     }
 
-    /// Answers who waits for the acknowledgement of everything before `end`, which was sent.
+    /// Answers a rank that waits for the acknowledgement of everything before `end`, which was
+    /// sent.
     pub(in crate::broadcast) fn answer_question(&mut self, end: Seq) {
         self.is_asked = true;
         // A gap is reported as one: its repairs show what else is missing.
@@ -92,7 +90,7 @@ impl Incoming {
 
     /// Of many ranks that may lack the same, not all report `seq` at once.
     pub(super) fn take_turn(&mut self, now: Instant, seq: Seq) {
-        if self.takers > PROMPT_TAKERS {
+        if self.takers > RANKS_AT_ONCE {
             self.arrivals.defer_gaps(now + self.spread(seq.0, self.takers));
         }
     }
@@ -106,13 +104,12 @@ impl Incoming {
     }
 
     /// A wait that differs from rank to rank and from `number` to number, so that of `ranks` not
-    /// all report at once: of a gap, who reports first gets a repair that spares the others their
-    /// report.
+    /// all report at once: the first report of a gap brings a repair that spares the others theirs.
     fn spread(&self, number: u32, ranks: u32) -> Duration {
         let mixed = (u64::from(self.position) << 32 | u64::from(number))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             >> 32;
-        SPREAD_PER_TAKER * (mixed as u32 % ranks)
+        STAGGER * (mixed as u32 % ranks)
     }
 
     /// A message has come to its end in order: the rule says whether it is acknowledged now. Where

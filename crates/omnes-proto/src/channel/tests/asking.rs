@@ -160,11 +160,11 @@ fn stopped_channel_asks_for_nothing_and_begins_anew_when_it_goes_on() {
 #[test]
 fn who_is_asked_repeats_what_has_had_its_time() {
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 752)).unwrap();
+    channel.send(message(PEER, 752)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 3);
     // The round trip is known to be 200 µs then.
     ack(&mut channel, 200, 1);
-    channel.send(at(1000), message(PEER, 8)).unwrap();
+    channel.send(message(PEER, 8)).unwrap();
     assert_eq!(sent(&mut channel, 1000), ["data 3 e0 @0+8"]);
     question(&mut channel, 1100, 1);
     // One packet; its answer shows whether more is missing.
@@ -181,7 +181,7 @@ fn who_is_asked_repeats_what_has_had_its_time() {
 #[test]
 fn who_is_asked_while_its_packets_are_rejected_keeps_to_its_probes() {
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 8)).unwrap();
+    channel.send(message(PEER, 8)).unwrap();
     sent(&mut channel, 0);
     reject(&mut channel, 100, 0, 0);
     question(&mut channel, 50_000, 0);

@@ -26,14 +26,14 @@ fn partial(bytes: u64, available: u64) -> Message {
 #[test]
 fn message_that_was_not_begun_is_told_of_and_those_behind_it_follow() {
     let mut channel = channel();
-    let id = channel.send(at(0), partial(600, 100)).unwrap();
-    channel.send(at(0), message(PEER, 8)).unwrap();
+    let id = channel.send(partial(600, 100)).unwrap();
+    channel.send(message(PEER, 8)).unwrap();
     assert_eq!(sent(&mut channel, 0), NOTHING);
-    assert_eq!(channel.cut(at(10), id), Some(PEER));
+    assert_eq!(channel.cut(id), Some(PEER));
     assert_eq!(channel.available_bytes(id), 0);
     assert_eq!(sent(&mut channel, 10), ["data 0 e0 ack_now cut", "data 1 e0 @0+8"]);
     // It is told again like anything else, and more cannot be had of it.
-    channel.extend(at(20), id, 600);
+    channel.extend(id, 600);
     nack(&mut channel, 20, 0, &[1]);
     assert_eq!(sent(&mut channel, 20), ["data 0 e0 ack_now cut"]);
     ack(&mut channel, 30, 2);
@@ -43,17 +43,17 @@ fn message_that_was_not_begun_is_told_of_and_those_behind_it_follow() {
 #[test]
 fn message_that_is_all_there_is_not_cut() {
     let mut channel = channel();
-    let id = channel.send(at(0), message(PEER, 10_000)).unwrap();
-    assert_eq!(channel.cut(at(0), id), None);
+    let id = channel.send(message(PEER, 10_000)).unwrap();
+    assert_eq!(channel.cut(id), None);
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
 }
 
 #[test]
 fn message_is_cut_where_it_stands() {
     let mut channel = channel();
-    let id = channel.send(at(0), partial(1000, 500)).unwrap();
+    let id = channel.send(partial(1000, 500)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256"]);
-    channel.cut(at(10), id);
+    channel.cut(id);
     assert_eq!(channel.available_bytes(id), 496, "what may be sent again");
     assert_eq!(sent(&mut channel, 10), ["data 2 e0 ack_now cut"]);
     ack(&mut channel, 20, 3);
@@ -63,15 +63,15 @@ fn message_is_cut_where_it_stands() {
 #[test]
 fn granted_part_behind_a_cut_waits_until_the_cut_has_arrived() {
     let mut channel = channel();
-    let first = channel.send(at(0), partial(10_000, 1100)).unwrap();
-    let second = channel.send(at(0), message(PEER, 2560)).unwrap();
+    let first = channel.send(partial(10_000, 1100)).unwrap();
+    let second = channel.send(message(PEER, 2560)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 4);
     grant(&mut channel, 10, 0, first.0);
     grant(&mut channel, 10, 1, second.0);
     let lines = sent(&mut channel, 10);
     assert_eq!(lines[..2], ["data 0 e0 @496+256 bulk", "data 1 e0 @752+256 bulk"]);
     assert_eq!(lines.len(), 2, "the second waits for its turn: {lines:?}");
-    channel.cut(at(20), first);
+    channel.cut(first);
     assert_eq!(sent(&mut channel, 20), ["data 2 e0 bulk ack_now cut"]);
     let bulk_ack = Header { flags: Flags::BULK, ..header(PEER, Kind::Ack, 0, 2) };
     hand(&mut channel, at(30), bulk_ack, &[], 0);
@@ -83,9 +83,9 @@ fn granted_part_behind_a_cut_waits_until_the_cut_has_arrived() {
 #[test]
 fn message_that_is_granted_after_it_was_cut_ends_at_once() {
     let mut channel = channel();
-    let id = channel.send(at(0), partial(10_000, 300)).unwrap();
+    let id = channel.send(partial(10_000, 300)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240"]);
-    channel.cut(at(10), id);
+    channel.cut(id);
     assert_eq!(sent(&mut channel, 10), ["data 1 e0 ack_now cut"]);
     ack(&mut channel, 20, 2);
     assert!(!channel.is_idle(), "the granted part is numbered");
@@ -164,10 +164,10 @@ fn cut_that_cannot_be_is_counted_and_dropped() {
 fn message_goes_only_when_some_of_it_is_there() {
     let config = ChannelConfig { eager_bytes: 0, eager_head_bytes: 0, ..config() };
     let mut channel = Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap());
-    let late = channel.send(at(0), partial(1000, 0)).unwrap();
+    let late = channel.send(partial(1000, 0)).unwrap();
     let other = Message { communicator: CommunicatorId(2), ..message(PEER, 1000) };
-    channel.send(at(0), other).unwrap();
+    channel.send(other).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0"], "the other one: what is granted keeps order");
-    channel.extend(at(10), late, 1);
+    channel.extend(late, 1);
     assert_eq!(sent(&mut channel, 10), ["data 1 e0"]);
 }

@@ -38,7 +38,7 @@ impl Pair {
 
     fn send(&mut self, tag: u32, bytes: u64) {
         let message = Message { tag, ..message(Rank(1), bytes) };
-        self.ends[0].send(at(self.now_us), message).unwrap();
+        self.ends[0].send(message).unwrap();
     }
 
     /// Rank 1 posts a receive.
@@ -125,7 +125,7 @@ fn a_grant_goes_out_though_the_window_is_full_of_rejected_messages() {
     let mut channel = Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap());
     channel.receive(at(0), from(PEER), 3000).unwrap();
     for _ in 0..8 {
-        channel.send(at(0), message(PEER, 240)).unwrap();
+        channel.send(message(PEER, 240)).unwrap();
     }
     sent(&mut channel, 0);
     reject(&mut channel, 50, 0, 0);

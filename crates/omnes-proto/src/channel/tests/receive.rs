@@ -70,7 +70,7 @@ fn length_that_packet_numbers_cannot_count_is_refused() {
     assert_eq!(hand_first(&mut channel, 10, PEER, 0, u64::MAX, FIRST), None);
     assert_eq!(channel.counters().malformed, 1);
     let bytes = channel.config().message_bytes_max() + 1;
-    let refused = channel.send(at(20), message(PEER, bytes)).unwrap_err();
+    let refused = channel.send(message(PEER, bytes)).unwrap_err();
     assert!(matches!(refused, ChannelError::MessageTooLarge { .. }));
 }
 

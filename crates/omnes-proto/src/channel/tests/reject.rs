@@ -85,11 +85,11 @@ fn empty_message_that_came_ahead_is_not_lost_when_too_many_wait() {
 fn rejected_sender_sends_nothing_new_until_it_is_acknowledged() {
     // [PM-R13, R14]
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 0)).unwrap();
-    channel.send(at(0), message(PEER, 10)).unwrap();
+    channel.send(message(PEER, 0)).unwrap();
+    channel.send(message(PEER, 10)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0", "data 1 e0 @0+10"]);
     reject(&mut channel, 50, 0, 0);
-    channel.send(at(60), message(PEER, 20)).unwrap();
+    channel.send(message(PEER, 20)).unwrap();
     assert_eq!(sent(&mut channel, 60), NOTHING);
     // The probe; then any answer beyond it brings back all that was discarded, and the new.
     let probe_at = channel.poll_timeout().unwrap().as_ns() / 1000;
@@ -102,7 +102,7 @@ fn rejected_sender_sends_nothing_new_until_it_is_acknowledged() {
 fn second_rejection_is_probed_again_after_a_longer_wait() {
     // [PM-R14, R18]
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 0)).unwrap();
+    channel.send(message(PEER, 0)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 1);
     let mut waits = Vec::new();
     let mut us = 50;
@@ -129,7 +129,7 @@ fn acknowledgement_may_skip_the_rejected_packet() {
     // [PM-R18]: the peer took in a run and answers its last only.
     let mut channel = channel();
     for bytes in [1, 2, 3] {
-        channel.send(at(0), message(PEER, bytes)).unwrap();
+        channel.send(message(PEER, bytes)).unwrap();
     }
     assert_eq!(sent(&mut channel, 0).len(), 3);
     reject(&mut channel, 50, 0, 0);
@@ -141,13 +141,13 @@ fn acknowledgement_may_skip_the_rejected_packet() {
 fn rejection_of_an_earlier_round_is_not_believed() {
     // [PM-R18]
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 1)).unwrap();
+    channel.send(message(PEER, 1)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 1);
     reject(&mut channel, 50, 0, 0);
     resume(&mut channel, 60, 0, 0);
     assert_eq!(sent(&mut channel, 60), ["data 0 e1 @0+1 ack_now"]);
     reject(&mut channel, 70, 0, 0);
-    channel.send(at(80), message(PEER, 2)).unwrap();
+    channel.send(message(PEER, 2)).unwrap();
     assert_eq!(sent(&mut channel, 80), NOTHING, "the probe is not answered");
     ack(&mut channel, 90, 1);
     assert_eq!(sent(&mut channel, 90), ["data 1 e1 @0+2"]);
@@ -157,7 +157,7 @@ fn rejection_of_an_earlier_round_is_not_believed() {
 fn resume_whose_rejection_was_lost_brings_everything_back() {
     // [PM-R18]: else what the peer has discarded would wait for a timer each.
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 496)).unwrap();
+    channel.send(message(PEER, 496)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 2);
     resume(&mut channel, 50, 0, 0);
     assert_eq!(sent(&mut channel, 50), ["data 0 e1 @0+240", "data 1 e1 @240+256 ack_now"]);
@@ -169,7 +169,7 @@ fn resume_whose_rejection_was_lost_brings_everything_back() {
 fn packet_that_was_reported_and_then_discarded_is_sent_again() {
     // [PM-R16, R18]: a peer that rejects discards what it had kept ahead.
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 752)).unwrap();
+    channel.send(message(PEER, 752)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 3);
     nack(&mut channel, 50, 0, &[1, 2]);
     assert_eq!(sent(&mut channel, 50), ["data 0 e0 @0+240 ack_now"]);

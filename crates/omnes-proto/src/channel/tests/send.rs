@@ -6,8 +6,8 @@ use super::*;
 fn acknowledgement_frees_all_packets_before_it() {
     // [PM-R13]
     let mut channel = channel();
-    let first = channel.send(at(0), message(PEER, 496)).unwrap();
-    let second = channel.send(at(0), message(PEER, 10)).unwrap();
+    let first = channel.send(message(PEER, 496)).unwrap();
+    let second = channel.send(message(PEER, 10)).unwrap();
     assert_eq!(
         sent(&mut channel, 0),
         ["data 0 e0 @0+240", "data 1 e0 @240+256", "data 2 e0 @0+10"]
@@ -24,7 +24,7 @@ fn acknowledgement_frees_all_packets_before_it() {
 fn gap_report_frees_what_is_before_it_and_repeats_only_what_is_missing() {
     // [PM-R13], D-01
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 1264)).unwrap();
+    channel.send(message(PEER, 1264)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 5);
     nack(&mut channel, 50, 1, &[2, 4]);
     assert_eq!(sent(&mut channel, 50), ["data 1 e0 @240+256", "data 3 e0 @752+256 ack_now"]);
@@ -37,7 +37,7 @@ fn gap_report_frees_what_is_before_it_and_repeats_only_what_is_missing() {
 fn timer_repeats_the_oldest_and_its_answer_shows_what_else_is_lost() {
     // [PM-R18]
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 752)).unwrap();
+    channel.send(message(PEER, 752)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 3);
     let timeout = channel.poll_timeout().unwrap().as_ns() / 1000;
     assert_eq!(sent(&mut channel, timeout - 1), NOTHING);
@@ -57,8 +57,8 @@ fn timer_repeats_the_oldest_and_its_answer_shows_what_else_is_lost() {
 fn window_bounds_what_is_sent_without_an_answer() {
     // [PM-R19]: the cost of optimism has a bound here.
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 2048)).unwrap();
-    channel.send(at(0), message(PEER, 2048)).unwrap();
+    channel.send(message(PEER, 2048)).unwrap();
+    channel.send(message(PEER, 2048)).unwrap();
     let lines = sent(&mut channel, 0);
     assert_eq!(lines.len(), 8);
     assert_eq!(lines[7], "data 7 e0 @1776+256 ack_now");
@@ -70,8 +70,8 @@ fn window_bounds_what_is_sent_without_an_answer() {
 fn what_the_way_to_a_rank_holds_bounds_what_is_sent_to_it() {
     let mut channel = channel();
     channel.limit_flight(PEER, 3 * Checked::charge(256));
-    channel.send(at(0), message(PEER, 2048)).unwrap();
-    channel.send(at(0), message(OTHER, 1)).unwrap();
+    channel.send(message(PEER, 2048)).unwrap();
+    channel.send(message(OTHER, 1)).unwrap();
     let lines = sent(&mut channel, 0);
     assert_eq!(lines.len(), 4, "{lines:?}");
     // Half of what may be in flight is out, and then all of it: an answer is asked for.
@@ -85,11 +85,11 @@ fn what_the_way_to_a_rank_holds_bounds_what_is_sent_to_it() {
 fn sender_knows_the_fate_of_every_message() {
     // [PM-R19]: the known benefit: delivered, to be sent again, or never sent.
     let mut channel = channel();
-    let delivered = channel.send(at(0), message(PEER, 1)).unwrap();
-    channel.send(at(0), message(PEER, 2)).unwrap();
+    let delivered = channel.send(message(PEER, 1)).unwrap();
+    channel.send(message(PEER, 2)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 2);
     channel.stop(at(10));
-    channel.send(at(10), message(PEER, 3)).unwrap();
+    channel.send(message(PEER, 3)).unwrap();
     reject(&mut channel, 50, 1, 0);
     assert_eq!(events(&mut channel), [Event::Sent { id: delivered }, Event::Stable]);
     channel.resume(at(100));
@@ -103,15 +103,15 @@ fn message_follows_its_bytes_as_they_become_available() {
     // [PM-R7]
     let mut channel = channel();
     let partial = Message { available: 100, ..message(PEER, 600) };
-    let id = channel.send(at(0), partial).unwrap();
+    let id = channel.send(partial).unwrap();
     assert_eq!(sent(&mut channel, 0), NOTHING);
-    channel.extend(at(10), id, FIRST as u64);
+    channel.extend(id, FIRST as u64);
     assert_eq!(sent(&mut channel, 10), ["data 0 e0 @0+240"]);
-    channel.extend(at(20), id, 599);
+    channel.extend(id, 599);
     assert_eq!(sent(&mut channel, 20), ["data 1 e0 @240+256"]);
     // Bytes that were there once stay there, and there are no more than the message has.
-    channel.extend(at(30), id, 10);
-    channel.extend(at(30), id, 10_000);
+    channel.extend(id, 10);
+    channel.extend(id, 10_000);
     assert_eq!(sent(&mut channel, 30), ["data 2 e0 @496+104"]);
 }
 
@@ -119,18 +119,18 @@ fn message_follows_its_bytes_as_they_become_available() {
 fn message_that_is_not_here_yet_holds_up_only_those_that_could_be_taken_for_it() {
     let mut channel = channel();
     let awaited = Message { available: 0, ..message(PEER, 300) };
-    let id = channel.send(at(0), awaited).unwrap();
-    channel.send(at(0), message(PEER, 10)).unwrap();
+    let id = channel.send(awaited).unwrap();
+    channel.send(message(PEER, 10)).unwrap();
     assert_eq!(sent(&mut channel, 0), NOTHING, "the same communicator and tag");
-    channel.send(at(10), Message { tag: 6, ..message(PEER, 11) }).unwrap();
+    channel.send(Message { tag: 6, ..message(PEER, 11) }).unwrap();
     let elsewhere = Message { communicator: CommunicatorId(2), ..message(PEER, 12) };
-    channel.send(at(10), elsewhere).unwrap();
+    channel.send(elsewhere).unwrap();
     assert_eq!(sent(&mut channel, 10), ["data 0 e0 @0+11", "data 1 e0 @0+12"]);
-    channel.extend(at(20), id, FIRST as u64);
+    channel.extend(id, FIRST as u64);
     assert_eq!(sent(&mut channel, 20), ["data 2 e0 @0+240"]);
-    channel.send(at(30), Message { tag: 6, ..message(PEER, 13) }).unwrap();
+    channel.send(Message { tag: 6, ..message(PEER, 13) }).unwrap();
     assert_eq!(sent(&mut channel, 30), NOTHING, "nothing comes between the parts of a message");
-    channel.extend(at(40), id, 300);
+    channel.extend(id, 300);
     let rest = ["data 3 e0 @240+60", "data 4 e0 @0+10", "data 5 e0 @0+13"];
     assert_eq!(sent(&mut channel, 40), rest);
 }
@@ -138,8 +138,8 @@ fn message_that_is_not_here_yet_holds_up_only_those_that_could_be_taken_for_it()
 #[test]
 fn large_message_waits_for_its_grant_and_does_not_block_the_next() {
     let mut channel = channel();
-    let id = channel.send(at(0), message(PEER, 3000)).unwrap();
-    channel.send(at(0), message(PEER, 1)).unwrap();
+    let id = channel.send(message(PEER, 3000)).unwrap();
+    channel.send(message(PEER, 1)).unwrap();
     assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240", "data 1 e0 @240+256", "data 2 e0 @0+1"]);
     let flags = Flags::GRANTS;
     let grant = Header { argument: id.0, flags, ..header(PEER, Kind::Grant, 0, 0) };
@@ -158,10 +158,10 @@ fn message_travels_on_its_own_channel_only() {
     // [PM-R1]
     let config = ChannelConfig::default().build().unwrap();
     let mut second = Channel::new(ChannelId(1), 1, ME, 3, config);
-    second.send(at(0), message(PEER, 1)).unwrap();
+    second.send(message(PEER, 1)).unwrap();
     let outbound = second.poll_transmit(at(0), &mut Head::default()).unwrap();
     assert_eq!((outbound.header.channel, outbound.to), (ChannelId(1), PEER));
     // It is asynchronous: the next can be sent before anything is known of the first.
-    second.send(at(1), message(PEER, 1)).unwrap();
+    second.send(message(PEER, 1)).unwrap();
     assert!(second.poll_transmit(at(1), &mut Head::default()).is_some());
 }

@@ -6,10 +6,10 @@ use super::*;
 fn stopped_channel_is_stable_once_all_answers_are_in() {
     // [PM-R20, R21]
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 496)).unwrap();
+    channel.send(message(PEER, 496)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 2);
     channel.stop(at(10));
-    channel.send(at(10), message(PEER, 1)).unwrap();
+    channel.send(message(PEER, 1)).unwrap();
     assert_eq!(sent(&mut channel, 10), NOTHING);
     ack(&mut channel, 40, 1);
     assert!(!channel.is_stable());
@@ -40,7 +40,7 @@ fn stopped_channel_gives_the_answers_that_it_owes_and_those_that_follow() {
 fn stopped_channel_repairs_what_is_in_flight() {
     // [PM-R20], D-04
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 1)).unwrap();
+    channel.send(message(PEER, 1)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 1);
     channel.stop(at(10));
     let timeout = channel.poll_timeout().unwrap().as_ns() / 1000;
@@ -51,7 +51,7 @@ fn stopped_channel_repairs_what_is_in_flight() {
 fn rejected_packet_is_not_probed_while_the_channel_is_stopped() {
     // [PM-R20]
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 1)).unwrap();
+    channel.send(message(PEER, 1)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 1);
     reject(&mut channel, 50, 0, 0);
     channel.stop(at(60));
@@ -69,7 +69,7 @@ fn rejected_packet_is_not_probed_while_the_channel_is_stopped() {
 fn probe_under_way_keeps_a_stopped_channel_from_being_stable() {
     // [PM-R20]: its answer is expected.
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 1)).unwrap();
+    channel.send(message(PEER, 1)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 1);
     reject(&mut channel, 50, 0, 0);
     let probe_at = channel.poll_timeout().unwrap().as_ns() / 1000;
@@ -83,7 +83,7 @@ fn probe_under_way_keeps_a_stopped_channel_from_being_stable() {
 #[test]
 fn peer_owes_its_answer_since_the_end_of_a_pause() {
     let mut channel = channel();
-    channel.send(at(0), message(PEER, 10)).unwrap();
+    channel.send(message(PEER, 10)).unwrap();
     assert_eq!(sent(&mut channel, 0).len(), 1);
     channel.on_pause(at(60_000_000));
     assert_eq!(sent(&mut channel, 60_000_000), ["data 0 e1 @0+10 ack_now"]);

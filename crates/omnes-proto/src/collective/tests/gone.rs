@@ -29,7 +29,7 @@ fn a_failed_member_is_named_by_every_barrier_under_way() {
         assert!(!net.run(Duration::from_millis(30)));
         net.dead[4] = true;
         for rank in 0..4 {
-            net.machines[rank].fail_peer(net.now, Rank(4));
+            net.machines[rank].fail_peer(Rank(4));
         }
         // Nobody waits for a timer now, so everything ends at once.
         for rank in [0, 1, 3] {
@@ -57,9 +57,9 @@ fn the_first_failure_is_named_and_other_groups_live_on() {
     machine.open(config.clone());
     machine.open(GroupConfig { communicator: other, nodes: nodes(&[1, 1]), ..config.clone() });
     machine.enter(Instant::ZERO, GROUP).unwrap();
-    machine.fail_peer(Instant::ZERO, Rank(2));
-    machine.fail_peer(Instant::ZERO, Rank(1));
-    machine.fail_peer(Instant::ZERO, Rank(2));
+    machine.fail_peer(Rank(2));
+    machine.fail_peer(Rank(1));
+    machine.fail_peer(Rank(2));
     assert_eq!((machine.poll_event(), machine.poll_event()), (Some(failed(1, 2)), None));
     let error = |rank| Err(CollectiveError::PeerFailed { rank: Rank(rank) });
     assert_eq!(machine.enter(Instant::ZERO, GROUP), error(2));
@@ -78,7 +78,7 @@ fn a_barrier_that_has_failed_does_not_end_again() {
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 1, STEP_JOIN));
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 2, 1, 0));
-    machine.fail_peer(Instant::ZERO, Rank(1));
+    machine.fail_peer(Rank(1));
     assert_eq!(machine.poll_event(), Some(failed(1, 1)));
     machine.handle_packet(Instant::ZERO, &message(Kind::Step, 3, 1, 0));
     assert_eq!((machine.poll_event(), machine.poll_transmit(Instant::ZERO)), (None, None));
@@ -92,7 +92,7 @@ fn as_many_barriers_fail_as_were_under_way() {
     for _ in 0..BARRIERS_OUTSTANDING_MAX {
         machine.enter(Instant::ZERO, GROUP).unwrap();
     }
-    machine.fail_peer(Instant::ZERO, Rank(1));
+    machine.fail_peer(Rank(1));
     let mut epoch = u32::MAX - 9;
     while let Some(event) = machine.poll_event() {
         epoch = epoch.wrapping_add(1);
@@ -121,7 +121,7 @@ fn a_step_lost_with_a_member_that_left_is_made_up_for_by_hearsay() {
         assert_eq!((net.done[3], net.done[4]), (0, 0), "{algorithm}");
         net.dead[0] = true;
         for rank in 1..5 {
-            net.machines[rank].depart_peer(net.now, Rank(0));
+            net.machines[rank].depart_peer(Rank(0));
         }
         assert!(net.run(LONG), "{algorithm} {runner:?}");
         assert!(net.done[1..5].iter().all(|done| *done == 1), "{algorithm} {runner:?}");
@@ -142,7 +142,7 @@ fn who_ends_by_hearsay_sends_the_rest_of_its_steps() {
     assert_eq!(net.done[..4], [1, 1, 0, 0]);
     net.dead[0] = true;
     // Only rank 2 hears of it.
-    net.machines[2].depart_peer(net.now, Rank(0));
+    net.machines[2].depart_peer(Rank(0));
     net.enter(1);
     let released = |net: &Net| net.sent.iter().any(|packet| packet.is(Kind::Step, 1, 3, 2, 3));
     for _ in 0..400 {
@@ -160,8 +160,8 @@ fn a_few_are_asked_at_a_time_whether_all_have_entered() {
     let ones = vec![1; 1024];
     let mut machine = Collective::new(Rank(1), 1024, CollectiveConfig::default());
     machine.open(group(&ones, Algorithm::Counter, Runner::Host));
-    machine.depart_peer(Instant::ZERO, Rank(0));
-    machine.depart_peer(Instant::ZERO, Rank(4));
+    machine.depart_peer(Rank(0));
+    machine.depart_peer(Rank(4));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     assert_eq!(machine.poll_transmit(Instant::ZERO).unwrap().header.kind, Kind::Step);
     let mut asked = Vec::new();
@@ -186,11 +186,11 @@ fn a_barrier_may_be_entered_after_a_member_has_left() {
     assert!(net.run(LONG));
     net.dead[2] = true;
     for rank in 0..2 {
-        net.machines[rank].depart_peer(net.now, Rank(2));
+        net.machines[rank].depart_peer(Rank(2));
         net.enter(rank as u32);
     }
     assert!(!net.run(Duration::from_millis(50)));
-    net.machines[0].ask(net.now, GROUP);
+    net.machines[0].ask(GROUP);
     assert!(!net.run(Duration::from_millis(50)));
     // It is named; nobody waits for its answer, nor asks it for anything.
     assert!(net.machines[0].has_asked_all(GROUP));
@@ -249,7 +249,7 @@ fn a_closed_group_is_not_known_to_the_caller() {
     machine.close(GROUP);
     machine.close(GROUP);
     assert_eq!(machine.nic_waits().count(), 0);
-    machine.fail_peer(Instant::ZERO, Rank(1));
+    machine.fail_peer(Rank(1));
     assert_eq!((machine.poll_event(), machine.poll_timeout()), (None, None));
     let unknown = Err(CollectiveError::UnknownGroup { communicator: GROUP });
     assert_eq!(machine.enter(Instant::ZERO, GROUP), unknown);

@@ -237,7 +237,7 @@ impl Net {
     }
 
     pub(super) fn ask(&mut self, rank: u32) {
-        self.machines[rank as usize].ask(self.now, GROUP);
+        self.machines[rank as usize].ask(GROUP);
         self.drain(rank);
     }
 

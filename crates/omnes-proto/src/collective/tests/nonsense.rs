@@ -105,11 +105,11 @@ impl Trial {
                 machine.handle_timeout(self.now);
                 assert!(machine.poll_timeout().is_none_or(|at| at > self.now));
             }
-            Deed::Ask => machine.ask(now, GROUP),
+            Deed::Ask => machine.ask(GROUP),
             Deed::Close => machine.close(GROUP),
             Deed::Open(algorithm, runner) => self.open(algorithm, runner),
-            Deed::Fail(rank) => machine.fail_peer(now, Rank(rank)),
-            Deed::Depart(rank) => machine.depart_peer(now, Rank(rank)),
+            Deed::Fail(rank) => machine.fail_peer(Rank(rank)),
+            Deed::Depart(rank) => machine.depart_peer(Rank(rank)),
         }
         self.drain_events();
     }

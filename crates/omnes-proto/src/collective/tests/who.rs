@@ -87,11 +87,11 @@ fn nobody_is_missing_where_nothing_is_under_way() {
     let mut net = Net::new(group(&[2, 1], Algorithm::Dissemination, Runner::Host));
     net.enter_all();
     assert!(net.run(Duration::from_secs(1)));
-    net.machines[0].ask(net.now, GROUP);
+    net.machines[0].ask(GROUP);
     assert_eq!(net.machines[0].poll_transmit(net.now), None);
     assert!(net.machines[0].has_asked_all(GROUP) && net.machines[0].missing(GROUP).is_empty());
     let unknown = CommunicatorId(99);
-    net.machines[0].ask(net.now, unknown);
+    net.machines[0].ask(unknown);
     assert!(net.machines[0].has_asked_all(unknown) && net.machines[0].missing(unknown).is_empty());
 }
 
@@ -115,7 +115,7 @@ fn messages_that_have_come_show_who_has_entered() {
 fn only_those_are_asked_who_are_not_known_to_have_entered() {
     for runner in [Runner::Host, Runner::Nic] {
         let mut net = without(&[4, 6], Algorithm::Counter, runner);
-        net.machines[0].ask(net.now, GROUP);
+        net.machines[0].ask(GROUP);
         let now = net.now;
         let asks = std::iter::from_fn(|| net.machines[0].poll_transmit(now));
         let asked: Vec<Destination> = asks.map(|ask| ask.to).collect();
@@ -152,7 +152,7 @@ fn large_groups_are_asked_completely() {
     let mut machine = Collective::new(Rank(5), 1024, CollectiveConfig::default());
     machine.open(group(&ones, Algorithm::Dissemination, Runner::Nic));
     machine.enter(Instant::ZERO, GROUP).unwrap();
-    machine.ask(Instant::ZERO, GROUP);
+    machine.ask(GROUP);
     let packets = std::iter::from_fn(|| machine.poll_transmit(Instant::ZERO));
     assert_eq!(packets.filter(|it| it.header.kind == Kind::StepAsk).count(), 1023);
     for from in (0..1024).filter(|from| *from != 5) {
@@ -190,7 +190,7 @@ fn the_next_barrier_is_asked_about_when_the_first_is_done() {
         for rank in [0, 0, 1, 2, 2, 3] {
             net.enter(rank);
         }
-        net.machines[2].ask(net.now, GROUP);
+        net.machines[2].ask(GROUP);
         // The first one ends; then ranks 1 and 3 are missing.
         assert!(!net.run(CollectiveConfig::default().ask_interval));
         assert_eq!(net.done[..4], [1; 4]);
@@ -233,7 +233,7 @@ fn answers_about_one_barrier_say_nothing_of_the_next() {
     machine.open(group(&[1; 3], Algorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.enter(Instant::ZERO, GROUP).unwrap();
-    machine.ask(Instant::ZERO, GROUP);
+    machine.ask(GROUP);
     machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 0, 0, 0));
     machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, 1, 0));
     assert!(machine.has_asked_all(GROUP));

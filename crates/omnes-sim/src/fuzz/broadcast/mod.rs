@@ -149,9 +149,8 @@ impl Rig {
         let group = if bytes.byte().is_multiple_of(2) { OWN } else { ALL };
         let reply = if bytes.byte().is_multiple_of(2) { Reply::Soon } else { Reply::Lazy };
         let message = CastMessage { group, bytes: length.into(), reply };
-        let now = self.now;
         let own = &mut self.ranks[rank as usize];
-        if let Ok(id) = own.machine().send(now, message) {
+        if let Ok(id) = own.machine().send(message) {
             let content = content(identity(Rank(rank), own.sent.len()), length as usize);
             own.memory.add_send(id, Operation(id.0 as usize), content, length.into());
             own.sends.insert(id, group);
@@ -200,7 +199,7 @@ impl Rig {
             reply: Reply::Lazy,
         };
         let own = &mut self.ranks[rank as usize];
-        if let Ok(id) = own.endpoint.channel_mut(0).send(now, message) {
+        if let Ok(id) = own.endpoint.channel_mut(0).send(message) {
             let content = content(length, length as usize);
             own.channel_memory.add_send(id, Operation(id.0 as usize), content, length);
         }

@@ -78,7 +78,7 @@ impl Node {
         let stream = self.cast_stream(group, self.rank);
         let bytes = content.len() as u64;
         let (rank, now) = (self.rank, world.now);
-        match self.machine().send(now, CastMessage { group, bytes, reply }) {
+        match self.machine().send(CastMessage { group, bytes, reply }) {
             Ok(id) => {
                 world.network.casts.on_broadcast(&stream, bytes);
                 let (operation, number) = world.ledger.add_broadcast(stream, content.clone());

@@ -157,7 +157,7 @@ impl Node {
         let bytes = content.len() as u64;
         let operation = world.ledger.add_send(stream, content.clone());
         let message = Message { to, communicator, tag, bytes, available, reply };
-        match self.endpoint.channel_mut(channel).send(world.now, message) {
+        match self.endpoint.channel_mut(channel).send(message) {
             Ok(id) => self.memory[channel].add_send(id, operation, content, available),
             Err(_) => world.ledger.settle(operation, State::Failed(world.now)),
         }
@@ -195,7 +195,7 @@ impl Node {
     pub(crate) fn cut(&mut self, world: &mut World, channel: usize, send: Operation) {
         let Some((id, bytes)) = self.memory[channel].incomplete_send(send) else { return };
         world.ledger.cut(send);
-        self.endpoint.cut(world.now, channel, id);
+        self.endpoint.cut(channel, id);
         let left = self.endpoint.channels()[channel].available_bytes(id);
         let is_less =
             if left <= bytes { Ok(()) } else { Err(format!("a cut leaves {left} bytes")) };
