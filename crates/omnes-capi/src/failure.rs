@@ -1,7 +1,8 @@
 //! Codes and texts of errors, and the guard around every exported function.
 //!
-//! A failing call returns a code and leaves its full text, and the ranks that it names, in a place of
-//! its thread, which `omnes_last_error` and its like show. Codes are those of `omnes::Error::code`, plus two of the boundary.
+//! A failing call returns a code and leaves its full text, and the ranks that it names, in a place
+//! of its thread, which `omnes_last_error` and its like show. Codes are those of
+//! `omnes::Error::code`, plus two of the boundary.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -31,7 +31,8 @@ use crate::socket::UdpSocket;
 use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
-use omnes_proto::channel::{Message, Pattern};
+use omnes_proto::broadcast::CheckedBroadcast;
+use omnes_proto::channel::{Checked, Message, Pattern};
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
 use omnes_wire::{ENVELOPE_BYTES, JobKey, PACKET_OVERHEAD_BYTES, Rank};
@@ -127,10 +128,10 @@ impl Engine {
         links.open_doorbell();
         let channels = channel_configs(&config, &met, &links)?;
         let broadcast = broadcast_config(&config, &met, &links)?;
-        let collective = CollectiveConfig {
-            nack_after_min: met.crowd.patience(),
-            ..CollectiveConfig::default()
-        };
+        let mut slots: Vec<u32> = channels.iter().map(|channel| channel.pool_slots).collect();
+        slots.extend(broadcast.iter().map(|broadcast| broadcast.pool_slots));
+        let mut endpoint = endpoint(&config, &met, channels, broadcast);
+        limit_flight(&mut endpoint, &rings);
         let cipher = cipher(&config, &met)?;
         let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, swallows, .. } =
             config;
@@ -139,21 +140,6 @@ impl Engine {
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
         let waker = rings.waker().map_err(|source| NetError::System { what: "eventfd", source })?;
         let poller = Poller::new(links.descriptors(), links.readable(), watch.descriptor(), waker);
-        let mut slots: Vec<u32> = channels.iter().map(|channel| channel.pool_slots).collect();
-        slots.extend(broadcast.iter().map(|broadcast| broadcast.pool_slots));
-        let liveness = LivenessConfig {
-            interval: (peer_timeout / 10).max(TIMEOUT_MIN / 10),
-            timeout: peer_timeout.mul_f64(0.8),
-        };
-        let me = Rank(rank);
-        let job_key = key.clone();
-        let mut endpoint = Endpoint::new(
-            omnes_wire::Instant::ZERO,
-            EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness },
-        );
-        let on_node = |node: &Vec<u32>| node.iter().copied().map(Rank).collect();
-        endpoint.watch_across(omnes_wire::Instant::ZERO, nodes.iter().map(on_node).collect());
-        limit_flight(&mut endpoint, &rings);
         let request = QueueRequest::new(receive_queue, job.0, &links);
         let core = Core::new(Parts {
             endpoint,
@@ -163,7 +149,7 @@ impl Engine {
             watch,
             multicast,
             cipher,
-            me,
+            me: Rank(rank),
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             swallows,
             patience: crowd.patience(),
@@ -174,11 +160,10 @@ impl Engine {
         let thread = Some(start_progress(&shared, request)?);
         let peers = addresses;
         let ranks_per_core = crowd.ranks_per_core;
-        let (job, key) = (job.0, job_key);
         Ok(Self {
             shared,
             thread,
-            job,
+            job: job.0,
             key,
             rank,
             size,
@@ -470,6 +455,29 @@ impl Drop for Engine {
             let _ = thread.join();
         }
     }
+}
+
+/// The machines of this rank, which watch ranks of other nodes.
+fn endpoint(
+    config: &JobConfig,
+    met: &Met,
+    channels: Vec<Checked>,
+    broadcast: Option<CheckedBroadcast>,
+) -> Endpoint {
+    let start = omnes_wire::Instant::ZERO;
+    let (me, size, key) = (Rank(config.rank), config.size, met.key.clone());
+    let nack_after_min = met.crowd.patience();
+    let collective = CollectiveConfig { nack_after_min, ..CollectiveConfig::default() };
+    let liveness = LivenessConfig {
+        interval: (config.peer_timeout / 10).max(TIMEOUT_MIN / 10),
+        timeout: config.silence_max(),
+    };
+    let job = met.job;
+    let config = EndpointConfig { me, size, job, key, channels, broadcast, collective, liveness };
+    let mut endpoint = Endpoint::new(start, config);
+    let on_node = |node: &Vec<u32>| node.iter().copied().map(Rank).collect();
+    endpoint.watch_across(start, met.nodes.iter().map(on_node).collect());
+    endpoint
 }
 
 /// Starts the thread that moves things on while no caller is inside.

@@ -1,8 +1,8 @@
 //! How rank 0 hands the table to all ranks.
 //!
 //! It writes to many at a time: one that takes its line slowly keeps no other waiting. Each rank
-//! says that it has the table, and when the last one has, all are told to go: who began before would
-//! send to ranks that do not listen yet, and take their silence for their end.
+//! says that it has the table, and when the last one has, all are told to go: who began before
+//! would send to ranks that do not listen yet, and take their silence for their end.
 //!
 //! Cost: a byte each way beside the line, and a few system calls per rank.
 

@@ -62,6 +62,14 @@ pub struct JobConfig {
     pub receive_queue: Option<Preference>,
 }
 
+impl JobConfig {
+    /// Silence that is waited for before a failure is told: so all have heard of it within the peer
+    /// timeout.
+    pub(crate) fn silence_max(&self) -> Duration {
+        self.peer_timeout.mul_f64(0.8)
+    }
+}
+
 /// What this rank has done so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EngineCounters {

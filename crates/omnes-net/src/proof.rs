@@ -1,9 +1,9 @@
 //! Lines of the rendezvous, each a JSON value, and the proof that whoever wrote one knows the job's
 //! key: its answer to the reader's challenge, over all that it says.
 //!
-//! What is the same for all readers, as rank 0's table is, would be hashed and written down anew for
-//! each of them. So it is made once ([`ToAll`]), and what each reader is told by itself names its
-//! digest, which nobody can match by other words without the key.
+//! What is the same for all readers, as rank 0's table is, would be hashed and written down anew
+//! for each of them. So it is made once ([`ToAll`]), and what each reader is told by itself names
+//! its digest, which nobody can match by other words without the key.
 
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
@@ -122,8 +122,8 @@ pub(crate) fn write_line(mut stream: &TcpStream, value: &impl Serialize) -> std:
     stream.write_all(&line(value)?)
 }
 
-/// A line, of at most `bytes_max` bytes or not many more, of what `read` gives: as much as there is,
-/// as [`Read::read`](std::io::Read::read).
+/// A line, of at most `bytes_max` bytes or not many more, of what `read` gives: as much as there
+/// is, as [`Read::read`](std::io::Read::read).
 ///
 /// # Errors
 /// Those of `read`, [`ErrorKind::UnexpectedEof`] where it ends before the line does and

@@ -1,10 +1,11 @@
 //! How the ranks of a job find each other: everybody reports to rank 0, who answers all with a
 //! table of addresses, and lets them go when each has it.
 //!
-//! One TCP connection per rank, one JSON line each way, and a byte each way at the end. With a job key both sides prove that they
-//! know it, by answering a challenge over what they say, before anything is believed; without one,
-//! rank 0 draws a key and hands it out, which trusts the network for the length of the start. Other
-//! users of the same machine are refused then, as the kernel tells whose process calls.
+//! One TCP connection per rank, one JSON line each way, and a byte each way at the end. With a job
+//! key both sides prove that they know it, by answering a challenge over what they say, before
+//! anything is believed; without one, rank 0 draws a key and hands it out, which trusts the network
+//! for the length of the start. Other users of the same machine are refused then, as the kernel
+//! tells whose process calls.
 
 use crate::caller::{Callers, STRANGERS_MAX, Spoken};
 use crate::crowd::{Census, Crowd, Machine};

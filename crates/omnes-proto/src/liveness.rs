@@ -1,13 +1,14 @@
 //! Who is alive: every rank watches the next one, and tells all others when it has failed.
 //!
 //! The ranks form a ring, in which those of one node do not follow each other ([`ring`]): what a
-//! node has lost when its power fails is watched from other nodes, by a rank each. A rank asks its successor for a sign of life when it has not heard of
-//! it for a while, and four times as often while no answer comes, as questions and answers get
-//! lost; after [`LivenessConfig::timeout`] without one the successor has failed. Who finds a
-//! failure, here, by an answer that never came or by other means, tells every other rank and
-//! repeats that until it is confirmed; then the ring closes over the gap. Whole nodes that follow
-//! each other may fail at once, as those behind a switch do. So while none of those that a rank
-//! watches gives a sign of life, it watches and asks as many more, and lets them be when one does.
+//! node has lost when its power fails is watched from other nodes, by a rank each. A rank asks its
+//! successor for a sign of life when it has not heard of it for a while, and four times as often
+//! while no answer comes, as questions and answers get lost; after [`LivenessConfig::timeout`]
+//! without one the successor has failed. Who finds a failure, here, by an answer that never came or
+//! by other means, tells every other rank and repeats that until it is confirmed; then the ring
+//! closes over the gap. Whole nodes that follow each other may fail at once, as those behind a
+//! switch do. So while none of those that a rank watches gives a sign of life, it watches and asks
+//! as many more, and lets them be when one does.
 //!
 //! Whatever comes of the successor counts as a sign of life, but not for ever: somebody else may
 //! send again what it has sent before. Only the answer to a new question, by the question's own
@@ -23,12 +24,12 @@
 //! Guarantees: a rank that dies or is cut off is named to all others within the timeout and a few
 //! round trips, whether or not anyone waits for it; half an interval later for each doubling of the
 //! number of those that follow each other in the ring and die at once; within two timeouts where
-//! its packets are sent again by somebody else; the time starts anew with each pause of who watches. One that leaves is
-//! known to all within half a timeout, as long as the next rank of whoever missed it knows, or as
-//! one that has failed; of many farewells that one rank has missed, it hears of 32 at a time. Cost:
-//! at most two packets per rank and interval while the job is idle and nothing gets lost, two per
-//! half timeout where the successor talks anyway; one notice and one answer per rank and failure.
-//! State: an entry for each rank that is gone.
+//! its packets are sent again by somebody else; the time starts anew with each pause of who
+//! watches. One that leaves is known to all within half a timeout, as long as the next rank of
+//! whoever missed it knows, or as one that has failed; of many farewells that one rank has missed,
+//! it hears of 32 at a time. Cost: at most two packets per rank and interval while the job is idle
+//! and nothing gets lost, two per half timeout where the successor talks anyway; one notice and one
+//! answer per rank and failure. State: an entry for each rank that is gone.
 
 use crate::group::Nodes;
 use crate::lane::earliest;

@@ -21,9 +21,10 @@ use std::sync::Arc;
 /// collective operations in the same order, with the same roots, lengths and algorithms: where one
 /// does not, others may wait until it leaves. Different communicators do not disturb each other.
 ///
-/// **Threads.** It is `Send` and `Sync`: any threads may use it, and its clones, at once. Collective
-/// operations come in the same order on all ranks, so from one thread at a time; messages may be
-/// sent and received by any. After `fork()` the child must use no communicator of its parent's.
+/// **Threads.** It is `Send` and `Sync`: any threads may use it, and its clones, at once.
+/// Collective operations come in the same order on all ranks, so from one thread at a time;
+/// messages may be sent and received by any. After `fork()` the child must use no communicator of
+/// its parent's.
 ///
 /// **Errors.** Beside those that an operation names, any may end with [`Error::Excluded`], when the
 /// others have given up on this rank; with [`Error::Left`], once this rank has left the job; and

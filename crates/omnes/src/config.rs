@@ -151,8 +151,8 @@ impl Config {
     /// joins.
     ///
     /// # Errors
-    /// [`Error::RankOutOfRange`] if the rank is not below the size, else [`Error::Setting`] with the
-    /// first field that is out of range.
+    /// [`Error::RankOutOfRange`] if the rank is not below the size, else [`Error::Setting`] with
+    /// the first field that is out of range.
     pub fn check(&self) -> Result<(), Error> {
         let Self { rank, size, pool_slots, .. } = *self;
         if rank >= size {

@@ -36,8 +36,8 @@ pub enum Error {
     },
     /// A message longer than the memory for it.
     #[error(
-        "message of {bytes} bytes does not fit into the buffer of {capacity} bytes, which holds its \
-         beginning: give a longer one, or send less"
+        "message of {bytes} bytes does not fit into the buffer of {capacity} bytes, which holds \
+         its beginning: give a longer one, or send less"
     )]
     Truncated {
         /// Length of the message.
@@ -186,10 +186,10 @@ pub enum Error {
         reason: String,
     },
     /// What the program does while it waits has ended the wait
-    /// ([`WhileWaiting::every`](crate::WhileWaiting::every)). What was waited for is given up. Those
-    /// to whom this rank would have passed a broadcast on get [`Error::GivenUp`], all others the
-    /// data, and later broadcasts bring their own. Of other collectives but barriers, others may
-    /// wait for this rank until it leaves, and later ones may get what was for this one: the
+    /// ([`WhileWaiting::every`](crate::WhileWaiting::every)). What was waited for is given up.
+    /// Those to whom this rank would have passed a broadcast on get [`Error::GivenUp`], all others
+    /// the data, and later broadcasts bring their own. Of other collectives but barriers, others
+    /// may wait for this rank until it leaves, and later ones may get what was for this one: the
     /// communicator should not be used for more.
     #[error("the wait was interrupted")]
     Interrupted,

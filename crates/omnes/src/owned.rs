@@ -9,8 +9,8 @@ use std::fmt;
 
 /// A broadcast under way, with its buffer; see [`Communicator::bcast_owned`]. Dropped without
 /// having been waited for, it is given up: what has come to this rank may still arrive elsewhere,
-/// and whoever was to get the rest through this rank gets [`Error::GivenUp`]. What the root has sent
-/// is not taken for a later broadcast. A root that gives up has sent nevertheless.
+/// and whoever was to get the rest through this rank gets [`Error::GivenUp`]. What the root has
+/// sent is not taken for a later broadcast. A root that gives up has sent nevertheless.
 #[must_use = "a broadcast that is dropped is given up"]
 pub struct OwnedBcast {
     /// Dropped first: the buffer is in use until then.

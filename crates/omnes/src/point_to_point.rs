@@ -85,8 +85,8 @@ impl Communicator {
     /// `wanted` into `buffer` meanwhile, so that ranks may exchange messages of any length.
     ///
     /// # Errors
-    /// As [`Self::send`] and [`Self::recv`]. After an error other than [`Error::Truncated`] what has
-    /// not been sent yet is given up.
+    /// As [`Self::send`] and [`Self::recv`]. After an error other than [`Error::Truncated`] what
+    /// has not been sent yet is given up.
     pub fn sendrecv(
         &self,
         to: u32,

@@ -8,8 +8,8 @@
 //!
 //! Guarantees: whoever fails to get its row passes an empty one on, which the next one refuses,
 //! unless all hear by themselves why, so nobody waits for what does not come. Cost: one message per
-//! rank; each byte crosses the network once per level of the tree, and only those of the first level
-//! share the root's link.
+//! rank; each byte crosses the network once per level of the tree, and only those of the first
+//! level share the root's link.
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;

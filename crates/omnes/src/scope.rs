@@ -69,8 +69,8 @@ pub struct Scope<'scope, 'env> {
 /// Number of a request in its scope.
 type RequestId = u64;
 
-/// A nonblocking operation. Dropping it does not end it: its scope waits for it, but says nothing of
-/// its errors.
+/// A nonblocking operation. Dropping it does not end it: its scope waits for it, but says nothing
+/// of its errors.
 #[must_use = "only who waits for a request, or tests it, hears of its error"]
 pub struct Request<'request> {
     scope: &'request dyn Ends,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Errors that only show in a job: a barrier that others do not come to, a
- * message too long for its buffer, and a last rank that ends without taking leave, which all others get to know.
- */
+ * message too long for its buffer, and a last rank that ends without taking
+ * leave, which all others get to know. /
 #include "check.h"
 #include <unistd.h>
 

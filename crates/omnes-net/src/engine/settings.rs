@@ -46,7 +46,7 @@ pub(super) fn channel_configs(
         payload_bytes: met.payload_bytes,
         receive_truesize_bytes: share,
         initial_credit_bytes: (share / 2).min(channel.initial_credit_bytes),
-        peer_timeout: config.peer_timeout.mul_f64(0.8),
+        peer_timeout: config.silence_max(),
         ack_delay: hold.min(channel.ack_delay),
         timeout_min: (2 * hold).min(channel.timeout_min),
         ask_min: met.crowd.ask_after().min(channel.ask_min),
@@ -71,7 +71,7 @@ pub(super) fn broadcast_config(
         window_packets: window.min(broadcast.window_packets),
         receive_truesize_bytes: share,
         initial_credit_bytes: share / 4,
-        peer_timeout: config.peer_timeout.mul_f64(0.8),
+        peer_timeout: config.silence_max(),
         ack_delay: match met.crowd.is_crowded() {
             // All receivers owe an answer.
             true => broadcast.ack_delay,

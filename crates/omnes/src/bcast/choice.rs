@@ -66,8 +66,8 @@ impl Situation {
         if is_chain { Tree::Chain } else { Tree::Binomial }
     }
 
-    /// True if the root of a binomial tree sends more pieces beyond a first copy of the message than
-    /// a chain has levels more, each of which takes the time of a piece at least.
+    /// True if the root of a binomial tree sends more pieces beyond a first copy of the message
+    /// than a chain has levels more, each of which takes the time of a piece at least.
     fn pays_as_chain(&self) -> bool {
         let (chain, binomial) = (Way::Chain.depth(self.ranks), Way::Binomial.depth(self.ranks));
         let pieces = self.bytes as u64 / PIPELINE_BYTES;

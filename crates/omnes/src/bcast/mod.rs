@@ -44,8 +44,8 @@ pub(crate) struct Started {
     pub(crate) sends: Vec<Operation>,
 }
 
-/// Ranks that wait for this one in a broadcast of so many bytes; dropped, as after a panic, it tells
-/// them that nothing comes.
+/// Ranks that wait for this one in a broadcast of so many bytes; dropped, as after a panic, it
+/// tells them that nothing comes.
 struct Promise<'a> {
     communicator: &'a Communicator,
     children: &'a [Rank],

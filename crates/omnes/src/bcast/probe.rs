@@ -5,8 +5,8 @@
 //! 1. All tell each other whether they could join the group, and the ports of their NICs' sockets.
 //!    If one could not, its reason is the outcome.
 //! 2. The leader of every node announces itself by multicast, again and again, until it has heard
-//!    all other leaders or a short time is over. With many nodes it waits for its turn ([`Rhythm`]):
-//!    everybody hears everybody, so all at once would be more than a node can take in.
+//!    all other leaders or a short time is over. With many nodes it waits for its turn
+//!    ([`Rhythm`]): everybody hears everybody, so all at once would be more than a node can take.
 //! 3. All tell each other how many they have heard. If all heard all, multicast is used. Else
 //!    packets were lost, or a switch was slow to learn of the members: steps 2 and 3 once more,
 //!    with more time ([`LISTEN_MS`]), but fewer times if nobody has heard anybody.

@@ -33,8 +33,8 @@ const TREE: Tree = Tree::Binomial;
 const REPORTS: usize = 8;
 /// The way whose empty message goes down as reports come up.
 const REPORT_WAY: Way = Way::Binomial;
-/// Ranks of the longest chain that a job's start measures: what a message takes through more of them
-/// is soon more than the choice can save.
+/// Ranks of the longest chain that a job's start measures: what a message takes through more of
+/// them is soon more than the choice can save.
 const QUICK_CHAIN_RANKS_MAX: u32 = 64;
 /// Longest message that is measured: every rank holds it in memory.
 pub const BYTES_MAX: u64 = 1 << 30;
