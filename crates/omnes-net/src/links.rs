@@ -17,7 +17,7 @@
 
 use crate::doorbell::Doorbell;
 use crate::error::NetError;
-use crate::multicast::{Group, Membership};
+use crate::multicast::{Group, HeardFor, Membership};
 use crate::socket::{Offloads, Received, SocketCounters, TRAINS_PER_CALL, Train, UdpSocket};
 use crate::spread::{Spread, names_of};
 use crate::table::Ports;
@@ -304,18 +304,18 @@ impl Links {
     }
 
     /// Hears the group from now on, as this rank leads its node in a communicator.
-    pub(crate) fn hear_group_for(&mut self, communicator: CommunicatorId) {
+    pub(crate) fn hear_group_for(&mut self, reason: HeardFor) {
         let Some(group) = &mut self.group else { return };
         if let Some(membership) = &mut group.membership {
-            membership.hear_for(communicator, &self.sockets[group.receiver]);
+            membership.hear_for(reason, &self.sockets[group.receiver]);
         }
     }
 
-    /// Nothing more is to come by the group for a communicator.
-    pub(crate) fn forget_in_group(&mut self, communicator: CommunicatorId) {
+    /// Nothing more is to come of that by the group.
+    pub(crate) fn forget_in_group(&mut self, reason: HeardFor) {
         let Some(group) = &mut self.group else { return };
         if let Some(membership) = &mut group.membership {
-            membership.forget(communicator, &self.sockets[group.receiver]);
+            membership.forget(reason, &self.sockets[group.receiver]);
         }
     }
 

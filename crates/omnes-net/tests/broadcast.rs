@@ -11,7 +11,8 @@ use omnes_net::{
     Engine, EngineCounters, Hold, JobConfig, MulticastState, Offloads, Operation, OperationError,
     Policy, free_port,
 };
-use omnes_wire::{Flags, Header, JobId, Kind, Rank};
+use omnes_proto::collective::{GroupConfig, Runner};
+use omnes_wire::{CommunicatorId, Flags, Header, JobId, Kind, Rank};
 use ranks::{PATIENCE, pattern};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Barrier;
@@ -263,6 +264,36 @@ fn of_a_host_only_the_member_and_leaders_of_nodes_hear_the_group() {
     let heard = heard_packets(&[&[1, 0], &[3, 2]], 1);
     assert!(heard[3] >= 100, "{heard:?}");
     assert_eq!(heard[2], 0, "{heard:?}");
+}
+
+/// The group of broadcasts is not open, as in a communicator that has only had barriers so far.
+#[test]
+fn leaders_hear_the_end_of_barriers() {
+    let nodes = || [0, 2].map(|rank| vec![Rank(rank)]).into_iter().collect();
+    let communicator = CommunicatorId(5);
+    let heard = with_ranks(
+        &loopback(3),
+        |_| {},
+        |member| {
+            if member.engine.rank() != 1 {
+                let algorithm = "counter".parse().unwrap();
+                let (runner, is_multicast) = (Runner::Host, true);
+                let group =
+                    GroupConfig { communicator, nodes: nodes(), algorithm, runner, is_multicast };
+                member.engine.open_collective(group, None);
+                for _ in 0..20 {
+                    let barrier = member.engine.start_barrier(communicator).unwrap();
+                    member.engine.wait(barrier, |_| true).unwrap();
+                }
+            }
+            member.meet.wait();
+            // Looks what there is.
+            let _ = member.engine.heard();
+            member.engine.counters().multicast.packets_received
+        },
+    );
+    assert!(heard[2] >= 20, "{heard:?}");
+    assert_eq!(heard[1], 0, "{heard:?}");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Barriers: how they start and end, and the pages by which the kernel's NIC tells of them.
 
 use super::Core;
+use crate::multicast::HeardFor;
 use crate::operations::{Completion, Operation, OperationError, OperationId, Part, Spot};
 use crate::spread::Spread;
 use omnes_nic::{Counters, OpenSlot, Page};
-use omnes_proto::collective::{CollectiveError, Contribution, Event, GroupConfig, NicView};
+use omnes_proto::collective::{CollectiveError, Contribution, Event, GroupConfig, NicView, Runner};
 use omnes_wire::{CommunicatorId, Instant};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -62,6 +63,11 @@ impl Core {
     /// Makes a group known; with `slot`, the kernel's NIC runs its barriers.
     pub(crate) fn open_collective(&mut self, group: GroupConfig, slot: Option<OpenSlot>) {
         let communicator = group.communicator;
+        // The end of a barrier that the kernel's NIC runs is in its page.
+        let goes_to_all = group.is_multicast && group.runner == Runner::Host;
+        if goes_to_all && self.leads_in(&group.nodes) {
+            self.links.hear_group_for(HeardFor::Barriers(communicator));
+        }
         self.endpoint.collective_mut().open(group);
         let slot = slot.map(|slot| Slot { communicator, slot, shown: Shown::default() });
         self.barriers.slots.extend(slot);
@@ -70,6 +76,7 @@ impl Core {
     /// Forgets a group, and gives its slot back.
     pub(crate) fn close_collective(&mut self, communicator: CommunicatorId) {
         self.endpoint.collective_mut().close(communicator);
+        self.links.forget_in_group(HeardFor::Barriers(communicator));
         let Barriers { slots, given_back, .. } = &mut self.barriers;
         for closed in slots.extract_if(.., |slot| slot.communicator == communicator) {
             given_back.add(&closed.slot.page().counters());

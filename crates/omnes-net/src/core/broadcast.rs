@@ -4,7 +4,7 @@ use super::Core;
 use super::messages::{SCATTER_BYTES, fitted, slice};
 use crate::core::Look;
 use crate::memory::{Loan, Sink};
-use crate::multicast::MulticastState;
+use crate::multicast::{HeardFor, MulticastState};
 use crate::operations::{Completion, Gone, Operation, OperationError, Part, Spot};
 use crate::poller::Poller;
 use crate::waiting::LONG_BYTES;
@@ -12,6 +12,7 @@ use omnes_proto::broadcast::{
     Broadcast, BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId, Hold,
 };
 use omnes_proto::channel::Reply;
+use omnes_proto::group::Nodes;
 use omnes_wire::{CommunicatorId, Rank};
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -80,13 +81,17 @@ impl Core {
     }
 
     pub(crate) fn open_group(&mut self, group: GroupConfig) {
-        let (communicator, place) = (group.id.communicator, group.nodes.place(self.me));
-        let is_leader = place.is_some_and(|place| group.nodes.is_leader(place));
+        let (communicator, is_leader) = (group.id.communicator, self.leads_in(&group.nodes));
         let Ok(machine) = self.machine() else { return };
         machine.open(group);
         if is_leader {
-            self.links.hear_group_for(communicator);
+            self.links.hear_group_for(HeardFor::Broadcasts(communicator));
         }
+    }
+
+    /// True if this rank leads its node among these.
+    pub(super) fn leads_in(&self, nodes: &Nodes) -> bool {
+        nodes.place(self.me).is_some_and(|place| nodes.is_leader(place))
     }
 
     /// A communicator has been dropped: closes its groups, and its multi-send when this rank has
@@ -104,7 +109,7 @@ impl Core {
         let is_over = |it: &mut CommunicatorId| machine.is_none_or(|machine| machine.is_over(*it));
         let over: Vec<CommunicatorId> = self.closing.extract_if(.., is_over).collect();
         for communicator in over {
-            self.links.forget_in_group(communicator);
+            self.links.forget_in_group(HeardFor::Broadcasts(communicator));
             self.close_spread(communicator);
         }
     }

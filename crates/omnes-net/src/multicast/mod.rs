@@ -132,6 +132,15 @@ pub(crate) struct Group {
     pub(crate) membership: Membership,
 }
 
+/// What a rank that has not joined hears the group for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum HeardFor {
+    /// Broadcasts of a communicator.
+    Broadcasts(CommunicatorId),
+    /// Barriers of a group, whose end goes to all at once.
+    Barriers(CommunicatorId),
+}
+
 /// This host's membership in the group, as far as this rank looks after it; ends by itself with
 /// the socket.
 pub(crate) struct Membership {
@@ -139,8 +148,8 @@ pub(crate) struct Membership {
     interface: address::Interface,
     /// Lower ranks of this host that are still there; the lowest is the member.
     seniors: Vec<Rank>,
-    /// Communicators for which this rank hears the group, member or not.
-    heard_for: BTreeSet<CommunicatorId>,
+    /// What this rank hears the group for, member or not.
+    heard_for: BTreeSet<HeardFor>,
     renewed_until: Instant,
 }
 
@@ -245,20 +254,19 @@ impl Membership {
     }
 
     /// This rank leads its node in a communicator, which multicasts from now on.
-    pub(crate) fn hear_for(&mut self, communicator: CommunicatorId, receiver: &UdpSocket) {
-        self.heard_for.insert(communicator);
+    pub(crate) fn hear_for(&mut self, reason: HeardFor, receiver: &UdpSocket) {
+        self.heard_for.insert(reason);
         self.hear_others(receiver.options());
     }
 
-    /// Nothing more is to come for a communicator.
-    pub(crate) fn forget(&mut self, communicator: CommunicatorId, receiver: &UdpSocket) {
-        if self.heard_for.remove(&communicator) {
+    /// Nothing more is to come of that.
+    pub(crate) fn forget(&mut self, reason: HeardFor, receiver: &UdpSocket) {
+        if self.heard_for.remove(&reason) {
             self.hear_others(receiver.options());
         }
     }
 
-    /// Gets what others of the host have joined if there is a communicator to hear it for, and
-    /// only then.
+    /// Gets what others of the host have joined if there is a reason to hear it, and only then.
     fn hear_others(&self, socket: &Socket) {
         let is_wanted = !self.heard_for.is_empty();
         // A kernel that does not know this lets every rank hear everything.

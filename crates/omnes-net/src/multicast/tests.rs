@@ -5,7 +5,7 @@ use std::net::UdpSocket as StdSocket;
 
 const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-const WORLD: CommunicatorId = CommunicatorId(0);
+const WORLD: HeardFor = HeardFor::Broadcasts(CommunicatorId(0));
 
 /// Rank `me` of a job of three on this host, with sockets of its own.
 fn join(job: JobId, me: u32, config: &MulticastConfig) -> Result<Group, NoMulticast> {
@@ -84,7 +84,7 @@ fn rank_beside_the_member_hears_the_group_as_long_as_a_communicator_needs_it() {
         assert_eq!(hear(&member).unwrap(), sent);
         hear(rank).is_some()
     };
-    let other = CommunicatorId(7);
+    let other = HeardFor::Barriers(CommunicatorId(0));
     assert!(!hears(&rank), "it leads nowhere");
     for communicator in [WORLD, other, other] {
         rank.membership.hear_for(communicator, &rank.receiver);

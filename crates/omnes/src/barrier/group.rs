@@ -242,7 +242,7 @@ impl Communicator {
         runner: Runner,
     ) -> GroupConfig {
         let nodes = self.nodes().by_node().to_vec().into();
-        let is_multicast = self.job().has_multicast();
+        let is_multicast = self.is_worth_multicast();
         GroupConfig { communicator, nodes, algorithm, runner, is_multicast }
     }
 

@@ -122,7 +122,7 @@ impl Communicator {
         }
         match (self.nodes().count() <= COUNTER_NODES_MAX, self.job().engine.is_crowded()) {
             (true, true) => Barrier::Counter,
-            (true, false) if self.job().has_multicast() => Barrier::Counter,
+            (true, false) if self.is_worth_multicast() => Barrier::Counter,
             _ => Barrier::Dissemination,
         }
     }

@@ -187,7 +187,7 @@ impl Communicator {
         let own = own.expect("a leader leads a node") as u32;
         let group = match (algorithm, engine.multicast()) {
             (Barrier::Counter, MulticastState::On { group: SocketAddr::V4(group), .. })
-                if self.job().has_multicast() =>
+                if self.is_worth_multicast() =>
             {
                 Some(group)
             }

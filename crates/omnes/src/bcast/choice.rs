@@ -3,8 +3,9 @@
 //!
 //! With figures of the network ([`tune`](super::tune)) it is what they say is fastest; without
 //! them, and within a node, it follows from rules. One rule comes before both: multicast is for
-//! communicators of a good part of the nodes that hear it ([`NODES_PER_MEMBER_MAX`]).
+//! communicators of a good part of the nodes that hear it ([`is_for_many`]).
 
+use super::nodes::is_for_many;
 use super::tune::{Figures, Way};
 use super::{Bcast, PIPELINE_BYTES};
 use omnes_topo::Tree;
@@ -12,10 +13,6 @@ use std::sync::{Mutex, PoisonError};
 
 /// Without figures, messages from this size on go down a chain where there is no multicast.
 const CHAIN_BYTES: usize = 1 << 20;
-/// Multicast is chosen where so many nodes at most hear it for each node that it is for. A job has
-/// one group: if all rows of a grid of 32 x 32 broadcast at once, each node would get 32 messages
-/// for one of its own, where a tree sends it that one.
-const NODES_PER_MEMBER_MAX: u32 = 2;
 /// With fewer nodes than these, multicast saves nothing by itself: one packet has one receiver.
 const MULTICAST_NODES_MIN: u32 = 3;
 
@@ -41,7 +38,7 @@ pub(crate) struct Situation {
 impl Situation {
     /// The algorithm.
     pub(crate) fn choice(&self) -> Bcast {
-        let is_for_many = self.nodes_reached <= self.nodes.saturating_mul(NODES_PER_MEMBER_MAX);
+        let is_for_many = is_for_many(self.nodes, self.nodes_reached);
         let has_multicast = self.has_multicast && self.nodes > 1 && is_for_many;
         let way = match self.network_figures() {
             Some(figures) => {

@@ -96,6 +96,16 @@ fn restricted(nodes: &[Vec<u32>], members: &[u32]) -> Vec<Vec<Rank>> {
     nodes.map(Iterator::collect::<Vec<Rank>>).filter(|node| !node.is_empty()).collect()
 }
 
+/// Multicast is worth it where so many nodes at most hear it for each node that it is for. A job
+/// has one group: if all rows of a grid of 32 x 32 broadcast at once, each node would get 32
+/// messages for one of its own, where a tree sends it that one.
+const NODES_PER_MEMBER_MAX: u32 = 2;
+
+/// True if `nodes` are a good part of the nodes that are reached.
+pub(super) fn is_for_many(nodes: u32, nodes_reached: u32) -> bool {
+    nodes_reached <= nodes.saturating_mul(NODES_PER_MEMBER_MAX)
+}
+
 impl Communicator {
     /// True if a message can go to all at once, and there is another node to reach: the probe has
     /// found that multicast works, or multi-send has taken its place.
@@ -108,6 +118,12 @@ impl Communicator {
     pub(crate) fn nodes_reached(&self) -> u32 {
         let job = self.job();
         if job.has_multicast() { job.nodes.len() as u32 } else { self.nodes().count() }
+    }
+
+    /// True if multicast works and this communicator has a good part of the nodes that hear it:
+    /// others would do more for it than it saves.
+    pub(crate) fn is_worth_multicast(&self) -> bool {
+        self.job().has_multicast() && is_for_many(self.nodes().count(), self.nodes_reached())
     }
 
     /// The group of `policy`; opened here if it is not open. Ranks that have not opened it yet
