@@ -197,8 +197,8 @@ int omnes_size(const omnes_comm *comm);
  * from one rank to another with one tag arrive in the order sent. to is in
  * [0,size-1], tag in [0,INT_MAX]. A message longer than one packet waits until
  * it has arrived, and one above OMNES_EAGER_BYTES until its receiver has asked
- * for it: two ranks that both send such a message first wait for ever;
- * omnes_isend() does not wait.
+ * for it: two ranks that both send such a message first wait for ever, which
+ * omnes_sendrecv() and omnes_isend() do not.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE, without effect, for more
  * bytes than 2^30 packets hold; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
@@ -215,6 +215,18 @@ int omnes_send(omnes_comm *comm, int to, int tag, const void *data, size_t bytes
  */
 int omnes_recv(omnes_comm *comm, int from, int tag, void *buffer, size_t bytes,
 	       omnes_status *status);
+
+/*
+ * omnes_sendrecv does what omnes_send() and omnes_recv() do at once, so that
+ * ranks may exchange messages of any length: bytes at data go to rank to with
+ * tag; the message that matches from and wanted comes to buffer, which has room
+ * for so many bytes and does not overlap data. status may be NULL; it is written
+ * only on success.
+ * Errors: those of both. After one other than OMNES_ERROR_TRUNCATED what has not
+ * been sent yet is given up.
+ */
+int omnes_sendrecv(omnes_comm *comm, int to, int tag, const void *data, size_t bytes,
+		   int from, int wanted, void *buffer, size_t room, omnes_status *status);
 
 /*
  * omnes_bcast copies the root's buffer into that of every rank. Collective:

@@ -82,6 +82,47 @@ pub unsafe extern "C" fn omnes_recv(
     })
 }
 
+/// See `omnes_sendrecv` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `data` is NULL or valid for reads of `bytes`
+/// bytes that nobody writes meanwhile; `buffer` is NULL or valid for reads and writes of `room`
+/// bytes that nobody else touches meanwhile; `status` is NULL or valid for the write of one, and
+/// overlaps neither.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_sendrecv(
+    comm: *mut OmnesComm,
+    to: c_int,
+    tag: c_int,
+    data: *const c_void,
+    bytes: usize,
+    from: c_int,
+    wanted: c_int,
+    buffer: *mut c_void,
+    room: usize,
+    status: *mut OmnesStatus,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let to = arguments::rank(to, communicator.size(), "to")?;
+        let tag = arguments::tag(tag)?;
+        let from = arguments::source(from, communicator.size())?;
+        let wanted = arguments::wanted_tag(wanted)?;
+        // SAFETY: as our caller promises.
+        let data = unsafe { arguments::data(data, bytes, "data") }?;
+        // SAFETY: as our caller promises.
+        let buffer = unsafe { arguments::buffer(buffer, room, "buffer") }?;
+        let received = communicator.sendrecv(to, tag, data, from, wanted, buffer)?;
+        // SAFETY: as our caller promises.
+        if let Some(status) = unsafe { arguments::optional_place(status) } {
+            status.write(received.into());
+        }
+        Ok(SUCCESS)
+    })
+}
+
 /// Ranks and tags of C programs fit; a tag above them, which only other languages can send, is
 /// shown as the largest: the message is there, so the call must not fail.
 pub(crate) fn clamped(number: u32) -> c_int {

@@ -335,8 +335,8 @@ impl Communicator {
     ///
     /// A message of up to a packet is on its way then, a longer one has arrived; one of more than
     /// OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both send such a
-    /// message first wait for ever; isend() does not wait. Raises RankOutOfRange, PeerFailed,
-    /// PeerLeft.
+    /// message first wait for ever, which sendrecv() and isend() do not. Raises RankOutOfRange,
+    /// PeerFailed, PeerLeft.
     #[pyo3(signature = (data, to, *, tag = 0))]
     fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, to: i64, tag: i64) -> PyResult<()> {
         let ranks = self.ranks()?;
@@ -367,6 +367,36 @@ impl Communicator {
         // SAFETY: the memory is writable and lives until the end of the call; that nobody else uses
         // it is the caller's.
         let status = detached(py, || ranks.recv(from, wanted, unsafe { place.buffer() }))?;
+        Ok((status.source, status.tag, status.bytes))
+    }
+
+    /// Sends data as send() and receives into buffer as recv() at once, at any length.
+    ///
+    /// tag is that of data; source and wanted are those of the message that comes, None for any.
+    /// Returns source, tag and length in bytes of that. Raises what send() and recv() do; after an
+    /// error other than Truncated what has not been sent yet is given up.
+    #[pyo3(signature = (data, to, buffer, source = None, *, tag = 0, wanted = None))]
+    #[expect(clippy::too_many_arguments, reason = "those of two calls")]
+    fn sendrecv(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        to: i64,
+        buffer: &Bound<'_, PyAny>,
+        source: Option<i64>,
+        tag: i64,
+        wanted: Option<i64>,
+    ) -> PyResult<(u32, u32, usize)> {
+        let ranks = self.ranks()?;
+        let (to, tag) = (number("to", to)?, number("tag", tag)?);
+        let (from, wanted) = self::wanted(source, wanted)?;
+        let (memory, room) = (Memory::of(data)?, Memory::to_write(buffer)?);
+        let (place, room_place) = (memory.place(), room.place());
+        // SAFETY: both live until the end of the call, and `room` is writable; that nobody writes
+        // the one or uses the other is the caller's.
+        let status = detached(py, || unsafe {
+            ranks.sendrecv(to, tag, place.data(), from, wanted, room_place.buffer())
+        })?;
         Ok((status.source, status.tag, status.bytes))
     }
 

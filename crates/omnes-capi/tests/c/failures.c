@@ -2,7 +2,8 @@
 /*
  * Errors that only show in a job: a barrier that others do not come to, a
  * message too long for its buffer, and a last rank that ends without taking
- * leave, which all others get to know. /
+ * leave, which all others get to know.
+ */
 #include "check.h"
 #include <unistd.h>
 

@@ -150,6 +150,25 @@ static void messages(omnes_comm *comm, int rank, int size)
 	CHECK(omnes_wait_all(NULL, 1) == OMNES_ERROR_ARGUMENT);
 }
 
+/* All send to the next rank and receive from the one before, at any length. */
+static void around(omnes_comm *comm, int rank, int size)
+{
+	static char out[LARGE], in[LARGE];
+	int after = (rank + 1) % size, before = (rank + size - 1) % size;
+	omnes_status status;
+
+	memset(out, rank, sizeof(out));
+	OK(omnes_sendrecv(comm, after, 30, out, sizeof(out), before, 30, in, sizeof(in),
+			  &status));
+	CHECK(status.source == before && status.tag == 30 && status.bytes == sizeof(in));
+	CHECK(in[0] == before && in[LARGE - 1] == before);
+	OK(omnes_sendrecv(comm, after, 31, out, 3, OMNES_ANY_SOURCE, 31, in, 3, NULL));
+	CHECK(omnes_sendrecv(comm, after, 32, out, 3, before, 32, in, 2, NULL) ==
+	      OMNES_ERROR_TRUNCATED);
+	CHECK(omnes_sendrecv(comm, size, 33, out, 3, before, 33, in, 3, NULL) ==
+	      OMNES_ERROR_ARGUMENT);
+}
+
 /* A barrier that the last rank enters only when the others have missed it. */
 static void missed(omnes_comm *comm, int rank, int last)
 {
@@ -232,6 +251,7 @@ int main(void)
 	mixed(world, rank, size);
 	of_a_copy(world, rank);
 	messages(world, rank, size);
+	around(world, rank, size);
 	missed(world, rank, last);
 	if (rank == last) {
 		/* All others have started what cannot end any more. */

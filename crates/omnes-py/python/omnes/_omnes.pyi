@@ -151,8 +151,8 @@ class Communicator:
 
         A message of up to a packet is on its way then, a longer one has arrived; one of more than
         OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both send such a
-        message first wait for ever; isend() does not wait. Raises RankOutOfRange, PeerFailed,
-        PeerLeft.
+        message first wait for ever, which sendrecv() and isend() do not. Raises RankOutOfRange,
+        PeerFailed, PeerLeft.
         """
     def recv(
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
@@ -162,6 +162,22 @@ class Communicator:
         source and tag are those wanted, None for any; buffer may be longer than the message.
         Messages of one sender with one tag come in the order sent. Returns source, tag and length
         in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
+        """
+    def sendrecv(
+        self,
+        data: Buffer,
+        to: int,
+        buffer: Buffer,
+        source: int | None = None,
+        *,
+        tag: int = 0,
+        wanted: int | None = None,
+    ) -> tuple[int, int, int]:
+        """Sends data as send() and receives into buffer as recv() at once, at any length.
+
+        tag is that of data; source and wanted are those of the message that comes, None for any.
+        Returns source, tag and length in bytes of that. Raises what send() and recv() do; after an
+        error other than Truncated what has not been sent yet is given up.
         """
     def isend(self, data: Buffer, to: int, *, tag: int = 0) -> Request:
         """Starts what send() does; data is in use until the request has ended."""

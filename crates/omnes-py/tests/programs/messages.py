@@ -18,6 +18,11 @@ with omnes.Communicator.from_env() as world:
     assert come == bytes([before]) * 1_000_000
     assert received.status == (before, 7, 1_000_000), received.status
 
+    come = bytearray(1_000_000)
+    assert world.sendrecv(own, after, come, before, tag=6, wanted=6) == (before, 6, 1_000_000)
+    assert come == bytes([before]) * 1_000_000
+    assert world.sendrecv(b"ab", after, come)[2] == 2
+
     # From anybody, and shorter than there is room for.
     received = world.irecv(bytearray(10))
     world.isend(b"abc", after, tag=8).wait()
