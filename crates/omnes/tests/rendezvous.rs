@@ -507,8 +507,8 @@ fn one_rank_needs_nobody() {
 }
 
 #[test]
-fn times_without_end_and_without_length_are_none_that_end_a_job() {
-    for (wait, silence) in [(Duration::MAX, Duration::MAX), (PATIENCE, Duration::ZERO)] {
+fn times_without_end_are_none_that_end_a_job() {
+    for (wait, silence) in [(Duration::MAX, Duration::MAX), (PATIENCE, SHORT)] {
         let adjust = |it: &mut Config| (it.join_timeout, it.peer_timeout) = (wait, silence);
         join(&rendezvous(), 0, 1, adjust).join().unwrap().unwrap();
     }
