@@ -62,10 +62,10 @@ impl Rank {
         writeln!(self.orders, "{order}").unwrap();
     }
 
-    /// Reads on until the line `wanted`.
+    /// Reads on until a line with `wanted`.
     fn wait_for(&mut self, wanted: &str) {
         let mut line = String::new();
-        while !line.ends_with(&format!("{wanted}\n")) {
+        while !line.contains(wanted) {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "no '{wanted}'");
         }
