@@ -41,10 +41,10 @@ with a depth of 1 by multicast, log2(ranks) in a tree, ranks - 1 in a chain;
 and for each of its bytes. The bytes after the first 128 KiB follow while
 these are passed on, and take `stream byte` each; in a tree log2(ranks) times
 that, since its root sends each byte so often. The way with the smallest T is
-taken; of ways within an eighth of it, the first of those above. A communicator
-of less than half of the nodes uses no multicast, as all nodes would hear it. A
-job's start measures no chain of more than 64 ranks, and takes the tree's
-figures for it.
+taken; of ways within an eighth of it, the first of those above. A
+communicator of less than half of the nodes uses no multicast, as all nodes
+would hear it. A job's start measures no chain of more than 64 ranks, and
+takes the tree's figures for it.
 
 Where multi-send takes the place of multicast, its hops are measured first, by
 size: send, the host's time per multi-send to one; transmit, what one more
