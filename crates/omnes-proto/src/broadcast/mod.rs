@@ -33,8 +33,8 @@
 //!
 //! Cost: one packet per payload and, with the default policy, one acknowledgement per receiver for
 //! a lone message, late if it is short, and a sixteenth of one for a message in a stream. State:
-//! less than 2 KiB per (group, root) in use at a receiver and 80 B for each packet in a buffer; 80
-//! B per reporter, and 60 KiB at a rank that repairs. A report takes a few steps, however many
+//! less than 2 KiB per (group, root) in use at a receiver and 80 B for each packet in a buffer;
+//! 80 B per reporter, and 60 KiB at a rank that repairs. A report takes a few steps, however many
 //! ranks report.
 
 mod answer_timer;
