@@ -354,6 +354,16 @@ fn ranks_and_what_they_have_started_die_with_a_launcher_that_is_killed() {
 }
 
 #[test]
+fn a_launcher_that_is_killed_by_the_rank_it_starts_leaves_nothing() {
+    // In some rounds the rank does so before the launcher has heard of its start.
+    let script = "(sleep 20; echo outlived) & kill -KILL $PPID; sleep 20; echo too";
+    for round in 0..50 {
+        let output = omnes_run(&["-n", "1", "--no-prefix", "--", "sh", "-c", script]).output();
+        assert_eq!(String::from_utf8_lossy(&output.unwrap().stdout), "", "round {round}");
+    }
+}
+
+#[test]
 fn what_a_rank_leaves_behind_is_ended_with_the_job() {
     let (status, output, _) = shell(&["-n", "1"], "sleep 60 & echo done");
     assert_eq!((status, &*output), (0, "[0] done"));

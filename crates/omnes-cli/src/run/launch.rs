@@ -99,7 +99,7 @@ pub fn launch(job: &Job, site: &Site, places: &[Place], options: &Options) -> Re
     }
 }
 
-/// The local command of one rank, ready to be started.
+/// The local command of one rank.
 fn prepare(job: &Job, site: &Site, place: &Place, options: &Options) -> Result<Command> {
     let mut command = match (&place.host, site) {
         (Host::Ssh(name), Site::Ssh { ssh, .. }) => {
@@ -126,7 +126,6 @@ fn prepare(job: &Job, site: &Site, place: &Place, options: &Options) -> Result<C
             command.stdout(create("out")?).stderr(create("err")?)
         }
     };
-    tie_to_launcher(&mut command);
     Ok(command)
 }
 
@@ -252,13 +251,14 @@ impl Watched<'_> {
     /// Starts the ranks that may be; the status if one cannot be.
     fn start_next(&mut self) -> Result<Option<u8>> {
         for place in self.waiting.take_next(&self.ranks) {
-            let command = prepare(self.job, self.site, place, self.options)?;
+            let mut command = prepare(self.job, self.site, place, self.options)?;
+            tie_to_launcher(&mut command);
+            self.warden.watch(&mut command);
             let program = command.get_program().to_owned();
             let mut process = match Process::start(place.rank, place.host.to_string(), command) {
                 Ok(process) => process,
                 Err(error) => return refuse(&program.to_string_lossy(), place, &error).map(Some),
             };
-            self.warden.watch(process.group());
             let connected = connect(&mut process, self.job, place, &mut self.streams);
             self.ranks.push(process);
             connected?;

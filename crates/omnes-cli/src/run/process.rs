@@ -84,8 +84,8 @@ pub fn signal_name(signal: i32) -> String {
         .map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
-/// Makes `command` the leader of a group that dies with the launcher. Call it last, so that the
-/// request is not undone by another hook.
+/// Makes `command` the leader of a group that dies with the launcher. Call it after hooks that may
+/// change the user, which undoes the request.
 pub fn tie_to_launcher(command: &mut Command) {
     command.process_group(0);
     let launcher = std::process::id();

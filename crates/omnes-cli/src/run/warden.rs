@@ -1,14 +1,17 @@
 //! The warden: a process that ends what ranks have started when the launcher is ended by KILL.
 //!
-//! The kernel ends the ranks of such a launcher, but not what they have started. So the launcher
-//! tells a process of its own each rank's group. That process waits until its input ends, which it
-//! does when the launcher is gone in whatever way, and then kills the groups, unless it was told
-//! that the job is over.
+//! The kernel ends the ranks of such a launcher, but not what they have started. So each rank names
+//! its process group to a process of the launcher's own, before its command begins: afterwards
+//! would be too late for a launcher that is killed in between. That process waits until its input
+//! ends, which it does when the launcher is gone in whatever way, and then kills the groups, unless
+//! it was told that the job is over.
 
 use anyhow::{Context, Result, anyhow};
 use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 /// The argument that makes a warden.
 const VERB: &str = "warden";
@@ -18,34 +21,46 @@ const OVER: &str = "over";
 /// The launcher's side. Dropping it says that the job is over: the ranks must have ended by then.
 pub struct Warden {
     process: Child,
-    input: ChildStdin,
+    /// A socket, as a write to a pipe that nobody reads would end the rank that writes.
+    input: UnixStream,
 }
 
 impl Warden {
     /// Starts one, away from the signals of the launcher's terminal.
     pub fn start() -> Result<Self> {
+        let cannot = "cannot start the job's warden";
+        let (input, theirs) = UnixStream::pair().context(cannot)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("omnes").arg(VERB).current_dir("/").process_group(0);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut process = command.spawn().context("cannot start the job's warden")?;
-        let input = process.stdin.take().expect("stdin is piped");
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = command.spawn().context(cannot)?;
         Ok(Self { process, input })
     }
 
-    /// Tells it of a rank's process group, which ends with the launcher from now on.
-    pub fn watch(&mut self, group: libc::pid_t) {
-        self.tell(group);
-    }
-
-    fn tell(&mut self, line: impl std::fmt::Display) {
-        // One that has been ended itself hears nothing; the job goes on without.
-        let _ = self.input.write_all(format!("{line}\n").as_bytes());
+    /// Lets `rank`, which must lead a group of its own and start while `self` lives, tell that its
+    /// group ends with the launcher.
+    pub fn watch(&self, rank: &mut Command) {
+        let input = self.input.as_raw_fd();
+        // SAFETY: the hook runs between fork and exec: it makes two system calls and writes a
+        // number into its own stack.
+        unsafe {
+            rank.pre_exec(move || {
+                let mut line = [0; 16];
+                let mut rest = &mut line[..];
+                let _ = writeln!(rest, "{}", libc::getpid());
+                let len = 16 - rest.len();
+                // One that has been ended itself hears nothing; the job goes on without.
+                libc::send(input, line.as_ptr().cast(), len, libc::MSG_NOSIGNAL);
+                Ok(())
+            });
+        }
     }
 }
 
 impl Drop for Warden {
     fn drop(&mut self) {
-        self.tell(OVER);
+        // Fails where it has been ended itself.
+        let _ = self.input.write_all(format!("{OVER}\n").as_bytes());
         // Fails only if somebody else has reaped it.
         let _ = self.process.wait();
     }
