@@ -41,20 +41,23 @@ fn json_has_a_line_per_point_with_all_fields() {
     let expected = sized.map(|op| [op; 3]).concat();
     assert_eq!(ops, [&expected[..], &["barrier"]].concat());
     for line in &lines {
+        // On a crowded machine no iteration by the clock may begin in time.
+        let is_counted = line["late"] != 1.0;
         for field in ["median_us", "p99_us", "min_us", "mean_us"] {
-            assert!(line[field].as_f64().unwrap() > 0.0, "{field} in {line}");
+            let is_time = line[field].as_f64().is_some_and(|time| time > 0.0);
+            assert!(is_time || !is_counted && line[field].is_null(), "{field} in {line}");
         }
         for field in ["packets", "wire_bytes", "copied_bytes", "syscalls", "wakeups", "retransmits"]
         {
             assert!(line[field].is_number(), "{field} in {line}");
         }
-        assert!(line["iters"].as_u64().unwrap() >= 1, "{line}");
+        assert_eq!(line["iters"].as_u64().unwrap() >= 1, is_counted, "{line}");
         assert_eq!((&line["impl"], &line["n"]), (&Value::from("mine"), &Value::from(4)));
         assert_eq!((&line["net"], &line["loss"]), (&Value::from("loopback"), &Value::from(0)));
         assert_eq!((&line["errors"], &line["algorithm"]), (&Value::from(0), &"default".into()));
         let is_rate =
             line["bytes"] != 0 && !["latency", "barrier"].contains(&line["op"].as_str().unwrap());
-        assert_eq!(line.get("MBps").is_some(), is_rate, "{line}");
+        assert_eq!(line.get("MBps").is_some(), is_rate && is_counted, "{line}");
         let is_by_clock = ["bcast_window", "copy"].contains(&line["op"].as_str().unwrap());
         assert_eq!(line.get("late").is_some(), is_by_clock, "{line}");
     }
