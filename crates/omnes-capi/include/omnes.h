@@ -198,7 +198,12 @@ int omnes_size(const omnes_comm *comm);
  * [0,size-1], tag in [0,INT_MAX]. A message longer than one packet waits until
  * it has arrived, and one above OMNES_EAGER_BYTES until its receiver has asked
  * for it: two ranks that both send such a message first wait for ever, which
- * omnes_sendrecv() and omnes_isend() do not.
+ * omnes_sendrecv() and omnes_isend() do not. As with MPI's standard sends, no
+ * more than a limit is kept of messages that nobody receives: of those of one
+ * packet 4 MiB at the sender for each receiver, each counted with 128 bytes
+ * beside its data, beyond which they too wait until they have arrived; and
+ * OMNES_POOL_SLOTS packets at the receiver, of all senders together. A rank's
+ * messages to itself are kept without limit.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE, without effect, for more
  * bytes than 2^30 packets hold; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
  */
@@ -351,7 +356,8 @@ typedef struct omnes_request omnes_request;
 
 /*
  * omnes_isend starts what omnes_send() does. data must not change until the
- * request has ended. Never waits for another rank. *request is NULL on failure.
+ * request has ended. Never waits for another rank: a message for which
+ * omnes_send() would is a request that ends later. *request is NULL on failure.
  * Errors: those of omnes_send().
  */
 int omnes_isend(omnes_comm *comm, int to, int tag, const void *data, size_t bytes,

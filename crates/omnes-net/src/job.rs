@@ -97,6 +97,10 @@ pub struct EngineCounters {
     pub nic: NicCounters,
     /// Bytes copied inside this process; the kernel's two copies per byte are not in it.
     pub copied_bytes: u64,
+    /// What is kept at present of messages of one channel to one rank, where that is most: their
+    /// data and 128 bytes for each. At most [`KEPT_BYTES_MAX`](crate::KEPT_BYTES_MAX), but for
+    /// messages that were given up.
+    pub kept_bytes: u64,
     /// Times that a caller or the progress thread blocked.
     pub sleeps: u64,
     /// Times that a waiting caller gave its processor away.
@@ -119,6 +123,7 @@ impl EngineCounters {
             nic: core.nic_counters(),
             queue: core.queue_counters(),
             copied_bytes: core.memory.copied_bytes,
+            kept_bytes: core.memory.kept_bytes(),
             offloads: Some(core.links.offloads()),
             ..Self::default()
         };

@@ -54,6 +54,7 @@ pub use engine::Engine;
 pub use error::NetError;
 pub use job::{EngineCounters, JobConfig, TIMEOUT_MIN};
 pub use links::NicAddresses;
+pub use memory::KEPT_BYTES_MAX;
 pub use multicast::{MulticastConfig, MulticastState};
 /// The kernel's network interface.
 pub use omnes_nic as nic;

@@ -25,7 +25,14 @@ pub(crate) struct Loan {
 enum Outgoing {
     Lent(Loan),
     /// A copy; nobody waits.
-    Own(Vec<u8>),
+    Own(Kept),
+}
+
+/// A copy of a message, until it has arrived.
+struct Kept {
+    data: Vec<u8>,
+    /// Its receiver; `None` for a broadcast, whose window limits what is kept.
+    to: Option<Rank>,
 }
 
 /// Memory of a receive.
@@ -44,6 +51,8 @@ pub(crate) struct Sink {
 #[derive(Default)]
 struct ChannelMemory {
     sources: Vec<Option<Outgoing>>,
+    /// What is kept of messages to one rank each, by rank: the sum of their [`charge`]s.
+    kept_bytes: Vec<u64>,
     sinks: Vec<Option<Sink>>,
     pool: Vec<u8>,
 }
@@ -63,6 +72,18 @@ unsafe impl Send for Memory {}
 
 /// Copies kept for reuse.
 const SPARE_MAX: usize = 256;
+
+/// What a channel keeps in copies of messages to one rank, in bytes; see [`charge`]. Programs may
+/// rely on less: `omnes.h` and the documentation of `send` name this figure.
+pub const KEPT_BYTES_MAX: u64 = 4 << 20;
+/// Beside its data each message counts as so many bytes, for what describes it here and in the
+/// channel.
+const DESCRIPTION_BYTES: u64 = 128;
+
+/// What a message of `bytes` bytes that is kept counts as, so that empty ones are limited too.
+pub(crate) fn charge(bytes: u64) -> u64 {
+    bytes + DESCRIPTION_BYTES
+}
 
 fn entry<T>(table: &mut Vec<Option<T>>, index: u32) -> &mut Option<T> {
     let index = index as usize;
@@ -89,36 +110,71 @@ impl Memory {
         *entry(&mut self.channels[channel].sources, id.0) = Some(Outgoing::Lent(loan));
     }
 
-    pub(crate) fn copy_in(&mut self, channel: usize, id: SendId, data: &[u8]) {
+    /// True if a message of `bytes` bytes to `to` may be copied.
+    pub(crate) fn has_room(&self, channel: usize, to: Rank, bytes: u64) -> bool {
+        let kept_bytes = self.channels[channel].kept_bytes.get(to.0 as usize);
+        kept_bytes.copied().unwrap_or(0) + charge(bytes) <= KEPT_BYTES_MAX
+    }
+
+    /// What a channel keeps of messages to one rank, where that is most.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let kept_bytes = self.channels.iter().flat_map(|channel| &channel.kept_bytes);
+        kept_bytes.copied().max().unwrap_or(0)
+    }
+
+    /// Copies a message, to one rank or, in a broadcast, to all.
+    pub(crate) fn copy_in(&mut self, channel: usize, id: SendId, to: Option<Rank>, data: &[u8]) {
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.clear();
         copy.extend_from_slice(data);
         self.copied_bytes += data.len() as u64;
-        *entry(&mut self.channels[channel].sources, id.0) = Some(Outgoing::Own(copy));
+        self.keep(channel, id, Kept { data: copy, to });
+    }
+
+    fn keep(&mut self, channel: usize, id: SendId, kept: Kept) {
+        let memory = &mut self.channels[channel];
+        if let Some(to) = kept.to {
+            let rank = to.0 as usize;
+            if memory.kept_bytes.len() <= rank {
+                memory.kept_bytes.resize(rank + 1, 0);
+            }
+            memory.kept_bytes[rank] += charge(kept.data.len() as u64);
+        }
+        *entry(&mut memory.sources, id.0) = Some(Outgoing::Own(kept));
     }
 
     /// Forgets a message; whoever has lent its memory and waits, if somebody does.
     pub(crate) fn take_source(&mut self, channel: usize, id: SendId) -> Option<Loan> {
-        match entry(&mut self.channels[channel].sources, id.0).take()? {
+        let memory = &mut self.channels[channel];
+        match entry(&mut memory.sources, id.0).take()? {
             Outgoing::Lent(loan) => Some(loan),
-            Outgoing::Own(copy) => {
+            Outgoing::Own(Kept { data, to }) => {
+                if let Some(to) = to {
+                    memory.kept_bytes[to.0 as usize] -= charge(data.len() as u64);
+                }
                 if self.spare.len() < SPARE_MAX {
-                    self.spare.push(copy);
+                    self.spare.push(data);
                 }
                 None
             }
         }
     }
 
-    /// Copies the first `bytes_max` bytes of a lent message, so that its owner gets the memory
-    /// back.
-    pub(crate) fn keep_source(&mut self, channel: usize, id: SendId, bytes_max: u64) {
+    /// Copies the first `bytes_max` bytes of a lent message, to one rank or to all, so that its
+    /// owner gets the memory back. That cannot wait, so it is kept however much there is already.
+    pub(crate) fn keep_source(
+        &mut self,
+        channel: usize,
+        id: SendId,
+        to: Option<Rank>,
+        bytes_max: u64,
+    ) {
         let source = entry(&mut self.channels[channel].sources, id.0);
         if let Some(Outgoing::Lent(Loan { base, bytes, .. })) = source {
             let bytes = bytes_max.min(*bytes) as usize;
             // SAFETY: lent, and still valid: its owner is giving it back only now.
-            let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) };
-            *source = Some(Outgoing::Own(data.to_vec()));
+            let data = unsafe { std::slice::from_raw_parts(base.as_ptr(), bytes) }.to_vec();
+            self.keep(channel, id, Kept { data, to });
         }
     }
 
@@ -137,7 +193,7 @@ impl Memory {
                 let outgoing = memory.sources.get(id.0 as usize).and_then(Option::as_ref);
                 let base = match outgoing.expect("a segment of a message that is being sent") {
                     Outgoing::Lent(loan) => loan.base.as_ptr().cast_const(),
-                    Outgoing::Own(copy) => copy.as_ptr(),
+                    Outgoing::Own(kept) => kept.data.as_ptr(),
                 };
                 // SAFETY: the machine hands out segments inside the message, whose memory is
                 // valid.

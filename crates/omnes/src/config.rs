@@ -104,8 +104,9 @@ pub struct Config {
     pub nic: NicWanted,
     /// Messages up to this size are sent without asking; the same on all ranks.
     pub eager_bytes: u32,
-    /// Memory per channel for messages that nobody has asked for yet, in packets; from 1 to
-    /// 16,777,216.
+    /// Memory per channel for messages that nobody has asked for yet, in packets, of all senders
+    /// together; from 1 to 16,777,216. Senders of more wait. While a receive waits for a message
+    /// that may be behind these, up to 16 times as many are kept.
     pub pool_slots: u32,
     /// Offloads that may be used.
     pub offloads: Offloads,

@@ -54,6 +54,12 @@ impl Communicator {
     /// it: two ranks that both send such a message first wait for ever; use [`Self::sendrecv`] or
     /// [`Scope::isend`](crate::Scope::isend).
     ///
+    /// As with MPI's standard sends, no more than a limit is kept of messages that nobody receives.
+    /// Of those of one packet 4 MiB are kept here for each receiver, each counted with 128 bytes
+    /// beside its data; beyond that they too are sent when they have arrived. The receiver takes in
+    /// [`Config::pool_slots`](crate::Config::pool_slots) packets that it has not asked for, of all
+    /// senders together. A rank's messages to itself are kept without limit.
+    ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::TooLarge`], [`Error::PeerFailed`], [`Error::PeerLeft`].
     pub fn send(&self, to: u32, tag: u32, data: &[u8]) -> Result<(), Error> {
@@ -164,5 +170,92 @@ impl Communicator {
         let started =
             unsafe { self.engine_to_start()?.receive(POINT_TO_POINT, pattern, base, length) };
         started.map_err(|error| self.error(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::two_nodes::on_two_nodes;
+    use crate::{Config, OwnedRequest};
+    use omnes_net::KEPT_BYTES_MAX;
+    use std::ptr::NonNull;
+
+    /// Packets that the receiver keeps; the sender keeps what comes after.
+    const POOL_SLOTS: u32 = 64;
+
+    fn kept_bytes(world: &Communicator) -> u64 {
+        world.job().engine.counters().kept_bytes
+    }
+
+    fn data(bytes: usize, number: u32) -> Vec<u8> {
+        (0..bytes).map(|at| (at as u32 * 7 + number) as u8).collect()
+    }
+
+    fn receive_all(world: &Communicator, bytes: usize, count: u32) {
+        let mut buffer = vec![0; bytes];
+        for number in 0..count {
+            world.recv(0, number, &mut buffer).unwrap();
+            assert!(buffer == data(bytes, number), "message {number}");
+        }
+    }
+
+    /// Runs `body` with receivers that keep little, by sockets and through shared memory.
+    fn on_each_way(body: fn(&Communicator)) {
+        on_two_nodes(|config: &mut Config| config.pool_slots = POOL_SLOTS, body);
+        let shares = |config: &mut Config| {
+            (config.pool_slots, config.shared_memory) = (POOL_SLOTS, true);
+        };
+        on_two_nodes(shares, body);
+    }
+
+    /// Messages of so many bytes that a sender keeps.
+    fn kept_max(bytes: usize) -> u32 {
+        (KEPT_BYTES_MAX / (bytes as u64 + 128)) as u32
+    }
+
+    fn start_too_many(world: &Communicator, bytes: usize) {
+        let count = 2 * kept_max(bytes) + POOL_SLOTS;
+        if world.rank() == 1 {
+            world.barrier().unwrap();
+            return receive_all(world, bytes, count);
+        }
+        let messages: Vec<_> = (0..count).map(|number| data(bytes, number)).collect();
+        let start = |(number, data): (u32, &Vec<u8>)| {
+            let base = NonNull::from(&data[..]).cast();
+            // SAFETY: waited for below, and nobody changes the messages.
+            unsafe { world.isend_raw(1, number, base, bytes).unwrap() }
+        };
+        let mut sends: Vec<_> = (0..).zip(&messages).map(start).collect();
+        assert!(kept_bytes(world) <= KEPT_BYTES_MAX);
+        let is_open = |send: &mut OwnedRequest| send.test().unwrap().is_none();
+        let open = sends.iter_mut().map(is_open).filter(|is_open| *is_open).count();
+        // All others are kept, here or by the receiver.
+        assert!(open >= kept_max(bytes) as usize, "{open} of {count} wait");
+        world.barrier().unwrap();
+        sends.into_iter().for_each(|send| assert!(send.wait().is_ok()));
+        let left = kept_bytes(world);
+        assert!(left <= 16 * 128, "{left} bytes for messages of barriers, which may be under way");
+    }
+
+    #[test]
+    fn short_messages_that_nobody_receives_are_kept_up_to_a_limit() {
+        on_each_way(|world| start_too_many(world, 1000));
+        on_each_way(|world| start_too_many(world, 0));
+    }
+
+    #[test]
+    fn sender_of_more_than_may_be_kept_waits_until_some_has_arrived() {
+        on_each_way(|world| {
+            let (bytes, count) = (1000, 3 * kept_max(1000));
+            if world.rank() == 1 {
+                return receive_all(world, bytes, count);
+            }
+            for number in 0..count {
+                world.send(1, number, &data(bytes, number)).unwrap();
+                assert!(kept_bytes(world) <= KEPT_BYTES_MAX, "after {number} messages");
+            }
+        });
     }
 }

@@ -93,7 +93,8 @@ trait Ends {
 }
 
 impl<'env> Scope<'_, 'env> {
-    /// Starts to send `data` to rank `to`.
+    /// Starts to send `data` to rank `to`. Never waits: a message for which
+    /// [`Communicator::send`] would is a request that ends when it has arrived.
     ///
     /// # Errors
     /// As [`Communicator::send`].

@@ -230,6 +230,37 @@ fn requests_end_with_the_name_of_a_failed_rank_when_they_are_asked_for() {
     }
 }
 
+/// More than is kept of them: senders wait for a rank that takes none in.
+#[test]
+fn short_messages_that_wait_end_with_the_failure_of_their_receiver() {
+    for shared_memory in [false, true] {
+        let adjust = |config: &mut Config| {
+            (config.pool_slots, config.shared_memory) = (64, shared_memory);
+        };
+        let started = Barrier::new(2);
+        with_ranks(2, adjust, |comm| {
+            if comm.rank() == 1 {
+                started.wait();
+                return crash(comm);
+            }
+            let data = message(1000, 1);
+            let start = |_| {
+                let base = NonNull::from(&data[..]).cast();
+                // SAFETY: waited for before the data end, which nobody changes.
+                unsafe { comm.isend_raw(1, 7, base, data.len()).unwrap() }
+            };
+            let mut requests: Vec<_> = (0..10_000).map(start).collect();
+            assert!(requests.iter_mut().any(|request| request.test().unwrap().is_none()));
+            started.wait();
+            // Those that the receiver has taken in have left room for some.
+            let failed = (0..10_000).find_map(|_| comm.send(1, 7, &data).err());
+            assert!(matches!(failed, Some(Error::PeerFailed { rank: 1 })), "{failed:?}");
+            let last = requests.pop().unwrap().wait();
+            assert!(matches!(last, Err(Error::PeerFailed { rank: 1 })), "{last:?}");
+        });
+    }
+}
+
 #[test]
 fn hook_may_test_requests_of_the_engine_that_waits() {
     // On rank 1: what the hook has under way, with its memory, and how many have ended.

@@ -184,7 +184,7 @@ impl Core {
         let channel = self.cast_channel();
         if backing == Backing::Copy {
             // SAFETY: the caller vouches for the memory.
-            self.memory.copy_in(channel, id, unsafe { slice(base, bytes) });
+            self.memory.copy_in(channel, id, None, unsafe { slice(base, bytes) });
             return Ok(None);
         }
         let operation = self.operations.start();

@@ -37,8 +37,10 @@ impl Core {
             return Ok(None);
         }
         let is_small = message.bytes <= self.small_bytes as u64 && is_whole;
-        // Nobody waits for the answer to a message that has been copied.
+        // Nobody waits for the answer to a message that has been copied; where there are too many
+        // for that, they are a stream, which is acknowledged without being asked for.
         let reply = if is_small { Reply::Lazy } else { message.reply };
+        let is_copied = is_small && self.memory.has_room(channel, message.to, message.bytes);
         let now = self.now();
         let started = self.endpoint.channel_mut(channel).send(Message { reply, ..message });
         let id = started.map_err(|error| match error {
@@ -47,9 +49,10 @@ impl Core {
             }
             _ => self.gone(message.to),
         })?;
-        if is_small {
+        if is_copied {
             // SAFETY: the caller vouches for the memory.
-            self.memory.copy_in(channel, id, unsafe { slice(base, message.bytes) });
+            let data = unsafe { slice(base, message.bytes) };
+            self.memory.copy_in(channel, id, Some(message.to), data);
             self.transmit(now, LINES_PER_PUSH);
             return Ok(None);
         }
@@ -128,7 +131,7 @@ impl Core {
     /// taken back, or takes it without memory; what is under way goes on in memory of the engine's
     /// own.
     pub(crate) fn release(&mut self, operation: Operation) {
-        let Operation { id, channel, part, .. } = operation;
+        let Operation { id, channel, part, spot, .. } = operation;
         self.relay_no_more(id);
         if self.operations.take(id).is_some() {
             return;
@@ -143,7 +146,11 @@ impl Core {
                         self.endpoint.channels()[channel].available_bytes(send)
                     }
                 };
-                self.memory.keep_source(channel, send, sent);
+                let to = match spot {
+                    Spot::At(rank) => Some(rank),
+                    Spot::Group | Spot::Page | Spot::Anywhere => None,
+                };
+                self.memory.keep_source(channel, send, to, sent);
             }
             Part::Barrier => self.barriers.forget(id),
             Part::Receive(receive) => {

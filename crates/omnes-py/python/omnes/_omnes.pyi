@@ -151,8 +151,10 @@ class Communicator:
 
         A message of up to a packet is on its way then, a longer one has arrived; one of more than
         OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both send such a
-        message first wait for ever, which sendrecv() and isend() do not. Raises RankOutOfRange,
-        PeerFailed, PeerLeft.
+        message first wait for ever, which sendrecv() and isend() do not. As with MPI's standard
+        sends, no more than a limit is kept of messages that nobody receives: of those of one packet
+        4 MiB here for each receiver, each counted with 128 bytes beside its data, beyond which they
+        too wait until they have arrived. Raises RankOutOfRange, PeerFailed, PeerLeft.
         """
     def recv(
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
@@ -180,7 +182,10 @@ class Communicator:
         error other than Truncated what has not been sent yet is given up.
         """
     def isend(self, data: Buffer, to: int, *, tag: int = 0) -> Request:
-        """Starts what send() does; data is in use until the request has ended."""
+        """Starts what send() does; data is in use until the request has ended.
+
+        Never waits: a message for which send() would is a request that ends later.
+        """
     def irecv(
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
     ) -> Request:

@@ -16,33 +16,35 @@ impl Communicator {
         let schedule = algorithm
             .schedule(Rank(self.rank()), self.size())
             .expect("a rank below the size has a schedule");
-        let mut receives = Vec::new();
+        let mut under_way = Vec::new();
         for step in schedule {
-            self.barrier_step(step, &mut receives)?;
-            receives.clear();
+            self.barrier_step(step, &mut under_way)?;
+            under_way.clear();
         }
         Ok(())
     }
 
-    /// Sends and receives all of a step, then waits; the first error, if there is one. `receives`
+    /// Sends and receives all of a step, then waits; the first error, if there is one. `under_way`
     /// is empty at first and holds what was waited for afterwards.
-    fn barrier_step(&self, step: Step, receives: &mut Vec<Operation>) -> Result<(), Error> {
+    fn barrier_step(&self, step: Step, under_way: &mut Vec<Operation>) -> Result<(), Error> {
         let nothing = Bytes::of(&[]);
         let (own, size) = (Rank(self.rank()), self.size());
         let mut started = Ok(());
         for from in step.receive_from.ranks(own, size) {
             // SAFETY: no byte is read or written.
             match unsafe { self.start_receive(from.0, Purpose::Barrier, nothing) } {
-                Ok(receive) => receives.push(receive),
+                Ok(receive) => under_way.push(receive),
                 Err(error) => started = started.and(Err(error)),
             }
         }
         for to in step.send_to.ranks(own, size) {
-            // SAFETY: as above. An empty message is queued at once and leaves no operation.
-            let sent = unsafe { self.start_send(to.0, Purpose::Barrier, nothing, 0) };
-            started = started.and(sent.map(|_| ()));
+            // SAFETY: as above.
+            match unsafe { self.start_send(to.0, Purpose::Barrier, nothing, 0) } {
+                Ok(sent) => under_way.extend(sent),
+                Err(error) => started = started.and(Err(error)),
+            }
         }
-        let waited = self.wait_for_all(receives);
+        let waited = self.wait_for_all(under_way);
         started.and(waited)
     }
 }
