@@ -53,7 +53,7 @@ static __noinline int nic_step_write(struct __sk_buff *skb, struct omnes_slot *s
 	out.head.communicator = slot->communicator;
 	out.head.channel = slot->channel;
 	out.head.flags = step->is_to_all ? OMNES_FLAG_GROUP : 0;
-	out.head.source = bpf_htonl(slot->rank);
+	out.head.source = bpf_htons((u16)slot->rank);
 	out.head.seq = bpf_htonl(step->epoch);
 	out.head.word[0] = bpf_htonl(step->word >> 32);
 	out.head.word[1] = bpf_htonl((u32)step->word);

@@ -131,10 +131,10 @@ struct nic_head {
 	u8 version;
 	u8 kind;
 	u32 job;
-	u16 communicator;
+	u32 communicator;
 	u8 channel;
 	u8 flags;
-	u32 source;
+	u16 source;
 	u32 seq;
 	union {
 		struct {

@@ -137,7 +137,7 @@ static __always_inline int nic_is_own(struct __sk_buff *skb, const struct nic_pa
 /* nic_member gives the member that a packet says it is from, if there is one. */
 static __always_inline struct omnes_member *nic_member(const struct nic_packet *packet)
 {
-	struct omnes_member_key key = { packet->slot_number, bpf_ntohl(packet->head.source) };
+	struct omnes_member_key key = { packet->slot_number, bpf_ntohs(packet->head.source) };
 
 	return bpf_map_lookup_elem(&nic_members, &key);
 }

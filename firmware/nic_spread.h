@@ -267,7 +267,7 @@ static __noinline int nic_spread_sent(struct __sk_buff *skb)
 
 	if (nic_find(skb, OMNES_CLASS_SPREAD, NIC_OUTWARD, packet) ||
 	    !nic_is_own(skb, packet) ||
-	    packet->head.source != bpf_htonl(packet->slot->rank))
+	    packet->head.source != bpf_htons((u16)packet->slot->rank))
 		return NIC_NEXT;
 	run.source = packet->slot->spread.own;
 	children = omnes_spread_children(&packet->slot->spread, run.source);

@@ -34,11 +34,10 @@ enum omnes_class {
  * member's packets leave from and come to. */
 struct omnes_port_key {
 	u32 job;
-	u16 communicator;
+	u32 communicator;
 	u8 channel;
 	u8 class_of_packet;
 	u16 port;
-	u16 reserved;
 };
 _Static_assert(sizeof(struct omnes_port_key) == 12, "layout shared with Rust");
 
@@ -62,14 +61,13 @@ enum omnes_slot_flags {
 
 struct omnes_slot {
 	u32 job;
-	u16 communicator;
+	u32 communicator;
 	u8 channel;
 	u8 flags;
+	u16 port; /* of the member's socket, with its address, in network byte order */
+	u32 address;
 	u32 rank; /* this member's, in the job */
 	u32 ifindex;
-	u32 address; /* of the member's socket, with its port, in network byte order */
-	u16 port;
-	u16 reserved;
 	struct omnes_key key;
 	struct omnes_barrier_table barrier;
 	struct omnes_spread_table spread;

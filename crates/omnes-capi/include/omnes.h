@@ -424,7 +424,7 @@ int omnes_wait_all(omnes_request **requests, size_t count);
  * form a new communicator, in the order of key, then of their rank in comm.
  * OMNES_NO_COLOR takes part in no part; *part is then NULL, as it is on
  * failure. Collective. Free the result with omnes_comm_free(). A job makes at
- * most 65535 communicators in its life, those that were freed counted.
+ * most 2^32 - 257 communicators in its life, those that were freed counted.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT;
  * OMNES_ERROR_TOO_MANY_COMMUNICATORS; OMNES_ERROR_NO_NIC if OMNES_MULTISEND
  * insists on slots and a rank of the part got none.

@@ -30,15 +30,13 @@ pub struct PortKey {
     /// The job's number.
     pub job: u32,
     /// The communicator's.
-    pub communicator: u16,
+    pub communicator: u32,
     /// The header's channel.
     pub channel: u8,
     /// A [`Class`].
     pub class: u8,
     /// UDP port of this host.
     pub port: u16,
-    /// 0.
-    pub reserved: u16,
 }
 
 /// Names a sender of a slot.
@@ -75,21 +73,19 @@ pub struct Slot {
     /// The job's number, in network byte order.
     pub job: u32,
     /// The communicator's, in network byte order.
-    pub communicator: u16,
+    pub communicator: u32,
     /// The header's channel.
     pub channel: u8,
     /// [`SLOT_FORWARDS`], [`SLOT_BY_MAC`].
     pub flags: u8,
+    /// The port of its socket, in network byte order.
+    pub port: u16,
+    /// The socket's IPv4 address, in network byte order.
+    pub address: u32,
     /// This member's rank in the job.
     pub rank: u32,
     /// The interface that it sends by.
     pub interface: u32,
-    /// The IPv4 address of its socket, in network byte order.
-    pub address: u32,
-    /// The socket's port, in network byte order.
-    pub port: u16,
-    /// 0.
-    pub reserved: u16,
     /// Its key.
     pub key: Key,
     /// What it does in a barrier.

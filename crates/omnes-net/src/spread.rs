@@ -115,5 +115,6 @@ impl Spread {
 pub(crate) fn names_of(head: &[u8]) -> Option<(CommunicatorId, Rank)> {
     let communicator = head.get(COMMUNICATOR_OFFSET..)?.first_chunk()?;
     let source = head.get(SOURCE_OFFSET..)?.first_chunk()?;
-    Some((CommunicatorId(u16::from_be_bytes(*communicator)), Rank(u32::from_be_bytes(*source))))
+    let source = Rank(u32::from(u16::from_be_bytes(*source)));
+    Some((CommunicatorId(u32::from_be_bytes(*communicator)), source))
 }

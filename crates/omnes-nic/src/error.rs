@@ -47,7 +47,7 @@ pub enum NicError {
         /// The job.
         job: u32,
         /// The communicator.
-        communicator: u16,
+        communicator: u32,
         /// The UDP port.
         port: u16,
     },

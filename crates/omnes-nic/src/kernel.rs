@@ -229,7 +229,6 @@ fn port_keys(plan: &SlotPlan) -> Vec<PortKey> {
         channel: plan.channel,
         class: plan.class() as u8,
         port: port.to_be(),
-        reserved: 0,
     };
     ports.into_iter().flatten().map(key).collect()
 }
@@ -241,11 +240,10 @@ fn describe(plan: &SlotPlan, interface: u32) -> Result<Slot, NicError> {
         communicator: plan.communicator.to_be(),
         channel: plan.channel,
         flags: flag(plan.forwards, SLOT_FORWARDS) | flag(plan.by_mac, SLOT_BY_MAC),
+        port: plan.socket.port().to_be(),
+        address: u32::from_ne_bytes(plan.socket.ip().octets()),
         rank: plan.rank,
         interface,
-        address: u32::from_ne_bytes(plan.socket.ip().octets()),
-        port: plan.socket.port().to_be(),
-        reserved: 0,
         key: Key::new(plan.own_key()?),
         barrier: plan.barrier_table()?,
         spread: plan.spread_table()?,

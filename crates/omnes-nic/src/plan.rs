@@ -35,7 +35,7 @@ pub struct SlotPlan {
     /// The job's number.
     pub job: u32,
     /// The communicator's number.
-    pub communicator: u16,
+    pub communicator: u32,
     /// The header's channel.
     pub channel: u8,
     /// This member's rank in the job.

@@ -47,7 +47,7 @@ fn ordinary_users_borrow_and_their_barriers_run_in_the_kernel() {
         assert_eq!(slot.form, Form::Barrier("dissemination".to_owned()));
         assert_eq!(slot.counters["packets_in"], 50);
         assert_eq!(report.interfaces.iter().map(|it| &*it.name).collect::<Vec<_>>(), ["eth0"]);
-        agent.wait_for(&["lent slot 0", "uid 65534", "communicator 5", "eth0"]);
+        agent.wait_for(&["lent slot 0", "uid 65534", "communicator 65541", "eth0"]);
     }
     actors.iter_mut().for_each(|actor| assert_eq!(actor.tell("return"), "returned"));
     agents.iter().for_each(|agent| agent.wait_for(&["returned slot 0 (given back)"]));

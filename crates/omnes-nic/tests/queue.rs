@@ -121,7 +121,7 @@ fn foreign_packets_go_on_uncounted() {
     };
     let foreign: [(&str, Vec<u8>); 9] = [
         ("magic", with(FRAME_BYTES, 0)),
-        ("version", with(FRAME_BYTES + 2, 2)),
+        ("version", with(FRAME_BYTES + 2, 1)),
         ("job", with(FRAME_BYTES + 7, 9)),
         ("address", with(33, 200)),
         ("port", with(37, 1)),

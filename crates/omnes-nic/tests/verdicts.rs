@@ -121,14 +121,15 @@ fn foreign_packets_go_on_untouched_and_uncounted() {
         bytes[at] = byte;
         bytes
     };
-    let foreign: [(&str, Vec<u8>); 14] = [
+    let foreign: [(&str, Vec<u8>); 15] = [
         ("magic", with(FRAME_BYTES, 0)),
         ("magic, second byte", with(FRAME_BYTES + 1, 0)),
-        ("version", with(FRAME_BYTES + 2, 2)),
+        ("version", with(FRAME_BYTES + 2, 1)),
         ("kind", with(FRAME_BYTES + 3, Kind::Data as u8)),
         ("job", with(FRAME_BYTES + 7, 9)),
-        ("communicator", with(FRAME_BYTES + 9, 9)),
-        ("channel", with(FRAME_BYTES + 10, 9)),
+        ("communicator", with(FRAME_BYTES + 8, 9)),
+        ("communicator, last byte", with(FRAME_BYTES + 11, 9)),
+        ("channel", with(FRAME_BYTES + 12, 9)),
         ("port", with(37, 1)),
         ("IPv6", with(12, 0x86)),
         ("IP options", with(14, 0x46)),
@@ -157,7 +158,7 @@ fn what_no_member_has_tagged_is_dropped_and_changes_nothing() {
     rig.enters(1, 1);
     let good = step(rank(3), rank(0), 1, 0);
     // Every byte that does not name kind or slot: flags, source, numbers, and the tag itself.
-    let mut bad: Vec<Vec<u8>> = (11..good.len())
+    let mut bad: Vec<Vec<u8>> = (13..good.len())
         .map(|at| {
             let mut bytes = good.clone();
             bytes[at] ^= 1;

@@ -444,8 +444,8 @@ impl Communicator {
 
     /// Parts the communicator: ranks of one color get a new one, in the order of their keys.
     ///
-    /// A rank without color gets None. A job makes at most 65,535 communicators in its life, those
-    /// that were let go of counted. Raises PeerFailed, TooManyCommunicators.
+    /// A rank without color gets None. A job makes at most 2^32 - 257 communicators in its life,
+    /// those that were let go of counted. Raises PeerFailed, TooManyCommunicators.
     #[pyo3(signature = (color, key = 0))]
     fn split(&self, py: Python<'_>, color: Option<i64>, key: i64) -> PyResult<Option<Self>> {
         let ranks = self.ranks()?;

@@ -24,7 +24,7 @@ fn cluster(ranks: u32) -> Cluster {
 }
 
 /// A group of all ranks.
-fn group(ranks: u32, communicator: u16, policy: &str) -> GroupConfig {
+fn group(ranks: u32, communicator: u32, policy: &str) -> GroupConfig {
     let id = GroupId { communicator: CommunicatorId(communicator), number: 3 };
     let nodes = (0..ranks).map(|rank| vec![Rank(rank)]).collect();
     GroupConfig { id, nodes, policy: policy.parse().unwrap() }
@@ -100,7 +100,7 @@ fn barrier_whose_last_message_was_lost_ends_however_many_groups_have_been_closed
     const OTHERS: u32 = 100;
     let mut cluster = Cluster::builder().ranks(OTHERS + 1).build();
     let pair = |other: u32| barriers::GroupConfig {
-        communicator: CommunicatorId(other as u16),
+        communicator: CommunicatorId(other),
         nodes: vec![vec![Rank(0)], vec![Rank(other)]].into(),
         algorithm: Barrier::Dissemination,
         runner: Runner::Host,
@@ -109,7 +109,7 @@ fn barrier_whose_last_message_was_lost_ends_however_many_groups_have_been_closed
     let cut = cluster.rule(drop().kind(Kind::Step).from(0).to(1));
     let mut all = Vec::new();
     for group in (1..=OTHERS).map(pair) {
-        let other = u32::from(group.communicator.0);
+        let other = group.communicator.0;
         cluster.open_barriers(&group);
         all.extend([other, 0].map(|rank| cluster.enter(rank, group.communicator)));
         cluster.run_for(ms(1));

@@ -64,27 +64,27 @@ impl CastReport {
     /// Reads a report from the front of a body; `None` if it is too short.
     pub fn parse(body: &[u8]) -> Option<Self> {
         let bytes = body.first_chunk::<CAST_REPORT_BYTES>()?;
-        let (communicator, rest) = bytes.split_first_chunk::<2>()?;
-        let (group, rest) = rest.split_first_chunk::<2>()?;
+        let (communicator, rest) = bytes.split_first_chunk::<4>()?;
         let (root, rest) = rest.split_first_chunk::<4>()?;
         let (expects, rest) = rest.split_first_chunk::<4>()?;
+        let (credits, rest) = rest.split_first_chunk::<2>()?;
         Some(Self {
-            communicator: CommunicatorId(u16::from_be_bytes(*communicator)),
-            group: group[0],
+            communicator: CommunicatorId(u32::from_be_bytes(*communicator)),
+            group: *rest.first()?,
             root: Rank(u32::from_be_bytes(*root)),
             expects: Seq(u32::from_be_bytes(*expects)),
-            credits: u16::from_be_bytes(*rest.first_chunk()?),
+            credits: u16::from_be_bytes(*credits),
         })
     }
 
     /// The report as it goes on the wire.
     pub fn emit(&self) -> [u8; CAST_REPORT_BYTES] {
         let mut bytes = [0; CAST_REPORT_BYTES];
-        bytes[0..2].copy_from_slice(&self.communicator.0.to_be_bytes());
-        bytes[2] = self.group;
+        bytes[0..4].copy_from_slice(&self.communicator.0.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.root.0.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.expects.0.to_be_bytes());
         bytes[12..14].copy_from_slice(&self.credits.to_be_bytes());
+        bytes[14] = self.group;
         bytes
     }
 }
@@ -158,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn cast_report_round_trips(ids: (u16, u8, u32), expects: u32, credits: u16) {
+        fn cast_report_round_trips(ids: (u32, u8, u32), expects: u32, credits: u16) {
             let report = CastReport {
                 communicator: CommunicatorId(ids.0),
                 group: ids.1,

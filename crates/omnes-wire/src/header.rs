@@ -6,7 +6,7 @@ use std::fmt;
 /// First two bytes of every packet: "Om".
 pub const MAGIC: u16 = 0x4f6d;
 /// Version of the wire format; others are counted and dropped.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of the header without the tag.
 pub const HEADER_BYTES: usize = 32;
 /// Bytes of the tag.
@@ -21,9 +21,9 @@ mod at {
     pub(super) const KIND: usize = 3;
     pub(super) const JOB: usize = 4;
     pub(super) const COMMUNICATOR: usize = 8;
-    pub(super) const CHANNEL: usize = 10;
-    pub(super) const FLAGS: usize = 11;
-    pub(super) const SOURCE: usize = 12;
+    pub(super) const CHANNEL: usize = 12;
+    pub(super) const FLAGS: usize = 13;
+    pub(super) const SOURCE: usize = 14;
     pub(super) const SEQ: usize = 16;
     pub(super) const EXPECTS: usize = 20;
     pub(super) const EPOCH: usize = 24;
@@ -193,7 +193,7 @@ pub struct Header {
     pub channel: ChannelId,
     /// Marks.
     pub flags: Flags,
-    /// Rank of the sender in the job.
+    /// Rank of the sender in the job, one of at most 65,536.
     pub source: Rank,
     /// Number on the lane, for the numbered kinds.
     pub seq: Seq,
@@ -335,10 +335,10 @@ impl Header {
         let header = Self {
             kind: Kind::from_wire(kind).ok_or(HeaderError::UnknownKind(kind))?,
             job: JobId(u32::from_be_bytes(field(bytes, at::JOB))),
-            communicator: CommunicatorId(u16::from_be_bytes(field(bytes, at::COMMUNICATOR))),
+            communicator: CommunicatorId(u32::from_be_bytes(field(bytes, at::COMMUNICATOR))),
             channel: ChannelId(bytes[at::CHANNEL]),
             flags: Flags(bytes[at::FLAGS]),
-            source: Rank(u32::from_be_bytes(field(bytes, at::SOURCE))),
+            source: Rank(u32::from(u16::from_be_bytes(field(bytes, at::SOURCE)))),
             seq: Seq(u32::from_be_bytes(field(bytes, at::SEQ))),
             expects: Seq(u32::from_be_bytes(field(bytes, at::EXPECTS))),
             epoch: u16::from_be_bytes(field(bytes, at::EPOCH)),
@@ -358,7 +358,11 @@ impl Header {
     }
 
     /// The header as it goes on the wire, without the tag.
+    ///
+    /// # Panics
+    /// If the source is none of the 65,536 ranks that a job may have.
     pub fn emit(&self) -> [u8; HEADER_BYTES] {
+        let source = u16::try_from(self.source.0).expect("a rank of a job");
         let mut bytes = [0; HEADER_BYTES];
         set(&mut bytes, at::MAGIC, MAGIC.to_be_bytes());
         bytes[at::VERSION] = VERSION;
@@ -367,7 +371,7 @@ impl Header {
         set(&mut bytes, at::COMMUNICATOR, self.communicator.0.to_be_bytes());
         bytes[at::CHANNEL] = self.channel.0;
         bytes[at::FLAGS] = self.flags.0;
-        set(&mut bytes, at::SOURCE, self.source.0.to_be_bytes());
+        set(&mut bytes, at::SOURCE, source.to_be_bytes());
         set(&mut bytes, at::SEQ, self.seq.0.to_be_bytes());
         set(&mut bytes, at::EXPECTS, self.expects.0.to_be_bytes());
         set(&mut bytes, at::EPOCH, self.epoch.to_be_bytes());
@@ -385,7 +389,7 @@ pub(crate) mod tests {
 
     pub(crate) fn any_header() -> impl Strategy<Value = Header> {
         let kinds = proptest::sample::select(&Kind::ALL[..]);
-        let ids = (kinds, any::<u32>(), any::<u16>(), any::<u8>(), any::<u8>(), any::<u32>());
+        let ids = (kinds, any::<u32>(), any::<u32>(), any::<u8>(), any::<u8>(), any::<u16>());
         let numbers = (any::<u32>(), any::<u32>(), any::<u16>(), any::<u16>(), any::<u32>());
         (ids, numbers).prop_map(|(ids, numbers)| Header {
             kind: ids.0,
@@ -393,7 +397,7 @@ pub(crate) mod tests {
             communicator: CommunicatorId(ids.2),
             channel: ChannelId(ids.3),
             flags: Flags(ids.4),
-            source: Rank(ids.5),
+            source: Rank(ids.5.into()),
             seq: Seq(numbers.0),
             expects: Seq(numbers.1),
             epoch: numbers.2,

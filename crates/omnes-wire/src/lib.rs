@@ -6,10 +6,10 @@
 //! would cost more than sending them, unless the job encrypts them.
 //!
 //! ```text
-//!  0        2        3      4          8              10        11      12
-//!  | magic  | version| kind | job      | communicator | channel | flags |
-//! 12         16         20          24        26         28          32          40
-//!  | source   | seq     | expects   | epoch   | credits  | argument  | tag       | body ...
+//!  0        2         3      4     8              12        13      14       16
+//!  | magic  | version | kind | job | communicator | channel | flags | source |
+//! 16    20        24      26        28         32    40
+//!  | seq | expects | epoch | credits | argument | tag | body ...
 //! ```
 //!
 //! Guarantees: parsing never panics and never reads past the given bytes; whatever parses emits

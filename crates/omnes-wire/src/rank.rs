@@ -32,9 +32,10 @@ impl fmt::Display for Rank {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct JobId(pub u32);
 
-/// The context that keeps the messages of one communicator apart from those of all others.
+/// The context that keeps the messages of one communicator apart from those of all others. A job
+/// gives no number to two of them: packets may be late for longer than a communicator lives.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct CommunicatorId(pub u16);
+pub struct CommunicatorId(pub u32);
 
 /// One of the channels that connect all ranks of a job [PM-R1].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

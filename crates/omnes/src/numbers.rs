@@ -14,6 +14,11 @@
 //! Two that contend part: each keeps a distance drawn by its rank 0, from a range that doubles with
 //! each attempt, and of two different numbers the higher can be claimed everywhere.
 //!
+//! No number comes again when its communicator has been dropped. A late packet, question or repair
+//! of a former communicator, one that another member has not let go of, or a message that nobody
+//! has received, thus is never taken for one of the next, and dropping takes no agreement. There
+//! are numbers enough for that: at a thousand communicators per second they last for 49 days.
+//!
 //! Cost: one exchange besides that of the numbers, and one more per attempt that fails. A number
 //! whose claim failed is not used again.
 
@@ -24,6 +29,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The longest distance that is kept is below two to this power.
 const DISTANCE_BITS_MAX: u32 = 8;
+/// The highest number of a communicator. Whoever could not have it still tries a higher one.
+const NUMBER_MAX: u32 = u32::MAX - (1 << DISTANCE_BITS_MAX);
 
 /// The numbers of a job's communicators, as far as this process knows.
 pub(crate) struct Numbers {
@@ -87,8 +94,9 @@ impl Numbers {
     ) -> Result<CommunicatorId, Error> {
         let mut number = highest;
         for attempt in 1.. {
-            let limit = u32::from(u16::MAX);
-            let id = u16::try_from(number).map_err(|_| Error::TooManyCommunicators { limit })?;
+            if number > NUMBER_MAX {
+                return Err(Error::TooManyCommunicators { limit: NUMBER_MAX });
+            }
             let has_claimed = self.claim(number);
             // Without random numbers, which every Linux has, contenders part by their timing.
             let draw = u32::from_be_bytes(omnes_net::random().unwrap_or_default());
@@ -99,10 +107,11 @@ impl Numbers {
             let all = all.filter(|all| !all.is_empty());
             let all = all.ok_or(Error::Disagreement { what: "the format of a claim" })?;
             if all.iter().all(|one| one.has_claimed) {
-                return Ok(CommunicatorId(id));
+                return Ok(CommunicatorId(number));
             }
             let distance = all[0].draw % (1 << DISTANCE_BITS_MAX.min(attempt));
-            number = all.iter().map(|one| one.next).max().unwrap_or(0) + distance;
+            let highest = all.iter().map(|one| one.next).max().unwrap_or(0);
+            number = highest.saturating_add(distance);
         }
         unreachable!("numbers grow with each attempt, and end")
     }
@@ -113,7 +122,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::two_nodes::on_two_nodes;
-    use crate::{NicWanted, ReduceOp};
+    use crate::{Communicator, Multicast, NicWanted, ReduceOp};
     use std::sync::{Barrier, Condvar, Mutex};
 
     #[test]
@@ -135,6 +144,45 @@ mod tests {
         assert!(numbers.claim(6));
     }
 
+    /// Makes communicators whose numbers begin above `number` and lets go of them; in each comes
+    /// what was sent there, and not what nobody has received in the one before.
+    fn make_and_drop_above(world: &Communicator, number: u32) {
+        world.barrier().unwrap();
+        world.job().numbers.claim(number);
+        for round in 0..5u32 {
+            let copy = world.dup().unwrap();
+            assert!(copy.inner.id.0 > number, "{:?}", copy.inner.id);
+            let own = round.to_be_bytes();
+            let mut came = [0; 4];
+            match copy.rank() {
+                0 => (0..2).for_each(|_| copy.send(1, 7, &own).unwrap()),
+                _ => assert_eq!(copy.recv(0, 7, &mut came).unwrap().bytes, 4),
+            }
+            let root = round % 2;
+            if copy.rank() == root {
+                came = own;
+            }
+            (0..20).for_each(|_| copy.barrier().unwrap());
+            copy.bcast(root, &mut came).unwrap();
+            assert_eq!(came, own);
+            let mut sum = [round];
+            copy.allreduce(&mut sum, ReduceOp::Sum).unwrap();
+            assert_eq!(sum, [2 * round]);
+        }
+    }
+
+    #[test]
+    fn numbers_of_all_lengths_name_communicators() {
+        let body: fn(&Communicator) = |world| {
+            for number in [65_533, NUMBER_MAX - 100] {
+                make_and_drop_above(world, number);
+            }
+        };
+        on_two_nodes(|_| {}, body);
+        on_two_nodes(|config| config.multicast = Multicast::Off, body);
+        on_two_nodes(|config| config.shared_memory = true, body);
+    }
+
     #[test]
     fn communicators_go_on_when_no_number_is_left() {
         on_two_nodes(
@@ -143,7 +191,7 @@ mod tests {
                 let copy = world.dup().unwrap();
                 // Nobody claims before all have joined.
                 world.barrier().unwrap();
-                world.job().numbers.claim(u32::from(u16::MAX));
+                world.job().numbers.claim(NUMBER_MAX);
                 assert!(matches!(world.dup(), Err(Error::TooManyCommunicators { .. })));
                 for _ in 0..40 {
                     world.barrier().unwrap();
@@ -263,8 +311,10 @@ mod tests {
             }
         }
         let numbers = Numbers::default();
-        assert_eq!(numbers.agree(&Alone, 65_535).unwrap(), CommunicatorId(65_535));
-        let error = numbers.agree(&Alone, numbers.next()).unwrap_err();
-        assert!(matches!(error, Error::TooManyCommunicators { limit: 65_535 }));
+        assert_eq!(numbers.agree(&Alone, NUMBER_MAX).unwrap(), CommunicatorId(NUMBER_MAX));
+        for highest in [numbers.next(), u32::MAX] {
+            let error = numbers.agree(&Alone, highest).unwrap_err();
+            assert!(matches!(error, Error::TooManyCommunicators { limit: NUMBER_MAX }));
+        }
     }
 }

@@ -40,8 +40,8 @@ impl Choice {
 impl Communicator {
     /// Parts the communicator: ranks of one color get a new communicator together, in order of
     /// their keys, and of their ranks here where keys are equal. A rank without color gets none.
-    /// To be called by all ranks. A job makes at most 65,535 communicators in its life, those that
-    /// were dropped counted.
+    /// To be called by all ranks. A job makes at most 2^32 - 257 communicators in its life, those
+    /// that were dropped counted.
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::TooManyCommunicators`];

@@ -42,7 +42,7 @@ pub fn show(watch: Option<Duration>, format: Format) -> Result<()> {
 }
 
 /// The same slot of the same owner, and not one that has taken its place.
-type Key = (u32, i32, u32, u16);
+type Key = (u32, i32, u32, u32);
 
 fn key(slot: &SlotReport) -> Key {
     (slot.slot, slot.pid, slot.job, slot.communicator)

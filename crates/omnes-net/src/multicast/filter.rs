@@ -33,7 +33,7 @@ pub(super) fn attach(socket: &Socket, job: JobId, me: Rank) -> io::Result<()> {
         SockFilter::new(JUMP_IF_EQUAL, 0, 4, u32::from(MAGIC)),
         load(LOAD_WORD, JOB_OFFSET),
         SockFilter::new(JUMP_IF_EQUAL, 0, 2, job.0),
-        load(LOAD_WORD, SOURCE_OFFSET),
+        load(LOAD_HALF, SOURCE_OFFSET),
         SockFilter::new(JUMP_IF_EQUAL, 0, 1, me.0),
         SockFilter::new(RETURN, 0, 0, NONE),
         SockFilter::new(RETURN, 0, 0, ALL),

@@ -148,7 +148,7 @@ pub struct SlotReport {
     #[serde(with = "job_name")]
     pub job: u32,
     /// The communicator's number.
-    pub communicator: u16,
+    pub communicator: u32,
     /// The header's channel.
     pub channel: u8,
     /// The member's rank in the job.

@@ -15,7 +15,7 @@ fn plan(peers: usize, members: usize) -> SlotPlan {
         MemberPlan { rank: u32::MAX, index: KERNEL_GROUP_MAX as u32 - 1, key: [u8::MAX; 16] };
     SlotPlan {
         job: u32::MAX,
-        communicator: u16::MAX,
+        communicator: u32::MAX,
         channel: u8::MAX,
         rank: u32::MAX,
         own: KERNEL_GROUP_MAX as u32 - 1,

@@ -91,7 +91,7 @@ pub struct Tenant {
     /// The job's number.
     pub job: u32,
     /// The communicator's number.
-    pub communicator: u16,
+    pub communicator: u32,
     /// The header's channel.
     pub channel: u8,
     /// The member's rank in the job.

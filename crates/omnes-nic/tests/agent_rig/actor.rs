@@ -156,7 +156,7 @@ pub fn play() {
             "obtain" => state.obtain(),
             "manage" => state.manage(),
             "linger" => state.linger(),
-            "half" => state.raw(b"{\"version\":2,"),
+            "half" => state.raw(b"{\"version\":3,"),
             "garbage" => state.raw(b"\xff\x00 no request\n"),
             "endless" => state.endless(),
             "deaf" => state.deaf(),
@@ -192,7 +192,7 @@ fn agent_stream() -> UnixStream {
 }
 
 fn lend_request(plan: &str) -> String {
-    format!("{{\"version\":2,\"op\":\"lend\",\"plan\":{plan}}}\n")
+    format!("{{\"version\":3,\"op\":\"lend\",\"plan\":{plan}}}\n")
 }
 
 /// Sends a request with a descriptor.
@@ -278,7 +278,7 @@ impl State {
     /// Returns a slot by its number over the connection that one was borrowed over by hand.
     fn return_number(&mut self, slot: usize) {
         let agent = self.raw.as_mut().unwrap();
-        writeln!(agent, "{{\"version\":2,\"op\":\"return\",\"slot\":{slot}}}").unwrap();
+        writeln!(agent, "{{\"version\":3,\"op\":\"return\",\"slot\":{slot}}}").unwrap();
         answer("returned");
     }
 
@@ -349,7 +349,7 @@ impl State {
     /// Asks and asks, and never reads.
     fn deaf(&mut self) {
         let mut stream = agent_stream();
-        while stream.write(b"{\"version\":2,\"op\":\"list\"}\n").is_ok() {}
+        while stream.write(b"{\"version\":3,\"op\":\"list\"}\n").is_ok() {}
         answer("closed");
     }
 

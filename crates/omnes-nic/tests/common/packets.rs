@@ -10,7 +10,7 @@ use std::net::SocketAddrV4;
 /// The job that all tests are of.
 pub const JOB: u32 = 0x7a7a_0001;
 /// Its communicator.
-pub const COMMUNICATOR: u16 = 5;
+pub const COMMUNICATOR: u32 = 0x0001_0005;
 /// Ethernet, IPv4 and UDP.
 pub const FRAME_BYTES: usize = 42;
 

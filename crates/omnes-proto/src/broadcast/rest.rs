@@ -9,7 +9,7 @@
 //! Groups that are not open here yet are answered in the same way, with nothing: others may open
 //! them long before, and a rank that is silent is taken for dead.
 //!
-//! Cost: 2 bytes for each communicator that was closed, about 40 for each stream that rests.
+//! Cost: 4 bytes for each communicator that was closed, about 40 for each stream that rests.
 
 use super::emit::Outbound;
 use super::stream::{Stream, StreamKey};

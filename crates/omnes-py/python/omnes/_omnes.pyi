@@ -193,8 +193,8 @@ class Communicator:
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Parts the communicator: ranks of one color get a new one, in the order of their keys.
 
-        A rank without color gets None. A job makes at most 65,535 communicators in its life, those
-        that were let go of counted. Raises PeerFailed, TooManyCommunicators.
+        A rank without color gets None. A job makes at most 2^32 - 257 communicators in its life,
+        those that were let go of counted. Raises PeerFailed, TooManyCommunicators.
         """
     def dup(self) -> Communicator:
         """A communicator of the same ranks whose messages do not mix with this one's."""

@@ -146,7 +146,7 @@ impl Rig {
         let header = Header {
             kind,
             job: JOB,
-            communicator: CommunicatorId(u16::from(bytes.byte() % 8 != 7)),
+            communicator: CommunicatorId(u32::from(bytes.byte() % 8 != 7)),
             channel: ChannelId(u8::from(bytes.byte() == 255)),
             flags,
             source: Rank(2),

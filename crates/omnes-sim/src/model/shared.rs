@@ -11,7 +11,7 @@ pub(super) const MESSAGES: CommunicatorId = CommunicatorId(1);
 /// The communicator of broadcasts' groups.
 const CASTS: CommunicatorId = CommunicatorId(2);
 /// The communicators of barriers' groups, from this one on.
-const BARRIERS: u16 = 0x100;
+const BARRIERS: u32 = 0x100;
 
 /// What all ranks of a model know.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Shared {
 
     pub(super) fn communicator(&self, kind: BarrierKind) -> CommunicatorId {
         let at = self.barriers.iter().position(|other| *other == kind).unwrap_or(0);
-        CommunicatorId(BARRIERS + at as u16)
+        CommunicatorId(BARRIERS + at as u32)
     }
 }
 

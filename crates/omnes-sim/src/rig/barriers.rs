@@ -29,7 +29,7 @@ use omnes_wire::{CommunicatorId, Kind, Rank};
 use std::rc::Rc;
 
 /// The communicators of [`Cluster::open_barriers_of_all`], from this one on.
-const BARRIERS_OF_ALL: u16 = 0x100;
+const BARRIERS_OF_ALL: u32 = 0x100;
 
 impl Cluster {
     // ---- commands -------------------------------------------------------------------------
@@ -53,7 +53,7 @@ impl Cluster {
     /// Opens a group of all ranks for barriers, each rank a node of its own, without multicast.
     pub fn open_barriers_of_all(&mut self, algorithm: Barrier, runner: Runner) -> CommunicatorId {
         let nodes = Nodes::one_each(self.size());
-        let communicator = CommunicatorId(BARRIERS_OF_ALL + u16::from(self.groups));
+        let communicator = CommunicatorId(BARRIERS_OF_ALL + u32::from(self.groups));
         self.groups += 1;
         let is_multicast = false;
         self.open_barriers(&GroupConfig { communicator, nodes, algorithm, runner, is_multicast });

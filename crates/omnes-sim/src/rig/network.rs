@@ -85,7 +85,7 @@ pub struct NetworkCounters {
 #[derive(Debug, Default)]
 pub(crate) struct StepTally {
     /// By communicator, kind, and whether it concerns the ranks of one node only.
-    counts: BTreeMap<(u16, u8, bool), u64>,
+    counts: BTreeMap<(u32, u8, bool), u64>,
 }
 
 impl StepTally {

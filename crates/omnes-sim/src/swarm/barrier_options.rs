@@ -13,7 +13,7 @@ use omnes_wire::{CommunicatorId, Rank};
 use std::time::Duration;
 
 /// Communicators of the groups, from this one on.
-pub(super) const FIRST_GROUP: u16 = 1;
+pub(super) const FIRST_GROUP: u32 = 1;
 
 /// Which of many ways to draw: with this one seed 24, whose trace is kept, has every sort of fault.
 const DRAWING: u64 = 23;
@@ -148,7 +148,7 @@ fn draw_config(random: &mut Random, (seed, ranks): (u64, u32), trace: Printing) 
 }
 
 /// All ranks or some; of each node some rank leads, and nodes are in some order.
-fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u16) -> GroupConfig {
+fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u32) -> GroupConfig {
     let share = random.pick(&[1_000_000, 1_000_000, 700_000]);
     let mut members: Vec<Vec<Rank>> = Vec::new();
     for node in nodes {

@@ -90,7 +90,7 @@ fn perform(cluster: &mut Cluster, deed: Deed, random: &mut Random, options: &Bar
         Deed::Forge => {
             let forgery = random.pick(&Forgery::ALL);
             let to = random.below(u64::from(cluster.size())) as u32;
-            let number = random.below(options.groups.len() as u64) as u16;
+            let number = random.below(options.groups.len() as u64) as u32;
             cluster.forge_step(forgery, to, CommunicatorId(FIRST_GROUP + number));
         }
     }
@@ -262,7 +262,7 @@ impl Drawing<'_> {
             self.deeds.push((at, Deed::Distract { rank, time }));
         }
         for _ in 0..self.options.asks {
-            let number = self.random.below(self.options.groups.len() as u64) as u16;
+            let number = self.random.below(self.options.groups.len() as u64) as u32;
             let (rank, group) =
                 (self.random.below(ranks) as u32, CommunicatorId(FIRST_GROUP + number));
             let at = self.at(BUSY);

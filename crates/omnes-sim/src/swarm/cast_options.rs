@@ -173,7 +173,7 @@ fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u8) -> GroupConf
     if members.is_empty() {
         members.push(nodes[0].clone());
     }
-    let id = GroupId { communicator: CommunicatorId(random.within(1, 3) as u16), number };
+    let id = GroupId { communicator: CommunicatorId(random.within(1, 3) as u32), number };
     GroupConfig { id, nodes: members.into(), policy: draw_policy(random) }
 }
 

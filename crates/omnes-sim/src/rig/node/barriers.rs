@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The communicators of the groups of scripts, from this one on.
-const SCRIPT_BARRIERS: u16 = 0x6200;
+const SCRIPT_BARRIERS: u32 = 0x6200;
 
 /// How a rank learns what the NIC of its node has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Barriers {
 /// The group that all ranks use for barriers of scripts with the `number`-th of their groups.
 pub(crate) fn script_barriers(number: usize, group: &BarrierGroup) -> GroupConfig {
     let BarrierGroup { nodes, algorithm, runner, is_multicast } = group.clone();
-    let communicator = CommunicatorId(SCRIPT_BARRIERS + number as u16);
+    let communicator = CommunicatorId(SCRIPT_BARRIERS + number as u32);
     GroupConfig { communicator, nodes: nodes.into(), algorithm, runner, is_multicast }
 }
 
