@@ -22,10 +22,11 @@
  * of the 0. A call that fails because of an argument has no effect. NULL is an
  * error wherever a comment does not allow it.
  *
- * A rank that dies or is cut off is OMNES_ERROR_PEER_FAILED to the others, and
- * named by omnes_last_error() and omnes_last_error_rank(). A communicator with
- * such a member is broken: every operation on it ends so. Calls that do not fit
- * each other, such as a receive of what nobody sends, may wait for ever.
+ * A rank that dies or is cut off, if only from long packets, is
+ * OMNES_ERROR_PEER_FAILED to the others, and named by omnes_last_error() and
+ * omnes_last_error_rank(). A communicator with such a member is broken: every
+ * operation on it ends so. Calls that do not fit each other, such as a receive
+ * of what nobody sends, may wait for ever.
  *
  * Any operation may also return OMNES_ERROR_EXCLUDED, when the others gave up on
  * the caller; OMNES_ERROR_LEFT, when the caller has left the job; and

@@ -40,6 +40,7 @@ fn plays_a_role() {
         println!("ready");
         match role.as_str() {
             "farewell" => return say_farewell(world, victim),
+            "long" => return send_long(&world, victim),
             "rounds" => return work(&world),
             _ => {}
         }
@@ -141,6 +142,20 @@ fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
         other => panic!("{other:?}"),
     }
     others.barrier()
+}
+
+/// Rank 0 sends the victim messages of long packets and a short one; the others wait for the victim.
+fn send_long(world: &Communicator, victim: u32) -> Result<(), Error> {
+    let mut data = vec![0; 50_000];
+    match world.rank() {
+        0 => loop {
+            world.send(victim, 1, &data)?;
+        },
+        me if me == victim => loop {
+            world.recv(0, 1, &mut data)?;
+        },
+        _ => world.recv(victim, 1, &mut data).map(drop),
+    }
 }
 
 /// All ranks work together, in each way, until rank 0 has seen enough time pass.
@@ -472,6 +487,16 @@ impl TestLab {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
+    /// The switch passes on no longer packets to `host` from now on, nor takes them from there.
+    fn narrow(&self, host: u32) {
+        let net = format!("--net=/run/omnes-lab/{}/net.switch", self.0);
+        let port = format!("p{host}");
+        let mut command = Command::new("nsenter");
+        command.args([&net, "ip", "link", "set", &port, "mtu", "1500"]);
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
     fn start(&self, play: &Play<'_>) -> Vec<Rank> {
         // The hosts see no other job, so any port is free; host 0 has the first address.
         let test = std::env::current_exe().unwrap();
@@ -569,5 +594,25 @@ fn a_rank_that_is_killed_while_hosts_copy_is_named_and_no_copy_appears() {
         let left = std::fs::read_dir(place.path()).unwrap().flatten();
         let left: Vec<_> = left.map(|entry| entry.file_name()).collect();
         assert_eq!(left, ["source"], "{errors}");
+    }
+}
+
+#[test]
+fn a_rank_that_long_packets_do_not_get_to_is_named_with_the_way_out() {
+    if !is_root() {
+        return;
+    }
+    // Links with faults cut trains, so that each packet meets the switch alone.
+    let lab = TestLab::up("--mtu 9000 --reorder 0.1%");
+    let play = Play { peer_timeout: None, ..Play::new("long", 2, "receive") };
+    let mut ranks = lab.start(&play);
+    lab.narrow(play.victim);
+    let deadline = Instant::now() + PATIENCE;
+    for rank in &mut ranks {
+        let (status, errors) = rank.finish(deadline);
+        let told = "ended: packets of 8976 bytes do not get to rank 2, though shorter ones do: ";
+        assert!(errors.lines().any(|line| line.starts_with(told)), "{errors}");
+        assert!(errors.contains("OMNES_MTU=1500"), "{errors}");
+        assert_eq!(status, Some(3));
     }
 }

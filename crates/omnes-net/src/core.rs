@@ -92,6 +92,7 @@ pub(crate) struct Core {
     /// Where the job encrypts user data.
     cipher: Option<Cipher>,
     me: Rank,
+    packet_bytes: u32,
     small_bytes: usize,
     swallows: Vec<usize>,
     line: Line,
@@ -135,6 +136,8 @@ pub(crate) struct Parts {
     pub(crate) multicast: MulticastState,
     pub(crate) cipher: Option<Cipher>,
     pub(crate) me: Rank,
+    /// Length of the job's longest IP packets.
+    pub(crate) packet_bytes: u32,
     pub(crate) small_bytes: usize,
     /// [`JobConfig::swallows`](crate::JobConfig).
     pub(crate) swallows: Vec<usize>,
@@ -148,7 +151,8 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let Parts { cipher, me, small_bytes, swallows, patience, peer_timeout, clock, .. } = parts;
+        let Parts { cipher, me, packet_bytes, small_bytes, swallows, .. } = parts;
+        let Parts { patience, peer_timeout, clock, .. } = parts;
         Self {
             endpoint,
             links,
@@ -164,6 +168,7 @@ impl Core {
             own: OwnMessages::default(),
             cipher,
             me,
+            packet_bytes,
             small_bytes,
             swallows,
             line: Line::new(),
@@ -200,10 +205,7 @@ impl Core {
     // ---- how operations end ---------------------------------------------------------------
 
     fn check_standing(&self) -> Result<(), OperationError> {
-        match self.excluded_by {
-            Some(by) => Err(OperationError::Excluded { by }),
-            None => Ok(()),
-        }
+        self.excluded_by.map_or(Ok(()), |by| Err(self.excluded(by)))
     }
 
     /// The first rank that has failed or left and concerns the caller; failures before departures,
@@ -213,10 +215,10 @@ impl Core {
             return Some(OperationError::PeerLeft { rank: self.me });
         }
         if let Some(by) = self.excluded_by {
-            return Some(OperationError::Excluded { by });
+            return Some(self.excluded(by));
         }
         if let Some(rank) = self.failed.iter().find(|rank| concerns(Gone::Failed(rank.0))) {
-            return Some(OperationError::PeerFailed { rank: *rank });
+            return Some(self.gone(*rank));
         }
         let among = &self.left;
         let left = among.iter().find(|rank| concerns(Gone::Left { rank: rank.0, among }));
@@ -252,8 +254,19 @@ impl Core {
         if self.endpoint.has_departed(rank) {
             OperationError::PeerLeft { rank }
         } else {
-            OperationError::PeerFailed { rank }
+            self.long_lost(rank).unwrap_or(OperationError::PeerFailed { rank })
         }
+    }
+
+    /// Why this rank is out of the job, as `by` says.
+    fn excluded(&self, by: Rank) -> OperationError {
+        self.long_lost(self.me).unwrap_or(OperationError::Excluded { by })
+    }
+
+    /// The error of `rank` if it was given up as long packets do not get to it.
+    fn long_lost(&self, rank: Rank) -> Option<OperationError> {
+        let is_lost = self.endpoint.is_long_lost(rank);
+        is_lost.then_some(OperationError::LongLost { rank, bytes: self.packet_bytes })
     }
 
     // ---- one step -------------------------------------------------------------------------

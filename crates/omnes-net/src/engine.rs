@@ -9,11 +9,13 @@ mod broadcast;
 mod settings;
 mod spread;
 
-use crate::cipher::{Cipher, SEALED_BYTES};
+use crate::cipher::Cipher;
 use crate::clock::Clock;
 use crate::core::{Core, Parts};
 use crate::driver::{Shared, Unended};
-use crate::engine::settings::{broadcast_config, channel_configs, payload_bytes, wait_policy};
+use crate::engine::settings::{
+    broadcast_config, channel_configs, overhead_bytes, payload_bytes, wait_policy,
+};
 use crate::error::{NetError, RANKS_MAX};
 use crate::job::{EngineCounters, JobConfig, TIMEOUT_MIN};
 use crate::links::{Links, SOCKET_BUFFER_BYTES};
@@ -133,6 +135,9 @@ impl Engine {
         let mut endpoint = endpoint(&config, &met, channels, broadcast);
         limit_flight(&mut endpoint, &rings);
         let cipher = cipher(&config, &met)?;
+        let own = links.own_address();
+        let own = own.map_err(|source| NetError::System { what: "local address", source })?;
+        let packet_bytes = u32::from(met.payload_bytes) + overhead_bytes(&config, own);
         let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, swallows, .. } =
             config;
         let Met { job, key, addresses, payload_bytes, crowd, nodes, streams } = met;
@@ -150,6 +155,7 @@ impl Engine {
             multicast,
             cipher,
             me: Rank(rank),
+            packet_bytes,
             small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             swallows,
             patience: crowd.patience(),
@@ -555,9 +561,8 @@ fn open_links(
     let links = Links::open(address, Rank(config.rank), config.size, config.offloads)?;
     let ports = links.ports(config.size)?;
     let mtus = peers.iter().map(|peer| UdpSocket::path_mtu(address, *peer).unwrap_or(MTU));
-    let mtu = mtus.min().unwrap_or(MTU);
-    let sealed_bytes = if config.encrypts { SEALED_BYTES } else { 0 };
-    let payload_bytes = payload_bytes(mtu, address, PACKET_OVERHEAD_BYTES + sealed_bytes);
+    let mtu = mtus.chain(config.mtu_bytes).min().unwrap_or(MTU);
+    let payload_bytes = payload_bytes(mtu, overhead_bytes(config, address));
     Ok((links, Local { ports, payload_bytes }))
 }
 

@@ -45,6 +45,8 @@ pub struct JobConfig {
     /// Channels, by index, on which a receive that is given up before its message has come stays
     /// where it is, without memory, and takes that message. On others the next receive gets it.
     pub swallows: Vec<usize>,
+    /// Longest IP packet that this rank may send and be sent, where its links take longer ones.
+    pub mtu_bytes: Option<u32>,
     /// Offloads to do without.
     pub offloads: Offloads,
     /// How multicast is used.

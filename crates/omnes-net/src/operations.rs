@@ -82,6 +82,14 @@ pub enum OperationError {
         /// Its rank in the job.
         rank: Rank,
     },
+    /// Long packets do not get to a rank, which answers short ones: it is given up.
+    #[error("packets of {bytes} bytes do not get to rank {rank}, though shorter ones do")]
+    LongLost {
+        /// Its rank in the job; this rank's own where the others say so of it.
+        rank: Rank,
+        /// Length of the job's longest IP packets.
+        bytes: u32,
+    },
     /// The other side has left the job in good order.
     #[error("rank {rank} has left the job")]
     PeerLeft {

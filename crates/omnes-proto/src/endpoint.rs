@@ -27,7 +27,11 @@ use omnes_wire::{
     Header, HeaderError, Instant, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, SenderKey,
     carries_data,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Number of a question whether a rank lives of which a channel has heard nothing; the watch asks
+/// under others.
+const SIGN_OF_LIFE: u32 = u32::MAX;
 
 /// Settings of an endpoint.
 #[derive(Clone, Debug)]
@@ -105,6 +109,8 @@ pub struct Endpoint {
     collective: Collective,
     next_channel: usize,
     liveness: Liveness,
+    /// Ranks that have failed as long packets do not get to them.
+    long_lost: BTreeSet<Rank>,
     control: VecDeque<(Rank, Kind, u32)>,
     events: VecDeque<Event>,
     due: Due,
@@ -116,6 +122,15 @@ fn carries_report(header: &Header) -> bool {
     header.kind == Kind::Data
         && header.flags.has(Flags::FIRST)
         && header.flags.has(Flags::CARRIES_REPORT)
+}
+
+/// The rank that a notice or a farewell names as failed, if it names one.
+fn failed_in(kind: Kind, argument: u32) -> Option<Rank> {
+    match kind {
+        Kind::Failed => Some(Rank(argument)),
+        Kind::Bye => argument.checked_sub(1).map(Rank),
+        _ => None,
+    }
 }
 
 /// True for a packet whose tag names all ranks.
@@ -166,6 +181,7 @@ impl Endpoint {
             collective: Collective::new(me, size, collective),
             next_channel: 0,
             liveness: Liveness::new(now, me, size, liveness),
+            long_lost: BTreeSet::new(),
             control: VecDeque::new(),
             events: VecDeque::new(),
             due: Due::ALL,
@@ -218,6 +234,12 @@ impl Endpoint {
     /// True if `rank` has failed or left.
     pub fn is_gone(&self, rank: Rank) -> bool {
         self.liveness.is_gone(rank)
+    }
+
+    /// True if `rank`, which has failed, was given up as long packets do not get to it, though it
+    /// answers short ones; of this rank, once the others have said so.
+    pub fn is_long_lost(&self, rank: Rank) -> bool {
+        self.long_lost.contains(&rank)
     }
 
     // ---- in -------------------------------------------------------------------------------
@@ -324,13 +346,20 @@ impl Endpoint {
                 self.hear_of_gone(now, &header);
             }
             Kind::Pong => {
+                if header.argument == SIGN_OF_LIFE {
+                    self.channels.iter_mut().for_each(|it| it.on_sign_of_life(now, from));
+                }
                 self.liveness.on_answer(now, from, header.argument);
                 self.hear_of_gone(now, &header);
             }
-            Kind::Failed => self.on_notice(now, from, Rank(header.argument)),
+            Kind::Failed => {
+                self.note_long_lost(&header);
+                self.on_notice(now, from, Rank(header.argument));
+            }
             Kind::Bye => {
+                self.note_long_lost(&header);
                 let departed = header.seq.0.checked_sub(1).map_or(from, Rank);
-                self.depart_rank(now, departed, header.argument.checked_sub(1).map(Rank));
+                self.depart_rank(now, departed, failed_in(Kind::Bye, header.argument));
             }
         }
         None
@@ -422,6 +451,13 @@ impl Endpoint {
         self.liveness.on_digest(now, header.source, header.expects.0);
     }
 
+    /// A notice may say why the rank that it names was given up.
+    fn note_long_lost(&mut self, header: &Header) {
+        let failed = failed_in(header.kind, header.argument);
+        let is_told = |failed: &Rank| header.flags.has(Flags::LONG_LOST) && !self.is_gone(*failed);
+        self.long_lost.extend(failed.filter(is_told));
+    }
+
     fn on_notice(&mut self, now: Instant, from: Rank, failed: Rank) {
         if failed != self.me {
             self.answer(from, Kind::Pong, failed.0);
@@ -431,6 +467,7 @@ impl Endpoint {
 
     fn hear_of_failure(&mut self, now: Instant, from: Rank, failed: Rank) {
         if failed == self.me {
+            self.liveness.on_excluded();
             self.events.push_back(Event::Excluded { by: from });
         } else {
             self.lose_rank(now, failed);
@@ -510,7 +547,8 @@ impl Endpoint {
         self.liveness.has_departed(rank)
     }
 
-    /// The rank whose failure this one knew of first, which is why it leaves if it does now.
+    /// The rank whose failure this one knew of first, which is why it leaves if it does now; its
+    /// own where the others have given up on it.
     pub fn first_failed(&self) -> Option<Rank> {
         self.liveness.first_failed()
     }

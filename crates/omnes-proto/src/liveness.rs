@@ -267,6 +267,11 @@ impl Liveness {
         true
     }
 
+    /// The others have given up on this rank: if it leaves now, that is why.
+    pub(crate) fn on_excluded(&mut self) {
+        self.first_failed.get_or_insert(self.me);
+    }
+
     fn on_gone(&mut self, now: Instant, rank: Rank, gone: Gone) {
         self.gone.insert(rank, gone);
         self.digest = self.digest.wrapping_add(mixed(rank.0));

@@ -152,6 +152,9 @@ impl Flags {
     /// On [`Kind::Data`]: instead of data, that no more comes of the message on this lane, since
     /// its sender has given it up.
     pub const CUT: Self = Self(16);
+    /// On [`Kind::Failed`]: the rank was given up as long packets do not get to it, though it
+    /// answers short ones.
+    pub const LONG_LOST: Self = Self(16);
     /// Buffers are free again for `expects`.
     pub const RESUME: Self = Self(32);
 

@@ -288,9 +288,13 @@ impl Communicator {
         }
         if matches!(error, OperationError::PeerLeft { .. } | OperationError::GivenUp { .. }) {
             // Ranks leave and give up when they hear of a failure: that is what must be named.
-            let failed = self.job().engine.failed();
-            if let Some(rank) = failed.into_iter().find(|rank| self.has_member(*rank)) {
-                return Error::PeerFailed { rank: self.here(rank) };
+            let is_member =
+                |gone: Gone<'_>| matches!(gone, Gone::Failed(rank) if self.has_member(rank));
+            if let Some(
+                failure @ (OperationError::PeerFailed { .. } | OperationError::LongLost { .. }),
+            ) = self.job().engine.failure(is_member)
+            {
+                return Error::from_operation(failure, |rank| self.here(rank));
             }
         }
         Error::from_operation(error, |rank| self.here(rank))

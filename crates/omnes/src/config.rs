@@ -47,6 +47,14 @@ pub(crate) fn pool_slots_allowed() -> String {
     format!("from {} to {}", POOL_SLOTS.start(), POOL_SLOTS.end())
 }
 
+/// Longest IP packets that a rank may be told to send: from what any IPv4 network passes on.
+pub(crate) const MTU_BYTES: RangeInclusive<u32> = 576..=65_535;
+
+/// The same in words.
+pub(crate) fn mtu_allowed() -> String {
+    format!("from {} to {}", MTU_BYTES.start(), MTU_BYTES.end())
+}
+
 /// Settings of a rank; see [`crate::VARIABLES`] for the environment's names of them.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -108,6 +116,9 @@ pub struct Config {
     /// together; from 1 to 16,777,216. Senders of more wait. While a receive waits for a message
     /// that may be behind these, up to 16 times as many are kept.
     pub pool_slots: u32,
+    /// Longest IP packet that this rank may send and be sent, from 576 to 65,535 bytes, where that
+    /// is less than its link takes; all ranks send what suits the one with the least.
+    pub mtu_bytes: Option<u32>,
     /// Offloads that may be used.
     pub offloads: Offloads,
     /// Where this rank publishes what it counts, for `omnes stat`.
@@ -143,6 +154,7 @@ impl Config {
             nic: NicWanted::Auto,
             eager_bytes: 128 << 10,
             pool_slots: 8192,
+            mtu_bytes: None,
             offloads: Offloads { gso: true, gro: true },
             live: LivePlace::Usual,
         }
@@ -170,6 +182,9 @@ impl Config {
         }
         if !POOL_SLOTS.contains(&pool_slots) {
             return wrong("pool_slots", pool_slots.to_string(), pool_slots_allowed());
+        }
+        if let Some(bytes) = self.mtu_bytes.filter(|bytes| !MTU_BYTES.contains(bytes)) {
+            return wrong("mtu_bytes", bytes.to_string(), mtu_allowed());
         }
         match self.multicast_group {
             Some(group) if !group.is_multicast() => {
@@ -218,6 +233,7 @@ mod tests {
         check(|_| {}).unwrap();
         check(|config| config.peer_timeout = TIMEOUT_MIN).unwrap();
         check(|config| config.pool_slots = *POOL_SLOTS.end()).unwrap();
+        check(|config| config.mtu_bytes = Some(*MTU_BYTES.start())).unwrap();
         check(|config| config.multicast_group = Some([239, 1, 1, 1].into())).unwrap();
         let refused = |adjust, text: &str| assert_eq!(check(adjust).unwrap_err(), text);
         refused(
@@ -232,6 +248,10 @@ mod tests {
         refused(
             |config| config.pool_slots = POOL_SLOTS.end() + 1,
             "pool_slots is 16777217, must be from 1 to 16777216",
+        );
+        refused(
+            |config| config.mtu_bytes = Some(575),
+            "mtu_bytes is 575, must be from 576 to 65535",
         );
         refused(
             |config| config.multicast_group = Some([10, 0, 0, 1].into()),

@@ -4,7 +4,7 @@
 //! under mpirun. The nearest to the process is used, as [`Launcher::nearest_first`] orders them.
 
 use crate::ancestors;
-use crate::config::{Config, POOL_SLOTS, pool_slots_allowed};
+use crate::config::{Config, MTU_BYTES, POOL_SLOTS, mtu_allowed, pool_slots_allowed};
 use crate::error::Error;
 use crate::exchanged::Interface;
 use crate::launcher::Launcher;
@@ -56,6 +56,13 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         self.parsed("OMNES_POOL_PACKETS", |text| match text.parse() {
             Ok(slots) if POOL_SLOTS.contains(&slots) => Ok(slots),
             _ => Err(format!("must be {}", pool_slots_allowed())),
+        })
+    }
+
+    fn mtu_bytes(&self) -> Result<Option<u32>, Error> {
+        self.parsed("OMNES_MTU", |text| match text.parse() {
+            Ok(bytes) if MTU_BYTES.contains(&bytes) => Ok(bytes),
+            _ => Err(format!("must be {}", mtu_allowed())),
         })
     }
 
@@ -214,6 +221,7 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         config.give_way = self.duration("OMNES_GIVE_WAY")?;
         config.eager_bytes = self.value("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
         config.pool_slots = self.pool_slots()?.unwrap_or(config.pool_slots);
+        config.mtu_bytes = self.mtu_bytes()?;
         if let Some((gso, gro)) = self.parsed("OMNES_OFFLOADS", parse_offloads)? {
             (config.offloads.gso, config.offloads.gro) = (gso, gro);
         }
@@ -488,6 +496,16 @@ mod tests {
             let error = with(value).unwrap_err().to_string();
             assert_eq!(error, format!("OMNES_POOL_PACKETS={value}: must be from 1 to 16777216"));
         }
+    }
+
+    #[test]
+    fn packets_are_as_long_as_any_network_takes_at_least() {
+        let base = [("OMNES_RANK", "0"), ("OMNES_SIZE", "1")];
+        let with = |value| config(&[base[0], base[1], ("OMNES_MTU", value)]);
+        assert_eq!(config(&base).unwrap().mtu_bytes, None);
+        assert_eq!(with("576").unwrap().mtu_bytes, Some(576));
+        let error = with("575").unwrap_err().to_string();
+        assert_eq!(error, "OMNES_MTU=575: must be from 576 to 65535");
     }
 
     #[test]

@@ -62,6 +62,20 @@ pub enum Error {
         /// Its rank in the communicator, or in the job where it is not a member.
         rank: u32,
     },
+    /// Long packets do not get to a rank, which answers short ones: it is given up.
+    #[error(
+        "packets of {bytes} bytes do not get to rank {rank}, though shorter ones do: some link or \
+         switch on the way passes on shorter packets than the hosts' links are set to; set the MTU \
+         of all alike, or OMNES_MTU={}",
+        shorter(*bytes)
+    )]
+    LongLost {
+        /// Its rank in the communicator, or in the job where it is not a member; it is this rank's
+        /// own where the others say so of it.
+        rank: u32,
+        /// Length of the job's longest IP packets.
+        bytes: u32,
+    },
     /// The rank that was waited for has left the job.
     #[error("rank {rank} has left the job")]
     PeerLeft {
@@ -237,6 +251,12 @@ pub enum Error {
     },
 }
 
+/// Length of packets that may get through where those of `bytes` do not: Ethernet's, or what IPv6
+/// asks of any network.
+fn shorter(bytes: u32) -> u32 {
+    if bytes > 1500 { 1500 } else { 1280 }
+}
+
 /// Ranks for people: all of a few, the first of many.
 fn list(ranks: &[u32]) -> String {
     const SHOWN: usize = 16;
@@ -266,7 +286,7 @@ impl Error {
             Self::Join(_) => -3,
             Self::RankOutOfRange { .. } => -4,
             Self::Truncated { .. } => -5,
-            Self::PeerFailed { .. } => -6,
+            Self::PeerFailed { .. } | Self::LongLost { .. } => -6,
             Self::PeerLeft { .. } => -7,
             Self::Excluded { .. } => -8,
             Self::Disagreement { .. } | Self::LengthDiffers { .. } => -9,
@@ -296,6 +316,7 @@ impl Error {
     pub fn rank(&self) -> Option<u32> {
         match *self {
             Self::PeerFailed { rank }
+            | Self::LongLost { rank, .. }
             | Self::PeerLeft { rank }
             | Self::GivenUp { rank }
             | Self::Exchange { rank, .. }
@@ -306,7 +327,13 @@ impl Error {
 
     /// True if a rank is no more, which all that wait for this one hear by themselves.
     pub(crate) fn is_heard_by_all(&self) -> bool {
-        matches!(self, Self::PeerFailed { .. } | Self::PeerLeft { .. } | Self::Excluded { .. })
+        matches!(
+            self,
+            Self::PeerFailed { .. }
+                | Self::LongLost { .. }
+                | Self::PeerLeft { .. }
+                | Self::Excluded { .. }
+        )
     }
 
     /// An operation's error, with ranks as the communicator numbers them.
@@ -316,6 +343,9 @@ impl Error {
                 Self::Barrier { reason: error.to_string() }
             }
             OperationError::PeerFailed { rank } => Self::PeerFailed { rank: number(rank.0) },
+            OperationError::LongLost { rank, bytes } => {
+                Self::LongLost { rank: number(rank.0), bytes }
+            }
             OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
             OperationError::GivenUp { rank } => Self::GivenUp { rank: number(rank.0) },
             OperationError::Excluded { by } => Self::Excluded { by: by.0 },

@@ -67,6 +67,7 @@ impl Job {
             while_waiting: config.while_waiting.clone(),
             channels: vec![channel.clone(), channel],
             swallows: vec![COLLECTIVE],
+            mtu_bytes: config.mtu_bytes,
             offloads: config.offloads,
             multicast: MulticastConfig {
                 wanted: config.multicast != Multicast::Off,

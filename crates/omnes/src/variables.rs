@@ -85,6 +85,11 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "packets kept per channel for messages that nobody has asked for, from 1 to \
          16777216; 8192 where unset",
     ),
+    (
+        "OMNES_MTU",
+        "longest IP packet to send and be sent, in bytes, from 576 to 65535; what the links of all \
+         ranks take where unset; the least of all ranks counts",
+    ),
     ("OMNES_OFFLOADS", "offloads to use: both, gso, gro, none; both that work where unset"),
     (
         "OMNES_LIVE",

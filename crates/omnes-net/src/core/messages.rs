@@ -239,7 +239,10 @@ impl Core {
                 let Some(sink) = self.close(channel, id) else { return };
                 self.end_receive(sink, Err(self.gone(from)));
             }
-            Event::PeerSilent { .. } | Event::Stable => {}
+            Event::PeerSilent { .. }
+            | Event::PeerQuiet { .. }
+            | Event::LongLost { .. }
+            | Event::Stable => {}
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Settings that follow from the network and from how many ranks share a core.
 
+use crate::cipher::SEALED_BYTES;
 use crate::crowd::Crowd;
 use crate::job::JobConfig;
 use crate::links::Links;
@@ -11,6 +12,7 @@ use omnes_proto::channel::{ChannelConfig, Checked, ConfigError};
 use omnes_proto::limits::{
     CREDIT_UNIT_BYTES, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, WINDOW_PACKETS_MAX,
 };
+use omnes_wire::PACKET_OVERHEAD_BYTES;
 use std::net::IpAddr;
 
 /// Bytes that a lane may have in flight where ranks outnumber the cores.
@@ -19,10 +21,16 @@ const CROWDED_WINDOW_BYTES: u32 = 256 << 10;
 const CROWDED_CAST_WINDOW_BYTES: u32 = 1 << 20;
 const CROWDED_WINDOW_PACKETS_MIN: u32 = 16;
 
-/// Payload of a packet that fits `mtu`, as what stands around it takes `overhead_bytes`.
-pub(super) fn payload_bytes(mtu: u32, address: IpAddr, overhead_bytes: usize) -> u16 {
+/// Bytes of an IP packet from or to `address` that are no payload.
+pub(super) fn overhead_bytes(config: &JobConfig, address: IpAddr) -> u32 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
-    let payload = mtu.saturating_sub(headers + overhead_bytes as u32);
+    let sealed = if config.encrypts { SEALED_BYTES } else { 0 };
+    headers + (PACKET_OVERHEAD_BYTES + sealed) as u32
+}
+
+/// Payload of a packet that fits `mtu`, as what stands around it takes `overhead_bytes`.
+pub(super) fn payload_bytes(mtu: u32, overhead_bytes: u32) -> u16 {
+    let payload = mtu.saturating_sub(overhead_bytes);
     payload.clamp(u32::from(PAYLOAD_BYTES_MIN), u32::from(PAYLOAD_BYTES_MAX)) as u16
 }
 

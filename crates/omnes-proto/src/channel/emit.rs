@@ -22,9 +22,9 @@ pub(crate) struct Outbound {
 }
 
 /// What a packet of a message looks like, by its index in the lane's part.
-struct Shape {
+pub(super) struct Shape {
     offset: u64,
-    bytes: u32,
+    pub(super) bytes: u32,
     is_last: bool,
     is_cut: bool,
 }
@@ -380,7 +380,7 @@ impl Shape {
     }
 }
 
-fn shape(config: &Checked, outgoing: &Outgoing, lane: Lane, index: u32) -> Shape {
+pub(super) fn shape(config: &Checked, outgoing: &Outgoing, lane: Lane, index: u32) -> Shape {
     let payload = u64::from(config.payload_bytes);
     let (offset, end, most, is_last) = match lane {
         Lane::Ordered => {

@@ -77,6 +77,17 @@ pub enum Event {
         /// The rank.
         rank: Rank,
     },
+    /// A rank has owed an answer to long packets for half as long: it is to be asked whether it
+    /// lives.
+    PeerQuiet {
+        /// The rank.
+        rank: Rank,
+    },
+    /// Long packets do not get to a rank, which answers short ones.
+    LongLost {
+        /// The rank.
+        rank: Rank,
+    },
     /// Nothing is in flight and no answer is owed [PM-R20]; follows [`super::Channel::stop`].
     Stable,
 }

@@ -37,6 +37,7 @@ mod matching;
 mod peer;
 mod pool;
 mod send_lane;
+mod silence;
 #[cfg(test)]
 mod tests;
 
@@ -349,7 +350,6 @@ impl Channel {
     }
 
     fn on_deadlines(&mut self, now: Instant, rank: Rank) {
-        let peer_timeout = self.config.peer_timeout;
         let allowance = self.config.allowance();
         let peer = self.peer(rank);
         let mut is_due = false;
@@ -365,13 +365,8 @@ impl Channel {
                 send.arm(now, rtt, allowance);
             }
         }
-        let silent = peer.unanswered_since().is_some_and(|at| now.since(at) >= peer_timeout);
-        let is_news = silent && !peer.is_reported_silent;
-        peer.is_reported_silent = silent;
         self.counters.timeouts += timeouts;
-        if is_news {
-            self.events.push_back(Event::PeerSilent { rank });
-        }
+        self.judge_silence(now, rank);
         is_due |= self.is_overdue(now, rank);
         if is_due {
             self.schedule(rank);

@@ -165,6 +165,8 @@ pub(super) struct Peer {
     /// Counted among the peers that are sending.
     pub(super) is_counted: bool,
     pub(super) is_reported_silent: bool,
+    /// When it last answered a question whether it lives.
+    pub(super) lived_at: Option<Instant>,
 }
 
 impl Peer {
@@ -189,6 +191,7 @@ impl Peer {
             has_only_data: false,
             is_counted: false,
             is_reported_silent: false,
+            lived_at: None,
         }
     }
 
@@ -250,9 +253,7 @@ impl Peer {
 
     /// This rank has not run before `now`.
     pub(super) fn on_pause(&mut self, now: Instant) {
-        for lane in self.send.iter_mut() {
-            lane.unanswered_since = lane.unanswered_since.map(|_| now);
-        }
+        self.send.iter_mut().for_each(|lane| lane.on_pause(now));
     }
 }
 

@@ -17,6 +17,10 @@ use omnes_wire::{GapMap, Instant, Seq};
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// Times that the oldest packet must have gone again in vain to be one that never arrives: with
+/// three packets in ten lost, chance does that to one of ten thousand.
+const FRUITLESS_MIN: u32 = 8;
+
 /// What a numbered packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Item {
@@ -88,6 +92,27 @@ pub(super) struct SendLane {
     round_at: Option<Instant>,
     /// Since when the oldest packet has gone without any answer.
     pub(super) unanswered_since: Option<Instant>,
+    fruitless: Fruitless,
+}
+
+/// How often the oldest packet has gone again while nothing showed that it, or another one as long,
+/// had arrived.
+#[derive(Clone, Copy, Debug)]
+struct Fruitless {
+    times: u32,
+    /// When the first of them was; means nothing before.
+    since: Instant,
+}
+
+impl Fruitless {
+    const NONE: Self = Self { times: 0, since: Instant::ZERO };
+
+    fn add(&mut self, now: Instant) {
+        if self.times == 0 {
+            self.since = now;
+        }
+        self.times += 1;
+    }
 }
 
 impl Default for SendLane {
@@ -110,6 +135,7 @@ impl SendLane {
         retransmit_at: None,
         round_at: None,
         unanswered_since: None,
+        fruitless: Fruitless::NONE,
     };
 
     pub(super) fn base(&self) -> Seq {
@@ -156,6 +182,16 @@ impl SendLane {
         self.flight.is_empty() || self.blocked.is_some_and(|blocked| !blocked.is_probed)
     }
 
+    /// What the oldest packet carries, if that has gone again so often, and for so long, in vain
+    /// that it cannot be chance.
+    pub(super) fn in_vain(&self, now: Instant, limit: Duration) -> Option<Item> {
+        let Fruitless { times, since } = self.fruitless;
+        let is_over = times >= FRUITLESS_MIN && now.since(since) >= limit;
+        // One that was rejected has arrived.
+        let oldest = self.flight.front().filter(|_| is_over && self.blocked.is_none());
+        oldest.map(|oldest| oldest.item)
+    }
+
     /// Next timer of the lane.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.blocked {
@@ -194,6 +230,7 @@ impl SendLane {
             return None;
         }
         let sent = self.flight.pop_front()?;
+        self.fruitless = Fruitless::NONE;
         self.flight_bytes -= sent.charge;
         match sent.flight {
             Flight::Lost => self.lost -= 1,
@@ -257,6 +294,7 @@ impl SendLane {
     ) -> u32 {
         let end = map.end(expects);
         let reported = end.since(self.base).min(self.in_flight());
+        let oldest_charge = self.flight.front().map_or(0, |oldest| oldest.charge);
         let mut found = 0;
         for index in 0..reported {
             let seq = self.base.plus(index);
@@ -269,6 +307,9 @@ impl SendLane {
                 }
                 sent.flight = Flight::Arrived;
                 self.arrived += 1;
+                if sent.charge >= oldest_charge {
+                    self.fruitless = Fruitless::NONE;
+                }
             } else if sent.flight == Flight::Sent
                 && (sent.transmissions == 1 || now.since(sent.sent_at) >= guard)
             {
@@ -366,6 +407,7 @@ impl SendLane {
         }
         self.arrived = 0;
         self.lost = self.in_flight();
+        self.fruitless = Fruitless::NONE; // The oldest has come, and found no buffer.
         self.round_at = None;
         self.epoch = self.epoch.wrapping_add(1);
     }
@@ -376,6 +418,12 @@ impl SendLane {
             front.flight = Flight::Lost;
             self.lost += 1;
         }
+    }
+
+    /// This rank has not run before `now`.
+    pub(super) fn on_pause(&mut self, now: Instant) {
+        self.unanswered_since = self.unanswered_since.map(|_| now);
+        self.fruitless = Fruitless::NONE;
     }
 
     /// Timer for the next wait after `timeout_of(doublings)`.
@@ -411,6 +459,9 @@ impl SendLane {
     }
 
     fn send_again(&mut self, now: Instant, index: usize) -> (Seq, Item) {
+        if index == 0 {
+            self.fruitless.add(now);
+        }
         let sent = &mut self.flight[index];
         sent.flight = Flight::Sent;
         sent.sent_at = now;

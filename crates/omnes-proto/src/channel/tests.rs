@@ -11,6 +11,7 @@ mod full_pool;
 mod receive;
 mod reject;
 mod send;
+mod silence;
 mod stop;
 
 use super::*;

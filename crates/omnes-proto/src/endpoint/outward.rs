@@ -2,7 +2,7 @@
 //! machine that had nothing is not asked again before something has gone into it.
 
 use super::due::Machines;
-use super::{Endpoint, Event, is_to_all};
+use super::{Endpoint, Event, SIGN_OF_LIFE, failed_in, is_to_all};
 use crate::broadcast::Broadcast;
 use crate::channel::Event as ChannelEvent;
 use crate::collective::Outbound;
@@ -26,15 +26,18 @@ impl Endpoint {
     pub(super) fn collect_events(&mut self, now: Instant) {
         let due = std::mem::replace(&mut self.due.events, Machines::NONE);
         let mut silent = Vec::new();
+        let mut quiet = Vec::new();
+        let mut long_lost = Vec::new();
         for (index, channel) in self.channels.iter_mut().enumerate() {
             if !due.has(Machines::channel(index)) {
                 continue;
             }
             while let Some(event) = channel.poll_event() {
-                if let ChannelEvent::PeerSilent { rank } = event {
-                    silent.push(rank);
-                } else {
-                    self.events.push_back(Event::Channel(index, event));
+                match event {
+                    ChannelEvent::PeerSilent { rank } => silent.push(rank),
+                    ChannelEvent::PeerQuiet { rank } => quiet.push(rank),
+                    ChannelEvent::LongLost { rank } => long_lost.push(rank),
+                    event => self.events.push_back(Event::Channel(index, event)),
                 }
             }
         }
@@ -51,8 +54,18 @@ impl Endpoint {
                 self.events.push_back(Event::Collective(event));
             }
         }
+        for rank in quiet {
+            self.answer(rank, Kind::Ping, SIGN_OF_LIFE);
+        }
         for rank in silent {
             self.fail_rank(now, rank);
+        }
+        long_lost.retain(|rank| !self.is_gone(*rank));
+        for rank in long_lost {
+            self.long_lost.insert(rank);
+            self.fail_rank(now, rank);
+            // It is there, and must know that it is out.
+            self.answer(rank, Kind::Failed, rank.0);
         }
     }
 
@@ -170,12 +183,15 @@ impl Endpoint {
                 }
             },
         };
+        let failed = failed_in(kind, argument);
+        let is_long_lost = failed.is_some_and(|failed| self.long_lost.contains(&failed));
+        let flags = Flags::NONE.with_if(Flags::LONG_LOST, is_long_lost);
         let expects = match kind {
             Kind::Ping | Kind::Pong => Seq(self.liveness.digest()),
             _ => Seq(0),
         };
         let header =
-            Header { job: self.job, seq, expects, argument, ..Header::blank(kind, self.me) };
+            Header { job: self.job, flags, seq, expects, argument, ..Header::blank(kind, self.me) };
         head.set_body(&[]);
         self.seal(header, to, head);
         Some(Transmit { to: Destination::Rank(to), channel: 0, segment: None })

@@ -154,7 +154,10 @@ impl Honest {
             ChannelEvent::ReceiveFailed { id, .. } | ChannelEvent::Cut { id, .. } => {
                 must(memory.abandon_receive(id));
             }
-            ChannelEvent::PeerSilent { .. } | ChannelEvent::Stable => {}
+            ChannelEvent::PeerSilent { .. }
+            | ChannelEvent::PeerQuiet { .. }
+            | ChannelEvent::LongLost { .. }
+            | ChannelEvent::Stable => {}
         }
     }
 }

@@ -462,7 +462,9 @@ impl Node {
                 self.fail(world, operation);
             }
             ChannelEvent::Stable => self.stable_at[channel] = Some(world.now),
-            ChannelEvent::PeerSilent { rank } => {
+            ChannelEvent::PeerSilent { rank }
+            | ChannelEvent::PeerQuiet { rank }
+            | ChannelEvent::LongLost { rank } => {
                 return Err(format!("silence of {rank} gets past the endpoint"));
             }
         }

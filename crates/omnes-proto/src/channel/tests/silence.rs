@@ -1,0 +1,119 @@
+//! Who is told apart from a rank that has failed, and who must not be: ranks that long packets do
+//! not get to, ranks without room, links that lose packets.
+
+use super::*;
+
+/// Data bytes of the packets, longer than some networks pass on.
+const LONG: u64 = 8000;
+/// The last packet of a message of a long and a short one.
+const TAIL: u32 = 1;
+const TIMEOUT_US: u64 = 4_000_000;
+/// After two timeouts whatever is to be noticed has been.
+const END_US: u64 = 2 * TIMEOUT_US;
+
+fn channel() -> Channel {
+    let config = ChannelConfig {
+        payload_bytes: LONG as u16,
+        eager_bytes: 64 << 10,
+        peer_timeout: Duration::from_micros(TIMEOUT_US),
+        ..config()
+    };
+    Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap())
+}
+
+/// Lets timers run out until something happens, but not after [`END_US`]; what, and when. `answer`
+/// gives the peer's answer to the packets that went out.
+fn run(
+    channel: &mut Channel,
+    mut answer: impl FnMut(&mut Channel, u64, &[String]),
+) -> Option<(u64, Event)> {
+    loop {
+        let us = channel.poll_timeout()?.as_ns().div_ceil(1000);
+        if us > END_US {
+            return None;
+        }
+        let lines = sent(channel, us);
+        if let Some(event) = channel.poll_event() {
+            return Some((us, event));
+        }
+        answer(channel, us, &lines);
+    }
+}
+
+const LONG_LOST: Event = Event::LongLost { rank: PEER };
+
+#[test]
+fn long_packets_that_never_arrive_are_noticed_though_short_ones_do() {
+    let mut channel = channel();
+    channel.send(message(PEER, LONG + 100)).unwrap();
+    sent(&mut channel, 0);
+    // The tail has come; the peer reports the gap before it, again and again.
+    let noticed = run(&mut channel, |channel, us, _| nack(channel, us + 1, 0, &[TAIL]));
+    let (us, event) = noticed.unwrap();
+    assert_eq!(event, LONG_LOST);
+    assert!((TIMEOUT_US..TIMEOUT_US * 3 / 2).contains(&us), "{us}");
+}
+
+#[test]
+fn a_silent_rank_that_lives_is_one_that_long_packets_do_not_get_to() {
+    for lives in [true, false] {
+        let mut channel = channel();
+        channel.send(message(PEER, LONG)).unwrap();
+        sent(&mut channel, 0);
+        let (us, event) = run(&mut channel, |_, _, _| ()).unwrap();
+        assert_eq!(event, Event::PeerQuiet { rank: PEER });
+        assert!((TIMEOUT_US / 2..TIMEOUT_US).contains(&us), "{us}");
+        if lives {
+            channel.on_sign_of_life(at(us + 50), PEER);
+        }
+        let found = std::iter::from_fn(|| run(&mut channel, |_, _, _| ()));
+        let found = found.map(|(_, event)| event).find(|it| !matches!(it, Event::PeerQuiet { .. }));
+        let silent = Event::PeerSilent { rank: PEER };
+        assert_eq!(found, Some(if lives { LONG_LOST } else { silent }));
+    }
+}
+
+#[test]
+fn short_packets_that_get_no_answer_say_nothing_of_long_ones() {
+    let mut channel = channel();
+    channel.send(message(PEER, 500)).unwrap();
+    sent(&mut channel, 0);
+    channel.on_sign_of_life(at(1), PEER);
+    let found = std::iter::from_fn(|| run(&mut channel, |_, _, _| ())).map(|(_, event)| event);
+    let found: Vec<_> = found.take(20).collect();
+    assert!(found.contains(&Event::PeerSilent { rank: PEER }) && !found.contains(&LONG_LOST));
+}
+
+#[test]
+fn a_rank_without_room_is_not_one_that_long_packets_do_not_get_to() {
+    let mut channel = channel();
+    channel.send(message(PEER, LONG + 100)).unwrap();
+    sent(&mut channel, 0);
+    let noticed = run(&mut channel, |channel, us, lines| {
+        for line in lines {
+            let mut words = line.split_whitespace().skip(2);
+            let epoch = words.next().unwrap()[1..].parse().unwrap();
+            reject(channel, us + 1, 0, epoch);
+        }
+    });
+    assert_eq!(noticed, None);
+}
+
+#[test]
+fn long_packets_of_which_some_arrive_are_lost_by_chance() {
+    let mut channel = channel();
+    let mut arrived = Vec::new();
+    for _ in 0..6 {
+        channel.send(message(PEER, LONG)).unwrap();
+    }
+    sent(&mut channel, 0);
+    // Now and then a later one comes through, while the oldest is lost each time.
+    let noticed = run(&mut channel, |channel, us, _| {
+        let next = arrived.len() as u32 + 1;
+        if u64::from(next) * END_US / 6 < us {
+            arrived.push(next);
+        }
+        nack(channel, us + 1, 0, &arrived);
+    });
+    assert_eq!((noticed, arrived.len()), (None, 5));
+}
