@@ -40,7 +40,7 @@ fn plays_a_role() {
         println!("ready");
         match role.as_str() {
             "farewell" => return say_farewell(world, victim),
-            "long" => return send_long(&world, victim),
+            "long" => return send_long(&world, victim, fate == "for ever"),
             "rounds" => return work(&world),
             _ => {}
         }
@@ -144,18 +144,23 @@ fn say_farewell(world: Communicator, victim: u32) -> Result<(), Error> {
     others.barrier()
 }
 
-/// Rank 0 sends the victim messages of long packets and a short one; the others wait for the victim.
-fn send_long(world: &Communicator, victim: u32) -> Result<(), Error> {
+/// Rank 0 sends the victim messages of long packets and a short one, over and over or a few; the
+/// others wait for a word of the victim's, and then for data that go to all.
+fn send_long(world: &Communicator, victim: u32, is_endless: bool) -> Result<(), Error> {
     let mut data = vec![0; 50_000];
-    match world.rank() {
-        0 => loop {
-            world.send(victim, 1, &data)?;
-        },
-        me if me == victim => loop {
-            world.recv(0, 1, &mut data)?;
-        },
-        _ => world.recv(victim, 1, &mut data).map(drop),
+    let (me, count) = (world.rank(), if is_endless { usize::MAX } else { 3 });
+    if me == 0 {
+        (0..count).try_for_each(|_| world.send(victim, 1, &data))?;
+    } else if me == victim {
+        (0..count).try_for_each(|_| world.recv(0, 1, &mut data).map(drop))?;
     }
+    if me == victim {
+        (0..world.size()).filter(|to| *to != me).try_for_each(|to| world.send(to, 2, &[]))?;
+    } else {
+        world.recv(victim, 2, &mut [])?;
+    }
+    world.bcast(0, &mut data)?;
+    world.barrier()
 }
 
 /// All ranks work together, in each way, until rank 0 has seen enough time pass.
@@ -604,7 +609,7 @@ fn a_rank_that_long_packets_do_not_get_to_is_named_with_the_way_out() {
     }
     // Links with faults cut trains, so that each packet meets the switch alone.
     let lab = TestLab::up("--mtu 9000 --reorder 0.1%");
-    let play = Play { peer_timeout: None, ..Play::new("long", 2, "receive") };
+    let play = Play { peer_timeout: None, ..Play::new("long", 2, "for ever") };
     let mut ranks = lab.start(&play);
     lab.narrow(play.victim);
     let deadline = Instant::now() + PATIENCE;
@@ -615,4 +620,21 @@ fn a_rank_that_long_packets_do_not_get_to_is_named_with_the_way_out() {
         assert!(errors.contains("OMNES_MTU=1500"), "{errors}");
         assert_eq!(status, Some(3));
     }
+}
+
+#[test]
+fn a_job_does_without_long_packets_where_a_switch_drops_them_and_says_so() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up("--mtu 9000 --reorder 0.1%");
+    lab.narrow(2);
+    let mut ranks = lab.start(&Play { peer_timeout: None, ..Play::new("long", 2, "a few") });
+    let deadline = Instant::now() + PATIENCE;
+    let ends: Vec<_> = ranks.iter_mut().map(|rank| rank.finish(deadline)).collect();
+    assert!(ends.iter().all(|(status, _)| *status == Some(0)), "{ends:?}");
+    let told = "omnes: rank 0: packets of 8976 bytes do not get from 10.77.0.2 to 10.77.0.3, from \
+                10.77.0.3 to 10.77.0.4, though shorter ones do: this job's have 1500; ";
+    assert!(ends[0].1.starts_with(told), "{ends:?}");
+    assert!(ends[1..].iter().all(|(_, errors)| errors.is_empty()), "{ends:?}");
 }

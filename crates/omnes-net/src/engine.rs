@@ -26,10 +26,11 @@ use crate::operations::{Gone, Operation, OperationError, Outcome, Spot};
 use crate::poller::Poller;
 use crate::queue_request::QueueRequest;
 use crate::relay::{Relay, Relayed};
-use crate::rendezvous::{Local, Met, Rendezvous, random};
+use crate::rendezvous::{Local, Met, Narrow, Rendezvous, random};
 use crate::ring::{Neighbours, Node, NodeConfig};
 use crate::signals::without_signals;
 use crate::socket::UdpSocket;
+use crate::trial::Trial;
 use crate::waiting::WaitPolicy;
 use crate::watch::Watch;
 use omnes_proto::LivenessConfig;
@@ -50,7 +51,7 @@ use std::time::Duration;
 const NEIGHBOURS_SHARE: u32 = 2;
 /// The longest silence that counts: ten years.
 const PEER_TIMEOUT_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// Largest IP packet where the kernel does not know the way: that of Ethernet.
+/// Largest IP packet of any Ethernet; also what is taken where the kernel does not know the way.
 const MTU: u32 = 1500;
 /// Part of a ring that data in flight may take, as numerator and denominator; the rest is for
 /// answers, which no window limits.
@@ -65,6 +66,7 @@ pub struct Engine {
     rank: u32,
     size: u32,
     payload_bytes: u16,
+    narrow: Option<String>,
     ranks_per_core: u32,
     peers: Vec<SocketAddr>,
     nodes: Vec<Vec<u32>>,
@@ -140,7 +142,8 @@ impl Engine {
         let packet_bytes = u32::from(met.payload_bytes) + overhead_bytes(&config, own);
         let JobConfig { rank, size, peer_timeout, while_waiting, receive_queue, swallows, .. } =
             config;
-        let Met { job, key, addresses, payload_bytes, crowd, nodes, streams } = met;
+        let Met { job, key, addresses, payload_bytes, narrow, crowd, nodes, streams } = met;
+        let narrow = narrow.map(|narrow| narrow_text(&narrow, packet_bytes, payload_bytes));
         let watch = Watch::new(streams)
             .map_err(|source| NetError::System { what: "rendezvous connection", source })?;
         let waker = rings.waker().map_err(|source| NetError::System { what: "eventfd", source })?;
@@ -174,6 +177,7 @@ impl Engine {
             rank,
             size,
             payload_bytes,
+            narrow,
             ranks_per_core,
             peers,
             nodes,
@@ -193,6 +197,12 @@ impl Engine {
     /// Data bytes per packet on this job's network.
     pub fn payload_bytes(&self) -> u16 {
         self.payload_bytes
+    }
+
+    /// Why the job's packets are shorter than the links of all hosts take, if a trial at the start
+    /// has found that longer ones do not get from host to host. Rank 0 names the hosts.
+    pub fn narrow(&self) -> Option<&str> {
+        self.narrow.as_deref()
     }
 
     /// True if some machine of the job has more ranks than cores; the same on all ranks.
@@ -562,8 +572,31 @@ fn open_links(
     let ports = links.ports(config.size)?;
     let mtus = peers.iter().map(|peer| UdpSocket::path_mtu(address, *peer).unwrap_or(MTU));
     let mtu = mtus.chain(config.mtu_bytes).min().unwrap_or(MTU);
-    let payload_bytes = payload_bytes(mtu, overhead_bytes(config, address));
-    Ok((links, Local { ports, payload_bytes }))
+    let payload_of = |mtu| payload_bytes(mtu, overhead_bytes(config, address));
+    let trial = (mtu > MTU).then(|| Trial::open(address)).transpose();
+    let trial = trial.map_err(|source| NetError::Socket { address, source })?;
+    let (payload_bytes, ethernet_payload_bytes) = (payload_of(mtu), payload_of(mtu.min(MTU)));
+    Ok((links, Local { ports, payload_bytes, ethernet_payload_bytes, trial }))
+}
+
+/// The words of [`Engine::narrow`], in a job whose IP packets have `packet_bytes`, and
+/// `payload_bytes` of payload in them.
+fn narrow_text(narrow: &Narrow, packet_bytes: u32, payload_bytes: u16) -> String {
+    const SHOWN: usize = 4;
+    let tried = packet_bytes + u32::from(narrow.payload_bytes - payload_bytes);
+    let ways = narrow.ways.iter().take(SHOWN).map(|(from, to)| format!("from {from} to {to}"));
+    let mut ways: Vec<String> = ways.collect();
+    if narrow.ways.is_empty() {
+        ways.push("from host to host".to_owned());
+    } else if narrow.ways.len() > SHOWN {
+        ways.push("on other ways".to_owned());
+    }
+    format!(
+        "packets of {tried} bytes do not get {}, though shorter ones do: this job's have \
+         {packet_bytes}; some link or switch on the way passes on shorter packets than the hosts' \
+         links are set to; set the MTU of all alike, or OMNES_MTU={packet_bytes}",
+        ways.join(", ")
+    )
 }
 
 /// What encrypts this rank's data, if the job does.

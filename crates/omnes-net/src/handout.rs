@@ -4,7 +4,11 @@
 //! says that it has the table, and when the last one has, all are told to go: who began before
 //! would send to ranks that do not listen yet, and take their silence for their end.
 //!
-//! Cost: a byte each way beside the line, and a few system calls per rank.
+//! Where it is to be tried whether long packets get from host to host ([`crate::trial`]), all look
+//! when all have the table, and say what they have found; then all go.
+//!
+//! Cost: a byte each way beside the line, two where something is tried, and a few system calls per
+//! rank.
 
 use crate::deadline::Deadline;
 use crate::proof::ToAll;
@@ -16,10 +20,17 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A rank has the table.
+/// A rank has the table; the second time, long packets get to its host, or nothing tells that they
+/// do not.
 const READY: u8 = b'+';
-/// All have.
+/// They do not, though short ones do.
+const UNREACHED: u8 = b'-';
+/// All have the table: look.
+const LOOK: u8 = b'?';
+/// All are ready.
 const GO: u8 = b'!';
+/// All are to go, but without long packets.
+const GO_SHORT: u8 = b'.';
 /// Ranks that are written to at a time: what is under way to each takes kernel memory here.
 const AT_ONCE_MAX: usize = 1024;
 /// Ranks that are looked at after one look at who is ready.
@@ -45,6 +56,16 @@ pub(crate) struct Handout<'a> {
     begun: usize,
     writing: usize,
     unready: usize,
+    /// Ranks to whose hosts long packets do not get.
+    unreached: Vec<Rank>,
+}
+
+/// What a handout leads to.
+pub(crate) struct HandedOut {
+    /// The connections.
+    pub(crate) streams: Vec<(Rank, TcpStream)>,
+    /// Ranks to whose hosts long packets do not get: if there are any, all do without.
+    pub(crate) unreached: Vec<Rank>,
 }
 
 /// What has become of a reader's line.
@@ -60,10 +81,20 @@ impl<'a> Handout<'a> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let progress = vec![Progress::Written { bytes: 0 }; readers.len()];
         let unready = readers.len();
-        Ok(Self { readers, progress, to_all, epoll, begun: 0, writing: 0, unready })
+        Ok(Self {
+            readers,
+            progress,
+            to_all,
+            epoll,
+            begun: 0,
+            writing: 0,
+            unready,
+            unreached: Vec::new(),
+        })
     }
 
-    /// Hands the table to all and lets them go; the connections.
+    /// Hands the table to all and lets them go. If something is to be tried, `look` says whether
+    /// long packets get to this rank.
     ///
     /// # Errors
     /// The rank that is lost, or the first one that does not have the table when the time is over,
@@ -71,7 +102,22 @@ impl<'a> Handout<'a> {
     pub(crate) fn run(
         mut self,
         until: &mut Deadline<'_>,
-    ) -> std::result::Result<Vec<(Rank, TcpStream)>, (Rank, Error)> {
+        look: Option<impl FnOnce() -> bool>,
+    ) -> std::result::Result<HandedOut, (Rank, Error)> {
+        self.wait_for_all(until)?;
+        if let Some(look) = look {
+            self.ask_all()?;
+            if !look() {
+                self.unreached.push(Rank(0));
+            }
+            self.wait_for_all(until)?;
+        }
+        self.tell_all(if self.unreached.is_empty() { GO } else { GO_SHORT })?;
+        let streams = self.readers.into_iter().map(|reader| (reader.rank, reader.stream));
+        Ok(HandedOut { streams: streams.collect(), unreached: self.unreached })
+    }
+
+    fn wait_for_all(&mut self, until: &mut Deadline<'_>) -> std::result::Result<(), (Rank, Error)> {
         let mut events = Vec::with_capacity(EVENTS);
         while self.unready > 0 {
             while self.writing < AT_ONCE_MAX && self.begun < self.readers.len() {
@@ -86,11 +132,28 @@ impl<'a> Handout<'a> {
                 self.serve(index).map_err(|error| (self.readers[index].rank, error))?;
             }
         }
+        Ok(())
+    }
+
+    /// Lets all look, who are to be ready a second time then.
+    fn ask_all(&mut self) -> std::result::Result<(), (Rank, Error)> {
+        self.tell_all(LOOK)?;
+        for (index, Reader { rank, stream, .. }) in self.readers.iter().enumerate() {
+            let data = epoll::EventData::new_u64(index as u64);
+            let added = epoll::add(&self.epoll, stream, data, epoll::EventFlags::IN);
+            added.map_err(|error| (*rank, error.into()))?;
+        }
+        self.progress.fill(Progress::Sent);
+        self.unready = self.readers.len();
+        Ok(())
+    }
+
+    fn tell_all(&self, told: u8) -> std::result::Result<(), (Rank, Error)> {
         for Reader { rank, stream, .. } in &self.readers {
             let mut stream: &TcpStream = stream;
-            stream.write_all(&[GO]).map_err(|error| (*rank, error))?;
+            stream.write_all(&[told]).map_err(|error| (*rank, error))?;
         }
-        Ok(self.readers.into_iter().map(|reader| (reader.rank, reader.stream)).collect())
+        Ok(())
     }
 
     fn begin(&mut self) -> Result<()> {
@@ -139,13 +202,18 @@ impl<'a> Handout<'a> {
     }
 
     fn hear(&mut self, index: usize) -> Result<()> {
-        let mut stream: &TcpStream = &self.readers[index].stream;
+        let Reader { rank, stream, .. } = &self.readers[index];
+        let (rank, mut stream): (Rank, &TcpStream) = (*rank, stream);
         let mut said = [0];
         match stream.read(&mut said) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(_) if said != [READY] => return Err(ErrorKind::InvalidData.into()),
             Ok(_) => epoll::delete(&self.epoll, stream)?,
             nothing => return passing(nothing).map(drop),
+        }
+        match said[0] {
+            READY => {}
+            UNREACHED => self.unreached.push(rank),
+            _ => return Err(ErrorKind::InvalidData.into()),
         }
         self.progress[index] = Progress::Ready;
         self.unready -= 1;
@@ -158,14 +226,31 @@ impl<'a> Handout<'a> {
     }
 }
 
-/// Says that this rank has the table, and waits until all have.
-pub(crate) fn wait_for_go(stream: &TcpStream, until: &mut Deadline<'_>) -> Result<()> {
+/// Says that this rank has the table, and waits until all have. If something is tried meanwhile,
+/// `look` says whether long packets get to this rank. True if all may send them.
+pub(crate) fn wait_for_go(
+    stream: &TcpStream,
+    until: &mut Deadline<'_>,
+    look: impl FnOnce() -> bool,
+) -> Result<bool> {
     until.write(stream, &[READY])?;
+    let mut said = hear_byte(stream, until)?;
+    if said == LOOK {
+        until.write(stream, &[if look() { READY } else { UNREACHED }])?;
+        said = hear_byte(stream, until)?;
+    }
+    match said {
+        GO => Ok(true),
+        GO_SHORT => Ok(false),
+        _ => Err(ErrorKind::InvalidData.into()),
+    }
+}
+
+fn hear_byte(stream: &TcpStream, until: &mut Deadline<'_>) -> Result<u8> {
     let mut said = [0];
     match until.read(stream, &mut said)? {
         0 => Err(ErrorKind::UnexpectedEof.into()),
-        _ if said[0] != GO => Err(ErrorKind::InvalidData.into()),
-        _ => Ok(()),
+        _ => Ok(said[0]),
     }
 }
 
@@ -186,6 +271,7 @@ mod tests {
     use std::net::TcpListener;
 
     const PATIENCE: Duration = Duration::from_secs(60);
+    const NO_TRIAL: Option<fn() -> bool> = None;
 
     /// So many readers, and the other ends of their connections.
     fn readers(count: u32) -> (Vec<Reader>, Vec<TcpStream>) {
@@ -212,7 +298,7 @@ mod tests {
         let (readers, theirs) = readers(3);
         std::thread::scope(|scope| {
             let handout = Handout::new(readers, &to_all).unwrap();
-            let zero = scope.spawn(|| handout.run(&mut Deadline::after(PATIENCE, None)));
+            let zero = scope.spawn(|| handout.run(&mut Deadline::after(PATIENCE, None), NO_TRIAL));
             for slower in theirs.iter().rev() {
                 take(slower, &to_all);
                 // None may go: the first has nothing yet.
@@ -225,11 +311,38 @@ mod tests {
             let deadline = || Deadline::after(PATIENCE, None);
             let waiting: Vec<_> = theirs
                 .iter()
-                .map(|stream| scope.spawn(move || wait_for_go(stream, &mut deadline())))
+                .map(|stream| scope.spawn(move || wait_for_go(stream, &mut deadline(), || true)))
                 .collect();
-            waiting.into_iter().for_each(|rank| rank.join().unwrap().unwrap());
+            assert!(waiting.into_iter().all(|rank| rank.join().unwrap().unwrap()));
             assert!(zero.join().unwrap().is_ok());
         });
+    }
+
+    #[test]
+    fn all_do_without_long_packets_if_one_rank_lacks_them() {
+        let to_all = ToAll::new(&"x", None).unwrap();
+        for lacking in [None, Some(0), Some(2)] {
+            let (readers, theirs) = readers(2);
+            let deadline = || Deadline::after(PATIENCE, None);
+            let looks = |rank| move || lacking != Some(rank);
+            std::thread::scope(|scope| {
+                let ranks: Vec<_> = (1..)
+                    .zip(&theirs)
+                    .map(|(rank, stream)| {
+                        let to_all = &to_all;
+                        scope.spawn(move || {
+                            take(stream, to_all);
+                            wait_for_go(stream, &mut deadline(), looks(rank))
+                        })
+                    })
+                    .collect();
+                let handout = Handout::new(readers, &to_all).unwrap();
+                let handed_out = handout.run(&mut deadline(), Some(looks(0))).ok().unwrap();
+                assert_eq!(handed_out.unreached, Vec::from_iter(lacking.map(Rank)));
+                let may = ranks.into_iter().map(|rank| rank.join().unwrap().unwrap());
+                assert!(may.into_iter().all(|may| may == lacking.is_none()));
+            });
+        }
     }
 
     #[test]
@@ -239,7 +352,7 @@ mod tests {
         (&theirs[1]).write_all(&[READY]).unwrap();
         let limit = Duration::from_millis(100);
         let handout = Handout::new(readers, &to_all).unwrap();
-        let (rank, error) = handout.run(&mut Deadline::after(limit, None)).unwrap_err();
+        let (rank, error) = handout.run(&mut Deadline::after(limit, None), NO_TRIAL).err().unwrap();
         assert_eq!((rank, error.kind()), (Rank(1), ErrorKind::TimedOut));
     }
 }

@@ -44,6 +44,7 @@ mod signals;
 mod socket;
 mod spread;
 mod table;
+mod trial;
 mod user;
 mod waiting;
 mod watch;

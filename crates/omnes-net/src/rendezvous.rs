@@ -8,20 +8,22 @@
 //! tells whose process calls.
 
 use crate::caller::{Callers, STRANGERS_MAX, Spoken};
+use crate::cipher::SEALED_BYTES;
 use crate::crowd::{Census, Crowd, Machine};
 use crate::deadline::Deadline;
 use crate::descriptors;
 use crate::duration::shortest;
 use crate::error::{NetError, list};
-use crate::handout::{Handout, Reader};
+use crate::handout::{HandedOut, Handout, Reader};
 use crate::links::CONNECTED_RANKS_MAX;
 use crate::proof::{Signed, ToAll, printable, write_line};
 use crate::ring::Node;
 use crate::table::{Ports, Table};
+use crate::trial::{Part, Place, Question, Trial, circle};
 use crate::user::stranger_at;
 use crate::while_waiting::WhileWaiting;
 use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
-use omnes_wire::{JobId, JobKey, Rank};
+use omnes_wire::{JobId, JobKey, PACKET_OVERHEAD_BYTES, Rank};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -29,7 +31,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 6;
+pub(crate) const PROTOCOL: u32 = 7;
 /// Wait before a name that nobody knows is asked for again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 /// What a rank needs beside the connections of the rendezvous: its sockets, and some.
@@ -62,6 +64,8 @@ pub(crate) struct Met {
     pub(crate) key: JobKey,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) payload_bytes: u16,
+    /// Ways on which longer packets than these do not get, if that is why they are so short.
+    pub(crate) narrow: Option<Narrow>,
     pub(crate) crowd: Crowd,
     /// Ranks that share memory, each node's lowest first.
     pub(crate) nodes: Vec<Vec<u32>>,
@@ -69,11 +73,32 @@ pub(crate) struct Met {
     pub(crate) streams: Vec<(Rank, TcpStream)>,
 }
 
+/// Why a job's packets are shorter than the hosts' links take.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Narrow {
+    /// Payload of the packets that were tried.
+    pub(crate) payload_bytes: u16,
+    /// From which host they do not get to which; none but at rank 0, who alone is told.
+    pub(crate) ways: Vec<(IpAddr, IpAddr)>,
+}
+
 /// Where this rank's packets come in, made when its own address is known.
 pub(crate) struct Local {
     pub(crate) ports: Ports,
     /// Largest payload of a packet that fits this rank's link.
     pub(crate) payload_bytes: u16,
+    /// The same for what any Ethernet takes.
+    pub(crate) ethernet_payload_bytes: u16,
+    /// For trying whether longer ones get to other hosts, where the link takes them.
+    pub(crate) trial: Option<Trial>,
+}
+
+impl Local {
+    /// The port of the trial, 0 where there is none.
+    pub(crate) fn trial_port(&self) -> Result<u16, NetError> {
+        let port = self.trial.as_ref().map_or(Ok(0), Trial::port);
+        port.map_err(|source| NetError::System { what: "local port", source })
+    }
 }
 
 /// Rank 0's first line.
@@ -100,6 +125,7 @@ pub(crate) struct Hello {
     pub(crate) size: u32,
     pub(crate) ports: Ports,
     pub(crate) payload_bytes: u16,
+    pub(crate) trial_port: u16,
     pub(crate) machine: Machine,
     pub(crate) node: Option<Node>,
     pub(crate) encrypts: bool,
@@ -374,41 +400,81 @@ impl Rendezvous {
             Some(key) => key.clone(),
             None => JobKey::new(random()?),
         };
-        let table = self.table(local, &key, &hellos)?;
+        let table = self.table(&local, &key, address.ip(), &hellos)?;
+        let addresses = table.addresses_for(0, address.ip());
         let machines = hellos.values().map(|(hello, _, _)| hello.machine);
         let census = Census::of(&machines.chain([Machine::this()]).collect::<Vec<_>>());
-        let streams = self.hand_out(hellos, &table, &census, until)?;
-        let addresses = table.addresses_for(0, address.ip());
+        let question = self.question(JobId(table.job), &key, table.payload_bytes);
+        let part = Part::begin(local.trial.as_ref(), question, &table.circle, &addresses);
+        let HandedOut { streams, unreached } =
+            self.hand_out(hellos, &table, &census, (until, part))?;
         let crowd = census.crowd_on(Machine::this());
-        let Table { job, payload_bytes, nodes, .. } = table;
-        Ok(Met { job: JobId(job), key, addresses, payload_bytes, crowd, nodes, streams })
+        let Table { job, payload_bytes, nodes, circle, .. } = table;
+        let met = Met {
+            job: JobId(job),
+            key,
+            addresses,
+            payload_bytes,
+            narrow: None,
+            crowd,
+            nodes,
+            streams,
+        };
+        if unreached.is_empty() {
+            return Ok(met);
+        }
+        let ways = ways(&circle, &unreached, &met.addresses, address.ip());
+        Ok(met.narrowed(ways, &local))
     }
 
-    fn table(&self, local: Local, key: &JobKey, hellos: &Hellos) -> Result<Table, NetError> {
+    /// What is asked where it is tried whether packets with so much payload get from host to host.
+    pub(crate) fn question<'a>(
+        &self,
+        job: JobId,
+        key: &'a JobKey,
+        payload_bytes: u16,
+    ) -> Question<'a> {
+        let sealed = if self.encrypts { SEALED_BYTES } else { 0 };
+        let packet_bytes = PACKET_OVERHEAD_BYTES + sealed + usize::from(payload_bytes);
+        Question { me: self.rank, job, key, packet_bytes }
+    }
+
+    fn table(
+        &self,
+        local: &Local,
+        key: &JobKey,
+        own: IpAddr,
+        hellos: &Hellos,
+    ) -> Result<Table, NetError> {
         let others = || hellos.values().map(|(hello, _, _)| hello);
         let hosts = hellos.values().map(|(_, from, _)| Some(from.ip()));
         let nodes = others().map(|hello| hello.node);
         let nodes: Vec<Option<Node>> = std::iter::once(self.node).chain(nodes).collect();
         let ports = others().map(|hello| hello.ports.clone());
         let payloads = others().map(|hello| hello.payload_bytes);
+        let payload_bytes = payloads.fold(local.payload_bytes, u16::min);
+        let trials = hellos.values().map(|(hello, from, _)| (from.ip(), hello.trial_port));
+        let trials = std::iter::once((own, local.trial_port()?)).chain(trials);
+        let is_in_doubt = payload_bytes > local.ethernet_payload_bytes;
         Ok(Table {
             job: u32::from_be_bytes(random()?),
             key: self.key.is_none().then(|| hex(key.as_bytes())),
             hosts: std::iter::once(None).chain(hosts).collect(),
-            payload_bytes: payloads.fold(local.payload_bytes, u16::min),
-            ports: std::iter::once(local.ports).chain(ports).collect(),
+            payload_bytes,
+            ports: std::iter::once(local.ports.clone()).chain(ports).collect(),
             nodes: Node::groups(&nodes),
+            circle: if is_in_doubt { circle(trials) } else { Vec::new() },
         })
     }
 
-    /// Hands `table` to all that have come; the connections to them.
+    /// Hands `table` to all that have come, and takes this rank's part in what is tried.
     fn hand_out(
         &self,
         hellos: Hellos,
         table: &Table,
         census: &Census,
-        until: &mut Deadline<'_>,
-    ) -> Result<Vec<(Rank, TcpStream)>, NetError> {
+        (until, part): (&mut Deadline<'_>, Option<Part<'_>>),
+    ) -> Result<HandedOut, NetError> {
         let failed = |source| NetError::System { what: "table of ranks", source };
         let to_all = ToAll::new(table, self.key.as_ref()).map_err(failed)?;
         let mut readers = Vec::with_capacity(hellos.len());
@@ -420,11 +486,35 @@ impl Rendezvous {
             readers.push(Reader { rank: Rank(rank), stream, line });
         }
         let handout = Handout::new(readers, &to_all).map_err(failed)?;
-        handout.run(until).map_err(|(rank, source)| match source.kind() {
+        let look = part.map(|part| move || part.look());
+        handout.run(until, look).map_err(|(rank, source)| match source.kind() {
             ErrorKind::Interrupted => NetError::Interrupted,
             _ => NetError::RankLost { rank, source },
         })
     }
+}
+
+impl Met {
+    /// As it is where longer packets than those of any Ethernet do not get from host to host.
+    pub(crate) fn narrowed(self, ways: Vec<(IpAddr, IpAddr)>, local: &Local) -> Self {
+        let narrow = Some(Narrow { payload_bytes: self.payload_bytes, ways });
+        let payload_bytes = self.payload_bytes.min(local.ethernet_payload_bytes);
+        Self { payload_bytes, narrow, ..self }
+    }
+}
+
+/// From which host long packets do not get to which, as those of the circle say to whom they do
+/// not; rank 0 is at `own`.
+fn ways(
+    circle: &[Place],
+    unreached: &[Rank],
+    addresses: &[SocketAddr],
+    own: IpAddr,
+) -> Vec<(IpAddr, IpAddr)> {
+    let host = |rank: u32| if rank == 0 { own } else { addresses[rank as usize].ip() };
+    let before = circle.iter().cycle().skip(circle.len().saturating_sub(1));
+    let ways = before.zip(circle).filter(|(_, (to, _))| unreached.contains(&Rank(*to)));
+    ways.map(|((from, _), (to, _))| (host(*from), host(*to))).collect()
 }
 
 #[cfg(test)]

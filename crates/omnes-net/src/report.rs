@@ -14,6 +14,7 @@ use crate::rendezvous::{
     Challenge, Hello, Local, Met, PROTOCOL, Rendezvous, Reply, SERVER, random,
 };
 use crate::table::{Table, table_bytes_max};
+use crate::trial::Part;
 use crate::user::stranger_at;
 use omnes_wire::{JobId, JobKey, Rank};
 use serde::Deserialize;
@@ -56,8 +57,9 @@ impl Rendezvous {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             rank: self.rank.0,
             size: self.size,
-            ports: local.ports,
+            ports: local.ports.clone(),
             payload_bytes: local.payload_bytes,
+            trial_port: local.trial_port()?,
             machine: Machine::this(),
             node: self.node,
             encrypts: self.encrypts,
@@ -86,9 +88,15 @@ impl Rendezvous {
                 Err(NetError::Refused { reason: printable(&reason) })
             }
             Reply::Table { digest, crowd } if is_proven => {
-                let table = signed.read_to_all(key, digest).map_err(|_| malformed())?;
+                let table: Table = signed.read_to_all(key, digest).map_err(|_| malformed())?;
+                let circle = table.circle.clone();
                 let met = self.accept(table, crowd, address.ip())?;
-                wait_for_go(&stream, &mut until).map_err(|source| self.lost(source))?;
+                let question = self.question(met.job, &met.key, met.payload_bytes);
+                let part = Part::begin(local.trial.as_ref(), question, &circle, &met.addresses);
+                let look = || part.is_none_or(|part| part.look());
+                let may_be_long = wait_for_go(&stream, &mut until, look);
+                let may_be_long = may_be_long.map_err(|source| self.lost(source))?;
+                let met = if may_be_long { met } else { met.narrowed(Vec::new(), &local) };
                 Ok(Met { streams: vec![(Rank(0), stream)], ..met })
             }
             Reply::Refused(_) | Reply::Table { .. } => Err(NetError::WrongKey { rank: Rank(0) }),
@@ -175,6 +183,7 @@ impl Rendezvous {
             key,
             addresses: table.addresses_for(self.rank.0, zero),
             payload_bytes: table.payload_bytes,
+            narrow: None,
             crowd,
             nodes: table.nodes,
             streams: Vec::new(),

@@ -2,13 +2,14 @@
 
 use crate::error::RANKS_MAX;
 use crate::rendezvous::is_payload;
+use crate::trial::Place;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 
 /// Longest table, as a part of a line: a little for all, and for each rank an address of IPv6, a
-/// port, and its number among those of its node.
+/// port, its number among those of its node, and perhaps another port with that.
 const TABLE_BYTES: usize = 4096;
-const TABLE_BYTES_PER_RANK: usize = 64;
+const TABLE_BYTES_PER_RANK: usize = 80;
 // Small enough for any rank to read.
 const _: () = assert!(table_bytes_max(RANKS_MAX) < 1 << 23);
 
@@ -34,6 +35,9 @@ pub(crate) struct Table {
     pub(crate) ports: Vec<Ports>,
     pub(crate) payload_bytes: u16,
     pub(crate) nodes: Vec<Vec<u32>>,
+    /// Ranks that try whether packets of this length get from host to host; empty where that is
+    /// not in doubt.
+    pub(crate) circle: Vec<Place>,
 }
 
 /// Longest line with the table of a job of `size` ranks.
@@ -68,6 +72,7 @@ impl Table {
             && is_payload(self.payload_bytes)
             && self.nodes.iter().any(|node| node.contains(&reader))
             && self.nodes.iter().flatten().all(|rank| *rank < size)
+            && self.circle.iter().all(|(rank, _)| *rank < size)
     }
 
     /// Where each rank takes packets of `reader`, which has reached rank 0 at `zero`.
@@ -96,6 +101,7 @@ mod tests {
             ports: vec![Ports::One(u16::MAX); size as usize],
             payload_bytes: 1400,
             nodes: (0..size).map(|rank| vec![rank]).collect(),
+            circle: (0..size).map(|rank| (rank, u16::MAX)).collect(),
         }
     }
 

@@ -152,7 +152,11 @@ impl Communicator {
     /// Those of [`Config::check`]; else as [`Self::from_env`].
     pub fn from_config(config: Config) -> Result<Self, Error> {
         config.check()?;
-        Self::of_all(Job::join(config, None)?)
+        let world = Self::of_all(Job::join(config, None)?)?;
+        if let (0, Some(why)) = (world.rank(), world.narrow()) {
+            eprintln!("omnes: rank 0: {why}");
+        }
+        Ok(world)
     }
 
     /// All ranks of a job that this one has just joined. Collective.
@@ -194,6 +198,13 @@ impl Communicator {
     /// ranks, but for the interface and the words.
     pub fn multicast(&self) -> MulticastState {
         self.job().engine.multicast()
+    }
+
+    /// Why the job's packets are shorter than the links of all hosts take, if longer ones do not
+    /// get from host to host: then rank 0, which names the hosts, has also written it to standard
+    /// error at the start, unless the ranks exchange already.
+    pub fn narrow(&self) -> Option<&str> {
+        self.job().engine.narrow()
     }
 
     /// What has taken the place of multicast, if something has.

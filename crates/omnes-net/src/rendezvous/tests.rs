@@ -31,7 +31,8 @@ fn meet(
         alike: Vec::new(),
     };
     let ports = Ports::One(1000 + rank as u16);
-    let met = move || job.meet(|_, _| Ok(Local { ports, payload_bytes: 1400 }));
+    let local = Local { ports, payload_bytes: 1400, ethernet_payload_bytes: 1400, trial: None };
+    let met = move || job.meet(|_, _| Ok(local));
     Builder::new().stack_size(1 << 18).spawn(met).unwrap()
 }
 
@@ -74,6 +75,7 @@ fn no_rank_begins_before_all_have_the_table() {
         size: 3,
         ports: Ports::One(1002),
         payload_bytes: 1400,
+        trial_port: 0,
         machine: Machine::this(),
         node: None,
         encrypts: false,
