@@ -32,9 +32,13 @@
  * the caller; OMNES_ERROR_LEFT, when the caller has left the job; and
  * OMNES_ERROR_INTERNAL. Whatever waits for data of another rank may return
  * OMNES_ERROR_GIVEN_UP, when that has given up its part; whatever sends,
- * OMNES_ERROR_TOO_LARGE, upon which others may wait until the caller leaves;
- * whatever enters a barrier, OMNES_ERROR_BARRIER, when omnesd has taken back
- * what ran it. Comments do not repeat these.
+ * OMNES_ERROR_TOO_LARGE; whatever enters a barrier, OMNES_ERROR_BARRIER, when
+ * omnesd has taken back what ran it; and whatever is collective
+ * OMNES_ERROR_COLLECTIVE_GIVEN_UP: a rank, which omnes_last_error_rank() names,
+ * could not end a collective operation, other than a broadcast or a barrier,
+ * that it had begun, so the communicator has none any more, on any rank. A
+ * program that means to go on keeps a communicator aside to make others of.
+ * Comments do not repeat these.
  *
  * Messages are bytes; no conversion is made between machines. A pointer to
  * data may be NULL when the number of bytes is 0. Data must not be written by
@@ -93,6 +97,7 @@ enum omnes_error {
 	OMNES_ERROR_NOT_ALL = -25,
 	OMNES_ERROR_LEFT = -26,
 	OMNES_ERROR_REQUEST_OVER = -27,
+	OMNES_ERROR_COLLECTIVE_GIVEN_UP = -28,
 	OMNES_ERROR_ARGUMENT = -100,
 	OMNES_ERROR_INTERNAL = -101
 };
@@ -268,9 +273,9 @@ int omnes_barrier_within(omnes_comm *comm, uint64_t limit_ms);
  * are the same everywhere, bit for bit, and again in each run with the same
  * ranks, nodes, settings and figures of the network, also floats. Collective:
  * all ranks give the same count, type, of enum omnes_type, and op, of enum
- * omnes_op; where counts differ, one rank at least gets an error, and others
- * may wait until it leaves; where some are 1 and others not, all may. Types and
- * operations are not compared.
+ * omnes_op; where counts differ, one rank at least gets an error, and so gives
+ * the operation up; where some are 1 and others not, all may wait until one
+ * leaves. Types and operations are not compared.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
  * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
@@ -425,7 +430,7 @@ int omnes_wait_all(omnes_request **requests, size_t count);
  * form a new communicator, in the order of key, then of their rank in comm.
  * OMNES_NO_COLOR takes part in no part; *part is then NULL, as it is on
  * failure. Collective. Free the result with omnes_comm_free(). A job makes at
- * most 2^32 - 257 communicators in its life, those that were freed counted.
+ * most 2^27 - 1 communicators in its life, those that were freed counted.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT;
  * OMNES_ERROR_TOO_MANY_COMMUNICATORS; OMNES_ERROR_NO_NIC if OMNES_MULTISEND
  * insists on slots and a rank of the part got none.

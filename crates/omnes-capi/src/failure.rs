@@ -131,7 +131,7 @@ impl Code {
     pub(crate) const INTERNAL: c_int = -101;
 
     /// Every code: those of `omnes::Error::code`, then those of the boundary.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::new("NO_LAUNCHER", -1, c"the environment does not say which rank this is"),
         Self::new("VARIABLE", -2, c"an environment variable has a value that makes no sense"),
         Self::new("JOIN", -3, c"the ranks of the job did not find each other"),
@@ -163,6 +163,11 @@ impl Code {
         Self::new("NOT_ALL", -25, c"the communicator is not of all ranks of the job"),
         Self::new("LEFT", -26, c"the calling rank has left the job itself"),
         Self::new("REQUEST_OVER", -27, c"a request has ended before, with an error"),
+        Self::new(
+            "COLLECTIVE_GIVEN_UP",
+            -28,
+            c"a rank has given up a collective operation, so its communicator has none any more",
+        ),
         Self::new("ARGUMENT", Self::ARGUMENT, c"an argument is NULL or out of range"),
         Self::new("INTERNAL", Self::INTERNAL, c"a bug in Omnes"),
     ];
@@ -207,7 +212,8 @@ mod tests {
 
     #[test]
     fn every_code_of_the_library_is_known() {
-        let last = omnes::Error::RequestOver.code();
+        let (rank, collective) = (0, omnes::Collective::Gather);
+        let last = omnes::Error::CollectiveGivenUp { rank, collective }.code();
         let known = |number: c_int| Code::ALL.iter().any(|code| code.number == number);
         assert!((last..0).all(known));
         assert_eq!(Code::ALL.len(), last.unsigned_abs() as usize + 2);

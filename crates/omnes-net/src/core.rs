@@ -42,6 +42,8 @@ use crate::socket::{DATAGRAMS_PER_CALL, Received};
 use crate::watch::{News, Watch};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_wire::{CommunicatorId, Instant, Rank};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Lines of trains sent in one step, and when an operation is started.
@@ -120,6 +122,10 @@ pub(crate) struct Core {
     pub(crate) excluded_by: Option<Rank>,
     pub(crate) failed: Vec<Rank>,
     left: Vec<Rank>,
+    /// By whom, and what they say.
+    notices: Vec<(Rank, u32)>,
+    /// Set once there are some.
+    pub(crate) has_notices: Arc<AtomicBool>,
 }
 
 // SAFETY: the io vectors in `line` point into `heads` of the same struct and into memory lent for
@@ -190,6 +196,8 @@ impl Core {
             excluded_by: None,
             failed: Vec::new(),
             left: Vec::new(),
+            notices: Vec::new(),
+            has_notices: Arc::default(),
         }
     }
 
@@ -208,8 +216,9 @@ impl Core {
         self.excluded_by.map_or(Ok(()), |by| Err(self.excluded(by)))
     }
 
-    /// The first rank that has failed or left and concerns the caller; failures before departures,
-    /// as ranks leave when they hear of a failure. It is this rank itself once that has left.
+    /// The first rank that has failed or left or given notice and concerns the caller; failures
+    /// before all else, as ranks leave when they hear of a failure. It is this rank itself once that
+    /// has left.
     pub(crate) fn failure(&self, concerns: &impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
         if self.has_left {
             return Some(OperationError::PeerLeft { rank: self.me });
@@ -219,6 +228,11 @@ impl Core {
         }
         if let Some(rank) = self.failed.iter().find(|rank| concerns(Gone::Failed(rank.0))) {
             return Some(self.gone(*rank));
+        }
+        let concerning =
+            |(rank, tag): &&(Rank, u32)| concerns(Gone::Notice { rank: rank.0, tag: *tag });
+        if let Some((rank, tag)) = self.notices.iter().find(concerning) {
+            return Some(OperationError::Notice { rank: *rank, tag: *tag });
         }
         let among = &self.left;
         let left = among.iter().find(|rank| concerns(Gone::Left { rank: rank.0, among }));

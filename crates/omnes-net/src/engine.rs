@@ -42,7 +42,7 @@ use omnes_wire::{ENVELOPE_BYTES, JobKey, PACKET_OVERHEAD_BYTES, Rank};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -70,6 +70,7 @@ pub struct Engine {
     ranks_per_core: u32,
     peers: Vec<SocketAddr>,
     nodes: Vec<Vec<u32>>,
+    has_notices: Arc<AtomicBool>,
 }
 
 impl Engine {
@@ -165,6 +166,7 @@ impl Engine {
             peer_timeout,
             clock: Clock::start(),
         });
+        let has_notices = Arc::clone(&core.has_notices);
         let shared = Arc::new(Shared::new(core, poller, wait, while_waiting));
         let thread = Some(start_progress(&shared, request)?);
         let peers = addresses;
@@ -181,6 +183,7 @@ impl Engine {
             ranks_per_core,
             peers,
             nodes,
+            has_notices,
         })
     }
 
@@ -304,8 +307,8 @@ impl Engine {
         })
     }
 
-    /// Waits until an operation has ended. If a rank for which `concerns` is true has failed or
-    /// left, the operation is released and ends with that error, whoever it is with.
+    /// Waits until an operation has ended. If a rank for which `concerns` is true has failed, left
+    /// or given notice, the operation is released and ends with that error, whoever it is with.
     pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone<'_>) -> bool) -> Outcome {
         let ended = self.wait_for(operation, None, concerns);
         ended.unwrap_or(Err(OperationError::Released))
@@ -341,9 +344,25 @@ impl Engine {
         });
     }
 
-    /// The first rank that has failed or left for which `concerns` is true, as an error.
+    /// True if some rank has given notice, as [`Self::failure`] tells; costs next to nothing.
+    pub fn has_notices(&self) -> bool {
+        self.has_notices.load(Ordering::Relaxed)
+    }
+
+    /// The first rank that has failed or left or given notice for which `concerns` is true, as an
+    /// error.
     pub fn failure(&self, concerns: impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
         self.enter(|core| core.failure(&concerns))
+    }
+
+    /// Waits as [`Self::wait`] does until there is what [`Self::failure`] tells, for at most `limit`;
+    /// nothing if there is none by then, or the wait was interrupted.
+    pub fn wait_for_failure(
+        &self,
+        limit: Duration,
+        concerns: impl Fn(Gone<'_>) -> bool,
+    ) -> Option<OperationError> {
+        self.wait_until(Some(limit), Spot::Anywhere, |core| core.failure(&concerns)).ok()
     }
 
     /// Ranks that have failed so far.

@@ -45,7 +45,7 @@ pub(crate) enum Part {
     Barrier,
 }
 
-/// A rank of the job that has failed or left, as waiting calls see it.
+/// A rank of the job that has failed or left, or given notice, as waiting calls see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Gone<'a> {
     /// It has failed.
@@ -56,6 +56,14 @@ pub enum Gone<'a> {
         rank: u32,
         /// All that have left so, it among them.
         among: &'a [Rank],
+    },
+    /// It lives, but takes no part in something any more: it has sent a message of
+    /// [`CommunicatorId::NOTICES`](omnes_wire::CommunicatorId::NOTICES).
+    Notice {
+        /// It.
+        rank: u32,
+        /// The message's tag, which says what.
+        tag: u32,
     },
 }
 
@@ -107,6 +115,14 @@ pub enum OperationError {
     GivenUp {
         /// Its rank in the job.
         rank: Rank,
+    },
+    /// A rank has given notice of something without which the operation does not end.
+    #[error("rank {rank} has given notice {tag:#x}")]
+    Notice {
+        /// Its rank in the job.
+        rank: Rank,
+        /// What it says.
+        tag: u32,
     },
     /// The message is longer than the receive's memory.
     #[error("message of {bytes} bytes does not fit into {capacity} bytes")]

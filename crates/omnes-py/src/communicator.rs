@@ -23,9 +23,12 @@ use std::time::Duration;
 ///
 /// Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
 /// has left the job. What waits for data of another rank may raise GivenUp, when that has given up
-/// its part; what sends TooLarge, upon which others may wait until this rank leaves; what enters a
-/// barrier Barrier, when omnesd has taken back what ran it. Calls that do not fit each other, such
-/// as a receive of what nobody sends, may wait for ever, but for a time_limit().
+/// its part; what sends TooLarge; what enters a barrier Barrier, when omnesd has taken back what ran
+/// it. A collective operation but for bcast(), and barrier() without OMNES_NIC=off, that is begun and
+/// raises any of these, or ends by a signal handler or a time_limit(), is given up: it and all others
+/// on this communicator raise CollectiveGivenUp from then on, on all ranks; communicators that were
+/// made by dup() or split() go on, and may make others. Calls that do not fit each other, such as a receive of what
+/// nobody sends, may wait for ever, but for a time_limit().
 #[pyclass(frozen, module = "omnes")]
 pub(crate) struct Communicator {
     /// Nothing after `finalize()`.
@@ -444,7 +447,7 @@ impl Communicator {
 
     /// Parts the communicator: ranks of one color get a new one, in the order of their keys.
     ///
-    /// A rank without color gets None. A job makes at most 2^32 - 257 communicators in its life,
+    /// A rank without color gets None. A job makes at most 2^27 - 1 communicators in its life,
     /// those that were let go of counted. Raises PeerFailed, TooManyCommunicators.
     #[pyo3(signature = (color, key = 0))]
     fn split(&self, py: Python<'_>, color: Option<i64>, key: i64) -> PyResult<Option<Self>> {

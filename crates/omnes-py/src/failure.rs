@@ -82,6 +82,8 @@ kinds! {
     PeerLeft: "The rank that was waited for has left the job; rank says which.",
     Left: "This rank has left the job itself.",
     GivenUp: "A rank has given up what it was sending; rank says which.",
+    CollectiveGivenUp:
+        "A rank has given up a collective operation: its communicator has none any more.",
     Excluded: "The others have given up on this rank; by is who says so, a rank of the job.",
     Disagreement: "The ranks disagree about something that must be the same on all.",
     NoMulticast: "The job insists on multicast, and it does not work.",
@@ -119,6 +121,10 @@ fn tell(value: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
         | Error::PeerLeft { rank }
         | Error::GivenUp { rank }
         | Error::Exchange { rank, .. } => value.setattr("rank", rank),
+        Error::CollectiveGivenUp { rank, collective } => {
+            value.setattr("rank", rank)?;
+            value.setattr("collective", collective.to_string())
+        }
         Error::RankOutOfRange { rank, size } => {
             value.setattr("rank", rank)?;
             value.setattr("size", size)

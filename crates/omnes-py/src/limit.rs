@@ -27,8 +27,8 @@ thread_local! {
 /// A limit of so many seconds for all calls of a thread in a with block.
 ///
 /// A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, and
-/// its operation is given up: of a collective one, others may wait for this rank until it leaves.
-/// Of limits within each other, the nearest counts. Raises ValueError for a limit below 0.
+/// its operation is given up; Communicator says what follows from that for a collective one. Of
+/// limits within each other, the nearest counts. Raises ValueError for a limit below 0.
 #[pyclass(name = "time_limit", module = "omnes", frozen)]
 pub(crate) struct TimeLimit {
     given: Duration,

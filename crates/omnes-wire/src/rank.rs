@@ -37,6 +37,11 @@ pub struct JobId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CommunicatorId(pub u32);
 
+impl CommunicatorId {
+    /// That of notices, which are empty messages that need no receive; no communicator has it.
+    pub const NOTICES: Self = Self(u32::MAX);
+}
+
 /// One of the channels that connect all ranks of a job [PM-R1].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ChannelId(pub u8);

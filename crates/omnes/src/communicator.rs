@@ -4,6 +4,7 @@ use crate::barrier::BarrierGroups;
 use crate::bcast::{LateSlot, LatestChoice, MultiSendUse, Nodes};
 use crate::config::Config;
 use crate::error::Error;
+use crate::given_up::GivenUp;
 use crate::job::{COLLECTIVE, Job};
 use crate::stats::Stats;
 use omnes_net::{
@@ -13,7 +14,7 @@ use omnes_wire::{CommunicatorId, Rank};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A group of ranks that communicate with each other, apart from all other groups.
 ///
@@ -30,8 +31,12 @@ use std::sync::Arc;
 /// others have given up on this rank; with [`Error::Left`], once this rank has left the job; and
 /// with [`Error::Interrupted`], by [`Config::while_waiting`]. Whatever waits for data of another
 /// rank may end with [`Error::GivenUp`], and whatever enters a barrier, as `finalize` does, with
-/// [`Error::Barrier`]. Whatever sends may end with [`Error::TooLarge`], upon which others may wait
-/// until this rank leaves.
+/// [`Error::Barrier`]. Whatever sends may end with [`Error::TooLarge`]. A collective operation that
+/// ends on a rank with an error of these, other than a broadcast or barrier, or with one of lengths
+/// that differ, is given up: all collective operations here end with [`Error::CollectiveGivenUp`]
+/// from then on, on all ranks, and also those of ranks that have not come as far. Messages go on.
+/// Whoever means to go on after that keeps a communicator aside, to make new ones of by
+/// [`Self::split`] or [`Self::dup`].
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) inner: Arc<Inner>,
@@ -47,6 +52,8 @@ pub(crate) struct Inner {
     pub(crate) barriers: BarrierGroups,
     pub(crate) latest_choice: LatestChoice,
     pub(crate) late_slot: LateSlot,
+    /// Unset while collectives can go on.
+    pub(crate) given_up: OnceLock<GivenUp>,
 }
 
 /// What a collective's message is for; its tag.
@@ -60,6 +67,8 @@ pub(crate) enum Purpose {
     AllToAll = 5,
     Ring = 6,
     Reduce = 7,
+    /// The last barrier of the job, whatever became of others.
+    LastBarrier = 8,
 }
 
 /// Memory that an operation uses while it is under way.
@@ -173,7 +182,9 @@ impl Communicator {
         let nodes = Nodes::new(&job, &members, rank);
         let barriers = BarrierGroups::new(Arc::clone(&job));
         let (latest_choice, late_slot) = (LatestChoice::default(), LateSlot::default());
-        let inner = Inner { job, id, members, rank, nodes, barriers, latest_choice, late_slot };
+        let given_up = OnceLock::new();
+        let inner =
+            Inner { job, id, members, rank, nodes, barriers, latest_choice, late_slot, given_up };
         Self { inner: Arc::new(inner) }
     }
 
@@ -308,7 +319,13 @@ impl Communicator {
                 return Error::from_operation(failure, |rank| self.here(rank));
             }
         }
-        Error::from_operation(error, |rank| self.here(rank))
+        let error = Error::from_operation(error, |rank| self.here(rank));
+        match error {
+            Error::CollectiveGivenUp { rank, collective } => {
+                self.remember(GivenUp { rank, collective }).into()
+            }
+            error => error,
+        }
     }
 
     /// Starts a message of a collective, of which `available` bytes may be sent already.
@@ -336,12 +353,12 @@ impl Communicator {
         started.map_err(|error| self.error(error))
     }
 
-    /// Tells `to` that a collective's message of so many bytes does not come: who waits for it gets
+    /// Tells `to` that a broadcast's message of so many bytes does not come: who waits for it gets
     /// [`Error::GivenUp`]. One without bytes comes nevertheless.
-    pub(crate) fn withhold(&self, to: u32, purpose: Purpose, length: usize) {
+    pub(crate) fn withhold(&self, to: u32, length: usize) {
         let data = Bytes { base: NonNull::dangling(), length };
         // SAFETY: none of the memory is available, and it is given back at once.
-        let started = unsafe { self.start_send(to, purpose, data, 0) };
+        let started = unsafe { self.start_send(to, Purpose::Bcast, data, 0) };
         if let Ok(Some(send)) = started {
             self.job().engine.release(send);
         }
@@ -388,6 +405,7 @@ impl Communicator {
         let me = members[self.inner.rank as usize];
         match gone {
             Gone::Failed(rank) => self.has_member(rank),
+            Gone::Notice { .. } => false,
             Gone::Left { rank, among } => {
                 let has_left = |member: &u32| among.contains(&Rank(*member));
                 among.len() + 1 >= members.len()
@@ -398,11 +416,12 @@ impl Communicator {
     }
 
     /// True if no collective can end any more. The last barrier still does: whoever has left by
-    /// then has passed it.
+    /// then has passed it, and all take part in it, whatever was given up before.
     pub(crate) fn breaks_collective(&self, gone: Gone<'_>) -> bool {
         match gone {
             Gone::Failed(rank) => self.has_member(rank),
             Gone::Left { rank, .. } => self.has_member(rank) && !self.job().is_finalizing(),
+            Gone::Notice { .. } => self.has_told(gone) && !self.job().is_finalizing(),
         }
     }
 

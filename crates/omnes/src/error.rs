@@ -1,5 +1,7 @@
 //! What can go wrong, as a caller sees it.
 
+use crate::collective::Collective;
+use crate::given_up::collective_of;
 use omnes_net::{NetError, OperationError};
 use thiserror::Error as ThisError;
 
@@ -91,6 +93,19 @@ pub enum Error {
     GivenUp {
         /// Its rank in the communicator.
         rank: u32,
+    },
+    /// A rank has given up a collective operation half-way, as it could not end it; its own error
+    /// says why. No other collective operation can be told from it any more on this communicator,
+    /// so there is none.
+    #[error(
+        "rank {rank} has given up a call of {collective} on this communicator, which has no \
+         collective operations any more: make another one, by split or dup of one that still has"
+    )]
+    CollectiveGivenUp {
+        /// Its rank in the communicator; this one's after its own error.
+        rank: u32,
+        /// What it has given up.
+        collective: Collective,
     },
     /// The others have given up on this rank.
     #[error(
@@ -202,9 +217,9 @@ pub enum Error {
     /// What the program does while it waits has ended the wait
     /// ([`WhileWaiting::every`](crate::WhileWaiting::every)). What was waited for is given up.
     /// Those to whom this rank would have passed a broadcast on get [`Error::GivenUp`], all others
-    /// the data, and later broadcasts bring their own. Of other collectives but barriers, others
-    /// may wait for this rank until it leaves, and later ones may get what was for this one: the
-    /// communicator should not be used for more.
+    /// the data, and later broadcasts bring their own. Barriers go on, but for those over messages
+    /// ([`BarrierForm::Channel`](crate::BarrierForm)). With those and other collectives, the
+    /// communicator's are over: [`Self::CollectiveGivenUp`].
     #[error("the wait was interrupted")]
     Interrupted,
     /// An algorithm that cannot be, such as a tree of radix 1.
@@ -308,6 +323,7 @@ impl Error {
             Self::NotAll { .. } => -25,
             Self::Left => -26,
             Self::RequestOver => -27,
+            Self::CollectiveGivenUp { .. } => -28,
         }
     }
 
@@ -319,13 +335,15 @@ impl Error {
             | Self::LongLost { rank, .. }
             | Self::PeerLeft { rank }
             | Self::GivenUp { rank }
+            | Self::CollectiveGivenUp { rank, .. }
             | Self::Exchange { rank, .. }
             | Self::Excluded { by: rank } => Some(rank),
             _ => None,
         }
     }
 
-    /// True if a rank is no more, which all that wait for this one hear by themselves.
+    /// True if a rank is no more, or takes part in no collective any more, which all that wait for
+    /// this one hear by themselves.
     pub(crate) fn is_heard_by_all(&self) -> bool {
         matches!(
             self,
@@ -333,6 +351,7 @@ impl Error {
                 | Self::LongLost { .. }
                 | Self::PeerLeft { .. }
                 | Self::Excluded { .. }
+                | Self::CollectiveGivenUp { .. }
         )
     }
 
@@ -348,6 +367,9 @@ impl Error {
             }
             OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
             OperationError::GivenUp { rank } => Self::GivenUp { rank: number(rank.0) },
+            OperationError::Notice { rank, tag } => {
+                Self::CollectiveGivenUp { rank: number(rank.0), collective: collective_of(tag) }
+            }
             OperationError::Excluded { by } => Self::Excluded { by: by.0 },
             OperationError::Truncated { bytes, capacity } => Self::Truncated { bytes, capacity },
             OperationError::TooLarge { bytes, bytes_max } => {

@@ -8,8 +8,10 @@
 //! Cost of a communicator's: one message from every rank to rank 0, and a broadcast of all of them.
 
 use crate::bcast::Bcast;
-use crate::communicator::Communicator;
+use crate::collective::Collective;
+use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
+use crate::reduce::MEETING_RANK;
 use omnes_topo::Tree;
 
 /// Ranks that can tell each other something, all at once. Calls come in the same order on all of
@@ -48,9 +50,19 @@ impl Communicator {
     /// Every rank's words, one after the other in order of ranks; all are as long as `own`, which
     /// is not empty. Nobody gets them before all have spoken.
     pub(crate) fn exchange(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
-        let mut table = vec![0; self.size() as usize * own.len()];
-        self.gather(0, own, &mut table)?;
-        self.bcast_with(0, &mut table, Bcast::tree(Tree::Binomial))?;
+        self.undertake(Collective::Agreement, || self.table_of(own))
+    }
+
+    /// As [`Self::exchange`], within a collective that is under way.
+    fn table_of(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+        let (me, each) = (self.rank(), own.len());
+        let mut table = vec![0; self.size() as usize * each];
+        table[me as usize * each..][..each].copy_from_slice(own);
+        let rows = Bytes::of_mut(&mut table);
+        let row = |rank| rows.part_of(rank, each);
+        // SAFETY: rows are disjoint, and the table lives until this returns.
+        unsafe { self.gather_equal(MEETING_RANK, row(me), row)? };
+        self.broadcast(MEETING_RANK, &mut table, Bcast::tree(Tree::Binomial))?;
         Ok(table)
     }
 }

@@ -7,6 +7,7 @@
 //! slow links, N - 1 steps around a ring; all-to-all N (N - 1) messages.
 
 use crate::bcast::Bcast;
+use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
 use crate::pairwise::steps_at_once;
@@ -49,17 +50,21 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::Length`] if `all` of the root is not as long as all
-    /// together, of which the others hear nothing, [`Error::PeerFailed`], [`Error::PeerLeft`]. If
-    /// the lengths of `own` differ, [`Error::Truncated`] or [`Error::LengthDiffers`] at one rank at
-    /// least; others may wait until it leaves.
+    /// together, of which the others hear nothing, [`Error::PeerFailed`], [`Error::PeerLeft`],
+    /// [`Error::CollectiveGivenUp`]. If the lengths of `own` differ, [`Error::Truncated`] or
+    /// [`Error::LengthDiffers`] at one rank at least, which so gives it up.
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
+        self.undertake(Collective::Gather, || self.gather_at(root, own, all))
+    }
+
+    fn gather_at(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         let each = own.len();
         if self.rank() == root {
             if let Err(error) = check_memory("all", all.len(), self.size(), each) {
                 // What the others send must not be taken for that of the next call.
                 let mut room = vec![0; self.size() as usize * each];
-                return self.gather(root, own, &mut room).and(Err(error));
+                return self.gather_at(root, own, &mut room).and(Err(error));
             }
             all[self.rank() as usize * each..][..each].copy_from_slice(own);
         }
@@ -86,6 +91,11 @@ impl Communicator {
     /// As [`Self::allgather`], with [`Error::UnequalParts`] in place of [`Error::Length`].
     pub fn allgather_in_place(&self, all: &mut [u8]) -> Result<(), Error> {
         let each = part_bytes("all", all.len(), self.size())?;
+        self.undertake(Collective::Allgather, || self.allgather_parts(all, each))
+    }
+
+    /// Brings each rank's part of `all`, of so many bytes, to all.
+    fn allgather_parts(&self, all: &mut [u8], each: usize) -> Result<(), Error> {
         let meeting_bytes_max = match self.waits_for_cores() {
             true => CROWDED_MEETING_BYTES_MAX,
             false => MEETING_BYTES_MAX,
@@ -95,7 +105,7 @@ impl Communicator {
             let own = parts.part_of(self.rank(), each);
             // SAFETY: parts are disjoint, and the caller's until this returns.
             unsafe { self.gather_equal(MEETING_RANK, own, |rank| parts.part_of(rank, each))? };
-            return self.bcast(MEETING_RANK, all);
+            return self.broadcast(MEETING_RANK, all, self.usual_bcast(all.len()));
         }
         let range = |rank: u32| rank as usize * each..(rank as usize + 1) * each;
         // SAFETY: waited for, or given up, before the memory goes back.
@@ -110,6 +120,10 @@ impl Communicator {
     /// As [`Self::gather`]; if `all` has a wrong length, [`Error::LengthDiffers`] at the others.
     pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
+        self.undertake(Collective::Scatter, || self.scatter_from(root, all, own))
+    }
+
+    fn scatter_from(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         let each = own.len();
         if self.has_rows(each) {
             let checked = match self.rank() == root {
@@ -159,15 +173,17 @@ impl Communicator {
         let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
         let at_once = steps_at_once(each.max(1));
         let (outgoing, room) = (|to| data.part_of(to, each), |_, from| buffer.part_of(from, each));
-        // SAFETY: parts are disjoint, and the caller's until this returns.
-        unsafe { self.exchange_pairwise(Purpose::AllToAll, at_once, outgoing, room, |_| {}) }
+        self.undertake(Collective::Alltoall, || {
+            // SAFETY: parts are disjoint, and the caller's until this returns.
+            unsafe { self.exchange_pairwise(Purpose::AllToAll, at_once, outgoing, room, |_| {}) }
+        })
     }
 
     /// As [`Self::gather_parts`], of parts that are all equally long.
     ///
     /// # Safety
     /// As for [`Self::gather_parts`].
-    unsafe fn gather_equal(
+    pub(crate) unsafe fn gather_equal(
         &self,
         root: u32,
         own: Bytes,

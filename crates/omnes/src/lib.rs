@@ -21,14 +21,16 @@
 //! rank that dies or is cut off is named as an error to all others within
 //! [`Config::peer_timeout`], so nobody waits for it. A communicator with a failed member is broken:
 //! every operation on it ends with [`Error::PeerFailed`], or [`Error::LongLost`] if only long
-//! packets do not get there. Calls that do not fit each other, such as a receive of what nobody
-//! sends or collective operations in different orders, may wait until a rank that they wait for
-//! leaves the job, and for ever if none does.
+//! packets do not get there. When a rank gives up a collective operation half-way, all collective
+//! operations of that communicator end with [`Error::CollectiveGivenUp`]. Calls that do not fit each
+//! other, such as a receive of what nobody sends or collective operations in different orders, may
+//! wait until a rank that they wait for leaves the job, and for ever if none does.
 
 mod ancestors;
 mod barrier;
 mod bcast;
 mod bottleneck;
+mod collective;
 mod communicator;
 mod config;
 mod environment;
@@ -36,6 +38,7 @@ mod error;
 mod exchange;
 mod exchanged;
 mod gather;
+mod given_up;
 mod job;
 mod launcher;
 mod numbers;
@@ -59,6 +62,7 @@ mod work;
 pub use barrier::{BarrierForm, BarrierKind, NicUse, NicWanted};
 pub use bcast::tune::{self, Tune};
 pub use bcast::{Bcast, BcastError, Cloning, Forwarding, MultiSend, MultiSendUse};
+pub use collective::Collective;
 pub use communicator::Communicator;
 pub use config::{Config, Multicast};
 pub use error::Error;

@@ -17,11 +17,12 @@
 //! No number comes again when its communicator has been dropped. A late packet, question or repair
 //! of a former communicator, one that another member has not let go of, or a message that nobody
 //! has received, thus is never taken for one of the next, and dropping takes no agreement. There
-//! are numbers enough for that: at a thousand communicators per second they last for 49 days.
+//! are numbers enough for that: at a thousand communicators per second they last for 37 hours.
 //!
 //! Cost: one exchange besides that of the numbers, and one more per attempt that fails. A number
 //! whose claim failed is not used again.
 
+use crate::collective::Collective;
 use crate::error::Error;
 use crate::exchange::Exchange;
 use omnes_wire::CommunicatorId;
@@ -29,8 +30,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The longest distance that is kept is below two to this power.
 const DISTANCE_BITS_MAX: u32 = 8;
-/// The highest number of a communicator. Whoever could not have it still tries a higher one.
-const NUMBER_MAX: u32 = u32::MAX - (1 << DISTANCE_BITS_MAX);
+/// The highest number of a communicator: notices name it beside a collective.
+const NUMBER_MAX: u32 = u32::MAX >> Collective::BITS;
 
 /// The numbers of a job's communicators, as far as this process knows.
 pub(crate) struct Numbers {

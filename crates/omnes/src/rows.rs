@@ -6,8 +6,9 @@
 //!       ├─ 4   └─ 3        goes to its rank's place, whoever it came by
 //! ```
 //!
-//! Guarantees: whoever fails to get its row passes an empty one on, which the next one refuses,
-//! unless all hear by themselves why, so nobody waits for what does not come. Cost: one message per
+//! Guarantees: whoever gets a wrong row of a scatter passes an empty one on, which the next one
+//! refuses; all else that goes wrong all hear of ([`given_up`](crate::given_up)), so nobody waits
+//! for what does not come. Cost: one message per
 //! rank; each byte crosses the network once per level of the tree, and only those of the first
 //! level share the root's link.
 
@@ -81,19 +82,13 @@ impl Communicator {
         data[..each].copy_from_slice(unsafe { own.as_slice() });
         let data = Bytes::of_mut(&mut data);
         // SAFETY: the row lives until this returns, and its parts are disjoint.
-        let gathered = unsafe { self.receive_rows(&row, data, each) };
+        unsafe { self.receive_rows(&row, data, each)? };
         if let Some(parent) = row.parent {
-            let data = match &gathered {
-                Ok(()) => data,
-                Err(error) if error.is_heard_by_all() => return gathered,
-                Err(_) => data.part(0..0),
-            };
             let mut send = UnderWay::new(self);
             // SAFETY: waited for at once.
             unsafe { send.send(parent, Purpose::Gather, data)? };
-            return send.wait_until_left(0).and(gathered);
+            return send.wait_until_left(0);
         }
-        gathered?;
         for (place, rank) in (0..).zip(row.ranks).skip(1) {
             // SAFETY: promised by the caller; nothing is under way any more.
             unsafe {
@@ -145,7 +140,7 @@ impl Communicator {
                 }
             }),
         };
-        if came.as_ref().is_err_and(Error::is_heard_by_all) {
+        if !matches!(came, Ok(()) | Err(Error::Length { .. } | Error::LengthDiffers { .. })) {
             return came;
         }
         let mut sends = UnderWay::new(self);

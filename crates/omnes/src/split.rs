@@ -40,7 +40,7 @@ impl Choice {
 impl Communicator {
     /// Parts the communicator: ranks of one color get a new communicator together, in order of
     /// their keys, and of their ranks here where keys are equal. A rank without color gets none.
-    /// To be called by all ranks. A job makes at most 2^32 - 257 communicators in its life, those
+    /// To be called by all ranks. A job makes at most 2^27 - 1 communicators in its life, those
     /// that were dropped counted.
     ///
     /// # Errors

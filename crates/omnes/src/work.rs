@@ -51,6 +51,7 @@ impl Communicator {
         data: Bytes,
         algorithm: Bcast,
     ) -> Result<Begun, Error> {
+        self.check_whole()?;
         let part = self.part(root, data.length, algorithm)?;
         // SAFETY: promised by the caller.
         let started = unsafe { self.start(&part, data, WhenFull::Lend)? };

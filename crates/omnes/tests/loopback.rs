@@ -403,8 +403,8 @@ fn operation_that_panics_leaves_the_others_with_an_error() {
             let mut data = vec![1; 100_000];
             let reduce = || comm.allreduce_by(&mut data, 1, &combine);
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(reduce));
-            // Whoever has heard of it leaves too.
-            outcome.map(|reduced| matches!(reduced.unwrap_err(), Error::PeerLeft { .. }))
+            let is_told = |error| matches!(error, Error::CollectiveGivenUp { rank: 0, .. });
+            outcome.map(|reduced| is_told(reduced.unwrap_err()))
         },
     );
     assert!(outcomes[0].is_err());

@@ -10,6 +10,7 @@ use omnes_proto::channel::{ChannelError, Event, Message, Pattern, Reply};
 use omnes_proto::packet::{ReceiveId, SendId, Source};
 use omnes_wire::Rank;
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 /// Receives of at least this size are read straight into place.
 pub(super) const SCATTER_BYTES: u64 = 16 << 10;
@@ -228,6 +229,12 @@ impl Core {
             Event::Cut { id, from, .. } => {
                 let Some(sink) = self.close(channel, id) else { return };
                 self.end_receive(sink, Err(OperationError::GivenUp { rank: from }));
+            }
+            Event::Notice { from, tag } => {
+                if !self.notices.contains(&(from, tag)) {
+                    self.notices.push((from, tag));
+                    self.has_notices.store(true, Ordering::Relaxed);
+                }
             }
             Event::SendFailed { id, to } => {
                 self.withdraw(channel, id);

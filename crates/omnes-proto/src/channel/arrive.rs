@@ -12,7 +12,8 @@ use crate::lane::{AckWhen, Arrival};
 use crate::limits::{CREDIT_UNIT_BYTES, POOL_GROWTH};
 use crate::packet::{Move, Origin, Placement, Preview, ReceiveId, SendId, SlotId, Target};
 use omnes_wire::{
-    ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind, PACKET_OVERHEAD_BYTES, Rank,
+    CommunicatorId, ENVELOPE_BYTES, Envelope, Flags, GapMap, Header, Instant, Kind,
+    PACKET_OVERHEAD_BYTES, Rank,
 };
 use std::time::Duration;
 
@@ -381,7 +382,7 @@ impl Channel {
         }
     }
 
-    /// First packet of a message: it finds its receive, or becomes unexpected.
+    /// First packet of a message: it finds its receive, or becomes unexpected; a notice is told.
     fn accept_first(&mut self, packet: Numbered, envelope: Envelope) -> Accepted {
         let Header { source: from, communicator, .. } = packet.header;
         let ordered = self.config.ordered_bytes(envelope.bytes);
@@ -389,6 +390,13 @@ impl Channel {
         let is_countable = envelope.bytes <= self.config.message_bytes_max();
         if self.peer(from).assembling.is_some() || packet.bytes as u64 > ordered || !is_countable {
             return Accepted::Malformed;
+        }
+        if communicator == CommunicatorId::NOTICES {
+            if envelope.bytes > 0 {
+                return Accepted::Malformed;
+            }
+            self.events.push_back(Event::Notice { from, tag: envelope.tag });
+            return Accepted::Yes(None);
         }
         let destination = if let Some(id) = self.matching.find(from, communicator, envelope.tag) {
             self.matching.unpost(id);

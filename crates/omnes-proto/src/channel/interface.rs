@@ -58,6 +58,13 @@ pub enum Event {
         /// The message's tag.
         tag: u32,
     },
+    /// A notice has come: an empty message of [`CommunicatorId::NOTICES`].
+    Notice {
+        /// The sender.
+        from: Rank,
+        /// The message's tag, which is all that it says.
+        tag: u32,
+    },
     /// The receiver of a message has failed.
     SendFailed {
         /// The message.

@@ -8,6 +8,7 @@
 mod asking;
 mod cut;
 mod full_pool;
+mod notice;
 mod receive;
 mod reject;
 mod send;

@@ -23,7 +23,7 @@ for it, and one that is killed PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
 threads run, and signal handlers twenty times a second: what those raise, such as
 KeyboardInterrupt, ends the call, whose operation is given up, as does the end of
-a time_limit() that it is in. After fork(), as
+a time_limit() that it is in; ``Communicator`` says what that does to others. After fork(), as
 of a DataLoader's workers, calls of the child raise ValueError: it knows its rank,
 and leaves the rest to its parent.
 """
@@ -31,6 +31,7 @@ and leaves the rest to its parent.
 from ._omnes import (
     Barrier,
     BarrierTimeout,
+    CollectiveGivenUp,
     Communicator,
     Disagreement,
     Error,
@@ -65,6 +66,7 @@ from ._omnes import (
 __all__ = [
     "Barrier",
     "BarrierTimeout",
+    "CollectiveGivenUp",
     "Communicator",
     "Disagreement",
     "Error",

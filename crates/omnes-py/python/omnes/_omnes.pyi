@@ -39,8 +39,8 @@ class time_limit:
     """A limit of so many seconds for all calls of a thread in a with block.
 
     A call that has not ended by then raises TimeoutError, up to a twentieth of a second later, and
-    its operation is given up: of a collective one, others may wait for this rank until it leaves.
-    Of limits within each other, the nearest counts. Raises ValueError for a limit below 0.
+    its operation is given up; Communicator says what follows from that for a collective one. Of
+    limits within each other, the nearest counts. Raises ValueError for a limit below 0.
     """
 
     def __init__(self, seconds: float) -> None: ...
@@ -60,9 +60,12 @@ class Communicator:
 
     Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
     has left the job. What waits for data of another rank may raise GivenUp, when that has given up
-    its part; what sends TooLarge, upon which others may wait until this rank leaves; what enters a
-    barrier Barrier, when omnesd has taken back what ran it. Calls that do not fit each other, such
-    as a receive of what nobody sends, may wait for ever, but for a time_limit().
+    its part; what sends TooLarge; what enters a barrier Barrier, when omnesd has taken back what ran
+    it. A collective operation but for bcast(), and barrier() without OMNES_NIC=off, that is begun and
+    raises any of these, or ends by a signal handler or a time_limit(), is given up: it and all others
+    on this communicator raise CollectiveGivenUp from then on, on all ranks; communicators that were
+    made by dup() or split() go on, and may make others. Calls that do not fit each other, such as a receive of what
+    nobody sends, may wait for ever, but for a time_limit().
     """
 
     @staticmethod
@@ -193,7 +196,7 @@ class Communicator:
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Parts the communicator: ranks of one color get a new one, in the order of their keys.
 
-        A rank without color gets None. A job makes at most 2^32 - 257 communicators in its life,
+        A rank without color gets None. A job makes at most 2^27 - 1 communicators in its life,
         those that were let go of counted. Raises PeerFailed, TooManyCommunicators.
         """
     def dup(self) -> Communicator:
@@ -283,6 +286,12 @@ class GivenUp(Error):
     """A rank has given up what it was sending; rank says which."""
 
     rank: int
+
+class CollectiveGivenUp(Error):
+    """A rank has given up a collective operation: its communicator has none any more."""
+
+    rank: int
+    collective: str
 
 class Excluded(Error):
     """The others have given up on this rank; by is who says so, a rank of the job."""

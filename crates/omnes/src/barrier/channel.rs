@@ -29,17 +29,21 @@ impl Communicator {
     fn barrier_step(&self, step: Step, under_way: &mut Vec<Operation>) -> Result<(), Error> {
         let nothing = Bytes::of(&[]);
         let (own, size) = (Rank(self.rank()), self.size());
+        let purpose = match self.job().is_finalizing() {
+            true => Purpose::LastBarrier,
+            false => Purpose::Barrier,
+        };
         let mut started = Ok(());
         for from in step.receive_from.ranks(own, size) {
             // SAFETY: no byte is read or written.
-            match unsafe { self.start_receive(from.0, Purpose::Barrier, nothing) } {
+            match unsafe { self.start_receive(from.0, purpose, nothing) } {
                 Ok(receive) => under_way.push(receive),
                 Err(error) => started = started.and(Err(error)),
             }
         }
         for to in step.send_to.ranks(own, size) {
             // SAFETY: as above.
-            match unsafe { self.start_send(to.0, Purpose::Barrier, nothing, 0) } {
+            match unsafe { self.start_send(to.0, purpose, nothing, 0) } {
                 Ok(sent) => under_way.extend(sent),
                 Err(error) => started = started.and(Err(error)),
             }

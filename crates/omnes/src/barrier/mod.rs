@@ -24,6 +24,7 @@ pub(crate) use group::BarrierGroups;
 pub(crate) use nic::NicAccess;
 pub use nic::{NicUse, NicWanted};
 
+use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_net::{Gone, Operation};
@@ -48,6 +49,7 @@ impl Communicator {
     /// As [`Self::barrier`]; [`Error::NoNic`] for a barrier of the kernel's NIC where there is none
     /// for all ranks.
     pub fn barrier_with(&self, kind: impl Into<BarrierKind>) -> Result<(), Error> {
+        self.check_whole()?;
         self.job().engine.let_others_go_first();
         match self.enter_barrier(kind.into())? {
             Some(operation) => self.wait_for(operation).map(|_| ()),
@@ -67,6 +69,7 @@ impl Communicator {
         if self.size() == 1 {
             return Ok(());
         }
+        self.check_whole()?;
         self.job().engine.let_others_go_first();
         // Not over channels, whose messages name nobody.
         let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
@@ -85,7 +88,8 @@ impl Communicator {
             return Ok(None);
         }
         if kind.form == Some(BarrierForm::Channel) || self.job().is_finalizing() {
-            return self.barrier_over_channels(algorithm).map(|()| None);
+            let meet = || self.barrier_over_channels(algorithm).map(|()| None);
+            return self.undertake(Collective::Barrier, meet);
         }
         self.enter_group(kind.form, algorithm)
     }
@@ -95,11 +99,13 @@ impl Communicator {
         if self.size() == 1 {
             return Ok(None);
         }
+        self.check_whole()?;
         self.enter_usual_group()
     }
 
     /// The same for a kind whose group is open.
     pub(crate) fn start_barrier_of(&self, kind: BarrierKind) -> Result<Option<Operation>, Error> {
+        self.check_whole()?;
         let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
         let started = self.enter_known_group(kind.form, algorithm);
         started.unwrap_or_else(|| {

@@ -64,7 +64,7 @@ impl Promise<'_> {
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
         let Self { communicator, children, length } = *self;
-        children.iter().for_each(|child| communicator.withhold(child.0, Purpose::Bcast, length));
+        children.iter().for_each(|child| communicator.withhold(child.0, length));
     }
 }
 
@@ -94,6 +94,17 @@ impl Communicator {
     /// [`Error::TooManySchemes`] for more policies than a communicator can tell apart.
     pub fn bcast_with(&self, root: u32, buffer: &mut [u8], algorithm: Bcast) -> Result<(), Error> {
         self.check_rank(root)?;
+        self.check_whole()?;
+        self.broadcast(root, buffer, algorithm)
+    }
+
+    /// As [`Self::bcast_with`], also within a collective that is under way.
+    pub(crate) fn broadcast(
+        &self,
+        root: u32,
+        buffer: &mut [u8],
+        algorithm: Bcast,
+    ) -> Result<(), Error> {
         if let Bcast::Multicast(policy) = algorithm {
             self.open_together(policy)?;
         }

@@ -51,6 +51,7 @@ impl Shared {
     fn is_whole(&self) -> bool {
         let concerns = |gone: Gone<'_>| match gone {
             Gone::Failed(rank) | Gone::Left { rank, .. } => self.ranks.contains(&rank),
+            Gone::Notice { .. } => false,
         };
         self.world.job().engine.failure(concerns).is_none()
     }

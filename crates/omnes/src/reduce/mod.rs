@@ -31,6 +31,7 @@ mod word;
 pub use choice::{Reduce, ReduceError};
 pub use operator::{Element, ElementType, ReduceOp};
 
+use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::error::Error;
 pub(crate) use operator::Combine;
@@ -56,9 +57,9 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`]. If lengths differ, [`Error::Truncated`] or [`Error::LengthDiffers`] at
-    /// one rank at least; others may wait until it leaves. If some bring one number and others
-    /// several, all may. If some bring one number and others enter a barrier, or name other
+    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If lengths differ, [`Error::Truncated`] or
+    /// [`Error::LengthDiffers`] at one rank at least, which so gives it up. If some bring one number
+    /// and others several, all may wait until one leaves. If some bring one number and others enter a barrier, or name other
     /// operations or types, all end, and what they get means nothing.
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
@@ -207,7 +208,9 @@ impl Communicator {
         element: ElementType,
         op: ReduceOp,
     ) -> Result<Range<usize>, Error> {
-        element.with_combine(op, |combine| self.reduce_scattered(data, combine))
+        element.with_combine(op, |combine| {
+            self.undertake(Collective::ReduceScatter, || self.reduce_scattered(data, combine))
+        })
     }
 
     fn allreduced(
@@ -217,24 +220,24 @@ impl Communicator {
         algorithm: Reduce,
     ) -> Result<(), Error> {
         let data = combine.whole_elements(data);
-        match algorithm {
+        self.undertake(Collective::Allreduce, || match algorithm {
             Reduce::Tree(tree) => {
                 self.reduce_up(tree, MEETING_RANK, data, combine)?;
-                self.bcast(MEETING_RANK, data)
+                self.broadcast(MEETING_RANK, data, self.usual_bcast(data.len()))
             }
             Reduce::Blocks => self.allreduce_blocks(data, combine),
             Reduce::Ring => self.allreduce_ring(data, combine),
             Reduce::Word => unreachable!("words have no function of their own"),
-        }
+        })
     }
 
     fn reduced(&self, root: u32, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
         self.check_rank(root)?;
         let data = combine.whole_elements(data);
-        match self.usual_reduce(data.len()) {
+        self.undertake(Collective::Reduce, || match self.usual_reduce(data.len()) {
             Reduce::Tree(tree) => self.reduce_up(tree, root, data, combine),
             Reduce::Blocks | Reduce::Ring => self.reduce_blocks(root, data, combine),
             Reduce::Word => unreachable!("it is chosen for allreduces of one number alone"),
-        }
+        })
     }
 }

@@ -31,12 +31,8 @@ impl Communicator {
     }
 
     fn reduce_slice(&self, way: &Way, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
-        let combined = self.combine_children(way, data, combine);
-        let Some(parent) = way.parent else { return combined };
-        if combined.as_ref().is_err_and(|error| !error.is_heard_by_all()) {
-            self.withhold(parent, Purpose::Reduce, data.len());
-        }
-        combined?;
+        self.combine_children(way, data, combine)?;
+        let Some(parent) = way.parent else { return Ok(()) };
         let mut send = UnderWay::new(self);
         // SAFETY: waited for at once.
         unsafe { send.send(parent, Purpose::Reduce, Bytes::of(data))? };

@@ -154,7 +154,8 @@ impl Honest {
             ChannelEvent::ReceiveFailed { id, .. } | ChannelEvent::Cut { id, .. } => {
                 must(memory.abandon_receive(id));
             }
-            ChannelEvent::PeerSilent { .. }
+            ChannelEvent::Notice { .. }
+            | ChannelEvent::PeerSilent { .. }
             | ChannelEvent::PeerQuiet { .. }
             | ChannelEvent::LongLost { .. }
             | ChannelEvent::Stable => {}

@@ -461,6 +461,9 @@ impl Node {
                 let operation = memory.abandon_receive(id)?;
                 self.fail(world, operation);
             }
+            ChannelEvent::Notice { from, .. } => {
+                return Err(format!("rank {from} gives notice, which no program of the rig does"));
+            }
             ChannelEvent::Stable => self.stable_at[channel] = Some(world.now),
             ChannelEvent::PeerSilent { rank }
             | ChannelEvent::PeerQuiet { rank }

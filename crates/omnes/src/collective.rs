@@ -1,0 +1,79 @@
+//! The names of collective operations.
+
+use std::fmt;
+
+/// A collective operation, in whatever form it is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Collective {
+    /// What ranks settle for `split` and `dup`, or among themselves.
+    Agreement,
+    /// `barrier`
+    Barrier,
+    /// `bcast`
+    Bcast,
+    /// `gather`
+    Gather,
+    /// `allgather`
+    Allgather,
+    /// `scatter`
+    Scatter,
+    /// `alltoall`
+    Alltoall,
+    /// `allreduce`
+    Allreduce,
+    /// `reduce`
+    Reduce,
+    /// `reduce_scatter`
+    ReduceScatter,
+}
+
+impl Collective {
+    /// All of them, with their names; their numbers are their places here.
+    const ALL: [(Self, &'static str); 10] = [
+        (Self::Agreement, "split"),
+        (Self::Barrier, "barrier"),
+        (Self::Bcast, "bcast"),
+        (Self::Gather, "gather"),
+        (Self::Allgather, "allgather"),
+        (Self::Scatter, "scatter"),
+        (Self::Alltoall, "alltoall"),
+        (Self::Allreduce, "allreduce"),
+        (Self::Reduce, "reduce"),
+        (Self::ReduceScatter, "reduce_scatter"),
+    ];
+
+    /// What a number has, with room for more of them.
+    pub(crate) const BITS: u32 = 5;
+
+    /// As ranks name it to each other.
+    pub(crate) fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The one of that number, if there is one.
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).map(|(collective, _)| *collective)
+    }
+}
+
+impl fmt::Display for Collective {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(Self::ALL[usize::from(self.number())].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_places() {
+        for (collective, name) in Collective::ALL {
+            assert_eq!(Collective::of_number(collective.number()), Some(collective));
+            assert_eq!(collective.to_string(), name);
+        }
+        assert_eq!(Collective::of_number(Collective::ALL.len() as u8), None);
+        assert!(Collective::ALL.len() <= 1 << Collective::BITS);
+    }
+}

@@ -1,0 +1,308 @@
+//! Collectives that a rank gives up half-way: all hear of it, and no other takes what was for it.
+#![allow(clippy::unwrap_used)]
+
+mod ranks;
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use omnes::{
+    BarrierForm, BarrierKind, Collective, Communicator, Config, Error, MultiSend, Multicast,
+    Reduce, ReduceOp, Tree, WhileWaiting,
+};
+use ranks::with_ranks;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+const RANKS: u32 = 4;
+/// Numbers of each rank in a call: few go at once, many wait for their receivers.
+const LENGTHS: [usize; 2] = [8, 40_000];
+
+/// A call with numbers that tell it from others; its name, and what it ends with.
+type Call = fn(&Communicator, u64, usize) -> Result<(), Error>;
+
+/// What a rank gives.
+fn given(comm: &Communicator, value: u64, length: usize) -> Vec<u64> {
+    vec![value + u64::from(comm.rank()); length]
+}
+
+/// One part of `all` from each rank, in which each number is what that rank gave.
+fn check_parts(all: &[u64], value: u64) {
+    let parts = all.chunks(all.len() / RANKS as usize);
+    assert!(parts.zip(value..).all(|(part, given)| part.iter().all(|it| *it == given)), "{value}");
+}
+
+fn check_sums(data: &[u64], value: u64) {
+    assert!(data.iter().all(|it| *it == 4 * value + 6), "{value}: {}", data[0]);
+}
+
+fn allreduce(comm: &Communicator, value: u64, length: usize, way: Reduce) -> Result<(), Error> {
+    let mut data = given(comm, value, length);
+    comm.allreduce_with(&mut data, ReduceOp::Sum, way)?;
+    check_sums(&data, value);
+    Ok(())
+}
+
+const CALLS: [(Collective, Call); 9] = [
+    (Collective::Allreduce, |comm, value, length| {
+        allreduce(comm, value, length, Reduce::Tree(Tree::Chain))
+    }),
+    (Collective::Allreduce, |comm, value, length| allreduce(comm, value, length, Reduce::Blocks)),
+    (Collective::Allreduce, |comm, value, length| allreduce(comm, value, length, Reduce::Ring)),
+    (Collective::ReduceScatter, |comm, value, length| {
+        let mut data = given(comm, value, length);
+        let own = comm.reduce_scatter(&mut data, ReduceOp::Sum)?;
+        check_sums(&data[own], value);
+        Ok(())
+    }),
+    (Collective::Reduce, |comm, value, length| {
+        let mut data = given(comm, value, length);
+        comm.reduce(1, &mut data, ReduceOp::Sum)?;
+        if comm.rank() == 1 {
+            check_sums(&data, value);
+        }
+        Ok(())
+    }),
+    (Collective::Gather, |comm, value, length| {
+        let mut all = vec![0; length * RANKS as usize];
+        comm.gather(1, cast_slice(&given(comm, value, length)), cast_slice_mut(&mut all))?;
+        if comm.rank() == 1 {
+            check_parts(&all, value);
+        }
+        Ok(())
+    }),
+    (Collective::Allgather, |comm, value, length| {
+        let mut all = vec![0; length * RANKS as usize];
+        comm.allgather(cast_slice(&given(comm, value, length)), cast_slice_mut(&mut all))?;
+        check_parts(&all, value);
+        Ok(())
+    }),
+    (Collective::Scatter, |comm, value, length| {
+        // The root is the late one.
+        let all: Vec<u64> = (0..4).flat_map(|rank| vec![value + rank; length]).collect();
+        let mut own = vec![0; length];
+        comm.scatter(3, cast_slice(&all), cast_slice_mut(&mut own))?;
+        assert_eq!(own, given(comm, value, length));
+        Ok(())
+    }),
+    (Collective::Alltoall, |comm, value, length| {
+        let mut all = vec![0; length * RANKS as usize];
+        let data = given(comm, value, all.len());
+        comm.alltoall(cast_slice(&data), cast_slice_mut(&mut all))?;
+        check_parts(&all, value);
+        Ok(())
+    }),
+];
+
+/// Lets rank 1's next wait end as `ending` says once `ends` says so.
+fn interruptible(
+    ends: &Arc<AtomicBool>,
+    ending: fn() -> ControlFlow<()>,
+) -> impl Fn(&mut Config) + Sync {
+    let ends = ends.clone();
+    move |config| {
+        if config.rank == 1 {
+            let ends = ends.clone();
+            let hook = move || match ends.swap(false, Ordering::Relaxed) {
+                true => ending(),
+                false => ControlFlow::Continue(()),
+            };
+            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), hook));
+        }
+    }
+}
+
+fn broken() -> ControlFlow<()> {
+    ControlFlow::Break(())
+}
+
+fn check_given_up(outcome: Result<(), Error>, collective: Collective) {
+    let error = outcome.unwrap_err();
+    let names = matches!(error, Error::CollectiveGivenUp { rank: 1, collective: it }
+        if it == collective);
+    assert!(names, "{collective}: {error}");
+    assert!(error.to_string().starts_with(&format!("rank 1 has given up a call of {collective} ")));
+}
+
+/// Rank 1 gives up a call as rank 3 is late; then all go on with others.
+fn give_up(world: &Communicator, ends: &AtomicBool, (collective, call): (Collective, Call)) {
+    for length in LENGTHS {
+        let other = world.dup().unwrap();
+        call(&other, 5, length).unwrap();
+        world.barrier().unwrap();
+        if world.rank() == 3 {
+            world.recv(1, 0, &mut []).unwrap();
+        }
+        ends.fetch_or(world.rank() == 1, Ordering::Relaxed);
+        let mut outcome = call(&other, 10, length);
+        if world.rank() == 1 {
+            assert!(matches!(outcome, Err(Error::Interrupted)), "{collective}: {outcome:?}");
+            world.send(3, 0, &[]).unwrap();
+            outcome = call(&other, 11, length);
+        }
+        // Whoever waits for nobody hears of it later.
+        for value in (1..).map(|round| 1000 * round) {
+            let mut has_ended = [u8::from(outcome.is_err())];
+            world.allreduce(&mut has_ended, ReduceOp::Min).unwrap();
+            if has_ended == [1] {
+                break;
+            }
+            outcome = outcome.and_then(|()| call(&other, value, length));
+        }
+        check_given_up(outcome, collective);
+        check_given_up(call(&other, 7, length), collective);
+        check_given_up(other.barrier(), collective);
+        check_given_up(other.bcast(0, &mut [0]), collective);
+        check_given_up(other.dup().map(|_| ()), collective);
+    }
+}
+
+fn all_hear(adjust: impl Fn(&mut Config) + Sync) {
+    let ends = Arc::new(AtomicBool::new(false));
+    let interruptible = interruptible(&ends, broken);
+    let adjust = |config: &mut Config| {
+        interruptible(config);
+        adjust(config);
+    };
+    with_ranks(RANKS, adjust, |world| {
+        for call in CALLS {
+            give_up(&world, &ends, call);
+        }
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn who_waits_for_a_collective_that_a_rank_has_given_up_hears_of_it() {
+    all_hear(|config| {
+        config.multicast = Multicast::Off;
+        config.multisend = MultiSend::Off;
+    });
+}
+
+#[test]
+fn so_it_is_with_multicast_and_through_shared_memory() {
+    all_hear(|config| config.shared_memory = config.rank % 2 == 0);
+}
+
+/// Wherever rank 1 is when it gives up, what others have got by then is right.
+#[test]
+fn collectives_that_follow_each_other_are_right_until_one_is_given_up() {
+    for turns in 1..=20 {
+        // None are counted before all have joined.
+        let left = Arc::new(AtomicU32::new(0));
+        let adjust = |config: &mut Config| {
+            if config.rank == 1 {
+                let left = left.clone();
+                let before = |left: u32| left.checked_sub(1);
+                let hook =
+                    move || match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, before) {
+                        Ok(1) => ControlFlow::Break(()),
+                        _ => ControlFlow::Continue(()),
+                    };
+                let hook = WhileWaiting::every(Duration::from_micros(20), hook);
+                config.while_waiting = Some(hook);
+            }
+        };
+        with_ranks(RANKS, adjust, |world| {
+            let other = world.dup().unwrap();
+            world.barrier().unwrap();
+            left.fetch_max(turns * u32::from(world.rank() == 1), Ordering::Relaxed);
+            let calls = CALLS.iter().cycle().zip(LENGTHS.into_iter().cycle());
+            let mut outcomes = calls
+                .zip(1..)
+                .map(|(((_, call), length), value)| call(&other, 1000 * value, length));
+            let error = outcomes.find_map(Result::err).unwrap();
+            match error {
+                Error::Interrupted => assert_eq!(world.rank(), 1),
+                Error::CollectiveGivenUp { rank: 1, .. } => {}
+                error => panic!("{error}"),
+            }
+            world.finalize().unwrap();
+        });
+    }
+}
+
+/// Rank 1's part in a sum up a chain and down again ends as `ending` says.
+fn sum_ends(ending: fn() -> ControlFlow<()>, adjust: fn(&mut Config)) {
+    let ends = Arc::new(AtomicBool::new(false));
+    let interruptible = interruptible(&ends, ending);
+    let adjust = |config: &mut Config| {
+        interruptible(config);
+        adjust(config);
+    };
+    with_ranks(3, adjust, |world| {
+        let up = || {
+            let mut data = [1u64; 9];
+            world.allreduce_with(&mut data, ReduceOp::Sum, Reduce::Tree(Tree::Chain))
+        };
+        match world.rank() {
+            // It is waited for, but comes when it is too late.
+            2 => world.recv(1, 0, &mut []).map(|_| ()).unwrap(),
+            1 => {
+                ends.store(true, Ordering::Relaxed);
+                assert!(!matches!(catch_unwind(AssertUnwindSafe(up)), Ok(Ok(()))));
+                world.send(2, 0, &[]).unwrap();
+            }
+            _ => {}
+        }
+        check_given_up(up(), Collective::Allreduce);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn ranks_leave_together_after_a_collective_of_all_was_given_up() {
+    sum_ends(broken, |_| {});
+}
+
+#[test]
+fn so_they_do_where_barriers_are_messages() {
+    sum_ends(broken, |config| config.nic = omnes::NicWanted::Off);
+}
+
+#[test]
+fn others_hear_of_a_collective_in_which_a_rank_has_panicked() {
+    sum_ends(|| panic!("the test's own"), |_| {});
+}
+
+#[test]
+fn lengths_that_differ_end_on_all_ranks() {
+    with_ranks(
+        4,
+        |_| {},
+        |world| {
+            let other = world.dup().unwrap();
+            let mut data = vec![1u64; if world.rank() == 2 { 10 } else { 9 }];
+            let outcome = other.allreduce_with(&mut data, ReduceOp::Sum, Reduce::Tree(Tree::Chain));
+            let error = outcome.and_then(|()| other.barrier()).unwrap_err();
+            let is_own = matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. });
+            let is_told = matches!(error, Error::CollectiveGivenUp { .. });
+            assert!(is_own || is_told, "{error}");
+            world.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
+fn barrier_of_messages_that_is_given_up_does_not_end_by_those_of_another() {
+    let ends = Arc::new(AtomicBool::new(false));
+    with_ranks(3, interruptible(&ends, broken), |world| {
+        let other = world.dup().unwrap();
+        let kind = BarrierKind { form: Some(BarrierForm::Channel), algorithm: None };
+        match world.rank() {
+            2 => world.recv(1, 0, &mut []).map(|_| ()).unwrap(),
+            1 => {
+                ends.store(true, Ordering::Relaxed);
+                assert!(matches!(other.barrier_with(kind), Err(Error::Interrupted)));
+                world.send(2, 0, &[]).unwrap();
+            }
+            _ => {}
+        }
+        check_given_up(other.barrier_with(kind), Collective::Barrier);
+        // Others in user space go on by themselves.
+        world.barrier().unwrap();
+        world.finalize().unwrap();
+    });
+}
