@@ -26,7 +26,11 @@
  * OMNES_ERROR_PEER_FAILED to the others, and named by omnes_last_error() and
  * omnes_last_error_rank(). A communicator with such a member is broken: every
  * operation on it ends so. Calls that do not fit each other, such as a receive
- * of what nobody sends, may wait for ever.
+ * of what nobody sends, may wait for ever. With OMNES_COMPARE=on in the
+ * environment of all ranks, each collective call, but those that do not block
+ * or have a limit, is compared between them before: its root, length, type and
+ * operation. Where they differ, it returns OMNES_ERROR_DISAGREEMENT on all
+ * ranks before any data are sent, and omnes_last_error() names both calls.
  *
  * Any operation may also return OMNES_ERROR_EXCLUDED, when the others gave up on
  * the caller; OMNES_ERROR_LEFT, when the caller has left the job; and
@@ -275,7 +279,7 @@ int omnes_barrier_within(omnes_comm *comm, uint64_t limit_ms);
  * all ranks give the same count, type, of enum omnes_type, and op, of enum
  * omnes_op; where counts differ, one rank at least gets an error, and so gives
  * the operation up; where some are 1 and others not, all may wait until one
- * leaves. Types and operations are not compared.
+ * leaves. Types and operations are compared with OMNES_COMPARE=on alone.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
  * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.

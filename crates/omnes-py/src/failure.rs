@@ -41,7 +41,7 @@ macro_rules! kinds {
             match error {
                 Error::LongLost { .. } => &classes::PeerFailed,
                 Error::Setting { .. } => &classes::Variable,
-                Error::LengthDiffers { .. } => &classes::Disagreement,
+                Error::CallsDiffer { .. } | Error::LengthDiffers { .. } => &classes::Disagreement,
                 Error::UnequalParts { .. } => &classes::Length,
                 $(Error::$kind { .. } => &classes::$kind,)+
                 _ => &classes::Error,

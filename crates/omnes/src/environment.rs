@@ -231,6 +231,9 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         if let Some(is_on) = self.parsed("OMNES_ENCRYPT", parse_switch)? {
             config.encrypts = is_on;
         }
+        if let Some(is_on) = self.parsed("OMNES_COMPARE", parse_switch)? {
+            config.compares = is_on;
+        }
         if let Some(place) = self.value("OMNES_LIVE")? {
             config.live = place;
         }

@@ -122,6 +122,21 @@ pub enum Error {
         /// What differs.
         what: &'static str,
     },
+    /// Ranks call different collective operations, or one with different roots, lengths, types or
+    /// operations, where calls are compared ([`Config::compares`](crate::Config::compares)). The
+    /// same on all ranks; nothing of the calls was done.
+    #[error(
+        "rank {rank} called {call}, rank 0 {first}: all ranks must call the same collective \
+         operations in the same order, with the same roots, lengths, types and operations"
+    )]
+    CallsDiffer {
+        /// The first rank that did not call the same as rank 0.
+        rank: u32,
+        /// What it called, such as `reduce of 3 f64 by sum with root 1`.
+        call: String,
+        /// What rank 0 called.
+        first: String,
+    },
     /// Ranks have given a collective operation different lengths.
     #[error(
         "{came} bytes came and this rank expects {expected}: all ranks must give the same length"
@@ -304,7 +319,7 @@ impl Error {
             Self::PeerFailed { .. } | Self::LongLost { .. } => -6,
             Self::PeerLeft { .. } => -7,
             Self::Excluded { .. } => -8,
-            Self::Disagreement { .. } | Self::LengthDiffers { .. } => -9,
+            Self::Disagreement { .. } | Self::LengthDiffers { .. } | Self::CallsDiffer { .. } => -9,
             Self::TooManyCommunicators { .. } => -10,
             Self::NoMulticast { .. } => -11,
             Self::TooManySchemes { .. } => -12,
@@ -331,7 +346,8 @@ impl Error {
     /// [`Self::Excluded`].
     pub fn rank(&self) -> Option<u32> {
         match *self {
-            Self::PeerFailed { rank }
+            Self::CallsDiffer { rank, .. }
+            | Self::PeerFailed { rank }
             | Self::LongLost { rank, .. }
             | Self::PeerLeft { rank }
             | Self::GivenUp { rank }

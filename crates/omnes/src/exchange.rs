@@ -54,7 +54,7 @@ impl Communicator {
     }
 
     /// As [`Self::exchange`], within a collective that is under way.
-    fn table_of(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn table_of(&self, own: &[u8]) -> Result<Vec<u8>, Error> {
         let (me, each) = (self.rank(), own.len());
         let mut table = vec![0; self.size() as usize * each];
         table[me as usize * each..][..each].copy_from_slice(own);

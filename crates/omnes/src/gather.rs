@@ -9,6 +9,7 @@
 use crate::bcast::Bcast;
 use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::compare::Call;
 use crate::error::Error;
 use crate::pairwise::steps_at_once;
 use crate::reduce::MEETING_RANK;
@@ -55,6 +56,7 @@ impl Communicator {
     /// [`Error::LengthDiffers`] at one rank at least, which so gives it up.
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
+        self.begin(Call::of(Collective::Gather).with_bytes(own.len()).with_root(root))?;
         self.undertake(Collective::Gather, || self.gather_at(root, own, all))
     }
 
@@ -91,6 +93,7 @@ impl Communicator {
     /// As [`Self::allgather`], with [`Error::UnequalParts`] in place of [`Error::Length`].
     pub fn allgather_in_place(&self, all: &mut [u8]) -> Result<(), Error> {
         let each = part_bytes("all", all.len(), self.size())?;
+        self.begin(Call::of(Collective::Allgather).with_bytes(each))?;
         self.undertake(Collective::Allgather, || self.allgather_parts(all, each))
     }
 
@@ -120,6 +123,7 @@ impl Communicator {
     /// As [`Self::gather`]; if `all` has a wrong length, [`Error::LengthDiffers`] at the others.
     pub fn scatter(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
+        self.begin(Call::of(Collective::Scatter).with_bytes(own.len()).with_root(root))?;
         self.undertake(Collective::Scatter, || self.scatter_from(root, all, own))
     }
 
@@ -168,6 +172,7 @@ impl Communicator {
     pub fn alltoall(&self, data: &[u8], buffer: &mut [u8]) -> Result<(), Error> {
         let each = part_bytes("data", data.len(), self.size())?;
         check_memory("buffer", buffer.len(), self.size(), each)?;
+        self.begin(Call::of(Collective::Alltoall).with_bytes(data.len()))?;
         let own = self.rank() as usize * each..(self.rank() as usize + 1) * each;
         buffer[own.clone()].copy_from_slice(&data[own]);
         let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));

@@ -32,6 +32,7 @@ mod bcast;
 mod bottleneck;
 mod collective;
 mod communicator;
+mod compare;
 mod config;
 mod environment;
 mod error;

@@ -1,7 +1,9 @@
 //! Nonblocking operations that hold what they need, for callers whose requests outlive the call
 //! that started them, such as another language: a [`Scope`](crate::Scope) cannot hold those.
 
+use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator};
+use crate::compare::Call;
 use crate::error::Error;
 use crate::point_to_point::{Source, Status, Tag};
 use crate::work::{Begun, Work};
@@ -36,6 +38,26 @@ impl State {
 }
 
 impl Communicator {
+    /// As [`Self::bcast`], of the root's `bytes` bytes at `base`, the same number on all ranks.
+    ///
+    /// # Safety
+    /// The memory must be valid for reading and writing, and used by nobody else, until this
+    /// returns; at the root it is only read.
+    ///
+    /// # Errors
+    /// As [`Self::bcast`].
+    pub unsafe fn bcast_raw(
+        &self,
+        root: u32,
+        base: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        self.check_rank(root)?;
+        self.begin(Call::of(Collective::Bcast).with_bytes(bytes).with_root(root))?;
+        // SAFETY: promised by the caller; the request has ended when this returns.
+        unsafe { self.ibcast_raw(root, base, bytes)? }.wait().map(|_| ())
+    }
+
     /// Starts a broadcast of the root's `bytes` bytes at `base`, the same number on all ranks, as
     /// [`Scope::ibcast`](crate::Scope::ibcast) does.
     ///

@@ -1,6 +1,8 @@
 //! New communicators out of old ones.
 
+use crate::collective::Collective;
 use crate::communicator::Communicator;
+use crate::compare::Call;
 use crate::error::Error;
 use omnes_wire::CommunicatorId;
 use std::sync::Arc;
@@ -48,6 +50,7 @@ impl Communicator {
     /// [`Error::NoNic`] where a multi-send by the kernel's NIC is insisted on and a rank of the new
     /// communicator gets no slot.
     pub fn split(&self, color: Option<u32>, key: i64) -> Result<Option<Self>, Error> {
+        self.begin(Call::of(Collective::Agreement))?;
         let next_communicator = self.job().numbers.next();
         let choices = self.choices(Choice { color, key, next_communicator })?;
         // Groups of one split are disjoint, so they may share a number that is new to all.

@@ -59,6 +59,11 @@ pub const VARIABLES: &[(&str, &str)] = &[
         "user data encrypted on the network: on, off; on all ranks, with a key; off where unset",
     ),
     (
+        "OMNES_COMPARE",
+        "collective operations, their roots, lengths, types and operations compared between ranks \
+         before each call: on, off; the same on all ranks; off where unset",
+    ),
+    (
         "OMNES_PEER_TIMEOUT",
         "silence after which a rank has failed, 10ms at least; 5s where unset, 30s for ranks of an \
          MPI",

@@ -223,11 +223,12 @@ fn ranks_that_differ_in_encryption_are_named() {
 #[test]
 fn settings_that_differ_are_named() {
     type Adjust = fn(&mut Config);
-    let cases: [(Adjust, &str); 5] = [
+    let cases: [(Adjust, &str); 6] = [
         (|it| it.bcast = Some("combined".parse().unwrap()), "OMNES_BCAST is combined"),
         (|it| it.barrier = Some("counter".parse().unwrap()), "OMNES_BARRIER is counter"),
         (|it| it.nic = NicWanted::Off, "OMNES_NIC is off"),
         (|it| it.multisend = "flat:loop".parse().unwrap(), "OMNES_MULTISEND is flat"),
+        (|it| it.compares = true, "OMNES_COMPARE is on"),
         (|it| it.eager_bytes = 7, "OMNES_EAGER_BYTES is 7"),
     ];
     for (adjust, words) in cases {

@@ -60,12 +60,16 @@ class Communicator:
 
     Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
     has left the job. What waits for data of another rank may raise GivenUp, when that has given up
-    its part; what sends TooLarge; what enters a barrier Barrier, when omnesd has taken back what ran
-    it. A collective operation but for bcast(), and barrier() without OMNES_NIC=off, that is begun and
-    raises any of these, or ends by a signal handler or a time_limit(), is given up: it and all others
-    on this communicator raise CollectiveGivenUp from then on, on all ranks; communicators that were
-    made by dup() or split() go on, and may make others. Calls that do not fit each other, such as a receive of what
-    nobody sends, may wait for ever, but for a time_limit().
+    its part; what sends TooLarge; what enters a barrier Barrier, when omnesd has taken back what
+    ran it. A collective operation but for bcast(), and barrier() without OMNES_NIC=off, that is
+    begun and raises any of these, or ends by a signal handler or a time_limit(), is given up: it
+    and all others on this communicator raise CollectiveGivenUp from then on, on all ranks;
+    communicators that were made by dup() or split() go on, and may make others.
+
+    Calls that do not fit each other, such as a receive of what nobody sends, may wait for ever, but
+    for a time_limit(). With OMNES_COMPARE=on on all ranks, each collective call but those that do
+    not block or have a limit is compared between them before, its root, length, type and op: where
+    they differ, all raise Disagreement, which names both calls.
     """
 
     @staticmethod
@@ -109,11 +113,11 @@ class Communicator:
         """Combines the numbers of all ranks' buffers, which have the same bits everywhere then.
 
         buffer has integers of 1 to 8 bytes or floats of 4 or 8, as many on all ranks. op is sum,
-        product, min, max, or of integers and, or, xor. Elements' type and op are not compared
-        between ranks: where they differ, the result means nothing, and nobody is told. Raises
-        Reduction, Truncated, Disagreement (the lengths differ), PeerFailed, PeerLeft; TypeError for
-        other buffers. Where some bring one number and others several, all may wait until somebody
-        leaves.
+        product, min, max, or of integers and, or, xor. Elements' type and op are compared between
+        ranks with OMNES_COMPARE=on alone: else, where they differ, the result means nothing, and
+        nobody is told. Raises Reduction, Truncated, Disagreement (the lengths differ), PeerFailed,
+        PeerLeft; TypeError for other buffers. Where some bring one number and others several, all
+        may wait until somebody leaves.
         """
     def reduce(self, buffer: Buffer, root: int = 0, op: _Op = "sum") -> None:
         """Combines the numbers of all ranks' buffers at the root.

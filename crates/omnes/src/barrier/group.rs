@@ -5,7 +5,7 @@
 //! algorithm in user space has the communicator's, and is opened without a word.
 
 use super::nic::ONE_NODE;
-use super::{BarrierForm, NicWanted};
+use super::{BarrierForm, BarrierKind, NicWanted};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
@@ -193,6 +193,14 @@ impl Communicator {
         }
         let started = self.engine_to_start()?.start_barrier(group.id);
         started.map(Some).map_err(|error| self.error(error))
+    }
+
+    /// True if a barrier of this kind goes on with one that was entered with a limit.
+    pub(super) fn has_unfinished(&self, kind: BarrierKind) -> bool {
+        let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
+        let group = self.inner.barriers.find(kind.form, algorithm);
+        let is_in_group = kind.form != Some(BarrierForm::Channel);
+        is_in_group && group.is_some_and(|group| group.unfinished.is_some())
     }
 
     /// Remembers a barrier of the usual algorithm that is not over, and the group's name.

@@ -26,6 +26,7 @@ pub use nic::{NicUse, NicWanted};
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
+use crate::compare::Call;
 use crate::error::Error;
 use omnes_net::{Gone, Operation};
 use omnes_topo::Barrier;
@@ -49,9 +50,14 @@ impl Communicator {
     /// As [`Self::barrier`]; [`Error::NoNic`] for a barrier of the kernel's NIC where there is none
     /// for all ranks.
     pub fn barrier_with(&self, kind: impl Into<BarrierKind>) -> Result<(), Error> {
-        self.check_whole()?;
+        let kind = kind.into();
+        // To wait once more for a barrier is this rank's affair.
+        match self.has_unfinished(kind) {
+            true => self.check_whole()?,
+            false => self.begin(Call::of(Collective::Barrier))?,
+        }
         self.job().engine.let_others_go_first();
-        match self.enter_barrier(kind.into())? {
+        match self.enter_barrier(kind)? {
             Some(operation) => self.wait_for(operation).map(|_| ()),
             None => Ok(()),
         }

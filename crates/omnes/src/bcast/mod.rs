@@ -30,7 +30,9 @@ pub(crate) use nodes::Nodes;
 pub use omnes_proto::algorithm::{Bcast, BcastError, Forwarding};
 pub(crate) use part::{Origin, Part, check_tree, within_node};
 
+use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose, Rest, check_length};
+use crate::compare::Call;
 use crate::error::Error;
 use omnes_net::{Cast, Gone, Operation, Relayed, WhenFull};
 use omnes_proto::algorithm::PIPELINE_BYTES;
@@ -94,7 +96,7 @@ impl Communicator {
     /// [`Error::TooManySchemes`] for more policies than a communicator can tell apart.
     pub fn bcast_with(&self, root: u32, buffer: &mut [u8], algorithm: Bcast) -> Result<(), Error> {
         self.check_rank(root)?;
-        self.check_whole()?;
+        self.begin(Call::of(Collective::Bcast).with_bytes(buffer.len()).with_root(root))?;
         self.broadcast(root, buffer, algorithm)
     }
 

@@ -33,6 +33,7 @@ pub use operator::{Element, ElementType, ReduceOp};
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
+use crate::compare::Call;
 use crate::error::Error;
 pub(crate) use operator::Combine;
 use std::ops::Range;
@@ -60,7 +61,8 @@ impl Communicator {
     /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If lengths differ, [`Error::Truncated`] or
     /// [`Error::LengthDiffers`] at one rank at least, which so gives it up. If some bring one number
     /// and others several, all may wait until one leaves. If some bring one number and others enter a barrier, or name other
-    /// operations or types, all end, and what they get means nothing.
+    /// operations or types, all end, and what they get means nothing. With
+    /// [`Config::compares`](crate::Config::compares) all this is [`Error::CallsDiffer`] instead.
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }
@@ -89,6 +91,7 @@ impl Communicator {
         element: ElementType,
         op: ReduceOp,
     ) -> Result<(), Error> {
+        self.begin(Call::of(Collective::Allreduce).combining(data.len(), element, op))?;
         if self.allreduce_word(data, element, op)? {
             return Ok(());
         }
@@ -108,6 +111,7 @@ impl Communicator {
         op: ReduceOp,
         algorithm: Reduce,
     ) -> Result<(), Error> {
+        self.begin(Call::of(Collective::Allreduce).combining(data.len(), element, op))?;
         if algorithm == Reduce::Word {
             let reason = "`word` is for one number, not for products of floats, needs barriers by \
                           counter or gather-broadcast, and does without encryption";
@@ -136,6 +140,7 @@ impl Communicator {
         combine: &dyn Fn(&mut [u8], &[u8]),
     ) -> Result<(), Error> {
         assert!(element_bytes > 0, "an element of a reduction has a byte at least");
+        self.begin(Call::of(Collective::Allreduce).with_bytes(data.len()))?;
         let algorithm = self.usual_reduce(data.len());
         self.allreduced(data, &Combine::by(element_bytes, combine), algorithm)
     }
@@ -160,6 +165,9 @@ impl Communicator {
         element: ElementType,
         op: ReduceOp,
     ) -> Result<(), Error> {
+        self.check_rank(root)?;
+        let call = Call::of(Collective::Reduce).combining(data.len(), element, op);
+        self.begin(call.with_root(root))?;
         element.with_combine(op, |combine| self.reduced(root, data, combine))
     }
 
@@ -178,6 +186,8 @@ impl Communicator {
         combine: &dyn Fn(&mut [u8], &[u8]),
     ) -> Result<(), Error> {
         assert!(element_bytes > 0, "an element of a reduction has a byte at least");
+        self.check_rank(root)?;
+        self.begin(Call::of(Collective::Reduce).with_bytes(data.len()).with_root(root))?;
         self.reduced(root, data, &Combine::by(element_bytes, combine))
     }
 
@@ -208,6 +218,7 @@ impl Communicator {
         element: ElementType,
         op: ReduceOp,
     ) -> Result<Range<usize>, Error> {
+        self.begin(Call::of(Collective::ReduceScatter).combining(data.len(), element, op))?;
         element.with_combine(op, |combine| {
             self.undertake(Collective::ReduceScatter, || self.reduce_scattered(data, combine))
         })
@@ -232,7 +243,6 @@ impl Communicator {
     }
 
     fn reduced(&self, root: u32, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
-        self.check_rank(root)?;
         let data = combine.whole_elements(data);
         self.undertake(Collective::Reduce, || match self.usual_reduce(data.len()) {
             Reduce::Tree(tree) => self.reduce_up(tree, root, data, combine),

@@ -144,7 +144,6 @@ impl Communicator {
             return Ok(false);
         }
         let Some(word) = Word::of(element, op) else { return Ok(false) };
-        self.check_whole()?;
         let result = self.combine_in_barrier(word.pack(data))?;
         word.unpack(result, data);
         Ok(true)

@@ -178,7 +178,7 @@ impl Star {
         let messages = (ROW_BYTES / (memory.len() as u64).max(1)).clamp(least, most) as u32;
         let mut times = self.rounds(|| {
             let start = Instant::now();
-            (0..messages).try_for_each(|_| part.bcast_with(0, memory, CAST))?;
+            (0..messages).try_for_each(|_| part.broadcast(0, memory, CAST))?;
             if part.rank() == last {
                 part.send(0, ANSWER, &[])?;
             } else if part.rank() == 0 {
@@ -196,9 +196,9 @@ impl Star {
             let (mut sending, mut whole) = (Duration::ZERO, Duration::ZERO);
             for turn in 0..=TURNS {
                 let start = Instant::now();
-                part.bcast_with(0, memory, CAST)?;
+                part.broadcast(0, memory, CAST)?;
                 let sent = start.elapsed();
-                part.bcast_with(1, memory, CAST)?;
+                part.broadcast(1, memory, CAST)?;
                 if turn > 0 {
                     (sending, whole) = (sending + sent, whole + start.elapsed());
                 }
@@ -220,7 +220,7 @@ impl Star {
             let (least, most) = ROUNDS;
             let has_time = results.len() < most && start.elapsed() < self.budget;
             let mut goes_on = [u8::from(results.len() < least || has_time)];
-            self.part.bcast_with(0, &mut goes_on, Bcast::tree(TREE))?;
+            self.part.broadcast(0, &mut goes_on, Bcast::tree(TREE))?;
             // A rank that is told nonsense keeps with the others, as all are told the same.
             if goes_on == [0] && !results.is_empty() {
                 return Ok(results);

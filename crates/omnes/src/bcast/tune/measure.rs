@@ -146,7 +146,7 @@ impl Communicator {
         let mut memory = Vec::new();
         loop {
             let mut bytes = [0; STEP_BYTES];
-            self.bcast_with(0, &mut bytes, Bcast::tree(TREE))?;
+            self.broadcast(0, &mut bytes, Bcast::tree(TREE))?;
             match Step::parse(&bytes).ok_or_else(nonsense)? {
                 Step::Broadcast { bytes, .. } if bytes > BYTES_MAX => return Err(nonsense()),
                 Step::Broadcast { way, bytes } => {
@@ -155,7 +155,7 @@ impl Communicator {
                         // Not zeros, which the kernel would hand out only when they are used.
                         memory.resize(bytes, 1);
                     }
-                    self.bcast_with(0, &mut memory[..bytes], way.bcast(self.nodes().count()))?;
+                    self.broadcast(0, &mut memory[..bytes], way.bcast(self.nodes().count()))?;
                 }
                 Step::Done(figures) => {
                     self.job().choose_by(figures);
@@ -167,7 +167,7 @@ impl Communicator {
     }
 
     fn tell(&self, step: Step) -> Result<(), Error> {
-        self.bcast_with(0, &mut step.emit(), Bcast::tree(TREE))
+        self.broadcast(0, &mut step.emit(), Bcast::tree(TREE))
     }
 
     /// Reports to rank 0 that this rank, and all below it, are done.
@@ -267,7 +267,7 @@ impl<'world> Leader<'world> {
         }
         let start = Instant::now();
         let algorithm = way.bcast(self.world.nodes().count());
-        self.world.bcast_with(0, &mut self.memory[..bytes], algorithm)?;
+        self.world.broadcast(0, &mut self.memory[..bytes], algorithm)?;
         self.world.report()?;
         Ok(start.elapsed())
     }

@@ -98,7 +98,7 @@ impl Communicator {
         }
         let hop = hop::decisive(hops, self.job().engine.payload_bytes());
         let mut bytes = hop.map_or(0, |hop| hop.lambda().thousandths()).to_be_bytes();
-        self.bcast_with(0, &mut bytes, Bcast::tree(Tree::Binomial))?;
+        self.broadcast(0, &mut bytes, Bcast::tree(Tree::Binomial))?;
         let lambda = Lambda::from_thousandths(u32::from_be_bytes(bytes)).ok();
         self.use_lambda(lambda)?;
         Ok(lambda.map(Lambda::thousandths))

@@ -1,0 +1,169 @@
+//! Whether all ranks call the same collective, compared before each one where
+//! [`Config::compares`](crate::Config::compares).
+//!
+//! All ranks tell each other what they call, in as many bytes whatever it is, so calls that do not
+//! fit each other meet here at least, before anything else of them is sent. All ranks find the same
+//! difference, and the communicator goes on.
+//!
+//! Not compared: nonblocking operations and barriers with a limit, which must not wait for others;
+//! functions, algorithms and tags. Cost: an exchange ([`Communicator::exchange`]) before each call;
+//! without the setting a branch.
+
+use crate::collective::Collective;
+use crate::communicator::Communicator;
+use crate::error::Error;
+use crate::reduce::{ElementType, ReduceOp};
+use std::fmt;
+
+/// What a rank calls; what a collective does not have is left open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Call {
+    collective: Collective,
+    root: Option<u32>,
+    bytes: Option<u64>,
+    combined: Option<(ElementType, ReduceOp)>,
+}
+
+const CALL_BYTES: usize = 16;
+
+impl Call {
+    pub(crate) fn of(collective: Collective) -> Self {
+        Self { collective, root: None, bytes: None, combined: None }
+    }
+
+    pub(crate) fn with_root(self, root: u32) -> Self {
+        Self { root: Some(root), ..self }
+    }
+
+    pub(crate) fn with_bytes(self, bytes: usize) -> Self {
+        Self { bytes: Some(bytes as u64), ..self }
+    }
+
+    /// The call combines so many bytes, of which those that fill an element count.
+    pub(crate) fn combining(self, bytes: usize, element: ElementType, op: ReduceOp) -> Self {
+        let each = element.bytes();
+        Self { combined: Some((element, op)), ..self.with_bytes(bytes / each * each) }
+    }
+
+    fn emit(&self) -> [u8; CALL_BYTES] {
+        let mut bytes = [0; CALL_BYTES];
+        bytes[0] = self.collective.number();
+        let parts = u8::from(self.root.is_some()) | u8::from(self.bytes.is_some()) << 1;
+        bytes[1] = parts | u8::from(self.combined.is_some()) << 2;
+        if let Some((element, op)) = self.combined {
+            (bytes[2], bytes[3]) = (element as u8, op as u8);
+        }
+        bytes[4..8].copy_from_slice(&self.root.unwrap_or(0).to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.bytes.unwrap_or(0).to_be_bytes());
+        bytes
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let [collective, parts, element, op, rest @ ..] = bytes else { return None };
+        let (root, rest) = rest.split_first_chunk::<4>()?;
+        let length = rest.first_chunk::<8>()?;
+        let element = ElementType::ALL.get(usize::from(*element)).copied();
+        let op = ReduceOp::ALL.get(usize::from(*op)).map(|(op, _)| *op);
+        let has = |part: u8| parts >> part & 1 != 0;
+        Some(Self {
+            collective: Collective::of_number(*collective)?,
+            root: has(0).then_some(u32::from_be_bytes(*root)),
+            bytes: has(1).then_some(u64::from_be_bytes(*length)),
+            combined: element.zip(op).filter(|_| has(2)),
+        })
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.collective)?;
+        match (self.bytes, self.combined) {
+            (Some(bytes), Some((element, op))) => {
+                write!(formatter, " of {} {element} by {op}", bytes / element.bytes() as u64)?;
+            }
+            (Some(bytes), None) => write!(formatter, " of {bytes} bytes")?,
+            (None, _) => {}
+        }
+        self.root.map_or(Ok(()), |root| write!(formatter, " with root {root}"))
+    }
+}
+
+/// The first rank that does not call what rank 0 does, in words; none if all call the same.
+fn difference(table: &[u8]) -> Result<(), Error> {
+    let mut rows = table.chunks(CALL_BYTES);
+    let first = rows.next().unwrap_or_default();
+    let Some((rank, row)) = (1..).zip(rows).find(|(_, row)| *row != first) else { return Ok(()) };
+    match (Call::parse(row), Call::parse(first)) {
+        (Some(call), Some(first)) => {
+            let (call, first) = (call.to_string(), first.to_string());
+            Err(Error::CallsDiffer { rank, call, first })
+        }
+        _ => Err(Error::Disagreement { what: "the format of a call" }),
+    }
+}
+
+impl Communicator {
+    /// Begins a collective: refuses it after one that was given up and, where calls are compared,
+    /// one that is not the same on all ranks. Collective in that case.
+    pub(crate) fn begin(&self, call: Call) -> Result<(), Error> {
+        self.check_whole()?;
+        if self.job().config.compares && !self.job().is_finalizing() {
+            let compare = || self.table_of(&call.emit());
+            return difference(&self.undertake(call.collective, compare)?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn calls() -> Vec<(Call, &'static str)> {
+        let reduce = Call::of(Collective::Reduce);
+        vec![
+            (Call::of(Collective::Barrier), "barrier"),
+            (Call::of(Collective::Alltoall).with_bytes(12), "alltoall of 12 bytes"),
+            (
+                Call::of(Collective::Bcast).with_bytes(0).with_root(7),
+                "bcast of 0 bytes with root 7",
+            ),
+            (
+                reduce.combining(27, ElementType::F64, ReduceOp::Max).with_root(0),
+                "reduce of 3 f64 by max with root 0",
+            ),
+            (reduce.combining(8, ElementType::I8, ReduceOp::Sum), "reduce of 8 i8 by sum"),
+        ]
+    }
+
+    #[test]
+    fn calls_come_back_as_they_were_told_and_have_names() {
+        for (call, text) in calls() {
+            assert_eq!(Call::parse(&call.emit()), Some(call));
+            assert_eq!(call.to_string(), text);
+        }
+        assert_eq!(Call::parse(&[0; 15]), None);
+        assert_eq!(Call::parse(&[u8::MAX; CALL_BYTES]), None);
+    }
+
+    #[test]
+    fn elements_and_operations_are_places() {
+        let all = ElementType::ALL.iter().zip(0..);
+        assert!(all.into_iter().all(|(element, place)| *element as u8 == place));
+        assert!(ReduceOp::ALL.iter().zip(0..).all(|((op, _), place)| *op as u8 == place));
+    }
+
+    #[test]
+    fn first_rank_that_differs_from_rank_0_is_named() {
+        let table = |calls: &[usize]| {
+            calls.iter().flat_map(|call| self::calls()[*call].0.emit()).collect::<Vec<u8>>()
+        };
+        difference(&table(&[1, 1, 1])).unwrap();
+        difference(&table(&[1])).unwrap();
+        let error = difference(&table(&[0, 0, 4, 1])).unwrap_err();
+        assert_eq!(error.rank(), Some(2));
+        let text = error.to_string();
+        assert!(text.starts_with("rank 2 called reduce of 8 i8 by sum, rank 0 barrier:"), "{text}");
+    }
+}

@@ -1,0 +1,138 @@
+//! Calls that are compared between ranks: a difference is an error on all, and nothing else.
+#![allow(clippy::unwrap_used)]
+
+mod ranks;
+
+use omnes::{Communicator, Config, Error, ReduceOp};
+use ranks::with_ranks;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+type Call = fn(&Communicator) -> Result<(), Error>;
+
+fn compares(config: &mut Config) {
+    config.compares = true;
+}
+
+fn sum(comm: &Communicator, root: u32, length: usize, op: ReduceOp) -> Result<(), Error> {
+    comm.reduce(root, &mut vec![1.0; length], op)
+}
+
+fn gather(comm: &Communicator, root: u32, bytes: usize) -> Result<(), Error> {
+    comm.gather(root, &vec![1; bytes], &mut vec![0; bytes * comm.size() as usize])
+}
+
+/// What ranks 0, 1 and 3 call, what rank 2 calls, and both in words.
+const DIFFERENCES: [(Call, Call, &str, &str); 11] = [
+    (
+        |comm| sum(comm, 0, 4, ReduceOp::Sum),
+        |comm| sum(comm, 1, 4, ReduceOp::Sum),
+        "reduce of 4 f64 by sum with root 0",
+        "reduce of 4 f64 by sum with root 1",
+    ),
+    (
+        |comm| sum(comm, 3, 4, ReduceOp::Sum),
+        |comm| sum(comm, 3, 4, ReduceOp::Max),
+        "reduce of 4 f64 by sum with root 3",
+        "reduce of 4 f64 by max with root 3",
+    ),
+    (
+        |comm| sum(comm, 3, 4, ReduceOp::Sum),
+        |comm| sum(comm, 3, 50_000, ReduceOp::Sum),
+        "reduce of 4 f64 by sum with root 3",
+        "reduce of 50000 f64 by sum with root 3",
+    ),
+    (
+        |comm| comm.allreduce(&mut [1u64], ReduceOp::Sum),
+        |comm| comm.allreduce(&mut [1i64], ReduceOp::Sum),
+        "allreduce of 1 u64 by sum",
+        "allreduce of 1 i64 by sum",
+    ),
+    (
+        // Not a number and one: both wait for ever where nobody compares.
+        |comm| comm.allreduce(&mut [1u64], ReduceOp::Sum),
+        |comm| comm.allreduce(&mut [1u64; 2], ReduceOp::Sum),
+        "allreduce of 1 u64 by sum",
+        "allreduce of 2 u64 by sum",
+    ),
+    (
+        |comm| comm.allreduce_by(&mut [1; 8], 1, &|_, _| {}),
+        |comm| comm.reduce_scatter(&mut [1u8; 8], ReduceOp::Xor).map(|_| ()),
+        "allreduce of 8 bytes",
+        "reduce_scatter of 8 u8 by xor",
+    ),
+    (
+        |comm| gather(comm, 0, 7),
+        |comm| comm.scatter(0, &[], &mut [0; 7]),
+        "gather of 7 bytes with root 0",
+        "scatter of 7 bytes with root 0",
+    ),
+    (
+        |comm| comm.allgather(&[1; 7], &mut [0; 28]),
+        |comm| comm.alltoall(&[1; 28], &mut [0; 28]),
+        "allgather of 7 bytes",
+        "alltoall of 28 bytes",
+    ),
+    (|comm| comm.barrier(), |comm| comm.dup().map(|_| ()), "barrier", "split"),
+    (
+        |comm| comm.bcast(0, &mut [1; 9]),
+        |comm| comm.barrier(),
+        "bcast of 9 bytes with root 0",
+        "barrier",
+    ),
+    (
+        |comm| comm.bcast(0, &mut [1; 9]),
+        |comm| {
+            let base = NonNull::from(&mut [1; 8]).cast();
+            // SAFETY: the array lives until the end of the call.
+            unsafe { comm.bcast_raw(0, base, 8) }
+        },
+        "bcast of 9 bytes with root 0",
+        "bcast of 8 bytes with root 0",
+    ),
+];
+
+#[test]
+fn calls_that_differ_are_named_on_all_ranks_and_the_next_ones_go_on() {
+    with_ranks(4, compares, |world| {
+        for (call, other, first, second) in DIFFERENCES {
+            let outcome = if world.rank() == 2 { other(&world) } else { call(&world) };
+            let error = outcome.unwrap_err();
+            assert!(matches!(error, Error::CallsDiffer { rank: 2, .. }), "{error}");
+            let text = format!("rank 2 called {second}, rank 0 {first}: ");
+            assert!(error.to_string().starts_with(&text), "{error}");
+            call(&world).unwrap();
+            let mut sums = [u64::from(world.rank()); 9];
+            world.allreduce(&mut sums, ReduceOp::Sum).unwrap();
+            assert_eq!(sums, [6; 9]);
+        }
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn root_with_a_call_of_its_own_is_what_others_differ_from() {
+    with_ranks(3, compares, |world| {
+        let part = world.split(Some(0), -i64::from(world.rank())).unwrap().unwrap();
+        let error = sum(&part, u32::from(part.rank() > 0), 1, ReduceOp::Min).unwrap_err();
+        assert!(matches!(error, Error::CallsDiffer { rank: 1, .. }), "{error}");
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn barrier_that_was_not_over_in_time_is_waited_for_without_comparing() {
+    with_ranks(2, compares, |world| {
+        if world.rank() == 0 {
+            let error = world.barrier_within(Duration::from_millis(10)).unwrap_err();
+            assert!(matches!(error, Error::BarrierTimeout { .. }), "{error}");
+            world.send(1, 0, &[]).unwrap();
+            world.barrier().unwrap();
+        } else {
+            world.recv(0, 0, &mut []).unwrap();
+            world.barrier_within(Duration::from_secs(60)).unwrap();
+        }
+        world.barrier().unwrap();
+        world.finalize().unwrap();
+    });
+}
