@@ -1,5 +1,6 @@
 """Calls within a limit end by TimeoutError, whatever they wait for, and the next ones go on."""
 
+import array
 import contextlib
 import os
 import threading
@@ -121,4 +122,18 @@ with omnes.Communicator.from_env() as world:
         world.bcast(bytearray(4), root=1)
         # The other rank has entered it, though it has not waited.
         world.barrier()
+    # Of a collective that is given up all hear.
+    part = world.dup()
+    numbers = array.array("d", [1] * 9)
+    if world.rank == 0:
+        assert times_out(lambda: part.allreduce(numbers), 0.1)
+        world.send(b"", 1, tag=8)
+    else:
+        world.recv(bytearray(0), 0, tag=8)
+    try:
+        part.allreduce(numbers)
+    except omnes.CollectiveGivenUp as error:
+        assert (error.rank, error.collective) == (0, "allreduce"), error
+    else:
+        raise AssertionError("rank 0 has given up")
     world.barrier()
