@@ -217,8 +217,8 @@ impl Core {
     }
 
     /// The first rank that has failed or left or given notice and concerns the caller; failures
-    /// before all else, as ranks leave when they hear of a failure. It is this rank itself once that
-    /// has left.
+    /// before all else, as ranks leave when they hear of a failure. It is this rank itself once
+    /// that has left.
     pub(crate) fn failure(&self, concerns: &impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
         if self.has_left {
             return Some(OperationError::PeerLeft { rank: self.me });

@@ -355,8 +355,8 @@ impl Engine {
         self.enter(|core| core.failure(&concerns))
     }
 
-    /// Waits as [`Self::wait`] does until there is what [`Self::failure`] tells, for at most `limit`;
-    /// nothing if there is none by then, or the wait was interrupted.
+    /// Waits as [`Self::wait`] does until there is what [`Self::failure`] tells, for at most
+    /// `limit`; nothing if there is none by then, or the wait was interrupted.
     pub fn wait_for_failure(
         &self,
         limit: Duration,

@@ -2,15 +2,15 @@
 //!
 //! Some of the others have what it has sent for it, some wait for what it was to send, and none can
 //! tell what comes next from what belongs to the one given up. So the communicator's collectives
-//! are over: the rank starts no other, and *tells* all members, by a notice over channels behind all
-//! that it has sent. Whoever waits in a collective of the communicator ends with
+//! are over: the rank starts no other, and *tells* all members, by a notice over channels behind
+//! all that it has sent. Whoever waits in a collective of the communicator ends with
 //! [`Error::CollectiveGivenUp`], as does every later one.
 //!
 //! Guarantees: no collective takes what was for another one. Whoever goes on to the next has ended
 //! the one before without an error, so it has all that was sent to it for that, and nobody who has
-//! ended one with an error sends anything for a later one. Nobody waits for ever: whoever
-//! is waited for takes part, has told, or is gone. A rank hears of a notice as soon as it waits,
-//! also in a collective before the one given up, which it may be the last to take part in.
+//! ended one with an error sends anything for a later one. Nobody waits for ever: whoever is waited
+//! for takes part, has told, or is gone. A rank hears of a notice as soon as it waits, also in a
+//! collective before the one given up, which it may be the last to take part in.
 //!
 //! Broadcasts and barriers that are given up leave the communicator whole: those whom they concern
 //! are told by the message that does not come ([`Promise`](crate::bcast)), and barriers go on
