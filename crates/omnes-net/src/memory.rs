@@ -73,8 +73,9 @@ unsafe impl Send for Memory {}
 /// Copies kept for reuse.
 const SPARE_MAX: usize = 256;
 
-/// What a channel keeps in copies of messages to one rank, in bytes; see [`charge`]. Programs may
-/// rely on less: `omnes.h` and the documentation of `send` name this figure.
+/// What a channel keeps in copies of messages to one rank, in bytes, each counted with 128 bytes
+/// beside its data. Programs may rely on less: `omnes.h` and the documentation of `send` name this
+/// figure.
 pub const KEPT_BYTES_MAX: u64 = 4 << 20;
 /// Beside its data each message counts as so many bytes, for what describes it here and in the
 /// channel.
