@@ -8,9 +8,8 @@
 //!
 //! Guarantees: whoever gets a wrong row of a scatter passes an empty one on, which the next one
 //! refuses; all else that goes wrong all hear of ([`given_up`](crate::given_up)), so nobody waits
-//! for what does not come. Cost: one message per
-//! rank; each byte crosses the network once per level of the tree, and only those of the first
-//! level share the root's link.
+//! for what does not come. Cost: one message per rank; each byte crosses the network once per level
+//! of the tree, and only those of the first level share the root's link.
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;

@@ -7,7 +7,7 @@
 //! it was told that the job is over.
 
 use anyhow::{Context, Result, anyhow};
-use std::io::Write;
+use std::io::{Cursor, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -45,12 +45,11 @@ impl Warden {
         // number into its own stack.
         unsafe {
             rank.pre_exec(move || {
-                let mut line = [0; 16];
-                let mut rest = &mut line[..];
-                let _ = writeln!(rest, "{}", libc::getpid());
-                let len = 16 - rest.len();
+                let mut line = Cursor::new([0u8; 16]);
+                writeln!(line, "{}", libc::getpid())?;
+                let (text, len) = (line.get_ref().as_ptr().cast(), line.position() as usize);
                 // One that has been ended itself hears nothing; the job goes on without.
-                libc::send(input, line.as_ptr().cast(), len, libc::MSG_NOSIGNAL);
+                libc::send(input, text, len, libc::MSG_NOSIGNAL);
                 Ok(())
             });
         }
@@ -69,7 +68,7 @@ impl Drop for Warden {
 /// The warden's own life.
 ///
 /// # Errors
-/// A line that no launcher sends, as from somebody who has typed the command.
+/// A line that no job sends, as from somebody who has typed the command.
 pub fn serve() -> Result<ExitCode> {
     let mut groups = Vec::new();
     for line in std::io::stdin().lines() {
