@@ -26,11 +26,19 @@ pub enum Collective {
     Reduce,
     /// `reduce_scatter`
     ReduceScatter,
+    /// `gatherv`
+    Gatherv,
+    /// `allgatherv`
+    Allgatherv,
+    /// `scatterv`
+    Scatterv,
+    /// `alltoallv`
+    Alltoallv,
 }
 
 impl Collective {
     /// All of them, with their names; their numbers are their places here.
-    const ALL: [(Self, &'static str); 10] = [
+    const ALL: [(Self, &'static str); 14] = [
         (Self::Agreement, "split"),
         (Self::Barrier, "barrier"),
         (Self::Bcast, "bcast"),
@@ -41,6 +49,10 @@ impl Collective {
         (Self::Allreduce, "allreduce"),
         (Self::Reduce, "reduce"),
         (Self::ReduceScatter, "reduce_scatter"),
+        (Self::Gatherv, "gatherv"),
+        (Self::Allgatherv, "allgatherv"),
+        (Self::Scatterv, "scatterv"),
+        (Self::Alltoallv, "alltoallv"),
     ];
 
     /// What a number has, with room for more of them.

@@ -20,7 +20,8 @@ use std::sync::{Arc, OnceLock};
 ///
 /// Cheap to clone; clones are the same communicator. All ranks of a communicator call its
 /// collective operations in the same order, with the same roots, lengths and algorithms: where one
-/// does not, others may wait until it leaves. Different communicators do not disturb each other.
+/// does not, others may wait until it leaves. Where the name ends in `v` each part has a length of
+/// its own, the same at both its ends. Different communicators do not disturb each other.
 ///
 /// **Threads.** It is `Send` and `Sync`: any threads may use it, and its clones, at once.
 /// Collective operations come in the same order on all ranks, so from one thread at a time;

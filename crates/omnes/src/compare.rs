@@ -6,8 +6,9 @@
 //! difference, and the communicator goes on.
 //!
 //! Not compared: nonblocking operations and barriers with a limit, which must not wait for others;
-//! functions, algorithms and tags. Cost: an exchange ([`Communicator::exchange`]) before each call;
-//! without the setting a branch.
+//! functions, algorithms and tags; lengths that differ by right, such as those of `gatherv`, which
+//! sender and receiver tell by the message. Cost: an exchange ([`Communicator::exchange`]) before
+//! each call; without the setting a branch.
 
 use crate::collective::Collective;
 use crate::communicator::Communicator;
@@ -21,14 +22,16 @@ pub(crate) struct Call {
     collective: Collective,
     root: Option<u32>,
     bytes: Option<u64>,
+    /// A digest of the lengths of parts, which all ranks give.
+    lengths: Option<u32>,
     combined: Option<(ElementType, ReduceOp)>,
 }
 
-const CALL_BYTES: usize = 16;
+const CALL_BYTES: usize = 20;
 
 impl Call {
     pub(crate) fn of(collective: Collective) -> Self {
-        Self { collective, root: None, bytes: None, combined: None }
+        Self { collective, root: None, bytes: None, lengths: None, combined: None }
     }
 
     pub(crate) fn with_root(self, root: u32) -> Self {
@@ -37,6 +40,12 @@ impl Call {
 
     pub(crate) fn with_bytes(self, bytes: usize) -> Self {
         Self { bytes: Some(bytes as u64), ..self }
+    }
+
+    /// The call has parts of such lengths, the same on all ranks.
+    pub(crate) fn with_lengths(self, lengths: &[usize]) -> Self {
+        let bytes = lengths.iter().fold(0, |sum: usize, length| sum.saturating_add(*length));
+        Self { lengths: Some(digest(lengths)), ..self.with_bytes(bytes) }
     }
 
     /// The call combines so many bytes, of which those that fill an element count.
@@ -49,19 +58,22 @@ impl Call {
         let mut bytes = [0; CALL_BYTES];
         bytes[0] = self.collective.number();
         let parts = u8::from(self.root.is_some()) | u8::from(self.bytes.is_some()) << 1;
+        let parts = parts | u8::from(self.lengths.is_some()) << 3;
         bytes[1] = parts | u8::from(self.combined.is_some()) << 2;
         if let Some((element, op)) = self.combined {
             (bytes[2], bytes[3]) = (element as u8, op as u8);
         }
         bytes[4..8].copy_from_slice(&self.root.unwrap_or(0).to_be_bytes());
         bytes[8..16].copy_from_slice(&self.bytes.unwrap_or(0).to_be_bytes());
+        bytes[16..].copy_from_slice(&self.lengths.unwrap_or(0).to_be_bytes());
         bytes
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let [collective, parts, element, op, rest @ ..] = bytes else { return None };
         let (root, rest) = rest.split_first_chunk::<4>()?;
-        let length = rest.first_chunk::<8>()?;
+        let (length, rest) = rest.split_first_chunk::<8>()?;
+        let lengths = rest.first_chunk::<4>()?;
         let element = ElementType::ALL.get(usize::from(*element)).copied();
         let op = ReduceOp::ALL.get(usize::from(*op)).map(|(op, _)| *op);
         let has = |part: u8| parts >> part & 1 != 0;
@@ -69,6 +81,7 @@ impl Call {
             collective: Collective::of_number(*collective)?,
             root: has(0).then_some(u32::from_be_bytes(*root)),
             bytes: has(1).then_some(u64::from_be_bytes(*length)),
+            lengths: has(3).then_some(u32::from_be_bytes(*lengths)),
             combined: element.zip(op).filter(|_| has(2)),
         })
     }
@@ -84,8 +97,17 @@ impl fmt::Display for Call {
             (Some(bytes), None) => write!(formatter, " of {bytes} bytes")?,
             (None, _) => {}
         }
+        if let Some(lengths) = self.lengths {
+            write!(formatter, " in parts of lengths #{lengths:08x}")?;
+        }
         self.root.map_or(Ok(()), |root| write!(formatter, " with root {root}"))
     }
+}
+
+/// A number by which lists of lengths are told apart (FNV-1a).
+fn digest(lengths: &[usize]) -> u32 {
+    let bytes = lengths.iter().flat_map(|length| (*length as u64).to_be_bytes());
+    bytes.fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The first rank that does not call what rank 0 does, in words; none if all call the same.
@@ -134,6 +156,10 @@ mod tests {
                 "reduce of 3 f64 by max with root 0",
             ),
             (reduce.combining(8, ElementType::I8, ReduceOp::Sum), "reduce of 8 i8 by sum"),
+            (
+                Call::of(Collective::Allgatherv).with_lengths(&[3, 0, 4]),
+                "allgatherv of 7 bytes in parts of lengths #d78fe960",
+            ),
         ]
     }
 

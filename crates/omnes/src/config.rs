@@ -108,7 +108,7 @@ pub struct Config {
     /// Whether ranks compare what they call before each blocking collective operation but barriers
     /// with a limit: which one, its root, length, type and operation
     /// ([`Error::CallsDiffer`]); the same on all ranks. For finding mistakes: it takes as long as
-    /// an allgather of 16 bytes.
+    /// an allgather of 20 bytes.
     pub compares: bool,
     /// Barrier algorithm, the same on all ranks; where there is none, the counter in small groups
     /// with multicast or where ranks outnumber the cores, else dissemination.

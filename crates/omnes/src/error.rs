@@ -138,9 +138,7 @@ pub enum Error {
         first: String,
     },
     /// Ranks have given a collective operation different lengths.
-    #[error(
-        "{came} bytes came and this rank expects {expected}: all ranks must give the same length"
-    )]
+    #[error("{came} bytes came and this rank expects {expected}: ranks must give the same lengths")]
     LengthDiffers {
         /// Bytes that another rank has sent.
         came: u64,
@@ -156,6 +154,16 @@ pub enum Error {
         bytes: usize,
         /// The length it should have.
         expected: usize,
+    },
+    /// Lengths of parts that are not one per rank.
+    #[error("{name} has {count} numbers, one per rank would be {ranks}")]
+    Lengths {
+        /// Name of the parameter.
+        name: &'static str,
+        /// How many it has.
+        count: usize,
+        /// Ranks of the communicator.
+        ranks: u32,
     },
     /// Memory of a collective operation that cannot be parted among the ranks.
     #[error("{name} has {bytes} bytes, which are not {ranks} equal parts")]
@@ -329,7 +337,7 @@ impl Error {
             Self::Barrier { .. } => -16,
             Self::Exchange { .. } => -17,
             Self::ExchangeFailed { .. } => -18,
-            Self::Length { .. } | Self::UnequalParts { .. } => -19,
+            Self::Length { .. } | Self::Lengths { .. } | Self::UnequalParts { .. } => -19,
             Self::Reduction { .. } => -20,
             Self::Interrupted => -21,
             Self::Algorithm { .. } => -22,
@@ -356,6 +364,11 @@ impl Error {
             | Self::Excluded { by: rank } => Some(rank),
             _ => None,
         }
+    }
+
+    /// True if a message has come that is longer or shorter than the memory for it.
+    pub(crate) fn is_of_length(&self) -> bool {
+        matches!(self, Self::Truncated { .. } | Self::LengthDiffers { .. })
     }
 
     /// True if a rank is no more, or takes part in no collective any more, which all that wait for

@@ -11,6 +11,7 @@ use crate::bcast::Bcast;
 use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
+use crate::parts::Parts;
 use crate::reduce::MEETING_RANK;
 use omnes_topo::Tree;
 
@@ -59,9 +60,9 @@ impl Communicator {
         let mut table = vec![0; self.size() as usize * each];
         table[me as usize * each..][..each].copy_from_slice(own);
         let rows = Bytes::of_mut(&mut table);
-        let row = |rank| rows.part_of(rank, each);
+        let (row, parts) = (|rank| rows.part_of(rank, each), Parts::equal(each, self.size()));
         // SAFETY: rows are disjoint, and the table lives until this returns.
-        unsafe { self.gather_equal(MEETING_RANK, row(me), row)? };
+        unsafe { self.gather_known(MEETING_RANK, row(me), &parts, row)? };
         self.broadcast(MEETING_RANK, &mut table, Bcast::tree(Tree::Binomial))?;
         Ok(table)
     }

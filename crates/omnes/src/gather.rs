@@ -5,13 +5,19 @@
 //! few bytes, or of short parts, these and a broadcast, of more a broadcast of B bytes by each rank
 //! where there is multicast, so that every byte leaves its rank once, else, and of long parts over
 //! slow links, N - 1 steps around a ring; all-to-all N (N - 1) messages.
+//!
+//! Parts may be of different lengths, also of none, where each rank knows those that concern it: a
+//! root that gathers or scatters all, the others their own; in an allgather everybody all; in an
+//! all-to-all each those of what it sends and gets. So parts that a root gathers or scatters go by
+//! themselves then, which no rank between could tell apart.
 
 use crate::bcast::Bcast;
 use crate::collective::Collective;
-use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::compare::Call;
 use crate::error::Error;
-use crate::pairwise::steps_at_once;
+use crate::pairwise::{may_be_at_once, steps_at_once};
+use crate::parts::Parts;
 use crate::reduce::MEETING_RANK;
 use crate::ring::Around;
 use crate::rows::{FLAT_RANKS_MAX, PART_BYTES_MAX};
@@ -29,23 +35,32 @@ const BROADCASTS_MIN: usize = 2;
 const BROADCASTS_MAX: usize = 64;
 const BROADCAST_BYTES_MAX: usize = 512 << 10;
 
-/// Refuses memory that is not one part of `each` bytes per rank.
-fn check_memory(name: &'static str, bytes: usize, ranks: u32, each: usize) -> Result<(), Error> {
-    match each.saturating_mul(ranks as usize) {
-        expected if expected == bytes => Ok(()),
-        expected => Err(Error::Length { name, bytes, expected }),
-    }
-}
+/// Parts are so even if the longest has no more than so many times its share of all bytes.
+const EVEN_MAX: usize = 2;
 
-/// Bytes of each of the equal parts of memory, one per rank.
-fn part_bytes(name: &'static str, bytes: usize, ranks: u32) -> Result<usize, Error> {
+/// The equal parts of memory, one per rank.
+fn equal_parts(name: &'static str, bytes: usize, ranks: u32) -> Result<Parts, Error> {
     match bytes.is_multiple_of(ranks as usize) {
-        true => Ok(bytes / ranks as usize),
+        true => Ok(Parts::equal(bytes / ranks as usize, ranks)),
         false => Err(Error::UnequalParts { name, bytes, ranks }),
     }
 }
 
+/// No memory: that of a message without bytes.
+fn nothing() -> Bytes {
+    Bytes::of(&[])
+}
+
 impl Communicator {
+    /// The parts of the `lengths` that a caller gives for `all` of them, where its own one is as
+    /// long as it says.
+    fn parts_of(&self, all: usize, lengths: &[usize], own: usize) -> Result<Parts, Error> {
+        let parts = Parts::varied("lengths", lengths, self.size())?;
+        parts.check_memory("all", all)?;
+        check_length(own as u64, parts.length(self.rank()))?;
+        Ok(parts)
+    }
+
     /// Brings every rank's `own` to `root`, into `all`, one after the other in order of ranks. All
     /// `own` are equally long. `all` is not looked at on other ranks, and may be empty there.
     ///
@@ -61,18 +76,67 @@ impl Communicator {
     }
 
     fn gather_at(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
-        let each = own.len();
+        let parts = Parts::equal(own.len(), self.size());
         if self.rank() == root {
-            if let Err(error) = check_memory("all", all.len(), self.size(), each) {
+            if let Err(error) = parts.check_memory("all", all.len()) {
                 // What the others send must not be taken for that of the next call.
-                let mut room = vec![0; self.size() as usize * each];
+                let mut room = vec![0; parts.bytes()];
                 return self.gather_at(root, own, &mut room).and(Err(error));
             }
-            all[self.rank() as usize * each..][..each].copy_from_slice(own);
+            all[parts.range(root)].copy_from_slice(own);
         }
         let all = Bytes::of_mut(all);
+        let part = |rank| all.part(parts.range(rank));
         // SAFETY: parts are disjoint, and only the root's are looked at.
-        unsafe { self.gather_equal(root, Bytes::of(own), |rank| all.part_of(rank, each)) }
+        unsafe { self.gather_known(root, Bytes::of(own), &parts, part) }
+    }
+
+    /// As [`Self::gather`], of parts of different lengths, also of none: `lengths` has those of all
+    /// ranks in bytes, in order of ranks. `all` and `lengths` are not looked at on other ranks than
+    /// the root, and may be empty there.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`],
+    /// [`Error::CollectiveGivenUp`]. At the root alone, of which the others hear nothing:
+    /// [`Error::Lengths`], [`Error::Length`] if `all` is not as long as they say; and where an
+    /// `own` is not, [`Error::Truncated`] or [`Error::LengthDiffers`], after which `all` means
+    /// nothing.
+    pub fn gatherv(
+        &self,
+        root: u32,
+        own: &[u8],
+        all: &mut [u8],
+        lengths: &[usize],
+    ) -> Result<(), Error> {
+        self.check_rank(root)?;
+        self.begin(Call::of(Collective::Gatherv).with_root(root))?;
+        self.undertake(Collective::Gatherv, || match self.rank() == root {
+            true => self.gatherv_here(own, all, lengths),
+            // SAFETY: nothing is received but at the root.
+            false => unsafe { self.gather_parts(root, Bytes::of(own), |_| nothing()) },
+        })
+    }
+
+    /// The root's part in [`Self::gatherv`].
+    fn gatherv_here(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<(), Error> {
+        let me = self.rank();
+        match self.parts_of(all.len(), lengths, own.len()) {
+            Ok(parts) => {
+                all[parts.range(me)].copy_from_slice(own);
+                let all = Bytes::of_mut(all);
+                let part = |rank| all.part(parts.range(rank));
+                // SAFETY: parts are disjoint, and the caller's until this returns.
+                unsafe { self.gather_parts(me, Bytes::of(own), part) }
+            }
+            Err(refused) => {
+                // What the others send must not be taken for that of the next call.
+                // SAFETY: there is no memory.
+                match unsafe { self.gather_parts(me, nothing(), |_| nothing()) } {
+                    Err(error) if !error.is_of_length() => Err(error),
+                    _ => Err(refused),
+                }
+            }
+        }
     }
 
     /// Brings every rank's `own`, all equally long, to all, into `all`, one after the other in
@@ -82,8 +146,9 @@ impl Communicator {
     /// As [`Self::gather`]; a rank whose `all` has a wrong length leaves the others waiting until
     /// it calls again, or leaves.
     pub fn allgather(&self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
-        check_memory("all", all.len(), self.size(), own.len())?;
-        all[self.rank() as usize * own.len()..][..own.len()].copy_from_slice(own);
+        let parts = Parts::equal(own.len(), self.size());
+        parts.check_memory("all", all.len())?;
+        all[parts.range(self.rank())].copy_from_slice(own);
         self.allgather_in_place(all)
     }
 
@@ -92,27 +157,51 @@ impl Communicator {
     /// # Errors
     /// As [`Self::allgather`], with [`Error::UnequalParts`] in place of [`Error::Length`].
     pub fn allgather_in_place(&self, all: &mut [u8]) -> Result<(), Error> {
-        let each = part_bytes("all", all.len(), self.size())?;
-        self.begin(Call::of(Collective::Allgather).with_bytes(each))?;
-        self.undertake(Collective::Allgather, || self.allgather_parts(all, each))
+        let parts = equal_parts("all", all.len(), self.size())?;
+        self.begin(Call::of(Collective::Allgather).with_bytes(parts.longest()))?;
+        self.undertake(Collective::Allgather, || self.allgather_parts(all, &parts))
     }
 
-    /// Brings each rank's part of `all`, of so many bytes, to all.
-    fn allgather_parts(&self, all: &mut [u8], each: usize) -> Result<(), Error> {
+    /// As [`Self::allgather`], of parts of different lengths, also of none: `lengths` has those of
+    /// all ranks in bytes, in order of ranks, and is the same on all.
+    ///
+    /// # Errors
+    /// As [`Self::allgather`], with [`Error::Lengths`]; [`Error::LengthDiffers`] if `own` is not as
+    /// long as `lengths` says, too, leaves the others waiting. If `lengths` differ,
+    /// [`Error::Truncated`] or [`Error::LengthDiffers`] at one rank at least, which so gives it up,
+    /// or, if they come to as much together, bytes in wrong places.
+    pub fn allgatherv(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<(), Error> {
+        let parts = self.parts_of(all.len(), lengths, own.len())?;
+        all[parts.range(self.rank())].copy_from_slice(own);
+        self.allgatherv_in_place(all, lengths)
+    }
+
+    /// As [`Self::allgatherv`], of parts that are in their places in `all` already.
+    ///
+    /// # Errors
+    /// As [`Self::allgatherv`].
+    pub fn allgatherv_in_place(&self, all: &mut [u8], lengths: &[usize]) -> Result<(), Error> {
+        let parts = Parts::varied("lengths", lengths, self.size())?;
+        parts.check_memory("all", all.len())?;
+        self.begin(Call::of(Collective::Allgatherv).with_lengths(lengths))?;
+        self.undertake(Collective::Allgatherv, || self.allgather_parts(all, &parts))
+    }
+
+    /// Brings each rank's part of `all` to all.
+    fn allgather_parts(&self, all: &mut [u8], parts: &Parts) -> Result<(), Error> {
         let meeting_bytes_max = match self.waits_for_cores() {
             true => CROWDED_MEETING_BYTES_MAX,
             false => MEETING_BYTES_MAX,
         };
-        let parts = Bytes::of_mut(all);
-        if parts.length <= meeting_bytes_max || each <= PART_BYTES_MAX {
-            let own = parts.part_of(self.rank(), each);
+        let data = Bytes::of_mut(all);
+        if data.length <= meeting_bytes_max || parts.longest() <= PART_BYTES_MAX {
+            let part = |rank| data.part(parts.range(rank));
             // SAFETY: parts are disjoint, and the caller's until this returns.
-            unsafe { self.gather_equal(MEETING_RANK, own, |rank| parts.part_of(rank, each))? };
+            unsafe { self.gather_known(MEETING_RANK, part(self.rank()), parts, part)? };
             return self.broadcast(MEETING_RANK, all, self.usual_bcast(all.len()));
         }
-        let range = |rank: u32| rank as usize * each..(rank as usize + 1) * each;
         // SAFETY: waited for, or given up, before the memory goes back.
-        unsafe { self.begin_allgather(parts, range)? }.wait_until_left(0)
+        unsafe { self.begin_allgather(data, |rank| parts.range(rank))? }.wait_until_left(0)
     }
 
     /// Brings to every rank its part of the `root`'s `all`, where they lie one after the other in
@@ -128,39 +217,75 @@ impl Communicator {
     }
 
     fn scatter_from(&self, root: u32, all: &[u8], own: &mut [u8]) -> Result<(), Error> {
-        let each = own.len();
-        if self.has_rows(each) {
-            let checked = match self.rank() == root {
-                true => check_memory("all", all.len(), self.size(), each),
-                false => Ok(()),
-            };
-            let (all, own) = (checked.map(|()| Bytes::of(all)), Bytes::of_mut(own));
-            // SAFETY: both are the caller's until this returns.
-            return unsafe { self.scatter_rows(root, all, own) };
+        let parts = Parts::equal(own.len(), self.size());
+        let (is_root, has_rows) = (self.rank() == root, self.has_rows(own.len()));
+        let checked = if is_root { parts.check_memory("all", all.len()) } else { Ok(()) };
+        match (has_rows, is_root) {
+            (true, _) => {
+                let (all, own) = (checked.map(|()| Bytes::of(all)), Bytes::of_mut(own));
+                // SAFETY: both are the caller's until this returns.
+                unsafe { self.scatter_rows(root, all, own) }
+            }
+            (false, true) => self.scatter_parts(checked.map(|()| parts), all, own),
+            (false, false) => self.receive_part(root, own),
         }
-        if self.rank() != root {
-            let mut receive = UnderWay::new(self);
-            let room = Bytes::of_mut(own);
-            // SAFETY: waited for at once.
-            unsafe { receive.receive(root, Purpose::Scatter, room)? };
-            return receive.wait_for(each);
-        }
-        let checked = check_memory("all", all.len(), self.size(), each);
-        // Without its parts the others get nothing, so that nobody waits.
-        let (all, each) = match checked {
-            Ok(()) => (Bytes::of(all), each),
-            Err(_) => (Bytes::of(&[]), 0),
+    }
+
+    /// As [`Self::scatter`], of parts of different lengths, also of none: `lengths` has those of
+    /// all ranks in bytes, in order of ranks. `all` and `lengths` are not looked at on other ranks
+    /// than the root, and may be empty there.
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`],
+    /// [`Error::CollectiveGivenUp`]. At the root [`Error::Lengths`], [`Error::Length`] if `all`, or
+    /// [`Error::LengthDiffers`] if its `own`, is not as long as they say; the others get nothing
+    /// then. At a rank whose `own` is not as long as what comes, of which the others hear nothing,
+    /// [`Error::Truncated`] or [`Error::LengthDiffers`].
+    pub fn scatterv(
+        &self,
+        root: u32,
+        all: &[u8],
+        lengths: &[usize],
+        own: &mut [u8],
+    ) -> Result<(), Error> {
+        self.check_rank(root)?;
+        self.begin(Call::of(Collective::Scatterv).with_root(root))?;
+        self.undertake(Collective::Scatterv, || match self.rank() == root {
+            true => self.scatter_parts(self.parts_of(all.len(), lengths, own.len()), all, own),
+            false => self.receive_part(root, own),
+        })
+    }
+
+    /// Sends the parts of `all` from this rank, each by itself; if there are none, nothing to all,
+    /// so that nobody waits.
+    fn scatter_parts(
+        &self,
+        parts: Result<Parts, Error>,
+        all: &[u8],
+        own: &mut [u8],
+    ) -> Result<(), Error> {
+        let me = self.rank();
+        let part = |rank| match &parts {
+            Ok(parts) => Bytes::of(&all[parts.range(rank)]),
+            Err(_) => nothing(),
         };
         let mut sends = UnderWay::new(self);
-        for rank in (0..self.size()).filter(|rank| *rank != root) {
+        for rank in (0..self.size()).filter(|rank| *rank != me) {
             // SAFETY: waited for, or given up, before this returns.
-            unsafe { sends.send(rank, Purpose::Scatter, all.part_of(rank, each))? };
+            unsafe { sends.send(rank, Purpose::Scatter, part(rank))? };
         }
-        if checked.is_ok() {
-            // SAFETY: only read.
-            own.copy_from_slice(unsafe { all.part_of(root, each).as_slice() });
+        if let Ok(parts) = &parts {
+            own.copy_from_slice(&all[parts.range(me)]);
         }
-        sends.wait_until_left(0).and(checked)
+        sends.wait_until_left(0).and(parts.map(|_| ()))
+    }
+
+    /// This rank's part in a scatter, which comes from the root.
+    fn receive_part(&self, root: u32, own: &mut [u8]) -> Result<(), Error> {
+        let mut receive = UnderWay::new(self);
+        // SAFETY: waited for at once.
+        unsafe { receive.receive(root, Purpose::Scatter, Bytes::of_mut(own))? };
+        receive.wait_for(own.len())
     }
 
     /// Brings part r of every rank's `data` to rank r, into `buffer`, one after the other in order
@@ -170,40 +295,79 @@ impl Communicator {
     /// [`Error::UnequalParts`] if `data` cannot be parted, [`Error::Length`] if `buffer` is not as
     /// long; else as [`Self::gather`].
     pub fn alltoall(&self, data: &[u8], buffer: &mut [u8]) -> Result<(), Error> {
-        let each = part_bytes("data", data.len(), self.size())?;
-        check_memory("buffer", buffer.len(), self.size(), each)?;
+        let parts = equal_parts("data", data.len(), self.size())?;
+        parts.check_memory("buffer", buffer.len())?;
         self.begin(Call::of(Collective::Alltoall).with_bytes(data.len()))?;
-        let own = self.rank() as usize * each..(self.rank() as usize + 1) * each;
-        buffer[own.clone()].copy_from_slice(&data[own]);
-        let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
-        let at_once = steps_at_once(each.max(1));
-        let (outgoing, room) = (|to| data.part_of(to, each), |_, from| buffer.part_of(from, each));
-        self.undertake(Collective::Alltoall, || {
-            // SAFETY: parts are disjoint, and the caller's until this returns.
-            unsafe { self.exchange_pairwise(Purpose::AllToAll, at_once, outgoing, room, |_| {}) }
+        self.undertake(Collective::Alltoall, || self.exchange_parts(data, &parts, buffer, &parts))
+    }
+
+    /// As [`Self::alltoall`], of parts of different lengths, also of none: `data_lengths` has those
+    /// of this rank's data in bytes, in order of the ranks that they are for, and `buffer_lengths`
+    /// those of what comes, in order of the ranks that send it.
+    ///
+    /// # Errors
+    /// [`Error::Lengths`], [`Error::Length`] if `data` or `buffer` is not as long as they say,
+    /// which leaves the others waiting until this rank calls again, or leaves;
+    /// [`Error::PeerFailed`], [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If a rank sends
+    /// another one more or less than that expects, [`Error::Truncated`] or
+    /// [`Error::LengthDiffers`] there, which so gives it up.
+    pub fn alltoallv(
+        &self,
+        data: &[u8],
+        data_lengths: &[usize],
+        buffer: &mut [u8],
+        buffer_lengths: &[usize],
+    ) -> Result<(), Error> {
+        let outgoing = Parts::varied("data_lengths", data_lengths, self.size())?;
+        let incoming = Parts::varied("buffer_lengths", buffer_lengths, self.size())?;
+        outgoing.check_memory("data", data.len())?;
+        incoming.check_memory("buffer", buffer.len())?;
+        self.begin(Call::of(Collective::Alltoallv))?;
+        self.undertake(Collective::Alltoallv, || {
+            self.exchange_parts(data, &outgoing, buffer, &incoming)
         })
     }
 
-    /// As [`Self::gather_parts`], of parts that are all equally long.
+    fn exchange_parts(
+        &self,
+        data: &[u8],
+        outgoing: &Parts,
+        buffer: &mut [u8],
+        incoming: &Parts,
+    ) -> Result<(), Error> {
+        let me = self.rank();
+        check_length(outgoing.length(me) as u64, incoming.length(me))?;
+        buffer[incoming.range(me)].copy_from_slice(&data[outgoing.range(me)]);
+        let at_once = steps_at_once(outgoing.longest().max(incoming.longest()).max(1));
+        let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
+        let part = |to| data.part(outgoing.range(to));
+        let room = |_, from| buffer.part(incoming.range(from));
+        // SAFETY: parts are disjoint, and the caller's until this returns.
+        unsafe { self.exchange_pairwise(Purpose::AllToAll, at_once, part, room, |_| {}) }
+    }
+
+    /// As [`Self::gather_parts`], where all ranks know the lengths of all `parts`.
     ///
     /// # Safety
     /// As for [`Self::gather_parts`].
-    pub(crate) unsafe fn gather_equal(
+    pub(crate) unsafe fn gather_known(
         &self,
         root: u32,
         own: Bytes,
+        parts: &Parts,
         part: impl Fn(u32) -> Bytes,
     ) -> Result<(), Error> {
         // SAFETY: promised by the caller.
         unsafe {
-            match self.has_rows(own.length) {
-                true => self.gather_rows(root, own, part),
+            match self.has_rows(parts.longest()) {
+                true => self.gather_rows(root, own, parts, part),
                 false => self.gather_parts(root, own, part),
             }
         }
     }
 
-    /// Brings `own` of each rank but the root to `part(rank)` at the root.
+    /// Brings `own` of each rank but the root to `part(rank)` at the root. All are taken, whatever
+    /// their lengths.
     ///
     /// # Safety
     /// `own` must not change, and the parts be valid at the root, disjoint, and used by nobody
@@ -216,12 +380,11 @@ impl Communicator {
     ) -> Result<(), Error> {
         // All of many at once would overrun the root: each sends when it is called.
         let is_called = self.size() > FLAT_RANKS_MAX;
-        let nothing = Bytes::of(&[]);
         let mut under_way = UnderWay::new(self);
         if self.rank() != root {
             if is_called {
                 // SAFETY: there is no memory.
-                unsafe { under_way.receive(root, Purpose::Gather, nothing)? };
+                unsafe { under_way.receive(root, Purpose::Gather, nothing())? };
                 under_way.wait_for(0)?;
             }
             // SAFETY: promised by the caller; waited for at once.
@@ -230,21 +393,29 @@ impl Communicator {
         }
         let others = || (0..self.size()).filter(|rank| *rank != root);
         let mut calls = UnderWay::new(self);
-        let mut next = others();
+        let (mut next, mut bytes) = (others().peekable(), 0);
+        let mut lengths = Ok(());
         for rank in others() {
             // Long messages wait for their receives: not all may come at once.
-            let at_once = steps_at_once(part(rank).length.max(1));
-            for coming in next.by_ref().take(at_once - under_way.len().min(at_once)) {
+            let may_come = |under_way: usize, bytes: usize, coming: u32| {
+                may_be_at_once(under_way + 1, bytes + part(coming).length)
+            };
+            while let Some(coming) = next.next_if(|it| may_come(under_way.len(), bytes, *it)) {
+                bytes += part(coming).length;
                 // SAFETY: promised by the caller; waited for, or given up, before this returns.
                 unsafe { under_way.receive(coming, Purpose::Gather, part(coming))? };
                 if is_called {
                     // SAFETY: there is no memory.
-                    unsafe { calls.send(coming, Purpose::Gather, nothing)? };
+                    unsafe { calls.send(coming, Purpose::Gather, nothing())? };
                 }
             }
-            under_way.wait_for(part(rank).length)?;
+            match under_way.wait_for(part(rank).length) {
+                Err(error) if error.is_of_length() => lengths = lengths.and(Err(error)),
+                outcome => outcome?,
+            }
+            bytes -= part(rank).length;
         }
-        calls.wait_until_left(0)
+        calls.wait_until_left(0).and(lengths)
     }
 
     /// Brings the range of each rank, which that rank has, to all; what is not over yet.
@@ -258,10 +429,13 @@ impl Communicator {
     ) -> Result<UnderWay<'_>, Error> {
         let part = |rank| data.part(range(rank));
         let mut under_way = UnderWay::new(self);
-        let longest = (0..self.size()).map(|rank| part(rank).length).max().unwrap_or(0);
+        let lengths = || (0..self.size()).map(|rank| part(rank).length);
+        let longest = lengths().max().unwrap_or(0);
+        // Every step around a ring takes as long as the longest part.
+        let are_even = longest / EVEN_MAX <= lengths().sum::<usize>() / self.size() as usize;
         let algorithm = self.usual_bcast(longest);
         let has_no_group = !self.has_multicast() || !matches!(algorithm, Bcast::Multicast(_));
-        if has_no_group || self.passes_around(longest) {
+        if has_no_group || are_even && self.passes_around(longest) {
             // SAFETY: promised by the caller.
             unsafe { self.pass_around(data, range, Around::Gather)? };
             return Ok(under_way);

@@ -68,16 +68,24 @@ impl Drop for Undertaking<'_> {
 /// they hear of the error by themselves.
 fn is_whole_after(error: &Error, collective: Collective) -> bool {
     match error {
+        // Of parts that each go by themselves all are taken, whatever their lengths.
+        error if error.is_of_length() && goes_part_by_part(collective) => true,
         // Of a root's mistake there, all parts are as short.
         Error::LengthDiffers { .. } => collective == Collective::Scatter,
         // Refused before anything is sent, or for what all find alike.
         Error::Length { .. }
+        | Error::Lengths { .. }
         | Error::UnequalParts { .. }
         | Error::RankOutOfRange { .. }
         | Error::Reduction { .. }
         | Error::Algorithm { .. } => true,
         error => error.is_heard_by_all(),
     }
+}
+
+/// True if it is nobody's but the receiver's matter that a part has a wrong length.
+fn goes_part_by_part(collective: Collective) -> bool {
+    matches!(collective, Collective::Gatherv | Collective::Scatterv)
 }
 
 impl Communicator {

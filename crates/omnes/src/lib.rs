@@ -45,6 +45,7 @@ mod launcher;
 mod numbers;
 mod owned;
 mod pairwise;
+mod parts;
 mod point_to_point;
 mod reduce;
 mod request;

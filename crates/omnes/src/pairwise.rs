@@ -15,10 +15,15 @@ pub(crate) fn steps_at_once(bytes: usize) -> usize {
     (STEP_BYTES_MAX / bytes).max(STEPS_MIN)
 }
 
+/// True if so many steps may be under way at once that have so many bytes together.
+pub(crate) fn may_be_at_once(steps: usize, bytes: usize) -> bool {
+    steps <= STEPS_MIN || bytes <= STEP_BYTES_MAX
+}
+
 impl Communicator {
     /// Sends `outgoing(to)` to each other rank, `at_once` steps at a time; what comes from it lies
     /// in `room(step, from)`, and `take` gets it, in order of steps, which begin with 1. Of no
-    /// bytes there is no message.
+    /// bytes there is a message too, so that nobody takes what another one does not send for it.
     ///
     /// # Safety
     /// What goes out must not change, and rooms be used by nobody else, until this returns; rooms
@@ -40,26 +45,33 @@ impl Communicator {
             let ahead = (step as usize + at_once).min(self.size() as usize) as u32;
             for next in started..ahead {
                 let room = room(next, from(next));
-                if room.length > 0 {
-                    // SAFETY: promised by the caller.
-                    unsafe { receives.receive(from(next), purpose, room)? };
-                }
+                // SAFETY: promised by the caller.
+                unsafe { receives.receive(from(next), purpose, room)? };
             }
             for next in started..ahead {
                 sends.wait_until_left(at_once - 1)?;
                 let data = outgoing(to(next));
-                if data.length > 0 {
-                    // SAFETY: promised by the caller.
-                    unsafe { sends.send(to(next), purpose, data)? };
-                }
+                // SAFETY: promised by the caller.
+                unsafe { sends.send(to(next), purpose, data)? };
             }
             started = ahead;
             let came = room(step, from(step));
-            if came.length > 0 {
-                receives.wait_for(came.length)?;
-                take(came);
-            }
+            receives.wait_for(came.length)?;
+            take(came);
         }
         sends.wait_until_left(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_steps_may_be_at_once_whether_counted_or_added_up() {
+        for bytes in [1, 1000, STEP_BYTES_MAX / 5, STEP_BYTES_MAX / 4, STEP_BYTES_MAX + 1] {
+            let steps = (1..).take_while(|steps| may_be_at_once(*steps, steps * bytes));
+            assert_eq!(steps.count(), steps_at_once(bytes));
+        }
     }
 }

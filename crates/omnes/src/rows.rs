@@ -13,6 +13,7 @@
 
 use crate::communicator::{Bytes, Communicator, Purpose};
 use crate::error::Error;
+use crate::parts::Parts;
 use crate::under_way::UnderWay;
 use omnes_topo::Tree;
 use std::ops::Range;
@@ -27,44 +28,55 @@ const TREE: Tree = Tree::Knomial { radix: 8 };
 
 /// What passes through one rank.
 struct Row {
-    /// Whose parts lie in the row: first its own, then, for each child, the child's row.
-    ranks: Vec<u32>,
+    /// Whose parts lie in the row, and where: first its own, then, for each child, the child's row.
+    parts: Vec<(u32, Range<usize>)>,
     /// To whom, or from whom, the row goes; nobody at the root.
     parent: Option<u32>,
-    /// Each with the places of its row in this one.
+    /// Each with the place of its row in this one.
     children: Vec<(u32, Range<usize>)>,
 }
 
-/// The parts at `places` of a row.
-fn parts_at(row: Bytes, places: &Range<usize>, each: usize) -> Bytes {
-    row.part(places.start * each..places.end * each)
+impl Row {
+    /// Bytes of it.
+    fn bytes(&self) -> usize {
+        self.parts.last().map_or(0, |(_, range)| range.end)
+    }
+
+    /// Appends the part of a rank.
+    fn push(&mut self, rank: u32, length: usize) {
+        let start = self.bytes();
+        self.parts.push((rank, start..start + length));
+    }
 }
 
 impl Communicator {
-    /// True if parts of so many bytes, the same number on all ranks, go in rows.
+    /// True if parts of so many bytes, or of fewer, go in rows; all ranks know their lengths.
     pub(crate) fn has_rows(&self, part_bytes: usize) -> bool {
         self.size() > FLAT_RANKS_MAX && part_bytes <= PART_BYTES_MAX
     }
 
-    fn row(&self, root: u32) -> Row {
+    /// This rank's row of `parts`.
+    fn row(&self, root: u32, parts: &Parts) -> Row {
         let way = self.way(self.rank(), TREE, root);
-        let (mut ranks, mut children) = (vec![self.rank()], Vec::with_capacity(way.children.len()));
+        let mut row = Row { parts: Vec::new(), parent: way.parent, children: Vec::new() };
+        row.push(self.rank(), parts.length(self.rank()));
         for child in way.children {
-            let start = ranks.len();
-            self.append_row(child, root, &mut ranks);
-            children.push((child, start..ranks.len()));
+            let start = row.bytes();
+            self.append_row(child, root, parts, &mut row);
+            row.children.push((child, start..row.bytes()));
         }
-        Row { ranks, parent: way.parent, children }
+        row
     }
 
     /// Appends the row of `rank`.
-    fn append_row(&self, rank: u32, root: u32, row: &mut Vec<u32>) {
-        row.push(rank);
+    fn append_row(&self, rank: u32, root: u32, parts: &Parts, row: &mut Row) {
+        row.push(rank, parts.length(rank));
         let children = self.way(rank, TREE, root).children;
-        children.into_iter().for_each(|child| self.append_row(child, root, row));
+        children.into_iter().for_each(|child| self.append_row(child, root, parts, row));
     }
 
-    /// Brings `own` of each rank, all equally long, to `part(rank)` at the root; but the root's.
+    /// Brings `own` of each rank, which is as long as its one of `parts`, to `part(rank)` at the
+    /// root; but the root's.
     ///
     /// # Safety
     /// `own` must not change, and the parts be valid at the root, disjoint, and used by nobody
@@ -73,27 +85,25 @@ impl Communicator {
         &self,
         root: u32,
         own: Bytes,
+        parts: &Parts,
         part: impl Fn(u32) -> Bytes,
     ) -> Result<(), Error> {
-        let (row, each) = (self.row(root), own.length);
-        let mut data = vec![0; row.ranks.len() * each];
+        let row = self.row(root, parts);
+        let mut data = vec![0; row.bytes()];
         // SAFETY: only read.
-        data[..each].copy_from_slice(unsafe { own.as_slice() });
+        data[..own.length].copy_from_slice(unsafe { own.as_slice() });
         let data = Bytes::of_mut(&mut data);
         // SAFETY: the row lives until this returns, and its parts are disjoint.
-        unsafe { self.receive_rows(&row, data, each)? };
+        unsafe { self.receive_rows(&row, data)? };
         if let Some(parent) = row.parent {
             let mut send = UnderWay::new(self);
             // SAFETY: waited for at once.
             unsafe { send.send(parent, Purpose::Gather, data)? };
             return send.wait_until_left(0);
         }
-        for (place, rank) in (0..).zip(row.ranks).skip(1) {
+        for (rank, range) in row.parts.into_iter().skip(1) {
             // SAFETY: promised by the caller; nothing is under way any more.
-            unsafe {
-                let part = part(rank).as_mut_slice();
-                part.copy_from_slice(data.part_of(place, each).as_slice());
-            }
+            unsafe { part(rank).as_mut_slice().copy_from_slice(data.part(range).as_slice()) };
         }
         Ok(())
     }
@@ -102,17 +112,17 @@ impl Communicator {
     ///
     /// # Safety
     /// Nobody else may use `data` until this returns.
-    unsafe fn receive_rows(&self, row: &Row, data: Bytes, each: usize) -> Result<(), Error> {
+    unsafe fn receive_rows(&self, row: &Row, data: Bytes) -> Result<(), Error> {
         let mut receives = UnderWay::new(self);
-        for (child, places) in &row.children {
+        for (child, range) in &row.children {
             // SAFETY: promised by the caller; waited for, or given up, before this returns.
-            unsafe { receives.receive(*child, Purpose::Gather, parts_at(data, places, each))? };
+            unsafe { receives.receive(*child, Purpose::Gather, data.part(range.clone()))? };
         }
-        row.children.iter().try_for_each(|(_, places)| receives.wait_for(places.len() * each))
+        row.children.iter().try_for_each(|(_, range)| receives.wait_for(range.len()))
     }
 
-    /// Brings `part(rank)` of the root to `own` at each rank, all equally long; but the root's.
-    /// Nothing but an error comes of an `all` that is none.
+    /// Brings each rank's part of the root's `all`, all equally long, to its `own`. Nothing but an
+    /// error comes of an `all` that is none.
     ///
     /// # Safety
     /// The parts must be valid at the root, and not change, and `own` be used by nobody else, until
@@ -123,18 +133,19 @@ impl Communicator {
         all: Result<Bytes, Error>,
         own: Bytes,
     ) -> Result<(), Error> {
-        let (row, each) = (self.row(root), own.length);
-        let mut data = vec![0; row.ranks.len() * each];
+        let parts = Parts::equal(own.length, self.size());
+        let row = self.row(root, &parts);
+        let mut data = vec![0; row.bytes()];
         let data = Bytes::of_mut(&mut data);
         let came = match row.parent {
             // SAFETY: the row lives until this returns.
             Some(parent) => unsafe { self.receive_row(parent, data) },
             None => all.map(|all| {
-                for (place, rank) in (0..).zip(&row.ranks) {
+                for (rank, range) in &row.parts {
                     // SAFETY: promised by the caller; nobody else has the row.
                     unsafe {
-                        let part = data.part_of(place, each).as_mut_slice();
-                        part.copy_from_slice(all.part_of(*rank, each).as_slice());
+                        let part = data.part(range.clone()).as_mut_slice();
+                        part.copy_from_slice(all.part(parts.range(*rank)).as_slice());
                     }
                 }
             }),
@@ -143,14 +154,14 @@ impl Communicator {
             return came;
         }
         let mut sends = UnderWay::new(self);
-        for (child, places) in &row.children {
-            let places = if came.is_ok() { places } else { &(0..0) };
+        for (child, range) in &row.children {
+            let range = if came.is_ok() { range.clone() } else { 0..0 };
             // SAFETY: waited for, or given up, before this returns.
-            unsafe { sends.send(*child, Purpose::Scatter, parts_at(data, places, each))? };
+            unsafe { sends.send(*child, Purpose::Scatter, data.part(range))? };
         }
         if came.is_ok() {
             // SAFETY: promised by the caller; the row is only read by now.
-            unsafe { own.as_mut_slice().copy_from_slice(data.part(0..each).as_slice()) };
+            unsafe { own.as_mut_slice().copy_from_slice(data.part(0..own.length).as_slice()) };
         }
         sends.wait_until_left(0).and(came)
     }

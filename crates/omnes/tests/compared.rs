@@ -23,7 +23,7 @@ fn gather(comm: &Communicator, root: u32, bytes: usize) -> Result<(), Error> {
 }
 
 /// What ranks 0, 1 and 3 call, what rank 2 calls, and both in words.
-const DIFFERENCES: [(Call, Call, &str, &str); 11] = [
+const DIFFERENCES: [(Call, Call, &str, &str); 13] = [
     (
         |comm| sum(comm, 0, 4, ReduceOp::Sum),
         |comm| sum(comm, 1, 4, ReduceOp::Sum),
@@ -72,6 +72,18 @@ const DIFFERENCES: [(Call, Call, &str, &str); 11] = [
         |comm| comm.alltoall(&[1; 28], &mut [0; 28]),
         "allgather of 7 bytes",
         "alltoall of 28 bytes",
+    ),
+    (
+        |comm| comm.allgatherv_in_place(&mut [1; 7], &[3, 0, 4, 0]),
+        |comm| comm.allgatherv_in_place(&mut [1; 7], &[3, 4, 0, 0]),
+        "allgatherv of 7 bytes in parts of lengths #7e87b560",
+        "allgatherv of 7 bytes in parts of lengths #4f7287e0",
+    ),
+    (
+        |comm| comm.gatherv(0, &[1], &mut [0; 4], &[1; 4]),
+        |comm| comm.scatterv(0, &[], &[], &mut [0]),
+        "gatherv with root 0",
+        "scatterv with root 0",
     ),
     (|comm| comm.barrier(), |comm| comm.dup().map(|_| ()), "barrier", "split"),
     (

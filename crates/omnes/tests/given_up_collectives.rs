@@ -44,7 +44,20 @@ fn allreduce(comm: &Communicator, value: u64, length: usize, way: Reduce) -> Res
     Ok(())
 }
 
-const CALLS: [(Collective, Call); 9] = [
+/// Bytes of the parts of all ranks, which come to as much as four of so many numbers, and of which
+/// one has none.
+fn varied(length: usize) -> [usize; 4] {
+    [8 * length, 0, 12 * length, 12 * length]
+}
+
+/// One part of `all` from each rank, which has so many bytes of what that rank gave.
+fn check_varied(all: &[u8], value: u64, lengths: &[usize]) {
+    let given = (value..).zip(lengths);
+    let expected: Vec<u8> = given.flat_map(|(given, length)| vec![given as u8; *length]).collect();
+    assert!(all == expected, "{value}");
+}
+
+const CALLS: [(Collective, Call); 13] = [
     (Collective::Allreduce, |comm, value, length| {
         allreduce(comm, value, length, Reduce::Tree(Tree::Chain))
     }),
@@ -91,6 +104,40 @@ const CALLS: [(Collective, Call); 9] = [
         let data = given(comm, value, all.len());
         comm.alltoall(cast_slice(&data), cast_slice_mut(&mut all))?;
         check_parts(&all, value);
+        Ok(())
+    }),
+    (Collective::Gatherv, |comm, value, length| {
+        let (lengths, me) = (varied(length), comm.rank());
+        let mut all = vec![0; 32 * length];
+        let own = vec![(value + u64::from(me)) as u8; lengths[me as usize]];
+        comm.gatherv(1, &own, &mut all, &lengths)?;
+        if me == 1 {
+            check_varied(&all, value, &lengths);
+        }
+        Ok(())
+    }),
+    (Collective::Allgatherv, |comm, value, length| {
+        let (lengths, me) = (varied(length), comm.rank());
+        let mut all = vec![0; 32 * length];
+        let own = vec![(value + u64::from(me)) as u8; lengths[me as usize]];
+        comm.allgatherv(&own, &mut all, &lengths)?;
+        check_varied(&all, value, &lengths);
+        Ok(())
+    }),
+    (Collective::Scatterv, |comm, value, length| {
+        let (lengths, me) = (varied(length), comm.rank());
+        let mut own = vec![0; lengths[me as usize]];
+        comm.scatterv(3, &vec![value as u8; 32 * length], &lengths, &mut own)?;
+        assert_eq!(own, vec![value as u8; lengths[me as usize]]);
+        Ok(())
+    }),
+    (Collective::Alltoallv, |comm, value, length| {
+        let (lengths, me) = (varied(length), comm.rank());
+        let own = [lengths[me as usize]; 4];
+        let data = vec![(value + u64::from(me)) as u8; 4 * own[0]];
+        let mut all = vec![0; 32 * length];
+        comm.alltoallv(&data, &own, &mut all, &lengths)?;
+        check_varied(&all, value, &lengths);
         Ok(())
     }),
 ];
@@ -283,6 +330,34 @@ fn lengths_that_differ_end_on_all_ranks() {
             world.finalize().unwrap();
         },
     );
+}
+
+/// Also where one of the two lengths is none, with no message but an empty one.
+#[test]
+fn who_sends_another_one_what_it_does_not_expect_ends_an_alltoall_for_all() {
+    for (sent, expected) in [(0, 5), (5, 0), (5, 4), (4, 5), (100_000, 0), (0, 100_000)] {
+        with_ranks(
+            3,
+            |_| {},
+            |world| {
+                let (other, me) = (world.dup().unwrap(), world.rank());
+                let (mut outgoing, mut incoming) = ([7; 3], [7; 3]);
+                match me {
+                    1 => outgoing[0] = sent,
+                    0 => incoming[1] = expected,
+                    _ => {}
+                }
+                let data = vec![1; outgoing.iter().sum()];
+                let mut buffer = vec![0; incoming.iter().sum()];
+                let outcome = other.alltoallv(&data, &outgoing, &mut buffer, &incoming);
+                let error = outcome.and_then(|()| other.barrier()).unwrap_err();
+                let is_own = matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. });
+                let is_told = matches!(error, Error::CollectiveGivenUp { rank: 0, .. });
+                assert!(if me == 0 { is_own } else { is_told }, "{error}");
+                world.finalize().unwrap();
+            },
+        );
+    }
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn ranks_conform_where_some_share_a_node() {
 fn many_ranks_gather_and_scatter_where_some_share_a_node() {
     let some = |config: &mut Config| config.shared_memory = config.rank % 5 > 2;
     with_ranks(66, some, |comm| {
-        let bodies = ["gathers", "refused-reductions"];
+        let bodies = ["gathers", "varied-gathers", "refused-reductions", "refused-lengths"];
         let backwards = comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap();
         for body in bodies::ALL.iter().filter(|body| bodies.contains(&body.name)) {
             for comm in [&comm, &backwards] {
@@ -428,6 +428,11 @@ fn gather_that_a_departed_rank_cannot_join_ends_with_its_name() {
         end_with_its_name("alltoall", |comm| {
             comm.alltoall(&vec![1; 5 * bytes], &mut vec![0; 5 * bytes])
         });
+        end_with_its_name("allgatherv", |comm| {
+            let lengths: Vec<_> = (0..5).map(|rank| rank * bytes).collect();
+            let own = vec![1; lengths[comm.rank() as usize]];
+            comm.allgatherv(&own, &mut vec![0; 10 * bytes], &lengths)
+        });
     }
 }
 
@@ -528,6 +533,13 @@ fn lengths_that_cannot_be_are_named_with_what_they_should_be() {
             assert_eq!(
                 text(comm.alltoall(&[0; 12], &mut [0; 10])),
                 one_each.replace("all", "buffer")
+            );
+            let lengths = "data_lengths has 2 numbers, one per rank would be 3";
+            assert_eq!(text(comm.alltoallv(&[0; 3], &[1, 2], &mut [0; 3], &[1; 3])), lengths);
+            assert_eq!(text(comm.allgatherv(&[0; 4], &mut [0; 10], &[4, 4, 4])), one_each);
+            assert_eq!(
+                text(comm.allgatherv(&[0; 3], &mut [0; 12], &[4, 4, 4])),
+                "3 bytes came and this rank expects 4: ranks must give the same lengths"
             );
             // What is shorter than this rank's memory for it.
             let outcome = comm.bcast(0, &mut vec![0; if comm.rank() == 0 { 4 } else { 9 }]);

@@ -178,6 +178,50 @@ pub fn gathers(comm: &Communicator, bytes_max: usize) {
     }
 }
 
+/// The same of parts of different lengths, also of none, or of one rank alone.
+pub fn varied_gathers(comm: &Communicator, bytes_max: usize) {
+    let size = comm.size();
+    for (round, bytes) in (1..).zip([0, 3, 1000, 30_000, 300_000]) {
+        let bytes = bytes.min(bytes_max / size as usize);
+        gathers_of(comm, round, &|from, to| bytes * ((3 * from + 5 * to) % 4) as usize / 3);
+        gathers_of(comm, 10 * round, &|from, to| if from + to == size { bytes } else { 0 });
+    }
+}
+
+/// Gathers in which a rank has so many bytes for another one, or for rank 0 if for no one.
+fn gathers_of(comm: &Communicator, round: u32, length: &dyn Fn(u32, u32) -> usize) {
+    let (me, size) = (comm.rank(), comm.size());
+    let lengths: Vec<_> = (0..size).map(|rank| length(rank, 0)).collect();
+    let row = |rank: u32| pattern(lengths[rank as usize], 100 * round + rank);
+    let table = (0..size).flat_map(row).collect::<Vec<_>>();
+    let mut all = vec![0; table.len()];
+    comm.allgatherv(&row(me), &mut all, &lengths).unwrap();
+    assert_same(&all, &table, "what is gathered at all");
+    all.fill(0);
+    let start: usize = lengths[..me as usize].iter().sum();
+    all[start..][..lengths[me as usize]].copy_from_slice(&row(me));
+    comm.allgatherv_in_place(&mut all, &lengths).unwrap();
+    assert_same(&all, &table, "what is gathered in place");
+    for root in [0, size - 1] {
+        let (lengths, table) =
+            if me == root { (&lengths[..], &table[..]) } else { (&[][..], &[][..]) };
+        let mut all = vec![0; table.len()];
+        comm.gatherv(root, &row(me), &mut all, lengths).unwrap();
+        assert_same(&all, table, "what is gathered at one");
+        let mut own = vec![0; row(me).len()];
+        comm.scatterv(root, table, lengths, &mut own).unwrap();
+        assert_same(&own, &row(me), "a part of what one has");
+    }
+    let part = |from: u32, to: u32| pattern(length(from, to), 100 * round + 10_000 * from + to);
+    let data: Vec<u8> = (0..size).flat_map(|to| part(me, to)).collect();
+    let expected: Vec<u8> = (0..size).flat_map(|from| part(from, me)).collect();
+    let data_lengths: Vec<_> = (0..size).map(|to| length(me, to)).collect();
+    let buffer_lengths: Vec<_> = (0..size).map(|from| length(from, me)).collect();
+    let mut buffer = vec![0; expected.len()];
+    comm.alltoallv(&data, &data_lengths, &mut buffer, &buffer_lengths).unwrap();
+    assert_same(&buffer, &expected, "parts of all");
+}
+
 /// The same among parts of the ranks, in another order.
 pub fn parts(comm: &Communicator, bytes_max: usize) {
     let color = comm.rank() % 3 / 2;
@@ -186,6 +230,7 @@ pub fn parts(comm: &Communicator, bytes_max: usize) {
     reduce(&part, bytes_max.min(200_000));
     reduce_scatter(&part, bytes_max.min(200_000));
     gathers(&part, bytes_max.min(200_000));
+    varied_gathers(&part, bytes_max.min(200_000));
 }
 
 /// What fills no element at the end stays, whatever the way.
@@ -235,4 +280,57 @@ pub fn refusals(comm: &Communicator, _bytes_max: usize) {
     assert!(me == 0 || matches!(error, Error::LengthDiffers { .. }), "{error}");
     comm.scatter(0, &all, &mut own).unwrap();
     assert_eq!(u32::from(own[0]), me);
+}
+
+fn is_length(error: &Error) -> bool {
+    matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. })
+}
+
+/// Lengths that do not fit are named where they do not; nobody else hears of it, and the next call
+/// gets what belongs to it.
+pub fn refused_lengths(comm: &Communicator, bytes_max: usize) {
+    let (me, size) = (comm.rank(), comm.size());
+    let long = 200_000.min(bytes_max / size as usize).max(1);
+    for each in [1, long] {
+        let equal = vec![each; size as usize];
+        let right = vec![1; each * size as usize];
+        let mut own = vec![me as u8; each];
+        let is_named =
+            |outcome: Result<(), Error>, at: u32, names: fn(&Error) -> bool| match outcome {
+                Ok(()) => assert_ne!(me, at),
+                Err(error) => assert!(me == at && names(&error), "{error}"),
+            };
+        let mut all = right.clone();
+        let outcome = comm.gatherv(0, &own, &mut all, &vec![each; size as usize + 1]);
+        is_named(outcome, 0, |error| matches!(error, Error::Lengths { .. }));
+        let outcome = comm.gatherv(0, &own, &mut all, &vec![usize::MAX; size as usize]);
+        is_named(outcome, 0, |error| matches!(error, Error::Length { .. }));
+        let outcome = comm.gatherv(0, &vec![1; each + usize::from(me == 0)], &mut all, &equal);
+        is_named(outcome, 0, |error| matches!(error, Error::LengthDiffers { .. }));
+        // What the last one has is longer, then shorter, than the root expects.
+        let last = size - 1;
+        for bytes in [each + 1, each - 1].into_iter().filter(|_| size > 1) {
+            let outcome =
+                comm.gatherv(0, &vec![1; if me == last { bytes } else { each }], &mut all, &equal);
+            is_named(outcome, 0, is_length);
+            let mut own = vec![0; if me == last { bytes } else { each }];
+            is_named(comm.scatterv(0, &right, &equal, &mut own), last, is_length);
+        }
+        comm.gatherv(0, &own, &mut all, &equal).unwrap();
+        let expected: Vec<u8> = (0..size).flat_map(|rank| vec![rank as u8; each]).collect();
+        assert!(me > 0 || all == expected);
+        let error = comm.scatterv(0, &right, &equal[1..], &mut own).unwrap_err();
+        assert!(me == 0 || matches!(error, Error::LengthDiffers { came: 0, .. }), "{error}");
+        comm.scatterv(0, &expected, &equal, &mut own).unwrap();
+        assert_same(&own, &vec![me as u8; each], "a part of what one has");
+        assert!(comm.allgatherv(&own, &mut all, &equal[1..]).is_err());
+        assert!(comm.allgatherv(&own[1..], &mut all, &equal).is_err());
+        assert!(comm.allgatherv_in_place(&mut all[1..], &equal).is_err());
+        assert!(comm.alltoallv(&right[1..], &equal, &mut all, &equal).is_err());
+        assert!(comm.alltoallv(&right, &equal, &mut all, &equal[1..]).is_err());
+        comm.alltoallv(&right, &equal, &mut all, &equal).unwrap();
+        assert_same(&all, &right, "parts of all");
+    }
+    assert!(comm.gatherv(size, &[], &mut [], &[]).is_err());
+    assert!(comm.scatterv(size, &[], &[], &mut []).is_err());
 }
