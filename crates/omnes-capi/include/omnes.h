@@ -334,11 +334,33 @@ int omnes_reduce_scatter(omnes_comm *comm, void *data, size_t count, int type, i
 int omnes_gather(omnes_comm *comm, const void *own, void *all, size_t bytes, int root);
 
 /*
+ * omnes_gatherv does what omnes_gather() does, where bytes may differ between
+ * ranks, and be 0. lengths has them all, in order of ranks, and all room for
+ * their sum; both are not looked at on other ranks than root, and may be NULL
+ * there. Collective: all ranks give the same root.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT;
+ * at root alone, OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if a rank's
+ * bytes are not as in lengths: all means nothing then, and the communicator
+ * goes on.
+ */
+int omnes_gatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,
+		  const size_t *lengths, int root);
+
+/*
  * omnes_allgather does what omnes_gather() does, to all ranks. own may be its
  * place in all, bytes times the caller's rank bytes behind it; else they do not
  * overlap.
  */
 int omnes_allgather(omnes_comm *comm, const void *own, void *all, size_t bytes);
+
+/*
+ * omnes_allgatherv does what omnes_gatherv() does, to all ranks, which all give
+ * the same lengths: else OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT, or,
+ * if they have the same sum, bytes in wrong places. own may be its place in
+ * all; else they do not overlap.
+ */
+int omnes_allgatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,
+		     const size_t *lengths);
 
 /*
  * omnes_scatter brings to own of every rank its part, of bytes bytes, of the
@@ -348,11 +370,33 @@ int omnes_allgather(omnes_comm *comm, const void *own, void *all, size_t bytes);
 int omnes_scatter(omnes_comm *comm, const void *all, void *own, size_t bytes, int root);
 
 /*
+ * omnes_scatterv does what omnes_scatter() does, where bytes may differ between
+ * ranks, and be 0. lengths has them all, in order of ranks, and all their sum;
+ * both are not looked at on other ranks than root, and may be NULL there.
+ * Otherwise as omnes_gatherv(), but OMNES_ERROR_TRUNCATED or
+ * OMNES_ERROR_DISAGREEMENT at each rank whose bytes are not as in lengths, which
+ * are at all if root's own are not.
+ */
+int omnes_scatterv(omnes_comm *comm, const void *all, const size_t *lengths, void *own,
+		   size_t bytes, int root);
+
+/*
  * omnes_alltoall brings part r of every rank's data, bytes bytes each, to rank
  * r, into buffer, in order of the ranks that sent them. Otherwise as
  * omnes_gather().
  */
 int omnes_alltoall(omnes_comm *comm, const void *data, void *buffer, size_t bytes);
+
+/*
+ * omnes_alltoallv does what omnes_alltoall() does, where parts may be of any
+ * lengths, also 0: data_lengths has those of the caller's data, in order of the
+ * ranks that they are for, and buffer_lengths those of what comes, in order of
+ * the ranks that send it. Collective. Errors: OMNES_ERROR_ARGUMENT;
+ * OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT at a rank that is sent more
+ * or less than it expects; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
+ */
+int omnes_alltoallv(omnes_comm *comm, const void *data, const size_t *data_lengths,
+		    void *buffer, const size_t *buffer_lengths);
 
 /*
  * An operation that has been started. It goes on by itself, whatever its rank

@@ -82,6 +82,24 @@ pub(crate) unsafe fn buffer<'a>(
     Ok(unsafe { std::slice::from_raw_parts_mut(buffer.cast(), bytes) })
 }
 
+/// Lengths of parts, one for each of so many ranks; `name` is that of the parameter.
+///
+/// # Safety
+///
+/// `lengths` is NULL, or valid for reads of `ranks` lengths that nobody writes during `'a`.
+pub(crate) unsafe fn lengths<'a>(
+    lengths: *const usize,
+    ranks: usize,
+    name: &str,
+) -> Result<&'a [usize], Failure> {
+    check_length(lengths.cast(), ranks * size_of::<usize>(), name)?;
+    if ranks == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: not NULL and not above isize::MAX, as checked; the rest is our caller's.
+    Ok(unsafe { std::slice::from_raw_parts(lengths, ranks) })
+}
+
 fn check_length(pointer: *const c_void, bytes: usize, name: &str) -> Result<(), Failure> {
     if bytes == 0 {
         return Ok(());
@@ -169,6 +187,15 @@ mod tests {
             assert!(refused.contains("data is NULL, but 80 bytes are needed there"), "{refused}");
             assert!(buffer(std::ptr::null_mut(), 0, "data").unwrap().is_empty());
             assert!(buffer(std::ptr::null_mut(), 1, "data").is_err());
+        }
+    }
+
+    #[test]
+    fn null_is_lengths_of_no_ranks() {
+        // SAFETY: NULL is allowed in each of these calls.
+        unsafe {
+            assert!(lengths(std::ptr::null(), 0, "lengths").unwrap().is_empty());
+            assert!(lengths(std::ptr::null(), 2, "lengths").is_err());
         }
     }
 

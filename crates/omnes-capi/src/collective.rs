@@ -41,6 +41,12 @@ fn bytes_of_all(ranks: usize, bytes: usize) -> Result<usize, Failure> {
     })
 }
 
+/// Bytes of parts of these lengths together; `name` is that of their parameter.
+fn sum_of(lengths: &[usize], name: &str) -> Result<usize, Failure> {
+    let sum = lengths.iter().try_fold(0usize, |sum, length| sum.checked_add(*length));
+    sum.ok_or_else(|| Failure::argument(format!("no memory has as many bytes as {name} say")))
+}
+
 /// Calls `reduce` with the function of C as one of Rust.
 fn with_function<T>(
     each: usize,
@@ -228,6 +234,39 @@ pub unsafe extern "C" fn omnes_gather(
     })
 }
 
+/// See `omnes_gatherv` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_gather`], where `all` has as many bytes as `lengths` say together; `lengths` is
+/// NULL or, at the root, valid for reads of one per rank that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_gatherv(
+    comm: *mut OmnesComm,
+    own: *const c_void,
+    bytes: usize,
+    all: *mut c_void,
+    lengths: *const usize,
+    root: c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        let is_root = root == communicator.rank();
+        let ranks = if is_root { communicator.size() as usize } else { 0 };
+        // SAFETY: as our caller promises.
+        let lengths = unsafe { arguments::lengths(lengths, ranks, "lengths") }?;
+        let all_bytes = sum_of(lengths, "lengths")?;
+        // SAFETY: as our caller promises.
+        let own = unsafe { arguments::data(own, bytes, "own") }?;
+        // SAFETY: as our caller promises.
+        let all = unsafe { arguments::buffer(all, all_bytes, "all") }?;
+        communicator.gatherv(root, own, all, lengths)?;
+        Ok(SUCCESS)
+    })
+}
+
 /// See `omnes_allgather` in the header.
 ///
 /// # Safety
@@ -255,6 +294,42 @@ pub unsafe extern "C" fn omnes_allgather(
         let own = unsafe { arguments::data(own, bytes, "own") }?;
         // SAFETY: as our caller promises.
         communicator.allgather(own, unsafe { arguments::buffer(all, all_bytes, "all") }?)?;
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_allgatherv` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_gatherv`], where every rank is a root; but `own` may be its place in `all`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_allgatherv(
+    comm: *mut OmnesComm,
+    own: *const c_void,
+    bytes: usize,
+    all: *mut c_void,
+    lengths: *const usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let (ranks, rank) = (communicator.size() as usize, communicator.rank() as usize);
+        // SAFETY: as our caller promises.
+        let lengths = unsafe { arguments::lengths(lengths, ranks, "lengths") }?;
+        let all_bytes = sum_of(lengths, "lengths")?;
+        let place = all.cast::<u8>().wrapping_add(lengths[..rank].iter().sum());
+        if !all.is_null() && own == place.cast() && bytes == lengths[rank] {
+            // SAFETY: as our caller promises.
+            let all = unsafe { arguments::buffer(all, all_bytes, "all") }?;
+            communicator.allgatherv_in_place(all, lengths)?;
+            return Ok(SUCCESS);
+        }
+        // SAFETY: as our caller promises.
+        let own = unsafe { arguments::data(own, bytes, "own") }?;
+        // SAFETY: as our caller promises.
+        let all = unsafe { arguments::buffer(all, all_bytes, "all") }?;
+        communicator.allgatherv(own, all, lengths)?;
         Ok(SUCCESS)
     })
 }
@@ -288,6 +363,38 @@ pub unsafe extern "C" fn omnes_scatter(
     })
 }
 
+/// See `omnes_scatterv` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_scatter`], where `all` has as many bytes as `lengths` say together; `lengths` is
+/// NULL or, at the root, valid for reads of one per rank that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_scatterv(
+    comm: *mut OmnesComm,
+    all: *const c_void,
+    lengths: *const usize,
+    own: *mut c_void,
+    bytes: usize,
+    root: c_int,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        let is_root = root == communicator.rank();
+        let ranks = if is_root { communicator.size() as usize } else { 0 };
+        // SAFETY: as our caller promises.
+        let lengths = unsafe { arguments::lengths(lengths, ranks, "lengths") }?;
+        // SAFETY: as our caller promises.
+        let all = unsafe { arguments::data(all, sum_of(lengths, "lengths")?, "all") }?;
+        // SAFETY: as our caller promises.
+        let own = unsafe { arguments::buffer(own, bytes, "own") }?;
+        communicator.scatterv(root, all, lengths, own)?;
+        Ok(SUCCESS)
+    })
+}
+
 /// See `omnes_alltoall` in the header.
 ///
 /// # Safety
@@ -314,6 +421,39 @@ pub unsafe extern "C" fn omnes_alltoall(
     })
 }
 
+/// See `omnes_alltoallv` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_alltoall`], where `data` and `buffer` have as many bytes as their lengths say
+/// together; those are NULL or valid for reads of one per rank that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_alltoallv(
+    comm: *mut OmnesComm,
+    data: *const c_void,
+    data_lengths: *const usize,
+    buffer: *mut c_void,
+    buffer_lengths: *const usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let ranks = communicator.size() as usize;
+        // SAFETY: as our caller promises.
+        let outgoing = unsafe { arguments::lengths(data_lengths, ranks, "data_lengths") }?;
+        // SAFETY: as our caller promises.
+        let incoming = unsafe { arguments::lengths(buffer_lengths, ranks, "buffer_lengths") }?;
+        let data_bytes = sum_of(outgoing, "data_lengths")?;
+        let buffer_bytes = sum_of(incoming, "buffer_lengths")?;
+        // SAFETY: as our caller promises.
+        let data = unsafe { arguments::data(data, data_bytes, "data") }?;
+        // SAFETY: as our caller promises.
+        let buffer = unsafe { arguments::buffer(buffer, buffer_bytes, "buffer") }?;
+        communicator.alltoallv(data, outgoing, buffer, incoming)?;
+        Ok(SUCCESS)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -334,5 +474,8 @@ mod tests {
     fn counts_that_no_memory_has_are_refused() {
         assert_eq!(bytes_of(3, 8).unwrap(), 24);
         assert!(bytes_of(usize::MAX, 8).is_err());
+        assert_eq!(sum_of(&[3, 0, 4], "lengths").unwrap(), 7);
+        let refused = format!("{:?}", sum_of(&[usize::MAX, 1], "lengths").unwrap_err());
+        assert!(refused.contains("no memory has as many bytes as lengths say"), "{refused}");
     }
 }

@@ -58,6 +58,10 @@ static void refused_without_a_job(void)
 	REFUSED(omnes_allreduce(NULL, &byte, 1, OMNES_INT8, OMNES_SUM), "comm");
 	REFUSED(omnes_allgather(NULL, &byte, &byte, 1), "comm");
 	REFUSED(omnes_alltoall(NULL, &byte, &byte, 1), "comm");
+	REFUSED(omnes_gatherv(NULL, &byte, 1, &byte, NULL, 0), "comm");
+	REFUSED(omnes_scatterv(NULL, &byte, NULL, &byte, 1, 0), "comm");
+	REFUSED(omnes_allgatherv(NULL, &byte, 1, &byte, NULL), "comm");
+	REFUSED(omnes_alltoallv(NULL, &byte, NULL, &byte, NULL), "comm");
 	REFUSED(omnes_ibcast(NULL, &byte, 1, 0, &request), "comm");
 	REFUSED(omnes_ibarrier(NULL, &request), "comm");
 	REFUSED(omnes_isend(NULL, 0, 0, &byte, 1, &request), "comm");
@@ -80,6 +84,7 @@ static void refused_in_a_job(omnes_comm *world, int size)
 {
 	omnes_request *request = (omnes_request *)world;
 	omnes_comm *out = world;
+	size_t huge[4] = { SIZE_MAX, SIZE_MAX, SIZE_MAX, SIZE_MAX };
 	char byte = 0;
 
 	REFUSED(omnes_send(world, -1, 0, &byte, 1), "to");
@@ -106,6 +111,15 @@ static void refused_in_a_job(omnes_comm *world, int size)
 	REFUSED(omnes_gather(world, &byte, &byte, 1, -1), "root");
 	REFUSED(omnes_scatter(world, &byte, &byte, 1, size), "root");
 	REFUSED(omnes_alltoall(world, &byte, NULL, 1), "buffer");
+	REFUSED(omnes_gatherv(world, &byte, 1, &byte, huge, size), "root");
+	REFUSED(omnes_gatherv(world, &byte, 1, &byte, NULL, omnes_rank(world)), "lengths is NULL");
+	REFUSED(omnes_scatterv(world, &byte, huge, &byte, 1, -1), "root");
+	REFUSED(omnes_scatterv(world, &byte, NULL, &byte, 1, omnes_rank(world)), "lengths is NULL");
+	REFUSED(omnes_allgatherv(world, &byte, 1, &byte, NULL), "lengths is NULL");
+	REFUSED(omnes_allgatherv(world, &byte, 1, &byte, huge),
+		size > 1 ? "no memory has as many bytes as lengths say" : "all would have");
+	REFUSED(omnes_alltoallv(world, &byte, NULL, &byte, huge), "data_lengths is NULL");
+	REFUSED(omnes_alltoallv(world, &byte, huge, &byte, NULL), "buffer_lengths is NULL");
 	CHECK(omnes_allreduce(world, &byte, 0, OMNES_FLOAT, OMNES_AND) == OMNES_ERROR_REDUCTION);
 	REFUSED(omnes_bcast(world, &byte, 1, -1), "root");
 	REFUSED(omnes_bcast(world, &byte, 1, size), "root");

@@ -138,6 +138,57 @@ static void gathers(omnes_comm *comm, int rank, int size)
 		CHECK(got[i] == 10 * i + rank);
 }
 
+/* Rank r has r numbers, so that rank 0 has none. */
+static void varied_gathers(omnes_comm *comm, int rank, int size)
+{
+	size_t each = sizeof(int), lengths[4], same[4], bytes = (size_t)rank * each;
+	int own[4], all[6], parts[12], first = rank * (rank - 1) / 2, is_root = rank == 1;
+
+	for (int i = 0; i < size; i++) {
+		lengths[i] = (size_t)i * each;
+		same[i] = bytes;
+		own[i] = 10 * rank + i;
+	}
+	memset(all, -1, sizeof(all));
+	OK(omnes_gatherv(comm, own, bytes, is_root ? all : NULL, is_root ? lengths : NULL, 1));
+	for (int i = 0, k = 0; i < size; i++)
+		for (int j = 0; j < i; j++, k++)
+			CHECK(all[k] == (is_root ? 10 * i + j : -1));
+	OK(omnes_allgatherv(comm, own, bytes, all, lengths));
+	for (int i = 0, k = 0; i < size; i++)
+		for (int j = 0; j < i; j++, k++)
+			CHECK(all[k] == 10 * i + j);
+	memset(all, -1, sizeof(all));
+	for (int j = 0; j < rank; j++)
+		all[first + j] = first + j;
+	OK(omnes_allgatherv(comm, all + first, bytes, all, lengths));
+	for (int k = 0; k < size * (size - 1) / 2; k++)
+		CHECK(all[k] == k);
+	OK(omnes_scatterv(comm, rank ? NULL : all, rank ? NULL : lengths, own, bytes, 0));
+	for (int j = 0; j < rank; j++)
+		CHECK(own[j] == first + j);
+	for (int i = 0; i < size * rank; i++)
+		parts[i] = 100 * rank + i;
+	OK(omnes_alltoallv(comm, parts, same, all, lengths));
+	for (int i = 0, k = 0; i < size; i++)
+		for (int j = 0; j < i; j++, k++)
+			CHECK(all[k] == 100 * i + rank * i + j);
+}
+
+/* Who expects another length than comes is told, and all go on. */
+static void wrong_lengths(omnes_comm *comm, int rank, int size)
+{
+	size_t lengths[4] = { 1, 1, 1, 1 };
+	char own[2] = { 1, 2 }, all[4];
+	int last = size - 1, code;
+
+	code = omnes_gatherv(comm, own, rank == last ? 2 : 1, all, lengths, 0);
+	CHECK(code == (rank ? OMNES_SUCCESS : OMNES_ERROR_TRUNCATED));
+	code = omnes_scatterv(comm, all, lengths, own, rank == last ? 2 : 1, 0);
+	CHECK(code == (rank == last ? OMNES_ERROR_DISAGREEMENT : OMNES_SUCCESS));
+	OK(omnes_gatherv(comm, own, 1, all, lengths, 0));
+}
+
 /* Even and odd ranks apart, in reverse order; the last rank stays out. */
 static void parts(omnes_comm *comm, int rank, int size)
 {
@@ -196,6 +247,8 @@ int main(void)
 	broadcasts(world, rank, size);
 	reductions(world, rank, size);
 	gathers(world, rank, size);
+	varied_gathers(world, rank, size);
+	wrong_lengths(world, rank, size);
 	parts(world, rank, size);
 	copies(world, rank);
 	OK(omnes_barrier(world));
