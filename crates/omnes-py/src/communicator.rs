@@ -283,6 +283,30 @@ impl Communicator {
         detached(py, || unsafe { ranks.gather(root, own.data(), all.buffer()) })
     }
 
+    /// Does what gather() does, where each own may have any length.
+    ///
+    /// lengths has those of all ranks in bytes, in order of ranks; all and lengths are needed by
+    /// the root alone. Raises what gather() raises, but of lengths at the root alone, and others,
+    /// and this communicator, go on.
+    #[pyo3(signature = (own, all = None, lengths = None, root = 0))]
+    fn gatherv(
+        &self,
+        py: Python<'_>,
+        own: &Bound<'_, PyAny>,
+        all: Option<&Bound<'_, PyAny>>,
+        lengths: Option<Vec<i64>>,
+        root: i64,
+    ) -> PyResult<()> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
+        let lengths = self::lengths("lengths", lengths.unwrap_or_default())?;
+        let own = Memory::of(own)?;
+        let all = all.filter(|_| ranks.rank() == root).map(Memory::to_write).transpose()?;
+        let (own, all) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
+        own.check_apart_from(all)?;
+        // SAFETY: as in `gather`.
+        detached(py, || unsafe { ranks.gatherv(root, own.data(), all.buffer(), &lengths) })
+    }
+
     /// Brings the bytes of every rank's own to all ranks, into all, in order of ranks.
     ///
     /// Raises what gather() raises.
@@ -298,6 +322,25 @@ impl Communicator {
         own.check_apart_from(all)?;
         // SAFETY: as in `gather`.
         detached(py, || unsafe { ranks.allgather(own.data(), all.buffer()) })
+    }
+
+    /// Does what allgather() does, where each own may have any length.
+    ///
+    /// lengths has those of all ranks in bytes, in order of ranks, the same on all. Raises what
+    /// allgather() raises. Where lengths differ, but not their sum, bytes are in wrong places.
+    fn allgatherv(
+        &self,
+        py: Python<'_>,
+        own: &Bound<'_, PyAny>,
+        all: &Bound<'_, PyAny>,
+        lengths: Vec<i64>,
+    ) -> PyResult<()> {
+        let (ranks, lengths) = (self.ranks()?, self::lengths("lengths", lengths)?);
+        let (own, all) = (Memory::of(own)?, Memory::to_write(all)?);
+        let (own, all) = (own.place(), all.place());
+        own.check_apart_from(all)?;
+        // SAFETY: as in `gather`.
+        detached(py, || unsafe { ranks.allgatherv(own.data(), all.buffer(), &lengths) })
     }
 
     /// Brings to every rank's own its part of the root's all, which has them in order of ranks.
@@ -320,6 +363,30 @@ impl Communicator {
         detached(py, || unsafe { ranks.scatter(root, all.data(), own.buffer()) })
     }
 
+    /// Does what scatter() does, where each own may have any length.
+    ///
+    /// lengths has those of all ranks in bytes, in order of ranks; all and lengths are needed by
+    /// the root alone. Raises what scatter() raises, but of lengths only where they do not fit, and
+    /// others, and this communicator, go on.
+    #[pyo3(signature = (all, lengths, own, root = 0))]
+    fn scatterv(
+        &self,
+        py: Python<'_>,
+        all: Option<&Bound<'_, PyAny>>,
+        lengths: Option<Vec<i64>>,
+        own: &Bound<'_, PyAny>,
+        root: i64,
+    ) -> PyResult<()> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
+        let lengths = self::lengths("lengths", lengths.unwrap_or_default())?;
+        let own = Memory::to_write(own)?;
+        let all = all.filter(|_| ranks.rank() == root).map(Memory::of).transpose()?;
+        let (own, all) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
+        own.check_apart_from(all)?;
+        // SAFETY: as in `scatter`.
+        detached(py, || unsafe { ranks.scatterv(root, all.data(), &lengths, own.buffer()) })
+    }
+
     /// Brings part r of every rank's data to rank r, into buffer, in order of ranks.
     ///
     /// All parts are equally long. Raises what gather() raises.
@@ -335,6 +402,31 @@ impl Communicator {
         data.check_apart_from(buffer)?;
         // SAFETY: as in `gather`.
         detached(py, || unsafe { ranks.alltoall(data.data(), buffer.buffer()) })
+    }
+
+    /// Does what alltoall() does, where parts may have any lengths.
+    ///
+    /// data_lengths has those of data in bytes, in order of the ranks that they are for;
+    /// buffer_lengths those of what comes, in order of the ranks that send it. Raises what
+    /// alltoall() raises.
+    fn alltoallv(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        data_lengths: Vec<i64>,
+        buffer: &Bound<'_, PyAny>,
+        buffer_lengths: Vec<i64>,
+    ) -> PyResult<()> {
+        let ranks = self.ranks()?;
+        let outgoing = lengths("data_lengths", data_lengths)?;
+        let incoming = lengths("buffer_lengths", buffer_lengths)?;
+        let (data, buffer) = (Memory::of(data)?, Memory::to_write(buffer)?);
+        let (data, buffer) = (data.place(), buffer.place());
+        data.check_apart_from(buffer)?;
+        // SAFETY: as in `gather`.
+        detached(py, || unsafe {
+            ranks.alltoallv(data.data(), &outgoing, buffer.buffer(), &incoming)
+        })
     }
 
     /// Sends bytes to rank to; returns when data may be changed.
@@ -541,6 +633,16 @@ fn wanted(source: Option<i64>, tag: Option<i64>) -> PyResult<(Source, Tag)> {
     let source = source.map(|source| number("source", source)).transpose()?;
     let tag = tag.map(|tag| number("tag", tag)).transpose()?;
     Ok((source.map_or(Source::Any, Source::Rank), tag.map_or(Tag::Any, Tag::Is)))
+}
+
+/// Lengths of parts in bytes; `argument` is what the caller knows them as.
+fn lengths(argument: &str, values: Vec<i64>) -> PyResult<Vec<usize>> {
+    let length = |value| {
+        let reason =
+            || PyValueError::new_err(format!("{argument} has {value}, which is no length"));
+        usize::try_from(value).map_err(|_| reason())
+    };
+    values.into_iter().map(length).collect()
 }
 
 /// A rank, tag or color; `argument` is what the caller knows it as.

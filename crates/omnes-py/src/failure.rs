@@ -42,7 +42,7 @@ macro_rules! kinds {
                 Error::LongLost { .. } => &classes::PeerFailed,
                 Error::Setting { .. } => &classes::Variable,
                 Error::CallsDiffer { .. } | Error::LengthDiffers { .. } => &classes::Disagreement,
-                Error::UnequalParts { .. } => &classes::Length,
+                Error::Lengths { .. } | Error::UnequalParts { .. } => &classes::Length,
                 $(Error::$kind { .. } => &classes::$kind,)+
                 _ => &classes::Error,
             }

@@ -1,6 +1,6 @@
 """What is compiled; use it as ``omnes``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Self, final
 
 from typing_extensions import Buffer
@@ -138,20 +138,65 @@ class Communicator:
         is not as long as all own together), RankOutOfRange, Truncated, Disagreement, PeerFailed,
         PeerLeft; ValueError if the two overlap.
         """
+    def gatherv(
+        self,
+        own: Buffer,
+        all: Buffer | None = None,
+        lengths: Sequence[int] | None = None,
+        root: int = 0,
+    ) -> None:
+        """Does what gather() does, where each own may have any length.
+
+        lengths has those of all ranks in bytes, in order of ranks; all and lengths are needed by
+        the root alone. Raises what gather() raises, but of lengths at the root alone, and others,
+        and this communicator, go on.
+        """
     def allgather(self, own: Buffer, all: Buffer) -> None:
         """Brings the bytes of every rank's own to all ranks, into all, in order of ranks.
 
         Raises what gather() raises.
+        """
+    def allgatherv(self, own: Buffer, all: Buffer, lengths: Sequence[int]) -> None:
+        """Does what allgather() does, where each own may have any length.
+
+        lengths has those of all ranks in bytes, in order of ranks, the same on all. Raises what
+        allgather() raises. Where lengths differ, but not their sum, bytes are in wrong places.
         """
     def scatter(self, all: Buffer | None, own: Buffer, root: int = 0) -> None:
         """Brings to every rank's own its part of the root's all, which has them in order of ranks.
 
         all is needed by the root alone. Raises what gather() raises.
         """
+    def scatterv(
+        self,
+        all: Buffer | None,
+        lengths: Sequence[int] | None,
+        own: Buffer,
+        root: int = 0,
+    ) -> None:
+        """Does what scatter() does, where each own may have any length.
+
+        lengths has those of all ranks in bytes, in order of ranks; all and lengths are needed by
+        the root alone. Raises what scatter() raises, but of lengths only where they do not fit, and
+        others, and this communicator, go on.
+        """
     def alltoall(self, data: Buffer, buffer: Buffer) -> None:
         """Brings part r of every rank's data to rank r, into buffer, in order of ranks.
 
         All parts are equally long. Raises what gather() raises.
+        """
+    def alltoallv(
+        self,
+        data: Buffer,
+        data_lengths: Sequence[int],
+        buffer: Buffer,
+        buffer_lengths: Sequence[int],
+    ) -> None:
+        """Does what alltoall() does, where parts may have any lengths.
+
+        data_lengths has those of data in bytes, in order of the ranks that they are for;
+        buffer_lengths those of what comes, in order of the ranks that send it. Raises what
+        alltoall() raises.
         """
     def send(self, data: Buffer, to: int, *, tag: int = 0) -> None:
         """Sends bytes to rank to; returns when data may be changed.

@@ -101,6 +101,42 @@ def gathers(world):
     raises(omnes.RankOutOfRange, world.gather, own, None, world.size)
 
 
+def varied_gathers(world):
+    rank, size = world.rank, world.size
+    lengths = [3 * other for other in range(size)]  # rank 0 has none
+    own, all_own = bytes([rank] * 3 * rank), b"".join(bytes([r] * 3 * r) for r in range(size))
+    table = bytearray(len(all_own))
+    if rank == 1:
+        world.gatherv(own, table, lengths, root=1)
+        assert table == all_own
+    else:
+        world.gatherv(own, root=1)
+    table = bytearray(len(all_own))
+    world.allgatherv(own, table, lengths)
+    assert table == all_own
+    part = bytearray(3 * rank)
+    world.scatterv(table if rank == 0 else None, lengths if rank == 0 else None, part)
+    assert part == own
+    # Rank r sends r + to bytes to rank `to`.
+    counts = tuple(rank + other for other in range(size))
+    buffer = bytearray(sum(counts))
+    world.alltoallv(bytes([rank] * sum(counts)), counts, buffer, counts)
+    assert buffer == b"".join(bytes([r] * (rank + r)) for r in range(size))
+    # Who gives a wrong length is told, and all go on.
+    longer = own + bytes(rank == size - 1)
+    if rank == 0:
+        raises(omnes.Truncated, world.gatherv, longer, table, lengths)
+        raises(omnes.Length, world.gatherv, own, table, lengths[1:])
+    else:
+        world.gatherv(longer)
+        world.gatherv(own)
+    raises(omnes.Length, world.allgatherv, own, bytearray(1), lengths)
+    raises(omnes.Disagreement, world.allgatherv, own + b"x", table, lengths)
+    raises(ValueError, world.allgatherv, own, table, [-1] * size)
+    raises(TypeError, world.alltoallv, own, 7, table, lengths)
+    raises(ValueError, world.alltoallv, table, lengths, table, lengths)
+
+
 def messages(world):
     right, left = (world.rank + 1) % world.size, (world.rank - 1) % world.size
     world.send(b"to the right", right, tag=7)
@@ -241,6 +277,7 @@ with omnes.Communicator.from_env() as world:
         requests,
         reductions,
         gathers,
+        varied_gathers,
         messages,
         barriers,
         groups,
