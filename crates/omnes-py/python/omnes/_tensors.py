@@ -66,9 +66,14 @@ def joint(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([to_read(part).reshape(-1) for part in parts])
 
 
-def spread(table: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
+def lengths_of(parts: Sequence[torch.Tensor]) -> list[int]:
+    """Bytes of each part."""
+    return [part.nbytes for part in parts]
+
+
+def spread(rows: torch.Tensor | Sequence[torch.Tensor], parts: Sequence[torch.Tensor]) -> None:
     """Copies a row into each part."""
-    for row, part in zip(table, parts, strict=True):
+    for row, part in zip(rows, parts, strict=True):
         check_written("an output", part)
         part.detach().copy_(row.view(part.shape))
 

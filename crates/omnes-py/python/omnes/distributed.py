@@ -54,7 +54,16 @@ from torch.distributed import Store, Work
 from . import _ending, _queue
 from ._omnes import Communicator, Error, abandon, join, time_limit
 from ._rendezvous import take_environment, through
-from ._tensors import apart, bytes_of, check_written, joint, spread, to_read, to_write
+from ._tensors import (
+    apart,
+    bytes_of,
+    check_written,
+    joint,
+    lengths_of,
+    spread,
+    to_read,
+    to_write,
+)
 from ._work import Done, Message
 from .torch import _combined_as, _numbers
 
@@ -65,6 +74,10 @@ __all__ = ["ProcessGroup"]
 
 # Messages that are parts of collectives; those of programs have tags below 2**31.
 _TAG = 2**32 - 1
+
+# Tensors of different lengths are gathered at once, through a copy, if all have so many bytes
+# together; longer ones are broadcast one by one, in place.
+_TABLE_BYTES_MAX = 64 << 10
 
 # Messages under way that a group keeps before it looks for those that have ended.
 _MESSAGES_MIN = 16
@@ -355,8 +368,11 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         own = to_read(tensor)
         with to_write(output) as place:
             if output_splits or input_splits:
-                parts = self._split(place, output_splits, "output")
-                self._exchange(parts, self._split(own, input_splits, "input"))
+                outputs = self._split(place, output_splits, "output")
+                inputs = self._split(own, input_splits, "input")
+                self._check_pair(inputs[self._rank], outputs[self._rank])
+                data, lengths = bytes_of(apart(own, place)), lengths_of(inputs)
+                self._joined.alltoallv(data, lengths, bytes_of(place), lengths_of(outputs))
             else:
                 self._check_pair(tensor, output)
                 self._check_divides(own)
@@ -498,16 +514,24 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         own = to_read(tensor)
         self._check_pair(tensor, parts[self._rank])
         if len({part.numel() for part in parts}) > 1:
-            for root, part in enumerate(parts):
-                with to_write(part) as place:
-                    if root == self._rank:
-                        place.copy_(own.view(place.shape))
-                    self._joined.bcast(bytes_of(place), root)
-            return
+            return self._allgather_unequal(parts, own)
         self._check_alike(parts, tensor)
         table = own.new_empty((self._size, own.numel()))
         self._joined.allgather(bytes_of(own), bytes_of(table))
         spread(table, parts)
+
+    def _allgather_unequal(self, parts: list[torch.Tensor], own: torch.Tensor) -> None:
+        self._check_count(parts)
+        lengths = [part.numel() * own.itemsize for part in parts]
+        if sum(lengths) <= _TABLE_BYTES_MAX:
+            table = own.new_empty(sum(lengths) // own.itemsize)
+            self._joined.allgatherv(bytes_of(own), bytes_of(table), lengths)
+            return spread(table.split([part.numel() for part in parts]), parts)
+        for root, part in enumerate(parts):
+            with to_write(part) as place:
+                if root == self._rank:
+                    place.copy_(own.view(place.shape))
+                self._joined.bcast(bytes_of(place), root)
 
     def _exchange(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> None:
         """Sends an input to each rank, and gets an output from each."""

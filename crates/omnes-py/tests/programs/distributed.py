@@ -134,9 +134,11 @@ def gathers(rank, size):
     outputs = [torch.zeros(3, 4) for _ in range(size)]
     dist.all_gather(outputs, data(rank))
     assert all(map(torch.equal, outputs, everything))
-    outputs = [torch.zeros(other + 1) for other in range(size)]
-    dist.all_gather(outputs, torch.full((rank + 1,), float(rank)))
-    assert [each.tolist() for each in outputs] == [[float(r)] * (r + 1) for r in range(size)]
+    for rows in (1, 10_000):  # of few bytes, and of many
+        outputs = [torch.zeros(3, rows * other).t() for other in range(size)]
+        dist.all_gather(outputs, torch.full((rows * rank, 3), float(rank)))
+        for other, output in enumerate(outputs):
+            assert torch.equal(output, torch.full((rows * other, 3), float(other)))
     for dtype in (torch.float32, torch.bool, torch.bfloat16):
         table = torch.zeros(3 * size, 4, dtype=dtype)
         dist.all_gather_into_tensor(table, data(rank, dtype=dtype))
@@ -195,6 +197,11 @@ def all_to_alls(rank, size):
     output = torch.zeros(sum(sizes), 2)
     dist.all_to_all_single(output, own, sizes, sizes)
     assert output[:, 1].tolist() == [float(r) for r in range(size) for _ in range(rank + r)]
+    # Rank 0 sends nothing to itself; of a table whose columns lie apart, and into its other half.
+    table = torch.zeros(4, sum(sizes)).t()
+    table[:, 1] = rank
+    dist.all_to_all_single(table[:, 2:], table[:, :2], sizes, sizes)
+    assert table[:, 3].tolist() == output[:, 1].tolist()
     parts = [torch.zeros(each) for each in sizes]
     dist.all_to_all(parts, [torch.full((each,), float(rank)) for each in sizes])
     assert [part.tolist() for part in parts] == [[float(r)] * (rank + r) for r in range(size)]
