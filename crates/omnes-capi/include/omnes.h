@@ -374,8 +374,8 @@ int omnes_scatter(omnes_comm *comm, const void *all, void *own, size_t bytes, in
  * ranks, and be 0. lengths has them all, in order of ranks, and all their sum;
  * both are not looked at on other ranks than root, and may be NULL there.
  * Otherwise as omnes_gatherv(), but OMNES_ERROR_TRUNCATED or
- * OMNES_ERROR_DISAGREEMENT at each rank whose bytes are not as in lengths, which
- * are at all if root's own are not.
+ * OMNES_ERROR_DISAGREEMENT at each rank whose bytes are not as in lengths; if
+ * root's own are not, at all ranks that expect any.
  */
 int omnes_scatterv(omnes_comm *comm, const void *all, const size_t *lengths, void *own,
 		   size_t bytes, int root);

@@ -361,6 +361,24 @@ fn who_sends_another_one_what_it_does_not_expect_ends_an_alltoall_for_all() {
 }
 
 #[test]
+fn who_gives_an_alltoall_nothing_ends_it_for_those_who_give_something() {
+    with_ranks(
+        3,
+        |_| {},
+        |world| {
+            let other = world.dup().unwrap();
+            let bytes = if world.rank() == 1 { 0 } else { 30 };
+            let outcome = other.alltoall(&vec![1; bytes], &mut vec![0; bytes]);
+            let error = outcome.and_then(|()| other.barrier()).unwrap_err();
+            let is_own = matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. });
+            let is_told = matches!(error, Error::CollectiveGivenUp { .. });
+            assert!(is_own || is_told, "{error}");
+            world.finalize().unwrap();
+        },
+    );
+}
+
+#[test]
 fn barrier_of_messages_that_is_given_up_does_not_end_by_those_of_another() {
     let ends = Arc::new(AtomicBool::new(false));
     with_ranks(3, interruptible(&ends, broken), |world| {
