@@ -145,11 +145,11 @@ enum {
 /* A communicator: ranks 0..size-1 with messages of their own. Opaque. */
 typedef struct omnes_comm omnes_comm;
 
-/* What omnes_recv() or omnes_irecv() got. */
+/* What omnes_recv() or omnes_irecv() got, or omnes_probe() found. */
 typedef struct omnes_status {
 	int source;   /* rank that sent it, in the communicator */
 	int tag;      /* its tag, in [0,INT_MAX] */
-	size_t bytes; /* its length, at most that of the buffer */
+	size_t bytes; /* its length; of a receive at most that of the buffer */
 } omnes_status;
 
 /*
@@ -230,6 +230,23 @@ int omnes_send(omnes_comm *comm, int to, int tag, const void *data, size_t bytes
  */
 int omnes_recv(omnes_comm *comm, int from, int tag, void *buffer, size_t bytes,
 	       omnes_status *status);
+
+/*
+ * omnes_probe waits for the oldest message that matches from and tag and that no
+ * receive has taken, as omnes_recv() does, but leaves it where it is. *status
+ * says how to receive it: omnes_recv() from its source with its tag gets it,
+ * unless another thread's was sooner. status may be NULL.
+ * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
+ */
+int omnes_probe(omnes_comm *comm, int from, int tag, omnes_status *status);
+
+/*
+ * omnes_iprobe does what omnes_probe() does without waiting: *found is 1 if
+ * there is such a message, else 0, and *status is written only if it is 1. Moves
+ * all operations on.
+ * Errors: as omnes_probe().
+ */
+int omnes_iprobe(omnes_comm *comm, int from, int tag, int *found, omnes_status *status);
 
 /*
  * omnes_sendrecv does what omnes_send() and omnes_recv() do at once, so that

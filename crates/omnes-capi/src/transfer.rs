@@ -82,6 +82,65 @@ pub unsafe extern "C" fn omnes_recv(
     })
 }
 
+/// See `omnes_probe` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `status` is NULL or valid for the write of
+/// one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_probe(
+    comm: *mut OmnesComm,
+    from: c_int,
+    tag: c_int,
+    status: *mut OmnesStatus,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        let from = arguments::source(from, communicator.size())?;
+        let found = communicator.probe(from, arguments::wanted_tag(tag)?)?;
+        // SAFETY: as our caller promises.
+        if let Some(status) = unsafe { arguments::optional_place(status) } {
+            status.write(found.into());
+        }
+        Ok(SUCCESS)
+    })
+}
+
+/// See `omnes_iprobe` in the header.
+///
+/// # Safety
+///
+/// `comm` is NULL or a handle that is not yet freed; `found` is NULL or valid for the write of an
+/// `int`, `status` NULL or valid for the write of one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_iprobe(
+    comm: *mut OmnesComm,
+    from: c_int,
+    tag: c_int,
+    found: *mut c_int,
+    status: *mut OmnesStatus,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as our caller promises.
+        let communicator = &unsafe { arguments::comm(comm) }?.communicator;
+        // SAFETY: as our caller promises.
+        let found = unsafe { arguments::place(found, "found") }?;
+        found.write(0);
+        let from = arguments::source(from, communicator.size())?;
+        let Some(message) = communicator.iprobe(from, arguments::wanted_tag(tag)?)? else {
+            return Ok(SUCCESS);
+        };
+        found.write(1);
+        // SAFETY: as our caller promises.
+        if let Some(status) = unsafe { arguments::optional_place(status) } {
+            status.write(message.into());
+        }
+        Ok(SUCCESS)
+    })
+}
+
 /// See `omnes_sendrecv` in the header.
 ///
 /// # Safety

@@ -284,6 +284,37 @@ impl Engine {
         self.enter(|core| unsafe { core.receive(channel, pattern, base, capacity) })
     }
 
+    /// Waits for a message that fits and has no receive yet, as a receive would, but leaves it
+    /// where it is: its sender, tag and length. A rank that has failed or left ends the wait as in
+    /// [`Self::wait`].
+    ///
+    /// # Errors
+    /// [`OperationError`] if no such message comes any more.
+    pub fn probe(
+        &self,
+        channel: usize,
+        pattern: &Pattern,
+        concerns: impl Fn(Gone<'_>) -> bool,
+    ) -> Outcome {
+        let spot = pattern.source.map_or(Spot::Anywhere, Spot::At);
+        let found = self.wait_until(None, spot, |core| core.try_probe(channel, pattern, &concerns));
+        found.unwrap_or(Err(OperationError::Interrupted))
+    }
+
+    /// As [`Self::probe`], but without waiting: `None` if no such message is here yet. Moves all
+    /// operations on as [`Self::test`] does.
+    pub fn iprobe(
+        &self,
+        channel: usize,
+        pattern: &Pattern,
+        concerns: impl Fn(Gone<'_>) -> bool,
+    ) -> Option<Outcome> {
+        self.enter(|core| {
+            core.look_for_test(&self.shared.poller);
+            core.try_probe(channel, pattern, &concerns)
+        })
+    }
+
     /// Gives an operation up: when this returns, its memory belongs to the caller again. What was
     /// under way may or may not arrive.
     pub fn release(&self, operation: Operation) {

@@ -169,7 +169,7 @@ pub type Outcome = Result<Completion, OperationError>;
 #[derive(Default)]
 pub(crate) struct Operations {
     slots: Slab<Option<Outcome>>,
-    /// Operations that ended since somebody asked.
+    /// Operations that have ended, and messages that have come for which a probe may wait.
     pub(crate) ended: u64,
 }
 
@@ -183,6 +183,11 @@ impl Operations {
             slot.get_or_insert(outcome);
             self.ended += 1;
         }
+    }
+
+    /// A message has come for which a probe may wait.
+    pub(crate) fn on_sought(&mut self) {
+        self.ended += 1;
     }
 
     pub(crate) fn is_ended(&self, id: OperationId) -> bool {

@@ -110,6 +110,14 @@ impl OwnMessages {
         None
     }
 
+    /// The oldest message that fits, which stays here.
+    pub(crate) fn probe(&self, channel: usize, pattern: &Pattern) -> Option<Completion> {
+        let fits = |it: &&Kept| it.channel == channel && accepts(pattern, &it.message);
+        let Kept { message, data, .. } = self.kept.iter().find(fits)?;
+        let (peer, tag, bytes) = (message.to, message.tag, data.len() as u64);
+        Some(Completion { peer, tag, bytes, word: 0 })
+    }
+
     /// The same receive also waits on the network.
     pub(crate) fn pair(&mut self, operation: OperationId, id: ReceiveId) {
         let own = self.waiting.iter_mut().find(|waiting| waiting.operation == operation);

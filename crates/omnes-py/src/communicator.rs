@@ -5,7 +5,7 @@ use crate::memory::{Memory, Place};
 use crate::process::{self, OfProcess};
 use crate::request::Request;
 use crate::signals::{take_raised, while_waiting};
-use omnes::{Communicator as Ranks, Config, Error, MulticastState, ReduceOp, Source, Tag};
+use omnes::{Communicator as Ranks, Config, Error, MulticastState, ReduceOp, Source, Status, Tag};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 /// A group of ranks that communicate with each other, apart from all other groups.
 ///
-/// All ranks call its collective operations, which are all but messages (send(), recv(), isend(),
-/// irecv()), in the same order, each rank from one thread at a time. They raise PeerLeft if a rank
+/// All ranks call its collective operations, which are all but messages (send(), recv(), probe()
+/// and their like), in the same order, each rank from one thread at a time. They raise PeerLeft if a rank
 /// has left the job, beside what each of them names. Buffers are whatever has one, with elements
 /// one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags and
 /// colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a child
@@ -468,6 +468,37 @@ impl Communicator {
         // it is the caller's.
         let status = detached(py, || ranks.recv(from, wanted, unsafe { place.buffer() }))?;
         Ok((status.source, status.tag, status.bytes))
+    }
+
+    /// Waits for the oldest message that no receive has taken, as recv() does, but leaves it there.
+    ///
+    /// Returns its source, tag and length in bytes: a recv() from that source with that tag gets
+    /// it, unless another thread's was sooner. Raises RankOutOfRange, PeerFailed, PeerLeft.
+    #[pyo3(signature = (source = None, *, tag = None))]
+    fn probe(
+        &self,
+        py: Python<'_>,
+        source: Option<i64>,
+        tag: Option<i64>,
+    ) -> PyResult<(u32, u32, usize)> {
+        let ranks = self.ranks()?;
+        let (from, wanted) = wanted(source, tag)?;
+        let Status { source, tag, bytes } = detached(py, || ranks.probe(from, wanted))?;
+        Ok((source, tag, bytes))
+    }
+
+    /// As probe(), but None if no such message is there yet.
+    #[pyo3(signature = (source = None, *, tag = None))]
+    fn iprobe(
+        &self,
+        py: Python<'_>,
+        source: Option<i64>,
+        tag: Option<i64>,
+    ) -> PyResult<Option<(u32, u32, usize)>> {
+        let ranks = self.ranks()?;
+        let (from, wanted) = wanted(source, tag)?;
+        let found = detached(py, || ranks.iprobe(from, wanted))?;
+        Ok(found.map(|Status { source, tag, bytes }| (source, tag, bytes)))
     }
 
     /// Sends data as send() and receives into buffer as recv() at once, at any length.

@@ -4,7 +4,7 @@ use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::job::POINT_TO_POINT;
 use crate::under_way::UnderWay;
-use omnes_net::{Completion, Message, Operation, Pattern, Reply};
+use omnes_net::{Completion, Gone, Message, Operation, Outcome, Pattern, Reply};
 
 /// From whom a message may come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -112,6 +112,65 @@ impl Communicator {
         }
     }
 
+    /// Waits for the oldest message from `from` with `tag` that no receive has taken, as
+    /// [`Self::recv`] does, but leaves it where it is. Its sender, tag and length tell how to
+    /// receive it: a receive from that sender with that tag takes it, unless another thread's was
+    /// sooner.
+    ///
+    /// ```no_run
+    /// # // Needs a launcher.
+    /// # use omnes::{Source, Tag};
+    /// # fn main() -> Result<(), omnes::Error> {
+    /// # let world = omnes::Communicator::from_env()?;
+    /// let found = world.probe(Source::Any, Tag::Any)?;
+    /// let mut message = vec![0; found.bytes];
+    /// world.recv(found.source, found.tag, &mut message)?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`].
+    pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
+        let pattern = self.pattern(from.into(), tag.into())?;
+        let breaks = |gone: Gone<'_>| self.breaks_message(gone);
+        self.probed(self.engine_to_start()?.probe(POINT_TO_POINT, &pattern, breaks))
+    }
+
+    /// As [`Self::probe`], but without waiting: `None` if no such message is here yet.
+    ///
+    /// # Errors
+    /// As [`Self::probe`].
+    pub fn iprobe(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Option<Status>, Error> {
+        let pattern = self.pattern(from.into(), tag.into())?;
+        let breaks = |gone: Gone<'_>| self.breaks_message(gone);
+        let found = self.engine_to_start()?.iprobe(POINT_TO_POINT, &pattern, breaks);
+        found.map(|outcome| self.probed(outcome)).transpose()
+    }
+
+    fn probed(&self, outcome: Outcome) -> Result<Status, Error> {
+        outcome.map(|found| self.status(found)).map_err(|error| self.error(error))
+    }
+
+    /// What a receive takes, or a probe finds.
+    fn pattern(&self, from: Source, tag: Tag) -> Result<Pattern, Error> {
+        let source = match from {
+            Source::Any => None,
+            Source::Rank(rank) => {
+                self.check_rank(rank)?;
+                Some(self.in_job(rank))
+            }
+        };
+        let tag = match tag {
+            Tag::Any => None,
+            Tag::Is(tag) => Some(tag),
+        };
+        Ok(Pattern { communicator: self.inner.id, source, tag })
+    }
+
     pub(crate) fn status(&self, completion: Completion) -> Status {
         Status {
             source: self.here(completion.peer.0),
@@ -153,18 +212,7 @@ impl Communicator {
         tag: Tag,
         data: Bytes,
     ) -> Result<Operation, Error> {
-        let source = match from {
-            Source::Any => None,
-            Source::Rank(rank) => {
-                self.check_rank(rank)?;
-                Some(self.in_job(rank))
-            }
-        };
-        let tag = match tag {
-            Tag::Any => None,
-            Tag::Is(tag) => Some(tag),
-        };
-        let pattern = Pattern { communicator: self.inner.id, source, tag };
+        let pattern = self.pattern(from, tag)?;
         let (base, length) = (data.base, data.length as u64);
         // SAFETY: promised by the caller.
         let started =

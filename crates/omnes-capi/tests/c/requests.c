@@ -169,6 +169,29 @@ static void around(omnes_comm *comm, int rank, int size)
 	      OMNES_ERROR_ARGUMENT);
 }
 
+/* A message that says how long it is before it is received. */
+static void probes(omnes_comm *comm, int rank, int size)
+{
+	int after = (rank + 1) % size, before = (rank + size - 1) % size, found = 7;
+	unsigned char out[100], in[100];
+	omnes_status status = { -7, -7, 0 }, again;
+
+	memset(out, rank, sizeof(out));
+	OK(omnes_iprobe(comm, before, 41, &found, &status));
+	CHECK(found == 0 && status.source == -7);
+	OK(omnes_send(comm, after, 40, out, sizeof(out)));
+	OK(omnes_probe(comm, OMNES_ANY_SOURCE, 40, &status));
+	CHECK(status.source == before && status.tag == 40 && status.bytes == sizeof(out));
+	OK(omnes_iprobe(comm, before, OMNES_ANY_TAG, &found, &again));
+	CHECK(found == 1 && again.source == before && again.bytes == sizeof(out));
+	OK(omnes_recv(comm, status.source, status.tag, in, sizeof(in), NULL));
+	CHECK(in[0] == before && in[99] == before);
+	OK(omnes_iprobe(comm, before, 40, &found, NULL));
+	CHECK(found == 0);
+	CHECK(omnes_probe(comm, size, 40, &status) == OMNES_ERROR_ARGUMENT);
+	CHECK(omnes_iprobe(comm, before, 40, NULL, NULL) == OMNES_ERROR_ARGUMENT);
+}
+
 /* A barrier that the last rank enters only when the others have missed it. */
 static void missed(omnes_comm *comm, int rank, int last)
 {
@@ -252,6 +275,7 @@ int main(void)
 	of_a_copy(world, rank);
 	messages(world, rank, size);
 	around(world, rank, size);
+	probes(world, rank, size);
 	missed(world, rank, last);
 	if (rank == last) {
 		/* All others have started what cannot end any more. */

@@ -3,7 +3,7 @@
 use super::{Core, LINES_PER_PUSH};
 use crate::line::Holding;
 use crate::memory::{Loan, Sink};
-use crate::operations::{Completion, Operation, OperationError, Outcome, Part, Spot};
+use crate::operations::{Completion, Gone, Operation, OperationError, Outcome, Part, Spot};
 use crate::own::Room;
 use crate::waiting::LONG_BYTES;
 use omnes_proto::channel::{ChannelError, Event, Message, Pattern, Reply};
@@ -128,6 +128,43 @@ impl Core {
         Ok(operation)
     }
 
+    /// The oldest message that fits and has no receive yet, if one is here; it stays. Otherwise it
+    /// is awaited, until another such message comes or somebody receives.
+    fn probe(
+        &mut self,
+        channel: usize,
+        pattern: &Pattern,
+    ) -> Result<Option<Completion>, OperationError> {
+        self.check_standing()?;
+        let own = self.own.probe(channel, pattern);
+        if own.is_some() || pattern.source == Some(self.me) {
+            return Ok(own);
+        }
+        let there = &self.endpoint.channels()[channel];
+        if let Some((peer, tag, bytes)) = there.probe(pattern) {
+            return Ok(Some(Completion { peer, tag, bytes, word: 0 }));
+        }
+        if !there.is_seeking(pattern) {
+            let now = self.now();
+            let sought = self.endpoint.channel_mut(channel).seek(now, pattern);
+            sought.map_err(|_| self.gone(pattern.source.unwrap_or(self.me)))?;
+            self.push_at(now);
+        }
+        Ok(None)
+    }
+
+    /// What a wait for such a message ends with, if it is here or a rank that concerns the caller
+    /// has failed or left.
+    pub(crate) fn try_probe(
+        &mut self,
+        channel: usize,
+        pattern: &Pattern,
+        concerns: &impl Fn(Gone<'_>) -> bool,
+    ) -> Option<Outcome> {
+        let found = self.probe(channel, pattern).transpose();
+        found.or_else(|| self.failure(concerns).map(Err))
+    }
+
     /// Lets go of an operation's memory, whatever the others do: a receive without message is
     /// taken back, or takes it without memory; what is under way goes on in memory of the engine's
     /// own.
@@ -199,7 +236,9 @@ impl Core {
     fn send_to_self(&mut self, channel: usize, message: Message, data: &[u8]) {
         let endpoint = &mut self.endpoint;
         let take_back = |receive| endpoint.channel_mut(channel).cancel(receive);
-        let Some(done) = self.own.send(channel, message, data, take_back) else { return };
+        let Some(done) = self.own.send(channel, message, data, take_back) else {
+            return self.operations.on_sought();
+        };
         if let Some(receive) = done.paired {
             self.close(channel, receive);
         }
@@ -230,6 +269,7 @@ impl Core {
                 let Some(sink) = self.close(channel, id) else { return };
                 self.end_receive(sink, Err(OperationError::GivenUp { rank: from }));
             }
+            Event::Sought => self.operations.on_sought(),
             Event::Notice { from, tag } => {
                 if !self.notices.contains(&(from, tag)) {
                     self.notices.push((from, tag));

@@ -414,6 +414,9 @@ impl Channel {
                 return Accepted::NoBuffer;
             }
             self.counters.unexpected += 1;
+            if self.matching.seeks_any || self.peer(from).watch.is_sought {
+                self.events.push_back(Event::Sought);
+            }
             Destination::Unexpected(self.matching.add_unexpected(from, communicator, envelope))
         };
         self.peer(from).assembling = Some(Assembling { destination, offset: 0, ordered });
@@ -453,6 +456,9 @@ impl Channel {
                 if let Some(message) = self.matching.unexpected_mut(key) {
                     message.is_cut = is_cut;
                 }
+                if is_over {
+                    self.on_sought(from);
+                }
             }
         }
         Accepted::Yes(placement)
@@ -486,15 +492,21 @@ impl Channel {
     }
 
     /// Slots, and unexpected messages, that there may be when a packet of `from` comes. If a
-    /// receive waits for that rank, its message may be behind those that nobody has asked for, and
-    /// would never come if there were no room for them.
+    /// receive or a probe waits for that rank, its message may be behind those that nobody has
+    /// asked for, and would never come if there were no room for them.
     fn slots_for(&mut self, from: Rank) -> usize {
         let slots = self.pool.slots();
         let is_full = self.pool.used() >= slots || self.matching.unexpected_count() >= slots;
-        match is_full && (self.peer(from).watch.awaited > 0 || self.matching.awaits_any()) {
+        match is_full && (self.peer(from).watch.awaits_message() || self.matching.awaits_any()) {
             true => slots * POOL_GROWTH,
             false => slots,
         }
+    }
+
+    /// A message of `from` is here whole that no receive has taken: whoever has sought one looks.
+    fn on_sought(&mut self, from: Rank) {
+        self.matching.seeks_any = false;
+        self.peer(from).watch.is_sought = false;
     }
 
     /// Puts the data into a slot of the unexpected message, or says that there is none.

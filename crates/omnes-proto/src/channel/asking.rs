@@ -47,7 +47,7 @@ impl Peer {
             Some(Assembling { destination: Destination::Receive(_), .. }) => Lane::Ordered,
             Some(_) => return None,
             None if !self.bulk_parts.is_empty() => Lane::Bulk,
-            None if self.watch.awaited > 0 => Lane::Ordered,
+            None if self.watch.awaits_message() => Lane::Ordered,
             None => return None,
         };
         let receive = &self.receive[lane];

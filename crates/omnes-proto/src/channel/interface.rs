@@ -58,6 +58,9 @@ pub enum Event {
         /// The message's tag.
         tag: u32,
     },
+    /// A message is here, in part at least, that no receive has taken, after
+    /// [`Channel::seek`](super::Channel::seek) asked for such.
+    Sought,
     /// A notice has come: an empty message of [`CommunicatorId::NOTICES`].
     Notice {
         /// The sender.

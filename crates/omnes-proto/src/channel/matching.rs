@@ -76,6 +76,8 @@ pub(super) struct Matching {
     next_number: u64,
     unexpected: VecDeque<Unexpected>,
     next_key: u64,
+    /// Asked for in vain by a probe for what any rank sends, until the next unexpected message.
+    pub(super) seeks_any: bool,
 }
 
 impl Matching {
@@ -122,9 +124,9 @@ impl Matching {
         at.and_then(|at| posted.remove(at)).is_some()
     }
 
-    /// True if a receive is posted that takes what any rank sends.
+    /// True if a receive is posted that takes what any rank sends, or a probe has asked for it.
     pub(super) fn awaits_any(&self) -> bool {
-        self.posted.get(&None).is_some_and(|posted| !posted.is_empty())
+        self.seeks_any || self.posted.get(&None).is_some_and(|posted| !posted.is_empty())
     }
 
     pub(super) fn unexpected_count(&self) -> usize {

@@ -250,10 +250,41 @@ impl Channel {
         true
     }
 
-    /// Sender, tag and length of the oldest message that fits and has no receive yet.
+    /// Sender, tag and length of the oldest message that fits and has no receive yet, of which
+    /// the first packet at least is here.
     pub fn probe(&self, pattern: &Pattern) -> Option<(Rank, u32, u64)> {
         let message = self.matching.peek_unexpected(pattern)?;
         Some((message.from, message.envelope.tag, message.envelope.bytes))
+    }
+
+    /// True if nothing has come since [`Self::seek`] that would have to be looked at.
+    pub fn is_seeking(&self, pattern: &Pattern) -> bool {
+        match pattern.source {
+            Some(rank) => self.peers.get(rank).is_some_and(|peer| peer.watch.is_sought),
+            None => self.matching.seeks_any,
+        }
+    }
+
+    /// Does for a message that [`Self::probe`] has not found what a receive would: it is asked for
+    /// if it is overdue, and there is room for those before it. [`Event::Sought`] tells of the next
+    /// message of such a rank that no receive takes, upon which there may be need to seek again.
+    ///
+    /// # Errors
+    /// [`ChannelError::PeerFailed`] if only a rank that has failed could have sent it.
+    pub fn seek(&mut self, now: Instant, pattern: &Pattern) -> Result<(), ChannelError> {
+        if let Some(rank) = pattern.source.filter(|source| self.failed.contains(source)) {
+            return Err(ChannelError::PeerFailed { rank });
+        }
+        match pattern.source {
+            Some(rank) => {
+                self.peer(rank).watch.is_sought = true;
+                self.watch(now, rank);
+                self.note_deadline(rank);
+            }
+            None => self.matching.seeks_any = true,
+        }
+        self.resume_awaited(pattern.source);
+        Ok(())
     }
 
     /// Bytes from the start of the message that are in the receive's memory without a gap.

@@ -99,6 +99,15 @@ pub(super) struct Watch {
     pub(super) overdue: Overdue,
     /// Receives that only this peer can fill and that nothing has come for.
     pub(super) awaited: u32,
+    /// Asked for in vain by a probe, until the next message of this peer that no receive takes.
+    pub(super) is_sought: bool,
+}
+
+impl Watch {
+    /// True if somebody waits for a message that only this peer can send.
+    pub(super) fn awaits_message(&self) -> bool {
+        self.awaited > 0 || self.is_sought
+    }
 }
 
 /// How much may be in flight to a peer, and how much is, in bytes of truesize.
@@ -175,7 +184,7 @@ impl Peer {
             send: Lanes::default(),
             receive: Lanes::default(),
             probe_due: [false; LANES],
-            watch: Watch { asks: None, overdue: Overdue::new(), awaited: 0 },
+            watch: Watch { asks: None, overdue: Overdue::new(), awaited: 0, is_sought: false },
             messages: VecDeque::new(),
             granted: VecDeque::new(),
             bulk_cut: None,

@@ -51,8 +51,8 @@ class time_limit:
 class Communicator:
     """A group of ranks that communicate with each other, apart from all other groups.
 
-    All ranks call its collective operations, which are all but messages (send(), recv(), isend(),
-    irecv()), in the same order, each rank from one thread at a time. They raise PeerLeft if a rank
+    All ranks call its collective operations, which are all but messages (send(), recv(), probe()
+    and their like), in the same order, each rank from one thread at a time. They raise PeerLeft if a rank
     has left the job, beside what each of them names. Buffers are whatever has one, with elements
     one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags and
     colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a child
@@ -217,6 +217,18 @@ class Communicator:
         Messages of one sender with one tag come in the order sent. Returns source, tag and length
         in bytes. Raises RankOutOfRange, Truncated, PeerFailed, PeerLeft.
         """
+    def probe(
+        self, source: int | None = None, *, tag: int | None = None
+    ) -> tuple[int, int, int]:
+        """Waits for the oldest message that no receive has taken, as recv() does, but leaves it there.
+
+        Returns its source, tag and length in bytes: a recv() from that source with that tag gets
+        it, unless another thread's was sooner. Raises RankOutOfRange, PeerFailed, PeerLeft.
+        """
+    def iprobe(
+        self, source: int | None = None, *, tag: int | None = None
+    ) -> tuple[int, int, int] | None:
+        """As probe(), but None if no such message is there yet."""
     def sendrecv(
         self,
         data: Buffer,

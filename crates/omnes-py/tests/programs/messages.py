@@ -23,6 +23,16 @@ with omnes.Communicator.from_env() as world:
     assert come == bytes([before]) * 1_000_000
     assert world.sendrecv(b"ab", after, come)[2] == 2
 
+    # A message of any length, from anybody.
+    assert world.iprobe(tag=4) is None
+    world.isend(own[:1234], after, tag=5).wait()
+    source, tag, length = world.probe(tag=5)
+    assert (source, tag, length) == (before, 5, 1234), (source, tag, length)
+    assert world.iprobe(before) == (before, 5, 1234)
+    come = bytearray(length)
+    assert world.recv(come, source, tag=tag) == (before, 5, 1234)
+    assert come == bytes([before]) * 1234 and world.iprobe(tag=5) is None
+
     # From anybody, and shorter than there is room for.
     received = world.irecv(bytearray(10))
     world.isend(b"abc", after, tag=8).wait()

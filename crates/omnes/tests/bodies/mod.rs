@@ -12,7 +12,7 @@ mod casts;
 mod mixes;
 mod reductions;
 
-use omnes::{Barrier, Communicator, Error, Source, Tag};
+use omnes::{Barrier, Communicator, Error, Source, Status, Tag};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,7 @@ pub struct Body {
 pub const ALL: &[Body] = &[
     Body { name: "sizes", run: sizes },
     Body { name: "unexpected", run: unexpected },
+    Body { name: "probed", run: probed },
     Body { name: "itself", run: itself },
     Body { name: "truncation", run: truncation },
     Body { name: "schemes", run: casts::every_scheme },
@@ -144,6 +145,38 @@ fn unexpected(comm: &Communicator, bytes_max: usize) {
     assert_same(&large, &data, "the large one");
     assert_same(&small, &data[..100], "the small one");
     assert_same(&medium, &data[..5000], "the medium one");
+}
+
+/// What a probe says is what a receive gets, and a probe takes nothing away.
+fn probed(comm: &Communicator, bytes_max: usize) {
+    let Some(peer) = partner(comm) else { return };
+    let own = comm.rank();
+    let lengths = [(4, 400_000.min(bytes_max)), (5, 0), (6, 1000)];
+    let receive = |found: Status, seed| {
+        let mut message = vec![0; found.bytes];
+        assert_eq!(comm.recv(found.source, found.tag, &mut message).unwrap(), found);
+        assert_same(&message, &pattern(found.bytes, seed), "what was probed");
+    };
+    assert_eq!(comm.iprobe(Source::Any, 7).unwrap(), None);
+    let sent = lengths.map(|(tag, bytes)| (tag, pattern(bytes, tag + own)));
+    comm.scope(|scope| {
+        for (tag, data) in &sent {
+            let _ = scope.isend(peer, *tag, data).unwrap();
+        }
+        // The last first: those before it must not stand in the way.
+        for (tag, bytes) in lengths.into_iter().rev() {
+            let found = comm.probe(peer, tag).unwrap();
+            assert_eq!((found.source, found.tag, found.bytes), (peer, tag, bytes));
+            assert_eq!(comm.iprobe(Source::Any, tag).unwrap(), Some(found));
+            receive(found, tag + peer);
+            assert_eq!(comm.iprobe(peer, tag).unwrap(), None);
+        }
+        let _ = scope.isend(own, 8, &sent[2].1).unwrap();
+        let found = comm.probe(Source::Any, 8).unwrap();
+        assert_eq!((found.source, found.bytes), (own, 1000));
+        receive(found, 6 + own);
+    });
+    assert!(matches!(comm.probe(comm.size(), 0), Err(Error::RankOutOfRange { .. })));
 }
 
 fn itself(comm: &Communicator, bytes_max: usize) {

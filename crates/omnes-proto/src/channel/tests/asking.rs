@@ -56,6 +56,26 @@ fn overdue_message_is_asked_for_less_and_less_often_until_it_comes() {
 }
 
 #[test]
+fn overdue_message_is_asked_for_by_a_probe_and_told_of_once() {
+    let mut channel = acquainted();
+    let sought = from(PEER);
+    channel.seek(at(60_000), &sought).unwrap();
+    assert!(
+        channel.is_seeking(&sought) && !channel.is_seeking(&Pattern { source: None, ..sought })
+    );
+    assert_eq!(sent(&mut channel, 61_000), ["nack expects 50 e0 ack_now"]);
+    for seq in [50, 51] {
+        hand_first(&mut channel, 61_100, PEER, seq, 8, 8).unwrap();
+    }
+    assert_eq!(events(&mut channel), [Event::Sought]);
+    assert_eq!(channel.probe(&sought), Some((PEER, 5, 8)));
+    assert!(!channel.is_seeking(&sought));
+    channel.fail_peer(PEER);
+    let failed = ChannelError::PeerFailed { rank: PEER };
+    assert_eq!(channel.seek(at(62_000), &sought), Err(failed));
+}
+
+#[test]
 fn sender_that_is_always_late_is_soon_left_alone() {
     let mut channel = acquainted();
     let mut questions = Vec::new();

@@ -148,3 +148,22 @@ fn receives_for_something_else_do_not_make_a_rejected_sender_repeat_all() {
     // What now has room, once, and a probe for each.
     assert!(again < 1024 + 2 * receives, "{again} packets sent again");
 }
+
+#[test]
+fn a_message_behind_those_that_fill_the_pool_comes_to_who_probes_for_it() {
+    for source in [Some(Rank(0)), None] {
+        let mut pair = Pair::new();
+        pair.fill_pool();
+        pair.send(1, 8);
+        assert_eq!(pair.run_for(MINUTE_US), []);
+        let sought = Pattern { communicator: COMMUNICATOR, source, tag: Some(1) };
+        for _ in 0..200 {
+            // A look now and then, after each of which the rank attends to something else.
+            if pair.ends[1].probe(&sought).is_none() {
+                pair.ends[1].seek(at(pair.now_us), &sought).unwrap();
+            }
+            assert_eq!(pair.run_for(MINUTE_US), []);
+        }
+        assert_eq!(pair.ends[1].probe(&sought), Some((Rank(0), 1, 8)));
+    }
+}

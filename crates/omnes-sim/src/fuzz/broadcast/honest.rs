@@ -155,6 +155,7 @@ impl Honest {
                 must(memory.abandon_receive(id));
             }
             ChannelEvent::Notice { .. }
+            | ChannelEvent::Sought
             | ChannelEvent::PeerSilent { .. }
             | ChannelEvent::PeerQuiet { .. }
             | ChannelEvent::LongLost { .. }

@@ -464,6 +464,9 @@ impl Node {
             ChannelEvent::Notice { from, .. } => {
                 return Err(format!("rank {from} gives notice, which no program of the rig does"));
             }
+            ChannelEvent::Sought => {
+                return Err("a probe has found a message, which no program of the rig does".into());
+            }
             ChannelEvent::Stable => self.stable_at[channel] = Some(world.now),
             ChannelEvent::PeerSilent { rank }
             | ChannelEvent::PeerQuiet { rank }
