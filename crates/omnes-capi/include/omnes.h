@@ -467,6 +467,43 @@ int omnes_ibcast(omnes_comm *comm, void *buffer, size_t bytes, int root,
 int omnes_ibarrier(omnes_comm *comm, omnes_request **request);
 
 /*
+ * omnes_iallreduce starts what omnes_allreduce() does. data belongs to the
+ * library until the request has ended. Collective, as omnes_ibcast() is, and all
+ * ranks start it by this call; any number may be under way, also of those below.
+ * One that ends with an error is given up, and with it all other collectives of
+ * comm. A rank whose call is refused takes no part, and leaves the others waiting
+ * until it leaves. Never waits for another rank. *request is NULL on failure.
+ * Errors: those of omnes_allreduce(), which omnes_test() and omnes_wait() return
+ * but for OMNES_ERROR_ARGUMENT and OMNES_ERROR_REDUCTION.
+ */
+int omnes_iallreduce(omnes_comm *comm, void *data, size_t count, int type, int op,
+		     omnes_request **request);
+
+/* omnes_ireduce starts what omnes_reduce() does; otherwise as omnes_iallreduce(). */
+int omnes_ireduce(omnes_comm *comm, void *data, size_t count, int type, int op, int root,
+		  omnes_request **request);
+
+/*
+ * omnes_igather starts what omnes_gather() does; otherwise as omnes_iallreduce().
+ * own and all belong to the library until the request has ended: own is only
+ * read, all is not looked at but at the root.
+ */
+int omnes_igather(omnes_comm *comm, const void *own, void *all, size_t bytes, int root,
+		  omnes_request **request);
+
+/* omnes_iallgather starts what omnes_allgather() does; otherwise as omnes_igather(). */
+int omnes_iallgather(omnes_comm *comm, const void *own, void *all, size_t bytes,
+		     omnes_request **request);
+
+/* omnes_iscatter starts what omnes_scatter() does; otherwise as omnes_igather(). */
+int omnes_iscatter(omnes_comm *comm, const void *all, void *own, size_t bytes, int root,
+		   omnes_request **request);
+
+/* omnes_ialltoall starts what omnes_alltoall() does; otherwise as omnes_igather(). */
+int omnes_ialltoall(omnes_comm *comm, const void *data, void *buffer, size_t bytes,
+		    omnes_request **request);
+
+/*
  * omnes_test says in *done whether the operation has ended, well or with the
  * error that it returns; *request is freed then, and set to NULL. Where it is
  * NULL, *done is 1. Moves all operations on; never waits for another rank.

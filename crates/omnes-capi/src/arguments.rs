@@ -4,6 +4,7 @@ use crate::communicator::OmnesComm;
 use crate::failure::Failure;
 use omnes::{Source, Tag};
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 
 /// The wildcard of ranks and tags and the absent color, as in the header.
 pub(crate) const ANY: c_int = -1;
@@ -61,6 +62,17 @@ pub(crate) unsafe fn data<'a>(
     // SAFETY: not NULL and not above isize::MAX, as checked; the rest is our caller's. Memory of C
     // counts as initialized, for the compiler cannot see who wrote it.
     Ok(unsafe { std::slice::from_raw_parts(data.cast(), bytes) })
+}
+
+/// Memory that nobody touches yet; `name` is that of the parameter.
+pub(crate) fn memory(
+    base: *const c_void,
+    bytes: usize,
+    name: &str,
+) -> Result<NonNull<[u8]>, Failure> {
+    check_length(base, bytes, name)?;
+    let base = NonNull::new(base.cast_mut().cast()).unwrap_or(NonNull::dangling());
+    Ok(NonNull::slice_from_raw_parts(base, bytes))
 }
 
 /// A buffer to fill; `name` is that of the parameter.

@@ -20,13 +20,13 @@ fn numbered<T: Copy>(number: c_int, all: &[T], name: &str) -> Result<T, Failure>
     })
 }
 
-fn type_and_op(element: c_int, op: c_int) -> Result<(ElementType, ReduceOp), Failure> {
+pub(crate) fn type_and_op(element: c_int, op: c_int) -> Result<(ElementType, ReduceOp), Failure> {
     let element = numbered(element, ElementType::ALL, "type")?;
     Ok((element, numbered(op, &ReduceOp::ALL, "op")?.0))
 }
 
 /// Bytes of `count` elements.
-fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
+pub(crate) fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
     count.checked_mul(each).ok_or_else(|| {
         let reason = format!("count is {count}, of {each} bytes each: no memory has so many");
         Failure::argument(reason)
@@ -34,7 +34,7 @@ fn bytes_of(count: usize, each: usize) -> Result<usize, Failure> {
 }
 
 /// Bytes of as many parts as there are ranks.
-fn bytes_of_all(ranks: usize, bytes: usize) -> Result<usize, Failure> {
+pub(crate) fn bytes_of_all(ranks: usize, bytes: usize) -> Result<usize, Failure> {
     ranks.checked_mul(bytes).ok_or_else(|| {
         let reason = format!("bytes is {bytes}, of each of {ranks} ranks: no memory has so many");
         Failure::argument(reason)

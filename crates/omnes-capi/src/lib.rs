@@ -12,6 +12,7 @@
 //! | `transfer` | send, recv, bcast, barrier |
 //! | `collective` | reduce, gather, scatter and their kin |
 //! | `request` | isend, irecv, ibcast, ibarrier, test, wait |
+//! | `started` | what `collective` has, without waiting |
 //! | `about` | error texts, version |
 //!
 //! Guarantees: a panic never crosses the boundary (it becomes `OMNES_ERROR_INTERNAL`); a call that
@@ -30,4 +31,5 @@ pub mod communicator;
 pub mod exchange;
 pub mod failure;
 pub mod request;
+pub mod started;
 pub mod transfer;

@@ -17,7 +17,7 @@ pub struct OmnesRequest {
 }
 
 impl OmnesRequest {
-    fn into_handle(request: OwnedRequest) -> *mut Self {
+    pub(crate) fn into_handle(request: OwnedRequest) -> *mut Self {
         Box::into_raw(Box::new(Self { request, status: None }))
     }
 }
@@ -39,7 +39,7 @@ unsafe fn tell(place: Option<NonNull<OmnesStatus>>, status: Status) {
 /// # Safety
 ///
 /// `request` is NULL or valid for the write of a pointer during `'a`, by this call alone.
-unsafe fn empty<'a>(
+pub(crate) unsafe fn empty<'a>(
     request: *mut *mut OmnesRequest,
 ) -> Result<&'a mut MaybeUninit<*mut OmnesRequest>, Failure> {
     // SAFETY: passed on to our caller.

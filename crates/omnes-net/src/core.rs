@@ -38,6 +38,7 @@ use crate::poller::Poller;
 use crate::relay::Relay;
 use crate::ring::Neighbours;
 use crate::scatter::Scatter;
+use crate::schedule::Running;
 use crate::socket::{DATAGRAMS_PER_CALL, Received};
 use crate::watch::{News, Watch};
 use omnes_proto::endpoint::{Endpoint, Event};
@@ -86,6 +87,7 @@ pub(crate) struct Core {
     pub(crate) watch: Watch,
     pub(crate) multicast: MulticastState,
     pub(crate) relays: Vec<Relay>,
+    pub(crate) schedules: Vec<Running>,
     barriers: Barriers,
     queue: Option<ReceiveQueue>,
     /// Threads between [`Core::arm`] and [`Core::disarm`].
@@ -129,7 +131,8 @@ pub(crate) struct Core {
 }
 
 // SAFETY: the io vectors in `line` point into `heads` of the same struct and into memory lent for
-// the operations under way; they are followed only by the holder of the engine's lock.
+// the operations under way, as `schedules` do; they are followed only by the holder of the engine's
+// lock.
 unsafe impl Send for Core {}
 
 /// What a core is made of.
@@ -168,6 +171,7 @@ impl Core {
             watch,
             multicast,
             relays: Vec::new(),
+            schedules: Vec::new(),
             barriers: Barriers::default(),
             queue: None,
             sleepers: 0,
@@ -212,7 +216,7 @@ impl Core {
 
     // ---- how operations end ---------------------------------------------------------------
 
-    fn check_standing(&self) -> Result<(), OperationError> {
+    pub(crate) fn check_standing(&self) -> Result<(), OperationError> {
         self.excluded_by.map_or(Ok(()), |by| Err(self.excluded(by)))
     }
 
@@ -465,5 +469,6 @@ impl Core {
         }
         // Before anybody can take the outcome of a receive away.
         self.pass_on();
+        self.advance_schedules();
     }
 }

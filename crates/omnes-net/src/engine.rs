@@ -16,6 +16,7 @@ use crate::job::EngineCounters;
 use crate::live::{LiveConfig, LiveState, Publisher, Who};
 use crate::operations::{Gone, Operation, OperationError, Outcome, Spot};
 use crate::relay::{Relay, Relayed};
+use crate::schedule::Schedule;
 use crate::waiting::WaitPolicy;
 use omnes_proto::channel::{Message, Pattern};
 use omnes_wire::JobKey;
@@ -82,7 +83,8 @@ impl Engine {
 
     /// The ranks by node, each node's lowest first; the same on all ranks. The ranks of a node run
     /// on one kernel, in one network namespace, as one user, and may share memory
-    /// ([`JobConfig::shared_memory`]); any other rank counts as a node of its own.
+    /// ([`shared_memory`](crate::JobConfig::shared_memory)); any other rank counts as a node of its
+    /// own.
     pub fn nodes(&self) -> Vec<Vec<u32>> {
         self.nodes.clone()
     }
@@ -229,6 +231,19 @@ impl Engine {
             core.relays.push(Relay { receive, sends: sends.to_vec(), relayed, passed: 0 });
             core.push();
         });
+    }
+
+    /// Starts messages that follow one another: an operation of its own, which goes on by itself.
+    ///
+    /// # Safety
+    /// The memory of its transfers and folds must be valid, and used by nobody else, until the
+    /// operation has ended or was released; what is sent is only read.
+    ///
+    /// # Errors
+    /// [`OperationError`] if this rank has been excluded.
+    pub unsafe fn start_schedule(&self, schedule: Schedule) -> Result<Operation, OperationError> {
+        // SAFETY: the caller's promise is passed on.
+        self.enter(|core| unsafe { core.start_schedule(schedule) })
     }
 
     /// True if some rank has given notice, as [`Self::failure`] tells; costs next to nothing.

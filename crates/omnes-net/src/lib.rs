@@ -4,7 +4,8 @@
 //! a time; `links` are the sockets, each of which (`socket`) sends and receives trains that `line`
 //! puts together; `scatter` reads them straight into user memory, and `memory` knows where the
 //! bytes are. [`ring`] takes the sockets' place between ranks of one node. `multicast` joins the
-//! job's group, `relay` passes on what comes in, `cipher` encrypts user data. `rendezvous` lets the
+//! job's group, `relay` passes on what comes in, `schedule`
+//! lets messages follow one another, `cipher` encrypts user data. `rendezvous` lets the
 //! ranks find each other, `watch` sees them end, `waiting` and `poller` are how callers wait.
 //! [`live`] shows other processes what was counted.
 
@@ -40,6 +41,7 @@ mod rendezvous;
 mod report;
 pub mod ring;
 mod scatter;
+mod schedule;
 mod signals;
 mod socket;
 mod spread;
@@ -67,6 +69,7 @@ pub use operations::{Completion, Gone, Operation, OperationError, Outcome};
 pub use port::free_port;
 pub use relay::Relayed;
 pub use rendezvous::random;
+pub use schedule::{Combiner, Fold, Round, Schedule, Transfer};
 pub use signals::without_signals;
 pub use socket::{Offloads, SocketCounters};
 pub use spread::SpreadPlan;

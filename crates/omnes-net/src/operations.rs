@@ -43,6 +43,8 @@ pub(crate) enum Part {
     Receive(Option<ReceiveId>),
     /// It goes on whatever becomes of the caller.
     Barrier,
+    /// Messages that follow one another.
+    Schedule,
 }
 
 /// A rank of the job that has failed or left, or given notice, as waiting calls see it.
@@ -131,6 +133,14 @@ pub enum OperationError {
         bytes: u64,
         /// Bytes there were.
         capacity: u64,
+    },
+    /// The message is shorter than the room that a schedule has for it.
+    #[error("message of {bytes} bytes where {expected} were expected")]
+    Short {
+        /// Length of the message.
+        bytes: u64,
+        /// Bytes that were expected.
+        expected: u64,
     },
     /// The message is longer than any can be; nothing of it was sent.
     #[error("message of {bytes} bytes, at most {bytes_max} can be sent")]

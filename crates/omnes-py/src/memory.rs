@@ -159,6 +159,11 @@ impl Place {
         self.bytes
     }
 
+    /// The bytes, for who reads or writes them later.
+    pub(crate) fn memory(self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.base, self.bytes)
+    }
+
     /// The bytes to be read.
     ///
     /// # Safety

@@ -13,7 +13,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// An operation that has been started; it goes on by itself. Any threads may use it at once.
 ///
 /// Dropped before it has ended it is given up: those to whom this rank would have passed a
-/// broadcast on get GivenUp, and later broadcasts their own data.
+/// broadcast on get GivenUp, and later broadcasts their own data; of a reduction, gather or
+/// scatter, all collective operations of the communicator raise CollectiveGivenUp from then on.
 #[pyclass(module = "omnes", frozen)]
 pub(crate) struct Request {
     state: OfProcess<Mutex<State>>,
@@ -32,11 +33,11 @@ enum State {
 struct Open {
     /// Dropped first: the memory is in use until then.
     request: OwnedRequest,
-    _memory: Option<Memory>,
+    _memory: Vec<Memory>,
 }
 
 impl Request {
-    pub(crate) fn new(request: OwnedRequest, memory: Option<Memory>) -> Self {
+    pub(crate) fn new(request: OwnedRequest, memory: Vec<Memory>) -> Self {
         let state = Mutex::new(State::Open(Open { request, _memory: memory }));
         Self { state: OfProcess::new(state), ended: Condvar::new() }
     }

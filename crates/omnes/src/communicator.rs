@@ -14,6 +14,7 @@ use omnes_wire::{CommunicatorId, Rank};
 use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 /// A group of ranks that communicate with each other, apart from all other groups.
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) late_slot: LateSlot,
     /// Unset while collectives can go on.
     pub(crate) given_up: OnceLock<GivenUp>,
+    /// Reductions and gathers that do not block, so far.
+    pub(crate) nonblocking: AtomicU32,
 }
 
 /// What a collective's message is for; its tag.
@@ -70,6 +73,8 @@ pub(crate) enum Purpose {
     Reduce = 7,
     /// The last barrier of the job, whatever became of others.
     LastBarrier = 8,
+    /// Those that do not block, which have numbers.
+    Nonblocking = 9,
 }
 
 /// Memory that an operation uses while it is under way.
@@ -113,6 +118,22 @@ impl Bytes {
     pub(crate) unsafe fn as_mut_slice<'a>(self) -> &'a mut [u8] {
         // SAFETY: promised by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
+    }
+
+    /// Copies what is as long; the two may overlap.
+    ///
+    /// # Safety
+    /// Both are valid and initialized, and nobody else uses them meanwhile.
+    pub(crate) unsafe fn copy_from(self, from: Self) {
+        assert_eq!(self.length, from.length, "a copy is as long as what is copied");
+        // SAFETY: promised by the caller.
+        unsafe { self.base.copy_from(from.base, self.length) };
+    }
+}
+
+impl From<NonNull<[u8]>> for Bytes {
+    fn from(memory: NonNull<[u8]>) -> Self {
+        Self { base: memory.cast(), length: memory.len() }
     }
 }
 
@@ -182,10 +203,18 @@ impl Communicator {
     pub(crate) fn new(job: Arc<Job>, id: CommunicatorId, members: Vec<u32>, rank: u32) -> Self {
         let nodes = Nodes::new(&job, &members, rank);
         let barriers = BarrierGroups::new(Arc::clone(&job));
-        let (latest_choice, late_slot) = (LatestChoice::default(), LateSlot::default());
-        let given_up = OnceLock::new();
-        let inner =
-            Inner { job, id, members, rank, nodes, barriers, latest_choice, late_slot, given_up };
+        let inner = Inner {
+            job,
+            id,
+            members,
+            rank,
+            nodes,
+            barriers,
+            latest_choice: LatestChoice::default(),
+            late_slot: LateSlot::default(),
+            given_up: OnceLock::new(),
+            nonblocking: AtomicU32::new(0),
+        };
         Self { inner: Arc::new(inner) }
     }
 

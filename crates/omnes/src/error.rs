@@ -401,6 +401,9 @@ impl Error {
             }
             OperationError::Excluded { by } => Self::Excluded { by: by.0 },
             OperationError::Truncated { bytes, capacity } => Self::Truncated { bytes, capacity },
+            OperationError::Short { bytes, expected } => {
+                Self::LengthDiffers { came: bytes, expected }
+            }
             OperationError::TooLarge { bytes, bytes_max } => {
                 Self::TooLarge { bytes, limit: bytes_max }
             }

@@ -39,7 +39,7 @@ const BROADCAST_BYTES_MAX: usize = 512 << 10;
 const EVEN_MAX: usize = 2;
 
 /// The equal parts of memory, one per rank.
-fn equal_parts(name: &'static str, bytes: usize, ranks: u32) -> Result<Parts, Error> {
+pub(crate) fn equal_parts(name: &'static str, bytes: usize, ranks: u32) -> Result<Parts, Error> {
     match bytes.is_multiple_of(ranks as usize) {
         true => Ok(Parts::equal(bytes / ranks as usize, ranks)),
         false => Err(Error::UnequalParts { name, bytes, ranks }),

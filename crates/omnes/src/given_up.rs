@@ -111,6 +111,15 @@ impl Communicator {
         let undertaking = Undertaking { communicator: self, collective };
         let outcome = part();
         std::mem::forget(undertaking);
+        self.undertaken(collective, outcome)
+    }
+
+    /// How this rank's part in a collective has ended, which is given up if that was badly.
+    pub(crate) fn undertaken<T>(
+        &self,
+        collective: Collective,
+        outcome: Result<T, Error>,
+    ) -> Result<T, Error> {
         match outcome {
             Err(Error::GivenUp { rank }) => {
                 self.wait_for_notice();
@@ -126,7 +135,7 @@ impl Communicator {
 
     /// Ends all collectives here, as `rank` has given one up, and tells all members, unless another
     /// one has; what was given up first.
-    fn give_up(&self, rank: u32, collective: Collective) -> GivenUp {
+    pub(crate) fn give_up(&self, rank: u32, collective: Collective) -> GivenUp {
         self.hear();
         if let Some(given_up) = self.inner.given_up.get() {
             return *given_up;

@@ -42,6 +42,7 @@ mod gather;
 mod given_up;
 mod job;
 mod launcher;
+mod nonblocking;
 mod numbers;
 mod owned;
 mod pairwise;

@@ -19,7 +19,7 @@ const SEGMENT_BYTES_MIN: usize = 32 << 10;
 
 /// Parts from this size on go around a ring where links are what is waited for: several senders
 /// meet at each receiver's link otherwise, whose queue in a switch loses some.
-const PART_BYTES_MIN: usize = 64 << 10;
+pub(crate) const PART_BYTES_MIN: usize = 64 << 10;
 
 /// True if some of several nodes have several ranks, whose data would cross the node's link as
 /// often as there are ranks if each went its own way; around a ring they cross it once each way.
@@ -28,13 +28,13 @@ fn share_nodes(ranks: u32, nodes: u32) -> bool {
 }
 
 /// The order in which ranks pass on: ranks of one node are neighbours.
-struct Ring {
+pub(crate) struct Ring {
     ranks: Vec<u32>,
     own: usize,
 }
 
 impl Ring {
-    fn of(communicator: &Communicator) -> Self {
+    pub(crate) fn of(communicator: &Communicator) -> Self {
         let node_of = |rank| communicator.nodes().node_of(rank);
         Self::new(communicator.rank(), communicator.size(), node_of)
     }
@@ -46,12 +46,12 @@ impl Ring {
         Self { own: own.expect("the ring has all ranks"), ranks }
     }
 
-    fn next(&self) -> u32 {
+    pub(crate) fn next(&self) -> u32 {
         self.ranks[(self.own + 1) % self.ranks.len()]
     }
 
     /// The rank so many places before this one, once around at most.
-    fn back(&self, places: usize) -> u32 {
+    pub(crate) fn back(&self, places: usize) -> u32 {
         self.ranks[(self.own + self.ranks.len() - places) % self.ranks.len()]
     }
 }

@@ -59,7 +59,7 @@ impl Communicator {
 /// Dropped, it waits for those that are under way, and says nothing of their errors; while its
 /// thread panics it gives them up.
 pub struct Scope<'scope, 'env> {
-    communicator: &'scope Communicator,
+    pub(crate) communicator: &'scope Communicator,
     open: RefCell<Vec<(RequestId, Work)>>,
     started: Cell<RequestId>,
     /// Invariant: a shorter life would let in memory that ends before the scope.
@@ -169,7 +169,7 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(self.communicator.begin_barrier_of(kind.into())?))
     }
 
-    fn request(&self, begun: Begun) -> Request<'_> {
+    pub(crate) fn request(&self, begun: Begun) -> Request<'_> {
         let work = match begun {
             Begun::UnderWay(work) => work,
             Begun::Done(status) => return Request { scope: self, state: State::Done(status) },

@@ -9,6 +9,7 @@ use crate::barrier::BarrierKind;
 use crate::bcast::{Bcast, Origin, Started};
 use crate::communicator::{Bytes, Communicator, check_length};
 use crate::error::Error;
+use crate::nonblocking::Scheduled;
 use crate::point_to_point::Status;
 use omnes_net::{Gone, Operation, WhenFull};
 
@@ -21,6 +22,8 @@ pub(crate) enum Work {
     Broadcast(Broadcast),
     /// A barrier, or a message of a collective.
     Collective(Operation),
+    /// A reduction or gather.
+    Scheduled(Scheduled),
 }
 
 /// A broadcast under way.
@@ -102,6 +105,9 @@ impl Communicator {
             Work::Collective(operation) => {
                 self.wait_for(operation).map(|completion| self.status(completion))
             }
+            Work::Scheduled(Scheduled { operation, collective, status }) => {
+                self.undertaken(collective, self.wait_for(operation).map(|_| status))
+            }
             Work::Broadcast(Broadcast { started, status, checked }) => {
                 let finished = self.finish(started, status.bytes);
                 checked.and(finished)?;
@@ -121,6 +127,11 @@ impl Communicator {
             Work::Receive(operation) => engine.test(*operation, |gone| self.breaks_message(gone)),
             Work::Collective(operation) => {
                 engine.test(*operation, |gone| self.breaks_collective(gone))
+            }
+            Work::Scheduled(Scheduled { operation, collective, status }) => {
+                let outcome = engine.test(*operation, |gone| self.breaks_collective(gone))?;
+                let outcome = outcome.map(|_| *status).map_err(|error| self.error(error));
+                return Some(self.undertaken(*collective, outcome));
             }
             Work::Broadcast(broadcast) => return self.test_broadcast(broadcast),
         };
@@ -158,6 +169,10 @@ impl Communicator {
         match work {
             Work::Send(operation, _) | Work::Receive(operation) | Work::Collective(operation) => {
                 self.job().engine.release(*operation);
+            }
+            Work::Scheduled(Scheduled { operation, collective, .. }) => {
+                self.job().engine.release(*operation);
+                self.give_up(self.rank(), *collective);
             }
             Work::Broadcast(Broadcast { started, .. }) => self.release(started),
         }

@@ -396,6 +396,20 @@ fn reduction_that_a_departed_rank_cannot_join_ends_with_its_name() {
 }
 
 #[test]
+fn what_was_started_and_a_departed_rank_cannot_join_ends_with_its_name() {
+    for length in [10, 100_000] {
+        end_with_its_name("iallreduce", |comm| {
+            let mut data = vec![1i64; length];
+            comm.scope(|scope| scope.iallreduce(&mut data, ReduceOp::Sum)?.wait().map(drop))
+        });
+        end_with_its_name("ialltoall", |comm| {
+            let (data, mut buffer) = (vec![1; 5 * length], vec![0; 5 * length]);
+            comm.scope(|scope| scope.ialltoall(&data, &mut buffer)?.wait().map(drop))
+        });
+    }
+}
+
+#[test]
 fn operation_that_panics_leaves_the_others_with_an_error() {
     let outcomes = with_ranks(
         4,

@@ -169,6 +169,47 @@ static void around(omnes_comm *comm, int rank, int size)
 	      OMNES_ERROR_ARGUMENT);
 }
 
+/* All that reduces and gathers, at once. */
+static void collectives(omnes_comm *comm, int rank, int size)
+{
+	enum { PARTS = 64, EACH = 6 };
+	int64_t sum[1000], one[1000];
+	unsigned char own[PARTS], all[PARTS], every[PARTS], given[PARTS], got[1], out[PARTS],
+		in[PARTS];
+	omnes_request *requests[EACH];
+
+	CHECK(size <= PARTS);
+	for (int k = 0; k < 1000; k++)
+		sum[k] = one[k] = (int64_t)k * rank;
+	for (int k = 0; k < size; k++) {
+		given[k] = 100 + k;
+		out[k] = 10 * rank + k;
+	}
+	own[0] = rank;
+	every[rank] = rank;
+	OK(omnes_iallreduce(comm, sum, 1000, OMNES_INT64, OMNES_SUM, &requests[0]));
+	OK(omnes_ireduce(comm, one, 1000, OMNES_INT64, OMNES_MAX, size - 1, &requests[1]));
+	OK(omnes_igather(comm, own, rank ? NULL : all, 1, 0, &requests[2]));
+	OK(omnes_iallgather(comm, every + rank, every, 1, &requests[3]));
+	OK(omnes_iscatter(comm, rank ? NULL : given, got, 1, 0, &requests[4]));
+	OK(omnes_ialltoall(comm, out, in, 1, &requests[5]));
+	OK(omnes_barrier(comm));
+	ask(&requests[3]);
+	OK(omnes_wait_all(requests, EACH));
+	CHECK(sum[999] == (int64_t)999 * size * (size - 1) / 2);
+	CHECK(rank != size - 1 || one[999] == (int64_t)999 * (size - 1));
+	CHECK(got[0] == 100 + rank);
+	for (int k = 0; k < size; k++) {
+		CHECK(rank || all[k] == k);
+		CHECK(every[k] == k && in[k] == 10 * k + rank);
+	}
+	CHECK(omnes_iallreduce(comm, sum, 1, OMNES_FLOAT, OMNES_XOR, requests) ==
+	      OMNES_ERROR_REDUCTION);
+	CHECK(omnes_igather(comm, NULL, all, 1, 0, requests) == OMNES_ERROR_ARGUMENT);
+	CHECK(omnes_ialltoall(comm, out, in, 1, NULL) == OMNES_ERROR_ARGUMENT);
+	CHECK(requests[0] == NULL);
+}
+
 /* A message that says how long it is before it is received. */
 static void probes(omnes_comm *comm, int rank, int size)
 {
@@ -276,6 +317,7 @@ int main(void)
 	messages(world, rank, size);
 	around(world, rank, size);
 	probes(world, rank, size);
+	collectives(world, rank, size);
 	missed(world, rank, last);
 	if (rank == last) {
 		/* All others have started what cannot end any more. */

@@ -191,6 +191,7 @@ impl Core {
                 self.memory.keep_source(channel, send, to, sent);
             }
             Part::Barrier => self.barriers.forget(id),
+            Part::Schedule => self.release_schedule(id),
             Part::Receive(receive) => {
                 self.own.cancel(id);
                 if let Some(receive) = receive {
@@ -252,13 +253,17 @@ impl Core {
         }
     }
 
+    /// The end of what this rank has done and that says nothing more.
+    pub(crate) fn own_completion(&self) -> Completion {
+        Completion { peer: self.me, tag: 0, bytes: 0, word: 0 }
+    }
+
     pub(super) fn on_channel_event(&mut self, channel: usize, event: Event) {
         match event {
             Event::Sent { id } => {
                 self.withdraw(channel, id);
                 if let Some(loan) = self.memory.take_source(channel, id) {
-                    let sent = Completion { peer: self.me, tag: 0, bytes: 0, word: 0 };
-                    self.operations.end(loan.operation, Ok(sent));
+                    self.operations.end(loan.operation, Ok(self.own_completion()));
                 }
             }
             Event::Received { id, from, tag, bytes } => {

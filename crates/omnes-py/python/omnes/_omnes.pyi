@@ -52,11 +52,11 @@ class Communicator:
     """A group of ranks that communicate with each other, apart from all other groups.
 
     All ranks call its collective operations, which are all but messages (send(), recv(), probe()
-    and their like), in the same order, each rank from one thread at a time. They raise PeerLeft if a rank
-    has left the job, beside what each of them names. Buffers are whatever has one, with elements
-    one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags and
-    colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a child
-    of fork(), which must not take its parent's place, all but rank and size raise ValueError.
+    and their like), in the same order, each rank from one thread at a time. They raise PeerLeft if
+    a rank has left the job, beside what each of them names. Buffers are whatever has one, with
+    elements one behind the other; TypeError or ValueError says why one cannot be used. Ranks, tags
+    and colors are numbers from 0 to 2**32 - 1, ValueError for others. After finalize(), and in a
+    child of fork(), which must not take its parent's place, all but rank and size raise ValueError.
 
     Any call may also raise Excluded, when the others have given up on this rank, and Left, once it
     has left the job. What waits for data of another rank may raise GivenUp, when that has given up
@@ -220,7 +220,7 @@ class Communicator:
     def probe(
         self, source: int | None = None, *, tag: int | None = None
     ) -> tuple[int, int, int]:
-        """Waits for the oldest message that no receive has taken, as recv() does, but leaves it there.
+        """Waits for the oldest message that no receive has taken, as recv() does, but leaves it.
 
         Returns its source, tag and length in bytes: a recv() from that source with that tag gets
         it, unless another thread's was sooner. Raises RankOutOfRange, PeerFailed, PeerLeft.
@@ -254,6 +254,22 @@ class Communicator:
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
     ) -> Request:
         """Starts what recv() does; buffer is in use until the request has ended."""
+    def iallreduce(self, buffer: Buffer, op: str = "sum") -> Request:
+        """Starts what allreduce() does; buffer is in use until the request has ended.
+
+        All ranks start it by this call, in the same order as their other collective operations; any
+        number may be under way, also of the ones below.
+        """
+    def ireduce(self, buffer: Buffer, root: int = 0, op: str = "sum") -> Request:
+        """Starts what reduce() does; buffer is in use until the request has ended."""
+    def igather(self, own: Buffer, all: Buffer | None = None, root: int = 0) -> Request:
+        """Starts what gather() does; both buffers are in use until the request has ended."""
+    def iallgather(self, own: Buffer, all: Buffer) -> Request:
+        """Starts what allgather() does; both buffers are in use until the request has ended."""
+    def iscatter(self, all: Buffer | None, own: Buffer, root: int = 0) -> Request:
+        """Starts what scatter() does; both buffers are in use until the request has ended."""
+    def ialltoall(self, data: Buffer, buffer: Buffer) -> Request:
+        """Starts what alltoall() does; both buffers are in use until the request has ended."""
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Parts the communicator: ranks of one color get a new one, in the order of their keys.
 
@@ -289,7 +305,8 @@ class Request:
     """An operation that has been started; it goes on by itself. Any threads may use it at once.
 
     Dropped before it has ended it is given up: those to whom this rank would have passed a
-    broadcast on get GivenUp, and later broadcasts their own data.
+    broadcast on get GivenUp, and later broadcasts their own data; of a reduction, gather or
+    scatter, all collective operations of the communicator raise CollectiveGivenUp from then on.
     """
 
     def test(self) -> bool:

@@ -1,5 +1,6 @@
 """Messages that do not block, and communicators of ranks that exchange already."""
 
+import array
 import threading
 
 import omnes
@@ -59,6 +60,39 @@ with omnes.Communicator.from_env() as world:
     for thread in threads:
         thread.join()
     assert ended == [(before, 9, 4)] * 3, ended
+
+    # Reductions and gathers, all under way at once, ended in another order.
+    numbers, least = array.array("q", [rank, 1]), array.array("d", [rank + 0.5])
+    own, table, at_all = bytes([rank]), bytearray(size), bytearray(size)
+    part, back = bytearray(1), bytearray(size)
+    requests = [
+        world.iallreduce(numbers),
+        world.ireduce(least, root=size - 1, op="min"),
+        world.igather(own, table if rank == 0 else None),
+        world.iallgather(own, at_all),
+        world.iscatter(bytes(range(50, 50 + size)) if rank == 0 else None, part),
+        world.ialltoall(bytes(10 * rank + to for to in range(size)), back),
+    ]
+    world.barrier()
+    for request in reversed(requests):
+        request.wait()
+    assert list(numbers) == [size * (size - 1) // 2, size], numbers
+    assert rank != size - 1 or least[0] == 0.5, least
+    assert at_all == bytes(range(size)) and (rank or table == at_all)
+    assert part == bytes([50 + rank]) and back == bytes(10 * k + rank for k in range(size))
+    try:
+        world.iallgather(own, bytearray(size + 1))
+    except omnes.Length:
+        pass
+    else:
+        raise AssertionError("nobody has noticed")
+    same = bytearray(size)
+    try:
+        world.ialltoall(same, same)
+    except ValueError as error:
+        assert "overlap" in str(error), error
+    else:
+        raise AssertionError("nobody has noticed")
 
     def allgather(own):
         table = bytearray(len(own) * size)

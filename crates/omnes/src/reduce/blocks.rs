@@ -17,7 +17,7 @@ const SLICE_BYTES_MAX: usize = 1 << 20;
 
 /// Parts of a buffer, one per rank, in order of ranks.
 #[derive(Clone, Copy)]
-struct Blocks {
+pub(crate) struct Blocks {
     elements: usize,
     element_bytes: usize,
     ranks: usize,
@@ -25,7 +25,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn of(bytes: usize, element_bytes: usize, ranks: u32) -> Self {
+    pub(crate) fn of(bytes: usize, element_bytes: usize, ranks: u32) -> Self {
         Self {
             elements: bytes / element_bytes,
             element_bytes,
@@ -42,7 +42,7 @@ impl Blocks {
     }
 
     /// Where the block of `rank` is, in bytes.
-    fn range(&self, rank: u32) -> Range<usize> {
+    pub(crate) fn range(&self, rank: u32) -> Range<usize> {
         let Range { start, end } = self.elements(rank);
         start * self.element_bytes..end * self.element_bytes
     }

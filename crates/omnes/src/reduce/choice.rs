@@ -110,7 +110,7 @@ impl Situation {
 
 impl Communicator {
     /// What a reduction of `bytes` bytes takes where nobody names an algorithm.
-    pub(super) fn usual_reduce(&self, bytes: usize) -> Reduce {
+    pub(crate) fn usual_reduce(&self, bytes: usize) -> Reduce {
         let (ranks, nodes) = (self.size(), self.nodes().count());
         let goes_around = self.reduces_around(bytes / ranks as usize);
         Situation { bytes, ranks, nodes, is_crowded: self.waits_for_cores(), goes_around }.choice()

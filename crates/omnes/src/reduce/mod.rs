@@ -35,6 +35,7 @@ use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::compare::Call;
 use crate::error::Error;
+pub(crate) use blocks::Blocks;
 pub(crate) use operator::Combine;
 use std::ops::Range;
 

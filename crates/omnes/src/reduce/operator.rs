@@ -1,6 +1,8 @@
 //! What makes one element of two: numbers and the operations on them.
 
+use crate::communicator::Bytes;
 use crate::error::Error;
+use omnes_net::Combiner;
 use std::fmt;
 use std::str::FromStr;
 
@@ -55,9 +57,6 @@ impl FromStr for ReduceOp {
         })
     }
 }
-
-/// Makes elements of a buffer out of them and those of another: `into[i] = into[i] op from[i]`.
-type Combiner = fn(&mut [u8], &[u8]);
 
 /// The type of the elements of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -229,10 +228,21 @@ impl ElementType {
         op: ReduceOp,
         reduce: impl FnOnce(&Combine<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Some(combiner) = self.combiner(op) else {
-            return Err(Error::Reduction { reason: format!("{op} is not for elements of {self}") });
-        };
-        reduce(&Combine::by(self.bytes(), &combiner))
+        reduce(&Combine::by(self.bytes(), &self.combiner_of(op)?))
+    }
+
+    /// What `op` does to elements of this type.
+    ///
+    /// # Errors
+    /// [`Error::Reduction`] if the operation is not for them.
+    pub(crate) fn combiner_of(self, op: ReduceOp) -> Result<Combiner, Error> {
+        let none = || Error::Reduction { reason: format!("{op} is not for elements of {self}") };
+        self.combiner(op).ok_or_else(none)
+    }
+
+    /// `data` without what fills no element at their end.
+    pub(crate) fn whole(self, data: Bytes) -> Bytes {
+        data.part(0..data.length / self.bytes() * self.bytes())
     }
 }
 

@@ -6,10 +6,12 @@
 //! follow each other on one communicator. Ranks without a partner only watch.
 //!
 //! [`mixes`] has the bodies that are about many messages at once, [`casts`] those about broadcasts,
-//! [`reductions`] those about what combines, gathers and scatters.
+//! [`reductions`] those about what combines, gathers and scatters, [`nonblocking`] the same without
+//! waiting.
 
 mod casts;
 mod mixes;
+mod nonblocking;
 mod reductions;
 
 use omnes::{Barrier, Communicator, Error, Source, Status, Tag};
@@ -57,6 +59,9 @@ pub const ALL: &[Body] = &[
     Body { name: "remainders", run: reductions::remainders },
     Body { name: "refused-reductions", run: reductions::refusals },
     Body { name: "refused-lengths", run: reductions::refused_lengths },
+    Body { name: "started", run: nonblocking::each },
+    Body { name: "started-many", run: nonblocking::outstanding },
+    Body { name: "started-behind", run: nonblocking::behind_another_wait },
     Body { name: "threads", run: threads },
     Body { name: "mix", run: mixes::mix },
     Body { name: "out-of-order", run: mixes::out_of_order },

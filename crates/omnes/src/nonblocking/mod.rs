@@ -1,0 +1,382 @@
+//! Nonblocking reductions and gathers: schedules of messages ([`omnes_net::Schedule`]), which the
+//! engine carries out whoever moves it on.
+//!
+//! Short data meet at one rank, up a tree, and go out again down another; long ones go around a
+//! ring, part by part. All goes over channels: what multicast carries has its place among all
+//! broadcasts of its root, and these end in another order on each rank.
+//!
+//! Guarantees: any number may be under way, also among blocking collectives, if all ranks start
+//! them in the same order: each has a number, which its messages carry. As in blocking ones all
+//! ranks get the same bits, and the same again in each run. Given up, or ended by an error that
+//! others do not hear of, one ends all collectives of the communicator
+//! ([`given_up`](crate::given_up)).
+//!
+//! Cost for N ranks and S bytes: up a tree and down another 2 (N - 1) messages of S bytes; around a
+//! ring 2 (N - 1) messages per rank, which come to 2 S (N - 1) / N bytes. Each round waits for the
+//! one before it, so blocking reductions of long data are faster.
+
+mod calls;
+
+use crate::collective::Collective;
+use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::error::Error;
+use crate::gather::equal_parts;
+use crate::job::COLLECTIVE;
+use crate::pairwise::steps_at_once;
+use crate::parts::Parts;
+use crate::point_to_point::Status;
+use crate::reduce::{Blocks, ElementType, MEETING_RANK, Reduce, ReduceOp};
+use crate::ring::{PART_BYTES_MIN, Ring};
+use crate::rows::FLAT_RANKS_MAX;
+use crate::way::Way;
+use crate::work::{Begun, Work};
+use omnes_net::{Combiner, Fold, Operation, Round, Schedule, Transfer};
+use omnes_topo::Tree;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// Numbers of nonblocking collectives are told apart by so many bits of a tag, beside the purpose.
+const PURPOSE_BITS: u32 = 8;
+/// The tree by which what all have goes out.
+const TREE_OUT: Tree = Tree::Binomial;
+
+/// A nonblocking collective under way.
+pub(crate) struct Scheduled {
+    pub(crate) operation: Operation,
+    pub(crate) collective: Collective,
+    /// What it ends with, if all is well.
+    pub(crate) status: Status,
+}
+
+/// What a rank does in one.
+#[derive(Default)]
+struct Plan {
+    rounds: VecDeque<Round>,
+    room: Vec<u8>,
+    combine: Option<Combiner>,
+}
+
+impl Plan {
+    fn push(&mut self, round: Round) {
+        if !(round.sends.is_empty() && round.receives.is_empty()) {
+            self.rounds.push_back(round);
+        }
+    }
+}
+
+fn fold(into: Bytes, from: Bytes) -> Fold {
+    Fold { into: into.base, from: from.base, bytes: into.length }
+}
+
+impl Communicator {
+    /// Starts to combine the data of all ranks.
+    ///
+    /// # Safety
+    /// `data` must be valid, and used by nobody else, until the work has ended or was released.
+    pub(crate) unsafe fn begin_allreduce(
+        &self,
+        data: Bytes,
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<Begun, Error> {
+        let number = self.next_number();
+        let data = element.whole(data);
+        let mut plan = Plan { combine: Some(element.combiner_of(op)?), ..Plan::default() };
+        match self.tree_of(data.length) {
+            Some(tree) => {
+                self.push_up(&mut plan, tree, MEETING_RANK, data);
+                self.push_out(&mut plan, data);
+            }
+            None => {
+                let blocks = Blocks::of(data.length, element.bytes(), self.size());
+                let part = |rank| data.part(blocks.range(rank));
+                self.push_ring_of_sums(&mut plan, part);
+                self.push_ring(&mut plan, part);
+            }
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.begin_plan(Collective::Allreduce, number, plan, self.rank(), data.length) }
+    }
+
+    /// Starts to combine the data of all ranks at `root`; those of others serve as room.
+    ///
+    /// # Safety
+    /// As for [`Self::begin_allreduce`].
+    pub(crate) unsafe fn begin_reduce(
+        &self,
+        root: u32,
+        data: Bytes,
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<Begun, Error> {
+        let number = self.next_number();
+        self.check_rank(root)?;
+        let data = element.whole(data);
+        let mut plan = Plan { combine: Some(element.combiner_of(op)?), ..Plan::default() };
+        match self.tree_of(data.length) {
+            Some(tree) => self.push_up(&mut plan, tree, root, data),
+            None => {
+                let blocks = Blocks::of(data.length, element.bytes(), self.size());
+                let part = |rank| data.part(blocks.range(rank));
+                self.push_ring_of_sums(&mut plan, part);
+                self.push_gather(&mut plan, root, part);
+            }
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.begin_plan(Collective::Reduce, number, plan, root, data.length) }
+    }
+
+    /// Starts to bring every rank's `own` to `root`, into `all`.
+    ///
+    /// # Safety
+    /// Both must be valid, and used by nobody else, until the work has ended or was released;
+    /// `own` is only read, and `all` not looked at on other ranks.
+    pub(crate) unsafe fn begin_gather(
+        &self,
+        root: u32,
+        own: Bytes,
+        all: Bytes,
+    ) -> Result<Begun, Error> {
+        let number = self.next_number();
+        self.check_rank(root)?;
+        let mut plan = Plan::default();
+        if self.rank() == root {
+            let parts = Parts::equal(own.length, self.size());
+            parts.check_memory("all", all.length)?;
+            let part = |rank| all.part(parts.range(rank));
+            // SAFETY: promised by the caller.
+            unsafe { part(root).copy_from(own) };
+            self.push_gather(&mut plan, root, part);
+        } else {
+            self.push_gather(&mut plan, root, |_| own);
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.begin_plan(Collective::Gather, number, plan, root, own.length) }
+    }
+
+    /// Starts to bring every rank's `own` to all, into `all`.
+    ///
+    /// # Safety
+    /// As for [`Self::begin_gather`].
+    pub(crate) unsafe fn begin_gather_at_all(
+        &self,
+        own: Bytes,
+        all: Bytes,
+    ) -> Result<Begun, Error> {
+        let number = self.next_number();
+        let parts = Parts::equal(own.length, self.size());
+        parts.check_memory("all", all.length)?;
+        let part = |rank| all.part(parts.range(rank));
+        // SAFETY: promised by the caller.
+        unsafe { part(self.rank()).copy_from(own) };
+        let mut plan = Plan::default();
+        if own.length >= PART_BYTES_MIN {
+            self.push_ring(&mut plan, part);
+        } else {
+            self.push_gather(&mut plan, MEETING_RANK, part);
+            self.push_out(&mut plan, all);
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.begin_plan(Collective::Allgather, number, plan, self.rank(), all.length) }
+    }
+
+    /// Starts to bring to every rank its part of the root's `all`.
+    ///
+    /// # Safety
+    /// As for [`Self::begin_gather`], with the parts changed.
+    pub(crate) unsafe fn begin_scatter(
+        &self,
+        root: u32,
+        all: Bytes,
+        own: Bytes,
+    ) -> Result<Begun, Error> {
+        let number = self.next_number();
+        self.check_rank(root)?;
+        let mut plan = Plan::default();
+        if self.rank() == root {
+            let parts = Parts::equal(own.length, self.size());
+            parts.check_memory("all", all.length)?;
+            let part = |rank| all.part(parts.range(rank));
+            // SAFETY: promised by the caller.
+            unsafe { own.copy_from(part(root)) };
+            let others: Vec<u32> = self.others_than(root).collect();
+            for some in others.chunks(steps_at_once(own.length.max(1))) {
+                let sends = some.iter().map(|rank| self.transfer(*rank, part(*rank))).collect();
+                plan.push(Round { sends, ..Round::default() });
+            }
+        } else {
+            let receives = vec![self.transfer(root, own)];
+            plan.push(Round { receives, ..Round::default() });
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.begin_plan(Collective::Scatter, number, plan, root, own.length) }
+    }
+
+    /// Starts to bring part r of every rank's `data` to rank r, into `buffer`.
+    ///
+    /// # Safety
+    /// As for [`Self::begin_gather`], with `data` only read.
+    pub(crate) unsafe fn begin_alltoall(&self, data: Bytes, buffer: Bytes) -> Result<Begun, Error> {
+        let number = self.next_number();
+        let (me, size) = (self.rank(), self.size());
+        let parts = equal_parts("data", data.length, size)?;
+        parts.check_memory("buffer", buffer.length)?;
+        let (out, room) = (|to| data.part(parts.range(to)), |from| buffer.part(parts.range(from)));
+        // SAFETY: promised by the caller.
+        unsafe { room(me).copy_from(out(me)) };
+        let steps: Vec<u32> = (1..size).collect();
+        let mut plan = Plan::default();
+        for some in steps.chunks(steps_at_once(parts.longest().max(1))) {
+            let to = |step: &u32| (me + step) % size;
+            let from = |step: &u32| (me + size - step) % size;
+            let send = |step| self.transfer(to(step), out(to(step)));
+            let receive = |step| self.transfer(from(step), room(from(step)));
+            let (sends, receives) = (some.iter().map(send), some.iter().map(receive));
+            let (sends, receives) = (sends.collect(), receives.collect());
+            plan.push(Round { sends, receives, folds: Vec::new() });
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.begin_plan(Collective::Alltoall, number, plan, me, data.length) }
+    }
+
+    /// The number of the next nonblocking collective; also of one that is refused, so that ranks
+    /// agree on those after it.
+    fn next_number(&self) -> u32 {
+        self.inner.nonblocking.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// # Safety
+    /// The memory of the plan must be valid, and used by nobody else, until the work has ended or
+    /// was released.
+    unsafe fn begin_plan(
+        &self,
+        collective: Collective,
+        number: u32,
+        plan: Plan,
+        source: u32,
+        bytes: usize,
+    ) -> Result<Begun, Error> {
+        self.check_whole()?;
+        let schedule = Schedule {
+            channel: COLLECTIVE,
+            communicator: self.inner.id,
+            tag: Purpose::Nonblocking as u32 | number << PURPOSE_BITS,
+            rounds: plan.rounds,
+            combine: plan.combine.unwrap_or(|_, _| unreachable!("nothing is folded")),
+            room: plan.room,
+        };
+        // SAFETY: promised by the caller.
+        let started = unsafe { self.engine_to_start()?.start_schedule(schedule) };
+        let operation = started.map_err(|error| self.error(error))?;
+        let status = Status { source, tag: 0, bytes };
+        Ok(Begun::UnderWay(Work::Scheduled(Scheduled { operation, collective, status })))
+    }
+
+    // ---- rounds ---------------------------------------------------------------------------
+
+    fn transfer(&self, with: u32, part: Bytes) -> Transfer {
+        Transfer { with: self.in_job(with), base: part.base, bytes: part.length }
+    }
+
+    fn others_than(&self, root: u32) -> impl Iterator<Item = u32> {
+        (0..self.size()).filter(move |rank| *rank != root)
+    }
+
+    /// The tree up which so many bytes go; none where they go around a ring.
+    fn tree_of(&self, bytes: usize) -> Option<Tree> {
+        if bytes / self.size() as usize >= PART_BYTES_MIN && self.size() > 1 {
+            return None;
+        }
+        match self.usual_reduce(bytes) {
+            Reduce::Tree(tree) => Some(tree),
+            Reduce::Blocks | Reduce::Ring | Reduce::Word => Some(Tree::Binomial),
+        }
+    }
+
+    /// Each rank combines what its children send with its own, and sends that to its parent.
+    fn push_up(&self, plan: &mut Plan, tree: Tree, root: u32, data: Bytes) {
+        let Way { parent, children } = self.way(self.rank(), tree, root);
+        plan.room = vec![0; children.len() * data.length];
+        let room = Bytes::of_mut(&mut plan.room);
+        let row = |child: usize| room.part_of(child as u32, data.length);
+        let receive = |(child, rank): (usize, &u32)| self.transfer(*rank, row(child));
+        let receives = children.iter().enumerate().map(receive).collect();
+        let folds = (0..children.len()).map(|child| fold(data, row(child))).collect();
+        plan.push(Round { receives, folds, sends: Vec::new() });
+        let sends = parent.iter().map(|parent| self.transfer(*parent, data)).collect();
+        plan.push(Round { sends, ..Round::default() });
+    }
+
+    /// What the rank has at which short data meet goes to all.
+    fn push_out(&self, plan: &mut Plan, data: Bytes) {
+        let Way { parent, children } = self.way(self.rank(), TREE_OUT, MEETING_RANK);
+        let receives = parent.iter().map(|parent| self.transfer(*parent, data)).collect();
+        plan.push(Round { receives, ..Round::default() });
+        // The largest subtrees first.
+        let sends = children.iter().rev().map(|child| self.transfer(*child, data)).collect();
+        plan.push(Round { sends, ..Round::default() });
+    }
+
+    /// The parts of all ranks go to `root`. Of many ranks each sends when it is called.
+    fn push_gather(&self, plan: &mut Plan, root: u32, part: impl Fn(u32) -> Bytes) {
+        let is_called = self.size() > FLAT_RANKS_MAX;
+        let nothing = Bytes::of(&[]);
+        if self.rank() != root {
+            if is_called {
+                let receives = vec![self.transfer(root, nothing)];
+                plan.push(Round { receives, ..Round::default() });
+            }
+            let sends = vec![self.transfer(root, part(self.rank()))];
+            return plan.push(Round { sends, ..Round::default() });
+        }
+        let longest = self.others_than(root).map(|rank| part(rank).length).max().unwrap_or(0);
+        let others: Vec<u32> = self.others_than(root).collect();
+        for some in others.chunks(steps_at_once(longest.max(1))) {
+            let receives = some.iter().map(|rank| self.transfer(*rank, part(*rank))).collect();
+            let called = if is_called { some } else { &[] };
+            let sends = called.iter().map(|rank| self.transfer(*rank, nothing)).collect();
+            plan.push(Round { sends, receives, folds: Vec::new() });
+        }
+    }
+
+    /// The parts of all go around, and each rank's is combined on its way to that rank. Those of
+    /// the others are only read.
+    fn push_ring_of_sums(&self, plan: &mut Plan, part: impl Fn(u32) -> Bytes) {
+        let ring = Ring::of(self);
+        let hops = self.size() as usize - 1;
+        let longest = (0..self.size()).map(|rank| part(rank).length).max().unwrap_or(0);
+        plan.room = vec![0; 2 * longest];
+        let rooms = Bytes::of_mut(&mut plan.room);
+        // What has come stays there while it is passed on.
+        let room = |step: usize, bytes: usize| {
+            let start = step % 2 * longest;
+            rooms.part(Range { start, end: start + bytes })
+        };
+        for step in 0..hops {
+            let own = part(ring.back(step + 2));
+            let come = room(step, own.length);
+            let out = match step {
+                0 => part(ring.back(1)),
+                _ => room(step - 1, part(ring.back(step + 1)).length),
+            };
+            let folds = match step + 1 == hops {
+                true => vec![fold(own, come)],
+                false => vec![fold(come, own)],
+            };
+            let receives = vec![self.transfer(ring.back(1), come)];
+            let sends = vec![self.transfer(ring.next(), out)];
+            plan.push(Round { sends, receives, folds });
+        }
+    }
+
+    /// The parts of all ranks go around, to all.
+    fn push_ring(&self, plan: &mut Plan, part: impl Fn(u32) -> Bytes) {
+        let ring = Ring::of(self);
+        for step in 0..self.size() as usize - 1 {
+            let sends = vec![self.transfer(ring.next(), part(ring.back(step)))];
+            let receives = vec![self.transfer(ring.back(1), part(ring.back(step + 1)))];
+            plan.push(Round { sends, receives, folds: Vec::new() });
+        }
+    }
+}

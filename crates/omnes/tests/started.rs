@@ -1,0 +1,80 @@
+//! Reductions and gathers that do not block, and do not end well.
+#![allow(clippy::unwrap_used)]
+
+mod ranks;
+
+use omnes::{Communicator, Config, ElementType, Error, ReduceOp, Status};
+use ranks::with_ranks;
+use std::ptr::NonNull;
+
+fn by_sockets(config: &mut Config) {
+    config.shared_memory = false;
+}
+
+fn sum(comm: &Communicator, data: &mut [i64]) -> Result<Status, Error> {
+    comm.scope(|scope| scope.iallreduce(data, ReduceOp::Sum)?.wait())
+}
+
+/// What is over goes on nowhere, what is beside it does.
+fn is_over_and_the_world_goes_on(other: &Communicator, world: &Communicator, by: u32) {
+    let error = sum(other, &mut [1]).unwrap_err();
+    assert!(matches!(error, Error::CollectiveGivenUp { rank, .. } if rank == by), "{error}");
+    let mut data = [1, i64::from(world.rank())];
+    sum(world, &mut data).unwrap();
+    assert_eq!(data, [3, 3]);
+}
+
+#[test]
+fn whoever_drops_a_reduction_ends_those_of_its_communicator() {
+    for length in [1, 50_000] {
+        with_ranks(3, by_sockets, |world| {
+            let other = world.dup().unwrap();
+            let mut data = vec![1i64; length];
+            if world.rank() == 1 {
+                let base = NonNull::from(&mut data[..]).cast();
+                let (sum, bytes) = (ReduceOp::Sum, 8 * length);
+                // SAFETY: dropped at once, before the data are.
+                drop(unsafe { other.iallreduce_raw(base, bytes, ElementType::I64, sum).unwrap() });
+            } else if let Err(error) = sum(&other, &mut data) {
+                assert!(matches!(error, Error::CollectiveGivenUp { rank: 1, .. }), "{error}");
+            }
+            is_over_and_the_world_goes_on(&other, &world, 1);
+            world.finalize().unwrap();
+        });
+    }
+}
+
+#[test]
+fn lengths_that_differ_are_an_error_for_all() {
+    with_ranks(3, by_sockets, |world| {
+        let other = world.dup().unwrap();
+        let mut data = vec![1; if world.rank() == 2 { 10 } else { 20 }];
+        let error = sum(&other, &mut data).unwrap_err();
+        match world.rank() {
+            0 => assert!(matches!(error, Error::LengthDiffers { came: 80, expected: 160 })),
+            _ => assert!(matches!(error, Error::CollectiveGivenUp { rank: 0, .. }), "{error}"),
+        }
+        is_over_and_the_world_goes_on(&other, &world, 0);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn what_all_call_wrongly_ends_nothing_else() {
+    with_ranks(3, by_sockets, |world| {
+        let mut floats = [1.0f32];
+        let (mut small, mut bytes, own) = ([0; 5], [1u8], [1; 2]);
+        world.scope(|scope| {
+            let refused = scope.iallreduce(&mut floats, ReduceOp::Xor).unwrap_err();
+            assert!(matches!(refused, Error::Reduction { .. }), "{refused}");
+            let refused = scope.iallgather(&own, &mut small).unwrap_err();
+            assert!(matches!(refused, Error::Length { expected: 6, .. }), "{refused}");
+            let refused = scope.ireduce(3, &mut bytes, ReduceOp::Sum).unwrap_err();
+            assert!(matches!(refused, Error::RankOutOfRange { .. }), "{refused}");
+        });
+        let mut data = [1];
+        sum(&world, &mut data).unwrap();
+        assert_eq!(data, [3]);
+        world.finalize().unwrap();
+    });
+}
