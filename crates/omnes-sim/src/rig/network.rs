@@ -261,7 +261,8 @@ impl Network {
         let header = Header::parse(&sent.bytes).ok().map(|(header, _)| header);
         let (from, to) = (Some(sent.from), sent.to_rank());
         let place = Place::Doorstep;
-        let sight = Sight { place, way: sent.way(), from, to, header: header.as_ref() };
+        let (way, bytes) = (sent.way(), sent.bytes.len());
+        let sight = Sight { place, way, from, to, bytes, header: header.as_ref() };
         let Verdict { is_dropped, delay, copies, .. } = self.rules.judge(now, &sight);
         if is_dropped {
             self.counters.dropped += 1;
@@ -311,7 +312,8 @@ impl Network {
     ) -> Vec<(Duration, InFlight)> {
         let header = Header::parse(&packet.bytes).ok().map(|(header, _)| header);
         let InFlight { from, to, way, .. } = packet;
-        let sight = Sight { place, way, from, to, header: header.as_ref() };
+        let bytes = packet.bytes.len();
+        let sight = Sight { place, way, from, to, bytes, header: header.as_ref() };
         let verdict = self.rules.judge(now, &sight);
         let Verdict { is_dropped, delay: more, copies, corruptions } = verdict;
         if is_dropped {

@@ -63,7 +63,8 @@ pub(crate) struct Sight<'a> {
     pub(crate) from: Option<Rank>,
     /// [`Rank::ALL`] for a multicast at the uplink.
     pub(crate) to: Rank,
-    /// `None` for bytes that are no packet of ours: only guards on ranks can hold.
+    pub(crate) bytes: usize,
+    /// `None` for bytes that are no packet of ours: only guards on ranks and length can hold.
     pub(crate) header: Option<&'a Header>,
 }
 
@@ -83,6 +84,8 @@ pub struct Rule {
     from: Option<Rank>,
     to: Option<Rank>,
     between: Option<(BTreeSet<Rank>, BTreeSet<Rank>, Ways)>,
+    /// Only longer packets.
+    bytes: usize,
     skipped: u64,
     times: u64,
     ppm: u32,
@@ -90,8 +93,8 @@ pub struct Rule {
     until: Instant,
 }
 
-/// The trace holds rules in this form: guards of multicast and of steps show only where they are
-/// set, so that traces without them stay what they were.
+/// The trace holds rules in this form: guards of multicast, of steps and of length show only where
+/// they are set, so that traces without them stay what they were.
 impl fmt::Debug for Rule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = formatter.debug_struct("Rule");
@@ -101,6 +104,9 @@ impl fmt::Debug for Rule {
         }
         if self.step.is_some() {
             text.field("step", &self.step);
+        }
+        if self.bytes > 0 {
+            text.field("bytes", &self.bytes);
         }
         text.field("kind", &self.kind)
             .field("lane", &self.lane)
@@ -174,6 +180,7 @@ impl Rule {
             from: None,
             to: None,
             between: None,
+            bytes: 0,
             skipped: 0,
             times: u64::MAX,
             ppm: 1_000_000,
@@ -264,6 +271,11 @@ impl Rule {
         Self { to: Some(Rank(rank)), ..self }
     }
 
+    /// Only packets of more bytes than these.
+    pub fn longer_than(self, bytes: usize) -> Self {
+        Self { bytes, ..self }
+    }
+
     /// Only the packet with this index among those that fit otherwise, from 0.
     pub fn nth(self, index: u64) -> Self {
         Self { skipped: index, times: 1, ..self }
@@ -280,7 +292,7 @@ impl Rule {
     }
 
     fn fits(&self, sight: &Sight) -> bool {
-        let Sight { place, way, from, to, header } = *sight;
+        let Sight { place, way, from, to, bytes, header } = *sight;
         let is_numbered = |header: &Header| {
             use Kind::{Cast, Data, Grant, Step, StepAsk, StepNack};
             matches!(header.kind, Data | Grant | Cast | Step | StepNack | StepAsk)
@@ -291,6 +303,7 @@ impl Rule {
             && self.root.is_none_or(|root| fits_header(&|header| root_of(header) == Some(root)))
             && self.from.is_none_or(|rank| from == Some(rank))
             && self.to.is_none_or(|rank| to == rank)
+            && bytes > self.bytes
             && self.between.as_ref().is_none_or(|between| separates(between, from, to))
             && self.kind.is_none_or(|kind| fits_header(&|header| header.kind == kind))
             && self.channel.is_none_or(|id| fits_header(&|header| header.channel.0 == id))
@@ -448,7 +461,7 @@ mod tests {
 
     fn sight(from: u32, to: Rank, header: &Header) -> Sight<'_> {
         let (place, way) = (Place::Downlink, Way::Unicast);
-        Sight { place, way, from: Some(Rank(from)), to, header: Some(header) }
+        Sight { place, way, from: Some(Rank(from)), to, bytes: 100, header: Some(header) }
     }
 
     fn is_lost(rules: &mut Rules, from: u32, to: u32, header: &Header) -> bool {
@@ -492,6 +505,17 @@ mod tests {
         assert!(is_lost(Sight { header: Some(&answer), ..at_uplink }));
         let other = Header { argument: 4, ..answer };
         assert!(!is_lost(Sight { header: Some(&other), ..at_uplink }));
+    }
+
+    #[test]
+    fn packets_of_the_named_length_are_not_longer() {
+        let mut rules = Rules::new(1);
+        let _narrow = rules.add(drop().longer_than(100));
+        let header = header(Kind::Data, 0);
+        let mut is_lost = |bytes: usize| {
+            rules.judge(Instant::ZERO, &Sight { bytes, ..sight(0, Rank(1), &header) }).is_dropped
+        };
+        assert_eq!([99, 100, 101].map(&mut is_lost), [false, false, true]);
     }
 
     #[test]
