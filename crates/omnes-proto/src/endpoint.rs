@@ -29,8 +29,8 @@ use omnes_wire::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Number of a question whether a rank lives of which a channel has heard nothing; the watch asks
-/// under others.
+/// Number of a question whether a rank lives of which a channel or a broadcast has heard nothing;
+/// the watch asks under others.
 const SIGN_OF_LIFE: u32 = u32::MAX;
 
 /// Settings of an endpoint.
@@ -348,6 +348,9 @@ impl Endpoint {
             Kind::Pong => {
                 if header.argument == SIGN_OF_LIFE {
                     self.channels.iter_mut().for_each(|it| it.on_sign_of_life(now, from));
+                    if let Some(broadcast) = &mut self.broadcast {
+                        broadcast.on_sign_of_life(from);
+                    }
                 }
                 self.liveness.on_answer(now, from, header.argument);
                 self.hear_of_gone(now, &header);

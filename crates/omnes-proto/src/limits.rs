@@ -27,6 +27,16 @@ pub const PAYLOAD_BYTES_MAX: u16 = 8908;
 /// Unit of the credits field of the header, in bytes of truesize.
 pub const CREDIT_UNIT_BYTES: u32 = 4096;
 
+/// Data bytes of a packet that any network passes on: less than the 1,280 bytes that IPv6 asks for,
+/// with all that stands before them.
+pub(crate) const SHORT_BYTES_MAX: u32 = 1024;
+/// Times that the oldest packet must have gone again in vain to be one that never arrives: with
+/// three packets in ten lost, chance does that to one of ten thousand.
+pub(crate) const FRUITLESS_MIN: u32 = 8;
+/// Part of the time in which a silent rank counts as failed after which it is asked whether it
+/// lives, if long packets to it may be lost.
+pub(crate) const QUIET_SHARE: u32 = 2;
+
 /// Later packets that make a gap certain enough for a NACK without waiting.
 pub const REORDER_PACKETS: u32 = 3;
 

@@ -147,7 +147,7 @@ impl Flags {
     pub const LAST: Self = Self(4);
     /// The sender waits for an acknowledgement: answer without delay.
     pub const ACK_NOW: Self = Self(8);
-    /// No buffer was free for `expects`.
+    /// No buffer was free for `expects`; on [`Kind::CastNack`], since the last one.
     pub const REJECT: Self = Self(16);
     /// On [`Kind::Data`]: instead of data, that no more comes of the message on this lane, since
     /// its sender has given it up.

@@ -27,6 +27,8 @@ struct News {
     newest_repair: u16,
     /// It reports again, as nothing has come for a time.
     is_idle: bool,
+    /// `expects` has come, and found no buffer.
+    is_full: bool,
 }
 
 /// The stream that a packet of data belongs to.
@@ -252,8 +254,16 @@ impl Broadcast {
         let key = StreamKey { group: GroupId { communicator, number: group }, root };
         self.common.counters.acks_carried += 1;
         // It was held back for as long as there was nothing to travel with.
-        let news =
-            News { from, key, expects, credits, held_back: None, newest_repair: 0, is_idle: false };
+        let news = News {
+            from,
+            key,
+            expects,
+            credits,
+            held_back: None,
+            newest_repair: 0,
+            is_idle: false,
+            is_full: false,
+        };
         self.on_report(now, news, None);
     }
 
@@ -266,6 +276,7 @@ impl Broadcast {
             held_back: Some(Duration::from_micros(u64::from(header.seq.0))),
             newest_repair: header.epoch,
             is_idle: header.flags.has(Flags::ACK_NOW),
+            is_full: header.flags.has(Flags::REJECT),
         };
         if header.kind == Kind::CastAck && header.flags.has(Flags::ACK_NOW) {
             return self.on_question(news);
@@ -319,7 +330,7 @@ impl Broadcast {
 
     /// Handles a report; of gaps with their map, and whether everything beyond is missing too.
     fn on_report(&mut self, now: Instant, news: News, gaps: Option<(GapMap, bool)>) {
-        let News { from, key, expects, credits, held_back, newest_repair, is_idle } = news;
+        let News { from, key, expects, credits, held_back, newest_repair, is_idle, is_full } = news;
         let Some(at) = self.find_told(key) else { return };
         let stream = &mut self.streams[at];
         if !stream.collector.covers(from) {
@@ -343,11 +354,12 @@ impl Broadcast {
         }
         if let (Some((map, lacks_all)), true) = (gaps, stream.roles.is_repairer) {
             let repair = stream.policy.numbers_repairs().then_some(newest_repair);
-            let from = Witness { rank: from, repair, is_idle };
+            let from = Witness { rank: from, repair, is_idle, is_full };
             stream.collector.on_gaps(now, from, (expects, &map), end);
             if lacks_all {
                 self.resend_rest(now, at, from, expects..end);
             }
+            self.judge_report(now, at, from.rank);
         }
         self.streams[at].arm(now, &self.common);
         self.recount(at);

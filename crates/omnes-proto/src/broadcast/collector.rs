@@ -6,9 +6,11 @@
 //! than a repair.
 
 mod hold;
+mod in_vain;
 mod trust;
 
 use self::hold::RepairHold;
+use self::in_vain::InVain;
 use self::trust::Trust;
 use super::answer_timer::AnswerTimer;
 use super::history::{History, Witness};
@@ -32,10 +34,27 @@ struct Standing {
     credit: u32,
     /// Nobody waits for it any more.
     is_gone: bool,
-    /// Since when it owes an answer that was asked for.
-    silent_since: Option<Instant>,
-    /// [`Collector::next_silent`] has named it since then.
-    is_reported_silent: bool,
+    /// It owes an answer that was asked for.
+    silence: Option<Silence>,
+}
+
+/// How long a reporter has said nothing of what it has.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    since: Instant,
+    /// It has given another sign of life since then.
+    lives: bool,
+}
+
+/// A reporter that owes an answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silent {
+    pub(super) rank: Rank,
+    /// The first packet that it has not reported.
+    pub(super) lacks: Seq,
+    pub(super) since: Instant,
+    /// It has given another sign of life since then.
+    pub(super) lives: bool,
 }
 
 /// Sequence number of the packet that comes after the first `packets` ones.
@@ -56,8 +75,7 @@ impl Standing {
 
     /// The reporter has said something of what it has.
     fn on_heard(&mut self) {
-        self.silent_since = None;
-        self.is_reported_silent = false;
+        self.silence = None;
     }
 }
 
@@ -83,6 +101,7 @@ pub(super) struct Collector {
     pub(super) hold: RepairHold,
     trust: Trust,
     pub(super) history: History,
+    in_vain: InVain,
     pub(super) answers: AnswerTimer,
     /// Ranks to ask for their acknowledgement once more, where this rank cannot send data again.
     to_ask: Vec<Rank>,
@@ -99,14 +118,8 @@ impl Collector {
         let below = reporters.iter().flat_map(|reporter| &reporter.below).copied();
         let mut below: Vec<Rank> = below.collect();
         below.sort_unstable();
-        let standing = |reporter| Standing {
-            reporter,
-            arrived: 0,
-            credit,
-            is_gone: false,
-            silent_since: None,
-            is_reported_silent: false,
-        };
+        let standing =
+            |reporter| Standing { reporter, arrived: 0, credit, is_gone: false, silence: None };
         Self {
             standings: reporters.into_iter().map(standing).collect(),
             index,
@@ -120,6 +133,7 @@ impl Collector {
             hold: RepairHold::default(),
             trust: Trust::default(),
             history: History::default(),
+            in_vain: InVain::default(),
             answers: AnswerTimer::new(count),
             to_ask: Vec::new(),
         }
@@ -220,6 +234,9 @@ impl Collector {
         end: Seq,
     ) {
         let Some(slowest) = self.slowest() else { return };
+        if expects.precedes(end) {
+            self.note_lacking(now, from, expects);
+        }
         let has_some = map.end(expects) != expects;
         if let Some(at) = self.find(from.rank).filter(|_| has_some) {
             self.standings[at].on_heard();
@@ -240,6 +257,15 @@ impl Collector {
             return;
         }
         self.hold.on_gaps(now, is_first.then(|| self.answers.times().usual));
+    }
+
+    /// `from` reports that `first`, which this rank can send again, is the first packet it lacks.
+    fn note_lacking(&mut self, now: Instant, from: Witness, first: Seq) {
+        if from.is_full {
+            self.in_vain.forget(from.rank);
+        } else if let Some(repair) = self.history.latest_repair(first) {
+            self.in_vain.on_lacking(now, from.rank, first, repair);
+        }
     }
 
     /// True if `seq` may be under way to `from`, which reports it as missing.
@@ -391,7 +417,7 @@ impl Collector {
         let last = end.plus(u32::MAX);
         for at in &late {
             let standing = &mut self.standings[*at];
-            standing.silent_since.get_or_insert(now);
+            standing.silence.get_or_insert(Silence { since: now, lives: false });
             let (rank, first) = (standing.reporter.rank, standing.expects());
             self.want(rank, last, true);
             if self.answers.is_stuck() {
@@ -414,27 +440,43 @@ impl Collector {
         self.to_ask.pop()
     }
 
-    /// The next rank that has owed an answer for `limit` and said nothing; each is named once.
-    pub(super) fn next_silent(&mut self, now: Instant, limit: Duration) -> Option<Rank> {
-        let is_silent = |standing: &&mut Standing| {
-            let since = standing.silent_since.filter(|_| !standing.is_reported_silent);
-            !standing.is_gone && since.is_some_and(|since| now.since(since) >= limit)
+    /// Reporters that have owed an answer for `limit` and said nothing.
+    pub(super) fn silent(&self, now: Instant, limit: Duration) -> Vec<Silent> {
+        let silent = |standing: &Standing| {
+            let silence = standing.silence.filter(|_| !standing.is_gone)?;
+            let Silence { since, lives } = silence;
+            let (rank, lacks) = (standing.reporter.rank, standing.expects());
+            (now.since(since) >= limit).then_some(Silent { rank, lacks, since, lives })
         };
-        let standing = self.standings.iter_mut().find(is_silent)?;
-        standing.is_reported_silent = true;
-        Some(standing.reporter.rank)
+        self.standings.iter().filter_map(silent).collect()
+    }
+
+    /// `rank` has answered a question whether it lives.
+    pub(super) fn on_sign_of_life(&mut self, rank: Rank) {
+        let standing = self.find(rank).map(|at| &mut self.standings[at]);
+        if let Some(silence) = standing.and_then(|standing| standing.silence.as_mut()) {
+            silence.lives = true;
+        }
+    }
+
+    /// The first packet that `rank` lacks, if that has gone again so often, and for `limit`, in
+    /// vain that it cannot be chance.
+    pub(super) fn lacks_in_vain(&self, now: Instant, rank: Rank, limit: Duration) -> Option<Seq> {
+        self.in_vain.first_of(now, rank, limit)
     }
 
     /// This rank has not run before `now`: nobody has been silent for longer than since then.
     pub(super) fn on_pause(&mut self, now: Instant) {
         for standing in &mut self.standings {
-            standing.silent_since = standing.silent_since.map(|_| now);
+            standing.silence = standing.silence.map(|_| Silence { since: now, lives: false });
         }
+        self.in_vain.clear();
     }
 
     /// Nobody waits for `rank` any more.
     pub(super) fn forget(&mut self, rank: Rank) {
         self.wants.forget(rank);
+        self.in_vain.forget(rank);
         self.to_ask.retain(|asked| *asked != rank);
         let Some(at) = self.find(rank) else { return };
         let standing = &mut self.standings[at];
@@ -447,6 +489,7 @@ impl Collector {
     /// Nobody waits for anybody any more.
     pub(super) fn forget_all(&mut self) {
         self.wants.clear();
+        self.in_vain.clear();
         self.to_ask.clear();
         self.standings.iter_mut().for_each(|standing| standing.is_gone = true);
         self.arrived.clear();

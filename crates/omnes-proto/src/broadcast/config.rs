@@ -32,7 +32,8 @@ pub struct BroadcastConfig {
     pub timeout_min: Duration,
     /// Wait between seeing a gap and the first report, where few later packets have come.
     pub nack_delay: Duration,
-    /// A rank that owes an answer and has been silent for this long has failed.
+    /// A rank that owes an answer and has been silent for this long has failed, as has one that a
+    /// long packet has not got to for this long.
     pub peer_timeout: Duration,
     /// A packet that at least so many ranks lack is sent again to everybody, and so are several in
     /// one that serve as many.

@@ -158,6 +158,7 @@ impl Stream {
         let acknowledges = self.acknowledges();
         let incoming = self.incoming.as_mut()?;
         let lacks_rest = std::mem::take(&mut incoming.lacks_rest);
+        let has_refused = incoming.refused.take() == Some(incoming.arrivals.expects());
         let incoming = self.incoming.as_ref()?;
         // The time of those below is part of a branch's round trip.
         let held_back = match self.roles.speaks_for_others {
@@ -176,6 +177,7 @@ impl Stream {
             header.kind = Kind::CastNack;
             header.expects = incoming.arrivals.expects();
             header.flags = Flags::NONE
+                .with_if(Flags::REJECT, has_refused)
                 .with_if(Flags::RESUME, lacks_rest)
                 .with_if(Flags::ACK_NOW, incoming.is_idle(now, common));
             head.set_body(incoming.gap_map().as_bytes());

@@ -19,6 +19,8 @@ pub(super) struct Witness {
     pub(super) repair: Option<u16>,
     /// It reports again, as nothing has come for a time.
     pub(super) is_idle: bool,
+    /// The first packet that it lacks has come there, and found no buffer.
+    pub(super) is_full: bool,
 }
 
 /// Round trips of the group.
@@ -129,6 +131,12 @@ impl History {
         self.get(seq).is_some_and(|last| last.to_one.is_some())
     }
 
+    /// Number of the latest repair of `seq`, if it has been sent again.
+    pub(super) fn latest_repair(&self, seq: Seq) -> Option<u16> {
+        let last = self.get(seq)?;
+        last.to_one.map_or(last.to_all, |(_, sent, _)| sent).repair
+    }
+
     /// Number of the latest repair.
     pub(super) fn repairs(&self) -> u16 {
         self.repairs
@@ -204,7 +212,7 @@ mod tests {
         let mut history = History::default();
         history.on_sent(Instant::ZERO, Seq(0));
         history.on_repaired(at(0), &Repair { seq: Seq(0), coded: None, to, asks: false });
-        let from = Witness { rank: RANK, repair: newest, is_idle };
+        let from = Witness { rank: RANK, repair: newest, is_idle, is_full: false };
         history.is_under_way(at(us), from, Seq(0), TIMES)
     }
 

@@ -102,6 +102,8 @@ pub(super) struct Incoming {
     /// Everything from what is expected on is missing that was sent: packets came before the group
     /// was known, or others have more.
     pub(super) lacks_rest: bool,
+    /// The packet that was expected last of those that have come and found no buffer.
+    pub(super) refused: Option<Seq>,
     pub(super) is_counted: bool,
     /// Whoever repairs has left: what is missing does not come any more.
     is_ended: bool,
@@ -129,6 +131,7 @@ impl Incoming {
             awaited: None,
             answers: 0,
             lacks_rest: false,
+            refused: None,
             is_counted: false,
             is_ended: false,
         }
@@ -173,6 +176,9 @@ impl Incoming {
         }
         let Some(place) = self.place(common, packet) else {
             common.counters.discarded += 1;
+            if packet.seq == self.arrivals.expects() {
+                self.refused = Some(packet.seq);
+            }
             self.is_asked |= self.answer_if_asked(now, &packet);
             return None;
         };

@@ -50,6 +50,7 @@ mod policy;
 mod rest;
 mod roles;
 mod sending;
+mod silence;
 mod slots;
 mod stash;
 mod stream;
@@ -61,6 +62,7 @@ pub use config::{BroadcastConfig, CheckedBroadcast};
 pub(crate) use emit::Outbound;
 pub use interface::{BroadcastCounters, BroadcastError, CastMessage, Event, GroupConfig, GroupId};
 pub use policy::{AckRule, Asking, Collection, GapReports, Hold, Policy, PolicyError};
+pub(crate) use silence::Suspicion;
 
 use crate::lane::earliest;
 use crate::packet::{Move, ReceiveId, Segment, SendId};
@@ -105,8 +107,9 @@ pub struct Broadcast {
     departed: BTreeSet<Rank>,
     heard: BTreeSet<Rank>,
     hellos: u32,
-    /// Streams whose timers have run out since silence was last looked for.
-    may_be_silent: Vec<usize>,
+    suspicions: BTreeSet<Suspicion>,
+    /// Streams whose timers run out, kept for its memory.
+    due: Vec<usize>,
     wake_at: Option<Instant>,
 }
 
@@ -142,7 +145,8 @@ impl Broadcast {
             departed: BTreeSet::new(),
             heard: BTreeSet::new(),
             hellos: 0,
-            may_be_silent: Vec::new(),
+            suspicions: BTreeSet::new(),
+            due: Vec::new(),
             wake_at: None,
         }
     }
@@ -406,28 +410,17 @@ impl Broadcast {
         let wakes = self.wakes.iter().enumerate();
         let is_due =
             |(at, wake): (usize, &Option<Instant>)| wake.filter(|it| *it <= now).map(|_| at);
-        let first = self.may_be_silent.len();
-        self.may_be_silent.extend(wakes.filter_map(is_due));
-        for index in first..self.may_be_silent.len() {
-            let at = self.may_be_silent[index];
+        let mut due = std::mem::take(&mut self.due);
+        due.extend(wakes.filter_map(is_due));
+        for at in due.drain(..) {
             match self.streams[at].on_deadline(now, &mut self.common) {
                 true => self.schedule(at),
                 false => self.wakes[at] = self.streams[at].deadline(),
             }
+            self.judge_silence(now, at);
         }
+        self.due = due;
         self.wake_at = self.wakes.iter().flatten().min().copied();
-    }
-
-    /// The next rank that owes an answer and has been silent for too long.
-    pub(crate) fn poll_silent(&mut self, now: Instant) -> Option<Rank> {
-        let limit = self.common.config.peer_timeout;
-        let found = self.may_be_silent.iter().find_map(|at| {
-            self.streams.get_mut(*at).and_then(|stream| stream.collector.next_silent(now, limit))
-        });
-        if found.is_none() {
-            self.may_be_silent.clear();
-        }
-        found
     }
 
     /// This rank has not run for a while before `now`: whoever owes an answer does since now.

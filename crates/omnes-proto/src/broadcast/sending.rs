@@ -107,6 +107,12 @@ impl Sending {
         })
     }
 
+    /// Data bytes of packet `seq`; `None` if everybody has it.
+    pub(super) fn data_bytes(&mut self, config: &CheckedBroadcast, seq: Seq) -> Option<u32> {
+        let message = self.message_of(seq)?;
+        Some(config.packet_bytes(message.bytes, seq.since(message.first)))
+    }
+
     /// A bit for `seq` and for each packet behind it that may go out as one with it: those of its
     /// message that have been sent, but the first, which also carries the message's length.
     pub(super) fn may_be_coded(&mut self, seq: Seq) -> u64 {

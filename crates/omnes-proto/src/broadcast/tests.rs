@@ -14,6 +14,7 @@ mod coded;
 mod mute;
 mod overdue;
 mod rest;
+mod silence;
 mod tree;
 
 const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
@@ -411,12 +412,10 @@ fn a_rank_that_owes_answers_and_stays_silent_is_named() {
     net.lose = Box::new(|header, _| header.source.0 == 2);
     net.broadcast(0, &content(1, 8));
     net.run(150_000);
-    let now = net.now;
-    assert_eq!(net.nodes[0].machine.poll_silent(now), None);
+    assert_eq!(net.nodes[0].machine.poll_suspicion(), None);
     net.run(100_000);
-    let now = net.now;
-    assert_eq!(net.nodes[0].machine.poll_silent(now), Some(Rank(2)));
-    assert_eq!(net.nodes[0].machine.poll_silent(now), None);
+    assert_eq!(net.nodes[0].machine.poll_suspicion(), Some(Suspicion::Silent(Rank(2))));
+    assert_eq!(net.nodes[0].machine.poll_suspicion(), None);
 }
 
 #[test]

@@ -11,15 +11,11 @@
 //! ```
 
 use crate::lane::{Allowance, Rtt};
-use crate::limits::PROBE_WAIT_MAX;
+use crate::limits::{FRUITLESS_MIN, PROBE_WAIT_MAX};
 use crate::packet::SendId;
 use omnes_wire::{GapMap, Instant, Seq};
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Times that the oldest packet must have gone again in vain to be one that never arrives: with
-/// three packets in ten lost, chance does that to one of ten thousand.
-const FRUITLESS_MIN: u32 = 8;
 
 /// What a numbered packet carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

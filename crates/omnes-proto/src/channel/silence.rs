@@ -10,15 +10,9 @@ use super::emit::shape;
 use super::peer::Lane;
 use super::send_lane::Item;
 use super::{Channel, Event};
+use crate::limits::{QUIET_SHARE, SHORT_BYTES_MAX};
 use omnes_wire::{Instant, Rank};
 use std::time::Duration;
-
-/// Data bytes of a packet that any network passes on: less than the 1,280 bytes that IPv6 asks for,
-/// with all that stands before them.
-const SHORT_BYTES_MAX: u32 = 1024;
-/// Part of the time in which a silent rank counts as failed after which it is asked whether it
-/// lives, if long packets to it may be lost.
-const QUIET_SHARE: u32 = 2;
 
 impl Channel {
     /// Judges a rank, some of whose timers have run out, by what it has answered.

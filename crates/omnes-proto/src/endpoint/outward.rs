@@ -3,7 +3,7 @@
 
 use super::due::Machines;
 use super::{Endpoint, Event, SIGN_OF_LIFE, failed_in, is_to_all};
-use crate::broadcast::Broadcast;
+use crate::broadcast::{Broadcast, Suspicion};
 use crate::channel::Event as ChannelEvent;
 use crate::collective::Outbound;
 use crate::limits::truesize;
@@ -47,7 +47,13 @@ impl Endpoint {
             while let Some(event) = broadcast.poll_event() {
                 self.events.push_back(Event::Broadcast(event));
             }
-            silent.extend(std::iter::from_fn(|| broadcast.poll_silent(now)));
+            while let Some(suspicion) = broadcast.poll_suspicion() {
+                match suspicion {
+                    Suspicion::Silent(rank) => silent.push(rank),
+                    Suspicion::Quiet(rank) => quiet.push(rank),
+                    Suspicion::LongLost(rank) => long_lost.push(rank),
+                }
+            }
         }
         if due.has(Machines::COLLECTIVE) {
             while let Some(event) = self.collective.poll_event() {

@@ -95,7 +95,7 @@ fn a_rank_that_has_closed_without_a_part_in_a_stream_is_not_silent() {
     net.send(0, content(1, 10), Reply::Soon);
     for _ in 0..5000 {
         net.run(1);
-        assert_eq!(net.nodes[0].machine.poll_silent(net.now), None);
+        assert_eq!(net.nodes[0].machine.poll_suspicion(), None);
     }
     assert_eq!((net.nodes[1].received.len(), net.nodes[0].freed), (1, 0));
 }

@@ -1,0 +1,58 @@
+//! Ranks that report again and again that the first packet they lack has not come, though it goes
+//! out again each time: what it takes to say that it never gets there.
+
+use crate::limits::FRUITLESS_MIN;
+use omnes_wire::{Instant, Rank, Seq};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What a rank reports.
+#[derive(Clone, Copy, Debug)]
+struct Lacking {
+    first: Seq,
+    /// Repairs of that packet after which it was still missing.
+    times: u32,
+    /// Number of the latest of them.
+    repair: u16,
+    /// When it was first reported as missing.
+    since: Instant,
+}
+
+/// See the module header. State: 24 bytes for each rank that has lacked something.
+#[derive(Debug, Default)]
+pub(super) struct InVain {
+    by_rank: BTreeMap<Rank, Lacking>,
+}
+
+impl InVain {
+    /// `rank` reports that `first` is the first packet it lacks, which was last sent again as
+    /// `repair`.
+    pub(super) fn on_lacking(&mut self, now: Instant, rank: Rank, first: Seq, repair: u16) {
+        let new = Lacking { first, times: 0, repair, since: now };
+        let lacking = self.by_rank.entry(rank).or_insert(new);
+        if lacking.first != first {
+            *lacking = new;
+        }
+        if lacking.repair != repair {
+            lacking.repair = repair;
+            lacking.times += 1;
+        }
+    }
+
+    /// The first packet that `rank` lacks, if repairs of it have been in vain for `limit`.
+    pub(super) fn first_of(&self, now: Instant, rank: Rank, limit: Duration) -> Option<Seq> {
+        let lacking = self.by_rank.get(&rank)?;
+        let is_over = lacking.times >= FRUITLESS_MIN && now.since(lacking.since) >= limit;
+        is_over.then_some(lacking.first)
+    }
+
+    /// What `rank` has reported so far says nothing.
+    pub(super) fn forget(&mut self, rank: Rank) {
+        self.by_rank.remove(&rank);
+    }
+
+    /// Nor does what all others have.
+    pub(super) fn clear(&mut self) {
+        self.by_rank.clear();
+    }
+}

@@ -1,0 +1,63 @@
+//! Who is told apart from a rank that has failed: one that long packets do not get to.
+
+use super::*;
+
+const TIMEOUT: Duration = Duration::from_millis(400);
+
+/// Three ranks, of which 2 gets no packet of data but the last of a message that has several.
+fn net(policy: &str) -> Net {
+    let config = BroadcastConfig { payload_bytes: 8000, peer_timeout: TIMEOUT, ..config() };
+    let mut net = Net::with(3, policy, config);
+    net.lose = Box::new(|header, to| {
+        let is_data = matches!(header.kind, Kind::Cast | Kind::CastCoded);
+        let is_short = header.flags.has(Flags::LAST) && !header.flags.has(Flags::FIRST);
+        is_data && !is_short && to == 2
+    });
+    net
+}
+
+/// Lets time pass until something is wrong with a rank, but not more than two timeouts.
+fn suspicion(net: &mut Net) -> Option<Suspicion> {
+    let end = net.now + 2 * TIMEOUT;
+    while net.now < end {
+        net.run(1);
+        let found = net.nodes[0].machine.poll_suspicion();
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+const LONG_LOST: Option<Suspicion> = Some(Suspicion::LongLost(Rank(2)));
+
+#[test]
+fn long_packets_that_never_arrive_are_noticed_though_short_ones_do() {
+    for policy in POLICIES {
+        let mut net = net(policy);
+        net.broadcast(0, &content(1, 8100));
+        let start = net.now;
+        assert_eq!(suspicion(&mut net), LONG_LOST, "{policy}");
+        let time = net.now.since(start);
+        assert!((TIMEOUT..TIMEOUT * 3 / 2).contains(&time), "{policy}: {time:?}");
+    }
+}
+
+#[test]
+fn a_silent_rank_that_lives_is_one_that_long_packets_do_not_get_to() {
+    // Without gap reports it does not ask for what does not come.
+    for lives in [true, false] {
+        let mut net = net("window");
+        net.broadcast(0, &content(1, 8000 - 16));
+        let start = net.now;
+        let quiet = Some(Suspicion::Quiet(Rank(2)));
+        assert_eq!(suspicion(&mut net), quiet);
+        assert!((TIMEOUT / 2..TIMEOUT).contains(&net.now.since(start)));
+        if lives {
+            net.nodes[0].machine.on_sign_of_life(Rank(2));
+        }
+        let found = std::iter::from_fn(|| suspicion(&mut net)).find(|it| Some(*it) != quiet);
+        let silent = Some(Suspicion::Silent(Rank(2)));
+        assert_eq!(found, if lives { LONG_LOST } else { silent });
+    }
+}
