@@ -2,7 +2,8 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `communicator` | the class `Communicator` |
+//! | `communicator` | the class `Communicator`: how it is made, parted and left |
+//! | `messages`, `collectives`, `started` | its messages, and its collectives, waiting and not |
 //! | `exchange` | communicators of ranks that exchange already, and the end of their jobs |
 //! | `request` | the class `Request`: nonblocking operations with the memory that they use |
 //! | `memory` | objects with a buffer, as bytes that need no lock of the interpreter's |
@@ -14,14 +15,17 @@
 //! Every call that may wait gives the interpreter's lock away. What Python sees of it is described
 //! in `python/omnes/_omnes.pyi`; a test compares the two, also the documents, which `help()` shows.
 
+mod collectives;
 mod communicator;
 mod exchange;
 mod failure;
 mod limit;
 mod memory;
+mod messages;
 mod process;
 mod request;
 mod signals;
+mod started;
 
 use pyo3::prelude::*;
 

@@ -1,0 +1,133 @@
+//! Collective operations of a communicator that do not block.
+
+use crate::collectives::{memory, operation};
+use crate::communicator::{Communicator, detached, number};
+use crate::memory::{Memory, Place};
+use crate::request::Request;
+use pyo3::prelude::*;
+
+#[pymethods]
+impl Communicator {
+    /// Starts what bcast() does; buffer is in use until the request has ended.
+    #[pyo3(signature = (buffer, root = 0))]
+    fn ibcast(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, root: i64) -> PyResult<Request> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
+        let memory = memory(&ranks, buffer, root)?;
+        let place = memory.place();
+        // SAFETY: the request holds the memory until it has ended; as in `bcast` otherwise.
+        let begin = || unsafe { ranks.ibcast_raw(root, place.base(), place.bytes()) };
+        Ok(Request::new(detached(py, begin)?, vec![memory]))
+    }
+
+    /// Enters a barrier without waiting for it, as all ranks then do.
+    fn ibarrier(&self, py: Python<'_>) -> PyResult<Request> {
+        let ranks = self.ranks()?;
+        Ok(Request::new(detached(py, || ranks.ibarrier_owned())?, Vec::new()))
+    }
+
+    /// Starts what allreduce() does; buffer is in use until the request has ended.
+    ///
+    /// All ranks start it by this call, in the same order as their other collective operations; any
+    /// number may be under way, also of the ones below.
+    #[pyo3(signature = (buffer, op = "sum"))]
+    fn iallreduce(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<Request> {
+        let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let memory = Memory::to_write(buffer)?;
+        let (place, element) = (memory.place(), memory.element()?);
+        // SAFETY: the request holds the memory, which is writable, until it has ended; that nobody
+        // else uses it is the caller's.
+        let begin = || unsafe { ranks.iallreduce_raw(place.base(), place.bytes(), element, op) };
+        Ok(Request::new(detached(py, begin)?, vec![memory]))
+    }
+
+    /// Starts what reduce() does; buffer is in use until the request has ended.
+    #[pyo3(signature = (buffer, root = 0, op = "sum"))]
+    fn ireduce(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        root: i64,
+        op: &str,
+    ) -> PyResult<Request> {
+        let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let root = number("root", root)?;
+        let memory = Memory::to_write(buffer)?;
+        let (place, element) = (memory.place(), memory.element()?);
+        // SAFETY: as in `iallreduce`.
+        let begin = || unsafe { ranks.ireduce_raw(root, place.base(), place.bytes(), element, op) };
+        Ok(Request::new(detached(py, begin)?, vec![memory]))
+    }
+
+    /// Starts what gather() does; both buffers are in use until the request has ended.
+    #[pyo3(signature = (own, all = None, root = 0))]
+    fn igather(
+        &self,
+        py: Python<'_>,
+        own: &Bound<'_, PyAny>,
+        all: Option<&Bound<'_, PyAny>>,
+        root: i64,
+    ) -> PyResult<Request> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
+        let own = Memory::of(own)?;
+        let all = all.filter(|_| ranks.rank() == root).map(Memory::to_write).transpose()?;
+        let (from, to) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
+        from.check_apart_from(to)?;
+        // SAFETY: the request holds the memory, of which `all` is writable, until it has ended;
+        // that nobody else uses it is the caller's.
+        let begin = || unsafe { ranks.igather_raw(root, from.memory(), to.memory()) };
+        let request = detached(py, begin)?;
+        Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
+    }
+
+    /// Starts what allgather() does; both buffers are in use until the request has ended.
+    fn iallgather(
+        &self,
+        py: Python<'_>,
+        own: &Bound<'_, PyAny>,
+        all: &Bound<'_, PyAny>,
+    ) -> PyResult<Request> {
+        let ranks = self.ranks()?;
+        let (own, all) = (Memory::of(own)?, Memory::to_write(all)?);
+        let (from, to) = (own.place(), all.place());
+        from.check_apart_from(to)?;
+        // SAFETY: as in `igather`.
+        let begin = || unsafe { ranks.iallgather_raw(from.memory(), to.memory()) };
+        Ok(Request::new(detached(py, begin)?, vec![own, all]))
+    }
+
+    /// Starts what scatter() does; both buffers are in use until the request has ended.
+    #[pyo3(signature = (all, own, root = 0))]
+    fn iscatter(
+        &self,
+        py: Python<'_>,
+        all: Option<&Bound<'_, PyAny>>,
+        own: &Bound<'_, PyAny>,
+        root: i64,
+    ) -> PyResult<Request> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
+        let own = Memory::to_write(own)?;
+        let all = all.filter(|_| ranks.rank() == root).map(Memory::of).transpose()?;
+        let (from, to) = (all.as_ref().map_or(Place::NOWHERE, Memory::place), own.place());
+        from.check_apart_from(to)?;
+        // SAFETY: as in `igather`, with `own` written and `all` read.
+        let begin = || unsafe { ranks.iscatter_raw(root, from.memory(), to.memory()) };
+        let request = detached(py, begin)?;
+        Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
+    }
+
+    /// Starts what alltoall() does; both buffers are in use until the request has ended.
+    fn ialltoall(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        buffer: &Bound<'_, PyAny>,
+    ) -> PyResult<Request> {
+        let ranks = self.ranks()?;
+        let (data, buffer) = (Memory::of(data)?, Memory::to_write(buffer)?);
+        let (from, to) = (data.place(), buffer.place());
+        from.check_apart_from(to)?;
+        // SAFETY: as in `igather`.
+        let begin = || unsafe { ranks.ialltoall_raw(from.memory(), to.memory()) };
+        Ok(Request::new(detached(py, begin)?, vec![data, buffer]))
+    }
+}
