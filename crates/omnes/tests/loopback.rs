@@ -74,7 +74,8 @@ fn ranks_conform_where_some_share_a_node() {
 fn many_ranks_gather_and_scatter_where_some_share_a_node() {
     let some = |config: &mut Config| config.shared_memory = config.rank % 5 > 2;
     with_ranks(66, some, |comm| {
-        let bodies = ["gathers", "varied-gathers", "refused-reductions", "refused-lengths"];
+        let bodies =
+            ["gathers", "varied-gathers", "refused-reductions", "refused-lengths", "started"];
         let backwards = comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap();
         for body in bodies::ALL.iter().filter(|body| bodies.contains(&body.name)) {
             for comm in [&comm, &backwards] {

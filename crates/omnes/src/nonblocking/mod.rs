@@ -38,6 +38,8 @@ use std::sync::atomic::Ordering;
 
 /// Numbers of nonblocking collectives are told apart by so many bits of a tag, beside the purpose.
 const PURPOSE_BITS: u32 = 8;
+/// Longer data go around a ring: in a tree each rank has room for those of every child.
+const TREE_BYTES_MAX: usize = 1 << 20;
 /// The tree by which what all have goes out.
 const TREE_OUT: Tree = Tree::Binomial;
 
@@ -171,7 +173,7 @@ impl Communicator {
         // SAFETY: promised by the caller.
         unsafe { part(self.rank()).copy_from(own) };
         let mut plan = Plan::default();
-        if own.length >= PART_BYTES_MIN {
+        if self.goes_around(all.length) {
             self.push_ring(&mut plan, part);
         } else {
             self.push_gather(&mut plan, MEETING_RANK, part);
@@ -283,9 +285,15 @@ impl Communicator {
         (0..self.size()).filter(move |rank| *rank != root)
     }
 
+    /// True if so many bytes of all ranks together go around a ring.
+    fn goes_around(&self, bytes: usize) -> bool {
+        let part_bytes = bytes / self.size() as usize;
+        self.size() > 1 && (bytes > TREE_BYTES_MAX || part_bytes >= PART_BYTES_MIN)
+    }
+
     /// The tree up which so many bytes go; none where they go around a ring.
     fn tree_of(&self, bytes: usize) -> Option<Tree> {
-        if bytes / self.size() as usize >= PART_BYTES_MIN && self.size() > 1 {
+        if self.goes_around(bytes) {
             return None;
         }
         match self.usual_reduce(bytes) {
