@@ -3,7 +3,7 @@
 use crate::arguments;
 use crate::communicator::OmnesComm;
 use crate::failure::{Failure, SUCCESS, guard};
-use omnes::{ElementType, ReduceOp};
+use omnes::{Communicator, ElementType, ReduceOp};
 use std::ffi::{c_int, c_void};
 
 /// `omnes_combine` of the header.
@@ -39,6 +39,12 @@ pub(crate) fn bytes_of_all(ranks: usize, bytes: usize) -> Result<usize, Failure>
         let reason = format!("bytes is {bytes}, of each of {ranks} ranks: no memory has so many");
         Failure::argument(reason)
     })
+}
+
+/// Parts that this rank has in a call with this root: those of all ranks at the root, none
+/// elsewhere.
+pub(crate) fn parts_at(root: u32, communicator: &Communicator) -> usize {
+    if root == communicator.rank() { communicator.size() as usize } else { 0 }
 }
 
 /// Bytes of parts of these lengths together; `name` is that of their parameter.
@@ -223,8 +229,7 @@ pub unsafe extern "C" fn omnes_gather(
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
-        let is_root = root == communicator.rank();
-        let ranks = if is_root { communicator.size() as usize } else { 0 };
+        let ranks = parts_at(root, communicator);
         let all_bytes = bytes_of_all(ranks, bytes)?;
         // SAFETY: as our caller promises.
         let own = unsafe { arguments::data(own, bytes, "own") }?;
@@ -253,8 +258,7 @@ pub unsafe extern "C" fn omnes_gatherv(
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
-        let is_root = root == communicator.rank();
-        let ranks = if is_root { communicator.size() as usize } else { 0 };
+        let ranks = parts_at(root, communicator);
         // SAFETY: as our caller promises.
         let lengths = unsafe { arguments::lengths(lengths, ranks, "lengths") }?;
         let all_bytes = sum_of(lengths, "lengths")?;
@@ -353,8 +357,7 @@ pub unsafe extern "C" fn omnes_scatter(
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
-        let is_root = root == communicator.rank();
-        let ranks = if is_root { communicator.size() as usize } else { 0 };
+        let ranks = parts_at(root, communicator);
         // SAFETY: as our caller promises.
         let all = unsafe { arguments::data(all, bytes_of_all(ranks, bytes)?, "all") }?;
         // SAFETY: as our caller promises.
@@ -382,8 +385,7 @@ pub unsafe extern "C" fn omnes_scatterv(
         // SAFETY: as our caller promises.
         let communicator = &unsafe { arguments::comm(comm) }?.communicator;
         let root = arguments::rank(root, communicator.size(), "root")?;
-        let is_root = root == communicator.rank();
-        let ranks = if is_root { communicator.size() as usize } else { 0 };
+        let ranks = parts_at(root, communicator);
         // SAFETY: as our caller promises.
         let lengths = unsafe { arguments::lengths(lengths, ranks, "lengths") }?;
         // SAFETY: as our caller promises.

@@ -3,8 +3,8 @@
 use crate::arguments;
 use crate::communicator::OmnesComm;
 use crate::failure::{Failure, SUCCESS, guard};
-use crate::transfer::OmnesStatus;
-use omnes::{OwnedRequest, Status};
+use crate::transfer::{OmnesStatus, tell};
+use omnes::OwnedRequest;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -12,25 +12,13 @@ use std::ptr::NonNull;
 /// What a request points to; opaque to C.
 pub struct OmnesRequest {
     request: OwnedRequest,
-    /// Where to say what has come; not for all.
-    status: Option<NonNull<OmnesStatus>>,
+    /// Where to say what has come; NULL where nobody wants to know.
+    status: *mut OmnesStatus,
 }
 
 impl OmnesRequest {
     pub(crate) fn into_handle(request: OwnedRequest) -> *mut Self {
-        Box::into_raw(Box::new(Self { request, status: None }))
-    }
-}
-
-/// Says what has come, if somebody wants to know.
-///
-/// # Safety
-///
-/// `place`, if any, is valid for the write of a status.
-unsafe fn tell(place: Option<NonNull<OmnesStatus>>, status: Status) {
-    if let Some(place) = place {
-        // SAFETY: as our caller promises.
-        unsafe { place.write(status.into()) };
+        Box::into_raw(Box::new(Self { request, status: std::ptr::null_mut() }))
     }
 }
 
@@ -133,7 +121,6 @@ pub unsafe extern "C" fn omnes_irecv(
         let base = NonNull::from(unsafe { arguments::buffer(buffer, bytes, "buffer") }?).cast();
         // SAFETY: as our caller promises.
         let request = unsafe { communicator.irecv_raw(from, tag, base, bytes) }?;
-        let status = NonNull::new(status);
         place.write(Box::into_raw(Box::new(OmnesRequest { request, status })));
         Ok(SUCCESS)
     })

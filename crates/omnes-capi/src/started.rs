@@ -1,7 +1,7 @@
 //! Reductions, gathers and scatters that do not block.
 
 use crate::arguments::{self, memory};
-use crate::collective::{bytes_of, bytes_of_all, type_and_op};
+use crate::collective::{bytes_of, bytes_of_all, parts_at, type_and_op};
 use crate::communicator::OmnesComm;
 use crate::failure::{Failure, SUCCESS, guard};
 use crate::request::{OmnesRequest, empty};
@@ -27,12 +27,6 @@ unsafe fn start(
         place.write(OmnesRequest::into_handle(start(communicator)?));
         Ok(SUCCESS)
     })
-}
-
-/// Bytes of all ranks' parts at the root, none elsewhere.
-fn bytes_at(root: u32, communicator: &Communicator, bytes: usize) -> Result<usize, Failure> {
-    let is_root = root == communicator.rank();
-    bytes_of_all(if is_root { communicator.size() as usize } else { 0 }, bytes)
 }
 
 /// See `omnes_iallreduce` in the header.
@@ -106,7 +100,7 @@ pub unsafe extern "C" fn omnes_igather(
 ) -> c_int {
     let begin = |communicator: &Communicator| {
         let root = arguments::rank(root, communicator.size(), "root")?;
-        let all_bytes = bytes_at(root, communicator, bytes)?;
+        let all_bytes = bytes_of_all(parts_at(root, communicator), bytes)?;
         let (own, all) = (memory(own, bytes, "own")?, memory(all, all_bytes, "all")?);
         // SAFETY: as our caller promises.
         Ok(unsafe { communicator.igather_raw(root, own, all) }?)
@@ -155,7 +149,7 @@ pub unsafe extern "C" fn omnes_iscatter(
 ) -> c_int {
     let begin = |communicator: &Communicator| {
         let root = arguments::rank(root, communicator.size(), "root")?;
-        let all_bytes = bytes_at(root, communicator, bytes)?;
+        let all_bytes = bytes_of_all(parts_at(root, communicator), bytes)?;
         let (all, own) = (memory(all, all_bytes, "all")?, memory(own, bytes, "own")?);
         // SAFETY: as our caller promises.
         Ok(unsafe { communicator.iscatter_raw(root, all, own) }?)

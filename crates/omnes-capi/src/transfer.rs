@@ -25,6 +25,18 @@ impl From<Status> for OmnesStatus {
     }
 }
 
+/// Says what has come, or is there, if somebody wants to know.
+///
+/// # Safety
+///
+/// `place` is NULL or valid for the write of a status.
+pub(crate) unsafe fn tell(place: *mut OmnesStatus, status: Status) {
+    // SAFETY: as our caller promises.
+    if let Some(place) = unsafe { arguments::optional_place(place) } {
+        place.write(status.into());
+    }
+}
+
 /// See `omnes_send` in the header.
 ///
 /// # Safety
@@ -75,9 +87,7 @@ pub unsafe extern "C" fn omnes_recv(
         let buffer = unsafe { arguments::buffer(buffer, bytes, "buffer") }?;
         let received = communicator.recv(from, tag, buffer)?;
         // SAFETY: as our caller promises.
-        if let Some(status) = unsafe { arguments::optional_place(status) } {
-            status.write(received.into());
-        }
+        unsafe { tell(status, received) };
         Ok(SUCCESS)
     })
 }
@@ -101,9 +111,7 @@ pub unsafe extern "C" fn omnes_probe(
         let from = arguments::source(from, communicator.size())?;
         let found = communicator.probe(from, arguments::wanted_tag(tag)?)?;
         // SAFETY: as our caller promises.
-        if let Some(status) = unsafe { arguments::optional_place(status) } {
-            status.write(found.into());
-        }
+        unsafe { tell(status, found) };
         Ok(SUCCESS)
     })
 }
@@ -134,9 +142,7 @@ pub unsafe extern "C" fn omnes_iprobe(
         };
         found.write(1);
         // SAFETY: as our caller promises.
-        if let Some(status) = unsafe { arguments::optional_place(status) } {
-            status.write(message.into());
-        }
+        unsafe { tell(status, message) };
         Ok(SUCCESS)
     })
 }
@@ -175,9 +181,7 @@ pub unsafe extern "C" fn omnes_sendrecv(
         let buffer = unsafe { arguments::buffer(buffer, room, "buffer") }?;
         let received = communicator.sendrecv(to, tag, data, from, wanted, buffer)?;
         // SAFETY: as our caller promises.
-        if let Some(status) = unsafe { arguments::optional_place(status) } {
-            status.write(received.into());
-        }
+        unsafe { tell(status, received) };
         Ok(SUCCESS)
     })
 }

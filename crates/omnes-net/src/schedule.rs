@@ -98,11 +98,10 @@ impl Core {
     ) -> Result<Operation, OperationError> {
         self.check_standing()?;
         let (id, channel) = (self.operations.start(), schedule.channel);
-        let transfers = |round: &Round| round.sends.iter().chain(&round.receives).count();
         let bytes = |round: &Round| round.receives.iter().map(|it| it.bytes as u64).sum::<u64>();
         let is_long = schedule.rounds.iter().map(bytes).sum::<u64>() >= LONG_BYTES;
-        let pending = Vec::with_capacity(schedule.rounds.iter().map(transfers).max().unwrap_or(0));
-        self.schedules.push(Running { id, schedule, pending, folds: Vec::new() });
+        let (pending, folds) = (Vec::new(), Vec::new());
+        self.schedules.push(Running { id, schedule, pending, folds });
         self.advance_schedules();
         let (part, spot) = (Part::Schedule, Spot::Anywhere);
         Ok(Operation { id, channel, part, spot, is_long })

@@ -38,6 +38,7 @@ mod environment;
 mod error;
 mod exchange;
 mod exchanged;
+mod fnv;
 mod gather;
 mod given_up;
 mod job;

@@ -457,7 +457,7 @@ impl Channel {
                     message.is_cut = is_cut;
                 }
                 if is_over {
-                    self.on_sought(from);
+                    self.end_seeking(from);
                 }
             }
         }
@@ -503,8 +503,9 @@ impl Channel {
         }
     }
 
-    /// A message of `from` is here whole that no receive has taken: whoever has sought one looks.
-    fn on_sought(&mut self, from: Rank) {
+    /// A message of `from` is here whole that no receive has taken: whoever has sought another one
+    /// seeks again.
+    fn end_seeking(&mut self, from: Rank) {
         self.matching.seeks_any = false;
         self.peer(from).watch.is_sought = false;
     }

@@ -33,7 +33,6 @@ use crate::work::{Begun, Work};
 use omnes_net::{Combiner, Fold, Operation, Round, Schedule, Transfer};
 use omnes_topo::Tree;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Numbers of nonblocking collectives are told apart by so many bits of a tag, beside the purpose.
@@ -82,7 +81,7 @@ impl Communicator {
         element: ElementType,
         op: ReduceOp,
     ) -> Result<Begun, Error> {
-        let number = self.next_number();
+        let number = self.next_number()?;
         let data = element.whole(data);
         let mut plan = Plan { combine: Some(element.combiner_of(op)?), ..Plan::default() };
         match self.tree_of(data.length) {
@@ -112,7 +111,7 @@ impl Communicator {
         element: ElementType,
         op: ReduceOp,
     ) -> Result<Begun, Error> {
-        let number = self.next_number();
+        let number = self.next_number()?;
         self.check_rank(root)?;
         let data = element.whole(data);
         let mut plan = Plan { combine: Some(element.combiner_of(op)?), ..Plan::default() };
@@ -140,7 +139,7 @@ impl Communicator {
         own: Bytes,
         all: Bytes,
     ) -> Result<Begun, Error> {
-        let number = self.next_number();
+        let number = self.next_number()?;
         self.check_rank(root)?;
         let mut plan = Plan::default();
         if self.rank() == root {
@@ -166,7 +165,7 @@ impl Communicator {
         own: Bytes,
         all: Bytes,
     ) -> Result<Begun, Error> {
-        let number = self.next_number();
+        let number = self.next_number()?;
         let parts = Parts::equal(own.length, self.size());
         parts.check_memory("all", all.length)?;
         let part = |rank| all.part(parts.range(rank));
@@ -193,7 +192,7 @@ impl Communicator {
         all: Bytes,
         own: Bytes,
     ) -> Result<Begun, Error> {
-        let number = self.next_number();
+        let number = self.next_number()?;
         self.check_rank(root)?;
         let mut plan = Plan::default();
         if self.rank() == root {
@@ -220,7 +219,7 @@ impl Communicator {
     /// # Safety
     /// As for [`Self::begin_gather`], with `data` only read.
     pub(crate) unsafe fn begin_alltoall(&self, data: Bytes, buffer: Bytes) -> Result<Begun, Error> {
-        let number = self.next_number();
+        let number = self.next_number()?;
         let (me, size) = (self.rank(), self.size());
         let parts = equal_parts("data", data.length, size)?;
         parts.check_memory("buffer", buffer.length)?;
@@ -242,10 +241,11 @@ impl Communicator {
         unsafe { self.begin_plan(Collective::Alltoall, number, plan, me, data.length) }
     }
 
-    /// The number of the next nonblocking collective; also of one that is refused, so that ranks
-    /// agree on those after it.
-    fn next_number(&self) -> u32 {
-        self.inner.nonblocking.fetch_add(1, Ordering::Relaxed)
+    /// The number of the next nonblocking collective, if collectives go on; also of one that is
+    /// refused for what it is given, so that ranks agree on those after it.
+    fn next_number(&self) -> Result<u32, Error> {
+        self.check_whole()?;
+        Ok(self.inner.nonblocking.fetch_add(1, Ordering::Relaxed))
     }
 
     /// # Safety
@@ -259,7 +259,6 @@ impl Communicator {
         source: u32,
         bytes: usize,
     ) -> Result<Begun, Error> {
-        self.check_whole()?;
         let schedule = Schedule {
             channel: COLLECTIVE,
             communicator: self.inner.id,
@@ -359,7 +358,7 @@ impl Communicator {
         // What has come stays there while it is passed on.
         let room = |step: usize, bytes: usize| {
             let start = step % 2 * longest;
-            rooms.part(Range { start, end: start + bytes })
+            rooms.part(start..start + bytes)
         };
         for step in 0..hops {
             let own = part(ring.back(step + 2));

@@ -2,6 +2,7 @@
 
 use super::super::multisend::MultiSend;
 use crate::communicator::Communicator;
+use crate::fnv::fnv;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
@@ -102,11 +103,7 @@ pub(crate) fn masked(address: IpAddr, length: u8) -> IpAddr {
 /// A name of this machine that does not give its identity away.
 fn machine() -> String {
     let identity = std::fs::read("/etc/machine-id").unwrap_or_default();
-    // FNV-1a, 64 bits: the same in all versions, and nobody attacks it.
-    let hash = identity.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("{hash:016x}")
+    format!("{:016x}", fnv(identity))
 }
 
 #[cfg(test)]
