@@ -88,6 +88,27 @@ fn first_job_measures_and_the_next_ones_take_what_it_kept() {
 }
 
 #[test]
+fn job_after_a_while_measures_once_more_and_medians_hold() {
+    let (_directory, path) = place();
+    outcome(4, kept_in(&path));
+    let mut first = cache(&path).entries().remove(0);
+    first.figures = in_favour_of(Way::Chain);
+    first.measured_unix_s -= 3600;
+    cache(&path).store(first.clone()).unwrap();
+    let (figures, _) = outcome(4, kept_in(&path));
+    let second = cache(&path).entries().remove(0);
+    assert_eq!((second.measurements(), Some(second.figures)), (2, figures));
+    assert_eq!(second.rounds[0], first.figures);
+    // Of two, the lower ones.
+    assert_eq!(second.figures.chain, first.figures.chain);
+    let binomial = second.rounds.iter().map(|it| it.binomial.level_ns).min();
+    assert_eq!(Some(second.figures.binomial.level_ns), binomial);
+    // And so soon not again.
+    assert_eq!(outcome(4, kept_in(&path)).0, figures);
+    assert_eq!(cache(&path).entries(), [second]);
+}
+
+#[test]
 fn what_figures_favour_is_used_by_all_ranks_though_only_rank_0_has_them() {
     let (_directory, path) = place();
     outcome(4, kept_in(&path));

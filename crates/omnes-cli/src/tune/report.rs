@@ -19,6 +19,8 @@ pub struct Report<'entry> {
     network: &'entry Network,
     effort: Effort,
     measured_unix_s: u64,
+    /// Number of measurements that `figures` are the medians of.
+    measurements: usize,
     figures: &'entry Figures,
     /// Which way is taken, from which size on.
     ranges: Vec<Range>,
@@ -71,7 +73,7 @@ struct Time {
 impl<'entry> Report<'entry> {
     /// Of `entry`, and the times behind it, if they are known.
     pub fn new(entry: &'entry Entry, measured: &[Measured]) -> Self {
-        let Entry { network, figures, effort, measured_unix_s } = entry;
+        let Entry { network, figures, effort, measured_unix_s, .. } = entry;
         let ways = if network.has_multicast { &Way::ALL[..] } else { &Way::TREES };
         let ranges = figures.ranges(ways, network.ranks, BYTES_MAX).into_iter();
         let mut sizes: Vec<u64> = measured.iter().map(|it| it.point.bytes).collect();
@@ -93,6 +95,7 @@ impl<'entry> Report<'entry> {
             network,
             effort: *effort,
             measured_unix_s: *measured_unix_s,
+            measurements: entry.measurements(),
             figures,
             ranges: ranges.map(|(from_bytes, way)| Range { from_bytes, way }).collect(),
             sizes: sizes.into_iter().map(size).collect(),
@@ -125,9 +128,10 @@ impl<'entry> Report<'entry> {
     }
 
     fn text(&self) -> String {
-        let effort = match self.effort {
-            Effort::Quick => "quickly, at the start of a job",
-            Effort::Thorough => "by omnes tune",
+        let effort = match (self.effort, self.measurements) {
+            (Effort::Quick, 1) => "quickly, at the start of a job".to_owned(),
+            (Effort::Quick, jobs) => format!("quickly, at the start of {jobs} jobs, the last"),
+            (Effort::Thorough, _) => "by omnes tune".to_owned(),
         };
         let age = age(self.measured_unix_s);
         let mut text = format!("# {}\n# measured {effort}, {age}\n", self.network);
@@ -269,6 +273,11 @@ mod tests {
         assert!(words.iter().any(|words| words.last() == Some(&"chain")), "{text}");
         let kept = Report::new(&entry(), &[]).text();
         assert!(!kept.contains("chosen") && kept.contains("from       0 B: binomial"), "{kept}");
+        let quick = Entry { effort: Effort::Quick, ..entry() };
+        assert!(Report::new(&quick, &[]).text().contains("at the start of a job, "));
+        let several = Entry { rounds: vec![quick.figures; 3], ..quick };
+        let text = Report::new(&several, &[]).text();
+        assert!(text.contains("measured quickly, at the start of 3 jobs, the last "), "{text}");
     }
 
     #[test]
@@ -310,6 +319,6 @@ mod tests {
         assert_eq!(report["ranges"][1]["way"], "chain");
         assert_eq!(report["sizes"][0]["chosen"], "binomial");
         assert_eq!(report["sizes"][1]["times"][1]["measured_ns"], 4_000_000);
-        assert_eq!(report["effort"], "thorough");
+        assert_eq!((&report["effort"], &report["measurements"]), (&"thorough".into(), &1.into()));
     }
 }

@@ -25,8 +25,16 @@ const ENTRIES_MAX: usize = 64;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Of this file's layout.
 const FORMAT: u32 = 1;
-/// Age at which figures of a quick measurement are measured again: networks change.
+/// Age at which figures of a quick measurement are worth nothing: networks change.
 const QUICK_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Ages of the first, second, ... quick measurement at which there is one more. Each may fall into
+/// a moment in which the machines do something else, so they are ever further apart.
+const QUICK_AGAIN: [Duration; 4] = [
+    Duration::from_secs(60),
+    Duration::from_secs(15 * 60),
+    Duration::from_secs(4 * 3600),
+    Duration::from_secs(24 * 3600),
+];
 
 /// Where figures are kept. Text form: `auto`, `off`, or a path from the root.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -73,22 +81,54 @@ pub struct Entry {
     pub figures: Figures,
     /// How.
     pub effort: Effort,
-    /// When, in seconds since 1970.
+    /// When, in seconds since 1970; the last time, of several.
     pub measured_unix_s: u64,
+    /// What each of several quick measurements found, of which `figures` are the medians. Empty
+    /// after a single one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rounds: Vec<Figures>,
 }
 
 impl Entry {
     /// Figures that have just been measured.
     pub fn new(network: Network, figures: Figures, effort: Effort) -> Self {
-        Self { network, figures, effort, measured_unix_s: now_unix_s() }
+        let (measured_unix_s, rounds) = (now_unix_s(), Vec::new());
+        Self { network, figures, effort, measured_unix_s, rounds }
+    }
+
+    /// With what one more quick measurement has just found.
+    pub(super) fn and(self, figures: Figures) -> Self {
+        let mut rounds = self.rounds;
+        if rounds.is_empty() {
+            rounds.push(self.figures);
+        }
+        rounds.push(figures);
+        let medians = Figures::medians(&rounds);
+        Self { rounds, ..Self::new(self.network, medians, self.effort) }
+    }
+
+    /// Number of measurements that the figures come from.
+    pub fn measurements(&self) -> usize {
+        self.rounds.len().max(1)
+    }
+
+    /// True if it is time for one more quick measurement.
+    pub(super) fn is_due(&self) -> bool {
+        let again = QUICK_AGAIN.get(self.measurements() - 1);
+        self.effort == Effort::Quick && again.is_some_and(|again| self.age() >= *again)
     }
 
     /// True if the figures make sense and are not too old.
     fn is_valid(&self) -> bool {
-        let age = now_unix_s().saturating_sub(self.measured_unix_s);
-        let is_fresh = self.effort == Effort::Thorough || age < QUICK_AGE_MAX.as_secs();
-        let is_complete = self.figures.multicast.is_some() == self.network.has_multicast;
-        is_fresh && is_complete && self.figures.is_sound()
+        let is_fresh = self.effort == Effort::Thorough || self.age() < QUICK_AGE_MAX;
+        let is_sound = |figures: &Figures| {
+            figures.multicast.is_some() == self.network.has_multicast && figures.is_sound()
+        };
+        is_fresh && is_sound(&self.figures) && self.rounds.iter().all(is_sound)
+    }
+
+    fn age(&self) -> Duration {
+        Duration::from_secs(now_unix_s().saturating_sub(self.measured_unix_s))
     }
 }
 
@@ -376,6 +416,38 @@ mod tests {
         old.effort = Effort::Thorough;
         cache.store(old.clone()).unwrap();
         assert_eq!(cache.find(&old.network), Some(old));
+    }
+
+    #[test]
+    fn quick_figures_are_medians_of_measurements_further_and_further_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = cache(&directory);
+        let level = |entry: &Entry| entry.figures.binomial.level_ns;
+        let mut entry = entry(8);
+        let measured = [9_000, 70_000, 8_000, 2_000, 9_500];
+        entry.figures.binomial.level_ns = measured[0];
+        let mut medians = vec![level(&entry)];
+        for (again, level_ns) in QUICK_AGAIN.iter().zip(&measured[1..]) {
+            assert!(!entry.is_due());
+            entry.measured_unix_s = now_unix_s() - again.as_secs();
+            assert!(entry.is_due());
+            let mut figures = entry.figures;
+            figures.binomial.level_ns = *level_ns;
+            entry = entry.and(figures);
+            medians.push(level(&entry));
+            cache.store(entry.clone()).unwrap();
+            assert_eq!(cache.find(&entry.network), Some(entry.clone()));
+        }
+        // Of two the lower one, as what else the machines do makes times longer.
+        assert_eq!(medians, [9_000, 9_000, 9_000, 8_000, 9_000]);
+        assert_eq!(entry.measurements(), 5);
+        entry.measured_unix_s = now_unix_s() - QUICK_AGE_MAX.as_secs() + 60;
+        assert!(!entry.is_due());
+        // What `omnes tune` has measured stays.
+        entry.rounds.clear();
+        assert!(entry.is_due());
+        entry.effort = Effort::Thorough;
+        assert!(!entry.is_due());
     }
 
     #[test]

@@ -209,6 +209,30 @@ pub struct Figures {
 }
 
 impl Figures {
+    /// The median of each figure; of an even number of measurements the lower one in the middle.
+    /// Lambda is that of the last. There is at least one.
+    pub(super) fn medians(rounds: &[Self]) -> Self {
+        let of = |cost: fn(&Self) -> Cost| {
+            let median = |figure: fn(Cost) -> u64| {
+                let mut figures: Vec<_> = rounds.iter().map(|it| figure(cost(it))).collect();
+                figures.sort_unstable();
+                figures[(figures.len() - 1) / 2]
+            };
+            Cost {
+                level_ns: median(|it| it.level_ns),
+                level_byte_ps: median(|it| it.level_byte_ps),
+                stream_byte_ps: median(|it| it.stream_byte_ps),
+            }
+        };
+        let last = rounds[rounds.len() - 1];
+        Self {
+            multicast: last.multicast.map(|_| of(|it| it.multicast.unwrap_or_default())),
+            binomial: of(|it| it.binomial),
+            chain: of(|it| it.chain),
+            lambda_thousandths: last.lambda_thousandths,
+        }
+    }
+
     /// Latency of a hop of a multi-send in units of the time that one more copy takes.
     pub(crate) fn lambda(&self) -> Option<Lambda> {
         self.lambda_thousandths.and_then(|it| Lambda::from_thousandths(it).ok())

@@ -8,7 +8,8 @@
 //! | `network`, `cache` | what figures are valid for; the file that keeps them |
 //!
 //! At its start a job of at least three ranks on at least two nodes takes figures from rank 0's
-//! file. If there are none of this network, rank 0 leads a quick measurement, and stores them.
+//! file. If there are none of this network, rank 0 leads a quick measurement, and stores them; so do
+//! four of the later jobs, ever further apart, and the medians hold, lest one bad moment decide.
 //! Either way it tells the others, so all ranks choose alike whatever file they would see
 //! themselves. Without figures the choice follows built-in rules: within a node, for
 //! [`Tune::Off`], where `OMNES_BCAST` names an algorithm anyway, and on loopback, which is no
@@ -139,15 +140,20 @@ impl Communicator {
             return self.end_measuring(None);
         }
         let (cache, network) = (Cache::of(&self.job().config.tune), Network::of(self));
-        if let Some(entry) = cache.as_ref().and_then(|cache| cache.find(&network)) {
+        let known = cache.as_ref().and_then(|cache| cache.find(&network));
+        if let Some(entry) = known.as_ref().filter(|entry| !entry.is_due()) {
             return self.end_measuring(Some(entry.figures));
         }
         let measured = self.lead(&Plan::quick(), |_| {})?;
-        let figures = measure::figures(&measured, self.size(), self.has_multicast());
-        self.end_measuring(figures)?;
-        if let (Some(cache), Some(figures)) = (cache, figures) {
+        let found = measure::figures(&measured, self.size(), self.has_multicast());
+        let entry = found.map(|figures| match known {
+            Some(entry) => entry.and(figures),
+            None => Entry::new(network, figures, Effort::Quick),
+        });
+        self.end_measuring(entry.as_ref().map(|entry| entry.figures))?;
+        if let (Some(cache), Some(entry)) = (cache, entry) {
             // Whoever cannot store measures again at the next start.
-            let _ = cache.store(Entry::new(network, figures, Effort::Quick));
+            let _ = cache.store(entry);
         }
         Ok(())
     }
