@@ -183,6 +183,37 @@ fn both_directions_are_another_operation() {
 }
 
 #[test]
+fn nonblocking_operations_tell_how_much_of_them_computation_hides() {
+    let ops = ["iallreduce", "ireduce", "iallgather", "ialltoall", "ibcast"];
+    let (status, output, errors) =
+        bench(3, &format!("{},allreduce --sizes 1,9,100k --format json", ops.join(",")));
+    assert_eq!(status, 0, "{errors}");
+    let lines = lines(&output);
+    let named: Vec<_> = lines.iter().map(|line| line["op"].as_str().unwrap()).collect();
+    assert_eq!(named, [&ops.map(|op| [op; 3]).concat()[..], &["allreduce"; 3]].concat());
+    for line in &lines {
+        let is_nonblocking = line["op"] != "allreduce";
+        for field in ["compute_us", "overall_us", "overlap_percent"] {
+            assert_eq!(line.get(field).is_some(), is_nonblocking, "{field} in {line}");
+        }
+        assert_eq!(line["errors"], 0, "{line}");
+        if is_nonblocking {
+            let number = |field: &str| line[field].as_f64().unwrap();
+            let (pure, compute, overall) =
+                (number("median_us"), number("compute_us"), number("overall_us"));
+            assert!(pure > 0.0 && compute > 0.0 && overall > 0.0, "{line}");
+            let percent = (100.0 * (1.0 - (overall - compute) / pure)).max(0.0);
+            let rounding = 0.1 + 0.2 / pure;
+            assert!((number("overlap_percent") - percent).abs() < rounding, "{line}");
+        }
+    }
+    let (_, table, _) = bench(2, "ibcast,bcast --sizes 8 --algorithms default,chain");
+    let head = table.lines().find(|line| line.contains("median us")).unwrap();
+    assert!(head.contains("compute us  overall us  overlap %"), "{table}");
+    assert_eq!(table.matches("ibcast  chain").count(), 1, "{table}");
+}
+
+#[test]
 fn without_a_launcher_the_way_out_is_told() {
     let output = Command::new(OMNES).args(["bench", "bcast"]).env_clear().output().unwrap();
     assert_eq!(output.status.code(), Some(2));

@@ -10,6 +10,9 @@
 //! a random time, as if they computed, and its sample is the mean over the ranks of the time inside
 //! the call, which their own delay is no part of.
 //!
+//! Of nonblocking operations the sample is the time of an operation that is waited for at once; how
+//! much of it computation hides is measured afterwards (`overlap`).
+//!
 //! A multi-send is timed at its root only, until the last destination's answer [MS-R23].
 //!
 //! Cost outside the timed calls: one linear gathering of 8 bytes per iteration and rank.
@@ -18,6 +21,7 @@ use super::clock::{self, Start};
 use super::counts::{AtRoot, Counts, PerOperation, RootCounts};
 use super::group;
 use super::options::{Check, Measure, Op};
+use super::overlap::{self, Overlap};
 use super::pattern::Pattern;
 use super::stage::Setting;
 use super::summary::Summary;
@@ -33,6 +37,10 @@ const LATE_NS: u64 = u64::MAX;
 const JOB_WARM_UP: Duration = Duration::from_millis(300);
 const WARM_UP_BARRIERS: u32 = 64;
 
+/// An iteration of a nonblocking operation takes as long as so many calls: one waited for at once,
+/// the work, and both one after the other.
+const OVERLAPPED_CALLS: u32 = 4;
+
 /// Time after which acknowledgements that were held back have come.
 const SETTLE_TIME: Duration = Duration::from_millis(5);
 
@@ -44,6 +52,8 @@ pub struct Measured {
     pub iters: u64,
     /// Times of one operation; `None` if every iteration was late.
     pub summary: Option<Summary>,
+    /// How much computation hides, of a nonblocking operation.
+    pub overlap: Option<Overlap>,
     /// Costs of one operation.
     pub costs: PerOperation,
     /// What a broadcast costs its root.
@@ -112,7 +122,7 @@ impl<'comm> Bench<'comm> {
         let mut paced = Paced::new(self.comm, setting, self.seed);
         let mut errors = self.count_errors(&mut paced.transfer, 1)?;
         let window_ns = paced.find_window()?;
-        let iters = self.agree_on_iterations(&mut paced)?;
+        let iters = self.agree_on_iterations(point.op, &mut paced)?;
         self.settle(point)?;
         paced.inside = Counts::default();
         paced.inside_root = RootCounts::default();
@@ -124,6 +134,10 @@ impl<'comm> Bench<'comm> {
         let whole = Counts::read(self.comm).since(before);
         self.settle(point)?;
         let root_whole = RootCounts::read(self.comm).since(root_before);
+        let mut combined = self.combine(point, &samples)?;
+        combined.retain(|&sample| sample != LATE_NS);
+        let summary = Summary::of(&combined, point.operations());
+        let overlap = self.overlap(&mut paced.transfer, point, summary, iters)?;
         errors += self.count_errors(&mut paced.transfer, 2)?;
         let errors = group::combine(self.comm, &[errors], |a, b| a + b)?[0];
         let operations = iters * point.operations();
@@ -133,8 +147,6 @@ impl<'comm> Bench<'comm> {
             _ => paced.inside_root,
         };
         let root = RootCounts::per_operation(calls, root_whole, operations);
-        let mut combined = self.combine(point, &samples)?;
-        combined.retain(|&sample| sample != LATE_NS);
         let counted = combined.len() as u64;
         let window = window_ns.map(|window_ns| Window {
             late: 1.0 - counted as f64 / iters as f64,
@@ -144,7 +156,8 @@ impl<'comm> Bench<'comm> {
         Ok(Measured {
             point,
             iters: counted,
-            summary: Summary::of(&combined, point.operations()),
+            summary,
+            overlap,
             costs,
             at_root: point.op.may_multisend().then_some(root),
             form: setting.form.clone(),
@@ -152,6 +165,21 @@ impl<'comm> Bench<'comm> {
             errors,
             window,
         })
+    }
+
+    /// How much of a nonblocking operation is hidden, whose pure times are `summary` at rank 0.
+    fn overlap(
+        &self,
+        transfer: &mut Transfer<'_>,
+        point: Point,
+        summary: Option<Summary>,
+        iters: u64,
+    ) -> Result<Option<Overlap>> {
+        if !point.op.is_nonblocking() {
+            return Ok(None);
+        }
+        let pure_us = summary.map_or(0.0, |summary| summary.median_us);
+        overlap::measure(self.comm, transfer, pure_us, iters).map(Some)
     }
 
     /// Lets what is on its way come in, so that it is counted where it belongs. Collective.
@@ -178,15 +206,19 @@ impl<'comm> Bench<'comm> {
     }
 
     /// Warms up, and says how many iterations fit into the budget; the same at every rank.
-    fn agree_on_iterations(&self, paced: &mut Paced<'_>) -> Result<u64> {
+    fn agree_on_iterations(&self, op: Op, paced: &mut Paced<'_>) -> Result<u64> {
+        let budget = match op.is_nonblocking() {
+            true => self.budget / OVERLAPPED_CALLS,
+            false => self.budget,
+        };
         self.comm.barrier()?;
         let start = clock::now_ns();
         paced.iterate()?;
         let first_ns = self.agree_on_longest(clock::now_ns() - start)?;
         // A slow point does not need all of the warm-up, and must not spend the budget on it.
-        let more = fitting(self.budget, first_ns, 0, self.warmup - 1);
+        let more = fitting(budget, first_ns, 0, self.warmup - 1);
         if more == 0 {
-            return Ok(fitting(self.budget, first_ns, self.iters_min, self.iters_max));
+            return Ok(fitting(budget, first_ns, self.iters_min, self.iters_max));
         }
         let mut each = Vec::with_capacity(usize::try_from(more)?);
         for _ in 0..more {
@@ -195,7 +227,7 @@ impl<'comm> Bench<'comm> {
             each.push(clock::now_ns() - start);
         }
         let each_ns = self.agree_on_longest(expected(&mut each))?;
-        Ok(fitting(self.budget, each_ns, self.iters_min, self.iters_max))
+        Ok(fitting(budget, each_ns, self.iters_min, self.iters_max))
     }
 
     fn agree_on_longest(&self, mine_ns: u64) -> Result<u64> {
@@ -254,10 +286,10 @@ impl<'comm> Paced<'comm> {
         let point = setting.point;
         let pace = match point.op {
             Op::Barrier | Op::Latency | Op::Bandwidth | Op::Multisend => Pace::Free,
-            Op::Bcast | Op::Allreduce | Op::Reduce | Op::Allgather | Op::Alltoall => Pace::Barrier,
             Op::Throughput => Pace::BarrierBetween,
             Op::Skew => Pace::Skewed { skew: point.skew },
             Op::Wbcast | Op::Copy => Pace::Clock { window_ns: 0 },
+            _ => Pace::Barrier,
         };
         let transfer = Transfer::new(&setting.comm, point);
         let draw = Draw(seed ^ u64::from(comm.rank()) << 32);

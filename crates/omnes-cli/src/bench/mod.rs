@@ -10,6 +10,7 @@
 //! | `transfer`, `pattern` | one call of an operation; its data |
 //! | `stage` | which ranks take part, and how packets to all travel among them |
 //! | `measure`, `clock` | the loop around it; a start by the clock |
+//! | `overlap` | how much of a nonblocking operation computation hides |
 //! | `counts`, `summary` | packets, bytes, system calls; median and percentiles |
 //! | `report` | lines and table |
 //! | `group` | joining a job, gathering at rank 0; `omnes cp` uses it too |
@@ -23,6 +24,7 @@ mod counts;
 pub mod group;
 mod measure;
 mod options;
+mod overlap;
 mod pattern;
 mod report;
 mod stage;
@@ -61,6 +63,8 @@ Examples:
     --destinations 1,3,7
   omnes run -n 8 --no-prefix -- omnes bench allreduce --sizes 8,64k \\
     --algorithms flat,blocks
+  omnes run -n 2 --lab --no-prefix -- omnes bench allreduce,iallreduce \\
+    --sizes 64k,1m
   omnes run -n 8 --lab --no-prefix -- omnes bench copy,wbcast --sizes 4m
   mpirun -n 8 omnes bench wbcast --sizes 8,1k
 
@@ -76,6 +80,14 @@ With --multisend, broadcasts are measured once per form, by multi-sends of the
 scheme named before @; off is what a job without them takes. A multisend is
 the time at rank 0 from the call until the last destination has answered with
 an empty message; unicast sends to one after the other.
+
+Nonblocking operations are started and waited for at once; median, p99, min,
+mean, packets and the like are of that. Then all ranks compute for about as
+long as the median, by themselves (compute) and between the start and the wait
+(overall), medians of the slowest rank. The overlap is the part of the median
+that does not show: 100 * (1 - (overall - compute) / median), at least 0. If
+ranks outnumber cores, as in most labs, it is small by nature: computation and
+what an operation costs the processor then wait for each other.
 
 docs/PERFORMANCE.md has the fields of --json.";
 

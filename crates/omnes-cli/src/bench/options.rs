@@ -12,7 +12,7 @@ use std::time::Duration;
 const MESSAGE_BYTES_MAX: u64 = 16 << 30;
 
 /// Names that an output line has of its own; a tag of such a name would hide it.
-const OWN_FIELDS: [&str; 29] = [
+const OWN_FIELDS: [&str; 32] = [
     "impl",
     "op",
     "n",
@@ -42,6 +42,9 @@ const OWN_FIELDS: [&str; 29] = [
     "root_acks",
     "root_nacks",
     "destinations",
+    "compute_us",
+    "overall_us",
+    "overlap_percent",
 ];
 
 /// What can be measured.
@@ -72,6 +75,16 @@ pub enum Op {
     Allgather,
     /// Data of the given size from each rank to each other rank
     Alltoall,
+    /// Nonblocking allreduce, waited for at once, and with computation before the wait
+    Iallreduce,
+    /// Nonblocking reduce, in the same ways
+    Ireduce,
+    /// Nonblocking allgather, in the same ways
+    Iallgather,
+    /// Nonblocking alltoall, in the same ways
+    Ialltoall,
+    /// Nonblocking broadcast by rank 0, in the same ways
+    Ibcast,
     /// Copy in memory by all ranks at once, started by the clock: a bound that no broadcast among
     /// ranks of one machine can beat; only there
     Copy,
@@ -94,6 +107,11 @@ impl Op {
             (Self::Reduce, _) => "reduce",
             (Self::Allgather, _) => "allgather",
             (Self::Alltoall, _) => "alltoall",
+            (Self::Iallreduce, _) => "iallreduce",
+            (Self::Ireduce, _) => "ireduce",
+            (Self::Iallgather, _) => "iallgather",
+            (Self::Ialltoall, _) => "ialltoall",
+            (Self::Ibcast, _) => "ibcast",
             (Self::Copy, _) => "copy",
         }
     }
@@ -103,9 +121,26 @@ impl Op {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// The blocking one that does the same with the same data; itself if it blocks.
+    pub fn blocking(self) -> Self {
+        match self {
+            Self::Iallreduce => Self::Allreduce,
+            Self::Ireduce => Self::Reduce,
+            Self::Iallgather => Self::Allgather,
+            Self::Ialltoall => Self::Alltoall,
+            Self::Ibcast => Self::Bcast,
+            blocking => blocking,
+        }
+    }
+
+    /// True if it can go on while its caller computes.
+    pub fn is_nonblocking(self) -> bool {
+        self.blocking() != self
+    }
+
     /// True if rank 0's data go to all ranks.
     pub fn is_broadcast(self) -> bool {
-        matches!(self, Self::Bcast | Self::Wbcast | Self::Throughput | Self::Skew)
+        matches!(self.blocking(), Self::Bcast | Self::Wbcast | Self::Throughput | Self::Skew)
     }
 
     /// True if the ranks start together, as one clock says.

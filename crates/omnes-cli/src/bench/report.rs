@@ -38,6 +38,12 @@ pub struct Line<'run> {
     algorithm: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     destinations: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compute_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overall_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overlap_percent: Option<f64>,
     #[serde(rename = "MBps", skip_serializing_if = "Option::is_none")]
     megabytes_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +87,9 @@ impl<'run> Line<'run> {
                 None => point.algorithm.to_string(),
             },
             destinations: (point.op == Op::Multisend).then_some(point.destinations),
+            compute_us: measured.overlap.map(|overlap| rounded(overlap.compute_us, 1e3)),
+            overall_us: measured.overlap.map(|overlap| rounded(overlap.overall_us, 1e3)),
+            overlap_percent: measured.overlap.map(|overlap| rounded(overlap.percent, 1e1)),
             megabytes_per_s: megabytes_per_s(measured),
             per_s: per_s(measured),
             costs: measured.costs.rounded(),
@@ -167,7 +176,7 @@ pub fn table(lines: &[Line<'_>]) -> comfy_table::Table {
 }
 
 /// The cells, each with the head of its column.
-fn row(line: &Line<'_>) -> [(&'static str, String); 20] {
+fn row(line: &Line<'_>) -> [(&'static str, String); 23] {
     let time = |us: Option<f64>| us.map_or_else(|| "late".to_owned(), significant);
     let costs = &line.costs;
     let skew = line.skew_us.map(|us| Duration::from_nanos((us * 1e3) as u64));
@@ -194,6 +203,9 @@ fn row(line: &Line<'_>) -> [(&'static str, String); 20] {
         ("p99 us", time(line.p99_us)),
         ("min us", time(line.min_us)),
         ("mean us", time(line.mean_us)),
+        ("compute us", optional(line.compute_us)),
+        ("overall us", optional(line.overall_us)),
+        ("overlap %", optional(line.overlap_percent)),
         ("MB/s", optional(line.megabytes_per_s)),
         ("per s", optional(line.per_s)),
         ("root us", optional(line.root_us)),
@@ -224,6 +236,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::measure::Window;
     use super::super::options::Algorithm;
+    use super::super::overlap::Overlap;
     use super::super::summary::Summary;
     use super::super::transfer::Point;
     use super::*;
@@ -244,7 +257,10 @@ mod tests {
         let at_root = op.is_broadcast().then_some(at_root);
         let root_us = (op == Op::Skew).then_some(12.3456);
         let form = (op == Op::Multisend).then(|| "flat:nic".to_owned());
-        Measured { point, iters: 1, summary, costs, at_root, root_us, form, errors: 0, window }
+        let overlap = Overlap { compute_us: 900.0, overall_us: 1234.5678, percent: 66.5432 };
+        let overlap = op.is_nonblocking().then_some(overlap);
+        let (iters, errors) = (1, 0);
+        Measured { point, iters, summary, overlap, costs, at_root, root_us, form, errors, window }
     }
 
     #[test]
@@ -307,6 +323,19 @@ mod tests {
         assert!(table.contains("multisend=7") && table.contains("@flat:nic"), "{table}");
         let barrier = Line::new(&run, &measured(Op::Barrier, 0, None)).to_json().unwrap();
         assert!(!barrier.contains("destinations") && !barrier.contains('@'), "{barrier}");
+    }
+
+    #[test]
+    fn nonblocking_ones_tell_how_much_is_hidden() {
+        let run = run();
+        let line = Line::new(&run, &measured(Op::Ibcast, 8, None));
+        let text = line.to_json().unwrap();
+        let fields = "\"compute_us\":900.0,\"overall_us\":1234.568,\"overlap_percent\":66.5";
+        assert!(text.contains(fields) && text.contains("\"op\":\"ibcast\""), "{text}");
+        let text = table(&[line]).to_string();
+        assert!(text.contains("overlap %") && text.contains("66.5"), "{text}");
+        let bcast = Line::new(&run, &measured(Op::Bcast, 8, None)).to_json().unwrap();
+        assert!(!bcast.contains("overlap") && !bcast.contains("compute"), "{bcast}");
     }
 
     #[test]

@@ -73,12 +73,13 @@ pub struct Transfer<'comm> {
 impl<'comm> Transfer<'comm> {
     /// Takes the memory.
     pub fn new(comm: &'comm Communicator, point: Point) -> Self {
-        let incoming = match (point.op, comm.rank()) {
+        let op = point.op.blocking();
+        let incoming = match (op, comm.rank()) {
             (Op::Latency | Op::Bandwidth, 0..=1) | (Op::Copy, _) => point.window() * point.bytes,
             (Op::Allgather | Op::Alltoall, _) => comm.size() as usize * point.bytes,
             _ => 0,
         };
-        let outgoing = if point.op == Op::Alltoall { incoming } else { point.bytes };
+        let outgoing = if op == Op::Alltoall { incoming } else { point.bytes };
         Self { comm, point, outgoing: vec![0; outgoing], incoming: vec![0; incoming] }
     }
 
@@ -86,6 +87,7 @@ impl<'comm> Transfer<'comm> {
     /// return at once.
     pub fn call(&mut self) -> Result<()> {
         match (self.point.op, self.comm.rank()) {
+            (op, _) if op.is_nonblocking() => self.call_beside(|| ()),
             (Op::Throughput, _) => (0..self.point.window()).try_for_each(|_| self.broadcast()),
             (op, _) if op.is_broadcast() => self.broadcast(),
             (Op::Barrier, _) => self.barrier(),
@@ -104,11 +106,32 @@ impl<'comm> Transfer<'comm> {
         }
     }
 
+    /// A nonblocking operation, with `meanwhile` between its start and the wait for its end.
+    pub fn call_beside(&mut self, meanwhile: impl FnOnce()) -> Result<()> {
+        let Self { comm, point, outgoing, incoming } = self;
+        let (element, sum) = (element_of(point.bytes), ReduceOp::Sum);
+        comm.scope(|scope| {
+            let request = match (point.op, point.algorithm) {
+                (Op::Iallreduce, _) => scope.iallreduce_as(outgoing, element, sum),
+                (Op::Ireduce, _) => scope.ireduce_as(0, outgoing, element, sum),
+                (Op::Iallgather, _) => scope.iallgather(outgoing, incoming),
+                (Op::Ialltoall, _) => scope.ialltoall(outgoing, incoming),
+                (Op::Ibcast, Algorithm::Bcast(bcast)) => scope.ibcast_with(0, outgoing, bcast),
+                (Op::Ibcast, _) => scope.ibcast(0, outgoing),
+                (op, _) => unreachable!("{op:?} blocks"),
+            }?;
+            meanwhile();
+            request.wait()
+        })?;
+        Ok(())
+    }
+
     /// The operation with data that are looked at; gives the number of wrong bytes here.
     pub fn checked(&mut self, pattern: Pattern) -> Result<u64> {
         let (rank, size) = (self.comm.rank(), self.comm.size());
-        let is_sender = rank == 0 || is_both(&self.point) || self.point.op == Op::Copy;
-        match self.point.op {
+        let op = self.point.op.blocking();
+        let is_sender = rank == 0 || is_both(&self.point) || op == Op::Copy;
+        match op {
             // What is left of the sum is rank 0's.
             Op::Allreduce | Op::Reduce if rank > 0 => self.outgoing.fill(0),
             Op::Allgather => pattern.of(rank).fill(&mut self.outgoing),
@@ -120,17 +143,17 @@ impl<'comm> Transfer<'comm> {
             _ => pattern.fill_wrong(&mut self.outgoing),
         }
         pattern.fill_wrong(&mut self.incoming);
-        if (self.point.op, rank) == (Op::Latency, 1) {
+        if (op, rank) == (Op::Latency, 1) {
             self.echo()?;
         } else {
             self.call()?;
         }
-        Ok(match (self.point.op, rank) {
+        Ok(match (op, rank) {
             (Op::Barrier, _) => 0,
             (Op::Allreduce, _) | (Op::Reduce, 0) => pattern.count_wrong(&self.outgoing),
             (Op::Allgather | Op::Alltoall, _) => {
                 let parts = (0..).zip(self.incoming.chunks(self.point.bytes.max(1)));
-                let is_for_one = self.point.op == Op::Alltoall;
+                let is_for_one = op == Op::Alltoall;
                 let number = |from: u32| if is_for_one { from * size + rank } else { from };
                 parts.map(|(from, part)| pattern.of(number(from)).count_wrong(part)).sum()
             }
@@ -155,7 +178,7 @@ impl<'comm> Transfer<'comm> {
         Ok(())
     }
 
-    /// The sum of numbers of eight bytes, or of four or one where the size is no multiple of it.
+    /// The sum of all ranks' numbers.
     fn reduce(&mut self) -> Result<()> {
         let (comm, sum) = (self.comm, ReduceOp::Sum);
         let algorithm = match self.point.algorithm {
@@ -163,11 +186,7 @@ impl<'comm> Transfer<'comm> {
             Algorithm::Reduce(reduce) => Some(reduce),
             _ => None,
         };
-        let element = match self.point.bytes {
-            bytes if bytes.is_multiple_of(8) => ElementType::U64,
-            bytes if bytes.is_multiple_of(4) => ElementType::U32,
-            _ => ElementType::U8,
-        };
+        let element = element_of(self.point.bytes);
         match algorithm {
             _ if self.point.op == Op::Reduce => comm.reduce_as(0, &mut self.outgoing, element, sum),
             Some(how) => comm.allreduce_as_with(&mut self.outgoing, element, sum, how),
@@ -252,6 +271,15 @@ impl<'comm> Transfer<'comm> {
         }
         comm.recv(Source::Rank(1), Tag::Is(ANSWER), &mut [0])?;
         Ok(())
+    }
+}
+
+/// What is added up: numbers of eight bytes, or of four or one where the size is no multiple of it.
+fn element_of(bytes: usize) -> ElementType {
+    match bytes {
+        bytes if bytes.is_multiple_of(8) => ElementType::U64,
+        bytes if bytes.is_multiple_of(4) => ElementType::U32,
+        _ => ElementType::U8,
     }
 }
 

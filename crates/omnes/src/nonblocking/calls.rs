@@ -38,10 +38,24 @@ impl<'env> Scope<'_, 'env> {
         data: &'env mut [T],
         op: ReduceOp,
     ) -> Result<Request<'_>, Error> {
-        let data = Bytes::of_mut(bytemuck::cast_slice_mut(data));
+        self.iallreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
+    }
+
+    /// As [`Self::iallreduce`], of elements whose type is known only when the program runs. What
+    /// does not fill an element at the end of `data` is left as it is.
+    ///
+    /// # Errors
+    /// As [`Self::iallreduce`].
+    pub fn iallreduce_as(
+        &self,
+        data: &'env mut [u8],
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<Request<'_>, Error> {
+        let data = Bytes::of_mut(data);
         // SAFETY: `data` is borrowed for longer than the scope lives, which ends only after the
         // operation has.
-        Ok(self.request(unsafe { self.communicator.begin_allreduce(data, T::TYPE, op)? }))
+        Ok(self.request(unsafe { self.communicator.begin_allreduce(data, element, op)? }))
     }
 
     /// Starts what [`Communicator::reduce`] does, otherwise as [`Self::iallreduce`]. Its status
@@ -55,9 +69,23 @@ impl<'env> Scope<'_, 'env> {
         data: &'env mut [T],
         op: ReduceOp,
     ) -> Result<Request<'_>, Error> {
-        let data = Bytes::of_mut(bytemuck::cast_slice_mut(data));
-        // SAFETY: as for `iallreduce`.
-        Ok(self.request(unsafe { self.communicator.begin_reduce(root, data, T::TYPE, op)? }))
+        self.ireduce_as(root, bytemuck::cast_slice_mut(data), T::TYPE, op)
+    }
+
+    /// As [`Self::ireduce`], of elements whose type is known only when the program runs.
+    ///
+    /// # Errors
+    /// As [`Self::ireduce`].
+    pub fn ireduce_as(
+        &self,
+        root: u32,
+        data: &'env mut [u8],
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<Request<'_>, Error> {
+        let data = Bytes::of_mut(data);
+        // SAFETY: as for `iallreduce_as`.
+        Ok(self.request(unsafe { self.communicator.begin_reduce(root, data, element, op)? }))
     }
 
     /// Starts what [`Communicator::gather`] does, otherwise as [`Self::iallreduce`]. Its status
@@ -72,7 +100,7 @@ impl<'env> Scope<'_, 'env> {
         all: &'env mut [u8],
     ) -> Result<Request<'_>, Error> {
         let (own, all) = (Bytes::of(own), Bytes::of_mut(all));
-        // SAFETY: as for `iallreduce`.
+        // SAFETY: as for `iallreduce_as`.
         Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all)? }))
     }
 
@@ -82,7 +110,7 @@ impl<'env> Scope<'_, 'env> {
     /// As [`Communicator::allgather`].
     pub fn iallgather(&self, own: &'env [u8], all: &'env mut [u8]) -> Result<Request<'_>, Error> {
         let (own, all) = (Bytes::of(own), Bytes::of_mut(all));
-        // SAFETY: as for `iallreduce`.
+        // SAFETY: as for `iallreduce_as`.
         Ok(self.request(unsafe { self.communicator.begin_gather_at_all(own, all)? }))
     }
 
@@ -98,7 +126,7 @@ impl<'env> Scope<'_, 'env> {
         own: &'env mut [u8],
     ) -> Result<Request<'_>, Error> {
         let (all, own) = (Bytes::of(all), Bytes::of_mut(own));
-        // SAFETY: as for `iallreduce`.
+        // SAFETY: as for `iallreduce_as`.
         Ok(self.request(unsafe { self.communicator.begin_scatter(root, all, own)? }))
     }
 
@@ -112,7 +140,7 @@ impl<'env> Scope<'_, 'env> {
         buffer: &'env mut [u8],
     ) -> Result<Request<'_>, Error> {
         let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
-        // SAFETY: as for `iallreduce`.
+        // SAFETY: as for `iallreduce_as`.
         Ok(self.request(unsafe { self.communicator.begin_alltoall(data, buffer)? }))
     }
 }
