@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The calls that are taken over: broadcast and barrier, blocking and not,
- * reductions at all ranks and at one, and gathers at all ranks. Each goes to
- * libomnes or to its PMPI_ twin, and is counted. What frees a communicator ends
- * what is known of it first; when MPI_Finalize has ended, the ranks leave.
+ * The calls that are taken over, blocking and not: here broadcasts and barriers.
+ * Each goes to libomnes or to its PMPI_ twin, and is counted. What frees a
+ * communicator ends what is known of it first; when MPI_Finalize has ended, the
+ * ranks leave.
  */
 #include "shim.h"
 
@@ -117,115 +117,7 @@ SHIM_ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
 	return shim_ibarrier(group, request);
 }
 
-/* True if the call is taken; reduction is set then. */
-static bool takes_allreduce(struct shim_group *group, struct shim_reduction *reduction,
-			    const void *from, void *data, MPI_Count count, MPI_Datatype type,
-			    MPI_Op op)
-{
-	if (!group)
-		return false;
-	if (group->standing == SHIM_PASSED ||
-	    !shim_reduction_set(reduction, count, type, op) ||
-	    !shim_reduction_place(reduction, from, data))
-		return shim_pass(group, SHIM_ALLREDUCE);
-	return shim_is_taken(group, SHIM_ALLREDUCE, SHIM_BLOCKING, reduction->bytes);
-}
-
-SHIM_ENTRY int MPI_Allreduce(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,
-			     MPI_Comm comm)
-{
-	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
-
-	if (!takes_allreduce(group, &reduction, from, data, count, type, op))
-		return PMPI_Allreduce(from, data, count, type, op, comm);
-	return shim_allreduce(group, &reduction);
-}
-
-/* The same of one whose result only root gets. */
-static bool takes_reduce(struct shim_group *group, struct shim_reduction *reduction,
-			 const void *from, void *data, MPI_Count count, MPI_Datatype type,
-			 MPI_Op op, int root)
-{
-	if (!group)
-		return false;
-	if (group->standing == SHIM_PASSED || root < 0 || root >= group->size ||
-	    !shim_reduction_set(reduction, count, type, op) ||
-	    !(root == group->rank ? shim_reduction_place(reduction, from, data)
-				  : shim_reduction_bring(reduction, from)))
-		return shim_pass(group, SHIM_REDUCE);
-	return shim_is_taken(group, SHIM_REDUCE, SHIM_BLOCKING, reduction->bytes);
-}
-
-SHIM_ENTRY int MPI_Reduce(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,
-			  int root, MPI_Comm comm)
-{
-	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
-
-	if (!takes_reduce(group, &reduction, from, data, count, type, op, root))
-		return PMPI_Reduce(from, data, count, type, op, root, comm);
-	return shim_reduce(group, &reduction, root);
-}
-
-/* True if the call is taken; gather is set then. */
-static bool takes_allgather(struct shim_group *group, struct shim_gather *gather, const void *from,
-			    MPI_Count from_count, MPI_Datatype from_type, void *all,
-			    MPI_Count count, MPI_Datatype type)
-{
-	if (!group)
-		return false;
-	if (group->standing == SHIM_PASSED ||
-	    !shim_gather_set(gather, group->size, from, from_count, from_type, all, count, type))
-		return shim_pass(group, SHIM_ALLGATHER);
-	return shim_is_taken(group, SHIM_ALLGATHER, SHIM_BLOCKING, gather->bytes);
-}
-
-SHIM_ENTRY int MPI_Allgather(const void *from, int from_count, MPI_Datatype from_type, void *all,
-			     int count, MPI_Datatype type, MPI_Comm comm)
-{
-	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather;
-
-	if (!takes_allgather(group, &gather, from, from_count, from_type, all, count, type))
-		return PMPI_Allgather(from, from_count, from_type, all, count, type, comm);
-	return shim_allgather(group, &gather);
-}
-
 #if MPI_VERSION >= 4
-SHIM_ENTRY int MPI_Reduce_c(const void *from, void *data, MPI_Count count, MPI_Datatype type,
-			    MPI_Op op, int root, MPI_Comm comm)
-{
-	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
-
-	if (!takes_reduce(group, &reduction, from, data, count, type, op, root))
-		return PMPI_Reduce_c(from, data, count, type, op, root, comm);
-	return shim_reduce(group, &reduction, root);
-}
-
-SHIM_ENTRY int MPI_Allgather_c(const void *from, MPI_Count from_count, MPI_Datatype from_type,
-			       void *all, MPI_Count count, MPI_Datatype type, MPI_Comm comm)
-{
-	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather;
-
-	if (!takes_allgather(group, &gather, from, from_count, from_type, all, count, type))
-		return PMPI_Allgather_c(from, from_count, from_type, all, count, type, comm);
-	return shim_allgather(group, &gather);
-}
-
-SHIM_ENTRY int MPI_Allreduce_c(const void *from, void *data, MPI_Count count, MPI_Datatype type,
-			       MPI_Op op, MPI_Comm comm)
-{
-	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
-
-	if (!takes_allreduce(group, &reduction, from, data, count, type, op))
-		return PMPI_Allreduce_c(from, data, count, type, op, comm);
-	return shim_allreduce(group, &reduction);
-}
-
 SHIM_ENTRY int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root,
 			   MPI_Comm comm)
 {

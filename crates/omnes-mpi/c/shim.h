@@ -2,13 +2,14 @@
 /*
  * What the files of the shim share. The way of a call:
  *
- *	entry.c     MPI_Bcast and its like; fortran.c their Fortran names
+ *	entry*.c    MPI_Bcast and its like; fortran.c their Fortran names
  *	group.c     what is known of a communicator, and who takes a call
  *	meet.c      the first blocking call: who is there, and the way to them
  *	data.c      count and datatype as bytes, packed where they lie apart
  *	reduce.c    reductions: the numbers and operations that are taken
  *	gather.c    gathers: where the parts lie
- *	request.c   nonblocking calls as generalized requests
+ *	start.c     nonblocking calls: what they need until they have ended
+ *	request.c   those under way, as generalized requests
  *	host_*.c    what only one MPI has: how a request gets to its end
  *	failure.c   errors, as the communicator's error handler gets them
  *	report.c    what was taken and passed, for who asks
@@ -269,15 +270,14 @@ void shim_requests_move(void);
 struct shim_request {
 	omnes_request *under_way; /* NULL once it has ended */
 	MPI_Request handle;
-	struct shim_packed packed; /* its bytes are NULL where nothing was packed */
-	bool receives;
-	int error; /* what MPI_Wait returns */
+	struct shim_packed packed; /* memory of its own; its bytes are NULL where it has none */
+	bool spreads;		   /* what comes there, by a type of its own */
+	int error;		   /* what MPI_Wait returns */
 	struct shim_request *next;
 };
 
-int shim_ibcast(struct shim_group *group, const struct shim_data *data, int root,
-		MPI_Request *handle);
-int shim_ibarrier(struct shim_group *group, MPI_Request *handle);
+/* Frees one that the MPI has not, or not any more, and that is not under way. */
+void shim_request_drop(struct shim_request *request);
 
 /* Completes the request if it has ended; true if so. */
 bool shim_request_poll(struct shim_request *request);
@@ -288,6 +288,13 @@ void shim_request_wait(struct shim_request *request);
 int shim_request_query(void *extra, MPI_Status *status);
 int shim_request_free(void *extra);
 int shim_request_cancel(void *extra, int complete);
+
+/* ---- start.c ---- */
+
+/* Each starts a call that is taken, and gives the caller a request of the MPI. */
+int shim_ibcast(struct shim_group *group, const struct shim_data *data, int root,
+		MPI_Request *handle);
+int shim_ibarrier(struct shim_group *group, MPI_Request *handle);
 
 /* ---- host_openmpi.c, host_mpich.c ---- */
 

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Nonblocking calls that are taken. The caller's memory is the operation's
+ * until it has ended; where that does not do, the request has memory of its own.
+ */
+#include <stdlib.h>
+
+#include "shim.h"
+
+static struct shim_request *request_make(void)
+{
+	return calloc(1, sizeof(struct shim_request));
+}
+
+/* For a request that was not started. */
+static int give_up(struct shim_group *group, struct shim_request *request, int error)
+{
+	shim_request_drop(request);
+	return shim_failure_pass(group->mpi, error);
+}
+
+/* Hands the MPI a request that libomnes has started, unless that has failed. */
+static int hand_over(struct shim_group *group, struct shim_request *request, int failure,
+		     MPI_Request *handle)
+{
+	int error;
+
+	if (failure != OMNES_SUCCESS) {
+		shim_request_drop(request);
+		return shim_failure_raise(group->mpi);
+	}
+	error = shim_host_start(request);
+	if (error == MPI_SUCCESS) {
+		*handle = request->handle;
+		return MPI_SUCCESS;
+	}
+	omnes_wait(&request->under_way);
+	return give_up(group, request, error);
+}
+
+/* Packs what is only sent. */
+static int pack(struct shim_request *request, const struct shim_data *data)
+{
+	return shim_packed_make(&request->packed, data, true);
+}
+
+/*
+ * Makes room for what comes. It is put in its place later, when the caller may
+ * have freed the type: a type of our own holds it.
+ */
+static int make_room(struct shim_request *request, const struct shim_data *data)
+{
+	struct shim_packed *packed = &request->packed;
+	int error = shim_packed_make(packed, data, false);
+
+	if (error != MPI_SUCCESS)
+		return error;
+	packed->data.count = 1;
+	error = PMPI_Type_contiguous((int)data->count, data->type, &packed->data.type);
+	if (error == MPI_SUCCESS) {
+		error = PMPI_Type_commit(&packed->data.type);
+		if (error != MPI_SUCCESS)
+			PMPI_Type_free(&packed->data.type);
+	}
+	request->spreads = error == MPI_SUCCESS;
+	return error;
+}
+
+int shim_ibarrier(struct shim_group *group, MPI_Request *handle)
+{
+	struct shim_request *request = request_make();
+
+	if (!request)
+		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+	return hand_over(group, request, omnes_ibarrier(group->comm, &request->under_way),
+			 handle);
+}
+
+int shim_ibcast(struct shim_group *group, const struct shim_data *data, int root,
+		MPI_Request *handle)
+{
+	struct shim_request *request = request_make();
+	void *bytes = data->buffer;
+	int error;
+
+	if (!request)
+		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+	if (!data->is_in_a_row) {
+		error = root == group->rank ? pack(request, data)
+					    : make_room(request, data);
+		if (error != MPI_SUCCESS)
+			return give_up(group, request, error);
+		bytes = request->packed.bytes;
+	}
+	return hand_over(group, request,
+			 omnes_ibcast(group->comm, bytes, data->bytes, root,
+				      &request->under_way),
+			 handle);
+}
