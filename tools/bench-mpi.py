@@ -15,7 +15,7 @@ an advantage is kept
   kept   (t_mpi / t_preload - 1) / (t_mpi / t_omnes - 1)
 
 which says nothing where Omnes is hardly faster than the MPI; so the share of
-the speed, t_omnes / t_preload, is given too. ibcast, ibarrier and reduce are
+the speed, t_omnes / t_preload, is given too. reduce and all that do not block are
 measured plain and preloaded, and so are, with --passed, the nanoseconds of calls that
 are not taken.
 
@@ -47,7 +47,8 @@ from peers import (BUILT, Job, PEERS, RELEASE, ROOT, Site, build, print_table, s
 
 PROGRAMS = ROOT / "crates" / "omnes-mpi" / "programs"
 MPIS = ("openmpi", "mpich", "mpich-yield")
-OPS = ("bcast", "barrier", "allreduce", "reduce", "allgather", "ibcast", "ibarrier")
+OPS = ("bcast", "barrier", "allreduce", "reduce", "allgather", "ibcast", "ibarrier", "iallreduce",
+       "ireduce", "iallgather")
 OMNES_OPS = ("bcast", "barrier", "allreduce", "allgather")  # what the loop on Omnes itself has
 PRELOADED = "+preload"
 SUBNET = "10.77.0"  # of `omnes lab`

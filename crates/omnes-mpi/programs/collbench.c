@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A benchmark of MPI_Bcast, MPI_Ibcast, MPI_Barrier, MPI_Ibarrier,
- * MPI_Allreduce, MPI_Reduce and MPI_Allgather, in plain MPI: the same loop
- * times whatever library stands behind the names.
+ * A benchmark of MPI_Bcast, MPI_Barrier, MPI_Allreduce, MPI_Reduce and
+ * MPI_Allgather, and of their nonblocking forms with MPI_Wait, in plain MPI:
+ * the same loop times whatever library stands behind the names.
  *
  * What counts of an iteration is the longest time that a rank spends in the
  * call, as in OSU's programs and in "omnes bench". Before each iteration the
@@ -26,7 +26,8 @@ enum {
 static const char usage[] =
 	"usage: collbench [OPTIONS]\n"
 	"  --ops LIST        of bcast,ibcast,barrier,ibarrier,allreduce,reduce,\n"
-	"                    allgather (default: the first four)\n"
+	"                    allgather,iallreduce,ireduce,iallgather (default: the\n"
+	"                    first four)\n"
 	"  --sizes LIST      bytes of a broadcast, of floats to sum, or of a rank's\n"
 	"                    part, with k and m (default 8,1k,64k,1m)\n"
 	"  --iterations N    per point (default: what fits --budget, 5 to 1000)\n"
@@ -89,36 +90,52 @@ static void meet(void)
 
 /* ---- the operations ------------------------------------------------------ */
 
-static void call(const char *op, void *buffer, size_t bytes, int root)
+/* Of a reduction at one rank, which alone has it in place. */
+static const void *brought(const void *buffer, int root)
 {
-	MPI_Request request;
+	return rank == root ? MPI_IN_PLACE : buffer;
+}
 
-	if (!strcmp(op, "bcast")) {
+/* True if it was one of these. */
+static int call_blocking(const char *op, void *buffer, size_t bytes, int root)
+{
+	int floats = (int)(bytes / sizeof(float));
+
+	if (!strcmp(op, "bcast"))
 		MPI_Bcast(buffer, (int)bytes, MPI_BYTE, root, MPI_COMM_WORLD);
-		return;
-	}
-	if (!strcmp(op, "allreduce")) {
-		MPI_Allreduce(MPI_IN_PLACE, buffer, (int)(bytes / sizeof(float)), MPI_FLOAT,
-			      MPI_SUM, MPI_COMM_WORLD);
-		return;
-	}
-	if (!strcmp(op, "reduce")) {
-		MPI_Reduce(rank == root ? MPI_IN_PLACE : buffer, rank == root ? buffer : NULL,
-			   (int)(bytes / sizeof(float)), MPI_FLOAT, MPI_SUM, root,
-			   MPI_COMM_WORLD);
-		return;
-	}
-	if (!strcmp(op, "allgather")) {
+	else if (!strcmp(op, "allreduce"))
+		MPI_Allreduce(MPI_IN_PLACE, buffer, floats, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+	else if (!strcmp(op, "reduce"))
+		MPI_Reduce(brought(buffer, root), rank == root ? buffer : NULL, floats, MPI_FLOAT,
+			   MPI_SUM, root, MPI_COMM_WORLD);
+	else if (!strcmp(op, "allgather"))
 		MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, buffer, (int)bytes, MPI_BYTE,
 			      MPI_COMM_WORLD);
-		return;
-	}
-	if (!strcmp(op, "barrier")) {
+	else if (!strcmp(op, "barrier"))
 		MPI_Barrier(MPI_COMM_WORLD);
+	else
+		return 0;
+	return 1;
+}
+
+static void call(const char *op, void *buffer, size_t bytes, int root)
+{
+	int floats = (int)(bytes / sizeof(float));
+	MPI_Request request;
+
+	if (call_blocking(op, buffer, bytes, root))
 		return;
-	}
 	if (!strcmp(op, "ibcast"))
 		MPI_Ibcast(buffer, (int)bytes, MPI_BYTE, root, MPI_COMM_WORLD, &request);
+	else if (!strcmp(op, "iallreduce"))
+		MPI_Iallreduce(MPI_IN_PLACE, buffer, floats, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD,
+			       &request);
+	else if (!strcmp(op, "ireduce"))
+		MPI_Ireduce(brought(buffer, root), rank == root ? buffer : NULL, floats,
+			    MPI_FLOAT, MPI_SUM, root, MPI_COMM_WORLD, &request);
+	else if (!strcmp(op, "iallgather"))
+		MPI_Iallgather(MPI_IN_PLACE, 0, MPI_BYTE, buffer, (int)bytes, MPI_BYTE,
+			       MPI_COMM_WORLD, &request);
 	else
 		MPI_Ibarrier(MPI_COMM_WORLD, &request);
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -160,7 +177,7 @@ static void prepare(const struct point *point, unsigned char *buffer, int iterat
 {
 	if (strstr(point->op, "reduce"))
 		fill_numbers((float *)buffer, point->bytes / sizeof(float), iteration + rank);
-	else if (!strcmp(point->op, "allgather"))
+	else if (strstr(point->op, "allgather"))
 		for (int from = 0; from < size; from++)
 			fill(buffer + (size_t)from * point->bytes, point->bytes,
 			     from == rank ? iteration + from : 0);
@@ -175,14 +192,14 @@ static long verify(const struct point *point, const unsigned char *buffer, int i
 
 	if (strstr(point->op, "reduce")) {
 		/* What is brought to another rank stays as it is. */
-		int is_own = !strcmp(point->op, "reduce") && rank != root;
+		int is_own = !strstr(point->op, "allreduce") && rank != root;
 
 		return wrong_numbers((const float *)buffer, point->bytes / sizeof(float),
 				     is_own ? 1 : size,
 				     is_own ? iteration + rank
 					    : size * iteration + size * (size - 1) / 2);
 	}
-	if (strcmp(point->op, "allgather") != 0)
+	if (!strstr(point->op, "allgather"))
 		return wrong_bytes(buffer, point->bytes, iteration);
 	for (int from = 0; from < size; from++)
 		wrong += wrong_bytes(buffer + (size_t)from * point->bytes, point->bytes,
@@ -233,7 +250,7 @@ static int iterations_for(const struct options *options, double one_us)
 /* Measures one point; rank 0 has its times afterwards. */
 static void measure(const struct options *options, struct point *point)
 {
-	int parts = strcmp(point->op, "allgather") ? 1 : size;
+	int parts = strstr(point->op, "allgather") ? size : 1;
 	unsigned char *buffer = allocate(point->bytes * (size_t)parts);
 	double start = now_us(), *times;
 	long errors;
@@ -334,7 +351,7 @@ static void print_point(const struct options *options, const struct point *point
 		       point->op, size, point->bytes, point->iterations, median, high,
 		       point->longest_us[0], point->errors);
 	else
-		printf("%-9s %9zu %6d %12.1f %12.1f %12.1f %7ld\n", point->op, point->bytes,
+		printf("%-10s %9zu %6d %12.1f %12.1f %12.1f %7ld\n", point->op, point->bytes,
 		       point->iterations, median, high, point->longest_us[0], point->errors);
 	fflush(stdout);
 }
@@ -416,12 +433,13 @@ static struct options parse(int argc, char **argv)
 static long measure_all(const struct options *options)
 {
 	static const char *const ops[] = {
-		"bcast", "ibcast", "barrier", "ibarrier", "allreduce", "reduce", "allgather",
+		"bcast",  "ibcast",    "barrier",    "ibarrier", "allreduce",
+		"reduce", "allgather", "iallreduce", "ireduce",	 "iallgather",
 	};
 	long errors = 0;
 
 	if (rank == 0 && !options->is_json)
-		printf("%-9s %9s %6s %12s %12s %12s %7s\n", "operation", "bytes", "times",
+		printf("%-10s %9s %6s %12s %12s %12s %7s\n", "operation", "bytes", "times",
 		       "median us", "p99 us", "min us", "errors");
 	for (size_t op = 0; op < sizeof(ops) / sizeof(*ops); op++) {
 		int has_data = !strstr(ops[op], "barrier");
