@@ -161,8 +161,24 @@ fn assert_calls_are_taken_across(hosts: u32, per_host: u32) {
         assert!(world.bcasts.are_taken() && world.barriers.are_taken(), "{world:?}");
         assert!(world.allreduces.are_taken() && world.reduces.are_taken(), "{world:?}");
         assert!(world.allgathers.are_taken(), "{world:?}");
+        assert_what_is_started_is_taken_across(&lab, &site, per_host);
         assert_packets_were_lost(&lab);
     }
+}
+
+/// Nonblocking reductions and gathers, alone and among other calls.
+fn assert_what_is_started_is_taken_across(lab: &Lab, site: &Site, per_host: u32) {
+    let ranks = lab.hosts * per_host;
+    let options = "--ops iallreduce,ireduce,iallgather --check --root turns --iterations 20";
+    let arguments = format!("{options} --sizes 8,64");
+    let words = ("collbench", &*arguments);
+    let world = run(lab, Job::preloaded(site, ranks), site, per_host, words).world();
+    assert!(world.allreduces.are_taken() && world.reduces.are_taken(), "{world:?}");
+    assert!(world.allgathers.are_taken(), "{world:?}");
+    let outcome = run(lab, Job::preloaded(site, ranks), site, per_host, ("started", ""));
+    outcome.line("started: ok");
+    let taken: u64 = outcome.report().iter().map(|line| line.reduces.taken).sum();
+    assert!(taken > 100, "{outcome:?}");
 }
 
 /// The links have done what the test is about.

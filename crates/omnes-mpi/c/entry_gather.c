@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-/* The calls that are taken over: gathers at all ranks. */
+/* The calls that are taken over: gathers at all ranks, blocking and not. */
 #include "shim.h"
 
 /* True if the call is taken; gather is set then. */
-static bool takes_allgather(struct shim_group *group, struct shim_gather *gather, const void *from,
-			    MPI_Count from_count, MPI_Datatype from_type, void *all,
-			    MPI_Count count, MPI_Datatype type)
+static bool takes_allgather(struct shim_group *group, enum shim_way way,
+			    struct shim_gather *gather, const void *from, MPI_Count from_count,
+			    MPI_Datatype from_type, void *all, MPI_Count count, MPI_Datatype type)
 {
 	if (!group)
 		return false;
 	if (group->standing == SHIM_PASSED ||
-	    !shim_gather_set(gather, group->size, from, from_count, from_type, all, count, type))
+	    !shim_gather_set(gather, group->size, from, from_count, from_type, all, count, type) ||
+	    (way == SHIM_NONBLOCKING && gather->all.bytes > SHIM_STARTED_BYTES_MAX))
 		return shim_pass(group, SHIM_ALLGATHER);
-	return shim_is_taken(group, SHIM_ALLGATHER, SHIM_BLOCKING, gather->bytes);
+	return shim_is_taken(group, SHIM_ALLGATHER, way, gather->bytes);
 }
 
 SHIM_ENTRY int MPI_Allgather(const void *from, int from_count, MPI_Datatype from_type, void *all,
@@ -21,9 +22,23 @@ SHIM_ENTRY int MPI_Allgather(const void *from, int from_count, MPI_Datatype from
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_gather gather;
 
-	if (!takes_allgather(group, &gather, from, from_count, from_type, all, count, type))
+	if (!takes_allgather(group, SHIM_BLOCKING, &gather, from, from_count, from_type, all,
+			     count, type))
 		return PMPI_Allgather(from, from_count, from_type, all, count, type, comm);
 	return shim_allgather(group, &gather);
+}
+
+SHIM_ENTRY int MPI_Iallgather(const void *from, int from_count, MPI_Datatype from_type, void *all,
+			      int count, MPI_Datatype type, MPI_Comm comm, MPI_Request *request)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_gather gather;
+
+	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &gather, from, from_count,
+					 from_type, all, count, type))
+		return PMPI_Iallgather(from, from_count, from_type, all, count, type, comm,
+				       request);
+	return shim_iallgather(group, &gather, request);
 }
 
 #if MPI_VERSION >= 4
@@ -33,8 +48,23 @@ SHIM_ENTRY int MPI_Allgather_c(const void *from, MPI_Count from_count, MPI_Datat
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_gather gather;
 
-	if (!takes_allgather(group, &gather, from, from_count, from_type, all, count, type))
+	if (!takes_allgather(group, SHIM_BLOCKING, &gather, from, from_count, from_type, all,
+			     count, type))
 		return PMPI_Allgather_c(from, from_count, from_type, all, count, type, comm);
 	return shim_allgather(group, &gather);
+}
+
+SHIM_ENTRY int MPI_Iallgather_c(const void *from, MPI_Count from_count, MPI_Datatype from_type,
+				void *all, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
+				MPI_Request *request)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_gather gather;
+
+	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &gather, from, from_count,
+					 from_type, all, count, type))
+		return PMPI_Iallgather_c(from, from_count, from_type, all, count, type, comm,
+					 request);
+	return shim_iallgather(group, &gather, request);
 }
 #endif

@@ -88,6 +88,13 @@ static MPI_Datatype c_type(const MPI_Fint *type)
 	return PMPI_Type_f2c(*type);
 }
 
+static void set_started(MPI_Fint *request, MPI_Request started, MPI_Fint *error, int result)
+{
+	if (result == MPI_SUCCESS)
+		*request = PMPI_Request_c2f(started);
+	set_error(error, result);
+}
+
 SHIM_ENTRY void ompi_bcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root,
 			MPI_Fint *comm, MPI_Fint *error)
 {
@@ -103,9 +110,7 @@ SHIM_ENTRY void ompi_ibcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI
 	int result = MPI_Ibcast(c_buffer(buffer), *count, c_type(type), *root, c_comm(comm),
 				&started);
 
-	if (result == MPI_SUCCESS)
-		*request = PMPI_Request_c2f(started);
-	set_error(error, result);
+	set_started(request, started, error, result);
 }
 NAMES(mpi_ibcast, MPI_IBCAST, ompi_ibcast_f);
 
@@ -120,9 +125,7 @@ SHIM_ENTRY void ompi_ibarrier_f(MPI_Fint *comm, MPI_Fint *request, MPI_Fint *err
 	MPI_Request started;
 	int result = MPI_Ibarrier(c_comm(comm), &started);
 
-	if (result == MPI_SUCCESS)
-		*request = PMPI_Request_c2f(started);
-	set_error(error, result);
+	set_started(request, started, error, result);
 }
 NAMES(mpi_ibarrier, MPI_IBARRIER, ompi_ibarrier_f);
 
@@ -134,6 +137,17 @@ SHIM_ENTRY void ompi_allreduce_f(void *from, void *data, MPI_Fint *count, MPI_Fi
 }
 NAMES(mpi_allreduce, MPI_ALLREDUCE, ompi_allreduce_f);
 
+SHIM_ENTRY void ompi_iallreduce_f(void *from, void *data, MPI_Fint *count, MPI_Fint *type,
+				  MPI_Fint *op, MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+{
+	MPI_Request started;
+	int result = MPI_Iallreduce(c_place(from), c_buffer(data), *count, c_type(type), c_op(op),
+				    c_comm(comm), &started);
+
+	set_started(request, started, error, result);
+}
+NAMES(mpi_iallreduce, MPI_IALLREDUCE, ompi_iallreduce_f);
+
 SHIM_ENTRY void ompi_reduce_f(void *from, void *data, MPI_Fint *count, MPI_Fint *type,
 			      MPI_Fint *op, MPI_Fint *root, MPI_Fint *comm, MPI_Fint *error)
 {
@@ -142,6 +156,18 @@ SHIM_ENTRY void ompi_reduce_f(void *from, void *data, MPI_Fint *count, MPI_Fint 
 }
 NAMES(mpi_reduce, MPI_REDUCE, ompi_reduce_f);
 
+SHIM_ENTRY void ompi_ireduce_f(void *from, void *data, MPI_Fint *count, MPI_Fint *type,
+			       MPI_Fint *op, MPI_Fint *root, MPI_Fint *comm, MPI_Fint *request,
+			       MPI_Fint *error)
+{
+	MPI_Request started;
+	int result = MPI_Ireduce(c_place(from), c_buffer(data), *count, c_type(type), c_op(op),
+				 *root, c_comm(comm), &started);
+
+	set_started(request, started, error, result);
+}
+NAMES(mpi_ireduce, MPI_IREDUCE, ompi_ireduce_f);
+
 SHIM_ENTRY void ompi_allgather_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
 				 MPI_Fint *count, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
 {
@@ -149,6 +175,18 @@ SHIM_ENTRY void ompi_allgather_f(void *from, MPI_Fint *from_count, MPI_Fint *fro
 				       c_buffer(all), *count, c_type(type), c_comm(comm)));
 }
 NAMES(mpi_allgather, MPI_ALLGATHER, ompi_allgather_f);
+
+SHIM_ENTRY void ompi_iallgather_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
+				  MPI_Fint *count, MPI_Fint *type, MPI_Fint *comm,
+				  MPI_Fint *request, MPI_Fint *error)
+{
+	MPI_Request started;
+	int result = MPI_Iallgather(c_place(from), *from_count, c_type(from_type), c_buffer(all),
+				    *count, c_type(type), c_comm(comm), &started);
+
+	set_started(request, started, error, result);
+}
+NAMES(mpi_iallgather, MPI_IALLGATHER, ompi_iallgather_f);
 
 SHIM_ENTRY void ompi_comm_free_f(MPI_Fint *comm, MPI_Fint *error)
 {

@@ -35,9 +35,12 @@
 #pragma weak PMPI_Group_translate_ranks
 #pragma weak PMPI_Grequest_complete
 #pragma weak PMPI_Grequest_start
+#pragma weak PMPI_Iallgather
+#pragma weak PMPI_Iallreduce
 #pragma weak PMPI_Ibarrier
 #pragma weak PMPI_Ibcast
 #pragma weak PMPI_Initialized
+#pragma weak PMPI_Ireduce
 #pragma weak PMPI_Pack
 #pragma weak PMPI_Reduce
 #pragma weak PMPI_Request_get_status
@@ -62,7 +65,10 @@
 #pragma weak PMPI_Allgather_c
 #pragma weak PMPI_Allreduce_c
 #pragma weak PMPI_Bcast_c
+#pragma weak PMPI_Iallgather_c
+#pragma weak PMPI_Iallreduce_c
 #pragma weak PMPI_Ibcast_c
+#pragma weak PMPI_Ireduce_c
 #pragma weak PMPI_Reduce_c
 #pragma weak PMPI_Type_get_envelope_c
 #endif

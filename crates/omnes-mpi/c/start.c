@@ -4,6 +4,7 @@
  * until it has ended; where that does not do, the request has memory of its own.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "shim.h"
 
@@ -45,13 +46,13 @@ static int pack(struct shim_request *request, const struct shim_data *data)
 }
 
 /*
- * Makes room for what comes. It is put in its place later, when the caller may
- * have freed the type: a type of our own holds it.
+ * Makes room for what comes, and fills it if fills. It is put in its place
+ * later, when the caller may have freed the type: a type of our own holds it.
  */
-static int make_room(struct shim_request *request, const struct shim_data *data)
+static int make_room(struct shim_request *request, const struct shim_data *data, bool fills)
 {
 	struct shim_packed *packed = &request->packed;
-	int error = shim_packed_make(packed, data, false);
+	int error = shim_packed_make(packed, data, fills);
 
 	if (error != MPI_SUCCESS)
 		return error;
@@ -87,7 +88,7 @@ int shim_ibcast(struct shim_group *group, const struct shim_data *data, int root
 		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
 	if (!data->is_in_a_row) {
 		error = root == group->rank ? pack(request, data)
-					    : make_room(request, data);
+					    : make_room(request, data, false);
 		if (error != MPI_SUCCESS)
 			return give_up(group, request, error);
 		bytes = request->packed.bytes;
@@ -95,5 +96,67 @@ int shim_ibcast(struct shim_group *group, const struct shim_data *data, int root
 	return hand_over(group, request,
 			 omnes_ibcast(group->comm, bytes, data->bytes, root,
 				      &request->under_way),
+			 handle);
+}
+
+int shim_iallreduce(struct shim_group *group, const struct shim_reduction *reduction,
+		    MPI_Request *handle)
+{
+	struct shim_request *request = request_make();
+
+	if (!request)
+		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+	if (reduction->from)
+		memmove(reduction->data, reduction->from, reduction->bytes);
+	return hand_over(group, request,
+			 omnes_iallreduce(group->comm, reduction->data, reduction->count,
+					  reduction->type, reduction->op, &request->under_way),
+			 handle);
+}
+
+int shim_ireduce(struct shim_group *group, const struct shim_reduction *reduction, int root,
+		 MPI_Request *handle)
+{
+	struct shim_request *request = request_make();
+	void *data = reduction->data;
+
+	if (!request)
+		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+	if (!data) {
+		/* What is brought stays as it is. */
+		data = request->packed.bytes = malloc(reduction->bytes);
+		if (!data)
+			return give_up(group, request, MPI_ERR_NO_MEM);
+	}
+	if (reduction->from)
+		memmove(data, reduction->from, reduction->bytes);
+	return hand_over(group, request,
+			 omnes_ireduce(group->comm, data, reduction->count, reduction->type,
+				       reduction->op, root, &request->under_way),
+			 handle);
+}
+
+int shim_iallgather(struct shim_group *group, const struct shim_gather *gather,
+		    MPI_Request *handle)
+{
+	struct shim_request *request = request_make();
+	char *bytes = gather->all.buffer, *own;
+	int error;
+
+	if (!request)
+		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+	if (!gather->all.is_in_a_row) {
+		error = make_room(request, &gather->all, gather->is_in_place);
+		if (error != MPI_SUCCESS)
+			return give_up(group, request, error);
+		bytes = request->packed.bytes;
+	}
+	own = bytes + (size_t)group->rank * gather->bytes;
+	error = gather->is_in_place ? MPI_SUCCESS : shim_data_copy(own, &gather->own);
+	if (error != MPI_SUCCESS)
+		return give_up(group, request, error);
+	return hand_over(group, request,
+			 omnes_iallgather(group->comm, own, bytes, gather->bytes,
+					  &request->under_way),
 			 handle);
 }

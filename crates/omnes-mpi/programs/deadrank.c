@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A rank dies while the others are in a broadcast or a barrier. The job must
- * end with an error; how soon is the MPI's affair.
+ * A rank dies while the others are in a broadcast, a barrier or a reduction.
+ * The job must end with an error; how soon is the MPI's affair.
  *
- *	deadrank kill|exit|abort bcast|barrier|ibcast [RANK]
+ *	deadrank kill|exit|abort bcast|barrier|ibcast|iallreduce [RANK]
  *
  * RANK (default: the last) kills itself by SIGKILL, calls exit(3) or
  * MPI_Abort. It does so after a few collectives that all take part in. For
@@ -22,11 +22,15 @@ static unsigned char buffer[BYTES];
 static void collective(const char *operation, int root)
 {
 	MPI_Request request;
+	int sum = 1;
 
 	if (!strcmp(operation, "barrier")) {
 		MPI_Barrier(MPI_COMM_WORLD);
 	} else if (!strcmp(operation, "bcast")) {
 		MPI_Bcast(buffer, BYTES, MPI_BYTE, root, MPI_COMM_WORLD);
+	} else if (!strcmp(operation, "iallreduce")) {
+		MPI_Iallreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
 	} else {
 		MPI_Ibcast(buffer, BYTES, MPI_BYTE, root, MPI_COMM_WORLD, &request);
 		MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -53,11 +57,12 @@ static int is_one_of(const char *word, const char *const *words)
 int main(int argc, char **argv)
 {
 	static const char *const deaths[] = {"kill", "exit", "abort", NULL};
-	static const char *const operations[] = {"bcast", "barrier", "ibcast", NULL};
+	static const char *const operations[] = {"bcast", "barrier", "ibcast", "iallreduce", NULL};
 	int rank, size, victim;
 
 	if (argc < 3 || !is_one_of(argv[1], deaths) || !is_one_of(argv[2], operations)) {
-		fputs("usage: deadrank kill|exit|abort bcast|barrier|ibcast [RANK]\n", stderr);
+		fputs("usage: deadrank kill|exit|abort bcast|barrier|ibcast|iallreduce [RANK]\n",
+		      stderr);
 		return 2;
 	}
 	MPI_Init(&argc, &argv);

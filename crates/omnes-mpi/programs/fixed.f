@@ -103,6 +103,28 @@ C     A number of each, also in place.
       call MPI_ALLGATHER(MPI_IN_PLACE, 0, MPI_INTEGER, values, 1,
      &     MPI_INTEGER, MPI_COMM_WORLD, error)
       call expect(values(ranks) .eq. 10 * last, 'one in place')
+C     The same nonblocking.
+      values(1) = rank
+      call MPI_IALLREDUCE(values, spread, 1, MPI_INTEGER, MPI_SUM,
+     &     MPI_COMM_WORLD, requests(1), error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_IALLREDUCE')
+      call MPI_IALLREDUCE(MPI_IN_PLACE, empty, 0, MPI_INTEGER, MPI_SUM,
+     &     MPI_COMM_WORLD, requests(2), error)
+      call MPI_WAITALL(2, requests, statuses, error)
+      call expect(spread(1) .eq. ranks * last / 2, 'MPI_IALLREDUCE')
+      values(2) = rank
+      call MPI_IALLREDUCE(MPI_IN_PLACE, values(2), 1, MPI_INTEGER,
+     &     MPI_SUM, MPI_COMM_WORLD, requests(1), error)
+      call MPI_IREDUCE(values, spread(2), 1, MPI_INTEGER, MPI_SUM, last,
+     &     MPI_COMM_WORLD, requests(2), error)
+      call MPI_WAITALL(2, requests, statuses, error)
+      call expect(values(2) .eq. spread(1), 'MPI_IALLREDUCE in place')
+      if (rank .eq. last) call expect(spread(2) .eq. spread(1),
+     &     'MPI_IREDUCE')
+      call MPI_IALLGATHER(rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER,
+     &     MPI_COMM_WORLD, request, error)
+      call MPI_WAIT(request, status, error)
+      call expect(values(ranks) .eq. last, 'MPI_IALLGATHER')
 C     Nothing at all, and an error that is returned.
       call MPI_BCAST(empty, 0, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
       call MPI_COMM_SET_ERRHANDLER(MPI_COMM_WORLD, MPI_ERRORS_RETURN,

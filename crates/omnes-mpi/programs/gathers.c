@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * MPI_Allgather of numbers that lie in memory in many ways, on each rank in
- * another, beside PMPI_Allgather: all memory must agree, also what lies between
- * the numbers. Prints ok, or what is wrong.
+ * MPI_Allgather and MPI_Iallgather of numbers that lie in memory in many ways,
+ * on each rank in another, beside PMPI_Allgather: all memory must agree, also
+ * what lies between the numbers. Prints ok, or what is wrong.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -76,7 +76,7 @@ static struct place place_make(int *memory, int count, enum layout layout)
 
 static void place_free(struct place *place)
 {
-	if (place->type != MPI_INT)
+	if (place->type != MPI_INT && place->type != MPI_DATATYPE_NULL)
 		MPI_Type_free(&place->type);
 }
 
@@ -100,10 +100,34 @@ static void expect_all(const struct place *place, int count, int shift)
 			       "a number", count, shift);
 }
 
-/* By the library and by the MPI, into memory that holds the same before. */
-static void compare(int count, int shift, int is_in_place)
+static int from_memory[COUNT_MAX * 2], got_memory[NUMBERS_MAX], wanted_memory[NUMBERS_MAX];
+
+enum how {
+	BLOCKING,
+	STARTED,
+	FREED, /* as STARTED, and the types are given back before it ends */
+	HOWS
+};
+
+static void gather(enum how how, void *buffer, struct place *from, struct place *got)
 {
-	static int from_memory[COUNT_MAX * 2], got_memory[NUMBERS_MAX], wanted_memory[NUMBERS_MAX];
+	MPI_Request request;
+
+	if (how == BLOCKING) {
+		MPI_Allgather(buffer, from->count, from->type, got->buffer, got->count, got->type,
+			      MPI_COMM_WORLD);
+		return;
+	}
+	MPI_Iallgather(buffer, from->count, from->type, got->buffer, got->count, got->type,
+		       MPI_COMM_WORLD, &request);
+	if (how == FREED)
+		place_free(from), place_free(got);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+/* By the library and by the MPI, into memory that holds the same before. */
+static void compare(enum how how, int count, int shift, int is_in_place)
+{
 	struct place from = place_make(from_memory, count, (enum layout)((rank + shift) % LAYOUTS));
 	enum layout layout = (enum layout)((rank / 2 + shift / LAYOUTS) % LAYOUTS);
 	struct place got = place_make(got_memory, count, layout);
@@ -117,10 +141,9 @@ static void compare(int count, int shift, int is_in_place)
 		bring(&got, (size_t)rank * got.extent, count);
 		bring(&wanted, (size_t)rank * wanted.extent, count);
 	}
-	MPI_Allgather(buffer, from.count, from.type, got.buffer, got.count, got.type,
-		      MPI_COMM_WORLD);
 	PMPI_Allgather(buffer, from.count, from.type, wanted.buffer, wanted.count, wanted.type,
 		       MPI_COMM_WORLD);
+	gather(how, buffer, &from, &got);
 	expect_all(&got, count, shift);
 	expect(memcmp(got_memory, wanted_memory, sizeof(got_memory)) == 0,
 	       "what lies between the numbers", count, shift);
@@ -157,8 +180,10 @@ int main(int argc, char **argv)
 	expect(ranks <= RANKS_MAX, "more ranks than it is for", ranks, 0);
 	for (int c = 0; c < 4; c++)
 		for (int shift = 0; shift < LAYOUTS * LAYOUTS; shift++)
-			for (int is_in_place = 0; is_in_place < 2; is_in_place++)
-				compare(counts[c], shift, is_in_place);
+			for (int how = 0; how < HOWS; how++) {
+				compare((enum how)how, counts[c], shift, 0);
+				compare((enum how)how, counts[c], shift, 1);
+			}
 	others();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)

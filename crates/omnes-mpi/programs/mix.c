@@ -52,7 +52,9 @@ static const char *const kind_names[] = {
 	[MIX_ALLREDUCE] = "MPI_Allreduce",
 	[MIX_IALLREDUCE] = "MPI_Iallreduce",
 	[MIX_REDUCE] = "MPI_Reduce",
+	[MIX_IREDUCE] = "MPI_Ireduce",
 	[MIX_ALLGATHER] = "MPI_Allgather",
+	[MIX_IALLGATHER] = "MPI_Iallgather",
 	[MIX_IALLTOALL] = "MPI_Ialltoall",
 	[MIX_SEND] = "message",
 	[MIX_LATE] = "late receive",
@@ -103,7 +105,7 @@ static enum mix_kind draw_kind(struct mix_thread *thread)
 		MIX_IBARRIER, MIX_IBARRIER, MIX_TIMED_BARRIER, MIX_ALLREDUCE, MIX_IALLREDUCE,
 		MIX_REDUCE, MIX_ALLGATHER, MIX_IALLTOALL, MIX_SEND, MIX_SEND,
 		MIX_SEND, MIX_SEND, MIX_SEND, MIX_SEND, MIX_SENDRECV,
-		MIX_FENCE, MIX_FENCE,
+		MIX_FENCE, MIX_FENCE, MIX_IALLREDUCE, MIX_IREDUCE, MIX_IALLGATHER,
 	};
 
 	return kinds[mix_below(&thread->shared, sizeof(kinds) / sizeof(*kinds))];
@@ -134,6 +136,8 @@ static void adapt(struct mix_item *item)
 		item->kind = MIX_BCAST;
 		break;
 	case MIX_IALLREDUCE:
+	case MIX_IREDUCE:
+	case MIX_IALLGATHER:
 	case MIX_IALLTOALL:
 		item->kind = MIX_IBCAST;
 		break;

@@ -130,7 +130,9 @@ enum mix_kind {
 	MIX_ALLREDUCE,
 	MIX_IALLREDUCE,
 	MIX_REDUCE,
+	MIX_IREDUCE,
 	MIX_ALLGATHER,
+	MIX_IALLGATHER,
 	MIX_IALLTOALL,
 	MIX_SEND, /* any kind of send, in any kind of receive */
 	MIX_LATE, /* the receive of an earlier send that nobody waited for */

@@ -44,6 +44,8 @@ int mix_is_free_to_move(const struct mix_item *item)
 	case MIX_IBCAST:
 	case MIX_IBARRIER:
 	case MIX_IALLREDUCE:
+	case MIX_IREDUCE:
+	case MIX_IALLGATHER:
 	case MIX_IALLTOALL:
 		return 1;
 	case MIX_SEND:
@@ -251,62 +253,79 @@ static void expect_sum(const struct mix_item *item, struct mix_buffer *buffer)
 			numbers[i] += value(item, rank, (size_t)i);
 }
 
+static int is_reduction_at_one(const struct mix_item *item)
+{
+	return item->kind == MIX_REDUCE || item->kind == MIX_IREDUCE;
+}
+
 static void reduction(struct mix_thread *thread, const struct mix_item *item)
 {
 	struct mix_pending *pending = pending_new(thread, item);
-	size_t count = item->elements % LONGS_MAX;
-	int root = item->root % item->on.size;
+	size_t elements = item->elements % LONGS_MAX;
+	int root = item->root % item->on.size, count = (int)elements;
+	MPI_Comm comm = item->on.comm;
 	void *mine, *sum;
 
 	pending->buffers = 2;
-	pending->buffer[0] = numbers(thread, item, count);
-	pending->buffer[1] = numbers(thread, item, count);
+	pending->buffer[0] = numbers(thread, item, elements);
+	pending->buffer[1] = numbers(thread, item, elements);
 	bring(item, &pending->buffer[0]);
-	if (item->kind != MIX_REDUCE || item->on.rank == root)
+	if (!is_reduction_at_one(item) || item->on.rank == root)
 		expect_sum(item, &pending->buffer[1]);
 	mine = pending->buffer[0].memory;
 	sum = pending->buffer[1].memory;
-	if (item->kind == MIX_IALLREDUCE) {
-		MPI_Iallreduce(mine, sum, (int)count, MPI_INT64_T, MPI_SUM, item->on.comm,
-			       &pending->request);
+	switch (item->kind) {
+	case MIX_IALLREDUCE:
+		MPI_Iallreduce(mine, sum, count, MPI_INT64_T, MPI_SUM, comm, &pending->request);
 		pending_add(thread, pending);
 		return;
+	case MIX_IREDUCE:
+		MPI_Ireduce(mine, sum, count, MPI_INT64_T, MPI_SUM, root, comm,
+			    &pending->request);
+		pending_add(thread, pending);
+		return;
+	case MIX_REDUCE:
+		MPI_Reduce(mine, sum, count, MPI_INT64_T, MPI_SUM, root, comm);
+		break;
+	default:
+		MPI_Allreduce(mine, sum, count, MPI_INT64_T, MPI_SUM, comm);
 	}
-	if (item->kind == MIX_REDUCE)
-		MPI_Reduce(mine, sum, (int)count, MPI_INT64_T, MPI_SUM, root, item->on.comm);
-	else
-		MPI_Allreduce(mine, sum, (int)count, MPI_INT64_T, MPI_SUM, item->on.comm);
 	mix_completed(thread, pending, NULL);
 }
 
-/* Allgather brings `count` numbers of all, Ialltoall other ones to each. */
+/* Gathers bring `count` numbers of all, Ialltoall other ones to each. */
 static void exchange(struct mix_thread *thread, const struct mix_item *item)
 {
 	struct mix_pending *pending = pending_new(thread, item);
 	int size = item->on.size, rank = item->on.rank, is_all = item->kind == MIX_IALLTOALL;
-	size_t count = item->elements % (LONGS_MAX / 8);
+	size_t elements = item->elements % (LONGS_MAX / 8);
 	struct mix_buffer *out = &pending->buffer[0], *in = &pending->buffer[1];
+	int count = (int)elements;
 
 	pending->buffers = 2;
-	*out = numbers(thread, item, is_all ? count * (size_t)size : count);
-	*in = numbers(thread, item, count * (size_t)size);
+	*out = numbers(thread, item, is_all ? elements * (size_t)size : elements);
+	*in = numbers(thread, item, elements * (size_t)size);
 	bring(item, out);
 	for (int from = 0; from < size; from++) {
-		int64_t *part = (int64_t *)in->image + (size_t)from * count;
-		size_t first = is_all ? (size_t)rank * count : 0;
+		int64_t *part = (int64_t *)in->image + (size_t)from * elements;
+		size_t first = is_all ? (size_t)rank * elements : 0;
 
-		for (size_t i = 0; i < count; i++)
+		for (size_t i = 0; i < elements; i++)
 			part[i] = value(item, from, first + i);
 	}
-	if (is_all) {
-		MPI_Ialltoall(out->memory, (int)count, MPI_INT64_T, in->memory, (int)count,
-			      MPI_INT64_T, item->on.comm, &pending->request);
-		pending_add(thread, pending);
+	if (item->kind == MIX_ALLGATHER) {
+		MPI_Allgather(out->memory, count, MPI_INT64_T, in->memory, count, MPI_INT64_T,
+			      item->on.comm);
+		mix_completed(thread, pending, NULL);
 		return;
 	}
-	MPI_Allgather(out->memory, (int)count, MPI_INT64_T, in->memory, (int)count, MPI_INT64_T,
-		      item->on.comm);
-	mix_completed(thread, pending, NULL);
+	if (is_all)
+		MPI_Ialltoall(out->memory, count, MPI_INT64_T, in->memory, count, MPI_INT64_T,
+			      item->on.comm, &pending->request);
+	else
+		MPI_Iallgather(out->memory, count, MPI_INT64_T, in->memory, count, MPI_INT64_T,
+			       item->on.comm, &pending->request);
+	pending_add(thread, pending);
 }
 
 /* ---- messages ------------------------------------------------------------ */
@@ -418,9 +437,11 @@ void mix_start(struct mix_thread *thread, const struct mix_item *item)
 	case MIX_ALLREDUCE:
 	case MIX_IALLREDUCE:
 	case MIX_REDUCE:
+	case MIX_IREDUCE:
 		reduction(thread, item);
 		break;
 	case MIX_ALLGATHER:
+	case MIX_IALLGATHER:
 	case MIX_IALLTOALL:
 		exchange(thread, item);
 		break;

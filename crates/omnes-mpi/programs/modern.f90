@@ -93,11 +93,44 @@ program modern
   values(rank + 1) = 3 * rank
   call MPI_Allgather(MPI_IN_PLACE, 0, MPI_INTEGER, values, 1, MPI_INTEGER, MPI_COMM_WORLD)
   call expect(all(values(1:ranks) == [(3 * i, i = 0, ranks - 1)]), "MPI_Allgather in place")
+  call start_reductions()
   call MPI_Barrier(MPI_COMM_WORLD)
   if (rank == 0) print "(a)", "modern: ok"
   call MPI_Finalize()
 
 contains
+
+  ! Nonblocking, the second time in place.
+  subroutine start_reductions()
+    integer, asynchronous :: own(2), sums(2), at_root(2), all_of(ranks)
+
+    own = [rank, 1]
+    at_root = own
+    call MPI_Iallreduce(own, sums, 2, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, requests(1))
+    if (rank == 0) then
+      call MPI_Ireduce(MPI_IN_PLACE, at_root, 2, MPI_INTEGER, MPI_SUM, 0, MPI_COMM_WORLD, &
+        requests(2))
+    else
+      call MPI_Ireduce(own, at_root, 2, MPI_INTEGER, MPI_SUM, 0, MPI_COMM_WORLD, requests(2))
+    end if
+    call MPI_Iallgather(own, 1, MPI_INTEGER, all_of, 1, MPI_INTEGER, MPI_COMM_WORLD, &
+      requests(3), error)
+    call expect(error == MPI_SUCCESS, "the error of MPI_Iallgather")
+    call MPI_Waitall(3, requests, MPI_STATUSES_IGNORE)
+    call expect(all(sums == [ranks * (ranks - 1) / 2, ranks]), "MPI_Iallreduce")
+    call expect(all(at_root == merge(sums, own, rank == 0)), "MPI_Ireduce")
+    call expect(all(all_of == [(i, i = 0, ranks - 1)]), "MPI_Iallgather")
+    sums = own
+    all_of = -1
+    all_of(rank + 1) = rank
+    call MPI_Iallreduce(MPI_IN_PLACE, sums, 2, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, request)
+    call MPI_Iallgather(MPI_IN_PLACE, 0, MPI_INTEGER, all_of, 1, MPI_INTEGER, MPI_COMM_WORLD, &
+      requests(1))
+    call MPI_Wait(requests(1), status)
+    call MPI_Wait(request, status)
+    call expect(all(sums == [ranks * (ranks - 1) / 2, ranks]), "MPI_Iallreduce in place")
+    call expect(all(all_of == [(i, i = 0, ranks - 1)]), "MPI_Iallgather in place")
+  end subroutine
 
   subroutine expect(is_right, what)
     logical, intent(in) :: is_right

@@ -42,7 +42,7 @@ pub struct Line {
     pub bcasts: Calls,
     /// Barriers of either kind.
     pub barriers: Calls,
-    /// Reductions at all ranks.
+    /// Reductions at all ranks, of either kind, as all below.
     pub allreduces: Calls,
     /// Reductions at one.
     pub reduces: Calls,
