@@ -485,6 +485,14 @@ int omnes_ireduce(omnes_comm *comm, void *data, size_t count, int type, int op, 
 		  omnes_request **request);
 
 /*
+ * omnes_ireduce_scatter starts what omnes_reduce_scatter() does; otherwise as
+ * omnes_iallreduce(). *first and *length are written at once, unless the call
+ * is refused.
+ */
+int omnes_ireduce_scatter(omnes_comm *comm, void *data, size_t count, int type, int op,
+			  size_t *first, size_t *length, omnes_request **request);
+
+/*
  * omnes_igather starts what omnes_gather() does; otherwise as omnes_iallreduce().
  * own and all belong to the library until the request has ended: own is only
  * read, all is not looked at but at the root.
@@ -492,17 +500,47 @@ int omnes_ireduce(omnes_comm *comm, void *data, size_t count, int type, int op, 
 int omnes_igather(omnes_comm *comm, const void *own, void *all, size_t bytes, int root,
 		  omnes_request **request);
 
+/*
+ * omnes_igatherv starts what omnes_gatherv() does; otherwise as omnes_igather(),
+ * but comm goes on after the errors after which it does there. lengths may
+ * change as soon as it has returned.
+ */
+int omnes_igatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,
+		   const size_t *lengths, int root, omnes_request **request);
+
 /* omnes_iallgather starts what omnes_allgather() does; otherwise as omnes_igather(). */
 int omnes_iallgather(omnes_comm *comm, const void *own, void *all, size_t bytes,
 		     omnes_request **request);
+
+/*
+ * omnes_iallgatherv starts what omnes_allgatherv() does; otherwise as
+ * omnes_igather(). lengths may change as soon as it has returned. If they
+ * differ between ranks, all may also wait until one leaves.
+ */
+int omnes_iallgatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,
+		      const size_t *lengths, omnes_request **request);
 
 /* omnes_iscatter starts what omnes_scatter() does; otherwise as omnes_igather(). */
 int omnes_iscatter(omnes_comm *comm, const void *all, void *own, size_t bytes, int root,
 		   omnes_request **request);
 
+/*
+ * omnes_iscatterv starts what omnes_scatterv() does; otherwise as
+ * omnes_igatherv(). A root whose call is refused sends nothing.
+ */
+int omnes_iscatterv(omnes_comm *comm, const void *all, const size_t *lengths, void *own,
+		    size_t bytes, int root, omnes_request **request);
+
 /* omnes_ialltoall starts what omnes_alltoall() does; otherwise as omnes_igather(). */
 int omnes_ialltoall(omnes_comm *comm, const void *data, void *buffer, size_t bytes,
 		    omnes_request **request);
+
+/*
+ * omnes_ialltoallv starts what omnes_alltoallv() does; otherwise as
+ * omnes_igather(). Lengths may change as soon as it has returned.
+ */
+int omnes_ialltoallv(omnes_comm *comm, const void *data, const size_t *data_lengths,
+		     void *buffer, const size_t *buffer_lengths, omnes_request **request);
 
 /*
  * omnes_test says in *done whether the operation has ended, well or with the

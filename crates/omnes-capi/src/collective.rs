@@ -48,7 +48,7 @@ pub(crate) fn parts_at(root: u32, communicator: &Communicator) -> usize {
 }
 
 /// Bytes of parts of these lengths together; `name` is that of their parameter.
-fn sum_of(lengths: &[usize], name: &str) -> Result<usize, Failure> {
+pub(crate) fn sum_of(lengths: &[usize], name: &str) -> Result<usize, Failure> {
     let sum = lengths.iter().try_fold(0usize, |sum, length| sum.checked_add(*length));
     sum.ok_or_else(|| Failure::argument(format!("no memory has as many bytes as {name} say")))
 }

@@ -1,7 +1,7 @@
 //! Reductions, gathers and scatters that do not block.
 
 use crate::arguments::{self, memory};
-use crate::collective::{bytes_of, bytes_of_all, parts_at, type_and_op};
+use crate::collective::{bytes_of, bytes_of_all, parts_at, sum_of, type_and_op};
 use crate::communicator::OmnesComm;
 use crate::failure::{Failure, SUCCESS, guard};
 use crate::request::{OmnesRequest, empty};
@@ -83,6 +83,41 @@ pub unsafe extern "C" fn omnes_ireduce(
     unsafe { start(comm, request, begin) }
 }
 
+/// See `omnes_ireduce_scatter` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_iallreduce`]; `first` and `length` are NULL or valid for the write of one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_ireduce_scatter(
+    comm: *mut OmnesComm,
+    data: *mut c_void,
+    count: usize,
+    element: c_int,
+    op: c_int,
+    first: *mut usize,
+    length: *mut usize,
+    request: *mut *mut OmnesRequest,
+) -> c_int {
+    let begin = |communicator: &Communicator| {
+        let (element, op) = type_and_op(element, op)?;
+        // SAFETY: as our caller promises.
+        let first = unsafe { arguments::place(first, "first") }?;
+        // SAFETY: as our caller promises.
+        let length = unsafe { arguments::place(length, "length") }?;
+        let bytes = bytes_of(count, element.bytes())?;
+        let data = memory(data, bytes, "data")?.cast();
+        // SAFETY: as our caller promises.
+        let started = unsafe { communicator.ireduce_scatter_raw(data, bytes, element, op) };
+        let (request, range) = started?;
+        first.write(range.start / element.bytes());
+        length.write(range.len() / element.bytes());
+        Ok(request)
+    };
+    // SAFETY: as our caller promises.
+    unsafe { start(comm, request, begin) }
+}
+
 /// See `omnes_igather` in the header.
 ///
 /// # Safety
@@ -109,6 +144,36 @@ pub unsafe extern "C" fn omnes_igather(
     unsafe { start(comm, request, begin) }
 }
 
+/// See `omnes_igatherv` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_igather`], where `all` has as many bytes as `lengths` say together; `lengths` is
+/// NULL or, at the root, valid for reads of one per rank that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_igatherv(
+    comm: *mut OmnesComm,
+    own: *const c_void,
+    bytes: usize,
+    all: *mut c_void,
+    lengths: *const usize,
+    root: c_int,
+    request: *mut *mut OmnesRequest,
+) -> c_int {
+    let begin = |communicator: &Communicator| {
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        let ranks = parts_at(root, communicator);
+        // SAFETY: as our caller promises.
+        let lengths = unsafe { arguments::lengths(lengths, ranks, "lengths") }?;
+        let own = memory(own, bytes, "own")?;
+        let all = memory(all, sum_of(lengths, "lengths")?, "all")?;
+        // SAFETY: as our caller promises.
+        Ok(unsafe { communicator.igatherv_raw(root, own, all, lengths) }?)
+    };
+    // SAFETY: as our caller promises.
+    unsafe { start(comm, request, begin) }
+}
+
 /// See `omnes_iallgather` in the header.
 ///
 /// # Safety
@@ -127,6 +192,33 @@ pub unsafe extern "C" fn omnes_iallgather(
         let (own, all) = (memory(own, bytes, "own")?, memory(all, all_bytes, "all")?);
         // SAFETY: as our caller promises.
         Ok(unsafe { communicator.iallgather_raw(own, all) }?)
+    };
+    // SAFETY: as our caller promises.
+    unsafe { start(comm, request, begin) }
+}
+
+/// See `omnes_iallgatherv` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_igatherv`], where every rank is a root; but `own` may be its place in `all`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_iallgatherv(
+    comm: *mut OmnesComm,
+    own: *const c_void,
+    bytes: usize,
+    all: *mut c_void,
+    lengths: *const usize,
+    request: *mut *mut OmnesRequest,
+) -> c_int {
+    let begin = |communicator: &Communicator| {
+        let ranks = communicator.size() as usize;
+        // SAFETY: as our caller promises.
+        let lengths = unsafe { arguments::lengths(lengths, ranks, "lengths") }?;
+        let own = memory(own, bytes, "own")?;
+        let all = memory(all, sum_of(lengths, "lengths")?, "all")?;
+        // SAFETY: as our caller promises.
+        Ok(unsafe { communicator.iallgatherv_raw(own, all, lengths) }?)
     };
     // SAFETY: as our caller promises.
     unsafe { start(comm, request, begin) }
@@ -158,6 +250,36 @@ pub unsafe extern "C" fn omnes_iscatter(
     unsafe { start(comm, request, begin) }
 }
 
+/// See `omnes_iscatterv` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_iscatter`], where `all` has as many bytes as `lengths` say together; `lengths` is
+/// NULL or, at the root, valid for reads of one per rank that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_iscatterv(
+    comm: *mut OmnesComm,
+    all: *const c_void,
+    lengths: *const usize,
+    own: *mut c_void,
+    bytes: usize,
+    root: c_int,
+    request: *mut *mut OmnesRequest,
+) -> c_int {
+    let begin = |communicator: &Communicator| {
+        let root = arguments::rank(root, communicator.size(), "root")?;
+        let ranks = parts_at(root, communicator);
+        // SAFETY: as our caller promises.
+        let lengths = unsafe { arguments::lengths(lengths, ranks, "lengths") }?;
+        let all = memory(all, sum_of(lengths, "lengths")?, "all")?;
+        let own = memory(own, bytes, "own")?;
+        // SAFETY: as our caller promises.
+        Ok(unsafe { communicator.iscatterv_raw(root, all, lengths, own) }?)
+    };
+    // SAFETY: as our caller promises.
+    unsafe { start(comm, request, begin) }
+}
+
 /// See `omnes_ialltoall` in the header.
 ///
 /// # Safety
@@ -178,6 +300,36 @@ pub unsafe extern "C" fn omnes_ialltoall(
         let buffer = memory(buffer, all_bytes, "buffer")?;
         // SAFETY: as our caller promises.
         Ok(unsafe { communicator.ialltoall_raw(data, buffer) }?)
+    };
+    // SAFETY: as our caller promises.
+    unsafe { start(comm, request, begin) }
+}
+
+/// See `omnes_ialltoallv` in the header.
+///
+/// # Safety
+///
+/// As for [`omnes_ialltoall`], where `data` and `buffer` have as many bytes as their lengths say
+/// together; those are NULL or valid for reads of one per rank that nobody writes meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn omnes_ialltoallv(
+    comm: *mut OmnesComm,
+    data: *const c_void,
+    data_lengths: *const usize,
+    buffer: *mut c_void,
+    buffer_lengths: *const usize,
+    request: *mut *mut OmnesRequest,
+) -> c_int {
+    let begin = |communicator: &Communicator| {
+        let ranks = communicator.size() as usize;
+        // SAFETY: as our caller promises.
+        let outgoing = unsafe { arguments::lengths(data_lengths, ranks, "data_lengths") }?;
+        // SAFETY: as our caller promises.
+        let incoming = unsafe { arguments::lengths(buffer_lengths, ranks, "buffer_lengths") }?;
+        let data = memory(data, sum_of(outgoing, "data_lengths")?, "data")?;
+        let buffer = memory(buffer, sum_of(incoming, "buffer_lengths")?, "buffer")?;
+        // SAFETY: as our caller promises.
+        Ok(unsafe { communicator.ialltoallv_raw(data, outgoing, buffer, incoming) }?)
     };
     // SAFETY: as our caller promises.
     unsafe { start(comm, request, begin) }

@@ -8,7 +8,8 @@
 //!
 //! Guarantees: memory is used from the start until the operation has ended or was released, and no
 //! message of a schedule is under way afterwards. The first message that fails ends it with that
-//! error; so does one that is shorter than its room. Cost: nothing in a step without schedules,
+//! error; so does one that is not as long as its room, at once or when all others have come, too,
+//! which then are taken for nothing else. Cost: nothing in a step without schedules,
 //! else one look per schedule.
 
 use crate::core::Core;
@@ -67,6 +68,8 @@ pub struct Schedule {
     pub rounds: VecDeque<Round>,
     /// For folds.
     pub combine: Combiner,
+    /// If messages of other lengths than their rooms end it only when all have ended.
+    pub takes_all_lengths: bool,
     /// Memory of its own, in which transfers and folds may lie.
     pub room: Vec<u8>,
 }
@@ -84,6 +87,8 @@ pub(crate) struct Running {
     schedule: Schedule,
     pending: Vec<Pending>,
     folds: Vec<Fold>,
+    /// What was wrong with the first message of another length than its room.
+    of_length: Option<OperationError>,
 }
 
 impl Core {
@@ -100,8 +105,8 @@ impl Core {
         let (id, channel) = (self.operations.start(), schedule.channel);
         let bytes = |round: &Round| round.receives.iter().map(|it| it.bytes as u64).sum::<u64>();
         let is_long = schedule.rounds.iter().map(bytes).sum::<u64>() >= LONG_BYTES;
-        let (pending, folds) = (Vec::new(), Vec::new());
-        self.schedules.push(Running { id, schedule, pending, folds });
+        let (pending, folds, of_length) = (Vec::new(), Vec::new(), None);
+        self.schedules.push(Running { id, schedule, pending, folds, of_length });
         self.advance_schedules();
         let (part, spot) = (Part::Schedule, Spot::Anywhere);
         Ok(Operation { id, channel, part, spot, is_long })
@@ -144,14 +149,20 @@ impl Core {
         loop {
             while let Some(pending) = running.pending.last() {
                 let outcome = self.operations.take(pending.operation.id)?;
-                let expected = pending.expected;
+                let outcome = outcome.and_then(|done| match pending.expected {
+                    Some(expected) if expected != done.bytes => {
+                        Err(OperationError::Short { bytes: done.bytes, expected })
+                    }
+                    _ => Ok(()),
+                });
                 running.pending.pop();
                 match outcome {
-                    Ok(done) if expected.is_some_and(|bytes| bytes != done.bytes) => {
-                        let (bytes, expected) = (done.bytes, expected.unwrap_or_default());
-                        return Some(Err(OperationError::Short { bytes, expected }));
+                    Ok(()) => {}
+                    Err(
+                        error @ (OperationError::Truncated { .. } | OperationError::Short { .. }),
+                    ) if running.schedule.takes_all_lengths => {
+                        running.of_length.get_or_insert(error);
                     }
-                    Ok(_) => {}
                     Err(error) => return Some(Err(error)),
                 }
             }
@@ -164,7 +175,7 @@ impl Core {
                 (running.schedule.combine)(into, from);
             }
             let Some(round) = running.schedule.rounds.pop_front() else {
-                return Some(Ok(self.own_completion()));
+                return Some(running.of_length.take().map_or(Ok(self.own_completion()), Err));
             };
             if let Err(error) = self.begin_round(running, round) {
                 return Some(Err(error));

@@ -287,7 +287,7 @@ pub(crate) fn memory(ranks: &Ranks, buffer: &Bound<'_, PyAny>, root: u32) -> PyR
 }
 
 /// Lengths of parts in bytes; `argument` is what the caller knows them as.
-fn lengths(argument: &str, values: Vec<i64>) -> PyResult<Vec<usize>> {
+pub(crate) fn lengths(argument: &str, values: Vec<i64>) -> PyResult<Vec<usize>> {
     let length = |value| {
         let reason =
             || PyValueError::new_err(format!("{argument} has {value}, which is no length"));

@@ -1,6 +1,6 @@
 //! Collective operations of a communicator that do not block.
 
-use crate::collectives::{memory, operation};
+use crate::collectives::{lengths, memory, operation};
 use crate::communicator::{Communicator, detached, number};
 use crate::memory::{Memory, Place};
 use crate::request::Request;
@@ -58,6 +58,27 @@ impl Communicator {
         Ok(Request::new(detached(py, begin)?, vec![memory]))
     }
 
+    /// Starts what reduce_scatter() does; buffer is in use until the request has ended.
+    ///
+    /// Returns the request and, at once, what reduce_scatter() does.
+    #[pyo3(signature = (buffer, op = "sum"))]
+    fn ireduce_scatter(
+        &self,
+        py: Python<'_>,
+        buffer: &Bound<'_, PyAny>,
+        op: &str,
+    ) -> PyResult<(Request, (usize, usize))> {
+        let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let memory = Memory::to_write(buffer)?;
+        let (place, element) = (memory.place(), memory.element()?);
+        // SAFETY: as in `iallreduce`.
+        let begin =
+            || unsafe { ranks.ireduce_scatter_raw(place.base(), place.bytes(), element, op) };
+        let (request, range) = detached(py, begin)?;
+        let block = (range.start / element.bytes(), range.end / element.bytes());
+        Ok((Request::new(request, vec![memory]), block))
+    }
+
     /// Starts what gather() does; both buffers are in use until the request has ended.
     #[pyo3(signature = (own, all = None, root = 0))]
     fn igather(
@@ -79,6 +100,31 @@ impl Communicator {
         Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
     }
 
+    /// Starts what gatherv() does; both buffers are in use until the request has ended.
+    ///
+    /// Where one of them has a wrong length its wait() raises what gatherv() does, and others, and
+    /// this communicator, go on.
+    #[pyo3(signature = (own, all = None, lengths = None, root = 0))]
+    fn igatherv(
+        &self,
+        py: Python<'_>,
+        own: &Bound<'_, PyAny>,
+        all: Option<&Bound<'_, PyAny>>,
+        lengths: Option<Vec<i64>>,
+        root: i64,
+    ) -> PyResult<Request> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
+        let lengths = self::lengths("lengths", lengths.unwrap_or_default())?;
+        let own = Memory::of(own)?;
+        let all = all.filter(|_| ranks.rank() == root).map(Memory::to_write).transpose()?;
+        let (from, to) = (own.place(), all.as_ref().map_or(Place::NOWHERE, Memory::place));
+        from.check_apart_from(to)?;
+        // SAFETY: as in `igather`.
+        let begin = || unsafe { ranks.igatherv_raw(root, from.memory(), to.memory(), &lengths) };
+        let request = detached(py, begin)?;
+        Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
+    }
+
     /// Starts what allgather() does; both buffers are in use until the request has ended.
     fn iallgather(
         &self,
@@ -92,6 +138,23 @@ impl Communicator {
         from.check_apart_from(to)?;
         // SAFETY: as in `igather`.
         let begin = || unsafe { ranks.iallgather_raw(from.memory(), to.memory()) };
+        Ok(Request::new(detached(py, begin)?, vec![own, all]))
+    }
+
+    /// Starts what allgatherv() does; both buffers are in use until the request has ended.
+    fn iallgatherv(
+        &self,
+        py: Python<'_>,
+        own: &Bound<'_, PyAny>,
+        all: &Bound<'_, PyAny>,
+        lengths: Vec<i64>,
+    ) -> PyResult<Request> {
+        let (ranks, lengths) = (self.ranks()?, self::lengths("lengths", lengths)?);
+        let (own, all) = (Memory::of(own)?, Memory::to_write(all)?);
+        let (from, to) = (own.place(), all.place());
+        from.check_apart_from(to)?;
+        // SAFETY: as in `igather`.
+        let begin = || unsafe { ranks.iallgatherv_raw(from.memory(), to.memory(), &lengths) };
         Ok(Request::new(detached(py, begin)?, vec![own, all]))
     }
 
@@ -115,6 +178,31 @@ impl Communicator {
         Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
     }
 
+    /// Starts what scatterv() does; both buffers are in use until the request has ended.
+    ///
+    /// Lengths that do not fit raise what they do in igatherv(); a root that raises at once sends
+    /// nothing.
+    #[pyo3(signature = (all, lengths, own, root = 0))]
+    fn iscatterv(
+        &self,
+        py: Python<'_>,
+        all: Option<&Bound<'_, PyAny>>,
+        lengths: Option<Vec<i64>>,
+        own: &Bound<'_, PyAny>,
+        root: i64,
+    ) -> PyResult<Request> {
+        let (ranks, root) = (self.ranks()?, number("root", root)?);
+        let lengths = self::lengths("lengths", lengths.unwrap_or_default())?;
+        let own = Memory::to_write(own)?;
+        let all = all.filter(|_| ranks.rank() == root).map(Memory::of).transpose()?;
+        let (from, to) = (all.as_ref().map_or(Place::NOWHERE, Memory::place), own.place());
+        from.check_apart_from(to)?;
+        // SAFETY: as in `iscatter`.
+        let begin = || unsafe { ranks.iscatterv_raw(root, from.memory(), &lengths, to.memory()) };
+        let request = detached(py, begin)?;
+        Ok(Request::new(request, std::iter::once(own).chain(all).collect()))
+    }
+
     /// Starts what alltoall() does; both buffers are in use until the request has ended.
     fn ialltoall(
         &self,
@@ -128,6 +216,27 @@ impl Communicator {
         from.check_apart_from(to)?;
         // SAFETY: as in `igather`.
         let begin = || unsafe { ranks.ialltoall_raw(from.memory(), to.memory()) };
+        Ok(Request::new(detached(py, begin)?, vec![data, buffer]))
+    }
+
+    /// Starts what alltoallv() does; both buffers are in use until the request has ended.
+    fn ialltoallv(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        data_lengths: Vec<i64>,
+        buffer: &Bound<'_, PyAny>,
+        buffer_lengths: Vec<i64>,
+    ) -> PyResult<Request> {
+        let ranks = self.ranks()?;
+        let outgoing = lengths("data_lengths", data_lengths)?;
+        let incoming = lengths("buffer_lengths", buffer_lengths)?;
+        let (data, buffer) = (Memory::of(data)?, Memory::to_write(buffer)?);
+        let (from, to) = (data.place(), buffer.place());
+        from.check_apart_from(to)?;
+        // SAFETY: as in `igather`.
+        let begin =
+            || unsafe { ranks.ialltoallv_raw(from.memory(), &outgoing, to.memory(), &incoming) };
         Ok(Request::new(detached(py, begin)?, vec![data, buffer]))
     }
 }

@@ -54,7 +54,12 @@ fn nothing() -> Bytes {
 impl Communicator {
     /// The parts of the `lengths` that a caller gives for `all` of them, where its own one is as
     /// long as it says.
-    fn parts_of(&self, all: usize, lengths: &[usize], own: usize) -> Result<Parts, Error> {
+    pub(crate) fn parts_of(
+        &self,
+        all: usize,
+        lengths: &[usize],
+        own: usize,
+    ) -> Result<Parts, Error> {
         let parts = Parts::varied("lengths", lengths, self.size())?;
         parts.check_memory("all", all)?;
         check_length(own as u64, parts.length(self.rank()))?;

@@ -84,7 +84,7 @@ fn is_whole_after(error: &Error, collective: Collective) -> bool {
 }
 
 /// True if it is nobody's but the receiver's matter that a part has a wrong length.
-fn goes_part_by_part(collective: Collective) -> bool {
+pub(crate) fn goes_part_by_part(collective: Collective) -> bool {
     matches!(collective, Collective::Gatherv | Collective::Scatterv)
 }
 

@@ -403,6 +403,16 @@ fn what_was_started_and_a_departed_rank_cannot_join_ends_with_its_name() {
             let mut data = vec![1i64; length];
             comm.scope(|scope| scope.iallreduce(&mut data, ReduceOp::Sum)?.wait().map(drop))
         });
+        end_with_its_name("ireduce_scatter", |comm| {
+            let mut data = vec![1i64; length];
+            comm.scope(|scope| scope.ireduce_scatter(&mut data, ReduceOp::Sum)?.0.wait().map(drop))
+        });
+        end_with_its_name("iallgatherv", |comm| {
+            let lengths: Vec<_> = (0..5).map(|rank| rank * length).collect();
+            let own = vec![1; lengths[comm.rank() as usize]];
+            let mut all = vec![0; 10 * length];
+            comm.scope(|scope| scope.iallgatherv(&own, &mut all, &lengths)?.wait().map(drop))
+        });
         end_with_its_name("ialltoall", |comm| {
             let (data, mut buffer) = (vec![1; 5 * length], vec![0; 5 * length]);
             comm.scope(|scope| scope.ialltoall(&data, &mut buffer)?.wait().map(drop))

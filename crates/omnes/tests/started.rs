@@ -82,15 +82,86 @@ fn lengths_that_differ_are_an_error_for_all() {
 }
 
 #[test]
+fn parts_that_are_not_as_long_as_their_root_says_are_its_matter_alone() {
+    const EACH: usize = 100_000;
+    for bytes in [EACH - 1, EACH + 1] {
+        with_ranks(3, by_sockets, |world| {
+            let (me, right) = (world.rank(), vec![1; 3 * EACH]);
+            let mut own = vec![1; if me == 1 { bytes } else { EACH }];
+            let mut all = vec![0; 3 * EACH];
+            let is_length = |error: Error| {
+                assert!(matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. }));
+            };
+            let gathered =
+                world.scope(|scope| scope.igatherv(0, &own, &mut all, &[EACH; 3])?.wait());
+            match gathered {
+                Ok(_) => assert_ne!(me, 0),
+                Err(error) => is_length(error),
+            }
+            let scattered =
+                world.scope(|scope| scope.iscatterv(0, &right, &[EACH; 3], &mut own)?.wait());
+            match scattered {
+                Ok(_) => assert_ne!(me, 1),
+                Err(error) => is_length(error),
+            }
+            own.resize(EACH, 1);
+            own.fill(me as u8);
+            world.scope(|scope| scope.igatherv(0, &own, &mut all, &[EACH; 3])?.wait()).unwrap();
+            assert!(me > 0 || all.chunks(EACH).map(|part| part[7]).eq(0..3));
+            world.finalize().unwrap();
+        });
+    }
+}
+
+#[test]
+fn lengths_that_do_not_fit_are_refused_before_memory_is_touched() {
+    with_ranks(3, by_sockets, |world| {
+        let (own, mut all, mut other) = ([1; 2], [7; 6], [7; 6]);
+        let (me, size) = (world.rank() as usize, [2; 3]);
+        let mut uneven = size;
+        uneven[me] = 1;
+        world.scope(|scope| {
+            let refused = scope.iallgatherv(&own, &mut all, &size[1..]).unwrap_err();
+            assert!(matches!(refused, Error::Lengths { name: "lengths", count: 2, ranks: 3 }));
+        });
+        world.scope(|scope| {
+            let refused = scope.iallgatherv(&own, &mut all[1..], &uneven).unwrap_err();
+            assert!(matches!(refused, Error::LengthDiffers { came: 2, expected: 1 }), "{refused}");
+            let refused = scope.ialltoallv(&[1; 5], &uneven, &mut other, &size).unwrap_err();
+            assert!(matches!(refused, Error::LengthDiffers { came: 1, expected: 2 }), "{refused}");
+        });
+        world.scope(|scope| {
+            let refused = scope.ialltoallv(&[1; 6], &size, &mut other[..5], &size).unwrap_err();
+            assert!(matches!(refused, Error::Length { name: "buffer", .. }), "{refused}");
+        });
+        // Lengths at a root, which each rank takes itself for.
+        world.scope(|scope| {
+            let root = world.rank();
+            let refused = scope.igatherv(root, &own, &mut all, &[usize::MAX; 3]).unwrap_err();
+            assert!(matches!(refused, Error::Length { name: "all", bytes: 6, .. }), "{refused}");
+            let refused = scope.iscatterv(root, &[1; 6], &[2; 2], &mut other).unwrap_err();
+            assert!(matches!(refused, Error::Lengths { count: 2, .. }), "{refused}");
+        });
+        assert_eq!((all, other), ([7; 6], [7; 6]));
+        let mut data = [1];
+        sum(&world, &mut data).unwrap();
+        assert_eq!(data, [3]);
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
 fn what_all_call_wrongly_ends_nothing_else() {
     with_ranks(3, by_sockets, |world| {
-        let mut floats = [1.0f32];
+        let (mut floats, mut more_floats) = ([1.0f32], [1.0f32]);
         let (mut small, mut bytes, own) = ([0; 5], [1u8], [1; 2]);
         world.scope(|scope| {
             let refused = scope.iallreduce(&mut floats, ReduceOp::Xor).unwrap_err();
             assert!(matches!(refused, Error::Reduction { .. }), "{refused}");
             let refused = scope.iallgather(&own, &mut small).unwrap_err();
             assert!(matches!(refused, Error::Length { expected: 6, .. }), "{refused}");
+            let refused = scope.ireduce_scatter(&mut more_floats, ReduceOp::And).unwrap_err();
+            assert!(matches!(refused, Error::Reduction { .. }), "{refused}");
             let refused = scope.ireduce(3, &mut bytes, ReduceOp::Sum).unwrap_err();
             assert!(matches!(refused, Error::RankOutOfRange { .. }), "{refused}");
         });

@@ -210,6 +210,59 @@ static void collectives(omnes_comm *comm, int rank, int size)
 	CHECK(requests[0] == NULL);
 }
 
+/* Blocks of sums, and parts of which rank r has r bytes, at once. */
+static void parts(omnes_comm *comm, int rank, int size)
+{
+	enum { PARTS = 64, EACH = 5 };
+	size_t first, length, lengths[PARTS], equal[PARTS];
+	int64_t sum[1000];
+	unsigned char own[PARTS], all[PARTS * PARTS], every[PARTS * PARTS], given[PARTS * PARTS],
+		got[PARTS], out[PARTS * PARTS], in[PARTS * PARTS];
+	omnes_request *requests[EACH];
+
+	CHECK(size <= PARTS);
+	for (int k = 0; k < 1000; k++)
+		sum[k] = (int64_t)k * rank;
+	for (int k = 0, at = 0; k < size; at += k++) {
+		lengths[k] = k;
+		equal[k] = rank;
+		memset(given + at, 100 + k, k);
+		memset(out + at, rank, k);
+	}
+	memset(own, rank, sizeof(own));
+	OK(omnes_ireduce_scatter(comm, sum, 1000, OMNES_INT64, OMNES_SUM, &first, &length,
+				 &requests[0]));
+	OK(omnes_igatherv(comm, own, rank, rank ? NULL : all, rank ? NULL : lengths, 0,
+			  &requests[1]));
+	OK(omnes_iallgatherv(comm, own, rank, every, lengths, &requests[2]));
+	OK(omnes_iscatterv(comm, rank ? NULL : given, rank ? NULL : lengths, got, rank, 0,
+			   &requests[3]));
+	/* Every rank has k bytes for rank k. */
+	OK(omnes_ialltoallv(comm, out, lengths, in, equal, &requests[4]));
+	memset(lengths, 0, sizeof(lengths));
+	OK(omnes_wait_all(requests, EACH));
+	CHECK(length == (size_t)(1000 / size + (rank < 1000 % size)));
+	for (size_t k = 0; k < 1000; k++) {
+		int is_mine = k >= first && k < first + length;
+
+		CHECK(sum[k] == (int64_t)k * (is_mine ? size * (size - 1) / 2 : rank));
+	}
+	for (int k = 0, at = 0; k < size; k++) {
+		for (int each = 0; each < k; each++, at++)
+			CHECK((rank || all[at] == k) && every[at] == k);
+		CHECK(k >= rank || got[k] == 100 + rank);
+		for (int each = 0; each < rank; each++)
+			CHECK(in[k * rank + each] == k);
+	}
+	CHECK(omnes_iallgatherv(comm, own, 1, every, NULL, requests) == OMNES_ERROR_ARGUMENT);
+	CHECK(omnes_igatherv(comm, own, 1, all, lengths, size, requests) == OMNES_ERROR_ARGUMENT);
+	CHECK(omnes_iscatterv(comm, given, NULL, got, 1, rank, requests) == OMNES_ERROR_ARGUMENT);
+	CHECK(omnes_ialltoallv(comm, out, NULL, in, equal, requests) == OMNES_ERROR_ARGUMENT);
+	CHECK(omnes_ireduce_scatter(comm, sum, 1, OMNES_INT64, OMNES_SUM, NULL, &length,
+				    requests) == OMNES_ERROR_ARGUMENT);
+	CHECK(requests[0] == NULL);
+}
+
 /* A message that says how long it is before it is received. */
 static void probes(omnes_comm *comm, int rank, int size)
 {
@@ -318,6 +371,7 @@ int main(void)
 	around(world, rank, size);
 	probes(world, rank, size);
 	collectives(world, rank, size);
+	parts(world, rank, size);
 	missed(world, rank, last);
 	if (rank == last) {
 		/* All others have started what cannot end any more. */

@@ -262,14 +262,55 @@ class Communicator:
         """
     def ireduce(self, buffer: Buffer, root: int = 0, op: str = "sum") -> Request:
         """Starts what reduce() does; buffer is in use until the request has ended."""
+    def ireduce_scatter(
+        self, buffer: Buffer, op: str = "sum"
+    ) -> tuple[Request, tuple[int, int]]:
+        """Starts what reduce_scatter() does; buffer is in use until the request has ended.
+
+        Returns the request and, at once, what reduce_scatter() does.
+        """
     def igather(self, own: Buffer, all: Buffer | None = None, root: int = 0) -> Request:
         """Starts what gather() does; both buffers are in use until the request has ended."""
+    def igatherv(
+        self,
+        own: Buffer,
+        all: Buffer | None = None,
+        lengths: Sequence[int] | None = None,
+        root: int = 0,
+    ) -> Request:
+        """Starts what gatherv() does; both buffers are in use until the request has ended.
+
+        Where one of them has a wrong length its wait() raises what gatherv() does, and others, and
+        this communicator, go on.
+        """
     def iallgather(self, own: Buffer, all: Buffer) -> Request:
         """Starts what allgather() does; both buffers are in use until the request has ended."""
+    def iallgatherv(self, own: Buffer, all: Buffer, lengths: Sequence[int]) -> Request:
+        """Starts what allgatherv() does; both buffers are in use until the request has ended."""
     def iscatter(self, all: Buffer | None, own: Buffer, root: int = 0) -> Request:
         """Starts what scatter() does; both buffers are in use until the request has ended."""
+    def iscatterv(
+        self,
+        all: Buffer | None,
+        lengths: Sequence[int] | None,
+        own: Buffer,
+        root: int = 0,
+    ) -> Request:
+        """Starts what scatterv() does; both buffers are in use until the request has ended.
+
+        Lengths that do not fit raise what they do in igatherv(); a root that raises at once sends
+        nothing.
+        """
     def ialltoall(self, data: Buffer, buffer: Buffer) -> Request:
         """Starts what alltoall() does; both buffers are in use until the request has ended."""
+    def ialltoallv(
+        self,
+        data: Buffer,
+        data_lengths: Sequence[int],
+        buffer: Buffer,
+        buffer_lengths: Sequence[int],
+    ) -> Request:
+        """Starts what alltoallv() does; both buffers are in use until the request has ended."""
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """Parts the communicator: ranks of one color get a new one, in the order of their keys.
 

@@ -86,6 +86,35 @@ with omnes.Communicator.from_env() as world:
         pass
     else:
         raise AssertionError("nobody has noticed")
+
+    # Blocks of sums, and parts of which rank r has r bytes, at once.
+    numbers, lengths = array.array("q", range(rank, rank + 2 * size)), list(range(size))
+    own, joint = bytes([rank]) * rank, b"".join(bytes([k]) * k for k in range(size))
+    table, at_all, part = bytearray(len(joint)), bytearray(len(joint)), bytearray(rank)
+    back, root = bytearray(rank * size), rank == 0
+    summed, block = world.ireduce_scatter(numbers)
+    requests = [
+        summed,
+        world.igatherv(own, table if root else None, lengths if root else None),
+        world.iallgatherv(own, at_all, lengths),
+        world.iscatterv(joint if root else None, lengths if root else None, part),
+        world.ialltoallv(bytes([rank]) * len(joint), lengths, back, [rank] * size),
+    ]
+    for request in requests:
+        request.wait()
+    assert block == (2 * rank, 2 * rank + 2), block
+    for at, number in enumerate(numbers):
+        ours = size * at + size * (size - 1) // 2 if at in range(*block) else rank + at
+        assert number == ours, numbers
+    assert at_all == joint and (table == joint or not root) and part == own
+    assert back == b"".join(bytes([k]) * rank for k in range(size)), back
+    try:
+        world.iallgatherv(own, at_all, lengths[1:])
+    except omnes.Length:
+        pass
+    else:
+        raise AssertionError("nobody has noticed")
+
     same = bytearray(size)
     try:
         world.ialltoall(same, same)

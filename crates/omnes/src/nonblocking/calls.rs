@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::reduce::{Element, ElementType, ReduceOp};
 use crate::request::OwnedRequest;
 use crate::scope::{Request, Scope};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 impl<'env> Scope<'_, 'env> {
@@ -88,6 +89,38 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_reduce(root, data, element, op)? }))
     }
 
+    /// Starts what [`Communicator::reduce_scatter`] does, otherwise as [`Self::iallreduce`]; the range
+    /// is known at once.
+    ///
+    /// # Errors
+    /// As [`Communicator::reduce_scatter`].
+    pub fn ireduce_scatter<T: Element>(
+        &self,
+        data: &'env mut [T],
+        op: ReduceOp,
+    ) -> Result<(Request<'_>, Range<usize>), Error> {
+        let data = bytemuck::cast_slice_mut(data);
+        let (request, range) = self.ireduce_scatter_as(data, T::TYPE, op)?;
+        Ok((request, range.start / T::TYPE.bytes()..range.end / T::TYPE.bytes()))
+    }
+
+    /// As [`Self::ireduce_scatter`], of elements whose type is known only when the program runs; the
+    /// range is one of bytes.
+    ///
+    /// # Errors
+    /// As [`Self::ireduce_scatter`].
+    pub fn ireduce_scatter_as(
+        &self,
+        data: &'env mut [u8],
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<(Request<'_>, Range<usize>), Error> {
+        let data = Bytes::of_mut(data);
+        // SAFETY: as for `iallreduce_as`.
+        let (begun, range) = unsafe { self.communicator.begin_reduce_scatter(data, element, op)? };
+        Ok((self.request(begun), range))
+    }
+
     /// Starts what [`Communicator::gather`] does, otherwise as [`Self::iallreduce`]. Its status
     /// names the root.
     ///
@@ -101,7 +134,25 @@ impl<'env> Scope<'_, 'env> {
     ) -> Result<Request<'_>, Error> {
         let (own, all) = (Bytes::of(own), Bytes::of_mut(all));
         // SAFETY: as for `iallreduce_as`.
-        Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all)? }))
+        Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all, None)? }))
+    }
+
+    /// Starts what [`Communicator::gatherv`] does, otherwise as [`Self::iallreduce`]; after an error
+    /// for what comes with a wrong length the communicator goes on, as there. `lengths` are looked at
+    /// once. Its status names the root.
+    ///
+    /// # Errors
+    /// As [`Communicator::gatherv`].
+    pub fn igatherv(
+        &self,
+        root: u32,
+        own: &'env [u8],
+        all: &'env mut [u8],
+        lengths: &[usize],
+    ) -> Result<Request<'_>, Error> {
+        let (own, all, lengths) = (Bytes::of(own), Bytes::of_mut(all), Some(lengths));
+        // SAFETY: as for `iallreduce_as`.
+        Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all, lengths)? }))
     }
 
     /// Starts what [`Communicator::allgather`] does, otherwise as [`Self::iallreduce`].
@@ -111,7 +162,23 @@ impl<'env> Scope<'_, 'env> {
     pub fn iallgather(&self, own: &'env [u8], all: &'env mut [u8]) -> Result<Request<'_>, Error> {
         let (own, all) = (Bytes::of(own), Bytes::of_mut(all));
         // SAFETY: as for `iallreduce_as`.
-        Ok(self.request(unsafe { self.communicator.begin_gather_at_all(own, all)? }))
+        Ok(self.request(unsafe { self.communicator.begin_gather_at_all(own, all, None)? }))
+    }
+
+    /// Starts what [`Communicator::allgatherv`] does, otherwise as [`Self::igatherv`]. Its status
+    /// names this rank. If `lengths` differ between ranks, all may also wait until one leaves.
+    ///
+    /// # Errors
+    /// As [`Communicator::allgatherv`].
+    pub fn iallgatherv(
+        &self,
+        own: &'env [u8],
+        all: &'env mut [u8],
+        lengths: &[usize],
+    ) -> Result<Request<'_>, Error> {
+        let (own, all, lengths) = (Bytes::of(own), Bytes::of_mut(all), Some(lengths));
+        // SAFETY: as for `iallreduce_as`.
+        Ok(self.request(unsafe { self.communicator.begin_gather_at_all(own, all, lengths)? }))
     }
 
     /// Starts what [`Communicator::scatter`] does, otherwise as [`Self::iallreduce`]. Its status
@@ -127,7 +194,24 @@ impl<'env> Scope<'_, 'env> {
     ) -> Result<Request<'_>, Error> {
         let (all, own) = (Bytes::of(all), Bytes::of_mut(own));
         // SAFETY: as for `iallreduce_as`.
-        Ok(self.request(unsafe { self.communicator.begin_scatter(root, all, own)? }))
+        Ok(self.request(unsafe { self.communicator.begin_scatter(root, all, None, own)? }))
+    }
+
+    /// Starts what [`Communicator::scatterv`] does, otherwise as [`Self::igatherv`]; a root whose
+    /// call is refused sends nothing.
+    ///
+    /// # Errors
+    /// As [`Communicator::scatterv`].
+    pub fn iscatterv(
+        &self,
+        root: u32,
+        all: &'env [u8],
+        lengths: &[usize],
+        own: &'env mut [u8],
+    ) -> Result<Request<'_>, Error> {
+        let (all, lengths, own) = (Bytes::of(all), Some(lengths), Bytes::of_mut(own));
+        // SAFETY: as for `iallreduce_as`.
+        Ok(self.request(unsafe { self.communicator.begin_scatter(root, all, lengths, own)? }))
     }
 
     /// Starts what [`Communicator::alltoall`] does, otherwise as [`Self::iallreduce`].
@@ -141,7 +225,25 @@ impl<'env> Scope<'_, 'env> {
     ) -> Result<Request<'_>, Error> {
         let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
         // SAFETY: as for `iallreduce_as`.
-        Ok(self.request(unsafe { self.communicator.begin_alltoall(data, buffer)? }))
+        Ok(self.request(unsafe { self.communicator.begin_alltoall(data, buffer, None)? }))
+    }
+
+    /// Starts what [`Communicator::alltoallv`] does, otherwise as [`Self::iallreduce`]. Lengths are
+    /// looked at once.
+    ///
+    /// # Errors
+    /// As [`Communicator::alltoallv`].
+    pub fn ialltoallv(
+        &self,
+        data: &'env [u8],
+        data_lengths: &[usize],
+        buffer: &'env mut [u8],
+        buffer_lengths: &[usize],
+    ) -> Result<Request<'_>, Error> {
+        let (data, buffer) = (Bytes::of(data), Bytes::of_mut(buffer));
+        let lengths = Some([data_lengths, buffer_lengths]);
+        // SAFETY: as for `iallreduce_as`.
+        Ok(self.request(unsafe { self.communicator.begin_alltoall(data, buffer, lengths)? }))
     }
 }
 
@@ -188,6 +290,26 @@ impl Communicator {
         Ok(OwnedRequest::new(self.clone(), begun))
     }
 
+    /// As [`Scope::ireduce_scatter_as`], of the elements in the `bytes` bytes at `base`.
+    ///
+    /// # Safety
+    /// As for [`Self::iallreduce_raw`].
+    ///
+    /// # Errors
+    /// As [`Self::reduce_scatter`].
+    pub unsafe fn ireduce_scatter_raw(
+        &self,
+        base: NonNull<u8>,
+        bytes: usize,
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<(OwnedRequest, Range<usize>), Error> {
+        let data = Bytes { base, length: bytes };
+        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        let (begun, range) = unsafe { self.begin_reduce_scatter(data, element, op)? };
+        Ok((OwnedRequest::new(self.clone(), begun), range))
+    }
+
     /// As [`Scope::igather`].
     ///
     /// # Safety
@@ -204,7 +326,26 @@ impl Communicator {
         all: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
         // SAFETY: promised by the caller; whoever drops the request releases the work.
-        let begun = unsafe { self.begin_gather(root, own.into(), all.into())? };
+        let begun = unsafe { self.begin_gather(root, own.into(), all.into(), None)? };
+        Ok(OwnedRequest::new(self.clone(), begun))
+    }
+
+    /// As [`Scope::igatherv`].
+    ///
+    /// # Safety
+    /// As for [`Self::igather_raw`].
+    ///
+    /// # Errors
+    /// As [`Self::gatherv`].
+    pub unsafe fn igatherv_raw(
+        &self,
+        root: u32,
+        own: NonNull<[u8]>,
+        all: NonNull<[u8]>,
+        lengths: &[usize],
+    ) -> Result<OwnedRequest, Error> {
+        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        let begun = unsafe { self.begin_gather(root, own.into(), all.into(), Some(lengths))? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
 
@@ -222,7 +363,25 @@ impl Communicator {
         all: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
         // SAFETY: promised by the caller; whoever drops the request releases the work.
-        let begun = unsafe { self.begin_gather_at_all(own.into(), all.into())? };
+        let begun = unsafe { self.begin_gather_at_all(own.into(), all.into(), None)? };
+        Ok(OwnedRequest::new(self.clone(), begun))
+    }
+
+    /// As [`Scope::iallgatherv`].
+    ///
+    /// # Safety
+    /// As for [`Self::iallgather_raw`].
+    ///
+    /// # Errors
+    /// As [`Self::allgatherv`].
+    pub unsafe fn iallgatherv_raw(
+        &self,
+        own: NonNull<[u8]>,
+        all: NonNull<[u8]>,
+        lengths: &[usize],
+    ) -> Result<OwnedRequest, Error> {
+        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        let begun = unsafe { self.begin_gather_at_all(own.into(), all.into(), Some(lengths))? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
 
@@ -240,7 +399,26 @@ impl Communicator {
         own: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
         // SAFETY: promised by the caller; whoever drops the request releases the work.
-        let begun = unsafe { self.begin_scatter(root, all.into(), own.into())? };
+        let begun = unsafe { self.begin_scatter(root, all.into(), None, own.into())? };
+        Ok(OwnedRequest::new(self.clone(), begun))
+    }
+
+    /// As [`Scope::iscatterv`].
+    ///
+    /// # Safety
+    /// As for [`Self::iscatter_raw`].
+    ///
+    /// # Errors
+    /// As [`Self::scatterv`].
+    pub unsafe fn iscatterv_raw(
+        &self,
+        root: u32,
+        all: NonNull<[u8]>,
+        lengths: &[usize],
+        own: NonNull<[u8]>,
+    ) -> Result<OwnedRequest, Error> {
+        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        let begun = unsafe { self.begin_scatter(root, all.into(), Some(lengths), own.into())? };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
 
@@ -257,7 +435,28 @@ impl Communicator {
         buffer: NonNull<[u8]>,
     ) -> Result<OwnedRequest, Error> {
         // SAFETY: promised by the caller; whoever drops the request releases the work.
-        let begun = unsafe { self.begin_alltoall(data.into(), buffer.into())? };
+        let begun = unsafe { self.begin_alltoall(data.into(), buffer.into(), None)? };
+        Ok(OwnedRequest::new(self.clone(), begun))
+    }
+
+    /// As [`Scope::ialltoallv`].
+    ///
+    /// # Safety
+    /// As for [`Self::ialltoall_raw`].
+    ///
+    /// # Errors
+    /// As [`Self::alltoallv`].
+    pub unsafe fn ialltoallv_raw(
+        &self,
+        data: NonNull<[u8]>,
+        data_lengths: &[usize],
+        buffer: NonNull<[u8]>,
+        buffer_lengths: &[usize],
+    ) -> Result<OwnedRequest, Error> {
+        // SAFETY: promised by the caller; whoever drops the request releases the work.
+        let begun = unsafe {
+            self.begin_alltoall(data.into(), buffer.into(), Some([data_lengths, buffer_lengths]))?
+        };
         Ok(OwnedRequest::new(self.clone(), begun))
     }
 }

@@ -2,9 +2,10 @@
 //! engine carries out whoever moves it on.
 //!
 //! Short data meet at one rank, up a tree, and go out again down another; long ones go around a
-//! ring, part by part. All goes over channels: what multicast carries has its place among all
-//! broadcasts of its root, and these end in another order on each rank. One number goes in the
-//! packets of a barrier instead ([`word`]), as in blocking reductions.
+//! ring, part by part; short blocks of a reduce-scatter go to their ranks straight away. All goes
+//! over channels: what multicast carries has its place among all broadcasts of its root, and these
+//! end in another order on each rank. One number goes in the packets of a barrier instead
+//! ([`word`]), as in blocking reductions.
 //!
 //! Guarantees: any number may be under way, also among blocking collectives, if all ranks start
 //! them in the same order: each has a number, which its messages carry. As in blocking ones all
@@ -13,8 +14,9 @@
 //! ([`given_up`](crate::given_up)).
 //!
 //! Cost for N ranks and S bytes: up a tree and down another 2 (N - 1) messages of S bytes; around a
-//! ring 2 (N - 1) messages per rank, which come to 2 S (N - 1) / N bytes. Each round waits for the
-//! one before it, so blocking reductions of long data are faster.
+//! ring 2 (N - 1) messages per rank, which come to 2 S (N - 1) / N bytes; a reduce-scatter has half
+//! of those, or N - 1 per rank at once. Each round waits for the one before it, so blocking
+//! reductions of long data are faster.
 
 mod calls;
 mod word;
@@ -22,9 +24,10 @@ mod word;
 pub(crate) use word::Combining;
 
 use crate::collective::Collective;
-use crate::communicator::{Bytes, Communicator, Purpose};
+use crate::communicator::{Bytes, Communicator, Purpose, check_length};
 use crate::error::Error;
 use crate::gather::equal_parts;
+use crate::given_up::goes_part_by_part;
 use crate::job::COLLECTIVE;
 use crate::pairwise::steps_at_once;
 use crate::parts::Parts;
@@ -37,6 +40,7 @@ use crate::work::{Begun, Work};
 use omnes_net::{Combiner, Fold, Operation, Round, Schedule, Transfer};
 use omnes_topo::Tree;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Numbers of nonblocking collectives are told apart by so many bits of a tag, beside the purpose.
@@ -140,7 +144,34 @@ impl Communicator {
         unsafe { self.begin_plan(Collective::Reduce, number, plan, root, data.length) }
     }
 
-    /// Starts to bring every rank's `own` to `root`, into `all`.
+    /// Starts to combine the data of all ranks, each of which gets the block in the range that is
+    /// returned, of bytes; the rest is only read.
+    ///
+    /// # Safety
+    /// As for [`Self::begin_allreduce`].
+    pub(crate) unsafe fn begin_reduce_scatter(
+        &self,
+        data: Bytes,
+        element: ElementType,
+        op: ReduceOp,
+    ) -> Result<(Begun, Range<usize>), Error> {
+        let number = self.next_number()?;
+        let data = element.whole(data);
+        let mut plan = Plan { combine: Some(element.combiner_of(op)?), ..Plan::default() };
+        let blocks = Blocks::of(data.length, element.bytes(), self.size());
+        let (part, own) = (|rank| data.part(blocks.range(rank)), blocks.range(self.rank()));
+        match self.goes_around(data.length) {
+            true => self.push_ring_of_sums(&mut plan, part),
+            false => self.push_exchange_of_sums(&mut plan, part),
+        }
+        let (collective, me) = (Collective::ReduceScatter, self.rank());
+        // SAFETY: promised by the caller.
+        let begun = unsafe { self.begin_plan(collective, number, plan, me, own.len())? };
+        Ok((begun, own))
+    }
+
+    /// Starts to bring every rank's `own` to `root`, into `all`; parts are of `lengths`, which are
+    /// not looked at on other ranks, or all equal.
     ///
     /// # Safety
     /// Both must be valid, and used by nobody else, until the work has ended or was released;
@@ -150,13 +181,13 @@ impl Communicator {
         root: u32,
         own: Bytes,
         all: Bytes,
+        lengths: Option<&[usize]>,
     ) -> Result<Begun, Error> {
         let number = self.next_number()?;
         self.check_rank(root)?;
         let mut plan = Plan::default();
         if self.rank() == root {
-            let parts = Parts::equal(own.length, self.size());
-            parts.check_memory("all", all.length)?;
+            let parts = self.parts_as(all.length, lengths, own.length)?;
             let part = |rank| all.part(parts.range(rank));
             // SAFETY: promised by the caller.
             unsafe { part(root).copy_from(own) };
@@ -164,11 +195,12 @@ impl Communicator {
         } else {
             self.push_gather(&mut plan, root, |_| own);
         }
+        let collective = lengths.map_or(Collective::Gather, |_| Collective::Gatherv);
         // SAFETY: promised by the caller.
-        unsafe { self.begin_plan(Collective::Gather, number, plan, root, own.length) }
+        unsafe { self.begin_plan(collective, number, plan, root, own.length) }
     }
 
-    /// Starts to bring every rank's `own` to all, into `all`.
+    /// Starts to bring every rank's `own` to all, into `all`; parts are of `lengths`, or all equal.
     ///
     /// # Safety
     /// As for [`Self::begin_gather`].
@@ -176,25 +208,27 @@ impl Communicator {
         &self,
         own: Bytes,
         all: Bytes,
+        lengths: Option<&[usize]>,
     ) -> Result<Begun, Error> {
         let number = self.next_number()?;
-        let parts = Parts::equal(own.length, self.size());
-        parts.check_memory("all", all.length)?;
+        let parts = self.parts_as(all.length, lengths, own.length)?;
         let part = |rank| all.part(parts.range(rank));
         // SAFETY: promised by the caller.
         unsafe { part(self.rank()).copy_from(own) };
         let mut plan = Plan::default();
-        if self.goes_around(all.length) {
+        if self.goes_around(all.length) && self.is_worth_a_ring(&parts) {
             self.push_ring(&mut plan, part);
         } else {
             self.push_gather(&mut plan, MEETING_RANK, part);
             self.push_out(&mut plan, all);
         }
+        let collective = lengths.map_or(Collective::Allgather, |_| Collective::Allgatherv);
         // SAFETY: promised by the caller.
-        unsafe { self.begin_plan(Collective::Allgather, number, plan, self.rank(), all.length) }
+        unsafe { self.begin_plan(collective, number, plan, self.rank(), all.length) }
     }
 
-    /// Starts to bring to every rank its part of the root's `all`.
+    /// Starts to bring to every rank its part of the root's `all`; parts are of `lengths`, which are
+    /// not looked at on other ranks, or all equal.
     ///
     /// # Safety
     /// As for [`Self::begin_gather`], with the parts changed.
@@ -202,19 +236,19 @@ impl Communicator {
         &self,
         root: u32,
         all: Bytes,
+        lengths: Option<&[usize]>,
         own: Bytes,
     ) -> Result<Begun, Error> {
         let number = self.next_number()?;
         self.check_rank(root)?;
         let mut plan = Plan::default();
         if self.rank() == root {
-            let parts = Parts::equal(own.length, self.size());
-            parts.check_memory("all", all.length)?;
+            let parts = self.parts_as(all.length, lengths, own.length)?;
             let part = |rank| all.part(parts.range(rank));
             // SAFETY: promised by the caller.
             unsafe { own.copy_from(part(root)) };
             let others: Vec<u32> = self.others_than(root).collect();
-            for some in others.chunks(steps_at_once(own.length.max(1))) {
+            for some in others.chunks(steps_at_once(parts.longest().max(1))) {
                 let sends = some.iter().map(|rank| self.transfer(*rank, part(*rank))).collect();
                 plan.push(Round { sends, ..Round::default() });
             }
@@ -222,35 +256,35 @@ impl Communicator {
             let receives = vec![self.transfer(root, own)];
             plan.push(Round { receives, ..Round::default() });
         }
+        let collective = lengths.map_or(Collective::Scatter, |_| Collective::Scatterv);
         // SAFETY: promised by the caller.
-        unsafe { self.begin_plan(Collective::Scatter, number, plan, root, own.length) }
+        unsafe { self.begin_plan(collective, number, plan, root, own.length) }
     }
 
-    /// Starts to bring part r of every rank's `data` to rank r, into `buffer`.
+    /// Starts to bring part r of every rank's `data` to rank r, into `buffer`; parts are of
+    /// `lengths`, those of what goes and of what comes, or all equal.
     ///
     /// # Safety
     /// As for [`Self::begin_gather`], with `data` only read.
-    pub(crate) unsafe fn begin_alltoall(&self, data: Bytes, buffer: Bytes) -> Result<Begun, Error> {
+    pub(crate) unsafe fn begin_alltoall(
+        &self,
+        data: Bytes,
+        buffer: Bytes,
+        lengths: Option<[&[usize]; 2]>,
+    ) -> Result<Begun, Error> {
         let number = self.next_number()?;
-        let (me, size) = (self.rank(), self.size());
-        let parts = equal_parts("data", data.length, size)?;
-        parts.check_memory("buffer", buffer.length)?;
-        let (out, room) = (|to| data.part(parts.range(to)), |from| buffer.part(parts.range(from)));
+        let me = self.rank();
+        let [outgoing, incoming] = self.parts_both_ways(data.length, buffer.length, lengths)?;
+        let out = |to| data.part(outgoing.range(to));
+        let room = |from| buffer.part(incoming.range(from));
         // SAFETY: promised by the caller.
         unsafe { room(me).copy_from(out(me)) };
-        let steps: Vec<u32> = (1..size).collect();
         let mut plan = Plan::default();
-        for some in steps.chunks(steps_at_once(parts.longest().max(1))) {
-            let to = |step: &u32| (me + step) % size;
-            let from = |step: &u32| (me + size - step) % size;
-            let send = |step| self.transfer(to(step), out(to(step)));
-            let receive = |step| self.transfer(from(step), room(from(step)));
-            let (sends, receives) = (some.iter().map(send), some.iter().map(receive));
-            let (sends, receives) = (sends.collect(), receives.collect());
-            plan.push(Round { sends, receives, folds: Vec::new() });
-        }
+        let longest = outgoing.longest().max(incoming.longest());
+        self.push_exchange(&mut plan, longest, out, |_, from| room(from), None);
+        let collective = lengths.map_or(Collective::Alltoall, |_| Collective::Alltoallv);
         // SAFETY: promised by the caller.
-        unsafe { self.begin_plan(Collective::Alltoall, number, plan, me, data.length) }
+        unsafe { self.begin_plan(collective, number, plan, me, data.length) }
     }
 
     /// The number of the next nonblocking collective, if collectives go on; also of one that is
@@ -277,6 +311,7 @@ impl Communicator {
             tag: Purpose::Nonblocking as u32 | number << PURPOSE_BITS,
             rounds: plan.rounds,
             combine: plan.combine.unwrap_or(|_, _| unreachable!("nothing is folded")),
+            takes_all_lengths: goes_part_by_part(collective),
             room: plan.room,
         };
         // SAFETY: promised by the caller.
@@ -284,6 +319,40 @@ impl Communicator {
         let operation = started.map_err(|error| self.error(error))?;
         let status = Status { source, tag: 0, bytes };
         Ok(Begun::UnderWay(Work::Scheduled(Scheduled { operation, collective, status })))
+    }
+
+    // ---- parts ----------------------------------------------------------------------------
+
+    /// The parts of `all` bytes, of `lengths` or all as long as this rank's `own`.
+    fn parts_as(&self, all: usize, lengths: Option<&[usize]>, own: usize) -> Result<Parts, Error> {
+        if let Some(lengths) = lengths {
+            return self.parts_of(all, lengths, own);
+        }
+        let parts = Parts::equal(own, self.size());
+        parts.check_memory("all", all)?;
+        Ok(parts)
+    }
+
+    /// The parts of `data` and `buffer` bytes, of `lengths` or all equal.
+    fn parts_both_ways(
+        &self,
+        data: usize,
+        buffer: usize,
+        lengths: Option<[&[usize]; 2]>,
+    ) -> Result<[Parts; 2], Error> {
+        let (me, size) = (self.rank(), self.size());
+        let equal = || equal_parts("data", data, size);
+        let [outgoing, incoming] = match lengths {
+            None => [equal()?, equal()?],
+            Some([outgoing, incoming]) => [
+                Parts::varied("data_lengths", outgoing, size)?,
+                Parts::varied("buffer_lengths", incoming, size)?,
+            ],
+        };
+        outgoing.check_memory("data", data)?;
+        incoming.check_memory("buffer", buffer)?;
+        check_length(outgoing.length(me) as u64, incoming.length(me))?;
+        Ok([outgoing, incoming])
     }
 
     // ---- rounds ---------------------------------------------------------------------------
@@ -300,6 +369,14 @@ impl Communicator {
     fn goes_around(&self, bytes: usize) -> bool {
         let part_bytes = bytes / self.size() as usize;
         self.size() > 1 && (bytes > TREE_BYTES_MAX || part_bytes >= PART_BYTES_MIN)
+    }
+
+    /// True if the parts take no longer around a ring, whose every step is as long as the longest,
+    /// than to one rank and in one piece down a tree.
+    fn is_worth_a_ring(&self, parts: &Parts) -> bool {
+        let levels = self.size().next_power_of_two().ilog2() as usize;
+        let around = parts.longest().saturating_mul(self.size() as usize - 1);
+        around <= parts.bytes().saturating_mul(1 + levels)
     }
 
     /// The tree up which so many bytes go; none where they go around a ring.
@@ -386,6 +463,43 @@ impl Communicator {
             let receives = vec![self.transfer(ring.back(1), come)];
             let sends = vec![self.transfer(ring.next(), out)];
             plan.push(Round { sends, receives, folds });
+        }
+    }
+
+    /// The parts of all ranks go straight to these, where they are combined in their own, in order
+    /// of steps. Those of the others are only read.
+    fn push_exchange_of_sums(&self, plan: &mut Plan, part: impl Fn(u32) -> Bytes) {
+        let (own, longest) = (part(self.rank()), part(0).length);
+        let at_once = steps_at_once(longest.max(1)).min(self.size() as usize - 1);
+        plan.room = vec![0; at_once * own.length];
+        let rooms = Bytes::of_mut(&mut plan.room);
+        let room = |place: usize, _| rooms.part_of(place as u32, own.length);
+        self.push_exchange(plan, longest, part, room, Some(own));
+    }
+
+    /// `out` of each other rank goes to it, and what it sends lies in `room` by the place in its
+    /// round and the rank, as many at a time as go at once of this length; `sum` is what all that
+    /// comes is combined in, if it is.
+    fn push_exchange(
+        &self,
+        plan: &mut Plan,
+        longest: usize,
+        out: impl Fn(u32) -> Bytes,
+        room: impl Fn(usize, u32) -> Bytes,
+        sum: Option<Bytes>,
+    ) {
+        let (me, size) = (self.rank(), self.size());
+        let steps: Vec<u32> = (1..size).collect();
+        for some in steps.chunks(steps_at_once(longest.max(1))) {
+            let mut round = Round::default();
+            for (place, step) in some.iter().enumerate() {
+                let (to, from) = ((me + step) % size, (me + size - step) % size);
+                let come = room(place, from);
+                round.sends.push(self.transfer(to, out(to)));
+                round.receives.push(self.transfer(from, come));
+                round.folds.extend(sum.map(|sum| fold(sum, come)));
+            }
+            plan.push(round);
         }
     }
 

@@ -60,6 +60,7 @@ pub const ALL: &[Body] = &[
     Body { name: "refused-reductions", run: reductions::refusals },
     Body { name: "refused-lengths", run: reductions::refused_lengths },
     Body { name: "started", run: nonblocking::each },
+    Body { name: "started-parts", run: nonblocking::varied },
     Body { name: "started-many", run: nonblocking::outstanding },
     Body { name: "started-words", run: nonblocking::one_number },
     Body { name: "started-behind", run: nonblocking::behind_another_wait },

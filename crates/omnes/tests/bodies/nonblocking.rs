@@ -28,14 +28,22 @@ pub fn each(comm: &Communicator, bytes_max: usize) {
         let expected = sums(length, size, seed);
         let mut all = numbers(length, seed + me);
         let mut one = all.clone();
-        comm.scope(|scope| {
+        let mut block = all.clone();
+        let own_block = comm.scope(|scope| {
             let done = scope.iallreduce(&mut all, ReduceOp::Sum).unwrap().wait().unwrap();
             assert_eq!((done.source, done.bytes), (me, 8 * length));
             let done = scope.ireduce(root, &mut one, ReduceOp::Sum).unwrap().wait().unwrap();
             assert_eq!((done.source, done.bytes), (root, 8 * length));
+            let (request, range) = scope.ireduce_scatter(&mut block, ReduceOp::Sum).unwrap();
+            let done = request.wait().unwrap();
+            assert_eq!((done.source, done.bytes), (me, 8 * range.len()));
+            range
         });
         assert!(all == expected, "{length} numbers at all");
         assert!(me != root || one == expected, "{length} numbers at {root}");
+        let mut kept = numbers(length, seed + me);
+        assert_eq!(own_block, comm.reduce_scatter(&mut kept, ReduceOp::Sum).unwrap());
+        assert!(block == kept, "block {own_block:?} of {length} numbers");
 
         let bytes = 8 * length / size as usize;
         let row = |rank: u32| pattern(bytes, seed + 500 + rank);
@@ -59,6 +67,52 @@ pub fn each(comm: &Communicator, bytes_max: usize) {
         let expected: Vec<u8> = (0..size).flat_map(|from| part(from, me)).collect();
         assert_same(&exchanged, &expected, "parts of all");
     }
+}
+
+/// Parts of different lengths, also of none, or of one rank alone, among all and among some.
+pub fn varied(comm: &Communicator, bytes_max: usize) {
+    let part = comm.split(Some(comm.rank() % 3 / 2), -i64::from(comm.rank())).unwrap().unwrap();
+    for comm in [comm, &part] {
+        let size = comm.size();
+        for (round, bytes) in (1..).zip([0, 3, 1000, 30_000, 600_000]) {
+            let bytes = bytes.min(bytes_max / size as usize);
+            parts_of(comm, round, &|from, to| bytes * ((3 * from + 5 * to) % 4) as usize / 3);
+            parts_of(comm, 10 * round, &|from, to| if from + to == size { bytes } else { 0 });
+        }
+    }
+}
+
+/// All at once, where a rank has so many bytes for another one, or for rank 0 if for no one.
+fn parts_of(comm: &Communicator, round: u32, length: &dyn Fn(u32, u32) -> usize) {
+    let (me, size, root) = (comm.rank(), comm.size(), comm.size() - 1);
+    let lengths: Vec<_> = (0..size).map(|rank| length(rank, 0)).collect();
+    let row = |rank: u32| pattern(lengths[rank as usize], 100 * round + rank);
+    let (own, table) = (row(me), (0..size).flat_map(row).collect::<Vec<_>>());
+    let (root_lengths, root_table) =
+        if me == root { (&lengths[..], &table[..]) } else { (&[][..], &[][..]) };
+    let (mut everywhere, mut gathered) = (vec![0; table.len()], vec![0; root_table.len()]);
+    let mut scattered = vec![0; own.len()];
+    let part = |from: u32, to: u32| pattern(length(from, to), 100 * round + 10_000 * from + to);
+    let data: Vec<u8> = (0..size).flat_map(|to| part(me, to)).collect();
+    let expected: Vec<u8> = (0..size).flat_map(|from| part(from, me)).collect();
+    let outgoing: Vec<_> = (0..size).map(|to| length(me, to)).collect();
+    let incoming: Vec<_> = (0..size).map(|from| length(from, me)).collect();
+    let mut exchanged = vec![0; expected.len()];
+    comm.scope(|scope| {
+        let requests = [
+            scope.iallgatherv(&own, &mut everywhere, &lengths),
+            scope.igatherv(root, &own, &mut gathered, root_lengths),
+            scope.iscatterv(root, root_table, root_lengths, &mut scattered),
+            scope.ialltoallv(&data, &outgoing, &mut exchanged, &incoming),
+        ];
+        let done = requests.map(|request| request.unwrap().wait().unwrap());
+        let expected = [(me, table.len()), (root, own.len()), (root, own.len()), (me, data.len())];
+        assert_eq!(done.map(|status| (status.source, status.bytes)), expected);
+    });
+    assert_same(&everywhere, &table, "what is gathered at all");
+    assert_same(&gathered, root_table, "what is gathered at one");
+    assert_same(&scattered, &own, "a part of what one has");
+    assert_same(&exchanged, &expected, "parts of all");
 }
 
 /// Many at once, with others between, which end in another order on each rank.
