@@ -35,26 +35,16 @@
 #include "nic_queue.h"
 #include "nic_spread.h"
 
-SEC("tc")
-int nic_ingress(struct __sk_buff *skb)
+/* A step, or the request for one, has come from the wire. */
+static __noinline int nic_step_came(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_packet packet;
 	struct omnes_member *member;
-	int class_of_packet = nic_class(skb);
-	int verdict;
 
-	if (class_of_packet < 0)
-		return NIC_NEXT;
-	if (class_of_packet == OMNES_CLASS_SPREAD) {
-		verdict = nic_spread_arrived(skb);
-		return verdict == NIC_NEXT ? nic_queue_arrived(skb) : verdict;
-	}
-	if (class_of_packet == OMNES_CLASS_OTHERS)
-		return nic_queue_arrived(skb);
-	if (nic_find(skb, OMNES_CLASS_STEPS, NIC_INWARD, &packet))
+	if (nic_find(skb, class_of_packet, NIC_INWARD, &packet))
 		return NIC_NEXT;
 	member = nic_member(&packet);
-	if (!member || skb->len != STEP_BYTES || !nic_is_tagged(&packet, member)) {
+	if (!member || !nic_is_step_long(skb, &packet) || !nic_is_tagged(&packet, member)) {
 		__sync_fetch_and_add(&packet.page->bad_tags, 1);
 		return NIC_DROP;
 	}
@@ -63,12 +53,46 @@ int nic_ingress(struct __sk_buff *skb)
 	return nic_step_missed(skb, &packet, member->index);
 }
 
+/* The parts have the stack for themselves. */
+SEC("tc")
+int nic_ingress(struct __sk_buff *skb)
+{
+	int class_of_packet = nic_class(skb);
+	int verdict;
+
+	switch (class_of_packet) {
+	case OMNES_CLASS_STEPS:
+	case OMNES_CLASS_STEPS | OMNES_CLASS_V6:
+		return nic_step_came(skb, class_of_packet);
+	case OMNES_CLASS_SPREAD:
+	case OMNES_CLASS_SPREAD | OMNES_CLASS_V6:
+		verdict = nic_spread_arrived(skb, class_of_packet);
+		if (verdict != NIC_NEXT)
+			return verdict;
+		break;
+	case OMNES_CLASS_OTHERS:
+	case OMNES_CLASS_OTHERS | OMNES_CLASS_V6:
+		break;
+	default:
+		return NIC_NEXT;
+	}
+	return nic_queue_arrived(skb, class_of_packet & OMNES_CLASS_V6);
+}
+
 /* nic_resolve asks the neighbour table for a packet's MAC addresses; it comes
  * back to this hook with them. */
 static __always_inline int nic_resolve(struct __sk_buff *skb)
 {
 	skb->mark = MARK_LEARN | (skb->mark & MARK_PEER);
 	return bpf_redirect_neigh(skb->ifindex, 0, 0, 0);
+}
+
+/* nic_macs gives where the MAC addresses of a peer stand. */
+static __always_inline void *nic_macs(const struct nic_packet *packet, struct omnes_peer *peer)
+{
+	struct nic_frame *frame = (struct nic_frame *)peer;
+
+	return packet->slot->is_v6 ? frame->v6.ether.mac_to : frame->v4.ether.mac_to;
 }
 
 /* nic_learn keeps the MAC addresses that the neighbour table gave. What it does
@@ -84,7 +108,7 @@ static __noinline int nic_learn(struct __sk_buff *skb)
 		return NIC_NEXT;
 	skb->mark = MARK_SENT;
 	peer = nic_peer(&packet, index);
-	if (peer && !bpf_skb_load_bytes(skb, 0, peer->frame, 2 * ETH_ALEN)) {
+	if (peer && !bpf_skb_load_bytes(skb, 0, nic_macs(&packet, peer), 2 * ETH_ALEN)) {
 		peer->learnt = nic_now();
 		peer->is_resolved = 1;
 	}
@@ -105,25 +129,36 @@ static __always_inline int nic_made(struct __sk_buff *skb)
 	}
 }
 
+/* The host sends a step. */
+static __noinline int nic_step_sent(struct __sk_buff *skb, int class_of_packet)
+{
+	struct nic_packet packet;
+
+	if (nic_find(skb, class_of_packet, NIC_OUTWARD, &packet) || !nic_is_own(skb, &packet) ||
+	    packet.head.kind != OMNES_KIND_STEP || !nic_is_step_long(skb, &packet))
+		return NIC_NEXT;
+	return nic_step_entered(skb, &packet);
+}
+
 SEC("tc")
 int nic_egress(struct __sk_buff *skb)
 {
-	struct nic_packet packet;
 	u32 mark = skb->mark & MARK_MASK;
 	int class_of_packet;
 
 	if (mark == MARK_SENT || mark == MARK_RESOLVE || mark == MARK_LEARN)
 		return nic_made(skb);
 	class_of_packet = nic_class(skb);
-	if (class_of_packet < 0 || class_of_packet == OMNES_CLASS_OTHERS)
+	switch (class_of_packet) {
+	case OMNES_CLASS_STEPS:
+	case OMNES_CLASS_STEPS | OMNES_CLASS_V6:
+		return nic_step_sent(skb, class_of_packet);
+	case OMNES_CLASS_SPREAD:
+	case OMNES_CLASS_SPREAD | OMNES_CLASS_V6:
+		return nic_spread_sent(skb, class_of_packet);
+	default:
 		return NIC_NEXT;
-	if (class_of_packet == OMNES_CLASS_SPREAD)
-		return nic_spread_sent(skb);
-	if (nic_find(skb, OMNES_CLASS_STEPS, NIC_OUTWARD, &packet) ||
-	    !nic_is_own(skb, &packet) || packet.head.kind != OMNES_KIND_STEP ||
-	    skb->len != STEP_BYTES)
-		return NIC_NEXT;
-	return nic_step_entered(skb, &packet);
+	}
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -4,9 +4,11 @@
  * that somebody misses, and of the host's first.
  *
  * The steps that a packet enables leave as clones of it with other bytes; the
- * last one is the packet itself [CB-R3, R7]. Steps have no UDP checksum: the
- * tag covers every byte of them, and a checksum would have to be mended in
- * ways that depend on offloads.
+ * last one is the packet itself [CB-R3, R7].
+ *
+ * Over IPv4 steps have no UDP checksum: the tag covers every byte of them. IPv6
+ * wants one. The kernel knows whether a packet's is complete or still to be
+ * summed by a device, so its helper makes the one of the other.
  *
  * State, page and counters of steps that came in change under one lock; a
  * result is made outside it, and shown under it.
@@ -26,41 +28,52 @@ struct nic_step {
 	u16 is_to_all;
 };
 
-/* A step as it leaves. The frame stands so that header and tag are aligned,
- * too. */
-struct nic_static {
-	u32 in_front;
-	struct nic_frame frame;
-	struct nic_head head;
-};
-_Static_assert(offsetof(struct nic_static, head) == 48, "no gaps before the header");
+/* nic_step_store puts a step into `skb`, which is as long; 0 if done. */
+static __always_inline int nic_step_store(struct __sk_buff *skb, struct nic_static *step,
+					  int is_v6)
+{
+	const u32 udp_bytes = sizeof(*step) - offsetof(struct nic_static, frame.udp);
+	u16 pseudo_sum = step->frame.udp.check;
+	s64 sum;
+
+	if (!is_v6)
+		return bpf_skb_store_bytes(skb, 0, step->frame.v4.ether.mac_to, STEP_BYTES_V4, 0);
+	/* The sum of the pseudo header is right where a device sums the rest.
+	 * Elsewhere the helper takes it away, so it is added twice. */
+	sum = bpf_csum_diff(0, 0, (__be32 *)&step->frame.udp, udp_bytes, pseudo_sum);
+	return bpf_skb_store_bytes(skb, 0, step->frame.v6.ether.mac_to, STEP_BYTES_V6, 0) ||
+	       bpf_l4_csum_replace(skb, OMNES_FRAME_BYTES_V6 - UDP_CHECK_BYTES, 0, (u32)sum,
+				   BPF_F_MARK_MANGLED_0);
+}
 
 /* nic_step_write makes `skb` the message of a step; its length is right
  * already. 0 if done. */
 static __noinline int nic_step_write(struct __sk_buff *skb, struct omnes_slot *slot,
 				     struct omnes_peer *peer, const struct nic_step *step)
 {
-	struct nic_static out;
+	struct nic_scratch *scratch = nic_scratch();
+	struct nic_head head;
 	u32 to;
 
-	if (!slot || !peer || !step)
+	if (!slot || !peer || !step || !scratch)
 		return -1;
-	out.frame = *(const struct nic_frame *)peer;
-	out.head.magic = bpf_htons(OMNES_MAGIC);
-	out.head.version = OMNES_VERSION;
-	out.head.kind = OMNES_KIND_STEP;
-	out.head.job = slot->job;
-	out.head.communicator = slot->communicator;
-	out.head.channel = slot->channel;
-	out.head.flags = step->is_to_all ? OMNES_FLAG_GROUP : 0;
-	out.head.source = bpf_htons((u16)slot->rank);
-	out.head.seq = bpf_htonl(step->epoch);
-	out.head.word[0] = bpf_htonl(step->word >> 32);
-	out.head.word[1] = bpf_htonl((u32)step->word);
-	out.head.argument = bpf_htonl(step->step);
+	head.magic = bpf_htons(OMNES_MAGIC);
+	head.version = OMNES_VERSION;
+	head.kind = OMNES_KIND_STEP;
+	head.job = slot->job;
+	head.communicator = slot->communicator;
+	head.channel = slot->channel;
+	head.flags = step->is_to_all ? OMNES_FLAG_GROUP : 0;
+	head.source = bpf_htons((u16)slot->rank);
+	head.seq = bpf_htonl(step->epoch);
+	head.word[0] = bpf_htonl(step->word >> 32);
+	head.word[1] = bpf_htonl((u32)step->word);
+	head.argument = bpf_htonl(step->step);
 	to = step->is_to_all ? OMNES_RANK_ALL : peer->rank;
-	out.head.tag = omnes_be64(nic_tag(&slot->key, &out.head, to));
-	return bpf_skb_store_bytes(skb, 0, out.frame.mac_to, STEP_BYTES, 0);
+	head.tag = omnes_be64(nic_tag(&slot->key, &head, to));
+	scratch->step.frame = *(const struct nic_frame *)peer;
+	scratch->step.head = head;
+	return nic_step_store(skb, &scratch->step, slot->is_v6);
 }
 
 /* nic_mark is the mark of a packet for a peer: complete, or to be asked for. */
@@ -342,17 +355,27 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 static __noinline int nic_step_wake(struct __sk_buff *skb, struct nic_packet *packet, u64 sends,
 				    u32 epoch)
 {
-	u8 frame[OMNES_FRAME_BYTES];
+	struct nic_scratch *scratch = nic_scratch();
+	u32 is_v6;
 
-	if (!packet || !packet->page)
+	if (!packet || !packet->page || !packet->slot)
 		return NIC_NEXT;
 	__sync_fetch_and_add(&packet->page->wakes, 1);
+	if (!sends || !scratch)
+		return NIC_NEXT;
 	/* Clones leave with other headers; then the packet gets its own back. */
-	if (!sends || bpf_skb_load_bytes(skb, 0, frame, OMNES_FRAME_BYTES))
+	is_v6 = packet->slot->is_v6;
+	if (bpf_skb_load_bytes(skb, 0, scratch->frame,
+			       is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4))
 		return NIC_NEXT;
 	nic_steps_send(skb, packet, sends, epoch, 1);
-	bpf_skb_store_bytes(skb, 0, frame, OMNES_FRAME_BYTES, 0);
-	bpf_skb_store_bytes(skb, OMNES_FRAME_BYTES, &packet->head, HEAD_BYTES, 0);
+	if (is_v6) {
+		bpf_skb_store_bytes(skb, 0, scratch->frame, OMNES_FRAME_BYTES_V6, 0);
+		bpf_skb_store_bytes(skb, OMNES_FRAME_BYTES_V6, &packet->head, HEAD_BYTES, 0);
+	} else {
+		bpf_skb_store_bytes(skb, 0, scratch->frame, OMNES_FRAME_BYTES_V4, 0);
+		bpf_skb_store_bytes(skb, OMNES_FRAME_BYTES_V4, &packet->head, HEAD_BYTES, 0);
+	}
 	return NIC_NEXT;
 }
 

@@ -11,6 +11,7 @@
 #include <linux/if_packet.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <linux/udp.h>
 #include <stddef.h>
@@ -30,8 +31,10 @@
 #define NIC_DROP TC_ACT_SHOT
 
 #define HEAD_BYTES (OMNES_HEADER_BYTES + OMNES_TAG_BYTES)
-#define STEP_BYTES (OMNES_FRAME_BYTES + HEAD_BYTES)
-#define UDP_CHECK_OFFSET (OMNES_FRAME_BYTES - 2)
+#define STEP_BYTES_V4 (OMNES_FRAME_BYTES_V4 + HEAD_BYTES)
+#define STEP_BYTES_V6 (OMNES_FRAME_BYTES_V6 + HEAD_BYTES)
+/* A frame ends with its UDP checksum. */
+#define UDP_CHECK_BYTES 2
 
 /* skb->mark of packets that this firmware has made, so that the egress hook
  * knows them; other hosts cannot set it, since crossing a link clears it, nor
@@ -111,41 +114,63 @@ struct {
 	__array(values, struct nic_page_inner);
 } nic_pages SEC(".maps");
 
-/* The headers below Omnes's own. With two bytes in front, every field stands
- * at a multiple of its size. */
-struct nic_frame {
-	u16 in_front; /* of a peer: is_resolved */
+/* The headers below Omnes's own, which begins behind them. With two bytes in
+ * front, every field stands at a multiple of its size. */
+struct nic_ether {
+	u16 in_front;
 	u8 mac_to[ETH_ALEN];
 	u8 mac_from[ETH_ALEN];
 	u16 protocol;
-	struct iphdr ip;
-	struct udphdr udp;
 };
-_Static_assert(sizeof(struct nic_frame) == 2 + OMNES_FRAME_BYTES, "layout of the wire");
-_Static_assert(offsetof(struct nic_frame, mac_to) == offsetof(struct omnes_peer, frame),
-	       "a peer begins with a frame");
-
-/* A packet's header and tag, as on the wire. */
-struct nic_head {
-	u16 magic;
-	u8 version;
-	u8 kind;
-	u32 job;
-	u32 communicator;
-	u8 channel;
-	u8 flags;
-	u16 source;
-	u32 seq;
+struct nic_frame {
 	union {
 		struct {
-			u32 expects;
-			u16 epoch;
-			u16 credits;
-		};
-		u32 word[2]; /* of a step: what it carries, the high half first */
+			u32 unused[(OMNES_FRAME_BYTES_V6 - OMNES_FRAME_BYTES_V4) / 4];
+			struct nic_ether ether;
+			struct iphdr ip;
+		} v4;
+		struct {
+			struct nic_ether ether; /* in front, of a peer: is_resolved */
+			struct ipv6hdr ip;
+		} v6;
+		u64 words[7]; /* it is copied by them */
 	};
-	u32 argument;
-	u64 tag;
+	struct udphdr udp;
+};
+_Static_assert(sizeof(struct nic_frame) == 2 + OMNES_FRAME_BYTES_V6, "layout of the wire");
+_Static_assert(sizeof(struct nic_frame) - offsetof(struct nic_frame, v4.ether.mac_to) ==
+		       OMNES_FRAME_BYTES_V4,
+	       "layout of the wire");
+_Static_assert(offsetof(struct nic_frame, v6.ether.mac_to) == offsetof(struct omnes_peer, frame),
+	       "a peer begins with a frame");
+
+/* A packet's header and tag, as on the wire. While a tag is made, the receiver's
+ * rank, which it covers, stands in its place. */
+struct nic_head {
+	union {
+		struct {
+			u16 magic;
+			u8 version;
+			u8 kind;
+			u32 job;
+			u32 communicator;
+			u8 channel;
+			u8 flags;
+			u16 source;
+			u32 seq;
+			union {
+				struct {
+					u32 expects;
+					u16 epoch;
+					u16 credits;
+				};
+				u32 word[2]; /* of a step: what it carries, the high half first */
+			};
+			u32 argument;
+			u64 tag;
+		};
+		u64 words[HEAD_BYTES / 8]; /* of these the tag is made */
+	};
 };
 _Static_assert(sizeof(struct nic_head) == HEAD_BYTES, "layout of the wire");
 _Static_assert(offsetof(struct nic_head, magic) == OMNES_OFFSET_MAGIC, "layout of the wire");
@@ -162,19 +187,50 @@ _Static_assert(offsetof(struct nic_head, word) == OMNES_OFFSET_EXPECTS, "layout 
 _Static_assert(offsetof(struct nic_head, argument) == OMNES_OFFSET_ARGUMENT, "layout of the wire");
 _Static_assert(offsetof(struct nic_head, tag) == OMNES_OFFSET_TAG, "layout of the wire");
 
+/* Where a packet is from and to; see OMNES_ADDRESS_WORDS. */
+struct nic_way {
+	u32 from[OMNES_ADDRESS_WORDS];
+	u32 to[OMNES_ADDRESS_WORDS];
+	struct udphdr udp;
+};
+/* The same as on the wire, where IPv4's addresses have one word. */
+#define WAY_OFFSET_V4 (ETH_HLEN + offsetof(struct iphdr, saddr))
+#define WAY_OFFSET_V6 (ETH_HLEN + offsetof(struct ipv6hdr, saddr))
+#define WAY_GAP_V4 offsetof(struct nic_way, to[OMNES_ADDRESS_WORDS - 2])
+_Static_assert(WAY_OFFSET_V4 + sizeof(struct nic_way) - WAY_GAP_V4 == OMNES_FRAME_BYTES_V4,
+	       "layout of the wire");
+_Static_assert(WAY_OFFSET_V6 + sizeof(struct nic_way) == OMNES_FRAME_BYTES_V6,
+	       "layout of the wire");
+
 /* A packet that concerns a slot; first what is read of it, in one piece. */
 struct nic_packet {
-	u32 address_from;
-	u32 address_to;
-	struct udphdr udp;
+	struct nic_way way;
 	struct nic_head head;
 	u32 slot_number;
 	u32 has_ended; /* a barrier, whose result the page shows */
 	struct omnes_slot *slot;
 	struct omnes_page *page;
 };
-#define READ_OFFSET (ETH_HLEN + offsetof(struct iphdr, saddr))
-#define READ_BYTES (STEP_BYTES - READ_OFFSET)
-_Static_assert(offsetof(struct nic_packet, slot_number) == READ_BYTES, "layout of the wire");
+_Static_assert(offsetof(struct nic_packet, slot_number) == sizeof(struct nic_way) + HEAD_BYTES,
+	       "layout of the wire");
+
+/* A step as it leaves, and the headers of a packet that goes on to the host: one
+ * for each processor, for which the stack has no room. */
+struct nic_static {
+	struct nic_frame frame;
+	struct nic_head head;
+};
+_Static_assert(offsetof(struct nic_static, head) == sizeof(struct nic_frame),
+	       "no gaps before the header");
+struct nic_scratch {
+	struct nic_static step;
+	u8 frame[OMNES_FRAME_BYTES_V6];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct nic_scratch);
+} nic_scratches SEC(".maps");
 
 #endif

@@ -10,13 +10,14 @@
 
 #include "nic_maps.h"
 
-/* What tells a packet's class: the frame and the header up to its marks. */
+/* What tells a packet's class: the frame and the header up to its marks. Every
+ * packet of ours has so many bytes, also over IPv4. */
 struct nic_start {
 	u16 in_front;
-	u8 frame[OMNES_FRAME_BYTES];
-	u8 head[OMNES_OFFSET_SOURCE];
+	u8 bytes[OMNES_FRAME_BYTES_V6 + OMNES_OFFSET_SOURCE];
 };
-#define START_BYTES (OMNES_FRAME_BYTES + OMNES_OFFSET_SOURCE)
+#define START_BYTES (OMNES_FRAME_BYTES_V6 + OMNES_OFFSET_SOURCE)
+_Static_assert(START_BYTES <= STEP_BYTES_V4, "it is there");
 
 /* nic_fold gives a sum in one's complement, in 16 bits. */
 static __always_inline u16 nic_fold(u32 sum)
@@ -25,8 +26,14 @@ static __always_inline u16 nic_fold(u32 sum)
 	return (u16)(sum + (sum >> 16));
 }
 
-/* nic_is_udp tells whether a frame is IPv4 without options, whole, and UDP. */
-static __always_inline int nic_is_udp(const void *frame)
+/* nic_is_v6 tells whether a frame says that it is IPv6. */
+static __always_inline int nic_is_v6(const void *frame)
+{
+	return ((const struct ethhdr *)frame)->h_proto == bpf_htons(ETH_P_IPV6);
+}
+
+/* nic_is_udp_v4 tells whether a frame is IPv4 without options, whole, and UDP. */
+static __always_inline int nic_is_udp_v4(const void *frame)
 {
 	const struct ethhdr *eth = frame;
 	const struct iphdr *ip = frame + ETH_HLEN;
@@ -35,12 +42,21 @@ static __always_inline int nic_is_udp(const void *frame)
 	       *(const u8 *)ip == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
 }
 
+/* nic_is_udp_v6 tells whether a frame of IPv6 is UDP, without another header
+ * between: those of fragments and options are such. */
+static __always_inline int nic_is_udp_v6(const void *frame)
+{
+	const struct ipv6hdr *ip = frame + ETH_HLEN;
+
+	return ip->nexthdr == IPPROTO_UDP && *(const u8 *)ip >> 4 == 6;
+}
+
 /* nic_class_of_head gives the class of a packet whose frame is UDP, or -1. */
 static __always_inline int nic_class_of_head(const void *start)
 {
 	const struct nic_head *head = start;
 
-	if (head->magic != bpf_htons(OMNES_MAGIC) || head->version != OMNES_VERSION)
+	if (head->version != OMNES_VERSION)
 		return -1;
 	if (head->kind == OMNES_KIND_STEP || head->kind == OMNES_KIND_STEP_NACK)
 		return OMNES_CLASS_STEPS;
@@ -51,6 +67,25 @@ static __always_inline int nic_class_of_head(const void *start)
 	return OMNES_CLASS_OTHERS;
 }
 
+/* nic_class_of gives the class of a packet by its first START_BYTES bytes, with
+ * OMNES_CLASS_V6 if it is of IPv6, or -1. */
+static __always_inline int nic_class_of(const void *start)
+{
+	const void *head = start + OMNES_FRAME_BYTES_V4;
+	int class_of_head;
+
+	if (!nic_is_v6(start)) {
+		if (*(const u16 *)head != bpf_htons(OMNES_MAGIC) || !nic_is_udp_v4(start))
+			return -1;
+		return nic_class_of_head(head);
+	}
+	head = start + OMNES_FRAME_BYTES_V6;
+	if (*(const u16 *)head != bpf_htons(OMNES_MAGIC) || !nic_is_udp_v6(start))
+		return -1;
+	class_of_head = nic_class_of_head(head);
+	return class_of_head < 0 ? -1 : class_of_head | OMNES_CLASS_V6;
+}
+
 /* nic_class_scattered is nic_class for packets whose first bytes do not lie
  * together: a train leaves with its data in pages behind the UDP header. */
 static __noinline int nic_class_scattered(struct __sk_buff *skb)
@@ -59,57 +94,86 @@ static __noinline int nic_class_scattered(struct __sk_buff *skb)
 	void *end = (void *)(long)skb->data_end;
 	struct nic_start start = {};
 
-	if (skb->len < STEP_BYTES || (data + OMNES_FRAME_BYTES <= end && !nic_is_udp(data)))
+	if (skb->len < STEP_BYTES_V4)
 		return -1;
-	if (bpf_skb_load_bytes(skb, 0, start.frame, START_BYTES) || !nic_is_udp(start.frame))
+	if (data + OMNES_FRAME_BYTES_V4 <= end &&
+	    !(nic_is_v6(data) ? nic_is_udp_v6(data) : nic_is_udp_v4(data)))
 		return -1;
-	return nic_class_of_head(start.head);
+	if (bpf_skb_load_bytes(skb, 0, start.bytes, START_BYTES))
+		return -1;
+	return nic_class_of(start.bytes);
 }
 
-/* nic_class tells from the first bytes whether a packet may concern a slot:
- * its class, or -1. Two comparisons for most packets that are not ours. */
+/* nic_class tells from the first bytes whether a packet may concern a slot: its
+ * class, with OMNES_CLASS_V6 if it is of IPv6, or -1. Three comparisons for most
+ * packets that are not ours. */
 static __always_inline int nic_class(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
 
-	if (data + STEP_BYTES > end)
+	if (data + STEP_BYTES_V4 > end)
 		return nic_class_scattered(skb);
-	if (*(u16 *)(data + OMNES_FRAME_BYTES) != bpf_htons(OMNES_MAGIC) || !nic_is_udp(data))
-		return -1;
-	return nic_class_of_head(data + OMNES_FRAME_BYTES);
+	return nic_class_of(data);
 }
 
 /* Which of a packet's ports is this host's. */
-enum nic_way {
+enum nic_direction {
 	NIC_INWARD,
 	NIC_OUTWARD,
 };
 
-/* nic_is_group tells whether an address is a group's. */
-static __always_inline int nic_is_group(u32 address)
+/* nic_is_same tells whether two addresses are the same. */
+static __always_inline int nic_is_same(const u32 *one, const u32 *other)
 {
-	return (address & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
+	return !((one[0] ^ other[0]) | (one[1] ^ other[1]) | (one[2] ^ other[2]) |
+		 (one[3] ^ other[3]));
+}
+
+/* nic_is_group tells whether an address is a group's. */
+static __always_inline int nic_is_group(const u32 *address)
+{
+	if (address[0] | address[1] | (address[2] ^ bpf_htonl(0xffff)))
+		return (address[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000);
+	return (address[3] & bpf_htonl(0xf0000000)) == bpf_htonl(0xe0000000);
+}
+
+/* nic_read reads from where and to where a packet is, and `bytes` bytes behind
+ * that, a constant, for which there is room. 0 if done. */
+static __always_inline int nic_read(struct __sk_buff *skb, int is_v6, struct nic_way *way,
+				    u32 bytes)
+{
+	if (is_v6)
+		return bpf_skb_load_bytes(skb, WAY_OFFSET_V6, way, sizeof(*way) + bytes);
+	if (bpf_skb_load_bytes(skb, WAY_OFFSET_V4, (void *)way + WAY_GAP_V4,
+			       sizeof(*way) - WAY_GAP_V4 + bytes))
+		return -1;
+	way->from[3] = way->to[2];
+	way->from[2] = way->to[2] = bpf_htonl(0xffff);
+	way->from[1] = way->to[1] = 0;
+	way->from[0] = way->to[0] = 0;
+	return 0;
 }
 
 /* nic_find fills `packet` for the slot at this host's port; 0 if there is one.
  * A frame of a virtual LAN belongs to that LAN's own interface, what is for
  * another address to whoever has that. */
-static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet, enum nic_way way,
-				    struct nic_packet *packet)
+static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
+				    enum nic_direction direction, struct nic_packet *packet)
 {
 	struct omnes_port_key key = {};
 	u32 zero = 0;
 	u32 *number;
 	void *pages;
 
-	if (skb->vlan_present || bpf_skb_load_bytes(skb, READ_OFFSET, packet, READ_BYTES))
+	if (skb->vlan_present ||
+	    nic_read(skb, class_of_packet & OMNES_CLASS_V6, &packet->way, HEAD_BYTES))
 		return -1;
 	key.job = packet->head.job;
 	key.communicator = packet->head.communicator;
 	key.channel = packet->head.channel;
 	key.class_of_packet = class_of_packet;
-	key.port = way == NIC_INWARD ? packet->udp.dest : packet->udp.source;
+	key.port = direction == NIC_INWARD ? packet->way.udp.dest : packet->way.udp.source;
 	number = bpf_map_lookup_elem(&nic_ports, &key);
 	if (!number)
 		return -1;
@@ -119,8 +183,8 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet, 
 	pages = bpf_map_lookup_elem(&nic_pages, &packet->slot_number);
 	if (!packet->slot || !pages)
 		return -1;
-	if (way == NIC_INWARD && packet->address_to != packet->slot->address &&
-	    !nic_is_group(packet->address_to))
+	if (direction == NIC_INWARD && !nic_is_same(packet->way.to, packet->slot->address) &&
+	    !nic_is_group(packet->way.to))
 		return -1;
 	packet->page = bpf_map_lookup_elem(pages, &zero);
 	return packet->page ? 0 : -1;
@@ -130,8 +194,14 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet, 
  * socket: not from another address with the same port, not passed through. */
 static __always_inline int nic_is_own(struct __sk_buff *skb, const struct nic_packet *packet)
 {
-	return skb->sk && packet->address_from == packet->slot->address &&
-	       packet->udp.source == packet->slot->port;
+	return skb->sk && nic_is_same(packet->way.from, packet->slot->address) &&
+	       packet->way.udp.source == packet->slot->port;
+}
+
+/* nic_is_step_long tells whether a packet is as long as steps are. */
+static __always_inline int nic_is_step_long(struct __sk_buff *skb, const struct nic_packet *packet)
+{
+	return skb->len == (packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4);
 }
 
 /* nic_member gives the member that a packet says it is from, if there is one. */
@@ -142,35 +212,36 @@ static __always_inline struct omnes_member *nic_member(const struct nic_packet *
 	return bpf_map_lookup_elem(&nic_members, &key);
 }
 
-/* What a tag covers; with the envelope only where one follows the tag. */
-struct nic_tagged {
-	u64 header[OMNES_HEADER_BYTES / 8];
-	u32 to;
-	u8 envelope[OMNES_ENVELOPE_BYTES];
-	u32 behind;
-};
-#define TAGGED_BYTES offsetof(struct nic_tagged, envelope)
-#define TAGGED_FIRST_BYTES offsetof(struct nic_tagged, behind)
-
-/* nic_tag gives the tag, in host order, of a packet without control body;
- * `to` is the receiver's rank. */
-static __always_inline u64 nic_tag(const struct omnes_key *key, const struct nic_head *head, u32 to)
+/* nic_tag gives the tag, in host order, of a packet without control body; `to`
+ * is the receiver's rank. It stands where the tag is to be, afterwards. */
+static __always_inline u64 nic_tag(const struct omnes_key *key, struct nic_head *head, u32 to)
 {
-	struct nic_tagged tagged = {};
-
-	__builtin_memcpy(tagged.header, head, OMNES_HEADER_BYTES);
-	tagged.to = bpf_htonl(to);
-	return omnes_siphash(key, tagged.header, TAGGED_BYTES);
+	head->tag = omnes_be64((u64)to << 32);
+	return omnes_siphash(key, head->words, OMNES_HEADER_BYTES + sizeof(to));
 }
 
 /* nic_is_tagged tells whether a packet without control body is from `member`
  * and for this slot. */
-static __always_inline int nic_is_tagged(const struct nic_packet *packet,
+static __always_inline int nic_is_tagged(struct nic_packet *packet,
 					 const struct omnes_member *member)
 {
 	u32 to = packet->head.flags & OMNES_FLAG_GROUP ? OMNES_RANK_ALL : packet->slot->rank;
+	u64 tag = packet->head.tag;
+	u64 right = omnes_be64(nic_tag(&member->key, &packet->head, to));
 
-	return nic_tag(&member->key, &packet->head, to) == omnes_be64(packet->head.tag);
+	packet->head.tag = tag;
+	return tag == right;
+}
+
+/* nic_scratch gives this processor's scratch memory. Nobody else uses it before this
+ * packet is dealt with: what its clones meet on their way out makes no steps. Where
+ * a kernel lets others in all the same (PREEMPT_RT), a step may be spoilt: its tag
+ * is wrong then, and who misses it asks. */
+static __always_inline struct nic_scratch *nic_scratch(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&nic_scratches, &zero);
 }
 
 /* nic_now gives the time by which addresses grow old, in units of 2^30 ns. */

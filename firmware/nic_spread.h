@@ -8,14 +8,14 @@
  *
  * Two ways to address a child:
  *   - by IP: MAC addresses, IP addresses, TTL and UDP ports of the child's
- *     static packet, and both checksums mended;
+ *     static packet, and the checksums mended;
  *   - by MAC (OMNES_SLOT_BY_MAC): the group's IP address stays, the frame goes
  *     to the child's MAC address. Nothing else changes.
  *
  * MAC addresses are asked for again after one to two seconds, so that a child
  * that has moved is found again: such a packet goes by IP.
  *
- * Checksums. IP: made anew. UDP, where there is one: of a train (GSO) the field
+ * Checksums. IPv4: made anew. UDP, where there is one: of a train (GSO) the field
  * holds the sum of the pseudo header, not complemented, whatever the device
  * offloads, so it is mended here; of a single packet the kernel knows whether
  * the rest is still to be summed, so its helper mends it.
@@ -57,9 +57,13 @@ static __always_inline u32 nic_sum(u32 one, u32 other)
 	return (u32)sum + (u32)(sum >> 32);
 }
 
-static __always_inline u32 nic_addresses(const struct nic_frame *frame)
+/* nic_addresses gives the sum of a frame's two addresses. */
+static __always_inline u32 nic_addresses(const struct nic_frame *frame, int is_v6)
 {
-	return nic_sum(frame->ip.saddr, frame->ip.daddr);
+	if (!is_v6)
+		return nic_sum(frame->v4.ip.saddr, frame->v4.ip.daddr);
+	return bpf_csum_diff(0, 0, (__be32 *)&frame->v6.ip.saddr, 2 * sizeof(frame->v6.ip.saddr),
+			     0);
 }
 
 static __always_inline u32 nic_ports_sum(const struct nic_frame *frame)
@@ -87,29 +91,50 @@ OMNES_UNROLL
  */
 static __always_inline int nic_spread_mend(struct nic_spread_run *run, struct nic_frame *frame)
 {
-	u32 addresses = nic_addresses(frame);
+	int is_v6 = run->packet.slot->is_v6;
+	u32 check_offset = (is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4) - UDP_CHECK_BYTES;
+	u32 addresses = nic_addresses(frame, is_v6);
 	u32 ports = nic_ports_sum(frame);
 	struct __sk_buff *skb = run->skb;
 
 	if (skb->gso_size) {
 		u32 sum = nic_sum(nic_sum(run->came.udp.check, addresses),
-				  ~nic_addresses(&run->came));
+				  ~nic_addresses(&run->came, is_v6));
 
 		if (run->came.udp.check)
 			frame->udp.check = nic_fold(sum);
 		return 0;
 	}
 	if (addresses != run->addresses &&
-	    bpf_l4_csum_replace(skb, UDP_CHECK_OFFSET, 0, nic_sum(addresses, ~run->addresses),
+	    bpf_l4_csum_replace(skb, check_offset, 0, nic_sum(addresses, ~run->addresses),
 				BPF_F_PSEUDO_HDR | BPF_F_MARK_MANGLED_0))
 		return -1;
 	run->addresses = addresses;
 	if (ports != run->ports &&
-	    bpf_l4_csum_replace(skb, UDP_CHECK_OFFSET, 0, nic_sum(ports, ~run->ports),
+	    bpf_l4_csum_replace(skb, check_offset, 0, nic_sum(ports, ~run->ports),
 				BPF_F_MARK_MANGLED_0))
 		return -1;
 	run->ports = ports;
 	return 0;
+}
+
+/* nic_frame_load reads a packet's headers, nic_frame_store puts them back, but for
+ * so many bytes at their end. 0 if done. */
+static __always_inline int nic_frame_load(struct __sk_buff *skb, struct nic_frame *frame, int is_v6)
+{
+	if (is_v6)
+		return bpf_skb_load_bytes(skb, 0, frame->v6.ether.mac_to, OMNES_FRAME_BYTES_V6);
+	return bpf_skb_load_bytes(skb, 0, frame->v4.ether.mac_to, OMNES_FRAME_BYTES_V4);
+}
+
+static __always_inline int nic_frame_store(struct __sk_buff *skb, const struct nic_frame *frame,
+					   int is_v6, const u32 without)
+{
+	if (is_v6)
+		return bpf_skb_store_bytes(skb, 0, frame->v6.ether.mac_to,
+					   OMNES_FRAME_BYTES_V6 - without, 0);
+	return bpf_skb_store_bytes(skb, 0, frame->v4.ether.mac_to, OMNES_FRAME_BYTES_V4 - without,
+				   0);
 }
 
 /* nic_spread_store puts headers that nic_spread_mend has seen into the packet:
@@ -117,19 +142,58 @@ static __always_inline int nic_spread_mend(struct nic_spread_run *run, struct ni
 static __always_inline int nic_spread_store(struct nic_spread_run *run,
 					    const struct nic_frame *frame)
 {
+	int is_v6 = run->packet.slot->is_v6;
+
 	if (run->skb->gso_size)
-		return bpf_skb_store_bytes(run->skb, 0, frame->mac_to, OMNES_FRAME_BYTES, 0);
-	return bpf_skb_store_bytes(run->skb, 0, frame->mac_to, UDP_CHECK_OFFSET, 0);
+		return nic_frame_store(run->skb, frame, is_v6, 0);
+	return nic_frame_store(run->skb, frame, is_v6, UDP_CHECK_BYTES);
+}
+
+/* How a frame gets the addresses of a child's static packet: only MAC addresses,
+ * or also those of IP and, from the source, the TTL. */
+enum nic_spread_way {
+	NIC_BY_MAC,
+	NIC_PASSED_ON,
+	NIC_FROM_SOURCE,
+};
+
+static __always_inline void nic_spread_to_v4(struct nic_frame *frame, const struct nic_frame *to,
+					     enum nic_spread_way way)
+{
+	__builtin_memcpy(frame->v4.ether.mac_to, to->v4.ether.mac_to, ETH_ALEN);
+	__builtin_memcpy(frame->v4.ether.mac_from, to->v4.ether.mac_from, ETH_ALEN);
+	if (way == NIC_FROM_SOURCE)
+		frame->v4.ip.ttl = to->v4.ip.ttl;
+	if (way != NIC_BY_MAC) {
+		frame->v4.ip.saddr = to->v4.ip.saddr;
+		frame->v4.ip.daddr = to->v4.ip.daddr;
+	}
+	frame->v4.ip.check = 0;
+	frame->v4.ip.check = nic_ip_check(&frame->v4.ip);
+}
+
+static __always_inline void nic_spread_to_v6(struct nic_frame *frame, const struct nic_frame *to,
+					     enum nic_spread_way way)
+{
+	__builtin_memcpy(frame->v6.ether.mac_to, to->v6.ether.mac_to, ETH_ALEN);
+	__builtin_memcpy(frame->v6.ether.mac_from, to->v6.ether.mac_from, ETH_ALEN);
+	if (way == NIC_FROM_SOURCE)
+		frame->v6.ip.hop_limit = to->v6.ip.hop_limit;
+	if (way != NIC_BY_MAC) {
+		frame->v6.ip.saddr = to->v6.ip.saddr;
+		frame->v6.ip.daddr = to->v6.ip.daddr;
+	}
 }
 
 /* nic_spread_write addresses the packet to the child with this index; the mark
  * it needs, or 0 if that failed. */
 static __noinline u32 nic_spread_write(struct nic_spread_run *run, u32 index)
 {
+	enum nic_spread_way way;
 	struct nic_frame frame;
 	struct omnes_peer *peer;
 	const struct nic_frame *to;
-	int is_known, is_by_mac;
+	int is_known;
 
 	if (!run || !run->packet.slot)
 		return 0;
@@ -138,21 +202,19 @@ static __noinline u32 nic_spread_write(struct nic_spread_run *run, u32 index)
 		return 0;
 	to = (const struct nic_frame *)peer;
 	is_known = peer->is_resolved && run->now - peer->learnt <= LEARNT_AGE_MAX;
-	is_by_mac = is_known && run->packet.slot->flags & OMNES_SLOT_BY_MAC &&
-		    nic_is_group(run->came.ip.daddr);
+	way = run->is_passed_on ? NIC_PASSED_ON : NIC_FROM_SOURCE;
+	if (is_known && run->packet.slot->flags & OMNES_SLOT_BY_MAC &&
+	    nic_is_group(run->packet.way.to))
+		way = NIC_BY_MAC;
 	frame = run->came;
-	__builtin_memcpy(frame.mac_to, to->mac_to, ETH_ALEN);
-	__builtin_memcpy(frame.mac_from, to->mac_from, ETH_ALEN);
-	if (!is_by_mac) {
-		if (!run->is_passed_on)
-			frame.ip.ttl = to->ip.ttl;
-		frame.ip.saddr = to->ip.saddr;
-		frame.ip.daddr = to->ip.daddr;
+	if (run->packet.slot->is_v6)
+		nic_spread_to_v6(&frame, to, way);
+	else
+		nic_spread_to_v4(&frame, to, way);
+	if (way != NIC_BY_MAC) {
 		frame.udp.source = to->udp.source;
 		frame.udp.dest = to->udp.dest;
 	}
-	frame.ip.check = 0;
-	frame.ip.check = nic_ip_check(&frame.ip);
 	if (nic_spread_mend(run, &frame) || nic_spread_store(run, &frame))
 		return 0;
 	return is_known ? MARK_SENT : MARK_RESOLVE | (index & MARK_PEER);
@@ -181,42 +243,60 @@ static long nic_spread_one(u32 number, void *context)
  * children, and from which on. 0 if done. */
 static __noinline int nic_spread_clone(struct nic_spread_run *run, u32 count)
 {
-	if (!run || bpf_skb_load_bytes(run->skb, 0, run->came.mac_to, OMNES_FRAME_BYTES))
+	int is_v6;
+
+	if (!run || !run->packet.slot)
+		return -1;
+	is_v6 = run->packet.slot->is_v6;
+	if (nic_frame_load(run->skb, &run->came, is_v6))
 		return -1;
 	/* Slots that name each other as children would pass on for ever. */
-	if (run->is_passed_on && run->came.ip.ttl-- <= 1) {
+	if (run->is_passed_on &&
+	    (is_v6 ? run->came.v6.ip.hop_limit-- : run->came.v4.ip.ttl--) <= 1) {
 		__sync_fetch_and_add(&run->packet.page->clone_failures, count);
 		return -1;
 	}
 	run->now = nic_now();
-	run->addresses = nic_addresses(&run->came);
+	run->addresses = nic_addresses(&run->came, is_v6);
 	run->ports = nic_ports_sum(&run->came);
 	bpf_loop(count, nic_spread_one, run, 0);
 	return 0;
 }
 
+/* What the tag of a message's first packet covers: also the envelope behind. */
+struct nic_tagged {
+	u64 header[OMNES_HEADER_BYTES / 8];
+	u32 to;
+	u8 envelope[OMNES_ENVELOPE_BYTES];
+	u32 behind;
+};
+#define TAGGED_BYTES offsetof(struct nic_tagged, behind)
+
 /* nic_is_tagged_first tells whether the first packet of a train to all is from
  * `member`; the tag of a message's first packet covers the envelope. */
-static __always_inline int nic_is_tagged_first(struct __sk_buff *skb,
-					       const struct nic_packet *packet,
-					       const struct omnes_member *member)
+static __noinline int nic_is_tagged_first(struct __sk_buff *skb, struct nic_packet *packet,
+					  const struct omnes_member *member)
 {
+	u32 envelope_offset;
 	struct nic_tagged tagged = {};
 	u64 tag;
 
+	if (!packet || !packet->slot || !member)
+		return 0;
 	if (packet->head.kind != OMNES_KIND_CAST || !(packet->head.flags & OMNES_FLAG_FIRST))
 		return nic_is_tagged(packet, member);
 	__builtin_memcpy(tagged.header, &packet->head, OMNES_HEADER_BYTES);
 	tagged.to = OMNES_RANK_ALL;
-	if (bpf_skb_load_bytes(skb, STEP_BYTES, tagged.envelope, OMNES_ENVELOPE_BYTES))
+	envelope_offset = packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4;
+	if (bpf_skb_load_bytes(skb, envelope_offset, tagged.envelope, OMNES_ENVELOPE_BYTES))
 		return 0;
-	tag = omnes_siphash(&member->key, tagged.header, TAGGED_FIRST_BYTES);
+	tag = omnes_siphash(&member->key, tagged.header, TAGGED_BYTES);
 	return tag == omnes_be64(packet->head.tag);
 }
 
 /* A packet to all has come from the wire. The host gets it whatever becomes
  * of the clones, and judges it by itself. */
-static __noinline int nic_spread_arrived(struct __sk_buff *skb)
+static __noinline int nic_spread_arrived(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_spread_run run = { .skb = skb };
 	struct nic_packet *packet = &run.packet;
@@ -226,7 +306,7 @@ static __noinline int nic_spread_arrived(struct __sk_buff *skb)
 
 	/* What the network delivers to everybody needs no passing on. */
 	if (skb->pkt_type != PACKET_HOST ||
-	    nic_find(skb, OMNES_CLASS_SPREAD, NIC_INWARD, packet) ||
+	    nic_find(skb, class_of_packet, NIC_INWARD, packet) ||
 	    !(packet->slot->flags & OMNES_SLOT_FORWARDS))
 		return NIC_NEXT;
 	member = nic_member(packet);
@@ -248,8 +328,11 @@ static __noinline int nic_spread_arrived(struct __sk_buff *skb)
 
 		nic_spread_mend(&run, &run.came);
 		run.came.udp.check = check;
-		run.came.ip.ttl++;
-		bpf_skb_store_bytes(skb, 0, run.came.mac_to, OMNES_FRAME_BYTES, 0);
+		if (packet->slot->is_v6)
+			run.came.v6.ip.hop_limit++;
+		else
+			run.came.v4.ip.ttl++;
+		nic_frame_store(skb, &run.came, packet->slot->is_v6, 0);
 	}
 	skb->mark = mark;
 	return NIC_NEXT;
@@ -257,7 +340,7 @@ static __noinline int nic_spread_arrived(struct __sk_buff *skb)
 
 /* The host sends to all. What it passes on for another member it sends to each
  * child by itself, so that goes its way. */
-static __noinline int nic_spread_sent(struct __sk_buff *skb)
+static __noinline int nic_spread_sent(struct __sk_buff *skb, int class_of_packet)
 {
 	struct nic_spread_run run = { .skb = skb };
 	struct nic_packet *packet = &run.packet;
@@ -265,7 +348,7 @@ static __noinline int nic_spread_sent(struct __sk_buff *skb)
 	u32 mark = skb->mark;
 	u32 child, last;
 
-	if (nic_find(skb, OMNES_CLASS_SPREAD, NIC_OUTWARD, packet) ||
+	if (nic_find(skb, class_of_packet, NIC_OUTWARD, packet) ||
 	    !nic_is_own(skb, packet) ||
 	    packet->head.source != bpf_htons((u16)packet->slot->rank))
 		return NIC_NEXT;

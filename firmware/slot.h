@@ -15,8 +15,9 @@
 #include "spread_step.h"
 
 #define OMNES_SLOTS_MAX 64
-/* Ethernet, IPv4 and UDP headers. */
-#define OMNES_FRAME_BYTES 42
+/* Ethernet, IP and UDP headers, of either version of IP. */
+#define OMNES_FRAME_BYTES_V4 42
+#define OMNES_FRAME_BYTES_V6 62
 /* The peer entry of the group's multicast address. */
 #define OMNES_PEER_GROUP OMNES_KERNEL_GROUP_MAX
 #define OMNES_PEERS_MAX (OMNES_KERNEL_GROUP_MAX + 1)
@@ -29,6 +30,11 @@ enum omnes_class {
 	OMNES_CLASS_SPREAD = 1,
 	OMNES_CLASS_OTHERS = 2, /* they find a queue */
 };
+/* Beside a class: of packets over IPv6, which find other slots than those over IPv4. */
+#define OMNES_CLASS_V6 4
+
+/* An IPv6 address in network byte order, or an IPv4 one as that maps it: ::ffff:a.b.c.d. */
+#define OMNES_ADDRESS_WORDS 4
 
 /* `port` is a UDP port of this host in network byte order: the one that the
  * member's packets leave from and come to. */
@@ -36,7 +42,7 @@ struct omnes_port_key {
 	u32 job;
 	u32 communicator;
 	u8 channel;
-	u8 class_of_packet;
+	u8 class_of_packet; /* an omnes_class, with OMNES_CLASS_V6 or without */
 	u16 port;
 };
 _Static_assert(sizeof(struct omnes_port_key) == 12, "layout shared with Rust");
@@ -65,25 +71,29 @@ struct omnes_slot {
 	u8 channel;
 	u8 flags;
 	u16 port; /* of the member's socket, with its address, in network byte order */
-	u32 address;
+	u32 address[OMNES_ADDRESS_WORDS];
 	u32 rank; /* this member's, in the job */
 	u32 ifindex;
+	u32 is_v6; /* all members have addresses of IPv6; else of IPv4 */
 	struct omnes_key key;
 	struct omnes_barrier_table barrier;
 	struct omnes_spread_table spread;
 };
-_Static_assert(sizeof(struct omnes_slot) == 40 + 552 + 4112, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_slot) == 56 + 552 + 4112, "layout shared with Rust");
 
-/* The static packet's headers for one peer [CB-R3]. The frame stands two bytes
- * behind a multiple of four, so that its words are aligned. */
+/* The static packet's headers for one peer [CB-R3]. They end where the room for
+ * them does: those of IPv4, which are shorter, begin later. The room stands two
+ * bytes behind a multiple of four, so that words are aligned. MAC addresses are
+ * filled in when known. In place of the UDP checksum stands what it needs to
+ * know: over IPv6 the sum of the pseudo header, not complemented, and over IPv4,
+ * where steps have none, 0. */
 struct omnes_peer {
 	u16 is_resolved;
-	u8 frame[OMNES_FRAME_BYTES]; /* MAC addresses are filled in when known */
+	u8 frame[OMNES_FRAME_BYTES_V6];
 	u32 rank;
 	u32 learnt; /* when the MAC addresses were, in units of 2^30 ns */
-	u8 reserved[12];
 };
-_Static_assert(sizeof(struct omnes_peer) == 64, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_peer) == 72, "layout shared with Rust");
 
 /* Mapped by the member's process. */
 struct omnes_page {
@@ -125,11 +135,11 @@ _Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 32, "layout shared w
  * host may pass on packets of the job to the same port of another. */
 struct omnes_queue_key {
 	u32 job;
-	u32 address;
+	u32 address[OMNES_ADDRESS_WORDS];
 	u16 port;
 	u16 reserved;
 };
-_Static_assert(sizeof(struct omnes_queue_key) == 12, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_queue_key) == 24, "layout shared with Rust");
 
 /* One packet, from Omnes's header on; of no packet if `bytes` is 0. */
 struct omnes_queue_entry {

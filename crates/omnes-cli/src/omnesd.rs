@@ -31,7 +31,7 @@ const DESCRIPTORS: u64 = 16_384;
 
 const EXAMPLES: &str = "\
 Examples:
-  omnesd                         # serve all Ethernet interfaces with IPv4
+  omnesd                         # serve all Ethernet interfaces that have an address
   omnesd --interface eth1        # only this one
   systemctl enable --now omnesd  # with dist/omnesd.service installed
   omnes nic list                 # what it has attached and lent
@@ -51,7 +51,7 @@ comes too often, how often.";
 #[command(name = "omnesd", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Args {
     /// Interface to serve; may be given several times [default: all with an Ethernet network and an
-    /// IPv4 address, also those that come later]
+    /// address, also those that come later]
     #[arg(long = "interface", value_name = "NAME")]
     interfaces: Vec<String>,
     /// Slots that one user may have, 1 to 64; each group of a job takes one or two per node

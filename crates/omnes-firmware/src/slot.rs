@@ -5,7 +5,9 @@ use crate::{KERNEL_GROUP_MAX, Key, WORDS_MAX, barrier, spread};
 /// Slots of one loaded firmware.
 pub const SLOTS_MAX: u32 = 64;
 /// Bytes of Ethernet, IPv4 and UDP headers.
-pub const FRAME_BYTES: usize = 42;
+pub const FRAME_BYTES_V4: usize = 42;
+/// Bytes of Ethernet, IPv6 and UDP headers.
+pub const FRAME_BYTES_V6: usize = 62;
 /// The peer entry of the group's multicast address.
 pub const PEER_GROUP: u32 = KERNEL_GROUP_MAX as u32;
 /// Bytes of a lock, a barrier's state, and the bits and words of its two records in the kernel's
@@ -23,6 +25,9 @@ pub enum Class {
     Spread = 1,
 }
 
+/// Beside a [`Class`]: of packets over IPv6, which find other slots than those over IPv4.
+pub const CLASS_V6: u8 = 4;
+
 /// Names a slot to packets. `job`, `communicator` and `port` in network byte order.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +38,7 @@ pub struct PortKey {
     pub communicator: u32,
     /// The header's channel.
     pub channel: u8,
-    /// A [`Class`].
+    /// A [`Class`], with [`CLASS_V6`] or without.
     pub class: u8,
     /// UDP port of this host.
     pub port: u16,
@@ -80,12 +85,14 @@ pub struct Slot {
     pub flags: u8,
     /// The port of its socket, in network byte order.
     pub port: u16,
-    /// The socket's IPv4 address, in network byte order.
-    pub address: u32,
+    /// The socket's IPv6 address, or the IPv4 one as IPv6 maps it.
+    pub address: [u8; 16],
     /// This member's rank in the job.
     pub rank: u32,
     /// The interface that it sends by.
     pub interface: u32,
+    /// 1 if the members have addresses of IPv6, 0 if of IPv4.
+    pub is_v6: u32,
     /// Its key.
     pub key: Key,
     /// What it does in a barrier.
@@ -100,14 +107,12 @@ pub struct Slot {
 pub struct Peer {
     /// 1 if the MAC addresses of `frame` are known.
     pub is_resolved: u16,
-    /// Ethernet, IPv4 and UDP.
-    pub frame: [u8; FRAME_BYTES],
+    /// Ethernet, IP and UDP; the shorter ones of IPv4 at the end.
+    pub frame: [u8; FRAME_BYTES_V6],
     /// The rank in the job.
     pub rank: u32,
     /// When the MAC addresses were learnt, in units of 2^30 ns since the machine's start.
     pub learnt: u32,
-    /// 0.
-    pub reserved: [u8; 12],
 }
 
 /// Counters of a slot, in the order of the page's fields.
@@ -197,8 +202,8 @@ pub const QUEUE_PACKET_BYTES_MAX: usize = 1152;
 pub struct QueueKey {
     /// The job's number.
     pub job: u32,
-    /// IPv4 address of this host, or the group's.
-    pub address: u32,
+    /// Address of this host, or the group's: of IPv6, or the IPv4 one as IPv6 maps it.
+    pub address: [u8; 16],
     /// UDP port there.
     pub port: u16,
     /// 0.

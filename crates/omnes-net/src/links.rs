@@ -25,7 +25,7 @@ use arrayvec::ArrayVec;
 use omnes_nic::{OpenSlot, QueuePlan};
 use omnes_proto::packet::{Destination, Head};
 use omnes_wire::{CommunicatorId, Instant, Rank};
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 /// Jobs of more ranks use one socket for all peers.
@@ -269,11 +269,8 @@ impl Links {
         let mut indices: Vec<usize> =
             far.filter_map(|rank| self.index(Rank(rank as u32))).collect();
         indices.dedup();
-        let address = |index: &usize| match self.sockets[*index].local_address() {
-            Ok(SocketAddr::V4(address)) => Some(address),
-            _ => None,
-        };
-        let sockets: Vec<SocketAddrV4> = indices.iter().map(address).collect::<Option<_>>()?;
+        let address = |index: &usize| self.sockets[*index].local_address().ok();
+        let sockets: Vec<SocketAddr> = indices.iter().map(address).collect::<Option<_>>()?;
         let is_alone = self.peers.iter().filter(|peer| peer.ip() == own).count() == 1;
         let group = self.group.as_ref().filter(|_| is_alone).map(|group| group.receiver);
         let plan = QueuePlan { job, sockets, group: group.as_ref().and_then(address) };

@@ -14,9 +14,9 @@ mod common;
 
 use common::group::{barrier_plan, rank, socket_address, spread_plan};
 use common::hosts::{Host, network};
-use common::packets::{Way, cast, frame, nack, step};
+use common::packets::{self, Way, cast, frame, nack, step};
 use omnes_nic::{Kernel, SlotPlan, Statistics, TestPacket};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 const ROUNDS: usize = 15;
 
@@ -40,7 +40,7 @@ impl Rig {
         Some(Self { host, kernel, interface, mac })
     }
 
-    fn frame(&self, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+    fn frame(&self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
         frame(Way { mac_from: [2; 6], mac_to: self.mac, from, to }, payload)
     }
 
@@ -117,7 +117,7 @@ fn foreign_and_counting() {
     let old = repeated(reported(1, 1));
     report("ingress: a duplicate", |_| rig.time("nic_ingress", &old));
     let mut bad = reported(1, 1);
-    bad[60] ^= 1;
+    bad[packets::FRAME_BYTES + 18] ^= 1;
     let bad = repeated(bad);
     report("ingress: a wrong tag", |_| rig.time("nic_ingress", &bad));
 }

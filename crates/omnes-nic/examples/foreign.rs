@@ -13,7 +13,7 @@ mod common;
 use common::hosts::{Host, pair};
 use common::packets::{Way, frame};
 use omnes_nic::{Kernel, Statistics, TestPacket};
-use std::net::{SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 
 const ROUNDS: usize = 41;
 const PACKETS: u32 = 50_000;
@@ -24,7 +24,7 @@ const TARGET_NS: f64 = 150.0;
 fn main() {
     let Some(hosts) = pair() else { return };
     pin();
-    let to = SocketAddrV4::new(hosts[1].address, 9000);
+    let to = SocketAddr::new(hosts[1].address, 9000);
     // Never read: what comes is dropped once the buffer is full, at a constant price.
     let receiver = hosts[1].inside(|| UdpSocket::bind(to).unwrap());
     let sender = hosts[0].inside(|| {
@@ -56,7 +56,7 @@ fn main() {
     let way = Way {
         mac_from: hosts[0].mac(),
         mac_to: hosts[1].mac(),
-        from: SocketAddrV4::new(hosts[0].address, 9001),
+        from: SocketAddr::new(hosts[0].address, 9001),
         to,
     };
     hot(&kernels[0], &frame(way, &[0; BYTES]));

@@ -1,61 +1,97 @@
-//! The headers below Omnes's own: Ethernet, IPv4 and UDP of a packet without data.
+//! The headers below Omnes's own: Ethernet, IP and UDP of a packet without data.
 
-use omnes_firmware::slot::FRAME_BYTES;
+use omnes_firmware::slot::FRAME_BYTES_V6;
 use omnes_wire::PACKET_OVERHEAD_BYTES;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-const IP_BYTES: usize = 20;
+const MAC_BYTES: usize = 6;
 const UDP_BYTES: usize = 8;
+const UDP: u8 = 17;
 const TTL: u8 = 64;
 /// Packets to the group stay on this network.
 const TTL_GROUP: u8 = 1;
 
-/// The headers of a step from `from` to `to`; without MAC addresses, unless `to` is a group, whose
-/// address follows, and which `mac` sends to.
-pub(crate) fn step(from: SocketAddrV4, to: SocketAddrV4, mac: [u8; 6]) -> [u8; FRAME_BYTES] {
-    let mut frame = [0; FRAME_BYTES];
+/// The headers of a step from `from` to `to`, which are of one version of IP, at the end of the
+/// room for them; without MAC addresses, unless `to` is a group, whose address follows, and which
+/// `mac` sends to.
+pub(crate) fn step(from: SocketAddr, to: SocketAddr, mac: [u8; 6]) -> [u8; FRAME_BYTES_V6] {
+    let mut room = [0; FRAME_BYTES_V6];
+    let udp_bytes = (UDP_BYTES + PACKET_OVERHEAD_BYTES) as u16;
+    let ttl = if to.ip().is_multicast() { TTL_GROUP } else { TTL };
+    let (ip, pseudo_sum) = match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => (ipv4(from, to, ttl, udp_bytes), 0),
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            (ipv6(from, to, ttl, udp_bytes), pseudo_sum(from, to, udp_bytes))
+        }
+        _ => unreachable!("the plan has been checked"),
+    };
+    let udp = [from.port(), to.port(), udp_bytes, pseudo_sum].map(u16::to_be_bytes).concat();
+    let start = FRAME_BYTES_V6 - 2 * MAC_BYTES - ip.len() - udp.len();
+    let frame = &mut room[start..];
     if to.ip().is_multicast() {
-        frame[..6].copy_from_slice(&group_mac(*to.ip()));
-        frame[6..12].copy_from_slice(&mac);
+        frame[..MAC_BYTES].copy_from_slice(&group_mac(to.ip()));
+        frame[MAC_BYTES..2 * MAC_BYTES].copy_from_slice(&mac);
     }
-    frame[12..14].copy_from_slice(&0x0800u16.to_be_bytes());
-    let udp_bytes = UDP_BYTES + PACKET_OVERHEAD_BYTES;
-    let ip = &mut frame[14..14 + IP_BYTES];
-    ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&((IP_BYTES + udp_bytes) as u16).to_be_bytes());
-    ip[6] = 0x40; // Do not fragment.
-    ip[8] = if to.ip().is_multicast() { TTL_GROUP } else { TTL };
-    ip[9] = 17;
-    ip[12..16].copy_from_slice(&from.ip().octets());
-    ip[16..20].copy_from_slice(&to.ip().octets());
-    let sum = checksum(ip);
+    frame[2 * MAC_BYTES..].copy_from_slice(&[ip, udp].concat());
+    room
+}
+
+/// Type of the frame, and the header.
+fn ipv4(from: Ipv4Addr, to: Ipv4Addr, ttl: u8, udp_bytes: u16) -> Vec<u8> {
+    const BYTES: u16 = 20;
+    let mut ip = vec![0x45, 0];
+    ip.extend((BYTES + udp_bytes).to_be_bytes());
+    ip.extend([0, 0, 0x40, 0]); // Do not fragment.
+    ip.extend([ttl, UDP, 0, 0]);
+    ip.extend([from.octets(), to.octets()].concat());
+    let sum = !sum(&ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let udp = &mut frame[14 + IP_BYTES..];
-    udp[..2].copy_from_slice(&from.port().to_be_bytes());
-    udp[2..4].copy_from_slice(&to.port().to_be_bytes());
-    udp[4..6].copy_from_slice(&(udp_bytes as u16).to_be_bytes());
-    frame
+    [&[0x08, 0x00], &ip[..]].concat()
 }
 
-/// The MAC address of a multicast address (RFC 1112, section 6.4).
-fn group_mac(group: Ipv4Addr) -> [u8; 6] {
-    let [_, second, third, fourth] = group.octets();
-    [0x01, 0x00, 0x5e, second & 0x7f, third, fourth]
+/// The same.
+fn ipv6(from: Ipv6Addr, to: Ipv6Addr, ttl: u8, udp_bytes: u16) -> Vec<u8> {
+    let mut ip = vec![0x86, 0xdd, 0x60, 0, 0, 0];
+    ip.extend(udp_bytes.to_be_bytes());
+    ip.extend([UDP, ttl]);
+    ip.extend([from.octets(), to.octets()].concat());
+    ip
 }
 
-/// The Internet checksum (RFC 1071) of a header whose checksum is 0.
-fn checksum(header: &[u8]) -> u16 {
-    let words =
-        header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+/// The sum of what a UDP checksum over IPv6 covers beside the datagram (RFC 8200, section 8.1).
+fn pseudo_sum(from: Ipv6Addr, to: Ipv6Addr, udp_bytes: u16) -> u16 {
+    let rest = [udp_bytes, UDP.into()].map(u16::to_be_bytes).concat();
+    sum(&[&from.octets()[..], &to.octets(), &rest].concat())
+}
+
+/// The MAC address of a multicast address (RFC 1112, section 6.4; RFC 2464, section 7).
+fn group_mac(group: IpAddr) -> [u8; MAC_BYTES] {
+    match group {
+        IpAddr::V4(group) => {
+            let [_, second, third, fourth] = group.octets();
+            [0x01, 0x00, 0x5e, second & 0x7f, third, fourth]
+        }
+        IpAddr::V6(group) => {
+            let [.., a, b, c, d] = group.octets();
+            [0x33, 0x33, a, b, c, d]
+        }
+    }
+}
+
+/// The sum in one's complement of an even number of bytes, whose complement is the Internet
+/// checksum (RFC 1071).
+fn sum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let mut sum: u32 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
-    !(sum as u16)
+    sum as u16
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -65,17 +101,32 @@ mod tests {
             0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0x00, 0x00, 0xc0, 0xa8,
             0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
         ];
-        assert_eq!(checksum(&header), 0xb861);
+        assert_eq!(!sum(&header), 0xb861);
     }
 
     #[test]
     fn groups_have_their_mac_and_stay_near() {
-        let from = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 4000);
-        let group = SocketAddrV4::new(Ipv4Addr::new(239, 193, 2, 3), 20000);
-        let frame = step(from, group, [2, 0, 0, 0, 0, 9]);
-        assert_eq!(frame[..6], [0x01, 0x00, 0x5e, 0x41, 2, 3]);
-        assert_eq!(frame[6..12], [2, 0, 0, 0, 0, 9]);
-        assert_eq!(frame[22], TTL_GROUP);
-        assert_eq!(step(from, from, [2; 6])[..12], [0; 12], "to be found out");
+        let cases: [(&str, &str, [u8; 6], usize, usize); 2] = [
+            ("10.0.0.1:4000", "239.193.2.3:20000", [0x01, 0x00, 0x5e, 0x41, 2, 3], 20, 22),
+            ("[fd00::1]:4000", "[ff15::4193:203]:20000", [0x33, 0x33, 0x41, 0x93, 2, 3], 0, 21),
+        ];
+        for (from, group, mac, start, ttl) in cases {
+            let (from, group) = (from.parse().unwrap(), group.parse().unwrap());
+            let frame = &step(from, group, [2, 0, 0, 0, 0, 9])[start..];
+            assert_eq!(frame[..6], mac);
+            assert_eq!(frame[6..12], [2, 0, 0, 0, 0, 9]);
+            assert_eq!(frame[ttl], TTL_GROUP);
+            let alone = step(from, from, [2; 6]);
+            assert_eq!(alone[..start + 12], vec![0; start + 12], "to be found out");
+        }
+    }
+
+    #[test]
+    fn the_place_of_the_checksum_has_the_pseudo_headers_sum() {
+        let (from, to) = ("[fd00::1]:1".parse().unwrap(), "[fd00::2]:2".parse().unwrap());
+        let frame = step(from, to, [0; 6]);
+        assert_eq!(frame[60..], (0xfd00u32 * 2 + 1 + 2 + 48 + 17 - 0xffff).to_be_bytes()[2..]);
+        let (from, to) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+        assert_eq!(step(from, to, [0; 6])[60..], [0, 0], "steps over IPv4 have none");
     }
 }

@@ -10,11 +10,12 @@ use crate::log;
 use crate::plan::SlotPlan;
 use libbpf_rs::{Map, MapCore, MapFlags, Object, ObjectBuilder};
 use omnes_firmware::slot::{
-    Member, MemberKey, PEER_GROUP, Page as PageLayout, Peer, PortKey, SLOT_BY_MAC, SLOT_FORWARDS,
-    SLOTS_MAX, STATE_BYTES, Slot,
+    CLASS_V6, Member, MemberKey, PEER_GROUP, Page as PageLayout, Peer, PortKey, SLOT_BY_MAC,
+    SLOT_FORWARDS, SLOTS_MAX, STATE_BYTES, Slot,
 };
 use omnes_firmware::{KERNEL_GROUP_MAX, Key};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The compiled object; empty when it was built without clang.
@@ -173,7 +174,7 @@ impl Kernel {
         let ranks = ranks.map(|(index, (rank, address))| (index as u32, *rank, *address));
         for (index, rank, address) in ranks.chain(group) {
             let frame = frame::step(plan.socket, address, mac);
-            let peer = Peer { is_resolved: 0, frame, rank, learnt: 0, reserved: [0; 12] };
+            let peer = Peer { is_resolved: 0, frame, rank, learnt: 0 };
             let (key, peer) = (index.to_ne_bytes(), bytes(&peer));
             // SAFETY: key and value have the sizes that the map was made with.
             let code = unsafe {
@@ -223,11 +224,12 @@ impl Kernel {
 /// By which ports packets find the slot.
 fn port_keys(plan: &SlotPlan) -> Vec<PortKey> {
     let ports = [Some(plan.socket.port()), plan.group.map(|group| group.port())];
+    let version = if plan.socket.is_ipv6() { CLASS_V6 } else { 0 };
     let key = |port: u16| PortKey {
         job: plan.job.to_be(),
         communicator: plan.communicator.to_be(),
         channel: plan.channel,
-        class: plan.class() as u8,
+        class: plan.class() as u8 | version,
         port: port.to_be(),
     };
     ports.into_iter().flatten().map(key).collect()
@@ -241,13 +243,22 @@ fn describe(plan: &SlotPlan, interface: u32) -> Result<Slot, NicError> {
         channel: plan.channel,
         flags: flag(plan.forwards, SLOT_FORWARDS) | flag(plan.by_mac, SLOT_BY_MAC),
         port: plan.socket.port().to_be(),
-        address: u32::from_ne_bytes(plan.socket.ip().octets()),
+        address: mapped(plan.socket.ip()),
         rank: plan.rank,
         interface,
+        is_v6: plan.socket.is_ipv6().into(),
         key: Key::new(plan.own_key()?),
         barrier: plan.barrier_table()?,
         spread: plan.spread_table()?,
     })
+}
+
+/// An IPv6 address, or an IPv4 one as IPv6 maps it.
+fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
 }
 
 /// A map for one slot.
@@ -344,7 +355,7 @@ mod tests {
             println!("skipped: needs root");
             return;
         }
-        let socket = |last| std::net::SocketAddrV4::new([127, 0, 0, last].into(), 5000);
+        let socket = |last| std::net::SocketAddr::new([127, 0, 0, last].into(), 5000);
         let member = |rank| MemberPlan { rank, index: rank, key: [7; 16] };
         let plan = SlotPlan {
             job: 1,
@@ -387,7 +398,7 @@ mod tests {
             // The first twice.
             sockets: std::iter::once(ports.start)
                 .chain(ports)
-                .map(|port| std::net::SocketAddrV4::new([127, 0, 0, 1].into(), port))
+                .map(|port| std::net::SocketAddr::new([127, 0, 0, 1].into(), port))
                 .collect(),
             group: None,
         };

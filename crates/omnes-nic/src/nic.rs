@@ -11,7 +11,7 @@ use crate::{Kernel, NicError, Page, Queue, QueuePlan, SlotPlan};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -179,7 +179,7 @@ impl Drop for OpenQueue {
 
 fn open_own_queue(kernel: &Arc<Mutex<Kernel>>, plan: &QueuePlan) -> Result<OpenQueue, NicError> {
     plan.check()?;
-    let interface = interface_of(*plan.sockets[0].ip())?;
+    let interface = interface_of(plan.sockets[0].ip())?;
     let mut loaded = lock(kernel);
     loaded.attach(interface)?;
     let number = loaded.open_queue(plan)?;
@@ -196,7 +196,7 @@ fn open_own_queue(kernel: &Arc<Mutex<Kernel>>, plan: &QueuePlan) -> Result<OpenQ
 }
 
 /// The Ethernet interface that has an address.
-fn interface_of(address: Ipv4Addr) -> Result<u32, NicError> {
+fn interface_of(address: IpAddr) -> Result<u32, NicError> {
     let what = "cannot list the interfaces";
     let interface = interfaces::with_address(address);
     let interface = interface.map_err(|source| NicError::System { what, source })?;
@@ -206,7 +206,8 @@ fn interface_of(address: Ipv4Addr) -> Result<u32, NicError> {
 }
 
 fn open_own(kernel: &Arc<Mutex<Kernel>>, plan: &SlotPlan) -> Result<OpenSlot, NicError> {
-    let interface = interface_of(*plan.socket.ip())?;
+    plan.check()?;
+    let interface = interface_of(plan.socket.ip())?;
     let mut loaded = lock(kernel);
     loaded.attach(interface)?;
     let number = loaded.open(plan, interface)?;

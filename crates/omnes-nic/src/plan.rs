@@ -6,7 +6,7 @@ use omnes_topo::{Barrier, Spread, Tree};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// Sockets of one receive queue.
 pub(crate) const QUEUE_SOCKETS_MAX: usize = 32;
@@ -42,14 +42,15 @@ pub struct SlotPlan {
     pub rank: u32,
     /// This member's index in the group.
     pub own: u32,
-    /// The address of the socket that this member's packets leave by and come to.
-    pub socket: SocketAddrV4,
+    /// The address of the socket that this member's packets leave by and come to. The others' are
+    /// of the same version of IP.
+    pub socket: SocketAddr,
     /// For each index of the group: the rank that packets go to, and its socket.
-    pub peers: Vec<(u32, SocketAddrV4)>,
+    pub peers: Vec<(u32, SocketAddr)>,
     /// All ranks whose packets are taken.
     pub members: Vec<MemberPlan>,
     /// The group's multicast address, if what goes to all is to go there.
-    pub group: Option<SocketAddrV4>,
+    pub group: Option<SocketAddr>,
     /// The barrier's algorithm, if the slot runs barriers; in text form.
     pub barrier: Option<String>,
     /// The tree of packets to all, if the slot passes them on; in text form.
@@ -96,6 +97,11 @@ impl SlotPlan {
         if !others.map(|(_, peer)| peer.1.ip()).all(|ip| addresses.insert(ip)) {
             return wrong("two members of the group share an address");
         }
+        let all = self.peers.iter().map(|(_, peer)| *peer).chain([self.socket]).chain(self.group);
+        check_version(all)?;
+        if self.tree.is_some() && self.socket.is_ipv6() {
+            return wrong("the kernel's NIC passes packets on over IPv4 only");
+        }
         if self.group.is_some_and(|group| !group.ip().is_multicast()) {
             return wrong("the group's address is no multicast address");
         }
@@ -130,15 +136,31 @@ impl SlotPlan {
     }
 }
 
+/// Refuses addresses that are not all of one version of IP, as they are on the wire.
+fn check_version(addresses: impl IntoIterator<Item = SocketAddr>) -> Result<(), NicError> {
+    let wrong = |what| Err(NicError::Plan { what });
+    let mut addresses = addresses.into_iter().map(|address| address.ip());
+    let Some(first) = addresses.next() else { return Ok(()) };
+    for address in addresses.chain([first]) {
+        if address.is_ipv6() != first.is_ipv6() {
+            return wrong("addresses of IPv4 and of IPv6 are mixed");
+        }
+        if address.to_canonical() != address {
+            return wrong("an address of IPv4 is written as one of IPv6");
+        }
+    }
+    Ok(())
+}
+
 /// Whose packets a receive queue is to take.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct QueuePlan {
     /// The job's number.
     pub job: u32,
     /// The sockets that this rank's packets come to; all on one address.
-    pub sockets: Vec<SocketAddrV4>,
+    pub sockets: Vec<SocketAddr>,
     /// The job's multicast group, if no other rank of this host listens to it.
-    pub group: Option<SocketAddrV4>,
+    pub group: Option<SocketAddr>,
 }
 
 impl QueuePlan {
@@ -157,6 +179,10 @@ impl QueuePlan {
         if self.sockets.iter().any(|socket| socket.ip() != first.ip()) {
             return wrong("the sockets of a receive queue must have one address");
         }
+        check_version(self.sockets.iter().copied().chain(self.group))?;
+        if first.is_ipv6() {
+            return wrong("the kernel's NIC has receive queues for IPv4 only");
+        }
         if self.group.is_some_and(|group| !group.ip().is_multicast()) {
             return wrong("the group's address is no multicast address");
         }
@@ -166,7 +192,25 @@ impl QueuePlan {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn addresses_are_of_one_version_of_ip_and_written_as_such() {
+        let plan = |sockets: &[&str], group: Option<&str>| {
+            let sockets = sockets.iter().map(|socket| socket.parse().unwrap()).collect();
+            QueuePlan { job: 1, sockets, group: group.map(|group| group.parse().unwrap()) }
+        };
+        assert!(plan(&["10.0.0.1:1", "10.0.0.1:2"], Some("239.0.0.1:3")).check().is_ok());
+        let wrong = [
+            plan(&["10.0.0.1:1"], Some("[ff15::1]:3")),
+            plan(&["[fd00::1]:1"], Some("239.0.0.1:3")),
+            plan(&["[::ffff:10.0.0.1]:1"], None),
+        ];
+        for plan in wrong {
+            assert!(matches!(plan.check(), Err(NicError::Plan { .. })), "{plan:?}");
+        }
+    }
 
     #[test]
     fn keys_are_never_shown() {

@@ -9,14 +9,14 @@ mod common;
 
 use agent_rig::actor::{Actor, give_port_up, play};
 use agent_rig::{Member, NOBODY, Served, wait_done, wait_until};
-use common::group::{barrier_plan, rank, socket_address};
-use common::hosts::network;
+use common::group::{barrier_plan, leave_checksum_out, rank, socket_address};
+use common::hosts::{address, network, settings};
 use common::packets::{cast, header, nack, step, tagged};
 use omnes_nic::agent::{AgentConfig, AgentError, Client, Form, borrow, hooks};
 use omnes_nic::{Nic, NicError, NicForm, Preference, QueuePlan};
 use omnes_wire::{Header, JobId, JobKey, Kind, Rank};
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -59,12 +59,9 @@ fn a_queue_is_lent_for_sockets_that_are_the_callers_own() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let client = agent.client();
-    let open = || hosts[0].inside(|| UdpSocket::bind((*socket_address(0).ip(), 0)).unwrap());
+    let open = || hosts[0].inside(|| UdpSocket::bind((socket_address(0).ip(), 0)).unwrap());
     let sockets = [open(), open()];
-    let address = |socket: &UdpSocket| match socket.local_addr().unwrap() {
-        SocketAddr::V4(address) => address,
-        SocketAddr::V6(_) => unreachable!("the host has IPv4"),
-    };
+    let address = |socket: &UdpSocket| socket.local_addr().unwrap();
     let plan = QueuePlan { job: 7, sockets: sockets.iter().map(address).collect(), group: None };
     let refused = |plan: &QueuePlan, sockets: &[&UdpSocket]| {
         let sockets: Vec<_> = sockets.iter().map(|socket| socket.as_fd()).collect();
@@ -129,7 +126,7 @@ fn a_slot_whose_port_is_given_up_is_taken_back() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let Member { mut plan, .. } = Member::new(&hosts[0], 0, 2);
-    let socket = hosts[0].inside(|| UdpSocket::bind((*plan.socket.ip(), 0)).unwrap());
+    let socket = hosts[0].inside(|| UdpSocket::bind((plan.socket.ip(), 0)).unwrap());
     plan.socket.set_port(socket.local_addr().unwrap().port());
     let lent = agent.client().lend(&plan, socket.as_fd(), None).unwrap();
     assert!(!lent.is_lost());
@@ -185,7 +182,7 @@ fn a_port_of_somebody_else_is_not_lent() {
     assert!(refused.contains("another user's"), "{refused}");
     // A socket of a network in which the address is the thief's.
     let far = hosts[1].inside(|| {
-        let words = format!("addr add {}/32 dev lo", socket_address(0).ip());
+        let [words, _] = settings(socket_address(0).ip(), "lo");
         assert!(
             std::process::Command::new("ip").args(words.split(' ')).status().unwrap().success()
         );
@@ -194,10 +191,11 @@ fn a_port_of_somebody_else_is_not_lent() {
     let refused = hosts[0].inside(|| borrow(&victim.plan, far.as_fd(), None)).err().unwrap();
     assert!(refused.to_string().contains("another network namespace"), "{refused}");
     // The same port at another address of the host, or as a group's.
-    hosts[0].command("ip addr add 10.79.200.1/32 dev eth0");
+    let other = address(900);
+    hosts[0].command(&format!("ip {}", settings(other, "eth0")[0]));
     let mut thief = Actor::start(&hosts[0]);
     let port = socket_address(0).port();
-    for order in ["borrow-at 10.79.200.1".to_owned(), format!("borrow-group {port}")] {
+    for order in [format!("borrow-at {other}"), format!("borrow-group {port}")] {
         let refused = thief.tell(&order);
         assert!(refused.contains("another user has a socket with the same port"), "{refused}");
     }
@@ -220,7 +218,7 @@ fn a_slot_has_one_owner_and_other_jobs_have_others() {
     assert!(thief.tell("borrow-port-of 0").contains("not bound"));
     // Another job at another port, though everything else is the same.
     let mut second = first.plan.clone();
-    let socket = hosts[0].inside(|| UdpSocket::bind((*second.socket.ip(), 0)).unwrap());
+    let socket = hosts[0].inside(|| UdpSocket::bind((second.socket.ip(), 0)).unwrap());
     second.job += 1;
     second.socket.set_port(socket.local_addr().unwrap().port());
     let other = agent.client();
@@ -247,7 +245,7 @@ fn forged_and_replayed_packets_complete_no_barrier() {
     wait_until("the first has entered", || pages[0].entered() == 4);
     let before = pages[0].counters();
 
-    let stranger = hosts[2].inside(|| UdpSocket::bind("0.0.0.0:0").unwrap());
+    let stranger = hosts[2].inside(|| UdpSocket::bind((address(2), 0)).unwrap());
     let send = |packet: &[u8]| stranger.send_to(packet, socket_address(0)).unwrap();
     let genuine = step(rank(1), rank(0), 4, 0);
     // With another key, without one, for somebody else, of a rank that is no member.
@@ -310,7 +308,7 @@ fn what_a_process_loads_itself_and_what_the_agent_lends_work_side_by_side() {
         plan.socket = other_port(index);
         plan.peers = (0..2).map(|at| (rank(at), other_port(at))).collect();
         let socket = hosts[index].inside(|| UdpSocket::bind(plan.socket).unwrap());
-        common::group::set_option(&socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
+        leave_checksum_out(&socket);
         let slot = hosts[index].inside(|| {
             let mut nic = Nic::obtain(Preference::Kernel).unwrap();
             assert_eq!(nic.form(), NicForm::Kernel);
@@ -342,7 +340,7 @@ fn users_have_limits_and_see_their_own_slots_only() {
     let agent = Served::start(&hosts[0], config);
     let client = agent.client();
     let sockets: Vec<UdpSocket> = (0..3)
-        .map(|_| hosts[0].inside(|| UdpSocket::bind((*socket_address(0).ip(), 0)).unwrap()))
+        .map(|_| hosts[0].inside(|| UdpSocket::bind((socket_address(0).ip(), 0)).unwrap()))
         .collect();
     let lend = |socket: &UdpSocket, members: usize| {
         let plan = barrier_plan(0, 2, "dissemination", false);
@@ -369,12 +367,9 @@ fn one_user_leaves_room_for_the_queues_of_others() {
     let Some(hosts) = network(1) else { return };
     let agent = Served::usual(&hosts[0]);
     let client = agent.client();
-    let open = |_| hosts[0].inside(|| UdpSocket::bind((*socket_address(0).ip(), 0)).unwrap());
+    let open = |_| hosts[0].inside(|| UdpSocket::bind((socket_address(0).ip(), 0)).unwrap());
     let sockets: Vec<UdpSocket> = (0..32).map(open).collect();
-    let addresses = sockets.iter().map(|socket| match socket.local_addr().unwrap() {
-        SocketAddr::V4(address) => address,
-        SocketAddr::V6(_) => unreachable!("the host has IPv4"),
-    });
+    let addresses = sockets.iter().map(|socket| socket.local_addr().unwrap());
     let mut plan = QueuePlan { job: 0, sockets: addresses.collect(), group: None };
     let given: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
     let mut lend = || {
@@ -562,7 +557,7 @@ fn an_agent_that_is_late_mutes_nobody_and_keeps_what_is_lent() {
     });
     let another = |job: u32| {
         let mut plan = members[0].plan.clone();
-        let socket = hosts[0].inside(|| UdpSocket::bind((*plan.socket.ip(), 0)).unwrap());
+        let socket = hosts[0].inside(|| UdpSocket::bind((plan.socket.ip(), 0)).unwrap());
         plan.job += job;
         plan.socket.set_port(socket.local_addr().unwrap().port());
         (plan, socket)

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::group::{self, GROUP, barrier_plan, rank, socket_address};
+use common::group::{self, barrier_plan, rank, socket_address};
 use common::hosts::{Host, network};
 use common::packets::{doorbell, nack};
 use omnes_firmware::barrier::{Combine, Contribution, Table, can_combine};
@@ -49,18 +49,14 @@ impl Member {
         let algorithm: Barrier = plan.barrier.as_deref().unwrap().parse().unwrap();
         let table = Table::new(algorithm, plan.own, plan.size(), plan.group.is_some()).unwrap();
         let interface = host.interface();
-        let (kernel, page, group) = host.inside(|| {
+        let (kernel, page) = host.inside(|| {
             let mut kernel = Kernel::load().unwrap();
             kernel.attach(interface).unwrap();
             let slot = kernel.open(plan, interface).unwrap();
             let page = Page::map(kernel.page(slot).unwrap()).unwrap();
-            let group = plan.group.map(|_| {
-                let socket = UdpSocket::bind(GROUP).unwrap();
-                socket.join_multicast_v4(GROUP.ip(), &host.address).unwrap();
-                socket
-            });
-            (kernel, page, group)
+            (kernel, page)
         });
+        let group = plan.group.map(|_| group::group_socket(host));
         let socket = group::socket(host, own, false);
         socket.set_nonblocking(true).unwrap();
         let (host, combines) = (host.clone(), can_combine(algorithm, plan.size()));
@@ -152,7 +148,12 @@ fn run(
     how: Wait,
     epochs: u32,
 ) -> Option<Counters> {
-    let hosts = network(size)?;
+    run_on(&network(size)?, algorithm, is_multicast, how, epochs).into()
+}
+
+/// As [`run`], on hosts that are there.
+fn run_on(hosts: &[Host], algorithm: &str, is_multicast: bool, how: Wait, epochs: u32) -> Counters {
+    let size = hosts.len();
     let member = |(own, host): (usize, &Host)| {
         Member::new(host, &barrier_plan(own, size, algorithm, is_multicast))
     };
@@ -179,7 +180,7 @@ fn run(
     let sum = |field: fn(&Counters) -> u64| {
         members.iter().map(|member| field(&member.page.counters())).sum()
     };
-    Some(Counters {
+    Counters {
         packets_in: sum(|it| it.packets_in),
         packets_out: sum(|it| it.packets_out),
         repeated: sum(|it| it.repeated),
@@ -190,7 +191,7 @@ fn run(
         wakes: sum(|it| it.wakes),
         clones: sum(|it| it.clones),
         clone_failures: sum(|it| it.clone_failures),
-    })
+    }
 }
 
 /// Packets are as many as the algorithm says, and no more.
@@ -232,6 +233,23 @@ fn who_sleeps_is_woken_by_the_packet_that_ends_the_barrier() {
         assert_runs(3, algorithm, false, Wait::Sleep, 50);
     }
     assert_runs(3, Barrier::Counter, true, Wait::Sleep, 50);
+}
+
+#[test]
+fn steps_wake_whoever_computes_their_checksums() {
+    // A host throws away what has a wrong one, and what its firmware has sent is summed by nobody
+    // or by the sender's device.
+    for offload in ["on", "off"] {
+        let Some(hosts) = network(3) else { return };
+        for host in &hosts {
+            host.command(&format!("ethtool -K eth0 tx {offload}"));
+        }
+        for (algorithm, is_multicast) in [("dissemination", false), ("counter", true)] {
+            let counters = run_on(&hosts, algorithm, is_multicast, Wait::Sleep, 50);
+            assert!(counters.wakes > 0, "{counters:?}");
+            assert_eq!((counters.bad_tags, counters.clone_failures), (0, 0), "{counters:?}");
+        }
+    }
 }
 
 #[test]

@@ -7,14 +7,15 @@
 
 mod common;
 
+use common::IS_V6;
 use common::group::{self, GROUP, rank, set_option, socket_address, spread_plan};
-use common::hosts::{Host, address, network};
-use common::packets::{self, FRAME_BYTES, Way, cast, frame};
+use common::hosts::{Host, address, network, settings};
+use common::packets::{self, FRAME_BYTES, UDP_CHECK, Way, cast, frame};
 use common::sniffer::{Sniffed, Sniffer};
 use omnes_nic::{Kernel, Page, SlotPlan, TestPacket};
 use omnes_topo::Tree;
 use omnes_wire::Rank;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Of packets as they leave their source.
 const TTL: u8 = 64;
+/// Longest packet, as UDP counts: an Ethernet frame less its headers.
+const LONGEST: usize = 1514 - FRAME_BYTES;
 
 /// A member with its host.
 struct Member {
@@ -43,18 +46,16 @@ type Received = (SocketAddr, Vec<u8>);
 impl Member {
     fn new(host: &Host, own: usize, plan: &SlotPlan) -> Self {
         let interface = host.interface();
-        let (kernel, slot, page, group) = host.inside(|| {
+        let (kernel, slot, page) = host.inside(|| {
             let mut kernel = Kernel::load().unwrap();
             kernel.attach(interface).unwrap();
             let slot = kernel.open(plan, interface).unwrap();
             let page = Page::map(kernel.page(slot).unwrap()).unwrap();
-            let group = UdpSocket::bind(GROUP).unwrap();
-            group.join_multicast_v4(GROUP.ip(), &host.address).unwrap();
-            (kernel, slot, page, group)
+            (kernel, slot, page)
         });
+        let group = group::group_socket(host);
         let socket = group::socket(host, own, true);
-        socket.set_multicast_loop_v4(false).unwrap();
-        socket.set_multicast_ttl_v4(TTL.into()).unwrap();
+        group::send_to_groups(&socket, TTL);
         for socket in [&socket, &group] {
             socket.set_nonblocking(true).unwrap();
             set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 32 << 20);
@@ -176,8 +177,8 @@ fn assert_all_have(members: &[Member], source: usize, packets: &[Vec<u8>], mode:
         }
         let parent = tree.parent(Rank(member.own as u32), Rank(source as u32), size).unwrap();
         for (from, _) in &received {
-            let is_from_parent = *from == SocketAddr::V4(socket_address(parent.unwrap().index()));
-            let is_from_source = *from == SocketAddr::V4(socket_address(source));
+            let is_from_parent = *from == socket_address(parent.unwrap().index());
+            let is_from_source = *from == socket_address(source);
             assert!(is_from_parent || mode.by_mac && is_from_source, "{mode:?}: {from}");
         }
         received.sort_by_key(|(_, packet)| packet[16..20].to_vec());
@@ -214,7 +215,7 @@ fn single_packets_reach_all_by_every_way_of_addressing() {
         for source in [0, 4, 0] {
             let mut packets = Vec::new();
             // Odd lengths too: their checksums are another matter.
-            for bytes in [40 + 16, 40 + 17, 1000, 1001, 1472] {
+            for bytes in [40 + 16, 40 + 17, 1000, 1001, LONGEST] {
                 packets.push(numbered(source, seq, true, bytes));
                 packets.push(numbered(source, seq + 1, false, bytes));
                 seq += 2;
@@ -244,7 +245,7 @@ fn trains_reach_all_by_every_way_of_addressing() {
         let mut seq = 0;
         for source in [0, 4, 0] {
             let mut packets = Vec::new();
-            for (count, bytes) in [(2, 57), (7, 1001), (40, 1400), (3, 1472)] {
+            for (count, bytes) in [(2, 57), (7, 1001), (40, 1400), (3, LONGEST)] {
                 let train = message(source, seq, count, bytes);
                 set_segment(&members[source].socket, bytes);
                 members[source].socket.send_to(&train.concat(), GROUP).unwrap();
@@ -275,7 +276,7 @@ fn assert_sums_fit(sniffed: &Sniffed, mode: Mode) {
     let frame = &sniffed.frame;
     assert_eq!(packets::ip_sum(frame), 0xffff, "{mode:?}");
     if sniffed.is_partial || sniffed.train_bytes != 0 {
-        let check = u16::from_be_bytes([frame[40], frame[41]]);
+        let check = u16::from_be_bytes(frame[UDP_CHECK].try_into().unwrap());
         assert_eq!(check, packets::pseudo_sum(frame), "{mode:?}: {sniffed:?}");
     } else {
         assert_eq!(packets::udp_sum(frame), 0xffff, "{mode:?}");
@@ -314,7 +315,7 @@ fn both_checksums_fit_on_every_link() {
                 let is_to_group = packets::to(&sniffed.frame) == GROUP;
                 assert!(!is_to_group || mode.by_mac, "{mode:?}");
                 // Whoever passes on counts down, as a router does.
-                assert_eq!(sniffed.frame[22], TTL - (member.own as u8 - 1), "{mode:?}");
+                assert_eq!(sniffed.frame[packets::TTL], TTL - (member.own as u8 - 1), "{mode:?}");
             }
             // With MAC addresses known, the group's address stays; before, and else, it does not.
             let is_to_group = |sniffed: &Sniffed| packets::to(&sniffed.frame) == GROUP;
@@ -370,9 +371,9 @@ fn the_host_gets_what_was_passed_on_unchanged() {
             assert_eq!(packets::to(&sniffed[0].frame), socket_address(2));
             // Without a checksum it stays without.
             let mut without = single.clone();
-            without[40..42].fill(0);
+            without[UDP_CHECK].fill(0);
             let sniffed = middle.passes_on(&without, 0);
-            assert_eq!(sniffed[0].frame[40..42], [0, 0]);
+            assert_eq!(sniffed[0].frame[UDP_CHECK], [0, 0]);
             assert_eq!(sniffed[0].frame[FRAME_BYTES..], single[FRAME_BYTES..]);
         }
     }
@@ -385,10 +386,10 @@ fn what_has_been_passed_on_too_often_goes_no_further() {
     let Some(middle) = Middle::new() else { return };
     let mut frame = middle.inward(&numbered(0, 1, true, 100));
     for (ttl, passes) in [(2, 1), (1, 0), (0, 0)] {
-        frame[22] = ttl;
+        frame[packets::TTL] = ttl;
         let sniffed = middle.passes_on(&frame, 0);
         assert_eq!(sniffed.len(), passes);
-        assert!(sniffed.iter().all(|it| it.frame[22] == ttl - 1));
+        assert!(sniffed.iter().all(|it| it.frame[packets::TTL] == ttl - 1));
     }
     assert_eq!(middle.members[1].page.counters().clone_failures, 2);
 }
@@ -434,7 +435,7 @@ fn only_what_a_member_has_tagged_for_all_is_passed_on() {
         assert_eq!(middle.passes_on(&middle.inward(packet), 0), nothing, "{what}");
     }
     let mut everybody = middle.inward(&good);
-    everybody[..6].copy_from_slice(&[1, 0, 0x5e, 65, 2, 3]);
+    everybody[..6].copy_from_slice(&group::GROUP_MAC);
     assert_eq!(middle.passes_on(&everybody, 0), nothing, "the network delivers to everybody");
     let elsewhere = Way {
         mac_from: [2; 6],
@@ -457,8 +458,8 @@ fn other_sockets_and_other_members_packets_are_not_cloned() {
     let way = |from| Way { mac_from: host.mac(), mac_to: [4; 6], from, to: GROUP };
     let mine = numbered(0, 1, true, 100);
     for (what, bytes) in [
-        ("another port", frame(way(SocketAddrV4::new(*own.ip(), 999)), &mine)),
-        ("another address", frame(way(SocketAddrV4::new(address(9), own.port())), &mine)),
+        ("another port", frame(way(SocketAddr::new(own.ip(), 999)), &mine)),
+        ("another address", frame(way(SocketAddr::new(address(9), own.port())), &mine)),
         ("another member's", frame(way(own), &numbered(1, 1, true, 100))),
     ] {
         let packet =
@@ -485,7 +486,7 @@ fn a_slot_that_does_not_forward_leaves_it_to_the_host() {
     assert_eq!(got, [0, 1, 0]);
     // The host passes on what it received, by its own means.
     members[1].socket.send_to(&packet, socket_address(2)).unwrap();
-    assert_eq!(received(1)[2], [(SocketAddr::V4(socket_address(1)), packet)]);
+    assert_eq!(received(1)[2], [(socket_address(1), packet)]);
 }
 
 #[test]
@@ -497,7 +498,8 @@ fn a_source_reaches_a_thousand_children_by_one_call() {
     host.command("ip link set eth0 down");
     host.command("ip link add wide type bridge");
     host.command("ip link set wide arp off up");
-    host.command(&format!("ip addr add {}/16 dev wide", address(0)));
+    let [addr, _] = settings(address(0), "wide");
+    host.command(&format!("ip {addr}"));
     let interface = host.interface_named("wide");
     let plan = spread_plan(0, SIZE, "flat", false);
     let (_kernel, page) = host.inside(|| {
@@ -515,14 +517,14 @@ fn a_source_reaches_a_thousand_children_by_one_call() {
         socket.send_to(&packet, socket_address(1)).unwrap();
         let took = start.elapsed();
         println!("round {round}: {SIZE} members in {took:?}");
-        let mut to: Vec<SocketAddrV4> = sniffer
+        let mut to: Vec<SocketAddr> = sniffer
             .all(PATIENCE, SILENCE)
             .iter()
             .inspect(|sniffed| assert_eq!(sniffed.frame[FRAME_BYTES..], packet))
             .map(|sniffed| packets::to(&sniffed.frame))
             .collect();
         to.sort();
-        let all: Vec<SocketAddrV4> = (1..SIZE).map(socket_address).collect();
+        let all: Vec<SocketAddr> = (1..SIZE).map(socket_address).collect();
         assert!(to == all, "{} of {} packets, or to others", to.len(), all.len());
         let counters = page.counters();
         assert_eq!(counters.clones, u64::from(round + 1) * (SIZE as u64 - 2));
@@ -544,7 +546,12 @@ fn a_child_that_has_moved_is_found_again() {
     host.command("ip link set eth0 down");
     host.command("ip link set eth0 address 02:00:00:00:77:77");
     host.command("ip link set eth0 up");
-    host.command("ip route replace 224.0.0.0/4 dev eth0");
+    // An interface that is down keeps its addresses of IPv4 only.
+    if IS_V6 {
+        host.command(&format!("ip {}", settings(address(1), "eth0")[0]));
+    } else {
+        host.command(&format!("ip {}", settings(address(1), "eth0")[1]));
+    }
     let start = Instant::now();
     let mut buffer = [0; 2048];
     let mut seq = 10;

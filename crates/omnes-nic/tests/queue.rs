@@ -7,9 +7,12 @@
 
 mod common;
 
+use common::IS_V6;
 use common::group::{self, GROUP, socket_address};
 use common::hosts::{Host, network};
-use common::packets::{FRAME_BYTES, JOB, Way, cast, frame, header, pseudo_sum, tagged};
+use common::packets::{
+    FRAME_BYTES, JOB, PROTOCOL, TO, UDP, UDP_CHECK, Way, cast, frame, header, pseudo_sum, tagged,
+};
 use omnes_firmware::slot::{QUEUE_ENTRIES, QUEUE_PACKET_BYTES_MAX};
 use omnes_nic::{Kernel, NicError, Queue, QueuePlan, SLOTS_MAX, TestPacket};
 use omnes_wire::{Kind, Rank};
@@ -119,18 +122,24 @@ fn foreign_packets_go_on_uncounted() {
         bytes[at] = byte;
         bytes
     };
-    let foreign: [(&str, Vec<u8>); 9] = [
+    let foreign = [
         ("magic", with(FRAME_BYTES, 0)),
         ("version", with(FRAME_BYTES + 2, 1)),
         ("job", with(FRAME_BYTES + 7, 9)),
-        ("address", with(33, 200)),
-        ("port", with(37, 1)),
-        ("IPv6", with(12, 0x86)),
-        ("IP options", with(14, 0x46)),
-        ("first fragment", with(20, 0x20)),
-        ("TCP", with(23, 6)),
+        ("address", with(UDP - 1, 200)),
+        ("address, first byte", with(TO, 9)),
+        ("port", with(UDP + 3, 1)),
+        ("TCP", with(PROTOCOL, 6)),
     ];
-    for (what, bytes) in foreign {
+    let of_version: Vec<(&str, Vec<u8>)> = match IS_V6 {
+        false => vec![
+            ("IPv6", with(12, 0x86)),
+            ("IP options", with(14, 0x46)),
+            ("first fragment", with(20, 0x20)),
+        ],
+        true => vec![("IPv4", with(12, 0x08)), ("fragment", with(PROTOCOL, 44))],
+    };
+    for (what, bytes) in foreign.into_iter().chain(of_version) {
         assert_eq!(rig.comes(&bytes, 0), NEXT, "{what}");
         assert_eq!((next(&mut rig.queue), rig.queue.passed()), (None, 0), "{what}");
     }
@@ -152,10 +161,10 @@ fn damaged_packets_go_on_to_the_kernel_which_drops_them() {
     // Of a packet that has not crossed a wire the sum is not finished.
     let mut local = rig.inward(&packet(2, 8));
     let sum = pseudo_sum(&local).to_be_bytes();
-    local[40..42].copy_from_slice(&sum);
+    local[UDP_CHECK].copy_from_slice(&sum);
     assert_eq!(rig.comes(&local, 0), DROP);
     // Without a sum nothing can be said.
-    local[40..42].copy_from_slice(&[0, 0]);
+    local[UDP_CHECK].copy_from_slice(&[0, 0]);
     assert_eq!(rig.comes(&local, 0), NEXT);
 }
 

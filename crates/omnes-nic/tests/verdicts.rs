@@ -6,13 +6,16 @@
 
 mod common;
 
+use common::IS_V6;
 use common::group::{self, barrier_plan, rank, socket_address};
-use common::hosts::{Host, network};
-use common::packets::{self, FRAME_BYTES, Way, frame, nack, step};
+use common::hosts::{Host, address, network};
+use common::packets::{
+    self, ETHER_TYPE, FRAME_BYTES, PROTOCOL, UDP, UDP_CHECK, Way, frame, nack, step,
+};
 use omnes_firmware::barrier::{Combine, Contribution};
 use omnes_nic::{Counters, Kernel, Page, SlotPlan, TestPacket, TestRun};
 use omnes_wire::{Header, Kind, Rank};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// Let the packet go on, to the host or to the wire.
 const NEXT: i32 = -1;
@@ -91,10 +94,16 @@ fn assert_step_bytes(bytes: &[u8], to: usize, epoch: u32, number: u32) {
     assert_eq!(bytes[FRAME_BYTES..], expected, "header and tag");
     assert_eq!(packets::from(bytes), socket_address(0));
     assert_eq!(packets::to(bytes), socket_address(to));
-    assert_eq!(bytes[..14], [&[0; 12][..], &[8, 0]].concat());
+    assert_eq!(bytes[..14], [&[0; 12][..], &ETHER_TYPE].concat());
     assert_eq!(packets::ip_sum(bytes), 0xffff);
-    assert_eq!(bytes[16..18], (28 + 40u16).to_be_bytes());
-    assert_eq!(bytes[38..42], [0, 48, 0, 0], "length, and no checksum");
+    assert_eq!(bytes[UDP + 4..UDP + 6], [0, 48]);
+    if IS_V6 {
+        assert_eq!(bytes[14..22], [0x60, 0, 0, 0, 0, 48, 17, 64]);
+        assert_eq!(packets::udp_sum(bytes), 0xffff);
+    } else {
+        assert_eq!(bytes[16..18], (28 + 40u16).to_be_bytes());
+        assert_eq!(bytes[UDP_CHECK], [0, 0], "no checksum");
+    }
 }
 
 fn counters(page: &Page) -> Counters {
@@ -121,7 +130,7 @@ fn foreign_packets_go_on_untouched_and_uncounted() {
         bytes[at] = byte;
         bytes
     };
-    let foreign: [(&str, Vec<u8>); 15] = [
+    let foreign = [
         ("magic", with(FRAME_BYTES, 0)),
         ("magic, second byte", with(FRAME_BYTES + 1, 0)),
         ("version", with(FRAME_BYTES + 2, 1)),
@@ -130,15 +139,25 @@ fn foreign_packets_go_on_untouched_and_uncounted() {
         ("communicator", with(FRAME_BYTES + 8, 9)),
         ("communicator, last byte", with(FRAME_BYTES + 11, 9)),
         ("channel", with(FRAME_BYTES + 12, 9)),
-        ("port", with(37, 1)),
-        ("IPv6", with(12, 0x86)),
-        ("IP options", with(14, 0x46)),
-        ("first fragment", with(20, 0x20)),
-        ("later fragment", with(21, 1)),
-        ("TCP", with(23, 6)),
+        ("port", with(UDP + 3, 1)),
+        ("TCP", with(PROTOCOL, 6)),
         ("truncated", good[..good.len() - 1].to_vec()),
     ];
-    for (what, bytes) in foreign {
+    let of_version: Vec<(&str, Vec<u8>)> = match IS_V6 {
+        false => vec![
+            ("IPv6", with(12, 0x86)),
+            ("IP options", with(14, 0x46)),
+            ("first fragment", with(20, 0x20)),
+            ("later fragment", with(21, 1)),
+        ],
+        true => vec![
+            ("IPv4", with(12, 0x08)),
+            ("another version", with(14, 0x72)),
+            ("hop-by-hop options", with(PROTOCOL, 0)),
+            ("fragment", with(PROTOCOL, 44)),
+        ],
+    };
+    for (what, bytes) in foreign.into_iter().chain(of_version) {
         for program in ["nic_ingress", "nic_egress"] {
             let run = rig.run(program, &bytes, 3);
             assert_eq!((run.verdict, run.mark), (NEXT, 3), "{program}: {what}");
@@ -146,7 +165,7 @@ fn foreign_packets_go_on_untouched_and_uncounted() {
         }
     }
     // The kernel runs no IP packets without an IP header.
-    for bytes in 34..good.len() {
+    for bytes in UDP..good.len() {
         assert_eq!(rig.run("nic_ingress", &good[..bytes], 0).verdict, NEXT, "{bytes} bytes");
     }
     assert_eq!(counters(&rig.page), Counters::default());
@@ -311,17 +330,16 @@ fn the_packet_that_ends_a_barrier_wakes_who_sleeps() {
 fn only_the_slots_own_socket_enters() {
     let Some(rig) = dissemination() else { return };
     let bell = step(rank(0), rank(1), 1, 0);
-    let way = |from: SocketAddrV4| Way {
+    let way = |from: SocketAddr| Way {
         mac_from: rig.host.mac(),
         mac_to: [4; 6],
         from,
         to: socket_address(1),
     };
     let own = rig.plan.socket;
-    for from in [
-        SocketAddrV4::new(*own.ip(), own.port() + 1),
-        SocketAddrV4::new([10, 79, 9, 9].into(), own.port()),
-    ] {
+    for from in
+        [SocketAddr::new(own.ip(), own.port() + 1), SocketAddr::new(address(2000), own.port())]
+    {
         let bytes = frame(way(from), &bell);
         let run = rig.run("nic_egress", &bytes, 0);
         assert_eq!((run.verdict, run.bytes), (NEXT, bytes), "{from}");
@@ -342,7 +360,7 @@ fn nobody_enters_by_the_groups_port() {
     let bell = step(rank(1), rank(0), 1, 0);
     let way = |from| Way { mac_from: rig.host.mac(), mac_to: [4; 6], from, to: socket_address(0) };
     let own = rig.plan.socket;
-    let bytes = frame(way(SocketAddrV4::new(*own.ip(), group::GROUP.port())), &bell);
+    let bytes = frame(way(SocketAddr::new(own.ip(), group::GROUP.port())), &bell);
     let run = rig.run("nic_egress", &bytes, 0);
     assert_eq!((run.verdict, run.bytes), (NEXT, bytes));
     assert_eq!(rig.page.entered(), 0);
@@ -370,7 +388,7 @@ fn marked_packets_are_the_firmwares_own() {
     assert_eq!((run.verdict, run.mark), (NEXT, SENT));
     // Another firmware's, which is behind this one.
     let mut others = resolved.clone();
-    others[35] ^= 1;
+    others[UDP + 1] ^= 1;
     let run = rig.run("nic_egress", &others, LEARN | 1);
     assert_eq!((run.verdict, run.mark, run.bytes), (NEXT, LEARN | 1, others));
     let run = rig.enters(1, 1);
@@ -412,7 +430,8 @@ fn a_counting_root_shows_who_has_arrived_and_releases_all_at_once() {
     let run = rig.comes(*last, &report(*last, 1));
     assert_eq!((run.verdict, run.mark), (REDIRECT, SENT));
     assert_eq!(packets::to(&run.bytes), group::GROUP);
-    assert_eq!(run.bytes[..6], [1, 0, 0x5e, 65, 2, 3]);
+    assert_eq!(run.bytes[..6], group::GROUP_MAC);
+    assert_eq!(run.bytes[packets::TTL], 1);
     assert_eq!(run.bytes[6..12], rig.host.mac());
     let header = packets::open(&run.bytes, Rank::ALL).unwrap();
     assert_eq!((header.seq.0, header.argument, header.source), (1, 1, Rank(rank(0))));

@@ -1,7 +1,7 @@
 //! Interfaces of this network namespace, by name, index and address.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 /// An interface of this network namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,17 +14,21 @@ pub struct Interface {
     pub is_loopback: bool,
     /// True if it has no other end but one, and maybe no Ethernet header.
     pub is_point_to_point: bool,
-    /// One of its IPv4 addresses.
-    pub address: Ipv4Addr,
+    /// One of its addresses, of those that are not valid on its link only.
+    pub address: IpAddr,
 }
 
-/// Interfaces that are up, once for each of their IPv4 addresses.
+/// Interfaces that are up, once for each of their addresses but those of IPv6 that are valid on
+/// their link only: every interface has one of these.
 ///
 /// # Errors
 /// What the kernel says.
 pub fn all() -> io::Result<Vec<Interface>> {
     let known = |it: if_addrs::Interface| {
-        let IpAddr::V4(address) = it.ip() else { return None };
+        let address = it.ip();
+        if matches!(address, IpAddr::V6(own) if own.is_unicast_link_local()) {
+            return None;
+        }
         let (is_loopback, is_point_to_point) = (it.is_loopback(), it.is_p2p());
         let (index, name) = (it.index?, it.name);
         Some(Interface { index, name, is_loopback, is_point_to_point, address })
@@ -32,7 +36,7 @@ pub fn all() -> io::Result<Vec<Interface>> {
     Ok(if_addrs::get_if_addrs()?.into_iter().filter_map(known).collect())
 }
 
-/// Those that a job may use: with an Ethernet network and an IPv4 address, each once, ascending by
+/// Those that a job may use: with an Ethernet network and an address, each once, ascending by
 /// index.
 ///
 /// # Errors
@@ -64,7 +68,7 @@ pub fn names() -> io::Result<Vec<(u32, String)>> {
 ///
 /// # Errors
 /// What the kernel says.
-pub fn with_address(address: Ipv4Addr) -> io::Result<Option<Interface>> {
+pub fn with_address(address: IpAddr) -> io::Result<Option<Interface>> {
     Ok(all()?.into_iter().find(|interface| interface.address == address))
 }
 
@@ -94,10 +98,11 @@ fn any_socket() -> Option<std::os::fd::OwnedFd> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn loopback_is_there_and_of_no_use() {
-        let lo = with_address(Ipv4Addr::LOCALHOST).unwrap().unwrap();
+        let lo = with_address(Ipv4Addr::LOCALHOST.into()).unwrap().unwrap();
         assert!(lo.is_loopback && !lo.is_usable());
         assert_eq!(index_of(&lo.name), Some(lo.index));
         assert!(names().unwrap().contains(&(lo.index, lo.name.clone())));
@@ -110,6 +115,6 @@ mod tests {
         assert_eq!(index_of("no-such-thing"), None);
         assert_eq!(name_of(u32::MAX / 2), None);
         // TEST-NET-1 (RFC 5737).
-        assert_eq!(with_address(Ipv4Addr::new(192, 0, 2, 1)).unwrap(), None);
+        assert_eq!(with_address(Ipv4Addr::new(192, 0, 2, 1).into()).unwrap(), None);
     }
 }

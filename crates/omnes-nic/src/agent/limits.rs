@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Version of what agent and processes say to each other, and of the pages and queues that the
 /// firmware shares with them; both must have the same.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 /// Longest request, and longest answer, in bytes.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Time for which a request may stay incomplete, or an answer unread.
@@ -38,7 +38,7 @@ pub const BYTES_PER_TURN: usize = 1 << 16;
 pub const DESCRIPTORS_MAX: usize = QUEUE_SOCKETS_MAX + 1;
 
 // Bytes of the longest peer and the longest member in a request; a test compares.
-pub(super) const PEER_BYTES_MAX: usize = 37;
+pub(super) const PEER_BYTES_MAX: usize = 63;
 pub(super) const MEMBER_BYTES_MAX: usize = 112;
 // The longest plan that may be asked for fits, with room for its other fields.
 const _: () = assert!(

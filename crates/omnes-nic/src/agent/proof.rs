@@ -17,7 +17,7 @@ use rustix::net::{AddressFamily, SocketType, ipproto, sockopt};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 /// Tables of the UDP sockets in the calling thread's network namespace.
@@ -25,7 +25,8 @@ const TABLES: [&str; 2] = ["/proc/thread-self/net/udp", "/proc/thread-self/net/u
 
 /// True for a UDP socket, which is closed without waiting.
 pub(super) fn is_udp(socket: BorrowedFd<'_>) -> bool {
-    sockopt::socket_domain(socket).is_ok_and(|it| it == AddressFamily::INET)
+    let is_ip = |it| it == AddressFamily::INET || it == AddressFamily::INET6;
+    sockopt::socket_domain(socket).is_ok_and(is_ip)
         && sockopt::socket_type(socket).is_ok_and(|it| it == SocketType::DGRAM)
         && sockopt::socket_protocol(socket).is_ok_and(|it| it == Some(ipproto::UDP))
 }
@@ -43,7 +44,7 @@ pub(super) fn is_bound(socket: BorrowedFd<'_>) -> bool {
 /// Why the slot is not lent, for people.
 pub(super) fn own(
     socket: BorrowedFd<'_>,
-    address: SocketAddrV4,
+    address: SocketAddr,
     peer: Peer,
     sockets: &Sockets,
 ) -> Result<(), &'static str> {
@@ -53,17 +54,17 @@ pub(super) fn own(
     if shares {
         return Err("the socket lets others share its port");
     }
-    let there = sockets.with_port(address.port());
+    let there = sockets.beside(address);
     if !there.iter().any(|entry| entry.inode == inode) {
         return Err("the socket is of another network namespace");
     }
     // The table may show a socket twice if others change while it is read.
     let is_other =
-        |entry: &Entry| entry.inode != inode && !entry.is_connected && entry.takes(*address.ip());
+        |entry: &Entry| entry.inode != inode && !entry.is_connected && entry.takes(address.ip());
     if there.iter().any(is_other) {
         return Err("another socket shares the socket's port");
     }
-    of_one_user(there, peer)
+    of_one_user(&there, peer)
 }
 
 /// Checks that `socket` is bound to a group's `address`, and that nobody else uses the group here.
@@ -72,20 +73,20 @@ pub(super) fn own(
 /// As [`own`].
 pub(super) fn group(
     socket: BorrowedFd<'_>,
-    address: SocketAddrV4,
+    address: SocketAddr,
     peer: Peer,
     sockets: &Sockets,
 ) -> Result<(), &'static str> {
     let inode = check(socket, address, peer)?;
-    let there = sockets.with_port(address.port());
+    let there = sockets.beside(address);
     if !there.iter().any(|entry| entry.inode == inode) {
         return Err("the group's socket is of another network namespace");
     }
-    of_one_user(there, peer)
+    of_one_user(&there, peer)
 }
 
-/// The firmware finds slots by their ports, whatever the address, so a port that two users have at
-/// two addresses would let one have packets of the other.
+/// The firmware finds slots by version of IP and port, whatever the address, so a port that two
+/// users have at two addresses would let one have packets of the other.
 fn of_one_user(sockets: &[Entry], peer: Peer) -> Result<(), &'static str> {
     match sockets.iter().any(|entry| entry.uid != peer.uid) {
         true => Err("another user has a socket with the same port"),
@@ -94,12 +95,13 @@ fn of_one_user(sockets: &[Entry], peer: Peer) -> Result<(), &'static str> {
 }
 
 /// What both have in common; the socket's inode.
-fn check(socket: BorrowedFd<'_>, address: SocketAddrV4, peer: Peer) -> Result<u64, &'static str> {
+fn check(socket: BorrowedFd<'_>, address: SocketAddr, peer: Peer) -> Result<u64, &'static str> {
     if !is_udp(socket) {
-        return Err("the descriptor is no UDP socket for IPv4");
+        return Err("the descriptor is no UDP socket");
     }
     let bound = rustix::net::getsockname(socket).map_err(|_| "the socket has no address")?;
-    if SocketAddr::try_from(bound) != Ok(SocketAddr::V4(address)) {
+    let bound = SocketAddr::try_from(bound).map(|bound| (bound.ip(), bound.port()));
+    if bound != Ok((address.ip(), address.port())) {
         return Err("the socket is not bound to the address of the plan");
     }
     let file = rustix::fs::fstat(socket).map_err(|_| "the socket cannot be looked at")?;
@@ -121,17 +123,24 @@ struct Entry {
 
 impl Entry {
     /// True if packets to an address could come to it.
-    fn takes(&self, address: Ipv4Addr) -> bool {
+    fn takes(&self, address: IpAddr) -> bool {
+        let own = self.address.to_canonical();
+        self.takes_version_of(address) && (own == address || own.is_unspecified())
+    }
+
+    /// True if packets of the same version of IP as those to `address` could come to it, whatever
+    /// their address.
+    fn takes_version_of(&self, address: IpAddr) -> bool {
         match self.address.to_canonical() {
-            IpAddr::V4(own) => own == address || own.is_unspecified(),
-            // May be for IPv6 only; the table does not tell.
-            IpAddr::V6(own) => own.is_unspecified(),
+            IpAddr::V4(_) => address.is_ipv4(),
+            // One of any address may be for IPv6 only; the table does not tell.
+            IpAddr::V6(own) => address.is_ipv6() || own.is_unspecified(),
         }
     }
 }
 
-/// All sockets that take packets over IPv4, as the kernel shows them. Reading them takes as long as
-/// there are many, whoever has them: once per request.
+/// All UDP sockets, as the kernel shows them. Reading them takes as long as there are many, whoever
+/// has them: once per request.
 pub(super) struct Sockets(BTreeMap<u16, Vec<Entry>>);
 
 impl Sockets {
@@ -144,10 +153,6 @@ impl Sockets {
     }
 
     fn read_tables() -> io::Result<Self> {
-        let is_for_v4 = |entry: &Entry| match entry.address.to_canonical() {
-            IpAddr::V4(_) => true,
-            IpAddr::V6(own) => own.is_unspecified(),
-        };
         let mut found: BTreeMap<u16, Vec<Entry>> = BTreeMap::new();
         for table in TABLES {
             let file = match File::open(table) {
@@ -159,7 +164,7 @@ impl Sockets {
                 Err(error) => return Err(error),
             };
             for line in BufReader::new(file).lines().skip(1) {
-                if let Some(entry) = parse(&line?).filter(is_for_v4) {
+                if let Some(entry) = parse(&line?) {
                     found.entry(entry.port).or_default().push(entry);
                 }
             }
@@ -167,9 +172,10 @@ impl Sockets {
         Ok(Self(found))
     }
 
-    /// Those that take packets to a port, at whichever address.
-    fn with_port(&self, port: u16) -> &[Entry] {
-        self.0.get(&port).map_or(&[], Vec::as_slice)
+    /// Those that take packets of an address's version of IP to its port, at whichever address.
+    fn beside(&self, address: SocketAddr) -> Vec<Entry> {
+        let there = self.0.get(&address.port()).map_or(&[][..], Vec::as_slice);
+        there.iter().filter(|entry| entry.takes_version_of(address.ip())).copied().collect()
     }
 }
 

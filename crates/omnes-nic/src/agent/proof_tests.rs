@@ -14,66 +14,77 @@ fn me() -> Peer {
     Peer { uid: unsafe { libc::geteuid() }, pid: std::process::id() as i32 }
 }
 
-fn bound(socket: &impl AsFd) -> SocketAddrV4 {
+fn bound(socket: &impl AsFd) -> SocketAddr {
     let address = rustix::net::getsockname(socket).unwrap();
-    match SocketAddr::try_from(address).unwrap() {
-        SocketAddr::V4(address) => address,
-        SocketAddr::V6(_) => panic!("a socket for IPv4"),
-    }
+    SocketAddr::try_from(address).unwrap()
 }
 
-/// A socket that others may share, bound to a port of its own or to `address`.
-fn sharing(address: Option<SocketAddrV4>) -> Socket {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+/// This host's own address of each version of IP that the machine has, and any address of it.
+fn hosts() -> impl Iterator<Item = (IpAddr, IpAddr)> {
+    let all: [(IpAddr, IpAddr); 2] = [
+        (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::UNSPECIFIED.into()),
+        (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::UNSPECIFIED.into()),
+    ];
+    all.into_iter().filter(|(own, _)| UdpSocket::bind((*own, 0)).is_ok())
+}
+
+/// A socket that others may share, bound to `address`.
+fn sharing(address: SocketAddr) -> Socket {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
-    let address = address.unwrap_or(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0));
-    socket.bind(&SocketAddr::V4(address).into()).unwrap();
+    socket.bind(&address.into()).unwrap();
     socket
 }
 
 /// As the agent checks it now.
-fn own(socket: BorrowedFd<'_>, address: SocketAddrV4, peer: Peer) -> Result<(), &'static str> {
+fn own(socket: BorrowedFd<'_>, address: SocketAddr, peer: Peer) -> Result<(), &'static str> {
     super::own(socket, address, peer, &Sockets::read()?)
 }
 
-fn group(socket: BorrowedFd<'_>, address: SocketAddrV4, peer: Peer) -> Result<(), &'static str> {
+fn group(socket: BorrowedFd<'_>, address: SocketAddr, peer: Peer) -> Result<(), &'static str> {
     super::group(socket, address, peer, &Sockets::read()?)
 }
 
 #[test]
 fn a_socket_that_has_its_port_alone_proves_it() {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = bound(&socket);
-    assert_eq!(own(socket.as_fd(), address, me()), Ok(()));
-    // Held twice it is still one socket.
-    let _again = socket.try_clone().unwrap();
-    assert_eq!(own(socket.as_fd(), address, me()), Ok(()));
+    for (host, _) in hosts() {
+        let socket = UdpSocket::bind((host, 0)).unwrap();
+        let address = bound(&socket);
+        assert_eq!(own(socket.as_fd(), address, me()), Ok(()));
+        // Held twice it is still one socket.
+        let _again = socket.try_clone().unwrap();
+        assert_eq!(own(socket.as_fd(), address, me()), Ok(()));
+    }
 }
 
 #[test]
 fn another_port_or_address_is_refused() {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let refused = own(socket.as_fd(), bound(&other), me()).unwrap_err();
-    assert!(refused.contains("not bound"), "{refused}");
-    let everywhere = UdpSocket::bind("0.0.0.0:0").unwrap();
-    let here = SocketAddrV4::new(Ipv4Addr::LOCALHOST, bound(&everywhere).port());
-    assert!(own(everywhere.as_fd(), here, me()).unwrap_err().contains("not bound"));
+    for (host, any) in hosts() {
+        let socket = UdpSocket::bind((host, 0)).unwrap();
+        let other = UdpSocket::bind((host, 0)).unwrap();
+        let refused = own(socket.as_fd(), bound(&other), me()).unwrap_err();
+        assert!(refused.contains("not bound"), "{refused}");
+        let everywhere = UdpSocket::bind((any, 0)).unwrap();
+        let here = SocketAddr::new(host, bound(&everywhere).port());
+        assert!(own(everywhere.as_fd(), here, me()).unwrap_err().contains("not bound"));
+    }
 }
 
 #[test]
 fn another_users_socket_is_refused() {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let other = Peer { uid: me().uid + 1, ..me() };
-    let refused = own(socket.as_fd(), bound(&socket), other).unwrap_err();
-    assert!(refused.contains("another user's"), "{refused}");
+    for (host, _) in hosts() {
+        let socket = UdpSocket::bind((host, 0)).unwrap();
+        let other = Peer { uid: me().uid + 1, ..me() };
+        let refused = own(socket.as_fd(), bound(&socket), other).unwrap_err();
+        assert!(refused.contains("another user's"), "{refused}");
+    }
 }
 
 #[test]
 fn what_is_no_udp_socket_is_refused() {
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let file = std::fs::File::open("/proc/self/stat").unwrap();
-    let six = UdpSocket::bind("[::1]:0");
+    let six = std::net::TcpListener::bind("[::1]:0");
     let address = bound(&tcp);
     for descriptor in [tcp.as_fd(), file.as_fd()].into_iter().chain(six.iter().map(AsFd::as_fd)) {
         assert!(!is_udp(descriptor));
@@ -83,50 +94,74 @@ fn what_is_no_udp_socket_is_refused() {
 
 #[test]
 fn a_port_that_may_be_shared_is_refused() {
-    let socket = sharing(None);
-    let refused = own(socket.as_fd(), bound(&socket), me()).unwrap_err();
-    assert!(refused.contains("lets others share"), "{refused}");
+    for (host, _) in hosts() {
+        let socket = sharing((host, 0).into());
+        let refused = own(socket.as_fd(), bound(&socket), me()).unwrap_err();
+        assert!(refused.contains("lets others share"), "{refused}");
+    }
 }
 
 #[test]
 fn a_port_that_is_shared_is_refused_though_the_option_is_taken_back() {
-    let victim = sharing(None);
-    let thief = sharing(Some(bound(&victim)));
-    thief.set_reuse_address(false).unwrap();
-    let refused = own(thief.as_fd(), bound(&victim), me()).unwrap_err();
-    assert!(refused.contains("another socket shares"), "{refused}");
-    // Also where the other one takes packets to any address.
-    let everywhere = sharing(Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0)));
-    let here = SocketAddrV4::new(Ipv4Addr::LOCALHOST, bound(&everywhere).port());
-    let thief = sharing(Some(here));
+    for (host, any) in hosts() {
+        let victim = sharing((host, 0).into());
+        let thief = sharing(bound(&victim));
+        thief.set_reuse_address(false).unwrap();
+        let refused = own(thief.as_fd(), bound(&victim), me()).unwrap_err();
+        assert!(refused.contains("another socket shares"), "{refused}");
+        // Also where the other one takes packets to any address.
+        let everywhere = sharing((any, 0).into());
+        let here = SocketAddr::new(host, bound(&everywhere).port());
+        let thief = sharing(here);
+        thief.set_reuse_address(false).unwrap();
+        assert!(own(thief.as_fd(), here, me()).unwrap_err().contains("another socket shares"));
+    }
+}
+
+#[test]
+fn a_socket_of_the_other_version_of_ip_may_have_the_same_port() {
+    let [(four, _), (six, any)] = hosts().collect::<Vec<_>>()[..] else { return };
+    let first = UdpSocket::bind((six, 0)).unwrap();
+    let Ok(second) = UdpSocket::bind((four, bound(&first).port())) else { return };
+    for socket in [first, second] {
+        assert_eq!(own(socket.as_fd(), bound(&socket), me()), Ok(()));
+    }
+    // One of any address of IPv6 takes packets over IPv4, too.
+    let everywhere = sharing((any, 0).into());
+    let here = SocketAddr::new(four, bound(&everywhere).port());
+    let thief = sharing(here);
     thief.set_reuse_address(false).unwrap();
     assert!(own(thief.as_fd(), here, me()).unwrap_err().contains("another socket shares"));
 }
 
 #[test]
 fn a_connected_socket_of_the_same_user_may_be_beside() {
-    let own_socket = sharing(None);
-    let address = bound(&own_socket);
-    let beside = sharing(Some(address));
-    beside.connect(&SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 9), 9).into()).unwrap();
-    for socket in [&own_socket, &beside] {
-        socket.set_reuse_address(false).unwrap();
+    for (host, _) in hosts() {
+        let own_socket = sharing((host, 0).into());
+        let address = bound(&own_socket);
+        let beside = sharing(address);
+        beside.connect(&SocketAddr::new(host, 9).into()).unwrap();
+        for socket in [&own_socket, &beside] {
+            socket.set_reuse_address(false).unwrap();
+        }
+        assert_eq!(own(own_socket.as_fd(), address, me()), Ok(()));
+        // It is itself no proof: the other one takes what comes from elsewhere.
+        assert!(own(beside.as_fd(), address, me()).unwrap_err().contains("another socket shares"));
+        let other = Peer { uid: me().uid + 1, ..me() };
+        assert!(own(own_socket.as_fd(), address, other).is_err());
     }
-    assert_eq!(own(own_socket.as_fd(), address, me()), Ok(()));
-    // It is itself no proof: the other one takes what comes from elsewhere.
-    assert!(own(beside.as_fd(), address, me()).unwrap_err().contains("another socket shares"));
-    let other = Peer { uid: me().uid + 1, ..me() };
-    assert!(own(own_socket.as_fd(), address, other).is_err());
 }
 
 #[test]
 fn a_group_may_be_shared_within_a_user() {
-    let one = sharing(None);
-    let address = bound(&one);
-    let _two = sharing(Some(address));
-    assert_eq!(group(one.as_fd(), address, me()), Ok(()));
-    let other = Peer { uid: me().uid + 1, ..me() };
-    assert!(group(one.as_fd(), address, other).is_err());
+    for (host, _) in hosts() {
+        let one = sharing((host, 0).into());
+        let address = bound(&one);
+        let _two = sharing(address);
+        assert_eq!(group(one.as_fd(), address, me()), Ok(()));
+        let other = Peer { uid: me().uid + 1, ..me() };
+        assert!(group(one.as_fd(), address, other).is_err());
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::limits::{LINE_BYTES_MAX, PROTOCOL_VERSION};
 use crate::{QueuePlan, SlotPlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 /// What a process asks for.
 #[derive(Serialize, Deserialize)]
@@ -158,7 +158,7 @@ pub struct SlotReport {
     /// What it is for.
     pub form: Form,
     /// The member's socket.
-    pub socket: SocketAddrV4,
+    pub socket: SocketAddr,
     /// Time since it was lent.
     pub age_ns: u64,
     /// Newest barrier that the member has entered.

@@ -7,10 +7,10 @@ use super::*;
 use crate::MemberPlan;
 use omnes_firmware::KERNEL_GROUP_MAX;
 use proptest::prelude::*;
-use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 
 fn plan(peers: usize, members: usize) -> SlotPlan {
-    let address = SocketAddrV4::new(Ipv4Addr::new(255, 255, 255, 255), u16::MAX);
+    let address = SocketAddr::new(Ipv6Addr::from(u128::MAX).into(), u16::MAX);
     let member =
         MemberPlan { rank: u32::MAX, index: KERNEL_GROUP_MAX as u32 - 1, key: [u8::MAX; 16] };
     SlotPlan {

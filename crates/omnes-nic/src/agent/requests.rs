@@ -13,7 +13,7 @@ use crate::{Page, Queue, QueuePlan, SlotPlan};
 use omnes_firmware::slot::SLOTS_MAX;
 use omnes_topo::Tree;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
@@ -101,7 +101,7 @@ impl Agent {
             plan.check().map_err(|error| error.to_string())?;
             agent.check_queues(entries, peer)?;
             check_sockets(&plan.sockets, plan.group, sockets, peer)?;
-            usable_with_address(*plan.sockets[0].ip())
+            usable_with_address(plan.sockets[0].ip())
         };
         let Some(admitted) = self.admit(id, check, observe)? else { return Ok(None) };
         let opened = self.kernel.open_queue(plan);
@@ -190,7 +190,7 @@ impl Agent {
         plan.check().map_err(|error| error.to_string())?;
         self.check_slots(plan.members.len(), peer)?;
         check_sockets(&[plan.socket], plan.group, sockets, peer)?;
-        usable_with_address(*plan.socket.ip())
+        usable_with_address(plan.socket.ip())
     }
 
     /// Checks that a user may have one more queue, with so many addresses.
@@ -264,7 +264,7 @@ impl Agent {
         let index = interfaces::index_of(name).ok_or_else(|| format!("no interface {name}"))?;
         let usable = interfaces::usable().map_err(|error| error.to_string())?;
         if !usable.iter().any(|interface| interface.index == index) {
-            return Err(format!("{name} has no IPv4 address or no Ethernet network, or is down"));
+            return Err(format!("{name} has no address or no Ethernet network, or is down"));
         }
         self.attach(index, name, observe).map_err(|error| error.to_string())?;
         self.barred.remove(&index);
@@ -322,8 +322,8 @@ struct Admitted {
 
 /// Checks that `sockets` are those of the addresses, and that these are the caller's.
 fn check_sockets(
-    addresses: &[SocketAddrV4],
-    group: Option<SocketAddrV4>,
+    addresses: &[SocketAddr],
+    group: Option<SocketAddr>,
     sockets: &[OwnedFd],
     peer: Peer,
 ) -> Result<(), String> {
@@ -341,7 +341,7 @@ fn check_sockets(
 }
 
 /// The interface that has an address, if the firmware can serve it.
-fn usable_with_address(address: Ipv4Addr) -> Result<Interface, String> {
+fn usable_with_address(address: IpAddr) -> Result<Interface, String> {
     let interface = interfaces::with_address(address);
     let interface = interface.map_err(|error| format!("cannot list the interfaces: {error}"))?;
     let interface = interface.ok_or("no interface has the socket's address")?;

@@ -14,7 +14,7 @@ use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ const BACKLOG: i32 = 128;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentConfig {
     /// Names of the interfaces that it serves; if empty, all that have an Ethernet network and an
-    /// IPv4 address, also those that come later.
+    /// address, also those that come later.
     pub interfaces: Vec<String>,
     /// Slots that one user may have, root too.
     pub slots_per_user: u32,
@@ -101,7 +101,7 @@ pub struct Tenant {
     /// What the slot does.
     pub form: Form,
     /// The member's socket.
-    pub socket: SocketAddrV4,
+    pub socket: SocketAddr,
     /// Name of the interface.
     pub interface: String,
 }

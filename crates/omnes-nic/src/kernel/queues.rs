@@ -1,11 +1,11 @@
 //! Receive queues of the firmware in the kernel.
 
-use super::{Kernel, bytes, bytes_of, inner_map};
+use super::{Kernel, bytes, bytes_of, inner_map, mapped};
 use crate::error::NicError;
 use crate::plan::QueuePlan;
 use libbpf_rs::{MapCore, MapFlags};
 use omnes_firmware::slot::{QUEUE_PORTS_MAX, Queue, QueueKey, SLOTS_MAX};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// What must be undone when a queue is closed.
@@ -84,9 +84,9 @@ impl Kernel {
 
 /// By which addresses packets find the queue; each once.
 pub(super) fn keys(plan: &QueuePlan) -> Vec<QueueKey> {
-    let key = |socket: &SocketAddrV4| QueueKey {
+    let key = |socket: &SocketAddr| QueueKey {
         job: plan.job.to_be(),
-        address: u32::from_ne_bytes(socket.ip().octets()),
+        address: mapped(socket.ip()),
         port: socket.port().to_be(),
         reserved: 0,
     };

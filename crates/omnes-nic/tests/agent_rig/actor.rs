@@ -1,17 +1,18 @@
 //! Processes of an ordinary user, who borrow slots or misbehave.
 
+use super::super::common::IS_V6;
+use super::super::common::group::{GROUP, barrier_plan, socket_address};
+use super::super::common::hosts::Host;
 use super::{NOBODY, bind, enter, wait_done};
-use crate::common::group::{GROUP, barrier_plan, socket_address};
-use crate::common::hosts::Host;
 use omnes_nic::agent::{Client, Lent, LentQueue, SOCKET_NAME};
 use omnes_nic::{MemberPlan, Nic, Preference, QueuePlan, SlotPlan};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::{BufRead, BufReader, IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -31,7 +32,8 @@ impl Actor {
         let given = given.map(|it| it.as_raw_fd());
         host.inside(|| {
             let mut command = Command::new("/proc/self/exe");
-            command.args(["plays_an_actor", "--exact", "--nocapture", "--test-threads=1"]);
+            let test = if IS_V6 { "agent::plays_an_actor" } else { "plays_an_actor" };
+            command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
             command.env(ROLE, "1").uid(user).gid(user);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             // SAFETY: doubles a descriptor, between fork and exec.
@@ -156,7 +158,7 @@ pub fn play() {
             "obtain" => state.obtain(),
             "manage" => state.manage(),
             "linger" => state.linger(),
-            "half" => state.raw(b"{\"version\":3,"),
+            "half" => state.raw(b"{\"version\":4,"),
             "garbage" => state.raw(b"\xff\x00 no request\n"),
             "endless" => state.endless(),
             "deaf" => state.deaf(),
@@ -183,16 +185,16 @@ fn fork() {
 }
 
 fn bind_any() -> UdpSocket {
-    UdpSocket::bind("0.0.0.0:0").unwrap()
+    UdpSocket::bind(if IS_V6 { "[::]:0" } else { "0.0.0.0:0" }).unwrap()
 }
 
 fn agent_stream() -> UnixStream {
-    let address = SocketAddr::from_abstract_name(SOCKET_NAME).unwrap();
+    let address = UnixAddress::from_abstract_name(SOCKET_NAME).unwrap();
     UnixStream::connect_addr(&address).unwrap()
 }
 
 fn lend_request(plan: &str) -> String {
-    format!("{{\"version\":3,\"op\":\"lend\",\"plan\":{plan}}}\n")
+    format!("{{\"version\":4,\"op\":\"lend\",\"plan\":{plan}}}\n")
 }
 
 /// Sends a request with a descriptor.
@@ -229,7 +231,7 @@ impl State {
     }
 
     /// A slot for the port of member 0 at another address of its host.
-    fn borrow_at(&mut self, address: Ipv4Addr) {
+    fn borrow_at(&mut self, address: IpAddr) {
         let mut plan = barrier_plan(0, 2, "dissemination", false);
         plan.socket.set_ip(address);
         let socket = UdpSocket::bind(plan.socket).unwrap();
@@ -240,9 +242,9 @@ impl State {
     /// A slot for a group at a port.
     fn borrow_group(&mut self, port: u16) {
         let mut plan = barrier_plan(0, 2, "counter", true);
-        let socket = UdpSocket::bind((*plan.socket.ip(), 0)).unwrap();
+        let socket = UdpSocket::bind((plan.socket.ip(), 0)).unwrap();
         plan.socket.set_port(socket.local_addr().unwrap().port());
-        let group = SocketAddrV4::new(*GROUP.ip(), port);
+        let group = SocketAddr::new(GROUP.ip(), port);
         plan.group = Some(group);
         let receiver = UdpSocket::bind(group).unwrap();
         let lent = self.client().lend(&plan, socket.as_fd(), Some(receiver.as_fd()));
@@ -253,7 +255,7 @@ impl State {
     fn borrow_and_unbind(&mut self) {
         let mut plan = barrier_plan(0, 2, "dissemination", false);
         plan.job += 1;
-        let socket = UdpSocket::bind((*plan.socket.ip(), 0)).unwrap();
+        let socket = UdpSocket::bind((plan.socket.ip(), 0)).unwrap();
         plan.socket.set_port(socket.local_addr().unwrap().port());
         let plan = serde_json::to_string(&plan).unwrap();
         let agent = agent_stream();
@@ -267,7 +269,7 @@ impl State {
 
     /// A queue for one socket.
     fn borrow_queue(&mut self) {
-        let socket = UdpSocket::bind((*socket_address(0).ip(), 0)).unwrap();
+        let socket = UdpSocket::bind((socket_address(0).ip(), 0)).unwrap();
         let mut address = socket_address(0);
         address.set_port(socket.local_addr().unwrap().port());
         let plan = QueuePlan { job: 1, sockets: vec![address], group: None };
@@ -278,7 +280,7 @@ impl State {
     /// Returns a slot by its number over the connection that one was borrowed over by hand.
     fn return_number(&mut self, slot: usize) {
         let agent = self.raw.as_mut().unwrap();
-        writeln!(agent, "{{\"version\":3,\"op\":\"return\",\"slot\":{slot}}}").unwrap();
+        writeln!(agent, "{{\"version\":4,\"op\":\"return\",\"slot\":{slot}}}").unwrap();
         answer("returned");
     }
 
@@ -349,7 +351,7 @@ impl State {
     /// Asks and asks, and never reads.
     fn deaf(&mut self) {
         let mut stream = agent_stream();
-        while stream.write(b"{\"version\":3,\"op\":\"list\"}\n").is_ok() {}
+        while stream.write(b"{\"version\":4,\"op\":\"list\"}\n").is_ok() {}
         answer("closed");
     }
 
@@ -368,7 +370,7 @@ impl State {
 
     /// Takes the agent's name.
     fn squat(&mut self) {
-        let address = SocketAddr::from_abstract_name(SOCKET_NAME).unwrap();
+        let address = UnixAddress::from_abstract_name(SOCKET_NAME).unwrap();
         self.name = Some(UnixListener::bind_addr(&address).unwrap());
         answer("seated");
     }

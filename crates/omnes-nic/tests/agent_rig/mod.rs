@@ -7,9 +7,9 @@
 
 pub mod actor;
 
-use crate::common::group::{barrier_plan, rank, set_option, socket, socket_address};
-use crate::common::hosts::Host;
-use crate::common::packets::step;
+use super::common::group::{barrier_plan, leave_checksum_out, rank, socket, socket_address};
+use super::common::hosts::Host;
+use super::common::packets::step;
 use omnes_nic::agent::{Agent, AgentConfig, Client, Event};
 use omnes_nic::{NicError, Page, SlotPlan};
 use std::net::UdpSocket;
@@ -142,6 +142,6 @@ pub fn wait_done(page: &Page, epoch: u32) {
 /// A socket for steps at an address, in the calling thread's namespace.
 pub fn bind(index: usize) -> UdpSocket {
     let socket = UdpSocket::bind(socket_address(index)).unwrap();
-    set_option(&socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
+    leave_checksum_out(&socket);
     socket
 }

@@ -1,10 +1,11 @@
 //! Groups of one rank per host, their plans and sockets.
 
+use super::IS_V6;
 use super::hosts::{Host, address};
 use super::packets::{COMMUNICATOR, JOB, job_key};
 use omnes_nic::{MemberPlan, SlotPlan};
 use omnes_wire::Rank;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 
 /// UDP port of member `index`; each has another, so that a port that is not mended shows.
@@ -13,12 +14,22 @@ pub fn port(index: usize) -> u16 {
 }
 
 /// The socket of member `index`.
-pub fn socket_address(index: usize) -> SocketAddrV4 {
-    SocketAddrV4::new(address(index), port(index))
+pub fn socket_address(index: usize) -> SocketAddr {
+    SocketAddr::new(address(index), port(index))
 }
 
 /// The multicast address of the tests' group.
-pub const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 193, 2, 3), 20000);
+pub const GROUP: SocketAddr = SocketAddr::new(
+    match IS_V6 {
+        false => IpAddr::V4(Ipv4Addr::new(239, 193, 2, 3)),
+        true => IpAddr::V6(Ipv6Addr::new(0xff15, 0, 0, 0, 0x6f6d, 0x6e65, 0x40c1, 0x0203)),
+    },
+    20000,
+);
+
+/// The MAC address of that.
+pub const GROUP_MAC: [u8; 6] =
+    if IS_V6 { [0x33, 0x33, 0x40, 0xc1, 2, 3] } else { [1, 0, 0x5e, 0x41, 2, 3] };
 
 /// Rank of member `index`: another number, so that mixing them up shows.
 pub fn rank(index: usize) -> u32 {
@@ -66,15 +77,51 @@ pub fn spread_plan(own: usize, size: usize, tree: &str, by_mac: bool) -> SlotPla
     }
 }
 
+/// A socket that hears the group at a host's interface.
+pub fn group_socket(host: &Host) -> UdpSocket {
+    host.inside(|| {
+        let socket = UdpSocket::bind(GROUP).unwrap();
+        match (GROUP.ip(), host.address) {
+            (IpAddr::V4(group), IpAddr::V4(own)) => socket.join_multicast_v4(&group, &own),
+            (IpAddr::V6(group), _) => socket.join_multicast_v6(&group, host.interface()),
+            _ => unreachable!("the host has an address of the group's version"),
+        }
+        .unwrap();
+        socket
+    })
+}
+
 /// The socket of member `index` on its host; without UDP checksums if it is for steps.
 pub fn socket(host: &Host, index: usize, has_checksum: bool) -> UdpSocket {
     host.inside(|| {
         let socket = UdpSocket::bind(socket_address(index)).unwrap();
         if !has_checksum {
-            set_option(&socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
+            leave_checksum_out(&socket);
         }
         socket
     })
+}
+
+/// Lets a socket send without UDP checksums, where the version of IP allows that.
+pub fn leave_checksum_out(socket: &UdpSocket) {
+    if !IS_V6 {
+        set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1);
+    }
+}
+
+/// Sets the hops that packets of a socket to groups may take, and that none come back.
+pub fn send_to_groups(socket: &UdpSocket, hops: u8) {
+    let hops = hops.into();
+    let (level, options) = match IS_V6 {
+        false => (libc::IPPROTO_IP, [(libc::IP_MULTICAST_LOOP, 0), (libc::IP_MULTICAST_TTL, hops)]),
+        true => {
+            let loops = (libc::IPV6_MULTICAST_LOOP, 0);
+            (libc::IPPROTO_IPV6, [loops, (libc::IPV6_MULTICAST_HOPS, hops)])
+        }
+    };
+    for (option, value) in options {
+        set_option(socket, level, option, value);
+    }
 }
 
 /// Sets an option of one number.

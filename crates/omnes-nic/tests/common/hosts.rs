@@ -1,9 +1,10 @@
 //! Network namespaces joined by a bridge. They have no names; the kernel removes them when the last
 //! that holds them has ended, however that is.
 
+use super::IS_V6;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 /// A host with one interface, `eth0`.
 #[derive(Clone)]
 pub struct Host {
-    /// Its address, in a network of 16 bits.
-    pub address: Ipv4Addr,
+    /// Its address, in a network of 16 bits, or of 64 over IPv6.
+    pub address: IpAddr,
     space: Arc<Space>,
 }
 
@@ -108,8 +109,26 @@ fn ip(space: &OwnedFd, lines: &str) {
 }
 
 /// Address of host `index` of a network.
-pub fn address(index: usize) -> Ipv4Addr {
-    Ipv4Addr::new(10, 79, (index / 250) as u8, (index % 250) as u8 + 1)
+pub fn address(index: usize) -> IpAddr {
+    match IS_V6 {
+        false => Ipv4Addr::new(10, 79, (index / 250) as u8, (index % 250) as u8 + 1).into(),
+        true => Ipv6Addr::new(0xfd00, 79, 0, 0, 0, 0, 0, index as u16 + 1).into(),
+    }
+}
+
+/// What says to `ip` that a host has an address, and sends to groups, by an interface.
+pub fn settings(address: IpAddr, interface: &str) -> [String; 2] {
+    match address {
+        IpAddr::V4(address) => [
+            format!("addr add {address}/16 dev {interface}"),
+            format!("route replace 224.0.0.0/4 dev {interface}"),
+        ],
+        // Without a search for others with the same address, which takes a second.
+        IpAddr::V6(address) => [
+            format!("addr add {address}/64 dev {interface} nodad"),
+            format!("-6 route replace multicast ff00::/8 dev {interface} table local"),
+        ],
+    }
 }
 
 /// Hosts with an interface each on one switch; `None`, with a word, for those who may not make
@@ -146,10 +165,11 @@ pub fn pair() -> Option<[Host; 2]> {
 /// The host in a namespace that has its interface.
 fn new_host(index: usize, own: OwnedFd, switch: Option<Arc<OwnedFd>>) -> Host {
     let address = address(index);
-    let up = format!(
-        "link set lo up\nlink set eth0 up\naddr add {address}/16 dev eth0\n\
-         route add 224.0.0.0/4 dev eth0\n"
-    );
-    ip(&own, &up);
+    let [addr, route] = settings(address, "eth0");
+    ip(&own, &format!("link set lo up\nlink set eth0 up\n{addr}\n"));
+    // Over IPv6 the kernel has set such a route already.
+    if !IS_V6 {
+        ip(&own, &format!("{route}\n"));
+    }
     Host { address, space: Arc::new(Space { own, _switch: switch }) }
 }

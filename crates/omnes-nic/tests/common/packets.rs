@@ -1,18 +1,29 @@
 //! Packets as they are on the wire, from the Ethernet header on.
 
+use super::IS_V6;
 use omnes_firmware::barrier::Contribution;
 use omnes_wire::{
     COMBINE_SHIFT, CommunicatorId, Flags, Header, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank,
     Seq,
 };
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 
 /// The job that all tests are of.
 pub const JOB: u32 = 0x7a7a_0001;
 /// Its communicator.
 pub const COMMUNICATOR: u32 = 0x0001_0005;
-/// Ethernet, IPv4 and UDP.
-pub const FRAME_BYTES: usize = 42;
+/// Ethernet, IP and UDP.
+pub const FRAME_BYTES: usize = if IS_V6 { 62 } else { 42 };
+/// Where things stand in a frame.
+pub const UDP: usize = FRAME_BYTES - 8;
+pub const UDP_CHECK: std::ops::Range<usize> = UDP + 6..UDP + 8;
+pub const TTL: usize = if IS_V6 { 21 } else { 22 };
+pub const PROTOCOL: usize = if IS_V6 { 20 } else { 23 };
+const ADDRESS_BYTES: usize = if IS_V6 { 16 } else { 4 };
+pub const TO: usize = UDP - ADDRESS_BYTES;
+pub const FROM: usize = TO - ADDRESS_BYTES;
+/// What names the version of IP in the Ethernet header.
+pub const ETHER_TYPE: [u8; 2] = if IS_V6 { [0x86, 0xdd] } else { [0x08, 0x00] };
 
 /// The job's key.
 pub fn job_key() -> JobKey {
@@ -77,29 +88,41 @@ pub fn cast(from: u32, seq: u32, is_first: bool, body: &[u8]) -> Vec<u8> {
 pub struct Way {
     pub mac_from: [u8; 6],
     pub mac_to: [u8; 6],
-    pub from: SocketAddrV4,
-    pub to: SocketAddrV4,
+    pub from: SocketAddr,
+    pub to: SocketAddr,
 }
 
-/// A frame with both checksums right.
+/// A frame with all checksums right.
 pub fn frame(way: Way, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(FRAME_BYTES + payload.len());
-    bytes.extend_from_slice(&way.mac_to);
-    bytes.extend_from_slice(&way.mac_from);
-    bytes.extend_from_slice(&[0x08, 0x00, 0x45, 0]);
-    bytes.extend_from_slice(&(28 + payload.len() as u16).to_be_bytes());
-    bytes.extend_from_slice(&[0, 7, 0x40, 0, 9, 17, 0, 0]);
-    bytes.extend_from_slice(&way.from.ip().octets());
-    bytes.extend_from_slice(&way.to.ip().octets());
-    let check = fold(sum(&bytes[14..34]));
-    bytes[24..26].copy_from_slice(&(!check).to_be_bytes());
-    bytes.extend_from_slice(&way.from.port().to_be_bytes());
-    bytes.extend_from_slice(&way.to.port().to_be_bytes());
-    bytes.extend_from_slice(&(8 + payload.len() as u16).to_be_bytes());
-    bytes.extend_from_slice(&[0, 0]);
+    let udp_bytes = 8 + payload.len() as u16;
+    let mut bytes = [&way.mac_to[..], &way.mac_from, &ETHER_TYPE].concat();
+    if IS_V6 {
+        // Traffic class and flow label are whatever the sender likes.
+        bytes.extend([0x62, 0x34, 0x56, 0x78]);
+        bytes.extend(udp_bytes.to_be_bytes());
+        bytes.extend([17, 9]);
+    } else {
+        bytes.extend([0x45, 0]);
+        bytes.extend((20 + udp_bytes).to_be_bytes());
+        bytes.extend([0, 7, 0x40, 0, 9, 17, 0, 0]);
+    }
+    for address in [way.from.ip(), way.to.ip()] {
+        match address {
+            IpAddr::V4(address) => bytes.extend(address.octets()),
+            IpAddr::V6(address) => bytes.extend(address.octets()),
+        }
+    }
+    if !IS_V6 {
+        let check = fold(sum(&bytes[14..34]));
+        bytes[24..26].copy_from_slice(&(!check).to_be_bytes());
+    }
+    for word in [way.from.port(), way.to.port(), udp_bytes, 0] {
+        bytes.extend(word.to_be_bytes());
+    }
     bytes.extend_from_slice(payload);
     let check = !udp_sum(&bytes);
-    bytes[40..42].copy_from_slice(&(if check == 0 { 0xffff } else { check }).to_be_bytes());
+    let check = if check == 0 { 0xffff } else { check };
+    bytes[UDP_CHECK].copy_from_slice(&check.to_be_bytes());
     bytes
 }
 
@@ -117,30 +140,37 @@ fn fold(mut sum: u32) -> u16 {
 
 /// Sum of what a UDP checksum covers, the checksum itself with it: 0xffff if it is right.
 pub fn udp_sum(frame: &[u8]) -> u16 {
-    fold(sum(&frame[26..34]) + 17 + sum(&frame[38..40]) + sum(&frame[34..]))
+    fold(u32::from(pseudo_sum(frame)) + sum(&frame[UDP..]))
 }
 
-/// Sum of an IPv4 header: 0xffff if its checksum is right.
+/// Sum of an IPv4 header: 0xffff if its checksum is right. IPv6 has none that could be wrong.
 pub fn ip_sum(frame: &[u8]) -> u16 {
-    fold(sum(&frame[14..34]))
+    if IS_V6 { 0xffff } else { fold(sum(&frame[14..34])) }
 }
 
 /// Sum of the pseudo header, not complemented: what stands in place of the checksum while the rest
 /// is still to be summed.
 pub fn pseudo_sum(frame: &[u8]) -> u16 {
-    fold(sum(&frame[26..34]) + 17 + sum(&frame[38..40]))
+    fold(sum(&frame[FROM..UDP]) + 17 + sum(&frame[UDP + 4..UDP + 6]))
 }
 
-/// Who a frame is to: IPv4 address and UDP port.
-pub fn to(frame: &[u8]) -> SocketAddrV4 {
-    let ip: [u8; 4] = frame[30..34].try_into().unwrap();
-    SocketAddrV4::new(ip.into(), u16::from_be_bytes([frame[36], frame[37]]))
+/// Who a frame is to: address and UDP port.
+pub fn to(frame: &[u8]) -> SocketAddr {
+    socket_at(frame, TO, UDP + 2)
 }
 
 /// Who a frame is from, likewise.
-pub fn from(frame: &[u8]) -> SocketAddrV4 {
-    let ip: [u8; 4] = frame[26..30].try_into().unwrap();
-    SocketAddrV4::new(ip.into(), u16::from_be_bytes([frame[34], frame[35]]))
+pub fn from(frame: &[u8]) -> SocketAddr {
+    socket_at(frame, FROM, UDP)
+}
+
+fn socket_at(frame: &[u8], address: usize, port: usize) -> SocketAddr {
+    let octets = &frame[address..address + ADDRESS_BYTES];
+    let address: IpAddr = match <[u8; 4]>::try_from(octets) {
+        Ok(octets) => octets.into(),
+        Err(_) => <[u8; 16]>::try_from(octets).unwrap().into(),
+    };
+    SocketAddr::new(address, u16::from_be_bytes([frame[port], frame[port + 1]]))
 }
 
 /// Kind, number, argument and receiver, as the tag proves it, of a frame from a rank.

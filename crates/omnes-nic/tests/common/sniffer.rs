@@ -1,10 +1,11 @@
 //! Sees what comes to a host's interface, with what the kernel knows of checksum and train.
 
 use super::hosts::Host;
+use super::packets::{ETHER_TYPE, FRAME_BYTES, PROTOCOL};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Looks at all IPv4 frames that come in by `eth0`, from its making on.
+/// Looks at all frames of the tests' version of IP that come in by `eth0`, from its making on.
 pub struct Sniffer {
     socket: OwnedFd,
     wants_outgoing: bool,
@@ -24,7 +25,6 @@ pub struct Sniffed {
 /// Size of the kernel's `struct virtio_net_hdr`, and its marks.
 const HEADER_BYTES: usize = 10;
 const NEEDS_CHECKSUM: u8 = 1;
-const ETH_P_IP: u16 = 0x0800;
 const ETH_P_ALL: u16 = 3;
 const PACKET_OUTGOING: u8 = 4;
 const PACKET_VNET_HDR: i32 = 15;
@@ -43,7 +43,8 @@ impl Sniffer {
     fn at(host: &Host, interface: &str, wants_outgoing: bool) -> Self {
         let interface = host.interface_named(interface);
         // What leaves is only shown to those who look at everything.
-        let protocol = if wants_outgoing { ETH_P_ALL } else { ETH_P_IP }.to_be();
+        let protocol =
+            if wants_outgoing { ETH_P_ALL } else { u16::from_be_bytes(ETHER_TYPE) }.to_be();
         let socket = host.inside(|| {
             // SAFETY: makes a descriptor.
             let socket =
@@ -124,10 +125,10 @@ impl Sniffer {
         assert!(got >= HEADER_BYTES as isize, "{}", std::io::Error::last_os_error());
         bytes.truncate(got as usize);
         let frame = bytes.split_off(HEADER_BYTES);
-        let is_ours = frame.len() > 44
-            && frame[12..14] == [8, 0]
-            && frame[23] == 17
-            && frame[42..44] == *b"Om";
+        let is_ours = frame.len() > FRAME_BYTES + 2
+            && frame[12..14] == ETHER_TYPE
+            && frame[PROTOCOL] == 17
+            && frame[FRAME_BYTES..FRAME_BYTES + 2] == *b"Om";
         let is_outgoing = from.sll_pkttype == PACKET_OUTGOING;
         (is_ours && is_outgoing == self.wants_outgoing).then(|| Sniffed {
             frame,

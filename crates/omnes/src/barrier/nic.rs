@@ -2,12 +2,12 @@
 
 use crate::communicator::Communicator;
 use crate::error::Error;
+use omnes_net::MulticastState;
 use omnes_net::nic::{MemberPlan, Nic, NicError, OpenSlot, Preference, SlotPlan};
-use omnes_net::{MulticastState, NicAddresses};
 use omnes_topo::Barrier;
 use omnes_wire::CommunicatorId;
 use std::fmt;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
@@ -174,21 +174,18 @@ impl Communicator {
     fn slot_plan(&self, id: CommunicatorId, algorithm: Barrier) -> Result<SlotPlan, String> {
         let engine = &self.job().engine;
         let addresses = engine.nics();
-        let only_v4 = |rank: u32| match addresses.get(rank as usize) {
-            Some(NicAddresses { steps: SocketAddr::V4(address), .. }) => Ok(*address),
-            Some(_) => Err("the kernel's NIC serves IPv4 only".to_owned()),
-            None => Err("the ports of the other ranks are not known".to_owned()),
+        let address = |rank: u32| {
+            let known = addresses.get(rank as usize).map(|nic| nic.steps);
+            known.ok_or_else(|| "the ports of the other ranks are not known".to_owned())
         };
         let leaders: Vec<u32> = self.nodes().by_node().iter().map(|node| node[0].0).collect();
-        let peer = |rank: &u32| only_v4(*rank).map(|address| (*rank, address));
-        let peers: Result<Vec<(u32, SocketAddrV4)>, String> = leaders.iter().map(peer).collect();
+        let peer = |rank: &u32| address(*rank).map(|address| (*rank, address));
+        let peers: Result<Vec<(u32, SocketAddr)>, String> = leaders.iter().map(peer).collect();
         let rank = self.in_job(self.rank()).0;
         let own = leaders.iter().position(|leader| *leader == rank);
         let own = own.expect("a leader leads a node") as u32;
         let group = match (algorithm, engine.multicast()) {
-            (Barrier::Counter, MulticastState::On { group: SocketAddr::V4(group), .. })
-                if self.is_worth_multicast() =>
-            {
+            (Barrier::Counter, MulticastState::On { group, .. }) if self.is_worth_multicast() => {
                 Some(group)
             }
             _ => None,
@@ -204,7 +201,7 @@ impl Communicator {
             channel: 0,
             rank,
             own,
-            socket: only_v4(rank)?,
+            socket: address(rank)?,
             peers: peers?,
             members: leaders.iter().enumerate().map(member).collect(),
             group,

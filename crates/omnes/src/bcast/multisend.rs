@@ -9,12 +9,12 @@
 
 use crate::communicator::Communicator;
 use crate::error::Error;
+use omnes_net::SpreadPlan;
 use omnes_net::nic::{MemberPlan, OpenSlot, SlotPlan};
-use omnes_net::{NicAddresses, SpreadPlan};
 use omnes_topo::{Lambda, Spread, Tree};
 use omnes_wire::{CommunicatorId, Rank};
 use std::fmt;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -336,14 +336,13 @@ impl Communicator {
     fn open_spread_slot(&self, tree: Tree, own: u32, forwards: bool) -> Result<OpenSlot, String> {
         let job = self.job();
         let addresses = job.engine.nics();
-        let only_v4 = |rank: Rank| match addresses.get(rank.index()) {
-            Some(NicAddresses { spread: SocketAddr::V4(address), .. }) => Ok(*address),
-            Some(_) => Err("the kernel's NIC serves IPv4 only".to_owned()),
-            None => Err("the ports of the other ranks are not known".to_owned()),
+        let address = |rank: Rank| {
+            let known = addresses.get(rank.index()).map(|nic| nic.spread);
+            known.ok_or_else(|| "the ports of the other ranks are not known".to_owned())
         };
         let nodes = self.nodes().by_node();
-        let peers: Result<Vec<(u32, SocketAddrV4)>, String> =
-            nodes.iter().map(|node| only_v4(node[0]).map(|address| (node[0].0, address))).collect();
+        let peers: Result<Vec<(u32, SocketAddr)>, String> =
+            nodes.iter().map(|node| address(node[0]).map(|address| (node[0].0, address))).collect();
         let me = self.in_job(self.rank());
         let members = (0..).zip(nodes).flat_map(|(index, node)| {
             node.iter().map(move |rank| MemberPlan {
@@ -358,7 +357,7 @@ impl Communicator {
             channel: 0,
             rank: me.0,
             own,
-            socket: only_v4(me)?,
+            socket: address(me)?,
             peers: peers?,
             members: members.collect(),
             group: None,
