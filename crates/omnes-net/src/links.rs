@@ -261,7 +261,7 @@ impl Links {
     }
 
     /// What a receive queue would be for: the sockets, also by index, that packets come to from
-    /// other hosts; none without such a socket, or over IPv6.
+    /// other hosts; none without such a socket.
     pub(crate) fn queue_plan(&self, job: u32) -> Option<(QueuePlan, Vec<usize>)> {
         let own = self.own_address().ok()?;
         let is_far = |rank: &usize| *rank != self.me.index() && self.peers[*rank].ip() != own;

@@ -180,9 +180,6 @@ impl QueuePlan {
             return wrong("the sockets of a receive queue must have one address");
         }
         check_version(self.sockets.iter().copied().chain(self.group))?;
-        if first.is_ipv6() {
-            return wrong("the kernel's NIC has receive queues for IPv4 only");
-        }
         if self.group.is_some_and(|group| !group.ip().is_multicast()) {
             return wrong("the group's address is no multicast address");
         }
@@ -202,6 +199,7 @@ mod tests {
             QueuePlan { job: 1, sockets, group: group.map(|group| group.parse().unwrap()) }
         };
         assert!(plan(&["10.0.0.1:1", "10.0.0.1:2"], Some("239.0.0.1:3")).check().is_ok());
+        assert!(plan(&["[fd00::1]:1", "[fd00::1]:2"], Some("[ff15::1]:3")).check().is_ok());
         let wrong = [
             plan(&["10.0.0.1:1"], Some("[ff15::1]:3")),
             plan(&["[fd00::1]:1"], Some("239.0.0.1:3")),

@@ -1,10 +1,14 @@
-//! The tests of barriers once more, over IPv6.
+//! The tests of barriers, receive queues and the agent once more, over IPv6.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
 #![allow(clippy::duplicate_mod)] // Each of them brings what it needs along.
 
+#[path = "agent.rs"]
+mod agent;
 #[path = "barriers.rs"]
 mod barriers;
+#[path = "queue.rs"]
+mod queue;
 #[path = "verdicts.rs"]
 mod verdicts;
