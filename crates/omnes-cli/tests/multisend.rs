@@ -1,10 +1,10 @@
 //! Multi-send in the place of multicast between lab hosts: equal data from every root by every
 //! tree, also while packets are lost and in parts of a job; what is measured of it, kept and used.
 //!
-//! Copies are made in user space (`loop`), which every kernel can. Every rank is a host of its own
-//! unless the hosts are fewer; the program for the data is the library's example `conformance`.
-//! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
-//! failure.
+//! Copies are made in user space (`loop`), which every kernel can, but for one test. Every rank is
+//! a host of its own unless the hosts are fewer; the program for the data is the library's example
+//! `conformance`. Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root`
+//! turns into a failure.
 #![allow(clippy::unwrap_used)]
 
 mod program;
@@ -82,6 +82,17 @@ fn every_root_reaches_all_where_hosts_have_several_ranks() {
         // Ranks 0, 3, 6, 9 share a host, as do the others of each third.
         let flags = format!("--lab 3 {}", by(tree));
         conform(10, &flags, &format!("all-roots roots parts {SHORT}"));
+    }
+}
+
+#[test]
+fn kernels_make_the_copies_over_ipv4_and_ipv6() {
+    if !is_root() {
+        return;
+    }
+    for version in ["", "--ipv6"] {
+        let flags = format!("--lab {version} --env OMNES_MULTISEND=binomial:nic");
+        conform(5, &flags, &format!("all-roots roots {SHORT}"));
     }
 }
 

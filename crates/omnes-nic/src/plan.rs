@@ -99,9 +99,6 @@ impl SlotPlan {
         }
         let all = self.peers.iter().map(|(_, peer)| *peer).chain([self.socket]).chain(self.group);
         check_version(all)?;
-        if self.tree.is_some() && self.socket.is_ipv6() {
-            return wrong("the kernel's NIC passes packets on over IPv4 only");
-        }
         if self.group.is_some_and(|group| !group.ip().is_multicast()) {
             return wrong("the group's address is no multicast address");
         }

@@ -1,4 +1,4 @@
-//! The tests of barriers, receive queues and the agent once more, over IPv6.
+//! The tests of barriers, receive queues, multi-send and the agent once more, over IPv6.
 //!
 //! Without root the tests print `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a
 //! failure.
@@ -8,6 +8,8 @@
 mod agent;
 #[path = "barriers.rs"]
 mod barriers;
+#[path = "multi_send.rs"]
+mod multi_send;
 #[path = "queue.rs"]
 mod queue;
 #[path = "verdicts.rs"]

@@ -7,8 +7,8 @@
 //! | each with an address in a network of rank 0's | rank 0's in the first such network |
 //! | else | rank 0's first: there may be routers between |
 //!
-//! IPv4 goes first, which is all that the kernel's NIC serves. An address that several nodes have
-//! does not count, for instance that of a bridge which each of them has for its own containers.
+//! IPv4 goes first, whose packets have the shorter header. An address that several nodes have does
+//! not count, for instance that of a bridge which each of them has for its own containers.
 
 use crate::bcast::tune::masked;
 use crate::error::Error;
