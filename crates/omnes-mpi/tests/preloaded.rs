@@ -83,7 +83,7 @@ fn gathers_find_what_the_mpi_finds() {
     for site in sites() {
         let program = site.program("gathers");
         Job::plain(&site, 3).succeed(&program, "").line("gathers: ok");
-        // Of four lengths one or two are more than 1 KiB of all ranks, which nonblocking calls pass.
+        // Of four lengths one or two are over 1 KiB of all ranks, which nonblocking calls pass.
         for (ranks, long) in [(2, 1), (5, 2)] {
             let outcome = Job::spread(&site, ranks).succeed(&program, "");
             outcome.line("gathers: ok");

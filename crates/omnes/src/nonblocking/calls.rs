@@ -89,8 +89,8 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_reduce(root, data, element, op)? }))
     }
 
-    /// Starts what [`Communicator::reduce_scatter`] does, otherwise as [`Self::iallreduce`]; the range
-    /// is known at once.
+    /// Starts what [`Communicator::reduce_scatter`] does, otherwise as [`Self::iallreduce`]; the
+    /// range is known at once.
     ///
     /// # Errors
     /// As [`Communicator::reduce_scatter`].
@@ -104,8 +104,8 @@ impl<'env> Scope<'_, 'env> {
         Ok((request, range.start / T::TYPE.bytes()..range.end / T::TYPE.bytes()))
     }
 
-    /// As [`Self::ireduce_scatter`], of elements whose type is known only when the program runs; the
-    /// range is one of bytes.
+    /// As [`Self::ireduce_scatter`], of elements whose type is known only when the program runs;
+    /// the range is one of bytes.
     ///
     /// # Errors
     /// As [`Self::ireduce_scatter`].
@@ -137,9 +137,9 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather(root, own, all, None)? }))
     }
 
-    /// Starts what [`Communicator::gatherv`] does, otherwise as [`Self::iallreduce`]; after an error
-    /// for what comes with a wrong length the communicator goes on, as there. `lengths` are looked at
-    /// once. Its status names the root.
+    /// Starts what [`Communicator::gatherv`] does, otherwise as [`Self::iallreduce`]; after an
+    /// error for what comes with a wrong length the communicator goes on, as there. `lengths` are
+    /// looked at once. Its status names the root.
     ///
     /// # Errors
     /// As [`Communicator::gatherv`].
@@ -165,8 +165,8 @@ impl<'env> Scope<'_, 'env> {
         Ok(self.request(unsafe { self.communicator.begin_gather_at_all(own, all, None)? }))
     }
 
-    /// Starts what [`Communicator::allgatherv`] does, otherwise as [`Self::igatherv`]. Its status
-    /// names this rank. If `lengths` differ between ranks, all may also wait until one leaves.
+    /// Starts what [`Communicator::allgatherv`] does, otherwise as [`Self::iallreduce`]. `lengths`
+    /// are looked at once; if they differ between ranks, all may also wait until one leaves.
     ///
     /// # Errors
     /// As [`Communicator::allgatherv`].

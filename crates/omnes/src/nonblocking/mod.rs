@@ -227,8 +227,8 @@ impl Communicator {
         unsafe { self.begin_plan(collective, number, plan, self.rank(), all.length) }
     }
 
-    /// Starts to bring to every rank its part of the root's `all`; parts are of `lengths`, which are
-    /// not looked at on other ranks, or all equal.
+    /// Starts to bring to every rank its part of the root's `all`; parts are of `lengths`, which
+    /// are not looked at on other ranks, or all equal.
     ///
     /// # Safety
     /// As for [`Self::begin_gather`], with the parts changed.

@@ -8,12 +8,12 @@
 //! | `network`, `cache` | what figures are valid for; the file that keeps them |
 //!
 //! At its start a job of at least three ranks on at least two nodes takes figures from rank 0's
-//! file. If there are none of this network, rank 0 leads a quick measurement, and stores them; so do
-//! four of the later jobs, ever further apart, and the medians hold, lest one bad moment decide.
+//! file. If there are none of this network, rank 0 leads a quick measurement, and stores them; so
+//! do four of the later jobs, ever further apart, and the medians hold, lest one bad moment decide.
 //! Either way it tells the others, so all ranks choose alike whatever file they would see
-//! themselves. Without figures the choice follows built-in rules: within a node, for
-//! [`Tune::Off`], where `OMNES_BCAST` names an algorithm anyway, and on loopback, which is no
-//! network (unless [`Tune::In`] names a file).
+//! themselves. Without figures the choice follows built-in rules: within a node, for [`Tune::Off`],
+//! where `OMNES_BCAST` names an algorithm anyway, and on loopback, which is no network (unless
+//! [`Tune::In`] names a file).
 //!
 //! Where multi-send takes the place of multicast, [`Communicator::tune`] also measures its hops;
 //! the lambda of a full packet is kept with the figures, and from then on makes the tree of jobs
