@@ -353,7 +353,7 @@ static int is_of_omnes(int error)
 /* Rank 1 brings more than the others; all hear of it, wherever they are by then. */
 static void mismatch(void)
 {
-	int own[2] = { 1, 1 }, got[2] = { 0, 0 }, error;
+	int own[3] = { 1, 1, 1 }, got[3] = { 0, 0, 0 }, error;
 	MPI_Request request;
 	MPI_Comm comm;
 
@@ -363,7 +363,7 @@ static void mismatch(void)
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	error = MPI_Barrier(comm);
 	if (error == MPI_SUCCESS)
-		error = MPI_Iallreduce(own, got, 1 + (rank == 1), MPI_INT, MPI_SUM, comm,
+		error = MPI_Iallreduce(own, got, 2 + (rank == 1), MPI_INT, MPI_SUM, comm,
 				       &request);
 	if (error == MPI_SUCCESS) {
 		error = MPI_Wait(&request, MPI_STATUS_IGNORE);

@@ -58,10 +58,10 @@ Figures are kept in $XDG_CACHE_HOME/omnes/tune.json or
 ~/.cache/omnes/tune.json of rank 0's user, for rank 0's machine and network,
 the packet size, the ranks and their nodes. Where nothing is kept, a job's
 start measures quickly; so do four later ones, after a minute, a quarter of an
-hour, four hours and a day, and the medians hold. OMNES_TUNE=off chooses by rules
-instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a network
-where its address does not tell it from others. OMNES_BCAST overrides all of
-it.";
+hour, four hours and a day, and the medians hold. OMNES_TUNE=off chooses by
+rules instead; OMNES_TUNE=/some/file keeps them there. OMNES_NETWORK names a
+network where its address does not tell it from others. OMNES_BCAST overrides
+all of it.";
 
 /// Measure what broadcasts cost on this network, and keep it for jobs to choose by.
 #[derive(clap::Args)]
