@@ -471,9 +471,8 @@ int omnes_ibarrier(omnes_comm *comm, omnes_request **request);
  * library until the request has ended. Collective, as omnes_ibcast() is, and all
  * ranks start it by this call; any number may be under way, also of those below.
  * One that ends with an error is given up, and with it all other collectives of
- * comm, unless it is one of one number in the packets of a barrier. A rank whose
- * call is refused takes no part, and leaves the others waiting until it leaves.
- * Never waits for another rank. *request is NULL on failure.
+ * comm. A rank whose call is refused takes no part, and leaves the others waiting
+ * until it leaves. Never waits for another rank. *request is NULL on failure.
  * Errors: those of omnes_allreduce(), which omnes_test() and omnes_wait() return
  * but for OMNES_ERROR_ARGUMENT and OMNES_ERROR_REDUCTION.
  */

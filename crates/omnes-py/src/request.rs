@@ -13,9 +13,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// An operation that has been started; it goes on by itself. Any threads may use it at once.
 ///
 /// Dropped before it has ended it is given up: those to whom this rank would have passed a
-/// broadcast on get GivenUp, and later broadcasts their own data; of a gather, a scatter or a
-/// reduction, all collective operations of the communicator raise CollectiveGivenUp from then on.
-/// A reduction of one number goes on in the packets of a barrier, as barriers do.
+/// broadcast on get GivenUp, and later broadcasts their own data; of a reduction, gather or
+/// scatter, all collective operations of the communicator raise CollectiveGivenUp from then on.
 #[pyclass(module = "omnes", frozen)]
 pub(crate) struct Request {
     state: OfProcess<Mutex<State>>,

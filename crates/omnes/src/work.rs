@@ -9,7 +9,7 @@ use crate::barrier::BarrierKind;
 use crate::bcast::{Bcast, Origin, Started};
 use crate::communicator::{Bytes, Communicator, check_length};
 use crate::error::Error;
-use crate::nonblocking::{Combining, Scheduled};
+use crate::nonblocking::Scheduled;
 use crate::point_to_point::Status;
 use omnes_net::{Gone, Operation, WhenFull};
 
@@ -24,8 +24,6 @@ pub(crate) enum Work {
     Collective(Operation),
     /// A reduction or gather.
     Scheduled(Scheduled),
-    /// A reduction of one number.
-    Combining(Combining),
 }
 
 /// A broadcast under way.
@@ -110,10 +108,6 @@ impl Communicator {
             Work::Scheduled(Scheduled { operation, collective, status }) => {
                 self.undertaken(collective, self.wait_for(operation).map(|_| status))
             }
-            Work::Combining(mut combining) => {
-                let done = self.wait_for(combining.operation)?;
-                Ok(combining.end(done.word))
-            }
             Work::Broadcast(Broadcast { started, status, checked }) => {
                 let finished = self.finish(started, status.bytes);
                 checked.and(finished)?;
@@ -138,12 +132,6 @@ impl Communicator {
                 let outcome = engine.test(*operation, |gone| self.breaks_collective(gone))?;
                 let outcome = outcome.map(|_| *status).map_err(|error| self.error(error));
                 return Some(self.undertaken(*collective, outcome));
-            }
-            Work::Combining(combining) => {
-                let outcome =
-                    engine.test(combining.operation, |gone| self.breaks_collective(gone))?;
-                let outcome = outcome.map(|completion| combining.end(completion.word));
-                return Some(outcome.map_err(|error| self.error(error)));
             }
             Work::Broadcast(broadcast) => return self.test_broadcast(broadcast),
         };
@@ -182,7 +170,6 @@ impl Communicator {
             Work::Send(operation, _) | Work::Receive(operation) | Work::Collective(operation) => {
                 self.job().engine.release(*operation);
             }
-            Work::Combining(Combining { operation, .. }) => self.job().engine.release(*operation),
             Work::Scheduled(Scheduled { operation, collective, .. }) => {
                 self.job().engine.release(*operation);
                 self.give_up(self.rank(), *collective);

@@ -346,9 +346,8 @@ class Request:
     """An operation that has been started; it goes on by itself. Any threads may use it at once.
 
     Dropped before it has ended it is given up: those to whom this rank would have passed a
-    broadcast on get GivenUp, and later broadcasts their own data; of a gather, a scatter or a
-    reduction, all collective operations of the communicator raise CollectiveGivenUp from then on.
-    A reduction of one number goes on in the packets of a barrier, as barriers do.
+    broadcast on get GivenUp, and later broadcasts their own data; of a reduction, gather or
+    scatter, all collective operations of the communicator raise CollectiveGivenUp from then on.
     """
 
     def test(self) -> bool:

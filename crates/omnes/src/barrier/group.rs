@@ -139,7 +139,11 @@ impl Communicator {
     /// [`Self::combines_words`].
     pub(crate) fn combine_in_barrier(&self, own: Contribution) -> Result<u64, Error> {
         self.job().engine.let_others_go_first();
-        let group = self.usual_group();
+        let algorithm = self.usual_algorithm();
+        let group = match self.inner.barriers.find(None, algorithm) {
+            Some(group) => group,
+            None => self.open_barrier_group(None, algorithm)?,
+        };
         let given_up = group.unfinished;
         if given_up.is_some()
             && let Some(before) = self.enter_again(&group)?
@@ -153,31 +157,19 @@ impl Communicator {
             let over = |group: &mut Group| group.unfinished = Some(Unfinished::Over);
             self.inner.barriers.update(group.id, over);
         }
-        let operation = self.start_reduction(&group, own)?;
-        self.wait_for(operation).map(|completion| completion.word)
-    }
-
-    /// As [`Self::combine_in_barrier`], without waiting, or agreeing on anything with the others;
-    /// a barrier that was given up is left to the next call of its own kind.
-    pub(crate) fn start_combining(&self, own: Contribution) -> Result<Operation, Error> {
-        self.start_reduction(&self.usual_group(), own)
-    }
-
-    fn start_reduction(&self, group: &Group, own: Contribution) -> Result<Operation, Error> {
         let started = self.engine_to_start()?.start_reduction(group.id, own);
-        started.map_err(|error| self.error(error))
+        let operation = started.map_err(|error| self.error(error))?;
+        self.wait_for(operation).map(|completion| completion.word)
     }
 
     /// Enters a barrier of the usual algorithm without agreeing on anything with the others;
     /// nothing where the one that was given up is over.
     pub(super) fn enter_usual_group(&self) -> Result<Option<Operation>, Error> {
-        self.enter_again(&self.usual_group())
-    }
-
-    /// The group that barriers of the usual algorithm use now.
-    fn usual_group(&self) -> Group {
-        let group = self.inner.barriers.find(None, self.usual_algorithm());
-        group.unwrap_or_else(|| self.open_usual_group())
+        let group = match self.inner.barriers.find(None, self.usual_algorithm()) {
+            Some(group) => group,
+            None => self.open_usual_group(),
+        };
+        self.enter_again(&group)
     }
 
     /// The same for a group that must be open; nothing if it is not.

@@ -14,8 +14,7 @@ impl<'env> Scope<'_, 'env> {
     /// ranks start it by this call. Its status names this rank.
     ///
     /// One that ends with an error is given up: no other collective of the communicator succeeds
-    /// from then on ([`Error::CollectiveGivenUp`]), unless it was one of one number, which goes in
-    /// the packets of a barrier. A rank whose call is refused here, for the
+    /// from then on ([`Error::CollectiveGivenUp`]). A rank whose call is refused here, for the
     /// lengths it gives or its root, takes no part, and leaves the others waiting for it until it
     /// leaves.
     ///

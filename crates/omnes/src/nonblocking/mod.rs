@@ -4,8 +4,7 @@
 //! Short data meet at one rank, up a tree, and go out again down another; long ones go around a
 //! ring, part by part; short blocks of a reduce-scatter go to their ranks straight away. All goes
 //! over channels: what multicast carries has its place among all broadcasts of its root, and these
-//! end in another order on each rank. One number goes in the packets of a barrier instead
-//! ([`word`]), as in blocking reductions.
+//! end in another order on each rank.
 //!
 //! Guarantees: any number may be under way, also among blocking collectives, if all ranks start
 //! them in the same order: each has a number, which its messages carry. As in blocking ones all
@@ -19,9 +18,6 @@
 //! reductions of long data are faster.
 
 mod calls;
-mod word;
-
-pub(crate) use word::Combining;
 
 use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose, check_length};
@@ -91,10 +87,6 @@ impl Communicator {
     ) -> Result<Begun, Error> {
         let number = self.next_number()?;
         let data = element.whole(data);
-        if let Some(word) = self.word_of(data.length, element, op) {
-            // SAFETY: promised by the caller.
-            return unsafe { self.begin_combining(word, data, self.rank()) };
-        }
         let mut plan = Plan { combine: Some(element.combiner_of(op)?), ..Plan::default() };
         match self.tree_of(data.length) {
             Some(tree) => {
@@ -126,10 +118,6 @@ impl Communicator {
         let number = self.next_number()?;
         self.check_rank(root)?;
         let data = element.whole(data);
-        if let Some(word) = self.word_of(data.length, element, op) {
-            // SAFETY: promised by the caller.
-            return unsafe { self.begin_combining(word, data, root) };
-        }
         let mut plan = Plan { combine: Some(element.combiner_of(op)?), ..Plan::default() };
         match self.tree_of(data.length) {
             Some(tree) => self.push_up(&mut plan, tree, root, data),

@@ -38,7 +38,6 @@ use crate::error::Error;
 pub(crate) use blocks::Blocks;
 pub(crate) use operator::Combine;
 use std::ops::Range;
-pub(crate) use word::Word;
 
 /// The rank at which short data of all meet.
 pub(crate) const MEETING_RANK: u32 = 0;

@@ -25,7 +25,7 @@ enum Form {
 
 /// One number of a type for an operation, as a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Word {
+pub(super) struct Word {
     element: ElementType,
     op: ReduceOp,
     form: Form,
@@ -34,7 +34,7 @@ pub(crate) struct Word {
 
 impl Word {
     /// For elements of a type; none where the NIC knows no such operation.
-    fn of(element: ElementType, op: ReduceOp) -> Option<Self> {
+    pub(super) fn of(element: ElementType, op: ReduceOp) -> Option<Self> {
         use ElementType as T;
         let is_order = matches!(op, ReduceOp::Min | ReduceOp::Max);
         let form = match element {
@@ -59,7 +59,7 @@ impl Word {
     }
 
     /// A number as a word.
-    pub(crate) fn pack(self, number: &[u8]) -> Contribution {
+    fn pack(self, number: &[u8]) -> Contribution {
         let word = match self.form {
             Form::Integer { is_signed } => widened(number, is_signed),
             Form::Turned => widened(number, false) ^ 1 << 63,
@@ -77,7 +77,7 @@ impl Word {
     }
 
     /// A word as a number.
-    pub(crate) fn unpack(self, word: u64, number: &mut [u8]) {
+    fn unpack(self, word: u64, number: &mut [u8]) {
         match self.form {
             Form::Integer { .. } => narrow(word, number),
             Form::Turned => narrow(word ^ 1 << 63, number),
@@ -131,22 +131,19 @@ fn narrow(word: u64, number: &mut [u8]) {
 }
 
 impl Communicator {
-    /// How `bytes` bytes go in the packets of a barrier; none where they are not one number, the
-    /// operation is none that words have, or barriers here combine nothing. The same on all ranks.
-    pub(crate) fn word_of(&self, bytes: usize, element: ElementType, op: ReduceOp) -> Option<Word> {
-        let is_one = bytes == element.bytes() && self.combines_words();
-        is_one.then(|| Word::of(element, op)).flatten()
-    }
-
-    /// Combines one number of every rank in a barrier; false, with nothing done, where there is no
-    /// word for it ([`Self::word_of`]).
+    /// Combines one number of every rank in a barrier; false, with nothing done, where the data are
+    /// not one number, the operation is none that words have, or barriers here combine nothing. The
+    /// same on all ranks.
     pub(super) fn allreduce_word(
         &self,
         data: &mut [u8],
         element: ElementType,
         op: ReduceOp,
     ) -> Result<bool, Error> {
-        let Some(word) = self.word_of(data.len(), element, op) else { return Ok(false) };
+        if data.len() != element.bytes() || !self.combines_words() {
+            return Ok(false);
+        }
+        let Some(word) = Word::of(element, op) else { return Ok(false) };
         let result = self.combine_in_barrier(word.pack(data))?;
         word.unpack(result, data);
         Ok(true)

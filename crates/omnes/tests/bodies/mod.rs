@@ -62,7 +62,6 @@ pub const ALL: &[Body] = &[
     Body { name: "started", run: nonblocking::each },
     Body { name: "started-parts", run: nonblocking::varied },
     Body { name: "started-many", run: nonblocking::outstanding },
-    Body { name: "started-words", run: nonblocking::one_number },
     Body { name: "started-behind", run: nonblocking::behind_another_wait },
     Body { name: "threads", run: threads },
     Body { name: "mix", run: mixes::mix },

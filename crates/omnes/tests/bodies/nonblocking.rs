@@ -158,46 +158,6 @@ pub fn outstanding(comm: &Communicator, bytes_max: usize) {
     tables.iter().for_each(|table| assert_same(table, &ranks, "the ranks"));
 }
 
-/// Many of one number, of several types and operations, among barriers that wait and that do not.
-pub fn one_number(comm: &Communicator, _bytes_max: usize) {
-    const COUNT: u32 = 40;
-    let (me, size) = (comm.rank(), comm.size());
-    let mut sums: Vec<_> = (0..COUNT).map(|at| [i32::try_from(at + me).unwrap()]).collect();
-    let mut longest: Vec<_> = (0..COUNT).map(|at| [f64::from(at) - f64::from(me)]).collect();
-    let mut products = vec![[2.0f32]; COUNT as usize];
-    comm.scope(|scope| {
-        let mut requests = Vec::new();
-        let numbers = sums.iter_mut().zip(&mut longest).zip(&mut products);
-        for (at, ((sum, longest), product)) in (0..).zip(numbers) {
-            requests.push(scope.iallreduce(sum, ReduceOp::Sum).unwrap());
-            requests.push(scope.ireduce(at % size, longest, ReduceOp::Max).unwrap());
-            requests.push(scope.ibarrier().unwrap());
-            // By messages, as words have no products of floats.
-            requests.push(scope.iallreduce(product, ReduceOp::Product).unwrap());
-            if at % 8 == 0 {
-                comm.barrier().unwrap();
-                let mut own = [i64::from(at)];
-                comm.allreduce(&mut own, ReduceOp::Sum).unwrap();
-                assert_eq!(own, [i64::from(at * size)]);
-            }
-        }
-        let turn = 11 * me as usize % requests.len();
-        requests.rotate_left(turn);
-        for mut request in requests {
-            if me.is_multiple_of(2) {
-                while request.test().unwrap().is_none() {}
-            } else {
-                request.wait().unwrap();
-            }
-        }
-    });
-    for (at, ((sum, longest), product)) in (0..).zip(sums.iter().zip(&longest).zip(&products)) {
-        assert_eq!(u32::try_from(sum[0]), Ok(at * size + size * (size - 1) / 2), "{at}");
-        assert!(me != at % size || longest[0] == f64::from(at), "{longest:?}, {at}");
-        assert_eq!(product[0], 2f32.powi(i32::try_from(size).unwrap()), "{at}");
-    }
-}
-
 /// One goes on at a rank that waits for something else, which comes only when it has ended.
 pub fn behind_another_wait(comm: &Communicator, bytes_max: usize) {
     let (me, last) = (comm.rank(), comm.size() - 1);
