@@ -129,12 +129,12 @@ impl<'entry> Report<'entry> {
 
     fn text(&self) -> String {
         let effort = match (self.effort, self.measurements) {
-            (Effort::Quick, 1) => "quickly, at the start of a job".to_owned(),
+            (Effort::Quick, 1) => "quickly, at the start of a job,".to_owned(),
             (Effort::Quick, jobs) => format!("quickly, at the start of {jobs} jobs, the last"),
-            (Effort::Thorough, _) => "by omnes tune".to_owned(),
+            (Effort::Thorough, _) => "by omnes tune,".to_owned(),
         };
         let age = age(self.measured_unix_s);
-        let mut text = format!("# {}\n# measured {effort}, {age}\n", self.network);
+        let mut text = format!("# {}\n# measured {effort} {age}\n", self.network);
         text += &format!("{}\n\n", self.costs());
         if !self.sizes.is_empty() {
             text += &format!("{}\n\n", self.times());
