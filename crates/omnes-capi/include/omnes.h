@@ -205,12 +205,12 @@ int omnes_size(const omnes_comm *comm);
 /*
  * omnes_send sends one message; when it returns, data may be reused. Messages
  * from one rank to another with one tag arrive in the order sent. to is in
- * [0,size-1], tag in [0,INT_MAX]. A message longer than one packet waits until
- * it has arrived, and one above OMNES_EAGER_BYTES until its receiver has asked
- * for it: two ranks that both send such a message first wait for ever, which
+ * [0,size-1], tag in [0,INT_MAX]. A message longer than 16 KiB waits until it
+ * has arrived, and one above OMNES_EAGER_BYTES until its receiver has asked for
+ * it: two ranks that both send such a message first wait for ever, which
  * omnes_sendrecv() and omnes_isend() do not. As with MPI's standard sends, no
- * more than a limit is kept of messages that nobody receives: of those of one
- * packet 4 MiB at the sender for each receiver, each counted with 128 bytes
+ * more than a limit is kept of messages that nobody receives: of those of up to
+ * 16 KiB, 4 MiB at the sender for each receiver, each counted with 128 bytes
  * beside its data, beyond which they too wait until they have arrived; and
  * OMNES_POOL_SLOTS packets at the receiver, of all senders together. A rank's
  * messages to itself are kept without limit.

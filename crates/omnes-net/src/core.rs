@@ -97,7 +97,6 @@ pub(crate) struct Core {
     cipher: Option<Cipher>,
     me: Rank,
     packet_bytes: u32,
-    small_bytes: usize,
     swallows: Vec<usize>,
     line: Line,
     bounce: Vec<u8>,
@@ -147,7 +146,6 @@ pub(crate) struct Parts {
     pub(crate) me: Rank,
     /// Length of the job's longest IP packets.
     pub(crate) packet_bytes: u32,
-    pub(crate) small_bytes: usize,
     /// [`JobConfig::swallows`](crate::JobConfig).
     pub(crate) swallows: Vec<usize>,
     /// How long a caller waits before timers that had run out when it came may fire.
@@ -160,7 +158,7 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { endpoint, links, rings, memory, watch, multicast, .. } = parts;
-        let Parts { cipher, me, packet_bytes, small_bytes, swallows, .. } = parts;
+        let Parts { cipher, me, packet_bytes, swallows, .. } = parts;
         let Parts { patience, peer_timeout, clock, .. } = parts;
         Self {
             endpoint,
@@ -179,7 +177,6 @@ impl Core {
             cipher,
             me,
             packet_bytes,
-            small_bytes,
             swallows,
             line: Line::new(),
             bounce: vec![0; DATAGRAMS_PER_CALL * DATAGRAM_BYTES],

@@ -60,7 +60,7 @@ struct ChannelMemory {
 /// See the module header.
 pub(crate) struct Memory {
     channels: Vec<ChannelMemory>,
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
     slot_bytes: usize,
     /// Bytes copied between memory of this process; the kernel's copies are not in it.
     pub(crate) copied_bytes: u64,
@@ -70,8 +70,32 @@ pub(crate) struct Memory {
 // the memory behind them is lent for the time of the operation whatever thread that is on.
 unsafe impl Send for Memory {}
 
-/// Copies kept for reuse.
-const SPARE_MAX: usize = 256;
+/// Buffers of copies that are over, for the next ones.
+#[derive(Default)]
+struct Spare {
+    buffers: Vec<Vec<u8>>,
+    /// What they have room for together.
+    bytes: usize,
+}
+
+impl Spare {
+    const BYTES_MAX: usize = 1 << 20;
+
+    fn take(&mut self) -> Vec<u8> {
+        let mut buffer = self.buffers.pop().unwrap_or_default();
+        self.bytes -= buffer.capacity();
+        buffer.clear();
+        buffer
+    }
+
+    fn give(&mut self, buffer: Vec<u8>) {
+        let bytes = self.bytes + buffer.capacity();
+        if (self.bytes + 1..=Self::BYTES_MAX).contains(&bytes) {
+            self.bytes = bytes;
+            self.buffers.push(buffer);
+        }
+    }
+}
 
 /// What a channel keeps in copies of messages to one rank, in bytes, each counted with 128 bytes
 /// beside its data. Programs may rely on less: `omnes.h` and the documentation of `send` name this
@@ -102,7 +126,7 @@ impl Memory {
             ..ChannelMemory::default()
         };
         let channels = pool_slots.iter().map(pool).collect();
-        Self { channels, spare: Vec::new(), slot_bytes, copied_bytes: 0 }
+        Self { channels, spare: Spare::default(), slot_bytes, copied_bytes: 0 }
     }
 
     // ---- sending --------------------------------------------------------------------------
@@ -125,8 +149,7 @@ impl Memory {
 
     /// Copies a message, to one rank or, in a broadcast, to all.
     pub(crate) fn copy_in(&mut self, channel: usize, id: SendId, to: Option<Rank>, data: &[u8]) {
-        let mut copy = self.spare.pop().unwrap_or_default();
-        copy.clear();
+        let mut copy = self.spare.take();
         copy.extend_from_slice(data);
         self.copied_bytes += data.len() as u64;
         self.keep(channel, id, Kept { data: copy, to });
@@ -153,9 +176,7 @@ impl Memory {
                 if let Some(to) = to {
                     memory.kept_bytes[to.0 as usize] -= charge(data.len() as u64);
                 }
-                if self.spare.len() < SPARE_MAX {
-                    self.spare.push(data);
-                }
+                self.spare.give(data);
                 None
             }
         }

@@ -48,14 +48,14 @@ pub struct Status {
 }
 
 impl Communicator {
-    /// Sends `data` to rank `to`. Returns when `data` may be used again; a message of up to one
-    /// packet is on its way then, a longer one has arrived. A message above
+    /// Sends `data` to rank `to`. Returns when `data` may be used again; a message of up to 16 KiB
+    /// is on its way then, a longer one has arrived. A message above
     /// [`Config::eager_bytes`](crate::Config::eager_bytes) waits until its receiver has asked for
     /// it: two ranks that both send such a message first wait for ever; use [`Self::sendrecv`] or
     /// [`Scope::isend`](crate::Scope::isend).
     ///
     /// As with MPI's standard sends, no more than a limit is kept of messages that nobody receives.
-    /// Of those of one packet 4 MiB are kept here for each receiver, each counted with 128 bytes
+    /// Of those of up to 16 KiB, 4 MiB are kept here for each receiver, each counted with 128 bytes
     /// beside its data; beyond that they too are sent when they have arrived. The receiver takes in
     /// [`Config::pool_slots`](crate::Config::pool_slots) packets that it has not asked for, of all
     /// senders together. A rank's messages to itself are kept without limit.
@@ -291,6 +291,21 @@ mod tests {
     fn short_messages_that_nobody_receives_are_kept_up_to_a_limit() {
         on_each_way(|world| start_too_many(world, 1000));
         on_each_way(|world| start_too_many(world, 0));
+    }
+
+    #[test]
+    fn messages_of_several_packets_are_on_their_way_before_anybody_receives_them() {
+        on_each_way(|world| {
+            // More packets than the receiver keeps of them.
+            let (bytes, count) = (16 << 10, 2 * POOL_SLOTS);
+            if world.rank() == 0 {
+                (0..count).for_each(|number| world.send(1, number, &data(bytes, number)).unwrap());
+                world.barrier().unwrap();
+            } else {
+                world.barrier().unwrap();
+                receive_all(world, bytes, count);
+            }
+        });
     }
 
     #[test]

@@ -37,11 +37,11 @@ impl Core {
             self.send_to_self(channel, message, data);
             return Ok(None);
         }
-        let is_small = message.bytes <= self.small_bytes as u64 && is_whole;
+        let is_short = self.endpoint.channels()[channel].copies(message.bytes) && is_whole;
         // Nobody waits for the answer to a message that has been copied; where there are too many
         // for that, they are a stream, which is acknowledged without being asked for.
-        let reply = if is_small { Reply::Lazy } else { message.reply };
-        let is_copied = is_small && self.memory.has_room(channel, message.to, message.bytes);
+        let reply = if is_short { Reply::Lazy } else { message.reply };
+        let is_copied = is_short && self.memory.has_room(channel, message.to, message.bytes);
         let now = self.now();
         let started = self.endpoint.channel_mut(channel).send(Message { reply, ..message });
         let id = started.map_err(|error| match error {

@@ -26,7 +26,7 @@ use omnes_proto::broadcast::CheckedBroadcast;
 use omnes_proto::channel::Checked;
 use omnes_proto::collective::CollectiveConfig;
 use omnes_proto::endpoint::{Endpoint, EndpointConfig};
-use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES, Rank};
+use omnes_wire::{PACKET_OVERHEAD_BYTES, Rank};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -130,7 +130,6 @@ impl Engine {
             cipher,
             me: Rank(rank),
             packet_bytes,
-            small_bytes: usize::from(payload_bytes) - ENVELOPE_BYTES,
             swallows,
             patience: crowd.patience(),
             peer_timeout,

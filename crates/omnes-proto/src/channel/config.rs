@@ -9,6 +9,10 @@ use omnes_wire::{ENVELOPE_BYTES, PACKET_OVERHEAD_BYTES};
 use std::time::Duration;
 use thiserror::Error;
 
+/// Longest message that is copied, however many packets it takes: to copy takes less time than to
+/// wait for an answer, which the receiver needs a turn for.
+const COPY_BYTES_MAX: u64 = 16 << 10;
+
 /// Settings of a channel; the same on all ranks where a comment says so.
 #[derive(Clone, Debug)]
 pub struct ChannelConfig {
@@ -134,6 +138,11 @@ impl std::ops::Deref for Checked {
 }
 
 impl Checked {
+    /// [`Channel::copies`](super::Channel::copies).
+    pub(super) fn copies(&self, bytes: u64) -> bool {
+        bytes <= self.first_bytes().max(COPY_BYTES_MAX.min(u64::from(self.eager_bytes)))
+    }
+
     /// Bytes of a message of `bytes` that travel on the ordered lane, without asking.
     pub(super) fn ordered_bytes(&self, bytes: u64) -> u64 {
         if bytes <= u64::from(self.eager_bytes) { bytes } else { u64::from(self.eager_head_bytes) }
@@ -201,5 +210,20 @@ mod tests {
         assert_eq!(error.to_string(), "window_packets is 0, must be in 1..=1024");
         let config = ChannelConfig { timeout_min: Duration::ZERO, ..ChannelConfig::default() };
         assert_eq!(config.build().unwrap_err().name, "timeout_min in ns");
+    }
+
+    #[test]
+    fn short_messages_and_those_of_a_packet_are_copied() {
+        let checked = |eager_bytes| {
+            let eager_head_bytes = eager_bytes;
+            ChannelConfig { eager_bytes, eager_head_bytes, ..ChannelConfig::default() }
+                .build()
+                .unwrap()
+        };
+        let longest = |eager_bytes| {
+            let checked = checked(eager_bytes);
+            (0..1 << 17).rfind(|bytes| checked.copies(*bytes)).unwrap()
+        };
+        assert_eq!([longest(128 << 10), longest(4096), longest(0)], [16 << 10, 4096, 1416]);
     }
 }

@@ -213,6 +213,12 @@ impl Channel {
         }
     }
 
+    /// True if a driver copies a message of `bytes` bytes, so that its memory is free at once: one
+    /// of a packet, or one that is short and leaves without asking.
+    pub fn copies(&self, bytes: u64) -> bool {
+        self.config.copies(bytes)
+    }
+
     /// Bytes of a message that may have been sent: no others will be, unless it is extended.
     pub fn available_bytes(&self, id: SendId) -> u64 {
         self.outgoing.get(id.0 as usize).map_or(0, |outgoing| outgoing.message.available)

@@ -201,12 +201,12 @@ class Communicator:
     def send(self, data: Buffer, to: int, *, tag: int = 0) -> None:
         """Sends bytes to rank to; returns when data may be changed.
 
-        A message of up to a packet is on its way then, a longer one has arrived; one of more than
+        A message of up to 16 KiB is on its way then, a longer one has arrived; one of more than
         OMNES_EAGER_BYTES waits until its receiver has asked for it: two ranks that both send such a
         message first wait for ever, which sendrecv() and isend() do not. As with MPI's standard
-        sends, no more than a limit is kept of messages that nobody receives: of those of one packet
-        4 MiB here for each receiver, each counted with 128 bytes beside its data, beyond which they
-        too wait until they have arrived. Raises RankOutOfRange, PeerFailed, PeerLeft.
+        sends, no more than a limit is kept of messages that nobody receives: of those of up to 16
+        KiB, 4 MiB here for each receiver, each counted with 128 bytes beside its data, beyond which
+        they too wait until they have arrived. Raises RankOutOfRange, PeerFailed, PeerLeft.
         """
     def recv(
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None

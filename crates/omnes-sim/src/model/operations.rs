@@ -13,7 +13,7 @@ use omnes_proto::collective::Event as BarrierEvent;
 use omnes_proto::endpoint::Event as EndpointEvent;
 use omnes_proto::packet::SendId;
 use omnes_topo::Tree;
-use omnes_wire::{ENVELOPE_BYTES, Rank};
+use omnes_wire::Rank;
 
 /// Room for the steps of one barrier among the tags.
 const STEPS_MAX: u32 = 64;
@@ -143,7 +143,7 @@ impl Host {
                         self.begin_barrier(net, shared, &mut running, (kind, at));
                     }
                     Op::Message { from, to, bytes } if self.rank == from => {
-                        self.send(net, shared, &mut running, (Rank(to), bytes, bytes), &mut at);
+                        self.send(net, &mut running, (Rank(to), bytes, bytes), &mut at);
                     }
                     Op::Message { from, bytes, .. } => {
                         self.receive(&mut running, (Rank(from), number, bytes), at);
@@ -151,7 +151,7 @@ impl Host {
                     Op::Stream { from, to, bytes, messages } => {
                         let what = (from, to, bytes);
                         for _ in 0..messages {
-                            self.begin_streamed(net, shared, &mut running, what, &mut at);
+                            self.begin_streamed(net, &mut running, what, &mut at);
                         }
                     }
                     Op::Meet | Op::Compute { .. } => {}
@@ -168,14 +168,12 @@ impl Host {
     fn send(
         &mut self,
         net: &mut Net,
-        shared: &Shared,
         running: &mut Running,
         (to, bytes, available): (Rank, u64, u64),
         at: &mut Time,
     ) -> Option<SendId> {
         let tag = running.stepping.as_ref().map_or(running.number, |stepping| stepping.tag);
-        let small = shared.payload_bytes - ENVELOPE_BYTES as u64;
-        let is_copied = bytes <= small && available == bytes;
+        let is_copied = self.endpoint.channels()[0].copies(bytes) && available == bytes;
         let reply = if is_copied { Reply::Lazy } else { Reply::Soon };
         let message = Message { to, communicator: MESSAGES, tag, bytes, available, reply };
         let begun = self.endpoint.channel_mut(0).send(message);
@@ -203,13 +201,12 @@ impl Host {
     fn begin_streamed(
         &mut self,
         net: &mut Net,
-        shared: &Shared,
         running: &mut Running,
         (from, to, bytes): (u32, u32, u64),
         at: &mut Time,
     ) {
         if self.rank == from {
-            self.send(net, shared, running, (Rank(to), bytes, bytes), at);
+            self.send(net, running, (Rank(to), bytes, bytes), at);
         } else {
             let number = running.number;
             self.receive(running, (Rank(from), number, bytes), *at);
@@ -234,7 +231,7 @@ impl Host {
         running.children.extend(shape.children(self.rank, root));
         match shape.parent(self.rank, root) {
             Some(parent) => self.receive(running, (parent, running.number, bytes), *at),
-            None => self.pass_on(net, shared, running, (bytes, bytes), at),
+            None => self.pass_on(net, running, (bytes, bytes), at),
         }
     }
 
@@ -242,14 +239,13 @@ impl Host {
     fn pass_on(
         &mut self,
         net: &mut Net,
-        shared: &Shared,
         running: &mut Running,
         (bytes, available): (u64, u64),
         at: &mut Time,
     ) {
         let mut children = std::mem::take(&mut running.children);
         for child in children.drain(..) {
-            let sent = self.send(net, shared, running, (child, bytes, available), at);
+            let sent = self.send(net, running, (child, bytes, available), at);
             if available < bytes {
                 running.passing.extend(sent);
             }
@@ -344,7 +340,7 @@ impl Host {
         stepping.tag += 1;
         let (me, tag) = (Rank(self.rank), stepping.tag);
         for to in step.send_to.ranks(me, shared.ranks) {
-            self.send(net, shared, running, (to, 0, 0), at);
+            self.send(net, running, (to, 0, 0), at);
         }
         for from in step.receive_from.ranks(me, shared.ranks) {
             self.receive(running, (from, tag, 0), *at);
@@ -377,7 +373,7 @@ impl Host {
         if !running.children.is_empty() {
             let begins = is_here || (!running.is_whole && available > 0);
             if begins {
-                self.pass_on(net, shared, running, (bytes, available), at);
+                self.pass_on(net, running, (bytes, available), at);
             }
             return begins;
         }

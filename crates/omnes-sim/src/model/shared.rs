@@ -25,7 +25,6 @@ pub(super) struct Shared {
     pub(super) shapes: Vec<Shape>,
     pub(super) ranks: u32,
     pub(super) seed: u64,
-    pub(super) payload_bytes: u64,
 }
 
 /// A tree of all ranks, both ways.
@@ -69,13 +68,8 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
 }
 
 impl Shared {
-    /// What `ranks` ranks need for a plan; packets carry `payload_bytes` bytes of data.
-    pub(super) fn new(
-        plan: Plan,
-        ranks: u32,
-        seed: u64,
-        payload_bytes: u64,
-    ) -> Result<Self, TopoError> {
+    /// What `ranks` ranks need for a plan.
+    pub(super) fn new(plan: Plan, ranks: u32, seed: u64) -> Result<Self, TopoError> {
         let (mut policies, mut barriers, mut trees) = (Vec::new(), Vec::new(), Vec::new());
         for op in &plan.ops {
             match *op {
@@ -87,7 +81,7 @@ impl Shared {
         }
         let shapes = trees.into_iter().map(|tree| Shape::new(tree, ranks));
         let shapes = shapes.collect::<Result<_, _>>()?;
-        Ok(Self { plan, policies, barriers, shapes, ranks, seed, payload_bytes })
+        Ok(Self { plan, policies, barriers, shapes, ranks, seed })
     }
 
     /// The tree of all ranks, if the plan has it.

@@ -124,8 +124,7 @@ impl Model {
         if hosts < ranks {
             return Err(ModelError::TooFewHosts { ranks, hosts });
         }
-        let payload_bytes = setup.testbed.link.payload_bytes;
-        let shared = Shared::new(plan, ranks, seed, payload_bytes)?;
+        let shared = Shared::new(plan, ranks, seed)?;
         let name = setup.testbed.name.clone();
         let wrong = |error| ModelError::Setting { testbed: name.clone(), error };
         let channel = channel_config(&setup.testbed).build().map_err(wrong)?;
