@@ -33,7 +33,8 @@ static bool is_wanted(enum shim_kind kind)
 	static const char *const NAMES[SHIM_KINDS] = {
 		[SHIM_BCAST] = "bcast",		[SHIM_BARRIER] = "barrier",
 		[SHIM_ALLREDUCE] = "allreduce", [SHIM_REDUCE] = "reduce",
-		[SHIM_ALLGATHER] = "allgather",
+		[SHIM_ALLGATHER] = "allgather", [SHIM_GATHER] = "gather",
+		[SHIM_SCATTER] = "scatter",	[SHIM_ALLTOALL] = "alltoall",
 	};
 
 	if (is_set("OMNES_MPI", "off"))

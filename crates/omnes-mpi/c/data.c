@@ -192,6 +192,14 @@ int shim_data_copy(void *bytes, const struct shim_data *data)
 	return MPI_SUCCESS;
 }
 
+int shim_data_spread(const void *bytes, const struct shim_data *data)
+{
+	if (!data->is_in_a_row)
+		return convert_any((char *)bytes, data, false);
+	memmove(data->buffer, bytes, data->bytes);
+	return MPI_SUCCESS;
+}
+
 int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, bool fills)
 {
 	int error = MPI_SUCCESS;
@@ -209,7 +217,7 @@ int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, b
 
 int shim_packed_spread(const struct shim_packed *packed)
 {
-	return convert_any(packed->bytes, &packed->data, false);
+	return shim_data_spread(packed->bytes, &packed->data);
 }
 
 void shim_packed_free(struct shim_packed *packed)

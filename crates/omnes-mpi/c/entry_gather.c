@@ -2,16 +2,20 @@
 /* The calls that are taken over: gathers at all ranks, blocking and not. */
 #include "shim.h"
 
-/* True if the call is taken; gather is set then. */
+/* Of all parts together; longer data are passed, which labs showed to be hardly faster here. */
+#define BYTES_MAX ((size_t)512 << 10)
+
+/* True if the call is taken; the gather, of which buffers, counts and types are there, is
+ * set then. */
 static bool takes_allgather(struct shim_group *group, enum shim_way way,
-			    struct shim_gather *gather, const void *from, MPI_Count from_count,
-			    MPI_Datatype from_type, void *all, MPI_Count count, MPI_Datatype type)
+			    struct shim_gather *gather)
 {
+	size_t bytes_max = way == SHIM_NONBLOCKING ? SHIM_STARTED_BYTES_MAX : BYTES_MAX;
+
 	if (!group)
 		return false;
-	if (group->standing == SHIM_PASSED ||
-	    !shim_gather_set(gather, group->size, from, from_count, from_type, all, count, type) ||
-	    (way == SHIM_NONBLOCKING && gather->all.bytes > SHIM_STARTED_BYTES_MAX))
+	if (group->standing == SHIM_PASSED || !shim_gather_set(gather, 1, group->size) ||
+	    gather->all.bytes > bytes_max)
 		return shim_pass(group, SHIM_ALLGATHER);
 	return shim_is_taken(group, SHIM_ALLGATHER, way, gather->bytes);
 }
@@ -20,10 +24,10 @@ SHIM_ENTRY int MPI_Allgather(const void *from, int from_count, MPI_Datatype from
 			     int count, MPI_Datatype type, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather;
+	struct shim_gather gather = { .own = { (void *)from, from_count, from_type },
+				      .all = { all, count, type } };
 
-	if (!takes_allgather(group, SHIM_BLOCKING, &gather, from, from_count, from_type, all,
-			     count, type))
+	if (!takes_allgather(group, SHIM_BLOCKING, &gather))
 		return PMPI_Allgather(from, from_count, from_type, all, count, type, comm);
 	return shim_allgather(group, &gather);
 }
@@ -32,13 +36,41 @@ SHIM_ENTRY int MPI_Iallgather(const void *from, int from_count, MPI_Datatype fro
 			      int count, MPI_Datatype type, MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather;
+	struct shim_gather gather = { .own = { (void *)from, from_count, from_type },
+				      .all = { all, count, type } };
 
-	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &gather, from, from_count,
-					 from_type, all, count, type))
+	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &gather))
 		return PMPI_Iallgather(from, from_count, from_type, all, count, type, comm,
 				       request);
 	return shim_iallgather(group, &gather, request);
+}
+
+/* The same for parts of any lengths. */
+static bool takes_allgatherv(struct shim_group *group, struct shim_gatherv *gather)
+{
+	if (!group)
+		return false;
+	if (group->standing == SHIM_PASSED ||
+	    !shim_gatherv_set(gather, group->rank, group->size) || gather->all.bytes > BYTES_MAX)
+		return shim_pass(group, SHIM_ALLGATHER);
+	return shim_is_taken(group, SHIM_ALLGATHER, SHIM_BLOCKING,
+			     gather->all.bytes / (size_t)group->size);
+}
+
+SHIM_ENTRY int MPI_Allgatherv(const void *from, int from_count, MPI_Datatype from_type, void *all,
+			      const int counts[], const int places[], MPI_Datatype type,
+			      MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_gatherv gather = { .own = { (void *)from, from_count, from_type },
+				       .all = { all, 0, type },
+				       .counts = counts,
+				       .places = places };
+
+	if (!takes_allgatherv(group, &gather))
+		return PMPI_Allgatherv(from, from_count, from_type, all, counts, places, type,
+				       comm);
+	return shim_allgatherv(group, &gather);
 }
 
 #if MPI_VERSION >= 4
@@ -46,10 +78,10 @@ SHIM_ENTRY int MPI_Allgather_c(const void *from, MPI_Count from_count, MPI_Datat
 			       void *all, MPI_Count count, MPI_Datatype type, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather;
+	struct shim_gather gather = { .own = { (void *)from, from_count, from_type },
+				      .all = { all, count, type } };
 
-	if (!takes_allgather(group, SHIM_BLOCKING, &gather, from, from_count, from_type, all,
-			     count, type))
+	if (!takes_allgather(group, SHIM_BLOCKING, &gather))
 		return PMPI_Allgather_c(from, from_count, from_type, all, count, type, comm);
 	return shim_allgather(group, &gather);
 }
@@ -59,12 +91,28 @@ SHIM_ENTRY int MPI_Iallgather_c(const void *from, MPI_Count from_count, MPI_Data
 				MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather;
+	struct shim_gather gather = { .own = { (void *)from, from_count, from_type },
+				      .all = { all, count, type } };
 
-	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &gather, from, from_count,
-					 from_type, all, count, type))
+	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &gather))
 		return PMPI_Iallgather_c(from, from_count, from_type, all, count, type, comm,
 					 request);
 	return shim_iallgather(group, &gather, request);
+}
+
+SHIM_ENTRY int MPI_Allgatherv_c(const void *from, MPI_Count from_count, MPI_Datatype from_type,
+				void *all, const MPI_Count counts[], const MPI_Aint places[],
+				MPI_Datatype type, MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+	struct shim_gatherv gather = { .own = { (void *)from, from_count, from_type },
+				       .all = { all, 0, type },
+				       .large_counts = counts,
+				       .large_places = places };
+
+	if (!takes_allgatherv(group, &gather))
+		return PMPI_Allgatherv_c(from, from_count, from_type, all, counts, places, type,
+					 comm);
+	return shim_allgatherv(group, &gather);
 }
 #endif

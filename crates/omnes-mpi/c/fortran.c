@@ -188,6 +188,42 @@ SHIM_ENTRY void ompi_iallgather_f(void *from, MPI_Fint *from_count, MPI_Fint *fr
 }
 NAMES(mpi_iallgather, MPI_IALLGATHER, ompi_iallgather_f);
 
+SHIM_ENTRY void ompi_allgatherv_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
+				  MPI_Fint *counts, MPI_Fint *places, MPI_Fint *type,
+				  MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Allgatherv(c_place(from), *from_count, c_type(from_type),
+					c_buffer(all), counts, places, c_type(type),
+					c_comm(comm)));
+}
+NAMES(mpi_allgatherv, MPI_ALLGATHERV, ompi_allgatherv_f);
+
+SHIM_ENTRY void ompi_gather_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
+			      MPI_Fint *count, MPI_Fint *type, MPI_Fint *root, MPI_Fint *comm,
+			      MPI_Fint *error)
+{
+	set_error(error, MPI_Gather(c_place(from), *from_count, c_type(from_type), c_buffer(all),
+				    *count, c_type(type), *root, c_comm(comm)));
+}
+NAMES(mpi_gather, MPI_GATHER, ompi_gather_f);
+
+SHIM_ENTRY void ompi_scatter_f(void *all, MPI_Fint *count, MPI_Fint *type, void *to,
+			       MPI_Fint *to_count, MPI_Fint *to_type, MPI_Fint *root,
+			       MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Scatter(c_buffer(all), *count, c_type(type), c_place(to), *to_count,
+				     c_type(to_type), *root, c_comm(comm)));
+}
+NAMES(mpi_scatter, MPI_SCATTER, ompi_scatter_f);
+
+SHIM_ENTRY void ompi_alltoall_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *to,
+				MPI_Fint *count, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Alltoall(c_place(from), *from_count, c_type(from_type), c_buffer(to),
+				      *count, c_type(type), c_comm(comm)));
+}
+NAMES(mpi_alltoall, MPI_ALLTOALL, ompi_alltoall_f);
+
 SHIM_ENTRY void ompi_comm_free_f(MPI_Fint *comm, MPI_Fint *error)
 {
 	MPI_Comm freed = c_comm(comm);

@@ -3,23 +3,26 @@
  * Gathers at all ranks. Every rank's part is put into its place, from where
  * all of them go round; parts that are to lie apart are packed as a whole.
  */
+#include <limits.h>
+
 #include "shim.h"
 
-/* Of all parts together; longer data are passed, which labs showed to be hardly faster here. */
-#define BYTES_MAX ((MPI_Count)512 << 10)
-
-bool shim_gather_set(struct shim_gather *gather, int size, const void *from, MPI_Count from_count,
-		     MPI_Datatype from_type, void *all, MPI_Count count, MPI_Datatype type)
+/* So many parts that were told of. False for none, and for what MPI refuses. */
+static bool parts_set(struct shim_data *data, int parts)
 {
-	if (count <= 0 || count > BYTES_MAX ||
-	    !shim_data_set(&gather->all, all, count * size, type) ||
-	    gather->all.bytes > (size_t)BYTES_MAX)
+	return data->count > 0 && data->count <= INT_MAX &&
+	       shim_data_set(data, data->buffer, data->count * parts, data->type);
+}
+
+bool shim_gather_set(struct shim_gather *gather, int own_parts, int parts)
+{
+	if (parts > 0 && !parts_set(&gather->all, parts))
 		return false;
-	gather->bytes = gather->all.bytes / (size_t)size;
-	gather->is_in_place = from == MPI_IN_PLACE;
-	return gather->is_in_place ||
-	       (shim_data_set(&gather->own, (void *)from, from_count, from_type) &&
-		gather->own.bytes == gather->bytes);
+	gather->is_in_place = parts > 0 && gather->own.buffer == MPI_IN_PLACE;
+	if (!gather->is_in_place && !parts_set(&gather->own, own_parts))
+		return false;
+	gather->bytes = parts > 0 ? gather->all.bytes / (size_t)parts : gather->own.bytes;
+	return gather->is_in_place || gather->own.bytes == gather->bytes * (size_t)own_parts;
 }
 
 /* With all parts in a row at bytes. */

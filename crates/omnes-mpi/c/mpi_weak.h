@@ -12,7 +12,9 @@
 #pragma weak PMPI_Add_error_code
 #pragma weak PMPI_Add_error_string
 #pragma weak PMPI_Allgather
+#pragma weak PMPI_Allgatherv
 #pragma weak PMPI_Allreduce
+#pragma weak PMPI_Alltoall
 #pragma weak PMPI_Barrier
 #pragma weak PMPI_Bcast
 #pragma weak PMPI_Comm_call_errhandler
@@ -30,6 +32,7 @@
 #pragma weak PMPI_Comm_group
 #pragma weak PMPI_Finalize
 #pragma weak PMPI_Finalized
+#pragma weak PMPI_Gather
 #pragma weak PMPI_Get_library_version
 #pragma weak PMPI_Group_free
 #pragma weak PMPI_Group_translate_ranks
@@ -44,6 +47,7 @@
 #pragma weak PMPI_Pack
 #pragma weak PMPI_Reduce
 #pragma weak PMPI_Request_get_status
+#pragma weak PMPI_Scatter
 #pragma weak PMPI_Status_set_cancelled
 #pragma weak PMPI_Status_set_elements
 #pragma weak PMPI_Type_commit
@@ -63,6 +67,10 @@
 
 #if MPI_VERSION >= 4
 #pragma weak PMPI_Allgather_c
+#pragma weak PMPI_Allgatherv_c
+#pragma weak PMPI_Alltoall_c
+#pragma weak PMPI_Gather_c
+#pragma weak PMPI_Scatter_c
 #pragma weak PMPI_Allreduce_c
 #pragma weak PMPI_Bcast_c
 #pragma weak PMPI_Iallgather_c

@@ -6,12 +6,13 @@
 #include "shim.h"
 
 /* Of all kinds, with numbers of 20 digits. */
-#define CALLS_TEXT_MAX 512
+#define CALLS_TEXT_MAX 1024
 
 static const char *const NAMES[SHIM_KINDS] = {
 	[SHIM_BCAST] = "broadcasts",	 [SHIM_BARRIER] = "barriers",
 	[SHIM_ALLREDUCE] = "allreduces", [SHIM_REDUCE] = "reduces",
-	[SHIM_ALLGATHER] = "allgathers",
+	[SHIM_ALLGATHER] = "allgathers", [SHIM_GATHER] = "gathers",
+	[SHIM_SCATTER] = "scatters",	 [SHIM_ALLTOALL] = "alltoalls",
 };
 
 /* "999 of 1000 broadcasts (4091904 bytes), 12 of 12 barriers": the kinds that were called. */

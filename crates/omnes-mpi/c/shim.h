@@ -7,7 +7,9 @@
  *	meet.c      the first blocking call: who is there, and the way to them
  *	data.c      count and datatype as bytes, packed where they lie apart
  *	reduce.c    reductions: the numbers and operations that are taken
- *	gather.c    gathers: where the parts lie
+ *	gather.c    gathers at all ranks: where the parts lie
+ *	gatherv.c   those of parts of any lengths
+ *	parts.c     parts that meet at one rank, come from one, or change places
  *	start.c     nonblocking calls: what they need until they have ended
  *	request.c   those under way, as generalized requests
  *	host_*.c    what only one MPI has: how a request gets to its end
@@ -35,7 +37,7 @@
 #define SHIM_ENTRY __attribute__((visibility("default")))
 
 /* Another version of what ranks tell each other when they meet. */
-#define SHIM_PROTOCOL 4
+#define SHIM_PROTOCOL 5
 
 /* Calls that are taken, or passed, together; nonblocking ones are of the kind of their twins. */
 enum shim_kind {
@@ -44,6 +46,9 @@ enum shim_kind {
 	SHIM_ALLREDUCE,
 	SHIM_REDUCE,
 	SHIM_ALLGATHER,
+	SHIM_GATHER,
+	SHIM_SCATTER,
+	SHIM_ALLTOALL,
 	SHIM_KINDS
 };
 
@@ -204,6 +209,8 @@ bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Da
 
 /* Puts the data at bytes, in a row; they may lie there. MPI_SUCCESS, or an error of MPI. */
 int shim_data_copy(void *bytes, const struct shim_data *data);
+/* The other way. */
+int shim_data_spread(const void *bytes, const struct shim_data *data);
 
 /* Data that lie apart, and memory in which they lie in a row. */
 struct shim_packed {
@@ -251,19 +258,51 @@ int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction
 
 /* ---- gather.c ---- */
 
-/* A part of each rank, for all of them. */
+/*
+ * Parts of equal length: of each rank for all or one of them, of one for all, or
+ * of each for each.
+ */
 struct shim_gather {
-	struct shim_data own; /* the caller's part, unless it is in its place in all */
-	struct shim_data all;
-	size_t bytes; /* of a part, the same on all ranks */
+	struct shim_data own; /* the caller's, unless it is in its place in all */
+	struct shim_data all; /* where the caller has all */
+	size_t bytes;	      /* of a part, the same on all ranks */
 	bool is_in_place;
 };
 
-/* False if it is longer than those that are taken, or one that MPI refuses. */
-bool shim_gather_set(struct shim_gather *gather, int size, const void *from, MPI_Count from_count,
-		     MPI_Datatype from_type, void *all, MPI_Count count, MPI_Datatype type);
+/*
+ * Of what own and all say, in buffer, type and count of a part: so many parts in
+ * own, and in all, or none there. False for no data, and for what MPI refuses.
+ */
+bool shim_gather_set(struct shim_gather *gather, int own_parts, int parts);
 
 int shim_allgather(struct shim_group *group, const struct shim_gather *gather);
+
+/* ---- gatherv.c ---- */
+
+/* Parts of any lengths of each rank, for all of them. */
+struct shim_gatherv {
+	struct shim_data own; /* the caller's, unless it has none or it is in its place in all */
+	struct shim_data all;
+	/* Of each rank's part; the large ones where these are NULL. */
+	const int *counts, *places;
+	const MPI_Count *large_counts;
+	const MPI_Aint *large_places;
+	size_t item_bytes; /* of one of type all.type */
+	bool is_in_place;
+};
+
+/* Of buffer, count and type of own, and buffer and type of all; otherwise as shim_gather_set(). */
+bool shim_gatherv_set(struct shim_gatherv *gather, int rank, int size);
+
+int shim_allgatherv(struct shim_group *group, const struct shim_gatherv *gather);
+
+/* ---- parts.c ---- */
+
+/* own is what a rank brings or gets, all what the root has. */
+int shim_gather(struct shim_group *group, const struct shim_gather *gather, int root);
+int shim_scatter(struct shim_group *group, const struct shim_gather *gather, int root);
+/* own is sent, and all comes. */
+int shim_alltoall(struct shim_group *group, const struct shim_gather *gather);
 
 /* ---- request.c ---- */
 

@@ -10,6 +10,7 @@ C wrong.
       integer request, requests(2), empty
       integer statuses(MPI_STATUS_SIZE, 2), status(MPI_STATUS_SIZE)
       integer values(100), spread(200), absolute, vector
+      integer counts(100), places(100)
       integer (kind=MPI_ADDRESS_KIND) address(1)
       logical done
       call MPI_INIT(error)
@@ -103,6 +104,33 @@ C     A number of each, also in place.
       call MPI_ALLGATHER(MPI_IN_PLACE, 0, MPI_INTEGER, values, 1,
      &     MPI_INTEGER, MPI_COMM_WORLD, error)
       call expect(values(ranks) .eq. 10 * last, 'one in place')
+C     Parts at one rank, from one, for each, and of other lengths.
+      do i = 1, ranks
+         spread(i) = 100 * rank + i
+         values(i) = -1
+      end do
+      call MPI_GATHER(spread, 1, MPI_INTEGER, values, 1, MPI_INTEGER,
+     &     0, MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_GATHER')
+      if (rank .eq. 0) call expect(values(ranks) .eq. 100 * last + 1,
+     &     'MPI_GATHER')
+      if (rank .eq. 0) call MPI_SCATTER(spread, 1, MPI_INTEGER,
+     &     MPI_IN_PLACE, 1, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+      if (rank .ne. 0) call MPI_SCATTER(spread, 1, MPI_INTEGER,
+     &     values, 1, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+      if (rank .ne. 0) call expect(values(1) .eq. rank + 1,
+     &     'MPI_SCATTER')
+      call MPI_ALLTOALL(spread, 1, MPI_INTEGER, values, 1, MPI_INTEGER,
+     &     MPI_COMM_WORLD, error)
+      call expect(values(ranks) .eq. 100 * last + rank + 1,
+     &     'MPI_ALLTOALL')
+      do i = 1, ranks
+         counts(i) = mod(i, 2)
+         places(i) = 2 * (i - 1)
+      end do
+      call MPI_ALLGATHERV(spread, counts(rank + 1), MPI_INTEGER,
+     &     values, counts, places, MPI_INTEGER, MPI_COMM_WORLD, error)
+      call expect(values(1) .eq. 1, 'MPI_ALLGATHERV')
 C     The same nonblocking.
       values(1) = rank
       call MPI_IALLREDUCE(values, spread, 1, MPI_INTEGER, MPI_SUM,

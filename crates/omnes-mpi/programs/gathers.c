@@ -4,10 +4,8 @@
  * on each rank in another, beside PMPI_Allgather: all memory must agree, also
  * what lies between the numbers. Prints ok, or what is wrong.
  */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#define PROGRAM "gathers"
+#include "places.h"
 
 enum {
 	RANKS_MAX = 8,
@@ -15,81 +13,6 @@ enum {
 	NUMBERS_MAX = RANKS_MAX * COUNT_MAX * 2, /* with as many between them */
 	LONG_COUNT = 200000,			 /* longer than what is taken */
 };
-
-enum layout {
-	ROW,	  /* so many numbers */
-	CHUNK,	  /* an item of so many */
-	APART,	  /* an item with a gap after each number */
-	ADDRESS,  /* the same at its own address, from MPI_BOTTOM */
-	LAYOUTS
-};
-
-static int rank, ranks;
-
-static void expect(int is_right, const char *what, int count, int shift)
-{
-	if (is_right)
-		return;
-	printf("gathers: rank %d: wrong: %s, %d numbers, shift %d\n", rank, what, count, shift);
-	fflush(stdout);
-	MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-/* Numbers at some memory, as MPI is told of them. */
-struct place {
-	int *memory;
-	void *buffer;
-	int count;
-	MPI_Datatype type;
-	size_t stride; /* from number to number */
-	size_t extent; /* numbers from part to part */
-};
-
-static struct place place_make(int *memory, int count, enum layout layout)
-{
-	struct place place = { memory, memory, 1, MPI_INT, layout < APART ? 1 : 2, 0 };
-	MPI_Datatype apart;
-	MPI_Aint address;
-	int one = 1;
-
-	place.extent = (size_t)count * place.stride - (layout < APART ? 0 : 1);
-	switch (layout) {
-	case ROW:
-		place.count = count;
-		return place;
-	case CHUNK:
-		MPI_Type_contiguous(count, MPI_INT, &place.type);
-		break;
-	case APART:
-		MPI_Type_vector(count, 1, 2, MPI_INT, &place.type);
-		break;
-	default:
-		MPI_Type_vector(count, 1, 2, MPI_INT, &apart);
-		MPI_Get_address(memory, &address);
-		MPI_Type_create_hindexed(1, &one, &address, apart, &place.type);
-		MPI_Type_free(&apart);
-		place.buffer = MPI_BOTTOM;
-	}
-	MPI_Type_commit(&place.type);
-	return place;
-}
-
-static void place_free(struct place *place)
-{
-	if (place->type != MPI_INT && place->type != MPI_DATATYPE_NULL)
-		MPI_Type_free(&place->type);
-}
-
-static int number(int from, int i)
-{
-	return 100000 * (from + 1) + i;
-}
-
-static void bring(struct place *place, size_t first, int count)
-{
-	for (int i = 0; i < count; i++)
-		place->memory[first + (size_t)i * place->stride] = number(rank, i);
-}
 
 static void expect_all(const struct place *place, int count, int shift)
 {
@@ -136,10 +59,10 @@ static void compare(enum how how, int count, int shift, int is_in_place)
 
 	memset(got_memory, 0x5a, sizeof(got_memory));
 	memset(wanted_memory, 0x5a, sizeof(wanted_memory));
-	bring(&from, 0, count);
+	bring(&from, 0, count, 0);
 	if (is_in_place) {
-		bring(&got, (size_t)rank * got.extent, count);
-		bring(&wanted, (size_t)rank * wanted.extent, count);
+		bring(&got, rank, count, 0);
+		bring(&wanted, rank, count, 0);
 	}
 	PMPI_Allgather(buffer, from.count, from.type, wanted.buffer, wanted.count, wanted.type,
 		       MPI_COMM_WORLD);

@@ -55,7 +55,10 @@ static const char *const kind_names[] = {
 	[MIX_IREDUCE] = "MPI_Ireduce",
 	[MIX_ALLGATHER] = "MPI_Allgather",
 	[MIX_IALLGATHER] = "MPI_Iallgather",
+	[MIX_ALLTOALL] = "MPI_Alltoall",
 	[MIX_IALLTOALL] = "MPI_Ialltoall",
+	[MIX_GATHER] = "MPI_Gather",
+	[MIX_SCATTER] = "MPI_Scatter",
 	[MIX_SEND] = "message",
 	[MIX_LATE] = "late receive",
 	[MIX_SENDRECV] = "MPI_Sendrecv",
@@ -106,6 +109,7 @@ static enum mix_kind draw_kind(struct mix_thread *thread)
 		MIX_REDUCE, MIX_ALLGATHER, MIX_IALLTOALL, MIX_SEND, MIX_SEND,
 		MIX_SEND, MIX_SEND, MIX_SEND, MIX_SEND, MIX_SENDRECV,
 		MIX_FENCE, MIX_FENCE, MIX_IALLREDUCE, MIX_IREDUCE, MIX_IALLGATHER,
+		MIX_ALLTOALL, MIX_GATHER, MIX_SCATTER,
 	};
 
 	return kinds[mix_below(&thread->shared, sizeof(kinds) / sizeof(*kinds))];
@@ -132,6 +136,9 @@ static void adapt(struct mix_item *item)
 	case MIX_ALLREDUCE:
 	case MIX_REDUCE:
 	case MIX_ALLGATHER:
+	case MIX_ALLTOALL:
+	case MIX_GATHER:
+	case MIX_SCATTER:
 	case MIX_SENDRECV:
 		item->kind = MIX_BCAST;
 		break;

@@ -133,7 +133,10 @@ enum mix_kind {
 	MIX_IREDUCE,
 	MIX_ALLGATHER,
 	MIX_IALLGATHER,
+	MIX_ALLTOALL,
 	MIX_IALLTOALL,
+	MIX_GATHER,
+	MIX_SCATTER,
 	MIX_SEND, /* any kind of send, in any kind of receive */
 	MIX_LATE, /* the receive of an earlier send that nobody waited for */
 	MIX_SENDRECV,

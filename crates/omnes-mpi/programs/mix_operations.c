@@ -293,11 +293,16 @@ static void reduction(struct mix_thread *thread, const struct mix_item *item)
 	mix_completed(thread, pending, NULL);
 }
 
-/* Gathers bring `count` numbers of all, Ialltoall other ones to each. */
+static int is_alltoall(const struct mix_item *item)
+{
+	return item->kind == MIX_ALLTOALL || item->kind == MIX_IALLTOALL;
+}
+
+/* Gathers bring `count` numbers of all, alltoalls other ones to each. */
 static void exchange(struct mix_thread *thread, const struct mix_item *item)
 {
 	struct mix_pending *pending = pending_new(thread, item);
-	int size = item->on.size, rank = item->on.rank, is_all = item->kind == MIX_IALLTOALL;
+	int size = item->on.size, rank = item->on.rank, is_all = is_alltoall(item);
 	size_t elements = item->elements % (LONGS_MAX / 8);
 	struct mix_buffer *out = &pending->buffer[0], *in = &pending->buffer[1];
 	int count = (int)elements;
@@ -319,6 +324,12 @@ static void exchange(struct mix_thread *thread, const struct mix_item *item)
 		mix_completed(thread, pending, NULL);
 		return;
 	}
+	if (item->kind == MIX_ALLTOALL) {
+		MPI_Alltoall(out->memory, count, MPI_INT64_T, in->memory, count, MPI_INT64_T,
+			     item->on.comm);
+		mix_completed(thread, pending, NULL);
+		return;
+	}
 	if (is_all)
 		MPI_Ialltoall(out->memory, count, MPI_INT64_T, in->memory, count, MPI_INT64_T,
 			      item->on.comm, &pending->request);
@@ -326,6 +337,34 @@ static void exchange(struct mix_thread *thread, const struct mix_item *item)
 		MPI_Iallgather(out->memory, count, MPI_INT64_T, in->memory, count, MPI_INT64_T,
 			       item->on.comm, &pending->request);
 	pending_add(thread, pending);
+}
+
+/* Numbers of all come to the root, or go from there. */
+static void at_root(struct mix_thread *thread, const struct mix_item *item)
+{
+	struct mix_pending *pending = pending_new(thread, item);
+	int size = item->on.size, root = item->root % size, count;
+	int is_root = item->on.rank == root, is_gather = item->kind == MIX_GATHER;
+	size_t elements = item->elements % (LONGS_MAX / 8);
+	size_t own = elements, all = is_root ? elements * (size_t)size : 0;
+	struct mix_buffer *out = &pending->buffer[0], *in = &pending->buffer[1];
+
+	count = (int)elements;
+	pending->buffers = 2;
+	*out = numbers(thread, item, is_gather ? own : all);
+	*in = numbers(thread, item, is_gather ? all : own);
+	bring(item, out);
+	for (int i = 0; i < in->count; i++)
+		((int64_t *)in->image)[i] =
+			is_gather ? value(item, i / count, (size_t)(i % count))
+				  : value(item, root, (size_t)item->on.rank * elements + (size_t)i);
+	if (is_gather)
+		MPI_Gather(out->memory, count, MPI_INT64_T, in->memory, count, MPI_INT64_T, root,
+			   item->on.comm);
+	else
+		MPI_Scatter(out->memory, count, MPI_INT64_T, in->memory, count, MPI_INT64_T, root,
+			    item->on.comm);
+	mix_completed(thread, pending, NULL);
 }
 
 /* ---- messages ------------------------------------------------------------ */
@@ -442,8 +481,13 @@ void mix_start(struct mix_thread *thread, const struct mix_item *item)
 		break;
 	case MIX_ALLGATHER:
 	case MIX_IALLGATHER:
+	case MIX_ALLTOALL:
 	case MIX_IALLTOALL:
 		exchange(thread, item);
+		break;
+	case MIX_GATHER:
+	case MIX_SCATTER:
+		at_root(thread, item);
 		break;
 	case MIX_SEND:
 		/* To oneself: the receive is there before the send. */

@@ -87,6 +87,8 @@ program modern
     call MPI_Reduce(values, values, 2, MPI_INTEGER, MPI_SUM, 0, MPI_COMM_WORLD, error)
     call expect(values(1) == rank .and. error == MPI_SUCCESS, "what MPI_Reduce reads")
   end if
+  call MPI_Gather(2 * rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER, 0, MPI_COMM_WORLD)
+  if (rank == 0) call expect(all(values(1:ranks) == [(2 * i, i = 0, ranks - 1)]), "MPI_Gather")
   call MPI_Allgather(2 * rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER, MPI_COMM_WORLD)
   call expect(all(values(1:ranks) == [(2 * i, i = 0, ranks - 1)]), "MPI_Allgather")
   values(1:ranks) = -1

@@ -5,7 +5,8 @@
 pub const VARIABLES: &[(&str, &str)] = &[
     (
         "OMNES_MPI",
-        "what is taken from the MPI: on (all), bcast, barrier, allreduce, reduce, allgather, off",
+        "what is taken from the MPI: on (all), bcast, barrier, allreduce, reduce, allgather, \
+         gather, scatter, alltoall, off",
     ),
     ("OMNES_MPI_ONE_NODE", "on: also where all ranks are on one node; off where unset"),
     (

@@ -96,6 +96,23 @@ fn gathers_find_what_the_mpi_finds() {
 }
 
 #[test]
+fn parts_for_one_rank_or_each_find_what_the_mpi_finds() {
+    for site in sites() {
+        let program = site.program("parts");
+        Job::plain(&site, 3).succeed(&program, "").line("parts: ok");
+        for ranks in [2, 5] {
+            let outcome = Job::spread(&site, ranks).succeed(&program, "");
+            outcome.line("parts: ok");
+            let world = outcome.world();
+            // All but long data, none, and errors.
+            let passed = [world.gathers, world.scatters, world.alltoalls, world.allgathers]
+                .map(|calls| (calls.taken > 100).then_some(calls.all - calls.taken));
+            assert_eq!(passed, [Some(3), Some(2), Some(1), Some(1)], "{world:?}");
+        }
+    }
+}
+
+#[test]
 fn what_is_started_goes_on_among_whatever_else_is_called() {
     for site in sites() {
         let program = site.program("started");

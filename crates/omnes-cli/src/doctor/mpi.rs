@@ -96,7 +96,10 @@ fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
         Some("allreduce") => "short allreduces",
         Some("reduce") => "short reduces",
         Some("allgather") => "short allgathers",
-        _ => "broadcasts, barriers, short reductions and allgathers",
+        Some("gather") => "short gathers",
+        Some("scatter") => "short scatters",
+        Some("alltoall") => "short alltoalls",
+        _ => "broadcasts, barriers, other short collectives",
     };
     let nodes = match variable("OMNES_MPI_ONE_NODE").as_deref() {
         Some("on") => "2 ranks or more",
@@ -121,7 +124,18 @@ fn settings(
 fn setting(name: &str, value: String) -> Finding {
     let known = || omnes_mpi::VARIABLES.iter().chain(omnes::VARIABLES);
     let allowed: &[&str] = match name {
-        "OMNES_MPI" => &["on", "bcast", "barrier", "allreduce", "reduce", "allgather", "off"],
+        "OMNES_MPI" => &[
+            "on",
+            "bcast",
+            "barrier",
+            "allreduce",
+            "reduce",
+            "allgather",
+            "gather",
+            "scatter",
+            "alltoall",
+            "off",
+        ],
         "OMNES_MPI_ONE_NODE" | "OMNES_MPI_REPORT" => &["on", "off"],
         _ => &[],
     };
@@ -182,7 +196,7 @@ mod tests {
     #[test]
     fn what_is_taken_follows_from_two_settings() {
         let value = |set: &[(&str, &str)]| taken(&read(set)).value;
-        let all = "broadcasts, barriers, short reductions and allgathers";
+        let all = "broadcasts, barriers, other short collectives";
         assert_eq!(value(&[]), format!("{all}, on communicators of 2 nodes or more"));
         assert_eq!(
             value(&[("OMNES_MPI", "bcast")]),

@@ -48,6 +48,12 @@ pub struct Line {
     pub reduces: Calls,
     /// Gathers at all ranks.
     pub allgathers: Calls,
+    /// Gathers at one.
+    pub gathers: Calls,
+    /// Parts that come from one rank.
+    pub scatters: Calls,
+    /// Parts from each rank for each.
+    pub alltoalls: Calls,
     /// Why calls were passed; empty where the communicator is taken.
     pub reason: String,
 }
@@ -74,6 +80,9 @@ impl Line {
             allreduces: calls("allreduces"),
             reduces: calls("reduces"),
             allgathers: calls("allgathers"),
+            gathers: calls("gathers"),
+            scatters: calls("scatters"),
+            alltoalls: calls("alltoalls"),
             reason: reason.to_owned(),
         };
         assert!(kinds.is_empty(), "not known: {kinds:?}");

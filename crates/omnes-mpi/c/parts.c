@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Parts of equal length that all ranks bring to one, that one has for all, or
+ * that each has for each. libomnes wants them in a row, and what is sent apart
+ * from what comes.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+/* The data in a row: where they lie, or in memory of its own, which is filled if fills. */
+static int row_make(struct shim_packed *row, const struct shim_data *data, bool fills)
+{
+	if (!data->is_in_a_row)
+		return shim_packed_make(row, data, fills);
+	*row = (struct shim_packed){ .bytes = data->buffer, .data = *data };
+	return MPI_SUCCESS;
+}
+
+/* Memory of its own that holds what lies at bytes. */
+static int copy_make(struct shim_packed *row, const void *bytes, size_t length)
+{
+	*row = (struct shim_packed){ .bytes = malloc(length) };
+	if (!row->bytes)
+		return MPI_ERR_NO_MEM;
+	memcpy(row->bytes, bytes, length);
+	return MPI_SUCCESS;
+}
+
+static void row_free(struct shim_packed *row)
+{
+	if (!row->data.is_in_a_row)
+		shim_packed_free(row);
+}
+
+/* For a call that was not made. */
+static int give_up(struct shim_group *group, struct shim_packed *row, int error)
+{
+	row_free(row);
+	return shim_failure_pass(group->mpi, error);
+}
+
+/* After the call: what is only sent has served. */
+static int end_sent(struct shim_group *group, struct shim_packed *row, int failure)
+{
+	row_free(row);
+	return failure == OMNES_SUCCESS ? MPI_SUCCESS : shim_failure_raise(group->mpi);
+}
+
+/* After the call: what came gets to where it belongs. */
+static int end_come(struct shim_group *group, struct shim_packed *row, int failure)
+{
+	int error = MPI_SUCCESS;
+
+	if (failure == OMNES_SUCCESS && !row->data.is_in_a_row)
+		error = shim_packed_spread(row);
+	if (error != MPI_SUCCESS)
+		return give_up(group, row, error);
+	return end_sent(group, row, failure);
+}
+
+/* What the caller sends, apart from all, where it lies at in_place if it lies there. */
+static int sent_make(struct shim_packed *sent, const struct shim_gather *gather,
+		     const char *in_place, size_t length)
+{
+	if (gather->is_in_place)
+		return copy_make(sent, in_place, length);
+	return row_make(sent, &gather->own, true);
+}
+
+static int gather_here(struct shim_group *group, const struct shim_gather *gather)
+{
+	struct shim_packed all, own;
+	int error = row_make(&all, &gather->all, gather->is_in_place), failure;
+
+	if (error != MPI_SUCCESS)
+		return shim_failure_pass(group->mpi, error);
+	error = sent_make(&own, gather, (char *)all.bytes + (size_t)group->rank * gather->bytes,
+			  gather->bytes);
+	if (error != MPI_SUCCESS)
+		return give_up(group, &all, error);
+	failure = omnes_gather(group->comm, own.bytes, all.bytes, gather->bytes, group->rank);
+	row_free(&own);
+	return end_come(group, &all, failure);
+}
+
+int shim_gather(struct shim_group *group, const struct shim_gather *gather, int root)
+{
+	struct shim_packed own;
+	int error;
+
+	if (root == group->rank)
+		return gather_here(group, gather);
+	error = row_make(&own, &gather->own, true);
+	if (error != MPI_SUCCESS)
+		return shim_failure_pass(group->mpi, error);
+	return end_sent(group, &own,
+			omnes_gather(group->comm, own.bytes, NULL, gather->bytes, root));
+}
+
+static int scatter_from_here(struct shim_group *group, const struct shim_gather *gather)
+{
+	size_t place = (size_t)group->rank * gather->bytes;
+	struct shim_packed all, own;
+	int error = row_make(&all, &gather->all, true), failure;
+
+	if (error != MPI_SUCCESS)
+		return shim_failure_pass(group->mpi, error);
+	/* A part that stays in its place comes all the same, to where nobody looks. */
+	if (gather->is_in_place)
+		error = copy_make(&own, (char *)all.bytes + place, gather->bytes);
+	else
+		error = row_make(&own, &gather->own, false);
+	if (error != MPI_SUCCESS)
+		return give_up(group, &all, error);
+	failure = omnes_scatter(group->comm, all.bytes, own.bytes, gather->bytes, group->rank);
+	row_free(&all);
+	return gather->is_in_place ? end_sent(group, &own, failure)
+				   : end_come(group, &own, failure);
+}
+
+int shim_scatter(struct shim_group *group, const struct shim_gather *gather, int root)
+{
+	struct shim_packed own;
+	int error;
+
+	if (root == group->rank)
+		return scatter_from_here(group, gather);
+	error = row_make(&own, &gather->own, false);
+	if (error != MPI_SUCCESS)
+		return shim_failure_pass(group->mpi, error);
+	return end_come(group, &own,
+			omnes_scatter(group->comm, NULL, own.bytes, gather->bytes, root));
+}
+
+int shim_alltoall(struct shim_group *group, const struct shim_gather *gather)
+{
+	struct shim_packed all, own;
+	int error = row_make(&all, &gather->all, gather->is_in_place), failure;
+
+	if (error != MPI_SUCCESS)
+		return shim_failure_pass(group->mpi, error);
+	error = sent_make(&own, gather, all.bytes, gather->all.bytes);
+	if (error != MPI_SUCCESS)
+		return give_up(group, &all, error);
+	failure = omnes_alltoall(group->comm, own.bytes, all.bytes, gather->bytes);
+	row_free(&own);
+	return end_come(group, &all, failure);
+}

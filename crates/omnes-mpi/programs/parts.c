@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * MPI_Gather, MPI_Scatter, MPI_Alltoall and MPI_Allgatherv of numbers that lie
+ * in memory in many ways, on each rank in another, beside their PMPI_ twins: all
+ * memory must agree, also what lies between the numbers. Prints ok, or what is
+ * wrong.
+ */
+#define PROGRAM "parts"
+#include "places.h"
+
+enum {
+	RANKS_MAX = 8,
+	COUNT_MAX = 900,
+	NUMBERS_MAX = RANKS_MAX * COUNT_MAX * 2, /* with as many between them */
+	LONG_COUNT = 20000,			 /* longer than what is taken */
+};
+
+enum call { GATHER, SCATTER, ALLTOALL, CALLS };
+
+static const char *const NAMES[CALLS] = { "gather", "scatter", "alltoall" };
+
+/* What is sent; what comes, by the library and by the MPI. */
+static int sent_memory[NUMBERS_MAX], got_memory[NUMBERS_MAX], wanted_memory[NUMBERS_MAX];
+
+typedef int parts_call(const void *, int, MPI_Datatype, void *, int, MPI_Datatype, int, MPI_Comm);
+
+static int alltoall(const void *from, int from_count, MPI_Datatype from_type, void *to, int count,
+		    MPI_Datatype type, int root, MPI_Comm comm)
+{
+	(void)root;
+	return MPI_Alltoall(from, from_count, from_type, to, count, type, comm);
+}
+
+static int wanted_alltoall(const void *from, int from_count, MPI_Datatype from_type, void *to,
+			   int count, MPI_Datatype type, int root, MPI_Comm comm)
+{
+	(void)root;
+	return PMPI_Alltoall(from, from_count, from_type, to, count, type, comm);
+}
+
+static parts_call *const OURS[CALLS] = { MPI_Gather, MPI_Scatter, alltoall };
+static parts_call *const THEIRS[CALLS] = { PMPI_Gather, PMPI_Scatter, wanted_alltoall };
+
+/* Numbers of all parts, which differ. */
+static void bring_all(struct place *place, int count)
+{
+	for (int part = 0; part < ranks; part++)
+		bring(place, part, count, part * COUNT_MAX);
+}
+
+/* A call into memory that holds the same before. */
+static void make(parts_call *call, enum call which, struct place *sent, struct place *got,
+		 int root, int is_in_place)
+{
+	void *from = sent->buffer, *to = got->buffer;
+
+	if (is_in_place && which != SCATTER)
+		from = MPI_IN_PLACE;
+	else if (is_in_place)
+		to = MPI_IN_PLACE;
+	call(from, sent->count, sent->type, to, got->count, got->type, root, MPI_COMM_WORLD);
+}
+
+static void compare(enum call which, int count, int shift, int root, int wants_in_place)
+{
+	enum layout layout = (enum layout)((rank / 2 + shift / LAYOUTS) % LAYOUTS);
+	struct place sent = place_make(sent_memory, count, (enum layout)((rank + shift) % LAYOUTS));
+	struct place got = place_make(got_memory, count, layout);
+	struct place wanted = place_make(wanted_memory, count, layout);
+	int is_in_place = wants_in_place && (which == ALLTOALL || rank == root);
+
+	memset(sent_memory, 0x3c, sizeof(sent_memory));
+	memset(got_memory, 0x5a, sizeof(got_memory));
+	memset(wanted_memory, 0x5a, sizeof(wanted_memory));
+	bring_all(&sent, count);
+	if (is_in_place && which != SCATTER)
+		bring_all(&got, count), bring_all(&wanted, count);
+	make(THEIRS[which], which, &sent, &wanted, root, is_in_place);
+	make(OURS[which], which, &sent, &got, root, is_in_place);
+	expect(memcmp(got_memory, wanted_memory, sizeof(got_memory)) == 0, NAMES[which], count,
+	       shift);
+	if (which == ALLTOALL)
+		for (int from = 0; from < ranks; from++)
+			expect(got.memory[(size_t)from * got.extent] ==
+				       number(from, rank * COUNT_MAX),
+			       "a number of an alltoall", count, shift);
+	place_free(&sent), place_free(&got), place_free(&wanted);
+}
+
+/* A type for single numbers of this memory, and where MPI is told that they lie. */
+static MPI_Datatype item_make(int *memory, enum layout layout, void **buffer)
+{
+	MPI_Datatype item, moved;
+	MPI_Aint address;
+	int one = 1;
+
+	*buffer = memory;
+	if (layout == ROW)
+		return MPI_INT;
+	if (layout == CHUNK) {
+		MPI_Type_contiguous(1, MPI_INT, &item);
+	} else {
+		MPI_Type_create_resized(MPI_INT, 0, 2 * sizeof(int), &item);
+	}
+	if (layout == ADDRESS) {
+		MPI_Get_address(memory, &address);
+		MPI_Type_create_hindexed(1, &one, &address, item, &moved);
+		MPI_Type_free(&item);
+		item = moved;
+		*buffer = MPI_BOTTOM;
+	}
+	MPI_Type_commit(&item);
+	return item;
+}
+
+static void item_free(MPI_Datatype *item)
+{
+	if (*item != MPI_INT)
+		MPI_Type_free(item);
+}
+
+/* Parts of other lengths on each rank, of which some have none, in reverse order with gaps. */
+static void compare_any_lengths(int most, int shift, int is_in_place)
+{
+	enum layout layout = (enum layout)((rank + shift) % LAYOUTS);
+	struct place sent = place_make(sent_memory, most, (enum layout)((rank / 2) % 2));
+	int counts[RANKS_MAX], places[RANKS_MAX], next = 0;
+	size_t stride = layout < APART ? 1 : 2;
+	void *got, *wanted;
+	MPI_Datatype got_item = item_make(got_memory, layout, &got);
+	MPI_Datatype wanted_item = item_make(wanted_memory, layout, &wanted);
+
+	for (int from = ranks - 1; from >= 0; from--) {
+		counts[from] = (from * 7 + shift) % 3 == 0 ? 0 : most - from;
+		places[from] = next;
+		next += counts[from] + from % 2;
+	}
+	memset(got_memory, 0x5a, sizeof(got_memory));
+	memset(wanted_memory, 0x5a, sizeof(wanted_memory));
+	bring(&sent, 0, most, 0);
+	for (int i = 0; is_in_place && i < counts[rank]; i++)
+		got_memory[((size_t)places[rank] + (size_t)i) * stride] =
+			wanted_memory[((size_t)places[rank] + (size_t)i) * stride] =
+				number(rank, i);
+	PMPI_Allgatherv(is_in_place ? MPI_IN_PLACE : sent_memory, counts[rank], MPI_INT, wanted,
+			counts, places, wanted_item, MPI_COMM_WORLD);
+	MPI_Allgatherv(is_in_place ? MPI_IN_PLACE : sent_memory, counts[rank], MPI_INT, got, counts,
+		       places, got_item, MPI_COMM_WORLD);
+	expect(memcmp(got_memory, wanted_memory, sizeof(got_memory)) == 0, "allgatherv", most,
+	       shift);
+	for (int from = 0; from < ranks; from++)
+		expect(counts[from] == 0 || got_memory[(size_t)places[from] * stride] ==
+						    number(from, 0),
+		       "a number of an allgatherv", most, shift);
+	place_free(&sent), item_free(&got_item), item_free(&wanted_item);
+}
+
+/* What is left to the MPI. */
+static void others(void)
+{
+	static int sent[LONG_COUNT * RANKS_MAX], got[LONG_COUNT * RANKS_MAX];
+	int nothing = 7, counts[RANKS_MAX] = { 0 }, places[RANKS_MAX] = { 0 };
+
+	sent[0] = rank + 1;
+	MPI_Gather(sent, LONG_COUNT, MPI_INT, got, LONG_COUNT, MPI_INT, 0, MPI_COMM_WORLD);
+	expect(rank > 0 || got[LONG_COUNT] == 2, "a long gather", LONG_COUNT, 0);
+	MPI_Scatter(sent, LONG_COUNT, MPI_INT, got, LONG_COUNT, MPI_INT, 0, MPI_COMM_WORLD);
+	expect(rank > 0 || got[0] == 1, "a long scatter", LONG_COUNT, 0);
+	MPI_Alltoall(sent, LONG_COUNT, MPI_INT, got, LONG_COUNT, MPI_INT, MPI_COMM_WORLD);
+	expect(rank > 0 || got[LONG_COUNT] == 2, "a long alltoall", LONG_COUNT, 0);
+	MPI_Gather(&nothing, 0, MPI_INT, &nothing, 0, MPI_INT, 0, MPI_COMM_WORLD);
+	MPI_Allgatherv(&nothing, 0, MPI_INT, &nothing, counts, places, MPI_INT, MPI_COMM_WORLD);
+	expect(nothing == 7, "nothing", 0, 0);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	expect(MPI_Gather(&nothing, -1, MPI_INT, &nothing, -1, MPI_INT, 0, MPI_COMM_WORLD) !=
+	       MPI_SUCCESS, "fewer than no numbers are no error", -1, 0);
+	expect(MPI_Scatter(&nothing, 1, MPI_INT, &nothing, 1, MPI_INT, ranks, MPI_COMM_WORLD) !=
+	       MPI_SUCCESS, "no such root is no error", 1, 0);
+}
+
+int main(int argc, char **argv)
+{
+	static const int counts[] = { 1, 3, 100, COUNT_MAX };
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	expect(ranks <= RANKS_MAX, "more ranks than it is for", ranks, 0);
+	for (int c = 0; c < 4; c++)
+		for (int shift = 0; shift < LAYOUTS * LAYOUTS; shift++)
+			for (int in_place = 0; in_place < 2; in_place++) {
+				for (int which = 0; which < CALLS; which++)
+					compare((enum call)which, counts[c], shift, shift % ranks,
+						in_place);
+				compare_any_lengths(counts[c] + RANKS_MAX, shift, in_place);
+			}
+	others();
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		puts("parts: ok");
+	MPI_Finalize();
+	return 0;
+}
