@@ -146,6 +146,7 @@ static void make_all(void)
 	    PMPI_Comm_set_attr(MPI_COMM_SELF, self_key, NULL) != MPI_SUCCESS)
 		return;
 	shim_reduce_begin();
+	shim_combine_begin();
 	__atomic_store_n(&is_ready, true, __ATOMIC_RELEASE);
 }
 

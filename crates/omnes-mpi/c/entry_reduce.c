@@ -2,80 +2,127 @@
 /* The calls that are taken over: reductions at all ranks and at one, blocking and not. */
 #include "shim.h"
 
-/* True if the call is taken; reduction is set then. */
-static bool takes_allreduce(struct shim_group *group, enum shim_way way,
-			    struct shim_reduction *reduction, const void *from, void *data,
-			    MPI_Count count, MPI_Datatype type, MPI_Op op)
+/* A reduction that could be taken. */
+struct call {
+	bool is_of_numbers; /* else the MPI combines */
+	struct shim_reduction reduction;
+	struct shim_combination combination;
+};
+
+/*
+ * False if it could not. One that goes on by itself has nobody to call the MPI, which
+ * a thread of libomnes may not.
+ */
+static bool call_set(struct call *call, enum shim_way way, MPI_Count count, MPI_Datatype type,
+		     MPI_Op op)
+{
+	call->is_of_numbers = shim_reduction_set(&call->reduction, count, type, op);
+	return call->is_of_numbers ||
+	       (way == SHIM_BLOCKING &&
+		shim_combination_set(&call->combination, count, type, op));
+}
+
+static bool call_place(struct call *call, const void *from, void *data)
+{
+	return call->is_of_numbers ? shim_reduction_place(&call->reduction, from, data)
+				   : shim_combination_place(&call->combination, from, data);
+}
+
+static bool call_bring(struct call *call, const void *from)
+{
+	return call->is_of_numbers ? shim_reduction_bring(&call->reduction, from)
+				   : shim_combination_bring(&call->combination, from);
+}
+
+static size_t call_bytes(const struct call *call)
+{
+	return call->is_of_numbers ? call->reduction.bytes : call->combination.brought.bytes;
+}
+
+/* True if the call is taken; call is set then. */
+static bool takes_allreduce(struct shim_group *group, enum shim_way way, struct call *call,
+			    const void *from, void *data, MPI_Count count, MPI_Datatype type,
+			    MPI_Op op)
 {
 	if (!group)
 		return false;
-	if (group->standing == SHIM_PASSED ||
-	    !shim_reduction_set(reduction, count, type, op) ||
-	    !shim_reduction_place(reduction, from, data) ||
-	    (way == SHIM_NONBLOCKING && reduction->bytes > SHIM_STARTED_BYTES_MAX))
+	if (group->standing == SHIM_PASSED || !call_set(call, way, count, type, op) ||
+	    !call_place(call, from, data) ||
+	    (way == SHIM_NONBLOCKING && call_bytes(call) > SHIM_STARTED_BYTES_MAX))
 		return shim_pass(group, SHIM_ALLREDUCE);
-	return shim_is_taken(group, SHIM_ALLREDUCE, way, reduction->bytes);
+	return shim_is_taken(group, SHIM_ALLREDUCE, way, call_bytes(call));
 }
 
 /* The same of one whose result only root gets. */
-static bool takes_reduce(struct shim_group *group, enum shim_way way,
-			 struct shim_reduction *reduction, const void *from, void *data,
-			 MPI_Count count, MPI_Datatype type, MPI_Op op, int root)
+static bool takes_reduce(struct shim_group *group, enum shim_way way, struct call *call,
+			 const void *from, void *data, MPI_Count count, MPI_Datatype type,
+			 MPI_Op op, int root)
 {
 	if (!group)
 		return false;
 	if (group->standing == SHIM_PASSED || root < 0 || root >= group->size ||
-	    !shim_reduction_set(reduction, count, type, op) ||
-	    !(root == group->rank ? shim_reduction_place(reduction, from, data)
-				  : shim_reduction_bring(reduction, from)))
+	    !call_set(call, way, count, type, op) ||
+	    !(root == group->rank ? call_place(call, from, data) : call_bring(call, from)))
 		return shim_pass(group, SHIM_REDUCE);
-	return shim_is_taken(group, SHIM_REDUCE, way, reduction->bytes);
+	return shim_is_taken(group, SHIM_REDUCE, way, call_bytes(call));
+}
+
+static int allreduce(struct shim_group *group, const struct call *call)
+{
+	return call->is_of_numbers ? shim_allreduce(group, &call->reduction)
+				   : shim_allcombine(group, &call->combination);
+}
+
+static int reduce(struct shim_group *group, const struct call *call, int root)
+{
+	return call->is_of_numbers ? shim_reduce(group, &call->reduction, root)
+				   : shim_combine(group, &call->combination, root);
 }
 
 SHIM_ENTRY int MPI_Allreduce(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,
 			     MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
+	struct call call;
 
-	if (!takes_allreduce(group, SHIM_BLOCKING, &reduction, from, data, count, type, op))
+	if (!takes_allreduce(group, SHIM_BLOCKING, &call, from, data, count, type, op))
 		return PMPI_Allreduce(from, data, count, type, op, comm);
-	return shim_allreduce(group, &reduction);
+	return allreduce(group, &call);
 }
 
 SHIM_ENTRY int MPI_Iallreduce(const void *from, void *data, int count, MPI_Datatype type,
 			      MPI_Op op, MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
+	struct call call;
 
 	if (!request ||
-	    !takes_allreduce(group, SHIM_NONBLOCKING, &reduction, from, data, count, type, op))
+	    !takes_allreduce(group, SHIM_NONBLOCKING, &call, from, data, count, type, op))
 		return PMPI_Iallreduce(from, data, count, type, op, comm, request);
-	return shim_iallreduce(group, &reduction, request);
+	return shim_iallreduce(group, &call.reduction, request);
 }
 
 SHIM_ENTRY int MPI_Reduce(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,
 			  int root, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
+	struct call call;
 
-	if (!takes_reduce(group, SHIM_BLOCKING, &reduction, from, data, count, type, op, root))
+	if (!takes_reduce(group, SHIM_BLOCKING, &call, from, data, count, type, op, root))
 		return PMPI_Reduce(from, data, count, type, op, root, comm);
-	return shim_reduce(group, &reduction, root);
+	return reduce(group, &call, root);
 }
 
 SHIM_ENTRY int MPI_Ireduce(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,
 			   int root, MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
+	struct call call;
 
 	if (!request ||
-	    !takes_reduce(group, SHIM_NONBLOCKING, &reduction, from, data, count, type, op, root))
+	    !takes_reduce(group, SHIM_NONBLOCKING, &call, from, data, count, type, op, root))
 		return PMPI_Ireduce(from, data, count, type, op, root, comm, request);
-	return shim_ireduce(group, &reduction, root, request);
+	return shim_ireduce(group, &call.reduction, root, request);
 }
 
 #if MPI_VERSION >= 4
@@ -83,45 +130,45 @@ SHIM_ENTRY int MPI_Allreduce_c(const void *from, void *data, MPI_Count count, MP
 			       MPI_Op op, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
+	struct call call;
 
-	if (!takes_allreduce(group, SHIM_BLOCKING, &reduction, from, data, count, type, op))
+	if (!takes_allreduce(group, SHIM_BLOCKING, &call, from, data, count, type, op))
 		return PMPI_Allreduce_c(from, data, count, type, op, comm);
-	return shim_allreduce(group, &reduction);
+	return allreduce(group, &call);
 }
 
 SHIM_ENTRY int MPI_Iallreduce_c(const void *from, void *data, MPI_Count count, MPI_Datatype type,
 				MPI_Op op, MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
+	struct call call;
 
 	if (!request ||
-	    !takes_allreduce(group, SHIM_NONBLOCKING, &reduction, from, data, count, type, op))
+	    !takes_allreduce(group, SHIM_NONBLOCKING, &call, from, data, count, type, op))
 		return PMPI_Iallreduce_c(from, data, count, type, op, comm, request);
-	return shim_iallreduce(group, &reduction, request);
+	return shim_iallreduce(group, &call.reduction, request);
 }
 
 SHIM_ENTRY int MPI_Reduce_c(const void *from, void *data, MPI_Count count, MPI_Datatype type,
 			    MPI_Op op, int root, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
+	struct call call;
 
-	if (!takes_reduce(group, SHIM_BLOCKING, &reduction, from, data, count, type, op, root))
+	if (!takes_reduce(group, SHIM_BLOCKING, &call, from, data, count, type, op, root))
 		return PMPI_Reduce_c(from, data, count, type, op, root, comm);
-	return shim_reduce(group, &reduction, root);
+	return reduce(group, &call, root);
 }
 
 SHIM_ENTRY int MPI_Ireduce_c(const void *from, void *data, MPI_Count count, MPI_Datatype type,
 			     MPI_Op op, int root, MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_reduction reduction;
+	struct call call;
 
 	if (!request ||
-	    !takes_reduce(group, SHIM_NONBLOCKING, &reduction, from, data, count, type, op, root))
+	    !takes_reduce(group, SHIM_NONBLOCKING, &call, from, data, count, type, op, root))
 		return PMPI_Ireduce_c(from, data, count, type, op, root, comm, request);
-	return shim_ireduce(group, &reduction, root, request);
+	return shim_ireduce(group, &call.reduction, root, request);
 }
 #endif

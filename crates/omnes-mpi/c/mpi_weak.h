@@ -44,8 +44,10 @@
 #pragma weak PMPI_Ibcast
 #pragma weak PMPI_Initialized
 #pragma weak PMPI_Ireduce
+#pragma weak PMPI_Op_commutative
 #pragma weak PMPI_Pack
 #pragma weak PMPI_Reduce
+#pragma weak PMPI_Reduce_local
 #pragma weak PMPI_Request_get_status
 #pragma weak PMPI_Scatter
 #pragma weak PMPI_Status_set_cancelled
@@ -60,6 +62,7 @@
 #pragma weak PMPI_Type_get_envelope
 #pragma weak PMPI_Type_get_extent
 #pragma weak PMPI_Type_get_extent_x
+#pragma weak PMPI_Type_get_true_extent_x
 #pragma weak PMPI_Type_set_attr
 #pragma weak PMPI_Type_size_x
 #pragma weak PMPI_Unpack

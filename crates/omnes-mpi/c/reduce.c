@@ -7,25 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "handles.h"
 #include "shim.h"
 
 /* Longer data are passed: in labs of 8 hosts they were not faster here. */
 #define BYTES_MAX ((size_t)64 << 10)
 
-enum kind { SIGNED, UNSIGNED, FLOATING };
-
-/*
- * Open MPI's handles are addresses, found when the MPI is there. Its Fortran
- * types are other variables than those of C.
- */
-#ifdef OPEN_MPI
-#include <dlfcn.h>
-#define HANDLE(mpich, openmpi) #openmpi
-typedef const char *handle;
-#else
-#define HANDLE(mpich, openmpi) mpich
-typedef int handle;
-#endif
+enum kind {
+	SIGNED,
+	UNSIGNED,
+	OTHER_INTEGER, /* signed, of Fortran or of MPI itself */
+	FLOATING,
+};
 
 static const struct {
 	handle handle;
@@ -51,9 +44,16 @@ static const struct {
 	{ HANDLE(MPI_UINT16_T, ompi_mpi_uint16_t), UNSIGNED },
 	{ HANDLE(MPI_UINT32_T, ompi_mpi_uint32_t), UNSIGNED },
 	{ HANDLE(MPI_UINT64_T, ompi_mpi_uint64_t), UNSIGNED },
-	{ HANDLE(MPI_INTEGER, ompi_mpi_integer), SIGNED },
+	{ HANDLE(MPI_INTEGER, ompi_mpi_integer), OTHER_INTEGER },
 	{ HANDLE(MPI_REAL, ompi_mpi_real), FLOATING },
 	{ HANDLE(MPI_DOUBLE_PRECISION, ompi_mpi_dblprec), FLOATING },
+	{ HANDLE(MPI_REAL8, ompi_mpi_real8), FLOATING },
+	{ HANDLE(MPI_INTEGER8, ompi_mpi_integer8), OTHER_INTEGER },
+	{ HANDLE(MPI_REAL4, ompi_mpi_real4), FLOATING },
+	{ HANDLE(MPI_INTEGER4, ompi_mpi_integer4), OTHER_INTEGER },
+	{ HANDLE(MPI_AINT, ompi_mpi_aint), OTHER_INTEGER },
+	{ HANDLE(MPI_OFFSET, ompi_mpi_offset), OTHER_INTEGER },
+	{ HANDLE(MPI_COUNT, ompi_mpi_count), OTHER_INTEGER },
 };
 
 static const struct {
@@ -69,8 +69,6 @@ static const struct {
 	{ HANDLE(MPI_BXOR, ompi_mpi_op_bxor), OMNES_XOR },
 };
 
-#define COUNT(table) (sizeof(table) / sizeof(*(table)))
-
 /* What they are, in order of the tables, once the MPI is there. */
 static struct {
 	MPI_Datatype handle;
@@ -78,15 +76,6 @@ static struct {
 	int number; /* the omnes_type, or 0 */
 } types[COUNT(TYPES)];
 static MPI_Op ops[COUNT(OPS)];
-
-static intptr_t found(handle handle)
-{
-#ifdef OPEN_MPI
-	return (intptr_t)dlsym(RTLD_DEFAULT, handle);
-#else
-	return handle;
-#endif
-}
 
 static int number_of(enum kind kind, MPI_Count size)
 {
@@ -105,14 +94,22 @@ void shim_reduce_begin(void)
 	size_t i;
 
 	for (i = 0; i < COUNT(TYPES); i++) {
-		types[i].handle = (MPI_Datatype)found(TYPES[i].handle);
+		types[i].handle = (MPI_Datatype)handle_find(TYPES[i].handle);
 		/* An MPI without Fortran has not all of them. */
 		if (types[i].handle && types[i].handle != MPI_DATATYPE_NULL &&
 		    PMPI_Type_size_x(types[i].handle, &types[i].size) == MPI_SUCCESS)
 			types[i].number = number_of(TYPES[i].kind, types[i].size);
 	}
 	for (i = 0; i < COUNT(OPS); i++)
-		ops[i] = (MPI_Op)found(OPS[i].handle);
+		ops[i] = (MPI_Op)handle_find(OPS[i].handle);
+}
+
+bool shim_is_c_integer(MPI_Datatype type)
+{
+	for (size_t i = 0; i < COUNT(types); i++)
+		if (type == types[i].handle)
+			return TYPES[i].kind == SIGNED || TYPES[i].kind == UNSIGNED;
+	return false;
 }
 
 static int op_of(MPI_Op op, enum kind kind)

@@ -7,6 +7,7 @@
  *	meet.c      the first blocking call: who is there, and the way to them
  *	data.c      count and datatype as bytes, packed where they lie apart
  *	reduce.c    reductions: the numbers and operations that are taken
+ *	combine.c   those of others, which the MPI combines itself
  *	gather.c    gathers at all ranks: where the parts lie
  *	gatherv.c   those of parts of any lengths
  *	parts.c     parts that meet at one rank, come from one, or change places
@@ -242,6 +243,9 @@ struct shim_reduction {
 /* Before all others, when the MPI is there. */
 void shim_reduce_begin(void);
 
+/* True of a type of MPI's own that C has as an integer. */
+bool shim_is_c_integer(MPI_Datatype type);
+
 /*
  * False if it is one that is not taken, as its count, type and operation say,
  * which are the same on all ranks, or one that MPI refuses.
@@ -255,6 +259,32 @@ bool shim_reduction_bring(struct shim_reduction *reduction, const void *from);
 
 int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduction);
 int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction, int root);
+
+/* ---- combine.c ---- */
+
+/* A reduction of which only the MPI knows what becomes of two elements. */
+struct shim_combination {
+	struct shim_data brought; /* buffer: where the elements are */
+	void *result;		  /* where it goes; NULL where none does */
+	MPI_Op op;
+};
+
+/* Before all others, when the MPI is there. */
+void shim_combine_begin(void);
+
+/*
+ * False if the MPI may refuse it, or must keep the order of ranks; as count, type
+ * and operation say, which are the same on all ranks.
+ */
+bool shim_combination_set(struct shim_combination *combination, MPI_Count count, MPI_Datatype type,
+			  MPI_Op op);
+/* Where the elements are, and the result goes; false as for a reduction of numbers. */
+bool shim_combination_place(struct shim_combination *combination, const void *from, void *data);
+/* The same of a rank that gets no result. */
+bool shim_combination_bring(struct shim_combination *combination, const void *from);
+
+int shim_allcombine(struct shim_group *group, const struct shim_combination *combination);
+int shim_combine(struct shim_group *group, const struct shim_combination *combination, int root);
 
 /* ---- gather.c ---- */
 

@@ -7,12 +7,15 @@ C wrong.
       implicit none
       include 'mpif.h'
       integer rank, ranks, last, error, i
-      integer request, requests(2), empty
+      integer request, requests(2), empty, larger
+      external larger_of
       integer statuses(MPI_STATUS_SIZE, 2), status(MPI_STATUS_SIZE)
       integer values(100), spread(200), absolute, vector
       integer counts(100), places(100)
+      complex numbers(2), total(2)
+      double precision pair(2), least(2)
       integer (kind=MPI_ADDRESS_KIND) address(1)
-      logical done
+      logical done, is_so(2), are_so(2)
       call MPI_INIT(error)
       call MPI_COMM_RANK(MPI_COMM_WORLD, rank, error)
       call MPI_COMM_SIZE(MPI_COMM_WORLD, ranks, error)
@@ -94,6 +97,33 @@ C     At the last rank alone.
      &        MPI_COMM_WORLD, error)
          call expect(values(1) .eq. rank, 'what MPI_REDUCE reads')
       end if
+C     Of what only the MPI can combine.
+      is_so(1) = rank .ge. 0
+      is_so(2) = rank .eq. last
+      call MPI_ALLREDUCE(is_so, are_so, 2, MPI_LOGICAL, MPI_LAND,
+     &     MPI_COMM_WORLD, error)
+      call expect(are_so(1) .and. .not. are_so(2), 'MPI_LAND')
+      call MPI_REDUCE(is_so, are_so, 2, MPI_LOGICAL, MPI_LOR, last,
+     &     MPI_COMM_WORLD, error)
+      if (rank .eq. last) call expect(are_so(1) .and. are_so(2),
+     &     'MPI_LOR')
+      numbers(1) = cmplx(rank, 1)
+      numbers(2) = cmplx(1, -rank)
+      call MPI_ALLREDUCE(numbers, total, 2, MPI_COMPLEX, MPI_SUM,
+     &     MPI_COMM_WORLD, error)
+      call expect(total(1) .eq. cmplx(ranks * last / 2, ranks) .and.
+     &     total(2) .eq. cmplx(ranks, -ranks * last / 2), 'MPI_COMPLEX')
+      pair(1) = -rank
+      pair(2) = rank
+      call MPI_ALLREDUCE(pair, least, 1, MPI_2DOUBLE_PRECISION,
+     &     MPI_MINLOC, MPI_COMM_WORLD, error)
+      call expect(least(2) .eq. last, 'MPI_MINLOC')
+      call MPI_OP_CREATE(larger_of, .true., larger, error)
+      values(1) = rank
+      call MPI_ALLREDUCE(MPI_IN_PLACE, values, 1, MPI_INTEGER, larger,
+     &     MPI_COMM_WORLD, error)
+      call expect(values(1) .eq. last, 'an operation of the program')
+      call MPI_OP_FREE(larger, error)
 C     A number of each, also in place.
       call MPI_ALLGATHER(rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER,
      &     MPI_COMM_WORLD, error)
@@ -163,6 +193,14 @@ C     Nothing at all, and an error that is returned.
       call MPI_BARRIER(MPI_COMM_WORLD, error)
       if (rank .eq. 0) print '(a)', 'fixed: ok'
       call MPI_FINALIZE(error)
+      end
+
+      subroutine larger_of(from, into, length, type)
+      implicit none
+      integer length, type, from(length), into(length), i
+      do i = 1, length
+         into(i) = max(into(i), from(i))
+      end do
       end
 
       subroutine expect(is_right, what)

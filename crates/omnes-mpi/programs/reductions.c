@@ -165,7 +165,7 @@ static void known(void)
 		TYPE(MPI_UNSIGNED_SHORT, 0), TYPE(MPI_UNSIGNED_CHAR, 0), TYPE(MPI_INT8_T, 0),
 		TYPE(MPI_INT16_T, 0), TYPE(MPI_INT32_T, 0), TYPE(MPI_INT64_T, 0),
 		TYPE(MPI_UINT8_T, 0), TYPE(MPI_UINT16_T, 0), TYPE(MPI_UINT32_T, 0),
-		TYPE(MPI_UINT64_T, 0),
+		TYPE(MPI_UINT64_T, 0), TYPE(MPI_REAL8, 1), TYPE(MPI_INTEGER8, 0), TYPE(MPI_AINT, 0),
 	};
 	const MPI_Op ops[] = { MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX,
 			       MPI_BAND, MPI_BOR, MPI_BXOR };
@@ -188,7 +188,7 @@ static void larger_of(void *from, void *into, int *count, MPI_Datatype *type)
 			((int *)into)[i] = ((int *)from)[i];
 }
 
-/* What is left to the MPI: what it knows alone, and what is long. */
+/* What the MPI combines, and what is left to it: what is long, and errors. */
 static void others(void)
 {
 	struct { double value; int rank; } own = { 1.0 / (rank + 1), rank }, least;

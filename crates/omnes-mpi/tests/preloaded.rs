@@ -68,12 +68,31 @@ fn reductions_find_what_the_mpi_finds() {
             let outcome = Job::spread(&site, ranks).succeed(&program, "");
             outcome.line("reductions: ok");
             let world = outcome.world();
-            // All but the other types and operations, errors, and long data: for all ranks of more
-            // than 64 KiB, and in nonblocking calls of more than 1 KiB.
+            // All but errors and long data: for all ranks of more than 64 KiB, and in nonblocking
+            // calls of more than 1 KiB.
             let passed = world.allreduces.all - world.allreduces.taken;
-            assert!(world.allreduces.taken > 2000 && passed == 7 + 254, "{world:?}");
+            assert!(world.allreduces.taken > 2000 && passed == 4 + 296, "{world:?}");
             assert!(world.reduces.taken > 1000, "{world:?}");
             assert_eq!(world.reduces.all - world.reduces.taken, 2, "{world:?}");
+        }
+    }
+}
+
+#[test]
+fn what_only_the_mpi_can_combine_is_taken_and_finds_what_the_mpi_finds() {
+    for site in sites() {
+        let program = site.program("combinations");
+        Job::plain(&site, 2).succeed(&program, "plain").line("combinations: ok");
+        for (ranks, memory) in [(2, "off"), (5, "off"), (4, "on")] {
+            let job = Job::spread(&site, ranks).with("OMNES_SHM", memory);
+            let outcome = job.succeed(&program, "");
+            outcome.line("combinations: ok");
+            let world = outcome.world();
+            // All but an operation that is not commutative, and a nonblocking call of each kind.
+            let passed = world.allreduces.all - world.allreduces.taken;
+            assert!(world.allreduces.taken > 500 && passed == 8 + 1, "{world:?}");
+            let passed = world.reduces.all - world.reduces.taken;
+            assert!(world.reduces.taken > 250 && passed == 4 + 1, "{world:?}");
         }
     }
 }
@@ -168,6 +187,9 @@ fn fortran_is_served_by_all_three_interfaces() {
             let world = outcome.world();
             assert!(world.ranks == 3 && world.bcasts.taken > 0, "{name}: {world:?}");
             assert!(world.barriers.are_taken(), "{name}: {world:?}");
+            // All but one of no numbers.
+            let passed = world.allreduces.all - world.allreduces.taken;
+            assert!(passed <= 1, "{name}: {world:?}");
         }
     }
 }

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * Reductions of which only the MPI knows what becomes of two elements: logical
+ * operations, MPI_MINLOC and MPI_MAXLOC, complex numbers, long double, and
+ * operations of the program. libomnes moves the elements, packed, and where two
+ * meet, PMPI_Reduce_local() combines them, laid out as their type says.
+ *
+ * Whether one is taken follows from count, type and op, which MPI wants to be the
+ * same on all ranks; of a type that the program has made it follows from its
+ * signature alone, since that is all that ranks cannot help but agree in. Functions
+ * of the program may differ by rank, but not in whether they are commutative: that
+ * decides in the MPIs too which messages there are.
+ *
+ * An operation of MPI's own is taken of the types that the standard has for it. Of
+ * all others the MPI would complain, and not to the communicator's error handler if
+ * it were asked here.
+ */
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "handles.h"
+#include "shim.h"
+
+/* Longer data are passed, as those of numbers are. */
+#define BYTES_MAX ((MPI_Count)64 << 10)
+
+/* As any type may want it of memory. */
+#define ALIGNMENT ((MPI_Count)_Alignof(max_align_t))
+
+enum kind {
+	INTEGER = 1,
+	FLOATING = 2,
+	LOGICAL = 4,
+	COMPLEX = 8,
+	PAIR = 16,
+	BYTE = 32,
+};
+
+/* But for integers of C. Some that few MPIs know how to combine are left out. */
+static const struct {
+	handle handle;
+	enum kind kind;
+} TYPES[] = {
+	{ HANDLE(MPI_DOUBLE_INT, ompi_mpi_double_int), PAIR },
+	{ HANDLE(MPI_C_BOOL, ompi_mpi_c_bool), LOGICAL },
+	{ HANDLE(MPI_LOGICAL, ompi_mpi_logical), LOGICAL },
+	{ HANDLE(MPI_C_DOUBLE_COMPLEX, ompi_mpi_c_double_complex), COMPLEX },
+	{ HANDLE(MPI_DOUBLE_COMPLEX, ompi_mpi_dblcplex), COMPLEX },
+	{ HANDLE(MPI_LONG_DOUBLE, ompi_mpi_long_double), FLOATING },
+	{ HANDLE(MPI_2INT, ompi_mpi_2int), PAIR },
+	{ HANDLE(MPI_FLOAT_INT, ompi_mpi_float_int), PAIR },
+	{ HANDLE(MPI_LONG_INT, ompi_mpi_long_int), PAIR },
+	{ HANDLE(MPI_SHORT_INT, ompi_mpi_short_int), PAIR },
+	{ HANDLE(MPI_LONG_DOUBLE_INT, ompi_mpi_longdbl_int), PAIR },
+	{ HANDLE(MPI_BYTE, ompi_mpi_byte), BYTE },
+	{ HANDLE(MPI_2INTEGER, ompi_mpi_2integer), PAIR },
+	{ HANDLE(MPI_2REAL, ompi_mpi_2real), PAIR },
+	{ HANDLE(MPI_2DOUBLE_PRECISION, ompi_mpi_2dblprec), PAIR },
+	{ HANDLE(MPI_C_FLOAT_COMPLEX, ompi_mpi_c_float_complex), COMPLEX },
+	{ HANDLE(MPI_C_LONG_DOUBLE_COMPLEX, ompi_mpi_c_long_double_complex), COMPLEX },
+	{ HANDLE(MPI_COMPLEX, ompi_mpi_cplex), COMPLEX },
+};
+
+/* Of integers what libomnes does not know itself. */
+static const struct {
+	handle handle;
+	unsigned kinds; /* that the operation has */
+} OPS[] = {
+	{ HANDLE(MPI_MINLOC, ompi_mpi_op_minloc), PAIR },
+	{ HANDLE(MPI_MAXLOC, ompi_mpi_op_maxloc), PAIR },
+	{ HANDLE(MPI_SUM, ompi_mpi_op_sum), COMPLEX | FLOATING },
+	{ HANDLE(MPI_PROD, ompi_mpi_op_prod), COMPLEX | FLOATING },
+	{ HANDLE(MPI_MIN, ompi_mpi_op_min), FLOATING },
+	{ HANDLE(MPI_MAX, ompi_mpi_op_max), FLOATING },
+	{ HANDLE(MPI_LAND, ompi_mpi_op_land), LOGICAL | INTEGER },
+	{ HANDLE(MPI_LOR, ompi_mpi_op_lor), LOGICAL | INTEGER },
+	{ HANDLE(MPI_LXOR, ompi_mpi_op_lxor), LOGICAL | INTEGER },
+	{ HANDLE(MPI_BAND, ompi_mpi_op_band), BYTE },
+	{ HANDLE(MPI_BOR, ompi_mpi_op_bor), BYTE },
+	{ HANDLE(MPI_BXOR, ompi_mpi_op_bxor), BYTE },
+	{ HANDLE(MPI_REPLACE, ompi_mpi_op_replace), 0 },
+	{ HANDLE(MPI_NO_OP, ompi_mpi_op_no_op), 0 },
+	{ HANDLE(MPI_OP_NULL, ompi_mpi_op_null), 0 },
+};
+
+/* In order of the tables; what an MPI has not is a null handle. */
+static MPI_Datatype types[COUNT(TYPES)];
+static MPI_Op ops[COUNT(OPS)];
+
+void shim_combine_begin(void)
+{
+	size_t i;
+
+	for (i = 0; i < COUNT(TYPES); i++)
+		types[i] = (MPI_Datatype)handle_find(TYPES[i].handle);
+	for (i = 0; i < COUNT(OPS); i++)
+		ops[i] = (MPI_Op)handle_find(OPS[i].handle);
+}
+
+/* 0 of one that is in no table. */
+static unsigned kind_of(MPI_Datatype type)
+{
+	for (size_t i = 0; i < COUNT(types); i++)
+		if (type == types[i])
+			return TYPES[i].kind;
+	return shim_is_c_integer(type) ? INTEGER : 0;
+}
+
+/* True if two elements of the type have a result, which does not depend on their order. */
+static bool combines(MPI_Op op, MPI_Datatype type)
+{
+	int is_commutative;
+
+	for (size_t i = 0; i < COUNT(ops); i++)
+		if (op == ops[i])
+			return OPS[i].kinds & kind_of(type);
+	return PMPI_Op_commutative(op, &is_commutative) == MPI_SUCCESS && is_commutative;
+}
+
+bool shim_combination_set(struct shim_combination *combination, MPI_Count count, MPI_Datatype type,
+			  MPI_Op op)
+{
+	combination->op = op;
+	/* The memory is that of another call below. */
+	return count > 0 && count <= BYTES_MAX && op && combines(op, type) &&
+	       shim_data_set(&combination->brought, combination, count, type) &&
+	       combination->brought.bytes > 0 && combination->brought.bytes <= (size_t)BYTES_MAX;
+}
+
+bool shim_combination_place(struct shim_combination *combination, const void *from, void *data)
+{
+	combination->brought.buffer = from == MPI_IN_PLACE ? data : (void *)from;
+	combination->result = data;
+	/* Of no memory is nothing taken: functions of the program would have to expect it. */
+	return from && data && data != MPI_IN_PLACE;
+}
+
+bool shim_combination_bring(struct shim_combination *combination, const void *from)
+{
+	combination->brought.buffer = (void *)from;
+	combination->result = NULL;
+	return from && from != MPI_IN_PLACE;
+}
+
+/* What is needed where elements meet. */
+struct meeting {
+	const struct shim_combination *combination;
+	size_t element_bytes;
+	void *rooms[2];	 /* for elements as their type has them; NULL until needed */
+	void *places[2]; /* there, what counts as their beginning */
+	int error;	 /* the first one of the MPI */
+};
+
+/* From where to where count elements lie, from their beginning on. */
+static int find_span(const struct shim_data *elements, MPI_Count *lower, MPI_Count *length)
+{
+	MPI_Count unused, extent, last;
+	int error = PMPI_Type_get_true_extent_x(elements->type, lower, length);
+
+	if (error == MPI_SUCCESS)
+		error = PMPI_Type_get_extent_x(elements->type, &unused, &extent);
+	if (error != MPI_SUCCESS)
+		return error;
+	if (__builtin_mul_overflow(elements->count - 1, extent, &last) ||
+	    __builtin_add_overflow(*length, last < 0 ? -last : last, length))
+		return MPI_ERR_NO_MEM;
+	/* Later elements may lie before earlier ones. */
+	*lower += last < 0 ? last : 0;
+	return MPI_SUCCESS;
+}
+
+/* Makes room for all elements, twice. */
+static int make_rooms(struct meeting *meeting)
+{
+	MPI_Count lower, length, before;
+	int error = find_span(&meeting->combination->brought, &lower, &length);
+
+	if (error != MPI_SUCCESS)
+		return error;
+	/* Elements are aligned where their beginning is. */
+	before = lower & (ALIGNMENT - 1);
+	for (int i = 0; i < 2; i++) {
+		char *room = meeting->rooms[i] = malloc((size_t)length + (size_t)before);
+
+		if (!room)
+			return MPI_ERR_NO_MEM;
+		meeting->places[i] = (void *)((uintptr_t)room + (uintptr_t)(before - lower));
+	}
+	return MPI_SUCCESS;
+}
+
+/* With elements that lie elsewhere, or otherwise, than the operation wants them. */
+static int combine_apart(struct meeting *meeting, void *into, const void *from,
+			 struct shim_data *elements)
+{
+	struct shim_packed packed = { .data = *elements };
+	int error = meeting->places[1] ? MPI_SUCCESS : make_rooms(meeting);
+
+	packed.bytes = (void *)from;
+	packed.data.buffer = meeting->places[0];
+	if (error == MPI_SUCCESS)
+		error = shim_packed_spread(&packed);
+	packed.bytes = into;
+	packed.data.buffer = elements->buffer = meeting->places[1];
+	if (error == MPI_SUCCESS)
+		error = shim_packed_spread(&packed);
+	if (error == MPI_SUCCESS)
+		error = PMPI_Reduce_local(meeting->places[0], meeting->places[1],
+					  (int)elements->count, elements->type,
+					  meeting->combination->op);
+	return error == MPI_SUCCESS ? shim_data_copy(into, elements) : error;
+}
+
+/* For libomnes, which has them packed, and calls this on the caller's thread, holding no lock. */
+static void combine(void *into, const void *from, size_t count, void *context)
+{
+	struct meeting *meeting = context;
+	struct shim_data elements = meeting->combination->brought;
+	bool is_aligned = (((uintptr_t)into | (uintptr_t)from) & (uintptr_t)(ALIGNMENT - 1)) == 0;
+
+	if (meeting->error != MPI_SUCCESS)
+		return;
+	elements.count = (MPI_Count)count;
+	elements.bytes = count * meeting->element_bytes;
+	if (elements.is_in_a_row && is_aligned)
+		meeting->error = PMPI_Reduce_local(from, into, (int)count, elements.type,
+						   meeting->combination->op);
+	else
+		meeting->error = combine_apart(meeting, into, from, &elements);
+}
+
+enum { AT_ALL = -1 };
+
+/* At root, or at all ranks, with the elements packed; what libomnes returns. */
+static int reduce_packed(struct shim_group *group, struct meeting *meeting, void *bytes, int root)
+{
+	size_t count = (size_t)meeting->combination->brought.count, each = meeting->element_bytes;
+	int failure;
+
+	if (root == AT_ALL)
+		failure = omnes_allreduce_by(group->comm, bytes, count, each, combine, meeting);
+	else
+		failure = omnes_reduce_by(group->comm, bytes, count, each, combine, meeting, root);
+	for (int i = 0; i < 2; i++)
+		free(meeting->rooms[i]);
+	return failure;
+}
+
+static int reduce(struct shim_group *group, const struct shim_combination *combination, int root)
+{
+	const struct shim_data *brought = &combination->brought;
+	struct meeting meeting = {
+		.combination = combination,
+		.element_bytes = brought->bytes / (size_t)brought->count,
+		.error = MPI_SUCCESS,
+	};
+	struct shim_packed packed;
+	int error = shim_packed_make(&packed, brought, true), failure;
+
+	if (error != MPI_SUCCESS)
+		return shim_failure_pass(group->mpi, error);
+	failure = reduce_packed(group, &meeting, packed.bytes, root);
+	error = meeting.error;
+	packed.data.buffer = combination->result;
+	if (failure == OMNES_SUCCESS && error == MPI_SUCCESS && combination->result)
+		error = shim_packed_spread(&packed);
+	shim_packed_free(&packed);
+	if (failure != OMNES_SUCCESS)
+		return shim_failure_raise(group->mpi);
+	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_failure_pass(group->mpi, error);
+}
+
+int shim_allcombine(struct shim_group *group, const struct shim_combination *combination)
+{
+	return reduce(group, combination, AT_ALL);
+}
+
+int shim_combine(struct shim_group *group, const struct shim_combination *combination, int root)
+{
+	return reduce(group, combination, root);
+}
