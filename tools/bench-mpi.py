@@ -48,7 +48,7 @@ from peers import (BUILT, Job, PEERS, RELEASE, ROOT, Site, build, print_table, s
 PROGRAMS = ROOT / "crates" / "omnes-mpi" / "programs"
 MPIS = ("openmpi", "mpich", "mpich-yield")
 OPS = ("bcast", "barrier", "allreduce", "reduce", "allgather", "ibcast", "ibarrier", "iallreduce",
-       "ireduce", "iallgather")
+       "ireduce", "iallgather", "reduce_scatter")
 OMNES_OPS = ("bcast", "barrier", "allreduce", "allgather")  # what the loop on Omnes itself has
 PRELOADED = "+preload"
 SUBNET = "10.77.0"  # of `omnes lab`

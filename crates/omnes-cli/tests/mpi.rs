@@ -152,7 +152,7 @@ fn assert_calls_are_taken_across(hosts: u32, per_host: u32) {
             assert!(world.ranks == ranks && world.bcasts.taken > 0, "{world:?}");
             assert!(world.barriers.are_taken(), "{world:?}");
         }
-        let ops = "bcast,ibcast,barrier,ibarrier,allreduce,reduce,allgather";
+        let ops = "bcast,ibcast,barrier,ibarrier,allreduce,reduce,allgather,reduce_scatter";
         let options = format!("--ops {ops} --check --root turns --iterations 20");
         let arguments = format!("{options} --sizes 8,1500,32k");
         let words = ("collbench", &*arguments);
@@ -161,6 +161,8 @@ fn assert_calls_are_taken_across(hosts: u32, per_host: u32) {
         assert!(world.bcasts.are_taken() && world.barriers.are_taken(), "{world:?}");
         assert!(world.allreduces.are_taken() && world.reduces.are_taken(), "{world:?}");
         assert!(world.allgathers.are_taken(), "{world:?}");
+        // Not those of 32 KiB each.
+        assert!(world.reduce_scatters.taken > 40, "{world:?}");
         assert_what_is_started_is_taken_across(&lab, &site, per_host);
         assert_packets_were_lost(&lab);
     }

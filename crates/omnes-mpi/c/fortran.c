@@ -88,6 +88,13 @@ static MPI_Datatype c_type(const MPI_Fint *type)
 	return PMPI_Type_f2c(*type);
 }
 
+/* One of each rank. Fortran that has other integers than C's int is not served. */
+static const int *c_counts(const MPI_Fint *counts)
+{
+	_Static_assert(sizeof(MPI_Fint) == sizeof(int), "counts are read where they are");
+	return (const int *)counts;
+}
+
 static void set_started(MPI_Fint *request, MPI_Request started, MPI_Fint *error, int result)
 {
 	if (result == MPI_SUCCESS)
@@ -167,6 +174,23 @@ SHIM_ENTRY void ompi_ireduce_f(void *from, void *data, MPI_Fint *count, MPI_Fint
 	set_started(request, started, error, result);
 }
 NAMES(mpi_ireduce, MPI_IREDUCE, ompi_ireduce_f);
+
+SHIM_ENTRY void ompi_reduce_scatter_block_f(void *from, void *data, MPI_Fint *count,
+					    MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
+					    MPI_Fint *error)
+{
+	set_error(error, MPI_Reduce_scatter_block(c_place(from), c_buffer(data), *count,
+						  c_type(type), c_op(op), c_comm(comm)));
+}
+NAMES(mpi_reduce_scatter_block, MPI_REDUCE_SCATTER_BLOCK, ompi_reduce_scatter_block_f);
+
+SHIM_ENTRY void ompi_reduce_scatter_f(void *from, void *data, MPI_Fint *counts, MPI_Fint *type,
+				      MPI_Fint *op, MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Reduce_scatter(c_place(from), c_buffer(data), c_counts(counts),
+					    c_type(type), c_op(op), c_comm(comm)));
+}
+NAMES(mpi_reduce_scatter, MPI_REDUCE_SCATTER, ompi_reduce_scatter_f);
 
 SHIM_ENTRY void ompi_allgather_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
 				 MPI_Fint *count, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)

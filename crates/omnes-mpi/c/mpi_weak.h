@@ -48,6 +48,8 @@
 #pragma weak PMPI_Pack
 #pragma weak PMPI_Reduce
 #pragma weak PMPI_Reduce_local
+#pragma weak PMPI_Reduce_scatter
+#pragma weak PMPI_Reduce_scatter_block
 #pragma weak PMPI_Request_get_status
 #pragma weak PMPI_Scatter
 #pragma weak PMPI_Status_set_cancelled
@@ -81,6 +83,8 @@
 #pragma weak PMPI_Ibcast_c
 #pragma weak PMPI_Ireduce_c
 #pragma weak PMPI_Reduce_c
+#pragma weak PMPI_Reduce_scatter_block_c
+#pragma weak PMPI_Reduce_scatter_c
 #pragma weak PMPI_Type_get_envelope_c
 #endif
 

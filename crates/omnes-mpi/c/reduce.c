@@ -179,6 +179,47 @@ static int reduce(struct shim_group *group, const struct shim_reduction *reducti
 	return MPI_SUCCESS;
 }
 
+/*
+ * Blocks that together fit into a packet are faster as a whole: one message of each rank
+ * and one for all, in the place of one from each rank to each other.
+ */
+#define WHOLE_BYTES_MAX ((size_t)1024)
+
+/* With all numbers at all, in memory of our own. */
+static int reduce_blocks(struct shim_group *group, const struct shim_reduction *reduction,
+			 char *all)
+{
+	size_t block = reduction->bytes / (size_t)group->size, unused;
+	int failure;
+
+	memcpy(all, reduction->from ? reduction->from : reduction->data, reduction->bytes);
+	if (reduction->bytes <= WHOLE_BYTES_MAX)
+		failure = omnes_allreduce(group->comm, all, reduction->count, reduction->type,
+					  reduction->op);
+	else
+		failure = omnes_reduce_scatter(group->comm, all, reduction->count,
+					       reduction->type, reduction->op, &unused, &unused);
+	if (failure != OMNES_SUCCESS)
+		return shim_failure_raise(group->mpi);
+	memcpy(reduction->data, all + (size_t)group->rank * block, block);
+	return MPI_SUCCESS;
+}
+
+int shim_reduce_scatter(struct shim_group *group, const struct shim_reduction *reduction)
+{
+	char few[WHOLE_BYTES_MAX], *all = few;
+	int error;
+
+	if (reduction->bytes > sizeof(few))
+		all = malloc(reduction->bytes);
+	if (!all)
+		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+	error = reduce_blocks(group, reduction, all);
+	if (all != few)
+		free(all);
+	return error;
+}
+
 int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction, int root)
 {
 	struct shim_reduction through = *reduction;

@@ -50,6 +50,7 @@ enum shim_kind {
 	SHIM_GATHER,
 	SHIM_SCATTER,
 	SHIM_ALLTOALL,
+	SHIM_REDUCE_SCATTER,
 	SHIM_KINDS
 };
 
@@ -259,6 +260,8 @@ bool shim_reduction_bring(struct shim_reduction *reduction, const void *from);
 
 int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduction);
 int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction, int root);
+/* Of equal blocks of all numbers, of which each rank gets its own. */
+int shim_reduce_scatter(struct shim_group *group, const struct shim_reduction *reduction);
 
 /* ---- combine.c ---- */
 

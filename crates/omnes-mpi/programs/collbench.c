@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A benchmark of MPI_Bcast, MPI_Barrier, MPI_Allreduce, MPI_Reduce and
- * MPI_Allgather, and of their nonblocking forms with MPI_Wait, in plain MPI:
- * the same loop times whatever library stands behind the names.
+ * A benchmark of MPI_Bcast, MPI_Barrier, MPI_Allreduce, MPI_Reduce,
+ * MPI_Allgather and MPI_Reduce_scatter_block, and of nonblocking forms with
+ * MPI_Wait, in plain MPI: the same loop times whatever library stands behind the
+ * names.
  *
  * What counts of an iteration is the longest time that a rank spends in the
  * call, as in OSU's programs and in "omnes bench". Before each iteration the
@@ -26,8 +27,8 @@ enum {
 static const char usage[] =
 	"usage: collbench [OPTIONS]\n"
 	"  --ops LIST        of bcast,ibcast,barrier,ibarrier,allreduce,reduce,\n"
-	"                    allgather,iallreduce,ireduce,iallgather (default: the\n"
-	"                    first four)\n"
+	"                    allgather,reduce_scatter,iallreduce,ireduce,iallgather\n"
+	"                    (default: the first four)\n"
 	"  --sizes LIST      bytes of a broadcast, of floats to sum, or of a rank's\n"
 	"                    part, with k and m (default 8,1k,64k,1m)\n"
 	"  --iterations N    per point (default: what fits --budget, 5 to 1000)\n"
@@ -111,6 +112,9 @@ static int call_blocking(const char *op, void *buffer, size_t bytes, int root)
 	else if (!strcmp(op, "allgather"))
 		MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, buffer, (int)bytes, MPI_BYTE,
 			      MPI_COMM_WORLD);
+	else if (!strcmp(op, "reduce_scatter"))
+		MPI_Reduce_scatter_block(MPI_IN_PLACE, buffer, floats, MPI_FLOAT, MPI_SUM,
+					 MPI_COMM_WORLD);
 	else if (!strcmp(op, "barrier"))
 		MPI_Barrier(MPI_COMM_WORLD);
 	else
@@ -172,11 +176,19 @@ static long wrong_numbers(const float *numbers, size_t count, int ranks, int val
 	return wrong;
 }
 
+/* How many times the bytes of a point lie in the buffer. */
+static int parts_of(const char *op)
+{
+	return strstr(op, "allgather") || strstr(op, "scatter") ? size : 1;
+}
+
 /* What this rank brings to an iteration, and other values where it is to get some. */
 static void prepare(const struct point *point, unsigned char *buffer, int iteration, int root)
 {
 	if (strstr(point->op, "reduce"))
-		fill_numbers((float *)buffer, point->bytes / sizeof(float), iteration + rank);
+		for (int part = 0; part < parts_of(point->op); part++)
+			fill_numbers((float *)(buffer + (size_t)part * point->bytes),
+				     point->bytes / sizeof(float), iteration + rank);
 	else if (strstr(point->op, "allgather"))
 		for (int from = 0; from < size; from++)
 			fill(buffer + (size_t)from * point->bytes, point->bytes,
@@ -192,7 +204,8 @@ static long verify(const struct point *point, const unsigned char *buffer, int i
 
 	if (strstr(point->op, "reduce")) {
 		/* What is brought to another rank stays as it is. */
-		int is_own = !strstr(point->op, "allreduce") && rank != root;
+		int is_own = !strstr(point->op, "allreduce") && !strstr(point->op, "scatter") &&
+			     rank != root;
 
 		return wrong_numbers((const float *)buffer, point->bytes / sizeof(float),
 				     is_own ? 1 : size,
@@ -250,7 +263,7 @@ static int iterations_for(const struct options *options, double one_us)
 /* Measures one point; rank 0 has its times afterwards. */
 static void measure(const struct options *options, struct point *point)
 {
-	int parts = strstr(point->op, "allgather") ? size : 1;
+	int parts = parts_of(point->op);
 	unsigned char *buffer = allocate(point->bytes * (size_t)parts);
 	double start = now_us(), *times;
 	long errors;
@@ -351,7 +364,7 @@ static void print_point(const struct options *options, const struct point *point
 		       point->op, size, point->bytes, point->iterations, median, high,
 		       point->longest_us[0], point->errors);
 	else
-		printf("%-10s %9zu %6d %12.1f %12.1f %12.1f %7ld\n", point->op, point->bytes,
+		printf("%-14s %9zu %6d %12.1f %12.1f %12.1f %7ld\n", point->op, point->bytes,
 		       point->iterations, median, high, point->longest_us[0], point->errors);
 	fflush(stdout);
 }
@@ -435,11 +448,12 @@ static long measure_all(const struct options *options)
 	static const char *const ops[] = {
 		"bcast",  "ibcast",    "barrier",    "ibarrier", "allreduce",
 		"reduce", "allgather", "iallreduce", "ireduce",	 "iallgather",
+		"reduce_scatter",
 	};
 	long errors = 0;
 
 	if (rank == 0 && !options->is_json)
-		printf("%-10s %9s %6s %12s %12s %12s %7s\n", "operation", "bytes", "times",
+		printf("%-14s %9s %6s %12s %12s %12s %7s\n", "operation", "bytes", "times",
 		       "median us", "p99 us", "min us", "errors");
 	for (size_t op = 0; op < sizeof(ops) / sizeof(*ops); op++) {
 		int has_data = !strstr(ops[op], "barrier");

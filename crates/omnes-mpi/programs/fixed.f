@@ -124,6 +124,19 @@ C     Of what only the MPI can combine.
      &     MPI_COMM_WORLD, error)
       call expect(values(1) .eq. last, 'an operation of the program')
       call MPI_OP_FREE(larger, error)
+C     A block for each, also in place.
+      do i = 1, 2 * ranks
+         spread(i) = i + rank
+      end do
+      call MPI_REDUCE_SCATTER_BLOCK(spread, values, 2, MPI_INTEGER,
+     &     MPI_SUM, MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS .and. values(2) .eq.
+     &     2 * (rank + 1) * ranks + ranks * last / 2, 'a block')
+      counts = 2
+      call MPI_REDUCE_SCATTER(MPI_IN_PLACE, spread, counts, MPI_INTEGER,
+     &     MPI_SUM, MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS .and. spread(2) .eq.
+     &     values(2), 'a block in place')
 C     A number of each, also in place.
       call MPI_ALLGATHER(rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER,
      &     MPI_COMM_WORLD, error)

@@ -87,6 +87,12 @@ program modern
     call MPI_Reduce(values, values, 2, MPI_INTEGER, MPI_SUM, 0, MPI_COMM_WORLD, error)
     call expect(values(1) == rank .and. error == MPI_SUCCESS, "what MPI_Reduce reads")
   end if
+  values(1:2 * ranks) = rank
+  call MPI_Reduce_scatter_block(MPI_IN_PLACE, values, 2, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
+  call expect(values(2) == ranks * (ranks - 1) / 2, "MPI_Reduce_scatter_block")
+  call MPI_Reduce_scatter([(i, i = 1, ranks)], values, [(1, i = 1, ranks)], MPI_INTEGER, MPI_MAX, &
+    MPI_COMM_WORLD, error)
+  call expect(values(1) == rank + 1 .and. error == MPI_SUCCESS, "MPI_Reduce_scatter")
   call MPI_Gather(2 * rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER, 0, MPI_COMM_WORLD)
   if (rank == 0) call expect(all(values(1:ranks) == [(2 * i, i = 0, ranks - 1)]), "MPI_Gather")
   call MPI_Allgather(2 * rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER, MPI_COMM_WORLD)

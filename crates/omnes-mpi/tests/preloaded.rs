@@ -98,6 +98,22 @@ fn what_only_the_mpi_can_combine_is_taken_and_finds_what_the_mpi_finds() {
 }
 
 #[test]
+fn blocks_of_reductions_find_what_the_mpi_finds() {
+    for site in sites() {
+        let program = site.program("blocks");
+        Job::plain(&site, 3).succeed(&program, "").line("blocks: ok");
+        for (ranks, memory) in [(2, "off"), (5, "off"), (4, "on")] {
+            let job = Job::spread(&site, ranks).with("OMNES_SHM", memory);
+            let outcome = job.succeed(&program, "");
+            outcome.line("blocks: ok");
+            let blocks = outcome.world().reduce_scatters;
+            // All but unequal blocks, a logical operation, long ones, none, and an error.
+            assert!(blocks.taken == 140 && blocks.all == 140 + 5, "{blocks:?}");
+        }
+    }
+}
+
+#[test]
 fn gathers_find_what_the_mpi_finds() {
     for site in sites() {
         let program = site.program("gathers");
@@ -190,6 +206,8 @@ fn fortran_is_served_by_all_three_interfaces() {
             // All but one of no numbers.
             let passed = world.allreduces.all - world.allreduces.taken;
             assert!(passed <= 1, "{name}: {world:?}");
+            let blocks = world.reduce_scatters;
+            assert!(blocks.are_taken() || name == "module", "{name}: {world:?}");
         }
     }
 }
@@ -252,6 +270,10 @@ fn what_is_switched_off_is_passed() {
         let world = |value| job(value).succeed(&site.program("collbench"), all).world();
         let reduce = world("reduce");
         assert!(reduce.reduces.are_taken() && reduce.allgathers.are_passed(), "{reduce:?}");
+        let blocks = "--ops reduce_scatter,bcast --check --iterations 5 --warmup 1 --sizes 8,4k";
+        let world_of = |ops| job("reduce_scatter").succeed(&site.program("collbench"), ops).world();
+        let scatter = world_of(blocks);
+        assert!(scatter.reduce_scatters.are_taken() && scatter.bcasts.are_passed(), "{scatter:?}");
         let gather = world("allgather");
         assert!(gather.allgathers.are_taken() && gather.reduces.are_passed(), "{gather:?}");
     }

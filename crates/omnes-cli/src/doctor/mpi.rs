@@ -99,6 +99,7 @@ fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
         Some("gather") => "short gathers",
         Some("scatter") => "short scatters",
         Some("alltoall") => "short alltoalls",
+        Some("reduce_scatter") => "short reduce-scatters",
         _ => "broadcasts, barriers, other short collectives",
     };
     let nodes = match variable("OMNES_MPI_ONE_NODE").as_deref() {
@@ -134,6 +135,7 @@ fn setting(name: &str, value: String) -> Finding {
             "gather",
             "scatter",
             "alltoall",
+            "reduce_scatter",
             "off",
         ],
         "OMNES_MPI_ONE_NODE" | "OMNES_MPI_REPORT" => &["on", "off"],
@@ -204,6 +206,10 @@ mod tests {
         );
         let one_node = [("OMNES_MPI", "barrier"), ("OMNES_MPI_ONE_NODE", "on")];
         assert_eq!(value(&one_node), "barriers, on communicators of 2 ranks or more");
+        assert_eq!(
+            value(&[("OMNES_MPI", "reduce_scatter")]),
+            "short reduce-scatters, on communicators of 2 nodes or more"
+        );
         assert_eq!(taken(&read(&[("OMNES_MPI", "off")])).verdict, Verdict::Limited);
     }
 

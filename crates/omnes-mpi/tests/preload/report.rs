@@ -54,6 +54,8 @@ pub struct Line {
     pub scatters: Calls,
     /// Parts from each rank for each.
     pub alltoalls: Calls,
+    /// Reductions of which each rank gets a block.
+    pub reduce_scatters: Calls,
     /// Why calls were passed; empty where the communicator is taken.
     pub reason: String,
 }
@@ -83,6 +85,7 @@ impl Line {
             gathers: calls("gathers"),
             scatters: calls("scatters"),
             alltoalls: calls("alltoalls"),
+            reduce_scatters: calls("reduce_scatters"),
             reason: reason.to_owned(),
         };
         assert!(kinds.is_empty(), "not known: {kinds:?}");
