@@ -305,7 +305,8 @@ int omnes_allreduce(omnes_comm *comm, void *data, size_t count, int type, int op
 
 /*
  * Combines count elements each of into and from, in pairs, into into; commutative
- * and associative. Must return, and must not call this library.
+ * and associative, but for omnes_scan_by() and omnes_exscan_by(), where it need be
+ * neither. Must return, and must not call this library.
  */
 typedef void (*omnes_combine)(void *into, const void *from, size_t count, void *context);
 
@@ -338,6 +339,35 @@ int omnes_reduce_by(omnes_comm *comm, void *data, size_t count, size_t bytes_eac
  */
 int omnes_reduce_scatter(omnes_comm *comm, void *data, size_t count, int type, int op,
 			 size_t *first, size_t *length);
+
+/*
+ * omnes_scan combines the data of the caller and of all ranks before it, in
+ * order of ranks and from the left, ((d0 op d1) op d2) op d3 at rank 3, and
+ * leaves the result in them: floats have the same bits as from a loop that does
+ * the same. Collective: all ranks give the same count, type and op; where counts
+ * differ, one rank at least gets an error, and so gives the operation up; where
+ * those of some come to 4 KiB at most and those of others to more, all may wait
+ * until one leaves.
+ * Errors: those of omnes_allreduce().
+ */
+int omnes_scan(omnes_comm *comm, void *data, size_t count, int type, int op);
+
+/*
+ * omnes_scan_by is to omnes_scan() what omnes_allreduce_by() is to
+ * omnes_allreduce(). What combine gets as into is of lower ranks than from.
+ */
+int omnes_scan_by(omnes_comm *comm, void *data, size_t count, size_t bytes_each,
+		  omnes_combine combine, void *context);
+
+/*
+ * omnes_exscan does what omnes_scan() does with the data of the ranks before the
+ * caller alone. Those of rank 0, which has none before it, stay as they are.
+ */
+int omnes_exscan(omnes_comm *comm, void *data, size_t count, int type, int op);
+
+/* omnes_exscan_by is to omnes_exscan() what omnes_scan_by() is to omnes_scan(). */
+int omnes_exscan_by(omnes_comm *comm, void *data, size_t count, size_t bytes_each,
+		    omnes_combine combine, void *context);
 
 /*
  * omnes_gather brings own of every rank, bytes bytes each, to root, into all,

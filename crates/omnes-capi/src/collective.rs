@@ -7,7 +7,7 @@ use omnes::{Communicator, ElementType, ReduceOp};
 use std::ffi::{c_int, c_void};
 
 /// `omnes_combine` of the header.
-type CombineFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void);
+pub type CombineFn = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut c_void);
 
 /// A value of an enumeration of the header that counts from 1, in the order of `all`.
 fn numbered<T: Copy>(number: c_int, all: &[T], name: &str) -> Result<T, Failure> {
@@ -54,7 +54,7 @@ pub(crate) fn sum_of(lengths: &[usize], name: &str) -> Result<usize, Failure> {
 }
 
 /// Calls `reduce` with the function of C as one of Rust.
-fn with_function<T>(
+pub(crate) fn with_function<T>(
     each: usize,
     combine: Option<CombineFn>,
     context: *mut c_void,

@@ -11,6 +11,7 @@
 //! | `exchange` | communicators of ranks that exchange already, and how their jobs are left |
 //! | `transfer` | send, recv, bcast, barrier |
 //! | `collective` | reduce, gather, scatter and their kin |
+//! | `scan` | scan and exscan |
 //! | `request` | isend, irecv, ibcast, ibarrier, test, wait |
 //! | `started` | what `collective` has, without waiting |
 //! | `about` | error texts, version |
@@ -31,5 +32,6 @@ pub mod communicator;
 pub mod exchange;
 pub mod failure;
 pub mod request;
+pub mod scan;
 pub mod started;
 pub mod transfer;

@@ -103,6 +103,33 @@ impl Communicator {
         Ok((range.start / element.bytes(), range.end / element.bytes()))
     }
 
+    /// Combines the numbers of the buffers of this rank and of all ranks before it.
+    ///
+    /// In order of ranks and from the left, ((0 op 1) op 2) op 3 at rank 3, so that floats have the
+    /// same bits as from a loop that does the same. Raises what allreduce() raises. Where the
+    /// buffers of some have up to 4 KiB and those of others more, all may wait until somebody
+    /// leaves.
+    #[pyo3(signature = (buffer, op = "sum"))]
+    fn scan(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
+        let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let memory = Memory::to_write(buffer)?;
+        let (place, element) = (memory.place(), memory.element()?);
+        // SAFETY: as in `allreduce`.
+        detached(py, || ranks.scan_as(unsafe { place.buffer() }, element, op))
+    }
+
+    /// Does what scan() does with the buffers of the ranks before this one alone.
+    ///
+    /// That of rank 0, which has none before it, stays as it is.
+    #[pyo3(signature = (buffer, op = "sum"))]
+    fn exscan(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
+        let (ranks, op) = (self.ranks()?, operation(py, op)?);
+        let memory = Memory::to_write(buffer)?;
+        let (place, element) = (memory.place(), memory.element()?);
+        // SAFETY: as in `allreduce`.
+        detached(py, || ranks.exscan_as(unsafe { place.buffer() }, element, op))
+    }
+
     /// Brings the bytes of every rank's own to the root, into all, in order of ranks.
     ///
     /// own is as long on all ranks; all is needed by the root alone. Raises Length (all of the root

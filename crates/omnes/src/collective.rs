@@ -34,11 +34,15 @@ pub enum Collective {
     Scatterv,
     /// `alltoallv`
     Alltoallv,
+    /// `scan`
+    Scan,
+    /// `exscan`
+    Exscan,
 }
 
 impl Collective {
     /// All of them, with their names; their numbers are their places here.
-    const ALL: [(Self, &'static str); 14] = [
+    const ALL: [(Self, &'static str); 16] = [
         (Self::Agreement, "split"),
         (Self::Barrier, "barrier"),
         (Self::Bcast, "bcast"),
@@ -53,6 +57,8 @@ impl Collective {
         (Self::Allgatherv, "allgatherv"),
         (Self::Scatterv, "scatterv"),
         (Self::Alltoallv, "alltoallv"),
+        (Self::Scan, "scan"),
+        (Self::Exscan, "exscan"),
     ];
 
     /// What a number has, with room for more of them.

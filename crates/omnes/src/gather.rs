@@ -193,7 +193,7 @@ impl Communicator {
     }
 
     /// Brings each rank's part of `all` to all.
-    fn allgather_parts(&self, all: &mut [u8], parts: &Parts) -> Result<(), Error> {
+    pub(crate) fn allgather_parts(&self, all: &mut [u8], parts: &Parts) -> Result<(), Error> {
         let meeting_bytes_max = match self.waits_for_cores() {
             true => CROWDED_MEETING_BYTES_MAX,
             false => MEETING_BYTES_MAX,

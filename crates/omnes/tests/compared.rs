@@ -23,7 +23,7 @@ fn gather(comm: &Communicator, root: u32, bytes: usize) -> Result<(), Error> {
 }
 
 /// What ranks 0, 1 and 3 call, what rank 2 calls, and both in words.
-const DIFFERENCES: [(Call, Call, &str, &str); 13] = [
+const DIFFERENCES: [(Call, Call, &str, &str); 15] = [
     (
         |comm| sum(comm, 0, 4, ReduceOp::Sum),
         |comm| sum(comm, 1, 4, ReduceOp::Sum),
@@ -60,6 +60,19 @@ const DIFFERENCES: [(Call, Call, &str, &str); 13] = [
         |comm| comm.reduce_scatter(&mut [1u8; 8], ReduceOp::Xor).map(|_| ()),
         "allreduce of 8 bytes",
         "reduce_scatter of 8 u8 by xor",
+    ),
+    (
+        |comm| comm.scan(&mut [1u8; 8], ReduceOp::Xor),
+        |comm| comm.exscan(&mut [1u8; 8], ReduceOp::Xor),
+        "scan of 8 u8 by xor",
+        "exscan of 8 u8 by xor",
+    ),
+    (
+        // Short and long: all may wait for ever where nobody compares.
+        |comm| comm.scan_by(&mut [1; 8], 1, &|_, _| {}),
+        |comm| comm.scan_by(&mut vec![1; 100_000], 1, &|_, _| {}),
+        "scan of 8 bytes",
+        "scan of 100000 bytes",
     ),
     (
         |comm| gather(comm, 0, 7),

@@ -314,6 +314,55 @@ fn others_hear_of_a_collective_in_which_a_rank_has_panicked() {
     sum_ends(|| panic!("the test's own"), |_| {});
 }
 
+/// Rank 1 gives up a scan as rank 0, whose numbers it waits for, is late.
+#[test]
+fn ranks_hear_of_a_scan_that_one_has_given_up() {
+    let ends = Arc::new(AtomicBool::new(false));
+    with_ranks(9, interruptible(&ends, broken), |world| {
+        for length in LENGTHS {
+            let other = world.dup().unwrap();
+            let scan = || other.scan(&mut vec![1u64; length], ReduceOp::Sum);
+            world.barrier().unwrap();
+            match world.rank() {
+                0 => world.recv(1, 0, &mut []).map(|_| ()).unwrap(),
+                1 => {
+                    ends.store(true, Ordering::Relaxed);
+                    let outcome = scan();
+                    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+                    world.send(0, 0, &[]).unwrap();
+                }
+                _ => {}
+            }
+            // Whoever waits for nobody hears of it later.
+            check_given_up(scan().and_then(|()| other.barrier()), Collective::Scan);
+            check_given_up(scan(), Collective::Scan);
+        }
+        world.finalize().unwrap();
+    });
+}
+
+/// Of what is gathered; within a segment, by whole segments, and by the last one alone.
+#[test]
+fn lengths_of_scans_that_differ_end_on_all_ranks() {
+    with_ranks(
+        9,
+        |_| {},
+        |world| {
+            let pairs = [(9, 10), (40_000, 40_001), (16_384, 24_576), (16_384, 16_385)];
+            for (one, two) in pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]) {
+                let other = world.dup().unwrap();
+                let mut data = vec![1u64; if world.rank() == 2 { two } else { one }];
+                let outcome = other.exscan(&mut data, ReduceOp::Sum);
+                let error = outcome.and_then(|()| other.barrier()).unwrap_err();
+                let is_own = matches!(error, Error::Truncated { .. } | Error::LengthDiffers { .. });
+                let is_told = matches!(error, Error::CollectiveGivenUp { .. });
+                assert!(is_own || is_told, "{one} {two}: {error}");
+            }
+            world.finalize().unwrap();
+        },
+    );
+}
+
 #[test]
 fn lengths_that_differ_end_on_all_ranks() {
     with_ranks(

@@ -74,8 +74,14 @@ fn ranks_conform_where_some_share_a_node() {
 fn many_ranks_gather_and_scatter_where_some_share_a_node() {
     let some = |config: &mut Config| config.shared_memory = config.rank % 5 > 2;
     with_ranks(66, some, |comm| {
-        let bodies =
-            ["gathers", "varied-gathers", "refused-reductions", "refused-lengths", "started"];
+        let bodies = [
+            "scans",
+            "gathers",
+            "varied-gathers",
+            "refused-reductions",
+            "refused-lengths",
+            "started",
+        ];
         let backwards = comm.split(Some(0), -i64::from(comm.rank())).unwrap().unwrap();
         for body in bodies::ALL.iter().filter(|body| bodies.contains(&body.name)) {
             for comm in [&comm, &backwards] {
@@ -393,6 +399,21 @@ fn reduction_that_a_departed_rank_cannot_join_ends_with_its_name() {
                 comm.allreduce_with(&mut vec![1i64; length], ReduceOp::Sum, algorithm)
             });
         }
+    }
+}
+
+#[test]
+fn scan_that_a_departed_rank_cannot_join_ends_with_its_name() {
+    for length in [10, 300_000] {
+        end_with_its_name("scan", |comm| {
+            comm.scan(&mut vec![1i64; length], ReduceOp::Sum)?;
+            // Whoever waits for nobody hears of it later.
+            comm.barrier()
+        });
+        end_with_its_name("exscan", |comm| {
+            comm.exscan(&mut vec![1i64; length], ReduceOp::Sum)?;
+            comm.barrier()
+        });
     }
 }
 

@@ -56,6 +56,7 @@ static void refused_without_a_job(void)
 	REFUSED(omnes_bcast(NULL, &byte, 1, 0), "comm");
 	REFUSED(omnes_barrier(NULL), "comm");
 	REFUSED(omnes_allreduce(NULL, &byte, 1, OMNES_INT8, OMNES_SUM), "comm");
+	REFUSED(omnes_scan(NULL, &byte, 1, OMNES_INT8, OMNES_SUM), "comm");
 	REFUSED(omnes_allgather(NULL, &byte, &byte, 1), "comm");
 	REFUSED(omnes_alltoall(NULL, &byte, &byte, 1), "comm");
 	REFUSED(omnes_gatherv(NULL, &byte, 1, &byte, NULL, 0), "comm");
@@ -108,6 +109,9 @@ static void refused_in_a_job(omnes_comm *world, int size)
 	REFUSED(omnes_allreduce_by(world, &byte, 1, 1, NULL, NULL), "combine");
 	REFUSED(omnes_reduce(world, &byte, 1, OMNES_INT8, OMNES_SUM, size), "root");
 	REFUSED(omnes_reduce_scatter(world, &byte, 1, OMNES_INT8, OMNES_SUM, NULL, NULL), "first");
+	REFUSED(omnes_scan(world, &byte, 1, OMNES_INT8, 0), "op");
+	REFUSED(omnes_exscan(world, NULL, 1, OMNES_INT8, OMNES_SUM), "data is NULL");
+	REFUSED(omnes_scan_by(world, &byte, 1, 1, NULL, NULL), "combine");
 	REFUSED(omnes_gather(world, &byte, &byte, 1, -1), "root");
 	REFUSED(omnes_scatter(world, &byte, &byte, 1, size), "root");
 	REFUSED(omnes_alltoall(world, &byte, NULL, 1), "buffer");

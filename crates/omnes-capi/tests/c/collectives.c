@@ -112,6 +112,47 @@ static void reductions(omnes_comm *comm, int rank, int size)
 	free(data);
 }
 
+/* Digits one behind the other, which tells who comes first. */
+static void append(void *into, const void *from, size_t count, void *context)
+{
+	(void)context;
+	for (size_t i = 0; i < count; i++) {
+		uint32_t mine, theirs;
+
+		memcpy(&mine, (char *)into + i * sizeof(mine), sizeof(mine));
+		memcpy(&theirs, (const char *)from + i * sizeof(theirs), sizeof(theirs));
+		mine = 10 * mine + theirs;
+		memcpy((char *)into + i * sizeof(mine), &mine, sizeof(mine));
+	}
+}
+
+static void scans(omnes_comm *comm, int rank)
+{
+	static const uint32_t DIGITS[] = { 1, 12, 123, 1234 };
+	enum { COUNT = 20000 };
+	double *data = malloc(COUNT * sizeof(*data));
+	uint32_t digit = (uint32_t)rank + 1;
+
+	CHECK(data != NULL);
+	for (size_t i = 0; i < COUNT; i++)
+		data[i] = (double)i + rank;
+	OK(omnes_scan(comm, data, COUNT, OMNES_DOUBLE, OMNES_SUM));
+	for (size_t i = 0; i < COUNT; i++)
+		CHECK(data[i] == (rank + 1) * (double)i + rank * (rank + 1) / 2.0);
+	for (size_t i = 0; i < COUNT; i++)
+		data[i] = rank;
+	OK(omnes_exscan(comm, data, COUNT, OMNES_DOUBLE, OMNES_MAX));
+	for (size_t i = 0; i < COUNT; i++)
+		CHECK(data[i] == (rank ? rank - 1 : 0));
+	OK(omnes_scan_by(comm, &digit, 1, sizeof(digit), append, NULL));
+	CHECK(digit == DIGITS[rank]);
+	digit = (uint32_t)rank + 1;
+	OK(omnes_exscan_by(comm, &digit, 1, sizeof(digit), append, NULL));
+	CHECK(digit == DIGITS[rank ? rank - 1 : 0]);
+	OK(omnes_scan(comm, NULL, 0, OMNES_INT8, OMNES_XOR));
+	free(data);
+}
+
 static void gathers(omnes_comm *comm, int rank, int size)
 {
 	int own = 3 * rank, all[4] = { -1, -1, -1, -1 }, parts[4], got[4];
@@ -246,6 +287,7 @@ int main(void)
 	tags(world, rank);
 	broadcasts(world, rank, size);
 	reductions(world, rank, size);
+	scans(world, rank);
 	gathers(world, rank, size);
 	varied_gathers(world, rank, size);
 	wrong_lengths(world, rank, size);

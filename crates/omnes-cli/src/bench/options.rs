@@ -71,6 +71,8 @@ pub enum Op {
     Allreduce,
     /// Sum of all ranks' numbers, at rank 0
     Reduce,
+    /// Sum of the numbers of each rank and of all before it, at each rank
+    Scan,
     /// Data of the given size from each rank, brought to all ranks
     Allgather,
     /// Data of the given size from each rank to each other rank
@@ -105,6 +107,7 @@ impl Op {
             (Self::Barrier, _) => "barrier",
             (Self::Allreduce, _) => "allreduce",
             (Self::Reduce, _) => "reduce",
+            (Self::Scan, _) => "scan",
             (Self::Allgather, _) => "allgather",
             (Self::Alltoall, _) => "alltoall",
             (Self::Iallreduce, _) => "iallreduce",

@@ -91,7 +91,7 @@ impl<'comm> Transfer<'comm> {
             (Op::Throughput, _) => (0..self.point.window()).try_for_each(|_| self.broadcast()),
             (op, _) if op.is_broadcast() => self.broadcast(),
             (Op::Barrier, _) => self.barrier(),
-            (Op::Allreduce | Op::Reduce, _) => self.reduce(),
+            (Op::Allreduce | Op::Reduce | Op::Scan, _) => self.reduce(),
             (Op::Allgather, _) => Ok(self.comm.allgather(&self.outgoing, &mut self.incoming)?),
             (Op::Alltoall, _) => Ok(self.comm.alltoall(&self.outgoing, &mut self.incoming)?),
             (Op::Latency, 0) => self.ping(),
@@ -133,7 +133,7 @@ impl<'comm> Transfer<'comm> {
         let is_sender = rank == 0 || is_both(&self.point) || op == Op::Copy;
         match op {
             // What is left of the sum is rank 0's.
-            Op::Allreduce | Op::Reduce if rank > 0 => self.outgoing.fill(0),
+            Op::Allreduce | Op::Reduce | Op::Scan if rank > 0 => self.outgoing.fill(0),
             Op::Allgather => pattern.of(rank).fill(&mut self.outgoing),
             Op::Alltoall => {
                 let parts = (0..).zip(self.outgoing.chunks_mut(self.point.bytes.max(1)));
@@ -150,7 +150,7 @@ impl<'comm> Transfer<'comm> {
         }
         Ok(match (op, rank) {
             (Op::Barrier, _) => 0,
-            (Op::Allreduce, _) | (Op::Reduce, 0) => pattern.count_wrong(&self.outgoing),
+            (Op::Allreduce | Op::Scan, _) | (Op::Reduce, 0) => pattern.count_wrong(&self.outgoing),
             (Op::Allgather | Op::Alltoall, _) => {
                 let parts = (0..).zip(self.incoming.chunks(self.point.bytes.max(1)));
                 let is_for_one = op == Op::Alltoall;
@@ -189,6 +189,7 @@ impl<'comm> Transfer<'comm> {
         let element = element_of(self.point.bytes);
         match algorithm {
             _ if self.point.op == Op::Reduce => comm.reduce_as(0, &mut self.outgoing, element, sum),
+            _ if self.point.op == Op::Scan => comm.scan_as(&mut self.outgoing, element, sum),
             Some(how) => comm.allreduce_as_with(&mut self.outgoing, element, sum, how),
             None => comm.allreduce_as(&mut self.outgoing, element, sum),
         }?;

@@ -131,6 +131,19 @@ class Communicator:
         Returns the block's first index and the one after its last; all other numbers stay as they
         were. Blocks follow each other in order of ranks. Raises what allreduce() raises.
         """
+    def scan(self, buffer: Buffer, op: _Op = "sum") -> None:
+        """Combines the numbers of the buffers of this rank and of all ranks before it.
+
+        In order of ranks and from the left, ((0 op 1) op 2) op 3 at rank 3, so that floats have the
+        same bits as from a loop that does the same. Raises what allreduce() raises. Where the
+        buffers of some have up to 4 KiB and those of others more, all may wait until somebody
+        leaves.
+        """
+    def exscan(self, buffer: Buffer, op: _Op = "sum") -> None:
+        """Does what scan() does with the buffers of the ranks before this one alone.
+
+        That of rank 0, which has none before it, stays as it is.
+        """
     def gather(self, own: Buffer, all: Buffer | None = None, root: int = 0) -> None:
         """Brings the bytes of every rank's own to the root, into all, in order of ranks.
 

@@ -81,6 +81,18 @@ def reductions(world):
     raises(TypeError, world.allreduce, memoryview(bytearray(8)).cast("?"))
 
 
+def scans(world):
+    for count in (3, 30_000):
+        numbers = array.array("q", [world.rank + 1] * count)
+        world.scan(numbers)
+        assert set(numbers) == {sum(range(world.rank + 2))}
+        numbers = array.array("d", [world.rank + 0.5] * count)
+        world.exscan(numbers, op="product")
+        before = world.rank if world.rank else 1
+        assert set(numbers) == {math.prod(rank + 0.5 for rank in range(before))}
+    raises(omnes.Reduction, world.exscan, array.array("d", [1]), "xor")
+
+
 def gathers(world):
     own = array.array("i", [world.rank, -world.rank])
     all_own = [number for rank in range(world.size) for number in (rank, -rank)]
@@ -276,6 +288,7 @@ with omnes.Communicator.from_env() as world:
         broadcasts,
         requests,
         reductions,
+        scans,
         gathers,
         varied_gathers,
         messages,

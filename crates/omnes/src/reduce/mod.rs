@@ -7,6 +7,7 @@
 //! | `word` | one number: in the packets of a barrier |
 //! | `tree` | short data: up a tree to one rank, and out by a broadcast |
 //! | `blocks` | long data: each rank reduces a block of its own, which then goes to all |
+//! | `scan` | prefixes: to each rank what it and those before it have, in order of ranks |
 //!
 //! Guarantees: all ranks get the same bits, and the same again in each run with the same ranks,
 //! nodes and settings, also of floats: what is combined with what follows from those, never from
@@ -20,11 +21,12 @@
 //! go out by one broadcast per rank, S bytes in all, where there is multicast, else around a ring,
 //! again S (N - 1) / N bytes. Long blocks go around the ring both times over slow links, and
 //! where ranks with cores of their own share nodes: each node's link then carries no more than 2 S
-//! each way, and up a tree S for every child of its leader.
+//! each way, and up a tree S for every child of its leader. Of scans see `scan`.
 
 mod blocks;
 mod choice;
 mod operator;
+mod scan;
 mod tree;
 mod word;
 

@@ -6,13 +6,14 @@
 //! follow each other on one communicator. Ranks without a partner only watch.
 //!
 //! [`mixes`] has the bodies that are about many messages at once, [`casts`] those about broadcasts,
-//! [`reductions`] those about what combines, gathers and scatters, [`nonblocking`] the same without
-//! waiting.
+//! [`reductions`] those about what combines, gathers and scatters, [`scans`] those about prefixes,
+//! [`nonblocking`] reductions and gathers without waiting.
 
 mod casts;
 mod mixes;
 mod nonblocking;
 mod reductions;
+mod scans;
 
 use omnes::{Barrier, Communicator, Error, Source, Status, Tag};
 use std::fmt::Display;
@@ -53,6 +54,8 @@ pub const ALL: &[Body] = &[
     Body { name: "reduce-scatter", run: reductions::reduce_scatter },
     Body { name: "same-bits", run: reductions::same_bits },
     Body { name: "own-operation", run: reductions::own_operation },
+    Body { name: "scans", run: scans::scans },
+    Body { name: "scans-of-parts", run: scans::parts },
     Body { name: "gathers", run: reductions::gathers },
     Body { name: "varied-gathers", run: reductions::varied_gathers },
     Body { name: "gathers-of-parts", run: reductions::parts },
