@@ -35,7 +35,7 @@ static bool is_wanted(enum shim_kind kind)
 		[SHIM_ALLREDUCE] = "allreduce", [SHIM_REDUCE] = "reduce",
 		[SHIM_ALLGATHER] = "allgather", [SHIM_GATHER] = "gather",
 		[SHIM_SCATTER] = "scatter",	[SHIM_ALLTOALL] = "alltoall",
-		[SHIM_REDUCE_SCATTER] = "reduce_scatter",
+		[SHIM_REDUCE_SCATTER] = "reduce_scatter", [SHIM_SCAN] = "scan",
 	};
 
 	if (is_set("OMNES_MPI", "off"))

@@ -192,6 +192,22 @@ SHIM_ENTRY void ompi_reduce_scatter_f(void *from, void *data, MPI_Fint *counts, 
 }
 NAMES(mpi_reduce_scatter, MPI_REDUCE_SCATTER, ompi_reduce_scatter_f);
 
+SHIM_ENTRY void ompi_scan_f(void *from, void *data, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op,
+			    MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Scan(c_place(from), c_buffer(data), *count, c_type(type), c_op(op),
+				  c_comm(comm)));
+}
+NAMES(mpi_scan, MPI_SCAN, ompi_scan_f);
+
+SHIM_ENTRY void ompi_exscan_f(void *from, void *data, MPI_Fint *count, MPI_Fint *type,
+			      MPI_Fint *op, MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Exscan(c_place(from), c_buffer(data), *count, c_type(type), c_op(op),
+				    c_comm(comm)));
+}
+NAMES(mpi_exscan, MPI_EXSCAN, ompi_exscan_f);
+
 SHIM_ENTRY void ompi_allgather_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
 				 MPI_Fint *count, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
 {

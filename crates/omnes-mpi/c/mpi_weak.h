@@ -30,6 +30,7 @@
 #pragma weak PMPI_Comm_split
 #pragma weak PMPI_Comm_test_inter
 #pragma weak PMPI_Comm_group
+#pragma weak PMPI_Exscan
 #pragma weak PMPI_Finalize
 #pragma weak PMPI_Finalized
 #pragma weak PMPI_Gather
@@ -51,6 +52,7 @@
 #pragma weak PMPI_Reduce_scatter
 #pragma weak PMPI_Reduce_scatter_block
 #pragma weak PMPI_Request_get_status
+#pragma weak PMPI_Scan
 #pragma weak PMPI_Scatter
 #pragma weak PMPI_Status_set_cancelled
 #pragma weak PMPI_Status_set_elements
@@ -78,6 +80,7 @@
 #pragma weak PMPI_Scatter_c
 #pragma weak PMPI_Allreduce_c
 #pragma weak PMPI_Bcast_c
+#pragma weak PMPI_Exscan_c
 #pragma weak PMPI_Iallgather_c
 #pragma weak PMPI_Iallreduce_c
 #pragma weak PMPI_Ibcast_c
@@ -85,6 +88,7 @@
 #pragma weak PMPI_Reduce_c
 #pragma weak PMPI_Reduce_scatter_block_c
 #pragma weak PMPI_Reduce_scatter_c
+#pragma weak PMPI_Scan_c
 #pragma weak PMPI_Type_get_envelope_c
 #endif
 

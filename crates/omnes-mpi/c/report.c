@@ -13,7 +13,7 @@ static const char *const NAMES[SHIM_KINDS] = {
 	[SHIM_ALLREDUCE] = "allreduces", [SHIM_REDUCE] = "reduces",
 	[SHIM_ALLGATHER] = "allgathers", [SHIM_GATHER] = "gathers",
 	[SHIM_SCATTER] = "scatters",	 [SHIM_ALLTOALL] = "alltoalls",
-	[SHIM_REDUCE_SCATTER] = "reduce_scatters",
+	[SHIM_REDUCE_SCATTER] = "reduce_scatters", [SHIM_SCAN] = "scans",
 };
 
 /* "999 of 1000 broadcasts (4091904 bytes), 12 of 12 barriers": the kinds that were called. */

@@ -8,6 +8,7 @@
  *	data.c      count and datatype as bytes, packed where they lie apart
  *	reduce.c    reductions: the numbers and operations that are taken
  *	combine.c   those of others, which the MPI combines itself
+ *	scan.c      reductions up to each rank
  *	gather.c    gathers at all ranks: where the parts lie
  *	gatherv.c   those of parts of any lengths
  *	parts.c     parts that meet at one rank, come from one, or change places
@@ -51,6 +52,7 @@ enum shim_kind {
 	SHIM_SCATTER,
 	SHIM_ALLTOALL,
 	SHIM_REDUCE_SCATTER,
+	SHIM_SCAN, /* and exscan */
 	SHIM_KINDS
 };
 
@@ -288,6 +290,16 @@ bool shim_combination_bring(struct shim_combination *combination, const void *fr
 
 int shim_allcombine(struct shim_group *group, const struct shim_combination *combination);
 int shim_combine(struct shim_group *group, const struct shim_combination *combination, int root);
+
+/* ---- scan.c ---- */
+
+/* As shim_reduction_set(), of a reduction up to each rank. */
+bool shim_scan_set(struct shim_reduction *reduction, MPI_Count count, MPI_Datatype type,
+		   MPI_Op op);
+
+int shim_scan(struct shim_group *group, const struct shim_reduction *reduction);
+/* Without the caller's own numbers. Where there is no data, nothing is written. */
+int shim_exscan(struct shim_group *group, const struct shim_reduction *reduction);
 
 /* ---- gather.c ---- */
 

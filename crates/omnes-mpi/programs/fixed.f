@@ -137,6 +137,18 @@ C     A block for each, also in place.
      &     MPI_SUM, MPI_COMM_WORLD, error)
       call expect(error .eq. MPI_SUCCESS .and. spread(2) .eq.
      &     values(2), 'a block in place')
+C     Up to each rank, and before it, also in place.
+      values(1) = rank + 1
+      call MPI_SCAN(values, spread, 1, MPI_INTEGER, MPI_SUM,
+     &     MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_SCAN')
+      call expect(spread(1) .eq. (rank + 1) * (rank + 2) / 2,
+     &     'MPI_SCAN')
+      call MPI_EXSCAN(MPI_IN_PLACE, values, 1, MPI_INTEGER, MPI_SUM,
+     &     MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_EXSCAN')
+      call expect(values(1) .eq. max(1, rank * (rank + 1) / 2),
+     &     'MPI_EXSCAN in place')
 C     A number of each, also in place.
       call MPI_ALLGATHER(rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER,
      &     MPI_COMM_WORLD, error)

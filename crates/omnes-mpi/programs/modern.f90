@@ -95,6 +95,12 @@ program modern
   call expect(values(1) == rank + 1 .and. error == MPI_SUCCESS, "MPI_Reduce_scatter")
   call MPI_Gather(2 * rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER, 0, MPI_COMM_WORLD)
   if (rank == 0) call expect(all(values(1:ranks) == [(2 * i, i = 0, ranks - 1)]), "MPI_Gather")
+  values(1:2) = [rank + 1, -1]
+  call MPI_Exscan(values, values(2), 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD)
+  call expect(values(2) == merge(-1, rank * (rank + 1) / 2, rank == 0), "MPI_Exscan")
+  call MPI_Scan(MPI_IN_PLACE, values, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, error)
+  call expect(error == MPI_SUCCESS, "the error of MPI_Scan")
+  call expect(values(1) == (rank + 1) * (rank + 2) / 2, "MPI_Scan in place")
   call MPI_Allgather(2 * rank, 1, MPI_INTEGER, values, 1, MPI_INTEGER, MPI_COMM_WORLD)
   call expect(all(values(1:ranks) == [(2 * i, i = 0, ranks - 1)]), "MPI_Allgather")
   values(1:ranks) = -1

@@ -6,7 +6,7 @@ pub const VARIABLES: &[(&str, &str)] = &[
     (
         "OMNES_MPI",
         "what is taken from the MPI: on (all), bcast, barrier, allreduce, reduce, allgather, \
-         gather, scatter, alltoall, reduce_scatter, off",
+         gather, scatter, alltoall, reduce_scatter, scan, off",
     ),
     ("OMNES_MPI_ONE_NODE", "on: also where all ranks are on one node; off where unset"),
     (

@@ -114,6 +114,24 @@ fn blocks_of_reductions_find_what_the_mpi_finds() {
 }
 
 #[test]
+fn scans_find_what_the_mpi_finds() {
+    for site in sites() {
+        let program = site.program("scans");
+        Job::plain(&site, 3).succeed(&program, "").line("scans: ok");
+        for ranks in [2, 5] {
+            let outcome = Job::spread(&site, ranks).succeed(&program, "");
+            outcome.line("scans: ok");
+            let scans = outcome.world().scans;
+            // All but none, long data, and two errors.
+            assert!(scans.taken > 800 && scans.all - scans.taken == 4, "{scans:?}");
+        }
+        let job = Job::spread(&site, 3).with("OMNES_MPI", "scan");
+        let world = job.succeed(&program, "").world();
+        assert!(world.scans.taken > 800 && world.barriers.are_passed(), "{world:?}");
+    }
+}
+
+#[test]
 fn gathers_find_what_the_mpi_finds() {
     for site in sites() {
         let program = site.program("gathers");

@@ -100,6 +100,7 @@ fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
         Some("scatter") => "short scatters",
         Some("alltoall") => "short alltoalls",
         Some("reduce_scatter") => "short reduce-scatters",
+        Some("scan") => "short scans",
         _ => "broadcasts, barriers, other short collectives",
     };
     let nodes = match variable("OMNES_MPI_ONE_NODE").as_deref() {
@@ -136,6 +137,7 @@ fn setting(name: &str, value: String) -> Finding {
             "scatter",
             "alltoall",
             "reduce_scatter",
+            "scan",
             "off",
         ],
         "OMNES_MPI_ONE_NODE" | "OMNES_MPI_REPORT" => &["on", "off"],

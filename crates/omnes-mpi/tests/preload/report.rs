@@ -56,6 +56,8 @@ pub struct Line {
     pub alltoalls: Calls,
     /// Reductions of which each rank gets a block.
     pub reduce_scatters: Calls,
+    /// Reductions up to each rank, and before it.
+    pub scans: Calls,
     /// Why calls were passed; empty where the communicator is taken.
     pub reason: String,
 }
@@ -86,6 +88,7 @@ impl Line {
             scatters: calls("scatters"),
             alltoalls: calls("alltoalls"),
             reduce_scatters: calls("reduce_scatters"),
+            scans: calls("scans"),
             reason: reason.to_owned(),
         };
         assert!(kinds.is_empty(), "not known: {kinds:?}");
