@@ -28,9 +28,12 @@ use crate::rows::PART_BYTES_MAX;
 use crate::under_way::UnderWay;
 use std::ops::Range;
 
-/// Up to so many ranks the chain is taken for short data, too: there are fewer messages, and in labs
-/// of 8 hosts, where ranks share cores, it was no slower than the way to one rank and back.
-const CHAIN_RANKS_MAX: u32 = 8;
+/// Up to so many ranks the way along the chain is hardly longer than that to one rank and back, and
+/// wakes fewer.
+const CHAIN_RANKS_MAX: u32 = 4;
+/// Where ranks wait for cores, what counts is how many messages there are: in labs of 8 hosts on two
+/// cores the chain was no slower.
+const CROWDED_CHAIN_RANKS_MAX: u32 = 8;
 /// Longest segment, unless an element is longer.
 const SEGMENT_BYTES_MAX: usize = 64 << 10;
 /// Segments that a rank receives, or sends, at once: so that the way between two is hidden.
@@ -64,8 +67,9 @@ impl Prefix {
 
 /// True if data of so many bytes are gathered: those of which the way from rank to rank would take
 /// longer than the bytes of all over the link of one.
-fn are_gathered(bytes: usize, ranks: u32) -> bool {
-    ranks > CHAIN_RANKS_MAX && bytes <= PART_BYTES_MAX
+fn are_gathered(bytes: usize, ranks: u32, waits_for_cores: bool) -> bool {
+    let chain_max = if waits_for_cores { CROWDED_CHAIN_RANKS_MAX } else { CHAIN_RANKS_MAX };
+    ranks > chain_max && bytes <= PART_BYTES_MAX
 }
 
 /// The segments of data. The last one is shorter than the others, if need be empty, so that no
@@ -280,7 +284,8 @@ impl Communicator {
 
     fn scanned(&self, prefix: Prefix, data: &mut [u8], combine: &Combine<'_>) -> Result<(), Error> {
         let data = combine.whole_elements(data);
-        self.undertake(prefix.collective(), || match are_gathered(data.len(), self.size()) {
+        let are_gathered = are_gathered(data.len(), self.size(), self.waits_for_cores());
+        self.undertake(prefix.collective(), || match are_gathered {
             true => self.scan_gathered(prefix, data, combine),
             false => self.scan_along(prefix, data, combine),
         })
@@ -353,8 +358,13 @@ mod tests {
 
     #[test]
     fn short_data_of_many_ranks_are_gathered() {
-        assert!(are_gathered(0, CHAIN_RANKS_MAX + 1) && are_gathered(PART_BYTES_MAX, 1 << 20));
-        assert!(!are_gathered(8, CHAIN_RANKS_MAX) && !are_gathered(PART_BYTES_MAX + 1, 1 << 20));
+        for (waits_for_cores, chain_max) in
+            [(false, CHAIN_RANKS_MAX), (true, CROWDED_CHAIN_RANKS_MAX)]
+        {
+            let are_gathered = |bytes, ranks| are_gathered(bytes, ranks, waits_for_cores);
+            assert!(are_gathered(0, chain_max + 1) && are_gathered(PART_BYTES_MAX, 1 << 20));
+            assert!(!are_gathered(8, chain_max) && !are_gathered(PART_BYTES_MAX + 1, 1 << 20));
+        }
     }
 
     #[test]
