@@ -171,7 +171,9 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 		return -1;
 	key.job = packet->head.job;
 	key.communicator = packet->head.communicator;
-	key.channel = packet->head.channel;
+	/* Packets to all go alike, whichever of the communicator's policies they follow. */
+	if ((class_of_packet & ~OMNES_CLASS_V6) != OMNES_CLASS_SPREAD)
+		key.channel = packet->head.channel;
 	key.class_of_packet = class_of_packet;
 	key.port = direction == NIC_INWARD ? packet->way.udp.dest : packet->way.udp.source;
 	number = bpf_map_lookup_elem(&nic_ports, &key);

@@ -97,6 +97,20 @@ fn kernels_make_the_copies_over_ipv4_and_ipv6() {
 }
 
 #[test]
+fn kernels_make_the_copies_whatever_the_scheme() {
+    if !is_root() {
+        return;
+    }
+    let flags = "--lab --env OMNES_MULTISEND=binomial:nic";
+    let (lines, _) = bench(5, flags, "bcast --sizes 8 --scheme combined,window,nack,co-root=2");
+    assert_eq!(lines.len(), 4);
+    for line in lines {
+        // Of what is not copied to three of four receivers as much goes again.
+        assert!(line["root_repairs"].as_f64().unwrap() < 0.5, "{line}");
+    }
+}
+
+#[test]
 fn parts_of_a_job_multisend_among_themselves() {
     if !is_root() {
         return;

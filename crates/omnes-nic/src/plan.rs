@@ -36,7 +36,7 @@ pub struct SlotPlan {
     pub job: u32,
     /// The communicator's number.
     pub communicator: u32,
-    /// The header's channel.
+    /// The header's channel; 0 for multi-send, whose slot is for packets of any.
     pub channel: u8,
     /// This member's rank in the job.
     pub rank: u32,
