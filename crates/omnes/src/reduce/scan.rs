@@ -31,7 +31,7 @@ use std::ops::Range;
 /// Up to so many ranks the way along the chain is hardly longer than that to one rank and back, and
 /// wakes fewer.
 const CHAIN_RANKS_MAX: u32 = 4;
-/// Where ranks wait for cores, what counts is how many messages there are: in labs of 8 hosts on two
+/// Where ranks wait for cores, what counts is how many messages there are: at 8 hosts on two
 /// cores the chain was no slower.
 const CROWDED_CHAIN_RANKS_MAX: u32 = 8;
 /// Longest segment, unless an element is longer.
