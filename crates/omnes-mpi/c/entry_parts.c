@@ -4,7 +4,7 @@
 
 /* Of a part; longer ones are passed, which labs showed to be hardly faster here, or slower. */
 #define GATHER_BYTES_MAX ((size_t)16 << 10)
-#define SCATTER_BYTES_MAX ((size_t)16 << 10)
+#define SCATTER_BYTES_MAX ((size_t)4 << 10)
 #define ALLTOALL_BYTES_MAX ((size_t)4 << 10)
 
 /*
