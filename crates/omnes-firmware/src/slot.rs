@@ -36,7 +36,7 @@ pub struct PortKey {
     pub job: u32,
     /// The communicator's.
     pub communicator: u32,
-    /// The header's channel.
+    /// The header's channel; 0 for packets to all, whichever they have.
     pub channel: u8,
     /// A [`Class`], with [`CLASS_V6`] or without.
     pub class: u8,

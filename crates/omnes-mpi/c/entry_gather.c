@@ -5,8 +5,10 @@
 /* Of all parts together; longer data are passed, which labs showed to be hardly faster here. */
 #define BYTES_MAX ((size_t)512 << 10)
 
-/* True if the call is taken; the gather, of which buffers, counts and types are there, is
- * set then. */
+/*
+ * True if the call is taken; the gather, of which buffers, counts and types are
+ * there, is set then.
+ */
 static bool takes_allgather(struct shim_group *group, enum shim_way way,
 			    struct shim_gather *gather)
 {

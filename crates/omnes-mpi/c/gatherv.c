@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * Gathers at all ranks of parts of any lengths. They go round in a row; the
- * caller has them anywhere.
+ * Gathers at all ranks of parts of any lengths. They go round in a row, which is
+ * made where the caller has them otherwise.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -62,20 +62,37 @@ static struct shim_data part_of(const struct shim_gatherv *gather, int rank, MPI
 	return part;
 }
 
-/* What a call needs besides: bytes of each rank's part, and room for all in a row. */
+/* True if the caller has all parts as they go round. */
+static bool are_in_a_row(const struct shim_gatherv *gather, int size)
+{
+	MPI_Count next = 0;
+
+	for (int rank = 0; rank < size && gather->all.is_in_a_row; rank++) {
+		MPI_Count count = count_of(gather, rank);
+
+		if (count > 0 && place_of(gather, rank) != next)
+			return false;
+		next += count;
+	}
+	return gather->all.is_in_a_row;
+}
+
+/* What a call needs besides: bytes of each rank's part, and all of them in a row. */
 struct room {
 	size_t *lengths;
 	char *bytes; /* NULL where there is no memory */
+	bool is_own; /* not the caller's */
 };
 
 static struct room room_make(const struct shim_gatherv *gather, int size)
 {
 	size_t lengths_bytes = (size_t)size * sizeof(size_t);
-	struct room room = { .lengths = malloc(lengths_bytes + gather->all.bytes) };
+	struct room room = { .is_own = !are_in_a_row(gather, size) };
 
+	room.lengths = malloc(lengths_bytes + (room.is_own ? gather->all.bytes : 0));
 	if (!room.lengths)
 		return room;
-	room.bytes = (char *)room.lengths + lengths_bytes;
+	room.bytes = room.is_own ? (char *)room.lengths + lengths_bytes : gather->all.buffer;
 	for (int rank = 0; rank < size; rank++)
 		room.lengths[rank] = (size_t)count_of(gather, rank) * gather->item_bytes;
 	return room;
@@ -121,7 +138,7 @@ static int gather_in(struct shim_group *group, const struct shim_gatherv *gather
 	if (omnes_allgatherv(group->comm, own, room->lengths[group->rank], room->bytes,
 			     room->lengths) != OMNES_SUCCESS)
 		return shim_failure_raise(group->mpi);
-	error = spread(group, gather, room, extent);
+	error = room->is_own ? spread(group, gather, room, extent) : MPI_SUCCESS;
 	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_failure_pass(group->mpi, error);
 }
 

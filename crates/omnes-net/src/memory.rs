@@ -89,9 +89,10 @@ impl Spare {
     }
 
     fn give(&mut self, buffer: Vec<u8>) {
-        let bytes = self.bytes + buffer.capacity();
-        if (self.bytes + 1..=Self::BYTES_MAX).contains(&bytes) {
-            self.bytes = bytes;
+        let room = buffer.capacity();
+        // Those of empty messages are not worth keeping, and no limit would hold for them.
+        if room > 0 && self.bytes + room <= Self::BYTES_MAX {
+            self.bytes += room;
             self.buffers.push(buffer);
         }
     }

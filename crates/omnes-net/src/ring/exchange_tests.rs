@@ -161,11 +161,14 @@ fn other_users_are_not_taken_in_even_with_the_key() {
         let _ = hand_over(connection.as_fd(), &card, &[segment.fd(), event.as_fd()]);
         Some(())
     };
-    let is_taken = is_taken_in(secret, BRIEFLY, other);
-    if !is_other.into_inner() {
+    let mut is_taken = is_taken_in(secret, BRIEFLY, other);
+    if !is_other.load(Relaxed) {
         eprintln!("skipped: needs the right to become another user");
+        return;
     }
-    assert_ne!(is_taken, Some(true));
+    // Too late, as on a busy machine, it shows nothing.
+    is_taken = is_taken.or_else(|| is_taken_in(secret, PATIENTLY, other));
+    assert_eq!(is_taken, Some(false));
 }
 
 #[test]
