@@ -7,7 +7,13 @@
 //! entrants must be late in hundreds of barriers in a row before repair becomes slow, and a network
 //! that has become slower is followed in the end.
 //!
-//! Cost: three words, a few comparisons per barrier.
+//! A barrier that ended after a NACK is no sample, as in [Karn's rule]: where the same message is
+//! lost each time, the wait for it must not become part of what barriers take. After a run of
+//! nothing else, a longer wait tries whether they would end by themselves.
+//!
+//! Cost: four words, a few comparisons per barrier.
+//!
+//! [Karn's rule]: https://dl.acm.org/doi/10.1145/55482.55484
 
 use super::interface::CollectiveConfig;
 use std::time::Duration;
@@ -16,6 +22,8 @@ use std::time::Duration;
 const RUN_BARRIERS: u32 = 16;
 /// The wait for a barrier before the first NACK, in times of what it takes at best.
 const WAITS_PER_BARRIER: u64 = 3;
+/// Waits that make the one of a trial.
+const WAITS_PER_TRIAL: u32 = 4;
 /// The same in times of the least wait, while no barrier has been done.
 const INITIAL_WAITS: u32 = 8;
 
@@ -25,21 +33,46 @@ pub(super) struct Pace {
     best_ns: Option<u64>,
     least_ns: Option<u64>,
     count: u32,
+    /// Barriers in a row that ended after a NACK.
+    asked: u32,
 }
 
 impl Pace {
     /// A barrier has taken `sample` from this rank's entry on.
     pub(super) fn add_sample(&mut self, sample: Duration) {
-        let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX);
+        let is_trial = self.is_trial();
+        self.asked = 0;
+        let sample = nanoseconds(sample);
         let least = self.least_ns.map_or(sample, |least| least.min(sample));
         let best = self.best_ns.map_or(sample, |best| best.min(sample));
         (self.least_ns, self.best_ns) = (Some(least), Some(best));
         self.count += 1;
-        if self.count == RUN_BARRIERS {
-            // At least a nanosecond: an eighth of little is nothing.
-            self.best_ns = Some(least.min(best.saturating_add(best / 8 + 1)));
+        if is_trial || self.count == RUN_BARRIERS {
+            self.follow(least);
             (self.least_ns, self.count) = (None, 0);
         }
+    }
+
+    /// A barrier has ended `since_nack` after this rank's first NACK.
+    pub(super) fn add_asked(&mut self, since_nack: Duration) {
+        let since_nack = nanoseconds(since_nack);
+        // Longer than any barrier, it did not end by the answer.
+        if self.is_trial() && self.best_ns.is_some_and(|best| best < since_nack) {
+            self.follow(since_nack);
+        }
+        self.asked = (self.asked + 1) % RUN_BARRIERS;
+    }
+
+    /// True if the barrier that comes, or has just ended, is one of longer waits.
+    fn is_trial(&self) -> bool {
+        self.asked + 1 == RUN_BARRIERS
+    }
+
+    /// Barriers take `ns` at best now: the estimate follows by an eighth.
+    fn follow(&mut self, ns: u64) {
+        let best = self.best_ns.unwrap_or(ns);
+        // At least a nanosecond: an eighth of little is nothing.
+        self.best_ns = Some(ns.min(best.saturating_add(best / 8 + 1)));
     }
 
     /// The wait for a barrier before the first NACK.
@@ -55,9 +88,14 @@ impl Pace {
             Some(best) => Duration::from_nanos(best.saturating_mul(WAITS_PER_BARRIER)),
             None => least.saturating_mul(INITIAL_WAITS),
         };
+        let times = if self.is_trial() { WAITS_PER_TRIAL } else { 1 };
         // In this order, as both are the caller's.
-        (wait / steps).max(least).min(most)
+        ((wait / steps).max(least) * times).min(most)
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

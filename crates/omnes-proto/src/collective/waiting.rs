@@ -29,6 +29,8 @@ pub(super) struct Waiting {
     step_wait: Duration,
     wait: Duration,
     nack_at: Option<Instant>,
+    /// When this rank has asked first in this barrier.
+    asked_at: Option<Instant>,
     me: Rank,
     /// Ranks that may wait for the same one as this, this one among them.
     askers: u32,
@@ -45,6 +47,7 @@ impl Waiting {
             step_wait: Duration::ZERO,
             wait: Duration::ZERO,
             nack_at: None,
+            asked_at: None,
             me,
             askers,
             nacks: 0,
@@ -53,7 +56,7 @@ impl Waiting {
 
     /// This rank begins to wait for a barrier of so many steps.
     pub(super) fn begin(&mut self, now: Instant, config: &CollectiveConfig, steps: u32) {
-        self.began = now;
+        (self.began, self.asked_at) = (now, None);
         self.step_wait = self.pace.step_wait(config, steps);
         self.first_nack_at = now + self.pace.wait(config);
         self.wait = self.step_wait;
@@ -68,7 +71,10 @@ impl Waiting {
 
     /// The barrier is done.
     pub(super) fn end(&mut self, now: Instant) {
-        self.pace.add_sample(now.since(self.began));
+        match self.asked_at {
+            Some(asked_at) => self.pace.add_asked(now.since(asked_at)),
+            None => self.pace.add_sample(now.since(self.began)),
+        }
         self.stop();
     }
 
@@ -88,6 +94,7 @@ impl Waiting {
             return false;
         }
         self.nack_at = Some(now + self.drawn());
+        self.asked_at.get_or_insert(now);
         let longest = config.nack_after_max * (self.askers / ASKERS_USUAL).max(1);
         self.wait = (self.wait * 2).min(longest);
         true
@@ -109,6 +116,7 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
+    const US: Duration = Duration::from_micros(1);
 
     /// When rank `me` asks in a second in which nothing comes.
     fn nacks(me: u32, askers: u32) -> Vec<Instant> {
@@ -121,6 +129,42 @@ mod tests {
             nacks.push(at);
         }
         nacks
+    }
+
+    /// After a barrier of 100 us, 2000 more, each of which is over `takes` after its beginning, or
+    /// `answered` after a NACK if that is sooner: what the last 16 took, and their NACKs.
+    fn last_of_many(takes: Duration, answered: Duration) -> (Duration, u32) {
+        let config = CollectiveConfig::default();
+        let mut waiting = Waiting::new(Rank(1), 1);
+        waiting.begin(Instant::ZERO, &config, 1);
+        let mut began = Instant::ZERO + 100 * US;
+        waiting.end(began);
+        let (mut since, mut nacks) = (began, 0);
+        for number in 0..2000 {
+            if number == 2000 - 16 {
+                (since, nacks) = (began, 0);
+            }
+            waiting.begin(began, &config, 1);
+            let mut end = began + takes;
+            while let Some(at) = waiting.deadline().filter(|at| *at < end) {
+                assert!(waiting.take_due(at, &config));
+                end = end.min(at + answered);
+                nacks += 1;
+            }
+            waiting.end(end);
+            began = end;
+        }
+        (began.since(since), nacks)
+    }
+
+    #[test]
+    fn a_message_that_is_lost_each_time_costs_no_more_from_barrier_to_barrier() {
+        assert_eq!(last_of_many(SECOND, 50 * US), (15 * 350 * US + 1250 * US, 16));
+    }
+
+    #[test]
+    fn barriers_that_have_become_slower_are_not_asked_about_for_ever() {
+        assert_eq!(last_of_many(3000 * US, SECOND), (16 * 3000 * US, 0));
     }
 
     #[test]
