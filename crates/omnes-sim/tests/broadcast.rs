@@ -64,7 +64,7 @@ fn lossless_broadcast_sends_each_packet_once_however_many_receive() {
             let packets = cluster.packets_of_broadcasts();
             assert_eq!(cluster.packets_by_multicast(Kind::Cast), packets, "{text} of {ranks}");
             assert_eq!(cluster.packets_by_unicast(Kind::CastNack), 0, "{text} of {ranks}");
-            let copies = |rank| cluster.broadcast_counters(rank).co_root_copies;
+            let copies = |rank| cluster.broadcast_counters(rank).unicast_copies;
             let copies: u64 = (0..ranks).map(copies).sum();
             assert_eq!(cluster.packets_by_unicast(Kind::Cast), copies, "{text} of {ranks}");
         }

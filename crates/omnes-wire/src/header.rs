@@ -160,6 +160,9 @@ impl Flags {
 
     /// `seq` and `expects` count on the lane of grants.
     pub const GRANTS: Self = Self(64);
+    /// On [`Kind::CastAck`] and [`Kind::CastNack`]: a packet to all has come since the last such
+    /// report.
+    pub const HEARS: Self = Self(64);
     /// Sent to all by multicast: the tag names [`Rank::ALL`] instead of the receiver.
     pub const GROUP: Self = Self(128);
     /// On [`Kind::Data`] with [`Flags::FIRST`]: a [`crate::CastReport`] follows the envelope.

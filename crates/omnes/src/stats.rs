@@ -88,8 +88,8 @@ stats! {
     repairs_coded: counters.broadcast.repairs_coded,
     /// Data packets of broadcasts sent again to a single rank.
     repairs_by_unicast: counters.broadcast.repairs_by_unicast,
-    /// Data packets sent to co-roots beside the multicast.
-    co_root_copies: counters.broadcast.co_root_copies,
+    /// Data packets sent beside the multicast, to co-roots and to ranks that it does not reach.
+    unicast_copies: counters.broadcast.unicast_copies,
     /// Acknowledgements of broadcasts sent.
     cast_acks_sent: counters.broadcast.acks_sent,
     /// Acknowledgements of broadcasts received.

@@ -85,7 +85,7 @@ impl RootCounts {
         let stats = comm.stats();
         Self {
             channel_packets: stats.data_packets,
-            casts: stats.casts_sent + stats.co_root_copies,
+            casts: stats.casts_sent + stats.unicast_copies,
             repairs: stats.repairs(),
             acks: stats.cast_acks_received,
             nacks: stats.cast_nacks_received,

@@ -29,6 +29,8 @@ struct News {
     is_idle: bool,
     /// `expects` has come, and found no buffer.
     is_full: bool,
+    /// Something that went to all has come there since its last report, if that is known.
+    hears: Option<bool>,
 }
 
 /// The stream that a packet of data belongs to.
@@ -150,6 +152,7 @@ impl Broadcast {
         }
         let at = self.stream(key)?;
         let incoming = self.streams[at].incoming.as_mut()?;
+        incoming.hears = true;
         incoming.arrivals.on_packet(now, header.epoch);
         let set = CodedSet::of(header);
         let Some(coded) = incoming.decode(&self.common.config, set) else {
@@ -263,6 +266,7 @@ impl Broadcast {
             newest_repair: 0,
             is_idle: false,
             is_full: false,
+            hears: None,
         };
         self.on_report(now, news, None);
     }
@@ -277,6 +281,7 @@ impl Broadcast {
             newest_repair: header.epoch,
             is_idle: header.flags.has(Flags::ACK_NOW),
             is_full: header.flags.has(Flags::REJECT),
+            hears: Some(header.flags.has(Flags::HEARS)),
         };
         if header.kind == Kind::CastAck && header.flags.has(Flags::ACK_NOW) {
             return self.on_question(news);
@@ -330,7 +335,7 @@ impl Broadcast {
 
     /// Handles a report; of gaps with their map, and whether everything beyond is missing too.
     fn on_report(&mut self, now: Instant, news: News, gaps: Option<(GapMap, bool)>) {
-        let News { from, key, expects, credits, held_back, newest_repair, is_idle, is_full } = news;
+        let News { from, key, expects, credits, held_back, .. } = news;
         let Some(at) = self.find_told(key) else { return };
         let stream = &mut self.streams[at];
         if !stream.collector.covers(from) {
@@ -344,6 +349,10 @@ impl Broadcast {
             self.common.counters.beyond_window += 1;
             return;
         }
+        if let (Some(hears), true) = (news.hears, stream.roles.is_repairer) {
+            stream.collector.note_hearing(now, from, hears, end);
+            stream.copy_if_deaf(from, expects);
+        }
         if gaps.is_none() || stream.gap_reports_acknowledge() {
             let credit_bytes = u32::from(credits) * CREDIT_UNIT_BYTES;
             let credit = self.common.config.credit_packets(credit_bytes).min(WINDOW_PACKETS_MAX);
@@ -353,7 +362,8 @@ impl Broadcast {
             }
         }
         if let (Some((map, lacks_all)), true) = (gaps, stream.roles.is_repairer) {
-            let repair = stream.policy.numbers_repairs().then_some(newest_repair);
+            let repair = stream.policy.numbers_repairs().then_some(news.newest_repair);
+            let News { is_idle, is_full, .. } = news;
             let from = Witness { rank: from, repair, is_idle, is_full };
             stream.collector.on_gaps(now, from, (expects, &map), end);
             if lacks_all {

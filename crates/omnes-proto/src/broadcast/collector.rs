@@ -5,10 +5,12 @@
 //! [`AnswerTimer`] tells how long to wait for answers; its [`History`], which reports are older
 //! than a repair.
 
+mod deaf;
 mod hold;
 mod in_vain;
 mod trust;
 
+use self::deaf::Deaf;
 use self::hold::RepairHold;
 use self::in_vain::InVain;
 use self::trust::Trust;
@@ -92,6 +94,9 @@ pub(super) struct Collector {
     /// [`Standing::end`] of the same.
     ends: Least,
     wants: Wants,
+    /// What those lack whom nothing reaches that goes to all.
+    deaf_wants: Wants,
+    deaf: Deaf,
     /// Follows the loss of the rank that loses most.
     window: LossWindow,
     /// Packets that each rank has reported as missing since the loss was last judged.
@@ -127,6 +132,8 @@ impl Collector {
             arrived: Least::new(0, count),
             ends: Least::new(u64::from(credit), count),
             wants: Wants::default(),
+            deaf_wants: Wants::default(),
+            deaf: Deaf::default(),
             window: LossWindow::new(window_bytes),
             lost: BTreeMap::new(),
             freed: 0,
@@ -200,7 +207,7 @@ impl Collector {
         (expects, credit): (Seq, u32),
         held_back: Option<Duration>,
     ) -> bool {
-        self.wants.on_expects(from, expects);
+        self.wants_of(from).on_expects(from, expects);
         self.answers.on_heard();
         let Some(at) = self.find(from) else { return false };
         let standing = &mut self.standings[at];
@@ -241,22 +248,60 @@ impl Collector {
         if let Some(at) = self.find(from.rank).filter(|_| has_some) {
             self.standings[at].on_heard();
         }
-        let is_first = self.wants.is_empty();
+        let is_first = !self.has_repairs();
+        let is_deaf = self.deaf.contains(from.rank);
         let mut is_news = false;
         for index in 0..map.end(expects).since(expects) {
             let seq = expects.plus(index);
             let is_kept = seq.precedes(end) && !seq.precedes(slowest);
             let is_missing = is_kept && !map.contains(expects, seq);
             if is_missing && !self.is_under_way(now, from, seq) {
-                let is_new = self.wants.add(from.rank, seq, false);
-                *self.lost.entry(from.rank).or_default() += u32::from(is_new);
+                let is_new = self.wants_of(from.rank).add(from.rank, seq, false);
                 is_news |= is_new;
+                if !is_deaf {
+                    *self.lost.entry(from.rank).or_default() += u32::from(is_new);
+                }
             }
         }
         if !is_news {
             return;
         }
         self.hold.on_gaps(now, is_first.then(|| self.answers.times().usual));
+    }
+
+    /// The wants among which those of `rank` are.
+    fn wants_of(&mut self, rank: Rank) -> &mut Wants {
+        if self.deaf.contains(rank) { &mut self.deaf_wants } else { &mut self.wants }
+    }
+
+    /// `rank` reports, and whether something that went to all has come there since it last did;
+    /// `end` is one past the last packet that went to all.
+    pub(super) fn note_hearing(&mut self, now: Instant, rank: Rank, hears: bool, end: Seq) {
+        let was_deaf = self.deaf.contains(rank);
+        let (history, times) = (&self.history, self.answers.times());
+        let is_long_sent = |seq| history.is_long_sent(now, seq, times);
+        self.deaf.on_report(now, (rank, hears), end, is_long_sent);
+        if was_deaf != self.deaf.contains(rank) {
+            self.forget_wants(rank); // Its copies, or its next report, make up for it.
+            self.lost.remove(&rank);
+        }
+    }
+
+    fn forget_wants(&mut self, rank: Rank) {
+        self.wants.forget(rank);
+        self.deaf_wants.forget(rank);
+    }
+
+    /// True if nothing reaches `rank` that goes to all.
+    pub(super) fn is_deaf(&self, rank: Rank) -> bool {
+        self.deaf.contains(rank)
+    }
+
+    /// Takes a rank that is to be tried again, as that was so long ago.
+    pub(super) fn take_retried(&mut self, now: Instant) -> Option<Rank> {
+        let rank = self.deaf.take_due(now)?;
+        self.forget_wants(rank);
+        Some(rank)
     }
 
     /// `from` reports that `first`, which this rank can send again, is the first packet it lacks.
@@ -275,10 +320,10 @@ impl Collector {
 
     /// `rank` lacks `seq`. If `asks`, the last packet that goes to it is to be answered at once.
     pub(super) fn want(&mut self, rank: Rank, seq: Seq, asks: bool) {
-        if self.wants.is_empty() {
+        if !self.has_repairs() {
             self.hold.end();
         }
-        self.wants.add(rank, seq, asks);
+        self.wants_of(rank).add(rank, seq, asks);
     }
 
     /// Until when repairs may wait for others that fit into one packet with them.
@@ -317,7 +362,7 @@ impl Collector {
 
     /// True if something is to be sent again.
     pub(super) fn has_repairs(&self) -> bool {
-        !self.wants.is_empty()
+        !self.wants.is_empty() || !self.deaf_wants.is_empty()
     }
 
     /// The next packet to send again: to everybody if at least `multicast_ranks` lack it, else to
@@ -330,6 +375,9 @@ impl Collector {
         multicast_ranks: u32,
         mut may_follow: impl FnMut(Seq) -> u64,
     ) -> Option<Repair> {
+        if let Some((rank, seq, _)) = self.deaf_wants.first() {
+            return Some(self.deaf_wants.send_to_one(rank, seq));
+        }
         let trusts = self.trust.holds();
         let base = self.codable(&mut may_follow).filter(|_| trusts);
         if let Some(base) = base
@@ -475,7 +523,8 @@ impl Collector {
 
     /// Nobody waits for `rank` any more.
     pub(super) fn forget(&mut self, rank: Rank) {
-        self.wants.forget(rank);
+        self.forget_wants(rank);
+        self.deaf.forget(rank);
         self.in_vain.forget(rank);
         self.to_ask.retain(|asked| *asked != rank);
         let Some(at) = self.find(rank) else { return };
@@ -489,6 +538,7 @@ impl Collector {
     /// Nobody waits for anybody any more.
     pub(super) fn forget_all(&mut self) {
         self.wants.clear();
+        self.deaf_wants.clear();
         self.in_vain.clear();
         self.to_ask.clear();
         self.standings.iter_mut().for_each(|standing| standing.is_gone = true);

@@ -125,13 +125,16 @@ impl Stream {
             return Some(outbound);
         }
         let has_copies = self.copied.iter().any(|(_, next)| next.precedes(self.end()));
+        if !has_copies && !self.copied.is_empty() && self.fresh_run >= BURST_PACKETS {
+            self.fresh_run = 0; // The next run, of which copies go out in a row too.
+        }
         if (!has_copies || self.fresh_run < BURST_PACKETS)
             && let Some(outbound) = self.next_fresh(now, common, head)
         {
             self.fresh_run += 1;
             return Some(outbound);
         }
-        self.next_copy(common, head).or_else(|| {
+        self.next_copy(now, common, head).or_else(|| {
             self.fresh_run = 0;
             if has_copies { self.next_fresh(now, common, head) } else { None }
         })
@@ -159,6 +162,7 @@ impl Stream {
         let incoming = self.incoming.as_mut()?;
         let lacks_rest = std::mem::take(&mut incoming.lacks_rest);
         let has_refused = incoming.refused.take() == Some(incoming.arrivals.expects());
+        let hears = std::mem::take(&mut incoming.hears);
         let incoming = self.incoming.as_ref()?;
         // The time of those below is part of a branch's round trip.
         let held_back = match self.roles.speaks_for_others {
@@ -172,11 +176,13 @@ impl Stream {
         header.credits = credits;
         header.epoch = incoming.arrivals.epoch();
         header.argument = self.key.root.0;
+        header.flags = Flags::NONE.with_if(Flags::HEARS, hears);
         head.set_body(&[]);
         if report == Report::Nack {
             header.kind = Kind::CastNack;
             header.expects = incoming.arrivals.expects();
-            header.flags = Flags::NONE
+            header.flags = header
+                .flags
                 .with_if(Flags::REJECT, has_refused)
                 .with_if(Flags::RESUME, lacks_rest)
                 .with_if(Flags::ACK_NOW, incoming.is_idle(now, common));
@@ -381,9 +387,21 @@ impl Stream {
         self.has_asked &= packets == 0;
     }
 
-    /// A packet for a co-root, which may also have got it by multicast [BC-R11].
-    fn next_copy(&mut self, common: &mut Common, head: &mut Head) -> Option<Outbound> {
+    /// A packet for a co-root, which may also have got it by multicast [BC-R11], or for a rank that
+    /// multicast does not reach, which answers the last of each message and of each part.
+    fn next_copy(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        head: &mut Head,
+    ) -> Option<Outbound> {
+        self.end_copies(now);
         let end = self.end();
+        let open = match self.sending {
+            Some(_) => self.open_packets(common),
+            None => common.config.window_packets,
+        };
+        let interval = asking_interval(open);
         for at in 0..self.copied.len() {
             let (rank, mut seq) = self.copied[at];
             let mut outbound = None;
@@ -399,7 +417,13 @@ impl Stream {
             }
             if let Some(mut outbound) = outbound {
                 address(&mut outbound, Destination::Rank(rank));
-                common.counters.co_root_copies += 1;
+                if self.collector.is_deaf(rank) {
+                    let Header { seq, flags, .. } = outbound.header;
+                    let asks = flags.has(Flags::LAST) || seq.0.is_multiple_of(interval);
+                    outbound.header.flags = flags.with_if(Flags::ACK_NOW, asks);
+                    self.collector.history.on_copied(now, seq, rank);
+                }
+                common.counters.unicast_copies += 1;
                 return Some(outbound);
             }
         }

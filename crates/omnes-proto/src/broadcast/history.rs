@@ -126,6 +126,17 @@ impl History {
         *self.get_mut(seq) = LastSent { to_all, ..LastSent::default() };
     }
 
+    /// True if `seq` went to all so long ago that it has come or is lost.
+    pub(super) fn is_long_sent(&self, now: Instant, seq: Seq, times: Times) -> bool {
+        let wait = times.fastest.max(times.usual);
+        self.get(seq).is_some_and(|last| now.since(last.to_all.at) >= wait)
+    }
+
+    /// A copy of `seq` goes to `rank` alone.
+    pub(super) fn on_copied(&mut self, now: Instant, seq: Seq, rank: Rank) {
+        self.get_mut(seq).to_one = Some((rank, Sent { at: now, repair: None }, false));
+    }
+
     /// True if `seq` has gone to a rank alone since it was last sent to all.
     pub(super) fn has_gone_to_one(&self, seq: Seq) -> bool {
         self.get(seq).is_some_and(|last| last.to_one.is_some())

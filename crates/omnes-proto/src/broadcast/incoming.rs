@@ -93,6 +93,8 @@ pub(super) struct Incoming {
     /// Last packets of messages, as far as they have arrived out of order.
     lasts: SeqBits,
     messages: u32,
+    /// Something that went to all has come since the last report.
+    pub(super) hears: bool,
     /// Somebody asks for a report, whatever it has to say.
     pub(super) is_asked: bool,
     /// Somebody waits for the acknowledgement of everything before.
@@ -127,6 +129,7 @@ impl Incoming {
             is_thinnable: false,
             lasts: SeqBits::default(),
             messages: 0,
+            hears: false,
             is_asked: false,
             awaited: None,
             answers: 0,
@@ -155,6 +158,7 @@ impl Incoming {
         common: &mut Common,
         packet: Packet,
     ) -> Option<(Target, u64, usize)> {
+        self.hears |= packet.flags.has(Flags::GROUP);
         self.arrivals.on_packet(now, packet.epoch);
         match self.arrivals.classify(packet.seq) {
             Arrival::Duplicate => {
@@ -197,6 +201,7 @@ impl Incoming {
     /// Takes in the next `packets` packets, which ask for nothing, end no message and go into the
     /// memory of a receive.
     pub(super) fn take_run(&mut self, now: Instant, common: &mut Common, epoch: u16, packets: u32) {
+        self.hears = true;
         self.arrivals.on_packet(now, epoch);
         self.arrivals.on_run(now, packets);
         self.on_advance(now, common);

@@ -118,8 +118,8 @@ pub struct BroadcastCounters {
     pub repairs_coded: u64,
     /// Data packets sent again to one rank.
     pub repairs_by_unicast: u64,
-    /// Data packets sent to co-roots beside the multicast.
-    pub co_root_copies: u64,
+    /// Data packets sent beside the multicast, to co-roots and to ranks that it does not reach.
+    pub unicast_copies: u64,
     /// Acknowledgements sent.
     pub acks_sent: u64,
     /// Reports of gaps sent.

@@ -31,7 +31,7 @@ pub(super) struct Stream {
     /// At all others.
     pub(super) incoming: Option<Incoming>,
     pub(super) collector: Collector,
-    /// What each co-root below gets next.
+    /// What each co-root below gets next, and each rank that multicast does not reach.
     pub(super) copied: Vec<(Rank, Seq)>,
     /// What was acknowledged last, and whether more is owed for those below [BC-R14].
     acknowledged: Seq,
@@ -255,6 +255,22 @@ impl Stream {
     /// True if a gap report also acknowledges: the reporter speaks for itself alone.
     pub(super) fn gap_reports_acknowledge(&self) -> bool {
         !matches!(self.policy.collection, Collection::Tree { .. })
+    }
+
+    /// `rank`, which has everything before `expects`, gets copies from there on if multicast does
+    /// not reach it.
+    pub(super) fn copy_if_deaf(&mut self, rank: Rank, expects: Seq) {
+        let is_copied = self.copied.iter().any(|(to, _)| *to == rank);
+        if !is_copied && self.collector.is_deaf(rank) {
+            self.copied.push((rank, expects));
+        }
+    }
+
+    /// Ranks that multicast did not reach get no more copies where it does, or may by now.
+    pub(super) fn end_copies(&mut self, now: Instant) {
+        while self.collector.take_retried(now).is_some() {}
+        let Self { copied, collector, roles, .. } = self;
+        copied.retain(|(rank, _)| collector.is_deaf(*rank) || roles.copies_to.contains(rank));
     }
 
     /// A rank has left: it reports nothing, and needs nothing.

@@ -76,7 +76,7 @@ impl RankCounters {
         }
         if let Some(broadcasts) = endpoint.broadcast() {
             let casts = broadcasts.counters();
-            counters.data_packets += casts.co_root_copies;
+            counters.data_packets += casts.unicast_copies;
             counters.casts = casts.casts_sent;
             counters.repairs += casts.repairs_by_multicast + casts.repairs_by_unicast;
             (counters.acks, counters.nacks) = (casts.acks_received, casts.nacks_received);

@@ -91,9 +91,10 @@ impl fmt::Display for Line {
         }
         write!(formatter, "expects={} epoch={epoch} credits={credits} ", expects.0)?;
         write!(formatter, "argument={argument} bytes={bytes}")?;
+        let reports = matches!(kind, Kind::CastAck | Kind::CastNack);
         let marks = [
             (Flags::BULK, "bulk"),
-            (Flags::GRANTS, "grants"),
+            (Flags::GRANTS, if reports { "hears" } else { "grants" }),
             (Flags::FIRST, "first"),
             (Flags::LAST, "last"),
             (Flags::ACK_NOW, "ack_now"),

@@ -61,8 +61,19 @@ pub struct CastOptions {
     pub leaver: Option<u32>,
     /// Ranks close groups as soon as they have received everything there.
     pub closes: bool,
-    /// From then on no multicast reaches anybody, also in phase 2.
-    pub mute_from: Option<Duration>,
+    /// When multicast reaches some or all ranks no more, also in phase 2.
+    pub mute: Option<Mute>,
+}
+
+/// A network whose multicast ends in the midst of a job.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mute {
+    /// Since when.
+    pub from: Duration,
+    /// Until when, if it comes back.
+    pub until: Option<Duration>,
+    /// Ranks that it does not reach; none for all.
+    pub ranks: Vec<u32>,
 }
 
 fn ms(ms: u64) -> Duration {
@@ -87,8 +98,6 @@ impl CastOptions {
         let count = random.pick(&[1, 1, 1, 2, 3, 4]);
         let groups: Vec<GroupConfig> =
             (0..count).map(|number| draw_group(random, &nodes, number)).collect();
-        // Who reports no gaps gets one packet in each wait for answers then: too slow here.
-        let reports_gaps = groups.iter().all(|it| it.policy.gaps != GapReports::Never);
         let mut faults = draw_faults(random, ranks);
         let leaver = random
             .chance(250_000)
@@ -139,8 +148,7 @@ impl CastOptions {
             distractions: random.below(6) as u32,
             leaver,
             closes: random.chance(400_000),
-            mute_from: (reports_gaps && random.chance(100_000))
-                .then(|| begun + share_of(random, ms(20))),
+            mute: random.chance(150_000).then(|| draw_mute(random, begun, ranks)),
         }
     }
 }
@@ -194,6 +202,14 @@ fn draw_policy(random: &mut Random) -> Policy {
     let collections = [Collection::Root, Collection::Tree { radix }, Collection::CoRoots { count }];
     let collection = random.pick(&collections);
     Policy { collection, ..policy }
+}
+
+fn draw_mute(random: &mut Random, begun: Duration, ranks: u32) -> Mute {
+    let from = begun + share_of(random, ms(20));
+    let until = random.chance(500_000).then(|| from + share_of(random, ms(1000)));
+    let share = random.pick(&[0, 200_000, 800_000]);
+    let ranks = (0..ranks).filter(|_| random.chance(share)).collect();
+    Mute { from, until, ranks }
 }
 
 fn draw_broadcast(random: &mut Random) -> BroadcastConfig {

@@ -74,9 +74,13 @@ pub(super) fn run(cluster: &mut Cluster, options: &CastOptions) -> Duration {
     let healed = Instant::ZERO + options.healed;
     let lost = drop().at_uplink().multicast().ppm(options.uplink_loss_ppm).until(healed);
     faults.push(cluster.rule(lost));
-    if let Some(from) = options.mute_from {
-        let mute = drop().at_uplink().multicast().after(Instant::ZERO + from);
-        faults.push(cluster.rule(mute));
+    if let Some(mute) = &options.mute {
+        let lost = drop().multicast().after(Instant::ZERO + mute.from);
+        let lost = mute.until.map_or(lost.clone(), |until| lost.until(Instant::ZERO + until));
+        match mute.ranks.as_slice() {
+            [] => faults.push(cluster.rule(lost.at_uplink())),
+            some => some.iter().for_each(|rank| faults.push(cluster.rule(lost.clone().to(*rank)))),
+        }
     }
     let mut random = Random::named(options.config.seed, "casts", 0);
     let (deeds, mut programs) = draw_deeds(&mut random, options);

@@ -54,3 +54,12 @@ fn who_copies_to_a_slow_co_root_offers_the_root_no_more_room_than_it_has() {
     net.run(20_000);
     net.assert_received(&(0..300).map(|at| content(at, 8)).collect::<Vec<_>>(), 0);
 }
+
+#[test]
+fn copies_go_out_in_rows_that_make_trains() {
+    let mut net = Net::new(8, "co-root=2");
+    net.send(0, content(0, 60_000), Reply::Lazy);
+    let packets = net.nodes[0].poll(net.now, 0);
+    let turns = packets.windows(2).filter(|pair| pair[0].to != pair[1].to).count();
+    assert!(packets.len() > 400 && turns < 20, "{turns} turns of {}", packets.len());
+}

@@ -37,3 +37,39 @@ fn a_multicast_that_reaches_nobody_any_more_is_made_up_for_until_it_does() {
         }
     }
 }
+
+/// Packets repaired and copied so far, all over the net.
+fn sent_alone(net: &Net) -> (u64, u64) {
+    let counters = net.nodes.iter().map(|node| *node.machine.counters());
+    counters.fold((0, 0), |(repairs, copies), counters| {
+        (repairs + counters.repairs_by_unicast, copies + counters.unicast_copies)
+    })
+}
+
+#[test]
+fn a_rank_that_multicast_does_not_reach_gets_copies_until_it_does_again() {
+    for policy in POLICIES {
+        let mut net = Net::new(8, policy);
+        let mut messages = Vec::new();
+        let mut broadcast = |net: &mut Net, count: usize| {
+            let before = sent_alone(net);
+            for _ in 0..count {
+                messages.push(content(messages.len(), 8));
+                net.broadcast(0, &messages[messages.len() - 1]);
+                net.run(400);
+            }
+            net.assert_received(&messages, 0);
+            let (repairs, copies) = sent_alone(net);
+            (repairs - before.0, copies - before.1)
+        };
+        let usual = broadcast(&mut net, 10);
+        net.lose = Box::new(|header, rank| rank == 5 && header.flags.has(Flags::GROUP));
+        let (repairs, _) = broadcast(&mut net, 10);
+        assert!(repairs < 20, "{policy}: {repairs}");
+        assert_eq!(broadcast(&mut net, 10), (0, usual.1 + 10), "{policy}");
+        net.lose = Box::new(|_, _| false);
+        net.run(30_000);
+        broadcast(&mut net, 10);
+        assert_eq!(broadcast(&mut net, 10), usual, "{policy}");
+    }
+}

@@ -1,0 +1,144 @@
+//! Ranks that nothing reaches which goes to all, though what goes to them alone does: behind a
+//! switch that filters multicast, say. They get a copy of everything for a while, and are tried
+//! again then.
+
+use omnes_wire::{Instant, Rank, Seq};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Reports in a row of ranks that hear nothing, each after something else went to all, after which
+/// that cannot be chance.
+const FAILURES_MAX: u32 = 4;
+/// Time after which a rank that was deaf is tried again, at first; then twice as long each time.
+const RETRY_MIN: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(16);
+
+/// What a rank that hears nothing has reported.
+#[derive(Clone, Copy, Debug)]
+struct Hearing {
+    /// How often, after the first time.
+    failures: u32,
+    /// What went to all before has been counted.
+    counted: Seq,
+    /// How long it is taken to be deaf the next time.
+    retry: Duration,
+    /// Until when it is.
+    deaf_until: Option<Instant>,
+}
+
+/// See the module header. State: 40 bytes for each rank that has heard nothing lately.
+#[derive(Debug, Default)]
+pub(super) struct Deaf {
+    by_rank: BTreeMap<Rank, Hearing>,
+    /// How many are deaf.
+    count: u32,
+}
+
+impl Deaf {
+    /// True if `rank` is taken to be deaf.
+    pub(super) fn contains(&self, rank: Rank) -> bool {
+        self.count > 0 && self.by_rank.get(&rank).is_some_and(|it| it.deaf_until.is_some())
+    }
+
+    /// `rank` reports, and whether something to all has come there since it last did; `end` is one
+    /// past the last packet that went to all, and `is_long_sent` tells of one that must have come
+    /// or be lost.
+    pub(super) fn on_report(
+        &mut self,
+        now: Instant,
+        (rank, hears): (Rank, bool),
+        end: Seq,
+        is_long_sent: impl FnOnce(Seq) -> bool,
+    ) {
+        if hears {
+            return self.forget(rank);
+        }
+        let new = Hearing { failures: 0, counted: end, retry: RETRY_MIN, deaf_until: None };
+        let hearing = self.by_rank.entry(rank).or_insert(new);
+        if !hearing.counted.precedes(end) || !is_long_sent(hearing.counted) {
+            return;
+        }
+        hearing.counted = end;
+        hearing.failures += 1;
+        if hearing.failures >= FAILURES_MAX && hearing.deaf_until.is_none() {
+            hearing.deaf_until = Some(now + hearing.retry);
+            hearing.retry = (hearing.retry * 2).min(RETRY_MAX);
+            self.count += 1;
+        }
+    }
+
+    /// Takes a rank that is to be tried again.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Rank> {
+        if self.count == 0 {
+            return None;
+        }
+        let is_over = |it: &Hearing| it.deaf_until.is_some_and(|until| until <= now);
+        let (rank, hearing) = self.by_rank.iter_mut().find(|(_, it)| is_over(it))?;
+        (hearing.deaf_until, hearing.failures) = (None, 0);
+        self.count -= 1;
+        Some(*rank)
+    }
+
+    /// What `rank` has reported so far says nothing.
+    pub(super) fn forget(&mut self, rank: Rank) {
+        let hearing = self.by_rank.remove(&rank);
+        self.count -= u32::from(hearing.is_some_and(|it| it.deaf_until.is_some()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANK: Rank = Rank(3);
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_ns(ms * 1_000_000)
+    }
+
+    /// `RANK` reports, each time after one packet more went to all; until it is deaf.
+    fn reports_until_deaf(deaf: &mut Deaf, now: Instant, end: &mut u32) -> u32 {
+        for reports in 0..10 {
+            if deaf.contains(RANK) {
+                return reports;
+            }
+            *end += 1;
+            deaf.on_report(now, (RANK, false), Seq(*end), |_| true);
+        }
+        0
+    }
+
+    #[test]
+    fn a_rank_that_hears_nothing_again_and_again_is_deaf_for_longer_each_time() {
+        let (mut deaf, mut end) = (Deaf::default(), 0);
+        assert_eq!(reports_until_deaf(&mut deaf, at(0), &mut end), FAILURES_MAX + 1);
+        for (tried, next) in [(500, 499), (1500, 1499)] {
+            assert_eq!(deaf.take_due(at(next)), None);
+            assert_eq!(deaf.take_due(at(tried)), Some(RANK));
+            assert!(!deaf.contains(RANK) && deaf.take_due(at(tried)).is_none());
+            assert_eq!(reports_until_deaf(&mut deaf, at(tried), &mut end), FAILURES_MAX);
+        }
+        deaf.on_report(at(1600), (RANK, true), Seq(end), |_| true);
+        assert!(!deaf.contains(RANK), "it hears");
+        assert_eq!((deaf.count, deaf.by_rank.len()), (0, 0));
+        assert_eq!(reports_until_deaf(&mut deaf, at(1600), &mut end), FAILURES_MAX + 1);
+        assert_eq!(deaf.take_due(at(2100)), Some(RANK), "as the first time");
+    }
+
+    #[test]
+    fn reports_count_once_for_what_went_to_all_and_only_when_it_must_have_come() {
+        let mut deaf = Deaf::default();
+        for end in [5, 5, 5, 5, 5, 5] {
+            deaf.on_report(at(0), (RANK, false), Seq(end), |_| true);
+        }
+        for end in [6, 7, 8, 9, 10] {
+            deaf.on_report(at(0), (RANK, false), Seq(end), |seq| seq != Seq(5));
+        }
+        for end in [11, 12, 13] {
+            deaf.on_report(at(0), (RANK, false), Seq(end), |_| true);
+        }
+        assert!(!deaf.contains(RANK));
+        deaf.on_report(at(0), (RANK, false), Seq(14), |_| true);
+        assert!(deaf.contains(RANK));
+    }
+}
