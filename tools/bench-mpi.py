@@ -15,9 +15,11 @@ an advantage is kept
   kept   (t_mpi / t_preload - 1) / (t_mpi / t_omnes - 1)
 
 which says nothing where Omnes is hardly faster than the MPI; so the share of
-the speed, t_omnes / t_preload, is given too. reduce and all that do not block are
-measured plain and preloaded, and so are, with --passed, the nanoseconds of calls that
-are not taken.
+the speed, t_omnes / t_preload, is given too. The loop on Omnes has bcast, barrier,
+allreduce and allgather alone; all others are measured plain and preloaded, and so are,
+with --passed, the nanoseconds of calls that are not taken. A size is that of a broadcast,
+of floats to sum, or of one part of those for each rank. Data are checked once for each
+point, after what is timed.
 
 Memory is laid out alike in all ranks, as bench-peers says.
 
@@ -26,6 +28,7 @@ Memory is laid out alike in all ranks, as bench-peers says.
 examples:
   tools/bench-mpi.py --n 8,16
   tools/bench-mpi.py --n 8 --mpis openmpi --loss 1% --sizes 8,64k
+  tools/bench-mpi.py --n 4,8 --mpis openmpi --ops gather,scatter,alltoall --sizes 8,1k
 
 Needs root. Status: 0; 1 if a job failed, data arrived wrong or less than
 --target is kept; 2 for wrong usage; 77 if nothing can be measured here.
@@ -48,7 +51,8 @@ from peers import (BUILT, Job, PEERS, RELEASE, ROOT, Site, build, print_table, s
 PROGRAMS = ROOT / "crates" / "omnes-mpi" / "programs"
 MPIS = ("openmpi", "mpich", "mpich-yield")
 OPS = ("bcast", "barrier", "allreduce", "reduce", "allgather", "ibcast", "ibarrier", "iallreduce",
-       "ireduce", "iallgather", "reduce_scatter")
+       "ireduce", "iallgather", "reduce_scatter", "gather", "scatter", "alltoall", "allgatherv",
+       "scan")
 OMNES_OPS = ("bcast", "barrier", "allreduce", "allgather")  # what the loop on Omnes itself has
 PRELOADED = "+preload"
 SUBNET = "10.77.0"  # of `omnes lab`
@@ -332,9 +336,10 @@ def parse_arguments():
     add("--n", type=list_of(int), default="8", help="numbers of hosts (default: %(default)s)")
     add("--mpis", type=list_of(one_of(MPIS)), default="openmpi,mpich-yield",
         help="default: %(default)s")
-    add("--ops", type=list_of(one_of(OPS)), default="bcast,barrier", help="default: %(default)s")
+    add("--ops", type=list_of(one_of(OPS)), default="bcast,barrier",
+        help=f"of {', '.join(OPS)} (default: %(default)s)")
     add("--sizes", type=list_of(parse_size), default="8,1k,64k,1m",
-        help="bytes of a broadcast, with k and m (default: %(default)s)")
+        help="bytes, with k and m (default: %(default)s)")
     add("--rounds", type=int, default=5, help="rounds (default: %(default)s)")
     add("--budget", type=float, default=0.3, help="seconds per point (default: %(default)s)")
     add("--preload", type=preload, action="append", default=[], metavar="MPI=PATH",

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * A benchmark of MPI_Bcast, MPI_Barrier, MPI_Allreduce, MPI_Reduce,
- * MPI_Allgather and MPI_Reduce_scatter_block, and of nonblocking forms with
- * MPI_Wait, in plain MPI: the same loop times whatever library stands behind the
- * names.
+ * A benchmark of the collectives that the usage below names, nonblocking ones
+ * with MPI_Wait, in plain MPI: the same loop times whatever library stands behind
+ * the names.
  *
  * What counts of an iteration is the longest time that a rank spends in the
  * call, as in OSU's programs and in "omnes bench". Before each iteration the
@@ -20,6 +19,7 @@
 enum {
 	SIZES_MAX = 32,
 	MEET_TAG = 32000,
+	STALE = 128, /* to a value, for bytes that are none of any part */
 	PASSED_CALLS = 200000, /* per turn of --passed */
 	PASSED_TURNS = 9,
 };
@@ -27,21 +27,23 @@ enum {
 static const char usage[] =
 	"usage: collbench [OPTIONS]\n"
 	"  --ops LIST        of bcast,ibcast,barrier,ibarrier,allreduce,reduce,\n"
-	"                    allgather,reduce_scatter,iallreduce,ireduce,iallgather\n"
+	"                    allgather,reduce_scatter,iallreduce,ireduce,iallgather,\n"
+	"                    gather,scatter,alltoall,allgatherv,scan\n"
 	"                    (default: the first four)\n"
-	"  --sizes LIST      bytes of a broadcast, of floats to sum, or of a rank's\n"
-	"                    part, with k and m (default 8,1k,64k,1m)\n"
+	"  --sizes LIST      bytes of a broadcast, of floats to sum, or of one part of\n"
+	"                    those for each rank, with k and m (default 8,1k,64k,1m)\n"
 	"  --iterations N    per point (default: what fits --budget, 5 to 1000)\n"
 	"  --warmup N        iterations before (default 5)\n"
 	"  --budget S        seconds per point (default 0.5)\n"
-	"  --root N|turns    root of broadcasts and reductions (default 0); turns: each\n"
-	"                    in its turn\n"
+	"  --root N|turns    root of what has one (default 0); turns: each in its turn\n"
 	"  --sync barrier|messages  how ranks meet before an iteration (default barrier)\n"
-	"  --check           fill and verify every buffer, outside the timed part\n"
+	"  --check           fill and verify every buffer in each iteration, outside the\n"
+	"                    timed part (default: in one more, after those that count)\n"
 	"  --passed          instead: nanoseconds of calls that are not worth\n"
 	"                    accelerating, an empty MPI_Bcast and an MPI_Barrier on\n"
 	"                    MPI_COMM_SELF\n"
-	"  --json            one JSON line per point instead of a table\n";
+	"  --json            one JSON line per point instead of a table\n"
+	"Status: 0; 1 if data were wrong; 2 for wrong usage.\n";
 
 struct options {
 	const char *ops;
@@ -91,34 +93,76 @@ static void meet(void)
 
 /* ---- the operations ------------------------------------------------------ */
 
-/* Of a reduction at one rank, which alone has it in place. */
+/* What a rank brings to a root, which alone has it in place. */
 static const void *brought(const void *buffer, int root)
 {
 	return rank == root ? MPI_IN_PLACE : buffer;
 }
 
 /* True if it was one of these. */
-static int call_blocking(const char *op, void *buffer, size_t bytes, int root)
+static int call_reduction(const char *op, void *buffer, int floats, int root)
 {
-	int floats = (int)(bytes / sizeof(float));
-
-	if (!strcmp(op, "bcast"))
-		MPI_Bcast(buffer, (int)bytes, MPI_BYTE, root, MPI_COMM_WORLD);
-	else if (!strcmp(op, "allreduce"))
+	if (!strcmp(op, "allreduce"))
 		MPI_Allreduce(MPI_IN_PLACE, buffer, floats, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 	else if (!strcmp(op, "reduce"))
 		MPI_Reduce(brought(buffer, root), rank == root ? buffer : NULL, floats, MPI_FLOAT,
 			   MPI_SUM, root, MPI_COMM_WORLD);
-	else if (!strcmp(op, "allgather"))
-		MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, buffer, (int)bytes, MPI_BYTE,
-			      MPI_COMM_WORLD);
 	else if (!strcmp(op, "reduce_scatter"))
 		MPI_Reduce_scatter_block(MPI_IN_PLACE, buffer, floats, MPI_FLOAT, MPI_SUM,
 					 MPI_COMM_WORLD);
+	else if (!strcmp(op, "scan"))
+		MPI_Scan(MPI_IN_PLACE, buffer, floats, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+	else
+		return 0;
+	return 1;
+}
+
+/* Parts as those of an allgather, by the call that takes any. */
+static void call_allgatherv(void *buffer, int bytes)
+{
+	int counts[size], places[size];
+
+	for (int part = 0; part < size; part++) {
+		counts[part] = bytes;
+		places[part] = part * bytes;
+	}
+	MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, buffer, counts, places, MPI_BYTE,
+		       MPI_COMM_WORLD);
+}
+
+/* True if it was one of these. */
+static int call_parts(const char *op, unsigned char *buffer, int bytes, int root)
+{
+	unsigned char *own = buffer + (size_t)rank * (size_t)bytes;
+
+	if (!strcmp(op, "allgather"))
+		MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, buffer, bytes, MPI_BYTE, MPI_COMM_WORLD);
+	else if (!strcmp(op, "allgatherv"))
+		call_allgatherv(buffer, bytes);
+	else if (!strcmp(op, "gather"))
+		MPI_Gather(brought(own, root), bytes, MPI_BYTE, buffer, bytes, MPI_BYTE, root,
+			   MPI_COMM_WORLD);
+	else if (!strcmp(op, "scatter"))
+		MPI_Scatter(buffer, bytes, MPI_BYTE, rank == root ? MPI_IN_PLACE : own, bytes,
+			    MPI_BYTE, root, MPI_COMM_WORLD);
+	else if (!strcmp(op, "alltoall")) /* not in place, for which MPIs have slower ways */
+		MPI_Alltoall(buffer, bytes, MPI_BYTE, buffer + (size_t)size * (size_t)bytes, bytes,
+			     MPI_BYTE, MPI_COMM_WORLD);
+	else
+		return 0;
+	return 1;
+}
+
+/* True if it was no nonblocking call. */
+static int call_blocking(const char *op, void *buffer, size_t bytes, int root)
+{
+	if (!strcmp(op, "bcast"))
+		MPI_Bcast(buffer, (int)bytes, MPI_BYTE, root, MPI_COMM_WORLD);
 	else if (!strcmp(op, "barrier"))
 		MPI_Barrier(MPI_COMM_WORLD);
 	else
-		return 0;
+		return call_reduction(op, buffer, (int)(bytes / sizeof(float)), root) ||
+		       call_parts(op, buffer, (int)bytes, root);
 	return 1;
 }
 
@@ -145,6 +189,8 @@ static void call(const char *op, void *buffer, size_t bytes, int root)
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+/* ---- their data ---------------------------------------------------------- */
+
 static void fill(unsigned char *buffer, size_t bytes, int value)
 {
 	for (size_t i = 0; i < bytes; i++)
@@ -166,35 +212,77 @@ static void fill_numbers(float *numbers, size_t count, int value)
 		numbers[i] = (float)(i % 8 + (size_t)value);
 }
 
-/* Sums of what so many ranks had, which floats hold exactly. */
-static long wrong_numbers(const float *numbers, size_t count, int ranks, int values)
-{
-	long wrong = 0;
-
-	for (size_t i = 0; i < count; i++)
-		wrong += numbers[i] != (float)((size_t)ranks * (i % 8) + (size_t)values);
-	return wrong;
-}
-
 /* How many times the bytes of a point lie in the buffer. */
 static int parts_of(const char *op)
 {
-	return strstr(op, "allgather") || strstr(op, "scatter") ? size : 1;
+	if (!strcmp(op, "alltoall"))
+		return 2 * size; /* for each rank, then from each */
+	return strstr(op, "gather") || strstr(op, "scatter") ? size : 1;
+}
+
+/* The number of a part among those of all ranks, each of which holds other bytes. */
+static int number_of(const char *op, int part)
+{
+	if (strcmp(op, "alltoall"))
+		return part;
+	return part < size ? rank * size + part : (part - size) * size + rank;
+}
+
+/* True if this rank has the part before the call. */
+static int is_brought(const char *op, int part, int root)
+{
+	if (!strcmp(op, "alltoall"))
+		return part < size;
+	return strstr(op, "gather") ? part == rank : rank == root;
+}
+
+/* True if it has the part after it. */
+static int is_held(const char *op, int part, int root)
+{
+	int is_at_root = !strcmp(op, "gather") || !strcmp(op, "scatter");
+
+	return !is_at_root || rank == root || part == rank;
+}
+
+static int is_reduction(const char *op)
+{
+	return strstr(op, "reduce") || strstr(op, "scan");
 }
 
 /* What this rank brings to an iteration, and other values where it is to get some. */
 static void prepare(const struct point *point, unsigned char *buffer, int iteration, int root)
 {
-	if (strstr(point->op, "reduce"))
-		for (int part = 0; part < parts_of(point->op); part++)
-			fill_numbers((float *)(buffer + (size_t)part * point->bytes),
-				     point->bytes / sizeof(float), iteration + rank);
-	else if (strstr(point->op, "allgather"))
-		for (int from = 0; from < size; from++)
-			fill(buffer + (size_t)from * point->bytes, point->bytes,
-			     from == rank ? iteration + from : 0);
-	else
-		fill(buffer, point->bytes, rank == root ? iteration : iteration + 1);
+	for (int part = 0; part < parts_of(point->op); part++) {
+		unsigned char *place = buffer + (size_t)part * point->bytes;
+		int value = iteration + number_of(point->op, part);
+
+		if (is_reduction(point->op))
+			fill_numbers((float *)place, point->bytes / sizeof(float), value + rank);
+		else
+			fill(place, point->bytes,
+			     is_brought(point->op, part, root) ? value : value + STALE);
+	}
+}
+
+/* The numbers that are wrong after a reduction; floats hold all sums exactly. */
+static long wrong_sums(const struct point *point, const float *numbers, int iteration, int root)
+{
+	int is_at_root = !strcmp(point->op, "reduce") || !strcmp(point->op, "ireduce");
+	/* What is brought to another rank stays as it is. */
+	int is_own = is_at_root && rank != root;
+	int first = is_own ? rank : 0;
+	int last = is_own || !strcmp(point->op, "scan") ? rank : size - 1;
+	int value = iteration + (strcmp(point->op, "reduce_scatter") ? 0 : rank);
+	long wrong = 0;
+
+	for (size_t i = 0; i < point->bytes / sizeof(float); i++) {
+		int sum = 0;
+
+		for (int from = first; from <= last; from++)
+			sum += (int)(i % 8) + value + from;
+		wrong += numbers[i] != (float)sum;
+	}
+	return wrong;
 }
 
 /* The values that are wrong after it. */
@@ -202,32 +290,25 @@ static long verify(const struct point *point, const unsigned char *buffer, int i
 {
 	long wrong = 0;
 
-	if (strstr(point->op, "reduce")) {
-		/* What is brought to another rank stays as it is. */
-		int is_own = !strstr(point->op, "allreduce") && !strstr(point->op, "scatter") &&
-			     rank != root;
-
-		return wrong_numbers((const float *)buffer, point->bytes / sizeof(float),
-				     is_own ? 1 : size,
-				     is_own ? iteration + rank
-					    : size * iteration + size * (size - 1) / 2);
-	}
-	if (!strstr(point->op, "allgather"))
-		return wrong_bytes(buffer, point->bytes, iteration);
-	for (int from = 0; from < size; from++)
-		wrong += wrong_bytes(buffer + (size_t)from * point->bytes, point->bytes,
-				     iteration + from);
+	if (is_reduction(point->op))
+		return wrong_sums(point, (const float *)buffer, iteration, root);
+	for (int part = 0; part < parts_of(point->op); part++)
+		if (is_held(point->op, part, root))
+			wrong += wrong_bytes(buffer + (size_t)part * point->bytes, point->bytes,
+					     iteration + number_of(point->op, part));
 	return wrong;
 }
 
-/* One iteration; the microseconds of this rank in the call. */
+/* ---- the loop ------------------------------------------------------------ */
+
+/* One iteration, whose data are checked or not; the microseconds of this rank in the call. */
 static double iterate(const struct options *options, struct point *point, unsigned char *buffer,
-		      int iteration)
+		      int iteration, int is_checked)
 {
 	int root = options->is_turns ? iteration % size : options->root;
 	double start, end;
 
-	if (options->is_check)
+	if (is_checked)
 		prepare(point, buffer, iteration, root);
 	if (options->is_messages)
 		meet();
@@ -236,7 +317,7 @@ static double iterate(const struct options *options, struct point *point, unsign
 	start = now_us();
 	call(point->op, buffer, point->bytes, root);
 	end = now_us();
-	if (options->is_check)
+	if (is_checked)
 		point->errors += verify(point, buffer, iteration, root);
 	return end - start;
 }
@@ -270,12 +351,14 @@ static void measure(const struct options *options, struct point *point)
 
 	memset(buffer, 1, point->bytes * (size_t)parts);
 	for (int i = 0; i < options->warmup; i++)
-		iterate(options, point, buffer, i);
+		iterate(options, point, buffer, i, options->is_check);
 	point->iterations = iterations_for(options, (now_us() - start) / (options->warmup + 1));
 	times = allocate(sizeof(*times) * (size_t)point->iterations);
 	point->longest_us = allocate(sizeof(*times) * (size_t)point->iterations);
 	for (int i = 0; i < point->iterations; i++)
-		times[i] = iterate(options, point, buffer, i);
+		times[i] = iterate(options, point, buffer, i, options->is_check);
+	if (!options->is_check)
+		iterate(options, point, buffer, point->iterations, 1);
 	MPI_Reduce(times, point->longest_us, point->iterations, MPI_DOUBLE, MPI_MAX, 0,
 		   MPI_COMM_WORLD);
 	errors = point->errors;
@@ -446,9 +529,9 @@ static struct options parse(int argc, char **argv)
 static long measure_all(const struct options *options)
 {
 	static const char *const ops[] = {
-		"bcast",  "ibcast",    "barrier",    "ibarrier", "allreduce",
-		"reduce", "allgather", "iallreduce", "ireduce",	 "iallgather",
-		"reduce_scatter",
+		"bcast", "ibcast", "barrier", "ibarrier", "allreduce", "reduce", "allgather",
+		"iallreduce", "ireduce", "iallgather", "reduce_scatter", "gather", "scatter",
+		"alltoall", "allgatherv", "scan",
 	};
 	long errors = 0;
 
