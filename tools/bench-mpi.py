@@ -8,7 +8,9 @@ In one lab of namespace hosts, one rank on each, rounds alternate between
   MPI+preload      the same program with the library preloaded
 
 for openmpi, and for mpich-yield (MPICH where a rank that waits gives its
-processor away). Every library meets in its own barrier before an iteration.
+processor away). Every library meets in its own barrier before an iteration, and
+with --sync messages both programs of an MPI in the same messages: ranks leave
+barriers of two kinds at other times, which a short call shows.
 Ratios are taken within a round; the tables give the median (least..most). Of
 an advantage is kept
 
@@ -183,7 +185,7 @@ class Rounds:
         sizes = [self.args.sizes[0]] * WARM_UPS + self.args.sizes
         options = ["--ops", ",".join(ops), "--budget", str(self.args.budget), "--sizes",
                    ",".join(map(str, sizes))]
-        return options + (["--no-check"] if impl == "omnes" else ["--sync", "barrier"])
+        return options + (["--no-check"] if impl == "omnes" else ["--sync", self.args.sync])
 
     def job(self, impl, n, options):
         wait_until_quiet(self.args.wait)
@@ -344,6 +346,8 @@ def parse_arguments():
     add("--budget", type=float, default=0.3, help="seconds per point (default: %(default)s)")
     add("--preload", type=preload, action="append", default=[], metavar="MPI=PATH",
         help="library to preload (default: target/release/libomnes-mpi-MPI.so)")
+    add("--sync", choices=("barrier", "messages"), default="barrier",
+        help="how ranks of MPIs meet before an iteration (default: %(default)s)")
     add("--env", action="append", default=[], metavar="NAME=VALUE",
         help="variable for preloaded ranks; may be repeated")
     add("--loss", type=percentage, metavar="SHARE", help="packets that every link loses, as 1%%")
