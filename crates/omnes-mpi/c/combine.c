@@ -127,19 +127,31 @@ bool shim_combination_set(struct shim_combination *combination, MPI_Count count,
 	       combination->brought.bytes > 0 && combination->brought.bytes <= (size_t)BYTES_MAX;
 }
 
+/*
+ * Types with addresses of their own go with MPI_BOTTOM, which is NULL, perhaps on this rank
+ * alone. Of no memory is nothing taken: functions of the program would have to expect it.
+ */
+static bool is_memory(const struct shim_combination *combination, const void *buffer)
+{
+	const struct shim_data *brought = &combination->brought;
+
+	return buffer || !(brought->is_in_a_row || kind_of(brought->type));
+}
+
 bool shim_combination_place(struct shim_combination *combination, const void *from, void *data)
 {
 	combination->brought.buffer = from == MPI_IN_PLACE ? data : (void *)from;
 	combination->result = data;
-	/* Of no memory is nothing taken: functions of the program would have to expect it. */
-	return from && data && data != MPI_IN_PLACE;
+	combination->has_result = true;
+	return is_memory(combination, from) && is_memory(combination, data) &&
+	       data != MPI_IN_PLACE;
 }
 
 bool shim_combination_bring(struct shim_combination *combination, const void *from)
 {
 	combination->brought.buffer = (void *)from;
-	combination->result = NULL;
-	return from && from != MPI_IN_PLACE;
+	combination->has_result = false;
+	return is_memory(combination, from) && from != MPI_IN_PLACE;
 }
 
 /* What is needed where elements meet. */
@@ -262,7 +274,7 @@ static int reduce(struct shim_group *group, const struct shim_combination *combi
 	failure = reduce_packed(group, &meeting, packed.bytes, root);
 	error = meeting.error;
 	packed.data.buffer = combination->result;
-	if (failure == OMNES_SUCCESS && error == MPI_SUCCESS && combination->result)
+	if (failure == OMNES_SUCCESS && error == MPI_SUCCESS && combination->has_result)
 		error = shim_packed_spread(&packed);
 	shim_packed_free(&packed);
 	if (failure != OMNES_SUCCESS)

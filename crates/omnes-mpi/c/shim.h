@@ -270,7 +270,8 @@ int shim_reduce_scatter(struct shim_group *group, const struct shim_reduction *r
 /* A reduction of which only the MPI knows what becomes of two elements. */
 struct shim_combination {
 	struct shim_data brought; /* buffer: where the elements are */
-	void *result;		  /* where it goes; NULL where none does */
+	void *result;		  /* where it goes */
+	bool has_result;	  /* at this rank */
 	MPI_Op op;
 };
 

@@ -402,11 +402,15 @@ static void own(void)
 
 static void add_apart(void *from, void *into, int *length, MPI_Datatype *of)
 {
-	MPI_Aint begin, each;
+	MPI_Aint begin, each, unused;
 
-	MPI_Type_get_extent(*of, &begin, &each);
-	for (int i = 0; i < *length; i++)
-		*(int *)((char *)into + i * each) += *(int *)((char *)from + i * each);
+	MPI_Type_get_extent(*of, &unused, &each);
+	MPI_Type_get_true_extent(*of, &begin, &unused);
+	for (int i = 0; i < *length; i++) {
+		MPI_Aint at = begin + i * each;
+
+		*(int *)((char *)into + at) += *(int *)((char *)from + at);
+	}
 }
 
 /* The same ints on all ranks, and other gaps between them on each. */
@@ -428,6 +432,55 @@ static void layouts_that_differ(void)
 		expect(room[i] ==
 		       (i % each ? 0 : ranks * (i / each) + ranks * (ranks - 1) / 2), "a result");
 	MPI_Op_free(&op);
+	MPI_Type_free(&made);
+}
+
+static void bring_ints(int *room)
+{
+	for (int i = 0; i < 2 * count; i++)
+		room[i] = i % 2 ? UNTOUCHED : rank + i;
+}
+
+static void expect_sums(const int *room, const char *what)
+{
+	for (int i = 0; i < 2 * count; i++)
+		expect(room[i] == (i % 2 ? UNTOUCHED : ranks * i + ranks * (ranks - 1) / 2), what);
+}
+
+/* Every second rank says where its data are by addresses in its type, from MPI_BOTTOM. */
+static void addresses_that_differ(void)
+{
+	static int room[2 * COUNT_MAX], result[2 * COUNT_MAX];
+	int is_far = rank % 2;
+	void *place = is_far ? MPI_BOTTOM : room;
+	MPI_Datatype made, told;
+	MPI_Aint address = 0;
+	MPI_Op op;
+
+	name = "addresses that differ", count = COUNT_MAX;
+	MPI_Type_contiguous(1, MPI_INT, &made);
+	made = resized(made, 0, 2 * (MPI_Aint)sizeof(int));
+	if (is_far)
+		MPI_Get_address(room, &address);
+	MPI_Type_create_hindexed(1, (int[]){ 1 }, &address, made, &told);
+	MPI_Type_commit(&told);
+	MPI_Op_create(add_apart, 1, &op);
+	bring_ints(room), bring_ints(result);
+	MPI_Reduce(place, rank == 0 ? result : NULL, count, told, op, 0, MPI_COMM_WORLD);
+	if (rank == 0)
+		expect_sums(result, "a result at one rank");
+	/* In place it is no memory to Open MPI 4.1 and to MPICH 4.0. */
+	if (!is_plain) {
+		MPI_Allreduce(MPI_IN_PLACE, place, count, told, op, MPI_COMM_WORLD);
+		expect_sums(room, "a result");
+		bring_ints(room);
+		MPI_Reduce(rank == 1 ? MPI_IN_PLACE : place, rank == 1 ? place : NULL, count, told,
+			   op, 1, MPI_COMM_WORLD);
+		if (rank == 1)
+			expect_sums(room, "a result in place");
+	}
+	MPI_Op_free(&op);
+	MPI_Type_free(&told);
 	MPI_Type_free(&made);
 }
 
@@ -455,6 +508,7 @@ int main(int argc, char **argv)
 	predefined();
 	own();
 	layouts_that_differ();
+	addresses_that_differ();
 	nonblocking();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
