@@ -204,6 +204,34 @@ fn programs_of_all_calls_at_random_find_the_same_with_and_without() {
 }
 
 #[test]
+fn random_calls_leave_in_every_byte_what_their_twins_of_the_mpi_leave() {
+    for site in sites() {
+        let program = site.program("differ");
+        for (ranks, memory, seed) in [(2, "off", 1), (4, "off", 1), (3, "on", 2), (5, "off", 3)] {
+            let job = Job::spread(&site, ranks).with("OMNES_SHM", memory);
+            let outcome = job.succeed(&program, &format!("--seed {seed} --steps 40"));
+            outcome.line("differ: ok");
+            let report = outcome.report();
+            let calls: [fn(&Line) -> u64; 10] = [
+                |line| line.bcasts.taken,
+                |line| line.barriers.taken,
+                |line| line.allreduces.taken,
+                |line| line.reduces.taken,
+                |line| line.allgathers.taken,
+                |line| line.gathers.taken,
+                |line| line.scatters.taken,
+                |line| line.alltoalls.taken,
+                |line| line.reduce_scatters.taken,
+                |line| line.scans.taken,
+            ];
+            let taken = calls.map(|kind| report.iter().map(kind).sum::<u64>());
+            assert!(taken.iter().all(|&taken| taken > 0), "seed {seed}: {taken:?}");
+            assert!(taken.iter().sum::<u64>() > 30, "seed {seed}: {taken:?}");
+        }
+    }
+}
+
+#[test]
 fn threads_with_communicators_of_their_own_find_the_same_with_and_without() {
     for site in sites() {
         assert_same_with_and_without(&site, 2, "--quiet --threads 2 --seed 5 --steps 20");
