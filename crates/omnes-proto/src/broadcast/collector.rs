@@ -40,12 +40,34 @@ struct Standing {
     silence: Option<Silence>,
 }
 
+/// Where many are late, questions go to all; but a rank that does not know the group, or does not
+/// hear what goes to all, answers only what goes to it alone. So who is silent gets that too, so
+/// often.
+const ALONE_INTERVAL: Duration = Duration::from_millis(100);
+
 /// How long a reporter has said nothing of what it has.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     since: Instant,
+    /// When it was last asked alone, or [`Self::since`].
+    asked_alone: Instant,
     /// It has given another sign of life since then.
     lives: bool,
+}
+
+impl Silence {
+    fn new(now: Instant) -> Self {
+        Self { since: now, asked_alone: now, lives: false }
+    }
+
+    /// True if it is time to ask alone.
+    fn take_alone(&mut self, now: Instant) -> bool {
+        let is_time = now.since(self.asked_alone) >= ALONE_INTERVAL;
+        if is_time {
+            self.asked_alone = now;
+        }
+        is_time
+    }
 }
 
 /// A reporter that owes an answer.
@@ -94,8 +116,8 @@ pub(super) struct Collector {
     /// [`Standing::end`] of the same.
     ends: Least,
     wants: Wants,
-    /// What those lack whom nothing reaches that goes to all.
-    deaf_wants: Wants,
+    /// What goes to one rank alone in any case.
+    wants_alone: Wants,
     deaf: Deaf,
     /// Follows the loss of the rank that loses most.
     window: LossWindow,
@@ -132,7 +154,7 @@ impl Collector {
             arrived: Least::new(0, count),
             ends: Least::new(u64::from(credit), count),
             wants: Wants::default(),
-            deaf_wants: Wants::default(),
+            wants_alone: Wants::default(),
             deaf: Deaf::default(),
             window: LossWindow::new(window_bytes),
             lost: BTreeMap::new(),
@@ -207,7 +229,8 @@ impl Collector {
         (expects, credit): (Seq, u32),
         held_back: Option<Duration>,
     ) -> bool {
-        self.wants_of(from).on_expects(from, expects);
+        self.wants.on_expects(from, expects);
+        self.wants_alone.on_expects(from, expects);
         self.answers.on_heard();
         let Some(at) = self.find(from) else { return false };
         let standing = &mut self.standings[at];
@@ -271,7 +294,7 @@ impl Collector {
 
     /// The wants among which those of `rank` are.
     fn wants_of(&mut self, rank: Rank) -> &mut Wants {
-        if self.deaf.contains(rank) { &mut self.deaf_wants } else { &mut self.wants }
+        if self.deaf.contains(rank) { &mut self.wants_alone } else { &mut self.wants }
     }
 
     /// `rank` reports, and whether something that went to all has come there since it last did;
@@ -289,7 +312,7 @@ impl Collector {
 
     fn forget_wants(&mut self, rank: Rank) {
         self.wants.forget(rank);
-        self.deaf_wants.forget(rank);
+        self.wants_alone.forget(rank);
     }
 
     /// True if nothing reaches `rank` that goes to all.
@@ -362,7 +385,7 @@ impl Collector {
 
     /// True if something is to be sent again.
     pub(super) fn has_repairs(&self) -> bool {
-        !self.wants.is_empty() || !self.deaf_wants.is_empty()
+        !self.wants.is_empty() || !self.wants_alone.is_empty()
     }
 
     /// The next packet to send again: to everybody if at least `multicast_ranks` lack it, else to
@@ -375,8 +398,8 @@ impl Collector {
         multicast_ranks: u32,
         mut may_follow: impl FnMut(Seq) -> u64,
     ) -> Option<Repair> {
-        if let Some((rank, seq, _)) = self.deaf_wants.first() {
-            return Some(self.deaf_wants.send_to_one(rank, seq));
+        if let Some((rank, seq, _)) = self.wants_alone.first() {
+            return Some(self.wants_alone.send_to_one(rank, seq));
         }
         let trusts = self.trust.holds();
         let base = self.codable(&mut may_follow).filter(|_| trusts);
@@ -465,9 +488,13 @@ impl Collector {
         let last = end.plus(u32::MAX);
         for at in &late {
             let standing = &mut self.standings[*at];
-            standing.silence.get_or_insert(Silence { since: now, lives: false });
+            let is_alone = standing.silence.get_or_insert(Silence::new(now)).take_alone(now);
             let (rank, first) = (standing.reporter.rank, standing.expects());
-            self.want(rank, last, true);
+            if is_alone {
+                self.wants_alone.add(rank, last, true);
+            } else {
+                self.want(rank, last, true);
+            }
             if self.answers.is_stuck() {
                 self.want(rank, first, true);
             }
@@ -492,7 +519,7 @@ impl Collector {
     pub(super) fn silent(&self, now: Instant, limit: Duration) -> Vec<Silent> {
         let silent = |standing: &Standing| {
             let silence = standing.silence.filter(|_| !standing.is_gone)?;
-            let Silence { since, lives } = silence;
+            let Silence { since, lives, .. } = silence;
             let (rank, lacks) = (standing.reporter.rank, standing.expects());
             (now.since(since) >= limit).then_some(Silent { rank, lacks, since, lives })
         };
@@ -516,7 +543,7 @@ impl Collector {
     /// This rank has not run before `now`: nobody has been silent for longer than since then.
     pub(super) fn on_pause(&mut self, now: Instant) {
         for standing in &mut self.standings {
-            standing.silence = standing.silence.map(|_| Silence { since: now, lives: false });
+            standing.silence = standing.silence.map(|_| Silence::new(now));
         }
         self.in_vain.clear();
     }
@@ -538,7 +565,7 @@ impl Collector {
     /// Nobody waits for anybody any more.
     pub(super) fn forget_all(&mut self) {
         self.wants.clear();
-        self.deaf_wants.clear();
+        self.wants_alone.clear();
         self.in_vain.clear();
         self.to_ask.clear();
         self.standings.iter_mut().for_each(|standing| standing.is_gone = true);

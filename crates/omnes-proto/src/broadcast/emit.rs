@@ -161,7 +161,8 @@ impl Stream {
         let acknowledges = self.acknowledges();
         let incoming = self.incoming.as_mut()?;
         let lacks_rest = std::mem::take(&mut incoming.lacks_rest);
-        let has_refused = incoming.refused.take() == Some(incoming.arrivals.expects());
+        let is_nack = report == Report::Nack;
+        let has_refused = is_nack && incoming.refused.take() == Some(incoming.arrivals.expects());
         let hears = std::mem::take(&mut incoming.hears);
         let incoming = self.incoming.as_ref()?;
         // The time of those below is part of a branch's round trip.
@@ -178,7 +179,7 @@ impl Stream {
         header.argument = self.key.root.0;
         header.flags = Flags::NONE.with_if(Flags::HEARS, hears);
         head.set_body(&[]);
-        if report == Report::Nack {
+        if is_nack {
             header.kind = Kind::CastNack;
             header.expects = incoming.arrivals.expects();
             header.flags = header

@@ -16,7 +16,7 @@ use super::stream::{Stream, StreamKey};
 use super::{Broadcast, GroupId};
 use crate::limits::CREDIT_UNIT_BYTES;
 use crate::packet::{Destination, Head};
-use omnes_wire::{ChannelId, CommunicatorId, Header, Kind, Rank, Seq};
+use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Kind, Rank, Seq};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
@@ -136,6 +136,7 @@ impl Broadcast {
             expects,
             credits: (config.initial_credit_bytes / CREDIT_UNIT_BYTES).clamp(1, 0xffff) as u16,
             argument: key.root.0,
+            flags: Flags::HEARS, // What it does not hear, it does not want.
             ..Header::blank(Kind::CastAck, self.me)
         };
         head.set_body(&[]);

@@ -585,3 +585,21 @@ fn a_packet_that_claims_to_stand_before_its_message_is_no_more_than_noise() {
     assert_eq!(machine.preview(&lie.header, &lie.bytes), None);
     machine.handle_packet(now, &lie.header, &lie.bytes, lie.bytes.len());
 }
+
+#[test]
+fn that_a_packet_found_no_buffer_is_told_also_after_an_acknowledgement() {
+    // Rank 2 keeps everything for rank 3, which nothing reaches, until its buffers run out.
+    let config = BroadcastConfig { pool_slots: 16, ..config() };
+    let mut net = Net::with(4, "co-root=2+combined", config);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    net.lose = Box::new(move |header, to| {
+        if header.source == Rank(2) && header.kind == Kind::CastNack {
+            sender.send(header.flags.has(Flags::REJECT)).unwrap();
+        }
+        to == 3
+    });
+    net.broadcast(0, &content(0, 40 * 240));
+    net.run(30_000);
+    let told: Vec<bool> = receiver.try_iter().collect();
+    assert!(told.len() > 3 && told.iter().all(|is_told| *is_told), "{told:?}");
+}

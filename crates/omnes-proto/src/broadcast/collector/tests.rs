@@ -176,3 +176,21 @@ fn repairs_wait_for_others_where_reports_follow_each_other_closely() {
     assert_eq!(collector.held_until(), Some(next + wait));
     assert!(collector.end_hold(next + wait) && collector.held_until().is_none());
 }
+
+#[test]
+fn who_is_silent_is_also_asked_alone_now_and_then() {
+    let mut collector = collector(5);
+    let mut alone = Vec::new();
+    let mut now = 0;
+    while now < 250_000 {
+        // Rank 4 says nothing, while the others answer that they have nothing.
+        (1..=5).filter(|rank| *rank != 4).for_each(|rank| _ = report(&mut collector, now, rank, 0));
+        collector.answers.arm(at(now), ASKED);
+        now = collector.answers.deadline().unwrap().as_ns() / 1000;
+        collector.on_timeout(at(now), Seq(1));
+        while let Some(repair) = collector.next_repair(2, |_| 0) {
+            alone.extend(repair.to.rank().map(|rank| (rank.0, now / 100_000, repair.asks)));
+        }
+    }
+    assert_eq!(alone, [(4, 1, true), (4, 2, true)]);
+}
