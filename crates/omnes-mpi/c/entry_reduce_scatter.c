@@ -2,6 +2,9 @@
 /* The calls that are taken over: reductions of which each rank gets a block, all blocks equal. */
 #include "shim.h"
 
+/* Of all blocks together; longer ones were slower than the MPI's. */
+#define BYTES_MAX ((size_t)8 << 10)
+
 /* True if the call is taken; reduction is set then, of all blocks. */
 static bool takes_blocks(struct shim_group *group, struct shim_reduction *reduction,
 			 const void *from, void *data, MPI_Count count, MPI_Datatype type,
@@ -12,7 +15,7 @@ static bool takes_blocks(struct shim_group *group, struct shim_reduction *reduct
 	/* Longer ones are passed, and must not overflow here. */
 	if (group->standing == SHIM_PASSED || count > INT32_MAX ||
 	    !shim_reduction_set(reduction, count * group->size, type, op) ||
-	    !shim_reduction_place(reduction, from, data))
+	    reduction->bytes > BYTES_MAX || !shim_reduction_place(reduction, from, data))
 		return shim_pass(group, SHIM_REDUCE_SCATTER);
 	return shim_is_taken(group, SHIM_REDUCE_SCATTER, SHIM_BLOCKING, reduction->bytes);
 }

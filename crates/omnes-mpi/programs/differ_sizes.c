@@ -19,8 +19,8 @@ static int limit_draw(const struct task *task, uint64_t *generator)
 		[ALLGATHERV] = 524288,
 		[SCAN] = 1024,
 		[EXSCAN] = 1024,
-		[REDUCE_SCATTER] = 65536,
-		[REDUCE_SCATTER_BLOCK] = 65536,
+		[REDUCE_SCATTER] = 8192,
+		[REDUCE_SCATTER_BLOCK] = 8192,
 	};
 	int is_started = task->call.way == STARTED || task->call.way == STARTED_LARGE;
 
