@@ -73,7 +73,7 @@ static int bytes_max_of(const struct task *task)
 }
 
 int elements_draw(const struct task *task, const struct basic *basic, int each,
-			 uint64_t *generator)
+		  uint64_t *generator)
 {
 	int bytes = bytes_draw(task, generator), item = basic->bytes * each;
 	int bytes_max = bytes_max_of(task);

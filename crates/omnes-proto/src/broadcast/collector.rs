@@ -320,11 +320,11 @@ impl Collector {
         self.deaf.contains(rank)
     }
 
-    /// Takes a rank that is to be tried again, as that was so long ago.
-    pub(super) fn take_retried(&mut self, now: Instant) -> Option<Rank> {
-        let rank = self.deaf.take_due(now)?;
-        self.forget_wants(rank);
-        Some(rank)
+    /// Tries those again of whom that is known for long enough.
+    pub(super) fn retry_deaf(&mut self, now: Instant) {
+        while let Some(rank) = self.deaf.take_due(now) {
+            self.forget_wants(rank);
+        }
     }
 
     /// `from` reports that `first`, which this rank can send again, is the first packet it lacks.

@@ -396,6 +396,9 @@ impl Stream {
         common: &mut Common,
         head: &mut Head,
     ) -> Option<Outbound> {
+        if self.copied.is_empty() {
+            return None;
+        }
         self.end_copies(now);
         let end = self.end();
         let open = match self.sending {

@@ -136,7 +136,7 @@ impl Broadcast {
             expects,
             credits: (config.initial_credit_bytes / CREDIT_UNIT_BYTES).clamp(1, 0xffff) as u16,
             argument: key.root.0,
-            flags: Flags::HEARS, // What it does not hear, it does not want.
+            flags: Flags::HEARS, // It needs no copies, whether it hears or not.
             ..Header::blank(Kind::CastAck, self.me)
         };
         head.set_body(&[]);

@@ -268,7 +268,7 @@ impl Stream {
 
     /// Ranks that multicast did not reach get no more copies where it does, or may by now.
     pub(super) fn end_copies(&mut self, now: Instant) {
-        while self.collector.take_retried(now).is_some() {}
+        self.collector.retry_deaf(now);
         let Self { copied, collector, roles, .. } = self;
         copied.retain(|(rank, _)| collector.is_deaf(*rank) || roles.copies_to.contains(rank));
     }

@@ -7,13 +7,13 @@
 //! entrants must be late in hundreds of barriers in a row before repair becomes slow, and a network
 //! that has become slower is followed in the end.
 //!
-//! A barrier that ended after a NACK is no sample, as in [Karn's rule]: where the same message is
-//! lost each time, the wait for it must not become part of what barriers take. After a run of
+//! A barrier that ended after a NACK is no sample, as in [Karn's algorithm]: where the same message
+//! is lost each time, the wait for it must not become part of what barriers take. After a run of
 //! nothing else, a longer wait tries whether they would end by themselves.
 //!
 //! Cost: four words, a few comparisons per barrier.
 //!
-//! [Karn's rule]: https://dl.acm.org/doi/10.1145/55482.55484
+//! [Karn's algorithm]: https://www.rfc-editor.org/rfc/rfc6298#section-3
 
 use super::interface::CollectiveConfig;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use std::time::Duration;
 const RUN_BARRIERS: u32 = 16;
 /// The wait for a barrier before the first NACK, in times of what it takes at best.
 const WAITS_PER_BARRIER: u64 = 3;
-/// Waits that make the one of a trial.
-const WAITS_PER_TRIAL: u32 = 4;
 /// The same in times of the least wait, while no barrier has been done.
 const INITIAL_WAITS: u32 = 8;
+/// The wait of a trial, in times of the usual one.
+const WAITS_PER_TRIAL: u32 = 4;
 
 /// The estimate of one group.
 #[derive(Clone, Debug, Default)]

@@ -1,13 +1,12 @@
-//! Ranks that nothing reaches which goes to all, though what goes to them alone does: behind a
-//! switch that filters multicast, say. They get a copy of everything for a while, and are tried
-//! again then.
+//! Ranks that packets to all do not reach, though packets to them alone do: behind a switch that
+//! filters multicast, say. They get a copy of everything for a while, and are tried again then.
 
 use omnes_wire::{Instant, Rank, Seq};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Reports in a row of ranks that hear nothing, each after something else went to all, after which
-/// that cannot be chance.
+/// Reports in a row of a rank that has heard nothing, each after something more went to all, after
+/// which that cannot be chance.
 const FAILURES_MAX: u32 = 4;
 /// Time after which a rank that was deaf is tried again, at first; then twice as long each time.
 const RETRY_MIN: Duration = Duration::from_millis(500);
@@ -16,9 +15,9 @@ const RETRY_MAX: Duration = Duration::from_secs(16);
 /// What a rank that hears nothing has reported.
 #[derive(Clone, Copy, Debug)]
 struct Hearing {
-    /// How often, after the first time.
+    /// How often it did after something more had gone to all.
     failures: u32,
-    /// What went to all before has been counted.
+    /// One past the last packet that had gone to all when it was last counted.
     counted: Seq,
     /// How long it is taken to be deaf the next time.
     retry: Duration,
