@@ -2,7 +2,12 @@
 //!
 //! Network namespaces and containers look like hosts of their own but share the cores, so machines
 //! are told apart by the kernel's boot id.
+//!
+//! A rank says on which processors it may run. Launchers bind ranks to cores of their own, and such
+//! ranks share none: a machine has the processors of all its ranks together. Where several are bound
+//! to the same, those are crowded by themselves.
 
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,11 +27,42 @@ const HOLD: Duration = Duration::from_micros(40);
 const HOLD_CROWDED: Duration = Duration::from_micros(120);
 
 /// A machine, as one of its ranks describes it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     /// Hash of the boot id.
     id: u64,
+    /// Those that the rank may run on.
+    processors: Processors,
+    /// How many of them it may use at a time, which a container may limit.
     cores: u32,
+}
+
+/// A bit each, from the lowest of the first word on; none if they are not known.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+struct Processors(Vec<u64>);
+
+impl Processors {
+    /// Those of this thread; not known where a machine has more than the kernel's call names.
+    fn own() -> Self {
+        let Ok(allowed) = sched_getaffinity(None) else { return Self::default() };
+        let allowed = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
+        allowed.fold(Self::default(), |set, processor| set.with(processor))
+    }
+
+    fn with(mut self, processor: usize) -> Self {
+        self.0.resize(self.0.len().max(processor / 64 + 1), 0);
+        self.0[processor / 64] |= 1 << (processor % 64);
+        self
+    }
+
+    fn add(&mut self, others: &Self) {
+        self.0.resize(self.0.len().max(others.0.len()), 0);
+        self.0.iter_mut().zip(&others.0).for_each(|(word, other)| *word |= other);
+    }
+
+    fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
 }
 
 /// What a rank must know of its neighbours.
@@ -34,6 +70,8 @@ pub(crate) struct Machine {
 pub(crate) struct Crowd {
     /// Ranks on this rank's machine.
     pub(crate) local_ranks: u32,
+    /// Cores that they share.
+    pub(crate) local_cores: u32,
     /// Ranks per core, rounded up, on the machine of the job where they are most. The same on all
     /// ranks.
     pub(crate) ranks_per_core: u32,
@@ -42,8 +80,32 @@ pub(crate) struct Crowd {
 /// How many ranks each machine has.
 pub(crate) struct Census {
     /// By the machine's id.
-    ranks: BTreeMap<u64, u32>,
+    machines: BTreeMap<u64, Counted>,
     ranks_per_core: u32,
+}
+
+/// The ranks of a machine.
+#[derive(Default)]
+struct Counted {
+    ranks: u32,
+    /// Of all ranks together.
+    processors: Processors,
+    /// Ranks by the processors that they may run on.
+    bound: BTreeMap<Processors, u32>,
+}
+
+impl Counted {
+    /// Cores that its ranks share, as far as one of them, with `own`, may use them.
+    fn cores_for(&self, own: &Machine) -> u32 {
+        own.cores_of(&self.processors)
+    }
+
+    /// Ranks per core, where most of them share those of a rank.
+    fn ranks_per_core(&self, own: &Machine) -> u32 {
+        let of_same = self.bound.get(&own.processors).copied().unwrap_or_default();
+        let same = of_same.div_ceil(own.cores_of(&own.processors));
+        same.max(self.ranks.div_ceil(self.cores_for(own)))
+    }
 }
 
 impl Machine {
@@ -53,30 +115,43 @@ impl Machine {
         let digits = boot_id.unwrap_or_default().replace('-', "");
         let id = u128::from_str_radix(digits.trim(), 16).unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-        Self { id: (id >> 64) as u64 ^ id as u64, cores }
+        Self { id: (id >> 64) as u64 ^ id as u64, processors: Processors::own(), cores }
+    }
+
+    /// How many of `processors` the rank could use, if it might run on all of them: a limit that
+    /// it has beside its own stays. At least 1.
+    fn cores_of(&self, processors: &Processors) -> u32 {
+        let is_limited = self.cores < self.processors.count();
+        match processors.count() {
+            count if count == 0 || is_limited => self.cores.max(1),
+            count => count,
+        }
     }
 }
 
 impl Census {
     /// Of the ranks on `machines`, one for each rank.
     pub(crate) fn of(machines: &[Machine]) -> Self {
-        let mut ranks = BTreeMap::new();
+        let mut counted: BTreeMap<u64, Counted> = BTreeMap::new();
         for machine in machines {
-            *ranks.entry(machine.id).or_default() += 1;
+            let all = counted.entry(machine.id).or_default();
+            all.ranks += 1;
+            all.processors.add(&machine.processors);
+            *all.bound.entry(machine.processors.clone()).or_default() += 1;
         }
-        let mut census = Self { ranks, ranks_per_core: 0 };
-        let per_core = |machine: &Machine| census.ranks_on(machine).div_ceil(machine.cores.max(1));
-        census.ranks_per_core = machines.iter().map(per_core).max().unwrap_or_default();
-        census
-    }
-
-    fn ranks_on(&self, machine: &Machine) -> u32 {
-        self.ranks.get(&machine.id).copied().unwrap_or_default()
+        let per_core = |own: &Machine| counted[&own.id].ranks_per_core(own);
+        let ranks_per_core = machines.iter().map(per_core).max().unwrap_or_default();
+        Self { machines: counted, ranks_per_core }
     }
 
     /// The neighbours of a rank on machine `own`.
-    pub(crate) fn crowd_on(&self, own: Machine) -> Crowd {
-        Crowd { local_ranks: self.ranks_on(&own), ranks_per_core: self.ranks_per_core }
+    pub(crate) fn crowd_on(&self, own: &Machine) -> Crowd {
+        let counted = self.machines.get(&own.id);
+        Crowd {
+            local_ranks: counted.map_or(1, |counted| counted.ranks),
+            local_cores: counted.map_or(own.cores, |counted| counted.cores_for(own)),
+            ranks_per_core: self.ranks_per_core,
+        }
     }
 }
 
@@ -111,19 +186,62 @@ mod tests {
 
     #[test]
     fn ranks_are_counted_by_machine() {
-        let small = Machine { id: 1, cores: 2 };
-        let large = Machine { id: 2, cores: 8 };
-        let census = Census::of(&[small, large, large, small, large]);
-        assert_eq!(census.crowd_on(small), Crowd { local_ranks: 2, ranks_per_core: 1 });
-        assert_eq!(census.crowd_on(large), Crowd { local_ranks: 3, ranks_per_core: 1 });
-        let crowd = Census::of(&[small, small, small, large]).crowd_on(large);
-        assert_eq!(crowd, Crowd { local_ranks: 1, ranks_per_core: 2 });
-        assert!(crowd.is_crowded() && !census.crowd_on(small).is_crowded());
+        let small = || bound(1, 0..2);
+        let large = || bound(2, 0..8);
+        let census = Census::of(&[small(), large(), large(), small(), large()]);
+        assert_eq!(census.crowd_on(&small()), crowd(2, 2, 1));
+        assert_eq!(census.crowd_on(&large()), crowd(3, 8, 1));
+        let of_large = Census::of(&[small(), small(), small(), large()]).crowd_on(&large());
+        assert_eq!(of_large, crowd(1, 8, 2));
+        assert!(of_large.is_crowded() && !census.crowd_on(&small()).is_crowded());
+    }
+
+    fn crowd(local_ranks: u32, local_cores: u32, ranks_per_core: u32) -> Crowd {
+        Crowd { local_ranks, local_cores, ranks_per_core }
+    }
+
+    /// A rank's machine on which it may run on these processors.
+    fn bound(id: u64, processors: std::ops::Range<usize>) -> Machine {
+        let cores = processors.len() as u32;
+        let processors = processors.fold(Processors::default(), Processors::with);
+        Machine { id, processors, cores }
+    }
+
+    #[test]
+    fn ranks_that_are_bound_to_cores_of_their_own_share_none() {
+        let ranks: Vec<Machine> = (0..128).map(|core| bound(1, core..core + 1)).collect();
+        let census = Census::of(&ranks);
+        assert_eq!(census.crowd_on(&ranks[77]), crowd(128, 128, 1));
+        // By halves of the machine, as many as each half has cores.
+        let ranks: Vec<Machine> = (0..128).map(|rank| bound(1, rank / 64 * 64..64 + rank / 64 * 64)).collect();
+        assert_eq!(Census::of(&ranks).crowd_on(&ranks[0]), crowd(128, 128, 1));
+    }
+
+    #[test]
+    fn ranks_that_are_bound_to_the_same_core_are_crowded_however_many_others_there_are() {
+        let ranks = [bound(1, 0..1), bound(1, 0..1), bound(1, 0..1), bound(1, 8..16)];
+        let census = Census::of(&ranks);
+        assert_eq!(census.crowd_on(&ranks[3]), crowd(4, 9, 3));
+        // More ranks than cores, none of which has the same.
+        let ranks = [bound(1, 0..2), bound(1, 1..2), bound(1, 0..1)];
+        assert_eq!(Census::of(&ranks).crowd_on(&ranks[0]), crowd(3, 2, 2));
+    }
+
+    #[test]
+    fn a_limit_beside_the_processors_counts() {
+        let limited = || Machine { cores: 2, ..bound(1, 0..64) };
+        let census = Census::of(&[limited(), limited(), limited()]);
+        assert_eq!(census.crowd_on(&limited()), crowd(3, 2, 2));
+        // Where processors are not known, the number of cores is all there is to go by.
+        let unknown = || Machine { id: 1, processors: Processors::default(), cores: 2 };
+        let census = Census::of(&[unknown(), unknown(), unknown()]);
+        assert_eq!(census.crowd_on(&unknown()), crowd(3, 2, 2));
     }
 
     #[test]
     fn all_processes_of_a_machine_name_it_alike() {
-        assert_eq!(Machine::this(), Machine::this());
-        assert!(Machine::this().cores > 0);
+        let this = Machine::this();
+        assert_eq!(this, Machine::this());
+        assert!(this.cores > 0 && this.cores <= this.processors.count());
     }
 }

@@ -5,7 +5,8 @@
 //! caller has been inside for a tick, a thread that sleeps in `poll` takes over, so that a rank
 //! which computes still answers, repairs and gives signs of life; the next caller takes the core
 //! back with a single store, without a system call. While one call stays inside the thread looks
-//! less and less often ([`crate::nap`]); the last caller to leave then wakes it.
+//! less and less often ([`crate::nap`]); the last caller to leave then wakes it. Where the program's
+//! hook keeps all callers for long, nobody drives either, and the thread takes over as well.
 //!
 //! ```text
 //!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll
@@ -23,6 +24,7 @@ use crate::poller::{Poller, Woken};
 use crate::queue_request::{Opening, QueueRequest};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
 use crate::while_waiting::{Turns, WhileWaiting};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -65,6 +67,9 @@ pub(crate) struct Shared {
     /// Calls so far and callers inside: what the progress thread looks at.
     pub(crate) entries: AtomicU64,
     pub(crate) callers: AtomicU32,
+    /// Calls of the program's hook so far, and callers in it.
+    hook_calls: AtomicU64,
+    hooked: AtomicU32,
     /// Calls that say nothing of whether the job is worth a receive queue, and callers that want
     /// none to be opened at present.
     pub(crate) uncounted: AtomicU64,
@@ -96,6 +101,8 @@ impl Shared {
             waiters: AtomicU32::new(0),
             entries: AtomicU64::new(0),
             callers: AtomicU32::new(0),
+            hook_calls: AtomicU64::new(0),
+            hooked: AtomicU32::new(0),
             uncounted: AtomicU64::new(0),
             quiet_callers: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
@@ -176,7 +183,7 @@ impl Shared {
             }
             if let Some(hook) = turns.take(inside.core.stepped_at()) {
                 drop(inside);
-                let is_over = hook.call().is_break();
+                let is_over = self.call(hook).is_break();
                 // Anything may have ended meanwhile: it is looked for before this caller sleeps.
                 (inside, has_news) = (self.lock(), false);
                 turns.on_called(inside.core.now());
@@ -192,6 +199,13 @@ impl Shared {
                 self.step_aside(inside, &mut waiting)
             };
         }
+    }
+
+    fn call(&self, hook: &WhileWaiting) -> ControlFlow<()> {
+        self.hooked.fetch_add(1, Ordering::SeqCst);
+        self.hook_calls.fetch_add(1, Ordering::Relaxed);
+        let _in_hook = Hooked { shared: self };
+        hook.call()
     }
 
     /// The longest that a caller sleeps: none may miss the turns of its hook.
@@ -321,6 +335,7 @@ impl Shared {
         let mut opening = None;
         let mut nap = TICK;
         let mut seen = self.entries.load(Ordering::Relaxed);
+        let mut seen_calls = 0;
         while !self.is_over.load(Ordering::SeqCst) {
             self.nap.sleep(nap, || self.is_attended() && !self.is_over.load(Ordering::SeqCst));
             self.publish();
@@ -336,8 +351,12 @@ impl Shared {
                 self.lock().core.use_queue(queue, &sockets);
             }
             let (is_attended, is_new) = (self.is_attended(), entries != seen);
+            let calls = self.hook_calls.load(Ordering::Relaxed);
+            let is_in_same_hook = self.is_left_alone() && calls == seen_calls;
+            seen_calls = calls;
             // After a long nap nobody has been inside for a whole tick yet.
-            if !is_attended && !is_new && nap == TICK {
+            let is_over = !is_attended && nap == TICK;
+            if !is_new && (is_over || is_attended && is_in_same_hook) {
                 self.take_over(entries);
             }
             let may_last = is_attended && !is_new && opening.is_none();
@@ -348,6 +367,11 @@ impl Shared {
 
     fn is_attended(&self) -> bool {
         self.callers.load(Ordering::SeqCst) > 0
+    }
+
+    /// Nobody is inside but those whom the program's hook keeps.
+    fn is_left_alone(&self) -> bool {
+        self.callers.load(Ordering::SeqCst) == self.hooked.load(Ordering::SeqCst)
     }
 
     /// Ends the progress thread.
@@ -383,7 +407,7 @@ impl Shared {
     fn take_over(&self, entries: u64) {
         let is_alone = || {
             self.entries.load(Ordering::Relaxed) == entries
-                && self.callers.load(Ordering::Relaxed) == 0
+                && self.is_left_alone()
                 && !self.is_over.load(Ordering::SeqCst)
         };
         while is_alone() {
@@ -410,6 +434,17 @@ impl Drop for Caller<'_> {
         if self.shared.callers.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.shared.nap.end();
         }
+    }
+}
+
+/// A caller in the program's hook, which may panic.
+struct Hooked<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Hooked<'_> {
+    fn drop(&mut self) {
+        self.shared.hooked.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

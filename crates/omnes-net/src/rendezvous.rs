@@ -31,7 +31,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 7;
+pub(crate) const PROTOCOL: u32 = 8;
 /// Wait before a name that nobody knows is asked for again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 /// What a rank needs beside the connections of the rendezvous: its sockets, and some.
@@ -402,13 +402,14 @@ impl Rendezvous {
         };
         let table = self.table(&local, &key, address.ip(), &hellos)?;
         let addresses = table.addresses_for(0, address.ip());
-        let machines = hellos.values().map(|(hello, _, _)| hello.machine);
-        let census = Census::of(&machines.chain([Machine::this()]).collect::<Vec<_>>());
+        let own = Machine::this();
+        let machines = hellos.values().map(|(hello, _, _)| hello.machine.clone());
+        let census = Census::of(&machines.chain([own.clone()]).collect::<Vec<_>>());
         let question = self.question(JobId(table.job), &key, table.payload_bytes);
         let part = Part::begin(local.trial.as_ref(), question, &table.circle, &addresses);
         let HandedOut { streams, unreached } =
             self.hand_out(hellos, &table, &census, (until, part))?;
-        let crowd = census.crowd_on(Machine::this());
+        let crowd = census.crowd_on(&own);
         let Table { job, payload_bytes, nodes, circle, .. } = table;
         let met = Met {
             job: JobId(job),
@@ -479,7 +480,7 @@ impl Rendezvous {
         let to_all = ToAll::new(table, self.key.as_ref()).map_err(failed)?;
         let mut readers = Vec::with_capacity(hellos.len());
         for (rank, (hello, _, stream)) in hellos {
-            let crowd = census.crowd_on(hello.machine);
+            let crowd = census.crowd_on(&hello.machine);
             let reply = Reply::Table { digest: to_all.digest(), crowd };
             let signed = self.sign(&reply, hello.challenge);
             let line = signed.and_then(|signed| signed.begin_line()).map_err(failed)?;

@@ -75,9 +75,10 @@ impl Watch {
                     let number = u32::from_be_bytes([said[1], said[2], said[3], said[4]]);
                     Some(News::Left(rank, number.checked_sub(1).filter(|_| is_whole).map(Rank)))
                 }
+                Ok(_) => Some(News::Lost(rank)),
                 Err(error) if is_nothing(&error) => return None,
-                Err(error) if is_broken(&error) => None,
-                Ok(_) | Err(_) => Some(News::Lost(rank)),
+                // Whatever the network says: the other side's end is the end of what it sends.
+                Err(_) => None,
             };
             self.forget(rank);
             if news.is_some() {
@@ -121,11 +122,6 @@ impl Watch {
 
 fn is_nothing(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
-}
-
-/// True if that can be without the other side's end.
-fn is_broken(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::TimedOut)
 }
 
 #[cfg(test)]

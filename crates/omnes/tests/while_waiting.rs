@@ -147,6 +147,35 @@ fn a_hook_ends_the_wait_and_what_was_waited_for_is_given_up() {
     }
 }
 
+#[test]
+fn a_rank_whose_hook_takes_longer_than_the_peer_timeout_is_not_taken_for_dead() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let peer_timeout = Duration::from_millis(600);
+    let adjust = |config: &mut Config| {
+        config.peer_timeout = peer_timeout;
+        if config.rank == 1 {
+            let armed = armed.clone();
+            config.while_waiting = Some(WhileWaiting::new(move || {
+                if armed.swap(false, Ordering::Relaxed) {
+                    std::thread::sleep(5 * peer_timeout);
+                }
+            }));
+        }
+    };
+    with_ranks(2, adjust, |comm| {
+        if comm.rank() == 1 {
+            armed.store(true, Ordering::Relaxed);
+            // Also what others wait for goes on meanwhile: this is more than is sent unasked.
+            let mut data = vec![0; 1_000_000];
+            comm.recv(0, 1, &mut data).unwrap();
+            assert_eq!(data, vec![7; 1_000_000]);
+        } else {
+            comm.send(1, 1, &vec![7; 1_000_000]).unwrap();
+        }
+        comm.finalize().unwrap();
+    });
+}
+
 /// A hook for rank 1 that panics once it is told to.
 fn panicking(armed: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
     let armed = armed.clone();

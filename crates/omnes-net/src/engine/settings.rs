@@ -102,9 +102,8 @@ fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 
 
 /// How callers wait: as suits the ranks per core, but for what was asked for.
 pub(super) fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
-    let usual = WaitPolicy::for_ranks(ranks, cores);
+    let usual = WaitPolicy::for_ranks(ranks, crowd.local_cores);
     let give_way = config.give_way.unwrap_or(usual.give_way);
     // A hook that is called often needs a caller that is awake.
     let is_kept_awake = config.while_waiting.as_ref().is_some_and(WhileWaiting::is_frequent);
