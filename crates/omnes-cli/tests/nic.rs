@@ -283,6 +283,38 @@ fn ordinary_users_get_the_kernels_nic_from_the_agent_and_do_without() {
     assert_eq!(hosts.list(0)["agent"]["slots"].as_array().unwrap().len(), 0);
 }
 
+/// Gives a host an address on an interface by which nothing leaves, as routers' loopbacks have, and
+/// has it speak to the others from there.
+fn move_address_inwards(hosts: &Hosts, host: usize, address: &str) {
+    let ip = |host: usize, line: &str| {
+        let mut command = Command::new("ip");
+        command.args(line.split(' ')).stdin(Stdio::null());
+        let output = hosts.inside(host, || command.output().unwrap());
+        assert!(output.status.success(), "{line}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    ip(host, "link add inner type veth peer name blind");
+    ip(host, "link set blind up");
+    ip(host, &format!("addr add {address}/32 dev inner"));
+    ip(host, "link set inner up");
+    let routes = ip(host, "route show dev eth0");
+    let subnet = routes.split(' ').next().unwrap();
+    ip(host, &format!("route replace {subnet} dev eth0 src {address}"));
+    for other in (0..hosts.networks.len()).filter(|other| *other != host) {
+        ip(other, &format!("route add {address}/32 dev eth0"));
+    }
+}
+
+#[test]
+fn barriers_go_on_without_the_nic_where_packets_do_not_pass_the_interface_of_their_address() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    move_address_inwards(&hosts, 1, "10.78.0.2");
+    let _agents: Vec<Agent> = (0..2).map(|host| Agent::start(&hosts, host, &[])).collect();
+    for nic in job(&hosts, 4006) {
+        assert!(nic.contains("did not end"), "{nic}");
+    }
+}
+
 #[test]
 fn slots_are_shown_while_a_job_has_them_and_gone_when_it_is_killed() {
     let Some(hosts) = Hosts::new(2) else { return };

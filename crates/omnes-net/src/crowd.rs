@@ -213,7 +213,8 @@ mod tests {
         let census = Census::of(&ranks);
         assert_eq!(census.crowd_on(&ranks[77]), crowd(128, 128, 1));
         // By halves of the machine, as many as each half has cores.
-        let ranks: Vec<Machine> = (0..128).map(|rank| bound(1, rank / 64 * 64..64 + rank / 64 * 64)).collect();
+        let ranks: Vec<Machine> =
+            (0..128).map(|rank| bound(1, rank / 64 * 64..64 + rank / 64 * 64)).collect();
         assert_eq!(Census::of(&ranks).crowd_on(&ranks[0]), crowd(128, 128, 1));
     }
 

@@ -156,8 +156,12 @@ pub enum OperationError {
     /// A barrier that cannot be.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// The node's agent has taken back the slot of the kernel's NIC that ran a barrier.
-    #[error("omnesd has taken back the network interface's slot for this barrier, or has ended")]
+    /// The slot of the kernel's NIC that ran a barrier is gone, or its firmware sees no packet of it
+    /// any more.
+    #[error(
+        "the network interface runs this barrier no more: omnesd has taken back its slot, or has \
+         ended, or the firmware was detached"
+    )]
     NicLost,
     /// There is no multicast.
     #[error("no multicast: {reason}")]

@@ -76,6 +76,7 @@ impl Core {
     /// Forgets a group, and gives its slot back.
     pub(crate) fn close_collective(&mut self, communicator: CommunicatorId) {
         self.endpoint.collective_mut().close(communicator);
+        self.barriers.awaited.retain(|it| it.communicator != communicator);
         self.links.forget_in_group(HeardFor::Barriers(communicator));
         let Barriers { slots, given_back, .. } = &mut self.barriers;
         for closed in slots.extract_if(.., |slot| slot.communicator == communicator) {
@@ -171,7 +172,8 @@ impl Core {
             self.endpoint.collective_mut().handle_nic(now, *communicator, &view(slot.page()));
             let is_awaited =
                 self.barriers.awaited.iter().any(|it| it.communicator == *communicator);
-            if is_awaited && slot.is_lost() {
+            let is_unheard = self.endpoint.collective().is_unheard(*communicator);
+            if is_awaited && (slot.is_lost() || is_unheard) {
                 lost.push(*communicator);
             }
         }

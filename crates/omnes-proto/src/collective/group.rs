@@ -22,7 +22,8 @@ use super::told::Told;
 use super::waiting::Waiting;
 use crate::lane::earliest;
 use crate::limits::{
-    BARRIERS_OUTSTANDING_MAX, GROUP_NODES_MAX, HEARSAY_ASKS, NACKS_PER_ROUND, NIC_NODES_MAX,
+    BARRIERS_OUTSTANDING_MAX, DOORBELLS_MAX, GROUP_NODES_MAX, HEARSAY_ASKS, NACKS_PER_ROUND,
+    NIC_NODES_MAX,
 };
 use omnes_firmware::barrier::{Action, Contribution, can_combine};
 use omnes_topo::Barrier as Algorithm;
@@ -93,6 +94,8 @@ pub(super) struct Group {
     pub(super) question: Option<Question>,
     pub(super) outbox: Outbox,
     pub(super) waiting: Waiting,
+    /// Doorbells in a row that the kernel's NIC has not seen.
+    unheard: u32,
     /// The group is on the list of those that may have something to send.
     pub(super) is_ready: bool,
     /// The group is counted among those with a deadline.
@@ -142,6 +145,7 @@ impl Group {
             question: None,
             outbox: Outbox::default(),
             waiting: Waiting::new(me, askers),
+            unheard: 0,
             is_ready: false,
             is_armed: false,
         })
@@ -160,6 +164,12 @@ impl Group {
     /// True if this rank leads its node.
     pub(super) fn leads(&self) -> bool {
         self.members.is_leader(self.members.own())
+    }
+
+    /// True if the kernel's NIC, which sees a doorbell the moment it is sent, sees none of this group
+    /// any more.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.unheard >= DOORBELLS_MAX
     }
 
     /// True if the kernel's NIC runs the barriers of this group.
@@ -358,6 +368,7 @@ impl Group {
                 }
                 None => {
                     // The NIC has not seen the doorbell.
+                    self.unheard += 1;
                     common.counters.doorbells_again += 1;
                     self.outbox.doorbell = Some((epoch, network.first_send()));
                     return;
@@ -476,6 +487,9 @@ impl Group {
         let Some(network) = &mut self.network else { return };
         if self.phase != Phase::Network || !network.is_nic() {
             return;
+        }
+        if view.entered == epoch {
+            self.unheard = 0;
         }
         if view.done == epoch {
             self.finish(now, common, view.result);

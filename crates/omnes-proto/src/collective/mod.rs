@@ -297,6 +297,12 @@ impl Collective {
         self.settle(at);
     }
 
+    /// True if the kernel's NIC has not seen the doorbells of a group for so many times that it will
+    /// see none: its barriers do not end.
+    pub fn is_unheard(&self, communicator: CommunicatorId) -> bool {
+        self.find_open(communicator).is_some_and(|at| self.groups[at].is_unheard())
+    }
+
     /// Asks the members who has entered the barrier of a group that is under way, the oldest that
     /// is not done; those who are not known to have are asked again and again until it is done, and
     /// then for the next one, as far as this rank has entered some by now. Nothing happens if none

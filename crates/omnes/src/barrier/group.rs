@@ -14,9 +14,12 @@ use omnes_proto::collective::{Contribution, GroupConfig, Runner, can_combine};
 use omnes_topo::Barrier;
 use omnes_wire::CommunicatorId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Barriers of a communicator after which it is worth trying for a slot of the kernel's NIC.
 const CALLS_BEFORE_NIC: u32 = 16;
+/// How long the first barrier by the kernel's NIC may take, which all enter at about the same time.
+const NIC_TRIAL: Duration = Duration::from_secs(2);
 
 /// See the module header.
 pub(crate) struct BarrierGroups {
@@ -276,7 +279,29 @@ impl Communicator {
         }
         let config = self.group_config(id, algorithm, Runner::Nic);
         self.job().engine.open_collective(config, slot.unwrap_or_default());
+        let own = self.nic_fault(id)?;
+        if let Some(reason) = self.kept_from_nic(own)? {
+            self.job().engine.close_collective(id);
+            return Ok(Err(reason));
+        }
         Ok(Ok(self.add_group(id, algorithm, Runner::Nic)))
+    }
+
+    /// What is wrong with barriers by the kernel's NIC, found out by a first one: packets need not
+    /// take the way past the interface that has the address they are sent from. Collective.
+    fn nic_fault(&self, id: CommunicatorId) -> Result<Option<&'static str>, Error> {
+        let engine = self.engine_to_start()?;
+        let operation = engine.start_barrier(id).map_err(|error| self.error(error))?;
+        match engine.wait_at_most(operation, NIC_TRIAL, |gone| self.breaks_collective(gone)) {
+            Some(outcome) => outcome.map(|_| None).map_err(|error| self.error(error)),
+            None => {
+                engine.release(operation);
+                Ok(Some(
+                    "a barrier by the kernel's NIC did not end: packets of the job do not \
+                         pass the interface of its address",
+                ))
+            }
+        }
     }
 
     /// The first obstacle of any member, which is one for all from now on. Collective.

@@ -2,9 +2,11 @@
 
 use super::super::*;
 use super::net::{GROUP, group, message, step};
+use crate::limits::DOORBELLS_MAX;
 use crate::packet::Destination;
 use omnes_topo::Barrier as Algorithm;
 use omnes_wire::{Flags, Header};
+use std::time::Duration;
 
 const NOW: Instant = Instant::ZERO;
 
@@ -128,6 +130,27 @@ fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
     machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
     assert_eq!(machine.poll_event(), None);
     assert_eq!(next(&mut machine), Some((to_own_nic(1), step(0, 2, 0))));
+}
+
+#[test]
+fn a_nic_that_sees_no_doorbell_for_long_is_given_up_and_one_that_sees_some_is_not() {
+    let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
+    let ring = |machine: &mut Collective, times: u32| {
+        for _ in 0..times {
+            assert!(!machine.is_unheard(GROUP));
+            let at = machine.poll_timeout().unwrap();
+            machine.handle_timeout(at);
+            next(machine).unwrap();
+        }
+    };
+    machine.enter(NOW, GROUP).unwrap();
+    ring(&mut machine, DOORBELLS_MAX - 1);
+    machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
+    machine.enter(NOW, GROUP).unwrap();
+    ring(&mut machine, DOORBELLS_MAX);
+    assert!(machine.is_unheard(GROUP));
+    // It takes a second, not less: many ranks may wait for one core.
+    assert!(machine.poll_timeout().unwrap() > NOW + Duration::from_millis(500));
 }
 
 #[test]
