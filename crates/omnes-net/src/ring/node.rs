@@ -57,7 +57,7 @@ impl Node {
 
 /// The user that this process runs as, in its own user namespace.
 pub(super) fn own_user() -> u32 {
-    rustix::process::getuid().as_raw()
+    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]
