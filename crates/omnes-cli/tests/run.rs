@@ -442,6 +442,26 @@ fn ssh_ranks_get_their_host_environment_and_directory() {
 }
 
 #[test]
+fn the_callers_settings_reach_ssh_ranks_unless_env_says_otherwise() {
+    // This far side has nothing of the launcher's environment.
+    let ssh = FakeSsh::new(r#"exec env -i PATH="$PATH" sh -c "$2""#);
+    let run = |options: &[&str]| {
+        let mut command =
+            ssh.run("a", &[&["-n", "1", "--env", "OMNES_SPIN=2us"], options].concat());
+        command.envs([("OMNES_ENCRYPT", "on"), ("OMNES_NETWORK", "it's $mine")]);
+        command.envs([("OMNES_SPIN", "1us"), ("OMNES_RANK", "7"), ("OMNES_JOB_KEY", "another's")]);
+        command.envs([("OMNES_NO-NAME", "of a shell's variable"), ("OTHER", "stays here")]);
+        let script = r#"echo "$OMNES_ENCRYPT $OMNES_NETWORK $OMNES_SPIN $OMNES_RANK $OTHER.""#;
+        finish(command.args(["--", "sh", "-c", script]))
+    };
+    let (status, output, errors) = run(&[]);
+    assert_eq!((status, &*output, &*errors), (0, "[0] on it's $mine 2us 0 .", ""));
+    assert!(!ssh.words().contains("another"), "{}", ssh.words());
+    let (_, plan, _) = run(&["--dry-run"]);
+    assert!(plan.contains("OMNES_ENCRYPT=on") && !plan.contains("another"), "{plan}");
+}
+
+#[test]
 fn any_argument_survives_the_remote_shell() {
     let ssh = FakeSsh::new(r#"exec sh -c "$2""#);
     let arguments =

@@ -10,6 +10,9 @@ use std::ffi::OsString;
 /// Name of the variable that holds the key; kept apart from the rest of the environment.
 pub const KEY_NAME: &str = "OMNES_JOB_KEY";
 
+/// Start of the names of what Omnes reads.
+const SETTING_PREFIX: &str = "OMNES_";
+
 /// Names that the launcher sets, so that `--env` must not.
 pub const RESERVED_NAMES: [&str; 6] = [
     "OMNES_RANK",
@@ -26,7 +29,8 @@ pub struct Job {
     pub size: usize,
     /// `host:port` where rank 0 is met.
     pub rendezvous: String,
-    /// From `--env`, in the order typed; the last of equal names wins.
+    /// The caller's [`settings`] where ranks do not inherit them, then those of `--env` in the
+    /// order typed; the last of equal names wins.
     pub extra: Vec<(String, String)>,
     /// Program and arguments, at least one word.
     pub command: Vec<OsString>,
@@ -72,10 +76,32 @@ pub fn random_bytes<const N: usize>() -> Result<[u8; N]> {
     Ok(bytes)
 }
 
+/// What ranks that do not inherit `environment` are to get of it: all named `OMNES_…` but
+/// [`RESERVED_NAMES`], in order of names. Values are what Omnes reads in them, which takes bytes
+/// that are no UTF-8 for U+FFFD.
+pub fn settings(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Vec<(String, String)> {
+    let mut settings: Vec<_> = environment
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| name.starts_with(SETTING_PREFIX) && check_name(name).is_ok())
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
+        .collect();
+    settings.sort_unstable();
+    settings
+}
+
 /// Parses `NAME=VALUE` of `--env`.
 pub fn parse_variable(text: &str) -> Result<(String, String), String> {
     let (name, value) =
         text.split_once('=').ok_or_else(|| format!("'{text}' has no '='; give NAME=VALUE"))?;
+    check_name(name)?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Refuses names that shells do not take, and those that the launcher sets.
+fn check_name(name: &str) -> Result<(), String> {
     let letter = |character: char| character.is_ascii_alphanumeric() || character == '_';
     if name.is_empty()
         || name.starts_with(|c: char| c.is_ascii_digit())
@@ -86,7 +112,7 @@ pub fn parse_variable(text: &str) -> Result<(String, String), String> {
     if RESERVED_NAMES.contains(&name) {
         return Err(format!("{name} is set by omnes run"));
     }
-    Ok((name.to_owned(), value.to_owned()))
+    Ok(())
 }
 
 #[cfg(test)]

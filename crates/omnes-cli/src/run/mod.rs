@@ -65,6 +65,8 @@ Examples:
 
 Every rank gets OMNES_RANK, OMNES_SIZE, OMNES_RENDEZVOUS, OMNES_JOB_KEY,
 OMNES_LOCAL_RANK and OMNES_LOCAL_SIZE (ranks that share the machine's cores).
+All other OMNES_* variables that are set here reach the ranks too, also over
+ssh, which carries nothing else of this environment; --env overrides them.
 At the start ranks wait for each other for OMNES_JOIN_TIMEOUT (default 60s).
 `omnes doctor --help` has all variables.
 
@@ -154,7 +156,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Err(error) => return lab::status_of(error),
     };
     let places = site.places(ranks);
-    let mut environment = args.env;
+    let mut environment = match site {
+        Site::Ssh { .. } => job::settings(std::env::vars_os()),
+        Site::Here { .. } | Site::Lab(_) => Vec::new(), // inherited
+    };
+    environment.extend(args.env);
     if args.encrypt {
         environment.push(("OMNES_ENCRYPT".to_owned(), "on".to_owned()));
     }

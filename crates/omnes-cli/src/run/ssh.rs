@@ -18,9 +18,10 @@
 //! signal s is then seen as status 128+s, where ssh itself would only say 255.
 //!
 //! Assumes: login shells that read POSIX quoting (sh, bash, dash, ksh, zsh), and sshd's habit of
-//! one session per command, which makes "group 0" the rank and what it started. Everything of the
-//! environment but the key is visible on the remote command line. Not done: a rank's standard
-//! input, because the pipe is taken; TSTP, because a remote session has no job control.
+//! one session per command, which makes "group 0" the rank and what it started. Of the launcher's
+//! own environment the rank gets what is named `OMNES_…`; all that it gets but the key is visible
+//! on the remote command line. Not done: a rank's standard input, because the pipe is taken; TSTP,
+//! because a remote session has no job control.
 
 use super::job::Job;
 use super::placement::Place;
