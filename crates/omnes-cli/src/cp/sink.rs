@@ -271,6 +271,8 @@ impl OpenFile {
         }
         set_meta(&self.file, self.meta)
             .map_err(StagingError::io("set mode and time of", &self.path))?;
+        // Also where the staging holds the file open: each close tells.
+        sys::close(self.file).map_err(StagingError::io("write", &self.path))?;
         Ok(())
     }
 

@@ -196,6 +196,51 @@ fn an_existing_destination_is_kept_unless_it_may_be_replaced() {
     assert_eq!(names_in(directory.path()), ["file", "tree"]);
 }
 
+/// Makes the kernel answer EIO to each `close` of this thread, as it does where a file system could
+/// not write what it had taken; false where it takes no filters.
+fn fail_each_close() -> bool {
+    let number = u32::try_from(libc::SYS_close).unwrap();
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0), // number of the call
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EIO as u32),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel copies the filter, which lives until then and counts for this thread.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    }
+}
+
+#[test]
+fn what_the_system_tells_only_at_the_close_is_an_error() {
+    let directory = TempDir::new().unwrap();
+    for kind in [Kind::File, Kind::Directory] {
+        let dest = directory.path().join(format!("{kind:?}"));
+        let name: &[u8] = if kind == Kind::File { b"" } else { b"inside" };
+        let file = Frame::File { meta: META, size: 4, name };
+        let data = Frame::Data { offset: 0, bytes: b"data" };
+        let mut sink = Sink::new(staging(&dest, kind), ReadBack::Off);
+        if kind == Kind::Directory {
+            sink.apply(&chunk_of(&[Frame::Enter { name: b"" }])).unwrap();
+        }
+        sink.apply(&chunk_of(&[file, data])).unwrap();
+        let ended = std::thread::scope(|scope| {
+            let end = || fail_each_close().then(|| sink.apply(&chunk_of(&[Frame::End])));
+            scope.spawn(end).join().unwrap()
+        });
+        let Some(ended) = ended else {
+            eprintln!("skipped: needs seccomp");
+            return;
+        };
+        let told = ended.unwrap_err().to_string();
+        assert!(told.starts_with("cannot write ") && told.contains("Input/output"), "{told}");
+    }
+}
+
 #[test]
 fn a_mount_point_is_refused_before_anything_is_sent() {
     let refused = open(Path::new("/proc"), Kind::Directory, Existing::Replace).unwrap_err();

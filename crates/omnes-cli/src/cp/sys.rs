@@ -1,10 +1,10 @@
 //! System calls that the standard library has no words for.
 
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statfs, statx};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, fstatfs, statfs, statx};
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -129,6 +129,19 @@ pub fn set_link_mtime(path: &Path, mtime_s: i64, mtime_ns: u32) -> io::Result<()
     checked(unsafe {
         libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW)
     })
+}
+
+/// Closes `file`.
+///
+/// Errors: something that was written through it is lost (a full disk, a quota), which network file
+/// systems and FUSE may tell no sooner.
+pub fn close(file: File) -> io::Result<()> {
+    // An NFS client with a delegation writes after the close, when nobody is left to be told.
+    if fstatfs(&file).is_ok_and(|found| found.f_type == libc::NFS_SUPER_MAGIC) {
+        file.sync_data()?;
+    }
+    // SAFETY: the descriptor was the file's own, which has given it away.
+    checked(unsafe { libc::close(file.into_raw_fd()) })
 }
 
 /// Drops what the page cache holds of `file`, as far as it is on disk, so that reading it again
