@@ -93,7 +93,7 @@ pub struct Args {
     /// Algorithm (scheme) of the broadcasts: multicast, window, co-root=4, binomial, chain, ...
     #[arg(long, visible_alias = "scheme", value_name = "NAME")]
     algorithm: Option<Bcast>,
-    /// Replace what is at DEST
+    /// Replace the file, link or directory at DEST
     #[arg(long)]
     force: bool,
     /// Read every file back from the disk and compare it before the copy appears

@@ -8,7 +8,9 @@ use super::source::{self, Read};
 use super::staging::{Destination, Durability, Existing, Kind, Staging, StagingError};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc;
 use tempfile::TempDir;
 
@@ -194,6 +196,27 @@ fn an_existing_destination_is_kept_unless_it_may_be_replaced() {
     open(&tree, Kind::Directory, Existing::Replace).unwrap().commit(Durability::Lazy).unwrap();
     assert_eq!(names_in(&tree), [""; 0]);
     assert_eq!(names_in(directory.path()), ["file", "tree"]);
+}
+
+#[test]
+fn what_is_no_file_is_never_replaced_by_one() {
+    let directory = TempDir::new().unwrap();
+    let socket = directory.path().join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    let fifo = directory.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for path in [&socket, &fifo, Path::new("/dev/null")] {
+        for existing in [Existing::Keep, Existing::Replace] {
+            let refused = open(path, Kind::File, existing).unwrap_err();
+            assert!(matches!(refused, StagingError::OtherKind { .. }), "{refused}");
+        }
+    }
+    assert_eq!(names_in(directory.path()), ["fifo", "socket"]);
+    // A link is replaced, not what it leads to.
+    let link = directory.path().join("link");
+    symlink("fifo", &link).unwrap();
+    open(&link, Kind::File, Existing::Replace).unwrap().commit(Durability::Lazy).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_file());
 }
 
 /// Makes the kernel answer EIO to each `close` of this thread, as it does where a file system could

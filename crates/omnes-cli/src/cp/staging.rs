@@ -61,7 +61,8 @@ pub enum StagingError {
     /// `--force` was not given.
     #[error("{}: exists (--force replaces it)", .0.display())]
     Exists(PathBuf),
-    /// A file where a directory is to go, or the other way round; never replaced.
+    /// A file where a directory is to go, or the other way round, or a device, FIFO or socket;
+    /// never replaced.
     #[error("{}: is {found}; it is not replaced by {wanted}", .path.display())]
     OtherKind {
         /// The destination.
@@ -351,17 +352,16 @@ fn check_existing(dest: &Path, kind: Kind, existing: Existing) -> Result<(), Sta
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(StagingError::io("look at", dest)(error)),
     };
-    match (kind, found.is_dir()) {
-        (Kind::File, true) => Err(StagingError::OtherKind {
-            path: dest.to_owned(),
-            found: "a directory (with / at its end the copy goes into it)",
-            wanted: "a file",
-        }),
-        (Kind::Directory, false) => Err(StagingError::OtherKind {
-            path: dest.to_owned(),
-            found: "no directory",
-            wanted: "one",
-        }),
+    let other_kind =
+        |found, wanted| Err(StagingError::OtherKind { path: dest.to_owned(), found, wanted });
+    match kind {
+        Kind::File if found.is_dir() => {
+            other_kind("a directory (with / at its end the copy goes into it)", "a file")
+        }
+        Kind::File if !found.is_file() && !found.is_symlink() => {
+            other_kind("neither a file nor a link", "a file")
+        }
+        Kind::Directory if !found.is_dir() => other_kind("no directory", "one"),
         _ if existing == Existing::Keep => Err(StagingError::Exists(dest.to_owned())),
         _ if sys::is_mount_point(dest) => Err(StagingError::MountPoint(dest.to_owned())),
         _ => Ok(()),
