@@ -138,6 +138,10 @@ fn wrong_usage_says_what_would_be_right() {
     says(user.job(3, "", "tune"), "at least 3 ranks on at least 2 nodes");
     says(user.job(3, NODES, "tune --sizes 1m"), "must be at most 128k");
     says(user.omnes("tune --sizes 2g"), "above 1g");
+    let own_hosts = "at least 3 ranks, each on a host of its own; here are 3 on 1";
+    for flags in ["", NODES] {
+        says(user.job(3, flags, "tune --testbed testbed.toml"), own_hosts);
+    }
     says(user.omnes("tune --show --clear"), "cannot be used with");
     let set = |value| {
         let mut command = user.command();
@@ -157,6 +161,22 @@ fn file_that_cannot_be_written_is_told_after_the_figures() {
     // To a job it is no error.
     let (status, _, errors) = user.job(3, NODES, "bench bcast --sizes 8 --budget 2ms");
     assert_eq!((status, errors.as_str()), (0, ""));
+}
+
+#[test]
+fn a_testbed_is_measured_between_hosts_of_a_lab_alone() {
+    if !is_root() {
+        return;
+    }
+    let user = User::new();
+    let file = user.directory.path().join("testbed.toml");
+    let tune = format!("tune --testbed {}", file.display());
+    let (status, _, errors) = user.job(4, "--lab 2", &tune);
+    assert_eq!(status, 2, "{errors}");
+    assert!(errors.contains("here are 4 on 2") && !file.exists(), "{errors}");
+    let (status, _, errors) = user.job(3, "--lab", &tune);
+    assert_eq!(status, 0, "{errors}");
+    assert!(file.exists());
 }
 
 /// Data packets that the root of a small broadcast sends, and whether it gets acknowledgements of

@@ -79,7 +79,8 @@ pub struct Args {
     /// Measure and print, but keep nothing
     #[arg(long)]
     dry_run: bool,
-    /// Instead, measure what hosts and network cost, and write that as a testbed for `omnes sim`
+    /// Instead, measure what hosts and network cost, and write that as a testbed for `omnes sim`;
+    /// in at least 3 ranks, each on a host of its own
     #[arg(long, value_name = "FILE.toml",
           conflicts_with_all = ["sizes", "budget", "dry_run", "show", "clear"])]
     testbed: Option<PathBuf>,

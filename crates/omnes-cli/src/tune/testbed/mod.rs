@@ -14,10 +14,11 @@ mod sockets;
 
 use crate::bench::group;
 use crate::complain::complain;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use file::Figures;
 use omnes::{BarrierForm, BarrierKind, Communicator};
 use omnes_topo::Barrier;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -27,8 +28,23 @@ const TAG: u32 = 0x7e57;
 /// Rounds of which the median is taken: so many that ranks that wait have gone to sleep by then.
 const ROUNDS: usize = 2001;
 
+/// Fewest ranks: with a third one is seen what one more copy costs.
+const RANKS_MIN: u32 = 3;
+
 /// Measures in all ranks, and writes the file at rank 0.
 pub fn run(comm: Communicator, rendezvous: &str, path: &Path) -> Result<ExitCode> {
+    let ranks = comm.size();
+    match hosts(&comm, rendezvous) {
+        Err(error) => return Ok(group::leave(comm, Err(error))),
+        Ok(hosts) if ranks < RANKS_MIN || hosts != u64::from(ranks) => {
+            let error = anyhow!(
+                "a testbed takes at least {RANKS_MIN} ranks, each on a host of its own; here are \
+                 {ranks} on {hosts}"
+            );
+            return Ok(group::refuse(&comm, &error));
+        }
+        Ok(_) => {}
+    }
     let outcome = measure(&comm, rendezvous).and_then(|figures| write(&comm, &figures, path));
     Ok(group::leave(comm, outcome.map(|()| true)))
 }
@@ -44,8 +60,15 @@ fn write(comm: &Communicator, figures: &Figures, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Hosts by their addresses: of several sinks at one, the same one would get all packets.
+fn hosts(comm: &Communicator, rendezvous: &str) -> Result<u64> {
+    let own = sockets::own_address(rendezvous)?.octets();
+    let mut addresses = BTreeSet::new();
+    group::gather(comm, &own, |_, address| addresses.extend([address.to_owned()]))?;
+    group::share_number(comm, addresses.len() as u64)
+}
+
 fn measure(comm: &Communicator, rendezvous: &str) -> Result<Figures> {
-    ensure!(comm.size() >= 3, "it takes at least 3 ranks, to see what one more copy costs");
     // Of what one host does alone, the others would take their share if they did it too.
     let alone = || Ok::<_, anyhow::Error>((machine::measure(), core::measure(), look(comm)?));
     let (sockets, alone) = sockets::measure(comm, rendezvous, alone)?;

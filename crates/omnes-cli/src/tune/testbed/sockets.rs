@@ -5,7 +5,7 @@
 //! to the receivers' buffers; what one more receiver of a multicast adds is the way of one copy.
 
 use super::{TAG, median};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use omnes::Communicator;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -109,7 +109,7 @@ fn parse(text: &[u8]) -> Result<(SocketAddr, SocketAddr)> {
 }
 
 /// The address by which this host reaches rank 0, or is reached as rank 0.
-fn own_address(rendezvous: &str) -> Result<Ipv4Addr> {
+pub fn own_address(rendezvous: &str) -> Result<Ipv4Addr> {
     let there = rendezvous.to_socket_addrs()?.next().context("no address of rank 0")?;
     let probe = UdpSocket::bind("0.0.0.0:0")?;
     probe.connect(there)?;
@@ -180,6 +180,7 @@ fn time_case(
     set(&socket, UDP_SEGMENT, if case.packets > 1 { case.bytes as i32 } else { 0 });
     let mut data = Memory::new(case.bytes * case.packets);
     let (mut sends, mut receives) = (Vec::new(), Vec::new());
+    let mut are_empty = vec![true; if case.is_to_all { sinks.len() } else { 1 }];
     for _ in 0..ROUNDS {
         let begin = Instant::now();
         for _ in 0..CALLS {
@@ -191,15 +192,23 @@ fn time_case(
             let mut answer = [0; 32];
             let bytes = control.recv(&mut answer).context("a sink does not answer")?;
             let text = std::str::from_utf8(&answer[..bytes])?;
+            let (time, packets) = text.split_once(' ').context("a time and packets")?;
             if number == 0 {
-                receives.push(text.parse::<f64>()? / CALLS as f64);
+                receives.push(time.parse::<f64>()? / CALLS as f64);
+            }
+            if let Some(is_empty) = are_empty.get_mut(number) {
+                *is_empty &= packets == "0";
             }
         }
+    }
+    if let Some(number) = are_empty.iter().position(|is_empty| *is_empty) {
+        let way = if case.is_to_all { "multicast" } else { "packets" };
+        bail!("rank {} gets no {way} of rank 0", number + 1);
     }
     Ok(Times { send_ns: median(sends), receive_ns: median(receives) })
 }
 
-/// At all others: empties the sink when asked to, and says how long it took.
+/// At all others: empties the sink when asked to, and says how long it took and what there was.
 fn serve(control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
     let mut buffer = Memory::new(64 << 10);
     let mut asked = [0; 8];
@@ -208,9 +217,12 @@ fn serve(control: &UdpSocket, sink: &UdpSocket) -> Result<()> {
         if &asked[..bytes] == b"end" {
             return Ok(());
         }
+        let mut packets = 0;
         let begin = Instant::now();
-        while sink.recv(buffer.next()).is_ok() {}
+        while sink.recv(buffer.next()).is_ok() {
+            packets += 1;
+        }
         let time = begin.elapsed().as_nanos();
-        control.send_to(time.to_string().as_bytes(), from)?;
+        control.send_to(format!("{time} {packets}").as_bytes(), from)?;
     }
 }
