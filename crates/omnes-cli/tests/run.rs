@@ -388,6 +388,15 @@ fn a_job_over_its_time_limit_ends_with_124() {
 }
 
 #[test]
+fn a_job_whose_rank_has_failed_has_a_time_limit_all_the_same() {
+    let script = "[ $OMNES_RANK != 1 ] || exit 7; exec sleep 60";
+    let options = ["-n", "2", "--grace", "50s", "--timeout", "1s"];
+    let (_, _, errors) = shell(&options, script);
+    let told = "omnes: the job's 1s are over (--timeout); ranks got SIGTERM";
+    assert_eq!(errors.lines().last(), Some(told), "{errors}");
+}
+
+#[test]
 fn commands_that_cannot_be_started_are_named() {
     let (status, _, errors) = finish(&mut omnes_run(&["-n", "2", "--", "no-such-command"]));
     assert_eq!(status, 127);

@@ -8,10 +8,12 @@
 //!     └── INT, TERM or HUP: forwarded ──── grace over, or a second INT ─────────┘
 //! ```
 //!
-//! The job is over when every rank has ended. Its status: 0 if none failed; 124 after the time
-//! limit; else that of the first rank that failed, or of one that crashed at the same time. Where a
-//! forwarded signal had to be followed by KILL, the ranks' own status says nothing, so it is 128 +
-//! the forwarded signal.
+//! The time limit holds in each of these states until a KILL is to come.
+//!
+//! The job is over when every rank has ended. Its status: 0 if none failed; 124 where the time
+//! limit came before a failure or a signal; else that of the first rank that failed, or of one that
+//! crashed at the same time. Where a forwarded signal had to be followed by KILL, the ranks' own
+//! status says nothing, so it is 128 + the forwarded signal.
 
 use super::process::End;
 use std::time::{Duration, Instant};
@@ -56,7 +58,6 @@ pub enum Note {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    TimeLimit,
     Terminate,
     Kill,
 }
@@ -75,6 +76,8 @@ pub struct Supervisor {
     cause: Option<Cause>,
     first_failure: Option<End>,
     next: Option<(Instant, Step)>,
+    /// When the time limit is over.
+    limit: Option<Instant>,
     /// When others are looked at that may wait for those that have ended.
     look: Option<Instant>,
     has_ended: bool,
@@ -85,14 +88,14 @@ pub struct Supervisor {
 impl Supervisor {
     /// A job of `live` ranks that starts at `now`, with at most `timeout` to run.
     pub fn new(now: Instant, live: usize, grace: Duration, timeout: Option<Duration>) -> Self {
-        // A limit beyond the end of the clock is no limit.
-        let limit = timeout.and_then(|timeout| now.checked_add(timeout));
         Self {
             grace,
             live,
             cause: None,
             first_failure: None,
-            next: limit.map(|limit| (limit, Step::TimeLimit)),
+            next: None,
+            // A limit beyond the end of the clock is no limit.
+            limit: timeout.and_then(|timeout| now.checked_add(timeout)),
             look: None,
             has_ended: false,
             is_interrupted: false,
@@ -108,7 +111,7 @@ impl Supervisor {
     /// When [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let next = self.next.map(|(at, _)| at);
-        next.into_iter().chain(self.look).min()
+        next.into_iter().chain(self.limit).chain(self.look).min()
     }
 
     /// A rank ended; to be told once per rank.
@@ -152,8 +155,8 @@ impl Supervisor {
         if is_second_interrupt {
             return self.kill();
         }
-        // A KILL that is already due must not be put off by a further signal.
-        if !self.is_killed && !matches!(self.next, Some((_, Step::Kill))) {
+        // A KILL that is to come already must not be put off by a further signal.
+        if !self.is_killed && !self.is_kill_to_come() {
             self.schedule(now, Step::Kill);
         }
         Order { signal: Some(signal), note: Some(Note::Forwarded(signal)) }
@@ -164,13 +167,13 @@ impl Supervisor {
         if self.look.take_if(|at| *at <= now).is_some() && self.cause.is_none() && self.live > 0 {
             return Some(Order { signal: None, note: Some(Note::Ended) });
         }
+        if self.limit.take_if(|at| *at <= now).is_some() && !self.is_kill_to_come() {
+            self.cause.get_or_insert(Cause::Timeout);
+            self.schedule(now, Step::Kill);
+            return Some(Order { signal: Some(libc::SIGTERM), note: Some(Note::TimedOut) });
+        }
         let (_, step) = self.next.filter(|(at, _)| *at <= now)?;
         match step {
-            Step::TimeLimit => {
-                self.cause = Some(Cause::Timeout);
-                self.schedule(now, Step::Kill);
-                Some(Order { signal: Some(libc::SIGTERM), note: Some(Note::TimedOut) })
-            }
             Step::Terminate => {
                 self.schedule(now, Step::Kill);
                 let note = Some(Note::Terminated(self.live));
@@ -192,9 +195,14 @@ impl Supervisor {
         }
     }
 
+    fn is_kill_to_come(&self) -> bool {
+        matches!(self.next, Some((_, Step::Kill)))
+    }
+
     fn kill(&mut self) -> Order {
         self.is_killed = true;
         self.next = None;
+        self.limit = None;
         Order { signal: Some(libc::SIGKILL), note: Some(Note::Killed(self.live)) }
     }
 
@@ -321,5 +329,29 @@ mod tests {
         assert_eq!(sent(job.handle_timeout(now + GRACE)), Some(SIGTERM));
         job.handle_end(now, 0, FAILED);
         assert_eq!(job.status(), TIMEOUT_STATUS);
+    }
+
+    #[test]
+    fn the_time_limit_holds_after_a_failure_which_keeps_its_status() {
+        let now = Instant::now();
+        let mut job = Supervisor::new(now, 2, GRACE, Some(GRACE / 2));
+        job.handle_end(now, 0, FAILED);
+        assert_eq!(job.poll_timeout(), Some(now + GRACE / 2));
+        let order = Some(Order { signal: Some(SIGTERM), note: Some(Note::TimedOut) });
+        assert_eq!(job.handle_timeout(now + GRACE / 2), order);
+        assert_eq!(job.handle_timeout(now + GRACE), None, "TERM was sent already");
+        assert_eq!(sent(job.handle_timeout(now + GRACE / 2 + GRACE)), Some(SIGKILL));
+        assert_eq!((job.poll_timeout(), job.status()), (None, 7));
+    }
+
+    #[test]
+    fn the_time_limit_puts_no_kill_off() {
+        let now = Instant::now();
+        let mut job = Supervisor::new(now, 1, GRACE, Some(GRACE / 2));
+        job.handle_signal(now, SIGINT);
+        assert_eq!(job.handle_timeout(now + GRACE / 2), None);
+        assert_eq!(job.poll_timeout(), Some(now + GRACE));
+        assert_eq!(sent(job.handle_timeout(now + GRACE)), Some(SIGKILL));
+        assert_eq!((job.poll_timeout(), job.status()), (None, 128 + 2));
     }
 }
