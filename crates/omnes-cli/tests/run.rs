@@ -108,6 +108,17 @@ impl Job {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
+    /// Waits until the launcher has stopped or ended; true if it has stopped.
+    fn has_stopped(&self) -> bool {
+        let id = libc::id_t::from(self.launcher.id());
+        let flags = libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: an all-zero siginfo_t is a valid value of that plain C struct.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `info` is valid for writing; the launcher is our child and not yet reaped.
+        assert_eq!(unsafe { libc::waitid(libc::P_PID, id, &mut info, flags) }, 0);
+        info.si_code == libc::CLD_STOPPED
+    }
+
     fn note(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
@@ -288,6 +299,41 @@ fn interrupt_and_hangup_are_forwarded_as_they_are() {
         job.signal(signal);
         assert_eq!(job.finish().0, Some(status));
     }
+}
+
+/// A rank that ends when it is continued.
+const GOES_ON: &str = "trap 'echo goes on; exit 0' CONT; sleep 60 & echo ready; wait";
+
+#[test]
+fn a_launcher_that_is_stopped_stops_its_ranks_which_go_on_with_it() {
+    // In a group of its own, as a shell with job control starts it.
+    let mut command = omnes_run(&["-n", "2", "--no-prefix", "--", "sh", "-c", GOES_ON]);
+    let job = Job::start(command.process_group(0), 2);
+    job.signal(libc::SIGTSTP);
+    assert!(job.has_stopped());
+    job.signal(libc::SIGCONT);
+    assert_eq!(job.finish(), (Some(0), "goes on\ngoes on\n".to_owned(), String::new()));
+}
+
+#[test]
+fn a_launcher_that_nobody_would_continue_does_not_stop() {
+    let mut command = omnes_run(&["-n", "2", "--no-prefix", "--", "sh", "-c", GOES_ON]);
+    // SAFETY: the hook makes one system call, by which no shell of this session is left.
+    unsafe {
+        command.pre_exec(|| match libc::setsid() {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+    let job = Job::start(&mut command, 2);
+    job.signal(libc::SIGTSTP);
+    let has_stopped = job.has_stopped();
+    if has_stopped {
+        job.signal(libc::SIGKILL);
+    }
+    let outcome = job.finish();
+    assert!(!has_stopped, "{outcome:?}");
+    assert_eq!(outcome, (Some(0), "goes on\ngoes on\n".to_owned(), String::new()));
 }
 
 #[test]

@@ -230,8 +230,9 @@ impl Watched<'_> {
                 Some(SIGTSTP) => {
                     self.signal(SIGTSTP);
                     signals::stop_self();
+                    // Whether the launcher was stopped and continued, or goes on at once.
+                    self.signal(SIGCONT);
                 }
-                Some(SIGCONT) => self.signal(SIGCONT),
                 Some(signal) if signals::FORWARDED.contains(&signal) => {
                     supervisor.handle_unstarted(self.waiting.give_up());
                     self.apply(Some(supervisor.handle_signal(Instant::now(), signal)));

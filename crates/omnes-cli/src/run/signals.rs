@@ -5,19 +5,17 @@
 //! started stays ignored: `nohup omnes run` outlives the terminal.
 
 use anyhow::{Context, Result};
-use libc::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use libc::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use std::sync::mpsc::{Receiver, channel};
 
 /// What ends a job; forwarded to the ranks.
 pub const FORWARDED: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// From a terminal's Ctrl-Z, and from `fg`; the ranks stop and go on with the launcher.
-const JOB_CONTROL: [i32; 2] = [SIGTSTP, SIGCONT];
-
 /// Starts to listen; call it before the first rank is started, so that no end is missed.
 pub fn listen() -> Result<Receiver<i32>> {
-    let wanted = FORWARDED.into_iter().chain(JOB_CONTROL).filter(|&signal| !is_ignored(signal));
+    // TSTP is a terminal's Ctrl-Z: the ranks stop and go on with the launcher.
+    let wanted = FORWARDED.into_iter().chain([SIGTSTP]).filter(|&signal| !is_ignored(signal));
     let mut signals = Signals::new(wanted.chain([SIGCHLD])).context("cannot listen for signals")?;
     let (sender, receiver) = channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -39,10 +37,19 @@ pub fn release() {
     }
 }
 
-/// Stops the launcher as Ctrl-Z would, until somebody continues it.
+/// Stops the launcher as Ctrl-Z would, until somebody continues it. Comes back at once where the
+/// kernel knows that nobody would: in a process group that no shell has started (an orphaned one),
+/// and as process 1 of a container.
 pub fn stop_self() {
-    // SAFETY: plain system call that stops this process.
-    unsafe { libc::raise(libc::SIGSTOP) };
+    // SAFETY: all-zero is a valid value of that plain C struct: the default action.
+    let [default, mut handler]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
+    // SAFETY: both actions are valid, and the second one goes back as it came; raising the signal
+    // stops this process at most.
+    unsafe {
+        libc::sigaction(SIGTSTP, &default, &mut handler);
+        libc::raise(SIGTSTP);
+        libc::sigaction(SIGTSTP, &handler, std::ptr::null_mut());
+    }
 }
 
 /// True if this process was started not to hear `signal`, or has been told so since.
