@@ -177,7 +177,7 @@ fn resolve_lab(name: &str, ranks: usize, link: Option<LinkOptions>, ipv6: bool) 
     Ok(Site::Lab(Box::new(LabSite { lab: Some(lab), hosts, link, ipv6 })))
 }
 
-/// Parses `a,b:2,[fd00::1]:4`; a name that comes twice gets the slots of both.
+/// Parses `a,b:2,user@[fd00::1]:4`; a name that comes twice gets the slots of both.
 fn parse_hosts(list: &str) -> Result<Vec<SshHost>> {
     let mut hosts: Vec<SshHost> = Vec::new();
     for item in list.split(',') {
@@ -191,19 +191,22 @@ fn parse_hosts(list: &str) -> Result<Vec<SshHost>> {
 }
 
 fn parse_host(item: &str) -> Result<SshHost> {
-    let (name, slots) = match item.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((name, "")) => (name, None),
-        Some((name, rest)) => (
-            name,
+    // `user@` of a name without brackets stays where it is.
+    let (user, host) = item.split_at(item.find("@[").map_or(0, |at| at + 1));
+    let (host, slots) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => (
+            host,
             Some(rest.strip_prefix(':').with_context(|| format!("'{item}': want ':' after ']'"))?),
         ),
-        None => match item.split_once(':') {
-            Some((name, slots)) => (name, Some(slots)),
-            None => (item, None),
+        None => match host.split_once(':') {
+            Some((host, slots)) => (host, Some(slots)),
+            None => (host, None),
         },
     };
+    let name = format!("{user}{host}");
     // A leading dash would reach ssh as an option, such as one that runs a local command.
-    if name.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
+    if host.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
         bail!("'{item}' names no host; give HOST or HOST:SLOTS");
     }
     let slots = match slots {
@@ -214,7 +217,7 @@ fn parse_host(item: &str) -> Result<SshHost> {
             )?
         }
     };
-    Ok(SshHost { name: name.to_owned(), slots })
+    Ok(SshHost { name, slots })
 }
 
 impl Site {
@@ -367,7 +370,9 @@ mod tests {
 
     #[test]
     fn hosts_that_ssh_could_take_for_options_are_refused() {
-        for list in ["-oProxyCommand=x", "a,,b", "", "a:0", "a:x", "a:99999", "[::1]2", "a b"] {
+        for list in
+            ["-oProxyCommand=x", "a,,b", "", "a:0", "a:x", "a:99999", "[::1]2", "a b", "a@[]"]
+        {
             assert!(parse_hosts(list).is_err(), "{list}");
         }
     }
@@ -376,6 +381,9 @@ mod tests {
     fn ipv6_hosts_keep_their_colons_and_get_brackets_in_the_rendezvous() {
         let site = ssh_site("[fd00::1]:2");
         assert_eq!(names(&site.places(2)), ["fd00::1", "fd00::1"]);
+        assert!(site.rendezvous().unwrap().starts_with("[fd00::1]:"));
+        let site = ssh_site("root@[fd00::1]:4,root@[fd00::2]");
+        assert_eq!(names(&site.places(5))[3..], ["root@fd00::1", "root@fd00::2"]);
         assert!(site.rendezvous().unwrap().starts_with("[fd00::1]:"));
         assert!(ssh_site("user@b").rendezvous().unwrap().starts_with("b:"));
     }
