@@ -393,6 +393,28 @@ fn lab_goes_up_runs_commands_is_listed_and_goes_down() {
 }
 
 #[test]
+fn down_of_all_labs_goes_on_after_one_that_cannot_be_removed() {
+    if !is_root() {
+        return;
+    }
+    // Labs of its own, which nobody else sees: what is no folder can be no lab's.
+    let name = TestLab::fresh_name();
+    let script = format!(
+        "mount -t tmpfs none /run && mkdir -p /run/omnes-lab/{name}-b && cd /run/omnes-lab &&
+        touch {name}-a {name}-c && {OMNES} lab down --all; echo $? *"
+    );
+    let down = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
+    assert_eq!(text(&down.stdout), format!("2 {name}-a {name}-c\n"), "{down:?}");
+    let errors = text(&down.stderr);
+    let told: Vec<_> = errors.lines().collect();
+    assert_eq!(told.len(), 2, "{errors}");
+    for (line, letter) in told.iter().zip(["c", "a"]) {
+        let reason = format!("omnes: cannot read /run/omnes-lab/{name}-{letter}: Not a directory");
+        assert!(line.starts_with(&reason), "{line}");
+    }
+}
+
+#[test]
 fn down_ends_what_runs_inside_even_if_the_state_is_damaged() {
     if !is_root() {
         return;

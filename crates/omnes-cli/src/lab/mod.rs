@@ -184,12 +184,17 @@ fn down(name: &str, is_all: bool) -> Result<()> {
     namespace::require_privilege()?;
     let _lock = named::Lock::take()?;
     let names = if is_all { named::names() } else { vec![name.to_owned()] };
+    let mut outcome = Ok(());
     for name in &names {
-        if !named::remove(name)? {
-            complain(format_args!("no lab `{name}` is up"));
+        match named::remove(name) {
+            Ok(true) => {}
+            Ok(false) => complain(format_args!("no lab `{name}` is up")),
+            // The others go all the same.
+            Err(error) if outcome.is_ok() => outcome = Err(error),
+            Err(error) => complain(format_args!("{}", told(&error))),
         }
     }
-    Ok(())
+    outcome
 }
 
 /// The command of `omnes lab exec` could not be started.

@@ -216,7 +216,8 @@ pub fn remove(name: &str) -> Result<bool> {
     if !folder.exists() {
         return Ok(false);
     }
-    let networks: Vec<_> = fs::read_dir(&folder)?
+    let networks: Vec<_> = fs::read_dir(&folder)
+        .with_context(|| format!("cannot read {}", folder.display()))?
         .flatten()
         .filter(|pin| pin.file_name().to_string_lossy().starts_with("net."))
         .filter_map(|pin| identity(&pin.path().to_string_lossy()))
