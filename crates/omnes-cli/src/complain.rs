@@ -6,8 +6,13 @@ use std::io::Write;
 
 /// Writes `omnes: ` and the line by one call.
 pub fn complain(line: fmt::Arguments<'_>) {
+    remark(format_args!("omnes: {line}"));
+}
+
+/// Writes the line by one call.
+pub fn remark(line: fmt::Arguments<'_>) {
     // Nobody is left to tell if stderr is closed.
-    let _ = std::io::stderr().write_all(format!("omnes: {line}\n").as_bytes());
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// An error with its causes, each told once: a message may hold its cause already.

@@ -64,6 +64,20 @@ fn output_that_cannot_be_written_is_told_with_status_2() {
 }
 
 #[test]
+fn notes_that_cannot_be_written_are_no_failure() {
+    for command in [
+        command("sim pingpong --sizes 8 --repeat 1 --format json"),
+        job("--no-prefix -- OMNES bench barrier --budget 10ms --format json"),
+    ] {
+        let mut command = command;
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command.stderr(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command:?}: {output:?}");
+        assert!(!output.stdout.is_empty(), "{command:?}");
+    }
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     for command in LINES.map(command) {
         let shown = format!("{command:?}");

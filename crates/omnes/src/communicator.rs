@@ -12,6 +12,7 @@ use omnes_net::{
 };
 use omnes_wire::{CommunicatorId, Rank};
 use std::fmt;
+use std::io::Write as _;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
@@ -185,7 +186,8 @@ impl Communicator {
         config.check()?;
         let world = Self::of_all(Job::join(config, None)?)?;
         if let (0, Some(why)) = (world.rank(), world.narrow()) {
-            eprintln!("omnes: rank 0: {why}");
+            // Nobody is left to tell if stderr is closed.
+            let _ = std::io::stderr().write_all(format!("omnes: rank 0: {why}\n").as_bytes());
         }
         Ok(world)
     }

@@ -31,6 +31,7 @@ mod stage;
 mod summary;
 mod transfer;
 
+use crate::complain::remark;
 use crate::format::{Format, FormatArgs};
 use crate::print::{self, Reader};
 use anyhow::Result;
@@ -219,6 +220,6 @@ fn print_head(measure: &Measure, format: Format, comm: &Communicator, seed: u64)
     if format == Format::Table {
         return print::line(head);
     }
-    eprintln!("{head}");
+    remark(format_args!("{head}"));
     Ok(Reader::Listens)
 }

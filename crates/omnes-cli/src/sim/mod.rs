@@ -32,7 +32,7 @@ mod testbeds;
 mod trace;
 mod values;
 
-use crate::complain::complain;
+use crate::complain::{complain, remark};
 use crate::files;
 use crate::format::Format;
 use crate::print::{self, Reader};
@@ -227,7 +227,7 @@ impl<'run> Told<'run> {
         if self.format == Format::Table {
             return print::line(format_args!("# {line}"));
         }
-        eprintln!("# {line}");
+        remark(format_args!("# {line}"));
         Ok(Reader::Listens)
     }
 
@@ -288,9 +288,9 @@ fn write_traces(run: &Measured, output: &Output) -> Result<()> {
         return Ok(());
     }
     if run.bars.len() == BARS_MAX {
-        eprintln!(
+        remark(format_args!(
             "# the trace has the first {BARS_MAX} pieces of work; give fewer iterations or bytes"
-        );
+        ));
     }
     let names = network::LinkNames::new(run.point.network, run.point.ranks)?;
     let name = |link| names.name(link);
