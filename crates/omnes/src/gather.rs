@@ -83,10 +83,16 @@ impl Communicator {
     fn gather_at(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         let parts = Parts::equal(own.len(), self.size());
         if self.rank() == root {
-            if let Err(error) = parts.check_memory("all", all.len()) {
-                // What the others send must not be taken for that of the next call.
-                let mut room = vec![0; parts.bytes()];
-                return self.gather_at(root, own, &mut room).and(Err(error));
+            match parts.check_memory("all", all.len()) {
+                Ok(()) => {}
+                Err(refused) if !self.has_rows(own.len()) => {
+                    return Err(self.gather_nothing(refused));
+                }
+                Err(refused) => {
+                    // Rows are received whole; their parts are short.
+                    let mut room = vec![0; parts.bytes()];
+                    return self.gather_at(root, own, &mut room).and(Err(refused));
+                }
             }
             all[parts.range(root)].copy_from_slice(own);
         }
@@ -133,14 +139,17 @@ impl Communicator {
                 // SAFETY: parts are disjoint, and the caller's until this returns.
                 unsafe { self.gather_parts(me, Bytes::of(own), part) }
             }
-            Err(refused) => {
-                // What the others send must not be taken for that of the next call.
-                // SAFETY: there is no memory.
-                match unsafe { self.gather_parts(me, nothing(), |_| nothing()) } {
-                    Err(error) if !error.is_of_length() => Err(error),
-                    _ => Err(refused),
-                }
-            }
+            Err(refused) => Err(self.gather_nothing(refused)),
+        }
+    }
+
+    /// The root's part in a gather of parts by themselves where it has refused its own arguments:
+    /// what the others send must not be taken for that of the next call.
+    fn gather_nothing(&self, refused: Error) -> Error {
+        // SAFETY: there is no memory.
+        match unsafe { self.gather_parts(self.rank(), nothing(), |_| nothing()) } {
+            Err(error) if !error.is_of_length() => error,
+            _ => refused,
         }
     }
 
