@@ -212,7 +212,7 @@ int omnes_size(const omnes_comm *comm);
  * more than a limit is kept of messages that nobody receives: of those of up to
  * 16 KiB, 4 MiB at the sender for each receiver, each counted with 128 bytes
  * beside its data, beyond which they too wait until they have arrived; and
- * OMNES_POOL_SLOTS packets at the receiver, of all senders together. A rank's
+ * OMNES_POOL_PACKETS packets at the receiver, of all senders together. A rank's
  * messages to itself are kept without limit.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TOO_LARGE, without effect, for more
  * bytes than 2^30 packets hold; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.

@@ -79,7 +79,6 @@ impl Config {
     pub fn resolve(op: Op, wanted: Wanted) -> Result<Self> {
         check_use(op, &wanted)?;
         let testbed_name = wanted.testbed.unwrap_or_else(|| USUAL_TESTBED.to_owned());
-        let ms = |number| Duration::from_micros(number);
         let usual_sizes = [8, 1 << 10, 64 << 10, 1 << 20, 4 << 20];
         let config = Self {
             op,
@@ -92,7 +91,7 @@ impl Config {
             networks: filled(wanted.network, &[NetworkKind::Single]),
             losses: filled(wanted.loss, &[Loss(0)]),
             skews: match op {
-                Op::Skew => filled(wanted.skew, &[0, 200, 400, 1000].map(ms)),
+                Op::Skew => filled(wanted.skew, &[0, 200, 400, 1000].map(Duration::from_micros)),
                 _ => vec![Duration::ZERO],
             },
             carriers: filled(wanted.carrier, &[CarrierKind(Carrier::Multicast)]),

@@ -63,7 +63,7 @@ struct Size {
 #[derive(Serialize)]
 struct Time {
     way: Way,
-    /// Median.
+    /// Lower quartile of the samples.
     measured_ns: u64,
     /// By the figures.
     model_ns: u64,
