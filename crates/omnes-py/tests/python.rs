@@ -189,6 +189,13 @@ fn torch_distributed_does_what_one_process_would() {
 }
 
 #[test]
+fn random_programs_of_torch_distributed_get_what_each_rank_computes_alone() {
+    if let Some(package) = Package::with(Some("torch")) {
+        package.run("distributed_random.py", 3);
+    }
+}
+
+#[test]
 fn collectives_of_torch_distributed_overlap_with_the_program() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_overlap.py", 3);
