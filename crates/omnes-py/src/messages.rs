@@ -83,8 +83,9 @@ impl Communicator {
     /// Sends data as send() and receives into buffer as recv() at once, at any length.
     ///
     /// tag is that of data; source and wanted are those of the message that comes, None for any.
-    /// Returns source, tag and length in bytes of that. Raises what send() and recv() do; after an
-    /// error other than Truncated what has not been sent yet is given up.
+    /// Returns source, tag and length in bytes of that. Raises what send() and recv() do, and
+    /// ValueError if the two overlap; after an error other than Truncated what has not been sent
+    /// yet is given up.
     #[pyo3(signature = (data, to, buffer, source = None, *, tag = 0, wanted = None))]
     #[expect(clippy::too_many_arguments, reason = "those of two calls")]
     fn sendrecv(
@@ -102,6 +103,7 @@ impl Communicator {
         let (from, wanted) = self::wanted(source, wanted)?;
         let (memory, room) = (Memory::of(data)?, Memory::to_write(buffer)?);
         let (place, room_place) = (memory.place(), room.place());
+        place.check_apart_from(room_place)?;
         // SAFETY: both live until the end of the call, and `room` is writable; that nobody writes
         // the one or uses the other is the caller's.
         let status = detached(py, || unsafe {

@@ -255,8 +255,9 @@ class Communicator:
         """Sends data as send() and receives into buffer as recv() at once, at any length.
 
         tag is that of data; source and wanted are those of the message that comes, None for any.
-        Returns source, tag and length in bytes of that. Raises what send() and recv() do; after an
-        error other than Truncated what has not been sent yet is given up.
+        Returns source, tag and length in bytes of that. Raises what send() and recv() do, and
+        ValueError if the two overlap; after an error other than Truncated what has not been sent
+        yet is given up.
         """
     def isend(self, data: Buffer, to: int, *, tag: int = 0) -> Request:
         """Starts what send() does; data is in use until the request has ended.

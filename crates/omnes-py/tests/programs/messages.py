@@ -23,6 +23,12 @@ with omnes.Communicator.from_env() as world:
     assert world.sendrecv(own, after, come, before, tag=6, wanted=6) == (before, 6, 1_000_000)
     assert come == bytes([before]) * 1_000_000
     assert world.sendrecv(b"ab", after, come)[2] == 2
+    try:
+        world.sendrecv(memoryview(come)[:9], after, come)
+    except ValueError as error:
+        assert "overlap" in str(error), error
+    else:
+        raise AssertionError("nobody has noticed")
 
     # A message of any length, from anybody.
     assert world.iprobe(tag=4) is None
