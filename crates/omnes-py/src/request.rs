@@ -42,7 +42,7 @@ impl Request {
         Self { state: OfProcess::new(state), ended: Condvar::new() }
     }
 
-    /// Nobody holds it for long.
+    /// Nobody holds it for long, nor while code of Python runs.
     ///
     /// # Errors
     /// `ValueError` in a forked child, where the operation does not go on.
@@ -56,7 +56,9 @@ impl Request {
 
     fn end(&self, py: Python<'_>, outcome: Result<Status, Error>) -> PyResult<()> {
         let ended = outcome.map_err(|error| exception(py, &error));
-        *self.lock()? = ended.map_or_else(State::Failed, State::Done);
+        let ended = ended.map_or_else(State::Failed, State::Done);
+        // Dropped last, unlocked: memory that Python lets go of may ask for the outcome.
+        let _old = std::mem::replace(&mut *self.lock()?, ended);
         self.ended.notify_all();
         Ok(())
     }

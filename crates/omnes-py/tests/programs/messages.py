@@ -67,6 +67,18 @@ with omnes.Communicator.from_env() as world:
         thread.join()
     assert ended == [(before, 9, 4)] * 3, ended
 
+    # Memory that is let go of at the end may look at the request.
+    class Watched(bytearray):
+        def __del__(self):
+            seen.append(received.status)
+
+    seen = []
+    received = world.irecv(Watched(10), before, tag=10)
+    world.isend(b"seen", after, tag=10).wait()
+    while not received.test():
+        pass
+    assert seen == [(before, 10, 4)], seen
+
     # Reductions and gathers, all under way at once, ended in another order.
     numbers, least = array.array("q", [rank, 1]), array.array("d", [rank + 0.5])
     own, table, at_all = bytes([rank]), bytearray(size), bytearray(size)
