@@ -7,21 +7,22 @@ use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One with block that a thread is in.
-struct Limit {
-    /// The object that it was entered with: several threads may use one, and blocks of generators
-    /// need not end in the order of their beginnings.
-    of: *const TimeLimit,
+/// One with block that a thread has entered.
+struct Block {
     /// Nothing for a time beyond all clocks.
     at: Option<Instant>,
     given: Duration,
+    /// Perhaps by another thread, as where that collects a generator.
+    is_left: AtomicBool,
 }
 
 thread_local! {
-    /// Those that this thread is in.
-    static LIMITS: RefCell<Vec<Limit>> = const { RefCell::new(Vec::new()) };
+    /// Those that this thread is in, and some that another thread has left.
+    static BLOCKS: RefCell<Vec<Arc<Block>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A limit of so many seconds for all calls of a thread in a with block.
@@ -32,6 +33,9 @@ thread_local! {
 #[pyclass(name = "time_limit", module = "omnes", frozen)]
 pub(crate) struct TimeLimit {
     given: Duration,
+    /// Those that were entered with it and not left: several threads may use one limit, and blocks
+    /// of generators need not end in the order of their beginnings.
+    blocks: Mutex<Vec<Arc<Block>>>,
 }
 
 #[pymethods]
@@ -40,27 +44,41 @@ impl TimeLimit {
     fn new(seconds: f64) -> PyResult<Self> {
         let given = Duration::try_from_secs_f64(seconds)
             .map_err(|error| PyValueError::new_err(format!("seconds={seconds}: {error}")))?;
-        Ok(Self { given })
+        Ok(Self { given, blocks: Mutex::default() })
     }
 
     fn __enter__(&self) {
         let at = Instant::now().checked_add(self.given);
-        LIMITS.with_borrow_mut(|limits| limits.push(Limit { of: self, at, given: self.given }));
+        let block = Arc::new(Block { at, given: self.given, is_left: AtomicBool::new(false) });
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&block));
+        with_own(|own| own.push(block));
     }
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, _exception: &Bound<'_, PyTuple>) {
-        LIMITS.with_borrow_mut(|limits| {
-            let own = limits.iter().rposition(|limit| std::ptr::eq(limit.of, self));
-            own.map(|own| limits.remove(own));
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = with_own(|own| {
+            blocks.iter().rposition(|block| own.iter().any(|other| Arc::ptr_eq(block, other)))
         });
+        // Without one of its own, this thread leaves another's.
+        if let Some(last) = own.or(blocks.len().checked_sub(1)) {
+            blocks.remove(last).is_left.store(true, Ordering::Relaxed);
+        }
     }
+}
+
+/// With the blocks that this thread is in.
+fn with_own<T>(call: impl FnOnce(&mut Vec<Arc<Block>>) -> T) -> T {
+    BLOCKS.with_borrow_mut(|own| {
+        own.retain(|block| !block.is_left.load(Ordering::Relaxed));
+        call(own)
+    })
 }
 
 /// What a wait of this thread ends with if a limit is over.
 pub(crate) fn exceeded() -> Option<PyErr> {
-    let nearest = LIMITS.with_borrow(|limits| {
-        let timed = limits.iter().filter_map(|limit| Some((limit.at?, limit.given)));
+    let nearest = with_own(|own| {
+        let timed = own.iter().filter_map(|block| Some((block.at?, block.given)));
         timed.min_by_key(|(at, _)| *at)
     });
     let (_, given) = nearest.filter(|(at, _)| Instant::now() >= *at)?;

@@ -83,6 +83,13 @@ with omnes.Communicator.from_env() as world:
             next(each)
         for each in blocks:
             each.close()
+        # Nor do those that end on another thread, such as one that collects a generator.
+        moved = block(0.01)
+        next(moved)
+        thread = threading.Thread(target=moved.close)
+        thread.start()
+        thread.join()
+        assert times_out(lambda: world.recv(room, 1, tag=1), 0.1)
         request = world.irecv(room, 1, tag=5)
         world.send(b"", 1, tag=4)
         thread = threading.Thread(target=request.wait)
