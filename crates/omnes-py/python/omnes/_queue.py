@@ -32,7 +32,7 @@ class Queue:
     def start(self, call: Callable[[], list[Any]]) -> Queued:
         """Has the call done after all that were started before; it returns the work's result.
 
-        Raises ValueError after close()."""
+        Raises ValueError after close(), RuntimeError if there can be no thread."""
         work = Queued(call, self._changed)
         if self._is_own():
             work.run()
@@ -40,12 +40,10 @@ class Queue:
         with self._changed:
             if not self._is_open:
                 raise ValueError("the process group has been destroyed")
+            if self._thread is None:
+                self._begin()
             self._works.append(work)
             self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="omnes", daemon=True)
-                _threads.add(self._thread)
-                self._thread.start()
         return work
 
     def wait(self, limit_s: float | None = None) -> bool:
@@ -61,6 +59,13 @@ class Queue:
         with self._changed:
             self._is_open = False
             self._changed.notify_all()
+
+    def _begin(self) -> None:
+        """Begins the thread, or raises RuntimeError and leaves everything as it was."""
+        thread = threading.Thread(target=self._serve, name="omnes", daemon=True)
+        thread.start()
+        self._thread = thread
+        _threads.add(thread)
 
     def _is_own(self) -> bool:
         return threading.current_thread() is self._thread

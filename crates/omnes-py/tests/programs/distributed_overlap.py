@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import threading
 import warnings
 import weakref
 
@@ -200,6 +201,22 @@ def mistakes(rank, size):
     barrier().wait()
 
 
+def no_thread(rank, size):
+    """A collective that cannot be queued for want of a thread keeps nobody waiting."""
+    group = dist.new_group(range(size))
+    number = torch.ones(1)
+    usual = threading.stack_size(1 << 62)  # more memory than there can be
+    try:
+        raises(RuntimeError, dist.all_reduce, number, group=group, async_op=True)
+    finally:
+        threading.stack_size(usual)
+    dist.all_reduce(number, group=group)
+    assert number.item() == size
+    dist.all_reduce(number, group=group, async_op=True).wait()
+    assert number.item() == size * size
+    dist.destroy_process_group(group)
+
+
 def module():
     torch.manual_seed(3)
     layers = [torch.nn.Linear(40, 40) for _ in range(8)]
@@ -284,6 +301,7 @@ with warnings.catch_warnings():
         callbacks,
         two_groups,
         mistakes,
+        no_thread,
         data_parallel,
         sharded,
         shards_of_states,
