@@ -129,6 +129,9 @@ class Message(Done):
         super().__init__([tensor])
         self._place, self._memory = place, memory
         self._request: Request | None = None
+        # Held where that becomes None, and by who brings what has come. Once more by its thread, if
+        # the handler of a signal comes in between.
+        self._ending = threading.RLock()
         self._source = -1
 
     @classmethod
@@ -154,9 +157,9 @@ class Message(Done):
             try:
                 self._finish(lambda request: request.wait())
             except BaseException as error:
-                # Of a signal handler: the message is given up. The request would raise it again, in
-                # whatever looks for messages that have ended.
-                self._error, self._request = error, None
+                # Of a signal handler. The request would raise it again, in whatever looks for
+                # messages that have ended.
+                self.give_up(error)
                 raise
         if self._error is not None:
             raise self._error
@@ -165,6 +168,12 @@ class Message(Done):
     def is_completed(self) -> bool:
         self._finish(lambda request: request.test())
         return self._request is None
+
+    def give_up(self, error: BaseException) -> None:
+        """Nothing comes in any more, and wait() raises the error; unless it has ended."""
+        with self._ending:
+            if self._request is not None:
+                self._error, self._request = error, None
 
     def source_rank(self) -> int:
         """Who has sent the message; known when it is there."""
@@ -175,16 +184,22 @@ class Message(Done):
     def _finish(self, end: Callable[[Request], object]) -> None:
         """Ends the request by end(), which may find that it has not ended yet."""
         request = self._request
-        if request is None:
-            return
         try:
-            if end(request) is False:
+            if request is None or end(request) is False:
                 return
-            self._take(request)
         except Exception as error:
-            self._error = error
-        # Last: whoever sees it, in whichever thread, finds the rest done.
-        self._request = None
+            self.give_up(error)
+            return
+        with self._ending:
+            # Another thread has been here meanwhile: the tensor is the caller's again.
+            if self._request is None:
+                return
+            try:
+                self._take(request)
+            except Exception as error:
+                self._error = error
+            # Last: whoever sees it, in whichever thread, finds the rest done.
+            self._request = None
 
     def _take(self, request: Request) -> None:
         if self._place is None or request.status is None:

@@ -211,7 +211,7 @@ def all_to_alls(rank, size):
 def messages(rank, size):
     right, left = (rank + 1) % size, (rank - 1) % size
     for count in (0, 10, 1 << 20):  # the last is longer than what is sent without being asked for
-        own, got = torch.full((count,), float(rank)), torch.zeros(2, count).t()[:, 0]
+        own, got = torch.full((count,), float(rank)), torch.zeros(count, 2)[:, 0]
         sending = dist.isend(own, right)
         receiving = dist.irecv(got, left)
         receiving.wait()
@@ -243,6 +243,19 @@ def messages(rank, size):
     dist.isend(torch.full((1 << 20,), 7.0), right)
     got = torch.zeros(1 << 20)
     assert dist.recv(got, left) == left and got.eq(7).all()
+    # A tensor is the caller's after wait(), whoever else finds that the message has ended.
+    sending, got = dist.isend(own[:3], right), torch.zeros(3, 2)[:, 0]
+    receiving = dist.irecv(got, left)
+
+    def find_late(request):
+        receiving.wait()
+        got.fill_(-1)
+        return request.test()
+
+    receiving._finish(find_late)
+    sending.wait()
+    assert receiving.is_completed() and receiving.source_rank() == left
+    assert got.eq(-1).all(), got
     sending = dist.isend(torch.zeros(3), right)
     assert "12 bytes" in str(raises(ValueError, dist.recv, torch.zeros(4), left))
     sending.wait()
