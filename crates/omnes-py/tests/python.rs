@@ -206,6 +206,7 @@ fn collectives_of_torch_distributed_overlap_with_the_program() {
 fn what_waits_in_torch_distributed_ends_with_the_limit_of_its_group() {
     if let Some(package) = Package::with(Some("torch")) {
         package.run("distributed_limits.py", 2);
+        package.run("distributed_given_up.py", 3);
     }
 }
 

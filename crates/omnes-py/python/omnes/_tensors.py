@@ -56,9 +56,20 @@ def to_write(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 def apart(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy if it shares memory with the other."""
-    start, others = tensor.data_ptr(), other.data_ptr()
-    shares = start < others + other.nbytes and others < start + tensor.nbytes
-    return tensor.clone() if shares else tensor
+    return all_apart([tensor], [other])[0]
+
+
+def all_apart(
+    tensors: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The tensors, those in copies that may share memory with any of the others."""
+    spans = [_span(other) for other in others]
+
+    def is_apart(tensor: torch.Tensor) -> bool:
+        start, end = _span(tensor)
+        return all(end <= others_start or others_end <= start for others_start, others_end in spans)
+
+    return [each if is_apart(each) else each.clone() for each in tensors]
 
 
 def joint(parts: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -76,6 +87,15 @@ def spread(rows: torch.Tensor | Sequence[torch.Tensor], parts: Sequence[torch.Te
     for row, part in zip(rows, parts, strict=True):
         check_written("an output", part)
         part.detach().copy_(row.view(part.shape))
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where its memory begins, and where it ends."""
+    start = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return start, start
+    steps = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    return start, start + (steps + 1) * tensor.itemsize
 
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:

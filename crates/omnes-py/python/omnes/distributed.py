@@ -55,6 +55,7 @@ from . import _ending, _queue
 from ._omnes import Communicator, Error, abandon, join, time_limit
 from ._rendezvous import take_environment, through
 from ._tensors import (
+    all_apart,
     apart,
     bytes_of,
     check_written,
@@ -538,14 +539,25 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         self._check_count(outputs)
         self._check_count(inputs)
         self._check_pair(inputs[self._rank], outputs[self._rank])
+        for output in outputs:
+            check_written("an output", output)
+        data = all_apart([to_read(each) for each in inputs], outputs)
         ranks, others = self._joined, [r for r in range(self._size) if r != self._rank]
-        started = [Message.received(ranks, outputs[r], r, _TAG) for r in others]
-        started += [Message.sent(ranks, inputs[r], r, _TAG) for r in others]
-        own, place = inputs[self._rank].detach(), outputs[self._rank]
-        check_written("the output", place)
-        place.detach().copy_(own.reshape(place.shape))
-        for message in started:
-            message.wait()
+        started: list[Message] = []
+        try:
+            for r in others:
+                started.append(Message.received(ranks, outputs[r], r, _TAG))
+            for r in others:
+                started.append(Message.sent(ranks, data[r], r, _TAG))
+            place = outputs[self._rank].detach()
+            place.copy_(data[self._rank].view(place.shape))
+            for message in started:
+                message.wait()
+        except BaseException as error:
+            # Nothing comes in any more, whoever keeps the error and with it all of this.
+            for message in started:
+                message.give_up(error)
+            raise
 
     def _kept(self, messages: list[Message]) -> Work:
         """The message, which goes on also where its work is dropped."""

@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import itertools
 import operator
 import warnings
 
@@ -206,6 +207,14 @@ def all_to_alls(rank, size):
     dist.all_to_all(parts, [torch.full((each,), float(rank)) for each in sizes])
     assert [part.tolist() for part in parts] == [[float(r)] * (rank + r) for r in range(size)]
     raises(ValueError, dist.all_to_all_single, torch.zeros(3), torch.zeros(3), [1], [1])
+    # What is sent may lie where something comes in: in its place, or in another's.
+    for count, step in itertools.product((3, 300_000), (1, -1)):
+        parts = [torch.full((count,), 10.0 * rank + to) for to in range(size)]
+        dist.all_to_all(parts[::step], parts)
+        assert all(part.eq(10 * of + rank).all() for of, part in enumerate(parts[::step]))
+    table = torch.stack([torch.full((size,), 10.0 * rank + to) for to in range(size)])
+    dist.all_to_all(list(table.t()), list(table))
+    assert torch.equal(table, (10.0 * torch.arange(size) + rank).expand(size, size))
 
 
 def messages(rank, size):

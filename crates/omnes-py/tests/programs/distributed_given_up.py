@@ -1,0 +1,33 @@
+"""After an error of a collective that is made of messages none of them is received any more, also
+where a traceback holds them; at 3 ranks."""
+
+from datetime import timedelta
+
+import omnes.distributed  # noqa: F401
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("omnes")
+rank, size = dist.get_rank(), dist.get_world_size()
+group = dist.new_group(range(size))
+parts = [torch.full((9,), float(rank)) for _ in range(size)]
+places = [torch.full((9,), -1.0) for _ in range(size)]
+token = torch.zeros(1)
+if rank == 0:
+    group.set_timeout(timedelta(milliseconds=100))
+    try:
+        dist.all_to_all(places, parts, group=group)
+    except TimeoutError as error:
+        kept = error
+    for other in range(1, size):
+        dist.send(token, other)
+    # What the others have sent to all of them comes before this.
+    for other in range(1, size):
+        dist.recv(token, other)
+    assert kept.__traceback__ and all(place.eq(-1).all() for place in places[1:]), places
+else:
+    dist.recv(token, 0)
+    dist.all_to_all(places, parts, group=group)
+    assert all(place.eq(source).all() for source, place in enumerate(places)), places
+    dist.send(token, 0)
+dist.destroy_process_group()
