@@ -30,7 +30,7 @@ static int request_poll(void *extra, MPI_Status *status)
 
 	(void)status;
 	/* MPI_Wait asks for nothing else: the MPI moves on only if we let it. */
-	if (request->under_way && !shim_request_poll(request))
+	if (__atomic_load_n(&request->under_way, __ATOMIC_RELAXED) && !shim_request_poll(request))
 		shim_requests_move();
 	return MPI_SUCCESS;
 }
@@ -42,10 +42,9 @@ static int request_wait(int count, void **extras, double timeout_s, MPI_Status *
 
 	(void)timeout_s, (void)status;
 	for (at = 0; at < count; at++) {
-		struct shim_request *request = extras[at];
-
-		if (request->under_way)
-			shim_request_wait(request);
+		/* If another thread looks at it, MPI_Waitall comes again. */
+		if (!shim_request_wait(extras[at]))
+			shim_requests_move();
 	}
 	return MPI_SUCCESS;
 }

@@ -37,19 +37,35 @@ static void request_complete(struct shim_request *request, int failure)
 	PMPI_Grequest_complete(request->handle);
 }
 
+/* For one thread at a time, which completes it or gives it back. NULL if another has it, or had. */
+static omnes_request *request_take(struct shim_request *request)
+{
+	return __atomic_exchange_n(&request->under_way, NULL, __ATOMIC_ACQUIRE);
+}
+
 bool shim_request_poll(struct shim_request *request)
 {
-	int is_done, failure = omnes_test(&request->under_way, &is_done);
+	omnes_request *taken = request_take(request);
+	int is_done, failure;
 
-	if (failure == OMNES_SUCCESS && !is_done)
+	if (!taken)
 		return false;
+	failure = omnes_test(&taken, &is_done);
+	if (failure == OMNES_SUCCESS && !is_done) {
+		__atomic_store_n(&request->under_way, taken, __ATOMIC_RELEASE);
+		return false;
+	}
 	request_complete(request, failure);
 	return true;
 }
 
-void shim_request_wait(struct shim_request *request)
+bool shim_request_wait(struct shim_request *request)
 {
-	request_complete(request, omnes_wait(&request->under_way));
+	omnes_request *taken = request_take(request);
+
+	if (taken)
+		request_complete(request, omnes_wait(&taken));
+	return taken;
 }
 
 int shim_request_query(void *extra, MPI_Status *status)

@@ -360,7 +360,7 @@ void shim_requests_end(void);
 void shim_requests_move(void);
 
 struct shim_request {
-	omnes_request *under_way; /* NULL once it has ended */
+	omnes_request *under_way; /* NULL once it has ended, and while a thread looks at it */
 	MPI_Request handle;
 	struct shim_packed packed; /* memory of its own; its bytes are NULL where it has none */
 	bool spreads;		   /* what comes there, by a type of its own */
@@ -371,10 +371,13 @@ struct shim_request {
 /* Frees one that the MPI has not, or not any more, and that is not under way. */
 void shim_request_drop(struct shim_request *request);
 
-/* Completes the request if it has ended; true if so. */
+/*
+ * Completes the request if it has ended; true if so. The owner may free it from
+ * then on. False also if another thread looks at it.
+ */
 bool shim_request_poll(struct shim_request *request);
-/* Completes it when it has ended; the MPI moves on meanwhile. */
-void shim_request_wait(struct shim_request *request);
+/* Completes it when it has ended; the MPI moves on meanwhile. False if another thread has it. */
+bool shim_request_wait(struct shim_request *request);
 
 /* For MPI_Grequest_start; extra is the struct shim_request. */
 int shim_request_query(void *extra, MPI_Status *status);

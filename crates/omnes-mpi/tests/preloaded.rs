@@ -48,6 +48,17 @@ fn what_is_legal_and_unlikely_ends_as_the_mpi_has_it() {
     }
 }
 
+#[test]
+fn threads_that_look_at_one_request_see_it_end_once() {
+    for site in sites() {
+        let program = site.program("watched");
+        Job::plain(&site, 2).succeed(&program, "").line("watched: ok");
+        let outcome = Job::spread(&site, 2).succeed(&program, "");
+        outcome.line("watched: ok");
+        assert!(outcome.world().bcasts.taken > 1000, "{outcome:?}");
+    }
+}
+
 /// What `mix` finds, plain and preloaded; both are the same.
 fn assert_same_with_and_without(site: &Site, ranks: u32, arguments: &str) {
     let program = site.program("mix");
