@@ -121,7 +121,10 @@ bool shim_combination_set(struct shim_combination *combination, MPI_Count count,
 			  MPI_Op op)
 {
 	combination->op = op;
-	/* The memory is that of another call below. */
+	/*
+	 * Where the elements are is told later, by one of the two below: until then some memory
+	 * stands for it, as with NULL data in a row would be refused.
+	 */
 	return count > 0 && count <= BYTES_MAX && op && combines(op, type) &&
 	       shim_data_set(&combination->brought, combination, count, type) &&
 	       combination->brought.bytes > 0 && combination->brought.bytes <= (size_t)BYTES_MAX;
