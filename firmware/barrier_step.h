@@ -6,10 +6,10 @@
  * each has a number, its epoch. A member walks through a table of steps: a
  * step first sends to somebody, then waits for somebody [CB-R9..R11]. All that
  * is kept is one record per barrier, with a bit for each message that has come
- * [CB-R4]: messages are named by (epoch, step, sender), carry a word at most,
- * and can be made again from table and record at any time [CB-R8]. The bits lie
- * in memory of the caller: 64 per record, and only where a step waits for
- * everybody as many as the members need.
+ * [CB-R4]: messages are named by (epoch, step, sender), carry a few words at
+ * most, and can be made again from table and record at any time [CB-R8]. The
+ * bits lie in memory of the caller: 64 per record, and only where a step waits
+ * for everybody as many as the members need.
  *
  * Guarantees: a barrier is done only after every member has entered it; a
  * message that comes twice changes nothing; a message of an epoch that cannot
@@ -20,12 +20,13 @@
  * step asks the one member that owes it, which sends it again if it has sent it
  * at all (omnes_barrier_repeat) [CB-R6].
  *
- * Words: a barrier may combine a word of each member on its way, and tell all
- * the result. A member's message then carries what its own word makes with
- * those that it has waited for before; once the result has come, messages carry
- * that. A word is made from what has come whenever a message is, so it needs no
- * memory of its own, and it is the same each time: members combine in the order
- * of their table, whoever comes first.
+ * Words: a barrier may combine words of each member on its way, as many of all,
+ * and tell all the results. A member's message then carries what its own words
+ * make with those that it has waited for before, each with its like; once the
+ * results have come, messages carry them. Words are made from what has come
+ * whenever a message is, so they need no memory of their own, and they are the
+ * same each time: members combine in the order of their table, whoever comes
+ * first.
  *
  * Pure functions: no clock, no helper, no packet, and no loop: how far a member
  * gets follows from bit masks. The caller makes sure that one call at a time
@@ -40,6 +41,8 @@
 /* Members of a group whose barriers combine words where a step waits for
  * everybody. */
 #define OMNES_WORDS_MAX 64
+/* Words that a message carries at most. */
+#define OMNES_CARRIED_MAX 4
 /* Members of a group that the kernel's NIC serves: its maps are made for so
  * many, and its verifier follows so many bits. */
 #define OMNES_KERNEL_GROUP_MAX 1024
@@ -89,19 +92,28 @@ struct omnes_barrier_record {
 /* The bits: one per step, or one per member where a step waits for everybody.
  * `bit_words` words of them belong to each of the two records, those of even
  * epochs first; at least 1, at most OMNES_ARRIVED_WORDS. What messages have
- * carried lies in `carried` as their bits do, OMNES_WORDS_MAX words for each
- * record; null where nothing is combined. */
+ * carried lies in `carried` as their bits do, OMNES_WORDS_MAX times
+ * OMNES_CARRIED_MAX words for each record; null where nothing is combined. */
 struct omnes_arrived {
 	u64 *bits;
 	u64 *carried;
 	u32 bit_words;
 };
 
-/* What a member brings into a barrier. */
-struct omnes_contribution {
-	u32 combine; /* the same at all members */
+/* What a message carries: a word always, which is 0 where nothing is combined,
+ * and `more` others, less than OMNES_CARRIED_MAX; those behind them are 0. */
+struct omnes_words {
+	u64 word[OMNES_CARRIED_MAX];
+	u32 more;
 	u32 reserved;
-	u64 word;
+};
+
+/* What a member brings into a barrier. All bring as many words, and combine them
+ * in the same way. */
+struct omnes_contribution {
+	u32 combine;
+	u32 reserved;
+	struct omnes_words words;
 };
 
 /* All zero at the start; the first barrier is epoch 1. Epochs wrap. */
@@ -113,7 +125,7 @@ struct omnes_barrier {
 	struct omnes_barrier_record record[2]; /* by parity of the epoch */
 	struct omnes_contribution own[2];      /* the same */
 };
-_Static_assert(sizeof(struct omnes_barrier) == 64, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_barrier) == 128, "layout shared with Rust");
 
 /* What to do: send the messages of the steps whose bit is set in `sends`. */
 struct omnes_barrier_action {
@@ -156,7 +168,7 @@ static __always_inline u64 *omnes_arrived_of(const struct omnes_arrived *arrived
 /* omnes_carried_of gives the words of an epoch's record. */
 static __always_inline u64 *omnes_carried_of(u64 *carried, u32 epoch)
 {
-	return carried + (epoch & 1) * OMNES_WORDS_MAX;
+	return carried + (epoch & 1) * OMNES_WORDS_MAX * OMNES_CARRIED_MAX;
 }
 
 /*
@@ -212,18 +224,20 @@ omnes_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *a
 }
 
 /*
- * omnes_barrier_arrive takes the message of `step` in barrier `epoch` with its
- * word from member `from`, whose identity has been checked.
+ * omnes_barrier_arrive takes the message of `step` in barrier `epoch` with what
+ * it carries from member `from`, whose identity has been checked. One with more
+ * or fewer words than this member brings is OMNES_NONSENSE, if that is known.
  */
 static __always_inline enum omnes_verdict
 omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 		     const struct omnes_barrier_table *table, u32 epoch, u32 step, u32 from,
-		     u64 carried, struct omnes_barrier_action *action)
+		     const struct omnes_words *carried, struct omnes_barrier_action *action)
 {
 	u32 ahead = epoch - barrier->done;
 	struct omnes_barrier_record *record = &barrier->record[epoch & 1];
 	u64 *bits = omnes_arrived_of(arrived, epoch);
-	u32 awaited, bit, word;
+	u32 awaited, bit, word, i;
+	u64 *place;
 
 	action->sends = 0;
 	action->epoch = epoch;
@@ -245,6 +259,8 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *
 	/* Only a member that has entered can be one behind another. */
 	if (ahead != 1 && (ahead != 2 || barrier->entered == barrier->done))
 		return (int)ahead <= 0 ? OMNES_DUPLICATE : OMNES_IGNORED;
+	if (barrier->entered == epoch && barrier->own[epoch & 1].words.more != carried->more)
+		return OMNES_NONSENSE;
 
 	if (record->epoch != epoch) {
 		record->epoch = epoch;
@@ -254,8 +270,12 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *
 	if (bits[word] >> (bit & 63) & 1)
 		return OMNES_DUPLICATE;
 	bits[word] |= 1ull << (bit & 63);
-	if (arrived->carried && bit < OMNES_WORDS_MAX)
-		omnes_carried_of(arrived->carried, epoch)[bit] = carried;
+	if (arrived->carried && bit < OMNES_WORDS_MAX) {
+		place = omnes_carried_of(arrived->carried, epoch) + bit * OMNES_CARRIED_MAX;
+OMNES_UNROLL
+		for (i = 0; i < OMNES_CARRIED_MAX; i++)
+			place[i] = carried->word[i];
+	}
 	if (awaited == OMNES_EVERYBODY)
 		record->count++;
 	if (barrier->entered == epoch)
@@ -287,8 +307,8 @@ omnes_barrier_repeat(const struct omnes_barrier *barrier, const struct omnes_bar
 	return OMNES_IGNORED;
 }
 
-/* How the word of a message is made: `word`, combined with those of `words`
- * whose bit is set in `takes`, in their order. */
+/* How one word of a message is made: `word`, combined with those of `words`, one
+ * in OMNES_CARRIED_MAX, whose bit is set in `takes`, in their order. */
 struct omnes_making {
 	const u64 *words;
 	u64 takes;
@@ -298,7 +318,7 @@ struct omnes_making {
 };
 
 /*
- * omnes_barrier_word gives how the word of the message of `step` in barrier
+ * omnes_barrier_word gives how word `which` of the message of `step` in barrier
  * `epoch` is made, which has been sent or is to be; that of the result if
  * `step` is OMNES_STEPS_MAX and the barrier is done. What it is made of does
  * not change until nobody can miss the message any more.
@@ -307,21 +327,25 @@ struct omnes_making {
  */
 static __always_inline struct omnes_making
 omnes_barrier_word(const struct omnes_barrier *barrier, const struct omnes_barrier_table *table,
-		   const u64 *carried, u32 epoch, u32 step)
+		   const u64 *carried, u32 epoch, u32 step, u32 which)
 {
 	const struct omnes_contribution *own = &barrier->own[epoch & 1];
 	u64 over = omnes_bits_below(step);
 	u64 waits = over & table->waits;
 	u64 results = waits & ~omnes_bits_below(table->steps / 2);
-	struct omnes_making making = { .word = own->word, .combine = own->combine };
+	struct omnes_making making = { .combine = own->combine };
+
+	which &= OMNES_CARRIED_MAX - 1;
+	making.word = own->words.word[which];
 
 	if (own->combine == OMNES_COMBINE_NOTHING || own->combine == OMNES_COMBINE_KNOWN ||
 	    !carried)
 		return making;
-	making.words = carried + (epoch & 1) * OMNES_WORDS_MAX;
+	making.words = carried + (epoch & 1) * OMNES_WORDS_MAX * OMNES_CARRIED_MAX + which;
 	if (results)
-		making.word = making.words[omnes_ones_count((results - 1) & ~results) &
-					   (OMNES_WORDS_MAX - 1)];
+		making.word = making.words[(omnes_ones_count((results - 1) & ~results) &
+					    (OMNES_WORDS_MAX - 1)) *
+					   OMNES_CARRIED_MAX];
 	else if (over & table->waits_for_all)
 		making.takes = omnes_bits_below(table->size) & ~(1ull << (table->own & 63));
 	else
@@ -337,7 +361,8 @@ static __always_inline int omnes_make(struct omnes_making *making, u32 index)
 
 	if (takes & 1)
 		making->word = omnes_combined(making->combine, making->word,
-					      making->words[index & (OMNES_WORDS_MAX - 1)]);
+					      making->words[(index & (OMNES_WORDS_MAX - 1)) *
+							    OMNES_CARRIED_MAX]);
 	return !takes;
 }
 

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "native.h"
-#include "wire.h"
+#include "tag.h"
 
 int omnes_native_barrier_enter(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 			       const struct omnes_barrier_table *table, u32 epoch,
@@ -18,7 +18,8 @@ int omnes_native_barrier_enter(struct omnes_barrier *barrier, const struct omnes
 
 int omnes_native_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 				const struct omnes_barrier_table *table, u32 epoch, u32 step,
-				u32 from, u64 carried, struct omnes_barrier_action *action)
+				u32 from, const struct omnes_words *carried,
+				struct omnes_barrier_action *action)
 {
 	return omnes_barrier_arrive(barrier, arrived, table, epoch, step, from, carried, action);
 }
@@ -30,18 +31,22 @@ int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
 	return omnes_barrier_repeat(barrier, table, epoch, step, to);
 }
 
-u64 omnes_native_barrier_word(const struct omnes_barrier *barrier,
-			      const struct omnes_barrier_table *table, const u64 *carried,
-			      u32 epoch, u32 step)
+void omnes_native_barrier_words(const struct omnes_barrier *barrier,
+				const struct omnes_barrier_table *table, const u64 *carried,
+				u32 epoch, u32 step, struct omnes_words *words)
 {
-	struct omnes_making making = omnes_barrier_word(barrier, table, carried, epoch, step);
-	u32 index;
+	struct omnes_making making;
+	u32 which, index;
 
-	for (index = 0; index < OMNES_WORDS_MAX; index++) {
-		if (omnes_make(&making, index))
-			break;
+	words->more = barrier->own[epoch & 1].words.more & (OMNES_CARRIED_MAX - 1);
+	for (which = 0; which <= words->more; which++) {
+		making = omnes_barrier_word(barrier, table, carried, epoch, step, which);
+		for (index = 0; index < OMNES_WORDS_MAX; index++) {
+			if (omnes_make(&making, index))
+				break;
+		}
+		words->word[which] = making.word;
 	}
-	return making.word;
 }
 
 u64 omnes_native_combined(u32 combine, u64 a, u64 b)
@@ -60,10 +65,9 @@ u32 omnes_native_spread_child(const struct omnes_spread_table *table, u32 source
 	return omnes_spread_child(table, source, place);
 }
 
-/* The tag of a header without control body: 32 bytes and the receiver. */
-u64 omnes_native_tag(const struct omnes_key *key, const u64 *words)
+u64 omnes_native_tag(const struct omnes_key *key, const u64 *words, u32 more)
 {
-	return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4);
+	return omnes_tag(key, words, more);
 }
 
 u64 omnes_native_sum_f64(u64 a, u64 b)
@@ -81,6 +85,7 @@ static const struct omnes_native_fact facts[] = {
 	FACT(OMNES_KERNEL_GROUP_MAX),
 	FACT(OMNES_STEPS_MAX),
 	FACT(OMNES_WORDS_MAX),
+	FACT(OMNES_CARRIED_MAX),
 	FACT(sizeof(struct omnes_key)),
 	FACT(sizeof(struct omnes_barrier_table)),
 	FACT(offsetof(struct omnes_barrier_table, step)),
@@ -90,7 +95,9 @@ static const struct omnes_native_fact facts[] = {
 	FACT(sizeof(struct omnes_arrived)),
 	FACT(offsetof(struct omnes_arrived, bit_words)),
 	FACT(sizeof(struct omnes_contribution)),
-	FACT(offsetof(struct omnes_contribution, word)),
+	FACT(offsetof(struct omnes_contribution, words)),
+	FACT(sizeof(struct omnes_words)),
+	FACT(offsetof(struct omnes_words, more)),
 	FACT(OMNES_COMBINE_SUM_F64),
 	FACT(OMNES_COMBINE_KNOWN),
 	FACT(sizeof(struct omnes_barrier_action)),
@@ -124,7 +131,7 @@ static const struct omnes_native_fact facts[] = {
 	FACT(offsetof(struct omnes_page, arrived)),
 	FACT(offsetof(struct omnes_page, packets_in)),
 	FACT(offsetof(struct omnes_page, clone_failures)),
-	FACT(offsetof(struct omnes_page, result)),
+	FACT(offsetof(struct omnes_page, results)),
 	FACT(offsetof(struct omnes_page, is_sleeping)),
 	FACT(offsetof(struct omnes_page, is_lost)),
 	FACT(OMNES_QUEUE_ENTRIES),

@@ -25,12 +25,13 @@ int omnes_native_barrier_enter(struct omnes_barrier *barrier, const struct omnes
 
 /*
  * omnes_native_barrier_arrive takes the message of `step` in barrier `epoch`
- * from member `from`, with its word `carried`. Returns an enum omnes_verdict,
- * each of which is possible. `action` says what to send then.
+ * from member `from`, with what it carries. Returns an enum omnes_verdict, each
+ * of which is possible. `action` says what to send then.
  */
 int omnes_native_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *arrived,
 				const struct omnes_barrier_table *table, u32 epoch, u32 step,
-				u32 from, u64 carried, struct omnes_barrier_action *action);
+				u32 from, const struct omnes_words *carried,
+				struct omnes_barrier_action *action);
 
 /*
  * omnes_native_barrier_repeat tells whether member `to`, which misses the
@@ -43,13 +44,14 @@ int omnes_native_barrier_repeat(const struct omnes_barrier *barrier,
 				u32 to);
 
 /*
- * omnes_native_barrier_word gives the word of the message of `step`, below
- * OMNES_STEPS_MAX, in barrier `epoch`; with OMNES_STEPS_MAX, the result of a
- * barrier that is done. `carried` is null where nothing is combined.
+ * omnes_native_barrier_words puts into `words`, which is all 0, those of the
+ * message of `step`, below OMNES_STEPS_MAX, in barrier `epoch`; with
+ * OMNES_STEPS_MAX, the results of a barrier that is done. `carried` is null
+ * where nothing is combined.
  */
-u64 omnes_native_barrier_word(const struct omnes_barrier *barrier,
-			      const struct omnes_barrier_table *table, const u64 *carried,
-			      u32 epoch, u32 step);
+void omnes_native_barrier_words(const struct omnes_barrier *barrier,
+				const struct omnes_barrier_table *table, const u64 *carried,
+				u32 epoch, u32 step, struct omnes_words *words);
 
 /* omnes_native_combined gives the one word that two make by `combine`, an enum
  * omnes_combine; 0 if they are not combined. */
@@ -65,10 +67,11 @@ void omnes_native_spread_children(const struct omnes_spread_table *table, u32 so
  * table, or OMNES_NOBODY where there is none. */
 u32 omnes_native_spread_child(const struct omnes_spread_table *table, u32 source, u32 place);
 
-/* omnes_native_tag gives the tag of a header without control body: `words` has
- * its 32 bytes in memory order, then the receiver's rank, big-endian, and four
- * zeros. */
-u64 omnes_native_tag(const struct omnes_key *key, const u64 *words);
+/* omnes_native_tag gives the tag of a packet with `more` words behind it, at most
+ * OMNES_CARRIED_MAX - 1: `words` has its header in memory order, then the
+ * receiver's rank, big-endian, then those words as on the wire, then zeros, in
+ * all OMNES_TAGGED_WORDS. */
+u64 omnes_native_tag(const struct omnes_key *key, const u64 *words, u32 more);
 
 /* omnes_native_sum_f64 gives the bits of the sum of two doubles, given as
  * theirs. */

@@ -44,7 +44,7 @@ static __noinline int nic_step_came(struct __sk_buff *skb, int class_of_packet)
 	if (nic_find(skb, class_of_packet, NIC_INWARD, &packet))
 		return NIC_NEXT;
 	member = nic_member(&packet);
-	if (!member || !nic_is_step_long(skb, &packet) || !nic_is_tagged(&packet, member)) {
+	if (!member || nic_read_words(skb, &packet) || !nic_is_tagged(&packet, member)) {
 		__sync_fetch_and_add(&packet.page->bad_tags, 1);
 		return NIC_DROP;
 	}
@@ -135,7 +135,7 @@ static __noinline int nic_step_sent(struct __sk_buff *skb, int class_of_packet)
 	struct nic_packet packet;
 
 	if (nic_find(skb, class_of_packet, NIC_OUTWARD, &packet) || !nic_is_own(skb, &packet) ||
-	    packet.head.kind != OMNES_KIND_STEP || !nic_is_step_long(skb, &packet))
+	    packet.head.kind != OMNES_KIND_STEP || nic_read_words(skb, &packet))
 		return NIC_NEXT;
 	return nic_step_entered(skb, &packet);
 }

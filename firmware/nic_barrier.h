@@ -20,27 +20,50 @@
 
 /* ---- sending steps ------------------------------------------------------ */
 
-/* What a member sends as one step; the static packet is patched with it. */
+/* What a member sends as one step, beside the words in the scratch memory; the
+ * static packet is patched with it. */
 struct nic_step {
-	u64 word;
 	u32 epoch;
 	u16 step;
 	u16 is_to_all;
 };
 
-/* nic_step_store puts a step into `skb`, which is as long; 0 if done. */
-static __always_inline int nic_step_store(struct __sk_buff *skb, struct nic_static *step,
-					  int is_v6)
+/* nic_lengthen makes the headers of a static packet those of one with `more`
+ * words behind Omnes's header. */
+static __always_inline void nic_lengthen(struct nic_frame *frame, int is_v6, u32 more)
 {
-	const u32 udp_bytes = sizeof(*step) - offsetof(struct nic_static, frame.udp);
+	u16 bytes = 8 * more;
+
+	frame->udp.len = bpf_htons(bpf_ntohs(frame->udp.len) + bytes);
+	if (is_v6) {
+		frame->v6.ip.payload_len = bpf_htons(bpf_ntohs(frame->v6.ip.payload_len) + bytes);
+		frame->udp.check = nic_fold((u32)frame->udp.check + bpf_htons(bytes));
+	} else {
+		frame->v4.ip.tot_len = bpf_htons(bpf_ntohs(frame->v4.ip.tot_len) + bytes);
+		frame->v4.ip.check = ~nic_fold((u16)~frame->v4.ip.check + bpf_htons(bytes));
+	}
+}
+
+/* nic_step_store puts a step with `more` words behind its header into `skb`,
+ * which is as long; 0 if done. */
+static __always_inline int nic_step_store(struct __sk_buff *skb, struct nic_static *step, int is_v6,
+					  u32 more)
+{
+	const u32 udp_bytes =
+		offsetof(struct nic_static, behind) - offsetof(struct nic_static, frame.udp);
 	u16 pseudo_sum = step->frame.udp.check;
 	s64 sum;
 
+	if (more &&
+	    nic_behind_store(skb, &step->behind, is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4, more))
+		return -1;
 	if (!is_v6)
 		return bpf_skb_store_bytes(skb, 0, step->frame.v4.ether.mac_to, STEP_BYTES_V4, 0);
 	/* The sum of the pseudo header is right where a device sums the rest.
 	 * Elsewhere the helper takes it away, so it is added twice. */
 	sum = bpf_csum_diff(0, 0, (__be32 *)&step->frame.udp, udp_bytes, pseudo_sum);
+	if (more)
+		sum = bpf_csum_diff(0, 0, (__be32 *)&step->behind, sizeof(step->behind), sum);
 	return bpf_skb_store_bytes(skb, 0, step->frame.v6.ether.mac_to, STEP_BYTES_V6, 0) ||
 	       bpf_l4_csum_replace(skb, OMNES_FRAME_BYTES_V6 - UDP_CHECK_BYTES, 0, (u32)sum,
 				   BPF_F_MARK_MANGLED_0);
@@ -52,28 +75,40 @@ static __noinline int nic_step_write(struct __sk_buff *skb, struct omnes_slot *s
 				     struct omnes_peer *peer, const struct nic_step *step)
 {
 	struct nic_scratch *scratch = nic_scratch();
+	struct omnes_words *words;
 	struct nic_head head;
-	u32 to;
+	u32 to, more, i;
 
 	if (!slot || !peer || !step || !scratch)
 		return -1;
+	words = &scratch->words;
+	more = words->more & (OMNES_CARRIED_MAX - 1);
 	head.magic = bpf_htons(OMNES_MAGIC);
 	head.version = OMNES_VERSION;
 	head.kind = OMNES_KIND_STEP;
 	head.job = slot->job;
 	head.communicator = slot->communicator;
 	head.channel = slot->channel;
-	head.flags = step->is_to_all ? OMNES_FLAG_GROUP : 0;
+	head.flags = more | (step->is_to_all ? OMNES_FLAG_GROUP : 0);
 	head.source = bpf_htons((u16)slot->rank);
 	head.seq = bpf_htonl(step->epoch);
-	head.word[0] = bpf_htonl(step->word >> 32);
-	head.word[1] = bpf_htonl((u32)step->word);
+	head.word[0] = bpf_htonl(words->word[0] >> 32);
+	head.word[1] = bpf_htonl((u32)words->word[0]);
 	head.argument = bpf_htonl(step->step);
 	to = step->is_to_all ? OMNES_RANK_ALL : peer->rank;
-	head.tag = omnes_be64(nic_tag(&slot->key, &head, to));
 	scratch->step.frame = *(const struct nic_frame *)peer;
+	if (more) {
+OMNES_UNROLL
+		for (i = 0; i < OMNES_CARRIED_MAX - 1; i++)
+			scratch->step.behind.word[i] = omnes_be64(words->word[i + 1]);
+		nic_lengthen(&scratch->step.frame, slot->is_v6, more);
+		head.tag = omnes_be64(
+			nic_tag_long(&slot->key, &head, to, &scratch->step.behind, more));
+	} else {
+		head.tag = omnes_be64(nic_tag(&slot->key, &head, to));
+	}
 	scratch->step.head = head;
-	return nic_step_store(skb, &scratch->step, slot->is_v6);
+	return nic_step_store(skb, &scratch->step, slot->is_v6, more);
 }
 
 /* nic_mark is the mark of a packet for a peer: complete, or to be asked for. */
@@ -84,43 +119,47 @@ static __always_inline u32 nic_mark(const struct omnes_peer *peer, u32 index, in
 	return MARK_RESOLVE | (index & MARK_PEER);
 }
 
-/* nic_word_in gives the word that a packet carries. */
-static __always_inline u64 nic_word_in(const struct nic_head *head)
-{
-	return (u64)bpf_ntohl(head->word[0]) << 32 | bpf_ntohl(head->word[1]);
-}
-
 static long nic_make_one(u32 index, void *context)
 {
 	return omnes_make(context, index);
 }
 
 /*
- * nic_word_out gives the word of a step that has begun, or of a barrier that is
- * done. It stays as it is until nobody can miss it any more, so no lock is
- * needed. Not static, so that the verifier looks at it once and not wherever it
- * is called.
+ * nic_words_out puts into the scratch memory the words of a step that has begun,
+ * or of a barrier that is done; 0 if done. They stay as they are until nobody can
+ * miss them any more, so no lock is needed. Not static, so that the verifier looks
+ * at it once and not wherever it is called.
  */
-__noinline u64 nic_word_out(u32 slot_number, u32 epoch, u32 step)
+__noinline int nic_words_out(u32 slot_number, u32 epoch, u32 step)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &slot_number);
 	struct omnes_slot *slot = bpf_map_lookup_elem(&nic_slots, &slot_number);
+	struct nic_scratch *scratch = nic_scratch();
 	struct omnes_making making;
+	u32 which, more;
 
-	if (!state || !slot)
-		return 0;
-	making = omnes_barrier_word(&state->barrier, &slot->barrier, state->carried, epoch, step);
-	if (making.takes)
-		bpf_loop(OMNES_WORDS_MAX, nic_make_one, &making, 0);
-	return making.word;
+	if (!state || !slot || !scratch)
+		return -1;
+	more = state->barrier.own[epoch & 1].words.more & (OMNES_CARRIED_MAX - 1);
+	scratch->words.more = more;
+	for (which = 0; which < OMNES_CARRIED_MAX; which++) {
+		scratch->words.word[which] = 0;
+		if (which > more)
+			continue;
+		making = omnes_barrier_word(&state->barrier, &slot->barrier, state->carried, epoch,
+					    step, which);
+		if (making.takes)
+			bpf_loop(OMNES_WORDS_MAX, nic_make_one, &making, 0);
+		scratch->words.word[which] = making.word;
+	}
+	return 0;
 }
 
 /* A run of sends, for loops in which the verifier cannot follow. */
 struct nic_run {
 	struct __sk_buff *skb;
 	struct nic_packet *packet;
-	u64 sends;
-	u64 word; /* the same for all: a member sends up once, and then down */
+	u64 sends; /* of the same words: a member sends up once, and then down */
 	u32 epoch;
 	u32 step; /* of a release to all by clones */
 	u32 except; /* bit or peer that the caller sends itself */
@@ -130,7 +169,7 @@ struct nic_run {
 static __always_inline void nic_clone_step(struct nic_run *run, u32 number, u32 index,
 					   u32 is_to_all)
 {
-	struct nic_step step = { run->word, run->epoch, number, is_to_all };
+	struct nic_step step = { run->epoch, number, is_to_all };
 	struct omnes_slot *slot = run->packet->slot;
 	struct omnes_peer *peer = nic_peer(run->packet, index);
 	struct __sk_buff *skb = run->skb;
@@ -208,12 +247,12 @@ static __noinline u32 nic_steps_send(struct __sk_buff *skb, struct nic_packet *p
 		return 0;
 	table = &packet->slot->barrier;
 	picked = nic_pick(sends);
+	if (!packet->has_ended && nic_words_out(packet->slot_number, epoch, picked))
+		return 0;
 	to = table->step[picked & (OMNES_STEPS_MAX - 1)].send_to;
 	run.skb = skb;
 	run.packet = packet;
 	run.sends = sends;
-	run.word = packet->has_ended ? packet->page->result
-				     : nic_word_out(packet->slot_number, epoch, picked);
 	run.epoch = epoch;
 	run.except = keeps ? 64 : picked;
 	if (keeps || sends & (sends - 1))
@@ -235,7 +274,6 @@ static __noinline u32 nic_steps_send(struct __sk_buff *skb, struct nic_packet *p
 		return 0;
 	step.step = picked;
 	step.is_to_all = to == OMNES_EVERYBODY;
-	step.word = run.word;
 	peer = nic_peer(packet, last);
 	if (!peer || nic_step_write(skb, packet->slot, peer, &step))
 		return 0;
@@ -259,16 +297,18 @@ static __always_inline void nic_page_show(struct omnes_page *page, const struct 
 static __always_inline void nic_page_done(struct nic_packet *packet, u32 epoch)
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
+	struct nic_scratch *scratch = nic_scratch();
 	struct omnes_page *page = packet->page;
-	u64 result;
+	u32 i;
 
-	if (!state)
+	if (!state || !scratch || nic_words_out(packet->slot_number, epoch, OMNES_STEPS_MAX))
 		return;
-	result = nic_word_out(packet->slot_number, epoch, OMNES_STEPS_MAX);
 	packet->has_ended = 1;
 	bpf_spin_lock(&state->lock);
 	if (state->barrier.done == epoch) {
-		page->result = result;
+OMNES_UNROLL
+		for (i = 0; i < OMNES_CARRIED_MAX; i++)
+			page->results[i] = scratch->words.word[i];
 		__sync_lock_test_and_set(&page->done, epoch);
 	}
 	bpf_spin_unlock(&state->lock);
@@ -328,15 +368,16 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 	struct omnes_page *page = packet->page;
 	u32 epoch = bpf_ntohl(packet->head.seq);
 	u32 number = bpf_ntohl(packet->head.argument);
+	const struct omnes_words *came = nic_came(packet);
 	struct omnes_arrived arrived;
 	enum omnes_verdict verdict;
 
-	if (!state)
+	if (!state || !came)
 		return OMNES_IGNORED;
 	arrived = nic_arrived_of(state);
 	bpf_spin_lock(&state->lock);
-	verdict = omnes_barrier_arrive(&state->barrier, &arrived, table, epoch, number, from,
-				       nic_word_in(&packet->head), action);
+	verdict = omnes_barrier_arrive(&state->barrier, &arrived, table, epoch, number, from, came,
+				       action);
 	nic_page_count(page, verdict);
 	if (verdict == OMNES_TAKEN) {
 		if (table->waits_for_all && state->barrier.entered == epoch) {
@@ -376,6 +417,9 @@ static __noinline int nic_step_wake(struct __sk_buff *skb, struct nic_packet *pa
 		bpf_skb_store_bytes(skb, 0, scratch->frame, OMNES_FRAME_BYTES_V4, 0);
 		bpf_skb_store_bytes(skb, OMNES_FRAME_BYTES_V4, &packet->head, HEAD_BYTES, 0);
 	}
+	if (packet->more)
+		nic_behind_store(skb, &scratch->behind, is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4,
+				 packet->more);
 	return NIC_NEXT;
 }
 
@@ -409,10 +453,11 @@ static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_pac
 	u32 epoch = bpf_ntohl(packet->head.seq);
 	u32 number = bpf_ntohl(packet->head.argument);
 	struct nic_step step = { .epoch = epoch, .step = number };
+	struct nic_scratch *scratch = nic_scratch();
 	enum omnes_verdict verdict;
 	struct omnes_peer *peer;
 
-	if (!state)
+	if (!state || !scratch)
 		return NIC_NEXT;
 	bpf_spin_lock(&state->lock);
 	verdict = omnes_barrier_repeat(&state->barrier, &packet->slot->barrier, epoch, number,
@@ -422,23 +467,17 @@ static __always_inline int nic_step_missed(struct __sk_buff *skb, struct nic_pac
 	if (verdict != OMNES_TAKEN)
 		return NIC_DROP;
 	peer = nic_peer(packet, from);
-	step.word = nic_word_out(packet->slot_number, epoch, number);
-	if (!peer || nic_step_write(skb, packet->slot, peer, &step))
+	if (!peer || nic_words_out(packet->slot_number, epoch, number))
+		return NIC_DROP;
+	/* The question carries no words. */
+	if (scratch->words.more &&
+	    bpf_skb_change_tail(skb, skb->len + 8 * scratch->words.more, 0))
+		return NIC_DROP;
+	if (nic_step_write(skb, packet->slot, peer, &step))
 		return NIC_DROP;
 	__sync_fetch_and_add(&packet->page->repeated, 1);
 	skb->mark = nic_mark(peer, from, 1);
 	return bpf_redirect(packet->slot->ifindex, 0);
-}
-
-/* nic_contribution gives what the host brings into a barrier with its first
- * step; the step's number is known. */
-static __always_inline struct omnes_contribution nic_contribution(const struct nic_head *head)
-{
-	struct omnes_contribution own = {};
-
-	own.combine = bpf_ntohl(head->argument) >> OMNES_COMBINE_SHIFT;
-	own.word = nic_word_in(head);
-	return own;
 }
 
 /* The host sends its first step: it has entered. */
@@ -446,14 +485,18 @@ static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_pa
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
 	u32 epoch = bpf_ntohl(packet->head.seq);
-	struct omnes_contribution own = nic_contribution(&packet->head);
+	const struct omnes_words *came = nic_came(packet);
+	struct omnes_contribution own = {};
 	struct omnes_barrier_action action = {};
 	struct omnes_arrived arrived;
 	enum omnes_verdict verdict;
 	u32 mark;
 
-	if (!state)
+	if (!state || !came)
 		return NIC_NEXT;
+	/* What the host brings; the step's number is known. */
+	own.combine = bpf_ntohl(packet->head.argument) >> OMNES_COMBINE_SHIFT;
+	own.words = *came;
 	arrived = nic_arrived_of(state);
 	bpf_spin_lock(&state->lock);
 	verdict = omnes_barrier_enter(&state->barrier, &arrived, &packet->slot->barrier, epoch,

@@ -20,7 +20,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "slot.h"
-#include "wire.h"
+#include "tag.h"
 
 /* That of bpf_helpers.h is no constant expression. */
 #undef offsetof
@@ -74,7 +74,7 @@ struct nic_state {
 	u32 reserved;
 	struct omnes_barrier barrier;
 	u64 arrived[2 * OMNES_KERNEL_ARRIVED_WORDS];
-	u64 carried[2 * OMNES_WORDS_MAX];
+	u64 carried[2 * OMNES_WORDS_MAX * OMNES_CARRIED_MAX];
 };
 _Static_assert(sizeof(struct nic_state) == OMNES_STATE_BYTES, "layout shared with Rust");
 
@@ -164,7 +164,7 @@ struct nic_head {
 					u16 epoch;
 					u16 credits;
 				};
-				u32 word[2]; /* of a step: what it carries, the high half first */
+				u32 word[2]; /* of a step: its first word, the high half first */
 			};
 			u32 argument;
 			u64 tag;
@@ -207,23 +207,44 @@ struct nic_packet {
 	struct nic_way way;
 	struct nic_head head;
 	u32 slot_number;
-	u32 has_ended; /* a barrier, whose result the page shows */
+	u16 more;      /* words behind the header */
+	u16 has_ended; /* a barrier, whose results the scratch memory holds */
 	struct omnes_slot *slot;
 	struct omnes_page *page;
 };
 _Static_assert(offsetof(struct nic_packet, slot_number) == sizeof(struct nic_way) + HEAD_BYTES,
 	       "layout of the wire");
 
-/* A step as it leaves, and the headers of a packet that goes on to the host: one
- * for each processor, for which the stack has no room. */
+/* A step as it leaves, with the words behind its header as on the wire, and the
+ * headers of a packet that goes on to the host: one for each processor, for which
+ * the stack has no room. */
+struct nic_behind {
+	u64 word[OMNES_CARRIED_MAX - 1];
+};
 struct nic_static {
 	struct nic_frame frame;
 	struct nic_head head;
+	struct nic_behind behind;
 };
 _Static_assert(offsetof(struct nic_static, head) == sizeof(struct nic_frame),
 	       "no gaps before the header");
+
+/* What the tag of a step covers that carries words behind its header: that, the
+ * receiver's rank and those words, and zeros. */
+struct nic_tagged_step {
+	union {
+		u32 halves[2 * OMNES_TAGGED_WORDS];
+		u64 words[OMNES_TAGGED_WORDS];
+	};
+};
+_Static_assert(OMNES_CARRIED_MAX == OMNES_FLAG_WORDS_BEHIND + 1, "marks count them");
+
 struct nic_scratch {
 	struct nic_static step;
+	struct nic_tagged_step tagged;
+	struct nic_behind behind;  /* of the packet, as they came, and zeros */
+	struct omnes_words came;   /* what the packet carries */
+	struct omnes_words words;  /* what leaves, or has been made of all */
 	u8 frame[OMNES_FRAME_BYTES_V6];
 };
 struct {

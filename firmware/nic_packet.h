@@ -200,10 +200,93 @@ static __always_inline int nic_is_own(struct __sk_buff *skb, const struct nic_pa
 	       packet->way.udp.source == packet->slot->port;
 }
 
-/* nic_is_step_long tells whether a packet is as long as steps are. */
-static __always_inline int nic_is_step_long(struct __sk_buff *skb, const struct nic_packet *packet)
+/* nic_scratch gives this processor's scratch memory. Nobody else uses it before this
+ * packet is dealt with: what its clones meet on their way out makes no steps. Where
+ * a kernel lets others in all the same (PREEMPT_RT), a step may be spoilt: its tag
+ * is wrong then, and who misses it asks. */
+static __always_inline struct nic_scratch *nic_scratch(void)
 {
-	return skb->len == (packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4);
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&nic_scratches, &zero);
+}
+
+/*
+ * nic_behind_load reads the words behind a header, which ends at `offset`; 0 if
+ * done. Not static, here and below, so that the verifier looks at it once and not
+ * wherever it is called.
+ */
+__noinline int nic_behind_load(struct __sk_buff *skb, struct nic_behind *behind, u32 offset,
+			       u32 more)
+{
+	u32 i;
+
+	if (!behind)
+		return -1;
+OMNES_UNROLL
+	for (i = 0; i < OMNES_CARRIED_MAX - 1; i++) {
+		behind->word[i] = 0;
+		if (i < more && bpf_skb_load_bytes(skb, offset + 8 * i, &behind->word[i], 8))
+			return -1;
+	}
+	return 0;
+}
+
+/* nic_behind_store writes the words behind a header, which ends at `offset`, into
+ * `skb`, which is as long; 0 if done. */
+__noinline int nic_behind_store(struct __sk_buff *skb, const struct nic_behind *behind, u32 offset,
+				u32 more)
+{
+	u32 i;
+
+	if (!behind)
+		return -1;
+OMNES_UNROLL
+	for (i = 0; i < OMNES_CARRIED_MAX - 1; i++) {
+		if (i < more && bpf_skb_store_bytes(skb, offset + 8 * i, &behind->word[i], 8, 0))
+			return -1;
+	}
+	return 0;
+}
+
+/* nic_read_words reads the words behind a header; 0 if the packet is as long as
+ * its marks say. */
+static __always_inline int nic_read_words(struct __sk_buff *skb, struct nic_packet *packet)
+{
+	u32 bytes = packet->slot->is_v6 ? STEP_BYTES_V6 : STEP_BYTES_V4;
+	u32 more = packet->head.flags & OMNES_FLAG_WORDS_BEHIND;
+	struct nic_scratch *scratch;
+
+	packet->more = more;
+	if (skb->len != bytes + 8 * more)
+		return -1;
+	if (!more)
+		return 0;
+	scratch = nic_scratch();
+	if (!scratch || packet->head.kind != OMNES_KIND_STEP)
+		return -1;
+	return nic_behind_load(skb, &scratch->behind, bytes, more);
+}
+
+/* nic_came gives what a step that has been read carries. */
+static __always_inline struct omnes_words *nic_came(const struct nic_packet *packet)
+{
+	struct nic_scratch *scratch = nic_scratch();
+	u32 i;
+
+	if (!scratch)
+		return 0;
+	scratch->came.more = packet->more;
+	if (packet->more) {
+OMNES_UNROLL
+		for (i = 1; i < OMNES_CARRIED_MAX; i++)
+			scratch->came.word[i] = omnes_be64(scratch->behind.word[i - 1]);
+	} else {
+		__builtin_memset(scratch->came.word, 0, sizeof(scratch->came.word));
+	}
+	scratch->came.word[0] = (u64)bpf_ntohl(packet->head.word[0]) << 32 |
+				bpf_ntohl(packet->head.word[1]);
+	return &scratch->came;
 }
 
 /* nic_member gives the member that a packet says it is from, if there is one. */
@@ -214,36 +297,56 @@ static __always_inline struct omnes_member *nic_member(const struct nic_packet *
 	return bpf_map_lookup_elem(&nic_members, &key);
 }
 
+/* nic_tag_long is nic_tag for a step that carries `more` words, at least one,
+ * behind its header. */
+__noinline u64 nic_tag_long(const struct omnes_key *key, const struct nic_head *head, u32 to,
+			    const struct nic_behind *behind, u32 more)
+{
+	struct nic_scratch *scratch = nic_scratch();
+	const u32 *halves = (const u32 *)behind;
+	const u32 at = OMNES_HEADER_BYTES / 4;
+	struct nic_tagged_step *tagged;
+	u32 i;
+
+	if (!key || !head || !behind || !scratch)
+		return 0;
+	tagged = &scratch->tagged;
+OMNES_UNROLL
+	for (i = 0; i < OMNES_HEADER_BYTES / 8; i++)
+		tagged->words[i] = head->words[i];
+	tagged->halves[at] = bpf_htonl(to);
+OMNES_UNROLL
+	for (i = 0; i < 2 * (OMNES_CARRIED_MAX - 1); i++)
+		tagged->halves[at + 1 + i] = halves[i];
+	return omnes_tag(key, tagged->words, more);
+}
+
 /* nic_tag gives the tag, in host order, of a packet without control body; `to`
  * is the receiver's rank. It stands where the tag is to be, afterwards. */
 static __always_inline u64 nic_tag(const struct omnes_key *key, struct nic_head *head, u32 to)
 {
 	head->tag = omnes_be64((u64)to << 32);
-	return omnes_siphash(key, head->words, OMNES_HEADER_BYTES + sizeof(to));
+	return omnes_tag(key, head->words, 0);
 }
 
-/* nic_is_tagged tells whether a packet without control body is from `member`
+/* nic_is_tagged tells whether a step, or the request for one, is from `member`
  * and for this slot. */
 static __always_inline int nic_is_tagged(struct nic_packet *packet,
 					 const struct omnes_member *member)
 {
 	u32 to = packet->head.flags & OMNES_FLAG_GROUP ? OMNES_RANK_ALL : packet->slot->rank;
+	struct nic_scratch *scratch;
 	u64 tag = packet->head.tag;
-	u64 right = omnes_be64(nic_tag(&member->key, &packet->head, to));
+	u64 right;
 
+	if (packet->more) {
+		scratch = nic_scratch();
+		return scratch && tag == omnes_be64(nic_tag_long(&member->key, &packet->head, to,
+								 &scratch->behind, packet->more));
+	}
+	right = omnes_be64(nic_tag(&member->key, &packet->head, to));
 	packet->head.tag = tag;
 	return tag == right;
-}
-
-/* nic_scratch gives this processor's scratch memory. Nobody else uses it before this
- * packet is dealt with: what its clones meet on their way out makes no steps. Where
- * a kernel lets others in all the same (PREEMPT_RT), a step may be spoilt: its tag
- * is wrong then, and who misses it asks. */
-static __always_inline struct nic_scratch *nic_scratch(void)
-{
-	u32 zero = 0;
-
-	return bpf_map_lookup_elem(&nic_scratches, &zero);
 }
 
 /* nic_now gives the time by which addresses grow old, in units of 2^30 ns. */

@@ -22,7 +22,7 @@
 #define OMNES_PEER_GROUP OMNES_KERNEL_GROUP_MAX
 #define OMNES_PEERS_MAX (OMNES_KERNEL_GROUP_MAX + 1)
 /* A lock, a barrier's state, and the bits and words of its two records. */
-#define OMNES_STATE_BYTES 1352
+#define OMNES_STATE_BYTES 4488
 
 /* By which packets find a slot. */
 enum omnes_class {
@@ -113,14 +113,14 @@ struct omnes_page {
 	u64 wakes;
 	u64 clones;
 	u64 clone_failures;
-	u64 result; /* of barrier `done`, if it combines words */
+	u64 results[OMNES_CARRIED_MAX]; /* of barrier `done`, if it combines words */
 	/* Written by the process: */
 	u32 is_sleeping; /* pass the packet that ends the barrier on */
 	/* Written by whoever lends the slot: */
 	u32 is_lost; /* it was taken back */
 	u32 reserved[4];
 };
-_Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 32, "layout shared with Rust");
+_Static_assert(sizeof(struct omnes_page) == 16 + 128 + 80 + 56, "layout shared with Rust");
 
 /* ---- the receive queue ---------------------------------------------------- */
 

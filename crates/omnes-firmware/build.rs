@@ -7,6 +7,7 @@ fn main() {
         "native.h",
         "types.h",
         "siphash.h",
+        "tag.h",
         "barrier_step.h",
         "combine.h",
         "spread_step.h",

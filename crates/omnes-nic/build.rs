@@ -5,7 +5,7 @@ mod clang;
 
 const FOLDER: &str = "../../firmware";
 /// Everything that the object is made from.
-const SOURCES: [&str; 14] = [
+const SOURCES: [&str; 15] = [
     "nic.bpf.c",
     "nic_maps.h",
     "nic_packet.h",
@@ -17,6 +17,7 @@ const SOURCES: [&str; 14] = [
     "sum_f64.h",
     "spread_step.h",
     "siphash.h",
+    "tag.h",
     "slot.h",
     "types.h",
     "wire.h",

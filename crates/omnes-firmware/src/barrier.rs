@@ -2,7 +2,7 @@
 
 use crate::{GROUP_MAX, STEPS_MAX, WORDS_MAX};
 use omnes_topo::{Barrier as Algorithm, Party, TopoError};
-use omnes_wire::Rank;
+use omnes_wire::{CARRIED_MAX, Rank, Words};
 use std::ptr;
 
 const NOBODY: u32 = u32::MAX;
@@ -176,18 +176,18 @@ pub fn can_combine(algorithm: Algorithm, size: u32) -> bool {
 pub struct Contribution {
     combine: u32,
     reserved: u32,
-    word: u64,
+    words: Words,
 }
 
 impl Contribution {
-    /// A word, and how all members combine theirs.
-    pub fn new(combine: Combine, word: u64) -> Self {
-        Self { combine: combine as u32, reserved: 0, word }
+    /// Up to [`CARRIED_MAX`] words, as many as every member brings, and how all combine theirs.
+    pub fn new(combine: Combine, words: &[u64]) -> Self {
+        Self::numbered(combine as u32, Words::new(words))
     }
 
     /// As [`Self::new`], by the number of the way of combining; one that does not exist makes 0.
-    pub fn numbered(combine: u32, word: u64) -> Self {
-        Self { combine, reserved: 0, word }
+    pub fn numbered(combine: u32, words: Words) -> Self {
+        Self { combine, reserved: 0, words }
     }
 
     /// How words are combined, by its number.
@@ -195,20 +195,21 @@ impl Contribution {
         self.combine
     }
 
-    /// The word.
-    pub fn word(&self) -> u64 {
-        self.word
+    /// The words.
+    pub fn words(&self) -> Words {
+        self.words
     }
 
     /// The same with the words of others: what a member brings for several.
     #[must_use]
-    pub fn with(self, words: impl IntoIterator<Item = u64>) -> Self {
+    pub fn with(self, others: impl IntoIterator<Item = Words>) -> Self {
         if self.combine == Combine::Nothing as u32 {
             return self;
         }
         // SAFETY: the function has no memory of its own.
         let combined = |a, b| unsafe { omnes_native_combined(self.combine, a, b) };
-        Self { word: words.into_iter().fold(self.word, combined), ..self }
+        let words = others.into_iter().fold(self.words, |own, others| own.zip(others, combined));
+        Self { words, ..self }
     }
 }
 
@@ -243,10 +244,10 @@ pub(crate) struct Arrived {
 }
 
 /// What messages of two barriers have carried.
-type Words = [u64; 2 * WORDS_MAX];
+type Carried = [u64; 2 * WORDS_MAX * CARRIED_MAX];
 
 /// A member's state: a few words, and at one that waits for everybody two bits for each member;
-/// 1 KiB more once words have been combined.
+/// 4 KiB more once words have been combined.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Barrier {
     state: State,
@@ -255,7 +256,7 @@ pub struct Barrier {
     /// The bits where it is not.
     many: Box<[u64]>,
     /// Words of both records, once there are some that are not 0.
-    carried: Option<Box<Words>>,
+    carried: Option<Box<Carried>>,
 }
 
 /// What to do after a call.
@@ -324,7 +325,7 @@ unsafe extern "C" {
         epoch: u32,
         step: u32,
         from: u32,
-        carried: u64,
+        carried: *const Words,
         action: *mut Action,
     ) -> i32;
     fn omnes_native_barrier_repeat(
@@ -334,13 +335,14 @@ unsafe extern "C" {
         step: u32,
         to: u32,
     ) -> i32;
-    fn omnes_native_barrier_word(
+    fn omnes_native_barrier_words(
         state: *const State,
         table: *const Table,
         carried: *const u64,
         epoch: u32,
         step: u32,
-    ) -> u64;
+        words: *mut Words,
+    );
     fn omnes_native_combined(combine: u32, a: u64, b: u64) -> u64;
 }
 
@@ -379,7 +381,7 @@ impl Barrier {
 
     /// Words have to be kept from now on. Those before were 0.
     fn keep_words(&mut self) {
-        self.carried.get_or_insert_with(|| Box::new([0; 2 * WORDS_MAX]));
+        self.carried.get_or_insert_with(|| Box::new([0; 2 * WORDS_MAX * CARRIED_MAX]));
     }
 
     /// Newest barrier that this member has entered.
@@ -413,34 +415,34 @@ impl Barrier {
         (verdict(code), action)
     }
 
-    /// Barrier `epoch`, the one after [`Self::done`], is over, as another member says, with this
-    /// result. What is sent of it from now on carries the result.
-    pub fn end(&mut self, table: &Table, epoch: u32, result: u64) {
+    /// Barrier `epoch`, the one after [`Self::done`], is over, as another member says, with these
+    /// results. What is sent of it from now on carries them.
+    pub fn end(&mut self, table: &Table, epoch: u32, results: Words) {
         let State { entered, done, at, own, .. } = &mut self.state;
         (*entered, *done, *at) = (epoch, epoch, table.steps);
         let own = &mut own[(epoch & 1) as usize];
         if own.combine != Combine::Nothing as u32 {
-            *own = Contribution::numbered(COMBINE_KNOWN, result);
+            *own = Contribution::numbered(COMBINE_KNOWN, results);
         }
     }
 
-    /// Takes the message of `step` in barrier `epoch` from member `from`, which carries `word`.
+    /// Takes the message of `step` in barrier `epoch` from member `from`, which carries `words`.
     pub fn arrive(
         &mut self,
         table: &Table,
         (epoch, step): (u32, u32),
         from: u32,
-        word: u64,
+        words: Words,
     ) -> (Verdict, Action) {
-        if word != 0 {
+        if words != Words::NONE {
             self.keep_words();
         }
         let mut action = Action::default();
         let (state, arrived) = self.parts();
-        let (arrived, action_out) = (&raw const arrived, &raw mut action);
+        let (arrived, words, action_out) = (&raw const arrived, &raw const words, &raw mut action);
         // SAFETY: as above.
         let code = unsafe {
-            omnes_native_barrier_arrive(state, arrived, table, epoch, step, from, word, action_out)
+            omnes_native_barrier_arrive(state, arrived, table, epoch, step, from, words, action_out)
         };
         (verdict(code), action)
     }
@@ -453,19 +455,23 @@ impl Barrier {
         })
     }
 
-    /// The word of the message of `step` in barrier `epoch`, which has been sent or is to be; 0 in
-    /// barriers that combine nothing.
-    pub fn word(&self, table: &Table, epoch: u32, step: u32) -> u64 {
+    /// The words of the message of `step` in barrier `epoch`, which has been sent or is to be;
+    /// [`Words::NONE`] in barriers that combine nothing.
+    pub fn words(&self, table: &Table, epoch: u32, step: u32) -> Words {
         let carried = self.carried.as_deref();
         let carried = carried.map_or(ptr::null(), |words| words.as_ptr());
-        let state = &raw const self.state;
-        // SAFETY: as above; nothing is written.
-        unsafe { omnes_native_barrier_word(state, table, carried, epoch, step) }
+        let (state, mut words) = (&raw const self.state, Words::NONE);
+        // SAFETY: as above; only the words are written.
+        unsafe {
+            omnes_native_barrier_words(state, table, carried, epoch, step, &raw mut words);
+        }
+        words
     }
 
-    /// What the words of all members make in barrier [`Self::done`]; 0 if it combined nothing.
-    pub fn result(&self, table: &Table) -> u64 {
-        self.word(table, self.state.done, table.steps)
+    /// What the words of all members make in barrier [`Self::done`]; [`Words::NONE`] if it combined
+    /// nothing.
+    pub fn results(&self, table: &Table) -> Words {
+        self.words(table, self.state.done, table.steps)
     }
 
     /// The members whose messages the step that waits misses; none if it does not wait.

@@ -1,6 +1,7 @@
 //! Both sides of each layout agree, and of each constant that they share.
 
 use crate::{Key, barrier, slot, spread};
+use omnes_wire::{CARRIED_MAX, Words};
 use std::ffi::{CStr, c_char};
 use std::mem::{offset_of, size_of};
 
@@ -34,6 +35,7 @@ fn of_steps() -> Vec<(&'static str, usize)> {
         ("OMNES_KERNEL_GROUP_MAX", crate::KERNEL_GROUP_MAX),
         ("OMNES_STEPS_MAX", crate::STEPS_MAX),
         ("OMNES_WORDS_MAX", crate::WORDS_MAX),
+        ("OMNES_CARRIED_MAX", CARRIED_MAX),
         ("sizeof(struct omnes_key)", size_of::<Key>()),
         ("sizeof(struct omnes_barrier_table)", size_of::<barrier::Table>()),
         (
@@ -49,7 +51,9 @@ fn of_steps() -> Vec<(&'static str, usize)> {
         ("sizeof(struct omnes_arrived)", size_of::<barrier::Arrived>()),
         ("offsetof(struct omnes_arrived, bit_words)", 2 * size_of::<usize>()),
         ("sizeof(struct omnes_contribution)", size_of::<barrier::Contribution>()),
-        ("offsetof(struct omnes_contribution, word)", 2 * size_of::<u32>()),
+        ("offsetof(struct omnes_contribution, words)", 2 * size_of::<u32>()),
+        ("sizeof(struct omnes_words)", size_of::<Words>()),
+        ("offsetof(struct omnes_words, more)", size_of::<[u64; CARRIED_MAX]>()),
         ("OMNES_COMBINE_SUM_F64", barrier::Combine::SumF64 as usize),
         ("OMNES_COMBINE_KNOWN", barrier::COMBINE_KNOWN as usize),
         ("sizeof(struct omnes_barrier_action)", size_of::<barrier::Action>()),
@@ -95,7 +99,7 @@ fn of_slots() -> Vec<(&'static str, usize)> {
             "offsetof(struct omnes_page, clone_failures)",
             offset_of!(slot::Page, counters) + offset_of!(slot::Counters, clone_failures),
         ),
-        ("offsetof(struct omnes_page, result)", offset_of!(slot::Page, result)),
+        ("offsetof(struct omnes_page, results)", offset_of!(slot::Page, results)),
         ("offsetof(struct omnes_page, is_sleeping)", offset_of!(slot::Page, is_sleeping)),
         ("offsetof(struct omnes_page, is_lost)", offset_of!(slot::Page, is_lost)),
     ]

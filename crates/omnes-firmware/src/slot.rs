@@ -1,6 +1,7 @@
 //! What user space and the kernel's NIC share: `firmware/slot.h`. All words are host-endian.
 
 use crate::{KERNEL_GROUP_MAX, Key, WORDS_MAX, barrier, spread};
+use omnes_wire::CARRIED_MAX;
 
 /// Slots of one loaded firmware.
 pub const SLOTS_MAX: u32 = 64;
@@ -13,7 +14,7 @@ pub const PEER_GROUP: u32 = KERNEL_GROUP_MAX as u32;
 /// Bytes of a lock, a barrier's state, and the bits and words of its two records in the kernel's
 /// map.
 pub const STATE_BYTES: usize =
-    8 + barrier::STATE_BYTES + 2 * KERNEL_GROUP_MAX / 8 + 2 * 8 * WORDS_MAX;
+    8 + barrier::STATE_BYTES + 2 * KERNEL_GROUP_MAX / 8 + 2 * 8 * WORDS_MAX * CARRIED_MAX;
 
 /// By which packets find a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,7 +177,7 @@ pub struct Page {
     /// What was counted.
     pub counters: Counters,
     /// What the words of all make in barrier `done`, if it combines them.
-    pub result: u64,
+    pub results: [u64; CARRIED_MAX],
     /// Written by the process: not 0 if it sleeps, and wants the packet that ends the barrier.
     pub is_sleeping: u32,
     /// Written by whoever lends the slot: not 0 if it was taken back.

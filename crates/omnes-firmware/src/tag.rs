@@ -1,6 +1,6 @@
 //! The firmware's own SipHash-2-4, for comparing it with that of `omnes-wire`.
 
-use omnes_wire::{HEADER_BYTES, Rank};
+use omnes_wire::{CARRIED_MAX, HEADER_BYTES, Rank};
 
 /// A sender's key, as the firmware keeps it: two words.
 #[repr(C)]
@@ -26,20 +26,28 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The tag of a packet without control body for `to`, as the firmware computes it.
-pub fn tag(key: Key, header: &[u8; HEADER_BYTES], to: Rank) -> u64 {
+/// 64-bit words that a tag covers at most.
+const TAGGED_WORDS: usize = HEADER_BYTES / 8 + CARRIED_MAX;
+
+/// The tag of a packet for `to` with the words that follow it, whole ones and at most three, as the
+/// firmware computes it.
+///
+/// # Panics
+/// If more follows.
+pub fn tag(key: Key, header: &[u8; HEADER_BYTES], to: Rank, behind: &[u8]) -> u64 {
     unsafe extern "C" {
-        fn omnes_native_tag(key: *const Key, words: *const u64) -> u64;
+        fn omnes_native_tag(key: *const Key, words: *const u64, more: u32) -> u64;
     }
-    let mut bytes = [0; HEADER_BYTES + 8];
+    assert!(behind.len() < 8 * CARRIED_MAX && behind.len().is_multiple_of(8), "whole words");
+    let mut bytes = [0; 8 * TAGGED_WORDS];
     bytes[..HEADER_BYTES].copy_from_slice(header);
     bytes[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&to.0.to_be_bytes());
-    let mut words = [0u64; (HEADER_BYTES + 8) / 8];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of eight"));
-    }
-    // SAFETY: the function reads the key and five words.
-    unsafe { omnes_native_tag(&raw const key, words.as_ptr()) }
+    bytes[HEADER_BYTES + 4..][..behind.len()].copy_from_slice(behind);
+    let (chunks, _) = bytes.as_chunks::<8>();
+    let mut words = [0u64; TAGGED_WORDS];
+    words.iter_mut().zip(chunks).for_each(|(word, chunk)| *word = u64::from_ne_bytes(*chunk));
+    // SAFETY: the function reads the key and so many words.
+    unsafe { omnes_native_tag(&raw const key, words.as_ptr(), (behind.len() / 8) as u32) }
 }
 
 #[cfg(test)]
@@ -50,10 +58,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_firmwares_tag_is_the_wires(job: [u8; 16], sender: u32, to: u32, header: [u8; 32]) {
+        fn the_firmwares_tag_is_the_wires(
+            job: [u8; 16],
+            sender: u32,
+            to: u32,
+            header: [u8; 32],
+            behind: [u8; 24],
+            more in 0usize..4,
+        ) {
             let key = JobKey::new(job).sender(Rank(sender));
-            let wire = key.tag(&header, Rank(to), &[]).0;
-            prop_assert_eq!(tag(Key::new(key.to_bytes()), &header, Rank(to)), wire);
+            let behind = &behind[..8 * more];
+            let wire = key.tag(&header, Rank(to), behind).0;
+            prop_assert_eq!(tag(Key::new(key.to_bytes()), &header, Rank(to), behind), wire);
         }
     }
 }

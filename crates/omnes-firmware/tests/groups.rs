@@ -6,7 +6,7 @@ use omnes_firmware::barrier::{
 };
 use omnes_firmware::{GROUP_MAX, KERNEL_GROUP_MAX};
 use omnes_topo::{Barrier as Algorithm, Party};
-use omnes_wire::Rank;
+use omnes_wire::{CARRIED_MAX, Rank, Words};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,19 +18,20 @@ struct Packet {
     to: u32,
     epoch: u32,
     step: u32,
-    word: u64,
+    words: Words,
     is_request: bool,
 }
 
 /// What a member brings into a barrier of a group that combines words.
 fn brings(own: u32, epoch: u32) -> Contribution {
     let combine = Combine::ALL[epoch as usize % Combine::ALL.len()];
-    let word = (u64::from(own) + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(epoch);
-    match combine {
+    let words: [u64; CARRIED_MAX] = std::array::from_fn(|which| {
+        let word = (u64::from(own) + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let word = word.rotate_left(epoch.wrapping_add(13 * which as u32));
         // Rounded, so that the order counts.
-        Combine::SumF64 => Contribution::new(combine, (word as f64).sqrt().to_bits()),
-        _ => Contribution::new(combine, word),
-    }
+        if combine == Combine::SumF64 { (word as f64).sqrt().to_bits() } else { word }
+    });
+    Contribution::new(combine, &words[..1 + epoch as usize % CARRIED_MAX])
 }
 
 /// What the network does, drawn from a seed.
@@ -56,7 +57,7 @@ struct Group {
     /// Newest barrier that each has entered.
     entered: Vec<u32>,
     /// What barriers have made of the words, where they combine them: the first result of each.
-    results: BTreeMap<u32, u64>,
+    results: BTreeMap<u32, Words>,
     combines: bool,
     sent: u64,
 }
@@ -91,8 +92,8 @@ impl Group {
             let party = self.tables[own].send_to(step);
             for to in party.ranks(Rank(own as u32), self.tables[own].size()) {
                 let (from, to, epoch) = (own as u32, to.0, action.epoch);
-                let word = self.members[own].word(&self.tables[own], epoch, step);
-                self.network.push(Packet { from, to, epoch, step, word, is_request: false });
+                let words = self.members[own].words(&self.tables[own], epoch, step);
+                self.network.push(Packet { from, to, epoch, step, words, is_request: false });
                 self.sent += 1;
             }
         }
@@ -100,7 +101,7 @@ impl Group {
             // Safety: nobody leaves a barrier that somebody has not entered.
             let behind = |entered: &u32| (action.epoch.wrapping_sub(*entered) as i32) > 0;
             assert!(!self.entered.iter().any(behind), "member {own} has left too early");
-            let result = self.members[own].result(&self.tables[own]);
+            let result = self.members[own].results(&self.tables[own]);
             let first = *self.results.entry(action.epoch).or_insert(result);
             assert_eq!(result, first, "member {own} has another result");
         }
@@ -109,17 +110,17 @@ impl Group {
     fn deliver(&mut self, packet: Packet) {
         let own = packet.to as usize;
         let (table, member) = (&self.tables[own], &mut self.members[own]);
-        let Packet { from, to, epoch, step, word, is_request } = packet;
+        let Packet { from, to, epoch, step, words, is_request } = packet;
         if is_request {
             let verdict = member.repeat(table, epoch, step, from);
             assert_ne!(verdict, Verdict::Nonsense);
             if verdict == Verdict::Taken {
-                let word = member.word(table, epoch, step);
+                let words = member.words(table, epoch, step);
                 let (from, to) = (to, from);
-                self.network.push(Packet { from, to, epoch, step, word, is_request: false });
+                self.network.push(Packet { from, to, epoch, step, words, is_request: false });
             }
         } else {
-            let (verdict, action) = member.arrive(table, (epoch, step), from, word);
+            let (verdict, action) = member.arrive(table, (epoch, step), from, words);
             assert_ne!(verdict, Verdict::Nonsense);
             self.act(own, &action);
         }
@@ -135,7 +136,7 @@ impl Group {
                 to,
                 epoch,
                 step,
-                word: 0,
+                words: Words::NONE,
                 is_request: true,
             }));
         }
@@ -205,20 +206,23 @@ proptest! {
     ) {
         let group = run(algorithm, size, start, 9, loss, seed);
         if !group.combines {
-            assert!(group.results.values().all(|result| *result == 0));
+            assert!(group.results.values().all(|result| *result == Words::NONE));
             return Ok(());
         }
         // Late and lost messages change nothing, not even the rounding.
         let calm = run(algorithm, size, start, 9, 0, !seed);
         assert_eq!(group.results, calm.results);
         for (epoch, result) in group.results {
-            let words = (1..size).map(|own| brings(own, epoch).word());
-            let made = brings(0, epoch).with(words).word();
-            if brings(0, epoch).combine() == Combine::SumF64 as u32 {
-                let (result, made) = (f64::from_bits(result), f64::from_bits(made));
-                assert!((result - made).abs() <= made * 1e-12, "{result} {made}");
-            } else {
+            let words = (1..size).map(|own| brings(own, epoch).words());
+            let made = brings(0, epoch).with(words).words();
+            assert_eq!(result.as_slice().len(), 1 + epoch as usize % CARRIED_MAX);
+            if brings(0, epoch).combine() != Combine::SumF64 as u32 {
                 assert_eq!(result, made, "barrier {epoch}");
+                continue;
+            }
+            for (result, made) in result.as_slice().iter().zip(made.as_slice()) {
+                let (result, made) = (f64::from_bits(*result), f64::from_bits(*made));
+                assert!((result - made).abs() <= made * 1e-12, "{result} {made}");
             }
         }
     }
@@ -261,7 +265,7 @@ fn run_in_order(tables: &[Table], members: &mut [Barrier], done: u32) -> u64 {
     while let Some((from, to, step)) = queue.pop_front() {
         sent += 1;
         let own = to as usize;
-        let (verdict, action) = members[own].arrive(&tables[own], (epoch, step), from, 0);
+        let (verdict, action) = members[own].arrive(&tables[own], (epoch, step), from, Words::NONE);
         assert_eq!(verdict, Verdict::Taken);
         act(to, &action, &mut queue);
     }
@@ -278,8 +282,8 @@ fn the_largest_group_ends_its_barriers_with_small_states() {
         let members = tables.iter().map(|table| Barrier::after(table, 0));
         let mut members: Vec<Barrier> = members.collect();
         let bytes: Vec<usize> = members.iter().map(Barrier::bytes).collect();
-        let most = if algorithm == Algorithm::Counter { 16 * 1024 + 128 } else { 128 };
-        assert!(bytes[0] <= most && bytes[1..].iter().all(|bytes| *bytes <= 128), "{algorithm}");
+        let most = if algorithm == Algorithm::Counter { 16 * 1024 + 192 } else { 192 };
+        assert!(bytes[0] <= most && bytes[1..].iter().all(|bytes| *bytes <= 192), "{algorithm}");
         for done in 0..2 {
             let sent = run_in_order(&tables, &mut members, done);
             assert_eq!(sent, algorithm.messages(size).unwrap(), "{algorithm}");
@@ -295,14 +299,14 @@ fn a_member_that_waits_for_65535_others_knows_each_of_them() {
     member.enter(&table, 1, Contribution::default());
     let absent = [1, 64, 1024, 40_000, size - 1];
     for from in (1..size).filter(|from| !absent.contains(from)) {
-        assert_eq!(member.arrive(&table, (1, 0), from, 0).0, Verdict::Taken);
+        assert_eq!(member.arrive(&table, (1, 0), from, Words::NONE).0, Verdict::Taken);
         // Of the next barrier: both records are in use.
-        assert_eq!(member.arrive(&table, (2, 0), from, 0).0, Verdict::Taken);
-        assert_eq!(member.arrive(&table, (1, 0), from, 0).0, Verdict::Duplicate);
+        assert_eq!(member.arrive(&table, (2, 0), from, Words::NONE).0, Verdict::Taken);
+        assert_eq!(member.arrive(&table, (1, 0), from, Words::NONE).0, Verdict::Duplicate);
     }
     assert_eq!(member.missing(&table), absent);
-    assert_eq!(member.arrive(&table, (1, 0), size, 0).0, Verdict::Nonsense);
-    let ends = absent.map(|from| member.arrive(&table, (1, 0), from, 0).1.is_done());
+    assert_eq!(member.arrive(&table, (1, 0), size, Words::NONE).0, Verdict::Nonsense);
+    let ends = absent.map(|from| member.arrive(&table, (1, 0), from, Words::NONE).1.is_done());
     assert_eq!(ends, [false, false, false, false, true]);
     member.enter(&table, 2, Contribution::default());
     assert_eq!(member.missing(&table), absent);
@@ -332,7 +336,7 @@ fn a_group_combines_words_in_the_order_of_its_table() {
     let sum = |algorithm, size: u32| {
         let mut group = Group::new(algorithm, size, 0);
         for own in (0..size as usize).rev() {
-            let own_word = Contribution::new(Combine::SumF64, if own == 0 { one } else { half });
+            let own_word = Contribution::new(Combine::SumF64, &[if own == 0 { one } else { half }]);
             let (_, action) = group.members[own].enter(&group.tables[own], 1, own_word);
             group.entered[own] = 1;
             group.act(own, &action);
@@ -340,7 +344,7 @@ fn a_group_combines_words_in_the_order_of_its_table() {
         while let Some(packet) = group.network.pop() {
             group.deliver(packet);
         }
-        f64::from_bits(group.results[&1])
+        f64::from_bits(group.results[&1].first())
     };
     // The counter adds one half after the other to 1, which stays; a tree adds halves first.
     assert_eq!(sum(Algorithm::Counter, 8), 1.0);
@@ -351,10 +355,11 @@ fn a_group_combines_words_in_the_order_of_its_table() {
 fn what_is_known_by_hearsay_is_passed_on() {
     let table = Table::new(Algorithm::GatherBroadcast, 1, 4, false).unwrap();
     let mut member = Barrier::after(&table, 0);
-    let (verdict, _) = member.enter(&table, 1, Contribution::new(Combine::Sum, 5));
+    let (verdict, _) = member.enter(&table, 1, Contribution::new(Combine::Sum, &[5, 6]));
     assert_eq!(verdict, Verdict::Taken);
-    member.end(&table, 1, 42);
-    assert_eq!((member.done(), member.waits_at(), member.result(&table)), (1, None, 42));
-    let words: Vec<u64> = (0..table.steps()).map(|step| member.word(&table, 1, step)).collect();
-    assert!(words.iter().all(|word| *word == 42), "{words:?}");
+    let known = Words::new(&[42, 43]);
+    member.end(&table, 1, known);
+    assert_eq!((member.done(), member.waits_at(), member.results(&table)), (1, None, known));
+    let words: Vec<Words> = (0..table.steps()).map(|step| member.words(&table, 1, step)).collect();
+    assert!(words.iter().all(|words| *words == known), "{words:?}");
 }

@@ -3,7 +3,7 @@
 
 use omnes_firmware::barrier::{Barrier, Contribution, Table, Verdict};
 use omnes_topo::{Barrier as Algorithm, Party, Step};
-use omnes_wire::Rank;
+use omnes_wire::{Rank, Words};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::BTreeSet;
@@ -203,7 +203,7 @@ proptest! {
                     let awaited = in_range(step).map(|it| it.receive_from);
                     let from = from.unwrap_or_else(|| one_of(awaited, &model, pick));
                     let epoch = before.wrapping_add(ahead);
-                    let (verdict, action) = barrier.arrive(&table, (epoch, step), from, 0);
+                    let (verdict, action) = barrier.arrive(&table, (epoch, step), from, Words::NONE);
                     let steps: Vec<u32> = action.steps().collect();
                     let expected = model.arrive(epoch, step, from);
                     prop_assert_eq!((verdict, steps, action.is_done()), expected);

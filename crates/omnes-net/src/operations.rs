@@ -3,7 +3,7 @@
 use omnes_proto::broadcast::BroadcastError;
 use omnes_proto::collective::CollectiveError;
 use omnes_proto::packet::{ReceiveId, SendId};
-use omnes_wire::Rank;
+use omnes_wire::{Rank, Words};
 use slab::Slab;
 use thiserror::Error;
 
@@ -69,7 +69,7 @@ pub enum Gone<'a> {
     },
 }
 
-/// How a finished operation went. Of a send, and of a barrier but for its word, it says nothing:
+/// How a finished operation went. Of a send, and of a barrier but for its words, it says nothing:
 /// whoever started one knows the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
@@ -79,8 +79,8 @@ pub struct Completion {
     pub tag: u32,
     /// The message's length in bytes, for a receive or the root of a broadcast; 0 for all else.
     pub bytes: u64,
-    /// What the words of all have made, for a barrier that combines them; 0 for all else.
-    pub word: u64,
+    /// What the words of all have made, for a barrier that combines them.
+    pub words: Words,
 }
 
 /// Why an operation failed.

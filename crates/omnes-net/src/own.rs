@@ -3,6 +3,7 @@
 use crate::operations::{Completion, OperationError, OperationId, Outcome};
 use omnes_proto::channel::{Message, Pattern};
 use omnes_proto::packet::ReceiveId;
+use omnes_wire::Words;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
@@ -41,7 +42,7 @@ impl Room {
         if bytes > capacity {
             return Err(OperationError::Truncated { bytes, capacity });
         }
-        Ok(Completion { peer: message.to, tag: message.tag, bytes, word: 0 })
+        Ok(Completion { peer: message.to, tag: message.tag, bytes, words: Words::NONE })
     }
 }
 
@@ -115,7 +116,7 @@ impl OwnMessages {
         let fits = |it: &&Kept| it.channel == channel && accepts(pattern, &it.message);
         let Kept { message, data, .. } = self.kept.iter().find(fits)?;
         let (peer, tag, bytes) = (message.to, message.tag, data.len() as u64);
-        Some(Completion { peer, tag, bytes, word: 0 })
+        Some(Completion { peer, tag, bytes, words: Words::NONE })
     }
 
     /// The same receive also waits on the network.

@@ -2,6 +2,7 @@
 
 use crate::error::{NicError, checked};
 use crate::kernel::Kernel;
+use omnes_wire::CARRIED_MAX;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -88,7 +89,8 @@ impl Kernel {
         packet: TestPacket<'_>,
         repeat: u32,
     ) -> Result<TestRun, NicError> {
-        let mut out = vec![0; packet.bytes.len()];
+        // The answer to a request may carry words, which that does not.
+        let mut out = vec![0; packet.bytes.len() + 8 * CARRIED_MAX];
         let mut context = [0u32; CONTEXT_WORDS];
         context[CONTEXT_MARK] = packet.mark;
         context[CONTEXT_INTERFACE] = packet.interface;

@@ -4,6 +4,7 @@ use crate::NicError;
 use crate::mapping::Mapping;
 use omnes_firmware::KERNEL_GROUP_MAX;
 use omnes_firmware::slot::{Counters, Page as Layout};
+use omnes_wire::CARRIED_MAX;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -30,11 +31,14 @@ impl Page {
     }
 
     /// What the words of all members have made in barrier [`Self::done`], until the next one is
-    /// entered; 0 if it combined none.
-    pub fn result(&self) -> u64 {
+    /// entered; 0 behind those that they have brought.
+    pub fn results(&self) -> [u64; CARRIED_MAX] {
         // SAFETY: a field of the mapping.
-        let field = unsafe { AtomicU64::from_ptr(&raw mut (*self.0.base()).result) };
-        field.load(Ordering::Relaxed)
+        let words = unsafe { (&raw mut (*self.0.base()).results).cast::<u64>() };
+        std::array::from_fn(|at| {
+            // SAFETY: one of the array's words.
+            unsafe { AtomicU64::from_ptr(words.add(at)) }.load(Ordering::Relaxed)
+        })
     }
 
     /// Newest barrier that the firmware has seen this member enter.

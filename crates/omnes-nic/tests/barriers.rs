@@ -12,7 +12,7 @@ use common::packets::{doorbell, nack};
 use omnes_firmware::barrier::{Combine, Contribution, Table, can_combine};
 use omnes_nic::{Counters, Kernel, Page, SlotPlan};
 use omnes_topo::{Barrier, Party};
-use omnes_wire::Rank;
+use omnes_wire::{CARRIED_MAX, Rank};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -77,19 +77,24 @@ impl Member {
 
     /// What a member brings into a barrier, where they combine words.
     fn brings(&self, own: usize, epoch: u32) -> Contribution {
-        let word = (own as u64 + 3).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(epoch);
-        match Combine::ALL[epoch as usize % Combine::ALL.len()] {
-            _ if !self.combines => Contribution::default(),
-            // No sum of these is rounded.
-            Combine::SumF64 => Contribution::new(Combine::SumF64, f64::from(word as i32).to_bits()),
-            combine => Contribution::new(combine, word),
+        if !self.combines {
+            return Contribution::default();
         }
+        let combine = Combine::ALL[epoch as usize % Combine::ALL.len()];
+        let words: [u64; CARRIED_MAX] = std::array::from_fn(|which| {
+            let word = (own as u64 + 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let word = word.rotate_left(epoch.wrapping_add(13 * which as u32));
+            // No sum of these is rounded.
+            if combine == Combine::SumF64 { f64::from(word as i32).to_bits() } else { word }
+        });
+        Contribution::new(combine, &words[..1 + epoch as usize % CARRIED_MAX])
     }
 
     fn check_result(&self, epoch: u32) {
-        let words = (1..self.table.size() as usize).map(|own| self.brings(own, epoch).word());
-        let made = self.brings(0, epoch).with(words).word();
-        assert_eq!(self.page.result(), made, "member {}, barrier {epoch}", self.own);
+        let words = (1..self.table.size() as usize).map(|own| self.brings(own, epoch).words());
+        let made = self.brings(0, epoch).with(words).words();
+        let (made, results) = (made.as_slice(), self.page.results());
+        assert_eq!(results[..made.len()], *made, "member {}, barrier {epoch}", self.own);
     }
 
     fn is_done(&self, epoch: u32) -> bool {

@@ -14,7 +14,7 @@ use common::packets::{
 };
 use omnes_firmware::barrier::{Combine, Contribution};
 use omnes_nic::{Counters, Kernel, Page, SlotPlan, TestPacket, TestRun};
-use omnes_wire::{Header, Kind, Rank};
+use omnes_wire::{CARRIED_MAX, Header, Kind, Rank, Words};
 use std::net::SocketAddr;
 
 /// Let the packet go on, to the host or to the wire.
@@ -458,19 +458,26 @@ fn words_are_combined_as_the_native_form_combines_them() {
             _ => u64::from(epoch).wrapping_mul(0x9e37_79b9_7f4a_7c15 + own as u64),
         };
         let combine = Combine::ALL[epoch as usize % Combine::ALL.len()];
-        let own = Contribution::new(combine, word(0));
+        // Of each member as many, from one to four.
+        let count = 1 + epoch as usize / 2 % CARRIED_MAX;
+        let words = |own: usize| {
+            let all: [u64; CARRIED_MAX] = std::array::from_fn(|which| word(own + SIZE * which));
+            Words::new(&all[..count])
+        };
+        let own = Contribution::new(combine, words(0).as_slice());
         // Some have come before this member enters, and in any order.
         let order = |turn: usize| 1 + (turn * 3 + epoch as usize) % (SIZE - 1);
         let comes = |from: usize| {
             let to_own = Rank(rank(0));
-            rig.comes(from, &packets::step_with(rank(from), to_own, epoch, 0, word(from)))
+            rig.comes(from, &packets::step_with(rank(from), to_own, epoch, 0, words(from)))
         };
         (0..2).for_each(|turn| assert_eq!(comes(order(turn)).verdict, DROP));
         rig.sends(1, &packets::doorbell(rank(0), Rank::ALL, epoch, 1, own));
         assert_eq!(comes(order(2)).verdict, DROP);
         let last = comes(order(3));
-        let made = own.with((1..SIZE).map(word)).word();
-        assert_eq!((rig.page.done(), rig.page.result()), (epoch, made), "{combine:?}");
+        let made = own.with((1..SIZE).map(words)).words();
+        assert_eq!(rig.page.done(), epoch);
+        assert_eq!(rig.page.results()[..count], *made.as_slice(), "{combine:?}");
         let told = packets::step_with(rank(0), Rank::ALL, epoch, 1, made);
         assert_eq!(last.bytes[FRAME_BYTES..], told, "all are told");
         // [CB-R8]: a node that misses it gets it from the record.

@@ -25,7 +25,7 @@ use crate::packet::{Placement, Preview, SendId};
 use omnes_wire::{
     CAST_REPORT_BYTES, CastReport, ChannelId, ENVELOPE_BYTES, Flags, GAP_MAP_BYTES, HEADER_BYTES,
     Header, HeaderError, Instant, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, SenderKey,
-    carries_data,
+    Words, carries_data,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -151,8 +151,14 @@ fn control_body_bytes(header: &Header) -> usize {
         Kind::Data if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
         Kind::Cast if header.flags.has(Flags::FIRST) => ENVELOPE_BYTES,
         Kind::Nack | Kind::CastNack => GAP_MAP_BYTES,
+        Kind::Step | Kind::StepTell => Words::bytes_behind(header),
         _ => 0,
     }
+}
+
+/// What follows the tag, of a packet without user data.
+fn control_body(head: &[u8]) -> &[u8] {
+    head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default()
 }
 
 impl Endpoint {
@@ -265,7 +271,7 @@ impl Endpoint {
             self.counters.bad_tag += 1;
             return None;
         }
-        let body = head.get(PACKET_OVERHEAD_BYTES..).unwrap_or_default();
+        let body = control_body(head);
         let body = &body[..body.len().min(control_body_bytes(&header))];
         let bytes = head.first_chunk::<HEADER_BYTES>()?;
         let key = self.sender_key(header.source);
@@ -321,7 +327,7 @@ impl Endpoint {
         let header = self.admit(head)?;
         let from = header.source;
         if self.liveness.is_gone(from) {
-            self.handle_from_gone(now, &header);
+            self.handle_from_gone(now, &header, head);
             return None;
         }
         self.counters.accepted += 1;
@@ -339,7 +345,7 @@ impl Endpoint {
                 return broadcast.handle_packet(now, &header, head, packet_bytes);
             }
             Kind::Step | Kind::StepNack | Kind::StepAsk | Kind::StepTell => {
-                self.collective_mut().handle_packet(now, &header);
+                self.collective_mut().handle_packet(now, &header, control_body(head));
             }
             Kind::Ping => {
                 self.answer(from, Kind::Pong, header.argument);
@@ -369,11 +375,11 @@ impl Endpoint {
     }
 
     /// Handles an authentic packet of a rank that has failed or left.
-    fn handle_from_gone(&mut self, now: Instant, header: &Header) {
+    fn handle_from_gone(&mut self, now: Instant, header: &Header, head: &[u8]) {
         if self.liveness.has_departed(header.source) && is_of_entered(header) {
             // It was sent before the farewell, which has overtaken it.
             self.counters.accepted += 1;
-            self.collective_mut().handle_packet(now, header);
+            self.collective_mut().handle_packet(now, header, control_body(head));
             return;
         }
         self.counters.from_gone += 1;

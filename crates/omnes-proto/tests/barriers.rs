@@ -8,7 +8,7 @@ use omnes_proto::endpoint::{Endpoint, EndpointConfig, Event};
 use omnes_proto::group::Nodes;
 use omnes_proto::packet::{Destination, Head};
 use omnes_topo::Barrier;
-use omnes_wire::{CommunicatorId, Flags, Header, Instant, JobId, JobKey, Kind, Rank};
+use omnes_wire::{CommunicatorId, Flags, Header, Instant, JobId, JobKey, Kind, Rank, Words};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -64,7 +64,7 @@ fn endpoints(algorithm: Barrier) -> Vec<Endpoint> {
 }
 
 fn done(epoch: u32) -> Event {
-    Event::Collective(collective::Event::Done { communicator: GROUP, epoch, word: 0 })
+    Event::Collective(collective::Event::Done { communicator: GROUP, epoch, words: Words::NONE })
 }
 
 fn next(endpoint: &mut Endpoint) -> Option<(Destination, Vec<u8>)> {
@@ -139,7 +139,7 @@ fn a_barrier_allocates_nothing() {
                     packets += 1;
                 }
                 let arrived = [0; 16];
-                let view = NicView { entered: epoch, done: epoch, at: 0, result: 0, arrived };
+                let view = NicView { entered: epoch, done: epoch, at: 0, results: [0; 4], arrived };
                 end.collective_mut().handle_nic(Instant::ZERO, GROUP, &view);
                 assert_eq!(end.poll_event(Instant::ZERO), Some(done(epoch)));
             }

@@ -24,7 +24,7 @@ const GROUP: GroupId = GroupId { communicator: CommunicatorId(1), number: 0 };
 const POLICIES: [&str; 4] = ["combined", "tree-ack=8", "co-root=256", "nack"];
 const ROOT: u32 = 5;
 /// Most bytes that an endpoint may take with a group for broadcasts and one for barriers.
-const BYTES_MAX: i64 = 8 << 10;
+const BYTES_MAX: i64 = 17 << 9;
 
 thread_local! {
     static LIVE_BYTES: Cell<i64> = const { Cell::new(0) };

@@ -1,6 +1,6 @@
 //! Control bodies: what follows header and tag and is covered by the tag too.
 
-use crate::{CommunicatorId, Rank, Seq};
+use crate::{CommunicatorId, Flags, Header, Rank, Seq};
 
 /// Bytes of an [`Envelope`].
 pub const ENVELOPE_BYTES: usize = 16;
@@ -86,6 +86,84 @@ impl CastReport {
         bytes[12..14].copy_from_slice(&self.credits.to_be_bytes());
         bytes[14] = self.group;
         bytes
+    }
+}
+
+/// Words that a step of a barrier carries at most.
+pub const CARRIED_MAX: usize = 4;
+/// Bytes of each that follows the tag.
+const WORD_BYTES: usize = 8;
+const _: () = assert!(CARRIED_MAX - 1 == Flags::WORDS_BEHIND.0 as usize, "marks count them");
+
+/// What a step of a barrier carries: a word in its header, which is 0 where nothing is combined, and
+/// up to three others as its control body. In memory as the firmware has it, `struct omnes_words`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Words {
+    word: [u64; CARRIED_MAX],
+    more: u32,
+    reserved: u32,
+}
+
+impl Words {
+    /// Those of a barrier that combines nothing: a 0.
+    pub const NONE: Self = Self { word: [0; CARRIED_MAX], more: 0, reserved: 0 };
+
+    /// The first [`CARRIED_MAX`] of these; at least one, a 0 if there is none.
+    pub fn new(words: &[u64]) -> Self {
+        let mut all = Self::NONE;
+        all.word.iter_mut().zip(words).for_each(|(place, word)| *place = *word);
+        all.more = words.len().clamp(1, CARRIED_MAX) as u32 - 1;
+        all
+    }
+
+    /// All of them.
+    pub fn as_slice(&self) -> &[u64] {
+        &self.word[..=self.more as usize % CARRIED_MAX]
+    }
+
+    /// The one in the header.
+    pub fn first(&self) -> u64 {
+        self.word[0]
+    }
+
+    /// Those that follow the tag.
+    pub fn behind(&self) -> &[u64] {
+        &self.as_slice()[1..]
+    }
+
+    /// Each combined with its like among `others`; as many as here.
+    #[must_use]
+    pub fn zip(self, others: Self, combined: impl Fn(u64, u64) -> u64) -> Self {
+        let mut words = self;
+        let count = self.as_slice().len();
+        for (word, other) in words.word[..count].iter_mut().zip(others.word) {
+            *word = combined(*word, other);
+        }
+        words
+    }
+
+    /// Bytes that follow the tag of a packet that carries words, as its header says.
+    pub fn bytes_behind(header: &Header) -> usize {
+        usize::from(header.flags.0 & Flags::WORDS_BEHIND.0) * WORD_BYTES
+    }
+
+    /// Reads those of a packet; `None` if the body is too short.
+    pub fn parse(header: &Header, body: &[u8]) -> Option<Self> {
+        let behind = body.get(..Self::bytes_behind(header))?.as_chunks::<WORD_BYTES>().0;
+        let mut words = Self { more: behind.len() as u32, ..Self::NONE };
+        words.word[0] = header.word();
+        for (place, bytes) in words.word[1..].iter_mut().zip(behind) {
+            *place = u64::from_be_bytes(*bytes);
+        }
+        Some(words)
+    }
+
+    /// The header of a packet that carries them.
+    #[must_use]
+    pub fn on(&self, header: Header) -> Header {
+        let flags = header.flags.with(Flags(self.behind().len() as u8));
+        Header { flags, ..header.with_word(self.first()) }
     }
 }
 

@@ -82,14 +82,15 @@ pub enum Kind {
     CastNack = 11,
     /// To everybody: the sender's multicast works, and it has heard `argument` ranks by it.
     Hello = 12,
-    /// A step of a barrier: `seq` is the barrier's number, `argument` the step [CB-R2].
+    /// A step of a barrier: `seq` is the barrier's number, `argument` the step [CB-R2], and
+    /// [`crate::Words`] are what it carries.
     Step = 13,
     /// The step `argument` of barrier `seq`, which the receiver owes, is missing [CB-R6].
     StepNack = 14,
     /// Has the receiver entered barrier `seq`? Asked when a barrier takes long.
     StepAsk = 15,
     /// The newest barrier that the sender has entered is `seq`, the newest that it is done with
-    /// `argument`, whose result `expects`, `epoch` and `credits` hold.
+    /// `argument`, whose results it carries as a step does.
     StepTell = 16,
     /// Data of several packets of a broadcast in one, for ranks that lack one each: see
     /// [`crate::CodedSet`]. `expects` is the root's rank, as in [`Kind::Cast`].
@@ -139,6 +140,9 @@ pub struct Flags(pub u8);
 impl Flags {
     /// No mark.
     pub const NONE: Self = Self(0);
+    /// On [`Kind::Step`] and [`Kind::StepTell`]: how many words follow the tag, a number in these
+    /// bits.
+    pub const WORDS_BEHIND: Self = Self(3);
     /// `seq` and `expects` count on the bulk lane instead of the ordered one.
     pub const BULK: Self = Self(1);
     /// First packet of a message: an envelope stands before the data.
@@ -314,9 +318,11 @@ pub fn has_control_body(head: &[u8]) -> bool {
     match (head.get(at::KIND), head.get(at::FLAGS)) {
         (Some(kind), Some(flags)) => {
             let has_envelope = *kind == Kind::Data as u8 || *kind == Kind::Cast as u8;
+            let may_have_words = *kind == Kind::Step as u8 || *kind == Kind::StepTell as u8;
             *kind == Kind::Nack as u8
                 || *kind == Kind::CastNack as u8
                 || has_envelope && Flags(*flags).has(Flags::FIRST)
+                || may_have_words && flags & Flags::WORDS_BEHIND.0 != 0
         }
         _ => false,
     }

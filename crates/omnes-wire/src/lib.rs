@@ -30,7 +30,8 @@ mod seq;
 mod tag;
 
 pub use body::{
-    CAST_REPORT_BYTES, CastReport, ENVELOPE_BYTES, Envelope, GAP_MAP_BITS, GAP_MAP_BYTES, GapMap,
+    CARRIED_MAX, CAST_REPORT_BYTES, CastReport, ENVELOPE_BYTES, Envelope, GAP_MAP_BITS,
+    GAP_MAP_BYTES, GapMap, Words,
 };
 pub use coded::CodedSet;
 pub use header::{

@@ -84,7 +84,9 @@ fn header() -> String {
         writeln!(text, "#define OMNES_KIND_{name} {}", kind as u8).unwrap();
     }
     text.push('\n');
-    for (name, flag) in [("FIRST", Flags::FIRST), ("GROUP", Flags::GROUP)] {
+    let flags =
+        [("WORDS_BEHIND", Flags::WORDS_BEHIND), ("FIRST", Flags::FIRST), ("GROUP", Flags::GROUP)];
+    for (name, flag) in flags {
         writeln!(text, "#define OMNES_FLAG_{name} {}", flag.0).unwrap();
     }
     text.push('\n');

@@ -116,7 +116,7 @@ fn a_number_is_reduced_after_a_barrier_that_some_have_given_up() {
             let rank = i64::from(comm.rank());
             let sum = || {
                 let mut sum = [rank];
-                comm.allreduce_with(&mut sum, ReduceOp::Sum, Reduce::Word).unwrap();
+                comm.allreduce_with(&mut sum, ReduceOp::Sum, Reduce::Words).unwrap();
                 sum[0]
             };
             assert_eq!(sum(), 6);

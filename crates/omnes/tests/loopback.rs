@@ -123,7 +123,7 @@ fn ranks_conform_whose_data_are_encrypted() {
 fn a_number_that_is_to_be_encrypted_goes_by_no_barrier() {
     with_ranks(3, encrypted, |comm| {
         let mut sum = [comm.rank() + 1];
-        let refused = comm.allreduce_with(&mut sum, ReduceOp::Sum, Reduce::Word).unwrap_err();
+        let refused = comm.allreduce_with(&mut sum, ReduceOp::Sum, Reduce::Words).unwrap_err();
         assert!(refused.to_string().contains("encryption"), "{refused}");
         comm.allreduce(&mut sum, ReduceOp::Sum).unwrap();
         assert_eq!(sum, [6]);

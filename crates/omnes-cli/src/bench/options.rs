@@ -202,7 +202,7 @@ impl Algorithm {
         if let Ok(barrier) = text.parse() {
             return Ok(Self::Barrier(barrier));
         }
-        if let Ok(reduce @ (omnes::Reduce::Blocks | omnes::Reduce::Ring | omnes::Reduce::Word)) =
+        if let Ok(reduce @ (omnes::Reduce::Blocks | omnes::Reduce::Ring | omnes::Reduce::Words)) =
             text.parse()
         {
             return Ok(Self::Reduce(reduce));

@@ -128,14 +128,14 @@ impl Core {
 
     pub(super) fn on_collective_event(&mut self, event: Event) {
         let (communicator, epoch, ended) = match event {
-            Event::Done { communicator, epoch, word } => (communicator, epoch, Ok(word)),
+            Event::Done { communicator, epoch, words } => (communicator, epoch, Ok(words)),
             Event::Failed { communicator, epoch, rank } => (communicator, epoch, Err(rank)),
         };
         let is_this = |it: &Awaited| it.communicator == communicator && it.epoch == epoch;
         let place = self.barriers.awaited.iter().position(is_this);
         let Some(it) = place.and_then(|place| self.barriers.awaited.remove(place)) else { return };
         let outcome = match ended {
-            Ok(word) => Ok(Completion { peer: self.me, tag: 0, bytes: 0, word }),
+            Ok(words) => Ok(Completion { words, ..self.own_completion() }),
             Err(rank) => Err(self.gone(rank)),
         };
         if let Some(operation) = it.operation {
@@ -220,5 +220,5 @@ impl Core {
 /// All that a page shows.
 fn view(page: &Page) -> NicView {
     let (entered, done, at) = (page.entered(), page.done(), page.at());
-    NicView { entered, done, at, result: page.result(), arrived: page.arrived() }
+    NicView { entered, done, at, results: page.results(), arrived: page.arrived() }
 }

@@ -13,7 +13,7 @@ use omnes_proto::broadcast::{
 };
 use omnes_proto::channel::Reply;
 use omnes_proto::group::Nodes;
-use omnes_wire::{CommunicatorId, Rank};
+use omnes_wire::{CommunicatorId, Rank, Words};
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -235,7 +235,7 @@ impl Core {
             Event::Sent { id } => {
                 self.withdraw(channel, id);
                 if let Some(Loan { bytes, operation, .. }) = self.memory.take_source(channel, id) {
-                    let sent = Completion { peer: self.me, tag: 0, bytes, word: 0 };
+                    let sent = Completion { peer: self.me, tag: 0, bytes, words: Words::NONE };
                     self.operations.end(operation, Ok(sent));
                 }
             }

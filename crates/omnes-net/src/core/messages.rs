@@ -8,7 +8,7 @@ use crate::own::Room;
 use crate::waiting::LONG_BYTES;
 use omnes_proto::channel::{ChannelError, Event, Message, Pattern, Reply};
 use omnes_proto::packet::{ReceiveId, SendId, Source};
-use omnes_wire::Rank;
+use omnes_wire::{Rank, Words};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
@@ -142,7 +142,7 @@ impl Core {
         }
         let there = &self.endpoint.channels()[channel];
         if let Some((peer, tag, bytes)) = there.probe(pattern) {
-            return Ok(Some(Completion { peer, tag, bytes, word: 0 }));
+            return Ok(Some(Completion { peer, tag, bytes, words: Words::NONE }));
         }
         if !there.is_seeking(pattern) {
             let now = self.now();
@@ -255,7 +255,7 @@ impl Core {
 
     /// The end of what this rank has done and that says nothing more.
     pub(crate) fn own_completion(&self) -> Completion {
-        Completion { peer: self.me, tag: 0, bytes: 0, word: 0 }
+        Completion { peer: self.me, tag: 0, bytes: 0, words: Words::NONE }
     }
 
     pub(super) fn on_channel_event(&mut self, channel: usize, event: Event) {
@@ -303,7 +303,7 @@ impl Core {
 pub(super) fn fitted(sink: Sink, peer: Rank, tag: u32, bytes: u64) -> Outcome {
     match sink.capacity {
         capacity if bytes > capacity => Err(OperationError::Truncated { bytes, capacity }),
-        _ => Ok(Completion { peer, tag, bytes, word: 0 }),
+        _ => Ok(Completion { peer, tag, bytes, words: Words::NONE }),
     }
 }
 

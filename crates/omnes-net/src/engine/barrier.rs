@@ -83,9 +83,9 @@ impl Engine {
         self.start_reduction(communicator, Contribution::default())
     }
 
-    /// As [`Self::start_barrier`], with a word that all members combine on the way; the operation
-    /// ends with what they make, [`Completion::word`](crate::Completion::word). Only for groups
-    /// whose algorithm is a tree, and whose members all bring words.
+    /// As [`Self::start_barrier`], with words that all members combine on the way; the operation
+    /// ends with what they make, [`Completion::words`](crate::Completion::words). Only for groups
+    /// whose algorithm is a tree, and whose members all bring as many words.
     ///
     /// # Errors
     /// As [`Self::start_barrier`], also for a group that cannot combine words.

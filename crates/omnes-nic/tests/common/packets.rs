@@ -4,7 +4,7 @@ use super::IS_V6;
 use omnes_firmware::barrier::Contribution;
 use omnes_wire::{
     COMBINE_SHIFT, CommunicatorId, Flags, Header, JobId, JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank,
-    Seq,
+    Seq, Words,
 };
 use std::net::{IpAddr, SocketAddr};
 
@@ -55,20 +55,21 @@ pub fn step(from: u32, to: u32, epoch: u32, step: u32) -> Vec<u8> {
 
 /// As [`step`], to all.
 pub fn step_to_all(from: u32, epoch: u32, step: u32) -> Vec<u8> {
-    step_with(from, Rank::ALL, epoch, step, 0)
+    step_with(from, Rank::ALL, epoch, step, Words::NONE)
 }
 
-/// As [`step`], or to all, carrying a word.
-pub fn step_with(from: u32, to: Rank, epoch: u32, step: u32, word: u64) -> Vec<u8> {
+/// As [`step`], or to all, carrying words.
+pub fn step_with(from: u32, to: Rank, epoch: u32, step: u32, words: Words) -> Vec<u8> {
     let flags = Flags::NONE.with_if(Flags::GROUP, to == Rank::ALL);
     let header = Header { flags, ..header(Kind::Step, from, epoch, step) };
-    tagged(&header.with_word(word), to, &[], 0)
+    let behind: Vec<u8> = words.behind().iter().flat_map(|word| word.to_be_bytes()).collect();
+    tagged(&words.on(header), to, &behind, behind.len())
 }
 
 /// What a host says when it enters a barrier whose first step is `step`: `to` stands in for all
 /// where that goes to all.
 pub fn doorbell(from: u32, to: Rank, epoch: u32, step: u32, own: Contribution) -> Vec<u8> {
-    step_with(from, to, epoch, step | own.combine() << COMBINE_SHIFT, own.word())
+    step_with(from, to, epoch, step | own.combine() << COMBINE_SHIFT, own.words())
 }
 
 /// A request for a step that `to` owes.

@@ -7,7 +7,7 @@ use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::Runner;
 use omnes_sim::{Cluster, drop};
 use omnes_topo::Barrier;
-use omnes_wire::{Kind, Rank};
+use omnes_wire::{Kind, Rank, Words};
 
 const ALGORITHMS: [Barrier; 3] =
     [Barrier::Dissemination, Barrier::PairwiseExchange, Barrier::GatherBroadcast];
@@ -64,7 +64,7 @@ fn records_per_barrier() -> Result<f64, String> {
             state.enter(&table, before + 1, Contribution::default());
             for step in 0..table.steps() {
                 if let Some(from) = table.receive_from(step).rank() {
-                    state.arrive(&table, (before + 1, step), from.0, 0);
+                    state.arrive(&table, (before + 1, step), from.0, Words::NONE);
                 }
             }
             require(state.done() == before + 1, || format!("{algorithm} of {size} is not done"))?;

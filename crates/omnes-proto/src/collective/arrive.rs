@@ -8,12 +8,12 @@ use crate::group::Place;
 use crate::limits::{ANSWERS_MAX, BARRIERS_OUTSTANDING_MAX};
 use crate::packet::Destination;
 use omnes_firmware::barrier::Verdict;
-use omnes_wire::{Header, Instant, Kind, Seq};
+use omnes_wire::{Header, Instant, Kind, Seq, Words};
 
 impl Collective {
     /// Handles an authentic packet: [`Kind::Step`], [`Kind::StepNack`], [`Kind::StepAsk`] or
-    /// [`Kind::StepTell`]. Any other is counted as nonsense.
-    pub fn handle_packet(&mut self, now: Instant, header: &Header) {
+    /// [`Kind::StepTell`], with its control body, if it has one. Any other is counted as nonsense.
+    pub fn handle_packet(&mut self, now: Instant, header: &Header, body: &[u8]) {
         let common = &mut self.common;
         common.counters.nacks_received += u64::from(header.kind == Kind::StepNack);
         common.counters.asks_received += u64::from(header.kind == Kind::StepAsk);
@@ -27,9 +27,17 @@ impl Collective {
             common.counters.nonsense += 1;
             return;
         };
+        let words = match header.kind {
+            Kind::Step | Kind::StepTell => Words::parse(header, body),
+            _ => Some(Words::NONE),
+        };
+        let Some(words) = words else {
+            common.counters.nonsense += 1;
+            return;
+        };
         match header.kind {
             Kind::Step => {
-                let verdict = group.on_step(now, common, header, from);
+                let verdict = group.on_step(now, common, (header, words), from);
                 common.count(verdict);
             }
             Kind::StepNack => {
@@ -39,7 +47,7 @@ impl Collective {
                 }
             }
             Kind::StepAsk => group.on_ask(common, header),
-            Kind::StepTell => group.on_tell(now, common, header, from),
+            Kind::StepTell => group.on_tell(now, common, (header, words), from),
             _ => common.counters.nonsense += 1,
         }
         group.go_on(now, common);
@@ -54,7 +62,7 @@ impl Collective {
         self.common.counters.unknown_group += 1;
         if asked.kind == Kind::StepAsk {
             let before = asked.seq.0.wrapping_sub(1);
-            self.common.tell(asked, (before, before), 0);
+            self.common.tell(asked, (before, before), Words::NONE);
         }
     }
 }
@@ -78,11 +86,10 @@ impl Common {
         }
     }
 
-    /// Tells who asked what this rank has entered, and what is done, with its result.
-    pub(super) fn tell(&mut self, asked: &Header, (entered, done): (u32, u32), result: u64) {
+    /// Tells who asked what this rank has entered, and what is done, with its results.
+    pub(super) fn tell(&mut self, asked: &Header, (entered, done): (u32, u32), results: Words) {
         let header = header(self.me, asked.communicator, Kind::StepTell, entered, done);
-        let header = header.with_word(result);
-        self.answer(Outbound { to: Destination::Rank(asked.source), header });
+        self.answer(Outbound::carrying(Destination::Rank(asked.source), header, results));
     }
 }
 
@@ -108,15 +115,15 @@ impl Group {
         &mut self,
         now: Instant,
         common: &mut Common,
-        header: &Header,
+        step: (&Header, Words),
         from: Place,
     ) -> Verdict {
-        match header.argument {
+        match step.0.argument {
             _ if self.broken_by.is_some() => Verdict::Ignored,
-            STEP_JOIN if self.leads_member(from) => self.on_join(now, common, header, from),
-            STEP_RELEASE if self.is_led_by(from) => self.on_release(now, common, header),
+            STEP_JOIN if self.leads_member(from) => self.on_join(now, common, step, from),
+            STEP_RELEASE if self.is_led_by(from) => self.on_release(now, common, step),
             STEP_JOIN | STEP_RELEASE => Verdict::Nonsense,
-            _ if self.is_other_leader(from) => self.on_arrival(now, common, header, from),
+            _ if self.is_other_leader(from) => self.on_arrival(now, common, step, from),
             // A release by multicast reaches everybody.
             _ if self.is_led_by(from) => Verdict::Ignored,
             _ => Verdict::Nonsense,
@@ -127,12 +134,12 @@ impl Group {
         &mut self,
         now: Instant,
         common: &mut Common,
-        header: &Header,
+        (header, words): (&Header, Words),
         from: Place,
     ) -> Verdict {
         let epoch = header.seq.0;
         match epoch.wrapping_sub(self.done) {
-            1 => match self.on_joined(now, common, from.seat, header.word()) {
+            1 => match self.on_joined(now, common, from.seat, words) {
                 true => Verdict::Taken,
                 false => Verdict::Duplicate,
             },
@@ -143,10 +150,15 @@ impl Group {
         }
     }
 
-    fn on_release(&mut self, now: Instant, common: &mut Common, header: &Header) -> Verdict {
+    fn on_release(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        (header, words): (&Header, Words),
+    ) -> Verdict {
         let epoch = header.seq.0;
         if Some(epoch) == self.under_way() {
-            self.finish(now, common, header.word());
+            self.finish(now, common, words);
             return Verdict::Taken;
         }
         // A leader that releases this rank from what it has not entered lies.
@@ -160,7 +172,7 @@ impl Group {
         &mut self,
         now: Instant,
         common: &mut Common,
-        header: &Header,
+        (header, words): (&Header, Words),
         from: Place,
     ) -> Verdict {
         let Some(network) = &mut self.network else {
@@ -172,7 +184,7 @@ impl Group {
             return Verdict::Ignored;
         }
         let (verdict, action, goes_on) =
-            network.arrive((header.seq.0, header.argument), from.node, header.word());
+            network.arrive((header.seq.0, header.argument), from.node, words);
         if goes_on && !action.is_done() {
             self.waiting.on_step(now);
         }
@@ -201,21 +213,21 @@ impl Group {
                 true => Destination::Nic { to, communicator },
                 false => Destination::Rank(to),
             };
-            let header = self.step(common, epoch, step);
-            common.answer(Outbound { to, header });
+            let step = self.step(common, to, epoch, step);
+            common.answer(step);
         }
         verdict
     }
 
-    /// The word of a message of barrier `epoch`, which goes now or again. Whoever can miss anything
-    /// of what is done waits for its result.
-    pub(super) fn carries(&self, epoch: u32, step: u32) -> u64 {
+    /// The words of a message of barrier `epoch`, which goes now or again. Whoever can miss anything
+    /// of what is done waits for its results.
+    pub(super) fn carries(&self, epoch: u32, step: u32) -> Words {
         match (step, &self.network) {
             (STEP_JOIN, _) => self.brought(epoch),
             (step, Some(network)) if step != STEP_RELEASE && epoch != self.done => {
                 network.carries(epoch, step)
             }
-            _ => self.result,
+            _ => self.results,
         }
     }
 
@@ -246,10 +258,16 @@ impl Group {
     // ---- who has entered ----------------------------------------------------------------------
 
     fn on_ask(&mut self, common: &mut Common, asked: &Header) {
-        common.tell(asked, (self.entered, self.done), self.result);
+        common.tell(asked, (self.entered, self.done), self.results);
     }
 
-    fn on_tell(&mut self, now: Instant, common: &mut Common, header: &Header, from: Place) {
+    fn on_tell(
+        &mut self,
+        now: Instant,
+        common: &mut Common,
+        (header, results): (&Header, Words),
+        from: Place,
+    ) {
         let (entered, done) = (header.seq.0, header.argument);
         let Some(epoch) = self.under_way() else {
             common.counters.ignored += 1;
@@ -267,20 +285,20 @@ impl Group {
             question.on_answer(from.seat);
         }
         if self.has_departed && done == epoch {
-            self.end_by_hearsay(now, common, header.word());
+            self.end_by_hearsay(now, common, results);
         }
     }
 
     /// Another member is done with the barrier under way, so all have entered it; the message that
     /// this rank misses may have been lost with the member that sent it. What this rank has not
     /// sent for want of it is sent now.
-    fn end_by_hearsay(&mut self, now: Instant, common: &mut Common, result: u64) {
+    fn end_by_hearsay(&mut self, now: Instant, common: &mut Common, results: Words) {
         let epoch = self.done.wrapping_add(1);
         if let Some(network) = &mut self.network {
-            let rest = network.end(epoch, result);
+            let rest = network.end(epoch, results);
             self.outbox.add_steps(epoch, rest);
         }
         common.counters.ended_by_hearsay += 1;
-        self.finish(now, common, result);
+        self.finish(now, common, results);
     }
 }

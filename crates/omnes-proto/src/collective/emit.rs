@@ -26,9 +26,10 @@ impl Group {
         header(common.me, self.communicator, kind, epoch, argument)
     }
 
-    /// The message of `step` in barrier `epoch`, with the word that it carries.
-    pub(super) fn step(&self, common: &Common, epoch: u32, step: u32) -> Header {
-        self.header(common, Kind::Step, epoch, step).with_word(self.carries(epoch, step))
+    /// The message of `step` in barrier `epoch`, with the words that it carries.
+    pub(super) fn step(&self, common: &Common, to: Destination, epoch: u32, step: u32) -> Outbound {
+        let header = self.header(common, Kind::Step, epoch, step);
+        Outbound::carrying(to, header, self.carries(epoch, step))
     }
 
     /// Hands out the next packet.
@@ -56,12 +57,8 @@ impl Group {
         let steps = self.outbox.steps()?;
         let (epoch, step) = (steps.epoch, steps.sends.trailing_zeros());
         let mut is_over = true;
-        let mut flags = Flags::NONE;
         let to = match table.send_to(step) {
-            Party::Everybody if table.is_multicast() => {
-                flags = Flags::GROUP;
-                Destination::Group
-            }
+            Party::Everybody if table.is_multicast() => Destination::Group,
             Party::Everybody => {
                 let node = steps.next_node + u32::from(steps.next_node == table.own());
                 steps.next_node = node + 1;
@@ -75,20 +72,21 @@ impl Group {
         if is_over {
             steps.sends &= steps.sends - 1;
         }
-        let header = self.step(common, epoch, step);
-        Some(Outbound { to, header: Header { flags, ..header } })
+        let mut outbound = self.step(common, to, epoch, step);
+        let is_to_all = to == Destination::Group;
+        outbound.header.flags = outbound.header.flags.with_if(Flags::GROUP, is_to_all);
+        Some(outbound)
     }
 
     /// The next message to a rank of this node.
     fn next_inside(&mut self, common: &Common) -> Option<Outbound> {
         if let Some(seat) = self.outbox.release.next() {
-            let header = self.step(common, self.outbox.released, STEP_RELEASE);
-            return Some(Outbound { to: Destination::Rank(self.members.rank(seat)), header });
+            let to = Destination::Rank(self.members.rank(seat));
+            return Some(self.step(common, to, self.outbox.released, STEP_RELEASE));
         }
         let epoch = self.outbox.join.take()?;
-        let header = self.step(common, epoch, STEP_JOIN);
         let leader = self.members.leader(self.members.own().node);
-        Some(Outbound { to: Destination::Rank(leader), header })
+        Some(self.step(common, Destination::Rank(leader), epoch, STEP_JOIN))
     }
 
     /// The first step, for the kernel's NIC, which sends it when it may.
@@ -97,7 +95,7 @@ impl Group {
         let Network { table, .. } = self.network.as_ref()?;
         let own = self.of_node();
         let argument = step | own.combine() << COMBINE_SHIFT;
-        let header = self.header(common, Kind::Step, epoch, argument).with_word(own.word());
+        let header = self.header(common, Kind::Step, epoch, argument);
         let (node, flags) = match table.send_to(step) {
             Party::Rank(node) => (node.0, Flags::NONE),
             // The NIC sends it to all; here it needs any address.
@@ -105,7 +103,7 @@ impl Group {
         };
         let communicator = self.communicator;
         let to = Destination::Doorbell { to: self.members.leader(node), communicator };
-        Some(Outbound { to, header: Header { flags, ..header } })
+        Some(Outbound::carrying(to, Header { flags, ..header }, own.words()))
     }
 
     fn next_nack(&mut self, common: &Common) -> Option<Outbound> {
@@ -123,14 +121,14 @@ impl Group {
             _ if self.is_nic() => Destination::Nic { to, communicator },
             _ => Destination::Rank(to),
         };
-        Some(Outbound { to, header: self.header(common, Kind::StepNack, epoch, step) })
+        Some(Outbound::plain(to, self.header(common, Kind::StepNack, epoch, step)))
     }
 
     fn next_hearsay(&mut self, common: &Common) -> Option<Outbound> {
         let epoch = self.under_way()?;
         let to = self.members.rank(self.outbox.hearsay.pop()?);
         let header = self.header(common, Kind::StepAsk, epoch, 0);
-        Some(Outbound { to: Destination::Rank(to), header })
+        Some(Outbound::plain(Destination::Rank(to), header))
     }
 
     fn next_ask(&mut self, now: Instant, common: &Common) -> Option<Outbound> {
@@ -143,6 +141,6 @@ impl Group {
             question.again_at = Some(now + common.config.ask_interval);
         }
         let header = self.header(common, Kind::StepAsk, epoch, 0);
-        next.map(|(_, rank)| Outbound { to: Destination::Rank(rank), header })
+        next.map(|(_, rank)| Outbound::plain(Destination::Rank(rank), header))
     }
 }

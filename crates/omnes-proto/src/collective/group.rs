@@ -27,7 +27,7 @@ use crate::limits::{
 };
 use omnes_firmware::barrier::{Action, Contribution, can_combine};
 use omnes_topo::Barrier as Algorithm;
-use omnes_wire::{CommunicatorId, Instant, Rank};
+use omnes_wire::{CommunicatorId, Instant, Rank, Words};
 use std::collections::{BTreeSet, VecDeque};
 
 /// What all groups of a rank share.
@@ -76,7 +76,7 @@ pub(super) struct Group {
     /// Newest that is done; unless idle, the next one is under way.
     pub(super) done: u32,
     /// What the words of all make in the newest that is done.
-    pub(super) result: u64,
+    pub(super) results: Words,
     /// True if barriers may combine words.
     pub(super) can_combine: bool,
     /// What this rank brings into those that have been entered and not begun.
@@ -127,7 +127,7 @@ impl Group {
         let askers = if config.algorithm == Algorithm::Counter { nodes } else { 1 };
         let told = Told::new(members.led(), epoch);
         Ok(Self {
-            result: 0,
+            results: Words::NONE,
             can_combine: nodes == 1 || can_combine(config.algorithm, nodes),
             contributions: VecDeque::with_capacity(1),
             brought: [Contribution::default(); 2],
@@ -187,8 +187,8 @@ impl Group {
     }
 
     /// What this rank has brought into barrier `epoch`, one of the two that have begun last.
-    pub(super) fn brought(&self, epoch: u32) -> u64 {
-        self.brought[(epoch & 1) as usize].word()
+    pub(super) fn brought(&self, epoch: u32) -> Words {
+        self.brought[(epoch & 1) as usize].words()
     }
 
     /// Begins the barriers that have been entered, one after the other, as far as they go.
@@ -221,7 +221,7 @@ impl Group {
         let epoch = self.done.wrapping_add(1);
         let own = self.of_node();
         let Some(network) = &mut self.network else {
-            self.finish(now, common, own.word());
+            self.finish(now, common, own.words());
             return;
         };
         self.phase = Phase::Network;
@@ -246,17 +246,17 @@ impl Group {
     pub(super) fn apply(&mut self, now: Instant, common: &mut Common, action: Action) {
         self.outbox.add_steps(action.epoch, action.sends);
         if action.is_done() {
-            let result = self.network.as_ref().map_or(0, Network::result);
-            self.finish(now, common, result);
+            let results = self.network.as_ref().map_or(Words::NONE, Network::results);
+            self.finish(now, common, results);
         }
     }
 
-    /// The barrier under way is over with this result; [`Self::go_on`] is to be called.
-    pub(super) fn finish(&mut self, now: Instant, common: &mut Common, result: u64) {
+    /// The barrier under way is over with these results; [`Self::go_on`] is to be called.
+    pub(super) fn finish(&mut self, now: Instant, common: &mut Common, results: Words) {
         let epoch = self.done.wrapping_add(1);
         self.waiting.end(now);
         self.done = epoch;
-        self.result = result;
+        self.results = results;
         let question = self.question.take().and_then(Question::next);
         self.rest(common);
         // The barrier that it is about begins at once.
@@ -268,8 +268,8 @@ impl Group {
         }
         common.counters.barriers += 1;
         if !self.is_closed {
-            let (communicator, word) = (self.communicator, result);
-            common.events.push_back(Event::Done { communicator, epoch, word });
+            let (communicator, words) = (self.communicator, results);
+            common.events.push_back(Event::Done { communicator, epoch, words });
         }
     }
 
@@ -309,15 +309,15 @@ impl Group {
         }
     }
 
-    /// A rank of this node has joined the next barrier with a word; false if it had before.
+    /// A rank of this node has joined the next barrier with its words; false if it had before.
     pub(super) fn on_joined(
         &mut self,
         now: Instant,
         common: &mut Common,
         seat: u32,
-        word: u64,
+        words: Words,
     ) -> bool {
-        if !self.joins.add(seat - self.members.led().start, word) {
+        if !self.joins.add(seat - self.members.led().start, words) {
             return false;
         }
         self.told.set(seat, self.done.wrapping_add(1));
@@ -484,6 +484,7 @@ impl Group {
     /// The kernel's NIC shows something.
     pub(super) fn on_view(&mut self, now: Instant, common: &mut Common, view: &NicView) {
         let epoch = self.done.wrapping_add(1);
+        let brought = self.brought(epoch);
         let Some(network) = &mut self.network else { return };
         if self.phase != Phase::Network || !network.is_nic() {
             return;
@@ -492,7 +493,8 @@ impl Group {
             self.unheard = 0;
         }
         if view.done == epoch {
-            self.finish(now, common, view.result);
+            let count = brought.as_slice().len();
+            self.finish(now, common, Words::new(&view.results[..count]));
         } else if network.on_view(epoch, view) {
             self.waiting.on_step(now);
         }
@@ -500,4 +502,4 @@ impl Group {
 }
 
 // What the header of the module above says of a leader's state; most of it is the firmware's.
-const _: () = assert!(size_of::<Group>() <= 1536);
+const _: () = assert!(size_of::<Group>() <= 2048);

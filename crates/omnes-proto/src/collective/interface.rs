@@ -4,7 +4,7 @@ use crate::group::Nodes;
 use crate::limits::{BARRIERS_OUTSTANDING_MAX, NODE_RANKS_MAX};
 use crate::packet::Destination;
 use omnes_topo::Barrier as Algorithm;
-use omnes_wire::{CommunicatorId, Header, Rank};
+use omnes_wire::{CARRIED_MAX, CommunicatorId, Header, Rank, Words};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -77,8 +77,8 @@ pub enum Event {
         communicator: CommunicatorId,
         /// The barrier, as [`super::Collective::enter`] has named it.
         epoch: u32,
-        /// What the words of all members make; 0 in a barrier that combines nothing.
-        word: u64,
+        /// What the words of all members make.
+        words: Words,
     },
     /// A member has failed before the barrier was done.
     Failed {
@@ -100,8 +100,8 @@ pub struct NicView {
     pub done: u32,
     /// The step that waits.
     pub at: u32,
-    /// What the words of all make in barrier `done`.
-    pub result: u64,
+    /// What the words of all make in barrier `done`, and zeros.
+    pub results: [u64; CARRIED_MAX],
     /// Where one step waits for all members: a bit for each node whose message has come.
     pub arrived: [u64; omnes_firmware::KERNEL_GROUP_MAX / 64],
 }
@@ -199,6 +199,20 @@ pub struct CollectiveCounters {
 pub struct Outbound {
     /// Who gets it.
     pub to: Destination,
-    /// All of it: there is no body.
+    /// The header, with the first of the words.
     pub header: Header,
+    /// What it carries: those but the first are its control body.
+    pub words: Words,
+}
+
+impl Outbound {
+    /// A packet that carries words.
+    pub(super) fn carrying(to: Destination, header: Header, words: Words) -> Self {
+        Self { to, header: words.on(header), words }
+    }
+
+    /// One that carries none.
+    pub(super) fn plain(to: Destination, header: Header) -> Self {
+        Self { to, header, words: Words::NONE }
+    }
 }

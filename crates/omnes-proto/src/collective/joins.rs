@@ -1,10 +1,12 @@
 //! Who on a leader's node has joined its next barrier.
 
+use omnes_wire::Words;
+
 /// A bit for each rank of the node but the leader, and how many there are; and their words.
 #[derive(Debug)]
 pub(super) struct Joins {
     joined: Vec<u64>,
-    words: Vec<u64>,
+    words: Vec<Words>,
     count: u32,
     ranks: u32,
 }
@@ -13,14 +15,14 @@ impl Joins {
     /// Nobody of so many.
     pub(super) fn new(ranks: u32) -> Self {
         let joined = vec![0; ranks.div_ceil(u64::BITS) as usize];
-        Self { joined, words: vec![0; ranks as usize], count: 0, ranks }
+        Self { joined, words: vec![Words::NONE; ranks as usize], count: 0, ranks }
     }
 
-    /// The rank at `at` joins with a word; false if it had before.
-    pub(super) fn add(&mut self, at: u32, word: u64) -> bool {
+    /// The rank at `at` joins with its words; false if it had before.
+    pub(super) fn add(&mut self, at: u32, words: Words) -> bool {
         let is_new = !self.has(at);
         if is_new {
-            self.words[at as usize] = word;
+            self.words[at as usize] = words;
         }
         self.joined[at as usize / 64] |= 1 << (at % 64);
         self.count += u32::from(is_new);
@@ -38,7 +40,7 @@ impl Joins {
     }
 
     /// The words of all, in order of seats, once they have joined.
-    pub(super) fn words(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn words(&self) -> impl Iterator<Item = Words> {
         self.words.iter().copied()
     }
 

@@ -12,8 +12,8 @@
 //!
 //! A group's nodes are known to all. The ranks of a node tell its leader that they have entered;
 //! then the leader runs the network's part with the other leaders; then it releases its node. A
-//! message is a header: barrier, step and sender are all that there is to say, and at most a word
-//! [CB-R3, R5].
+//! message is a header: barrier, step and sender are all that there is to say [CB-R3, R5], and
+//! what words there are, at most four.
 //!
 //! Loss: nothing is acknowledged. A rank that misses a message asks the one that owes it, which
 //! makes it again from its record, also for the barrier before [CB-R6, R8]. In the same way a
@@ -24,10 +24,11 @@
 //! the packets are those of the algorithm, and two for each further rank of a node. If a member
 //! fails, what is under way ends with an error that names it.
 //!
-//! Words: a barrier down a tree may combine a word of each member, which all get. The headers carry
-//! them in what a step does not need, so an allreduce of a word costs what a barrier does. Words
-//! are combined in an order that does not depend on time: on a node in the order of seats, between
-//! nodes in that of the table.
+//! Words: a barrier down a tree may combine words of each member, the first with the first and so
+//! on, of which all get the results. Headers carry the first in what a step does not need, so an
+//! allreduce of a word costs what a barrier does; others follow the tag. Words are combined in an
+//! order that does not depend on time: on a node in the order of seats, between nodes in that of
+//! the table.
 //!
 //! Assumes: members open a group alike, and enter only after all have let go of an earlier group of
 //! the same communicator. The caller drains transmits and events after each input.
@@ -37,10 +38,10 @@
 //! message of a member that has left ends when another member says that it is done.
 //!
 //! Cost: no allocation between [`Collective::open`] and loss, except for the first word and for the
-//! second of several barriers that are entered at once. State per group: 1.5 KiB at a leader, 1 KiB
-//! more once words are combined, 8 B for each node that sends to it and each rank that it leads,
-//! and 5 B per node at one that waits for all; nothing that grows with the group elsewhere. 24 B
-//! for each communicator that was closed.
+//! second of several barriers that are entered at once. State per group: 2 KiB at a leader, 4 KiB
+//! more once words are combined, 8 B for each node that sends to it, 44 B for each rank that it
+//! leads, and 5 B per node at one that waits for all; nothing that grows with the group elsewhere.
+//! 56 B for each communicator that was closed.
 
 mod arrive;
 mod emit;
@@ -251,8 +252,9 @@ impl Collective {
         self.enter_with(now, communicator, Contribution::default())
     }
 
-    /// As [`Self::enter`], with a word to combine with those of all other members, who do it in the
-    /// same way. What they make together is the same everywhere, bit for bit.
+    /// As [`Self::enter`], with words to combine with those of all other members, who bring as many
+    /// and combine them in the same way. What they make together is the same everywhere, bit for
+    /// bit.
     ///
     /// # Errors
     /// As [`Self::enter`].

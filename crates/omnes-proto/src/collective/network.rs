@@ -5,6 +5,7 @@ use super::group::has_reached;
 use super::interface::{NicView, Runner};
 use omnes_firmware::barrier::{Action, Barrier, Contribution, Table, Verdict};
 use omnes_topo::{Barrier as Algorithm, Party};
+use omnes_wire::Words;
 
 /// See the module header. Members are known by the index of their node.
 #[derive(Debug)]
@@ -127,48 +128,47 @@ impl Network {
         }
     }
 
-    /// Takes the message of `step` in barrier `epoch` from a node's leader, with its word; whether
+    /// Takes the message of `step` in barrier `epoch` from a node's leader, with its words; whether
     /// the step that waits is another one now, too. Only where this machine runs the barrier.
     pub(super) fn arrive(
         &mut self,
         (epoch, step): (u32, u32),
         node: u32,
-        word: u64,
+        words: Words,
     ) -> (Verdict, Action, bool) {
         let Side::Host { barrier, stepped } = &mut self.side else {
             return (Verdict::Ignored, Action::default(), false);
         };
         let waited_at = barrier.waits_at();
-        let (verdict, action) = barrier.arrive(&self.table, (epoch, step), node, word);
+        let (verdict, action) = barrier.arrive(&self.table, (epoch, step), node, words);
         if verdict == Verdict::Taken {
             stepped.set(node, epoch);
         }
         (verdict, action, waited_at != barrier.waits_at())
     }
 
-    /// What the words of all nodes make in the barrier that is done; 0 where the kernel's NIC has
-    /// it.
-    pub(super) fn result(&self) -> u64 {
+    /// What the words of all nodes make in the barrier that is done; the kernel's NIC shows its own.
+    pub(super) fn results(&self) -> Words {
         match &self.side {
-            Side::Host { barrier, .. } => barrier.result(&self.table),
-            Side::Nic { .. } => 0,
+            Side::Host { barrier, .. } => barrier.results(&self.table),
+            Side::Nic { .. } => Words::NONE,
         }
     }
 
-    /// The word of the message of `step` in barrier `epoch`, which this machine sends.
-    pub(super) fn carries(&self, epoch: u32, step: u32) -> u64 {
+    /// The words of the message of `step` in barrier `epoch`, which this machine sends.
+    pub(super) fn carries(&self, epoch: u32, step: u32) -> Words {
         match &self.side {
-            Side::Host { barrier, .. } => barrier.word(&self.table, epoch, step),
-            Side::Nic { .. } => 0,
+            Side::Host { barrier, .. } => barrier.words(&self.table, epoch, step),
+            Side::Nic { .. } => Words::NONE,
         }
     }
 
-    /// Barrier `epoch` is over, as another member says, with this result: the steps that this one
-    /// has not sent, a bit each, all of which carry the result.
-    pub(super) fn end(&mut self, epoch: u32, result: u64) -> u64 {
+    /// Barrier `epoch` is over, as another member says, with these results: the steps that this one
+    /// has not sent, a bit each, all of which carry them.
+    pub(super) fn end(&mut self, epoch: u32, results: Words) -> u64 {
         let Side::Host { barrier, .. } = &mut self.side else { return 0 };
         let begun = barrier.waits_at().map_or(0, |at| at + 1);
-        barrier.end(&self.table, epoch, result);
+        barrier.end(&self.table, epoch, results);
         let rest = (begun..self.table.steps()).filter(|step| self.sends(*step));
         rest.fold(0, |sends, step| sends | 1 << step)
     }

@@ -9,7 +9,7 @@ use super::emit::header;
 use super::group::{Group, Phase};
 use super::interface::{Outbound, STEP_JOIN};
 use crate::packet::Destination;
-use omnes_wire::{Header, Kind};
+use omnes_wire::{Header, Kind, Words};
 
 /// What is left of a group.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Rested {
     /// Newest barrier that is done.
     done: u32,
     /// What the words of all make there.
-    result: u64,
+    results: Words,
     is_nic: bool,
 }
 
@@ -33,8 +33,8 @@ impl Collective {
     pub(super) fn put_to_rest(&mut self, at: usize) {
         let group = &self.groups[at];
         if group.is_over() {
-            let Group { communicator, done, result, .. } = *group;
-            let rested = Rested { done, result, is_nic: group.is_nic() };
+            let Group { communicator, done, results, .. } = *group;
+            let rested = Rested { done, results, is_nic: group.is_nic() };
             self.remove(communicator);
             self.rested.insert(communicator, rested);
         }
@@ -42,20 +42,20 @@ impl Collective {
 
     /// Handles a packet about a group of which nothing else is left.
     pub(super) fn answer_from_rest(&mut self, asked: &Header, rested: Rested) {
-        let Rested { done, result, is_nic } = rested;
+        let Rested { done, results, is_nic } = rested;
         let (to, communicator, step) = (asked.source, asked.communicator, asked.argument);
         match asked.kind {
             Kind::StepNack if asked.seq.0 != done => self.common.counters.ignored += 1,
-            // The word that this rank has brought is gone; but its leader hears what all make.
-            Kind::StepAsk => self.common.tell(asked, (done, done), result),
-            Kind::StepNack if step == STEP_JOIN => self.common.tell(asked, (done, done), result),
+            // The words that this rank has brought are gone; but its leader hears what all make.
+            Kind::StepAsk => self.common.tell(asked, (done, done), results),
+            Kind::StepNack if step == STEP_JOIN => self.common.tell(asked, (done, done), results),
             Kind::StepNack => {
                 let to = match is_nic && step < STEP_JOIN {
                     true => Destination::Nic { to, communicator },
                     false => Destination::Rank(to),
                 };
                 let header = header(self.me, communicator, Kind::Step, done, step);
-                self.common.answer(Outbound { to, header: header.with_word(result) });
+                self.common.answer(Outbound::carrying(to, header, results));
             }
             _ => self.common.counters.ignored += 1,
         }

@@ -133,8 +133,9 @@ impl Endpoint {
 
     fn next_transmit(&mut self, now: Instant, head: &mut Head) -> Option<Transmit> {
         if self.due.transmits.has(Machines::COLLECTIVE) {
-            if let Some(Outbound { to, header }) = self.collective.poll_transmit(now) {
+            if let Some(Outbound { to, header, words }) = self.collective.poll_transmit(now) {
                 head.set_body(&[]);
+                words.behind().iter().for_each(|word| head.extend_body(&word.to_be_bytes()));
                 self.seal(header, tagged(to, &header), head);
                 return Some(Transmit { to, channel: 0, segment: None });
             }

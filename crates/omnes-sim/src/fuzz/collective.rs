@@ -22,7 +22,7 @@ use omnes_proto::collective::{
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head};
 use omnes_topo::Barrier;
-use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Instant, Kind, Rank, Seq};
+use omnes_wire::{ChannelId, CommunicatorId, Flags, Header, Instant, Kind, Rank, Seq, Words};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -210,7 +210,8 @@ impl Rig {
             argument,
         };
         let tagged = if is_to_all { Rank::ALL } else { Rank(to) };
-        let mut packet = sealed(&KEY, &header, tagged, &[]);
+        let words: Vec<u8> = (0..Words::bytes_behind(&header)).map(|_| bytes.byte()).collect();
+        let mut packet = sealed(&KEY, &header, tagged, &words);
         if marks >> 3 == 30 {
             packet.push(0);
         }
@@ -298,8 +299,8 @@ impl Rig {
         while let Some(event) = self.ranks[rank as usize].endpoint.poll_event(self.now) {
             is_news = true;
             let done = self.ranks[rank as usize].take(event);
-            if let Some((epoch, word)) = done {
-                assert_eq!(word, words::makes(&self.groups[1], epoch), "barrier {epoch}");
+            if let Some((epoch, made)) = done {
+                assert_eq!(made, words::makes(&self.groups[1], epoch), "barrier {epoch}");
                 let other = self.ranks[1 - rank as usize].counts.get(&OWN).copied();
                 let Count { entered, .. } = other.unwrap_or_default();
                 assert!(entered >= epoch, "rank {rank} leaves barrier {epoch} alone");
@@ -389,14 +390,14 @@ impl Honest {
     }
 
     /// A barrier of the honest ones' own group that is done, if the event says so, with its result.
-    fn take(&mut self, event: Event) -> Option<(u32, u64)> {
+    fn take(&mut self, event: Event) -> Option<(u32, Words)> {
         match event {
-            Event::Collective(BarrierEvent::Done { communicator, epoch, word }) => {
+            Event::Collective(BarrierEvent::Done { communicator, epoch, words }) => {
                 let count = self.counts.entry(communicator).or_default();
                 count.done += 1;
                 assert_eq!(epoch, count.done, "barriers end in the order of entering");
                 assert!(epoch <= count.entered, "barrier {epoch} ends before it is entered");
-                return Some((epoch, word)).filter(|_| communicator == OWN);
+                return Some((epoch, words)).filter(|_| communicator == OWN);
             }
             Event::Collective(BarrierEvent::Failed { communicator, rank, .. }) => {
                 assert!(communicator == ALL || rank.0 < HONEST, "{rank} is no member of {OWN:?}");

@@ -23,8 +23,8 @@ use omnes_proto::group::Nodes;
 use omnes_proto::packet::Destination;
 use omnes_topo::Party;
 use omnes_wire::{
-    COMBINE_SHIFT, ChannelId, CommunicatorId, Flags, HEADER_BYTES, Header, JobId, JobKey, Kind,
-    PACKET_OVERHEAD_BYTES, Rank, Seq, Tag,
+    CARRIED_MAX, COMBINE_SHIFT, ChannelId, CommunicatorId, Flags, HEADER_BYTES, Header, JobId,
+    JobKey, Kind, PACKET_OVERHEAD_BYTES, Rank, Seq, Tag, Words,
 };
 use std::collections::BTreeMap;
 
@@ -109,7 +109,7 @@ struct Page {
     entered: u32,
     done: u32,
     at: u32,
-    result: u64,
+    results: [u64; CARRIED_MAX],
     arrived: [u64; ARRIVED_WORDS],
     counters: NicCounters,
     /// What the process has looked at last.
@@ -127,6 +127,15 @@ fn step_of(packet: &[u8]) -> Option<(Header, Tag)> {
     let (header, tag) = Header::parse(packet).ok()?;
     let is_step = matches!(header.kind, Kind::Step | Kind::StepNack);
     is_step.then_some((header, tag))
+}
+
+/// What a packet about a step carries, if it is as long as it says, and no request carries anything:
+/// `nic_read_words`.
+fn words_of(header: &Header, packet: &[u8]) -> Option<Words> {
+    let behind = packet.get(PACKET_OVERHEAD_BYTES..)?;
+    let words = Words::parse(header, behind)?;
+    let may_carry = header.kind == Kind::Step || behind.is_empty();
+    (may_carry && behind.len() == Words::bytes_behind(header)).then_some(words)
 }
 
 fn key_of(job: &JobKey, rank: Rank) -> Key {
@@ -172,7 +181,7 @@ impl Nic {
                 entered: 0,
                 done: 0,
                 at: 0,
-                result: 0,
+                results: [0; CARRIED_MAX],
                 arrived: [0; ARRIVED_WORDS],
                 counters: NicCounters::default(),
                 seen: None,
@@ -212,12 +221,12 @@ impl Nic {
             return Passage::unseen();
         };
         let from = slot.sender(packet, &header, tag);
-        let Some(from) = from.filter(|_| packet.len() == PACKET_OVERHEAD_BYTES) else {
+        let Some((from, words)) = from.zip(words_of(&header, packet)) else {
             slot.page.counters.bad_tags += 1;
             return Passage { goes_on: false, is_taken: false, leaving: Vec::new() };
         };
         let (goes_on, leaving) = match header.kind {
-            Kind::Step => slot.arrived(&header, from, host),
+            Kind::Step => slot.arrived((&header, words), from, host),
             _ => (false, slot.missed(&header, from)),
         };
         Passage { goes_on, is_taken: true, leaving }
@@ -231,10 +240,10 @@ impl Nic {
         let Some(slot) = slot.filter(|slot| slot.is_at(Way::Nic, &header)) else {
             return unchanged();
         };
-        if header.kind != Kind::Step || packet.len() != PACKET_OVERHEAD_BYTES {
-            return unchanged();
+        match words_of(&header, packet) {
+            Some(words) if header.kind == Kind::Step => slot.entered(&header, words),
+            _ => unchanged(),
         }
-        slot.entered(&header)
     }
 }
 
@@ -244,8 +253,8 @@ impl Page {
     }
 
     fn view(&self) -> NicView {
-        let Self { entered, done, at, result, arrived, .. } = *self;
-        NicView { entered, done, at, result, arrived }
+        let Self { entered, done, at, results, arrived, .. } = *self;
+        NicView { entered, done, at, results, arrived }
     }
 
     /// `nic_page_count`.
@@ -279,14 +288,21 @@ impl Slot {
         let key = self.keys.entry(header.source).or_insert_with(|| key_of(job, header.source));
         let to = if header.flags.has(Flags::GROUP) { Rank::ALL } else { self.rank };
         let head = packet.first_chunk::<HEADER_BYTES>()?;
-        (tag(*key, head, to) == found.0).then_some(index)
+        let behind = packet.get(PACKET_OVERHEAD_BYTES..)?;
+        words_of(header, packet)?;
+        (tag(*key, head, to, behind) == found.0).then_some(index)
     }
 
     /// `nic_step_arrived`: whether the packet goes on to the host, and what leaves.
-    fn arrived(&mut self, header: &Header, from: u32, host: Host) -> (bool, Vec<Leaving>) {
+    fn arrived(
+        &mut self,
+        (header, words): (&Header, Words),
+        from: u32,
+        host: Host,
+    ) -> (bool, Vec<Leaving>) {
         let epoch = header.seq.0;
         let message = (epoch, header.argument);
-        let (verdict, action) = self.barrier.arrive(&self.table, message, from, header.word());
+        let (verdict, action) = self.barrier.arrive(&self.table, message, from, words);
         self.page.count(verdict);
         if verdict != Verdict::Taken {
             return (false, Vec::new());
@@ -313,8 +329,8 @@ impl Slot {
     }
 
     /// `nic_step_entered`.
-    fn entered(&mut self, header: &Header) -> Vec<Leaving> {
-        let own = Contribution::numbered(header.argument >> COMBINE_SHIFT, header.word());
+    fn entered(&mut self, header: &Header, words: Words) -> Vec<Leaving> {
+        let own = Contribution::numbered(header.argument >> COMBINE_SHIFT, words);
         let (verdict, action) = self.barrier.enter(&self.table, header.seq.0, own);
         if verdict != Verdict::Taken {
             return Vec::new();
@@ -341,7 +357,10 @@ impl Slot {
         page.entered = barrier.entered();
         page.at = barrier.waits_at().unwrap_or(table.steps());
         if action.is_done() {
-            (page.result, page.done) = (barrier.result(table), action.epoch);
+            page.results = [0; CARRIED_MAX];
+            let results = barrier.results(table);
+            page.results.iter_mut().zip(results.as_slice()).for_each(|(place, it)| *place = *it);
+            page.done = action.epoch;
         }
     }
 
@@ -379,12 +398,14 @@ impl Slot {
             argument: step,
             ..Header::blank(Kind::Step, self.rank)
         };
-        let header = header.with_word(self.barrier.word(&self.table, epoch, step));
-        let head = header.emit();
+        let words = self.barrier.words(&self.table, epoch, step);
+        let head = words.on(header).emit();
+        let behind: Vec<u8> = words.behind().iter().flat_map(|word| word.to_be_bytes()).collect();
         let peer = to.map(|index| self.nodes.leader(index));
         let tagged = peer.filter(|_| !flags.has(Flags::GROUP)).unwrap_or(Rank::ALL);
         let mut bytes = head.to_vec();
-        bytes.extend_from_slice(&tag(self.key, &head, tagged).to_be_bytes());
+        bytes.extend_from_slice(&tag(self.key, &head, tagged, &behind).to_be_bytes());
+        bytes.extend_from_slice(&behind);
         let communicator = self.communicator;
         let to = peer.map_or(Destination::Group, |to| Destination::Nic { to, communicator });
         Leaving { to, bytes }

@@ -3,10 +3,10 @@
 
 use omnes_firmware::barrier::{Combine, Contribution, can_combine};
 use omnes_proto::collective::GroupConfig;
-use omnes_wire::Rank;
+use omnes_wire::{CARRIED_MAX, Rank, Words};
 
-/// What `rank` brings into barrier `epoch` of a group: each way of combining in turn, and now and
-/// then nothing; nothing where the group's barriers combine none.
+/// What `rank` brings into barrier `epoch` of a group: each way of combining in turn, of one to four
+/// words, and now and then nothing; nothing where the group's barriers combine none.
 pub(crate) fn brings(group: &GroupConfig, rank: Rank, epoch: u32) -> Contribution {
     let nodes = group.nodes.count();
     if nodes > 1 && !can_combine(group.algorithm, nodes) {
@@ -15,17 +15,19 @@ pub(crate) fn brings(group: &GroupConfig, rank: Rank, epoch: u32) -> Contributio
     let Some(combine) = Combine::ALL.get(epoch as usize % (Combine::ALL.len() + 1)).copied() else {
         return Contribution::default();
     };
-    let word = (u64::from(rank.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(epoch);
-    match combine {
+    let words: [u64; CARRIED_MAX] = std::array::from_fn(|which| {
+        let word = (u64::from(rank.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let word = word.rotate_left(epoch.wrapping_add(17 * which as u32));
         // So that no sum is rounded, whatever the order.
-        Combine::SumF64 => Contribution::new(combine, f64::from(word as i32).to_bits()),
-        _ => Contribution::new(combine, word),
-    }
+        if combine == Combine::SumF64 { f64::from(word as i32).to_bits() } else { word }
+    });
+    let count = 1 + epoch as usize / (Combine::ALL.len() + 1) % CARRIED_MAX;
+    Contribution::new(combine, &words[..count])
 }
 
 /// What the words of all members make in barrier `epoch`.
-pub(crate) fn makes(group: &GroupConfig, epoch: u32) -> u64 {
+pub(crate) fn makes(group: &GroupConfig, epoch: u32) -> Words {
     let mut ranks = group.nodes.ranks();
     let first = ranks.next().map(|rank| brings(group, rank, epoch)).unwrap_or_default();
-    first.with(ranks.map(|rank| brings(group, rank, epoch).word())).word()
+    first.with(ranks.map(|rank| brings(group, rank, epoch).words())).words()
 }

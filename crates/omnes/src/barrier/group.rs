@@ -12,7 +12,7 @@ use crate::job::Job;
 use omnes_net::Operation;
 use omnes_proto::collective::{Contribution, GroupConfig, Runner, can_combine};
 use omnes_topo::Barrier;
-use omnes_wire::CommunicatorId;
+use omnes_wire::{CommunicatorId, Words};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -138,9 +138,9 @@ impl Communicator {
         self.size() > 1 && can && !is_off && !is_secret
     }
 
-    /// Combines a word of every rank in a barrier of the usual algorithm; what they make. Only if
+    /// Combines words of every rank in a barrier of the usual algorithm; what they make. Only if
     /// [`Self::combines_words`].
-    pub(crate) fn combine_in_barrier(&self, own: Contribution) -> Result<u64, Error> {
+    pub(crate) fn combine_in_barrier(&self, own: Contribution) -> Result<Words, Error> {
         self.job().engine.let_others_go_first();
         let algorithm = self.usual_algorithm();
         let group = match self.inner.barriers.find(None, algorithm) {
@@ -162,7 +162,7 @@ impl Communicator {
         }
         let started = self.engine_to_start()?.start_reduction(group.id, own);
         let operation = started.map_err(|error| self.error(error))?;
-        self.wait_for(operation).map(|completion| completion.word)
+        self.wait_for(operation).map(|completion| completion.words)
     }
 
     /// Enters a barrier of the usual algorithm without agreeing on anything with the others;

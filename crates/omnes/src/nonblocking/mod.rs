@@ -374,7 +374,7 @@ impl Communicator {
         }
         match self.usual_reduce(bytes) {
             Reduce::Tree(tree) => Some(tree),
-            Reduce::Blocks | Reduce::Ring | Reduce::Word => Some(Tree::Binomial),
+            Reduce::Blocks | Reduce::Ring | Reduce::Words => Some(Tree::Binomial),
         }
     }
 

@@ -24,7 +24,7 @@ const WIDE_RADIX: u32 = 8;
 
 /// How a reduction goes.
 ///
-/// Text form, both ways: `word`, `blocks`, `ring`, or the name of a tree, such as `flat`,
+/// Text form, both ways: `words`, `blocks`, `ring`, or the name of a tree, such as `flat`,
 /// `binomial`, `knomial=4`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reduce {
@@ -36,15 +36,15 @@ pub enum Reduce {
     /// As `Blocks`, of which each goes around a ring, once to be reduced and once more to all: no
     /// two senders meet at one receiver.
     Ring,
-    /// For an allreduce of one number, which no message carries: the steps of a barrier bring all
-    /// numbers together, by the kernel's NIC where it runs barriers. f32 are added as f64.
-    Word,
+    /// For an allreduce of up to four numbers, which no message carries: the steps of a barrier bring
+    /// all together, by the kernel's NIC where it runs barriers. f32 are added as f64.
+    Words,
 }
 
 /// A text that names no algorithm of reductions.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "`{text}` is no algorithm of reductions; there are word, blocks, ring, flat, binomial, chain, \
+    "`{text}` is no algorithm of reductions; there are words, blocks, ring, flat, binomial, chain, \
      knomial=RADIX, kary=ARITY, postal=LAMBDA and postal=LAMBDA/FAN_OUT"
 )]
 pub struct ReduceError {
@@ -58,7 +58,7 @@ impl fmt::Display for Reduce {
             Self::Tree(tree) => tree.fmt(formatter),
             Self::Blocks => formatter.write_str("blocks"),
             Self::Ring => formatter.write_str("ring"),
-            Self::Word => formatter.write_str("word"),
+            Self::Words => formatter.write_str("words"),
         }
     }
 }
@@ -70,7 +70,7 @@ impl FromStr for Reduce {
         match text {
             "blocks" => Ok(Self::Blocks),
             "ring" => Ok(Self::Ring),
-            "word" => Ok(Self::Word),
+            "words" => Ok(Self::Words),
             tree => tree.parse().map(Self::Tree).map_err(|_| ReduceError { text: text.to_owned() }),
         }
     }
@@ -154,12 +154,12 @@ mod tests {
 
     #[test]
     fn algorithms_are_written_as_they_are_read() {
-        for text in ["word", "blocks", "ring", "flat", "binomial", "knomial=4", "postal=2.5/4"] {
+        for text in ["words", "blocks", "ring", "flat", "binomial", "knomial=4", "postal=2.5/4"] {
             assert_eq!(text.parse::<Reduce>().unwrap().to_string(), text);
         }
         let error = "circle".parse::<Reduce>().unwrap_err().to_string();
         assert!(
-            error.starts_with("`circle` is no algorithm of reductions; there are word, blocks")
+            error.starts_with("`circle` is no algorithm of reductions; there are words, blocks")
         );
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `operator` | numbers, and the operations on them |
 //! | `choice` | which algorithm is taken where nobody has named one |
-//! | `word` | one number: in the packets of a barrier |
+//! | `words` | up to four numbers: in the packets of a barrier |
 //! | `tree` | short data: up a tree to one rank, and out by a broadcast |
 //! | `blocks` | long data: each rank reduces a block of its own, which then goes to all |
 //! | `scan` | prefixes: to each rank what it and those before it have, in order of ranks |
@@ -13,10 +13,10 @@
 //! nodes and settings, also of floats: what is combined with what follows from those, never from
 //! who came first. Where ranks outnumber cores and data are long, the network's figures
 //! ([`tune`](crate::tune)) count among the settings; where they have cores of their own, whether
-//! there is multicast does. A sum of one f32 may differ from the same sum among others: it is made
-//! as f64.
+//! there is multicast does. A sum of up to four f32 may differ from the same sum among others: it is
+//! made as f64.
 //!
-//! Cost for N ranks and S bytes: of one number a barrier; up a tree N - 1 messages of S bytes and a
+//! Cost for N ranks and S bytes: of up to four numbers a barrier; up a tree N - 1 messages of S bytes and a
 //! broadcast; in blocks each rank sends and receives S (N - 1) / N bytes to reduce, and the results
 //! go out by one broadcast per rank, S bytes in all, where there is multicast, else around a ring,
 //! again S (N - 1) / N bytes. Long blocks go around the ring both times over slow links, and
@@ -28,7 +28,7 @@ mod choice;
 mod operator;
 mod scan;
 mod tree;
-mod word;
+mod words;
 
 pub use choice::{Reduce, ReduceError};
 pub use operator::{Element, ElementType, ReduceOp};
@@ -62,10 +62,10 @@ impl Communicator {
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
     /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If lengths differ, [`Error::Truncated`]
-    /// or [`Error::LengthDiffers`] at one rank at least, which so gives it up. If some bring one
-    /// number and others several, all may wait until one leaves. If some bring one number and
-    /// others enter a barrier, or name other operations or types, all end, and what they get means
-    /// nothing. With [`Config::compares`](crate::Config::compares) all this is
+    /// or [`Error::LengthDiffers`] at one rank at least, which so gives it up. If some bring up to
+    /// four numbers and others more or fewer, all may wait until one leaves. If some bring one
+    /// number and others enter a barrier, or name other operations or types, all end, and what they
+    /// get means nothing. With [`Config::compares`](crate::Config::compares) all this is
     /// [`Error::CallsDiffer`] instead.
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
@@ -96,7 +96,7 @@ impl Communicator {
         op: ReduceOp,
     ) -> Result<(), Error> {
         self.begin(Call::of(Collective::Allreduce).combining(data.len(), element, op))?;
-        if self.allreduce_word(data, element, op)? {
+        if self.allreduce_words(data, element, op)? {
             return Ok(());
         }
         element.with_combine(op, |combine| {
@@ -116,10 +116,10 @@ impl Communicator {
         algorithm: Reduce,
     ) -> Result<(), Error> {
         self.begin(Call::of(Collective::Allreduce).combining(data.len(), element, op))?;
-        if algorithm == Reduce::Word {
-            let reason = "`word` is for one number, not for products of floats, needs barriers by \
-                          counter or gather-broadcast, and does without encryption";
-            return match self.allreduce_word(data, element, op)? {
+        if algorithm == Reduce::Words {
+            let reason = "`words` is for one to four numbers, not for products of floats, needs \
+                          barriers by counter or gather-broadcast, and does without encryption";
+            return match self.allreduce_words(data, element, op)? {
                 true => Ok(()),
                 false => Err(Error::Reduction { reason: reason.to_owned() }),
             };
@@ -242,7 +242,7 @@ impl Communicator {
             }
             Reduce::Blocks => self.allreduce_blocks(data, combine),
             Reduce::Ring => self.allreduce_ring(data, combine),
-            Reduce::Word => unreachable!("words have no function of their own"),
+            Reduce::Words => unreachable!("words have no function of their own"),
         })
     }
 
@@ -251,7 +251,7 @@ impl Communicator {
         self.undertake(Collective::Reduce, || match self.usual_reduce(data.len()) {
             Reduce::Tree(tree) => self.reduce_up(tree, root, data, combine),
             Reduce::Blocks | Reduce::Ring => self.reduce_blocks(root, data, combine),
-            Reduce::Word => unreachable!("it is chosen for allreduces of one number alone"),
+            Reduce::Words => unreachable!("they are chosen for allreduces of few numbers alone"),
         })
     }
 }

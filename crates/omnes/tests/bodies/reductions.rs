@@ -41,16 +41,19 @@ pub fn allreduce(comm: &Communicator, bytes_max: usize) {
     }
 }
 
-/// One number of each type, by each operation, combined in a barrier; between other barriers.
+/// One to four numbers of each type, by each operation, combined in a barrier; between other
+/// barriers.
 pub fn words(comm: &Communicator, _bytes_max: usize) {
     for (round, element) in (0..).zip(ElementType::ALL.iter().copied()) {
         for (op, _) in ReduceOp::ALL {
             // As many as there are types, all positive: no sum of floats is rounded or overflows.
-            let own: Vec<u8> = match element {
-                ElementType::F32 => (3.0 + comm.rank() as f32).to_ne_bytes().to_vec(),
-                ElementType::F64 => (3.0 + f64::from(comm.rank())).to_ne_bytes().to_vec(),
-                _ => pattern(element.bytes(), 77 * round + comm.rank()),
+            let number = |which: u32| match element {
+                ElementType::F32 => (3.0 + (which + comm.rank()) as f32).to_ne_bytes().to_vec(),
+                ElementType::F64 => (3.0 + f64::from(which + comm.rank())).to_ne_bytes().to_vec(),
+                _ => pattern(element.bytes(), 77 * round + 7 * which + comm.rank()),
             };
+            let count = 1 + (round + op as u32) % 4;
+            let own: Vec<u8> = (0..count).flat_map(number).collect();
             let (mut alone, mut among) = (own.clone(), own.clone());
             if let Err(error) = comm.allreduce_as(&mut alone, element, op) {
                 assert!(error.to_string().contains("is not for elements of f"), "{error}");
@@ -58,16 +61,16 @@ pub fn words(comm: &Communicator, _bytes_max: usize) {
             }
             let flat = "flat".parse().unwrap();
             comm.allreduce_as_with(&mut among, element, op, flat).unwrap();
-            assert_same(&alone, &among, format_args!("{op} of one {element}"));
+            assert_same(&alone, &among, format_args!("{op} of {count} {element}"));
             if round % 3 == 0 {
                 comm.barrier().unwrap();
             }
         }
     }
-    let refused = comm.allreduce_with(&mut [1u8, 2], ReduceOp::Sum, Reduce::Word).unwrap_err();
-    assert!(refused.to_string().contains("`word` is for one number"), "{refused}");
-    let refused = comm.allreduce_with(&mut [1.0f32], ReduceOp::Product, Reduce::Word).unwrap_err();
-    assert!(refused.to_string().contains("`word` is for one number"), "{refused}");
+    let refused = comm.allreduce_with(&mut [1u8; 5], ReduceOp::Sum, Reduce::Words).unwrap_err();
+    assert!(refused.to_string().contains("`words` is for one to four numbers"), "{refused}");
+    let refused = comm.allreduce_with(&mut [1.0f32], ReduceOp::Product, Reduce::Words).unwrap_err();
+    assert!(refused.to_string().contains("`words` is for one to four numbers"), "{refused}");
 }
 
 /// Every rank is the root once; data of short and of long blocks.

@@ -5,7 +5,7 @@ use super::net::{GROUP, group, message, step};
 use crate::limits::DOORBELLS_MAX;
 use crate::packet::Destination;
 use omnes_topo::Barrier as Algorithm;
-use omnes_wire::{Flags, Header};
+use omnes_wire::{Flags, Header, Words};
 use std::time::Duration;
 
 const NOW: Instant = Instant::ZERO;
@@ -38,8 +38,8 @@ fn a_rank_of_a_node_joins_and_is_released() {
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
     assert_eq!(next(&mut machine), Some((to(0), message(Kind::Step, 1, 1, STEP_JOIN))));
     assert_eq!((next(&mut machine), machine.poll_event()), (None, None));
-    machine.handle_packet(NOW, &message(Kind::Step, 0, 1, STEP_RELEASE));
-    let done = Event::Done { communicator: GROUP, epoch: 1, word: 0 };
+    machine.handle_packet(NOW, &message(Kind::Step, 0, 1, STEP_RELEASE), &[]);
+    let done = Event::Done { communicator: GROUP, epoch: 1, words: Words::NONE };
     assert_eq!((machine.poll_event(), machine.poll_event()), (Some(done), None));
     assert!(machine.is_idle() && machine.poll_timeout().is_none());
 }
@@ -47,14 +47,17 @@ fn a_rank_of_a_node_joins_and_is_released() {
 #[test]
 fn a_leader_waits_for_its_node_before_it_speaks_for_it() {
     let mut machine = machine(0, &group(&[2, 1], Algorithm::Counter, Runner::Host));
-    machine.handle_packet(NOW, &step(2, 1, 0));
+    machine.handle_packet(NOW, &step(2, 1, 0), &[]);
     assert_eq!(machine.enter(NOW, GROUP), Ok(1));
     assert_eq!((next(&mut machine), machine.poll_event()), (None, None));
-    machine.handle_packet(NOW, &message(Kind::Step, 1, 1, STEP_JOIN));
+    machine.handle_packet(NOW, &message(Kind::Step, 1, 1, STEP_JOIN), &[]);
     assert_eq!(next(&mut machine), Some((to(2), step(0, 1, 1))));
     assert_eq!(next(&mut machine), Some((to(1), message(Kind::Step, 0, 1, STEP_RELEASE))));
     assert_eq!(next(&mut machine), None);
-    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1, word: 0 }));
+    assert_eq!(
+        machine.poll_event(),
+        Some(Event::Done { communicator: GROUP, epoch: 1, words: Words::NONE })
+    );
     let counters = machine.counters();
     assert_eq!((counters.steps_sent, counters.steps_received, counters.barriers), (2, 2, 1));
 }
@@ -65,12 +68,12 @@ fn a_release_to_all_is_one_packet_where_there_is_multicast() {
     let config = GroupConfig { is_multicast: true, ..config };
     let mut machine = machine(0, &config);
     machine.enter(NOW, GROUP).unwrap();
-    (1..4).for_each(|from| machine.handle_packet(NOW, &step(from, 1, 0)));
+    (1..4).for_each(|from| machine.handle_packet(NOW, &step(from, 1, 0), &[]));
     let header = Header { flags: Flags::GROUP, ..step(0, 1, 1) };
     assert_eq!(next(&mut machine), Some((Destination::Group, header)));
     assert_eq!(next(&mut machine), None);
     // The rank that misses it gets it alone.
-    machine.handle_packet(NOW, &message(Kind::StepNack, 2, 1, 1));
+    machine.handle_packet(NOW, &message(Kind::StepNack, 2, 1, 1), &[]);
     assert_eq!(next(&mut machine), Some((to(2), step(0, 1, 1))));
 }
 
@@ -79,7 +82,7 @@ fn the_doorbell_is_the_first_step_that_is_sent() {
     let first = |rank: u32, algorithm| {
         let mut machine = machine(rank, &group(&[1, 2, 1], algorithm, Runner::Nic));
         machine.enter(NOW, GROUP).unwrap();
-        machine.handle_packet(NOW, &message(Kind::Step, 2, 1, STEP_JOIN));
+        machine.handle_packet(NOW, &message(Kind::Step, 2, 1, STEP_JOIN), &[]);
         assert!(machine.nic_waits().eq([GROUP]));
         let doorbell = next(&mut machine).unwrap();
         assert_eq!(next(&mut machine), None);
@@ -97,7 +100,7 @@ fn the_doorbell_is_the_first_step_that_is_sent() {
 
 /// What the page shows of barrier 1 in a group of 2.
 fn view(entered: u32, done: u32, at: u32) -> NicView {
-    NicView { entered, done, at, result: 0, arrived: [0; 16] }
+    NicView { entered, done, at, results: [0; 4], arrived: [0; 16] }
 }
 
 #[test]
@@ -117,7 +120,10 @@ fn a_doorbell_that_the_nic_has_not_seen_is_given_again() {
     machine.handle_nic(NOW, GROUP, &view(1, 0, 0));
     assert_eq!(run_out(&mut machine), Some((to_nic(1), message(Kind::StepNack, 0, 1, 0))));
     machine.handle_nic(NOW, GROUP, &view(1, 1, 1));
-    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1, word: 0 }));
+    assert_eq!(
+        machine.poll_event(),
+        Some(Event::Done { communicator: GROUP, epoch: 1, words: Words::NONE })
+    );
     assert_eq!(next(&mut machine), None);
     assert_eq!((machine.nic_waits().count(), machine.poll_timeout()), (0, None));
     let counters = machine.counters();
@@ -177,11 +183,11 @@ fn steps_that_reach_the_host_of_a_nic_only_wake_it() {
     let mut machine = machine(0, &group(&[1, 1], Algorithm::Dissemination, Runner::Nic));
     machine.enter(NOW, GROUP).unwrap();
     next(&mut machine).unwrap();
-    machine.handle_packet(NOW, &step(1, 1, 0));
+    machine.handle_packet(NOW, &step(1, 1, 0), &[]);
     assert_eq!((machine.poll_event(), next(&mut machine)), (None, None));
     assert_eq!((machine.counters().wakes, machine.counters().steps_received), (1, 0));
     // The kernel answers NACKs; one that gets here came while it had no program.
-    machine.handle_packet(NOW, &message(Kind::StepNack, 1, 1, 0));
+    machine.handle_packet(NOW, &message(Kind::StepNack, 1, 1, 0), &[]);
     assert_eq!(next(&mut machine), None);
 }
 
@@ -193,10 +199,10 @@ fn what_goes_to_all_reaches_ranks_that_have_no_use_for_it() {
     let mut follower = machine(2, &config);
     follower.enter(NOW, GROUP).unwrap();
     next(&mut follower).unwrap();
-    follower.handle_packet(NOW, &release);
+    follower.handle_packet(NOW, &release, &[]);
     assert_eq!((follower.poll_event(), follower.counters().ignored), (None, 1));
     let mut stranger = Collective::new(Rank(5), 8, CollectiveConfig::default());
-    stranger.handle_packet(NOW, &release);
+    stranger.handle_packet(NOW, &release, &[]);
     assert_eq!(stranger.counters().unknown_group, 1);
 }
 

@@ -76,11 +76,11 @@ fn a_barrier_that_has_failed_does_not_end_again() {
     let mut machine = Collective::new(Rank(0), 4, CollectiveConfig::default());
     machine.open(group(&[2, 1, 1], Algorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
-    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 1, STEP_JOIN));
-    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 2, 1, 0));
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 1, STEP_JOIN), &[]);
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 2, 1, 0), &[]);
     machine.fail_peer(Rank(1));
     assert_eq!(machine.poll_event(), Some(failed(1, 1)));
-    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 3, 1, 0));
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 3, 1, 0), &[]);
     assert_eq!((machine.poll_event(), machine.poll_transmit(Instant::ZERO)), (None, None));
     assert_eq!(machine.counters().barriers, 0);
 }
@@ -274,7 +274,7 @@ fn of_groups_that_are_over_the_end_is_kept_however_many_there_are() {
         let config = group(&[1, 1], Algorithm::Dissemination, Runner::Host);
         machine.open(GroupConfig { communicator, ..config });
         machine.enter(Instant::ZERO, communicator).unwrap();
-        machine.handle_packet(Instant::ZERO, &about(communicator, Kind::Step, (1, 0)));
+        machine.handle_packet(Instant::ZERO, &about(communicator, Kind::Step, (1, 0)), &[]);
     };
     for number in 0..1000 {
         let communicator = CommunicatorId(number);
@@ -284,7 +284,7 @@ fn of_groups_that_are_over_the_end_is_kept_however_many_there_are() {
     }
     assert_eq!(machine.groups.len(), 0);
     let mut answer = |communicator, kind, what| {
-        machine.handle_packet(Instant::ZERO, &about(CommunicatorId(communicator), kind, what));
+        machine.handle_packet(Instant::ZERO, &about(CommunicatorId(communicator), kind, what), &[]);
         let header = machine.poll_transmit(Instant::ZERO)?.header;
         Some((header.communicator.0, header.kind, header.seq.0, header.argument))
     };

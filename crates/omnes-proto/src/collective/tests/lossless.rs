@@ -3,7 +3,7 @@
 use super::super::*;
 use super::net::{GROUP, LATENCY, Net, US, group};
 use omnes_topo::Barrier as Algorithm;
-use omnes_wire::Kind;
+use omnes_wire::{Kind, Words};
 use std::time::Duration;
 
 /// Shapes of a group of so many ranks: a node each, nodes of two and three, one node.
@@ -89,7 +89,10 @@ fn one_rank_alone_is_done_at_once() {
     alone.open(config);
     for epoch in 1..=3 {
         assert_eq!(alone.enter(Instant::ZERO, GROUP), Ok(epoch));
-        assert_eq!(alone.poll_event(), Some(Event::Done { communicator: GROUP, epoch, word: 0 }));
+        assert_eq!(
+            alone.poll_event(),
+            Some(Event::Done { communicator: GROUP, epoch, words: Words::NONE })
+        );
     }
     assert_eq!((alone.poll_transmit(Instant::ZERO), alone.poll_timeout()), (None, None));
     assert_eq!((alone.poll_event(), alone.is_idle()), (None, true));
@@ -159,10 +162,10 @@ fn groups_do_not_disturb_each_other() {
     for round in 0..4 {
         let (from, to) = (round % 2, 1 - round % 2);
         while let Some(outbound) = ends[from].poll_transmit(at) {
-            ends[to].handle_packet(at, &outbound.header);
+            ends[to].handle_packet(at, &outbound.header, &[]);
         }
     }
-    let done = Event::Done { communicator: other, epoch: 1, word: 0 };
+    let done = Event::Done { communicator: other, epoch: 1, words: Words::NONE };
     for end in &mut ends {
         assert_eq!((end.poll_event(), end.poll_event()), (Some(done), None));
     }

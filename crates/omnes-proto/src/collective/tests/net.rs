@@ -6,7 +6,7 @@ use crate::group::Nodes;
 use crate::packet::Destination;
 use omnes_firmware::barrier::{Action, Barrier, Combine, Contribution, Table, Verdict};
 use omnes_topo::{Barrier as Algorithm, Party};
-use omnes_wire::{COMBINE_SHIFT, Flags, Header, Seq};
+use omnes_wire::{CARRIED_MAX, COMBINE_SHIFT, Flags, Header, Seq, Words};
 use std::time::Duration;
 
 pub(super) const GROUP: CommunicatorId = CommunicatorId(7);
@@ -48,6 +48,7 @@ pub(super) struct Faults {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Packet {
     pub(super) header: Header,
+    pub(super) words: Words,
     pub(super) to: u32,
     /// It comes in where the kernel's NIC looks.
     pub(super) by_nic: bool,
@@ -222,18 +223,19 @@ impl Net {
         let Some(combine) = way.filter(|_| self.can_combine) else {
             return Contribution::default();
         };
-        let word = Random(u64::from(rank) << 32 | u64::from(count)).next();
-        match combine {
+        let mut random = Random(u64::from(rank) << 32 | u64::from(count));
+        let words: [u64; CARRIED_MAX] = std::array::from_fn(|_| match combine {
             // So that no sum is rounded.
-            Combine::SumF64 => Contribution::new(combine, (word as i32 as f64).to_bits()),
-            _ => Contribution::new(combine, word),
-        }
+            Combine::SumF64 => (random.next() as i32 as f64).to_bits(),
+            _ => random.next(),
+        });
+        Contribution::new(combine, &words[..1 + count as usize / 2 % CARRIED_MAX])
     }
 
     /// What the words of all make in the barrier of that number.
-    fn makes(&self, count: u32) -> u64 {
-        let words = self.ranks().skip(1).map(|rank| self.brings(rank, count).word());
-        self.brings(0, count).with(words).word()
+    fn makes(&self, count: u32) -> Words {
+        let words = self.ranks().skip(1).map(|rank| self.brings(rank, count).words());
+        self.brings(0, count).with(words).words()
     }
 
     pub(super) fn ask(&mut self, rank: u32) {
@@ -291,7 +293,9 @@ impl Net {
             return;
         }
         if !packet.by_nic || !self.nic_takes(packet) {
-            self.machines[rank as usize].handle_packet(self.now, &packet.header);
+            let behind = packet.words.behind().iter().flat_map(|word| word.to_be_bytes());
+            let behind: Vec<u8> = behind.collect();
+            self.machines[rank as usize].handle_packet(self.now, &packet.header, &behind);
         }
         self.drain(rank);
     }
@@ -312,14 +316,14 @@ impl Net {
     }
 
     fn on_event(&mut self, rank: u32, event: Event) {
-        let Event::Done { communicator, epoch, word } = event else {
+        let Event::Done { communicator, epoch, words } = event else {
             self.failed.push((rank, event));
             return;
         };
         self.done[rank as usize] += 1;
         let count = self.done[rank as usize];
         assert_eq!((communicator, epoch), (GROUP, self.start.wrapping_add(count)));
-        assert_eq!(word, self.makes(count), "rank {rank}, barrier {count}");
+        assert_eq!(words, self.makes(count), "rank {rank}, barrier {count}");
         for member in self.ranks() {
             let entered = self.entered[member as usize];
             assert!(entered >= count, "rank {rank} left barrier {count} before {member} entered");
@@ -328,30 +332,30 @@ impl Net {
 
     // ---- packets ----------------------------------------------------------------------------
 
-    fn transmit(&mut self, from: u32, Outbound { to, header }: Outbound) {
+    fn transmit(&mut self, from: u32, Outbound { to, header, words }: Outbound) {
         assert_eq!((header.source, header.communicator), (Rank(from), GROUP));
         self.packets += 1;
         match to {
-            Destination::Rank(to) => self.send(Packet { header, to: to.0, by_nic: false }),
-            Destination::Group => self.send_to_all(header),
+            Destination::Rank(to) => self.send(Packet { header, words, to: to.0, by_nic: false }),
+            Destination::Group => self.send_to_all(header, words),
             Destination::Nic { to, communicator } => {
                 assert_eq!(communicator, GROUP);
-                self.send(Packet { header, to: to.0, by_nic: true });
+                self.send(Packet { header, words, to: to.0, by_nic: true });
             }
             Destination::Doorbell { communicator, .. } => {
                 assert_eq!((communicator, header.kind), (GROUP, Kind::Step));
                 // It does not leave.
                 self.packets -= 1;
-                self.nic_enters(from, &header);
+                self.nic_enters(from, &header, words);
             }
         }
     }
 
-    fn send_to_all(&mut self, header: Header) {
+    fn send_to_all(&mut self, header: Header, words: Words) {
         assert!(header.flags.has(Flags::GROUP), "the tag names all");
         for to in 0..self.machines.len() as u32 {
             if to != header.source.0 {
-                self.send(Packet { header, to, by_nic: true });
+                self.send(Packet { header, words, to, by_nic: true });
             }
         }
     }
@@ -384,17 +388,17 @@ impl Net {
         let Header { kind, seq, argument, source, .. } = packet.header;
         match kind {
             Kind::Step => {
-                let word = packet.header.word();
-                let (_, action) = nic.barrier.arrive(&nic.table, (seq.0, argument), from, word);
+                let (message, words) = ((seq.0, argument), packet.words);
+                let (_, action) = nic.barrier.arrive(&nic.table, message, from, words);
                 self.nic_sends(packet.to, action);
             }
             Kind::StepNack => {
                 let verdict = nic.barrier.repeat(&nic.table, seq.0, argument, from);
                 if verdict == Verdict::Taken {
-                    let header = step(packet.to, seq.0, argument);
-                    let header = header.with_word(nic.barrier.word(&nic.table, seq.0, argument));
+                    let words = nic.barrier.words(&nic.table, seq.0, argument);
+                    let header = words.on(step(packet.to, seq.0, argument));
                     self.packets += 1;
-                    self.send(Packet { header, to: source.0, by_nic: true });
+                    self.send(Packet { header, words, to: source.0, by_nic: true });
                 }
             }
             _ => return false,
@@ -402,12 +406,12 @@ impl Net {
         true
     }
 
-    fn nic_enters(&mut self, rank: u32, header: &Header) {
+    fn nic_enters(&mut self, rank: u32, header: &Header, words: Words) {
         let nic = self.nics[rank as usize].as_mut().unwrap();
         let combine = header.argument >> COMBINE_SHIFT;
         let first = header.argument & ((1 << COMBINE_SHIFT) - 1);
         assert_eq!(Some(first), nic.table.first_send());
-        let own = Contribution::numbered(combine, header.word());
+        let own = Contribution::numbered(combine, words);
         let (_, action) = nic.barrier.enter(&nic.table, header.seq.0, own);
         self.nic_sends(rank, action);
     }
@@ -415,22 +419,22 @@ impl Net {
     fn nic_sends(&mut self, rank: u32, action: Action) {
         for number in action.steps() {
             let nic = self.nics[rank as usize].as_ref().unwrap();
-            let word = nic.barrier.word(&nic.table, action.epoch, number);
-            let header = step(rank, action.epoch, number).with_word(word);
+            let words = nic.barrier.words(&nic.table, action.epoch, number);
+            let header = words.on(step(rank, action.epoch, number));
             let (to, is_multicast) = (nic.table.send_to(number), nic.table.is_multicast());
             let own = Rank(nic.table.own());
             let nodes = nic.table.size();
             let to_all = to == Party::Everybody;
-            let flags = if to_all { Flags::GROUP } else { Flags::NONE };
+            let flags = header.flags.with_if(Flags::GROUP, to_all);
             let header = Header { flags, ..header };
             if to_all && is_multicast {
                 self.packets += 1;
-                self.send_to_all(header);
+                self.send_to_all(header, words);
                 continue;
             }
             for node in to.ranks(own, nodes) {
                 self.packets += 1;
-                self.send(Packet { header, to: self.leader(node.0), by_nic: true });
+                self.send(Packet { header, words, to: self.leader(node.0), by_nic: true });
             }
         }
     }
@@ -464,7 +468,10 @@ impl Nic {
             }
         }
         let (entered, done) = (self.barrier.entered(), self.barrier.done());
-        NicView { entered, done, at, result: self.barrier.result(&self.table), arrived }
+        let mut results = [0; CARRIED_MAX];
+        let made = self.barrier.results(&self.table);
+        results.iter_mut().zip(made.as_slice()).for_each(|(place, word)| *place = *word);
+        NicView { entered, done, at, results, arrived }
     }
 }
 

@@ -5,7 +5,7 @@ use super::super::*;
 use super::net::{GROUP, group, message};
 use crate::limits::ANSWERS_MAX;
 use omnes_topo::Barrier as Algorithm;
-use omnes_wire::{Flags, Header, Seq};
+use omnes_wire::{Flags, Header, Seq, Words};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -45,8 +45,9 @@ fn any_packet(start: u32) -> impl Strategy<Value = Header> {
 
 fn any_view(start: u32) -> impl Strategy<Value = NicView> {
     let at = prop_oneof![9 => 0..5u32, 1 => any::<u32>()];
-    (any_number(start), any_number(start), at, any::<[u64; 16]>())
-        .prop_map(|(entered, done, at, arrived)| NicView { entered, done, at, result: 7, arrived })
+    (any_number(start), any_number(start), at, any::<[u64; 16]>()).prop_map(
+        |(entered, done, at, arrived)| NicView { entered, done, at, results: [7; 4], arrived },
+    )
 }
 
 fn any_deed(start: u32) -> impl Strategy<Value = Deed> {
@@ -94,7 +95,7 @@ impl Trial {
     fn act(&mut self, deed: Deed) {
         let (machine, now) = (&mut self.machine, self.now);
         match deed {
-            Deed::Packet(header) => machine.handle_packet(now, &header),
+            Deed::Packet(header) => machine.handle_packet(now, &header, &[]),
             Deed::Enter => self.entered += u32::from(machine.enter(now, GROUP).is_ok()),
             Deed::Look(view) => machine.handle_nic(now, GROUP, &view),
             Deed::Poll(most) => {
@@ -144,7 +145,7 @@ fn judge(me: u32, header: &Header) -> CollectiveCounters {
     let mut machine = Collective::new(Rank(me), 6, CollectiveConfig::default());
     machine.open_after(&group(&[2, 1, 2], Algorithm::Dissemination, Runner::Host), 10);
     machine.enter(Instant::ZERO, GROUP).unwrap();
-    machine.handle_packet(Instant::ZERO, header);
+    machine.handle_packet(Instant::ZERO, header, &[]);
     assert_eq!(machine.poll_event(), None);
     *machine.counters()
 }
@@ -211,9 +212,12 @@ fn who_joins_the_barrier_after_the_one_under_way_has_not_joined_this_one() {
     let mut machine = Collective::new(Rank(0), 3, CollectiveConfig::default());
     machine.open(group(&[3], Algorithm::Counter, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
-    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 2, 1, STEP_JOIN));
-    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 2, STEP_JOIN));
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 2, 1, STEP_JOIN), &[]);
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 2, STEP_JOIN), &[]);
     assert_eq!((machine.poll_event(), machine.counters().ignored), (None, 1));
-    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 1, STEP_JOIN));
-    assert_eq!(machine.poll_event(), Some(Event::Done { communicator: GROUP, epoch: 1, word: 0 }));
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 1, 1, STEP_JOIN), &[]);
+    assert_eq!(
+        machine.poll_event(),
+        Some(Event::Done { communicator: GROUP, epoch: 1, words: Words::NONE })
+    );
 }

@@ -76,8 +76,8 @@ fn a_nack_for_a_step_not_made_yet_is_ignored() {
     machine.open(group(&[1; 3], Algorithm::GatherBroadcast, Runner::Host));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     for number in 0..4 {
-        machine.handle_packet(Instant::ZERO, &message(Kind::StepNack, 1, 1, number));
-        machine.handle_packet(Instant::ZERO, &message(Kind::StepNack, 1, 2, number));
+        machine.handle_packet(Instant::ZERO, &message(Kind::StepNack, 1, 1, number), &[]);
+        machine.handle_packet(Instant::ZERO, &message(Kind::StepNack, 1, 2, number), &[]);
     }
     assert_eq!(machine.poll_transmit(Instant::ZERO), None);
     let counters = machine.counters();
@@ -174,7 +174,7 @@ fn asked(machine: &mut Collective) -> Vec<u32> {
     let nacks = std::iter::from_fn(|| machine.poll_transmit(now));
     nacks
         .map(|nack| match nack {
-            Outbound { to: Destination::Rank(to), header } => {
+            Outbound { to: Destination::Rank(to), header, .. } => {
                 assert_eq!(header, message(Kind::StepNack, 0, 1, 0));
                 to.0
             }
@@ -187,7 +187,7 @@ fn asked(machine: &mut Collective) -> Vec<u32> {
 fn many_that_owe_a_step_are_asked_in_turns() {
     let mut machine = counting(200);
     for from in 10..20 {
-        machine.handle_packet(Instant::ZERO, &step(from, 1, 0));
+        machine.handle_packet(Instant::ZERO, &step(from, 1, 0), &[]);
     }
     let first: Vec<u32> = (1..10).chain(20..75).collect();
     assert_eq!(first.len(), NACKS_PER_ROUND);
@@ -197,7 +197,7 @@ fn many_that_owe_a_step_are_asked_in_turns() {
     assert_eq!(asked(&mut machine), third);
     // Those that are few are all asked.
     for from in 1..190 {
-        machine.handle_packet(Instant::ZERO, &step(from, 1, 0));
+        machine.handle_packet(Instant::ZERO, &step(from, 1, 0), &[]);
     }
     assert_eq!(asked(&mut machine), (190..200).collect::<Vec<_>>());
 }
@@ -207,8 +207,8 @@ fn who_has_answered_meanwhile_is_not_asked() {
     let mut machine = counting(4);
     let now = machine.poll_timeout().unwrap();
     machine.handle_timeout(now);
-    machine.handle_packet(now, &step(1, 1, 0));
-    machine.handle_packet(now, &step(3, 1, 0));
+    machine.handle_packet(now, &step(1, 1, 0), &[]);
+    machine.handle_packet(now, &step(3, 1, 0), &[]);
     let next = machine.poll_transmit(now).unwrap();
     assert_eq!(next.to, Destination::Rank(Rank(2)));
     assert_eq!(machine.poll_transmit(now), None);
@@ -220,11 +220,11 @@ fn answers_wait_in_bounded_number() {
     let mut machine = counting(3);
     let now = Instant::ZERO;
     for from in [1, 2] {
-        machine.handle_packet(now, &step(from, 1, 0));
+        machine.handle_packet(now, &step(from, 1, 0), &[]);
     }
     assert_eq!(std::iter::from_fn(|| machine.poll_transmit(now)).count(), 2);
     for _ in 0..ANSWERS_MAX + 5 {
-        machine.handle_packet(now, &message(Kind::StepNack, 1, 1, 1));
+        machine.handle_packet(now, &message(Kind::StepNack, 1, 1, 1), &[]);
     }
     assert_eq!(std::iter::from_fn(|| machine.poll_transmit(now)).count(), ANSWERS_MAX);
     let counters = machine.counters();

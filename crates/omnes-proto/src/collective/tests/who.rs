@@ -132,7 +132,7 @@ fn an_answer_names_the_newest_entered_and_what_is_done() {
     machine.enter(Instant::ZERO, GROUP).unwrap();
     let mut answer = |communicator| {
         let ask = Header { communicator, ..message(Kind::StepAsk, 2, 41, 0) };
-        machine.handle_packet(Instant::ZERO, &ask);
+        machine.handle_packet(Instant::ZERO, &ask, &[]);
         let answer = machine.poll_transmit(Instant::ZERO).unwrap();
         assert_eq!(answer.to, Destination::Rank(Rank(2)));
         assert_eq!(
@@ -159,7 +159,7 @@ fn large_groups_are_asked_completely() {
         assert!(!machine.has_asked_all(GROUP));
         let entered = u32::from(from != 1000);
         let tell = message(Kind::StepTell, from, entered, 0);
-        machine.handle_packet(Instant::ZERO, &tell);
+        machine.handle_packet(Instant::ZERO, &tell, &[]);
     }
     assert!(machine.has_asked_all(GROUP));
     assert_eq!(machine.missing(GROUP), [Rank(1000)]);
@@ -176,9 +176,9 @@ fn old_knowledge_does_not_count() {
         at.phase = Phase::Held;
         assert_eq!(machine.missing(GROUP), [Rank(1), Rank(2)], "{runner:?}");
         let epoch = 5 + (1 << 31) + 8;
-        machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, epoch, 0));
+        machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, epoch, 0), &[]);
         assert_eq!(machine.missing(GROUP), [Rank(1)], "{runner:?}");
-        machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, epoch - 1, 0));
+        machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, epoch - 1, 0), &[]);
         assert_eq!(machine.missing(GROUP), [Rank(1)], "an older answer overtaken by a newer one");
     }
 }
@@ -223,7 +223,7 @@ fn all_have_been_asked_where_all_are_known_to_have_entered() {
     machine.open(group(&[1, 1], Algorithm::Counter, Runner::Nic));
     machine.enter(Instant::ZERO, GROUP).unwrap();
     assert!(!machine.has_asked_all(GROUP));
-    machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 1, 1, 0));
+    machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 1, 1, 0), &[]);
     assert!(machine.has_asked_all(GROUP));
 }
 
@@ -234,11 +234,11 @@ fn answers_about_one_barrier_say_nothing_of_the_next() {
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.enter(Instant::ZERO, GROUP).unwrap();
     machine.ask(GROUP);
-    machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 0, 0, 0));
-    machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, 1, 0));
+    machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 0, 0, 0), &[]);
+    machine.handle_packet(Instant::ZERO, &message(Kind::StepTell, 2, 1, 0), &[]);
     assert!(machine.has_asked_all(GROUP));
     assert_eq!(machine.missing(GROUP), [Rank(0)]);
-    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 0, 1, 1));
+    machine.handle_packet(Instant::ZERO, &message(Kind::Step, 0, 1, 1), &[]);
     assert!(!machine.has_asked_all(GROUP));
     assert_eq!(machine.missing(GROUP), [Rank(0), Rank(2)]);
 }

@@ -12,7 +12,7 @@
 use super::{Ledger, Operation, Sort, State};
 use crate::rig::words;
 use omnes_proto::collective::{GroupConfig, STEP_RELEASE};
-use omnes_wire::{CommunicatorId, Header, Instant, Kind, Rank};
+use omnes_wire::{CommunicatorId, Header, Instant, Kind, Rank, Words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -105,7 +105,7 @@ impl Ledger {
         &mut self,
         now: Instant,
         operation: Operation,
-        word: u64,
+        words: Words,
     ) -> Result<(), String> {
         let entry = &self.entries[operation.0];
         let Sort::Barrier(Crossing { rank, group, epoch: Some(epoch), .. }) = &entry.sort else {
@@ -116,8 +116,9 @@ impl Ledger {
         }
         let (rank, epoch) = (*rank, *epoch);
         let made = words::makes(group, epoch);
-        if word != made {
-            return Err(format!("barrier {epoch} makes {word:#x} of the words, not {made:#x}"));
+        if words != made {
+            let (words, made) = (words.as_slice(), made.as_slice());
+            return Err(format!("barrier {epoch} makes {words:x?} of the words, not {made:x?}"));
         }
         self.check_all_entered(group.communicator, epoch)
             .map_err(|text| format!("leaves barrier {epoch}, but {text}"))?;
@@ -305,11 +306,16 @@ mod tests {
     #[test]
     fn nobody_may_leave_before_all_have_entered() {
         let (mut early, [first, _]) = entered(0);
-        assert!(early.on_barrier_done(Instant::ZERO, first, 0).unwrap_err().contains("2 has not"));
+        assert!(
+            early
+                .on_barrier_done(Instant::ZERO, first, Words::NONE)
+                .unwrap_err()
+                .contains("2 has not")
+        );
         let (mut timely, [first, second]) = entered(1);
-        assert_eq!(timely.on_barrier_done(Instant::ZERO, first, 0), Ok(()));
-        assert!(timely.on_barrier_done(Instant::ZERO, first, 0).is_err());
-        assert_eq!(timely.on_barrier_done(Instant::ZERO, second, 0), Ok(()));
+        assert_eq!(timely.on_barrier_done(Instant::ZERO, first, Words::NONE), Ok(()));
+        assert!(timely.on_barrier_done(Instant::ZERO, first, Words::NONE).is_err());
+        assert_eq!(timely.on_barrier_done(Instant::ZERO, second, Words::NONE), Ok(()));
         assert!(timely.missing_barrier().unwrap().contains("barrier 1 at 2"));
     }
 
@@ -322,7 +328,7 @@ mod tests {
         assert_eq!(numbered, Ok(()));
         ledger.add_barrier(Rank(1), group(3), 2).1.unwrap();
         ledger.add_barrier(Rank(2), group(3), 2).1.unwrap();
-        assert!(ledger.on_barrier_done(Instant::ZERO, second, 0).is_err());
+        assert!(ledger.on_barrier_done(Instant::ZERO, second, Words::NONE).is_err());
     }
 
     #[test]
@@ -371,7 +377,7 @@ mod tests {
         let stranded = |ledger: &Ledger| ledger.stranded_barriers(&set(&[0, 1]), &set(&[2]));
         ledger.bury(Rank(2));
         assert_eq!(stranded(&ledger), [(Rank(0), GROUP), (Rank(1), GROUP)]);
-        ledger.on_barrier_done(Instant::ZERO, first, 0).unwrap();
+        ledger.on_barrier_done(Instant::ZERO, first, Words::NONE).unwrap();
         assert_eq!(stranded(&ledger), []);
         assert_eq!(ledger.stranded_barriers(&set(&[0, 1, 2]), &set(&[])), []);
     }

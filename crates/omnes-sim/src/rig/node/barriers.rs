@@ -136,8 +136,8 @@ impl Node {
             return Err(format!("{event:?} of what is not under way"));
         };
         match event {
-            Event::Done { word, .. } => {
-                world.ledger.on_barrier_done(world.now, operation, word)?;
+            Event::Done { words, .. } => {
+                world.ledger.on_barrier_done(world.now, operation, words)?;
                 self.program.on_done(operation, None);
             }
             Event::Failed { rank, .. } => {

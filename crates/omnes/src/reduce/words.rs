@@ -1,6 +1,6 @@
-//! One number of every rank, combined in the packets of a barrier, where a word travels with each
-//! step: nobody sends a message of its own, and where the kernel's NIC makes the steps, no host is
-//! woken before the result is there.
+//! Up to four numbers of every rank, combined in the packets of a barrier, where words travel with
+//! each step: nobody sends a message of its own, and where the kernel's NIC makes the steps, no host
+//! is woken before the results are there.
 //!
 //! Numbers become words of 64 bits: integers as they are, f32 as f64, and for minima and maxima
 //! floats as integers of the same order.
@@ -9,8 +9,9 @@ use super::operator::{ElementType, ReduceOp};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_proto::collective::{Combine, Contribution};
+use omnes_wire::{CARRIED_MAX, Words};
 
-/// How one number becomes a word, and the result a number.
+/// How a number becomes a word, and a result a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     /// An integer of so many bytes, in the low bits; the rest repeats its sign, if it has one.
@@ -23,16 +24,16 @@ enum Form {
     Ordered,
 }
 
-/// One number of a type for an operation, as a word.
+/// Numbers of a type for an operation, as words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Word {
+pub(super) struct Packing {
     element: ElementType,
     op: ReduceOp,
     form: Form,
     combine: Combine,
 }
 
-impl Word {
+impl Packing {
     /// For elements of a type; none where the NIC knows no such operation.
     pub(super) fn of(element: ElementType, op: ReduceOp) -> Option<Self> {
         use ElementType as T;
@@ -58,9 +59,25 @@ impl Word {
         Some(Self { element, op, form, combine })
     }
 
+    /// Numbers, at most [`CARRIED_MAX`], as words.
+    fn pack(self, numbers: &[u8]) -> Contribution {
+        let numbers = numbers.chunks_exact(self.element.bytes());
+        let mut words = [0; CARRIED_MAX];
+        let count = numbers.len().min(CARRIED_MAX);
+        words.iter_mut().zip(numbers).for_each(|(word, number)| *word = self.word(number));
+        Contribution::new(self.combine, &words[..count])
+    }
+
+    /// Words as numbers.
+    fn unpack(self, words: &Words, numbers: &mut [u8]) {
+        let numbers = numbers.chunks_exact_mut(self.element.bytes());
+        let pairs = numbers.zip(words.as_slice());
+        pairs.for_each(|(number, word)| self.set_number(*word, number));
+    }
+
     /// A number as a word.
-    fn pack(self, number: &[u8]) -> Contribution {
-        let word = match self.form {
+    fn word(self, number: &[u8]) -> u64 {
+        match self.form {
             Form::Integer { is_signed } => widened(number, is_signed),
             Form::Turned => widened(number, false) ^ 1 << 63,
             Form::Float => self.float(number).to_bits(),
@@ -72,12 +89,11 @@ impl Word {
                     (false, _) => turned_if_negative(float.to_bits()),
                 }
             }
-        };
-        Contribution::new(self.combine, word)
+        }
     }
 
     /// A word as a number.
-    fn unpack(self, word: u64, number: &mut [u8]) {
+    fn set_number(self, word: u64, number: &mut [u8]) {
         match self.form {
             Form::Integer { .. } => narrow(word, number),
             Form::Turned => narrow(word ^ 1 << 63, number),
@@ -131,21 +147,22 @@ fn narrow(word: u64, number: &mut [u8]) {
 }
 
 impl Communicator {
-    /// Combines one number of every rank in a barrier; false, with nothing done, where the data are
-    /// not one number, the operation is none that words have, or barriers here combine nothing. The
-    /// same on all ranks.
-    pub(super) fn allreduce_word(
+    /// Combines the numbers of every rank in a barrier; false, with nothing done, where they are
+    /// more than four or none, the operation is none that words have, or barriers here combine
+    /// nothing. The same on all ranks.
+    pub(super) fn allreduce_words(
         &self,
         data: &mut [u8],
         element: ElementType,
         op: ReduceOp,
     ) -> Result<bool, Error> {
-        if data.len() != element.bytes() || !self.combines_words() {
+        let count = data.len() / element.bytes();
+        if !(1..=CARRIED_MAX).contains(&count) || !self.combines_words() {
             return Ok(false);
         }
-        let Some(word) = Word::of(element, op) else { return Ok(false) };
-        let result = self.combine_in_barrier(word.pack(data))?;
-        word.unpack(result, data);
+        let Some(packing) = Packing::of(element, op) else { return Ok(false) };
+        let results = self.combine_in_barrier(packing.pack(data))?;
+        packing.unpack(&results, data);
         Ok(true)
     }
 }
@@ -158,12 +175,16 @@ mod tests {
 
     /// What two numbers make by words; none where words have no such operation.
     fn combined<T: Element>(op: ReduceOp, a: T, b: T) -> Option<T> {
-        let word = Word::of(T::TYPE, op)?;
-        let pack = |number: &T| word.pack(bytemuck::bytes_of(number));
-        let mut result = a;
-        let both = pack(&a).with([pack(&b).word()]).word();
-        word.unpack(both, bytemuck::bytes_of_mut(&mut result));
-        Some(result)
+        let packing = Packing::of(T::TYPE, op)?;
+        let pack = |number: T| packing.pack(bytemuck::bytes_of(&[number; 3]));
+        let mut results = [a; 3];
+        let both = pack(a).with([pack(b).words()]).words();
+        assert_eq!(both.as_slice().len(), 3);
+        packing.unpack(&both, bytemuck::bytes_of_mut(&mut results));
+        let [first, rest @ ..] = results;
+        let bytes = |number: &T| bytemuck::bytes_of(number).to_vec();
+        assert!(rest.iter().all(|other| bytes(other) == bytes(&first)));
+        Some(first)
     }
 
     /// What they make by the operation itself.

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT OR GPL-2.0-only */
+/*
+ * The tag of a packet with its receiver, and of the words that a step may carry
+ * behind it.
+ */
+#ifndef OMNES_TAG_H
+#define OMNES_TAG_H
+
+#include "siphash.h"
+#include "wire.h"
+
+/* Words of 64 bits that a tag covers at most: a header, the receiver's rank, and
+ * what stands behind the tag. */
+#define OMNES_TAGGED_WORDS (OMNES_HEADER_BYTES / 8 + OMNES_FLAG_WORDS_BEHIND + 1)
+
+/*
+ * omnes_tag gives the tag of a packet. `words` has its header in memory order,
+ * then the receiver's rank, big-endian, then `more` words, at most
+ * OMNES_FLAG_WORDS_BEHIND, as they stand behind the tag, then zeros: in all
+ * OMNES_TAGGED_WORDS, or, where `more` is a constant, as many as it needs.
+ */
+static __always_inline u64 omnes_tag(const struct omnes_key *key, const u64 *words, u32 more)
+{
+	switch (more) {
+	case 0:
+		return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4);
+	case 1:
+		return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4 + 8);
+	case 2:
+		return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4 + 16);
+	default:
+		return omnes_siphash(key, words, OMNES_HEADER_BYTES + 4 + 24);
+	}
+}
+
+#endif
