@@ -203,7 +203,8 @@ proptest! {
                     let awaited = in_range(step).map(|it| it.receive_from);
                     let from = from.unwrap_or_else(|| one_of(awaited, &model, pick));
                     let epoch = before.wrapping_add(ahead);
-                    let (verdict, action) = barrier.arrive(&table, (epoch, step), from, Words::NONE);
+                    let (message, words) = ((epoch, step), Words::NONE);
+                    let (verdict, action) = barrier.arrive(&table, message, from, words);
                     let steps: Vec<u32> = action.steps().collect();
                     let expected = model.arrive(epoch, step, from);
                     prop_assert_eq!((verdict, steps, action.is_done()), expected);

@@ -4,8 +4,8 @@
 //! are told apart by the kernel's boot id.
 //!
 //! A rank says on which processors it may run. Launchers bind ranks to cores of their own, and such
-//! ranks share none: a machine has the processors of all its ranks together. Where several are bound
-//! to the same, those are crowded by themselves.
+//! ranks share none: a machine has the processors of all its ranks together. Where several are
+//! bound to the same, those are crowded by themselves.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@
 //! caller has been inside for a tick, a thread that sleeps in `poll` takes over, so that a rank
 //! which computes still answers, repairs and gives signs of life; the next caller takes the core
 //! back with a single store, without a system call. While one call stays inside the thread looks
-//! less and less often ([`crate::nap`]); the last caller to leave then wakes it. Where the program's
-//! hook keeps all callers for long, nobody drives either, and the thread takes over as well.
+//! less and less often ([`crate::nap`]); the last caller to leave then wakes it. Where the
+//! program's hook keeps all callers for long, nobody drives either, and the thread takes over too.
 //!
 //! ```text
 //!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll

@@ -156,8 +156,8 @@ pub enum OperationError {
     /// A barrier that cannot be.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    /// The slot of the kernel's NIC that ran a barrier is gone, or its firmware sees no packet of it
-    /// any more.
+    /// The slot of the kernel's NIC that ran a barrier is gone, or its firmware sees no packet of
+    /// it any more.
     #[error(
         "the network interface runs this barrier no more: omnesd has taken back its slot, or has \
          ended, or the firmware was detached"

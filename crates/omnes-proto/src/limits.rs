@@ -96,8 +96,8 @@ const _: () = assert!(BARRIERS_OUTSTANDING_MAX < 1 << 30);
 /// the wait has run out again.
 pub const NACKS_PER_ROUND: usize = 64;
 
-/// Doorbells in a row that the kernel's NIC has not seen, though it sees them as they are sent, after
-/// which it is taken to see none any more: with the longest waits between them it takes a second.
+/// Doorbells in a row that the kernel's NIC has not seen, though it sees them as they are sent,
+/// after which it is taken to see none any more: with the longest waits between them, a second.
 pub const DOORBELLS_MAX: u32 = 100;
 
 /// Members that are asked in one go whether they are done with a barrier, where one has left.

@@ -51,8 +51,8 @@ impl Communicator {
     /// product, min, max, or of integers and, or, xor. Elements' type and op are compared between
     /// ranks with OMNES_COMPARE=on alone: else, where they differ, the result means nothing, and
     /// nobody is told. Raises Reduction, Truncated, Disagreement (the lengths differ), PeerFailed,
-    /// PeerLeft; TypeError for other buffers. Where some bring one number and others several, all
-    /// may wait until somebody leaves.
+    /// PeerLeft; TypeError for other buffers. Where some bring up to four numbers and others
+    /// more or fewer, all may wait until somebody leaves.
     #[pyo3(signature = (buffer, op = "sum"))]
     fn allreduce(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
         let (ranks, op) = (self.ranks()?, operation(py, op)?);

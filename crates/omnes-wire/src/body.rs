@@ -95,8 +95,9 @@ pub const CARRIED_MAX: usize = 4;
 const WORD_BYTES: usize = 8;
 const _: () = assert!(CARRIED_MAX - 1 == Flags::WORDS_BEHIND.0 as usize, "marks count them");
 
-/// What a step of a barrier carries: a word in its header, which is 0 where nothing is combined, and
-/// up to three others as its control body. In memory as the firmware has it, `struct omnes_words`.
+/// What a step of a barrier carries: a word in its header, which is 0 where nothing is combined,
+/// and up to three others as its control body. In memory as the firmware has it, `struct
+/// omnes_words`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Words {

@@ -219,8 +219,8 @@ impl Group {
         verdict
     }
 
-    /// The words of a message of barrier `epoch`, which goes now or again. Whoever can miss anything
-    /// of what is done waits for its results.
+    /// The words of a message of barrier `epoch`, which goes now or again. Whoever can miss
+    /// anything of what is done waits for its results.
     pub(super) fn carries(&self, epoch: u32, step: u32) -> Words {
         match (step, &self.network) {
             (STEP_JOIN, _) => self.brought(epoch),

@@ -166,8 +166,8 @@ impl Group {
         self.members.is_leader(self.members.own())
     }
 
-    /// True if the kernel's NIC, which sees a doorbell the moment it is sent, sees none of this group
-    /// any more.
+    /// True if the kernel's NIC, which sees a doorbell the moment it is sent, sees none of this
+    /// group any more.
     pub(super) fn is_unheard(&self) -> bool {
         self.unheard >= DOORBELLS_MAX
     }

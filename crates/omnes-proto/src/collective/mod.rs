@@ -299,8 +299,8 @@ impl Collective {
         self.settle(at);
     }
 
-    /// True if the kernel's NIC has not seen the doorbells of a group for so many times that it will
-    /// see none: its barriers do not end.
+    /// True if the kernel's NIC has not seen the doorbells of a group for so many times that it
+    /// will see none: its barriers do not end.
     pub fn is_unheard(&self, communicator: CommunicatorId) -> bool {
         self.find_open(communicator).is_some_and(|at| self.groups[at].is_unheard())
     }

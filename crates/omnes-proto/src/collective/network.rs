@@ -147,7 +147,7 @@ impl Network {
         (verdict, action, waited_at != barrier.waits_at())
     }
 
-    /// What the words of all nodes make in the barrier that is done; the kernel's NIC shows its own.
+    /// What the words of all nodes make in the barrier that is done, if the kernel's NIC has it not.
     pub(super) fn results(&self) -> Words {
         match &self.side {
             Side::Host { barrier, .. } => barrier.results(&self.table),

@@ -129,7 +129,7 @@ fn step_of(packet: &[u8]) -> Option<(Header, Tag)> {
     is_step.then_some((header, tag))
 }
 
-/// What a packet about a step carries, if it is as long as it says, and no request carries anything:
+/// What a packet about a step carries, if it is as long as it says; a request carries nothing:
 /// `nic_read_words`.
 fn words_of(header: &Header, packet: &[u8]) -> Option<Words> {
     let behind = packet.get(PACKET_OVERHEAD_BYTES..)?;

@@ -5,8 +5,8 @@ use omnes_firmware::barrier::{Combine, Contribution, can_combine};
 use omnes_proto::collective::GroupConfig;
 use omnes_wire::{CARRIED_MAX, Rank, Words};
 
-/// What `rank` brings into barrier `epoch` of a group: each way of combining in turn, of one to four
-/// words, and now and then nothing; nothing where the group's barriers combine none.
+/// What `rank` brings into barrier `epoch` of a group: one to four words, by each way of combining
+/// in turn, and now and then nothing; nothing where the group's barriers combine none.
 pub(crate) fn brings(group: &GroupConfig, rank: Rank, epoch: u32) -> Contribution {
     let nodes = group.nodes.count();
     if nodes > 1 && !can_combine(group.algorithm, nodes) {

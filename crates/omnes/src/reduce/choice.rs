@@ -36,8 +36,8 @@ pub enum Reduce {
     /// As `Blocks`, of which each goes around a ring, once to be reduced and once more to all: no
     /// two senders meet at one receiver.
     Ring,
-    /// For an allreduce of up to four numbers, which no message carries: the steps of a barrier bring
-    /// all together, by the kernel's NIC where it runs barriers. f32 are added as f64.
+    /// For an allreduce of up to four numbers, which no message carries: the steps of a barrier
+    /// bring all together, by the kernel's NIC where it runs barriers. f32 are added as f64.
     Words,
 }
 

@@ -13,15 +13,15 @@
 //! nodes and settings, also of floats: what is combined with what follows from those, never from
 //! who came first. Where ranks outnumber cores and data are long, the network's figures
 //! ([`tune`](crate::tune)) count among the settings; where they have cores of their own, whether
-//! there is multicast does. A sum of up to four f32 may differ from the same sum among others: it is
-//! made as f64.
+//! there is multicast does. A sum of up to four f32 may differ from the same sum among others: it
+//! is made as f64.
 //!
-//! Cost for N ranks and S bytes: of up to four numbers a barrier; up a tree N - 1 messages of S bytes and a
-//! broadcast; in blocks each rank sends and receives S (N - 1) / N bytes to reduce, and the results
-//! go out by one broadcast per rank, S bytes in all, where there is multicast, else around a ring,
-//! again S (N - 1) / N bytes. Long blocks go around the ring both times over slow links, and
-//! where ranks with cores of their own share nodes: each node's link then carries no more than 2 S
-//! each way, and up a tree S for every child of its leader. Of scans see `scan`.
+//! Cost for N ranks and S bytes: of up to four numbers a barrier; up a tree N - 1 messages of S
+//! bytes and a broadcast; in blocks each rank sends and receives S (N - 1) / N bytes to reduce, and
+//! the results go out by one broadcast per rank, S bytes in all, where there is multicast, else
+//! around a ring, again S (N - 1) / N bytes. Long blocks go around the ring both times over slow
+//! links, and where ranks with cores of their own share nodes: each node's link then carries no
+//! more than 2 S each way, and up a tree S for every child of its leader. Of scans see `scan`.
 
 mod blocks;
 mod choice;
