@@ -147,7 +147,7 @@ impl Network {
         (verdict, action, waited_at != barrier.waits_at())
     }
 
-    /// What the words of all nodes make in the barrier that is done, if the kernel's NIC has it not.
+    /// What the words of all nodes make in the barrier that is done, if this machine runs it.
     pub(super) fn results(&self) -> Words {
         match &self.side {
             Side::Host { barrier, .. } => barrier.results(&self.table),
