@@ -5,11 +5,13 @@
 //!
 //! A rank says on which processors it may run. Launchers bind ranks to cores of their own, and such
 //! ranks share none: a machine has the processors of all its ranks together. Where several are
-//! bound to the same, those are crowded by themselves.
+//! bound to the same, those are crowded by themselves; and so are those of a container that may use
+//! fewer processors at a time than it has, by a quota of its own.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 /// How long a rank that has something to do keeps its core.
@@ -31,9 +33,11 @@ const HOLD_CROWDED: Duration = Duration::from_micros(120);
 pub(crate) struct Machine {
     /// Hash of the boot id.
     id: u64,
+    /// The cgroup namespace, as every container has one.
+    container: u64,
     /// Those that the rank may run on.
     processors: Processors,
-    /// How many of them it may use at a time, which a container may limit.
+    /// How many of them its container may use at a time.
     cores: u32,
 }
 
@@ -92,19 +96,40 @@ struct Counted {
     processors: Processors,
     /// Ranks by the processors that they may run on.
     bound: BTreeMap<Processors, u32>,
+    /// Of containers with a quota: ranks, and cores.
+    limited: BTreeMap<u64, (u32, u32)>,
 }
 
 impl Counted {
-    /// Cores that its ranks share, as far as one of them, with `own`, may use them.
-    fn cores_for(&self, own: &Machine) -> u32 {
-        own.cores_of(&self.processors)
+    fn add(&mut self, machine: &Machine) {
+        self.ranks += 1;
+        self.processors.add(&machine.processors);
+        *self.bound.entry(machine.processors.clone()).or_default() += 1;
+        if machine.is_limited() {
+            let (ranks, cores) = self.limited.entry(machine.container).or_default();
+            *ranks += 1;
+            *cores = machine.cores.max(*cores);
+        }
     }
 
-    /// Ranks per core, where most of them share those of a rank.
-    fn ranks_per_core(&self, own: &Machine) -> u32 {
-        let of_same = self.bound.get(&own.processors).copied().unwrap_or_default();
-        let same = of_same.div_ceil(own.cores_of(&own.processors));
-        same.max(self.ranks.div_ceil(self.cores_for(own)))
+    /// Cores that all of its ranks share; at least 1.
+    fn cores(&self) -> u32 {
+        let limited: u32 = self.limited.values().map(|(ranks, _)| ranks).sum();
+        let allowed: u32 = self.limited.values().map(|(_, cores)| cores).sum();
+        let cores = match self.processors.count() {
+            0 => allowed,
+            count if limited == self.ranks => count.min(allowed),
+            count => count,
+        };
+        cores.max(1)
+    }
+
+    /// Ranks per core, where they are most.
+    fn ranks_per_core(&self) -> u32 {
+        let all = self.ranks.div_ceil(self.cores());
+        let bound = self.bound.iter().map(|(processors, ranks)| (*ranks, processors.count()));
+        let fewer = bound.chain(self.limited.values().copied()).filter(|(_, cores)| *cores > 0);
+        fewer.map(|(ranks, cores)| ranks.div_ceil(cores)).fold(all, u32::max)
     }
 }
 
@@ -115,17 +140,14 @@ impl Machine {
         let digits = boot_id.unwrap_or_default().replace('-', "");
         let id = u128::from_str_radix(digits.trim(), 16).unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-        Self { id: (id >> 64) as u64 ^ id as u64, processors: Processors::own(), cores }
+        let container = std::fs::metadata("/proc/self/ns/cgroup").map_or(0, |file| file.ino());
+        let id = (id >> 64) as u64 ^ id as u64;
+        Self { id, container, processors: Processors::own(), cores }
     }
 
-    /// How many of `processors` the rank could use, if it might run on all of them: a limit that
-    /// it has beside its own stays. At least 1.
-    fn cores_of(&self, processors: &Processors) -> u32 {
-        let is_limited = self.cores < self.processors.count();
-        match processors.count() {
-            count if count == 0 || is_limited => self.cores.max(1),
-            count => count,
-        }
+    /// True if the rank may not use all its processors at a time, or they are not known.
+    fn is_limited(&self) -> bool {
+        self.processors.count() == 0 || self.cores < self.processors.count()
     }
 }
 
@@ -134,13 +156,10 @@ impl Census {
     pub(crate) fn of(machines: &[Machine]) -> Self {
         let mut counted: BTreeMap<u64, Counted> = BTreeMap::new();
         for machine in machines {
-            let all = counted.entry(machine.id).or_default();
-            all.ranks += 1;
-            all.processors.add(&machine.processors);
-            *all.bound.entry(machine.processors.clone()).or_default() += 1;
+            counted.entry(machine.id).or_default().add(machine);
         }
-        let per_core = |own: &Machine| counted[&own.id].ranks_per_core(own);
-        let ranks_per_core = machines.iter().map(per_core).max().unwrap_or_default();
+        let ranks_per_core = counted.values().map(Counted::ranks_per_core).max();
+        let ranks_per_core = ranks_per_core.unwrap_or_default();
         Self { machines: counted, ranks_per_core }
     }
 
@@ -149,7 +168,7 @@ impl Census {
         let counted = self.machines.get(&own.id);
         Crowd {
             local_ranks: counted.map_or(1, |counted| counted.ranks),
-            local_cores: counted.map_or(own.cores, |counted| counted.cores_for(own)),
+            local_cores: counted.map_or(own.cores, Counted::cores),
             ranks_per_core: self.ranks_per_core,
         }
     }
@@ -204,7 +223,7 @@ mod tests {
     fn bound(id: u64, processors: std::ops::Range<usize>) -> Machine {
         let cores = processors.len() as u32;
         let processors = processors.fold(Processors::default(), Processors::with);
-        Machine { id, processors, cores }
+        Machine { id, container: 1, processors, cores }
     }
 
     #[test]
@@ -230,11 +249,16 @@ mod tests {
 
     #[test]
     fn a_limit_beside_the_processors_counts() {
-        let limited = || Machine { cores: 2, ..bound(1, 0..64) };
-        let census = Census::of(&[limited(), limited(), limited()]);
-        assert_eq!(census.crowd_on(&limited()), crowd(3, 2, 2));
+        let limited = |container| Machine { cores: 2, container, ..bound(1, 0..64) };
+        let census = Census::of(&[limited(1), limited(1), limited(1)]);
+        assert_eq!(census.crowd_on(&limited(1)), crowd(3, 2, 2));
+        // In containers of their own each has its quota; one that has two ranks is crowded.
+        let census = Census::of(&[limited(1), limited(2), limited(3)]);
+        assert_eq!(census.crowd_on(&limited(1)), crowd(3, 6, 1));
+        let census = Census::of(&[limited(1), limited(1), limited(1), limited(2)]);
+        assert_eq!(census.crowd_on(&limited(1)), crowd(4, 4, 2));
         // Where processors are not known, the number of cores is all there is to go by.
-        let unknown = || Machine { id: 1, processors: Processors::default(), cores: 2 };
+        let unknown = || Machine { cores: 2, ..bound(1, 0..0) };
         let census = Census::of(&[unknown(), unknown(), unknown()]);
         assert_eq!(census.crowd_on(&unknown()), crowd(3, 2, 2));
     }
