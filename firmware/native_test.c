@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "native.h"
+#include "tag.h"
 
 #define CALLS 200
 
@@ -87,7 +88,9 @@ static struct omnes_arrived arrived_draw(const struct omnes_barrier_table *table
 	if (draw() % 4 && table->size <= OMNES_GROUP_MAX)
 		arrived.bit_words = table->size / 64 + (table->size % 64 || !table->size);
 	arrived.bits = calloc(2 * arrived.bit_words, sizeof(u64));
-	arrived.carried = draw() % 4 ? calloc(2 * OMNES_WORDS_MAX, sizeof(u64)) : NULL;
+	arrived.carried = NULL;
+	if (draw() % 4)
+		arrived.carried = calloc(2 * OMNES_WORDS_MAX * OMNES_CARRIED_MAX, sizeof(u64));
 	check(arrived.bits != NULL, "no memory");
 	return arrived;
 }
@@ -100,6 +103,7 @@ static void barrier_drive(void)
 	struct omnes_barrier barrier, before;
 	struct omnes_barrier_action action;
 	struct omnes_contribution own;
+	struct omnes_words carried, made;
 	u32 call, epoch, step, member;
 	int verdict;
 
@@ -122,7 +126,12 @@ static void barrier_drive(void)
 		fill(&action, sizeof(action));
 		fill(&own, sizeof(own));
 		own.combine = near(OMNES_COMBINE_KNOWN + 1);
-		omnes_native_barrier_word(&barrier, &table, arrived.carried, epoch, step);
+		fill(&carried, sizeof(carried));
+		if (draw() % 4)
+			own.words.more = carried.more = near(OMNES_CARRIED_MAX);
+		memset(&made, 0, sizeof(made));
+		omnes_native_barrier_words(&barrier, &table, arrived.carried, epoch, step, &made);
+		check(made.more < OMNES_CARRIED_MAX, "more words than there are");
 		switch (draw() % 4) {
 		case 0:
 			verdict = omnes_native_barrier_enter(&barrier, &arrived, &table, epoch,
@@ -136,7 +145,7 @@ static void barrier_drive(void)
 			continue;
 		default:
 			verdict = omnes_native_barrier_arrive(&barrier, &arrived, &table, epoch,
-							      step, member, draw(), &action);
+							      step, member, &carried, &action);
 		}
 		check(verdict >= OMNES_TAKEN && verdict <= OMNES_NONSENSE, "no verdict");
 		check(!(action.sends & ~table.sends), "sends what no step sends");
@@ -163,6 +172,7 @@ static void longest_drive(void)
 	u64 bits[2] = { 0 };
 	struct omnes_arrived arrived = { bits, NULL, 1 };
 	struct omnes_contribution own = { 0 };
+	struct omnes_words carried = { 0 };
 	u64 sent, came = 0;
 	u32 step, at;
 
@@ -177,7 +187,8 @@ static void longest_drive(void)
 		if (came >> step & 1)
 			continue;
 		came |= 1ull << step;
-		omnes_native_barrier_arrive(&barrier, &arrived, &table, 1, step, 1, 0, &action);
+		omnes_native_barrier_arrive(&barrier, &arrived, &table, 1, step, 1, &carried,
+					    &action);
 		check(!(sent & action.sends), "sent twice");
 		sent |= action.sends;
 		for (at = 0; at < OMNES_STEPS_MAX && came >> at & 1; at++)
@@ -216,16 +227,17 @@ static void spread_drive(void)
 
 static void tag_drive(void)
 {
+	u32 more = (u32)(draw() % OMNES_CARRIED_MAX);
+	u32 covered = OMNES_HEADER_BYTES + 4 + 8 * more;
+	u64 words[OMNES_TAGGED_WORDS] = { 0 };
 	struct omnes_key key;
-	u64 words[5];
 	u64 tag;
 
 	fill(&key, sizeof(key));
-	fill(words, sizeof(words));
-	words[4] &= 0xffffffffu;
-	tag = omnes_native_tag(&key, words);
-	words[draw() % 4] ^= 1ull << draw() % 64;
-	check(tag != omnes_native_tag(&key, words), "a bit does not matter to the tag");
+	fill(words, covered);
+	tag = omnes_native_tag(&key, words, more);
+	words[draw() % (covered / 8)] ^= 1ull << draw() % 64;
+	check(tag != omnes_native_tag(&key, words, more), "a bit does not matter to the tag");
 }
 
 static u64 sum_by_processor(u64 a, u64 b)
