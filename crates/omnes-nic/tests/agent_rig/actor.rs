@@ -4,6 +4,7 @@ use super::super::common::IS_V6;
 use super::super::common::group::{GROUP, barrier_plan, socket_address};
 use super::super::common::hosts::Host;
 use super::{NOBODY, bind, enter, wait_done};
+use omnes_nic::agent::limits::PROTOCOL_VERSION;
 use omnes_nic::agent::{Client, Lent, LentQueue, SOCKET_NAME};
 use omnes_nic::{MemberPlan, Nic, Preference, QueuePlan, SlotPlan};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -158,7 +159,7 @@ pub fn play() {
             "obtain" => state.obtain(),
             "manage" => state.manage(),
             "linger" => state.linger(),
-            "half" => state.raw(b"{\"version\":4,"),
+            "half" => state.raw(format!("{{\"version\":{PROTOCOL_VERSION},").as_bytes()),
             "garbage" => state.raw(b"\xff\x00 no request\n"),
             "endless" => state.endless(),
             "deaf" => state.deaf(),
@@ -194,7 +195,7 @@ fn agent_stream() -> UnixStream {
 }
 
 fn lend_request(plan: &str) -> String {
-    format!("{{\"version\":4,\"op\":\"lend\",\"plan\":{plan}}}\n")
+    format!("{{\"version\":{PROTOCOL_VERSION},\"op\":\"lend\",\"plan\":{plan}}}\n")
 }
 
 /// Sends a request with a descriptor.
@@ -280,7 +281,8 @@ impl State {
     /// Returns a slot by its number over the connection that one was borrowed over by hand.
     fn return_number(&mut self, slot: usize) {
         let agent = self.raw.as_mut().unwrap();
-        writeln!(agent, "{{\"version\":4,\"op\":\"return\",\"slot\":{slot}}}").unwrap();
+        let line = format!(r#"{{"version":{PROTOCOL_VERSION},"op":"return","slot":{slot}}}"#);
+        writeln!(agent, "{line}").unwrap();
         answer("returned");
     }
 
@@ -351,7 +353,8 @@ impl State {
     /// Asks and asks, and never reads.
     fn deaf(&mut self) {
         let mut stream = agent_stream();
-        while stream.write(b"{\"version\":4,\"op\":\"list\"}\n").is_ok() {}
+        let line = format!("{{\"version\":{PROTOCOL_VERSION},\"op\":\"list\"}}\n");
+        while stream.write(line.as_bytes()).is_ok() {}
         answer("closed");
     }
 
