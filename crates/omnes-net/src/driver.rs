@@ -183,7 +183,7 @@ impl Shared {
             }
             if let Some(hook) = turns.take(inside.core.stepped_at()) {
                 drop(inside);
-                let is_over = self.call(hook).is_break();
+                let is_over = self.call_hook(hook).is_break();
                 // Anything may have ended meanwhile: it is looked for before this caller sleeps.
                 (inside, has_news) = (self.lock(), false);
                 turns.on_called(inside.core.now());
@@ -201,7 +201,7 @@ impl Shared {
         }
     }
 
-    fn call(&self, hook: &WhileWaiting) -> ControlFlow<()> {
+    fn call_hook(&self, hook: &WhileWaiting) -> ControlFlow<()> {
         self.hooked.fetch_add(1, Ordering::SeqCst);
         self.hook_calls.fetch_add(1, Ordering::Relaxed);
         let _in_hook = Hooked { shared: self };
@@ -355,8 +355,8 @@ impl Shared {
             let is_in_same_hook = self.is_left_alone() && calls == seen_calls;
             seen_calls = calls;
             // After a long nap nobody has been inside for a whole tick yet.
-            let is_over = !is_attended && nap == TICK;
-            if !is_new && (is_over || is_attended && is_in_same_hook) {
+            let is_empty = !is_attended && nap == TICK;
+            if !is_new && (is_empty || is_attended && is_in_same_hook) {
                 self.take_over(entries);
             }
             let may_last = is_attended && !is_new && opening.is_none();

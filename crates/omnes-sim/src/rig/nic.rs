@@ -220,8 +220,9 @@ impl Nic {
         let Some(slot) = slot.filter(|slot| slot.is_at(way, &header)) else {
             return Passage::unseen();
         };
-        let from = slot.sender(packet, &header, tag);
-        let Some((from, words)) = from.zip(words_of(&header, packet)) else {
+        let words = words_of(&header, packet);
+        let from = words.and_then(|_| slot.sender(packet, &header, tag));
+        let Some((from, words)) = from.zip(words) else {
             slot.page.counters.bad_tags += 1;
             return Passage { goes_on: false, is_taken: false, leaving: Vec::new() };
         };
@@ -289,7 +290,6 @@ impl Slot {
         let to = if header.flags.has(Flags::GROUP) { Rank::ALL } else { self.rank };
         let head = packet.first_chunk::<HEADER_BYTES>()?;
         let behind = packet.get(PACKET_OVERHEAD_BYTES..)?;
-        words_of(header, packet)?;
         (tag(*key, head, to, behind) == found.0).then_some(index)
     }
 

@@ -279,12 +279,14 @@ impl Communicator {
         }
         let config = self.group_config(id, algorithm, Runner::Nic);
         self.job().engine.open_collective(config, slot.unwrap_or_default());
-        let own = self.nic_fault(id)?;
-        if let Some(reason) = self.kept_from_nic(own)? {
+        let kept = self.nic_fault(id).and_then(|own| self.kept_from_nic(own));
+        if !matches!(kept, Ok(None)) {
             self.job().engine.close_collective(id);
-            return Ok(Err(reason));
         }
-        Ok(Ok(self.add_group(id, algorithm, Runner::Nic)))
+        Ok(match kept? {
+            Some(reason) => Err(reason),
+            None => Ok(self.add_group(id, algorithm, Runner::Nic)),
+        })
     }
 
     /// What is wrong with barriers by the kernel's NIC, found out by a first one: packets need not
