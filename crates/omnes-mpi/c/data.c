@@ -225,3 +225,17 @@ void shim_packed_free(struct shim_packed *packed)
 	free(packed->bytes);
 	packed->bytes = NULL;
 }
+
+int shim_row_make(struct shim_packed *row, const struct shim_data *data, bool fills)
+{
+	if (!data->is_in_a_row)
+		return shim_packed_make(row, data, fills);
+	*row = (struct shim_packed){ .bytes = data->buffer, .data = *data };
+	return MPI_SUCCESS;
+}
+
+void shim_row_free(struct shim_packed *row)
+{
+	if (!row->data.is_in_a_row)
+		shim_packed_free(row);
+}

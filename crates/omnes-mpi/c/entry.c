@@ -18,7 +18,7 @@ static bool takes_bcast(struct shim_group *group, enum shim_way way, struct shim
 	    root >= group->size ||
 	    !shim_data_set(data, data->buffer, data->count, data->type))
 		return shim_pass(group, SHIM_BCAST);
-	return shim_is_taken(group, SHIM_BCAST, way, data->bytes);
+	return shim_take(group, SHIM_BCAST, way, data->bytes);
 }
 
 static int bcast_packed(struct shim_group *group, const struct shim_data *data, int root)
@@ -101,7 +101,7 @@ SHIM_ENTRY int MPI_Barrier(MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
 
-	if (!group || !shim_is_taken(group, SHIM_BARRIER, SHIM_BLOCKING, 0))
+	if (!group || !shim_take(group, SHIM_BARRIER, SHIM_BLOCKING, 0))
 		return PMPI_Barrier(comm);
 	if (omnes_barrier(group->comm) != OMNES_SUCCESS)
 		return shim_failure_raise(group->mpi);
@@ -112,7 +112,7 @@ SHIM_ENTRY int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
 
-	if (!request || !group || !shim_is_taken(group, SHIM_BARRIER, SHIM_NONBLOCKING, 0))
+	if (!request || !group || !shim_take(group, SHIM_BARRIER, SHIM_NONBLOCKING, 0))
 		return PMPI_Ibarrier(comm, request);
 	return shim_ibarrier(group, request);
 }

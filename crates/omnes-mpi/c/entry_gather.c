@@ -19,7 +19,7 @@ static bool takes_allgather(struct shim_group *group, enum shim_way way,
 	if (group->standing == SHIM_PASSED || !shim_gather_set(gather, 1, group->size) ||
 	    gather->all.bytes > bytes_max)
 		return shim_pass(group, SHIM_ALLGATHER);
-	return shim_is_taken(group, SHIM_ALLGATHER, way, gather->bytes);
+	return shim_take(group, SHIM_ALLGATHER, way, gather->bytes);
 }
 
 SHIM_ENTRY int MPI_Allgather(const void *from, int from_count, MPI_Datatype from_type, void *all,
@@ -53,10 +53,10 @@ static bool takes_allgatherv(struct shim_group *group, struct shim_gatherv *gath
 	if (!group)
 		return false;
 	if (group->standing == SHIM_PASSED ||
-	    !shim_gatherv_set(gather, group->rank, group->size) || gather->all.bytes > BYTES_MAX)
+	    !shim_gatherv_set(gather, group->rank, group->size) || gather->bytes > BYTES_MAX)
 		return shim_pass(group, SHIM_ALLGATHER);
-	return shim_is_taken(group, SHIM_ALLGATHER, SHIM_BLOCKING,
-			     gather->all.bytes / (size_t)group->size);
+	return shim_take(group, SHIM_ALLGATHER, SHIM_BLOCKING,
+			 gather->bytes / (size_t)group->size);
 }
 
 SHIM_ENTRY int MPI_Allgatherv(const void *from, int from_count, MPI_Datatype from_type, void *all,
@@ -65,9 +65,7 @@ SHIM_ENTRY int MPI_Allgatherv(const void *from, int from_count, MPI_Datatype fro
 {
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_gatherv gather = { .own = { (void *)from, from_count, from_type },
-				       .all = { all, 0, type },
-				       .counts = counts,
-				       .places = places };
+				       .all = { all, type, counts, places } };
 
 	if (!takes_allgatherv(group, &gather))
 		return PMPI_Allgatherv(from, from_count, from_type, all, counts, places, type,
@@ -108,9 +106,8 @@ SHIM_ENTRY int MPI_Allgatherv_c(const void *from, MPI_Count from_count, MPI_Data
 {
 	struct shim_group *group = shim_group_of(comm);
 	struct shim_gatherv gather = { .own = { (void *)from, from_count, from_type },
-				       .all = { all, 0, type },
-				       .large_counts = counts,
-				       .large_places = places };
+				       .all = { all, type, .large_counts = counts,
+						.large_places = places } };
 
 	if (!takes_allgatherv(group, &gather))
 		return PMPI_Allgatherv_c(from, from_count, from_type, all, counts, places, type,

@@ -18,7 +18,7 @@ static bool takes(struct shim_group *group, enum shim_kind kind, struct shim_gat
 	if (group->standing == SHIM_PASSED || !shim_gather_set(gather, own_parts, parts) ||
 	    gather->bytes > bytes_max)
 		return shim_pass(group, kind);
-	return shim_is_taken(group, kind, SHIM_BLOCKING, gather->bytes);
+	return shim_take(group, kind, SHIM_BLOCKING, gather->bytes);
 }
 
 static bool takes_at(struct shim_group *group, enum shim_kind kind, struct shim_gather *gather,

@@ -50,7 +50,7 @@ static bool takes_allreduce(struct shim_group *group, enum shim_way way, struct 
 	    !call_place(call, from, data) ||
 	    (way == SHIM_NONBLOCKING && call_bytes(call) > SHIM_STARTED_BYTES_MAX))
 		return shim_pass(group, SHIM_ALLREDUCE);
-	return shim_is_taken(group, SHIM_ALLREDUCE, way, call_bytes(call));
+	return shim_take(group, SHIM_ALLREDUCE, way, call_bytes(call));
 }
 
 /* The same of one whose result only root gets. */
@@ -64,7 +64,7 @@ static bool takes_reduce(struct shim_group *group, enum shim_way way, struct cal
 	    !call_set(call, way, count, type, op) ||
 	    !(root == group->rank ? call_place(call, from, data) : call_bring(call, from)))
 		return shim_pass(group, SHIM_REDUCE);
-	return shim_is_taken(group, SHIM_REDUCE, way, call_bytes(call));
+	return shim_take(group, SHIM_REDUCE, way, call_bytes(call));
 }
 
 static int allreduce(struct shim_group *group, const struct call *call)

@@ -17,7 +17,7 @@ static bool takes_blocks(struct shim_group *group, struct shim_reduction *reduct
 	    !shim_reduction_set(reduction, count * group->size, type, op) ||
 	    reduction->bytes > BYTES_MAX || !shim_reduction_place(reduction, from, data))
 		return shim_pass(group, SHIM_REDUCE_SCATTER);
-	return shim_is_taken(group, SHIM_REDUCE_SCATTER, SHIM_BLOCKING, reduction->bytes);
+	return shim_take(group, SHIM_REDUCE_SCATTER, SHIM_BLOCKING, reduction->bytes);
 }
 
 SHIM_ENTRY int MPI_Reduce_scatter_block(const void *from, void *data, int count, MPI_Datatype type,

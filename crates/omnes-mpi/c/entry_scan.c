@@ -13,7 +13,7 @@ static bool takes_scan(struct shim_group *group, struct shim_reduction *reductio
 	    !shim_scan_set(reduction, count, type, op) ||
 	    !shim_reduction_place(reduction, from, data))
 		return shim_pass(group, SHIM_SCAN);
-	return shim_is_taken(group, SHIM_SCAN, SHIM_BLOCKING, reduction->bytes);
+	return shim_take(group, SHIM_SCAN, SHIM_BLOCKING, reduction->bytes);
 }
 
 /* The same of one whose first rank gets no result; in place it still has its numbers in data. */
@@ -27,7 +27,7 @@ static bool takes_exscan(struct shim_group *group, struct shim_reduction *reduct
 	    !shim_scan_set(reduction, count, type, op) ||
 	    !shim_reduction_bring(reduction, from))
 		return shim_pass(group, SHIM_SCAN);
-	return shim_is_taken(group, SHIM_SCAN, SHIM_BLOCKING, reduction->bytes);
+	return shim_take(group, SHIM_SCAN, SHIM_BLOCKING, reduction->bytes);
 }
 
 SHIM_ENTRY int MPI_Scan(const void *from, void *data, int count, MPI_Datatype type, MPI_Op op,

@@ -264,6 +264,36 @@ SHIM_ENTRY void ompi_alltoall_f(void *from, MPI_Fint *from_count, MPI_Fint *from
 }
 NAMES(mpi_alltoall, MPI_ALLTOALL, ompi_alltoall_f);
 
+SHIM_ENTRY void ompi_gatherv_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
+			       MPI_Fint *counts, MPI_Fint *places, MPI_Fint *type, MPI_Fint *root,
+			       MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Gatherv(c_place(from), *from_count, c_type(from_type), c_buffer(all),
+				     c_counts(counts), c_counts(places), c_type(type), *root,
+				     c_comm(comm)));
+}
+NAMES(mpi_gatherv, MPI_GATHERV, ompi_gatherv_f);
+
+SHIM_ENTRY void ompi_scatterv_f(void *all, MPI_Fint *counts, MPI_Fint *places, MPI_Fint *type,
+				void *to, MPI_Fint *to_count, MPI_Fint *to_type, MPI_Fint *root,
+				MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Scatterv(c_buffer(all), c_counts(counts), c_counts(places),
+				      c_type(type), c_place(to), *to_count, c_type(to_type), *root,
+				      c_comm(comm)));
+}
+NAMES(mpi_scatterv, MPI_SCATTERV, ompi_scatterv_f);
+
+SHIM_ENTRY void ompi_alltoallv_f(void *from, MPI_Fint *from_counts, MPI_Fint *from_places,
+				 MPI_Fint *from_type, void *to, MPI_Fint *counts, MPI_Fint *places,
+				 MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
+{
+	set_error(error, MPI_Alltoallv(c_place(from), c_counts(from_counts), c_counts(from_places),
+				       c_type(from_type), c_buffer(to), c_counts(counts),
+				       c_counts(places), c_type(type), c_comm(comm)));
+}
+NAMES(mpi_alltoallv, MPI_ALLTOALLV, ompi_alltoallv_f);
+
 SHIM_ENTRY void ompi_comm_free_f(MPI_Fint *comm, MPI_Fint *error)
 {
 	MPI_Comm freed = c_comm(comm);

@@ -52,6 +52,7 @@ static struct shim_group *group_make(MPI_Comm comm)
 	if (!group)
 		return NULL;
 	group->mpi = comm;
+	group->carrier = MPI_COMM_NULL;
 	if (PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS ||
 	    PMPI_Comm_size(comm, &group->size) != MPI_SUCCESS ||
 	    PMPI_Comm_rank(comm, &group->rank) != MPI_SUCCESS ||
@@ -102,10 +103,9 @@ bool shim_pass(struct shim_group *group, enum shim_kind kind)
 	return false;
 }
 
-bool shim_is_taken(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes)
+/* Lets the ranks meet if they have not and may, and counts the call. */
+static bool take(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes)
 {
-	if (bytes == 0 && kind != SHIM_BARRIER)
-		return shim_pass(group, kind);
 	if (group->standing == SHIM_UNMET && way == SHIM_BLOCKING)
 		shim_group_meet(group);
 	if (group->standing != SHIM_TAKEN || !group->takes[kind] ||
@@ -116,6 +116,47 @@ bool shim_is_taken(struct shim_group *group, enum shim_kind kind, enum shim_way 
 	return true;
 }
 
+bool shim_take(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes)
+{
+	if (bytes == 0 && kind != SHIM_BARRIER)
+		return shim_pass(group, kind);
+	return take(group, kind, way, bytes);
+}
+
+/*
+ * Collective. An MPI that is out of communicators is out of them on all ranks,
+ * and no error of the program's then.
+ */
+static void carrier_make(struct shim_group *group)
+{
+	MPI_Errhandler handler;
+
+	group->has_tried_carrier = true;
+	if (PMPI_Comm_get_errhandler(group->mpi, &handler) != MPI_SUCCESS)
+		return;
+	PMPI_Comm_set_errhandler(group->mpi, MPI_ERRORS_RETURN);
+	/* Not by dup, which would copy attributes of others. */
+	if (PMPI_Comm_split(group->mpi, 0, group->rank, &group->carrier) != MPI_SUCCESS)
+		group->carrier = MPI_COMM_NULL;
+	PMPI_Comm_set_errhandler(group->mpi, handler);
+	PMPI_Errhandler_free(&handler);
+	if (group->carrier != MPI_COMM_NULL)
+		PMPI_Comm_set_errhandler(group->carrier, MPI_ERRORS_RETURN);
+}
+
+bool shim_take_pairs(struct shim_group *group, enum shim_kind kind, size_t bytes)
+{
+	if (!take(group, kind, SHIM_BLOCKING, bytes))
+		return false;
+	if (!group->has_tried_carrier)
+		carrier_make(group);
+	if (group->carrier != MPI_COMM_NULL)
+		return true;
+	group->calls[kind].taken--;
+	group->calls[kind].bytes -= bytes;
+	return shim_pass(group, kind);
+}
+
 /* Requests that are still under way keep what they need of it. */
 static void group_end(struct shim_group *group)
 {
@@ -123,6 +164,8 @@ static void group_end(struct shim_group *group)
 	if (group->comm)
 		omnes_comm_free(group->comm);
 	group->comm = NULL;
+	if (group->carrier != MPI_COMM_NULL)
+		PMPI_Comm_free(&group->carrier);
 	pass(group, "it has ended");
 }
 

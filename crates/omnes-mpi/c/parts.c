@@ -9,15 +9,6 @@
 
 #include "shim.h"
 
-/* The data in a row: where they lie, or in memory of its own, which is filled if fills. */
-static int row_make(struct shim_packed *row, const struct shim_data *data, bool fills)
-{
-	if (!data->is_in_a_row)
-		return shim_packed_make(row, data, fills);
-	*row = (struct shim_packed){ .bytes = data->buffer, .data = *data };
-	return MPI_SUCCESS;
-}
-
 /* Memory of its own that holds what lies at bytes. */
 static int copy_make(struct shim_packed *row, const void *bytes, size_t length)
 {
@@ -28,23 +19,17 @@ static int copy_make(struct shim_packed *row, const void *bytes, size_t length)
 	return MPI_SUCCESS;
 }
 
-static void row_free(struct shim_packed *row)
-{
-	if (!row->data.is_in_a_row)
-		shim_packed_free(row);
-}
-
 /* For a call that was not made. */
 static int give_up(struct shim_group *group, struct shim_packed *row, int error)
 {
-	row_free(row);
+	shim_row_free(row);
 	return shim_failure_pass(group->mpi, error);
 }
 
 /* After the call: what is only sent has served. */
 static int end_sent(struct shim_group *group, struct shim_packed *row, int failure)
 {
-	row_free(row);
+	shim_row_free(row);
 	return failure == OMNES_SUCCESS ? MPI_SUCCESS : shim_failure_raise(group->mpi);
 }
 
@@ -66,13 +51,13 @@ static int sent_make(struct shim_packed *sent, const struct shim_gather *gather,
 {
 	if (gather->is_in_place)
 		return copy_make(sent, in_place, length);
-	return row_make(sent, &gather->own, true);
+	return shim_row_make(sent, &gather->own, true);
 }
 
 static int gather_here(struct shim_group *group, const struct shim_gather *gather)
 {
 	struct shim_packed all, own;
-	int error = row_make(&all, &gather->all, gather->is_in_place), failure;
+	int error = shim_row_make(&all, &gather->all, gather->is_in_place), failure;
 
 	if (error != MPI_SUCCESS)
 		return shim_failure_pass(group->mpi, error);
@@ -81,7 +66,7 @@ static int gather_here(struct shim_group *group, const struct shim_gather *gathe
 	if (error != MPI_SUCCESS)
 		return give_up(group, &all, error);
 	failure = omnes_gather(group->comm, own.bytes, all.bytes, gather->bytes, group->rank);
-	row_free(&own);
+	shim_row_free(&own);
 	return end_come(group, &all, failure);
 }
 
@@ -92,7 +77,7 @@ int shim_gather(struct shim_group *group, const struct shim_gather *gather, int 
 
 	if (root == group->rank)
 		return gather_here(group, gather);
-	error = row_make(&own, &gather->own, true);
+	error = shim_row_make(&own, &gather->own, true);
 	if (error != MPI_SUCCESS)
 		return shim_failure_pass(group->mpi, error);
 	return end_sent(group, &own,
@@ -103,7 +88,7 @@ static int scatter_from_here(struct shim_group *group, const struct shim_gather 
 {
 	size_t place = (size_t)group->rank * gather->bytes;
 	struct shim_packed all, own;
-	int error = row_make(&all, &gather->all, true), failure;
+	int error = shim_row_make(&all, &gather->all, true), failure;
 
 	if (error != MPI_SUCCESS)
 		return shim_failure_pass(group->mpi, error);
@@ -111,11 +96,11 @@ static int scatter_from_here(struct shim_group *group, const struct shim_gather 
 	if (gather->is_in_place)
 		error = copy_make(&own, (char *)all.bytes + place, gather->bytes);
 	else
-		error = row_make(&own, &gather->own, false);
+		error = shim_row_make(&own, &gather->own, false);
 	if (error != MPI_SUCCESS)
 		return give_up(group, &all, error);
 	failure = omnes_scatter(group->comm, all.bytes, own.bytes, gather->bytes, group->rank);
-	row_free(&all);
+	shim_row_free(&all);
 	return gather->is_in_place ? end_sent(group, &own, failure)
 				   : end_come(group, &own, failure);
 }
@@ -127,7 +112,7 @@ int shim_scatter(struct shim_group *group, const struct shim_gather *gather, int
 
 	if (root == group->rank)
 		return scatter_from_here(group, gather);
-	error = row_make(&own, &gather->own, false);
+	error = shim_row_make(&own, &gather->own, false);
 	if (error != MPI_SUCCESS)
 		return shim_failure_pass(group->mpi, error);
 	return end_come(group, &own,
@@ -137,7 +122,7 @@ int shim_scatter(struct shim_group *group, const struct shim_gather *gather, int
 int shim_alltoall(struct shim_group *group, const struct shim_gather *gather)
 {
 	struct shim_packed all, own;
-	int error = row_make(&all, &gather->all, gather->is_in_place), failure;
+	int error = shim_row_make(&all, &gather->all, gather->is_in_place), failure;
 
 	if (error != MPI_SUCCESS)
 		return shim_failure_pass(group->mpi, error);
@@ -145,6 +130,6 @@ int shim_alltoall(struct shim_group *group, const struct shim_gather *gather)
 	if (error != MPI_SUCCESS)
 		return give_up(group, &all, error);
 	failure = omnes_alltoall(group->comm, own.bytes, all.bytes, gather->bytes);
-	row_free(&own);
+	shim_row_free(&own);
 	return end_come(group, &all, failure);
 }

@@ -10,8 +10,10 @@
  *	combine.c   those of others, which the MPI combines itself
  *	scan.c      reductions up to each rank
  *	gather.c    gathers at all ranks: where the parts lie
- *	gatherv.c   those of parts of any lengths
+ *	layout.c    parts of any lengths, as one rank has them
+ *	gatherv.c   gathers of such parts at all ranks
  *	parts.c     parts that meet at one rank, come from one, or change places
+ *	pairs.c     the same of any lengths, of which two ranks know at a time
  *	start.c     nonblocking calls: what they need until they have ended
  *	request.c   those under way, as generalized requests
  *	host_*.c    what only one MPI has: how a request gets to its end
@@ -39,7 +41,7 @@
 #define SHIM_ENTRY __attribute__((visibility("default")))
 
 /* Another version of what ranks tell each other when they meet. */
-#define SHIM_PROTOCOL 5
+#define SHIM_PROTOCOL 6
 
 /* Calls that are taken, or passed, together; nonblocking ones are of the kind of their twins. */
 enum shim_kind {
@@ -142,6 +144,10 @@ struct shim_group {
 	int rank; /* the caller's */
 	int size;
 	omnes_comm *comm; /* NULL unless taken */
+	/* The MPI's, for parts that are too long for that; MPI_COMM_NULL until there are pairs. */
+	MPI_Comm carrier;
+	bool has_tried_carrier;
+	unsigned exchanges; /* of pairs so far, the same on all ranks */
 	bool takes[SHIM_KINDS];
 	bool takes_requests;
 	char reason[200]; /* why everything is passed */
@@ -166,8 +172,9 @@ struct shim_group *shim_group_of(MPI_Comm comm);
  * blocking one lets the ranks of a communicator meet if they have not; that is
  * why a nonblocking one is passed until then.
  */
-bool shim_is_taken(struct shim_group *group, enum shim_kind kind, enum shim_way way,
-		   size_t bytes);
+bool shim_take(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes);
+/* The same of a blocking call whose parts only two ranks know of, also if the caller has none. */
+bool shim_take_pairs(struct shim_group *group, enum shim_kind kind, size_t bytes);
 /* Counts a call that could not; false. */
 bool shim_pass(struct shim_group *group, enum shim_kind kind);
 
@@ -230,6 +237,10 @@ int shim_packed_make(struct shim_packed *packed, const struct shim_data *data, b
 /* Puts what came to where it belongs. MPI_SUCCESS, or an error of MPI. */
 int shim_packed_spread(const struct shim_packed *packed);
 void shim_packed_free(struct shim_packed *packed);
+
+/* The same, but where the data lie in a row already: they serve as they are then. */
+int shim_row_make(struct shim_packed *row, const struct shim_data *data, bool fills);
+void shim_row_free(struct shim_packed *row);
 
 /* ---- reduce.c ---- */
 
@@ -323,21 +334,40 @@ bool shim_gather_set(struct shim_gather *gather, int own_parts, int parts);
 
 int shim_allgather(struct shim_group *group, const struct shim_gather *gather);
 
+/* ---- layout.c ---- */
+
+/* Parts of any lengths, one of each rank, where one rank has them all. */
+struct shim_layout {
+	void *buffer;
+	MPI_Datatype type;
+	/* Of each part, in items of that type; the large ones where these are NULL. */
+	const int *counts, *places;
+	const MPI_Count *large_counts;
+	const MPI_Aint *large_places;
+	MPI_Count count;   /* of all parts */
+	size_t item_bytes; /* without gaps */
+	MPI_Aint extent;   /* from one item to the next */
+	bool is_in_a_row;  /* items that follow each other */
+};
+
+/* Of the first six; false for what MPI refuses. */
+bool shim_layout_set(struct shim_layout *layout, int parts);
+/* A rank's part: its bytes may be more than what can be packed. */
+struct shim_data shim_layout_part(const struct shim_layout *layout, int rank);
+/* True if all parts lie one after the other as they are sent. */
+bool shim_layout_is_a_row(const struct shim_layout *layout, int parts);
+
 /* ---- gatherv.c ---- */
 
 /* Parts of any lengths of each rank, for all of them. */
 struct shim_gatherv {
 	struct shim_data own; /* the caller's, unless it has none or it is in its place in all */
-	struct shim_data all;
-	/* Of each rank's part; the large ones where these are NULL. */
-	const int *counts, *places;
-	const MPI_Count *large_counts;
-	const MPI_Aint *large_places;
-	size_t item_bytes; /* of one of type all.type */
+	struct shim_layout all;
+	size_t bytes; /* of all */
 	bool is_in_place;
 };
 
-/* Of buffer, count and type of own, and buffer and type of all; otherwise as shim_gather_set(). */
+/* Of buffer, count and type of own, and of what all is told; otherwise as shim_gather_set(). */
 bool shim_gatherv_set(struct shim_gatherv *gather, int rank, int size);
 
 int shim_allgatherv(struct shim_group *group, const struct shim_gatherv *gather);
@@ -349,6 +379,29 @@ int shim_gather(struct shim_group *group, const struct shim_gather *gather, int 
 int shim_scatter(struct shim_group *group, const struct shim_gather *gather, int root);
 /* own is sent, and all comes. */
 int shim_alltoall(struct shim_group *group, const struct shim_gather *gather);
+
+/* ---- pairs.c ---- */
+
+enum { SHIM_NO_RANK = -1, SHIM_EACH_RANK = -2 };
+
+/* What a rank sends, or what comes to it: a part of each rank, of one alone, or of none. */
+struct shim_side {
+	struct shim_layout parts;
+	int rank; /* or SHIM_EACH_RANK, or SHIM_NO_RANK */
+};
+
+struct shim_pairs {
+	struct shim_side sent, come;
+	bool is_in_place;   /* what the caller has for itself stays where it is */
+	size_t message_max; /* bytes of a part that libomnes carries; the MPI does longer ones */
+};
+
+/* Of what both sides are told; false for what MPI refuses. */
+bool shim_pairs_set(struct shim_pairs *pairs, int size);
+/* Bytes that the caller sends. */
+size_t shim_pairs_bytes(const struct shim_pairs *pairs);
+
+int shim_exchange(struct shim_group *group, const struct shim_pairs *pairs);
 
 /* ---- request.c ---- */
 

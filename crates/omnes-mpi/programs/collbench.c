@@ -28,7 +28,8 @@ static const char usage[] =
 	"usage: collbench [OPTIONS]\n"
 	"  --ops LIST        of bcast,ibcast,barrier,ibarrier,allreduce,reduce,\n"
 	"                    allgather,reduce_scatter,iallreduce,ireduce,iallgather,\n"
-	"                    gather,scatter,alltoall,allgatherv,scan\n"
+	"                    gather,scatter,alltoall,allgatherv,gatherv,scatterv,\n"
+	"                    alltoallv,scan\n"
 	"                    (default: the first four)\n"
 	"  --sizes LIST      bytes of a broadcast, of floats to sum, or of one part of\n"
 	"                    those for each rank, with k and m (default 8,1k,64k,1m)\n"
@@ -117,17 +118,32 @@ static int call_reduction(const char *op, void *buffer, int floats, int root)
 	return 1;
 }
 
-/* Parts as those of an allgather, by the call that takes any. */
-static void call_allgatherv(void *buffer, int bytes)
+/* Equal parts, by the calls that take any; true if it was one of these. */
+static int call_any_parts(const char *op, unsigned char *buffer, int bytes, int root)
 {
+	unsigned char *own = buffer + (size_t)rank * (size_t)bytes;
 	int counts[size], places[size];
 
 	for (int part = 0; part < size; part++) {
 		counts[part] = bytes;
 		places[part] = part * bytes;
 	}
-	MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, buffer, counts, places, MPI_BYTE,
-		       MPI_COMM_WORLD);
+	if (!strcmp(op, "allgatherv"))
+		MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_BYTE, buffer, counts, places, MPI_BYTE,
+			       MPI_COMM_WORLD);
+	else if (!strcmp(op, "gatherv"))
+		MPI_Gatherv(brought(own, root), bytes, MPI_BYTE, buffer, counts, places, MPI_BYTE,
+			    root, MPI_COMM_WORLD);
+	else if (!strcmp(op, "scatterv"))
+		MPI_Scatterv(buffer, counts, places, MPI_BYTE, rank == root ? MPI_IN_PLACE : own,
+			     bytes, MPI_BYTE, root, MPI_COMM_WORLD);
+	else if (!strcmp(op, "alltoallv"))
+		MPI_Alltoallv(buffer, counts, places, MPI_BYTE,
+			      buffer + (size_t)size * (size_t)bytes, counts, places, MPI_BYTE,
+			      MPI_COMM_WORLD);
+	else
+		return 0;
+	return 1;
 }
 
 /* True if it was one of these. */
@@ -137,8 +153,6 @@ static int call_parts(const char *op, unsigned char *buffer, int bytes, int root
 
 	if (!strcmp(op, "allgather"))
 		MPI_Allgather(MPI_IN_PLACE, 0, MPI_BYTE, buffer, bytes, MPI_BYTE, MPI_COMM_WORLD);
-	else if (!strcmp(op, "allgatherv"))
-		call_allgatherv(buffer, bytes);
 	else if (!strcmp(op, "gather"))
 		MPI_Gather(brought(own, root), bytes, MPI_BYTE, buffer, bytes, MPI_BYTE, root,
 			   MPI_COMM_WORLD);
@@ -149,7 +163,7 @@ static int call_parts(const char *op, unsigned char *buffer, int bytes, int root
 		MPI_Alltoall(buffer, bytes, MPI_BYTE, buffer + (size_t)size * (size_t)bytes, bytes,
 			     MPI_BYTE, MPI_COMM_WORLD);
 	else
-		return 0;
+		return call_any_parts(op, buffer, bytes, root);
 	return 1;
 }
 
@@ -212,10 +226,15 @@ static void fill_numbers(float *numbers, size_t count, int value)
 		numbers[i] = (float)(i % 8 + (size_t)value);
 }
 
+static int is_alltoall(const char *op)
+{
+	return !strncmp(op, "alltoall", strlen("alltoall"));
+}
+
 /* How many times the bytes of a point lie in the buffer. */
 static int parts_of(const char *op)
 {
-	if (!strcmp(op, "alltoall"))
+	if (is_alltoall(op))
 		return 2 * size; /* for each rank, then from each */
 	return strstr(op, "gather") || strstr(op, "scatter") ? size : 1;
 }
@@ -223,7 +242,7 @@ static int parts_of(const char *op)
 /* The number of a part among those of all ranks, each of which holds other bytes. */
 static int number_of(const char *op, int part)
 {
-	if (strcmp(op, "alltoall"))
+	if (!is_alltoall(op))
 		return part;
 	return part < size ? rank * size + part : (part - size) * size + rank;
 }
@@ -231,7 +250,7 @@ static int number_of(const char *op, int part)
 /* True if this rank has the part before the call. */
 static int is_brought(const char *op, int part, int root)
 {
-	if (!strcmp(op, "alltoall"))
+	if (is_alltoall(op))
 		return part < size;
 	return strstr(op, "gather") ? part == rank : rank == root;
 }
@@ -239,7 +258,8 @@ static int is_brought(const char *op, int part, int root)
 /* True if it has the part after it. */
 static int is_held(const char *op, int part, int root)
 {
-	int is_at_root = !strcmp(op, "gather") || !strcmp(op, "scatter");
+	int is_at_root = !strncmp(op, "gather", strlen("gather")) ||
+			 !strncmp(op, "scatter", strlen("scatter"));
 
 	return !is_at_root || rank == root || part == rank;
 }
@@ -531,7 +551,7 @@ static long measure_all(const struct options *options)
 	static const char *const ops[] = {
 		"bcast", "ibcast", "barrier", "ibarrier", "allreduce", "reduce", "allgather",
 		"iallreduce", "ireduce", "iallgather", "reduce_scatter", "gather", "scatter",
-		"alltoall", "allgatherv", "scan",
+		"alltoall", "allgatherv", "gatherv", "scatterv", "alltoallv", "scan",
 	};
 	long errors = 0;
 

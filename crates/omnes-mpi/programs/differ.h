@@ -175,6 +175,9 @@ enum kind {
 	ALLTOALL,
 	ALLGATHER,
 	ALLGATHERV,
+	GATHERV,
+	SCATTERV,
+	ALLTOALLV,
 	SCAN,
 	EXSCAN,
 	REDUCE_SCATTER,
@@ -197,7 +200,8 @@ struct call {
 	MPI_Comm comm;
 	int root;
 	struct told from, to;
-	int counts[RANKS_MAX], places[RANKS_MAX];
+	int counts[RANKS_MAX], places[RANKS_MAX]; /* of what comes, or of all */
+	int from_counts[RANKS_MAX], from_places[RANKS_MAX];
 	int ranks; /* counts there are */
 	MPI_Op op;
 };
@@ -255,8 +259,8 @@ int elements_draw(const struct task *task, const struct basic *basic, int each,
 		  uint64_t *generator);
 /* Of so many elements, those of an item: all, one, or what is between. */
 int split_draw(int elements, uint64_t *generator);
-/* Counts of all ranks: all the same, or others up to the usual one. */
-void counts_draw(struct task *task, int usual, uint64_t *shared);
+/* So many counts: all the same, or others up to the usual one. */
+void counts_draw(int counts[], int ranks, int usual, uint64_t *shared);
 
 /* ---- differ_parts.c ---- */
 
@@ -264,6 +268,8 @@ void bcast_draw(struct task *task, const struct basic *basic, struct draws *draw
 /* Of gathers, scatters and alltoalls. */
 void parts_draw(struct task *task, const struct basic *basic, int elements, uint64_t *local);
 void gatherv_draw(struct task *task, const struct basic *basic, struct draws *draws);
+/* Of those of any lengths that two ranks know of at a time. */
+void pairs_draw(struct task *task, const struct basic *basic, struct draws *draws);
 
 /* ---- differ_reductions.c ---- */
 

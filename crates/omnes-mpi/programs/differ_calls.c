@@ -12,6 +12,9 @@ const char *const KIND_NAMES[KINDS] = {
 	[ALLTOALL] = "Alltoall",
 	[ALLGATHER] = "Allgather",
 	[ALLGATHERV] = "Allgatherv",
+	[GATHERV] = "Gatherv",
+	[SCATTERV] = "Scatterv",
+	[ALLTOALLV] = "Alltoallv",
 	[SCAN] = "Scan",
 	[EXSCAN] = "Exscan",
 	[REDUCE_SCATTER] = "Reduce_scatter",
@@ -65,6 +68,16 @@ static int blocking(const struct call *call, enum names names)
 	case ALLGATHERV:
 		return BOTH(Allgatherv)(FROM, call->to.buffer, call->counts, call->places,
 					call->to.type, COMM);
+	case GATHERV:
+		return BOTH(Gatherv)(FROM, call->to.buffer, call->counts, call->places,
+				     call->to.type, ROOT);
+	case SCATTERV:
+		return BOTH(Scatterv)(call->from.buffer, call->from_counts, call->from_places,
+				      call->from.type, TO, ROOT);
+	case ALLTOALLV:
+		return BOTH(Alltoallv)(call->from.buffer, call->from_counts, call->from_places,
+				       call->from.type, call->to.buffer, call->counts,
+				       call->places, call->to.type, COMM);
 	case SCAN:
 		return BOTH(Scan)(NUMBERS, COMM);
 	case EXSCAN:
@@ -95,15 +108,29 @@ static int started(const struct call *call, enum names names, MPI_Request *reque
 #if MPI_VERSION >= 4
 static int large_counted(const struct call *call, enum names names)
 {
-	MPI_Count counts[RANKS_MAX];
-	MPI_Aint places[RANKS_MAX];
+	MPI_Count counts[RANKS_MAX], from_counts[RANKS_MAX];
+	MPI_Aint places[RANKS_MAX], from_places[RANKS_MAX];
 
-	for (int i = 0; i < call->ranks; i++)
+	for (int i = 0; i < call->ranks; i++) {
 		counts[i] = call->counts[i], places[i] = call->places[i];
-	if (call->kind == ALLGATHERV)
+		from_counts[i] = call->from_counts[i], from_places[i] = call->from_places[i];
+	}
+	switch (call->kind) {
+	case ALLGATHERV:
 		return BOTH(Allgatherv_c)(FROM, call->to.buffer, counts, places, call->to.type,
 					  COMM);
-	return BOTH(Reduce_scatter_c)(BUFFERS, counts, call->from.type, call->op, COMM);
+	case GATHERV:
+		return BOTH(Gatherv_c)(FROM, call->to.buffer, counts, places, call->to.type, ROOT);
+	case SCATTERV:
+		return BOTH(Scatterv_c)(call->from.buffer, from_counts, from_places,
+					call->from.type, TO, ROOT);
+	case ALLTOALLV:
+		return BOTH(Alltoallv_c)(call->from.buffer, from_counts, from_places,
+					 call->from.type, call->to.buffer, counts, places,
+					 call->to.type, COMM);
+	default:
+		return BOTH(Reduce_scatter_c)(BUFFERS, counts, call->from.type, call->op, COMM);
+	}
 }
 
 static int large(const struct call *call, enum names names)

@@ -82,24 +82,40 @@ void parts_draw(struct task *task, const struct basic *basic, int elements,
 }
 
 /* Where parts of other lengths lie, with gaps, in any order. */
-static void places_draw(struct task *task, uint64_t *local)
+static void places_draw(int places[], const int counts[], int ranks, uint64_t *local)
 {
-	struct call *call = &task->call;
 	int order[RANKS_MAX], place = below(local, 3), gap = below(local, 3);
 	int how = below(local, 3);
 
-	for (int i = 0; i < call->ranks; i++)
-		order[i] = how == 1 ? call->ranks - 1 - i : i;
-	for (int i = call->ranks - 1; i > 0 && how == 2; i--) {
+	for (int i = 0; i < ranks; i++)
+		order[i] = how == 1 ? ranks - 1 - i : i;
+	for (int i = ranks - 1; i > 0 && how == 2; i--) {
 		int other = below(local, i + 1), swapped = order[i];
 
 		order[i] = order[other];
 		order[other] = swapped;
 	}
-	for (int i = 0; i < call->ranks; i++) {
-		call->places[order[i]] = place;
-		place += call->counts[order[i]] + gap;
+	for (int i = 0; i < ranks; i++) {
+		places[order[i]] = place;
+		place += counts[order[i]] + gap;
 	}
+}
+
+/* Memory for parts of any lengths, in items of so many elements. */
+static struct told runs_make(struct memory *memory, const struct basic *basic, int each,
+			     const int counts[], const int places[], int ranks, uint64_t *items,
+			     uint64_t *local)
+{
+	struct form form = each == 1 && is_one_in(items, 2)
+				   ? form_plain(basic)
+				   : form_draw(basic, each, MOVED_LAYOUTS, items);
+
+	memory->runs_count = ranks;
+	for (int i = 0; i < ranks; i++)
+		memory->runs[i] = (struct run){ counts[i], places[i] };
+	memory_make(memory, &form, where_draw(local));
+	memory_fill(memory, ANY_BYTES, local);
+	return (struct told){ memory->told, 0, memory->told_type };
 }
 
 void gatherv_draw(struct task *task, const struct basic *basic, struct draws *draws)
@@ -108,20 +124,14 @@ void gatherv_draw(struct task *task, const struct basic *basic, struct draws *dr
 	int each = 1 + below(&draws->shared, 3), own;
 	/* MPICH 4.0 derives from the extent how parts are cut into pieces, and hangs likewise. */
 	uint64_t *items = IS_OPEN_MPI ? &draws->local : &draws->shared;
-	struct form form;
 
-	counts_draw(task, elements_draw(task, basic, each, &draws->shared) / each,
-		    &draws->shared);
-	places_draw(task, &draws->local);
-	form = each == 1 && is_one_in(items, 2) ? form_plain(basic)
-						: form_draw(basic, each, MOVED_LAYOUTS, items);
-	task->to.runs_count = call->ranks;
-	for (int i = 0; i < call->ranks; i++)
-		task->to.runs[i] = (struct run){ call->counts[i], call->places[i] };
-	memory_make(&task->to, &form, where_draw(&draws->local));
+	call->ranks = task->on->parts;
+	counts_draw(call->counts, call->ranks,
+		    elements_draw(task, basic, each, &draws->shared) / each, &draws->shared);
+	places_draw(call->places, call->counts, call->ranks, &draws->local);
+	call->to = runs_make(&task->to, basic, each, call->counts, call->places, call->ranks,
+			     items, &draws->local);
 	task->has_to = 1;
-	memory_fill(&task->to, ANY_BYTES, &draws->local);
-	call->to = (struct told){ task->to.told, 0, task->to.told_type };
 	if (task->is_in_place) {
 		call->from = IN_PLACE;
 		return;
@@ -132,4 +142,76 @@ void gatherv_draw(struct task *task, const struct basic *basic, struct draws *dr
 	call->from = items_make(&task->from, basic, own, each, 1, &draws->local);
 	task->has_from = 1;
 	memory_fill(&task->from, ANY_BYTES, &draws->local);
+}
+
+/* What one rank has of all, in the place of what a rank has by itself. */
+static void root_side_draw(struct task *task, const struct basic *basic, int each,
+			   struct draws *draws)
+{
+	struct call *call = &task->call;
+	int is_gather = call->kind == GATHERV;
+	int *counts = is_gather ? call->counts : call->from_counts;
+	int *places = is_gather ? call->places : call->from_places;
+	struct memory *memory = is_gather ? &task->to : &task->from;
+
+	places_draw(places, counts, call->ranks, &draws->local);
+	*(is_gather ? &call->to : &call->from) = runs_make(memory, basic, each, counts, places,
+							   call->ranks, &draws->local,
+							   &draws->local);
+	*(is_gather ? &task->has_to : &task->has_from) = 1;
+}
+
+static void rooted_pairs_draw(struct task *task, const struct basic *basic, int each, int usual,
+			      struct draws *draws)
+{
+	struct call *call = &task->call;
+	int is_gather = call->kind == GATHERV, is_root = call->root == task->on->rank;
+	int *counts = is_gather ? call->counts : call->from_counts, own;
+
+	counts_draw(counts, call->ranks, usual, &draws->shared);
+	own = counts[task->on->rank] * each;
+	call->from = call->to = NOTHING;
+	if (is_root)
+		root_side_draw(task, basic, each, draws);
+	task->is_in_place = task->is_in_place && is_root;
+	if (task->is_in_place)
+		*(is_gather ? &call->from : &call->to) = IN_PLACE;
+	else if (is_gather)
+		from_draw(task, basic, own, 1, &draws->local);
+	else
+		to_draw(task, basic, own, 1, &draws->local);
+}
+
+static void alltoallv_draw(struct task *task, const struct basic *basic, int each, int usual,
+			   struct draws *draws)
+{
+	struct call *call = &task->call;
+	int counts[RANKS_MAX], rank = task->on->rank;
+
+	task->is_in_place = 0;
+	for (int from = 0; from < call->ranks; from++) {
+		counts_draw(counts, call->ranks, usual, &draws->shared);
+		call->counts[from] = counts[rank];
+		for (int to = 0; from == rank && to < call->ranks; to++)
+			call->from_counts[to] = counts[to];
+	}
+	places_draw(call->from_places, call->from_counts, call->ranks, &draws->local);
+	places_draw(call->places, call->counts, call->ranks, &draws->local);
+	call->from = runs_make(&task->from, basic, each, call->from_counts, call->from_places,
+			       call->ranks, &draws->local, &draws->local);
+	call->to = runs_make(&task->to, basic, each, call->counts, call->places, call->ranks,
+			     &draws->local, &draws->local);
+	task->has_from = task->has_to = 1;
+}
+
+void pairs_draw(struct task *task, const struct basic *basic, struct draws *draws)
+{
+	int each = 1 + below(&draws->shared, 3);
+	int usual = elements_draw(task, basic, each, &draws->shared) / each;
+
+	task->call.ranks = task->on->parts;
+	if (task->call.kind == ALLTOALLV)
+		alltoallv_draw(task, basic, each, usual, draws);
+	else
+		rooted_pairs_draw(task, basic, each, usual, draws);
 }

@@ -93,7 +93,8 @@ void reduction_draw(struct task *task, struct draws *draws)
 	enum where where;
 
 	if (call->kind == REDUCE_SCATTER) {
-		counts_draw(task, count, &draws->shared);
+		call->ranks = task->on->parts;
+		counts_draw(call->counts, call->ranks, count, &draws->shared);
 		all = counts_sum(call), own = call->counts[task->on->rank];
 	} else if (call->kind == REDUCE_SCATTER_BLOCK) {
 		all = count * task->on->parts;

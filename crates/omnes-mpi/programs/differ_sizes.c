@@ -17,6 +17,9 @@ static int limit_draw(const struct task *task, uint64_t *generator)
 		[ALLTOALL] = 4096,
 		[ALLGATHER] = 524288,
 		[ALLGATHERV] = 524288,
+		[GATHERV] = 16384,
+		[SCATTERV] = 4096,
+		[ALLTOALLV] = 4096,
 		[SCAN] = 1024,
 		[EXSCAN] = 1024,
 		[REDUCE_SCATTER] = 8192,
@@ -67,7 +70,7 @@ enum { OWN_BYTES_MAX = 64 << 10 };
 static int bytes_max_of(const struct task *task)
 {
 	int bytes_max = BYTES_MAX / task->on->all, kind = (int)task->call.kind;
-	int is_own = kind >= GATHER && kind <= ALLGATHERV;
+	int is_own = kind >= GATHER && kind <= ALLTOALLV;
 
 	return IS_OPEN_MPI && is_own && bytes_max > OWN_BYTES_MAX ? OWN_BYTES_MAX : bytes_max;
 }
@@ -97,13 +100,10 @@ int split_draw(int elements, uint64_t *generator)
 	return each;
 }
 
-void counts_draw(struct task *task, int usual, uint64_t *shared)
+void counts_draw(int counts[], int ranks, int usual, uint64_t *shared)
 {
 	int is_even = below(shared, 3) > 0;
 
-	task->call.ranks = task->on->parts;
-	for (int rank = 0; rank < task->on->parts; rank++)
-		task->call.counts[rank] = is_even || is_one_in(shared, 2)
-						  ? usual
-						  : below(shared, usual + 1);
+	for (int rank = 0; rank < ranks; rank++)
+		counts[rank] = is_even || is_one_in(shared, 2) ? usual : below(shared, usual + 1);
 }

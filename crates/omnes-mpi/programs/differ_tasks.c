@@ -75,6 +75,8 @@ void task_draw(struct task *task, const struct comm *on, struct draws *draws)
 		bcast_draw(task, basic, draws);
 	else if (call->kind == ALLGATHERV)
 		gatherv_draw(task, basic, draws);
+	else if (call->kind >= GATHERV && call->kind <= ALLTOALLV)
+		pairs_draw(task, basic, draws);
 	else if (call->kind >= GATHER && call->kind <= ALLGATHER)
 		parts_draw(task, basic, elements_draw(task, basic, 1, &draws->shared),
 			   &draws->local);
@@ -107,7 +109,8 @@ void task_describe(const struct task *task, char *text, size_t bytes)
 		length += describe(text + length, bytes - (size_t)length, "to", &task->to,
 				   &call->to);
 	for (int i = 0; i < call->ranks && (size_t)length < bytes; i++)
-		length += snprintf(text + length, bytes - (size_t)length, " %d@%d", call->counts[i],
+		length += snprintf(text + length, bytes - (size_t)length, " %d@%d, %d@%d",
+				   call->from_counts[i], call->from_places[i], call->counts[i],
 				   call->places[i]);
 }
 

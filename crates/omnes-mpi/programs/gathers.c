@@ -6,6 +6,7 @@
  */
 #define PROGRAM "gathers"
 #include "places.h"
+#include <stdlib.h>
 
 enum {
 	RANKS_MAX = 8,

@@ -7,6 +7,7 @@
  */
 #define PROGRAM "parts"
 #include "places.h"
+#include "items.h"
 
 enum {
 	RANKS_MAX = 8,
@@ -85,38 +86,6 @@ static void compare(enum call which, int count, int shift, int root, int wants_i
 				       number(from, rank * COUNT_MAX),
 			       "a number of an alltoall", count, shift);
 	place_free(&sent), place_free(&got), place_free(&wanted);
-}
-
-/* A type for single numbers of this memory, and where MPI is told that they lie. */
-static MPI_Datatype item_make(int *memory, enum layout layout, void **buffer)
-{
-	MPI_Datatype item, moved;
-	MPI_Aint address;
-	int one = 1;
-
-	*buffer = memory;
-	if (layout == ROW)
-		return MPI_INT;
-	if (layout == CHUNK) {
-		MPI_Type_contiguous(1, MPI_INT, &item);
-	} else {
-		MPI_Type_create_resized(MPI_INT, 0, 2 * sizeof(int), &item);
-	}
-	if (layout == ADDRESS) {
-		MPI_Get_address(memory, &address);
-		MPI_Type_create_hindexed(1, &one, &address, item, &moved);
-		MPI_Type_free(&item);
-		item = moved;
-		*buffer = MPI_BOTTOM;
-	}
-	MPI_Type_commit(&item);
-	return item;
-}
-
-static void item_free(MPI_Datatype *item)
-{
-	if (*item != MPI_INT)
-		MPI_Type_free(item);
 }
 
 /* Parts of other lengths on each rank, of which some have none, in reverse order with gaps. */

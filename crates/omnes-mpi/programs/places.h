@@ -1,34 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/*
- * Numbers that lie in memory in many ways, as MPI is told of them, for programs
- * that have a name, PROGRAM, to complain under.
- */
+/* Numbers that lie in memory in many ways, as MPI is told of them. */
 #ifndef PLACES_H
 #define PLACES_H
 
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum layout {
-	ROW,	  /* so many numbers */
-	CHUNK,	  /* an item of so many */
-	APART,	  /* an item with a gap after each number */
-	ADDRESS,  /* the same at its own address, from MPI_BOTTOM */
-	LAYOUTS
-};
-
-static int rank, ranks;
-
-static void expect(int is_right, const char *what, int count, int shift)
-{
-	if (is_right)
-		return;
-	printf(PROGRAM ": rank %d: wrong: %s, %d numbers, shift %d\n", rank, what, count, shift);
-	fflush(stdout);
-	MPI_Abort(MPI_COMM_WORLD, 1);
-}
+#include "numbers.h"
 
 /* Numbers at some memory, as MPI is told of them. */
 struct place {
@@ -73,11 +48,6 @@ static void place_free(struct place *place)
 {
 	if (place->type != MPI_INT && place->type != MPI_DATATYPE_NULL)
 		MPI_Type_free(&place->type);
-}
-
-static int number(int from, int i)
-{
-	return 100000 * (from + 1) + i;
 }
 
 /* Puts the caller's numbers from first on into a part. */

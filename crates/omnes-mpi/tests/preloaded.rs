@@ -177,6 +177,24 @@ fn parts_for_one_rank_or_each_find_what_the_mpi_finds() {
 }
 
 #[test]
+fn parts_of_any_lengths_between_two_ranks_find_what_the_mpi_finds() {
+    for site in sites() {
+        let program = site.program("pairs");
+        Job::plain(&site, 3).succeed(&program, "").line("pairs: ok");
+        for (ranks, memory) in [(2, "off"), (5, "off"), (3, "on")] {
+            let outcome =
+                Job::spread(&site, ranks).with("OMNES_SHM", memory).succeed(&program, "");
+            outcome.line("pairs: ok");
+            let world = outcome.world();
+            // All but errors, and alltoalls in place.
+            let passed = [world.gathers, world.scatters, world.alltoalls]
+                .map(|calls| (calls.taken > 40).then_some(calls.all - calls.taken));
+            assert_eq!(passed, [Some(1), Some(1), Some(40)], "{world:?}");
+        }
+    }
+}
+
+#[test]
 fn what_is_started_goes_on_among_whatever_else_is_called() {
     for site in sites() {
         let program = site.program("started");

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/* Parts of any lengths that one rank has of all, as the caller tells of them. */
+#include <limits.h>
+
+#include "shim.h"
+
+static MPI_Count count_of(const struct shim_layout *layout, int rank)
+{
+	return layout->counts ? layout->counts[rank] : layout->large_counts[rank];
+}
+
+static MPI_Aint place_of(const struct shim_layout *layout, int rank)
+{
+	return layout->places ? layout->places[rank] : layout->large_places[rank];
+}
+
+/* Of one item: how long it is, how far it is to the next one, and how it lies. */
+static bool item_set(struct shim_layout *layout)
+{
+	struct shim_data item;
+	MPI_Count size, lower, extent;
+
+	if (!layout->type || layout->type == MPI_DATATYPE_NULL ||
+	    PMPI_Type_size_x(layout->type, &size) != MPI_SUCCESS || size < 0 ||
+	    PMPI_Type_get_extent_x(layout->type, &lower, &extent) != MPI_SUCCESS)
+		return false;
+	layout->extent = (MPI_Aint)extent;
+	layout->item_bytes = (size_t)size;
+	layout->is_in_a_row = false;
+	/* Nobody looks at no memory, and what is so long is never packed here. */
+	if (layout->count == 0 || size > INT_MAX)
+		return true;
+	if (!shim_data_set(&item, layout->buffer, 1, layout->type))
+		return false;
+	layout->is_in_a_row = item.is_in_a_row;
+	return true;
+}
+
+bool shim_layout_set(struct shim_layout *layout, int parts)
+{
+	if ((!layout->counts && !layout->large_counts) ||
+	    (!layout->places && !layout->large_places))
+		return false;
+	layout->count = 0;
+	for (int part = 0; part < parts; part++) {
+		MPI_Count count = count_of(layout, part);
+
+		if (count < 0 || count > INT_MAX)
+			return false;
+		layout->count += count;
+	}
+	return item_set(layout);
+}
+
+struct shim_data shim_layout_part(const struct shim_layout *layout, int rank)
+{
+	struct shim_data part = { .type = layout->type, .is_in_a_row = layout->is_in_a_row };
+
+	part.count = count_of(layout, rank);
+	if (part.count == 0)
+		return part;
+	part.buffer = (char *)layout->buffer + place_of(layout, rank) * layout->extent;
+	part.bytes = (size_t)part.count * layout->item_bytes;
+	return part;
+}
+
+bool shim_layout_is_a_row(const struct shim_layout *layout, int parts)
+{
+	MPI_Count next = 0;
+
+	for (int part = 0; part < parts && layout->is_in_a_row; part++) {
+		MPI_Count count = count_of(layout, part);
+
+		if (count > 0 && place_of(layout, part) != next)
+			return false;
+		next += count;
+	}
+	return layout->is_in_a_row;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* What programs share that have a name, PROGRAM, to complain under. */
+#ifndef NUMBERS_H
+#define NUMBERS_H
+
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How numbers lie in memory. */
+enum layout {
+	ROW,	  /* so many numbers */
+	CHUNK,	  /* an item of so many */
+	APART,	  /* an item with a gap after each number */
+	ADDRESS,  /* the same at its own address, from MPI_BOTTOM */
+	LAYOUTS
+};
+
+static int rank, ranks;
+
+static void expect(int is_right, const char *what, int count, int shift)
+{
+	if (is_right)
+		return;
+	printf(PROGRAM ": rank %d: wrong: %s, %d numbers, shift %d\n", rank, what, count, shift);
+	fflush(stdout);
+	MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static int number(int from, int i)
+{
+	return 100000 * (from + 1) + i;
+}
+
+#endif

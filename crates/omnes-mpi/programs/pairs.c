@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * MPI_Gatherv, MPI_Scatterv and MPI_Alltoallv of parts of all lengths, of none
+ * too, at once: numbers lie in memory in many ways, on each rank in another,
+ * beside their PMPI_ twins. All memory must agree, also what lies between the
+ * numbers. Prints ok, or what is wrong.
+ */
+#define PROGRAM "pairs"
+#include "items.h"
+
+enum {
+	RANKS_MAX = 8,
+	COUNT_MAX = 6000,
+	NUMBERS_MAX = RANKS_MAX * (COUNT_MAX + 3) * 2, /* with gaps, and others between them */
+	SHIFTS = 40,
+	COMMS = 20,
+};
+
+enum call { GATHERV, SCATTERV, ALLTOALLV, CALLS };
+
+static const char *const NAMES[CALLS] = { "gatherv", "scatterv", "alltoallv" };
+
+/* Around 4 and 16 KiB, up to which parts are short. */
+static const int COUNTS[] = { 0, 1, 300, 1024, 1025, 0, 4096, 4097, COUNT_MAX, 77, 0 };
+
+static int sent_memory[NUMBERS_MAX], got_memory[NUMBERS_MAX], wanted_memory[NUMBERS_MAX];
+
+/* Numbers that go from one rank to another. */
+static int count_of(int from, int to, int shift)
+{
+	/* All of them short, or long, or none, now and then. */
+	if (shift % 8 == 7)
+		return COUNTS[shift / 8];
+	return COUNTS[(from * 5 + to * 3 + shift) % (int)(sizeof(COUNTS) / sizeof(*COUNTS))];
+}
+
+/* One side of a call: parts to or from each rank, or one alone. */
+struct side {
+	int *memory;
+	void *buffer;
+	MPI_Datatype item;
+	size_t stride;
+	int counts[RANKS_MAX], places[RANKS_MAX];
+};
+
+/* In order with gaps, or in reverse, or in a row. */
+static void side_place(struct side *side, int shift)
+{
+	int is_reverse = shift % 3 == 1, gap = shift % 3 == 2 ? 0 : 1, next = 0;
+
+	for (int i = 0; i < ranks; i++) {
+		int part = is_reverse ? ranks - 1 - i : i;
+
+		side->places[part] = next;
+		next += side->counts[part] + gap * (1 + part % 3);
+	}
+}
+
+static struct side side_make(int *memory, int shift)
+{
+	enum layout layout = (enum layout)((rank + shift) % LAYOUTS);
+	struct side side = { .memory = memory, .stride = layout < APART ? 1 : 2 };
+
+	side.item = item_make(memory, layout, &side.buffer);
+	return side;
+}
+
+static void side_fill(const struct side *side)
+{
+	for (int part = 0; part < ranks; part++)
+		for (int i = 0; i < side->counts[part]; i++)
+			side->memory[((size_t)side->places[part] + (size_t)i) * side->stride] =
+				number(rank, part * COUNT_MAX + i);
+}
+
+static void make_ours(enum call which, const void *from, const struct side *sent, void *to,
+		      const struct side *come, int root)
+{
+	if (which == GATHERV)
+		MPI_Gatherv(from, sent->counts[root], sent->item, to, come->counts, come->places,
+			    come->item, root, MPI_COMM_WORLD);
+	else if (which == SCATTERV)
+		MPI_Scatterv(from, sent->counts, sent->places, sent->item, to, come->counts[root],
+			     come->item, root, MPI_COMM_WORLD);
+	else
+		MPI_Alltoallv(from, sent->counts, sent->places, sent->item, to, come->counts,
+			      come->places, come->item, MPI_COMM_WORLD);
+}
+
+static void make_theirs(enum call which, const void *from, const struct side *sent, void *to,
+			const struct side *come, int root)
+{
+	if (which == GATHERV)
+		PMPI_Gatherv(from, sent->counts[root], sent->item, to, come->counts, come->places,
+			     come->item, root, MPI_COMM_WORLD);
+	else if (which == SCATTERV)
+		PMPI_Scatterv(from, sent->counts, sent->places, sent->item, to, come->counts[root],
+			      come->item, root, MPI_COMM_WORLD);
+	else
+		PMPI_Alltoallv(from, sent->counts, sent->places, sent->item, to, come->counts,
+			       come->places, come->item, MPI_COMM_WORLD);
+}
+
+/* Into memory that holds the same before. */
+static void compare(enum call which, int shift, int root, int wants_in_place)
+{
+	struct side sent = side_make(sent_memory, shift), got = side_make(got_memory, shift / 4);
+	struct side wanted = side_make(wanted_memory, shift / 4);
+	int is_in_place = wants_in_place && (which == ALLTOALLV || rank == root);
+	void *from = is_in_place && which != SCATTERV ? MPI_IN_PLACE : sent.buffer;
+	void *to = got.buffer, *wanted_to = wanted.buffer;
+
+	for (int other = 0; other < ranks; other++) {
+		/* In place, what goes must be as much as what comes. */
+		int less = which == ALLTOALLV && is_in_place && other < rank;
+
+		sent.counts[other] = count_of(less ? other : rank, less ? rank : other, shift);
+		less = which == ALLTOALLV && is_in_place && rank < other;
+		got.counts[other] = count_of(less ? rank : other, less ? other : rank, shift);
+	}
+	memcpy(wanted.counts, got.counts, sizeof(got.counts));
+	/* A part by itself lies where its memory begins. */
+	side_place(&sent, shift), side_place(&got, shift / 2), side_place(&wanted, shift / 2);
+	if (which == GATHERV)
+		sent.places[root] = 0;
+	memset(sent_memory, 0x3c, sizeof(sent_memory));
+	memset(got_memory, 0x5a, sizeof(got_memory));
+	memset(wanted_memory, 0x5a, sizeof(wanted_memory));
+	side_fill(&sent);
+	if (is_in_place && which != SCATTERV)
+		side_fill(&got), side_fill(&wanted);
+	if (is_in_place && which == SCATTERV)
+		to = wanted_to = MPI_IN_PLACE;
+	make_theirs(which, from, &sent, wanted_to, &wanted, root);
+	make_ours(which, from, &sent, to, &got, root);
+	expect(memcmp(got_memory, wanted_memory, sizeof(got_memory)) == 0, NAMES[which], root,
+	       shift);
+	if (which == ALLTOALLV && !is_in_place)
+		for (int other = 0; other < ranks; other++)
+			expect(got.counts[other] == 0 ||
+				       got_memory[(size_t)got.places[other] * got.stride] ==
+					       number(other, rank * COUNT_MAX),
+			       "a number of an alltoallv", other, shift);
+	item_free(&sent.item), item_free(&got.item), item_free(&wanted.item);
+}
+
+/* Nobody has anything, so nobody has memory. */
+static void nothing(void)
+{
+	int none[RANKS_MAX] = { 0 };
+
+	MPI_Gatherv(NULL, 0, MPI_INT, NULL, none, none, MPI_INT, 0, MPI_COMM_WORLD);
+	MPI_Scatterv(NULL, none, none, MPI_INT, NULL, 0, MPI_INT, 0, MPI_COMM_WORLD);
+	/* MPICH takes NULL twice for one memory. */
+	MPI_Alltoallv(sent_memory, none, none, MPI_INT, got_memory, none, none, MPI_INT,
+		      MPI_COMM_WORLD);
+}
+
+/* Many communicators at once, each of which carries long parts too. */
+static void communicators(void)
+{
+	MPI_Comm comms[COMMS];
+	int counts[RANKS_MAX], places[RANKS_MAX];
+
+	for (int i = 0; i < ranks; i++) {
+		counts[i] = i % 2 ? 10 : 5000;
+		places[i] = i * COUNT_MAX;
+	}
+	for (int c = 0; c < COMMS; c++)
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[c]);
+	for (int c = 0; c < COMMS; c++) {
+		sent_memory[0] = number(rank, c);
+		MPI_Gatherv(sent_memory, counts[rank], MPI_INT, got_memory, counts, places,
+			    MPI_INT, c % ranks, comms[c]);
+		for (int from = 0; from < ranks && rank == c % ranks; from++)
+			expect(got_memory[from * COUNT_MAX] == number(from, c),
+			       "a communicator's number", from, c);
+	}
+	for (int c = 0; c < COMMS; c++)
+		MPI_Comm_free(&comms[(c * 7) % COMMS]);
+}
+
+static void errors(void)
+{
+	int one[RANKS_MAX], places[RANKS_MAX] = { 0 }, number_of_none = -1;
+
+	for (int i = 0; i < RANKS_MAX; i++)
+		one[i] = 1;
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	expect(MPI_Gatherv(sent_memory, 1, MPI_INT, got_memory, one, places, MPI_INT, ranks,
+			   MPI_COMM_WORLD) != MPI_SUCCESS,
+	       "no such root is no error", ranks, 0);
+	expect(MPI_Scatterv(sent_memory, one, places, MPI_INT, got_memory, number_of_none, MPI_INT,
+			    ranks, MPI_COMM_WORLD) != MPI_SUCCESS,
+	       "fewer than no numbers are no error", -1, 0);
+}
+
+int main(int argc, char **argv)
+{
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	expect(ranks <= RANKS_MAX, "more ranks than it is for", ranks, 0);
+	for (int shift = 0; shift < SHIFTS; shift++)
+		for (int which = 0; which < CALLS; which++)
+			for (int in_place = 0; in_place < 2; in_place++)
+				compare((enum call)which, shift, shift % ranks, in_place);
+	nothing();
+	communicators();
+	errors();
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (rank == 0)
+		puts("pairs: ok");
+	MPI_Finalize();
+	return 0;
+}
