@@ -295,8 +295,8 @@ int omnes_barrier_within(omnes_comm *comm, uint64_t limit_ms);
  * ranks, nodes, settings and figures of the network, also floats. Collective:
  * all ranks give the same count, type, of enum omnes_type, and op, of enum
  * omnes_op; where counts differ, one rank at least gets an error, and so gives
- * the operation up; where some are 1 and others not, all may wait until one
- * leaves. Types and operations are compared with OMNES_COMPARE=on alone.
+ * the operation up; where some are 1 to 4 and others are not the same, all may
+ * wait until one leaves. Types and operations are compared with OMNES_COMPARE=on alone.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
  * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
@@ -694,8 +694,9 @@ const char *omnes_last_error(void);
 /*
  * omnes_last_error_rank is the rank that the error of omnes_last_error() names,
  * in the communicator of the call; -1 if it names none, as most do. For
- * OMNES_ERROR_PEER_FAILED, OMNES_ERROR_PEER_LEFT, OMNES_ERROR_GIVEN_UP and
- * OMNES_ERROR_EXCHANGE the rank that is concerned; for OMNES_ERROR_EXCLUDED the
+ * OMNES_ERROR_PEER_FAILED, OMNES_ERROR_PEER_LEFT, OMNES_ERROR_GIVEN_UP,
+ * OMNES_ERROR_COLLECTIVE_GIVEN_UP, OMNES_ERROR_EXCHANGE and, where calls do not
+ * fit each other, OMNES_ERROR_DISAGREEMENT the rank that is concerned; for OMNES_ERROR_EXCLUDED the
  * one that says so, by its rank in the job.
  */
 int omnes_last_error_rank(void);

@@ -18,6 +18,8 @@ MPI_Comm shim_private;
 
 /* True between the first call and MPI_Finalize, if all could be made. */
 static bool is_ready;
+/* From MPI_Finalize on, also where no call came before it. */
+static bool is_over;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static bool is_set(const char *variable, const char *value)
@@ -78,6 +80,7 @@ static int type_nothing_delete(MPI_Datatype type, int key, void *value, void *ex
 /* From then on everything is passed. False if that was so before. */
 static bool close_all(void)
 {
+	__atomic_store_n(&is_over, true, __ATOMIC_RELEASE);
 	if (!__atomic_exchange_n(&is_ready, false, __ATOMIC_ACQ_REL))
 		return false;
 	shim_groups_end();
@@ -157,7 +160,7 @@ bool shim_begin(void)
 
 	if (__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
 		return true;
-	if (!shim_attach())
+	if (__atomic_load_n(&is_over, __ATOMIC_ACQUIRE) || !shim_attach())
 		return false;
 	/* A call too early or too late is the MPI's to complain of. */
 	PMPI_Initialized(&has_begun);

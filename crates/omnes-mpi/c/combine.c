@@ -166,16 +166,33 @@ struct meeting {
 	int error;	 /* the first one of the MPI */
 };
 
-/* From where to where count elements lie, from their beginning on. */
+static MPI_Count min_of(MPI_Count a, MPI_Count b)
+{
+	return a < b ? a : b;
+}
+
+static MPI_Count max_of(MPI_Count a, MPI_Count b)
+{
+	return a > b ? a : b;
+}
+
+/*
+ * From where to where count elements lie, from their beginning on: their data,
+ * and their whole extents, which operations of the program may copy as they are.
+ */
 static int find_span(const struct shim_data *elements, MPI_Count *lower, MPI_Count *length)
 {
-	MPI_Count unused, extent, last;
-	int error = PMPI_Type_get_true_extent_x(elements->type, lower, length);
+	MPI_Count true_lower, true_extent, extent, upper, last;
+	int error = PMPI_Type_get_true_extent_x(elements->type, &true_lower, &true_extent);
 
 	if (error == MPI_SUCCESS)
-		error = PMPI_Type_get_extent_x(elements->type, &unused, &extent);
+		error = PMPI_Type_get_extent_x(elements->type, lower, &extent);
 	if (error != MPI_SUCCESS)
 		return error;
+	upper = *lower + extent;
+	/* Where elements go downwards, their extent is below 0, and upper below lower. */
+	*lower = min_of(true_lower, min_of(*lower, upper));
+	*length = max_of(true_lower + true_extent, max_of(upper, upper - extent)) - *lower;
 	if (__builtin_mul_overflow(elements->count - 1, extent, &last) ||
 	    __builtin_add_overflow(*length, last < 0 ? -last : last, length))
 		return MPI_ERR_NO_MEM;

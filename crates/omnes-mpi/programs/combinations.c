@@ -400,6 +400,51 @@ static void own(void)
 	by_program("not commutative", first_of, 0, made, three_ints);
 }
 
+#ifndef OPEN_MPI
+/* A result, its rank, and room up to what processors like to fetch at once, more than once. */
+struct roomy {
+	double value;
+	int rank;
+	char room[244];
+};
+
+/* As whole structs are copied, with the room at the end of each. */
+static void best_of(void *from, void *into, int *length, MPI_Datatype *of)
+{
+	struct roomy *left = from, *right = into;
+
+	(void)of;
+	for (int i = 0; i < *length; i++)
+		if (left[i].value > right[i].value)
+			right[i] = left[i];
+}
+
+/* Open MPI 4.1 itself leaves no memory for the room of the last one. */
+static void structs_with_room(void)
+{
+	static struct roomy brought[COUNT_MAX], best[COUNT_MAX];
+	MPI_Datatype made;
+	MPI_Op op;
+
+	name = "structs with room";
+	MPI_Type_create_struct(2, (int[]){ 1, 1 },
+			       (MPI_Aint[]){ 0, offsetof(struct roomy, rank) },
+			       (MPI_Datatype[]){ MPI_DOUBLE, MPI_INT }, &made);
+	made = resized(made, 0, sizeof(struct roomy));
+	MPI_Op_create(best_of, 1, &op);
+	for (int c = 0; c < 4; c++) {
+		count = counts[c];
+		for (int i = 0; i < count; i++)
+			brought[i] = (struct roomy){ (rank + i) % ranks, rank, "room" };
+		MPI_Allreduce(brought, best, count, made, op, MPI_COMM_WORLD);
+		for (int i = 0; i < count; i++)
+			expect((best[i].rank + i) % ranks == ranks - 1, "the best");
+	}
+	MPI_Op_free(&op);
+	MPI_Type_free(&made);
+}
+#endif
+
 static void add_apart(void *from, void *into, int *length, MPI_Datatype *of)
 {
 	MPI_Aint begin, each, unused;
@@ -507,6 +552,9 @@ int main(int argc, char **argv)
 	is_plain = argc > 1 && strcmp(argv[1], "plain") == 0;
 	predefined();
 	own();
+#ifndef OPEN_MPI
+	structs_with_room();
+#endif
 	layouts_that_differ();
 	addresses_that_differ();
 	nonblocking();

@@ -45,6 +45,9 @@ fn what_is_legal_and_unlikely_ends_as_the_mpi_has_it() {
         let outcome = Job::spread(&site, 2).succeed(&program, "");
         outcome.line("edges: ok");
         assert!(outcome.report().iter().any(|line| line.bcasts.taken > 1000), "{outcome:?}");
+        let outcome = Job::spread(&site, 2).succeed(&program, "late");
+        outcome.line("edges: ok");
+        assert!(outcome.report().is_empty(), "{outcome:?}");
     }
 }
 

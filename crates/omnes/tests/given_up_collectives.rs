@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 const RANKS: u32 = 4;
-/// Numbers of each rank in a call: few go at once, many wait for their receivers.
-const LENGTHS: [usize; 2] = [8, 40_000];
+/// Numbers of each rank in a call: one to four may go in the packets of a barrier, some go at once,
+/// many wait for their receivers.
+const LENGTHS: [usize; 4] = [1, 4, 8, 40_000];
 
 /// A call with numbers that tell it from others; its name, and what it ends with.
 type Call = fn(&Communicator, u64, usize) -> Result<(), Error>;
@@ -57,7 +58,13 @@ fn check_varied(all: &[u8], value: u64, lengths: &[usize]) {
     assert!(all == expected, "{value}");
 }
 
-const CALLS: [(Collective, Call); 13] = [
+const CALLS: [(Collective, Call); 14] = [
+    (Collective::Allreduce, |comm, value, length| {
+        let mut data = given(comm, value, length);
+        comm.allreduce(&mut data, ReduceOp::Sum)?;
+        check_sums(&data, value);
+        Ok(())
+    }),
     (Collective::Allreduce, |comm, value, length| {
         allreduce(comm, value, length, Reduce::Tree(Tree::Chain))
     }),
@@ -269,6 +276,33 @@ fn collectives_that_follow_each_other_are_right_until_one_is_given_up() {
             world.finalize().unwrap();
         });
     }
+}
+
+/// What a barrier whose wait was interrupted has been entered for, the next call goes on with.
+#[test]
+fn a_barrier_whose_wait_was_interrupted_remains_entered() {
+    let ends = Arc::new(AtomicBool::new(false));
+    with_ranks(3, interruptible(&ends, broken), |world| {
+        for round in 0..4u64 {
+            // Ranks agree on the kernel's NIC after a few barriers; that is another matter.
+            (0..20 * (round % 2)).for_each(|_| world.barrier().unwrap());
+            match world.rank() {
+                2 => world.recv(1, 0, &mut []).map(|_| ()).unwrap(),
+                1 => {
+                    ends.store(true, Ordering::Relaxed);
+                    let outcome = world.barrier();
+                    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+                    world.send(2, 0, &[]).unwrap();
+                }
+                _ => {}
+            }
+            world.barrier().unwrap();
+            let mut sum = [round];
+            world.allreduce(&mut sum, ReduceOp::Sum).unwrap();
+            assert_eq!(sum, [3 * round]);
+        }
+        world.finalize().unwrap();
+    });
 }
 
 /// Rank 1's part in a sum up a chain and down again ends as `ending` says.

@@ -15,8 +15,8 @@ from ._omnes import Communicator, Request, time_limit
 from ._tensors import bytes_of, check_written, is_plain, to_read
 
 
-class Done(Work):
-    """A collective that has ended, and the tensors that it has written."""
+class TensorWork(Work):
+    """An operation that has ended, unless a subclass says otherwise, and the tensors it writes."""
 
     _error: BaseException | None = None
 
@@ -51,7 +51,7 @@ class Done(Work):
         return future
 
 
-class Queued(Done):
+class Queued(TensorWork):
     """A collective whose turn comes later: call, which returns the tensors that it has written.
 
     changed tells whoever waits for works of the same queue.
@@ -118,10 +118,11 @@ class Queued(Done):
             raise ValueError(reason)
 
 
-class Message(Done):
+class Message(TensorWork):
     """A message under way. After wait() has raised TimeoutError, it is given up."""
 
     limit_s: float = threading.TIMEOUT_MAX  # of wait(), unless that has another
+    kept: set[Message] | None = None  # messages under way, of which it is one until it ends
 
     def __init__(
         self, tensor: torch.Tensor, place: torch.Tensor | None, memory: torch.Tensor
@@ -146,7 +147,9 @@ class Message(Done):
     ) -> Message:
         check_written("the tensor", tensor)
         place = tensor.detach()
-        memory = place if is_plain(place) else torch.empty(place.shape, dtype=place.dtype)
+        memory = place if is_plain(place) else torch.empty(
+            place.shape, dtype=place.dtype, device="cpu"
+        )
         message = cls(tensor, place, memory)
         message._request = ranks.irecv(bytes_of(memory), source, tag=tag)
         return message
@@ -174,6 +177,7 @@ class Message(Done):
         with self._ending:
             if self._request is not None:
                 self._error, self._request = error, None
+                self._leave()
 
     def source_rank(self) -> int:
         """Who has sent the message; known when it is there."""
@@ -200,6 +204,12 @@ class Message(Done):
                 self._error = error
             # Last: whoever sees it, in whichever thread, finds the rest done.
             self._request = None
+            self._leave()
+
+    def _leave(self) -> None:
+        """Nobody but its user has it any more, nor its tensors."""
+        if self.kept is not None:
+            self.kept.discard(self)
 
     def _take(self, request: Request) -> None:
         if self._place is None or request.status is None:

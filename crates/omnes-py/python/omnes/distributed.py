@@ -65,7 +65,7 @@ from ._tensors import (
     to_read,
     to_write,
 )
-from ._work import Done, Message
+from ._work import Message, TensorWork
 from .torch import _combined_as, _numbers
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _called(
                 held = [_held(each) for each in args]
                 return self._queue.start(lambda: within(held))
             self._queue.wait()
-            return Done(within(args))
+            return TensorWork(within(args))
 
         return call
 
@@ -146,7 +146,7 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         super().__init__(rank, size)
         self._store, self._rank, self._size, self._timeout = store, rank, size, timeout
         self._names = {"name": "", "desc": "undefined"}
-        self._messages: list[Message] = []
+        self._messages: set[Message] = set()
         self._messages_lock = threading.Lock()
         self._messages_max = _MESSAGES_MIN
         self._queue = _queue.Queue()
@@ -563,13 +563,16 @@ class ProcessGroup(torch.distributed.ProcessGroup):
         """The message, which goes on also where its work is dropped."""
         if len(messages) != 1:
             raise ValueError(f"a message has one tensor, not {len(messages)}")
-        messages[0].limit_s = self._limit_s(None)
+        message = messages[0]
+        message.limit_s, message.kept = self._limit_s(None), self._messages
         with self._messages_lock:
-            self._messages += messages
-            if len(self._messages) > self._messages_max:
-                self._messages = [each for each in self._messages if not each.is_completed()]
+            # Those that nobody waits for end where somebody looks.
+            if len(self._messages) >= self._messages_max:
+                for each in list(self._messages):
+                    each.is_completed()
                 self._messages_max = max(_MESSAGES_MIN, 2 * len(self._messages))
-        return messages[0]
+            self._messages.add(message)
+        return message
 
     def _split(
         self, tensor: torch.Tensor, splits: Sequence[int] | None, name: str

@@ -1,8 +1,10 @@
 """Collectives and messages of torch.distributed end with the limit of their group; a message that a
 signal has ended raises what the handler raised, and no other does."""
 
+import gc
 import signal
 import time
+import weakref
 from datetime import timedelta
 
 import omnes
@@ -59,4 +61,12 @@ for turn in range(40):
     number = torch.tensor(turn)
     dist.recv(number, 0) if rank else dist.send(number, 1)
     assert number.item() == turn
+# What has ended keeps nobody's memory.
+tensor = torch.zeros(3)
+work = dist.irecv(tensor, 0) if rank else dist.isend(tensor, 1)
+work.wait()
+memory = weakref.ref(tensor)
+del tensor, work
+gc.collect()
+assert memory() is None
 dist.destroy_process_group()

@@ -28,18 +28,23 @@ use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::compare::Call;
 use crate::error::Error;
-use omnes_net::{Gone, Operation};
+use omnes_net::{Gone, Operation, OperationError};
 use omnes_topo::Barrier;
 use std::time::Duration;
 
+/// In whatever form and by whatever algorithm is usual.
+const USUAL: BarrierKind = BarrierKind { form: None, algorithm: None };
 /// Time for answers to the question who is missing.
 const ANSWER_TIME: Duration = Duration::from_millis(200);
 
 impl Communicator {
-    /// Waits until all ranks of the communicator have called it.
+    /// Waits until all ranks of the communicator have called it. A barrier that
+    /// [`WhileWaiting`](crate::WhileWaiting) interrupts remains entered, as one whose limit has
+    /// passed does ([`Self::barrier_within`]), unless it goes over channels.
     ///
     /// # Errors
-    /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job.
+    /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job,
+    /// [`Error::Interrupted`].
     pub fn barrier(&self) -> Result<(), Error> {
         self.barrier_with(self.usual_barrier())
     }
@@ -58,9 +63,25 @@ impl Communicator {
         }
         self.job().engine.let_others_go_first();
         match self.enter_barrier(kind)? {
-            Some(operation) => self.wait_for(operation).map(|_| ()),
+            Some(operation) => self.wait_in_barrier(kind, operation, None).unwrap_or(Ok(())),
             None => Ok(()),
         }
+    }
+
+    /// Waits until a barrier has ended, at most `limit` if there is one; nothing if it has not by
+    /// then. One whose wait is interrupted remains entered.
+    fn wait_in_barrier(
+        &self,
+        kind: BarrierKind,
+        operation: Operation,
+        limit: Option<Duration>,
+    ) -> Option<Result<(), Error>> {
+        let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
+        let outcome = self.job().engine.wait_in_barrier(operation, limit, breaks)?;
+        if matches!(outcome, Err(OperationError::Interrupted)) {
+            self.keep_unfinished(kind, operation);
+        }
+        Some(outcome.map(|_| ()).map_err(|error| self.error(error)))
     }
 
     /// As [`Self::barrier`], but waits for at most `limit`; if one rank enters with a limit, all
@@ -79,9 +100,8 @@ impl Communicator {
         self.job().engine.let_others_go_first();
         // Not over channels, whose messages name nobody.
         let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
-        let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
-        if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
-            return outcome.map(|_| ()).map_err(|error| self.error(error));
+        if let Some(outcome) = self.wait_in_barrier(USUAL, operation, Some(limit)) {
+            return outcome;
         }
         let missing = self.missing_of(operation);
         Err(Error::BarrierTimeout { ms: limit.as_millis() as u64, missing })
@@ -146,7 +166,7 @@ impl Communicator {
 
     /// Ranks here that have not entered a barrier that takes long.
     fn missing_of(&self, operation: Operation) -> Vec<u32> {
-        let Some(id) = self.keep_unfinished(operation) else { return Vec::new() };
+        let Some(id) = self.keep_unfinished(USUAL, operation) else { return Vec::new() };
         let missing = self.job().engine.missing(id, ANSWER_TIME);
         missing.into_iter().map(|rank| self.here(rank.0)).collect()
     }

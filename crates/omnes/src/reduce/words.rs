@@ -6,6 +6,7 @@
 //! floats as integers of the same order.
 
 use super::operator::{ElementType, ReduceOp};
+use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use omnes_proto::collective::{Combine, Contribution};
@@ -161,7 +162,8 @@ impl Communicator {
             return Ok(false);
         }
         let Some(packing) = Packing::of(element, op) else { return Ok(false) };
-        let results = self.combine_in_barrier(packing.pack(data))?;
+        let own = packing.pack(data);
+        let results = self.undertake(Collective::Allreduce, || self.combine_in_barrier(own))?;
         packing.unpack(&results, data);
         Ok(true)
     }
