@@ -518,7 +518,8 @@ fn root_attaches_and_detaches() {
     };
     let found = hooked();
     assert_eq!(found.iter().map(|it| &*it.name).collect::<Vec<_>>(), hooks::PROGRAMS);
-    assert!(found.iter().all(|it| it.owners == [std::process::id()]), "{found:?}");
+    // A child that another test is about to start has them for a moment, too.
+    assert!(found.iter().all(|it| it.owners.contains(&std::process::id())), "{found:?}");
 
     let Member { plan, socket, .. } = Member::new(&hosts[0], 0, 2);
     let lender = agent.client();
