@@ -4,12 +4,14 @@
 #   tools/setup.sh [--check] GROUP...      GROUP: build, mpi, fuzz
 #
 # Only what is missing is installed, so a second run is quick and needs no network. Without root,
-# and with --check, it prints the exact commands and runs none of them. Status: 0; with --check 1
-# when something is missing.
+# and with --check, it prints the exact commands and runs none of them. Status: 0; 1 when something is
+# missing that it cannot install, and with --check when anything is.
 set -euo pipefail
 
 # The commands that are still to be run, in order.
 steps=()
+# What cannot be told here, so that nobody says that all is there.
+unknown=no
 
 packages_of() {
     case $1 in
@@ -29,6 +31,7 @@ plan_packages() {
     local package missing=()
     if ! command -v dpkg-query >/dev/null; then
         echo "setup: not a Debian machine; install what corresponds to: $*" >&2
+        unknown=yes
         return
     fi
     for package in "$@"; do
@@ -76,6 +79,7 @@ main() {
     plan_packages "${packages[@]}"
     if ! command -v cargo >/dev/null; then
         echo "setup: cargo is missing; https://rustup.rs tells how to install Rust" >&2
+        unknown=yes
     else
         for group in "$@"; do
             case $group in
@@ -85,7 +89,9 @@ main() {
         done
     fi
 
-    if [[ ${#steps[@]} -eq 0 ]]; then
+    if [[ ${#steps[@]} -eq 0 && $unknown == yes ]]; then
+        exit 1
+    elif [[ ${#steps[@]} -eq 0 ]]; then
         echo "setup $*: everything is there"
     elif [[ $check == yes ]]; then
         echo "setup $*: missing; 'make setup' as root runs:" >&2

@@ -87,6 +87,11 @@ if [[ -x $target/omnesd ]]; then
     install -d "$(dirname "$destination/$unit")"
     sed "s|/usr/local/bin/omnesd|$escaped/bin/omnesd|" "$here/../../dist/omnesd.service" \
         >"$destination/$unit"
+    # Units elsewhere are not found.
+    case ${DESTDIR:-}:$prefix in
+        :/usr | :/usr/local | ?*) ;;
+        *) echo "install: systemd is told of the agent by: systemctl link $prefix/$unit" ;;
+    esac
 fi
 echo "omnes $version: installed in $destination"
 tell_loader

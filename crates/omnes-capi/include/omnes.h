@@ -182,9 +182,9 @@ int omnes_finalize(omnes_comm *world);
  * omnes_abandon leaves the job without waiting for its ranks, and frees world:
  * whoever waits for the caller gets OMNES_ERROR_PEER_LEFT. For ranks that cannot
  * go on; waits for the last answers for a second at most. Where world is NULL,
- * it leaves all jobs of omnes_comm_exchange(). Not collective. Other
- * communicators of a job that is left can then only be freed, and requests only
- * be ended, by omnes_wait().
+ * it leaves all jobs of omnes_comm_exchange(). Not collective. Afterwards
+ * the job's other communicators can only be freed, and its requests only be
+ * ended with omnes_wait().
  * Errors: OMNES_ERROR_ARGUMENT, without effect, if world did not come from
  * omnes_init().
  */
@@ -387,8 +387,8 @@ int omnes_gather(omnes_comm *comm, const void *own, void *all, size_t bytes, int
  * there. Collective: all ranks give the same root.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT;
  * at root alone, OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if a rank's
- * bytes are not as in lengths: all means nothing then, and the communicator
- * goes on.
+ * bytes are not as in lengths: the contents of all are undefined then, and the
+ * communicator goes on.
  */
 int omnes_gatherv(omnes_comm *comm, const void *own, size_t bytes, void *all,
 		  const size_t *lengths, int root);
@@ -446,12 +446,11 @@ int omnes_alltoallv(omnes_comm *comm, const void *data, const size_t *data_lengt
 		    void *buffer, const size_t *buffer_lengths);
 
 /*
- * An operation that has been started. It goes on by itself, whatever its rank
- * does meanwhile, and is ended by omnes_wait(), or by omnes_test() when it says
- * so; all requests are, before their job is left by omnes_finalize() or
- * omnes_leave(). They may outlive their communicator: what is under way when
- * omnes_comm_free() is called goes on, and ends as if it was not. One thread at
- * a time uses a request. Opaque.
+ * An operation that has been started. It progresses by itself. Every request
+ * must be ended by omnes_wait(), or by omnes_test() when that says that it is
+ * done, before its job is left by omnes_finalize() or omnes_leave(). A request
+ * may outlive its communicator, whose omnes_comm_free() does not touch it. One
+ * thread at a time uses a request. Opaque.
  */
 typedef struct omnes_request omnes_request;
 

@@ -185,8 +185,7 @@ fn parts_of_any_lengths_between_two_ranks_find_what_the_mpi_finds() {
         let program = site.program("pairs");
         Job::plain(&site, 3).succeed(&program, "").line("pairs: ok");
         for (ranks, memory) in [(2, "off"), (5, "off"), (3, "on")] {
-            let outcome =
-                Job::spread(&site, ranks).with("OMNES_SHM", memory).succeed(&program, "");
+            let outcome = Job::spread(&site, ranks).with("OMNES_SHM", memory).succeed(&program, "");
             outcome.line("pairs: ok");
             let world = outcome.world();
             // All but errors, and alltoalls in place.

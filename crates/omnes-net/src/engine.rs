@@ -95,8 +95,8 @@ impl Engine {
         self.enter(|core| core.rings.reached().map(|rank| rank.0).collect())
     }
 
-    /// Begins to open no receive queue while `quiet` runs, nor for the calls made meanwhile: where
-    /// ranks share cores, loading firmware would slow down what it measures.
+    /// Runs `quiet` without opening a receive queue; calls made meanwhile do not count towards
+    /// opening one. Where ranks share cores, loading firmware would slow down what it measures.
     pub fn without_queue<T>(&self, quiet: impl FnOnce() -> T) -> T {
         let _quiet = Quiet::begin(&self.shared);
         quiet()
@@ -321,8 +321,8 @@ impl Engine {
     }
 
     /// Leaves the job in good order: says farewell and stops the progress thread. Without it the
-    /// others take the end of this rank for a failure. Waits for what is under way end with
-    /// [`OperationError::PeerLeft`], of this rank.
+    /// others take the end of this rank for a failure. Pending waits end with
+    /// [`OperationError::PeerLeft`], which names this rank.
     pub fn leave(&self) {
         self.enter(Core::leave);
         self.shared.stop();

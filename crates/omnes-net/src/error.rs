@@ -2,7 +2,7 @@
 
 use crate::duration::shortest;
 use omnes_wire::Rank;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -19,9 +19,28 @@ pub(crate) fn list(ranks: &[u32]) -> String {
     }
 }
 
+/// Addresses for people.
+fn texts(addresses: &[IpAddr]) -> String {
+    addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// See the variants; each message names the value and the way out.
 #[derive(Debug, Error)]
 pub enum NetError {
+    /// None of the addresses that this rank may use is of the rendezvous' kind.
+    #[error(
+        "this rank meets the others at {reached}, and of the addresses that it may use ({}) none is \
+         of that kind; name an interface that has one of IPv{}, or meet at an address of IPv{}",
+        texts(.own),
+        if reached.is_ipv4() { 4 } else { 6 },
+        if reached.is_ipv4() { 6 } else { 4 }
+    )]
+    NoAddressOfKind {
+        /// Addresses that this rank may use.
+        own: Vec<IpAddr>,
+        /// Its address towards rank 0, or at rank 0 the rendezvous'.
+        reached: IpAddr,
+    },
     /// The rendezvous address means nothing here.
     #[error("cannot resolve the rendezvous address '{address}': {source}; give host:port")]
     Resolve {

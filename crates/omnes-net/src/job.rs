@@ -11,6 +11,7 @@ use omnes_proto::channel::{ChannelConfig, ChannelCounters};
 use omnes_proto::collective::CollectiveCounters;
 use omnes_proto::endpoint::GateCounters;
 use omnes_wire::JobKey;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// The least time for others to answer in; less ends a job at once.
@@ -25,11 +26,15 @@ pub struct JobConfig {
     pub size: u32,
     /// `host:port` of rank 0.
     pub rendezvous: String,
+    /// Addresses of this host of which this rank takes one for its packets; that by which it
+    /// reaches rank 0, if it is among them. Without any, that one.
+    pub addresses: Vec<IpAddr>,
     /// The job's secret; rank 0 draws one and hands it out where there is none.
     pub key: Option<JobKey>,
     /// How long to wait for all ranks at the start, in time in which this process runs.
     pub join_timeout: Duration,
-    /// Silence after which a rank has failed; below [`TIMEOUT_MIN`] all do; it starts anew when
+    /// Time within which all know of a rank that has failed, one that is silent for four fifths of
+    /// it; below [`TIMEOUT_MIN`] all have; silence starts anew when
     /// this process has not run for a quarter of it, or 500 ms if that is more.
     pub peer_timeout: Duration,
     /// Ranks that share this machine's cores, where they are not those of this job.
@@ -47,7 +52,7 @@ pub struct JobConfig {
     pub swallows: Vec<usize>,
     /// Longest IP packet that this rank may send and be sent, where its links take longer ones.
     pub mtu_bytes: Option<u32>,
-    /// Offloads to do without.
+    /// Offloads that may be used.
     pub offloads: Offloads,
     /// How multicast is used.
     pub multicast: MulticastConfig,

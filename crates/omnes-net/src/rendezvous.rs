@@ -31,7 +31,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Version of these lines; ranks of different versions refuse each other.
-pub(crate) const PROTOCOL: u32 = 8;
+pub(crate) const PROTOCOL: u32 = 9;
 /// Wait before a name that nobody knows is asked for again.
 const RESOLVE_WAIT: Duration = Duration::from_millis(500);
 /// What a rank needs beside the connections of the rendezvous: its sockets, and some.
@@ -46,6 +46,8 @@ pub(crate) struct Rendezvous {
     pub(crate) size: u32,
     /// `host:port` of rank 0.
     pub(crate) address: String,
+    /// See [`JobConfig::addresses`](crate::JobConfig::addresses).
+    pub(crate) own: Vec<IpAddr>,
     /// Listens there already, at rank 0; it does so itself where there is none.
     pub(crate) listener: Option<TcpListener>,
     pub(crate) key: Option<JobKey>,
@@ -123,6 +125,8 @@ pub(crate) struct Hello {
     pub(crate) version: String,
     pub(crate) rank: u32,
     pub(crate) size: u32,
+    /// Where its packets come in, if not at the address of this connection.
+    pub(crate) address: Option<IpAddr>,
     pub(crate) ports: Ports,
     pub(crate) payload_bytes: u16,
     pub(crate) trial_port: u16,
@@ -197,8 +201,8 @@ fn hint(given: &str, address: SocketAddr) -> String {
     let is_meant = host == "localhost" || host.starts_with("127.") || host.starts_with('[');
     match address.ip().is_loopback() && !is_meant {
         true => format!(
-            " Only this machine can: '{host}' is {} here. See /etc/hosts, or set OMNES_RENDEZVOUS \
-             to an address and a port",
+            " Only this machine can: '{host}' is {} here. See /etc/hosts, or name this host by its \
+             address: in `omnes run --hosts`, or with a port in OMNES_RENDEZVOUS",
             address.ip()
         ),
         false => String::new(),
@@ -266,8 +270,23 @@ impl Rendezvous {
         let peers = hellos.values().map(|(_, from, _): &(Hello, SocketAddr, _)| (from.ip(), *from));
         let peers: BTreeMap<IpAddr, SocketAddr> = peers.collect();
         let peers: Vec<SocketAddr> = peers.into_values().collect();
-        let local = local(address.ip(), &peers)?;
-        self.answer_all(local, address, hellos, &mut until)
+        let own = self.choose_own(address.ip())?;
+        let local = local(own, &peers)?;
+        self.answer_all(local, own, hellos, &mut until)
+    }
+
+    /// The address of this rank's packets, which is at `reached` for the rendezvous.
+    pub(crate) fn choose_own(&self, reached: IpAddr) -> Result<IpAddr, NetError> {
+        if self.own.is_empty() || self.own.contains(&reached) {
+            return Ok(reached);
+        }
+        let fits = self.own.iter().find(|own| own.is_ipv4() == reached.is_ipv4());
+        fits.copied().ok_or_else(|| NetError::NoAddressOfKind { own: self.own.clone(), reached })
+    }
+
+    /// What others are told of it: nothing where each knows it by its way to this rank.
+    pub(crate) fn told_of_own(&self, own: IpAddr) -> Option<IpAddr> {
+        (!self.own.is_empty()).then_some(own)
     }
 
     /// There must be a descriptor for each of the others; better there are some for strangers, too.
@@ -333,9 +352,10 @@ impl Rendezvous {
             self.refuse(&stream, theirs, &reason);
             return Ok(());
         }
-        match self.judge(introduction, &signed, hellos) {
+        match self.judge(introduction, &signed, from, hellos) {
             Ok(hello) => {
-                hellos.insert(hello.rank, (hello, from, stream));
+                let host = hello.address.unwrap_or(from.ip());
+                hellos.insert(hello.rank, (hello, SocketAddr::new(host, from.port()), stream));
                 Ok(())
             }
             Err(problem) => {
@@ -352,6 +372,7 @@ impl Rendezvous {
         &self,
         introduction: Introduction,
         signed: &Signed,
+        from: SocketAddr,
         hellos: &Hellos,
     ) -> Result<Hello, NetError> {
         let Introduction { version, rank, .. } = introduction;
@@ -374,7 +395,10 @@ impl Rendezvous {
             let (ours, theirs) = (ours.clone(), printable(theirs));
             return Err(NetError::SettingDiffers { rank, name, ours, theirs });
         }
-        if !hello.ports.is_whole(self.size) || !is_payload(hello.payload_bytes) {
+        let is_of_kind = |address: IpAddr| address.is_ipv4() == from.is_ipv4();
+        let is_address = hello.address.is_none_or(is_of_kind);
+        let has_ports = hello.ports.is_whole(self.size);
+        if !has_ports || !is_payload(hello.payload_bytes) || !is_address {
             return Err(malformed());
         }
         if rank.0 >= self.size {
@@ -392,7 +416,7 @@ impl Rendezvous {
     fn answer_all(
         &self,
         local: Local,
-        address: SocketAddr,
+        own: IpAddr,
         hellos: Hellos,
         until: &mut Deadline<'_>,
     ) -> Result<Met, NetError> {
@@ -400,16 +424,16 @@ impl Rendezvous {
             Some(key) => key.clone(),
             None => JobKey::new(random()?),
         };
-        let table = self.table(&local, &key, address.ip(), &hellos)?;
-        let addresses = table.addresses_for(0, address.ip());
-        let own = Machine::this();
+        let table = self.table(&local, &key, own, &hellos)?;
+        let addresses = table.addresses_for(0, own);
+        let machine = Machine::this();
         let machines = hellos.values().map(|(hello, _, _)| hello.machine.clone());
-        let census = Census::of(&machines.chain([own.clone()]).collect::<Vec<_>>());
+        let census = Census::of(&machines.chain([machine.clone()]).collect::<Vec<_>>());
         let question = self.question(JobId(table.job), &key, table.payload_bytes);
         let part = Part::begin(local.trial.as_ref(), question, &table.circle, &addresses);
         let HandedOut { streams, unreached } =
             self.hand_out(hellos, &table, &census, (until, part))?;
-        let crowd = census.crowd_on(&own);
+        let crowd = census.crowd_on(&machine);
         let Table { job, payload_bytes, nodes, circle, .. } = table;
         let met = Met {
             job: JobId(job),
@@ -424,7 +448,7 @@ impl Rendezvous {
         if unreached.is_empty() {
             return Ok(met);
         }
-        let ways = ways(&circle, &unreached, &met.addresses, address.ip());
+        let ways = ways(&circle, &unreached, &met.addresses, own);
         Ok(met.narrowed(ways, &local))
     }
 
@@ -460,7 +484,7 @@ impl Rendezvous {
         Ok(Table {
             job: u32::from_be_bytes(random()?),
             key: self.key.is_none().then(|| hex(key.as_bytes())),
-            hosts: std::iter::once(None).chain(hosts).collect(),
+            hosts: std::iter::once(self.told_of_own(own)).chain(hosts).collect(),
             payload_bytes,
             ports: std::iter::once(local.ports.clone()).chain(ports).collect(),
             nodes: Node::groups(&nodes),

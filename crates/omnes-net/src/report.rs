@@ -50,13 +50,15 @@ impl Rendezvous {
         let mut until = Deadline::after(self.timeout, self.while_waiting.as_ref());
         let (mut stream, mut greeting) = self.reach(&mut until)?;
         let address = stream.peer_addr().map_err(|source| self.lost(source))?;
-        let own = stream.local_addr().map_err(|source| self.lost(source))?;
-        let local = local(own.ip(), &[address])?;
+        let reached = stream.local_addr().map_err(|source| self.lost(source))?;
+        let own = self.choose_own(reached.ip())?;
+        let local = local(own, &[address])?;
         let challenge = u64::from_be_bytes(random()?);
         let hello = Hello {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             rank: self.rank.0,
             size: self.size,
+            address: self.told_of_own(own),
             ports: local.ports.clone(),
             payload_bytes: local.payload_bytes,
             trial_port: local.trial_port()?,

@@ -38,7 +38,7 @@ use std::sync::{Arc, OnceLock};
 /// ends on a rank with an error of these, other than a broadcast or barrier, or with one of lengths
 /// that differ, is given up: all collective operations here end with [`Error::CollectiveGivenUp`]
 /// from then on, on all ranks, and also those of ranks that have not come as far. Messages go on.
-/// Whoever means to go on after that keeps a communicator aside, to make new ones of by
+/// To go on after that, a program keeps a spare communicator and makes new ones from it by
 /// [`Self::split`] or [`Self::dup`].
 #[derive(Clone)]
 pub struct Communicator {

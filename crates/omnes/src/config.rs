@@ -18,11 +18,11 @@ use std::time::Duration;
 /// Whether a job multicasts. Text form: `auto`, `on`, `off`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Multicast {
-    /// If a probe at the start of the job finds that it reaches everybody.
+    /// Use it if the probe at the start of the job reaches every rank.
     Auto,
-    /// Without it the job does not start.
+    /// Require it: otherwise the job does not start.
     On,
-    /// No.
+    /// Never use it.
     Off,
 }
 
@@ -66,21 +66,23 @@ pub struct Config {
     /// exchange already ([`crate::Communicator::from_exchange`]) it may be empty, or without a
     /// port: then it is drawn.
     pub rendezvous: String,
-    /// Which of their addresses ranks that exchange already may meet at; any where there is none.
+    /// Which of its host's addresses this rank may use for its packets, and ranks that exchange
+    /// already for their meeting; where there is none, that by which it reaches rank 0.
     pub interface: Option<Interface>,
     /// The job's secret. Without one, rank 0 draws a key and hands it out in the clear.
     pub key: Option<JobKey>,
-    /// Wait for all ranks at the start; at least 10 ms.
+    /// Longest wait for all ranks at the start; at least 10 ms.
     pub join_timeout: Duration,
-    /// Silence after which a rank has failed; at least 10 ms.
+    /// Time within which all know of a rank that has failed: one that is silent for four fifths of
+    /// it; at least 10 ms.
     pub peer_timeout: Duration,
     /// Ranks that share this machine's cores, where they are not those of this job.
     pub local_ranks: Option<u32>,
-    /// Time for which waiting calls spin; what suits the ranks per core where there is none.
+    /// Time for which waiting calls spin; chosen by the ranks per core where there is none.
     pub spin: Option<Duration>,
-    /// Time for which they then give their core away between looks, likewise.
+    /// Time for which they then yield their core between looks, likewise.
     pub give_way: Option<Duration>,
-    /// What calls do beside while they wait.
+    /// Called now and then while a call waits.
     pub while_waiting: Option<WhileWaiting>,
     /// Broadcast algorithm, the same on all ranks; where there is none, what is fastest for the
     /// size by rank 0's figures, else multicast if it works, else a tree chosen by size.

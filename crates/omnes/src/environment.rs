@@ -6,7 +6,6 @@
 use crate::ancestors;
 use crate::config::{Config, MTU_BYTES, POOL_SLOTS, mtu_allowed, pool_slots_allowed};
 use crate::error::Error;
-use crate::exchanged::Interface;
 use crate::launcher::Launcher;
 use omnes_net::TIMEOUT_MIN;
 use omnes_wire::JobKey;
@@ -143,12 +142,9 @@ impl Config {
     ///
     /// # Errors
     /// [`Error::NoLauncher`] without rank and size, [`Error::Variable`] for a value that makes no
-    /// sense, an interface that is not here or a rendezvous address that cannot be guessed.
+    /// sense or a rendezvous address that cannot be guessed.
     pub fn from_env() -> Result<Self, Error> {
-        let config = Self::from_environment(variable)?;
-        // Ranks of a launcher meet elsewhere, but who sets it means something.
-        config.interface.as_ref().map_or(Ok(()), Interface::check)?;
-        Ok(config)
+        Self::from_environment(variable)
     }
 
     fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
@@ -160,9 +156,14 @@ impl Config {
             name: "OMNES_RENDEZVOUS".to_owned(),
             value: String::new(),
             reason: format!(
-                "{} does not say where rank 0 runs: set it to host:port of rank 0's host, with a \
+                "{} does not say where rank 0 runs{}: set it to host:port of rank 0's host, with a \
                  free port, for all ranks",
-                launcher.name
+                launcher.name,
+                // In a batch script there is a job, and no step that has ranks.
+                match launcher.name {
+                    "Slurm" => "; if this was not started by srun, do that; else",
+                    _ => "",
+                }
             ),
         })?;
         let mut config = Self::new(rank, size, rendezvous);

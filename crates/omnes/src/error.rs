@@ -58,7 +58,7 @@ pub enum Error {
     /// A rank of the communicator has died or is cut off.
     #[error(
         "rank {rank} has failed: it ended without leaving the job, or was silent for \
-         OMNES_PEER_TIMEOUT; if it is alive, raise that"
+         four fifths of OMNES_PEER_TIMEOUT; if it is alive, raise that"
     )]
     PeerFailed {
         /// Its rank in the communicator, or in the job where it is not a member.
@@ -245,7 +245,7 @@ pub enum Error {
     /// communicator's are over: [`Self::CollectiveGivenUp`].
     #[error("the wait was interrupted")]
     Interrupted,
-    /// An algorithm that cannot be, such as a tree of radix 1.
+    /// An invalid algorithm, such as a tree of radix 1.
     #[error("algorithm: {reason}")]
     Algorithm {
         /// Why.
@@ -275,9 +275,9 @@ pub enum Error {
     #[error("this rank has left the job: nothing starts after finalize() or abandon()")]
     Left,
     /// A request was asked, or waited for, once more after its error.
-    #[error("the request has ended before, with an error: ask it no more")]
+    #[error("the request has already ended with an error and cannot be used again")]
     RequestOver,
-    /// A setting of [`Config`](crate::Config) that cannot be.
+    /// An invalid setting of [`Config`](crate::Config).
     #[error("{name} is {value}, must be {allowed}")]
     Setting {
         /// Name of the field.

@@ -6,6 +6,7 @@ use crate::bcast::tune::Figures;
 use crate::config::Config;
 use crate::config::Multicast;
 use crate::error::Error;
+use crate::exchanged::Interface;
 use crate::numbers::Numbers;
 use crate::stats::Stats;
 use omnes_net::live::LiveConfig;
@@ -58,6 +59,7 @@ impl Job {
             rank: config.rank,
             size: config.size,
             rendezvous: config.rendezvous.clone(),
+            addresses: config.interface.as_ref().map_or(Ok(Vec::new()), Interface::addresses)?,
             key: config.key.clone(),
             join_timeout: config.join_timeout,
             peer_timeout: config.peer_timeout,

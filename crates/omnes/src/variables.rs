@@ -8,8 +8,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ("OMNES_RENDEZVOUS", "host:port of rank 0 at which the ranks meet; overrides the launcher's"),
     (
         "OMNES_INTERFACE",
-        "interface, or network such as 10.0.0.0/24, on which ranks that exchange already meet; \
-         chosen where unset",
+        "interface, or network such as 10.0.0.0/24, whose address is this rank's; where unset, \
+         that by which it reaches rank 0",
     ),
     ("OMNES_JOB_KEY", "the job's secret, 32 hexadecimal digits; drawn by rank 0 where unset"),
     ("OMNES_LOCAL_SIZE", "ranks that share this machine's cores; this job's where unset"),
@@ -65,8 +65,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "OMNES_PEER_TIMEOUT",
-        "silence after which a rank has failed, 10ms at least; 5s where unset, 30s for ranks of an \
-         MPI",
+        "time within which all know of a rank that has failed, one that is silent for four fifths \
+         of it; 10ms at least; 5s where unset, 30s for ranks of an MPI",
     ),
     (
         "OMNES_JOIN_TIMEOUT",

@@ -214,7 +214,7 @@ impl Algorithm {
                  co-root=4+skewed=8; original, binomial, chain, flat, knomial=RADIX, kary=ARITY, \
                  postal=LAMBDA, postal=LAMBDA/FAN_OUT; barrier: \
                  gather-broadcast, pairwise, dissemination, counter; also by form: nic, user, \
-                 channel, nic:counter; allreduce: word, blocks, ring, and the trees"
+                 channel, nic:counter; allreduce: words, blocks, ring, and the trees"
             )
         })
     }

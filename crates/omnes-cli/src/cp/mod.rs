@@ -64,7 +64,7 @@ Examples:
   # eight copies on one machine
   omnes run -n 8 -- omnes cp model.bin out/{rank}/model.bin
   srun omnes cp --force checkpoint/ /scratch/checkpoint
-  mpirun -n 4 omnes cp image.raw /srv/images/  # keeps its name
+  mpirun -n 4 omnes cp image.raw images/{rank}/  # one machine; keeps its name
 
 Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST
 holds {rank}, which stands for the rank's number ({{ for a brace itself). DEST

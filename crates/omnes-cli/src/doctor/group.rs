@@ -1,9 +1,9 @@
 //! What a job's multicast would use: its interface and its group; and whether a bridge of this
 //! machine is likely to forget its members.
 //!
-//! The interface is the one with the address under which the other ranks see this one: that of the
-//! way to rank 0 where a launcher says where that is, else that of the default route. Nothing is
-//! sent to find out.
+//! The interface is the one with the address under which the other ranks see this one: that of
+//! `OMNES_INTERFACE`, else that of the way to rank 0 where a launcher says where that is, else that
+//! of the default route, else the first that is no loopback. Nothing is sent to find out.
 //!
 //! A bridge that snoops on IGMP passes multicast on to members only, and forgets those that no
 //! querier asks [linux-datapath A.8]. Switches elsewhere cannot be looked into from here; Omnes
@@ -31,8 +31,18 @@ fn job(variable: &impl Fn(&str) -> Option<String>) -> Finding {
     if variable("OMNES_MULTICAST").as_deref() == Some("off") {
         return Finding::limited(name, "off", "unset OMNES_MULTICAST: it is used where it works");
     }
-    let Some(own) = own_address(variable("OMNES_RENDEZVOUS").as_deref()) else {
-        let advice = "no route leads anywhere: jobs of one machine use lo";
+    let wanted = variable("OMNES_INTERFACE").filter(|text| !text.is_empty());
+    let own = match wanted {
+        Some(text) => match wanted_address(&text) {
+            Ok(own) => Some(own),
+            Err(why) => {
+                return Finding::missing(name, format!("OMNES_INTERFACE={text}"), &why);
+            }
+        },
+        None => own_address(variable("OMNES_RENDEZVOUS").as_deref()).or_else(first_address),
+    };
+    let Some(own) = own else {
+        let advice = "no interface is up but the loopback: jobs of one machine use lo";
         return Finding::limited(name, "no interface", advice);
     };
     let Some(interface) = interface_of(own) else {
@@ -67,6 +77,21 @@ fn own_address(rendezvous: Option<&str>) -> Option<IpAddr> {
     // Only looks up the route.
     socket.connect(to).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+/// The address that `OMNES_INTERFACE` names here, or what is wrong with it.
+fn wanted_address(text: &str) -> Result<IpAddr, String> {
+    let wanted: omnes::Interface = text.parse().map_err(str::to_owned)?;
+    let addresses = wanted.addresses().map_err(|error| error.to_string())?;
+    addresses.first().copied().ok_or_else(|| "no address here fits".to_owned())
+}
+
+/// Where no route leads to everybody, as in a cluster of its own.
+fn first_address() -> Option<IpAddr> {
+    let all = if_addrs::get_if_addrs().ok()?;
+    let mut up = all.iter().filter(|it| it.is_oper_up() && !it.is_loopback());
+    let first = up.clone().find(|it| it.ip().is_ipv4());
+    first.or_else(|| up.next()).map(if_addrs::Interface::ip)
 }
 
 fn interface_of(own: IpAddr) -> Option<String> {
@@ -135,6 +160,16 @@ mod tests {
         let finding = job_with(&[&[("OMNES_RENDEZVOUS", "127.0.0.1:1")][..], &named].concat());
         assert_eq!(finding.value, "239.1.1.1:5 via lo (127.0.0.1), TTL 3");
         assert_eq!(job_with(&[("OMNES_MULTICAST", "off")]).value, "off");
+    }
+
+    #[test]
+    fn the_interface_that_is_asked_for_goes_first() {
+        let own = ("OMNES_INTERFACE", "127.0.0.0/8");
+        let finding = job_with(&[("OMNES_RENDEZVOUS", "192.0.2.1:4000"), own]);
+        assert_eq!(finding.value, "239.192.0.0/14 via lo (127.0.0.1), TTL 1");
+        let none = job_with(&[("OMNES_INTERFACE", "nosuch0")]);
+        assert_eq!((none.verdict, &*none.value), (Verdict::Missing, "OMNES_INTERFACE=nosuch0"));
+        assert!(none.advice.contains("no address here fits"), "{}", none.advice);
     }
 
     #[test]

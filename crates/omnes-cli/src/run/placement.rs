@@ -42,7 +42,9 @@ pub struct SiteArgs {
     hosts: Option<String>,
     /// Command used in place of ssh, split at spaces; it gets the host and one command line
     #[arg(long, value_name = "COMMAND", requires = "hosts")]
-    #[arg(default_value = "ssh -T -o BatchMode=yes -o ServerAliveInterval=15")]
+    #[arg(
+        default_value = "ssh -T -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15"
+    )]
     ssh: String,
     /// Use IPv6 addresses on this machine and in labs
     #[arg(long, conflicts_with = "hosts")]

@@ -13,8 +13,10 @@
 //! The first line also tells the launcher that the connection stands: ssh reads it only then, so as
 //! long as it lies in the pipe the rank counts as connecting (see `start`).
 //!
-//! So the real signal reaches the rank, and nothing survives a lost connection, without a
-//! terminal on the far side. The shell stays as the parent of the rank: a rank that dies by
+//! So the real signal reaches the rank, and nothing survives a closed connection, without a
+//! terminal on the far side. Where the launcher's machine loses its power or its network, nobody
+//! closes the connection: sshd notices after its `ClientAliveInterval`, which is off by default,
+//! else with TCP, after minutes to hours. The shell stays as the parent of the rank: a rank that dies by
 //! signal s is then seen as status 128+s, where ssh itself would only say 255.
 //!
 //! Assumes: login shells that read POSIX quoting (sh, bash, dash, ksh, zsh), and sshd's habit of

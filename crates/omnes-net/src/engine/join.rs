@@ -73,6 +73,7 @@ impl Engine {
             rank: Rank(config.rank),
             size: config.size,
             address: config.rendezvous.clone(),
+            own: config.addresses.clone(),
             listener,
             key: config.key.clone(),
             timeout: config.join_timeout,

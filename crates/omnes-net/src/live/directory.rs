@@ -77,7 +77,9 @@ fn usual() -> Vec<PathBuf> {
 pub(super) fn to_read(place: &LivePlace) -> BTreeMap<PathBuf, u32> {
     let user = own_user();
     if let LivePlace::In(path) = place {
-        return BTreeMap::from([(path.clone(), user)]);
+        // The superuser reads what other users have named, too.
+        let others = || path.metadata().map_or(user, |data| data.uid());
+        return BTreeMap::from([(path.clone(), if user == 0 { others() } else { user })]);
     }
     let mut found: BTreeMap<_, _> = usual().into_iter().map(|path| (path, user)).collect();
     if user == 0 {

@@ -18,6 +18,17 @@ fn meet(
     address: &str,
     listener: Option<TcpListener>,
 ) -> JoinHandle<Result<Met, NetError>> {
+    meet_as(rank, size, address, listener, &[])
+}
+
+/// The same of a rank that may use these of its host's addresses.
+fn meet_as(
+    rank: u32,
+    size: u32,
+    address: &str,
+    listener: Option<TcpListener>,
+    own: &[&str],
+) -> JoinHandle<Result<Met, NetError>> {
     let job = Rendezvous {
         rank: Rank(rank),
         size,
@@ -28,6 +39,7 @@ fn meet(
         while_waiting: None,
         node: None,
         encrypts: false,
+        own: own.iter().map(|address| address.parse().unwrap()).collect(),
         alike: Vec::new(),
     };
     let ports = Ports::One(1000 + rank as u16);
@@ -62,6 +74,31 @@ fn hundreds_of_ranks_meet_and_all_have_the_same_table() {
 }
 
 #[test]
+fn ranks_are_known_by_the_addresses_that_they_may_use() {
+    let (listener, address) = door();
+    let own: [&[&str]; 4] = [
+        &["fd00::1", "127.0.0.9", "127.0.0.8"],
+        &["127.0.0.7"],
+        // That by which it reaches rank 0 goes first.
+        &["127.0.0.6", "127.0.0.1"],
+        &[],
+    ];
+    let join = |rank: usize, listener| meet_as(rank as u32, 4, &address, listener, own[rank]);
+    let others = [1, 2, 3].map(|rank| join(rank, None));
+    let zero = join(0, Some(listener));
+    for met in [zero].into_iter().chain(others) {
+        let addresses = met.join().unwrap().unwrap().addresses;
+        let hosts: Vec<String> = addresses.iter().map(|it| it.ip().to_string()).collect();
+        assert_eq!(hosts, ["127.0.0.9", "127.0.0.7", "127.0.0.1", "127.0.0.1"]);
+    }
+    let (listener, address) = door();
+    let refused = meet_as(0, 1, &address, Some(listener), &["fd00::1"]).join().unwrap();
+    let error = refused.err().unwrap().to_string();
+    let named = "at 127.0.0.1, and of the addresses that it may use (fd00::1) none is of that kind";
+    assert!(error.contains(named), "{error}");
+}
+
+#[test]
 fn no_rank_begins_before_all_have_the_table() {
     let (listener, address) = door();
     let zero = meet(0, 3, &address, Some(listener));
@@ -73,6 +110,7 @@ fn no_rank_begins_before_all_have_the_table() {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         rank: 2,
         size: 3,
+        address: None,
         ports: Ports::One(1002),
         payload_bytes: 1400,
         trial_port: 0,

@@ -33,6 +33,7 @@ pub fn config(rank: u32, size: u32, rendezvous: &str) -> JobConfig {
         multicast: MulticastConfig { wanted: false, ..MulticastConfig::default() },
         shared_memory: true,
         encrypts: false,
+        addresses: Vec::new(),
         alike: Vec::new(),
         receive_queue: None,
     }

@@ -12,14 +12,14 @@ A program is started once per rank, by ``omnes run``, ``mpirun``, ``srun`` or
         world.bcast(weights)
         world.barrier()
 
-Buffers are whatever has one: bytearray, memoryview, array.array, NumPy arrays.
-They are used where they are, without a copy in Python. ``omnes.torch`` pushes
+Any object with the buffer protocol will do: bytearray, memoryview, array.array,
+NumPy arrays. They are used where they are, without a copy in Python. ``omnes.torch`` pushes
 the weights of PyTorch modules, and ``omnes.distributed`` is a backend of
 torch.distributed.
 
-The end of the ``with`` block leaves the job together with all other ranks. A
-rank that leaves it by an exception, or without it, is PeerLeft to whoever waits
-for it, and one that is killed PeerFailed.
+The end of the ``with`` block leaves the job together with all other ranks. Ranks
+that wait for one that leaves through an exception, or without the ``with``
+block, get PeerLeft; for one that is killed, PeerFailed.
 Errors are ``omnes.Error``, one subclass per kind. Calls that wait let other
 threads run, and signal handlers twenty times a second: what those raise, such as
 KeyboardInterrupt, ends the call, whose operation is given up, as does the end of

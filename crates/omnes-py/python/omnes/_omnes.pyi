@@ -268,16 +268,16 @@ class Communicator:
         self, buffer: Buffer, source: int | None = None, *, tag: int | None = None
     ) -> Request:
         """Starts what recv() does; buffer is in use until the request has ended."""
-    def iallreduce(self, buffer: Buffer, op: str = "sum") -> Request:
+    def iallreduce(self, buffer: Buffer, op: _Op = "sum") -> Request:
         """Starts what allreduce() does; buffer is in use until the request has ended.
 
         All ranks start it by this call, in the same order as their other collective operations; any
         number may be under way, also of the ones below.
         """
-    def ireduce(self, buffer: Buffer, root: int = 0, op: str = "sum") -> Request:
+    def ireduce(self, buffer: Buffer, root: int = 0, op: _Op = "sum") -> Request:
         """Starts what reduce() does; buffer is in use until the request has ended."""
     def ireduce_scatter(
-        self, buffer: Buffer, op: str = "sum"
+        self, buffer: Buffer, op: _Op = "sum"
     ) -> tuple[Request, tuple[int, int]]:
         """Starts what reduce_scatter() does; buffer is in use until the request has ended.
 

@@ -62,9 +62,13 @@ impl fmt::Display for Interface {
 }
 
 impl Interface {
-    /// Refuses one that leaves this host no address; the error names the addresses there are.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        Whereabouts::here(Some(self)).map(drop)
+    /// This host's addresses that may be used, IPv4 first.
+    ///
+    /// # Errors
+    /// [`Error::Variable`], which names the addresses there are, if none may.
+    pub fn addresses(&self) -> Result<Vec<IpAddr>, Error> {
+        let here = Whereabouts::here(Some(self))?;
+        Ok(here.addresses.into_iter().map(|own| own.address).collect())
     }
 
     /// True if ranks may meet at `address` of the interface `name`.
