@@ -286,9 +286,9 @@ fn a_rank_0_of_another_version_is_not_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = join(&listener.local_addr().unwrap().to_string(), 1, 2, |_| {});
     let (stream, _) = listener.accept().unwrap();
-    writeln!(&stream, r#"{{"omnes":9,"challenge":1}}"#).unwrap();
+    writeln!(&stream, r#"{{"omnes":10,"challenge":1}}"#).unwrap();
     let differ =
-        "versions differ: this rank has 8, the other side 9; use one version for all ranks";
+        "versions differ: this rank has 9, the other side 10; use one version for all ranks";
     assert_eq!(error_of(one), differ);
 }
 
