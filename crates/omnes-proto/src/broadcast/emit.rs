@@ -158,12 +158,16 @@ impl Stream {
         head: &mut Head,
     ) -> Option<Outbound> {
         let report = self.take_report(now)?;
+        let addressee = self.addressee(report)?;
         let acknowledges = self.acknowledges();
         let incoming = self.incoming.as_mut()?;
         let lacks_rest = std::mem::take(&mut incoming.lacks_rest);
         let is_nack = report == Report::Nack;
         let has_refused = is_nack && incoming.refused.take() == Some(incoming.arrivals.expects());
-        let hears = std::mem::take(&mut incoming.hears);
+        // Whoever sends again what is missing keeps account of who hears; in a tree that is not the
+        // rank that an acknowledgement goes to.
+        let is_told = self.roles.repairer == Some(addressee);
+        let hears = is_told && std::mem::take(&mut incoming.hears);
         let incoming = self.incoming.as_ref()?;
         // The time of those below is part of a branch's round trip.
         let held_back = match self.roles.speaks_for_others {
@@ -192,7 +196,7 @@ impl Stream {
         } else {
             common.counters.acks_sent += 1;
         }
-        let to = Destination::Rank(self.addressee(report)?);
+        let to = Destination::Rank(addressee);
         Some(Outbound { to, header, segment: None })
     }
 

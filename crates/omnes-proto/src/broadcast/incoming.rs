@@ -93,7 +93,7 @@ pub(super) struct Incoming {
     /// Last packets of messages, as far as they have arrived out of order.
     lasts: SeqBits,
     messages: u32,
-    /// Something that went to all has come since the last report.
+    /// Something that went to all has come since the last report to the rank that repairs.
     pub(super) hears: bool,
     /// Somebody asks for a report, whatever it has to say.
     pub(super) is_asked: bool,

@@ -84,6 +84,23 @@ fn a_lone_packet_lost_in_a_tree_is_missed_by_whom_its_acknowledgement_is_for() {
 }
 
 #[test]
+fn lone_packets_lost_in_a_tree_make_nobody_deaf() {
+    // Rank 3 reports to rank 2 what it has, and to the root what it lacks.
+    for policy in ["tree-ack=2+combined", "tree-ack=2"] {
+        let mut net = Net::new(16, policy);
+        let is_to_all = |it: &Header| it.kind == Kind::Cast && it.flags.has(Flags::GROUP);
+        net.lose = Box::new(move |it, to| to == 3 && is_to_all(it) && it.seq.0 % 2 == 1);
+        for number in 0..40 {
+            net.broadcast(0, &content(number, 8));
+            net.run(200);
+        }
+        let counters = net.nodes[0].machine.counters();
+        assert!(counters.nacks_received >= 20, "{policy}: {counters:?}");
+        assert_eq!(counters.unicast_copies, 0, "{policy}");
+    }
+}
+
+#[test]
 fn nobody_in_a_tree_answers_before_those_below_have() {
     let (mut net, heard, freed) = tree_that_loses("tree-ack=2+combined", |_, _| false);
     time_to_free(&mut net, freed);
