@@ -302,6 +302,7 @@ impl Group {
     pub(super) fn close(&mut self, common: &mut Common) {
         self.is_closed = true;
         self.question = None;
+        self.waiting.close();
         if self.is_nic() {
             self.rest(common);
             self.entered = self.done;

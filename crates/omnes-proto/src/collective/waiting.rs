@@ -4,7 +4,7 @@
 //! must not keep asking all at once: each time the same questions would overrun the buffer of the
 //! rank that is asked, and its own message may be among what is dropped. So where they are many,
 //! each draws its waits around a mean, and the more ranks may ask the same one, the longer the
-//! waits become in the end.
+//! waits become in the end. Those of a group that is closed become longest.
 
 use super::interface::CollectiveConfig;
 use super::pace::Pace;
@@ -17,6 +17,8 @@ use std::time::Duration;
 const ASKERS_FEW: u32 = 16;
 /// Ranks that may ask the same one before waits become longer than usual.
 const ASKERS_USUAL: u32 = 128;
+/// Longest wait for what nobody here waits for any more.
+const CLOSED_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The timer of one group.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct Waiting {
     /// Ranks that may wait for the same one as this, this one among them.
     askers: u32,
     nacks: u32,
+    /// The group is closed.
+    is_closed: bool,
 }
 
 impl Waiting {
@@ -51,7 +55,14 @@ impl Waiting {
             me,
             askers,
             nacks: 0,
+            is_closed: false,
         }
+    }
+
+    /// The group is closed, so the caller waits no more. From now on waits double beyond the usual
+    /// limit: what is under way still ends, but it may be something that others never enter.
+    pub(super) fn close(&mut self) {
+        self.is_closed = true;
     }
 
     /// This rank begins to wait for a barrier of so many steps.
@@ -95,7 +106,10 @@ impl Waiting {
         }
         self.nack_at = Some(now + self.drawn());
         self.asked_at.get_or_insert(now);
-        let longest = config.nack_after_max * (self.askers / ASKERS_USUAL).max(1);
+        let longest = match self.is_closed {
+            true => CLOSED_WAIT_MAX,
+            false => config.nack_after_max * (self.askers / ASKERS_USUAL).max(1),
+        };
         self.wait = (self.wait * 2).min(longest);
         true
     }

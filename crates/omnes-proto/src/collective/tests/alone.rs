@@ -231,3 +231,31 @@ fn groups_that_cannot_be_served_say_why() {
     machine.open(group(&[1; 1025], Algorithm::Counter, Runner::Nic));
     assert_eq!(machine.enter(NOW, GROUP), too_large);
 }
+
+#[test]
+fn a_closed_group_hardly_asks_for_what_others_may_never_enter() {
+    let asks_within_a_minute = |rank: u32, runner, algorithm| {
+        let mut machine = machine(rank, &group(&[2, 1], algorithm, runner));
+        machine.enter(NOW, GROUP).unwrap();
+        if rank == 0 {
+            machine.handle_packet(NOW, &message(Kind::Step, 1, 1, STEP_JOIN), &[]);
+        }
+        machine.close(GROUP);
+        let end = NOW + Duration::from_secs(60);
+        while let Some(at) = machine.poll_timeout().filter(|at| *at < end) {
+            machine.handle_timeout(at);
+            while machine.poll_transmit(at).is_some() {}
+        }
+        machine.counters().nacks_sent
+    };
+    // A rank that its leader, which has left the kernel's barrier, never releases.
+    let held = asks_within_a_minute(1, Runner::Nic, Algorithm::Dissemination);
+    // Leaders of nodes; the barrier has ended everywhere with a time limit.
+    let leader = asks_within_a_minute(0, Runner::Host, Algorithm::Dissemination);
+    let alone = asks_within_a_minute(2, Runner::Host, Algorithm::Counter);
+    for nacks in [held, leader, alone] {
+        assert!((5..25).contains(&nacks), "{nacks}");
+    }
+    // The kernel's barrier itself is given up.
+    assert_eq!(asks_within_a_minute(0, Runner::Nic, Algorithm::Dissemination), 0);
+}
