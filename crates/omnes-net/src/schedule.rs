@@ -7,10 +7,11 @@
 //! the progress thread while the application computes.
 //!
 //! Guarantees: memory is used from the start until the operation has ended or was released, and no
-//! message of a schedule is under way afterwards. The first message that fails ends it with that
-//! error; so does one that is not as long as its room: at once or, where all lengths are taken,
-//! when the others have come too, so that none of these is taken for anything else. Cost: nothing
-//! in a step without schedules, else one look per schedule.
+//! message of a schedule is under way afterwards. A message that fails ends it with that error; so
+//! does one that is not as long as its room: when those behind it in the round have ended, as one
+//! look goes to the last that is left alone, or, where all lengths are taken, when all have, so
+//! that none of these is taken for anything else. Cost: nothing in a step without schedules, else
+//! one look per schedule.
 
 use crate::core::Core;
 use crate::operations::{Operation, OperationError, OperationId, Outcome, Part, Spot};

@@ -87,7 +87,8 @@ pub const NIC_NODES_MAX: usize = omnes_firmware::KERNEL_GROUP_MAX;
 pub const NODE_RANKS_MAX: usize = 1 << 12;
 
 /// Barriers of one group that may be entered before the first of them is done. Far more than
-/// programs have, as those of an MPI know no limit; what is entered and not begun costs a word.
+/// programs have, as those of an MPI know no limit; what is entered and not begun costs the words
+/// that it brings, 48 bytes.
 pub const BARRIERS_OUTSTANDING_MAX: u32 = 1 << 20;
 // Order of barriers must be valid among all that a member can know of.
 const _: () = assert!(BARRIERS_OUTSTANDING_MAX < 1 << 30);
