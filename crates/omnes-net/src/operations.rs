@@ -208,11 +208,12 @@ impl Operations {
         self.slots.get(id.0).is_none_or(Option::is_some)
     }
 
-    /// Whether an operation that has ended did not end well; `None` while it goes on.
-    pub(crate) fn has_failed(&self, id: OperationId) -> Option<bool> {
+    /// Length of the message of a receive that has ended; none if it has not ended well. `None`
+    /// while it goes on.
+    pub(crate) fn ended_bytes(&self, id: OperationId) -> Option<Option<u64>> {
         match self.slots.get(id.0) {
-            Some(outcome) => outcome.as_ref().map(Result::is_err),
-            None => Some(true),
+            Some(outcome) => outcome.as_ref().map(|it| it.as_ref().ok().map(|done| done.bytes)),
+            None => Some(None),
         }
     }
 

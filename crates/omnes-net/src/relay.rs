@@ -7,8 +7,8 @@
 //!
 //! Guarantees: a relay ends when its receive has ended, with or without success, or is released; it
 //! never ends a message, and names none that its owner has let go. Messages whose receive has
-//! failed are their owner's to release, as what they lack will never come. Cost: nothing in a step
-//! without relays, else one look per relay.
+//! failed, or has got fewer bytes than they have, are their owner's to release, as what they lack
+//! will never come. Cost: nothing in a step without relays, else one look per relay.
 
 use crate::core::Core;
 use crate::operations::{Operation, OperationId, Part};
@@ -16,7 +16,7 @@ use crate::operations::{Operation, OperationId, Part};
 /// What is passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Relayed {
-    /// Length of the message in bytes.
+    /// Length in bytes of the messages that pass it on, which the one that comes in must have.
     pub total: u64,
     /// Bytes that must have come since the last time, unless they are the last ones.
     pub piece: u64,
@@ -59,9 +59,9 @@ impl Core {
 
     fn advance(&mut self, relay: &mut Relay) -> Course {
         let total = relay.relayed.total;
-        let bytes = match self.operations.has_failed(relay.receive.id) {
-            Some(true) => return Course::Over,
-            Some(false) => total,
+        let bytes = match self.operations.ended_bytes(relay.receive.id) {
+            Some(bytes) if bytes != Some(total) => return Course::Over,
+            Some(_) => total,
             None => self.received_bytes(relay.receive).min(total),
         };
         if bytes == total || bytes - relay.passed >= relay.relayed.piece {

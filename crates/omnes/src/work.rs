@@ -31,8 +31,6 @@ pub(crate) struct Broadcast {
     started: Started,
     /// What it ends with, if all is well.
     status: Status,
-    /// What was wrong with what came.
-    checked: Result<(), Error>,
 }
 
 /// What became of an operation that was to be started.
@@ -62,8 +60,7 @@ impl Communicator {
         if part.origin == Origin::Itself && started.sends.is_empty() {
             return Ok(Begun::Done(status));
         }
-        let broadcast = Broadcast { started, status, checked: Ok(()) };
-        Ok(Begun::UnderWay(Work::Broadcast(broadcast)))
+        Ok(Begun::UnderWay(Work::Broadcast(Broadcast { started, status })))
     }
 
     /// Starts a message, without waiting for anybody.
@@ -108,10 +105,8 @@ impl Communicator {
             Work::Scheduled(Scheduled { operation, collective, status }) => {
                 self.undertaken(collective, self.wait_for(operation).map(|_| status))
             }
-            Work::Broadcast(Broadcast { started, status, checked }) => {
-                let finished = self.finish(started, status.bytes);
-                checked.and(finished)?;
-                Ok(status)
+            Work::Broadcast(Broadcast { started, status }) => {
+                self.finish(started, status.bytes).map(|()| status)
             }
         }
     }
@@ -141,7 +136,7 @@ impl Communicator {
 
     /// The outcome of a broadcast, if all of this rank's part in it has ended.
     fn test_broadcast(&self, broadcast: &mut Broadcast) -> Option<Result<Status, Error>> {
-        let Broadcast { started, status, checked } = broadcast;
+        let Broadcast { started, status } = broadcast;
         let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
         while let Some(operation) = started.receive.or(started.sends.last().copied()) {
             let outcome = self.job().engine.test(operation, breaks)?;
@@ -149,19 +144,18 @@ impl Communicator {
             if !is_receive {
                 started.sends.pop();
             }
-            match outcome {
-                Ok(completion) if is_receive => {
-                    *checked = check_length(completion.bytes, status.bytes);
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    self.release(started);
-                    return Some(Err(self.error(error)));
-                }
+            let outcome = match outcome {
+                Err(error) => Err(self.error(error)),
+                Ok(completion) if is_receive => check_length(completion.bytes, status.bytes),
+                Ok(_) => Ok(()),
+            };
+            if let Err(error) = outcome {
+                // What never came will never be passed on.
+                self.release(started);
+                return Some(Err(error));
             }
         }
-        let checked = std::mem::replace(checked, Ok(()));
-        Some(checked.map(|()| *status))
+        Some(Ok(*status))
     }
 
     /// Gives work up, so that its memory is free.

@@ -127,3 +127,40 @@ fn who_waits_for_a_rank_that_is_interrupted_hears_of_it() {
         world.finalize().unwrap();
     });
 }
+
+/// The root's message is shorter than the others' buffers, and longer than one that nobody passes
+/// on before it is whole.
+fn root_sends_less(bcast: impl Fn(&Communicator, &mut Vec<u8>) -> Result<(), Error> + Sync) {
+    with_ranks(4, chain, |world| {
+        let other = world.dup().unwrap();
+        let (came, expected) = (256 << 10, 512 << 10);
+        let bytes = if world.rank() == 0 { came } else { expected };
+        let outcome = bcast(&other, &mut vec![world.rank() as u8; bytes]);
+        let is_right = match world.rank() {
+            0 => outcome.is_ok(),
+            1 => matches!(outcome, Err(Error::LengthDiffers { came: 262_144, expected: 524_288 })),
+            _ => matches!(outcome, Err(Error::GivenUp { .. })),
+        };
+        assert!(is_right, "rank {}: {outcome:?}", world.rank());
+        world.barrier().unwrap();
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn nobody_behind_a_rank_takes_what_it_did_not_get_for_the_roots() {
+    root_sends_less(|comm, data| comm.bcast(0, data));
+}
+
+#[test]
+fn nor_does_it_by_an_operation_that_is_tested() {
+    root_sends_less(|comm, data| {
+        let mut request = comm.bcast_owned(0, std::mem::take(data)).unwrap();
+        loop {
+            match request.test()? {
+                true => return Ok(()),
+                false => std::thread::yield_now(),
+            }
+        }
+    });
+}

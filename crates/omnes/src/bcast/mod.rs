@@ -240,9 +240,8 @@ impl Communicator {
         // What never came will never be passed on: the messages cannot end by themselves.
         let sends = Rest { communicator: self, operations: &sends };
         let received = receive.map(|receive| self.wait_for(receive)).transpose()?;
-        let checked = received.map_or(Ok(()), |it| check_length(it.bytes, length));
-        let waited = sends.wait();
-        checked.and(waited)
+        received.map_or(Ok(()), |it| check_length(it.bytes, length))?;
+        sends.wait()
     }
 
     /// Gives up what is under way, so that its memory is free.
