@@ -108,6 +108,15 @@ impl Communicator {
         part: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.check_whole()?;
+        self.see_through(collective, part)
+    }
+
+    /// The same for what remains of a part that has begun before.
+    pub(crate) fn see_through<T>(
+        &self,
+        collective: Collective,
+        part: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let undertaking = Undertaking { communicator: self, collective };
         let outcome = part();
         std::mem::forget(undertaking);

@@ -103,7 +103,7 @@ impl Communicator {
                 self.wait_for(operation).map(|completion| self.status(completion))
             }
             Work::Scheduled(Scheduled { operation, collective, status }) => {
-                self.undertaken(collective, self.wait_for(operation).map(|_| status))
+                self.see_through(collective, || self.wait_for(operation).map(|_| status))
             }
             Work::Broadcast(Broadcast { started, status }) => {
                 self.finish(started, status.bytes).map(|()| status)

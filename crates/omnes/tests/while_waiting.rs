@@ -4,7 +4,7 @@
 
 mod ranks;
 
-use omnes::{Config, Error, WhileWaiting};
+use omnes::{Config, Error, ReduceOp, WhileWaiting};
 use ranks::with_ranks;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -242,6 +242,34 @@ fn a_scope_whose_wait_panics_gives_all_its_requests_up() {
             comm.recv(1, 3, &mut []).unwrap();
             comm.send(1, 1, &[1]).unwrap();
             comm.send(1, 2, &[2]).unwrap();
+        }
+        comm.finalize().unwrap();
+    });
+}
+
+#[test]
+fn others_hear_of_a_nonblocking_collective_whose_wait_panics() {
+    let armed = Arc::new(AtomicBool::new(false));
+    with_ranks(2, panicking(&armed), |comm| {
+        let other = comm.dup().unwrap();
+        let mut data = [u64::from(comm.rank())];
+        if comm.rank() == 1 {
+            assert!(ends_by_a_panic(|| other.scope(|scope| {
+                let request = scope.iallreduce(&mut data, ReduceOp::Sum).unwrap();
+                armed.store(true, Ordering::Relaxed);
+                request.wait()
+            })));
+            comm.send(0, 3, &[]).unwrap();
+        } else {
+            // Until the other one is inside.
+            comm.recv(1, 3, &mut []).unwrap();
+            let outcome =
+                other.scope(|scope| scope.iallreduce(&mut data, ReduceOp::Sum)?.wait().map(drop));
+            let outcome = outcome.and_then(|()| other.barrier());
+            assert!(
+                matches!(outcome, Err(Error::CollectiveGivenUp { rank: 1, .. })),
+                "{outcome:?}"
+            );
         }
         comm.finalize().unwrap();
     });
