@@ -199,6 +199,13 @@ fn plays_a_rank() {
         println!("waiting");
         let _ = std::io::stdin().read(&mut [0]);
     }
+    if std::env::var_os("TEST_LOSES_NIC").is_some() {
+        if world.rank() == 0 {
+            println!("waiting");
+            let _ = std::io::stdin().read(&mut [0]);
+        }
+        println!("{}", world.barrier().unwrap_err());
+    }
     world.finalize().unwrap();
     std::process::exit(0);
 }
@@ -217,8 +224,15 @@ fn rank(hosts: &Hosts, rank: usize, size: usize, port: u16) -> Command {
 
 /// Runs a job of an ordinary user, a rank on each host; by what its barriers went.
 fn job(hosts: &Hosts, port: u16) -> Vec<String> {
+    job_of(hosts, port, NOBODY)
+}
+
+fn job_of(hosts: &Hosts, port: u16, user: u32) -> Vec<String> {
     let size = hosts.networks.len();
-    let start = |at: usize| hosts.inside(at, || rank(hosts, at, size, port).spawn().unwrap());
+    let start = |at: usize| {
+        let mut rank = rank(hosts, at, size, port);
+        hosts.inside(at, || rank.uid(user).gid(user).spawn().unwrap())
+    };
     let ranks: Vec<Child> = (0..size).map(start).collect();
     let outputs = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap());
     let nic = |output: Output| {
@@ -313,6 +327,40 @@ fn barriers_go_on_without_the_nic_where_packets_do_not_pass_the_interface_of_the
     for nic in job(&hosts, 4006) {
         assert!(nic.contains("did not end"), "{nic}");
     }
+}
+
+/// The agent sees what leaves by any interface; a process that loads the firmware itself only what
+/// leaves by the one that has its address.
+#[test]
+fn barriers_go_on_without_the_nic_where_one_rank_alone_finds_it_blind() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    move_address_inwards(&hosts, 1, "10.78.0.2");
+    for nic in job_of(&hosts, 4008, 0) {
+        assert!(nic.starts_with("user space") && nic.contains("did not end"), "{nic}");
+    }
+}
+
+#[test]
+fn all_ranks_hear_that_the_nic_runs_a_barrier_no_more() {
+    let Some(hosts) = Hosts::new(2) else { return };
+    let mut agents = [Agent::start(&hosts, 0, &[]), Agent::start(&hosts, 1, &[])];
+    let mut ranks: Vec<Child> = (0..2)
+        .map(|at| {
+            let spawn = || rank(&hosts, at, 2, 4009).env("TEST_LOSES_NIC", "1").spawn().unwrap();
+            hosts.inside(at, spawn)
+        })
+        .collect();
+    // Rank 1 waits in a barrier that rank 0 does not enter before its agent has gone.
+    let mut lines = BufReader::new(ranks[0].stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("waiting")));
+    agents[0].signal(libc::SIGKILL);
+    agents[0].process.wait().unwrap();
+    drop(ranks[0].stdin.take());
+    assert!(lines.any(|line| line.contains("runs this barrier no more")));
+    let output = ranks.pop().unwrap().wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("has given up"), "{}", text(&output.stdout));
+    assert!(ranks[0].wait().unwrap().success());
 }
 
 #[test]

@@ -100,7 +100,8 @@ impl Communicator {
                 self.wait_for_message(operation).map(|completion| self.status(completion))
             }
             Work::Collective(operation) => {
-                self.wait_for(operation).map(|completion| self.status(completion))
+                let outcome = self.wait_for(operation).map(|completion| self.status(completion));
+                self.tell_if_nic_is_lost(outcome)
             }
             Work::Scheduled(Scheduled { operation, collective, status }) => {
                 self.see_through(collective, || self.wait_for(operation).map(|_| status))
@@ -121,7 +122,9 @@ impl Communicator {
             }
             Work::Receive(operation) => engine.test(*operation, |gone| self.breaks_message(gone)),
             Work::Collective(operation) => {
-                engine.test(*operation, |gone| self.breaks_collective(gone))
+                let outcome = engine.test(*operation, |gone| self.breaks_collective(gone))?;
+                let outcome = outcome.map(|completion| self.status(completion));
+                return Some(self.tell_if_nic_is_lost(outcome.map_err(|error| self.error(error))));
             }
             Work::Scheduled(Scheduled { operation, collective, status }) => {
                 let outcome = engine.test(*operation, |gone| self.breaks_collective(gone))?;

@@ -9,7 +9,7 @@ use super::{BarrierForm, BarrierKind, NicWanted};
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
-use omnes_net::Operation;
+use omnes_net::{Operation, OperationError};
 use omnes_proto::collective::{Contribution, GroupConfig, Runner, can_combine};
 use omnes_topo::Barrier;
 use omnes_wire::{CommunicatorId, Words};
@@ -20,6 +20,10 @@ use std::time::Duration;
 const CALLS_BEFORE_NIC: u32 = 16;
 /// How long the first barrier by the kernel's NIC may take, which all enter at about the same time.
 const NIC_TRIAL: Duration = Duration::from_secs(2);
+const NIC_BLIND: &str = "a barrier by the kernel's NIC did not end: packets of the job do not pass \
+                         the interface of its address";
+const NIC_LOST: &str = "a barrier by the kernel's NIC did not end: its slot was taken back, or \
+                        packets do not leave by the interface of the job's address";
 
 /// See the module header.
 pub(crate) struct BarrierGroups {
@@ -300,13 +304,12 @@ impl Communicator {
         let engine = self.engine_to_start()?;
         let operation = engine.start_barrier(id).map_err(|error| self.error(error))?;
         match engine.wait_at_most(operation, NIC_TRIAL, |gone| self.breaks_collective(gone)) {
+            // The others, whose barrier does not end, hear of it by the exchange that follows.
+            Some(Err(OperationError::NicLost)) => Ok(Some(NIC_LOST)),
             Some(outcome) => outcome.map(|_| None).map_err(|error| self.error(error)),
             None => {
                 engine.release(operation);
-                Ok(Some(
-                    "a barrier by the kernel's NIC did not end: packets of the job do not \
-                         pass the interface of its address",
-                ))
+                Ok(Some(NIC_BLIND))
             }
         }
     }

@@ -44,7 +44,9 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job,
-    /// [`Error::Interrupted`].
+    /// [`Error::Interrupted`]. [`Error::Barrier`] where the kernel's NIC has lost it, as when
+    /// `omnesd` ends; [`Error::CollectiveGivenUp`] on the other ranks then, and for all later
+    /// collectives.
     pub fn barrier(&self) -> Result<(), Error> {
         self.barrier_with(self.usual_barrier())
     }
@@ -81,7 +83,17 @@ impl Communicator {
         if matches!(outcome, Err(OperationError::Interrupted)) {
             self.keep_unfinished(kind, operation);
         }
-        Some(outcome.map(|_| ()).map_err(|error| self.error(error)))
+        let outcome = outcome.map(|_| ()).map_err(|error| self.error(error));
+        Some(self.tell_if_nic_is_lost(outcome))
+    }
+
+    /// The outcome of a barrier. That the kernel's NIC runs it no more is seen by the leader of one
+    /// node alone, so the others, for whom it never ends, are told.
+    pub(crate) fn tell_if_nic_is_lost<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        if let Err(Error::Barrier { .. }) = &outcome {
+            self.give_up(self.rank(), Collective::Barrier);
+        }
+        outcome
     }
 
     /// As [`Self::barrier`], but waits for at most `limit`; if one rank enters with a limit, all
