@@ -8,6 +8,7 @@
 //! bound to the same, those are crowded by themselves; and so are those of a container that may use
 //! fewer processors at a time than it has, by a quota of its own.
 
+use crate::boot::boot_id;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ impl Processors {
 /// What a rank must know of its neighbours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Crowd {
-    /// Ranks on this rank's machine.
+    /// Ranks on this rank's machine; where those that share its cores outnumber them, those.
     pub(crate) local_ranks: u32,
     /// Cores that they share.
     pub(crate) local_cores: u32,
@@ -124,21 +125,56 @@ impl Counted {
         cores.max(1)
     }
 
+    /// All its ranks, and the cores that they share.
+    fn all(&self) -> Sharing {
+        Sharing { ranks: self.ranks, cores: self.cores() }
+    }
+
     /// Ranks per core, where they are most.
     fn ranks_per_core(&self) -> u32 {
-        let all = self.ranks.div_ceil(self.cores());
         let bound = self.bound.iter().map(|(processors, ranks)| (*ranks, processors.count()));
-        let fewer = bound.chain(self.limited.values().copied()).filter(|(_, cores)| *cores > 0);
-        fewer.map(|(ranks, cores)| ranks.div_ceil(cores)).fold(all, u32::max)
+        let fewer = bound.chain(self.limited.values().copied());
+        let fewer = fewer.map(|(ranks, cores)| Sharing { ranks, cores });
+        let sharing = fewer.filter(|it| it.cores > 0).chain([self.all()]);
+        sharing.map(Sharing::ranks_per_core).max().unwrap_or(1)
+    }
+
+    /// Where a rank on `machine` has to wait for others most: on all of the machine or, where those
+    /// that are bound alike or have the same quota outnumber their cores, among those.
+    fn fullest(&self, machine: &Machine) -> Sharing {
+        let cores = machine.processors.count();
+        let bound = self.bound.get(&machine.processors).map(|ranks| (*ranks, cores));
+        let limited = self.limited.get(&machine.container).filter(|_| machine.is_limited());
+        let fewer = bound.into_iter().chain(limited.copied());
+        let fewer = fewer.map(|(ranks, cores)| Sharing { ranks, cores });
+        let fewer = fewer.filter(|it| it.cores > 0 && it.ranks > it.cores);
+        let fuller = |one: Sharing, other: Sharing| if other.is_fuller(one) { other } else { one };
+        fewer.fold(self.all(), fuller)
+    }
+}
+
+/// Ranks that share some cores, at least one.
+#[derive(Clone, Copy, Debug)]
+struct Sharing {
+    ranks: u32,
+    cores: u32,
+}
+
+impl Sharing {
+    fn ranks_per_core(self) -> u32 {
+        self.ranks.div_ceil(self.cores)
+    }
+
+    fn is_fuller(self, other: Self) -> bool {
+        u64::from(self.ranks) * u64::from(other.cores)
+            > u64::from(other.ranks) * u64::from(self.cores)
     }
 }
 
 impl Machine {
     /// The machine that this process runs on.
     pub(crate) fn this() -> Self {
-        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-        let digits = boot_id.unwrap_or_default().replace('-', "");
-        let id = u128::from_str_radix(digits.trim(), 16).unwrap_or_default();
+        let id = boot_id().map_or(0, u128::from_be_bytes);
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let container = std::fs::metadata("/proc/self/ns/cgroup").map_or(0, |file| file.ino());
         let id = (id >> 64) as u64 ^ id as u64;
@@ -165,12 +201,11 @@ impl Census {
 
     /// The neighbours of a rank on machine `own`.
     pub(crate) fn crowd_on(&self, own: &Machine) -> Crowd {
-        let counted = self.machines.get(&own.id);
-        Crowd {
-            local_ranks: counted.map_or(1, |counted| counted.ranks),
-            local_cores: counted.map_or(own.cores, Counted::cores),
-            ranks_per_core: self.ranks_per_core,
-        }
+        let alone = Sharing { ranks: 1, cores: own.cores };
+        let Sharing { ranks, cores } =
+            self.machines.get(&own.id).map_or(alone, |counted| counted.fullest(own));
+        let ranks_per_core = self.ranks_per_core;
+        Crowd { local_ranks: ranks, local_cores: cores, ranks_per_core }
     }
 }
 
@@ -202,6 +237,7 @@ impl Crowd {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waiting::WaitPolicy;
 
     #[test]
     fn ranks_are_counted_by_machine() {
@@ -241,7 +277,16 @@ mod tests {
     fn ranks_that_are_bound_to_the_same_core_are_crowded_however_many_others_there_are() {
         let ranks = [bound(1, 0..1), bound(1, 0..1), bound(1, 0..1), bound(1, 8..16)];
         let census = Census::of(&ranks);
+        assert_eq!(census.crowd_on(&ranks[0]), crowd(3, 1, 3));
         assert_eq!(census.crowd_on(&ranks[3]), crowd(4, 9, 3));
+        let spins = |rank: usize| {
+            let Crowd { local_ranks, local_cores, .. } = census.crowd_on(&ranks[rank]);
+            !WaitPolicy::for_ranks(local_ranks, local_cores).spin.is_zero()
+        };
+        assert_eq!([0, 1, 2, 3].map(spins), [false, false, false, true]);
+        // One that has its only core for itself goes by the machine, as launchers count ranks.
+        let ranks = [bound(1, 0..1), bound(1, 8..16)];
+        assert_eq!(Census::of(&ranks).crowd_on(&ranks[0]), crowd(2, 9, 1));
         // More ranks than cores, none of which has the same.
         let ranks = [bound(1, 0..2), bound(1, 1..2), bound(1, 0..1)];
         assert_eq!(Census::of(&ranks).crowd_on(&ranks[0]), crowd(3, 2, 2));
@@ -256,7 +301,8 @@ mod tests {
         let census = Census::of(&[limited(1), limited(2), limited(3)]);
         assert_eq!(census.crowd_on(&limited(1)), crowd(3, 6, 1));
         let census = Census::of(&[limited(1), limited(1), limited(1), limited(2)]);
-        assert_eq!(census.crowd_on(&limited(1)), crowd(4, 4, 2));
+        assert_eq!(census.crowd_on(&limited(1)), crowd(3, 2, 2));
+        assert_eq!(census.crowd_on(&limited(2)), crowd(4, 4, 2));
         // Where processors are not known, the number of cores is all there is to go by.
         let unknown = || Machine { cores: 2, ..bound(1, 0..0) };
         let census = Census::of(&[unknown(), unknown(), unknown()]);

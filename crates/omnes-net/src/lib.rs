@@ -9,6 +9,7 @@
 //! ranks find each other, `watch` sees them end, `waiting` and `poller` are how callers wait.
 //! [`live`] shows other processes what was counted.
 
+mod boot;
 mod caller;
 mod cipher;
 mod clock;
@@ -53,6 +54,8 @@ mod watch;
 mod while_waiting;
 
 pub use crate::core::{Cast, QueueCounters, WhenFull};
+#[doc(hidden)]
+pub use boot::boot_id;
 pub use engine::Engine;
 pub use error::NetError;
 pub use job::{EngineCounters, JobConfig, TIMEOUT_MIN};

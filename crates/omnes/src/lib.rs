@@ -73,6 +73,8 @@ pub use error::Error;
 pub use exchange::Exchange;
 pub use exchanged::{Interface, Jobs};
 pub use launcher::Launcher;
+#[doc(hidden)]
+pub use omnes_net::boot_id;
 pub use omnes_net::ring::Node;
 pub use omnes_net::{
     MulticastState, NetError, Offloads, WhileWaiting, descriptors, duration, free_port, live,

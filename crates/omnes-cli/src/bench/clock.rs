@@ -75,15 +75,12 @@ pub fn fitting_window_ns(comm: &Communicator, mut call: impl FnMut() -> Result<(
 
 /// True at every rank if all ranks run under one kernel. Collective.
 pub fn is_common(comm: &Communicator) -> Result<bool> {
-    let mut boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    boot.resize(BOOT_ID_BYTES, 0);
-    let mut is_common = boot != [0; BOOT_ID_BYTES];
+    let own = omnes::boot_id();
+    let boot = own.unwrap_or_default();
+    let mut is_common = own.is_some();
     group::gather(comm, &boot, |_, theirs| is_common &= theirs == boot)?;
     Ok(group::share(comm, [u8::from(is_common)])? == [1])
 }
-
-/// A UUID as text.
-const BOOT_ID_BYTES: usize = 36;
 
 #[cfg(test)]
 mod tests {

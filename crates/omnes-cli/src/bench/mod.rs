@@ -19,7 +19,7 @@
 //! half a round trip. Exit status: 0; 1 if data were wrong or a rank failed; 2 for wrong usage or
 //! without a launcher.
 
-mod clock;
+pub mod clock;
 mod counts;
 pub mod group;
 mod measure;

@@ -340,7 +340,7 @@ pub fn identity(found: &Metadata) -> String {
 fn hasher_of(found: &Metadata) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
     // Without it, equal numbers of two machines would look like one place.
-    hasher.update(&fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default());
+    hasher.update(&omnes::boot_id().unwrap_or_default());
     hasher.update(&found.dev().to_be_bytes()).update(&found.ino().to_be_bytes());
     hasher
 }

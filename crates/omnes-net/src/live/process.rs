@@ -3,6 +3,7 @@
 //! A process is known by its number, its time of start (numbers are used again), the pid namespace
 //! in which the number counts, and the boot of the machine. All of it is read from `/proc`.
 
+use crate::boot::boot_id;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -59,9 +60,7 @@ fn own_pid_namespace() -> u64 {
 }
 
 fn own_boot_id() -> [u8; 16] {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits = text.trim().replace('-', "");
-    u128::from_str_radix(&digits, 16).unwrap_or_default().to_be_bytes()
+    boot_id().unwrap_or_default()
 }
 
 /// State and start of a process, if there is one of that number.

@@ -5,6 +5,7 @@
 //! containers with addresses of their own: they are to talk through their network as hosts do. The
 //! user counts since ranks hand each other memory.
 
+use crate::boot::boot_id;
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,8 +15,6 @@ use std::os::unix::fs::MetadataExt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Node(u64);
 
-/// The kernel's random name for its present run, on one machine only.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Names the network namespace of the calling thread.
 const NETWORK: &str = "/proc/thread-self/ns/net";
 /// Not a secret: it only makes a hash of a few numbers.
@@ -24,9 +23,8 @@ const HASH: JobKey = JobKey::new(*b"omnes node names");
 impl Node {
     /// The node that the calling thread runs on; `None` where the kernel does not say.
     pub fn this() -> Option<Self> {
-        let boot_id = std::fs::read_to_string(BOOT_ID).ok()?;
+        let mut name = boot_id()?.to_vec();
         let network = std::fs::metadata(NETWORK).ok()?;
-        let mut name = boot_id.trim().as_bytes().to_vec();
         for number in [network.dev(), network.ino(), u64::from(own_user())] {
             name.extend(number.to_be_bytes());
         }

@@ -12,6 +12,7 @@ mod file;
 mod machine;
 mod sockets;
 
+use crate::bench::clock::is_common;
 use crate::bench::group;
 use crate::complain::complain;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -160,21 +161,6 @@ fn nic_barrier(comm: &Communicator) -> Result<Option<f64>> {
 
 /// Cores that all ranks share; 0 if they are on several machines.
 fn shared_cores(comm: &Communicator) -> Result<u32> {
-    let mine = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let mut all_here = vec![1u8];
-    if comm.rank() == 0 {
-        for rank in 1..comm.size() {
-            let mut theirs = vec![0; 64];
-            let received = comm.recv(rank, TAG, &mut theirs)?;
-            theirs.truncate(received.bytes);
-            if theirs != mine {
-                all_here = vec![0];
-            }
-        }
-    } else {
-        comm.send(0, TAG, &mine)?;
-    }
-    comm.bcast(0, &mut all_here)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    Ok(if all_here == [1] { cores } else { 0 })
+    Ok(if is_common(comm)? { cores } else { 0 })
 }

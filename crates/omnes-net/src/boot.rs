@@ -1,0 +1,20 @@
+//! The kernel's random name for its present run, on one machine only.
+
+/// The boot id of the machine, the same for all its processes and containers; `None` where the
+/// kernel does not say.
+pub fn boot_id() -> Option<[u8; 16]> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let digits = text.trim().replace('-', "");
+    u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_there_and_stays() {
+        assert!(boot_id().is_some());
+        assert_eq!(boot_id(), boot_id());
+    }
+}
