@@ -63,7 +63,10 @@ int nic_ingress(struct __sk_buff *skb)
 	switch (class_of_packet) {
 	case OMNES_CLASS_STEPS:
 	case OMNES_CLASS_STEPS | OMNES_CLASS_V6:
-		return nic_step_came(skb, class_of_packet);
+		verdict = nic_step_came(skb, class_of_packet);
+		if (verdict != NIC_NEXT)
+			return verdict;
+		break;
 	case OMNES_CLASS_SPREAD:
 	case OMNES_CLASS_SPREAD | OMNES_CLASS_V6:
 		verdict = nic_spread_arrived(skb, class_of_packet);

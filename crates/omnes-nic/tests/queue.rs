@@ -11,10 +11,11 @@ use common::IS_V6;
 use common::group::{self, GROUP, socket_address};
 use common::hosts::{Host, network};
 use common::packets::{
-    FRAME_BYTES, JOB, PROTOCOL, TO, UDP, UDP_CHECK, Way, cast, frame, header, pseudo_sum, tagged,
+    FRAME_BYTES, JOB, PROTOCOL, TO, UDP, UDP_CHECK, Way, cast, frame, header, nack, pseudo_sum,
+    step, tagged,
 };
 use omnes_firmware::slot::{QUEUE_ENTRIES, QUEUE_PACKET_BYTES_MAX};
-use omnes_nic::{Kernel, NicError, Queue, QueuePlan, SLOTS_MAX, TestPacket};
+use omnes_nic::{Kernel, NicError, Page, Queue, QueuePlan, SLOTS_MAX, TestPacket};
 use omnes_wire::{Kind, Rank};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -68,6 +69,16 @@ impl Rig {
         run.verdict
     }
 
+    /// The host enters a barrier by a step to member 1.
+    fn enters(&self, epoch: u32) {
+        let Self { host, kernel, .. } = self;
+        let (from, to) = (socket_address(0), socket_address(1));
+        let way = Way { mac_from: host.mac(), mac_to: [4; 6], from, to };
+        let bytes = &frame(way, &step(group::rank(0), group::rank(1), epoch, 0));
+        let packet = TestPacket { bytes, mark: 0, interface: host.interface(), train_bytes: 0 };
+        host.inside(|| kernel.test_run_with("nic_egress", packet, 1).unwrap());
+    }
+
     fn takes(&self, payload: &[u8]) -> bool {
         match self.comes(&self.inward(payload), 0) {
             DROP => true,
@@ -98,6 +109,11 @@ fn small_packets_come_into_the_queue_and_others_go_on() {
     let to_all = cast(1, 1, false, b"to all");
     assert_eq!(rig.comes(&frame(group, &to_all), 0), DROP);
     assert_eq!(next(&mut rig.queue), Some(to_all));
+    // Steps of a barrier that runs in user space: no slot takes them.
+    for of_barrier in [step(1, 0, 1, 0), nack(1, 0, 1, 0)] {
+        assert!(rig.takes(&of_barrier));
+        assert_eq!(next(&mut rig.queue), Some(of_barrier));
+    }
 
     // Until the sockets have been read, all that follows goes there, too.
     assert!(!rig.takes(&packet(1, longest + 1)));
@@ -105,12 +121,33 @@ fn small_packets_come_into_the_queue_and_others_go_on() {
     assert_eq!((next(&mut rig.queue), rig.queue.passed()), (None, 2));
     rig.queue.set_drained(1);
     assert!(!rig.takes(&packet(3, 8)));
-    rig.queue.set_drained(3);
+    assert!(!rig.takes(&step(1, 0, 2, 0)));
+    assert_eq!((next(&mut rig.queue), rig.queue.passed()), (None, 4));
+    rig.queue.set_drained(4);
     assert!(rig.takes(&packet(4, 8)));
     // A train goes on whole, however small.
     let train = rig.inward(&[packet(5, 60), packet(6, 60)].concat());
     assert_eq!(rig.comes(&train, 100), NEXT);
-    assert_eq!(rig.queue.passed(), 4);
+    assert_eq!(rig.queue.passed(), 5);
+}
+
+#[test]
+fn a_step_that_wakes_its_host_counts_as_gone_to_the_socket() {
+    let Some(mut rig) = Rig::new() else { return };
+    let plan = group::barrier_plan(0, 2, "dissemination", false);
+    let interface = rig.host.interface();
+    let Rig { host, kernel, .. } = &mut rig;
+    let slot = host.inside(|| kernel.open(&plan, interface).unwrap());
+    let page = Page::map(rig.kernel.page(slot).unwrap()).unwrap();
+    for (epoch, sleeps) in [(1, true), (2, false)] {
+        page.set_sleeping(sleeps);
+        rig.queue.set_sleeping(sleeps);
+        rig.enters(epoch);
+        let came = step(group::rank(1), group::rank(0), epoch, 0);
+        assert_eq!(rig.takes(&came), !sleeps);
+        assert_eq!(page.done(), epoch);
+        assert_eq!((next(&mut rig.queue), rig.queue.passed()), (None, 1));
+    }
 }
 
 #[test]
