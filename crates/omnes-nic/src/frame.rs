@@ -8,16 +8,19 @@ const MAC_BYTES: usize = 6;
 const UDP_BYTES: usize = 8;
 const UDP: u8 = 17;
 const TTL: u8 = 64;
-/// Packets to the group stay on this network.
-const TTL_GROUP: u8 = 1;
 
 /// The headers of a step from `from` to `to`, which are of one version of IP, at the end of the
 /// room for them; without MAC addresses, unless `to` is a group, whose address follows, and which
-/// `mac` sends to.
-pub(crate) fn step(from: SocketAddr, to: SocketAddr, mac: [u8; 6]) -> [u8; FRAME_BYTES_V6] {
+/// `mac` sends to with a TTL of `group_ttl`.
+pub(crate) fn step(
+    from: SocketAddr,
+    to: SocketAddr,
+    mac: [u8; MAC_BYTES],
+    group_ttl: u8,
+) -> [u8; FRAME_BYTES_V6] {
     let mut room = [0; FRAME_BYTES_V6];
     let udp_bytes = (UDP_BYTES + PACKET_OVERHEAD_BYTES) as u16;
-    let ttl = if to.ip().is_multicast() { TTL_GROUP } else { TTL };
+    let ttl = if to.ip().is_multicast() { group_ttl } else { TTL };
     let (ip, pseudo_sum) = match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => (ipv4(from, to, ttl, udp_bytes), 0),
         (IpAddr::V6(from), IpAddr::V6(to)) => {
@@ -105,18 +108,19 @@ mod tests {
     }
 
     #[test]
-    fn groups_have_their_mac_and_stay_near() {
+    fn groups_have_their_mac_and_ttl() {
         let cases: [(&str, &str, [u8; 6], usize, usize); 2] = [
             ("10.0.0.1:4000", "239.193.2.3:20000", [0x01, 0x00, 0x5e, 0x41, 2, 3], 20, 22),
             ("[fd00::1]:4000", "[ff15::4193:203]:20000", [0x33, 0x33, 0x41, 0x93, 2, 3], 0, 21),
         ];
         for (from, group, mac, start, ttl) in cases {
             let (from, group) = (from.parse().unwrap(), group.parse().unwrap());
-            let frame = &step(from, group, [2, 0, 0, 0, 0, 9])[start..];
+            let frame = &step(from, group, [2, 0, 0, 0, 0, 9], 3)[start..];
             assert_eq!(frame[..6], mac);
             assert_eq!(frame[6..12], [2, 0, 0, 0, 0, 9]);
-            assert_eq!(frame[ttl], TTL_GROUP);
-            let alone = step(from, from, [2; 6]);
+            assert_eq!(frame[ttl], 3);
+            let alone = step(from, from, [2; 6], 3);
+            assert_eq!(alone[start + ttl], TTL);
             assert_eq!(alone[..start + 12], vec![0; start + 12], "to be found out");
         }
     }
@@ -124,9 +128,9 @@ mod tests {
     #[test]
     fn the_place_of_the_checksum_has_the_pseudo_headers_sum() {
         let (from, to) = ("[fd00::1]:1".parse().unwrap(), "[fd00::2]:2".parse().unwrap());
-        let frame = step(from, to, [0; 6]);
+        let frame = step(from, to, [0; 6], 1);
         assert_eq!(frame[60..], (0xfd00u32 * 2 + 1 + 2 + 48 + 17 - 0xffff).to_be_bytes()[2..]);
         let (from, to) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
-        assert_eq!(step(from, to, [0; 6])[60..], [0, 0], "steps over IPv4 have none");
+        assert_eq!(step(from, to, [0; 6], 1)[60..], [0, 0], "steps over IPv4 have none");
     }
 }

@@ -173,7 +173,7 @@ impl Kernel {
         let ranks = plan.peers.iter().enumerate();
         let ranks = ranks.map(|(index, (rank, address))| (index as u32, *rank, *address));
         for (index, rank, address) in ranks.chain(group) {
-            let frame = frame::step(plan.socket, address, mac);
+            let frame = frame::step(plan.socket, address, mac, plan.group_ttl);
             let peer = Peer { is_resolved: 0, frame, rank, learnt: 0 };
             let (key, peer) = (index.to_ne_bytes(), bytes(&peer));
             // SAFETY: key and value have the sizes that the map was made with.
@@ -367,6 +367,7 @@ mod tests {
             peers: vec![(0, socket(1)), (1, socket(2))],
             members: vec![member(0), member(1)],
             group: None,
+            group_ttl: 1,
             barrier: Some("counter".to_owned()),
             tree: None,
             forwards: false,

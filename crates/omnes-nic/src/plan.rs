@@ -51,6 +51,9 @@ pub struct SlotPlan {
     pub members: Vec<MemberPlan>,
     /// The group's multicast address, if what goes to all is to go there.
     pub group: Option<SocketAddr>,
+    /// TTL, or hop limit, of the steps that the slot sends to the group: routers that they may
+    /// cross, plus one.
+    pub group_ttl: u8,
     /// The barrier's algorithm, if the slot runs barriers; in text form.
     pub barrier: Option<String>,
     /// The tree of packets to all, if the slot passes them on; in text form.

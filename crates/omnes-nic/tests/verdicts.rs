@@ -221,6 +221,19 @@ fn steps_go_through_their_table() {
 }
 
 #[test]
+fn a_release_to_all_has_the_plans_ttl() {
+    let plan = SlotPlan { group_ttl: 3, ..barrier_plan(0, 2, "counter", true) };
+    let Some(rig) = Rig::new(plan) else { return };
+    let own = packets::doorbell(rank(0), Rank(rank(1)), 1, 1, Contribution::default());
+    assert_eq!(rig.sends(1, &own).verdict, DROP, "member 1 has not entered");
+    let release = rig.comes(1, &step(rank(1), rank(0), 1, 0));
+    assert_eq!((release.verdict, release.mark), (REDIRECT, SENT));
+    assert_eq!(packets::to(&release.bytes), group::GROUP);
+    assert_eq!(release.bytes[packets::TTL], 3);
+    assert_eq!(packets::ip_sum(&release.bytes), 0xffff);
+}
+
+#[test]
 fn early_steps_are_kept_and_others_ignored() {
     // [CB-R8]: a member may be one barrier ahead, none may be two.
     let Some(rig) = dissemination() else { return };

@@ -23,6 +23,7 @@ fn plan(peers: usize, members: usize) -> SlotPlan {
         peers: vec![(u32::MAX, address); peers],
         members: vec![member; members],
         group: Some(address),
+        group_ttl: 1,
         barrier: Some("gather-broadcast".to_owned()),
         tree: None,
         forwards: false,

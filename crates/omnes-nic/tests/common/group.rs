@@ -53,6 +53,7 @@ pub fn plan(own: usize, size: usize) -> SlotPlan {
         peers: (0..size).map(|index| (rank(index), socket_address(index))).collect(),
         members: (0..size).map(member).collect(),
         group: None,
+        group_ttl: 1,
         barrier: None,
         tree: None,
         forwards: false,

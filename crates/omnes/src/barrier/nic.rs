@@ -172,7 +172,8 @@ impl Communicator {
     }
 
     fn slot_plan(&self, id: CommunicatorId, algorithm: Barrier) -> Result<SlotPlan, String> {
-        let engine = &self.job().engine;
+        let job = self.job();
+        let engine = &job.engine;
         let addresses = engine.nics();
         let address = |rank: u32| {
             let known = addresses.get(rank as usize).map(|nic| nic.steps);
@@ -205,6 +206,7 @@ impl Communicator {
             peers: peers?,
             members: leaders.iter().enumerate().map(member).collect(),
             group,
+            group_ttl: job.config.multicast_ttl,
             barrier: Some(algorithm.to_string()),
             tree: None,
             forwards: false,

@@ -361,6 +361,7 @@ impl Communicator {
             peers: peers?,
             members: members.collect(),
             group: None,
+            group_ttl: 1,
             barrier: None,
             tree: Some(tree.to_string()),
             forwards: forwards && nodes[own as usize][0] == me,
