@@ -31,10 +31,11 @@ pub(super) fn is_udp(socket: BorrowedFd<'_>) -> bool {
         && sockopt::socket_protocol(socket).is_ok_and(|it| it == Some(ipproto::UDP))
 }
 
-/// True if the socket has a port. Whoever has a duplicate of it can take that away.
-pub(super) fn is_bound(socket: BorrowedFd<'_>) -> bool {
+/// True if the socket is bound to `address`. Whoever has a duplicate of it can take that away, and
+/// bind it again to another port.
+pub(super) fn is_bound_to(socket: BorrowedFd<'_>, address: SocketAddr) -> bool {
     let bound = rustix::net::getsockname(socket).map(SocketAddr::try_from);
-    matches!(bound, Ok(Ok(address)) if address.port() != 0)
+    matches!(bound, Ok(Ok(bound)) if (bound.ip(), bound.port()) == (address.ip(), address.port()))
 }
 
 /// Checks that `socket` is bound to `address`, and that nobody but `peer` has that port. `sockets`
@@ -99,9 +100,7 @@ fn check(socket: BorrowedFd<'_>, address: SocketAddr, peer: Peer) -> Result<u64,
     if !is_udp(socket) {
         return Err("the descriptor is no UDP socket");
     }
-    let bound = rustix::net::getsockname(socket).map_err(|_| "the socket has no address")?;
-    let bound = SocketAddr::try_from(bound).map(|bound| (bound.ip(), bound.port()));
-    if bound != Ok((address.ip(), address.port())) {
+    if !is_bound_to(socket, address) {
         return Err("the socket is not bound to the address of the plan");
     }
     let file = rustix::fs::fstat(socket).map_err(|_| "the socket cannot be looked at")?;

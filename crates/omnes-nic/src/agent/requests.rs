@@ -83,7 +83,8 @@ impl Agent {
     /// Lends a slot to a caller, if its descriptors show that it may have it.
     fn lend(&mut self, id: u64, plan: &SlotPlan, observe: &mut Observer<'_>) -> Done {
         let check = |agent: &Self, sockets: &[OwnedFd], peer| agent.look_at(plan, sockets, peer);
-        let Some(admitted) = self.admit(id, check, observe)? else { return Ok(None) };
+        let addresses = std::iter::once(plan.socket).chain(plan.group);
+        let Some(admitted) = self.admit(id, addresses, check, observe)? else { return Ok(None) };
         let opened = self.kernel.open(plan, admitted.interface.index);
         let slot = opened.map_err(|error| error.to_string())?;
         let map = self.kernel.page(slot).expect("the slot is open");
@@ -103,7 +104,8 @@ impl Agent {
             check_sockets(&plan.sockets, plan.group, sockets, peer)?;
             usable_with_address(plan.sockets[0].ip())
         };
-        let Some(admitted) = self.admit(id, check, observe)? else { return Ok(None) };
+        let addresses = plan.sockets.iter().copied().chain(plan.group);
+        let Some(admitted) = self.admit(id, addresses, check, observe)? else { return Ok(None) };
         let opened = self.kernel.open_queue(plan);
         let number = opened.map_err(|error| error.to_string())?;
         let map = self.kernel.queue(number).expect("the queue is open");
@@ -125,10 +127,12 @@ impl Agent {
     }
 
     /// Takes the descriptors that came with a request, and lets `check` see whether they show that
-    /// the caller may have what it asks for, and at which interface. None if it has gone.
+    /// the caller may have what it asks for, and at which interface: that each is bound to its one
+    /// of `addresses`. None if the caller has gone.
     fn admit(
         &mut self,
         id: u64,
+        addresses: impl Iterator<Item = SocketAddr>,
         check: impl FnOnce(&Self, &[OwnedFd], Peer) -> Result<Interface, String>,
         observe: &mut Observer<'_>,
     ) -> Result<Option<Admitted>, String> {
@@ -144,6 +148,7 @@ impl Agent {
         if !self.attached.contains_key(&interface.index) {
             self.attach_for(&interface, observe)?;
         }
+        let sockets = sockets.into_iter().zip(addresses).collect();
         Ok(Some(Admitted { peer, sockets, interface }))
     }
 
@@ -316,7 +321,7 @@ impl Agent {
 /// A caller that may have what it asks for.
 struct Admitted {
     peer: Peer,
-    sockets: Vec<OwnedFd>,
+    sockets: Vec<(OwnedFd, SocketAddr)>,
     interface: Interface,
 }
 

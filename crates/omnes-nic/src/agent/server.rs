@@ -147,8 +147,8 @@ pub(super) struct Loan {
     pub(super) since: Instant,
     pub(super) shown: Shown,
     /// Keep the ports with the slot, unless the tenant gives them up; UDP sockets, so closing them
-    /// takes no time.
-    pub(super) sockets: Vec<OwnedFd>,
+    /// takes no time. Each with the address that it was bound to when the slot was lent.
+    pub(super) sockets: Vec<(OwnedFd, SocketAddr)>,
 }
 
 /// Where the agent sees what a slot or a queue does.
@@ -416,8 +416,10 @@ impl Agent {
     /// Takes back what is lent for sockets that have given their ports up: those may be another
     /// user's by now.
     fn take_back_unbound(&mut self, observe: &mut Observer<'_>) {
-        let is_unbound = |loan: &Loan| !loan.sockets.iter().all(|it| proof::is_bound(it.as_fd()));
-        let unbound = self.loans.iter().filter(|(_, loan)| is_unbound(loan));
+        let is_bound = |(socket, address): &(OwnedFd, SocketAddr)| {
+            proof::is_bound_to(socket.as_fd(), *address)
+        };
+        let unbound = self.loans.iter().filter(|(_, loan)| !loan.sockets.iter().all(is_bound));
         let unbound: BTreeSet<u32> = unbound.map(|(slot, _)| *slot).collect();
         self.take_all_back(&unbound, "its port has been given up", observe);
     }
