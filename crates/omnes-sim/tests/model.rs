@@ -138,6 +138,28 @@ fn multi_send_reaches_all_and_sends_one_copy_to_each() {
 }
 
 #[test]
+fn hosts_that_pass_on_pay_for_trains_and_not_for_their_packets() {
+    let carrier = Carrier::MultiSend { tree: Tree::Chain, cloning: Cloning::Host };
+    let plain = Setup { carrier, ..setup(3) };
+    // A train of twelve packets.
+    let plan = || Plan::new([Op::Meet, bcast("nack", 16 << 10)], 1);
+    let took = |train: Cost, receive_train: Cost| {
+        let mut setup = plain.clone();
+        setup.testbed.host.train = train;
+        setup.testbed.nic.receive_train = receive_train;
+        let report = run(setup, plan());
+        report.samples[0].ended - report.samples[0].root_began
+    };
+    let each = Span::from_ns(1_000_000);
+    let (dear, free) = (Cost { fixed: each, ..Cost::default() }, Cost::default());
+    let base = took(free, free);
+    // That of the root and that of rank 1, which answers, too.
+    for time in [took(dear, free), took(free, dear)] {
+        assert!(time > each * 2 && time < base + each * 6, "{base} and {time}");
+    }
+}
+
+#[test]
 fn equal_runs_have_equal_hashes_and_seeds_matter() {
     let plan = Plan::new(
         [Op::Compute { most: Span::from_ns(50_000), root: 0 }, bcast("combined", 100_000)],

@@ -278,14 +278,17 @@ impl Net {
         let costs = self.testbed.host;
         let packet = self.packets.of(id).clone();
         let bytes = packet.bytes();
-        let mut is_first = true;
+        // A train is passed on as one, by one call for all children.
+        let mut starts_call = packet.leads_train;
         if let Ok(children) = spread.children_of(Rank(host), Rank(root)) {
             for child in children {
-                let train = if is_first { costs.train.of(bytes) } else { Span::ZERO };
+                let train = if starts_call { costs.train.of(bytes) } else { Span::ZERO };
                 at = self.work(host, at, train + costs.send.of(bytes), Doing::HostSends);
                 let to = To::Child { rank: child.0, root };
-                self.hand_out(at, Packet::new(host, to, packet.head(), packet.data_bytes));
-                is_first = false;
+                let mut copy = packet.clone();
+                (copy.from, copy.to, copy.copies) = (host, to, 1);
+                self.hand_out(at, copy);
+                starts_call = false;
             }
         }
         self.spread = Some(spread);
