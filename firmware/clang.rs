@@ -1,38 +1,59 @@
 //! Compiles a program for the kernel with clang, for build scripts, which leave the object in
 //! `OUT_DIR` for embedding.
 //!
-//! Without clang the object is an empty file: everything is built all the same, and whoever loads
-//! it says what is missing. `CLANG` names another compiler.
+//! Without clang, or with one that does not know BPF, as those of some vendors, the object is an
+//! empty file: everything is built all the same, and whoever loads it says what is missing. `CLANG`
+//! names another compiler.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Compiles `source` to `object` in `OUT_DIR`; `without` tells what a build without clang lacks.
+///
+/// # Panics
+/// If a clang that knows BPF refuses the source.
 pub fn compile(source: &str, object: &str, without: &str) {
     println!("cargo:rerun-if-env-changed=CLANG");
     let out_dir = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let object = out_dir.join(object);
     let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
 
-    match call(&clang, source, &object).output() {
-        Ok(output) if output.status.success() => {}
-        Ok(output) => panic!("{clang} {source}: {}", String::from_utf8_lossy(&output.stderr)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // A file that is never there: asks again at each build, until clang is installed.
-            println!("cargo:rerun-if-changed={}", out_dir.join("clang-installed").display());
-            println!("cargo:warning=no {clang}: built without {without}");
-            std::fs::write(&object, []).expect("OUT_DIR can be written");
-        }
-        Err(error) => panic!("{clang}: {error}"),
+    if let Err(obstacle) = probe(&clang, &object) {
+        // A file that is never there: asks again at each build, until clang is installed.
+        println!("cargo:rerun-if-changed={}", out_dir.join("clang-installed").display());
+        println!("cargo:warning={obstacle}: built without {without}");
+        std::fs::write(&object, []).expect("OUT_DIR can be written");
+        return;
     }
+    let output = call(&clang, source, &object).output().expect("it has been started before");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{clang} {source}: {said}");
+}
+
+/// Compiles nothing at all to `object`; what keeps a compiler from that, for people.
+fn probe(clang: &str, object: &Path) -> Result<(), String> {
+    let output = target(clang).args(["-x", "c", "-c", "/dev/null", "-o"]).arg(object).output();
+    match output {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(_) => Err(format!("{clang} does not know BPF")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!("no {clang}")),
+        Err(error) => Err(format!("{clang}: {error}")),
+    }
+}
+
+/// A compiler, told the target.
+fn target(clang: &str) -> Command {
+    let mut command = Command::new(clang);
+    // v3: atomics that return the old value.
+    command.args(["-target", "bpf", "-mcpu=v3"]);
+    command
 }
 
 /// The compiler call. The headers are those that libbpf-sys exports, so that the program and the
 /// loader are of one version; the `asm/` headers lie in the machine's multiarch folder.
 fn call(clang: &str, source: &str, object: &Path) -> Command {
-    let mut command = Command::new(clang);
-    // v3: atomics that return the old value.
-    command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Werror"]);
+    let mut command = target(clang);
+    command.args(["-O2", "-g", "-Wall", "-Werror"]);
     if let Ok(include) = std::env::var("DEP_BPF_INCLUDE") {
         command.arg(format!("-I{include}"));
     }

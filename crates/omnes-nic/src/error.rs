@@ -7,8 +7,8 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NicError {
-    /// The build had no clang.
-    #[error("this build has no firmware for the kernel: install clang and build again")]
+    /// The build had no clang, or one that does not know BPF.
+    #[error("this build has no firmware for the kernel: build again with a clang that knows BPF")]
     NoFirmware,
     /// The process may not load programs.
     #[error(

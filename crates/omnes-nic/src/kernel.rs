@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The compiled object; empty when it was built without clang.
+/// The compiled object; empty when it was built without a clang that knows BPF.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/nic.bpf.o"));
 
 /// Firmware that is loaded, and attached to some interfaces; goes with this value.

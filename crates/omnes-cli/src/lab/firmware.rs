@@ -22,7 +22,7 @@ use libbpf_rs::{
 use serde::{Deserialize, Serialize};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The compiled object; empty when the command was built without clang.
+/// The compiled object; empty when the command was built without a clang that knows BPF.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/link_faults.bpf.o"));
 
 const CONFIG_MAP: &str = "link_configs";
@@ -78,7 +78,7 @@ impl Firmware {
     /// switch's namespace. Changes nothing for the packets until [`Firmware::configure`].
     pub fn load(hosts: usize) -> Result<Self> {
         if OBJECT.is_empty() {
-            let reason = "this omnes was built without clang: link faults are unavailable";
+            let reason = "this omnes was built without clang for BPF: link faults are unavailable";
             return Err(CannotRun(reason.to_owned()).into());
         }
         // The library would print to stderr what its error values say again.
