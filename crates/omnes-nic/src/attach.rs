@@ -130,6 +130,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::Kernel;
+    use crate::root::is_root;
 
     /// Loopback is the first interface of every network namespace.
     const LOOPBACK: u32 = 1;
@@ -144,11 +145,7 @@ mod tests {
 
     /// Runs `body` in a network namespace of its own; not without root.
     fn in_namespace(body: impl FnOnce() + Send) {
-        // SAFETY: asks for a number.
-        if unsafe { libc::geteuid() } != 0 {
-            let required = std::env::var("OMNES_REQUIRE").unwrap_or_default();
-            assert!(!required.split(',').any(|word| word == "root"), "OMNES_REQUIRE=root");
-            println!("skipped: needs root");
+        if !is_root() {
             return;
         }
         std::thread::scope(|scope| {

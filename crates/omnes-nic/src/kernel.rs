@@ -328,6 +328,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::plan::MemberPlan;
+    use crate::root::{is_root, skip};
     use std::process::Command;
 
     /// An object of one program that reads where it may not.
@@ -350,9 +351,7 @@ mod tests {
 
     #[test]
     fn a_closed_slot_leaves_no_key() {
-        // SAFETY: asks for a number.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: needs root");
+        if !is_root() {
             return;
         }
         let socket = |last| std::net::SocketAddr::new([127, 0, 0, last].into(), 5000);
@@ -389,9 +388,7 @@ mod tests {
 
     #[test]
     fn closed_queues_leave_no_key() {
-        // SAFETY: asks for a number.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: needs root");
+        if !is_root() {
             return;
         }
         let plan = |job, ports: std::ops::Range<u16>| crate::QueuePlan {
@@ -419,14 +416,11 @@ mod tests {
 
     #[test]
     fn what_the_verifier_refuses_is_told_with_its_words() {
-        // SAFETY: asks for a number.
-        if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: needs root");
+        if !is_root() {
             return;
         }
         let Some(object) = bad_object() else {
-            println!("skipped: needs clang");
-            return;
+            return skip("clang");
         };
         match Kernel::load_object(&object).map(|_| ()).unwrap_err() {
             NicError::Refused { reason } => {

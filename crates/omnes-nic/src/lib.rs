@@ -29,6 +29,8 @@ mod nic;
 mod page;
 mod plan;
 mod queue;
+#[cfg(test)]
+mod root;
 
 pub use error::NicError;
 pub use inspect::{ProgramInfo, Statistics, TestPacket, TestRun};

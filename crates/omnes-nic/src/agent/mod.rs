@@ -29,7 +29,8 @@
 //!
 //! Cost: a connection and a slot, about 70 KiB of kernel memory, per group, and 132 KiB per queue;
 //! nothing per packet.
-//! The agent sleeps while nobody asks.
+//! The agent sleeps while nobody asks; while anything is lent it looks once a second whether the
+//! ports are still their tenants'.
 //!
 //! Not done: handing slots to a successor when the agent is started again; they go with it.
 
