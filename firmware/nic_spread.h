@@ -23,7 +23,10 @@
  * Guarantees: nothing is passed on that did not come to this host's address,
  * that a member has not tagged, or that comes from this very node; whoever is
  * no child gets nothing. The host's packet is not changed.
- * Assumes: the packets of a train are one sender's; only the first is checked.
+ * Assumes: the packets of a train are one source's; only the first is checked.
+ * Where the kernel merges (GRO) what two sources have sent to all by way of one
+ * neighbour, in packets of equal length, all of the train goes along the first
+ * one's tree; whoever lacks the second one's packets then has them repaired.
  * Not done: no memory of what has been passed on. A replayed packet is passed
  * on once more, along the tree, and dropped by each host as a duplicate. No
  * trains of whole frames (rx-gro-list), whose checksums are complete.
