@@ -49,8 +49,12 @@ impl Rig {
     }
 
     fn run(&self, program: &str, bytes: &[u8], mark: u32) -> TestRun {
-        let interface = self.host.interface();
-        let packet = TestPacket { bytes, mark, interface, train_bytes: 0 };
+        self.run_train(program, bytes, mark, 0)
+    }
+
+    /// As [`Self::run`], of a train of packets with so many bytes each, unless that is 0.
+    fn run_train(&self, program: &str, bytes: &[u8], mark: u32, train_bytes: u32) -> TestRun {
+        let packet = TestPacket { bytes, mark, interface: self.host.interface(), train_bytes };
         self.host.inside(|| self.kernel.test_run_with(program, packet, 1).unwrap())
     }
 
@@ -218,6 +222,18 @@ fn steps_go_through_their_table() {
         it.packets_out = 6;
     });
     assert_eq!(counters(&rig.page), counted);
+}
+
+#[test]
+fn steps_that_the_kernel_has_merged_go_on_whole() {
+    let Some(rig) = dissemination() else { return };
+    rig.enters(1, 1);
+    let before = counters(&rig.page);
+    let came = step(rank(3), rank(0), 1, 0);
+    let train = rig.inward(3, &[came.clone(), step(rank(3), rank(0), 2, 0)].concat());
+    let run = rig.run_train("nic_ingress", &train, 0, came.len() as u32);
+    assert_eq!((run.verdict, run.bytes), (NEXT, train));
+    assert_eq!(counters(&rig.page), before);
 }
 
 #[test]
