@@ -40,7 +40,7 @@
 #define OMNES_STEPS_MAX 64
 /* Members of a group whose barriers combine words where a step waits for
  * everybody. */
-#define OMNES_WORDS_MAX 64
+#define OMNES_COMBINING_MEMBERS_MAX 64
 /* Words that a message carries at most. */
 #define OMNES_CARRIED_MAX 4
 /* Members of a group that the kernel's NIC serves: its maps are made for so
@@ -92,7 +92,7 @@ struct omnes_barrier_record {
 /* The bits: one per step, or one per member where a step waits for everybody.
  * `bit_words` words of them belong to each of the two records, those of even
  * epochs first; at least 1, at most OMNES_ARRIVED_WORDS. What messages have
- * carried lies in `carried` as their bits do, OMNES_WORDS_MAX times
+ * carried lies in `carried` as their bits do, OMNES_COMBINING_MEMBERS_MAX times
  * OMNES_CARRIED_MAX words for each record; null where nothing is combined. */
 struct omnes_arrived {
 	u64 *bits;
@@ -168,7 +168,7 @@ static __always_inline u64 *omnes_arrived_of(const struct omnes_arrived *arrived
 /* omnes_carried_of gives the words of an epoch's record. */
 static __always_inline u64 *omnes_carried_of(u64 *carried, u32 epoch)
 {
-	return carried + (epoch & 1) * OMNES_WORDS_MAX * OMNES_CARRIED_MAX;
+	return carried + (epoch & 1) * OMNES_COMBINING_MEMBERS_MAX * OMNES_CARRIED_MAX;
 }
 
 /*
@@ -270,7 +270,7 @@ omnes_barrier_arrive(struct omnes_barrier *barrier, const struct omnes_arrived *
 	if (bits[word] >> (bit & 63) & 1)
 		return OMNES_DUPLICATE;
 	bits[word] |= 1ull << (bit & 63);
-	if (arrived->carried && bit < OMNES_WORDS_MAX) {
+	if (arrived->carried && bit < OMNES_COMBINING_MEMBERS_MAX) {
 		place = omnes_carried_of(arrived->carried, epoch) + bit * OMNES_CARRIED_MAX;
 OMNES_UNROLL
 		for (i = 0; i < OMNES_CARRIED_MAX; i++)
@@ -341,10 +341,11 @@ omnes_barrier_word(const struct omnes_barrier *barrier, const struct omnes_barri
 	if (own->combine == OMNES_COMBINE_NOTHING || own->combine == OMNES_COMBINE_KNOWN ||
 	    !carried)
 		return making;
-	making.words = carried + (epoch & 1) * OMNES_WORDS_MAX * OMNES_CARRIED_MAX + which;
+	making.words =
+		carried + (epoch & 1) * OMNES_COMBINING_MEMBERS_MAX * OMNES_CARRIED_MAX + which;
 	if (results)
 		making.word = making.words[(omnes_ones_count((results - 1) & ~results) &
-					    (OMNES_WORDS_MAX - 1)) *
+					    (OMNES_COMBINING_MEMBERS_MAX - 1)) *
 					   OMNES_CARRIED_MAX];
 	else if (over & table->waits_for_all)
 		making.takes = omnes_bits_below(table->size) & ~(1ull << (table->own & 63));
@@ -354,15 +355,15 @@ omnes_barrier_word(const struct omnes_barrier *barrier, const struct omnes_barri
 }
 
 /* omnes_make goes on with a word by the one at `index`; 1 if there is none from
- * there on. To be called for each index below OMNES_WORDS_MAX. */
+ * there on. To be called for each index below OMNES_COMBINING_MEMBERS_MAX. */
 static __always_inline int omnes_make(struct omnes_making *making, u32 index)
 {
-	u64 takes = making->takes >> (index & (OMNES_WORDS_MAX - 1));
+	u32 bit = index & (OMNES_COMBINING_MEMBERS_MAX - 1);
+	u64 takes = making->takes >> bit;
 
 	if (takes & 1)
 		making->word = omnes_combined(making->combine, making->word,
-					      making->words[(index & (OMNES_WORDS_MAX - 1)) *
-							    OMNES_CARRIED_MAX]);
+					      making->words[bit * OMNES_CARRIED_MAX]);
 	return !takes;
 }
 

@@ -41,7 +41,7 @@ void omnes_native_barrier_words(const struct omnes_barrier *barrier,
 	words->more = barrier->own[epoch & 1].words.more & (OMNES_CARRIED_MAX - 1);
 	for (which = 0; which <= words->more; which++) {
 		making = omnes_barrier_word(barrier, table, carried, epoch, step, which);
-		for (index = 0; index < OMNES_WORDS_MAX; index++) {
+		for (index = 0; index < OMNES_COMBINING_MEMBERS_MAX; index++) {
 			if (omnes_make(&making, index))
 				break;
 		}
@@ -84,7 +84,7 @@ static const struct omnes_native_fact facts[] = {
 	FACT(OMNES_GROUP_MAX),
 	FACT(OMNES_KERNEL_GROUP_MAX),
 	FACT(OMNES_STEPS_MAX),
-	FACT(OMNES_WORDS_MAX),
+	FACT(OMNES_COMBINING_MEMBERS_MAX),
 	FACT(OMNES_CARRIED_MAX),
 	FACT(sizeof(struct omnes_key)),
 	FACT(sizeof(struct omnes_barrier_table)),
@@ -145,7 +145,7 @@ static const struct omnes_native_fact facts[] = {
 	FACT(offsetof(struct omnes_queue, passed)),
 	FACT(offsetof(struct omnes_queue, tail)),
 	FACT(offsetof(struct omnes_queue, is_sleeping)),
-	FACT(offsetof(struct omnes_queue, turns)),
+	FACT(offsetof(struct omnes_queue, seqs)),
 	FACT(offsetof(struct omnes_queue, entries)),
 };
 

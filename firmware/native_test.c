@@ -90,7 +90,8 @@ static struct omnes_arrived arrived_draw(const struct omnes_barrier_table *table
 	arrived.bits = calloc(2 * arrived.bit_words, sizeof(u64));
 	arrived.carried = NULL;
 	if (draw() % 4)
-		arrived.carried = calloc(2 * OMNES_WORDS_MAX * OMNES_CARRIED_MAX, sizeof(u64));
+		arrived.carried =
+			calloc(2 * OMNES_COMBINING_MEMBERS_MAX * OMNES_CARRIED_MAX, sizeof(u64));
 	check(arrived.bits != NULL, "no memory");
 	return arrived;
 }

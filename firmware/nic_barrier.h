@@ -149,7 +149,7 @@ __noinline int nic_words_out(u32 slot_number, u32 epoch, u32 step)
 		making = omnes_barrier_word(&state->barrier, &slot->barrier, state->carried, epoch,
 					    step, which);
 		if (making.takes)
-			bpf_loop(OMNES_WORDS_MAX, nic_make_one, &making, 0);
+			bpf_loop(OMNES_COMBINING_MEMBERS_MAX, nic_make_one, &making, 0);
 		scratch->words.word[which] = making.word;
 	}
 	return 0;
@@ -247,7 +247,7 @@ static __noinline u32 nic_steps_send(struct __sk_buff *skb, struct nic_packet *p
 		return 0;
 	table = &packet->slot->barrier;
 	picked = nic_pick(sends);
-	if (!packet->has_ended && nic_words_out(packet->slot_number, epoch, picked))
+	if (!packet->results_in_scratch && nic_words_out(packet->slot_number, epoch, picked))
 		return 0;
 	to = table->step[picked & (OMNES_STEPS_MAX - 1)].send_to;
 	run.skb = skb;
@@ -303,7 +303,7 @@ static __always_inline void nic_page_done(struct nic_packet *packet, u32 epoch)
 
 	if (!state || !scratch || nic_words_out(packet->slot_number, epoch, OMNES_STEPS_MAX))
 		return;
-	packet->has_ended = 1;
+	packet->results_in_scratch = 1;
 	bpf_spin_lock(&state->lock);
 	if (state->barrier.done == epoch) {
 OMNES_UNROLL
@@ -368,7 +368,7 @@ static __always_inline enum omnes_verdict nic_arrive(struct nic_packet *packet, 
 	struct omnes_page *page = packet->page;
 	u32 epoch = bpf_ntohl(packet->head.seq);
 	u32 number = bpf_ntohl(packet->head.argument);
-	const struct omnes_words *came = nic_came(packet);
+	const struct omnes_words *came = nic_words_in(packet);
 	struct omnes_arrived arrived;
 	enum omnes_verdict verdict;
 
@@ -485,7 +485,7 @@ static __always_inline int nic_step_entered(struct __sk_buff *skb, struct nic_pa
 {
 	struct nic_state *state = bpf_map_lookup_elem(&nic_states, &packet->slot_number);
 	u32 epoch = bpf_ntohl(packet->head.seq);
-	const struct omnes_words *came = nic_came(packet);
+	const struct omnes_words *came = nic_words_in(packet);
 	struct omnes_contribution own = {};
 	struct omnes_barrier_action action = {};
 	struct omnes_arrived arrived;

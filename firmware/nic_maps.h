@@ -74,7 +74,7 @@ struct nic_state {
 	u32 reserved;
 	struct omnes_barrier barrier;
 	u64 arrived[2 * OMNES_KERNEL_ARRIVED_WORDS];
-	u64 carried[2 * OMNES_WORDS_MAX * OMNES_CARRIED_MAX];
+	u64 carried[2 * OMNES_COMBINING_MEMBERS_MAX * OMNES_CARRIED_MAX];
 };
 _Static_assert(sizeof(struct nic_state) == OMNES_STATE_BYTES, "layout shared with Rust");
 
@@ -187,32 +187,32 @@ _Static_assert(offsetof(struct nic_head, word) == OMNES_OFFSET_EXPECTS, "layout 
 _Static_assert(offsetof(struct nic_head, argument) == OMNES_OFFSET_ARGUMENT, "layout of the wire");
 _Static_assert(offsetof(struct nic_head, tag) == OMNES_OFFSET_TAG, "layout of the wire");
 
-/* Where a packet is from and to; see OMNES_ADDRESS_WORDS. */
-struct nic_way {
+/* Addresses and ports of a packet, and the rest of its UDP header; see OMNES_ADDRESS_WORDS. */
+struct nic_tuple {
 	u32 from[OMNES_ADDRESS_WORDS];
 	u32 to[OMNES_ADDRESS_WORDS];
 	struct udphdr udp;
 };
 /* The same as on the wire, where IPv4's addresses have one word. */
-#define WAY_OFFSET_V4 (ETH_HLEN + offsetof(struct iphdr, saddr))
-#define WAY_OFFSET_V6 (ETH_HLEN + offsetof(struct ipv6hdr, saddr))
-#define WAY_GAP_V4 offsetof(struct nic_way, to[OMNES_ADDRESS_WORDS - 2])
-_Static_assert(WAY_OFFSET_V4 + sizeof(struct nic_way) - WAY_GAP_V4 == OMNES_FRAME_BYTES_V4,
+#define TUPLE_OFFSET_V4 (ETH_HLEN + offsetof(struct iphdr, saddr))
+#define TUPLE_OFFSET_V6 (ETH_HLEN + offsetof(struct ipv6hdr, saddr))
+#define TUPLE_GAP_V4 offsetof(struct nic_tuple, to[OMNES_ADDRESS_WORDS - 2])
+_Static_assert(TUPLE_OFFSET_V4 + sizeof(struct nic_tuple) - TUPLE_GAP_V4 == OMNES_FRAME_BYTES_V4,
 	       "layout of the wire");
-_Static_assert(WAY_OFFSET_V6 + sizeof(struct nic_way) == OMNES_FRAME_BYTES_V6,
+_Static_assert(TUPLE_OFFSET_V6 + sizeof(struct nic_tuple) == OMNES_FRAME_BYTES_V6,
 	       "layout of the wire");
 
 /* A packet that concerns a slot; first what is read of it, in one piece. */
 struct nic_packet {
-	struct nic_way way;
+	struct nic_tuple tuple;
 	struct nic_head head;
 	u32 slot_number;
-	u16 more;      /* words behind the header */
-	u16 has_ended; /* a barrier, whose results the scratch memory holds */
+	u16 more;		/* words behind the header */
+	u16 results_in_scratch; /* of a barrier that this packet has ended */
 	struct omnes_slot *slot;
 	struct omnes_page *page;
 };
-_Static_assert(offsetof(struct nic_packet, slot_number) == sizeof(struct nic_way) + HEAD_BYTES,
+_Static_assert(offsetof(struct nic_packet, slot_number) == sizeof(struct nic_tuple) + HEAD_BYTES,
 	       "layout of the wire");
 
 /* A step as it leaves, with the words behind its header as on the wire, and the

@@ -140,18 +140,18 @@ static __always_inline int nic_is_group(const u32 *address)
 
 /* nic_read reads from where and to where a packet is, and `bytes` bytes behind
  * that, a constant, for which there is room. 0 if done. */
-static __always_inline int nic_read(struct __sk_buff *skb, int is_v6, struct nic_way *way,
+static __always_inline int nic_read(struct __sk_buff *skb, int is_v6, struct nic_tuple *tuple,
 				    u32 bytes)
 {
 	if (is_v6)
-		return bpf_skb_load_bytes(skb, WAY_OFFSET_V6, way, sizeof(*way) + bytes);
-	if (bpf_skb_load_bytes(skb, WAY_OFFSET_V4, (void *)way + WAY_GAP_V4,
-			       sizeof(*way) - WAY_GAP_V4 + bytes))
+		return bpf_skb_load_bytes(skb, TUPLE_OFFSET_V6, tuple, sizeof(*tuple) + bytes);
+	if (bpf_skb_load_bytes(skb, TUPLE_OFFSET_V4, (void *)tuple + TUPLE_GAP_V4,
+			       sizeof(*tuple) - TUPLE_GAP_V4 + bytes))
 		return -1;
-	way->from[3] = way->to[2];
-	way->from[2] = way->to[2] = bpf_htonl(0xffff);
-	way->from[1] = way->to[1] = 0;
-	way->from[0] = way->to[0] = 0;
+	tuple->from[3] = tuple->to[2];
+	tuple->from[2] = tuple->to[2] = bpf_htonl(0xffff);
+	tuple->from[1] = tuple->to[1] = 0;
+	tuple->from[0] = tuple->to[0] = 0;
 	return 0;
 }
 
@@ -167,7 +167,7 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 	void *pages;
 
 	if (skb->vlan_present ||
-	    nic_read(skb, class_of_packet & OMNES_CLASS_V6, &packet->way, HEAD_BYTES))
+	    nic_read(skb, class_of_packet & OMNES_CLASS_V6, &packet->tuple, HEAD_BYTES))
 		return -1;
 	key.job = packet->head.job;
 	key.communicator = packet->head.communicator;
@@ -175,18 +175,18 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
 	if ((class_of_packet & ~OMNES_CLASS_V6) != OMNES_CLASS_SPREAD)
 		key.channel = packet->head.channel;
 	key.class_of_packet = class_of_packet;
-	key.port = direction == NIC_INWARD ? packet->way.udp.dest : packet->way.udp.source;
+	key.port = direction == NIC_INWARD ? packet->tuple.udp.dest : packet->tuple.udp.source;
 	number = bpf_map_lookup_elem(&nic_ports, &key);
 	if (!number)
 		return -1;
 	packet->slot_number = *number;
-	packet->has_ended = 0;
+	packet->results_in_scratch = 0;
 	packet->slot = bpf_map_lookup_elem(&nic_slots, &packet->slot_number);
 	pages = bpf_map_lookup_elem(&nic_pages, &packet->slot_number);
 	if (!packet->slot || !pages)
 		return -1;
-	if (direction == NIC_INWARD && !nic_is_same(packet->way.to, packet->slot->address) &&
-	    !nic_is_group(packet->way.to))
+	if (direction == NIC_INWARD && !nic_is_same(packet->tuple.to, packet->slot->address) &&
+	    !nic_is_group(packet->tuple.to))
 		return -1;
 	packet->page = bpf_map_lookup_elem(pages, &zero);
 	return packet->page ? 0 : -1;
@@ -196,8 +196,8 @@ static __always_inline int nic_find(struct __sk_buff *skb, int class_of_packet,
  * socket: not from another address with the same port, not passed through. */
 static __always_inline int nic_is_own(struct __sk_buff *skb, const struct nic_packet *packet)
 {
-	return skb->sk && nic_is_same(packet->way.from, packet->slot->address) &&
-	       packet->way.udp.source == packet->slot->port;
+	return skb->sk && nic_is_same(packet->tuple.from, packet->slot->address) &&
+	       packet->tuple.udp.source == packet->slot->port;
 }
 
 /* nic_scratch gives this processor's scratch memory. Nobody else uses it before this
@@ -268,8 +268,8 @@ static __always_inline int nic_read_words(struct __sk_buff *skb, struct nic_pack
 	return nic_behind_load(skb, &scratch->behind, bytes, more);
 }
 
-/* nic_came gives what a step that has been read carries. */
-static __always_inline struct omnes_words *nic_came(const struct nic_packet *packet)
+/* nic_words_in gives what a step that has been read carries. */
+static __always_inline struct omnes_words *nic_words_in(const struct nic_packet *packet)
 {
 	struct nic_scratch *scratch = nic_scratch();
 	u32 i;

@@ -50,7 +50,7 @@ struct {
 
 /* What is read of a packet to find its queue. */
 struct nic_address {
-	struct nic_way way;
+	struct nic_tuple tuple;
 	u16 magic;
 	u8 version;
 	u8 kind;
@@ -61,25 +61,25 @@ _Static_assert(ADDRESS_BYTES == OMNES_OFFSET_COMMUNICATOR, "layout of the wire")
 
 /* nic_pseudo_sum is that of a packet's pseudo header. That of IPv4 has the same
  * words, and what maps its addresses adds nothing. */
-static __always_inline u32 nic_pseudo_sum(const struct nic_way *way)
+static __always_inline u32 nic_pseudo_sum(const struct nic_tuple *tuple)
 {
-	return bpf_csum_diff(0, 0, (__be32 *)way->from, sizeof(way->from) + sizeof(way->to),
-			     (u32)way->udp.len + bpf_htons(IPPROTO_UDP));
+	return bpf_csum_diff(0, 0, (__be32 *)tuple->from, sizeof(tuple->from) + sizeof(tuple->to),
+			     (u32)tuple->udp.len + bpf_htons(IPPROTO_UDP));
 }
 
 /* nic_is_intact tells whether a packet is as it was sent; its data, with zeros
  * up to a multiple of four, are in the entry. */
-static __always_inline int nic_is_intact(struct __sk_buff *skb, const struct nic_way *way,
+static __always_inline int nic_is_intact(struct __sk_buff *skb, const struct nic_tuple *tuple,
 					 struct omnes_queue_entry *entry, u32 bytes)
 {
 	u32 sum, at, rest;
 
 	if (bpf_csum_level(skb, BPF_CSUM_LEVEL_QUERY) >= 0)
 		return 1;
-	sum = nic_pseudo_sum(way);
-	if (nic_fold(sum) == way->udp.check)
+	sum = nic_pseudo_sum(tuple);
+	if (nic_fold(sum) == tuple->udp.check)
 		return 1;
-	sum = bpf_csum_diff(0, 0, (__be32 *)&way->udp, sizeof(way->udp), sum);
+	sum = bpf_csum_diff(0, 0, (__be32 *)&tuple->udp, sizeof(tuple->udp), sum);
 	/* The helper takes no more at once. */
 OMNES_UNROLL
 	for (at = 0; at < OMNES_QUEUE_PACKET_BYTES_MAX; at += OMNES_QUEUE_SUM_BYTES) {
@@ -95,7 +95,7 @@ OMNES_UNROLL
 /* nic_queue_put copies a packet's data into the next entry; 0 if it is there.
  * Of a packet that is not intact the entry stays empty. */
 static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_queue *queue,
-					 const struct nic_way *way, u32 frame_bytes, u32 bytes)
+					 const struct nic_tuple *tuple, u32 frame_bytes, u32 bytes)
 {
 	u32 head = *(volatile u32 *)&queue->head;
 	struct omnes_queue_entry *entry;
@@ -108,9 +108,9 @@ static __always_inline int nic_queue_put(struct __sk_buff *skb, struct omnes_que
 	/* Zeros behind the data, for the sum. */
 	*(u32 *)(entry->data + ((bytes & ~3u) & (OMNES_QUEUE_DATA_BYTES - 1))) = 0;
 	failed = bpf_skb_load_bytes(skb, frame_bytes, entry->data, bytes) ||
-		 !nic_is_intact(skb, way, entry, bytes);
+		 !nic_is_intact(skb, tuple, entry, bytes);
 	entry->bytes = failed ? 0 : bytes;
-	__sync_lock_test_and_set(&queue->turns[head & (OMNES_QUEUE_ENTRIES - 1)], head + 1);
+	__sync_lock_test_and_set(&queue->seqs[head & (OMNES_QUEUE_ENTRIES - 1)], head + 1);
 	return failed;
 }
 
@@ -120,17 +120,17 @@ __noinline int nic_queue_arrived(struct __sk_buff *skb, int is_v6)
 {
 	u32 frame_bytes = is_v6 ? OMNES_FRAME_BYTES_V6 : OMNES_FRAME_BYTES_V4;
 	struct nic_address address;
-	const struct udphdr *udp = &address.way.udp;
+	const struct udphdr *udp = &address.tuple.udp;
 	struct omnes_queue_key key = {};
 	struct omnes_queue *queue;
 	u32 zero = 0;
 	u32 bytes;
 	void *map;
 
-	if (skb->vlan_present || nic_read(skb, is_v6, &address.way, ADDRESS_BYTES))
+	if (skb->vlan_present || nic_read(skb, is_v6, &address.tuple, ADDRESS_BYTES))
 		return NIC_NEXT;
 	key.job = address.job;
-	__builtin_memcpy(key.address, address.way.to, sizeof(key.address));
+	__builtin_memcpy(key.address, address.tuple.to, sizeof(key.address));
 	key.port = udp->dest;
 	map = bpf_map_lookup_elem(&nic_queues, &key);
 	queue = map ? bpf_map_lookup_elem(map, &zero) : 0;
@@ -141,7 +141,7 @@ __noinline int nic_queue_arrived(struct __sk_buff *skb, int is_v6)
 	    bpf_ntohs(udp->len) == bytes + sizeof(*udp) && udp->check &&
 	    !*(volatile u32 *)&queue->is_sleeping &&
 	    *(volatile u32 *)&queue->passed == *(volatile u32 *)&queue->drained &&
-	    !nic_queue_put(skb, queue, &address.way, frame_bytes, bytes) &&
+	    !nic_queue_put(skb, queue, &address.tuple, frame_bytes, bytes) &&
 	    !*(volatile u32 *)&queue->is_sleeping)
 		return NIC_DROP;
 	__sync_fetch_and_add(&queue->passed, 1);

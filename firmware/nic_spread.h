@@ -207,7 +207,7 @@ static __noinline u32 nic_spread_write(struct nic_spread_run *run, u32 index)
 	is_known = peer->is_resolved && run->now - peer->learnt <= LEARNT_AGE_MAX;
 	way = run->is_passed_on ? NIC_PASSED_ON : NIC_FROM_SOURCE;
 	if (is_known && run->packet.slot->flags & OMNES_SLOT_BY_MAC &&
-	    nic_is_group(run->packet.way.to))
+	    nic_is_group(run->packet.tuple.to))
 		way = NIC_BY_MAC;
 	frame = run->came;
 	if (run->packet.slot->is_v6)

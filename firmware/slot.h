@@ -148,22 +148,22 @@ struct omnes_queue_entry {
 	u8 data[OMNES_QUEUE_DATA_BYTES];
 };
 
-/* Mapped by the process. A process that waits looks at `passed` and `turns` again and again: what
+/* Mapped by the process. A process that waits looks at `passed` and `seqs` again and again: what
  * is written while an entry is filled has cache lines of its own. */
 struct omnes_queue {
 	/* Written by the firmware: */
 	u32 head; /* entries taken */
 	u32 reserved[15];
 	u32 passed; /* packets that went on to the sockets */
-	u32 reserved_too[15];
+	u32 reserved2[15];
 	/* Written by the process: */
 	u32 tail;	 /* entries read */
 	u32 drained;	 /* value of `passed` whose packets have been read */
 	u32 is_sleeping; /* all packets go to the sockets */
-	u32 reserved_as_well[13];
+	u32 reserved3[13];
 	/* Written by the firmware: of each entry that is filled, one more than its place in the
 	 * order of all. */
-	u32 turns[OMNES_QUEUE_ENTRIES];
+	u32 seqs[OMNES_QUEUE_ENTRIES];
 	struct omnes_queue_entry entries[OMNES_QUEUE_ENTRIES];
 };
 _Static_assert(sizeof(struct omnes_queue) ==

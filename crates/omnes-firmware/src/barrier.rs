@@ -1,6 +1,6 @@
 //! The barrier of the collective protocol: `firmware/barrier_step.h`.
 
-use crate::{GROUP_MAX, STEPS_MAX, WORDS_MAX};
+use crate::{COMBINING_MEMBERS_MAX, GROUP_MAX, STEPS_MAX};
 use omnes_topo::{Barrier as Algorithm, Party, TopoError};
 use omnes_wire::{CARRIED_MAX, Rank, Words};
 use std::ptr;
@@ -165,7 +165,7 @@ pub(crate) const COMBINE_KNOWN: u32 = 9;
 pub fn can_combine(algorithm: Algorithm, size: u32) -> bool {
     match algorithm {
         Algorithm::GatherBroadcast => true,
-        Algorithm::Counter => size as usize <= WORDS_MAX,
+        Algorithm::Counter => size as usize <= COMBINING_MEMBERS_MAX,
         Algorithm::Dissemination | Algorithm::PairwiseExchange => false,
     }
 }
@@ -244,7 +244,7 @@ pub(crate) struct Arrived {
 }
 
 /// What messages of two barriers have carried.
-type Carried = [u64; 2 * WORDS_MAX * CARRIED_MAX];
+type Carried = [u64; 2 * COMBINING_MEMBERS_MAX * CARRIED_MAX];
 
 /// A member's state: a few words, and at one that waits for everybody two bits for each member;
 /// 4 KiB more once words have been combined.
@@ -381,7 +381,7 @@ impl Barrier {
 
     /// Words have to be kept from now on. Those before were 0.
     fn keep_words(&mut self) {
-        self.carried.get_or_insert_with(|| Box::new([0; 2 * WORDS_MAX * CARRIED_MAX]));
+        self.carried.get_or_insert_with(|| Box::new([0; 2 * COMBINING_MEMBERS_MAX * CARRIED_MAX]));
     }
 
     /// Newest barrier that this member has entered.

@@ -34,7 +34,7 @@ fn of_steps() -> Vec<(&'static str, usize)> {
         ("OMNES_GROUP_MAX", crate::GROUP_MAX),
         ("OMNES_KERNEL_GROUP_MAX", crate::KERNEL_GROUP_MAX),
         ("OMNES_STEPS_MAX", crate::STEPS_MAX),
-        ("OMNES_WORDS_MAX", crate::WORDS_MAX),
+        ("OMNES_COMBINING_MEMBERS_MAX", crate::COMBINING_MEMBERS_MAX),
         ("OMNES_CARRIED_MAX", CARRIED_MAX),
         ("sizeof(struct omnes_key)", size_of::<Key>()),
         ("sizeof(struct omnes_barrier_table)", size_of::<barrier::Table>()),
@@ -119,7 +119,7 @@ fn of_queues() -> Vec<(&'static str, usize)> {
         ("offsetof(struct omnes_queue, passed)", offset_of!(slot::Queue, passed)),
         ("offsetof(struct omnes_queue, tail)", offset_of!(slot::Queue, tail)),
         ("offsetof(struct omnes_queue, is_sleeping)", offset_of!(slot::Queue, is_sleeping)),
-        ("offsetof(struct omnes_queue, turns)", offset_of!(slot::Queue, turns)),
+        ("offsetof(struct omnes_queue, seqs)", offset_of!(slot::Queue, seqs)),
         ("offsetof(struct omnes_queue, entries)", offset_of!(slot::Queue, entries)),
     ]
 }

@@ -31,6 +31,6 @@ pub const GROUP_MAX: usize = 1 << 16;
 pub const KERNEL_GROUP_MAX: usize = 1024;
 const _: () = assert!(KERNEL_GROUP_MAX <= GROUP_MAX);
 /// Members of a group whose barriers combine words where one waits for everybody.
-pub const WORDS_MAX: usize = 64;
+pub const COMBINING_MEMBERS_MAX: usize = 64;
 /// Steps of a barrier that the firmware serves.
 pub const STEPS_MAX: usize = 64;

@@ -1,6 +1,6 @@
 //! What user space and the kernel's NIC share: `firmware/slot.h`. All words are host-endian.
 
-use crate::{KERNEL_GROUP_MAX, Key, WORDS_MAX, barrier, spread};
+use crate::{COMBINING_MEMBERS_MAX, KERNEL_GROUP_MAX, Key, barrier, spread};
 use omnes_wire::CARRIED_MAX;
 
 /// Slots of one loaded firmware.
@@ -13,8 +13,10 @@ pub const FRAME_BYTES_V6: usize = 62;
 pub const PEER_GROUP: u32 = KERNEL_GROUP_MAX as u32;
 /// Bytes of a lock, a barrier's state, and the bits and words of its two records in the kernel's
 /// map.
-pub const STATE_BYTES: usize =
-    8 + barrier::STATE_BYTES + 2 * KERNEL_GROUP_MAX / 8 + 2 * 8 * WORDS_MAX * CARRIED_MAX;
+pub const STATE_BYTES: usize = 8
+    + barrier::STATE_BYTES
+    + 2 * KERNEL_GROUP_MAX / 8
+    + 2 * 8 * COMBINING_MEMBERS_MAX * CARRIED_MAX;
 
 /// By which packets find a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,7 +236,7 @@ pub struct Queue {
     /// Packets that the firmware has let go on to the sockets.
     pub passed: u32,
     /// 0.
-    pub reserved_too: [u32; 15],
+    pub reserved2: [u32; 15],
     /// Entries read, by the process.
     pub tail: u32,
     /// Written by the process: the value of `passed` whose packets it has read.
@@ -242,9 +244,9 @@ pub struct Queue {
     /// Written by the process: not 0 if it sleeps, and wants all packets by its sockets.
     pub is_sleeping: u32,
     /// 0.
-    pub reserved_as_well: [u32; 13],
+    pub reserved3: [u32; 13],
     /// Of each entry, one more than its place in the order of all packets, once it is filled.
-    pub turns: [u32; QUEUE_ENTRIES as usize],
+    pub seqs: [u32; QUEUE_ENTRIES as usize],
     /// The packets.
     pub entries: [QueueEntry; QUEUE_ENTRIES as usize],
 }

@@ -29,16 +29,16 @@ impl Queue {
         self.0.word(unsafe { &raw mut (*self.0.base()).tail })
     }
 
-    /// The next entry and its turn, if it is filled.
+    /// The next entry and its sequence number, if it is filled.
     fn filled(&self) -> Option<(NonNull<QueueEntry>, u32)> {
         let tail = self.tail().load(Ordering::Relaxed);
         let place = (tail % QUEUE_ENTRIES) as usize;
         let base = self.0.base();
         // SAFETY: a word of the mapping.
-        let turn = self.0.word(unsafe { &raw mut (*base).turns[place] }).load(Ordering::Acquire);
+        let seq = self.0.word(unsafe { &raw mut (*base).seqs[place] }).load(Ordering::Acquire);
         // SAFETY: one of the entries of the mapping.
         let entry = unsafe { NonNull::new_unchecked(&raw mut (*base).entries[place]) };
-        (turn == tail.wrapping_add(1)).then_some((entry, turn))
+        (seq == tail.wrapping_add(1)).then_some((entry, seq))
     }
 
     /// True if there is a packet.
@@ -49,11 +49,11 @@ impl Queue {
     /// Hands the next packet to `read`; false if there is none. A packet that was not intact is
     /// empty.
     pub fn take(&mut self, read: impl FnOnce(&[u8])) -> bool {
-        let Some((entry, turn)) = self.filled() else { return false };
+        let Some((entry, seq)) = self.filled() else { return false };
         // SAFETY: the firmware does not touch a filled entry before it has been read.
         let entry = unsafe { entry.as_ref() };
         read(&entry.data[..QUEUE_DATA_BYTES.min(entry.bytes as usize)]);
-        self.tail().store(turn, Ordering::Release);
+        self.tail().store(seq, Ordering::Release);
         true
     }
 

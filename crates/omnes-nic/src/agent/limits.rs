@@ -24,7 +24,8 @@ pub const CONNECTIONS_PER_USER_MAX: usize = 64;
 pub const SLOTS_PER_USER: u32 = 32;
 /// Receive queues of one user, at 132 KiB each.
 pub const QUEUES_PER_USER_MAX: usize = 128;
-/// Addresses of all these; others have as many.
+/// Ports that one user's queues may take together: a quarter of all, so that others find some
+/// left.
 pub const QUEUE_PORTS_PER_USER_MAX: usize = QUEUE_PORTS_MAX / 4;
 /// Ranks whose packets a slot takes.
 pub const MEMBERS_MAX: usize = 4 * KERNEL_GROUP_MAX;
