@@ -1,5 +1,5 @@
-//! Unit tests need root where they load programs or make namespaces. Without it they print `skipped:
-//! needs root`, which `OMNES_REQUIRE=root` turns into a failure.
+//! Unit tests need root where they load programs or make namespaces. Without it they print
+//! `skipped: needs root`, which `OMNES_REQUIRE=root` turns into a failure.
 
 /// False, with a word, without root.
 pub(crate) fn is_root() -> bool {
