@@ -164,8 +164,8 @@ impl Flags {
 
     /// `seq` and `expects` count on the lane of grants.
     pub const GRANTS: Self = Self(64);
-    /// On [`Kind::CastAck`] and [`Kind::CastNack`]: a packet to all has come since the last such
-    /// report.
+    /// On [`Kind::CastAck`] and [`Kind::CastNack`]: a packet to all has come since the last
+    /// report to the rank that repairs.
     pub const HEARS: Self = Self(64);
     /// Sent to all by multicast: the tag names [`Rank::ALL`] instead of the receiver.
     pub const GROUP: Self = Self(128);
