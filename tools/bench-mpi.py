@@ -54,7 +54,7 @@ PROGRAMS = ROOT / "crates" / "omnes-mpi" / "programs"
 MPIS = ("openmpi", "mpich", "mpich-yield")
 OPS = ("bcast", "barrier", "allreduce", "reduce", "allgather", "ibcast", "ibarrier", "iallreduce",
        "ireduce", "iallgather", "reduce_scatter", "gather", "scatter", "alltoall", "allgatherv",
-       "scan")
+       "gatherv", "scatterv", "alltoallv", "scan")
 OMNES_OPS = ("bcast", "barrier", "allreduce", "allgather")  # what the loop on Omnes itself has
 PRELOADED = "+preload"
 SUBNET = "10.77.0"  # of `omnes lab`
