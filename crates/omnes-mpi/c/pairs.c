@@ -10,24 +10,31 @@
 
 #include "shim.h"
 
-/* Steps whose messages may be under way at once, so that few meet at one rank. */
+/* Steps under way at once, so that few ranks send to one at a time. */
 enum { STEPS_AT_ONCE = 32 };
 enum { CARRIER_TAG = 0 };
 
-/* A short part, in a row in memory of its own if it does not lie so. */
+/* A part on its way: by libomnes, or by the MPI, or none. */
 struct message {
+	/* By libomnes: in a row in memory of its own if it does not lie so. */
 	struct shim_packed row;
 	omnes_request *request; /* NULL where there is none */
 	omnes_status status;	/* of what came */
+	/* By the MPI. */
+	bool is_carried;
+	MPI_Request carried;
+};
+
+/* What goes to the rank so many further on, and comes from the one so many further back. */
+struct step {
+	struct message sent, come;
 };
 
 struct exchange {
 	struct shim_group *group;
 	const struct shim_pairs *pairs;
 	int tag;
-	struct message *sent, *come; /* of each rank */
-	MPI_Request *long_ones;	     /* up to two of each rank */
-	int longs;
+	int error; /* the first one */
 };
 
 static bool side_set(struct shim_side *side, int size)
@@ -61,20 +68,10 @@ static struct shim_data part_of(const struct shim_side *side, int rank)
 	return (struct shim_data){ 0 };
 }
 
-static bool is_short(const struct exchange *exchange, const struct shim_data *part)
+static void note(struct exchange *exchange, int error)
 {
-	return part->bytes > 0 && part->bytes <= exchange->pairs->message_max;
-}
-
-static bool is_long(const struct exchange *exchange, const struct shim_data *part)
-{
-	return part->bytes > exchange->pairs->message_max;
-}
-
-/* The first error of several. */
-static int first(int error, int later)
-{
-	return error != MPI_SUCCESS ? error : later;
+	if (exchange->error == MPI_SUCCESS)
+		exchange->error = error;
 }
 
 /* What stays here: from the caller's one memory to the other. */
@@ -93,59 +90,19 @@ static int move_own(const struct exchange *exchange)
 			     exchange->group->carrier, MPI_STATUS_IGNORE);
 }
 
-/* Starts all long parts; the MPI has its own means against too many at once. */
-static int start_long(struct exchange *exchange)
-{
-	MPI_Comm carrier = exchange->group->carrier;
-	int size = exchange->group->size, error = MPI_SUCCESS;
-
-	for (int step = 1; step < size && error == MPI_SUCCESS; step++) {
-		int from = (exchange->group->rank + size - step) % size;
-		struct shim_data part = part_of(&exchange->pairs->come, from);
-
-		if (is_long(exchange, &part))
-			error = PMPI_Irecv(part.buffer, (int)part.count, part.type, from,
-					   CARRIER_TAG, carrier,
-					   &exchange->long_ones[exchange->longs++]);
-	}
-	for (int step = 1; step < size && error == MPI_SUCCESS; step++) {
-		int to = (exchange->group->rank + step) % size;
-		struct shim_data part = part_of(&exchange->pairs->sent, to);
-
-		if (is_long(exchange, &part))
-			error = PMPI_Isend(part.buffer, (int)part.count, part.type, to,
-					   CARRIER_TAG, carrier,
-					   &exchange->long_ones[exchange->longs++]);
-	}
-	return error;
-}
-
-static int end_long(struct exchange *exchange)
-{
-	int error = MPI_SUCCESS;
-
-	for (int i = 0; i < exchange->longs; i++)
-		error = first(error, PMPI_Wait(&exchange->long_ones[i], MPI_STATUS_IGNORE));
-	return error;
-}
-
-/* For a call that has failed: whoever these are for may be gone. */
-static void give_up_long(struct exchange *exchange)
-{
-	for (int i = 0; i < exchange->longs; i++) {
-		PMPI_Cancel(&exchange->long_ones[i]);
-		PMPI_Request_free(&exchange->long_ones[i]);
-	}
-}
-
-static int start_receive(struct exchange *exchange, int from)
+static int receive_start(struct exchange *exchange, struct message *message, int from)
 {
 	struct shim_data part = part_of(&exchange->pairs->come, from);
-	struct message *message = &exchange->come[from];
 	int error;
 
-	if (!is_short(exchange, &part))
+	if (part.bytes == 0)
 		return MPI_SUCCESS;
+	if (part.bytes > exchange->pairs->message_max) {
+		error = PMPI_Irecv(part.buffer, (int)part.count, part.type, from, CARRIER_TAG,
+				   exchange->group->carrier, &message->carried);
+		message->is_carried = error == MPI_SUCCESS;
+		return error;
+	}
 	error = shim_row_make(&message->row, &part, false);
 	if (error == MPI_SUCCESS &&
 	    omnes_irecv(exchange->group->comm, from, exchange->tag, message->row.bytes, part.bytes,
@@ -154,14 +111,19 @@ static int start_receive(struct exchange *exchange, int from)
 	return error;
 }
 
-static int start_send(struct exchange *exchange, int to)
+static int send_start(struct exchange *exchange, struct message *message, int to)
 {
 	struct shim_data part = part_of(&exchange->pairs->sent, to);
-	struct message *message = &exchange->sent[to];
 	int error;
 
-	if (!is_short(exchange, &part))
+	if (part.bytes == 0)
 		return MPI_SUCCESS;
+	if (part.bytes > exchange->pairs->message_max) {
+		error = PMPI_Isend(part.buffer, (int)part.count, part.type, to, CARRIER_TAG,
+				   exchange->group->carrier, &message->carried);
+		message->is_carried = error == MPI_SUCCESS;
+		return error;
+	}
 	error = shim_row_make(&message->row, &part, true);
 	if (error == MPI_SUCCESS &&
 	    omnes_isend(exchange->group->comm, to, exchange->tag, message->row.bytes, part.bytes,
@@ -170,86 +132,81 @@ static int start_send(struct exchange *exchange, int to)
 	return error;
 }
 
-/* Waits for what was started, if it was; its memory serves no more. */
-static int end_send(struct message *message)
+/* Waits for a message of libomnes, if there is one; its memory serves no more. */
+static int message_end(struct message *message, bool comes)
 {
-	int failure = omnes_wait(&message->request);
-
-	shim_row_free(&message->row);
-	return failure == OMNES_SUCCESS ? MPI_SUCCESS : shim_failure_code();
-}
-
-static int end_receive(struct message *message)
-{
-	size_t wanted = message->row.data.bytes;
 	bool is_there = message->request;
-	int failure = omnes_wait(&message->request), error = MPI_SUCCESS;
+	int error = MPI_SUCCESS;
 
-	if (failure != OMNES_SUCCESS)
+	if (omnes_wait(&message->request) != OMNES_SUCCESS)
 		error = shim_failure_code();
-	else if (is_there && message->status.bytes != wanted)
+	else if (is_there && comes && message->status.bytes != message->row.data.bytes)
 		error = MPI_ERR_TRUNCATE;
-	else if (is_there && !message->row.data.is_in_a_row)
+	else if (is_there && comes && !message->row.data.is_in_a_row)
 		error = shim_packed_spread(&message->row);
 	shim_row_free(&message->row);
 	return error;
 }
 
-/*
- * Short parts to the next ranks, and from those before, a few steps at a time.
- * Also after an error, so that all the others get theirs.
- */
-static int exchange_short(struct exchange *exchange)
+/* The same for one of the MPI. */
+static int carried_end(const struct exchange *exchange, struct message *message)
 {
-	int rank = exchange->group->rank, size = exchange->group->size, error = MPI_SUCCESS;
-
-	for (int step = 1; step < size + STEPS_AT_ONCE; step++) {
-		int ended = step - STEPS_AT_ONCE;
-
-		if (step < size) {
-			error = first(error, start_receive(exchange, (rank + size - step) % size));
-			error = first(error, start_send(exchange, (rank + step) % size));
-		}
-		if (ended >= 1 && ended < size) {
-			error = first(error,
-				      end_receive(&exchange->come[(rank + size - ended) % size]));
-			error = first(error, end_send(&exchange->sent[(rank + ended) % size]));
-		}
-	}
-	return error;
+	if (!message->is_carried)
+		return MPI_SUCCESS;
+	if (exchange->error == MPI_SUCCESS)
+		return PMPI_Wait(&message->carried, MPI_STATUS_IGNORE);
+	/* Whoever it is of or for may be gone. */
+	PMPI_Cancel(&message->carried);
+	return PMPI_Request_free(&message->carried);
 }
 
-/* The long ones are under way meanwhile. */
-static int exchange_all(struct exchange *exchange)
+static void step_start(struct exchange *exchange, struct step *step, int distance)
 {
-	int error = start_long(exchange);
+	int rank = exchange->group->rank, size = exchange->group->size;
 
-	if (error == MPI_SUCCESS)
-		error = move_own(exchange);
-	if (error == MPI_SUCCESS)
-		error = exchange_short(exchange);
-	if (error != MPI_SUCCESS) {
-		give_up_long(exchange);
-		return error;
+	note(exchange, receive_start(exchange, &step->come, (rank + size - distance) % size));
+	note(exchange, send_start(exchange, &step->sent, (rank + distance) % size));
+}
+
+/*
+ * A few steps at a time; also after an error, so that all others get what is for
+ * them. The MPI's come last: libomnes stands still while the MPI waits.
+ */
+static void exchange_all(struct exchange *exchange, struct step *steps)
+{
+	int size = exchange->group->size;
+
+	for (int now = 1; now < size + 2 * STEPS_AT_ONCE; now++) {
+		int ended = now - STEPS_AT_ONCE, carried = ended - STEPS_AT_ONCE;
+
+		if (now < size)
+			step_start(exchange, &steps[now], now);
+		if (ended >= 1 && ended < size) {
+			note(exchange, message_end(&steps[ended].come, true));
+			note(exchange, message_end(&steps[ended].sent, false));
+		}
+		if (carried >= 1 && carried < size) {
+			note(exchange, carried_end(exchange, &steps[carried].come));
+			note(exchange, carried_end(exchange, &steps[carried].sent));
+		}
 	}
-	return end_long(exchange);
 }
 
 int shim_exchange(struct shim_group *group, const struct shim_pairs *pairs)
 {
-	size_t size = (size_t)group->size;
-	struct exchange exchange = { .group = group, .pairs = pairs };
-	struct message *messages = calloc(2 * size, sizeof(*messages) + sizeof(MPI_Request));
-	int error = MPI_ERR_NO_MEM;
+	struct exchange exchange = { .group = group, .pairs = pairs, .error = MPI_SUCCESS };
+	struct step *steps = calloc((size_t)group->size, sizeof(*steps));
 
 	/* What an erroneous call has left there is never taken for another one's. */
 	exchange.tag = (int)(group->exchanges++ & INT_MAX);
-	if (messages) {
-		exchange.sent = messages;
-		exchange.come = messages + size;
-		exchange.long_ones = (MPI_Request *)(messages + 2 * size);
-		error = exchange_all(&exchange);
+	if (steps) {
+		exchange_all(&exchange, steps);
+		note(&exchange, move_own(&exchange));
+	} else {
+		exchange.error = MPI_ERR_NO_MEM;
 	}
-	free(messages);
-	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_failure_pass(group->mpi, error);
+	free(steps);
+	if (exchange.error == MPI_SUCCESS)
+		return MPI_SUCCESS;
+	return shim_failure_pass(group->mpi, exchange.error);
 }
