@@ -210,33 +210,18 @@ impl Engine {
         limit: Option<Duration>,
         concerns: impl Fn(Gone<'_>) -> bool,
     ) -> Option<Outcome> {
-        match self.wait_or_keep(operation, limit, concerns) {
-            Some(Err(OperationError::Interrupted)) => {
-                self.release(operation);
-                Some(Err(OperationError::Interrupted))
-            }
-            ended => ended,
-        }
-    }
-
-    /// The same, but an operation whose wait is interrupted goes on, as one that is late does.
-    pub(crate) fn wait_or_keep(
-        &self,
-        operation: Operation,
-        limit: Option<Duration>,
-        concerns: impl Fn(Gone<'_>) -> bool,
-    ) -> Option<Outcome> {
         let lent = Lent { engine: self, operation };
         let usual = self.shared.wait;
         let policy = if operation.is_long { usual.for_long() } else { usual };
         let ended =
             self.wait_as(policy, limit, operation.spot, |core| core.try_end(operation, &concerns));
-        std::mem::forget(lent);
-        match ended {
+        let ended = match ended {
             Ok(outcome) => Some(outcome),
             Err(Unended::Late) => None,
-            Err(Unended::Interrupted) => Some(Err(OperationError::Interrupted)),
-        }
+            Err(Unended::Interrupted) => return Some(Err(OperationError::Interrupted)),
+        };
+        std::mem::forget(lent);
+        ended
     }
 
     /// Lets `sends` have what `receive` gets, as it comes in: they start with nothing available.

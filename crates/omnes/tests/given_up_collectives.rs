@@ -278,33 +278,6 @@ fn collectives_that_follow_each_other_are_right_until_one_is_given_up() {
     }
 }
 
-/// What a barrier whose wait was interrupted has been entered for, the next call goes on with.
-#[test]
-fn a_barrier_whose_wait_was_interrupted_remains_entered() {
-    let ends = Arc::new(AtomicBool::new(false));
-    with_ranks(3, interruptible(&ends, broken), |world| {
-        for round in 0..4u64 {
-            // Ranks agree on the kernel's NIC after a few barriers; that is another matter.
-            (0..20 * (round % 2)).for_each(|_| world.barrier().unwrap());
-            match world.rank() {
-                2 => world.recv(1, 0, &mut []).map(|_| ()).unwrap(),
-                1 => {
-                    ends.store(true, Ordering::Relaxed);
-                    let outcome = world.barrier();
-                    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
-                    world.send(2, 0, &[]).unwrap();
-                }
-                _ => {}
-            }
-            world.barrier().unwrap();
-            let mut sum = [round];
-            world.allreduce(&mut sum, ReduceOp::Sum).unwrap();
-            assert_eq!(sum, [3 * round]);
-        }
-        world.finalize().unwrap();
-    });
-}
-
 /// Rank 1's part in a sum up a chain and down again ends as `ending` says.
 fn sum_ends(ending: fn() -> ControlFlow<()>, adjust: fn(&mut Config)) {
     let ends = Arc::new(AtomicBool::new(false));

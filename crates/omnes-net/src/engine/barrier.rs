@@ -108,17 +108,6 @@ impl Engine {
         self.wait_for(operation, Some(limit), concerns)
     }
 
-    /// Waits for a barrier as [`Self::wait`] does, at most `limit` if there is one; `None` if it has
-    /// not ended by then. It goes on then, and also if the wait is interrupted.
-    pub fn wait_in_barrier(
-        &self,
-        operation: Operation,
-        limit: Option<Duration>,
-        concerns: impl Fn(crate::operations::Gone<'_>) -> bool,
-    ) -> Option<Outcome> {
-        self.wait_or_keep(operation, limit, concerns)
-    }
-
     /// Asks the members of a group who has entered its barrier, and waits for answers for at most
     /// `limit`: the ranks that, as far as is known then, have not.
     pub fn missing(&self, communicator: CommunicatorId, limit: Duration) -> Vec<Rank> {

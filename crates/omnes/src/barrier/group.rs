@@ -210,14 +210,9 @@ impl Communicator {
         is_in_group && group.is_some_and(|group| group.unfinished.is_some())
     }
 
-    /// Remembers a barrier of the kind that is not over, and the group's name.
-    pub(super) fn keep_unfinished(
-        &self,
-        kind: BarrierKind,
-        operation: Operation,
-    ) -> Option<CommunicatorId> {
-        let algorithm = kind.algorithm.unwrap_or_else(|| self.usual_algorithm());
-        let group = self.inner.barriers.find(kind.form, algorithm)?;
+    /// Remembers a barrier of the usual algorithm that is not over, and the group's name.
+    pub(super) fn keep_unfinished(&self, operation: Operation) -> Option<CommunicatorId> {
+        let group = self.inner.barriers.find(None, self.usual_algorithm())?;
         self.inner
             .barriers
             .update(group.id, |group| group.unfinished = Some(Unfinished::Pending(operation)));

@@ -28,19 +28,17 @@ use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::compare::Call;
 use crate::error::Error;
-use omnes_net::{Gone, Operation, OperationError};
+use omnes_net::{Gone, Operation};
 use omnes_topo::Barrier;
 use std::time::Duration;
 
-/// In whatever form and by whatever algorithm is usual.
-const USUAL: BarrierKind = BarrierKind { form: None, algorithm: None };
 /// Time for answers to the question who is missing.
 const ANSWER_TIME: Duration = Duration::from_millis(200);
 
 impl Communicator {
-    /// Waits until all ranks of the communicator have called it. A barrier that
-    /// [`WhileWaiting`](crate::WhileWaiting) interrupts remains entered, as one whose limit has
-    /// passed does ([`Self::barrier_within`]), unless it goes over channels.
+    /// Waits until all ranks of the communicator have called it. One whose wait
+    /// [`WhileWaiting`](crate::WhileWaiting) interrupts has been entered all the same, unless it goes
+    /// over channels: the next barrier is another one.
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job,
@@ -65,26 +63,9 @@ impl Communicator {
         }
         self.job().engine.let_others_go_first();
         match self.enter_barrier(kind)? {
-            Some(operation) => self.wait_in_barrier(kind, operation, None).unwrap_or(Ok(())),
+            Some(operation) => self.tell_if_nic_is_lost(self.wait_for(operation).map(|_| ())),
             None => Ok(()),
         }
-    }
-
-    /// Waits until a barrier has ended, at most `limit` if there is one; nothing if it has not by
-    /// then. One whose wait is interrupted remains entered.
-    fn wait_in_barrier(
-        &self,
-        kind: BarrierKind,
-        operation: Operation,
-        limit: Option<Duration>,
-    ) -> Option<Result<(), Error>> {
-        let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
-        let outcome = self.job().engine.wait_in_barrier(operation, limit, breaks)?;
-        if matches!(outcome, Err(OperationError::Interrupted)) {
-            self.keep_unfinished(kind, operation);
-        }
-        let outcome = outcome.map(|_| ()).map_err(|error| self.error(error));
-        Some(self.tell_if_nic_is_lost(outcome))
     }
 
     /// The outcome of a barrier. That the kernel's NIC runs it no more is seen by the leader of one
@@ -112,8 +93,10 @@ impl Communicator {
         self.job().engine.let_others_go_first();
         // Not over channels, whose messages name nobody.
         let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
-        if let Some(outcome) = self.wait_in_barrier(USUAL, operation, Some(limit)) {
-            return outcome;
+        let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
+        if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
+            let outcome = outcome.map(|_| ()).map_err(|error| self.error(error));
+            return self.tell_if_nic_is_lost(outcome);
         }
         let missing = self.missing_of(operation);
         Err(Error::BarrierTimeout { ms: limit.as_millis() as u64, missing })
@@ -178,7 +161,7 @@ impl Communicator {
 
     /// Ranks here that have not entered a barrier that takes long.
     fn missing_of(&self, operation: Operation) -> Vec<u32> {
-        let Some(id) = self.keep_unfinished(USUAL, operation) else { return Vec::new() };
+        let Some(id) = self.keep_unfinished(operation) else { return Vec::new() };
         let missing = self.job().engine.missing(id, ANSWER_TIME);
         missing.into_iter().map(|rank| self.here(rank.0)).collect()
     }
