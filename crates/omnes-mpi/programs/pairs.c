@@ -73,32 +73,21 @@ static void side_fill(const struct side *side)
 				number(rank, part * COUNT_MAX + i);
 }
 
-static void make_ours(enum call which, const void *from, const struct side *sent, void *to,
-		      const struct side *come, int root)
-{
-	if (which == GATHERV)
-		MPI_Gatherv(from, sent->counts[root], sent->item, to, come->counts, come->places,
-			    come->item, root, MPI_COMM_WORLD);
-	else if (which == SCATTERV)
-		MPI_Scatterv(from, sent->counts, sent->places, sent->item, to, come->counts[root],
-			     come->item, root, MPI_COMM_WORLD);
-	else
-		MPI_Alltoallv(from, sent->counts, sent->places, sent->item, to, come->counts,
-			      come->places, come->item, MPI_COMM_WORLD);
-}
+/* By MPI_ names, which somebody may stand before, or by PMPI_ ones. */
+#define BOTH(name) (is_ours ? MPI_##name : PMPI_##name)
 
-static void make_theirs(enum call which, const void *from, const struct side *sent, void *to,
-			const struct side *come, int root)
+static void make(int is_ours, enum call which, const void *from, const struct side *sent, void *to,
+		 const struct side *come, int root)
 {
 	if (which == GATHERV)
-		PMPI_Gatherv(from, sent->counts[root], sent->item, to, come->counts, come->places,
-			     come->item, root, MPI_COMM_WORLD);
-	else if (which == SCATTERV)
-		PMPI_Scatterv(from, sent->counts, sent->places, sent->item, to, come->counts[root],
+		BOTH(Gatherv)(from, sent->counts[root], sent->item, to, come->counts, come->places,
 			      come->item, root, MPI_COMM_WORLD);
+	else if (which == SCATTERV)
+		BOTH(Scatterv)(from, sent->counts, sent->places, sent->item, to,
+			       come->counts[root], come->item, root, MPI_COMM_WORLD);
 	else
-		PMPI_Alltoallv(from, sent->counts, sent->places, sent->item, to, come->counts,
-			       come->places, come->item, MPI_COMM_WORLD);
+		BOTH(Alltoallv)(from, sent->counts, sent->places, sent->item, to, come->counts,
+				come->places, come->item, MPI_COMM_WORLD);
 }
 
 /* Into memory that holds the same before. */
@@ -131,8 +120,8 @@ static void compare(enum call which, int shift, int root, int wants_in_place)
 		side_fill(&got), side_fill(&wanted);
 	if (is_in_place && which == SCATTERV)
 		to = wanted_to = MPI_IN_PLACE;
-	make_theirs(which, from, &sent, wanted_to, &wanted, root);
-	make_ours(which, from, &sent, to, &got, root);
+	make(0, which, from, &sent, wanted_to, &wanted, root);
+	make(1, which, from, &sent, to, &got, root);
 	expect(memcmp(got_memory, wanted_memory, sizeof(got_memory)) == 0, NAMES[which], root,
 	       shift);
 	if (which == ALLTOALLV && !is_in_place)
