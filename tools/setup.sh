@@ -4,8 +4,8 @@
 #   tools/setup.sh [--check] GROUP...      GROUP: build, mpi, fuzz
 #
 # Only what is missing is installed, so a second run is quick and needs no network. Without root,
-# and with --check, it prints the exact commands and runs none of them. Status: 0; 1 when something is
-# missing that it cannot install, and with --check when anything is.
+# and with --check, it prints the exact commands and runs none of them. Status: 0; 1 when something
+# is missing that it cannot install, and with --check when anything is.
 set -euo pipefail
 
 # The commands that are still to be run, in order.

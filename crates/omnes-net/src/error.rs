@@ -29,8 +29,8 @@ fn texts(addresses: &[IpAddr]) -> String {
 pub enum NetError {
     /// None of the addresses that this rank may use is of the rendezvous' kind.
     #[error(
-        "this rank meets the others at {reached}, and of the addresses that it may use ({}) none is \
-         of that kind; name an interface that has one of IPv{}, or meet at an address of IPv{}",
+        "this rank meets the others at {reached}, and of the addresses that it may use ({}) none \
+         is of that kind; name an interface that has one of IPv{}, or meet at an address of IPv{}",
         texts(.own),
         if reached.is_ipv4() { 4 } else { 6 },
         if reached.is_ipv4() { 6 } else { 4 }

@@ -16,8 +16,9 @@
 //! | `launch` | puts these together: start, watch, end |
 //!
 //! Guarantees: no rank outlives the launcher, nor does what it has started, unless that leaves the
-//! rank's process group, or a host no longer hears of the launcher's end (see `ssh`); a rank that fails ends the job, and its status is the job's; the job key
-//! is on no command line and in no output.
+//! rank's process group, or a host no longer hears of the launcher's end (see `ssh`); a rank that
+//! fails ends the job, and its status is the job's; the job key is on no command line and in no
+//! output.
 //!
 //! Under `mpirun`, `srun` or `torchrun` this launcher is not needed: Omnes reads their environment.
 

@@ -16,8 +16,8 @@
 //! So the real signal reaches the rank, and nothing survives a closed connection, without a
 //! terminal on the far side. Where the launcher's machine loses its power or its network, nobody
 //! closes the connection: sshd notices after its `ClientAliveInterval`, which is off by default,
-//! else with TCP, after minutes to hours. The shell stays as the parent of the rank: a rank that dies by
-//! signal s is then seen as status 128+s, where ssh itself would only say 255.
+//! else with TCP, after minutes to hours. The shell stays as the parent of the rank: a rank that
+//! dies by signal s is then seen as status 128+s, where ssh itself would only say 255.
 //!
 //! Assumes: login shells that read POSIX quoting (sh, bash, dash, ksh, zsh), and sshd's habit of
 //! one session per command, which makes "group 0" the rank and what it started. Of the launcher's

@@ -37,8 +37,8 @@ const ANSWER_TIME: Duration = Duration::from_millis(200);
 
 impl Communicator {
     /// Waits until all ranks of the communicator have called it. One whose wait
-    /// [`WhileWaiting`](crate::WhileWaiting) interrupts has been entered all the same, unless it goes
-    /// over channels: the next barrier is another one.
+    /// [`WhileWaiting`](crate::WhileWaiting) interrupts has been entered all the same, unless it
+    /// goes over channels: the next barrier is another one.
     ///
     /// # Errors
     /// [`Error::PeerFailed`] if a member has failed, [`Error::PeerLeft`] if one has left the job,
