@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /*
- * The calls that are taken over: parts of any lengths that meet at one rank,
- * come from one, or change places.
+ * The calls that are taken over: parts of any lengths that come from one rank, or
+ * change places. MPI_Gatherv is passed: in labs it was no faster.
  */
 #include "shim.h"
 
 /* Of a part, as of equal ones (entry_parts.c); longer ones are messages of the MPI. */
-#define GATHER_BYTES_MAX ((size_t)16 << 10)
 #define SCATTER_BYTES_MAX ((size_t)4 << 10)
 #define ALLTOALL_BYTES_MAX ((size_t)4 << 10)
 
@@ -23,37 +22,17 @@ static bool takes(struct shim_group *group, enum shim_kind kind, struct shim_pai
 	return shim_take_pairs(group, kind, shim_pairs_bytes(pairs));
 }
 
-/* Of what each rank has, and of what the root has, which nobody else is asked for. */
-static bool takes_at(struct shim_group *group, enum shim_kind kind, struct shim_pairs *pairs,
-		     int root)
+/* Of a scatter: what the root sends, which nobody else is asked for, and what comes to each. */
+static bool takes_scatter(struct shim_group *group, struct shim_pairs *pairs, int root)
 {
-	struct shim_side *own = kind == SHIM_GATHER ? &pairs->sent : &pairs->come;
-	struct shim_side *all = kind == SHIM_GATHER ? &pairs->come : &pairs->sent;
-
 	if (!group)
 		return false;
 	if (root < 0 || root >= group->size)
-		return shim_pass(group, kind);
-	pairs->is_in_place = root == group->rank && own->parts.buffer == MPI_IN_PLACE;
-	own->rank = pairs->is_in_place ? SHIM_NO_RANK : root;
-	all->rank = root == group->rank ? SHIM_EACH_RANK : SHIM_NO_RANK;
-	return takes(group, kind, pairs);
-}
-
-SHIM_ENTRY int MPI_Gatherv(const void *from, int from_count, MPI_Datatype from_type, void *all,
-			   const int counts[], const int places[], MPI_Datatype type, int root,
-			   MPI_Comm comm)
-{
-	struct shim_group *group = shim_group_of(comm);
-	struct shim_pairs pairs = { .sent.parts = { (void *)from, from_type, &from_count,
-						    .large_places = &BEGINNING },
-				    .come.parts = { all, type, counts, places },
-				    .message_max = GATHER_BYTES_MAX };
-
-	if (!takes_at(group, SHIM_GATHER, &pairs, root))
-		return PMPI_Gatherv(from, from_count, from_type, all, counts, places, type, root,
-				    comm);
-	return shim_exchange(group, &pairs);
+		return shim_pass(group, SHIM_SCATTER);
+	pairs->is_in_place = root == group->rank && pairs->come.parts.buffer == MPI_IN_PLACE;
+	pairs->come.rank = pairs->is_in_place ? SHIM_NO_RANK : root;
+	pairs->sent.rank = root == group->rank ? SHIM_EACH_RANK : SHIM_NO_RANK;
+	return takes(group, SHIM_SCATTER, pairs);
 }
 
 SHIM_ENTRY int MPI_Scatterv(const void *all, const int counts[], const int places[],
@@ -66,7 +45,7 @@ SHIM_ENTRY int MPI_Scatterv(const void *all, const int counts[], const int place
 						    .large_places = &BEGINNING },
 				    .message_max = SCATTER_BYTES_MAX };
 
-	if (!takes_at(group, SHIM_SCATTER, &pairs, root))
+	if (!takes_scatter(group, &pairs, root))
 		return PMPI_Scatterv(all, counts, places, type, to, to_count, to_type, root, comm);
 	return shim_exchange(group, &pairs);
 }
@@ -89,24 +68,6 @@ SHIM_ENTRY int MPI_Alltoallv(const void *from, const int from_counts[], const in
 }
 
 #if MPI_VERSION >= 4
-SHIM_ENTRY int MPI_Gatherv_c(const void *from, MPI_Count from_count, MPI_Datatype from_type,
-			     void *all, const MPI_Count counts[], const MPI_Aint places[],
-			     MPI_Datatype type, int root, MPI_Comm comm)
-{
-	struct shim_group *group = shim_group_of(comm);
-	struct shim_pairs pairs = {
-		.sent.parts = { (void *)from, from_type, .large_counts = &from_count,
-				.large_places = &BEGINNING },
-		.come.parts = { all, type, .large_counts = counts, .large_places = places },
-		.message_max = GATHER_BYTES_MAX
-	};
-
-	if (!takes_at(group, SHIM_GATHER, &pairs, root))
-		return PMPI_Gatherv_c(from, from_count, from_type, all, counts, places, type, root,
-				      comm);
-	return shim_exchange(group, &pairs);
-}
-
 SHIM_ENTRY int MPI_Scatterv_c(const void *all, const MPI_Count counts[], const MPI_Aint places[],
 			      MPI_Datatype type, void *to, MPI_Count to_count,
 			      MPI_Datatype to_type, int root, MPI_Comm comm)
@@ -118,7 +79,7 @@ SHIM_ENTRY int MPI_Scatterv_c(const void *all, const MPI_Count counts[], const M
 						    .large_places = &BEGINNING },
 				    .message_max = SCATTER_BYTES_MAX };
 
-	if (!takes_at(group, SHIM_SCATTER, &pairs, root))
+	if (!takes_scatter(group, &pairs, root))
 		return PMPI_Scatterv_c(all, counts, places, type, to, to_count, to_type, root,
 				       comm);
 	return shim_exchange(group, &pairs);

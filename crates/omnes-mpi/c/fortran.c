@@ -264,16 +264,6 @@ SHIM_ENTRY void ompi_alltoall_f(void *from, MPI_Fint *from_count, MPI_Fint *from
 }
 NAMES(mpi_alltoall, MPI_ALLTOALL, ompi_alltoall_f);
 
-SHIM_ENTRY void ompi_gatherv_f(void *from, MPI_Fint *from_count, MPI_Fint *from_type, void *all,
-			       MPI_Fint *counts, MPI_Fint *places, MPI_Fint *type, MPI_Fint *root,
-			       MPI_Fint *comm, MPI_Fint *error)
-{
-	set_error(error, MPI_Gatherv(c_place(from), *from_count, c_type(from_type), c_buffer(all),
-				     c_counts(counts), c_counts(places), c_type(type), *root,
-				     c_comm(comm)));
-}
-NAMES(mpi_gatherv, MPI_GATHERV, ompi_gatherv_f);
-
 SHIM_ENTRY void ompi_scatterv_f(void *all, MPI_Fint *counts, MPI_Fint *places, MPI_Fint *type,
 				void *to, MPI_Fint *to_count, MPI_Fint *to_type, MPI_Fint *root,
 				MPI_Fint *comm, MPI_Fint *error)

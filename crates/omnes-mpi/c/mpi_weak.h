@@ -38,7 +38,6 @@
 #pragma weak PMPI_Finalize
 #pragma weak PMPI_Finalized
 #pragma weak PMPI_Gather
-#pragma weak PMPI_Gatherv
 #pragma weak PMPI_Get_library_version
 #pragma weak PMPI_Group_free
 #pragma weak PMPI_Group_translate_ranks
@@ -88,7 +87,6 @@
 #pragma weak PMPI_Alltoall_c
 #pragma weak PMPI_Alltoallv_c
 #pragma weak PMPI_Gather_c
-#pragma weak PMPI_Gatherv_c
 #pragma weak PMPI_Scatter_c
 #pragma weak PMPI_Scatterv_c
 #pragma weak PMPI_Allreduce_c
