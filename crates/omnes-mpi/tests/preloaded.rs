@@ -240,7 +240,7 @@ fn random_calls_leave_in_every_byte_what_their_twins_of_the_mpi_leave() {
         let program = site.program("differ");
         for (ranks, memory, seed) in [(2, "off", 1), (4, "off", 1), (3, "on", 2), (5, "off", 3)] {
             let job = Job::spread(&site, ranks).with("OMNES_SHM", memory);
-            let outcome = job.succeed(&program, &format!("--seed {seed} --steps 40"));
+            let outcome = job.succeed(&program, &format!("--seed {seed} --steps 60"));
             outcome.line("differ: ok");
             let report = outcome.report();
             let calls: [fn(&Line) -> u64; 10] = [
