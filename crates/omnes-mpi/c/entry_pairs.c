@@ -5,10 +5,6 @@
  */
 #include "shim.h"
 
-/* Of a part, as of equal ones (entry_parts.c); longer ones are messages of the MPI. */
-#define SCATTER_BYTES_MAX ((size_t)4 << 10)
-#define ALLTOALL_BYTES_MAX ((size_t)4 << 10)
-
 /* Where a part that is told by itself lies in its memory. */
 static const MPI_Aint BEGINNING;
 
@@ -43,7 +39,7 @@ SHIM_ENTRY int MPI_Scatterv(const void *all, const int counts[], const int place
 	struct shim_pairs pairs = { .sent.parts = { (void *)all, type, counts, places },
 				    .come.parts = { to, to_type, &to_count,
 						    .large_places = &BEGINNING },
-				    .message_max = SCATTER_BYTES_MAX };
+				    .message_max = SHIM_SCATTER_BYTES_MAX };
 
 	if (!takes_scatter(group, &pairs, root))
 		return PMPI_Scatterv(all, counts, places, type, to, to_count, to_type, root, comm);
@@ -58,7 +54,7 @@ SHIM_ENTRY int MPI_Alltoallv(const void *from, const int from_counts[], const in
 	struct shim_pairs pairs = {
 		.sent = { { (void *)from, from_type, from_counts, from_places }, SHIM_EACH_RANK },
 		.come = { { to, type, counts, places }, SHIM_EACH_RANK },
-		.message_max = ALLTOALL_BYTES_MAX
+		.message_max = SHIM_ALLTOALL_BYTES_MAX
 	};
 
 	if (!takes(group, SHIM_ALLTOALL, &pairs))
@@ -77,7 +73,7 @@ SHIM_ENTRY int MPI_Scatterv_c(const void *all, const MPI_Count counts[], const M
 						    .large_places = places },
 				    .come.parts = { to, to_type, .large_counts = &to_count,
 						    .large_places = &BEGINNING },
-				    .message_max = SCATTER_BYTES_MAX };
+				    .message_max = SHIM_SCATTER_BYTES_MAX };
 
 	if (!takes_scatter(group, &pairs, root))
 		return PMPI_Scatterv_c(all, counts, places, type, to, to_count, to_type, root,
@@ -97,7 +93,7 @@ SHIM_ENTRY int MPI_Alltoallv_c(const void *from, const MPI_Count from_counts[],
 			  SHIM_EACH_RANK },
 		.come = { { to, type, .large_counts = counts, .large_places = places },
 			  SHIM_EACH_RANK },
-		.message_max = ALLTOALL_BYTES_MAX
+		.message_max = SHIM_ALLTOALL_BYTES_MAX
 	};
 
 	if (!takes(group, SHIM_ALLTOALL, &pairs))

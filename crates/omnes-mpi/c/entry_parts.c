@@ -4,8 +4,6 @@
 
 /* Of a part; longer ones are passed, which labs showed to be hardly faster here, or slower. */
 #define GATHER_BYTES_MAX ((size_t)16 << 10)
-#define SCATTER_BYTES_MAX ((size_t)4 << 10)
-#define ALLTOALL_BYTES_MAX ((size_t)4 << 10)
 
 /*
  * True if the call is taken; the gather, of which buffers, counts and types are
@@ -50,7 +48,7 @@ SHIM_ENTRY int MPI_Scatter(const void *all, int count, MPI_Datatype type, void *
 	struct shim_gather gather = { .own = { to, to_count, to_type },
 				      .all = { (void *)all, count, type } };
 
-	if (!takes_at(group, SHIM_SCATTER, &gather, root, SCATTER_BYTES_MAX))
+	if (!takes_at(group, SHIM_SCATTER, &gather, root, SHIM_SCATTER_BYTES_MAX))
 		return PMPI_Scatter(all, count, type, to, to_count, to_type, root, comm);
 	return shim_scatter(group, &gather, root);
 }
@@ -63,7 +61,7 @@ SHIM_ENTRY int MPI_Alltoall(const void *from, int from_count, MPI_Datatype from_
 				      .all = { to, count, type } };
 
 	if (!group || !takes(group, SHIM_ALLTOALL, &gather, group->size, group->size,
-			     ALLTOALL_BYTES_MAX))
+			     SHIM_ALLTOALL_BYTES_MAX))
 		return PMPI_Alltoall(from, from_count, from_type, to, count, type, comm);
 	return shim_alltoall(group, &gather);
 }
@@ -88,7 +86,7 @@ SHIM_ENTRY int MPI_Scatter_c(const void *all, MPI_Count count, MPI_Datatype type
 	struct shim_gather gather = { .own = { to, to_count, to_type },
 				      .all = { (void *)all, count, type } };
 
-	if (!takes_at(group, SHIM_SCATTER, &gather, root, SCATTER_BYTES_MAX))
+	if (!takes_at(group, SHIM_SCATTER, &gather, root, SHIM_SCATTER_BYTES_MAX))
 		return PMPI_Scatter_c(all, count, type, to, to_count, to_type, root, comm);
 	return shim_scatter(group, &gather, root);
 }
@@ -101,7 +99,7 @@ SHIM_ENTRY int MPI_Alltoall_c(const void *from, MPI_Count from_count, MPI_Dataty
 				      .all = { to, count, type } };
 
 	if (!group || !takes(group, SHIM_ALLTOALL, &gather, group->size, group->size,
-			     ALLTOALL_BYTES_MAX))
+			     SHIM_ALLTOALL_BYTES_MAX))
 		return PMPI_Alltoall_c(from, from_count, from_type, to, count, type, comm);
 	return shim_alltoall(group, &gather);
 }

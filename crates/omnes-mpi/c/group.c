@@ -103,14 +103,18 @@ bool shim_pass(struct shim_group *group, enum shim_kind kind)
 	return false;
 }
 
-/* Lets the ranks meet if they have not and may, and counts the call. */
-static bool take(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes)
+/* Lets the ranks meet if they have not and may; true if they take such calls. */
+static bool may_take(struct shim_group *group, enum shim_kind kind, enum shim_way way)
 {
 	if (group->standing == SHIM_UNMET && way == SHIM_BLOCKING)
 		shim_group_meet(group);
-	if (group->standing != SHIM_TAKEN || !group->takes[kind] ||
-	    (way == SHIM_NONBLOCKING && !group->takes_requests))
-		return shim_pass(group, kind);
+	return group->standing == SHIM_TAKEN && group->takes[kind] &&
+	       (way == SHIM_BLOCKING || group->takes_requests);
+}
+
+/* Counts a call that is taken; true. */
+static bool take(struct shim_group *group, enum shim_kind kind, size_t bytes)
+{
 	group->calls[kind].taken++;
 	group->calls[kind].bytes += bytes;
 	return true;
@@ -118,9 +122,9 @@ static bool take(struct shim_group *group, enum shim_kind kind, enum shim_way wa
 
 bool shim_take(struct shim_group *group, enum shim_kind kind, enum shim_way way, size_t bytes)
 {
-	if (bytes == 0 && kind != SHIM_BARRIER)
+	if ((bytes == 0 && kind != SHIM_BARRIER) || !may_take(group, kind, way))
 		return shim_pass(group, kind);
-	return take(group, kind, way, bytes);
+	return take(group, kind, bytes);
 }
 
 /*
@@ -146,15 +150,11 @@ static void carrier_make(struct shim_group *group)
 
 bool shim_take_pairs(struct shim_group *group, enum shim_kind kind, size_t bytes)
 {
-	if (!take(group, kind, SHIM_BLOCKING, bytes))
-		return false;
+	if (!may_take(group, kind, SHIM_BLOCKING))
+		return shim_pass(group, kind);
 	if (!group->has_tried_carrier)
 		carrier_make(group);
-	if (group->carrier != MPI_COMM_NULL)
-		return true;
-	group->calls[kind].taken--;
-	group->calls[kind].bytes -= bytes;
-	return shim_pass(group, kind);
+	return group->carrier == MPI_COMM_NULL ? shim_pass(group, kind) : take(group, kind, bytes);
 }
 
 /* Requests that are still under way keep what they need of it. */

@@ -374,6 +374,14 @@ int shim_allgatherv(struct shim_group *group, const struct shim_gatherv *gather)
 
 /* ---- parts.c ---- */
 
+/*
+ * Of a part: longer ones are passed, or are messages of the MPI where only two
+ * ranks know of them (pairs.c). Labs showed libomnes to be hardly faster there,
+ * or slower.
+ */
+#define SHIM_SCATTER_BYTES_MAX ((size_t)4 << 10)
+#define SHIM_ALLTOALL_BYTES_MAX ((size_t)4 << 10)
+
 /* own is what a rank brings or gets, all what the root has. */
 int shim_gather(struct shim_group *group, const struct shim_gather *gather, int root);
 int shim_scatter(struct shim_group *group, const struct shim_gather *gather, int root);
