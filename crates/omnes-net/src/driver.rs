@@ -119,10 +119,10 @@ impl Shared {
     }
 
     /// A caller comes, and is inside until what this returns is dropped.
-    pub(crate) fn enter_caller(&self) -> Caller<'_> {
+    pub(crate) fn enter_caller(&self) -> CallerGuard<'_> {
         self.callers.fetch_add(1, Ordering::Relaxed);
         self.entries.fetch_add(1, Ordering::Relaxed);
-        Caller { shared: self }
+        CallerGuard { shared: self }
     }
 
     /// Wakes whoever waits for what has just happened.
@@ -425,11 +425,11 @@ impl Shared {
 }
 
 /// A caller inside, also one that leaves since its hook panics.
-pub(crate) struct Caller<'a> {
+pub(crate) struct CallerGuard<'a> {
     shared: &'a Shared,
 }
 
-impl Drop for Caller<'_> {
+impl Drop for CallerGuard<'_> {
     fn drop(&mut self) {
         if self.shared.callers.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.shared.nap.end();

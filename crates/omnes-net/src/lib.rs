@@ -10,7 +10,6 @@
 //! [`live`] shows other processes what was counted.
 
 mod boot;
-mod caller;
 mod cipher;
 mod clock;
 mod core;

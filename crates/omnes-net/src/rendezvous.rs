@@ -7,7 +7,8 @@
 //! for the length of the start. Other users of the same machine are refused then, as the kernel
 //! tells whose process calls.
 
-use crate::caller::{Callers, STRANGERS_MAX, Spoken};
+mod pending;
+
 use crate::cipher::SEALED_BYTES;
 use crate::crowd::{Census, Crowd, Machine};
 use crate::deadline::Deadline;
@@ -24,6 +25,7 @@ use crate::user::stranger_at;
 use crate::while_waiting::WhileWaiting;
 use omnes_proto::limits::{PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN};
 use omnes_wire::{JobId, JobKey, PACKET_OVERHEAD_BYTES, Rank};
+use pending::{Introduced, PendingConnections, STRANGERS_MAX};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -256,14 +258,14 @@ impl Rendezvous {
         let mut until = Deadline::after(self.timeout, hook.as_ref());
         let addresses = self.resolve(&mut until)?;
         self.allow_descriptors()?;
-        let (mut callers, address) = self.listen(&addresses)?;
+        let (mut pending, address) = self.listen(&addresses)?;
         let mut hellos = BTreeMap::new();
         while hellos.len() + 1 < self.size as usize {
             if until.left().is_zero() {
                 return Err(self.missing(hellos, address));
             }
-            match callers.poll()? {
-                Some(spoken) => self.admit(spoken, &mut hellos)?,
+            match pending.poll()? {
+                Some(introduced) => self.admit(introduced, &mut hellos)?,
                 None => until.sleep(LOOK_WAIT).map_err(|source| self.lost(source))?,
             }
         }
@@ -297,7 +299,10 @@ impl Rendezvous {
     }
 
     /// Whoever calls at the first of `addresses` that is this host's, and which that is.
-    fn listen(&mut self, addresses: &[SocketAddr]) -> Result<(Callers, SocketAddr), NetError> {
+    fn listen(
+        &mut self,
+        addresses: &[SocketAddr],
+    ) -> Result<(PendingConnections, SocketAddr), NetError> {
         let own = |listener: TcpListener| {
             let address = listener.local_addr()?;
             Ok((listener, address))
@@ -306,7 +311,8 @@ impl Rendezvous {
             Some(listener) => Ok((listener, addresses[0])),
             None => TcpListener::bind(addresses).and_then(own),
         };
-        let listening = listener.and_then(|(it, at)| Ok((Callers::new(it, self.size)?, at)));
+        let listening =
+            listener.and_then(|(it, at)| Ok((PendingConnections::new(it, self.size)?, at)));
         listening.map_err(|source| NetError::Listen { address: self.address.clone(), source })
     }
 
@@ -339,8 +345,8 @@ impl Rendezvous {
 
     /// Hears one rank. A stranger, or one of another job, is refused and forgotten; a mistake of
     /// the job's own ends it for all, who are told.
-    fn admit(&self, spoken: Spoken, hellos: &mut Hellos) -> Result<(), NetError> {
-        let Spoken { introduction, signed, stream, from, challenge } = spoken;
+    fn admit(&self, introduced: Introduced, hellos: &mut Hellos) -> Result<(), NetError> {
+        let Introduced { introduction, signed, stream, from, challenge } = introduced;
         let theirs = introduction.challenge;
         if !signed.is_proven(self.key.as_ref(), challenge, introduction.rank) {
             let reason = "wrong job key: OMNES_JOB_KEY differs from rank 0's";

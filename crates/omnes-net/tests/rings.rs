@@ -81,7 +81,7 @@ fn rank_that_is_not_inside_is_woken_and_takes_what_comes() {
             }
         },
     );
-    assert!(counters[0].ring.bells > 0 && counters[0].ring.full == 0, "{:?}", counters[0].ring);
+    assert!(counters[0].ring.wakes > 0 && counters[0].ring.full == 0, "{:?}", counters[0].ring);
 }
 
 #[test]

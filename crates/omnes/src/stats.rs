@@ -59,7 +59,7 @@ stats! {
     /// Packets dropped since a ring was full: the rank at its other end does not look.
     ring_packets_dropped: counters.ring.full,
     /// System calls that wake a rank of the same node.
-    ring_wake_calls: counters.ring.bells,
+    ring_wake_calls: counters.ring.wakes,
     /// Rings given up for nonsense that was found in them.
     rings_broken: counters.ring.broken,
     /// Data packets sent to one rank for the first time.

@@ -33,7 +33,7 @@ fn layout() -> Layout {
 }
 
 fn event() -> OwnedFd {
-    super::bell::event().unwrap()
+    super::wake::event().unwrap()
 }
 
 /// Rank 0, as it is.
@@ -111,7 +111,7 @@ fn segment_that_could_do_harm_is_not_taken() {
     let short = Segment::create(Layout::new(1 << 17, 2).unwrap()).unwrap();
     assert!(is_refused(secret, &card, &[short.fd(), event.as_fd()]), "it is too short");
     assert!(is_refused(secret, &card, &[event.as_fd(), good.fd()]), "it is no memory");
-    assert!(is_refused(secret, &card, &[good.fd()]), "no bell");
+    assert!(is_refused(secret, &card, &[good.fd()]), "no event");
 }
 
 #[test]
@@ -175,10 +175,11 @@ fn other_users_are_not_taken_in_even_with_the_key() {
 fn neighbour_that_spoils_its_ring_is_reached_by_udp_from_then_on() {
     let secret = secret();
     let segment = Segment::create(layout()).unwrap();
-    let bell = event();
+    let wake_event = event();
     let mut table = std::thread::scope(|scope| {
         scope.spawn(|| {
-            let offer = Offer { layout: layout(), segment: segment.fd(), event: bell.as_fd() };
+            let offer =
+                Offer { layout: layout(), segment: segment.fd(), event: wake_event.as_fd() };
             let exchange = Exchange::open(secret, Rank(1)).unwrap();
             assert_eq!(exchange.run(&RANKS[..1], offer, PATIENTLY).len(), 1);
         });

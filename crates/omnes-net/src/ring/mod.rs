@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   sender's memory ──copy──▶ ring in the receiver's segment ──copy──▶ receiver's memory
-//!                 push · publish · ring the bell if it sleeps      take · place · free
+//!                 push · publish · wake it if it sleeps            take · place · free
 //! ```
 //!
 //! **One segment per rank**, with a ring for each neighbour that sends to it, made by the receiver.
@@ -22,7 +22,7 @@
 //!   memory: positions and lengths are checked, and a ring that fails is counted and no longer
 //!   used: packets to that neighbour go by UDP, and a neighbour that is no longer heard has failed.
 //!   What is in a packet is the endpoint's to judge, by the tag as for every packet.
-//! - No wake-up is lost (`bell`).
+//! - No wake-up is lost (`wake`).
 //! - Nothing stays behind when a rank is killed: segments have no names, and sockets none that
 //!   outlive them.
 //!
@@ -35,7 +35,6 @@
 //!
 //! Not done: large messages in one copy, from process to process (`process_vm_readv`).
 
-mod bell;
 mod card;
 mod exchange;
 mod layout;
@@ -44,6 +43,7 @@ mod neighbours;
 mod node;
 mod reader;
 mod segment;
+mod wake;
 mod writer;
 
 #[cfg(test)]

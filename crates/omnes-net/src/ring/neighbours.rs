@@ -3,12 +3,12 @@
 //! A table with one row per neighbour; a rank that has no row is reached by UDP, as is one whose
 //! segment did not come. See the header of [`super`] for the way of a packet.
 
-use super::bell::{self, Bell, Doorbell};
 use super::card::Secret;
 use super::exchange::{Exchange, Offer, Seat};
 use super::layout::{CAPACITY_BYTES_MIN, Layout};
 use super::reader::{RingPacket, RingReader};
 use super::segment::Segment;
+use super::wake::{self, WakeEvent, Waker};
 use super::writer::{Pushed, RingWriter};
 use crate::descriptors;
 use omnes_wire::{JobId, JobKey, Rank};
@@ -20,7 +20,7 @@ use std::time::Duration;
 const CAPACITY_BYTES: usize = 512 << 10;
 /// All rings of a rank together, in bytes, as far as their least size allows.
 const SEGMENT_BYTES: usize = 16 << 20;
-/// Descriptors for each neighbour: its segment, its bell, and the connection by which they come.
+/// Descriptors for each neighbour: its segment, its eventfd, and the connection by which they come.
 const DESCRIPTORS_PER_NEIGHBOUR: u64 = 3;
 /// What a rank opens beside, while it joins the job and later.
 const OTHER_DESCRIPTORS: u64 = 64;
@@ -41,7 +41,7 @@ pub struct RingCounters {
     /// Packets dropped since a ring was full: its reader does not look.
     pub full: u64,
     /// Neighbours that were woken.
-    pub bells: u64,
+    pub wakes: u64,
     /// Rings given up for nonsense found in them.
     pub broken: u64,
 }
@@ -66,7 +66,7 @@ pub struct NodeConfig<'a> {
 /// The way to a neighbour.
 struct Outward {
     writer: RingWriter,
-    bell: Bell,
+    waker: Waker,
 }
 
 /// The way from a neighbour.
@@ -80,7 +80,7 @@ struct Inward {
 #[derive(Default)]
 pub struct Neighbours {
     /// `None` where there are no neighbours.
-    doorbell: Option<Doorbell>,
+    wake_event: Option<WakeEvent>,
     inward: Vec<Inward>,
     outward: Vec<Option<Outward>>,
     /// Ranks whose rings hold what is not published.
@@ -118,15 +118,15 @@ impl Neighbours {
         let layout = Layout::new(capacity_bytes(others.len()), ranks.len() as u32)
             .ok_or(io::ErrorKind::InvalidInput)?;
         let segment = Segment::create(layout)?;
-        let doorbell = Doorbell::new(segment.fd(), &layout)?;
+        let wake_event = WakeEvent::new(segment.fd(), &layout)?;
         let mut inward = Vec::with_capacity(others.len());
         for from in &others {
             let reader = RingReader::new(segment.ring(index(ranks, *from))?, packet_bytes_max);
             inward.push(Inward { from: *from, reader, is_counted_broken: false });
         }
-        let offer = Offer { layout, segment: segment.fd(), event: doorbell.event() };
+        let offer = Offer { layout, segment: segment.fd(), event: wake_event.event() };
         let seats = exchange.run(&others, offer, timeout);
-        let mut table = Self { doorbell: Some(doorbell), inward, ..Self::default() };
+        let mut table = Self { wake_event: Some(wake_event), inward, ..Self::default() };
         for seat in seats {
             let row = seat.from.index();
             if table.outward.len() <= row {
@@ -207,10 +207,10 @@ impl Neighbours {
                 outward.writer.publish();
             }
         }
-        bell::order();
+        wake::order();
         for rank in self.unpublished.drain(..) {
             if let Some(outward) = &self.outward[rank.index()] {
-                self.counters.bells += u64::from(outward.bell.ring());
+                self.counters.wakes += u64::from(outward.waker.wake());
             }
         }
     }
@@ -254,17 +254,17 @@ impl Neighbours {
     /// # Errors
     /// What the kernel says.
     pub fn waker(&self) -> io::Result<OwnedFd> {
-        match &self.doorbell {
-            Some(doorbell) => doorbell.event().try_clone_to_owned(),
-            None => bell::event(),
+        match &self.wake_event {
+            Some(wake_event) => wake_event.event().try_clone_to_owned(),
+            None => wake::event(),
         }
     }
 
     /// A thread of this rank is about to sleep and wants to be woken; false if there is something
     /// to take already, so that there is no reason to sleep. Several threads may sleep at once.
     pub fn arm(&mut self) -> bool {
-        let Some(doorbell) = &self.doorbell else { return true };
-        doorbell.arm();
+        let Some(wake_event) = &self.wake_event else { return true };
+        wake_event.arm();
         self.sleepers += 1;
         let may_sleep = self.is_empty();
         if !may_sleep {
@@ -276,12 +276,12 @@ impl Neighbours {
     /// A thread is awake again for which [`Self::arm`] was true. It must look into the rings after
     /// this; what it leaves there, others that sleep must be woken for ([`Self::leaves_sleepers`]).
     pub fn disarm(&mut self) {
-        let Some(doorbell) = &self.doorbell else { return };
+        let Some(wake_event) = &self.wake_event else { return };
         self.sleepers -= 1;
         match self.sleepers {
-            0 => doorbell.disarm(),
-            // The bell that this one has heard may have been meant for the others.
-            _ => doorbell.arm(),
+            0 => wake_event.disarm(),
+            // The wake-up that this one has had may have been meant for the others.
+            _ => wake_event.arm(),
         }
     }
 
@@ -310,8 +310,8 @@ impl Seat {
         }
         let segment = Segment::adopt(self.segment, self.layout)?;
         let writer = RingWriter::new(segment.ring(index)?);
-        let bell = Bell::new(segment.fd(), segment.layout(), self.event)?;
-        Ok(Outward { writer, bell })
+        let waker = Waker::new(segment.fd(), segment.layout(), self.event)?;
+        Ok(Outward { writer, waker })
     }
 }
 

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::bell::{Bell, Doorbell, order};
 use super::layout::Layout;
 use super::reader::RingReader;
 use super::segment::Segment;
+use super::wake::{WakeEvent, Waker, order};
 use super::writer::{Pushed, RingWriter};
 use super::{Neighbours, NodeConfig};
 use omnes_wire::{JobId, JobKey, Rank};
@@ -150,21 +150,21 @@ fn two_threads_pass_packets_at_full_speed() {
 #[test]
 fn reader_that_does_not_sleep_is_left_alone() {
     let (segment, mut writer, mut reader) = ring();
-    let doorbell = Doorbell::new(segment.fd(), segment.layout()).unwrap();
-    let event = rustix::io::dup(doorbell.event()).unwrap();
-    let bell = Bell::new(segment.fd(), segment.layout(), event).unwrap();
+    let wake_event = WakeEvent::new(segment.fd(), segment.layout()).unwrap();
+    let event = rustix::io::dup(wake_event.event()).unwrap();
+    let waker = Waker::new(segment.fd(), segment.layout(), event).unwrap();
     push(&mut writer, b"one");
-    assert!(!bell.ring());
+    assert!(!waker.wake());
     take(&mut reader);
-    doorbell.arm();
+    wake_event.arm();
     assert!(reader.is_empty());
     push(&mut writer, b"two");
-    assert!(bell.ring() && !bell.ring(), "rung once");
-    assert!(sleep(doorbell.event()));
-    quieten(doorbell.event());
-    doorbell.arm();
-    doorbell.disarm();
-    assert!(!bell.ring());
+    assert!(waker.wake() && !waker.wake(), "woken once");
+    assert!(sleep(wake_event.event()));
+    quieten(wake_event.event());
+    wake_event.arm();
+    wake_event.disarm();
+    assert!(!waker.wake());
 }
 
 /// The reader sleeps for every packet, the writer waits for every packet to be taken: each round
@@ -173,9 +173,9 @@ fn reader_that_does_not_sleep_is_left_alone() {
 fn no_wake_up_is_lost() {
     const ROUNDS: u64 = 20_000;
     let (segment, mut writer, mut reader) = ring();
-    let doorbell = Doorbell::new(segment.fd(), segment.layout()).unwrap();
-    let event = rustix::io::dup(doorbell.event()).unwrap();
-    let bell = Bell::new(segment.fd(), segment.layout(), event).unwrap();
+    let wake_event = WakeEvent::new(segment.fd(), segment.layout()).unwrap();
+    let event = rustix::io::dup(wake_event.event()).unwrap();
+    let waker = Waker::new(segment.fd(), segment.layout(), event).unwrap();
     let taken = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -184,7 +184,7 @@ fn no_wake_up_is_lost() {
                 (0..number % 97).for_each(|_| spin_loop());
                 push(&mut writer, &number.to_be_bytes());
                 order();
-                bell.ring();
+                waker.wake();
                 while taken.load(SeqCst) <= number {
                     std::thread::yield_now();
                 }
@@ -192,12 +192,12 @@ fn no_wake_up_is_lost() {
         });
         for number in 0..ROUNDS {
             loop {
-                doorbell.arm();
+                wake_event.arm();
                 if reader.is_empty() {
-                    assert!(sleep(doorbell.event()), "round {number}: nobody rang");
-                    quieten(doorbell.event());
+                    assert!(sleep(wake_event.event()), "round {number}: nobody woke it");
+                    quieten(wake_event.event());
                 }
-                doorbell.disarm();
+                wake_event.disarm();
                 if let Some(packet) = take(&mut reader) {
                     assert_eq!(packet, number.to_be_bytes());
                     break;
@@ -208,19 +208,19 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// The race itself, many times over without the cost of sleeping: the reader may sleep or the bell
-/// is rung, or both, but never neither. Fails within some thousand rounds without the fences.
+/// The race itself, many times over without the cost of sleeping: the reader may sleep or is
+/// woken, or both, but never neither. Fails within some thousand rounds without the fences.
 #[test]
-fn reader_never_goes_to_sleep_beside_a_packet_without_a_bell() {
+fn reader_never_goes_to_sleep_beside_a_packet_without_a_wake_up() {
     const ROUNDS: u64 = 60_000;
     if std::thread::available_parallelism().unwrap().get() < 2 {
         eprintln!("skipped: needs two cores");
         return;
     }
     let (segment, mut writer, mut reader) = ring();
-    let doorbell = Doorbell::new(segment.fd(), segment.layout()).unwrap();
-    let event = rustix::io::dup(doorbell.event()).unwrap();
-    let bell = Bell::new(segment.fd(), segment.layout(), event).unwrap();
+    let wake_event = WakeEvent::new(segment.fd(), segment.layout()).unwrap();
+    let event = rustix::io::dup(wake_event.event()).unwrap();
+    let waker = Waker::new(segment.fd(), segment.layout(), event).unwrap();
     let (started, ended) = (AtomicU64::new(0), AtomicU64::new(0));
     let wait_for = |turn: &AtomicU64, number: u64| {
         let mut looks = 0u32;
@@ -231,33 +231,33 @@ fn reader_never_goes_to_sleep_beside_a_packet_without_a_bell() {
         }
     };
     std::thread::scope(|scope| {
-        let rung = scope.spawn(|| {
-            let mut rung = Vec::with_capacity(ROUNDS as usize);
+        let woken = scope.spawn(|| {
+            let mut woken = Vec::with_capacity(ROUNDS as usize);
             for number in 1..=ROUNDS {
                 wait_for(&started, number);
                 push(&mut writer, b"new");
                 order();
-                rung.push(bell.ring());
+                woken.push(waker.wake());
                 ended.store(number, SeqCst);
             }
-            rung
+            woken
         });
         let mut may_sleep = Vec::with_capacity(ROUNDS as usize);
         for number in 1..=ROUNDS {
             started.store(number, SeqCst);
             // Another moment in each round, about as long as the other takes to notice.
             (0..number % 64).for_each(|_| spin_loop());
-            doorbell.arm();
+            wake_event.arm();
             may_sleep.push(reader.is_empty());
             wait_for(&ended, number);
-            doorbell.disarm();
+            wake_event.disarm();
             assert_eq!(take(&mut reader), Some(b"new".to_vec()));
         }
-        let rung = rung.join().unwrap();
-        for (number, (may_sleep, rung)) in may_sleep.iter().zip(&rung).enumerate() {
-            assert!(!may_sleep || *rung, "round {number}");
+        let woken = woken.join().unwrap();
+        for (number, (may_sleep, woken)) in may_sleep.iter().zip(&woken).enumerate() {
+            assert!(!may_sleep || *woken, "round {number}");
         }
-        if !may_sleep.contains(&false) || !rung.contains(&true) {
+        if !may_sleep.contains(&false) || !woken.contains(&true) {
             eprintln!("there was no race: other processes keep the cores busy");
         }
     });
@@ -370,7 +370,7 @@ fn rank_alone_on_its_node_has_no_rings_and_may_sleep() {
     table.disarm();
 }
 
-/// Of two threads that sleep the first to wake takes the bell away; the second must still be woken
+/// Of two threads that sleep the first to wake takes the wake-up; the second must still be woken
 /// for what comes later, and for what the first leaves.
 #[test]
 fn second_sleeper_of_a_rank_is_not_forgotten() {
@@ -380,19 +380,19 @@ fn second_sleeper_of_a_rank_is_not_forgotten() {
         let mut table = meet(job, &ranks, Rank(0), Duration::from_secs(20));
         let mut writer = writer.join().unwrap();
         assert!(table.arm() && table.arm());
-        let rung = |writer: &mut Neighbours| {
-            let before = writer.counters().bells;
+        let woken = |writer: &mut Neighbours| {
+            let before = writer.counters().wakes;
             send(writer, Rank(0), b"news");
-            writer.counters().bells - before
+            writer.counters().wakes - before
         };
-        assert_eq!((rung(&mut writer), rung(&mut writer)), (1, 0));
+        assert_eq!((woken(&mut writer), woken(&mut writer)), (1, 0));
         table.disarm();
         assert!(table.leaves_sleepers());
-        assert_eq!(rung(&mut writer), 1);
+        assert_eq!(woken(&mut writer), 1);
         assert_eq!(table.receive(10, |_| {}), 3);
         assert!(!table.leaves_sleepers());
         table.disarm();
-        assert_eq!(rung(&mut writer), 0);
+        assert_eq!(woken(&mut writer), 0);
         assert!(!table.arm() && !table.leaves_sleepers(), "there is a packet, and nobody sleeps");
     });
 }

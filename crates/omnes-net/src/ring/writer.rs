@@ -89,8 +89,8 @@ impl RingWriter {
         if self.tail + record - head <= capacity { Pushed::Queued } else { Pushed::Full }
     }
 
-    /// Shows the reader what was pushed; false if there was nothing new. Whoever publishes rings
-    /// the reader's bell afterwards ([`super::bell`]).
+    /// Shows the reader what was pushed; false if there was nothing new. Whoever publishes wakes
+    /// the reader afterwards ([`super::wake`]).
     pub fn publish(&mut self) -> bool {
         if self.published == self.tail {
             return false;

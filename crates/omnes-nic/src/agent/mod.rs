@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   process                                      omnesd
-//!   Client ── {"op":"lend","plan":…} + socket ──▶ Caller: a line, its descriptors
+//!   Client ── {"op":"lend","plan":…} + socket ──▶ Session: a line, its descriptors
 //!      ▲                                            │ proof: is the port the process's own?
 //!      └─ {"answer":"lent",…} + page ◀── Kernel::open ◀─ limits per user
 //! ```
@@ -34,7 +34,6 @@
 //!
 //! Not done: handing slots to a successor when the agent is started again; they go with it.
 
-mod caller;
 mod channel;
 mod client;
 mod conversation;
@@ -46,6 +45,7 @@ mod proof;
 mod protocol;
 mod requests;
 mod server;
+mod session;
 mod undertaker;
 
 pub use client::{Client, Lent, LentQueue, borrow};

@@ -1,6 +1,5 @@
 //! What the agent does for a request.
 
-use super::caller::{Caller, Parting};
 use super::channel::Peer;
 use super::interfaces::{self, Interface};
 use super::limits::{
@@ -9,6 +8,7 @@ use super::limits::{
 use super::proof::{self, Sockets};
 use super::protocol::{Answer, Attached, Form, Report, Request, SlotReport, parse, printable};
 use super::server::{Agent, Event, Loan, Observer, Shown, Tenant};
+use super::session::{Parting, Session};
 use crate::{Page, Queue, QueuePlan, SlotPlan};
 use omnes_firmware::slot::SLOTS_MAX;
 use omnes_topo::Tree;
@@ -32,7 +32,7 @@ impl Agent {
         line: &[u8],
         observe: &mut Observer<'_>,
     ) -> Result<(), Parting> {
-        let Some(peer) = self.callers.get(&id).map(|caller| caller.peer) else { return Ok(()) };
+        let Some(peer) = self.sessions.get(&id).map(|session| session.peer) else { return Ok(()) };
         let done = match parse(line) {
             Ok(Request::Return { slot }) => {
                 self.close_descriptors(id);
@@ -66,16 +66,16 @@ impl Agent {
                 (Answer::Refused { reason }, None)
             }
         };
-        match self.callers.get_mut(&id) {
-            Some(caller) => caller.answer(&answer, page),
+        match self.sessions.get_mut(&id) {
+            Some(session) => session.answer(&answer, page),
             None => Ok(()),
         }
     }
 
     /// Lets go of what came with a request that has no use for it.
     fn close_descriptors(&mut self, id: u64) {
-        if let Some(caller) = self.callers.get_mut(&id) {
-            let (uid, unused) = (caller.peer.uid, caller.take_unused_descriptors());
+        if let Some(session) = self.sessions.get_mut(&id) {
+            let (uid, unused) = (session.peer.uid, session.take_unused_descriptors());
             self.undertaker.close(uid, unused);
         }
     }
@@ -136,9 +136,9 @@ impl Agent {
         check: impl FnOnce(&Self, &[OwnedFd], Peer) -> Result<Interface, String>,
         observe: &mut Observer<'_>,
     ) -> Result<Option<Admitted>, String> {
-        let Some(caller) = self.callers.get_mut(&id) else { return Ok(None) };
-        let peer = caller.peer;
-        let sockets = caller.take_descriptors();
+        let Some(session) = self.sessions.get_mut(&id) else { return Ok(None) };
+        let peer = session.peer;
+        let sockets = session.take_descriptors();
         let checked = check(self, &sockets, peer);
         // Closing these takes no time.
         let (sockets, others): (Vec<_>, Vec<_>) =
@@ -179,8 +179,8 @@ impl Agent {
             sockets: admitted.sockets,
         };
         self.loans.insert(slot, loan);
-        if let Some(caller) = self.callers.get_mut(&id) {
-            caller.slots.insert(slot);
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.slots.insert(slot);
         }
         Ok(Some((Answer::Lent { slot }, Some(given))))
     }
@@ -259,8 +259,8 @@ impl Agent {
 
     /// Takes back what a caller returns. What it has no more may be another's: it cannot know.
     fn give_back(&mut self, id: u64, slot: u32, observe: &mut Observer<'_>) {
-        let has = |caller: &Caller| caller.slots.contains(&slot);
-        if self.callers.get(&id).is_some_and(has) {
+        let has = |session: &Session| session.slots.contains(&slot);
+        if self.sessions.get(&id).is_some_and(has) {
             self.take_back(slot, "given back", observe);
         }
     }

@@ -1,11 +1,11 @@
 //! The agent: one thread that waits for its callers and serves whoever is ready.
 
-use super::caller::{Caller, Parting};
 use super::channel::{Peer, agent_address, peer, unix_socket};
 use super::interfaces;
 use super::limits::{CONNECTIONS_MAX, CONNECTIONS_PER_USER_MAX, REQUESTS_PER_TURN, SLOTS_PER_USER};
 use super::proof;
 use super::protocol::{Answer, Form};
+use super::session::{Parting, Session};
 use super::undertaker::Undertaker;
 use crate::{Kernel, NicError, Page, Queue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -163,7 +163,7 @@ enum Source {
     Stop,
     Closed,
     Listener,
-    Caller(u64),
+    Session(u64),
     Process(u64),
 }
 
@@ -178,11 +178,11 @@ pub struct Agent {
     /// Taken off by hand: stays off until attached by hand.
     pub(super) barred: BTreeSet<u32>,
     pub(super) loans: BTreeMap<u32, Loan>,
-    pub(super) callers: BTreeMap<u64, Caller>,
+    pub(super) sessions: BTreeMap<u64, Session>,
     pub(super) undertaker: Undertaker,
     pub(super) is_ending: bool,
     listener: OwnedFd,
-    next_caller: u64,
+    next_session: u64,
     /// No descriptors for more connections, until then.
     paused_until: Option<Instant>,
 }
@@ -204,11 +204,11 @@ impl Agent {
             attached: BTreeMap::new(),
             barred: BTreeSet::new(),
             loans: BTreeMap::new(),
-            callers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             undertaker,
             is_ending: false,
             listener,
-            next_caller: 0,
+            next_session: 0,
             paused_until: None,
             config,
         };
@@ -270,7 +270,7 @@ impl Agent {
                     Source::Closed => self.undertaker.collect(),
                     Source::Listener => self.let_in(observe),
                     Source::Process(id) => self.part(id, Parting::Left, observe),
-                    Source::Caller(id) => self.attend(id, flags, observe),
+                    Source::Session(id) => self.attend(id, flags, observe),
                 }
             }
             self.take_back_unbound(observe);
@@ -285,8 +285,8 @@ impl Agent {
         let now = Instant::now();
         let looks_at = (!self.loans.is_empty()).then(|| now + PORTS_LOOK_INTERVAL);
         let mut limit = self.paused_until.into_iter().chain(looks_at).min();
-        for caller in self.callers.values_mut() {
-            let deadline = if caller.has_work() { Some(now) } else { caller.deadline(now) };
+        for session in self.sessions.values_mut() {
+            let deadline = if session.has_work() { Some(now) } else { session.deadline(now) };
             limit = limit.into_iter().chain(deadline).min();
         }
         let mut sources = vec![(Source::Stop, stop, PollFlags::IN)];
@@ -294,16 +294,16 @@ impl Agent {
         if self.paused_until.is_none() {
             sources.push((Source::Listener, self.listener.as_fd(), PollFlags::IN));
         }
-        for (id, caller) in &self.callers {
+        for (id, session) in &self.sessions {
             let mut flags = PollFlags::empty();
-            if caller.wants_to_read() && !self.undertaker.is_busy_with(caller.peer.uid) {
+            if session.wants_to_read() && !self.undertaker.is_busy_with(session.peer.uid) {
                 flags |= PollFlags::IN;
             }
-            if caller.wants_to_write() {
+            if session.wants_to_write() {
                 flags |= PollFlags::OUT;
             }
-            sources.push((Source::Caller(*id), caller.connection(), flags));
-            let process = caller.process().map(|it| (Source::Process(*id), it, PollFlags::IN));
+            sources.push((Source::Session(*id), session.connection(), flags));
+            let process = session.process().map(|it| (Source::Process(*id), it, PollFlags::IN));
             sources.extend(process);
         }
         let mut polled: Vec<PollFd<'_>> =
@@ -338,34 +338,34 @@ impl Agent {
 
     fn welcome(&mut self, connection: OwnedFd, observe: &mut Observer<'_>) {
         let Ok(peer) = peer(connection.as_fd()) else { return };
-        let of_user = self.callers.values().filter(|it| it.peer.uid == peer.uid).count();
-        let mut caller = Caller::new(connection, peer);
-        let reason = if self.callers.len() >= CONNECTIONS_MAX {
+        let of_user = self.sessions.values().filter(|it| it.peer.uid == peer.uid).count();
+        let mut session = Session::new(connection, peer);
+        let reason = if self.sessions.len() >= CONNECTIONS_MAX {
             "too many connections"
         } else if of_user >= CONNECTIONS_PER_USER_MAX {
             "too many connections of this user"
         } else {
-            self.callers.insert(self.next_caller, caller);
-            self.next_caller += 1;
+            self.sessions.insert(self.next_session, session);
+            self.next_session += 1;
             return;
         };
         // It has room for a short line; whether it reads it is its own affair.
-        let _ = caller.answer(&Answer::Refused { reason: reason.to_owned() }, None);
+        let _ = session.answer(&Answer::Refused { reason: reason.to_owned() }, None);
         let Peer { uid, pid } = peer;
         observe(&Event::Refused { uid, pid, reason: reason.to_owned() });
-        self.undertaker.close(uid, caller.into_remains());
+        self.undertaker.close(uid, session.into_remains());
     }
 
     /// A caller has something to say, has room, or is gone.
     fn attend(&mut self, id: u64, flags: PollFlags, observe: &mut Observer<'_>) {
-        let Some(caller) = self.callers.get_mut(&id) else { return };
+        let Some(session) = self.sessions.get_mut(&id) else { return };
         let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let mut done = if flags.intersects(gone) { Err(Parting::Left) } else { Ok(()) };
         if flags.contains(PollFlags::OUT) {
-            done = done.and_then(|()| caller.write());
+            done = done.and_then(|()| session.write());
         }
         if flags.contains(PollFlags::IN) {
-            done = done.and_then(|()| caller.read());
+            done = done.and_then(|()| session.read());
         }
         if let Err(parting) = done {
             self.part(id, parting, observe);
@@ -375,10 +375,10 @@ impl Agent {
     /// Handles requests that have come, a few of each caller.
     fn work(&mut self, observe: &mut Observer<'_>) {
         let busy: Vec<u64> =
-            self.callers.iter().filter(|(_, it)| it.has_work()).map(|(id, _)| *id).collect();
+            self.sessions.iter().filter(|(_, it)| it.has_work()).map(|(id, _)| *id).collect();
         for id in busy {
             for _ in 0..REQUESTS_PER_TURN {
-                let Some(line) = self.callers.get_mut(&id).and_then(Caller::next_line) else {
+                let Some(line) = self.sessions.get_mut(&id).and_then(Session::next_line) else {
                     break;
                 };
                 if let Err(parting) = self.handle(id, &line, observe) {
@@ -390,8 +390,8 @@ impl Agent {
 
     fn send_late_away(&mut self, observe: &mut Observer<'_>) {
         let now = Instant::now();
-        let is_late = |it: &mut Caller| it.deadline(now).is_some_and(|deadline| deadline <= now);
-        let late = self.callers.iter_mut().filter_map(|(id, it)| is_late(it).then_some(*id));
+        let is_late = |it: &mut Session| it.deadline(now).is_some_and(|deadline| deadline <= now);
+        let late = self.sessions.iter_mut().filter_map(|(id, it)| is_late(it).then_some(*id));
         for id in late.collect::<Vec<_>>() {
             let parting = Parting::Misbehaves("it stopped in the middle of a line");
             self.part(id, parting, observe);
@@ -400,8 +400,8 @@ impl Agent {
 
     /// Forgets a caller, and takes its slots back.
     fn part(&mut self, id: u64, parting: Parting, observe: &mut Observer<'_>) {
-        let Some(caller) = self.callers.remove(&id) else { return };
-        let Peer { uid, pid } = caller.peer;
+        let Some(session) = self.sessions.remove(&id) else { return };
+        let Peer { uid, pid } = session.peer;
         let reason = match parting {
             Parting::Left => "its process has left",
             Parting::Misbehaves(reason) => {
@@ -409,8 +409,8 @@ impl Agent {
                 "its process was sent away"
             }
         };
-        self.take_all_back(&caller.slots, reason, observe);
-        self.undertaker.close(uid, caller.into_remains());
+        self.take_all_back(&session.slots, reason, observe);
+        self.undertaker.close(uid, session.into_remains());
     }
 
     /// Takes back what is lent for sockets that have given their ports up: those may be another
@@ -446,8 +446,8 @@ impl Agent {
         observe: &mut Observer<'_>,
     ) {
         self.kernel.close(slot);
-        for caller in self.callers.values_mut() {
-            caller.slots.remove(&slot);
+        for session in self.sessions.values_mut() {
+            session.slots.remove(&slot);
         }
         if let Some(Loan { tenant, shown, .. }) = self.loans.remove(&slot) {
             if let Shown::Page(page) = shown {

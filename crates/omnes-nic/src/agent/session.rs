@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-pub(super) struct Caller {
+pub(super) struct Session {
     pub(super) peer: Peer,
     pub(super) slots: BTreeSet<u32>,
     connection: OwnedFd,
@@ -41,7 +41,7 @@ pub(super) enum Parting {
     Misbehaves(&'static str),
 }
 
-impl Caller {
+impl Session {
     pub(super) fn new(connection: OwnedFd, peer: Peer) -> Self {
         let process = channel::peer_process(connection.as_fd());
         Self {

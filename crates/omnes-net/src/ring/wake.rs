@@ -11,14 +11,14 @@
 //!   R1  sleeping = 1                     S1  tail = new          (publish)
 //!   R2  fence                            S2  fence
 //!   R3  look at every tail               S3  look at sleeping
-//!   R4  sleep if all rings are empty     S4  ring if it was 1, and set it to 0
+//!   R4  sleep if all rings are empty     S4  wake it if it was 1, and set it to 0
 //! ```
 //!
 //! Sequentially consistent fences have one order. If R2 comes before S2, what R1 wrote is seen by
-//! S3, so the bell is rung; if S2 comes before R2, what S1 wrote is seen by R3, so the reader does
-//! not sleep. A bell that is rung before R4 leaves the eventfd readable, and `poll` returns at
-//! once. The swap in S4 lets one of several senders ring. The reader sets the word back to 0 when
-//! it is awake; a sender that has seen the 1 before rings once too often, which is harmless.
+//! S3, so the sender wakes the reader; if S2 comes before R2, what S1 wrote is seen by R3, so the
+//! reader does not sleep. A wake-up before R4 leaves the eventfd readable, and `poll` returns at
+//! once. The swap in S4 lets one of several senders do it. The reader sets the word back to 0 when
+//! it is awake; a sender that has seen the 1 before wakes it once too often, which is harmless.
 
 use super::layout::Layout;
 use super::map::BoardMap;
@@ -27,18 +27,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 
-/// The bell of this rank: what its senders ring.
-pub struct Doorbell {
+/// What wakes this rank: its eventfd, and the word that says whether it sleeps.
+pub struct WakeEvent {
     board: BoardMap,
     event: OwnedFd,
 }
 
-impl Doorbell {
+impl WakeEvent {
     pub(super) fn new(segment: BorrowedFd<'_>, layout: &Layout) -> io::Result<Self> {
         Ok(Self { board: BoardMap::open(segment, layout)?, event: event()? })
     }
 
-    /// The descriptor that becomes readable when the bell is rung.
+    /// The descriptor that becomes readable when somebody wakes this rank.
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -55,13 +55,13 @@ impl Doorbell {
     }
 }
 
-/// The bell of another rank.
-pub struct Bell {
+/// What wakes another rank.
+pub struct Waker {
     board: BoardMap,
     event: OwnedFd,
 }
 
-impl Bell {
+impl Waker {
     pub(super) fn new(
         segment: BorrowedFd<'_>,
         layout: &Layout,
@@ -72,7 +72,7 @@ impl Bell {
 
     /// Wakes the reader if it sleeps; true if it did. [`order`] must have been called between
     /// publishing and this.
-    pub fn ring(&self) -> bool {
+    pub fn wake(&self) -> bool {
         let sleeping = self.board.sleeping();
         // S3 and S4. The swap orders nothing: the write to the eventfd is a system call.
         if sleeping.load(Ordering::Relaxed) == 0 || sleeping.swap(0, Ordering::Relaxed) == 0 {
@@ -84,12 +84,12 @@ impl Bell {
     }
 }
 
-/// A new eventfd, as bells are made of.
+/// A new eventfd, as wake events are made of.
 pub(super) fn event() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-/// S2 above: once for all rings that have been published, before their bells.
+/// S2 above: once for all rings that have been published, before their readers are woken.
 pub fn order() {
     fence(Ordering::SeqCst);
 }

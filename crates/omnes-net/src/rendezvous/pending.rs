@@ -1,14 +1,14 @@
 //! Connections to rank 0 that have not said yet who they are.
 //!
 //! None of them is waited for: one that is slow, since its packets are lost, or silent, since it is
-//! a stranger, does not keep the others from coming in. Who has not spoken when too many are here,
+//! a stranger, does not keep the others from coming in. Who is still silent when too many are here,
 //! or when the process has no descriptor for another one, makes way, the oldest first; a rank that
 //! had to comes again.
 
+use super::{Challenge, Introduction, PROTOCOL, random};
 use crate::error::NetError;
 use crate::links::CONNECTED_RANKS_MAX;
 use crate::proof::{Signed, write_line};
-use crate::rendezvous::{Challenge, Introduction, PROTOCOL, random};
 use rustix::net::listen;
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,16 +22,16 @@ const DOOR_MAX: i32 = 4096;
 /// Longest report: what all have, and a port per rank of a small job.
 const REPORT_BYTES: usize = 4096 + 8 * CONNECTED_RANKS_MAX as usize;
 
-/// One that has not spoken to the end.
-struct Caller {
+/// One that has not said yet who it is.
+struct PendingConnection {
     stream: TcpStream,
     from: SocketAddr,
     challenge: u64,
     line: Vec<u8>,
 }
 
-/// One that has.
-pub(crate) struct Spoken {
+/// One that has, which nobody has checked yet.
+pub(crate) struct Introduced {
     pub(crate) introduction: Introduction,
     /// All that it said.
     pub(crate) signed: Signed,
@@ -42,13 +42,13 @@ pub(crate) struct Spoken {
 }
 
 /// See the module header.
-pub(crate) struct Callers {
+pub(crate) struct PendingConnections {
     listener: TcpListener,
-    waiting: Vec<Caller>,
+    waiting: Vec<PendingConnection>,
     waiting_max: usize,
 }
 
-impl Callers {
+impl PendingConnections {
     /// Those who come to `listener`, for a job of `size` ranks.
     ///
     /// # Errors
@@ -60,25 +60,27 @@ impl Callers {
         Ok(Self { listener, waiting: Vec::new(), waiting_max: size as usize + STRANGERS_MAX })
     }
 
-    /// The next one who has spoken, if there is one. Its stream blocks, as streams do by default.
-    pub(crate) fn poll(&mut self) -> Result<Option<Spoken>, NetError> {
-        // Whoever has spoken is not to make way for those who come.
-        if let Some(spoken) = self.hear() {
-            return Ok(Some(spoken));
+    /// The next one who has said who it is, if there is one. Its stream blocks, as streams do by
+    /// default.
+    pub(crate) fn poll(&mut self) -> Result<Option<Introduced>, NetError> {
+        // Whoever has said so is not to make way for those who come.
+        if let Some(introduced) = self.hear() {
+            return Ok(Some(introduced));
         }
         self.let_in()?;
         Ok(self.hear())
     }
 
-    fn hear(&mut self) -> Option<Spoken> {
+    fn hear(&mut self) -> Option<Introduced> {
         let mut index = 0;
         while index < self.waiting.len() {
             match self.waiting[index].hear() {
                 Ok(None) => index += 1,
                 Ok(Some((introduction, signed))) => {
-                    let Caller { stream, from, challenge, .. } = self.waiting.remove(index);
+                    let PendingConnection { stream, from, challenge, .. } =
+                        self.waiting.remove(index);
                     if stream.set_nonblocking(false).is_ok() {
-                        return Some(Spoken { introduction, signed, stream, from, challenge });
+                        return Some(Introduced { introduction, signed, stream, from, challenge });
                     }
                 }
                 // Not one of ours, or gone.
@@ -91,7 +93,7 @@ impl Callers {
     fn let_in(&mut self) -> Result<(), NetError> {
         for _ in 0..LET_IN_MAX {
             let (stream, from) = match self.listener.accept() {
-                Ok(caller) => caller,
+                Ok(accepted) => accepted,
                 Err(error) if is_full(&error) && !self.waiting.is_empty() => {
                     self.waiting.remove(0);
                     continue;
@@ -108,7 +110,7 @@ impl Callers {
             if self.waiting.len() == self.waiting_max {
                 self.waiting.remove(0);
             }
-            self.waiting.push(Caller { stream, from, challenge, line: Vec::new() });
+            self.waiting.push(PendingConnection { stream, from, challenge, line: Vec::new() });
         }
         Ok(())
     }
@@ -119,7 +121,7 @@ fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-impl Caller {
+impl PendingConnection {
     /// Who it is and what it says, when all of that is here.
     fn hear(&mut self) -> std::io::Result<Option<(Introduction, Signed)>> {
         let mut piece = [0; 4096];
