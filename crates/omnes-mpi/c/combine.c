@@ -138,7 +138,7 @@ static bool is_memory(const struct shim_combination *combination, const void *bu
 {
 	const struct shim_data *brought = &combination->brought;
 
-	return buffer || !(brought->is_in_a_row || kind_of(brought->type));
+	return buffer || !(brought->is_contiguous || kind_of(brought->type));
 }
 
 bool shim_combination_place(struct shim_combination *combination, const void *from, void *data)
@@ -254,7 +254,7 @@ static void combine(void *into, const void *from, size_t count, void *context)
 		return;
 	elements.count = (MPI_Count)count;
 	elements.bytes = count * meeting->element_bytes;
-	if (elements.is_in_a_row && is_aligned)
+	if (elements.is_contiguous && is_aligned)
 		meeting->error = PMPI_Reduce_local(from, into, (int)count, elements.type,
 						   meeting->combination->op);
 	else
@@ -290,7 +290,7 @@ static int reduce(struct shim_group *group, const struct shim_combination *combi
 	int error = shim_packed_make(&packed, brought, true), failure;
 
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
+		return shim_raise_mpi(group->mpi, error);
 	failure = reduce_packed(group, &meeting, packed.bytes, root);
 	error = meeting.error;
 	packed.data.buffer = combination->result;
@@ -298,8 +298,8 @@ static int reduce(struct shim_group *group, const struct shim_combination *combi
 		error = shim_packed_spread(&packed);
 	shim_packed_free(&packed);
 	if (failure != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
-	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_failure_pass(group->mpi, error);
+		return shim_raise_omnes(group->mpi);
+	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_raise_mpi(group->mpi, error);
 }
 
 int shim_allcombine(struct shim_group *group, const struct shim_combination *combination)

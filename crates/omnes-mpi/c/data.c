@@ -11,11 +11,11 @@
 #include "shim.h"
 
 /* Values of the attribute that remembers what was found out of a type. */
-#define IN_A_ROW ((void *)1)
+#define CONTIGUOUS ((void *)1)
 #define APART ((void *)2)
 
 /* True for a type that MPI itself defines and that has no gaps. */
-static bool named_is_in_a_row(MPI_Datatype type)
+static bool named_is_contiguous(MPI_Datatype type)
 {
 	MPI_Count size, lower, extent;
 
@@ -56,7 +56,7 @@ static bool envelope_get(struct envelope *envelope, MPI_Datatype type)
 }
 #endif
 
-static bool is_in_a_row(MPI_Datatype type, const struct envelope *envelope);
+static bool is_contiguous(MPI_Datatype type, const struct envelope *envelope);
 
 /* True of types that nobody may free. */
 static bool is_predefined(int combiner)
@@ -66,47 +66,47 @@ static bool is_predefined(int combiner)
 }
 
 /* The same for a type made of one other: contiguous, and dup. */
-static bool made_is_in_a_row(MPI_Datatype type, const struct envelope *envelope)
+static bool made_is_contiguous(MPI_Datatype type, const struct envelope *envelope)
 {
 	MPI_Datatype inner;
 	MPI_Aint no_address;
 	struct envelope inside;
 	int no_integer;
-	bool in_a_row;
+	bool contiguous;
 
 	if (PMPI_Type_get_contents(type, envelope->integers, envelope->addresses, 1, &no_integer,
 				   &no_address, &inner) != MPI_SUCCESS ||
 	    !envelope_get(&inside, inner))
 		return false;
-	in_a_row = is_in_a_row(inner, &inside);
+	contiguous = is_contiguous(inner, &inside);
 	if (!is_predefined(inside.combiner))
 		PMPI_Type_free(&inner);
-	return in_a_row;
+	return contiguous;
 }
 
-static bool derived_is_in_a_row(MPI_Datatype type, const struct envelope *envelope)
+static bool derived_is_contiguous(MPI_Datatype type, const struct envelope *envelope)
 {
 	void *known;
 	int is_known;
-	bool in_a_row;
+	bool contiguous;
 
 	if (envelope->is_large || (envelope->combiner != MPI_COMBINER_CONTIGUOUS &&
 				   envelope->combiner != MPI_COMBINER_DUP))
 		return false;
 	if (PMPI_Type_get_attr(type, shim_type_key, &known, &is_known) == MPI_SUCCESS && is_known)
-		return known == IN_A_ROW;
+		return known == CONTIGUOUS;
 	if (envelope->integers > 1 || envelope->addresses > 0 || envelope->types != 1)
 		return false;
-	in_a_row = made_is_in_a_row(type, envelope);
-	PMPI_Type_set_attr(type, shim_type_key, in_a_row ? IN_A_ROW : APART);
-	return in_a_row;
+	contiguous = made_is_contiguous(type, envelope);
+	PMPI_Type_set_attr(type, shim_type_key, contiguous ? CONTIGUOUS : APART);
+	return contiguous;
 }
 
-static bool is_in_a_row(MPI_Datatype type, const struct envelope *envelope)
+static bool is_contiguous(MPI_Datatype type, const struct envelope *envelope)
 {
 	if (envelope->combiner == MPI_COMBINER_NAMED)
-		return named_is_in_a_row(type);
-	return derived_is_in_a_row(type, envelope);
+		return named_is_contiguous(type);
+	return derived_is_contiguous(type, envelope);
 }
 
 /* MPI tells of a type whether it is committed only when it is used. */
@@ -137,9 +137,9 @@ bool shim_data_set(struct shim_data *data, void *buffer, MPI_Count count, MPI_Da
 	    !(is_predefined(envelope.combiner) || is_committed(type)))
 		return false;
 	*data = (struct shim_data){ buffer, count, type, (size_t)(count * size),
-				    is_in_a_row(type, &envelope) };
+				    is_contiguous(type, &envelope) };
 	/* Types with addresses of their own go with MPI_BOTTOM, which is NULL. */
-	return buffer || !data->is_in_a_row;
+	return buffer || !data->is_contiguous;
 }
 
 /* One way or the other. */
@@ -186,7 +186,7 @@ static int convert_any(char *bytes, const struct shim_data *data, bool packs)
 
 int shim_data_copy(void *bytes, const struct shim_data *data)
 {
-	if (!data->is_in_a_row)
+	if (!data->is_contiguous)
 		return convert_any(bytes, data, true);
 	memmove(bytes, data->buffer, data->bytes);
 	return MPI_SUCCESS;
@@ -194,7 +194,7 @@ int shim_data_copy(void *bytes, const struct shim_data *data)
 
 int shim_data_spread(const void *bytes, const struct shim_data *data)
 {
-	if (!data->is_in_a_row)
+	if (!data->is_contiguous)
 		return convert_any((char *)bytes, data, false);
 	memmove(data->buffer, bytes, data->bytes);
 	return MPI_SUCCESS;
@@ -228,7 +228,7 @@ void shim_packed_free(struct shim_packed *packed)
 
 int shim_row_make(struct shim_packed *row, const struct shim_data *data, bool fills)
 {
-	if (!data->is_in_a_row)
+	if (!data->is_contiguous)
 		return shim_packed_make(row, data, fills);
 	*row = (struct shim_packed){ .bytes = data->buffer, .data = *data };
 	return MPI_SUCCESS;
@@ -236,6 +236,6 @@ int shim_row_make(struct shim_packed *row, const struct shim_data *data, bool fi
 
 void shim_row_free(struct shim_packed *row)
 {
-	if (!row->data.is_in_a_row)
+	if (!row->data.is_contiguous)
 		shim_packed_free(row);
 }

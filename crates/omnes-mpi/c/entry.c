@@ -14,9 +14,8 @@ static bool takes_bcast(struct shim_group *group, enum shim_way way, struct shim
 	if (!group)
 		return false;
 	/* What is passed anyway is not looked at. */
-	if (group->standing == SHIM_PASSED || data->count == 0 || root < 0 ||
-	    root >= group->size ||
-	    !shim_data_set(data, data->buffer, data->count, data->type))
+	if (group->standing == SHIM_EXCLUDED || data->count == 0 || root < 0 ||
+	    root >= group->size || !shim_data_set(data, data->buffer, data->count, data->type))
 		return shim_pass(group, SHIM_BCAST);
 	return shim_take(group, SHIM_BCAST, way, data->bytes);
 }
@@ -29,22 +28,22 @@ static int bcast_packed(struct shim_group *group, const struct shim_data *data, 
 
 	error = shim_packed_make(&packed, data, is_root);
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
+		return shim_raise_mpi(group->mpi, error);
 	failure = omnes_bcast(group->comm, packed.bytes, data->bytes, root);
 	if (failure == OMNES_SUCCESS && !is_root)
 		error = shim_packed_spread(&packed);
 	shim_packed_free(&packed);
 	if (failure != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
-	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_failure_pass(group->mpi, error);
+		return shim_raise_omnes(group->mpi);
+	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_raise_mpi(group->mpi, error);
 }
 
 static int bcast(struct shim_group *group, const struct shim_data *data, int root)
 {
-	if (!data->is_in_a_row)
+	if (!data->is_contiguous)
 		return bcast_packed(group, data, root);
 	if (omnes_bcast(group->comm, data->buffer, data->bytes, root) != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
+		return shim_raise_omnes(group->mpi);
 	return MPI_SUCCESS;
 }
 
@@ -104,7 +103,7 @@ SHIM_ENTRY int MPI_Barrier(MPI_Comm comm)
 	if (!group || !shim_take(group, SHIM_BARRIER, SHIM_BLOCKING, 0))
 		return PMPI_Barrier(comm);
 	if (omnes_barrier(group->comm) != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
+		return shim_raise_omnes(group->mpi);
 	return MPI_SUCCESS;
 }
 

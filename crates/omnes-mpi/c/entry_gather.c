@@ -6,45 +6,44 @@
 #define BYTES_MAX ((size_t)512 << 10)
 
 /*
- * True if the call is taken; the gather, of which buffers, counts and types are
+ * True if the call is taken; parts, of which buffers, counts and types are
  * there, is set then.
  */
-static bool takes_allgather(struct shim_group *group, enum shim_way way,
-			    struct shim_gather *gather)
+static bool takes_allgather(struct shim_group *group, enum shim_way way, struct shim_parts *parts)
 {
 	size_t bytes_max = way == SHIM_NONBLOCKING ? SHIM_STARTED_BYTES_MAX : BYTES_MAX;
 
 	if (!group)
 		return false;
-	if (group->standing == SHIM_PASSED || !shim_gather_set(gather, 1, group->size) ||
-	    gather->all.bytes > bytes_max)
+	if (group->standing == SHIM_EXCLUDED || !shim_parts_set(parts, 1, group->size) ||
+	    parts->all.bytes > bytes_max)
 		return shim_pass(group, SHIM_ALLGATHER);
-	return shim_take(group, SHIM_ALLGATHER, way, gather->bytes);
+	return shim_take(group, SHIM_ALLGATHER, way, parts->bytes);
 }
 
 SHIM_ENTRY int MPI_Allgather(const void *from, int from_count, MPI_Datatype from_type, void *all,
 			     int count, MPI_Datatype type, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather = { .own = { (void *)from, from_count, from_type },
-				      .all = { all, count, type } };
+	struct shim_parts parts = { .own = { (void *)from, from_count, from_type },
+				    .all = { all, count, type } };
 
-	if (!takes_allgather(group, SHIM_BLOCKING, &gather))
+	if (!takes_allgather(group, SHIM_BLOCKING, &parts))
 		return PMPI_Allgather(from, from_count, from_type, all, count, type, comm);
-	return shim_allgather(group, &gather);
+	return shim_allgather(group, &parts);
 }
 
 SHIM_ENTRY int MPI_Iallgather(const void *from, int from_count, MPI_Datatype from_type, void *all,
 			      int count, MPI_Datatype type, MPI_Comm comm, MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather = { .own = { (void *)from, from_count, from_type },
-				      .all = { all, count, type } };
+	struct shim_parts parts = { .own = { (void *)from, from_count, from_type },
+				    .all = { all, count, type } };
 
-	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &gather))
+	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &parts))
 		return PMPI_Iallgather(from, from_count, from_type, all, count, type, comm,
 				       request);
-	return shim_iallgather(group, &gather, request);
+	return shim_iallgather(group, &parts, request);
 }
 
 /* The same for parts of any lengths. */
@@ -52,7 +51,7 @@ static bool takes_allgatherv(struct shim_group *group, struct shim_gatherv *gath
 {
 	if (!group)
 		return false;
-	if (group->standing == SHIM_PASSED ||
+	if (group->standing == SHIM_EXCLUDED ||
 	    !shim_gatherv_set(gather, group->rank, group->size) || gather->bytes > BYTES_MAX)
 		return shim_pass(group, SHIM_ALLGATHER);
 	return shim_take(group, SHIM_ALLGATHER, SHIM_BLOCKING,
@@ -78,12 +77,12 @@ SHIM_ENTRY int MPI_Allgather_c(const void *from, MPI_Count from_count, MPI_Datat
 			       void *all, MPI_Count count, MPI_Datatype type, MPI_Comm comm)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather = { .own = { (void *)from, from_count, from_type },
-				      .all = { all, count, type } };
+	struct shim_parts parts = { .own = { (void *)from, from_count, from_type },
+				    .all = { all, count, type } };
 
-	if (!takes_allgather(group, SHIM_BLOCKING, &gather))
+	if (!takes_allgather(group, SHIM_BLOCKING, &parts))
 		return PMPI_Allgather_c(from, from_count, from_type, all, count, type, comm);
-	return shim_allgather(group, &gather);
+	return shim_allgather(group, &parts);
 }
 
 SHIM_ENTRY int MPI_Iallgather_c(const void *from, MPI_Count from_count, MPI_Datatype from_type,
@@ -91,13 +90,13 @@ SHIM_ENTRY int MPI_Iallgather_c(const void *from, MPI_Count from_count, MPI_Data
 				MPI_Request *request)
 {
 	struct shim_group *group = shim_group_of(comm);
-	struct shim_gather gather = { .own = { (void *)from, from_count, from_type },
-				      .all = { all, count, type } };
+	struct shim_parts parts = { .own = { (void *)from, from_count, from_type },
+				    .all = { all, count, type } };
 
-	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &gather))
+	if (!request || !takes_allgather(group, SHIM_NONBLOCKING, &parts))
 		return PMPI_Iallgather_c(from, from_count, from_type, all, count, type, comm,
 					 request);
-	return shim_iallgather(group, &gather, request);
+	return shim_iallgather(group, &parts, request);
 }
 
 SHIM_ENTRY int MPI_Allgatherv_c(const void *from, MPI_Count from_count, MPI_Datatype from_type,

@@ -13,7 +13,7 @@ static bool takes(struct shim_group *group, enum shim_kind kind, struct shim_pai
 {
 	if (!group)
 		return false;
-	if (group->standing == SHIM_PASSED || !shim_pairs_set(pairs, group->size))
+	if (group->standing == SHIM_EXCLUDED || !shim_pairs_set(pairs, group->size))
 		return shim_pass(group, kind);
 	return shim_take_pairs(group, kind, shim_pairs_bytes(pairs));
 }

@@ -18,8 +18,7 @@ static bool call_set(struct call *call, enum shim_way way, MPI_Count count, MPI_
 {
 	call->is_of_numbers = shim_reduction_set(&call->reduction, count, type, op);
 	return call->is_of_numbers ||
-	       (way == SHIM_BLOCKING &&
-		shim_combination_set(&call->combination, count, type, op));
+	       (way == SHIM_BLOCKING && shim_combination_set(&call->combination, count, type, op));
 }
 
 static bool call_place(struct call *call, const void *from, void *data)
@@ -46,7 +45,7 @@ static bool takes_allreduce(struct shim_group *group, enum shim_way way, struct 
 {
 	if (!group)
 		return false;
-	if (group->standing == SHIM_PASSED || !call_set(call, way, count, type, op) ||
+	if (group->standing == SHIM_EXCLUDED || !call_set(call, way, count, type, op) ||
 	    !call_place(call, from, data) ||
 	    (way == SHIM_NONBLOCKING && call_bytes(call) > SHIM_STARTED_BYTES_MAX))
 		return shim_pass(group, SHIM_ALLREDUCE);
@@ -60,7 +59,7 @@ static bool takes_reduce(struct shim_group *group, enum shim_way way, struct cal
 {
 	if (!group)
 		return false;
-	if (group->standing == SHIM_PASSED || root < 0 || root >= group->size ||
+	if (group->standing == SHIM_EXCLUDED || root < 0 || root >= group->size ||
 	    !call_set(call, way, count, type, op) ||
 	    !(root == group->rank ? call_place(call, from, data) : call_bring(call, from)))
 		return shim_pass(group, SHIM_REDUCE);

@@ -13,7 +13,7 @@ static bool takes_blocks(struct shim_group *group, struct shim_reduction *reduct
 	if (!group)
 		return false;
 	/* Longer ones are passed, and must not overflow here. */
-	if (group->standing == SHIM_PASSED || count > INT32_MAX ||
+	if (group->standing == SHIM_EXCLUDED || count > INT32_MAX ||
 	    !shim_reduction_set(reduction, count * group->size, type, op) ||
 	    reduction->bytes > BYTES_MAX || !shim_reduction_place(reduction, from, data))
 		return shim_pass(group, SHIM_REDUCE_SCATTER);

@@ -4,13 +4,11 @@
 
 /* True if the call is taken; reduction is set then. */
 static bool takes_scan(struct shim_group *group, struct shim_reduction *reduction,
-		       const void *from, void *data, MPI_Count count, MPI_Datatype type,
-		       MPI_Op op)
+		       const void *from, void *data, MPI_Count count, MPI_Datatype type, MPI_Op op)
 {
 	if (!group)
 		return false;
-	if (group->standing == SHIM_PASSED ||
-	    !shim_scan_set(reduction, count, type, op) ||
+	if (group->standing == SHIM_EXCLUDED || !shim_scan_set(reduction, count, type, op) ||
 	    !shim_reduction_place(reduction, from, data))
 		return shim_pass(group, SHIM_SCAN);
 	return shim_take(group, SHIM_SCAN, SHIM_BLOCKING, reduction->bytes);
@@ -23,8 +21,7 @@ static bool takes_exscan(struct shim_group *group, struct shim_reduction *reduct
 {
 	if (!group || group->rank > 0 || from == MPI_IN_PLACE)
 		return takes_scan(group, reduction, from, data, count, type, op);
-	if (group->standing == SHIM_PASSED ||
-	    !shim_scan_set(reduction, count, type, op) ||
+	if (group->standing == SHIM_EXCLUDED || !shim_scan_set(reduction, count, type, op) ||
 	    !shim_reduction_bring(reduction, from))
 		return shim_pass(group, SHIM_SCAN);
 	return shim_take(group, SHIM_SCAN, SHIM_BLOCKING, reduction->bytes);

@@ -25,8 +25,7 @@ int shim_failure_code(void)
 
 	snprintf(text, sizeof(text), "omnes: %s", omnes_last_error());
 	pthread_mutex_lock(&lock);
-	if (failure_class == MPI_ERR_OTHER &&
-	    PMPI_Add_error_class(&failure_class) == MPI_SUCCESS)
+	if (failure_class == MPI_ERR_OTHER && PMPI_Add_error_class(&failure_class) == MPI_SUCCESS)
 		PMPI_Add_error_string(failure_class,
 				      "omnes: a call has failed, too many before it");
 	if (strcmp(text, last_text) == 0) {
@@ -43,13 +42,13 @@ int shim_failure_code(void)
 	return code;
 }
 
-int shim_failure_pass(MPI_Comm comm, int error)
+int shim_raise_mpi(MPI_Comm comm, int error)
 {
 	PMPI_Comm_call_errhandler(comm, error);
 	return error;
 }
 
-int shim_failure_raise(MPI_Comm comm)
+int shim_raise_omnes(MPI_Comm comm)
 {
-	return shim_failure_pass(comm, shim_failure_code());
+	return shim_raise_mpi(comm, shim_failure_code());
 }

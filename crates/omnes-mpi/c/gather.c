@@ -8,51 +8,51 @@
 #include "shim.h"
 
 /* So many parts that were told of. False for none, and for what MPI refuses. */
-static bool parts_set(struct shim_data *data, int parts)
+static bool data_of_parts(struct shim_data *data, int parts)
 {
 	return data->count > 0 && data->count <= INT_MAX &&
 	       shim_data_set(data, data->buffer, data->count * parts, data->type);
 }
 
-bool shim_gather_set(struct shim_gather *gather, int own_parts, int parts)
+bool shim_parts_set(struct shim_parts *parts, int own_count, int all_count)
 {
-	if (parts > 0 && !parts_set(&gather->all, parts))
+	if (all_count > 0 && !data_of_parts(&parts->all, all_count))
 		return false;
-	gather->is_in_place = parts > 0 && gather->own.buffer == MPI_IN_PLACE;
-	if (!gather->is_in_place && !parts_set(&gather->own, own_parts))
+	parts->is_in_place = all_count > 0 && parts->own.buffer == MPI_IN_PLACE;
+	if (!parts->is_in_place && !data_of_parts(&parts->own, own_count))
 		return false;
-	gather->bytes = parts > 0 ? gather->all.bytes / (size_t)parts : gather->own.bytes;
-	return gather->is_in_place || gather->own.bytes == gather->bytes * (size_t)own_parts;
+	parts->bytes = all_count > 0 ? parts->all.bytes / (size_t)all_count : parts->own.bytes;
+	return parts->is_in_place || parts->own.bytes == parts->bytes * (size_t)own_count;
 }
 
 /* With all parts in a row at bytes. */
-static int allgather(struct shim_group *group, const struct shim_gather *gather, char *bytes)
+static int allgather(struct shim_group *group, const struct shim_parts *parts, char *bytes)
 {
-	char *own = bytes + (size_t)group->rank * gather->bytes;
-	int error = gather->is_in_place ? MPI_SUCCESS : shim_data_copy(own, &gather->own);
+	char *own = bytes + (size_t)group->rank * parts->bytes;
+	int error = parts->is_in_place ? MPI_SUCCESS : shim_data_copy(own, &parts->own);
 
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
-	if (omnes_allgather(group->comm, own, bytes, gather->bytes) != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
+		return shim_raise_mpi(group->mpi, error);
+	if (omnes_allgather(group->comm, own, bytes, parts->bytes) != OMNES_SUCCESS)
+		return shim_raise_omnes(group->mpi);
 	return MPI_SUCCESS;
 }
 
-int shim_allgather(struct shim_group *group, const struct shim_gather *gather)
+int shim_allgather(struct shim_group *group, const struct shim_parts *parts)
 {
 	struct shim_packed packed;
 	int error;
 
-	if (gather->all.is_in_a_row)
-		return allgather(group, gather, gather->all.buffer);
-	error = shim_packed_make(&packed, &gather->all, gather->is_in_place);
+	if (parts->all.is_contiguous)
+		return allgather(group, parts, parts->all.buffer);
+	error = shim_packed_make(&packed, &parts->all, parts->is_in_place);
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
-	error = allgather(group, gather, packed.bytes);
+		return shim_raise_mpi(group->mpi, error);
+	error = allgather(group, parts, packed.bytes);
 	if (error == MPI_SUCCESS) {
 		error = shim_packed_spread(&packed);
 		if (error != MPI_SUCCESS)
-			shim_failure_pass(group->mpi, error);
+			shim_raise_mpi(group->mpi, error);
 	}
 	shim_packed_free(&packed);
 	return error;

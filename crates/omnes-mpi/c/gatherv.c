@@ -83,12 +83,12 @@ static int gather_in(struct shim_group *group, const struct shim_gatherv *gather
 		own += room->lengths[rank];
 	error = bring(gather, own, group->rank);
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
+		return shim_raise_mpi(group->mpi, error);
 	if (omnes_allgatherv(group->comm, own, room->lengths[group->rank], room->bytes,
 			     room->lengths) != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
+		return shim_raise_omnes(group->mpi);
 	error = room->is_own ? spread(group, gather, room) : MPI_SUCCESS;
-	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_failure_pass(group->mpi, error);
+	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_raise_mpi(group->mpi, error);
 }
 
 int shim_allgatherv(struct shim_group *group, const struct shim_gatherv *gather)
@@ -97,7 +97,7 @@ int shim_allgatherv(struct shim_group *group, const struct shim_gatherv *gather)
 	int error;
 
 	if (!room.bytes)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
 	error = gather_in(group, gather, &room);
 	free(room.lengths);
 	return error;

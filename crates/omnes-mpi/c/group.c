@@ -19,7 +19,7 @@ static pthread_mutex_t groups_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void pass(struct shim_group *group, const char *reason)
 {
-	group->standing = SHIM_PASSED;
+	group->standing = SHIM_EXCLUDED;
 	snprintf(group->reason, sizeof(group->reason), "%s", reason);
 }
 

@@ -26,13 +26,13 @@ static bool item_set(struct shim_layout *layout)
 		return false;
 	layout->extent = (MPI_Aint)extent;
 	layout->item_bytes = (size_t)size;
-	layout->is_in_a_row = false;
+	layout->is_contiguous = false;
 	/* Nobody looks at no memory, and what is so long is never packed here. */
 	if (layout->count == 0 || size > INT_MAX)
 		return true;
 	if (!shim_data_set(&item, layout->buffer, 1, layout->type))
 		return false;
-	layout->is_in_a_row = item.is_in_a_row;
+	layout->is_contiguous = item.is_contiguous;
 	return true;
 }
 
@@ -54,7 +54,7 @@ bool shim_layout_set(struct shim_layout *layout, int parts)
 
 struct shim_data shim_layout_part(const struct shim_layout *layout, int rank)
 {
-	struct shim_data part = { .type = layout->type, .is_in_a_row = layout->is_in_a_row };
+	struct shim_data part = { .type = layout->type, .is_contiguous = layout->is_contiguous };
 
 	part.count = count_of(layout, rank);
 	if (part.count == 0)
@@ -68,12 +68,12 @@ bool shim_layout_is_a_row(const struct shim_layout *layout, int parts)
 {
 	MPI_Count next = 0;
 
-	for (int part = 0; part < parts && layout->is_in_a_row; part++) {
+	for (int part = 0; part < parts && layout->is_contiguous; part++) {
 		MPI_Count count = count_of(layout, part);
 
 		if (count > 0 && place_of(layout, part) != next)
 			return false;
 		next += count;
 	}
-	return layout->is_in_a_row;
+	return layout->is_contiguous;
 }

@@ -98,6 +98,6 @@ void shim_group_meet(struct shim_group *group)
 		obstacle = decide(group, all);
 	if (!obstacle)
 		obstacle = join(group);
-	group->standing = obstacle ? SHIM_PASSED : SHIM_TAKEN;
+	group->standing = obstacle ? SHIM_EXCLUDED : SHIM_TAKEN;
 	snprintf(group->reason, sizeof(group->reason), "%s", obstacle ? obstacle : "");
 }

@@ -83,7 +83,7 @@ static int move_own(const struct exchange *exchange)
 
 	if (exchange->pairs->is_in_place || (sent.bytes == 0 && come.bytes == 0))
 		return MPI_SUCCESS;
-	if (sent.is_in_a_row && sent.bytes == come.bytes && sent.bytes <= INT_MAX)
+	if (sent.is_contiguous && sent.bytes == come.bytes && sent.bytes <= INT_MAX)
 		return shim_data_spread(sent.buffer, &come);
 	return PMPI_Sendrecv(sent.buffer, (int)sent.count, sent.type, rank, CARRIER_TAG,
 			     come.buffer, (int)come.count, come.type, rank, CARRIER_TAG,
@@ -142,7 +142,7 @@ static int message_end(struct message *message, bool comes)
 		error = shim_failure_code();
 	else if (is_there && comes && message->status.bytes != message->row.data.bytes)
 		error = MPI_ERR_TRUNCATE;
-	else if (is_there && comes && !message->row.data.is_in_a_row)
+	else if (is_there && comes && !message->row.data.is_contiguous)
 		error = shim_packed_spread(&message->row);
 	shim_row_free(&message->row);
 	return error;
@@ -208,5 +208,5 @@ int shim_exchange(struct shim_group *group, const struct shim_pairs *pairs)
 	free(steps);
 	if (exchange.error == MPI_SUCCESS)
 		return MPI_SUCCESS;
-	return shim_failure_pass(group->mpi, exchange.error);
+	return shim_raise_mpi(group->mpi, exchange.error);
 }

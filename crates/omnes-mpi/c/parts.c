@@ -23,14 +23,14 @@ static int copy_make(struct shim_packed *row, const void *bytes, size_t length)
 static int give_up(struct shim_group *group, struct shim_packed *row, int error)
 {
 	shim_row_free(row);
-	return shim_failure_pass(group->mpi, error);
+	return shim_raise_mpi(group->mpi, error);
 }
 
 /* After the call: what is only sent has served. */
 static int end_sent(struct shim_group *group, struct shim_packed *row, int failure)
 {
 	shim_row_free(row);
-	return failure == OMNES_SUCCESS ? MPI_SUCCESS : shim_failure_raise(group->mpi);
+	return failure == OMNES_SUCCESS ? MPI_SUCCESS : shim_raise_omnes(group->mpi);
 }
 
 /* After the call: what came gets to where it belongs. */
@@ -38,7 +38,7 @@ static int end_come(struct shim_group *group, struct shim_packed *row, int failu
 {
 	int error = MPI_SUCCESS;
 
-	if (failure == OMNES_SUCCESS && !row->data.is_in_a_row)
+	if (failure == OMNES_SUCCESS && !row->data.is_contiguous)
 		error = shim_packed_spread(row);
 	if (error != MPI_SUCCESS)
 		return give_up(group, row, error);
@@ -46,90 +46,90 @@ static int end_come(struct shim_group *group, struct shim_packed *row, int failu
 }
 
 /* What the caller sends, apart from all, where it lies at in_place if it lies there. */
-static int sent_make(struct shim_packed *sent, const struct shim_gather *gather,
+static int sent_make(struct shim_packed *sent, const struct shim_parts *parts,
 		     const char *in_place, size_t length)
 {
-	if (gather->is_in_place)
+	if (parts->is_in_place)
 		return copy_make(sent, in_place, length);
-	return shim_row_make(sent, &gather->own, true);
+	return shim_row_make(sent, &parts->own, true);
 }
 
-static int gather_here(struct shim_group *group, const struct shim_gather *gather)
+static int gather_here(struct shim_group *group, const struct shim_parts *parts)
 {
 	struct shim_packed all, own;
-	int error = shim_row_make(&all, &gather->all, gather->is_in_place), failure;
+	int error = shim_row_make(&all, &parts->all, parts->is_in_place), failure;
 
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
-	error = sent_make(&own, gather, (char *)all.bytes + (size_t)group->rank * gather->bytes,
-			  gather->bytes);
+		return shim_raise_mpi(group->mpi, error);
+	error = sent_make(&own, parts, (char *)all.bytes + (size_t)group->rank * parts->bytes,
+			  parts->bytes);
 	if (error != MPI_SUCCESS)
 		return give_up(group, &all, error);
-	failure = omnes_gather(group->comm, own.bytes, all.bytes, gather->bytes, group->rank);
+	failure = omnes_gather(group->comm, own.bytes, all.bytes, parts->bytes, group->rank);
 	shim_row_free(&own);
 	return end_come(group, &all, failure);
 }
 
-int shim_gather(struct shim_group *group, const struct shim_gather *gather, int root)
+int shim_gather(struct shim_group *group, const struct shim_parts *parts, int root)
 {
 	struct shim_packed own;
 	int error;
 
 	if (root == group->rank)
-		return gather_here(group, gather);
-	error = shim_row_make(&own, &gather->own, true);
+		return gather_here(group, parts);
+	error = shim_row_make(&own, &parts->own, true);
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
+		return shim_raise_mpi(group->mpi, error);
 	return end_sent(group, &own,
-			omnes_gather(group->comm, own.bytes, NULL, gather->bytes, root));
+			omnes_gather(group->comm, own.bytes, NULL, parts->bytes, root));
 }
 
-static int scatter_from_here(struct shim_group *group, const struct shim_gather *gather)
+static int scatter_from_here(struct shim_group *group, const struct shim_parts *parts)
 {
-	size_t place = (size_t)group->rank * gather->bytes;
+	size_t place = (size_t)group->rank * parts->bytes;
 	struct shim_packed all, own;
-	int error = shim_row_make(&all, &gather->all, true), failure;
+	int error = shim_row_make(&all, &parts->all, true), failure;
 
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
+		return shim_raise_mpi(group->mpi, error);
 	/* A part that stays in its place comes all the same, to where nobody looks. */
-	if (gather->is_in_place)
-		error = copy_make(&own, (char *)all.bytes + place, gather->bytes);
+	if (parts->is_in_place)
+		error = copy_make(&own, (char *)all.bytes + place, parts->bytes);
 	else
-		error = shim_row_make(&own, &gather->own, false);
+		error = shim_row_make(&own, &parts->own, false);
 	if (error != MPI_SUCCESS)
 		return give_up(group, &all, error);
-	failure = omnes_scatter(group->comm, all.bytes, own.bytes, gather->bytes, group->rank);
+	failure = omnes_scatter(group->comm, all.bytes, own.bytes, parts->bytes, group->rank);
 	shim_row_free(&all);
-	return gather->is_in_place ? end_sent(group, &own, failure)
-				   : end_come(group, &own, failure);
+	return parts->is_in_place ? end_sent(group, &own, failure)
+				  : end_come(group, &own, failure);
 }
 
-int shim_scatter(struct shim_group *group, const struct shim_gather *gather, int root)
+int shim_scatter(struct shim_group *group, const struct shim_parts *parts, int root)
 {
 	struct shim_packed own;
 	int error;
 
 	if (root == group->rank)
-		return scatter_from_here(group, gather);
-	error = shim_row_make(&own, &gather->own, false);
+		return scatter_from_here(group, parts);
+	error = shim_row_make(&own, &parts->own, false);
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
+		return shim_raise_mpi(group->mpi, error);
 	return end_come(group, &own,
-			omnes_scatter(group->comm, NULL, own.bytes, gather->bytes, root));
+			omnes_scatter(group->comm, NULL, own.bytes, parts->bytes, root));
 }
 
-int shim_alltoall(struct shim_group *group, const struct shim_gather *gather)
+int shim_alltoall(struct shim_group *group, const struct shim_parts *parts)
 {
 	struct shim_packed all, own;
-	int error = shim_row_make(&all, &gather->all, gather->is_in_place), failure;
+	int error = shim_row_make(&all, &parts->all, parts->is_in_place), failure;
 
 	if (error != MPI_SUCCESS)
-		return shim_failure_pass(group->mpi, error);
-	error = sent_make(&own, gather, all.bytes, gather->all.bytes);
+		return shim_raise_mpi(group->mpi, error);
+	error = sent_make(&own, parts, all.bytes, parts->all.bytes);
 	if (error != MPI_SUCCESS)
 		return give_up(group, &all, error);
-	failure = omnes_alltoall(group->comm, own.bytes, all.bytes, gather->bytes);
+	failure = omnes_alltoall(group->comm, own.bytes, all.bytes, parts->bytes);
 	shim_row_free(&own);
 	return end_come(group, &all, failure);
 }

@@ -165,7 +165,7 @@ int shim_allreduce(struct shim_group *group, const struct shim_reduction *reduct
 		memmove(reduction->data, reduction->from, reduction->bytes);
 	if (omnes_allreduce(group->comm, reduction->data, reduction->count, reduction->type,
 			    reduction->op) != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
+		return shim_raise_omnes(group->mpi);
 	return MPI_SUCCESS;
 }
 
@@ -175,7 +175,7 @@ static int reduce(struct shim_group *group, const struct shim_reduction *reducti
 		memmove(reduction->data, reduction->from, reduction->bytes);
 	if (omnes_reduce(group->comm, reduction->data, reduction->count, reduction->type,
 			 reduction->op, root) != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
+		return shim_raise_omnes(group->mpi);
 	return MPI_SUCCESS;
 }
 
@@ -197,10 +197,10 @@ static int reduce_blocks(struct shim_group *group, const struct shim_reduction *
 		failure = omnes_allreduce(group->comm, all, reduction->count, reduction->type,
 					  reduction->op);
 	else
-		failure = omnes_reduce_scatter(group->comm, all, reduction->count,
-					       reduction->type, reduction->op, &unused, &unused);
+		failure = omnes_reduce_scatter(group->comm, all, reduction->count, reduction->type,
+					       reduction->op, &unused, &unused);
 	if (failure != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
+		return shim_raise_omnes(group->mpi);
 	memcpy(reduction->data, all + (size_t)group->rank * block, block);
 	return MPI_SUCCESS;
 }
@@ -213,7 +213,7 @@ int shim_reduce_scatter(struct shim_group *group, const struct shim_reduction *r
 	if (reduction->bytes > sizeof(few))
 		all = malloc(reduction->bytes);
 	if (!all)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
 	error = reduce_blocks(group, reduction, all);
 	if (all != few)
 		free(all);
@@ -231,7 +231,7 @@ int shim_reduce(struct shim_group *group, const struct shim_reduction *reduction
 	/* What is brought stays as it is. */
 	through.data = reduction->bytes > sizeof(few) ? malloc(reduction->bytes) : few;
 	if (!through.data)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
 	error = reduce(group, &through, root);
 	if (through.data != few)
 		free(through.data);

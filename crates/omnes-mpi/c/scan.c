@@ -25,7 +25,7 @@ static int scan(struct shim_group *group, const struct shim_reduction *reduction
 		memmove(reduction->data, reduction->from, reduction->bytes);
 	if (function(group->comm, reduction->data, reduction->count, reduction->type,
 		     reduction->op) != OMNES_SUCCESS)
-		return shim_failure_raise(group->mpi);
+		return shim_raise_omnes(group->mpi);
 	return MPI_SUCCESS;
 }
 
@@ -44,7 +44,7 @@ int shim_exscan(struct shim_group *group, const struct shim_reduction *reduction
 	/* What the first rank brings stays as it is. */
 	through.data = malloc(reduction->bytes);
 	if (!through.data)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
 	error = scan(group, &through, omnes_exscan);
 	free(through.data);
 	return error;

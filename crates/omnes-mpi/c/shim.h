@@ -126,9 +126,9 @@ int shim_finalize(void);
 /* ---- group.c ---- */
 
 enum shim_standing {
-	SHIM_UNMET, /* its ranks have not met yet */
-	SHIM_TAKEN, /* they have, and comm is the way to them */
-	SHIM_PASSED /* everything goes to the MPI */
+	SHIM_UNMET,   /* its ranks have not met yet */
+	SHIM_TAKEN,   /* they have, and comm is the way to them */
+	SHIM_EXCLUDED /* everything goes to the MPI */
 };
 
 struct shim_calls {
@@ -208,8 +208,8 @@ struct shim_data {
 	void *buffer;
 	MPI_Count count;
 	MPI_Datatype type;
-	size_t bytes;	  /* of the data, without gaps */
-	bool is_in_a_row; /* they lie in memory as they are sent */
+	size_t bytes;	    /* of the data, without gaps */
+	bool is_contiguous; /* they lie in memory as they are sent */
 };
 
 /*
@@ -319,7 +319,7 @@ int shim_exscan(struct shim_group *group, const struct shim_reduction *reduction
  * Parts of equal length: of each rank for all or one of them, of one for all, or
  * of each for each.
  */
-struct shim_gather {
+struct shim_parts {
 	struct shim_data own; /* the caller's, unless it is in its place in all */
 	struct shim_data all; /* where the caller has all */
 	size_t bytes;	      /* of a part, the same on all ranks */
@@ -330,9 +330,9 @@ struct shim_gather {
  * Of what own and all say, in buffer, type and count of a part: so many parts in
  * own, and in all, or none there. False for no data, and for what MPI refuses.
  */
-bool shim_gather_set(struct shim_gather *gather, int own_parts, int parts);
+bool shim_parts_set(struct shim_parts *parts, int own_count, int all_count);
 
-int shim_allgather(struct shim_group *group, const struct shim_gather *gather);
+int shim_allgather(struct shim_group *group, const struct shim_parts *parts);
 
 /* ---- layout.c ---- */
 
@@ -344,10 +344,10 @@ struct shim_layout {
 	const int *counts, *places;
 	const MPI_Count *large_counts;
 	const MPI_Aint *large_places;
-	MPI_Count count;   /* of all parts */
-	size_t item_bytes; /* without gaps */
-	MPI_Aint extent;   /* from one item to the next */
-	bool is_in_a_row;  /* items that follow each other */
+	MPI_Count count;    /* of all parts */
+	size_t item_bytes;  /* without gaps */
+	MPI_Aint extent;    /* from one item to the next */
+	bool is_contiguous; /* items that follow each other */
 };
 
 /* Of the first six; false for what MPI refuses. */
@@ -367,7 +367,7 @@ struct shim_gatherv {
 	bool is_in_place;
 };
 
-/* Of buffer, count and type of own, and of what all is told; otherwise as shim_gather_set(). */
+/* Of buffer, count and type of own, and of what all is told; otherwise as shim_parts_set(). */
 bool shim_gatherv_set(struct shim_gatherv *gather, int rank, int size);
 
 int shim_allgatherv(struct shim_group *group, const struct shim_gatherv *gather);
@@ -383,10 +383,10 @@ int shim_allgatherv(struct shim_group *group, const struct shim_gatherv *gather)
 #define SHIM_ALLTOALL_BYTES_MAX ((size_t)4 << 10)
 
 /* own is what a rank brings or gets, all what the root has. */
-int shim_gather(struct shim_group *group, const struct shim_gather *gather, int root);
-int shim_scatter(struct shim_group *group, const struct shim_gather *gather, int root);
+int shim_gather(struct shim_group *group, const struct shim_parts *parts, int root);
+int shim_scatter(struct shim_group *group, const struct shim_parts *parts, int root);
 /* own is sent, and all comes. */
-int shim_alltoall(struct shim_group *group, const struct shim_gather *gather);
+int shim_alltoall(struct shim_group *group, const struct shim_parts *parts);
 
 /* ---- pairs.c ---- */
 
@@ -455,7 +455,7 @@ int shim_iallreduce(struct shim_group *group, const struct shim_reduction *reduc
 		    MPI_Request *handle);
 int shim_ireduce(struct shim_group *group, const struct shim_reduction *reduction, int root,
 		 MPI_Request *handle);
-int shim_iallgather(struct shim_group *group, const struct shim_gather *gather,
+int shim_iallgather(struct shim_group *group, const struct shim_parts *parts,
 		    MPI_Request *handle);
 
 /* ---- host_openmpi.c, host_mpich.c ---- */
@@ -477,9 +477,9 @@ void shim_host_forget(struct shim_request *request);
  * Lets the communicator's error handler have an error of libomnes, of which
  * omnes_last_error() tells. What the call is to return.
  */
-int shim_failure_raise(MPI_Comm comm);
+int shim_raise_omnes(MPI_Comm comm);
 /* The same for an error of MPI. */
-int shim_failure_pass(MPI_Comm comm, int error);
+int shim_raise_mpi(MPI_Comm comm, int error);
 /* The error of MPI that stands for one of libomnes. */
 int shim_failure_code(void);
 

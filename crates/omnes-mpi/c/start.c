@@ -17,7 +17,7 @@ static struct shim_request *request_make(void)
 static int give_up(struct shim_group *group, struct shim_request *request, int error)
 {
 	shim_request_drop(request);
-	return shim_failure_pass(group->mpi, error);
+	return shim_raise_mpi(group->mpi, error);
 }
 
 /* Hands the MPI a request that libomnes has started, unless that has failed. */
@@ -28,7 +28,7 @@ static int hand_over(struct shim_group *group, struct shim_request *request, int
 
 	if (failure != OMNES_SUCCESS) {
 		shim_request_drop(request);
-		return shim_failure_raise(group->mpi);
+		return shim_raise_omnes(group->mpi);
 	}
 	error = shim_host_start(request);
 	if (error == MPI_SUCCESS) {
@@ -72,7 +72,7 @@ int shim_ibarrier(struct shim_group *group, MPI_Request *handle)
 	struct shim_request *request = request_make();
 
 	if (!request)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
 	return hand_over(group, request, omnes_ibarrier(group->comm, &request->under_way),
 			 handle);
 }
@@ -85,8 +85,8 @@ int shim_ibcast(struct shim_group *group, const struct shim_data *data, int root
 	int error;
 
 	if (!request)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
-	if (!data->is_in_a_row) {
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
+	if (!data->is_contiguous) {
 		error = root == group->rank ? pack(request, data)
 					    : make_room(request, data, false);
 		if (error != MPI_SUCCESS)
@@ -105,7 +105,7 @@ int shim_iallreduce(struct shim_group *group, const struct shim_reduction *reduc
 	struct shim_request *request = request_make();
 
 	if (!request)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
 	if (reduction->from)
 		memmove(reduction->data, reduction->from, reduction->bytes);
 	return hand_over(group, request,
@@ -121,7 +121,7 @@ int shim_ireduce(struct shim_group *group, const struct shim_reduction *reductio
 	void *data = reduction->data;
 
 	if (!request)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
 	if (!data) {
 		/* What is brought stays as it is. */
 		data = request->packed.bytes = malloc(reduction->bytes);
@@ -136,27 +136,27 @@ int shim_ireduce(struct shim_group *group, const struct shim_reduction *reductio
 			 handle);
 }
 
-int shim_iallgather(struct shim_group *group, const struct shim_gather *gather,
+int shim_iallgather(struct shim_group *group, const struct shim_parts *parts,
 		    MPI_Request *handle)
 {
 	struct shim_request *request = request_make();
-	char *bytes = gather->all.buffer, *own;
+	char *bytes = parts->all.buffer, *own;
 	int error;
 
 	if (!request)
-		return shim_failure_pass(group->mpi, MPI_ERR_NO_MEM);
-	if (!gather->all.is_in_a_row) {
-		error = make_room(request, &gather->all, gather->is_in_place);
+		return shim_raise_mpi(group->mpi, MPI_ERR_NO_MEM);
+	if (!parts->all.is_contiguous) {
+		error = make_room(request, &parts->all, parts->is_in_place);
 		if (error != MPI_SUCCESS)
 			return give_up(group, request, error);
 		bytes = request->packed.bytes;
 	}
-	own = bytes + (size_t)group->rank * gather->bytes;
-	error = gather->is_in_place ? MPI_SUCCESS : shim_data_copy(own, &gather->own);
+	own = bytes + (size_t)group->rank * parts->bytes;
+	error = parts->is_in_place ? MPI_SUCCESS : shim_data_copy(own, &parts->own);
 	if (error != MPI_SUCCESS)
 		return give_up(group, request, error);
 	return hand_over(group, request,
-			 omnes_iallgather(group->comm, own, bytes, gather->bytes,
+			 omnes_iallgather(group->comm, own, bytes, parts->bytes,
 					  &request->under_way),
 			 handle);
 }

@@ -32,13 +32,13 @@ use crate::line::Line;
 use crate::links::Links;
 use crate::memory::Memory;
 use crate::multicast::MulticastState;
-use crate::operations::{Gone, Operation, OperationError, Operations, Outcome};
-use crate::own::OwnMessages;
+use crate::operations::{Disruption, Operation, OperationError, Operations, Outcome};
 use crate::poller::Poller;
 use crate::relay::Relay;
 use crate::ring::Neighbours;
 use crate::scatter::Scatter;
 use crate::schedule::Running;
+use crate::self_messages::SelfMessages;
 use crate::socket::{DATAGRAMS_PER_CALL, Received};
 use crate::watch::{News, Watch};
 use omnes_proto::endpoint::{Endpoint, Event};
@@ -92,7 +92,7 @@ pub(crate) struct Core {
     queue: Option<ReceiveQueue>,
     /// Threads between [`Core::arm`] and [`Core::disarm`].
     sleepers: u32,
-    own: OwnMessages,
+    own: SelfMessages,
     /// Where the job encrypts user data.
     cipher: Option<Cipher>,
     me: Rank,
@@ -173,7 +173,7 @@ impl Core {
             barriers: Barriers::default(),
             queue: None,
             sleepers: 0,
-            own: OwnMessages::default(),
+            own: SelfMessages::default(),
             cipher,
             me,
             packet_bytes,
@@ -220,23 +220,26 @@ impl Core {
     /// The first rank that has failed or left or given notice and concerns the caller; failures
     /// before all else, as ranks leave when they hear of a failure. It is this rank itself once
     /// that has left.
-    pub(crate) fn failure(&self, concerns: &impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
+    pub(crate) fn failure(
+        &self,
+        concerns: &impl Fn(Disruption<'_>) -> bool,
+    ) -> Option<OperationError> {
         if self.has_left {
             return Some(OperationError::PeerLeft { rank: self.me });
         }
         if let Some(by) = self.excluded_by {
             return Some(self.excluded(by));
         }
-        if let Some(rank) = self.failed.iter().find(|rank| concerns(Gone::Failed(rank.0))) {
+        if let Some(rank) = self.failed.iter().find(|rank| concerns(Disruption::Failed(rank.0))) {
             return Some(self.gone(*rank));
         }
         let concerning =
-            |(rank, tag): &&(Rank, u32)| concerns(Gone::Notice { rank: rank.0, tag: *tag });
+            |(rank, tag): &&(Rank, u32)| concerns(Disruption::Notice { rank: rank.0, tag: *tag });
         if let Some((rank, tag)) = self.notices.iter().find(concerning) {
             return Some(OperationError::Notice { rank: *rank, tag: *tag });
         }
         let among = &self.left;
-        let left = among.iter().find(|rank| concerns(Gone::Left { rank: rank.0, among }));
+        let left = among.iter().find(|rank| concerns(Disruption::Left { rank: rank.0, among }));
         left.map(|rank| OperationError::PeerLeft { rank: *rank })
     }
 
@@ -245,7 +248,7 @@ impl Core {
     pub(crate) fn try_end(
         &mut self,
         operation: Operation,
-        concerns: &impl Fn(Gone<'_>) -> bool,
+        concerns: &impl Fn(Disruption<'_>) -> bool,
     ) -> Option<Outcome> {
         if let Some(outcome) = self.operations.take(operation.id) {
             return Some(outcome);
@@ -269,19 +272,19 @@ impl Core {
         if self.endpoint.has_departed(rank) {
             OperationError::PeerLeft { rank }
         } else {
-            self.long_lost(rank).unwrap_or(OperationError::PeerFailed { rank })
+            self.mtu_black_hole(rank).unwrap_or(OperationError::PeerFailed { rank })
         }
     }
 
     /// Why this rank is out of the job, as `by` says.
     fn excluded(&self, by: Rank) -> OperationError {
-        self.long_lost(self.me).unwrap_or(OperationError::Excluded { by })
+        self.mtu_black_hole(self.me).unwrap_or(OperationError::Excluded { by })
     }
 
     /// The error of `rank` if it was given up as long packets do not get to it.
-    fn long_lost(&self, rank: Rank) -> Option<OperationError> {
-        let is_lost = self.endpoint.is_long_lost(rank);
-        is_lost.then_some(OperationError::LongLost { rank, bytes: self.packet_bytes })
+    fn mtu_black_hole(&self, rank: Rank) -> Option<OperationError> {
+        let is_lost = self.endpoint.is_mtu_black_hole(rank);
+        is_lost.then_some(OperationError::MtuBlackHole { rank, bytes: self.packet_bytes })
     }
 
     // ---- one step -------------------------------------------------------------------------
@@ -317,10 +320,10 @@ impl Core {
         }
         self.stepped_at = now;
         let due = self.endpoint.poll_timeout();
-        let mut has_turn =
-            |occasion| due.is_some_and(|at| self.grace.turn(at, now, occasion) <= now);
-        let is_timeout = has_turn(occasion);
-        self.is_late = !is_timeout && has_turn(Occasion::Idle);
+        let mut may_fire =
+            |occasion| due.is_some_and(|at| self.grace.fire_at(at, now, occasion) <= now);
+        let is_timeout = may_fire(occasion);
+        self.is_late = !is_timeout && may_fire(Occasion::Idle);
         if is_timeout {
             self.show_pages();
             self.endpoint.handle_timeout(now);
@@ -436,7 +439,7 @@ impl Core {
         }
         let now = self.now();
         let due = self.endpoint.poll_timeout()?;
-        Some(self.grace.turn(due, now, Occasion::Idle).since(now))
+        Some(self.grace.fire_at(due, now, Occasion::Idle).since(now))
     }
 
     /// The socket in which packets wait for room, if they do.

@@ -1,6 +1,6 @@
 //! How long to wait for others at the start, counted while this process runs: while it is stopped,
-//! as in a job that is suspended, the others may be stopped too. The program's hook for waits is
-//! called meanwhile.
+//! as in a job that is suspended, the others may be stopped too. The program's callback for waits
+//! is called meanwhile.
 
 use crate::driver::SLEEP_MAX;
 use crate::while_waiting::WhileWaiting;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// The least time that a sleep may be late if it counts as one in which the process was stopped.
 const STOPPED_MIN: Duration = SLEEP_MAX.saturating_mul(5);
-/// The longest that a call of the kernel waits where something has turns between those.
+/// The longest that a call of the kernel waits where a callback runs between those.
 const CALL_MAX: Duration = Duration::from_secs(1);
 /// The shortest: the kernel knows no time of 0.
 const CALL_MIN: Duration = Duration::from_millis(1);
@@ -19,19 +19,19 @@ const LIMIT_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Part of the limit for which an answer is waited for beyond it.
 const GRACE_PART: u32 = 8;
 
-/// See the module header. Its waits end with [`ErrorKind::Interrupted`] where a turn says so.
+/// See the module header. Its waits end with [`ErrorKind::Interrupted`] where the callback says so.
 pub(crate) struct Deadline<'a> {
     at: Instant,
     grace: Duration,
-    hook: Option<&'a WhileWaiting>,
-    next_turn: Instant,
+    callback: Option<&'a WhileWaiting>,
+    next_call: Instant,
 }
 
 impl<'a> Deadline<'a> {
-    /// `limit` from now, with turns for `hook`.
-    pub(crate) fn after(limit: Duration, hook: Option<&'a WhileWaiting>) -> Self {
+    /// `limit` from now, with `callback` now and then.
+    pub(crate) fn after(limit: Duration, callback: Option<&'a WhileWaiting>) -> Self {
         let (now, limit) = (Instant::now(), limit.min(LIMIT_MAX));
-        Self { at: now + limit, grace: limit / GRACE_PART, hook, next_turn: now }
+        Self { at: now + limit, grace: limit / GRACE_PART, callback, next_call: now }
     }
 
     /// What is left until then.
@@ -44,10 +44,10 @@ impl<'a> Deadline<'a> {
         let since = Instant::now();
         loop {
             let left = limit.saturating_sub(since.elapsed()).max(CALL_MIN);
-            let wait = if self.hook.is_some() { left.min(CALL_MAX) } else { left };
+            let wait = if self.callback.is_some() { left.min(CALL_MAX) } else { left };
             match TcpStream::connect_timeout(address, wait) {
                 Err(error) if error.kind() == ErrorKind::TimedOut && since.elapsed() < limit => {
-                    self.take_turn()?;
+                    self.run_callback()?;
                 }
                 ended => return ended,
             }
@@ -59,7 +59,7 @@ impl<'a> Deadline<'a> {
         let since = Instant::now();
         std::thread::sleep(time);
         self.on_slept(time, since.elapsed());
-        self.take_turn()
+        self.run_callback()
     }
 
     /// Reads what comes first. Ends with [`ErrorKind::TimedOut`] when what is left and a part of
@@ -93,23 +93,24 @@ impl<'a> Deadline<'a> {
             if left.is_zero() {
                 return Err(ErrorKind::TimedOut.into());
             }
-            let wait = self.hook.map_or(left, |hook| left.min(hook.interval())).max(CALL_MIN);
+            let wait =
+                self.callback.map_or(left, |callback| left.min(callback.interval())).max(CALL_MIN);
             match call(wait) {
-                Err(error) if is_nothing(&error) => self.take_turn()?,
+                Err(error) if is_nothing(&error) => self.run_callback()?,
                 ended => return ended,
             }
         }
     }
 
-    /// Gives the hook its turn, if it is time.
-    fn take_turn(&mut self) -> Result<()> {
-        let Some(hook) = self.hook.filter(|_| Instant::now() >= self.next_turn) else {
+    /// Runs the callback, if it is time.
+    fn run_callback(&mut self) -> Result<()> {
+        let Some(callback) = self.callback.filter(|_| Instant::now() >= self.next_call) else {
             return Ok(());
         };
-        if hook.call().is_break() {
+        if callback.call().is_break() {
             return Err(Error::from(ErrorKind::Interrupted));
         }
-        self.next_turn = Instant::now() + hook.interval();
+        self.next_call = Instant::now() + callback.interval();
         Ok(())
     }
 

@@ -6,7 +6,8 @@
 //! which computes still answers, repairs and gives signs of life; the next caller takes the core
 //! back with a single store, without a system call. While one call stays inside the thread looks
 //! less and less often ([`crate::nap`]); the last caller to leave then wakes it. Where the
-//! program's hook keeps all callers for long, nobody drives either, and the thread takes over too.
+//! program's callback keeps all callers for long, nobody drives either, and the thread takes over
+//! too.
 //!
 //! ```text
 //!   caller inside ──leaves──▶ nobody, thread looks every tick ──a whole tick──▶ thread in poll
@@ -23,7 +24,7 @@ use crate::operations::Spot;
 use crate::poller::{Poller, Woken};
 use crate::queue_request::{Opening, QueueRequest};
 use crate::waiting::{Stage, WaitPolicy, Waiting};
-use crate::while_waiting::{Turns, WhileWaiting};
+use crate::while_waiting::{CallbackTimer, WhileWaiting};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -43,7 +44,7 @@ const LOOKS_PER_QUIET_SWEEP: u32 = 64;
 pub(crate) enum Unended {
     /// The time given is over.
     Late,
-    /// The program's hook wants it to end.
+    /// The program's callback wants it to end.
     Interrupted,
 }
 
@@ -67,9 +68,9 @@ pub(crate) struct Shared {
     /// Calls so far and callers inside: what the progress thread looks at.
     pub(crate) entries: AtomicU64,
     pub(crate) callers: AtomicU32,
-    /// Calls of the program's hook so far, and callers in it.
-    hook_calls: AtomicU64,
-    hooked: AtomicU32,
+    /// Calls of the program's callback so far, and callers in it.
+    callback_calls: AtomicU64,
+    in_callback: AtomicU32,
     /// Calls that say nothing of whether the job is worth a receive queue, and callers that want
     /// none to be opened at present.
     pub(crate) uncounted: AtomicU64,
@@ -101,8 +102,8 @@ impl Shared {
             waiters: AtomicU32::new(0),
             entries: AtomicU64::new(0),
             callers: AtomicU32::new(0),
-            hook_calls: AtomicU64::new(0),
-            hooked: AtomicU32::new(0),
+            callback_calls: AtomicU64::new(0),
+            in_callback: AtomicU32::new(0),
             uncounted: AtomicU64::new(0),
             quiet_callers: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
@@ -158,8 +159,8 @@ impl Shared {
         let mut inside = self.lock();
         inside.core.begin_wait();
         let mut waiting = Waiting::new(policy, inside.core.stepped_at());
-        let hook = self.while_waiting.as_ref();
-        let mut turns = Turns::new(hook, inside.core.stepped_at(), policy.turns);
+        let callback = self.while_waiting.as_ref();
+        let mut timer = CallbackTimer::new(callback, inside.core.stepped_at(), policy.callbacks);
         loop {
             let ended = inside.core.operations.ended;
             if !inside.is_driven && !has_news {
@@ -181,12 +182,12 @@ impl Shared {
                 self.ended_driving(&inside);
                 return Err(Unended::Late);
             }
-            if let Some(hook) = turns.take(inside.core.stepped_at()) {
+            if let Some(callback) = timer.due(inside.core.stepped_at()) {
                 drop(inside);
-                let is_over = self.call_hook(hook).is_break();
+                let is_over = self.run_callback(callback).is_break();
                 // Anything may have ended meanwhile: it is looked for before this caller sleeps.
                 (inside, has_news) = (self.lock(), false);
-                turns.on_called(inside.core.now());
+                timer.on_called(inside.core.now());
                 if is_over {
                     self.ended_driving(&inside);
                     return Err(Unended::Interrupted);
@@ -201,16 +202,16 @@ impl Shared {
         }
     }
 
-    fn call_hook(&self, hook: &WhileWaiting) -> ControlFlow<()> {
-        self.hooked.fetch_add(1, Ordering::SeqCst);
-        self.hook_calls.fetch_add(1, Ordering::Relaxed);
-        let _in_hook = Hooked { shared: self };
-        hook.call()
+    fn run_callback(&self, callback: &WhileWaiting) -> ControlFlow<()> {
+        self.in_callback.fetch_add(1, Ordering::SeqCst);
+        self.callback_calls.fetch_add(1, Ordering::Relaxed);
+        let _guard = InCallback { shared: self };
+        callback.call()
     }
 
-    /// The longest that a caller sleeps: none may miss the turns of its hook.
+    /// The longest that a caller sleeps: none may miss the calls of its callback.
     fn caller_sleep_max(&self) -> Duration {
-        self.while_waiting.as_ref().map_or(SLEEP_MAX, |hook| hook.interval().min(SLEEP_MAX))
+        self.while_waiting.as_ref().map_or(SLEEP_MAX, |callback| callback.interval().min(SLEEP_MAX))
     }
 
     /// One of those that wait must drive now, and one that sleeps must see to what this one has
@@ -351,12 +352,12 @@ impl Shared {
                 self.lock().core.use_queue(queue, &sockets);
             }
             let (is_attended, is_new) = (self.is_attended(), entries != seen);
-            let calls = self.hook_calls.load(Ordering::Relaxed);
-            let is_in_same_hook = self.is_left_alone() && calls == seen_calls;
+            let calls = self.callback_calls.load(Ordering::Relaxed);
+            let is_in_same_callback = self.is_left_alone() && calls == seen_calls;
             seen_calls = calls;
             // After a long nap nobody has been inside for a whole tick yet.
             let is_empty = !is_attended && nap == TICK;
-            if !is_new && (is_empty || is_attended && is_in_same_hook) {
+            if !is_new && (is_empty || is_attended && is_in_same_callback) {
                 self.take_over(entries);
             }
             let may_last = is_attended && !is_new && opening.is_none();
@@ -369,9 +370,9 @@ impl Shared {
         self.callers.load(Ordering::SeqCst) > 0
     }
 
-    /// Nobody is inside but those whom the program's hook keeps.
+    /// Nobody is inside but those whom the program's callback keeps.
     fn is_left_alone(&self) -> bool {
-        self.callers.load(Ordering::SeqCst) == self.hooked.load(Ordering::SeqCst)
+        self.callers.load(Ordering::SeqCst) == self.in_callback.load(Ordering::SeqCst)
     }
 
     /// Ends the progress thread.
@@ -424,7 +425,7 @@ impl Shared {
     }
 }
 
-/// A caller inside, also one that leaves since its hook panics.
+/// A caller inside, also one that leaves since its callback panics.
 pub(crate) struct CallerGuard<'a> {
     shared: &'a Shared,
 }
@@ -437,14 +438,14 @@ impl Drop for CallerGuard<'_> {
     }
 }
 
-/// A caller in the program's hook, which may panic.
-struct Hooked<'a> {
+/// A caller in the program's callback, which may panic.
+struct InCallback<'a> {
     shared: &'a Shared,
 }
 
-impl Drop for Hooked<'_> {
+impl Drop for InCallback<'_> {
     fn drop(&mut self) {
-        self.shared.hooked.fetch_sub(1, Ordering::SeqCst);
+        self.shared.in_callback.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::driver::{Shared, Unended};
 use crate::job::EngineCounters;
 use crate::live::{LiveConfig, LiveState, Publisher, Who};
-use crate::operations::{Gone, Operation, OperationError, Outcome, Spot};
+use crate::operations::{Disruption, Operation, OperationError, Outcome, Spot};
 use crate::relay::{Relay, Relayed};
 use crate::schedule::Schedule;
 use crate::waiting::WaitPolicy;
@@ -152,7 +152,7 @@ impl Engine {
         &self,
         channel: usize,
         pattern: &Pattern,
-        concerns: impl Fn(Gone<'_>) -> bool,
+        concerns: impl Fn(Disruption<'_>) -> bool,
     ) -> Outcome {
         let spot = pattern.source.map_or(Spot::Anywhere, Spot::At);
         let found = self.wait_until(None, spot, |core| core.try_probe(channel, pattern, &concerns));
@@ -165,7 +165,7 @@ impl Engine {
         &self,
         channel: usize,
         pattern: &Pattern,
-        concerns: impl Fn(Gone<'_>) -> bool,
+        concerns: impl Fn(Disruption<'_>) -> bool,
     ) -> Option<Outcome> {
         self.enter(|core| {
             core.look_for_test(&self.shared.poller);
@@ -185,7 +185,7 @@ impl Engine {
     pub fn test(
         &self,
         operation: Operation,
-        concerns: impl Fn(Gone<'_>) -> bool,
+        concerns: impl Fn(Disruption<'_>) -> bool,
     ) -> Option<Outcome> {
         self.enter(|core| {
             if let Some(outcome) = core.operations.take(operation.id) {
@@ -198,7 +198,7 @@ impl Engine {
 
     /// Waits until an operation has ended. If a rank for which `concerns` is true has failed, left
     /// or given notice, the operation is released and ends with that error, whoever it is with.
-    pub fn wait(&self, operation: Operation, concerns: impl Fn(Gone<'_>) -> bool) -> Outcome {
+    pub fn wait(&self, operation: Operation, concerns: impl Fn(Disruption<'_>) -> bool) -> Outcome {
         let ended = self.wait_for(operation, None, concerns);
         ended.unwrap_or(Err(OperationError::Released))
     }
@@ -208,7 +208,7 @@ impl Engine {
         &self,
         operation: Operation,
         limit: Option<Duration>,
-        concerns: impl Fn(Gone<'_>) -> bool,
+        concerns: impl Fn(Disruption<'_>) -> bool,
     ) -> Option<Outcome> {
         let lent = Lent { engine: self, operation };
         let usual = self.shared.wait;
@@ -253,7 +253,7 @@ impl Engine {
 
     /// The first rank that has failed or left or given notice for which `concerns` is true, as an
     /// error.
-    pub fn failure(&self, concerns: impl Fn(Gone<'_>) -> bool) -> Option<OperationError> {
+    pub fn failure(&self, concerns: impl Fn(Disruption<'_>) -> bool) -> Option<OperationError> {
         self.enter(|core| core.failure(&concerns))
     }
 
@@ -262,7 +262,7 @@ impl Engine {
     pub fn wait_for_failure(
         &self,
         limit: Duration,
-        concerns: impl Fn(Gone<'_>) -> bool,
+        concerns: impl Fn(Disruption<'_>) -> bool,
     ) -> Option<OperationError> {
         self.wait_until(Some(limit), Spot::Anywhere, |core| core.failure(&concerns)).ok()
     }

@@ -31,7 +31,6 @@ mod memory;
 mod multicast;
 mod nap;
 mod operations;
-mod own;
 mod poller;
 mod port;
 mod proof;
@@ -42,6 +41,7 @@ mod report;
 pub mod ring;
 mod scatter;
 mod schedule;
+mod self_messages;
 mod signals;
 mod socket;
 mod spread;
@@ -67,7 +67,7 @@ pub use omnes_proto::broadcast::{
     BroadcastConfig, BroadcastCounters, BroadcastError, GroupConfig, GroupId, Hold, Policy,
 };
 pub use omnes_proto::channel::{ChannelConfig, Message, Pattern, Reply};
-pub use operations::{Completion, Gone, Operation, OperationError, Outcome};
+pub use operations::{Completion, Disruption, Operation, OperationError, Outcome};
 pub use port::free_port;
 pub use relay::Relayed;
 pub use rendezvous::random;

@@ -49,7 +49,7 @@ pub(crate) enum Part {
 
 /// A rank of the job that has failed or left, or given notice, as waiting calls see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gone<'a> {
+pub enum Disruption<'a> {
     /// It has failed.
     Failed(u32),
     /// It has left in good order.
@@ -94,7 +94,7 @@ pub enum OperationError {
     },
     /// Long packets do not get to a rank, which answers short ones: it is given up.
     #[error("packets of {bytes} bytes do not get to rank {rank}, though shorter ones do")]
-    LongLost {
+    MtuBlackHole {
         /// Its rank in the job; this rank's own where the others say so of it.
         rank: Rank,
         /// Length of the job's longest IP packets.

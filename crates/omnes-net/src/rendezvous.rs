@@ -254,8 +254,8 @@ impl Rendezvous {
         mut self,
         local: impl FnOnce(IpAddr, &[SocketAddr]) -> Result<Local, NetError>,
     ) -> Result<Met, NetError> {
-        let hook = self.while_waiting.take();
-        let mut until = Deadline::after(self.timeout, hook.as_ref());
+        let callback = self.while_waiting.take();
+        let mut until = Deadline::after(self.timeout, callback.as_ref());
         let addresses = self.resolve(&mut until)?;
         self.allow_descriptors()?;
         let (mut pending, address) = self.listen(&addresses)?;

@@ -19,8 +19,8 @@ pub(crate) struct WaitPolicy {
     pub(crate) give_way: Duration,
     /// The same between the trains of a long message.
     pub(crate) give_way_long: Duration,
-    /// When the program's hook is called.
-    pub(crate) turns: Pace,
+    /// When the program's callback is called.
+    pub(crate) callbacks: Pace,
 }
 
 /// A message of so many bytes is a long one.
@@ -38,14 +38,14 @@ impl WaitPolicy {
                 spin: Duration::from_micros(15),
                 give_way: Duration::from_millis(2),
                 give_way_long: GIVE_WAY_LONG,
-                turns: Pace::OF_OWN_CORE,
+                callbacks: Pace::OF_OWN_CORE,
             }
         } else {
             Self {
                 spin: Duration::ZERO,
                 give_way: Duration::from_millis(1),
                 give_way_long: GIVE_WAY_LONG,
-                turns: Pace::OF_SHARED_CORE,
+                callbacks: Pace::OF_SHARED_CORE,
             }
         }
     }
@@ -150,10 +150,10 @@ mod tests {
     fn what_the_program_does_beside_has_many_turns_before_a_wait_blocks_unless_cores_are_shared() {
         let own = WaitPolicy::for_ranks(2, 2);
         let before_blocking = own.spin + own.give_way;
-        assert!(own.turns.first + 50 * own.turns.next < before_blocking, "{own:?}");
+        assert!(own.callbacks.first + 50 * own.callbacks.next < before_blocking, "{own:?}");
         let shared = WaitPolicy::for_ranks(3, 2);
-        assert_eq!(shared.turns.first, shared.turns.next);
-        assert!(shared.turns.first + 2 * shared.turns.next > shared.give_way, "{shared:?}");
+        assert_eq!(shared.callbacks.first, shared.callbacks.next);
+        assert!(shared.callbacks.first + 2 * shared.callbacks.next > shared.give_way, "{shared:?}");
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! The hook that a program may have called while it waits in a call: for instance to let another
+//! The callback that a program may have run while it waits in a call: for instance to let another
 //! library make progress, which otherwise could not, or to check whether the wait is to go on.
 //!
-//! Guarantees: the hook runs on the thread that waits, never on the progress thread, and without
-//! the engine's lock, so it may enter the engine again. Waits that end before the wait policy's
-//! first call never call it, and read no clock for it: the core's last reading serves. A hook with
-//! an interval of its own is also called in a wait shorter than that, if this thread has waited for
-//! so long in all since the last call; so it is called as well where many waits are short.
+//! Guarantees: the callback runs on the thread that waits, never on the progress thread, and
+//! without the engine's lock, so it may enter the engine again. Waits that end before the wait
+//! policy's first call never call it, and read no clock for it: the core's last reading serves. A
+//! callback with an interval of its own is also called in a wait shorter than that, if this thread
+//! has waited for so long in all since the last call; so it is called as well where many waits are
+//! short.
 
 use omnes_wire::Instant;
 use std::cell::Cell;
@@ -14,10 +15,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest sleep of a caller whose hook has no interval of its own.
+/// Longest sleep of a caller whose callback has no interval of its own.
 const INTERVAL: Duration = Duration::from_micros(500);
 
-/// When a hook without an interval of its own is called.
+/// When a callback without an interval of its own is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Pace {
     /// Time that a wait has lasted at the first call.
@@ -27,44 +28,44 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Where ranks have their cores. Who waits has nothing better to do, and what the hook moves
-    /// on may be what others wait for.
+    /// Where ranks have their cores. Who waits has nothing better to do, and what the callback
+    /// moves on may be what others wait for.
     pub(crate) const OF_OWN_CORE: Self =
         Self { first: Duration::from_micros(50), next: Duration::from_micros(20) };
     /// Where a call would take the core from the very rank that is waited for.
     pub(crate) const OF_SHARED_CORE: Self = Self { first: INTERVAL, next: INTERVAL };
 }
 
-/// What waiting calls do now and then; clones are the same hook.
+/// What waiting calls do now and then; clones are the same callback.
 #[derive(Clone)]
 pub struct WhileWaiting {
-    hook: Arc<dyn Fn() -> ControlFlow<()> + Send + Sync>,
+    callback: Arc<dyn Fn() -> ControlFlow<()> + Send + Sync>,
     interval: Option<Duration>,
 }
 
 impl WhileWaiting {
-    /// Calls `hook` now and then while a call waits, on its thread. It must not wait itself; it
+    /// Runs `callback` now and then while a call waits, on its thread. It must not wait itself; it
     /// may test operations, also those of the same engine. Where it panics, what was waited for is
     /// given up.
-    pub fn new(hook: impl Fn() + Send + Sync + 'static) -> Self {
-        let hook = move || {
-            hook();
+    pub fn new(callback: impl Fn() + Send + Sync + 'static) -> Self {
+        let callback = move || {
+            callback();
             ControlFlow::Continue(())
         };
-        Self { hook: Arc::new(hook), interval: None }
+        Self { callback: Arc::new(callback), interval: None }
     }
 
     /// As [`Self::new`], but only after each `interval` of a wait; at [`ControlFlow::Break`] the
     /// wait ends with an error, and what was waited for is given up.
     pub fn every(
         interval: Duration,
-        hook: impl Fn() -> ControlFlow<()> + Send + Sync + 'static,
+        callback: impl Fn() -> ControlFlow<()> + Send + Sync + 'static,
     ) -> Self {
-        Self { hook: Arc::new(hook), interval: Some(interval) }
+        Self { callback: Arc::new(callback), interval: Some(interval) }
     }
 
     pub(crate) fn call(&self) -> ControlFlow<()> {
-        (self.hook)()
+        (self.callback)()
     }
 
     /// True if it is called as often as [`Pace`] says, and not at times of its own.
@@ -84,53 +85,54 @@ impl fmt::Debug for WhileWaiting {
 }
 
 thread_local! {
-    /// Time that this thread has waited in all since the last turn of a hook with an interval.
+    /// Time that this thread has waited in all since the last run of a callback with an interval.
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// The hook's turns in one wait.
-pub(crate) struct Turns<'a> {
-    hook: Option<&'a WhileWaiting>,
+/// When the callback is due in one wait.
+pub(crate) struct CallbackTimer<'a> {
+    callback: Option<&'a WhileWaiting>,
     /// What the clock was read as before the wait: how long ago that was, it does not say.
     before: Instant,
     pace: Pace,
-    /// When the wait began, or the hook's last turn in it was over; and the latest reading since.
+    /// When the wait began, or the callback's last run in it was over; and the latest reading
+    /// since.
     span: Option<(Instant, Instant)>,
     has_called: bool,
 }
 
-impl<'a> Turns<'a> {
-    /// Those of a wait that begins; `clock` is its latest reading so far.
-    pub(crate) fn new(hook: Option<&'a WhileWaiting>, clock: Instant, pace: Pace) -> Self {
-        Self { hook, before: clock, pace, span: None, has_called: false }
+impl<'a> CallbackTimer<'a> {
+    /// That of a wait that begins; `clock` is its latest reading so far.
+    pub(crate) fn new(callback: Option<&'a WhileWaiting>, clock: Instant, pace: Pace) -> Self {
+        Self { callback, before: clock, pace, span: None, has_called: false }
     }
 
-    /// The hook, if it is its turn, given the latest reading of the clock.
-    pub(crate) fn take(&mut self, clock: Instant) -> Option<&'a WhileWaiting> {
-        let hook = self.hook?;
+    /// The callback, if it is due, given the latest reading of the clock.
+    pub(crate) fn due(&mut self, clock: Instant) -> Option<&'a WhileWaiting> {
+        let callback = self.callback?;
         if clock == self.before {
             return None;
         }
         let (since, _) = *self.span.get_or_insert((clock, clock));
         self.span = Some((since, clock));
-        let wait = match hook.interval {
+        let wait = match callback.interval {
             Some(interval) => interval.saturating_sub(WAITED.get()),
             None if self.has_called => self.pace.next,
             None => self.pace.first,
         };
-        (clock.since(since) >= wait).then_some(hook)
+        (clock.since(since) >= wait).then_some(callback)
     }
 
-    /// The hook has been called.
+    /// The callback has been called.
     pub(crate) fn on_called(&mut self, now: Instant) {
         (self.span, self.has_called) = (Some((now, now)), true);
         WAITED.set(Duration::ZERO);
     }
 }
 
-impl Drop for Turns<'_> {
+impl Drop for CallbackTimer<'_> {
     fn drop(&mut self) {
-        let counts = self.hook.is_some_and(|hook| hook.interval.is_some());
+        let counts = self.callback.is_some_and(|callback| callback.interval.is_some());
         if let Some((since, latest)) = self.span.filter(|_| counts) {
             WAITED.set(WAITED.get().saturating_add(latest.since(since)));
         }
@@ -146,38 +148,38 @@ mod tests {
 
     #[test]
     fn first_turn_comes_after_a_while_from_the_first_reading_on() {
-        let hook = WhileWaiting::new(|| {});
+        let callback = WhileWaiting::new(|| {});
         let old = Instant::from_ns(7);
-        let mut turns = Turns::new(Some(&hook), old, PACE);
+        let mut timer = CallbackTimer::new(Some(&callback), old, PACE);
         let start = old + Duration::from_secs(1);
-        assert!(turns.take(old).is_none());
-        assert!(turns.take(start).is_none());
-        assert!(turns.take(start + (PACE.first - NANOSECOND)).is_none());
-        assert!(turns.take(start + PACE.first).is_some());
+        assert!(timer.due(old).is_none());
+        assert!(timer.due(start).is_none());
+        assert!(timer.due(start + (PACE.first - NANOSECOND)).is_none());
+        assert!(timer.due(start + PACE.first).is_some());
     }
 
     #[test]
     fn next_turn_comes_an_interval_after_the_end_of_a_call() {
-        let hook = WhileWaiting::new(|| {});
-        let mut turns = Turns::new(Some(&hook), Instant::ZERO, PACE);
+        let callback = WhileWaiting::new(|| {});
+        let mut timer = CallbackTimer::new(Some(&callback), Instant::ZERO, PACE);
         let end = Instant::from_ns(1_000_000);
-        turns.on_called(end);
-        assert!(turns.take(end + (PACE.next - NANOSECOND)).is_none());
-        assert!(turns.take(end + PACE.next).is_some());
+        timer.on_called(end);
+        assert!(timer.due(end + (PACE.next - NANOSECOND)).is_none());
+        assert!(timer.due(end + PACE.next).is_some());
     }
 
     #[test]
     fn a_hook_of_another_interval_has_its_first_turn_after_one() {
         let interval = Duration::from_millis(50);
-        let hook = WhileWaiting::every(interval, || ControlFlow::Break(()));
-        let mut turns = Turns::new(Some(&hook), Instant::ZERO, PACE);
+        let callback = WhileWaiting::every(interval, || ControlFlow::Break(()));
+        let mut timer = CallbackTimer::new(Some(&callback), Instant::ZERO, PACE);
         let start = Instant::from_ns(1_000_000);
-        assert!(turns.take(start).is_none());
-        assert!(turns.take(start + (interval - NANOSECOND)).is_none());
-        assert!(turns.take(start + interval).is_some_and(|hook| hook.call().is_break()));
-        turns.on_called(start + interval);
-        assert!(turns.take(start + (2 * interval - NANOSECOND)).is_none());
-        assert!(turns.take(start + 2 * interval).is_some());
+        assert!(timer.due(start).is_none());
+        assert!(timer.due(start + (interval - NANOSECOND)).is_none());
+        assert!(timer.due(start + interval).is_some_and(|callback| callback.call().is_break()));
+        timer.on_called(start + interval);
+        assert!(timer.due(start + (2 * interval - NANOSECOND)).is_none());
+        assert!(timer.due(start + 2 * interval).is_some());
     }
 
     #[test]
@@ -185,22 +187,22 @@ mod tests {
         let (interval, millisecond) = (Duration::from_millis(50), Duration::from_millis(1));
         const LONG: Pace = Pace { first: Duration::from_millis(2), ..PACE };
         let (often, plain) = (WhileWaiting::every(interval, || ControlFlow::Continue(())), None);
-        let turns_of = |hook: Option<&WhileWaiting>| {
+        let turns_of = |callback: Option<&WhileWaiting>| {
             let mut clock = Instant::from_ns(1_000_000);
-            let mut turns = 0;
+            let mut timer = 0;
             for _ in 0..100 {
-                let mut wait = Turns::new(hook, clock, LONG);
+                let mut wait = CallbackTimer::new(callback, clock, LONG);
                 // What the program does between waits is no wait.
                 clock = clock + 1000 * millisecond;
                 for _ in 0..=1 {
-                    if wait.take(clock).is_some() {
-                        turns += 1;
+                    if wait.due(clock).is_some() {
+                        timer += 1;
                         wait.on_called(clock);
                     }
                     clock = clock + millisecond;
                 }
             }
-            turns
+            timer
         };
         // A wait lasts for a millisecond, and the 51st has waited for the time.
         assert_eq!(turns_of(Some(&often)), 2);
@@ -210,8 +212,8 @@ mod tests {
 
     #[test]
     fn without_a_hook_there_are_no_turns() {
-        let mut turns = Turns::new(None, Instant::ZERO, PACE);
-        assert!(turns.take(Instant::from_ns(1_000_000_000)).is_none());
-        assert!(turns.take(Instant::from_ns(2_000_000_000)).is_none());
+        let mut timer = CallbackTimer::new(None, Instant::ZERO, PACE);
+        assert!(timer.due(Instant::from_ns(1_000_000_000)).is_none());
+        assert!(timer.due(Instant::from_ns(2_000_000_000)).is_none());
     }
 }

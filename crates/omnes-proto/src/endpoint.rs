@@ -110,7 +110,7 @@ pub struct Endpoint {
     next_channel: usize,
     liveness: Liveness,
     /// Ranks that have failed as long packets do not get to them.
-    long_lost: BTreeSet<Rank>,
+    mtu_black_holes: BTreeSet<Rank>,
     control: VecDeque<(Rank, Kind, u32)>,
     events: VecDeque<Event>,
     due: Due,
@@ -187,7 +187,7 @@ impl Endpoint {
             collective: Collective::new(me, size, collective),
             next_channel: 0,
             liveness: Liveness::new(now, me, size, liveness),
-            long_lost: BTreeSet::new(),
+            mtu_black_holes: BTreeSet::new(),
             control: VecDeque::new(),
             events: VecDeque::new(),
             due: Due::ALL,
@@ -244,8 +244,8 @@ impl Endpoint {
 
     /// True if `rank`, which has failed, was given up as long packets do not get to it, though it
     /// answers short ones; of this rank, once the others have said so.
-    pub fn is_long_lost(&self, rank: Rank) -> bool {
-        self.long_lost.contains(&rank)
+    pub fn is_mtu_black_hole(&self, rank: Rank) -> bool {
+        self.mtu_black_holes.contains(&rank)
     }
 
     // ---- in -------------------------------------------------------------------------------
@@ -362,11 +362,11 @@ impl Endpoint {
                 self.hear_of_gone(now, &header);
             }
             Kind::Failed => {
-                self.note_long_lost(&header);
+                self.note_mtu_black_hole(&header);
                 self.on_notice(now, from, Rank(header.argument));
             }
             Kind::Bye => {
-                self.note_long_lost(&header);
+                self.note_mtu_black_hole(&header);
                 let departed = header.seq.0.checked_sub(1).map_or(from, Rank);
                 self.depart_rank(now, departed, failed_in(Kind::Bye, header.argument));
             }
@@ -461,10 +461,11 @@ impl Endpoint {
     }
 
     /// A notice may say why the rank that it names was given up.
-    fn note_long_lost(&mut self, header: &Header) {
+    fn note_mtu_black_hole(&mut self, header: &Header) {
         let failed = failed_in(header.kind, header.argument);
-        let is_told = |failed: &Rank| header.flags.has(Flags::LONG_LOST) && !self.is_gone(*failed);
-        self.long_lost.extend(failed.filter(is_told));
+        let is_told =
+            |failed: &Rank| header.flags.has(Flags::MTU_BLACK_HOLE) && !self.is_gone(*failed);
+        self.mtu_black_holes.extend(failed.filter(is_told));
     }
 
     fn on_notice(&mut self, now: Instant, from: Rank, failed: Rank) {

@@ -39,7 +39,7 @@ macro_rules! kinds {
         /// Where the class of the error's kind is.
         fn class_of(error: &Error) -> &'static Place {
             match error {
-                Error::LongLost { .. } => &classes::PeerFailed,
+                Error::MtuBlackHole { .. } => &classes::PeerFailed,
                 Error::Setting { .. } => &classes::Variable,
                 Error::CallsDiffer { .. } | Error::LengthDiffers { .. } => &classes::Disagreement,
                 Error::Lengths { .. } | Error::UnequalParts { .. } => &classes::Length,
@@ -117,7 +117,7 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
 fn tell(value: &Bound<'_, PyAny>, error: &Error) -> PyResult<()> {
     match error {
         Error::PeerFailed { rank }
-        | Error::LongLost { rank, .. }
+        | Error::MtuBlackHole { rank, .. }
         | Error::PeerLeft { rank }
         | Error::GivenUp { rank }
         | Error::Exchange { rank, .. } => value.setattr("rank", rank),

@@ -55,7 +55,7 @@ fn narrow() -> Rule {
 
 /// Runs until all ranks know that long packets do not get to the victim.
 fn run_until_told(cluster: &mut Cluster, victim: u32, case: &str) {
-    let is_told = |cluster: &Cluster, rank| cluster.endpoint(rank).is_long_lost(Rank(victim));
+    let is_told = |cluster: &Cluster, rank| cluster.endpoint(rank).is_mtu_black_hole(Rank(victim));
     let are_told = |cluster: &Cluster| (0..cluster.size()).all(|rank| is_told(cluster, rank));
     assert!(cluster.run_while(LIMIT, |cluster| !are_told(cluster)), "{case}");
     for rank in (0..cluster.size()).filter(|rank| *rank != victim) {

@@ -158,7 +158,7 @@ impl Flags {
     pub const CUT: Self = Self(16);
     /// On [`Kind::Failed`]: the rank was given up as long packets do not get to it, though it
     /// answers short ones.
-    pub const LONG_LOST: Self = Self(16);
+    pub const MTU_BLACK_HOLE: Self = Self(16);
     /// Buffers are free again for `expects`.
     pub const RESUME: Self = Self(32);
 

@@ -8,7 +8,8 @@ use crate::given_up::GivenUp;
 use crate::job::{COLLECTIVE, Job};
 use crate::stats::Stats;
 use omnes_net::{
-    Completion, Engine, Gone, Message, MulticastState, Operation, OperationError, Pattern, Reply,
+    Completion, Disruption, Engine, Message, MulticastState, Operation, OperationError, Pattern,
+    Reply,
 };
 use omnes_wire::{CommunicatorId, Rank};
 use std::fmt;
@@ -342,10 +343,9 @@ impl Communicator {
         }
         if matches!(error, OperationError::PeerLeft { .. } | OperationError::GivenUp { .. }) {
             // Ranks leave and give up when they hear of a failure: that is what must be named.
-            let is_member =
-                |gone: Gone<'_>| matches!(gone, Gone::Failed(rank) if self.has_member(rank));
+            let is_member = |gone: Disruption<'_>| matches!(gone, Disruption::Failed(rank) if self.has_member(rank));
             if let Some(
-                failure @ (OperationError::PeerFailed { .. } | OperationError::LongLost { .. }),
+                failure @ (OperationError::PeerFailed { .. } | OperationError::MtuBlackHole { .. }),
             ) = self.job().engine.failure(is_member)
             {
                 return Error::from_operation(failure, |rank| self.here(rank));
@@ -432,13 +432,13 @@ impl Communicator {
 
     /// True if no message is waited for any more, whoever it is of: a member has failed, or all
     /// others have left.
-    pub(crate) fn breaks_message(&self, gone: Gone<'_>) -> bool {
+    pub(crate) fn breaks_message(&self, gone: Disruption<'_>) -> bool {
         let members = &self.inner.members;
         let me = members[self.inner.rank as usize];
         match gone {
-            Gone::Failed(rank) => self.has_member(rank),
-            Gone::Notice { .. } => false,
-            Gone::Left { rank, among } => {
+            Disruption::Failed(rank) => self.has_member(rank),
+            Disruption::Notice { .. } => false,
+            Disruption::Left { rank, among } => {
                 let has_left = |member: &u32| among.contains(&Rank(*member));
                 among.len() + 1 >= members.len()
                     && self.has_member(rank)
@@ -449,11 +449,11 @@ impl Communicator {
 
     /// True if no collective can end any more. The last barrier still does: whoever has left by
     /// then has passed it, and all take part in it, whatever was given up before.
-    pub(crate) fn breaks_collective(&self, gone: Gone<'_>) -> bool {
+    pub(crate) fn breaks_collective(&self, gone: Disruption<'_>) -> bool {
         match gone {
-            Gone::Failed(rank) => self.has_member(rank),
-            Gone::Left { rank, .. } => self.has_member(rank) && !self.job().is_finalizing(),
-            Gone::Notice { .. } => self.has_told(gone) && !self.job().is_finalizing(),
+            Disruption::Failed(rank) => self.has_member(rank),
+            Disruption::Left { rank, .. } => self.has_member(rank) && !self.job().is_finalizing(),
+            Disruption::Notice { .. } => self.has_told(gone) && !self.job().is_finalizing(),
         }
     }
 

@@ -71,7 +71,7 @@ pub enum Error {
          of all alike, or OMNES_MTU={}",
         shorter(*bytes)
     )]
-    LongLost {
+    MtuBlackHole {
         /// Its rank in the communicator, or in the job where it is not a member; it is this rank's
         /// own where the others say so of it.
         rank: u32,
@@ -324,7 +324,7 @@ impl Error {
             Self::Join(_) => -3,
             Self::RankOutOfRange { .. } => -4,
             Self::Truncated { .. } => -5,
-            Self::PeerFailed { .. } | Self::LongLost { .. } => -6,
+            Self::PeerFailed { .. } | Self::MtuBlackHole { .. } => -6,
             Self::PeerLeft { .. } => -7,
             Self::Excluded { .. } => -8,
             Self::Disagreement { .. } | Self::LengthDiffers { .. } | Self::CallsDiffer { .. } => -9,
@@ -356,7 +356,7 @@ impl Error {
         match *self {
             Self::CallsDiffer { rank, .. }
             | Self::PeerFailed { rank }
-            | Self::LongLost { rank, .. }
+            | Self::MtuBlackHole { rank, .. }
             | Self::PeerLeft { rank }
             | Self::GivenUp { rank }
             | Self::CollectiveGivenUp { rank, .. }
@@ -377,7 +377,7 @@ impl Error {
         matches!(
             self,
             Self::PeerFailed { .. }
-                | Self::LongLost { .. }
+                | Self::MtuBlackHole { .. }
                 | Self::PeerLeft { .. }
                 | Self::Excluded { .. }
                 | Self::CollectiveGivenUp { .. }
@@ -391,8 +391,8 @@ impl Error {
                 Self::Barrier { reason: error.to_string() }
             }
             OperationError::PeerFailed { rank } => Self::PeerFailed { rank: number(rank.0) },
-            OperationError::LongLost { rank, bytes } => {
-                Self::LongLost { rank: number(rank.0), bytes }
+            OperationError::MtuBlackHole { rank, bytes } => {
+                Self::MtuBlackHole { rank: number(rank.0), bytes }
             }
             OperationError::PeerLeft { rank } => Self::PeerLeft { rank: number(rank.0) },
             OperationError::GivenUp { rank } => Self::GivenUp { rank: number(rank.0) },

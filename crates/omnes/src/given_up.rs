@@ -24,7 +24,7 @@ use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::COLLECTIVE;
-use omnes_net::{Gone, Message, Reply};
+use omnes_net::{Disruption, Message, Reply};
 use omnes_wire::CommunicatorId;
 use std::ptr::NonNull;
 
@@ -161,7 +161,7 @@ impl Communicator {
     /// may be heard of before. Where calls do not fit each other nobody tells.
     fn wait_for_notice(&self) {
         let job = self.job();
-        let concerns = |gone: Gone<'_>| self.breaks_collective(gone);
+        let concerns = |gone: Disruption<'_>| self.breaks_collective(gone);
         job.engine.wait_for_failure(job.config.peer_timeout, concerns);
     }
 
@@ -178,8 +178,8 @@ impl Communicator {
     }
 
     /// True if it is a notice that a collective here has been given up.
-    pub(crate) fn has_told(&self, gone: Gone<'_>) -> bool {
-        matches!(gone, Gone::Notice { tag, .. } if tag >> Collective::BITS == self.inner.id.0)
+    pub(crate) fn has_told(&self, gone: Disruption<'_>) -> bool {
+        matches!(gone, Disruption::Notice { tag, .. } if tag >> Collective::BITS == self.inner.id.0)
     }
 
     fn give_notice(&self, to: u32, collective: Collective) {

@@ -20,8 +20,8 @@
 //! Guarantees: messages between two ranks of a communicator arrive once, unchanged and in order; a
 //! rank that dies or is cut off is named as an error to all others within [`Config::peer_timeout`],
 //! so nobody waits for it. A communicator with a failed member is broken: every operation on it
-//! ends with [`Error::PeerFailed`], or [`Error::LongLost`] if only long packets do not get there.
-//! When a rank gives up a collective operation half-way, all collective operations of that
+//! ends with [`Error::PeerFailed`], or [`Error::MtuBlackHole`] if only long packets do not get
+//! there. When a rank gives up a collective operation half-way, all collective operations of that
 //! communicator end with [`Error::CollectiveGivenUp`]. Calls that do not fit each other, such as a
 //! receive of what nobody sends or collective operations in different orders, may wait until a rank
 //! that they wait for leaves the job, and for ever if none does.

@@ -4,7 +4,7 @@ use crate::communicator::{Bytes, Communicator};
 use crate::error::Error;
 use crate::job::POINT_TO_POINT;
 use crate::under_way::UnderWay;
-use omnes_net::{Completion, Gone, Message, Operation, Outcome, Pattern, Reply};
+use omnes_net::{Completion, Disruption, Message, Operation, Outcome, Pattern, Reply};
 
 /// From whom a message may come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -132,7 +132,7 @@ impl Communicator {
     /// [`Error::RankOutOfRange`], [`Error::PeerFailed`], [`Error::PeerLeft`].
     pub fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status, Error> {
         let pattern = self.pattern(from.into(), tag.into())?;
-        let breaks = |gone: Gone<'_>| self.breaks_message(gone);
+        let breaks = |gone: Disruption<'_>| self.breaks_message(gone);
         self.probed(self.engine_to_start()?.probe(POINT_TO_POINT, &pattern, breaks))
     }
 
@@ -146,7 +146,7 @@ impl Communicator {
         tag: impl Into<Tag>,
     ) -> Result<Option<Status>, Error> {
         let pattern = self.pattern(from.into(), tag.into())?;
-        let breaks = |gone: Gone<'_>| self.breaks_message(gone);
+        let breaks = |gone: Disruption<'_>| self.breaks_message(gone);
         let found = self.engine_to_start()?.iprobe(POINT_TO_POINT, &pattern, breaks);
         found.map(|outcome| self.probed(outcome)).transpose()
     }

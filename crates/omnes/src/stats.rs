@@ -141,9 +141,7 @@ stats! {
     receive_calls: counters.socket.receive_calls,
     /// System calls that give the processor away.
     yields: counters.yields,
-    /// System calls that block until something happens.
-    wait_calls: counters.sleeps,
-    /// The same as `wait_calls`: each block ends with one wake-up.
+    /// System calls that block until something happens: each ends with one wake-up.
     wakeups: counters.sleeps,
     /// Packets refused because they are not of Omnes, or make no sense.
     packets_malformed: counters.gate.malformed
@@ -174,7 +172,7 @@ impl Stats {
 
     /// System calls of all kinds.
     pub fn system_calls(&self) -> u64 {
-        self.send_calls + self.receive_calls + self.yields + self.wait_calls + self.ring_wake_calls
+        self.send_calls + self.receive_calls + self.yields + self.wakeups + self.ring_wake_calls
     }
 }
 

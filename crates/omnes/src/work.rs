@@ -11,7 +11,7 @@ use crate::communicator::{Bytes, Communicator, check_length};
 use crate::error::Error;
 use crate::nonblocking::Scheduled;
 use crate::point_to_point::Status;
-use omnes_net::{Gone, Operation, WhenFull};
+use omnes_net::{Disruption, Operation, WhenFull};
 
 /// An operation under way.
 pub(crate) enum Work {
@@ -140,7 +140,7 @@ impl Communicator {
     /// The outcome of a broadcast, if all of this rank's part in it has ended.
     fn test_broadcast(&self, broadcast: &mut Broadcast) -> Option<Result<Status, Error>> {
         let Broadcast { started, status } = broadcast;
-        let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
+        let breaks = |gone: Disruption<'_>| self.breaks_collective(gone);
         while let Some(operation) = started.receive.or(started.sends.last().copied()) {
             let outcome = self.job().engine.test(operation, breaks)?;
             let is_receive = started.receive.take().is_some();

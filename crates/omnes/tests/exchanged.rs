@@ -76,21 +76,21 @@ impl Exchange for Slow<'_> {
 #[test]
 fn what_a_program_does_while_ranks_join_it_does_on_their_own_threads() {
     let table = Table::new(3);
-    let turns = AtomicU32::new(0);
+    let calls = AtomicU32::new(0);
     with_processes(3, |rank, jobs| {
         let (own, callers) = (std::thread::current().id(), Arc::new(Mutex::new(Vec::new())));
         let comm = jobs.join(&Slow(table.seat(rank)), |config| {
             let callers = callers.clone();
-            let hook = move || callers.lock().unwrap().push(std::thread::current().id());
-            config.while_waiting = Some(WhileWaiting::new(hook));
+            let callback = move || callers.lock().unwrap().push(std::thread::current().id());
+            config.while_waiting = Some(WhileWaiting::new(callback));
         });
         comm.unwrap().barrier().unwrap();
         jobs.leave().unwrap();
         let callers = callers.lock().unwrap();
         assert!(callers.iter().all(|caller| *caller == own), "{callers:?}, not only {own:?}");
-        turns.fetch_add(callers.len() as u32, Ordering::Relaxed);
+        calls.fetch_add(callers.len() as u32, Ordering::Relaxed);
     });
-    assert!(turns.into_inner() > 0);
+    assert!(calls.into_inner() > 0);
 }
 
 #[test]

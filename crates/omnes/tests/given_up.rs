@@ -95,11 +95,11 @@ fn interruptible(ends: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
         chain(config);
         if config.rank == 1 {
             let ends = ends.clone();
-            let hook = move || match ends.swap(false, Ordering::Relaxed) {
+            let callback = move || match ends.swap(false, Ordering::Relaxed) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             };
-            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), hook));
+            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
         }
     }
 }

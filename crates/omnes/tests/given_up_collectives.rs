@@ -158,11 +158,11 @@ fn interruptible(
     move |config| {
         if config.rank == 1 {
             let ends = ends.clone();
-            let hook = move || match ends.swap(false, Ordering::Relaxed) {
+            let callback = move || match ends.swap(false, Ordering::Relaxed) {
                 true => ending(),
                 false => ControlFlow::Continue(()),
             };
-            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), hook));
+            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
         }
     }
 }
@@ -243,26 +243,26 @@ fn so_it_is_with_multicast_and_through_shared_memory() {
 /// Wherever rank 1 is when it gives up, what others have got by then is right.
 #[test]
 fn collectives_that_follow_each_other_are_right_until_one_is_given_up() {
-    for turns in 1..=20 {
+    for calls in 1..=20 {
         // None are counted before all have joined.
         let left = Arc::new(AtomicU32::new(0));
         let adjust = |config: &mut Config| {
             if config.rank == 1 {
                 let left = left.clone();
                 let before = |left: u32| left.checked_sub(1);
-                let hook =
+                let callback =
                     move || match left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, before) {
                         Ok(1) => ControlFlow::Break(()),
                         _ => ControlFlow::Continue(()),
                     };
-                let hook = WhileWaiting::every(Duration::from_micros(20), hook);
-                config.while_waiting = Some(hook);
+                let callback = WhileWaiting::every(Duration::from_micros(20), callback);
+                config.while_waiting = Some(callback);
             }
         };
         with_ranks(RANKS, adjust, |world| {
             let other = world.dup().unwrap();
             world.barrier().unwrap();
-            left.fetch_max(turns * u32::from(world.rank() == 1), Ordering::Relaxed);
+            left.fetch_max(calls * u32::from(world.rank() == 1), Ordering::Relaxed);
             let calls = CALLS.iter().cycle().zip(LENGTHS.into_iter().cycle());
             let mut outcomes = calls
                 .zip(1..)

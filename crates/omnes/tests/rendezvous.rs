@@ -68,14 +68,14 @@ fn read_line(stream: &TcpStream) -> String {
     line
 }
 
-/// Ends the wait at its `turns`th turn.
-fn interrupted_after(turns: u32) -> impl FnOnce(&mut Config) {
-    let left = AtomicU32::new(turns);
-    let hook = move || match left.fetch_sub(1, Ordering::Relaxed) {
+/// Ends the wait at the `calls`th call.
+fn interrupted_after(calls: u32) -> impl FnOnce(&mut Config) {
+    let left = AtomicU32::new(calls);
+    let callback = move || match left.fetch_sub(1, Ordering::Relaxed) {
         1 => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     };
-    |config| config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), hook))
+    |config| config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback))
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn a_rank_that_had_to_make_way_comes_again() {
 fn a_rank_that_comes_again_waits_while_rank_0_is_too_busy_for_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    // Calls of the kernel are short where something has turns between them.
+    // Calls of the kernel are short where a callback runs between them.
     let one = join(&address, 1, 2, interrupted_after(u32::MAX));
     let (stream, _) = listener.accept().unwrap();
     let door = socket2::SockRef::from(&listener);
@@ -438,15 +438,15 @@ fn a_rank_0_that_says_nothing_is_given_up_in_time() {
     let ranks = [Duration::ZERO, Duration::from_millis(1)].map(|interval| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let rank = join(&listener.local_addr().unwrap().to_string(), 1, 2, |config| {
-            let hook = WhileWaiting::every(interval, || ControlFlow::Continue(()));
-            (config.while_waiting, config.join_timeout) = (Some(hook), limit);
+            let callback = WhileWaiting::every(interval, || ControlFlow::Continue(()));
+            (config.while_waiting, config.join_timeout) = (Some(callback), limit);
         });
         (Instant::now(), listener.accept().unwrap(), rank)
     });
     for (start, _silent, rank) in ranks {
         let error = error_of(rank);
         assert!(error.starts_with("lost the connection to rank 0"), "{error}");
-        // Not once for the turns and once more for reading.
+        // Not once for the calls and once more for reading.
         assert!((limit..2 * limit).contains(&start.elapsed()), "{error}");
     }
 }

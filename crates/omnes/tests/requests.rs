@@ -262,15 +262,15 @@ fn short_messages_that_wait_end_with_the_failure_of_their_receiver() {
 }
 
 #[test]
-fn hook_may_test_requests_of_the_engine_that_waits() {
-    // On rank 1: what the hook has under way, with its memory, and how many have ended.
+fn callback_may_test_requests_of_the_engine_that_waits() {
+    // On rank 1: what the callback has under way, with its memory, and how many have ended.
     type Streams = Mutex<Option<(Communicator, Vec<(OwnedRequest, Box<[u8; 64]>)>)>>;
     const ROUNDS: u32 = 30;
     // As usual, and where every wait blocks.
     for (way, stage) in WAYS.into_iter().flat_map(|way| [(way, None), (way, Some(Duration::ZERO))])
     {
         let (ended, streams) = (Arc::new(AtomicU32::new(0)), Arc::new(Streams::default()));
-        let hook = {
+        let callback = {
             let (ended, streams) = (Arc::clone(&ended), Arc::clone(&streams));
             move || {
                 let mut streams = streams.lock().unwrap();
@@ -289,7 +289,7 @@ fn hook_may_test_requests_of_the_engine_that_waits() {
             way(config);
             (config.spin, config.give_way) = (stage, stage);
             if config.rank == 1 {
-                config.while_waiting = Some(WhileWaiting::new(hook.clone()));
+                config.while_waiting = Some(WhileWaiting::new(callback.clone()));
             }
         };
         with_ranks(2, adjust, |comm| {
@@ -300,7 +300,7 @@ fn hook_may_test_requests_of_the_engine_that_waits() {
                 });
                 let requests: Vec<_> = requests.collect();
                 *streams.lock().unwrap() = Some((comm.clone(), requests));
-                // Ends only when the hook has seen the end of all of them.
+                // Ends only when the callback has seen the end of all of them.
                 comm.recv(0, 1, &mut [0]).unwrap();
                 assert_eq!(ended.load(Ordering::SeqCst), ROUNDS);
                 *streams.lock().unwrap() = None;

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Calls that a wait must see to count as one that is called now and then.
 const CALLS: u32 = 10;
 
-/// Calls of a hook by thread, with the thread's name.
+/// Calls of a callback by thread, with the thread's name.
 #[derive(Clone, Default)]
 struct Calls(Arc<Mutex<BTreeMap<String, u32>>>);
 
@@ -27,7 +27,7 @@ fn name_of(thread: ThreadId) -> String {
 }
 
 impl Calls {
-    fn hook(&self) -> WhileWaiting {
+    fn callback(&self) -> WhileWaiting {
         let calls = self.clone();
         WhileWaiting::new(move || {
             let thread = name_of(std::thread::current().id());
@@ -39,15 +39,15 @@ impl Calls {
         self.0.lock().unwrap().get(thread).copied().unwrap_or_default()
     }
 
-    /// Hooks rank 1, which waits as `stage` says.
+    /// Has rank 1 call it, which waits as `stage` says.
     fn listen(&self, config: &mut Config, (spin, give_way): (Duration, Duration)) {
         if config.rank == 1 {
-            config.while_waiting = Some(self.hook());
+            config.while_waiting = Some(self.callback());
             (config.spin, config.give_way) = (Some(spin), Some(give_way));
         }
     }
 
-    /// Returns when the hook has been called often enough on `count` threads.
+    /// Returns when the callback has been called often enough on `count` threads.
     fn await_on(&self, count: usize) {
         let until = Instant::now() + PATIENCE;
         while self.0.lock().unwrap().values().filter(|calls| **calls >= CALLS).count() < count {
@@ -62,7 +62,7 @@ const STAGES: [(Duration, Duration); 3] =
     [(PATIENCE, Duration::ZERO), (Duration::ZERO, PATIENCE), (Duration::ZERO, Duration::ZERO)];
 
 #[test]
-fn hook_is_called_on_the_waiting_thread_in_every_stage() {
+fn callback_is_called_on_the_waiting_thread_in_every_stage() {
     for stage in STAGES {
         let calls = Calls::default();
         let adjust = |config: &mut Config| calls.listen(config, stage);
@@ -83,7 +83,7 @@ fn hook_is_called_on_the_waiting_thread_in_every_stage() {
 }
 
 #[test]
-fn hook_is_called_on_all_threads_that_wait_whoever_of_them_drives() {
+fn callback_is_called_on_all_threads_that_wait_whoever_of_them_drives() {
     for stage in STAGES {
         let calls = Calls::default();
         let adjust = |config: &mut Config| calls.listen(config, stage);
@@ -108,7 +108,7 @@ fn hook_is_called_on_all_threads_that_wait_whoever_of_them_drives() {
 }
 
 #[test]
-fn a_hook_ends_the_wait_and_what_was_waited_for_is_given_up() {
+fn a_callback_ends_the_wait_and_what_was_waited_for_is_given_up() {
     for stage in STAGES {
         let ends = Arc::new(AtomicBool::new(false));
         let adjust = |config: &mut Config| {
@@ -148,7 +148,7 @@ fn a_hook_ends_the_wait_and_what_was_waited_for_is_given_up() {
 }
 
 #[test]
-fn a_rank_whose_hook_takes_longer_than_the_peer_timeout_is_not_taken_for_dead() {
+fn a_rank_whose_callback_takes_longer_than_the_peer_timeout_is_not_taken_for_dead() {
     let armed = Arc::new(AtomicBool::new(false));
     let peer_timeout = Duration::from_millis(600);
     let adjust = |config: &mut Config| {
@@ -176,7 +176,7 @@ fn a_rank_whose_hook_takes_longer_than_the_peer_timeout_is_not_taken_for_dead() 
     });
 }
 
-/// A hook for rank 1 that panics once it is told to.
+/// A callback for rank 1 that panics once it is told to.
 fn panicking(armed: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
     let armed = armed.clone();
     move |config| {
@@ -185,7 +185,7 @@ fn panicking(armed: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
             config.while_waiting = Some(WhileWaiting::new(move || {
                 // Not by a panic's message, which would stand among those of tests that fail.
                 if armed.swap(false, Ordering::Relaxed) {
-                    std::panic::resume_unwind(Box::new("the hook"));
+                    std::panic::resume_unwind(Box::new("the callback"));
                 }
             }));
         }
@@ -197,7 +197,7 @@ fn ends_by_a_panic<T>(call: impl FnOnce() -> T) -> bool {
 }
 
 #[test]
-fn a_hook_that_panics_leaves_no_memory_in_use_and_no_caller_inside() {
+fn a_callback_that_panics_leaves_no_memory_in_use_and_no_caller_inside() {
     let (armed, has_arrived) = (Arc::new(AtomicBool::new(false)), AtomicBool::new(false));
     let long = vec![9; 20_000];
     with_ranks(2, panicking(&armed), |comm| {

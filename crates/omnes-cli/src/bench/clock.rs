@@ -5,7 +5,7 @@
 //! clock: `CLOCK_MONOTONIC` is the same for all processes of a running kernel, in all its network
 //! namespaces.
 
-use super::group;
+use super::rank;
 use anyhow::Result;
 use omnes::Communicator;
 
@@ -40,7 +40,7 @@ pub enum Start {
 /// A point in time for all ranks to start at, `window_ns` from when rank 0 names it. Collective.
 pub fn announce(comm: &Communicator, window_ns: u64) -> Result<u64> {
     comm.barrier()?;
-    group::share_number(comm, now_ns() + window_ns)
+    rank::share_number(comm, now_ns() + window_ns)
 }
 
 /// Waits for a point in time.
@@ -64,8 +64,8 @@ pub fn fitting_window_ns(comm: &Communicator, mut call: impl FnMut() -> Result<(
             in_time += u64::from(wait_until(announce(comm, window_ns)?) != Start::Late);
             call()?;
         }
-        let least = group::combine(comm, &[in_time], u64::min)?;
-        if group::share_number(comm, least[0])? >= STARTS_IN_TIME {
+        let least = rank::combine(comm, &[in_time], u64::min)?;
+        if rank::share_number(comm, least[0])? >= STARTS_IN_TIME {
             break;
         }
         window_ns *= 2;
@@ -78,8 +78,8 @@ pub fn is_common(comm: &Communicator) -> Result<bool> {
     let own = omnes::boot_id();
     let boot = own.unwrap_or_default();
     let mut is_common = own.is_some();
-    group::gather(comm, &boot, |_, theirs| is_common &= theirs == boot)?;
-    Ok(group::share(comm, [u8::from(is_common)])? == [1])
+    rank::gather(comm, &boot, |_, theirs| is_common &= theirs == boot)?;
+    Ok(rank::share(comm, [u8::from(is_common)])? == [1])
 }
 
 #[cfg(test)]

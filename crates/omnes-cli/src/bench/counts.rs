@@ -6,7 +6,7 @@
 //! over the whole loop, as they come late by nature; so does what broadcasts by multicast do at the
 //! root ([`AtRoot`]).
 
-use super::group;
+use super::rank;
 use anyhow::Result;
 use omnes::Communicator;
 
@@ -140,7 +140,7 @@ pub struct PerOperation {
 impl PerOperation {
     /// Sums `counts` over ranks and divides by `operations`; valid at rank 0. Collective.
     pub fn gather(comm: &Communicator, counts: Counts, operations: u64) -> Result<Self> {
-        let sums = group::combine(comm, &counts.0, |a, b| a.saturating_add(b))?;
+        let sums = rank::combine(comm, &counts.0, |a, b| a.saturating_add(b))?;
         Ok(Self::from_sums(&sums, operations))
     }
 

@@ -19,10 +19,10 @@
 
 use super::clock::{self, Start};
 use super::counts::{AtRoot, Counts, PerOperation, RootCounts};
-use super::group;
 use super::options::{Check, Measure, Op};
 use super::overlap::{self, Overlap};
 use super::pattern::Pattern;
+use super::rank;
 use super::stage::Setting;
 use super::summary::Summary;
 use super::transfer::{Point, Transfer};
@@ -110,7 +110,7 @@ impl<'comm> Bench<'comm> {
             for _ in 0..WARM_UP_BARRIERS {
                 self.comm.barrier()?;
             }
-            if group::share_number(self.comm, u64::from(clock::now_ns() >= until))? > 0 {
+            if rank::share_number(self.comm, u64::from(clock::now_ns() >= until))? > 0 {
                 return Ok(());
             }
         }
@@ -139,7 +139,7 @@ impl<'comm> Bench<'comm> {
         let summary = Summary::of(&combined, point.operations());
         let overlap = self.overlap(&mut paced.transfer, point, summary, iters)?;
         errors += self.count_errors(&mut paced.transfer, 2)?;
-        let errors = group::combine(self.comm, &[errors], |a, b| a + b)?[0];
+        let errors = rank::combine(self.comm, &[errors], |a, b| a + b)?[0];
         let operations = iters * point.operations();
         let costs = PerOperation::gather(self.comm, paced.counts(whole), operations)?;
         let calls = match paced.pace {
@@ -199,9 +199,9 @@ impl<'comm> Bench<'comm> {
             return Ok(samples.to_vec());
         }
         if point.op != Op::Skew {
-            return group::combine(self.comm, samples, u64::max);
+            return rank::combine(self.comm, samples, u64::max);
         }
-        let sums = group::combine(self.comm, samples, |a, b| a + b)?;
+        let sums = rank::combine(self.comm, samples, |a, b| a + b)?;
         Ok(sums.into_iter().map(|sum| sum / u64::from(self.comm.size())).collect())
     }
 
@@ -231,8 +231,8 @@ impl<'comm> Bench<'comm> {
     }
 
     fn agree_on_longest(&self, mine_ns: u64) -> Result<u64> {
-        let longest = group::combine(self.comm, &[mine_ns], u64::max)?;
-        group::share_number(self.comm, longest[0])
+        let longest = rank::combine(self.comm, &[mine_ns], u64::max)?;
+        rank::share_number(self.comm, longest[0])
     }
 
     fn count_errors(&self, transfer: &mut Transfer<'_>, round: u64) -> Result<u64> {

@@ -13,7 +13,7 @@
 //! | `overlap` | how much of a nonblocking operation computation hides |
 //! | `counts`, `summary` | packets, bytes, system calls; median and percentiles |
 //! | `report` | lines and table |
-//! | `group` | joining a job, gathering at rank 0; `omnes cp` uses it too |
+//! | `rank` | joining a job, gathering at rank 0; `omnes cp` uses it too |
 //!
 //! A sample is the slowest rank's time of one iteration, as the OSU benchmarks have it; latency is
 //! half a round trip. Exit status: 0; 1 if data were wrong or a rank failed; 2 for wrong usage or
@@ -21,11 +21,11 @@
 
 pub mod clock;
 mod counts;
-pub mod group;
 mod measure;
 mod options;
 mod overlap;
 mod pattern;
+pub mod rank;
 mod report;
 mod stage;
 mod summary;
@@ -110,22 +110,22 @@ pub struct Args {
 
 /// Runs the subcommand in this rank.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let comm = group::join("omnes run -n 8 -- omnes bench bcast")?;
+    let comm = rank::join("omnes run -n 8 -- omnes bench bcast")?;
     let has_multisend = || match args.measure.needs_multisend() {
         true => stage::check_multisend(&comm),
         false => Ok(()),
     };
     if let Err(error) = args.measure.check(comm.size()).and_then(|()| has_multisend()) {
-        return Ok(group::refuse(&comm, &error));
+        return Ok(rank::refuse(&comm, &error));
     }
     let errors = measure_all(&comm, args);
-    Ok(group::leave(comm, errors.map(|errors| errors == 0)))
+    Ok(rank::leave(comm, errors.map(|errors| errors == 0)))
 }
 
 /// Measures every point; gives the number of wrong bytes found, the same at every rank.
 fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     let format = args.format.chosen();
-    let seed = group::share_number(comm, args.measure.seed.map_or_else(draw_seed, Ok)?)?;
+    let seed = rank::share_number(comm, args.measure.seed.map_or_else(draw_seed, Ok)?)?;
     let run = Run {
         implementation: args.implementation,
         ranks: comm.size(),
@@ -141,7 +141,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     for point in points(comm, &args.measure)? {
         // Rank 0 alone knows, and all stop together.
         let is_heard = matches!(printed, Ok(Reader::Listens));
-        if group::share_number(comm, u64::from(is_heard))? == 0 {
+        if rank::share_number(comm, u64::from(is_heard))? == 0 {
             break;
         }
         let Some(setting) = stage.set(point)? else { continue };
@@ -159,7 +159,7 @@ fn measure_all(comm: &Communicator, args: Args) -> Result<u64> {
     if !lines.is_empty() {
         printed = print::line(report::table(&lines));
     }
-    let errors = group::share_number(comm, errors)?;
+    let errors = rank::share_number(comm, errors)?;
     printed.map(|_| errors)
 }
 

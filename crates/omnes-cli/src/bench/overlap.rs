@@ -10,7 +10,7 @@
 //! operation takes from the cores meanwhile counts as not hidden.
 
 use super::clock;
-use super::group;
+use super::rank;
 use super::summary::Summary;
 use super::transfer::Transfer;
 use anyhow::Result;
@@ -46,7 +46,7 @@ pub fn measure(
     pure_us: f64,
     iters: u64,
 ) -> Result<Overlap> {
-    let pure_ns = group::share_number(comm, (pure_us * 1e3) as u64)?;
+    let pure_ns = rank::share_number(comm, (pure_us * 1e3) as u64)?;
     let steps = calibrated(comm, pure_ns)?;
     let (mut compute, mut overall) = (Vec::new(), Vec::new());
     for _ in 0..iters {
@@ -60,13 +60,13 @@ pub fn measure(
 fn calibrated(comm: &Communicator, wanted_ns: u64) -> Result<u64> {
     let tried = wanted_ns / STEP_NS + 1;
     let times: Result<Vec<_>> = (0..TRIES).map(|_| time_of_work(comm, tried)).collect();
-    let taken_ns = group::share_number(comm, (median_us(comm, &times?)? * 1e3) as u64)?;
+    let taken_ns = rank::share_number(comm, (median_us(comm, &times?)? * 1e3) as u64)?;
     Ok((u128::from(tried) * u128::from(wanted_ns) / u128::from(taken_ns.max(1))) as u64)
 }
 
 /// Median of the slowest rank's times; valid at rank 0. Collective.
 fn median_us(comm: &Communicator, samples: &[u64]) -> Result<f64> {
-    let slowest = group::combine(comm, samples, u64::max)?;
+    let slowest = rank::combine(comm, samples, u64::max)?;
     Ok(Summary::of(&slowest, 1).expect("there is an iteration").median_us)
 }
 

@@ -3,8 +3,8 @@
 //! A multi-send has a communicator of its own with its root and destinations. A form of multi-send
 //! is taken when the point asks for another one than the last. All calls are collective.
 
-use super::group;
 use super::options::{Algorithm, Op};
+use super::rank;
 use super::transfer::Point;
 use crate::complain::complain;
 use anyhow::{Context, Result, ensure};
@@ -93,7 +93,7 @@ impl<'comm> Stage<'comm> {
         };
         self.taken = Some((place, form, taken.clone()));
         // Rank 0 is always in.
-        if group::share_number(self.world, u64::from(!taken.is_empty()))? == 0 {
+        if rank::share_number(self.world, u64::from(!taken.is_empty()))? == 0 {
             if self.world.rank() == 0 {
                 let destinations = point.destinations;
                 complain(format_args!(

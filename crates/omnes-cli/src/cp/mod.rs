@@ -40,7 +40,7 @@ mod verdict;
 mod walk;
 mod writer;
 
-use crate::bench::group;
+use crate::bench::rank;
 use crate::print;
 use crate::units::{format_bytes, parse_bytes};
 use anyhow::{Result, bail, ensure};
@@ -109,13 +109,13 @@ pub struct Args {
 
 /// Runs the subcommand in this rank.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let comm = group::join("omnes run -n 8 -- omnes cp SRC DEST")?;
+    let comm = rank::join("omnes run -n 8 -- omnes cp SRC DEST")?;
     if let Err(error) = args.check(comm.size()) {
-        return Ok(group::refuse(&comm, &error));
+        return Ok(rank::refuse(&comm, &error));
     }
     leftovers::remove_on_signal()?;
     let copied = Job { comm: &comm, args: &args }.copy();
-    Ok(group::leave(comm, copied))
+    Ok(rank::leave(comm, copied))
 }
 
 impl Args {
@@ -254,7 +254,7 @@ impl Job<'_> {
                 Err(error) => failure = Some(error.to_string()),
             }
         }
-        let opening = Opening::parse(group::share(self.comm, opening.emit())?);
+        let opening = Opening::parse(rank::share(self.comm, opening.emit())?);
         ensure!(
             (frame::CHUNK_BYTES_MIN as u64..=CHUNK_BYTES_MAX).contains(&opening.chunk_bytes.into()),
             "rank 0 announces chunks of {} bytes",

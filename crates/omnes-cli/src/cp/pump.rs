@@ -17,7 +17,7 @@ use super::sink::Sink;
 use super::source::{self, Read};
 use super::verdict::Rounds;
 use super::writer::Writer;
-use crate::bench::group;
+use crate::bench::rank;
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
 use omnes::{Bcast, Communicator, OwnedBcast};
@@ -139,7 +139,7 @@ fn share_first(comm: &Communicator, ready: &VecDeque<Vec<u8>>) -> Result<VecDequ
     for (place, chunk) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(ready) {
         *place = u32::try_from(chunk.len())?.to_be_bytes();
     }
-    let shared = group::share(comm, bytes)?;
+    let shared = rank::share(comm, bytes)?;
     let lengths = shared.as_chunks::<4>().0.iter().map(|it| u32::from_be_bytes(*it) as usize);
     Ok(lengths.filter(|length| *length > 0).collect())
 }
@@ -198,7 +198,7 @@ fn share_sums(comm: &Communicator, mine: Option<Sums>) -> Result<Option<Sums>> {
         bytes[0] = 1;
         bytes[1..].copy_from_slice(&sums.to_bytes());
     }
-    let [is_whole, sums @ ..] = group::share(comm, bytes)?;
+    let [is_whole, sums @ ..] = rank::share(comm, bytes)?;
     Ok((is_whole == 1).then(|| Sums::from_bytes(&sums)))
 }
 

@@ -12,7 +12,7 @@
 //! Cost: a message of [`VERDICT_BYTES`] from every rank to rank 0 per round, and for an outcome a
 //! broadcast of [`OUTCOME_BYTES`].
 
-use crate::bench::group;
+use crate::bench::rank;
 use anyhow::Result;
 use omnes::Communicator;
 use serde::{Deserialize, Serialize};
@@ -130,10 +130,10 @@ pub fn agree(comm: &Communicator, mine: &Verdict) -> Result<Outcome> {
 pub fn agree_beside(comm: &Communicator, mine: &Verdict, source: &[String]) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut known = Known { source, ..Known::default() };
-    group::gather(comm, &packed::<VERDICT_BYTES>(mine), |rank, theirs| {
+    rank::gather(comm, &packed::<VERDICT_BYTES>(mine), |rank, theirs| {
         outcome.hear(rank, unpacked(theirs), &mut known);
     })?;
-    let shared = group::share(comm, packed::<OUTCOME_BYTES>(&outcome))?;
+    let shared = rank::share(comm, packed::<OUTCOME_BYTES>(&outcome))?;
     Ok(serde_json::from_slice(until_zero(&shared))?)
 }
 
@@ -155,7 +155,7 @@ impl Rounds {
         self.chunks += 1;
         let is_due = self.chunks.is_multiple_of(VERDICT_CHUNKS);
         if comm.rank() != 0 && is_due {
-            group::post(comm, &packed::<VERDICT_BYTES>(&Verdict::of(failure())))?;
+            rank::post(comm, &packed::<VERDICT_BYTES>(&Verdict::of(failure())))?;
         }
         if is_due && self.chunks / VERDICT_CHUNKS > 1 {
             self.collect(comm)
@@ -176,7 +176,7 @@ impl Rounds {
         self.collected += 1;
         let (mut outcome, mut known) = (Outcome::default(), Known::default());
         if comm.rank() == 0 {
-            group::collect(comm, VERDICT_BYTES, |rank, theirs| {
+            rank::collect(comm, VERDICT_BYTES, |rank, theirs| {
                 outcome.hear(rank, unpacked(theirs), &mut known);
             })?;
         }

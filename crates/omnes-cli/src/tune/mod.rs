@@ -10,7 +10,7 @@
 mod report;
 mod testbed;
 
-use crate::bench::group;
+use crate::bench::rank;
 use crate::complain::complain;
 use crate::format::{Format, FormatArgs};
 use crate::print;
@@ -108,9 +108,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     let outcome = measure(&comm, &args, &place);
     if matches!(outcome, Ok(Outcome::NothingToChoose)) {
         let error = anyhow!("nothing to choose: it takes at least 3 ranks on at least 2 nodes");
-        return Ok(group::refuse(&comm, &error));
+        return Ok(rank::refuse(&comm, &error));
     }
-    Ok(group::leave(comm, outcome.map(|outcome| outcome == Outcome::Done)))
+    Ok(rank::leave(comm, outcome.map(|outcome| outcome == Outcome::Done)))
 }
 
 impl Args {

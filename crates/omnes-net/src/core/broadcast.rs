@@ -5,7 +5,7 @@ use super::messages::{SCATTER_BYTES, fitted, slice};
 use crate::core::Look;
 use crate::memory::{Loan, Sink};
 use crate::multicast::{HeardFor, MulticastState};
-use crate::operations::{Completion, Gone, Operation, OperationError, Part, Spot};
+use crate::operations::{Completion, Disruption, Operation, OperationError, Part, Spot};
 use crate::poller::Poller;
 use crate::waiting::LONG_BYTES;
 use omnes_proto::broadcast::{
@@ -147,7 +147,7 @@ impl Core {
     pub(crate) unsafe fn try_broadcast(
         &mut self,
         cast: Cast,
-        concerns: &impl Fn(Gone<'_>) -> bool,
+        concerns: &impl Fn(Disruption<'_>) -> bool,
     ) -> Option<Result<Option<Operation>, OperationError>> {
         if let Some(failure) = self.failure(concerns) {
             return Some(Err(failure));

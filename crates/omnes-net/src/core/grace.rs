@@ -47,7 +47,7 @@ impl Grace {
     }
 
     /// When a timer that runs out `at` may fire, as things stand at `now`.
-    pub(super) fn turn(&mut self, at: Instant, now: Instant, occasion: Occasion) -> Instant {
+    pub(super) fn fire_at(&mut self, at: Instant, now: Instant, occasion: Occasion) -> Instant {
         let waits_since = *self.waits_since.get_or_insert(now);
         let late_max = match occasion {
             Occasion::News => LATE_BUSY_MAX,
@@ -68,45 +68,45 @@ mod tests {
     /// A caller waits since 1000 us, with a patience of 40 us.
     fn waiting() -> Grace {
         let mut grace = Grace::new(Duration::from_micros(40));
-        grace.turn(at(900), at(10), Occasion::Idle);
+        grace.fire_at(at(900), at(10), Occasion::Idle);
         grace.begin_wait();
-        grace.turn(at(900), at(1000), Occasion::Idle);
+        grace.fire_at(at(900), at(1000), Occasion::Idle);
         grace
     }
 
     #[test]
     fn what_ran_out_before_the_caller_came_waits_for_a_moment() {
-        assert_eq!(waiting().turn(at(900), at(1001), Occasion::Idle), at(1040));
-        assert_eq!(waiting().turn(at(1010), at(1010), Occasion::Idle), at(1040));
+        assert_eq!(waiting().fire_at(at(900), at(1001), Occasion::Idle), at(1040));
+        assert_eq!(waiting().fire_at(at(1010), at(1010), Occasion::Idle), at(1040));
     }
 
     #[test]
     fn what_runs_out_later_has_its_turn_at_once() {
-        assert_eq!(waiting().turn(at(1040), at(1040), Occasion::Idle), at(1040));
-        assert_eq!(waiting().turn(at(5000), at(1001), Occasion::Idle), at(5000));
+        assert_eq!(waiting().fire_at(at(1040), at(1040), Occasion::Idle), at(1040));
+        assert_eq!(waiting().fire_at(at(5000), at(1001), Occasion::Idle), at(5000));
     }
 
     #[test]
     fn a_caller_that_sleeps_until_then_is_not_kept_again() {
-        assert_eq!(waiting().turn(at(900), at(1040), Occasion::Idle), at(1040));
+        assert_eq!(waiting().fire_at(at(900), at(1040), Occasion::Idle), at(1040));
     }
 
     #[test]
     fn nothing_waits_for_long_however_often_callers_come() {
         let mut grace = waiting();
-        assert_eq!(grace.turn(at(20), at(1001), Occasion::Idle), at(1020));
+        assert_eq!(grace.fire_at(at(20), at(1001), Occasion::Idle), at(1020));
         grace.begin_wait();
-        assert_eq!(grace.turn(at(1990), at(2000), Occasion::Idle), at(2040));
+        assert_eq!(grace.fire_at(at(1990), at(2000), Occasion::Idle), at(2040));
         grace.begin_wait();
-        assert_eq!(grace.turn(at(1990), at(2980), Occasion::Idle), at(2990));
+        assert_eq!(grace.fire_at(at(1990), at(2980), Occasion::Idle), at(2990));
     }
 
     #[test]
     fn a_late_one_lets_the_caller_go_on_with_what_has_come() {
         let mut grace = waiting();
-        assert_eq!(grace.turn(at(20), at(1001), Occasion::News), at(1040), "has waited by then");
+        assert_eq!(grace.fire_at(at(20), at(1001), Occasion::News), at(1040), "has waited by then");
         grace.begin_wait();
-        assert_eq!(grace.turn(at(20), at(2000), Occasion::News), at(2020));
-        assert_eq!(grace.turn(at(20), at(2000), Occasion::Idle), at(1020));
+        assert_eq!(grace.fire_at(at(20), at(2000), Occasion::News), at(2020));
+        assert_eq!(grace.fire_at(at(20), at(2000), Occasion::Idle), at(1020));
     }
 }

@@ -3,8 +3,8 @@
 use super::{Core, LINES_PER_PUSH};
 use crate::line::Holding;
 use crate::memory::{Loan, Sink};
-use crate::operations::{Completion, Gone, Operation, OperationError, Outcome, Part, Spot};
-use crate::own::Room;
+use crate::operations::{Completion, Disruption, Operation, OperationError, Outcome, Part, Spot};
+use crate::self_messages::Room;
 use crate::waiting::LONG_BYTES;
 use omnes_proto::channel::{ChannelError, Event, Message, Pattern, Reply};
 use omnes_proto::packet::{ReceiveId, SendId, Source};
@@ -159,7 +159,7 @@ impl Core {
         &mut self,
         channel: usize,
         pattern: &Pattern,
-        concerns: &impl Fn(Gone<'_>) -> bool,
+        concerns: &impl Fn(Disruption<'_>) -> bool,
     ) -> Option<Outcome> {
         let found = self.probe(channel, pattern).transpose();
         found.or_else(|| self.failure(concerns).map(Err))
@@ -293,7 +293,7 @@ impl Core {
             }
             Event::PeerSilent { .. }
             | Event::PeerQuiet { .. }
-            | Event::LongLost { .. }
+            | Event::MtuBlackHole { .. }
             | Event::Stable => {}
         }
     }

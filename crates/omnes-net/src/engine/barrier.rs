@@ -103,7 +103,7 @@ impl Engine {
         &self,
         operation: Operation,
         limit: Duration,
-        concerns: impl Fn(crate::operations::Gone<'_>) -> bool,
+        concerns: impl Fn(crate::operations::Disruption<'_>) -> bool,
     ) -> Option<Outcome> {
         self.wait_for(operation, Some(limit), concerns)
     }

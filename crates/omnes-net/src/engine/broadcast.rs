@@ -7,7 +7,7 @@
 use super::Engine;
 use crate::core::{Cast, Core};
 use crate::multicast::MulticastState;
-use crate::operations::{Gone, Operation, OperationError, Spot};
+use crate::operations::{Disruption, Operation, OperationError, Spot};
 #[cfg(doc)]
 use omnes_proto::broadcast::Hold;
 use omnes_proto::broadcast::{GroupConfig, GroupId};
@@ -69,7 +69,7 @@ impl Engine {
     pub unsafe fn broadcast(
         &self,
         cast: Cast,
-        concerns: impl Fn(Gone<'_>) -> bool,
+        concerns: impl Fn(Disruption<'_>) -> bool,
     ) -> Result<Option<Operation>, OperationError> {
         // SAFETY: the caller's promise is passed on.
         let start = |core: &mut Core| unsafe { core.try_broadcast(cast, &concerns) };

@@ -105,7 +105,7 @@ pub(super) fn wait_policy(config: &JobConfig, crowd: &Crowd) -> WaitPolicy {
     let ranks = config.local_ranks.unwrap_or(crowd.local_ranks);
     let usual = WaitPolicy::for_ranks(ranks, crowd.local_cores);
     let give_way = config.give_way.unwrap_or(usual.give_way);
-    // A hook that is called often needs a caller that is awake.
+    // A callback that is called often needs a caller that is awake.
     let is_kept_awake = config.while_waiting.as_ref().is_some_and(WhileWaiting::is_frequent);
     let is_set = config.give_way.is_some() || is_kept_awake;
     WaitPolicy {

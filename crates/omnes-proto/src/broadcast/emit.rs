@@ -65,11 +65,11 @@ impl Broadcast {
     pub(crate) fn continue_run(&mut self, now: Instant, header: &Header, most: u32) -> u32 {
         let Some(at) = self.ready.front().copied() else { return 0 };
         let stream = &mut self.streams[at];
-        let turn = match self.ready.len() {
+        let burst_left = match self.ready.len() {
             1 => most,
             _ => (BURST_PACKETS - 1).saturating_sub(stream.fresh_run).min(most),
         };
-        let packets = stream.run_left(now, &self.common, header).unwrap_or(0).min(turn);
+        let packets = stream.run_left(now, &self.common, header).unwrap_or(0).min(burst_left);
         stream.continue_run(now, packets);
         self.common.counters.casts_sent += u64::from(packets);
         packets

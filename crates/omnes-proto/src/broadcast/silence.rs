@@ -21,7 +21,7 @@ pub(crate) enum Suspicion {
     /// It has owed an answer to long packets for half as long: it is to be asked whether it lives.
     Quiet(Rank),
     /// Long packets do not get to it, though it lives.
-    LongLost(Rank),
+    MtuBlackHole(Rank),
 }
 
 impl Broadcast {
@@ -39,7 +39,7 @@ impl Broadcast {
             let is_over = now.since(silent.since) >= limit;
             let is_long = stream.is_long(&self.common, silent.lacks);
             match (is_over, silent.lives) {
-                (true, true) if is_long => note_long_lost(&mut self.suspicions, rank),
+                (true, true) if is_long => note_mtu_black_hole(&mut self.suspicions, rank),
                 (true, _) => _ = self.suspicions.insert(Suspicion::Silent(rank)),
                 (false, false) if is_long => _ = self.suspicions.insert(Suspicion::Quiet(rank)),
                 (false, _) => {}
@@ -53,7 +53,7 @@ impl Broadcast {
         let limit = self.common.config.peer_timeout;
         let lacks = stream.collector.lacks_in_vain(now, rank, limit);
         if lacks.is_some_and(|seq| stream.is_long(&self.common, seq)) {
-            note_long_lost(&mut self.suspicions, rank);
+            note_mtu_black_hole(&mut self.suspicions, rank);
         }
     }
 
@@ -65,9 +65,9 @@ impl Broadcast {
 
 /// Long packets do not get to `rank`. Of several such ranks one is named: what is under way ends
 /// with it, so the others need not be given up.
-fn note_long_lost(suspicions: &mut BTreeSet<Suspicion>, rank: Rank) {
-    if !suspicions.iter().any(|known| matches!(known, Suspicion::LongLost(_))) {
-        suspicions.insert(Suspicion::LongLost(rank));
+fn note_mtu_black_hole(suspicions: &mut BTreeSet<Suspicion>, rank: Rank) {
+    if !suspicions.iter().any(|known| matches!(known, Suspicion::MtuBlackHole(_))) {
+        suspicions.insert(Suspicion::MtuBlackHole(rank));
     }
 }
 

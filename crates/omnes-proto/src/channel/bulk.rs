@@ -174,10 +174,10 @@ impl Channel {
         let room = peer.flow.window_bytes().checked_sub(in_flight)? / charge;
         let unasked =
             (peer.flow.window_bytes() / 2).checked_sub(peer.flow.unasked_bytes + 1)? / charge;
-        let turn = match self.ready.len() {
+        let burst_left = match self.ready.len() {
             1 => u32::MAX,
             _ => (BURST_PACKETS - 1).checked_sub(self.burst)?,
         };
-        Some(ready.min(window).min(room).min(unasked).min(turn))
+        Some(ready.min(window).min(room).min(unasked).min(burst_left))
     }
 }

@@ -94,7 +94,7 @@ pub enum Event {
         rank: Rank,
     },
     /// Long packets do not get to a rank, which answers short ones.
-    LongLost {
+    MtuBlackHole {
         /// The rank.
         rank: Rank,
     },

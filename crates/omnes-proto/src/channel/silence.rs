@@ -28,7 +28,7 @@ impl Channel {
         // In silence the time has passed.
         let in_vain = if is_silent { Duration::ZERO } else { limit };
         let event = if (lives || !is_silent) && self.loses_long(now, rank, in_vain) {
-            Some(Event::LongLost { rank })
+            Some(Event::MtuBlackHole { rank })
         } else if is_silent && !is_known {
             Some(Event::PeerSilent { rank })
         } else if is_quiet && self.loses_long(now, rank, Duration::ZERO) {

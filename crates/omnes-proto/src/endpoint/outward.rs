@@ -27,7 +27,7 @@ impl Endpoint {
         let due = std::mem::replace(&mut self.due.events, Machines::NONE);
         let mut silent = Vec::new();
         let mut quiet = Vec::new();
-        let mut long_lost = Vec::new();
+        let mut mtu_black_holes = Vec::new();
         for (index, channel) in self.channels.iter_mut().enumerate() {
             if !due.has(Machines::channel(index)) {
                 continue;
@@ -36,7 +36,7 @@ impl Endpoint {
                 match event {
                     ChannelEvent::PeerSilent { rank } => silent.push(rank),
                     ChannelEvent::PeerQuiet { rank } => quiet.push(rank),
-                    ChannelEvent::LongLost { rank } => long_lost.push(rank),
+                    ChannelEvent::MtuBlackHole { rank } => mtu_black_holes.push(rank),
                     event => self.events.push_back(Event::Channel(index, event)),
                 }
             }
@@ -51,7 +51,7 @@ impl Endpoint {
                 match suspicion {
                     Suspicion::Silent(rank) => silent.push(rank),
                     Suspicion::Quiet(rank) => quiet.push(rank),
-                    Suspicion::LongLost(rank) => long_lost.push(rank),
+                    Suspicion::MtuBlackHole(rank) => mtu_black_holes.push(rank),
                 }
             }
         }
@@ -66,9 +66,9 @@ impl Endpoint {
         for rank in silent {
             self.fail_rank(now, rank);
         }
-        long_lost.retain(|rank| !self.is_gone(*rank));
-        for rank in long_lost {
-            self.long_lost.insert(rank);
+        mtu_black_holes.retain(|rank| !self.is_gone(*rank));
+        for rank in mtu_black_holes {
+            self.mtu_black_holes.insert(rank);
             self.fail_rank(now, rank);
             // It is there, and must know that it is out.
             self.answer(rank, Kind::Failed, rank.0);
@@ -191,8 +191,8 @@ impl Endpoint {
             },
         };
         let failed = failed_in(kind, argument);
-        let is_long_lost = failed.is_some_and(|failed| self.long_lost.contains(&failed));
-        let flags = Flags::NONE.with_if(Flags::LONG_LOST, is_long_lost);
+        let is_mtu_black_hole = failed.is_some_and(|failed| self.mtu_black_holes.contains(&failed));
+        let flags = Flags::NONE.with_if(Flags::MTU_BLACK_HOLE, is_mtu_black_hole);
         let expects = match kind {
             Kind::Ping | Kind::Pong => Seq(self.liveness.digest()),
             _ => Seq(0),

@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 const NEVER: Time = Time::from_ps(u64::MAX);
 
 /// Packets and events handled in one go, beyond which a machine is taken to be in a loop.
-const TURNS_MAX: u32 = 10_000_000;
+const ROUNDS_MAX: u32 = 10_000_000;
 
 /// What handling a packet costs: `(reports, granted)` where they cost something else than `usual`.
 fn cost(head: &[u8], bytes: u64, special: (Option<Cost>, Option<Cost>), usual: Cost) -> Span {
@@ -142,7 +142,7 @@ impl Host {
     /// Drains the machines, lets the operations go on, and plans when to work again.
     pub(super) fn drain(&mut self, net: &mut Net, shared: &Shared, at: Time) {
         let mut at = at;
-        for _ in 0..TURNS_MAX {
+        for _ in 0..ROUNDS_MAX {
             at = self.apply_moves(net, at);
             at = self.send_packets(net, at);
             self.look_at_pages(at);
@@ -231,7 +231,7 @@ impl Host {
 
     fn send_packets(&mut self, net: &mut Net, at: Time) -> Time {
         let mut at = at;
-        for _ in 0..TURNS_MAX {
+        for _ in 0..ROUNDS_MAX {
             let transmit = self.endpoint.poll_transmit(at.instant(), &mut self.head);
             let Some(transmit) = transmit else { break };
             let data_bytes = transmit.segment.map_or(0, |segment| segment.bytes);

@@ -28,7 +28,7 @@ use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::compare::Call;
 use crate::error::Error;
-use omnes_net::{Gone, Operation};
+use omnes_net::{Disruption, Operation};
 use omnes_topo::Barrier;
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl Communicator {
         self.job().engine.let_others_go_first();
         // Not over channels, whose messages name nobody.
         let Some(operation) = self.enter_usual_group()? else { return Ok(()) };
-        let breaks = |gone: Gone<'_>| self.breaks_collective(gone);
+        let breaks = |gone: Disruption<'_>| self.breaks_collective(gone);
         if let Some(outcome) = self.job().engine.wait_at_most(operation, limit, breaks) {
             let outcome = outcome.map(|_| ()).map_err(|error| self.error(error));
             return self.tell_if_nic_is_lost(outcome);

@@ -34,7 +34,7 @@ use crate::collective::Collective;
 use crate::communicator::{Bytes, Communicator, Purpose, Rest, check_length};
 use crate::compare::Call;
 use crate::error::Error;
-use omnes_net::{Cast, Gone, Operation, Relayed, WhenFull};
+use omnes_net::{Cast, Disruption, Operation, Relayed, WhenFull};
 use omnes_proto::algorithm::PIPELINE_BYTES;
 use omnes_wire::Rank;
 
@@ -165,7 +165,7 @@ impl Communicator {
         let is_root = part.origin == Origin::Itself;
         let mut cast = Ok(None);
         if let Some((group, hold)) = part.cast {
-            let concerns = |gone: Gone<'_>| self.breaks_collective(gone);
+            let concerns = |gone: Disruption<'_>| self.breaks_collective(gone);
             let bytes = data.length as u64;
             let message = Cast { group, hold, base: data.base, bytes, when_full };
             // SAFETY: promised by the caller.

@@ -30,10 +30,10 @@ const SILENT_ROUNDS_MAX: usize = 3;
 /// Shortest time between two announcements of a leader.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_millis(5);
 /// Time between the first announcements of two leaders, about what it takes to hear one.
-const TURN: Duration = Duration::from_micros(2);
-/// Turns of all leaders that pass until an announcement is repeated: so to hear the others takes at
-/// most a tenth of a leader's time.
-const TURNS_PER_ROUND: u32 = 10;
+const ANNOUNCE_STAGGER: Duration = Duration::from_micros(2);
+/// Rounds of all leaders, so staggered, until an announcement is repeated: so to hear the others
+/// takes at most a tenth of a leader's time.
+const STAGGERS_PER_ROUND: u32 = 10;
 /// Time between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_micros(100);
 
@@ -47,8 +47,8 @@ struct Rhythm {
 impl Rhythm {
     /// Of the leader of one of so many nodes.
     fn of(node: u32, nodes: u32) -> Self {
-        let interval = ANNOUNCE_INTERVAL.max(TURN * TURNS_PER_ROUND * nodes);
-        Self { first: TURN * node, interval }
+        let interval = ANNOUNCE_INTERVAL.max(ANNOUNCE_STAGGER * STAGGERS_PER_ROUND * nodes);
+        Self { first: ANNOUNCE_STAGGER * node, interval }
     }
 }
 
@@ -198,7 +198,7 @@ impl Communicator {
         }
         let nodes = job.nodes.len() as u32;
         let rhythm = Rhythm::of(self.nodes().node_of(self.rank()).0, nodes);
-        let (start, time) = (Instant::now(), time + TURN * nodes);
+        let (start, time) = (Instant::now(), time + ANNOUNCE_STAGGER * nodes);
         let mut announced: Option<Duration> = None;
         loop {
             let due = announced.map_or(rhythm.first, |at| at + rhythm.interval);

@@ -2,7 +2,7 @@
 
 use crate::communicator::Communicator;
 use crate::error::Error;
-use omnes_net::Gone;
+use omnes_net::Disruption;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,9 +49,9 @@ pub(super) struct Shared {
 impl Shared {
     /// False if the job has given up on one of the ranks, or one has left.
     fn is_whole(&self) -> bool {
-        let concerns = |gone: Gone<'_>| match gone {
-            Gone::Failed(rank) | Gone::Left { rank, .. } => self.ranks.contains(&rank),
-            Gone::Notice { .. } => false,
+        let concerns = |gone: Disruption<'_>| match gone {
+            Disruption::Failed(rank) | Disruption::Left { rank, .. } => self.ranks.contains(&rank),
+            Disruption::Notice { .. } => false,
         };
         self.world.job().engine.failure(concerns).is_none()
     }

@@ -83,7 +83,7 @@ struct Situation {
     ranks: u32,
     nodes: u32,
     /// [`Communicator::waits_for_cores`].
-    is_crowded: bool,
+    waits_for_cores: bool,
     /// [`Communicator::reduces_around`] for a block.
     goes_around: bool,
 }
@@ -96,7 +96,7 @@ impl Situation {
         let is_even = self.nodes == self.ranks || self.nodes == 1;
         let is_long =
             self.bytes >= BLOCKS_BYTES_MIN && self.bytes / self.ranks as usize >= BLOCK_BYTES_MIN;
-        if is_even && is_long && !self.is_crowded && self.ranks > 1 {
+        if is_even && is_long && !self.waits_for_cores && self.ranks > 1 {
             return Reduce::Blocks;
         }
         let is_short = self.bytes.saturating_mul(self.nodes as usize) <= FLAT_BYTES_MAX;
@@ -113,7 +113,8 @@ impl Communicator {
     pub(crate) fn usual_reduce(&self, bytes: usize) -> Reduce {
         let (ranks, nodes) = (self.size(), self.nodes().count());
         let goes_around = self.reduces_around(bytes / ranks as usize);
-        Situation { bytes, ranks, nodes, is_crowded: self.waits_for_cores(), goes_around }.choice()
+        Situation { bytes, ranks, nodes, waits_for_cores: self.waits_for_cores(), goes_around }
+            .choice()
     }
 }
 
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     const FEW: Situation =
-        Situation { bytes: 8, ranks: 16, nodes: 16, is_crowded: false, goes_around: false };
+        Situation { bytes: 8, ranks: 16, nodes: 16, waits_for_cores: false, goes_around: false };
 
     #[test]
     fn short_data_meet_at_one_rank_and_long_data_in_blocks() {
@@ -133,10 +134,10 @@ mod tests {
         assert_eq!(Situation { bytes: FLAT_BYTES_MAX / 16 + 1, ..FEW }.choice(), binomial);
         let long = Situation { bytes: BLOCKS_BYTES_MIN, ..FEW };
         assert_eq!(long.choice(), Reduce::Blocks);
-        assert_eq!(Situation { is_crowded: true, ..long }.choice(), binomial);
+        assert_eq!(Situation { waits_for_cores: true, ..long }.choice(), binomial);
         assert_eq!(Situation { nodes: 4, ..long }.choice(), flat);
         assert_eq!(Situation { nodes: 1, ..long }.choice(), Reduce::Blocks);
-        let around = Situation { goes_around: true, is_crowded: true, ..long };
+        let around = Situation { goes_around: true, waits_for_cores: true, ..long };
         assert_eq!(around.choice(), Reduce::Ring);
         assert_eq!(Situation { nodes: 4, ..around }.choice(), Reduce::Ring);
     }

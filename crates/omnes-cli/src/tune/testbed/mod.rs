@@ -13,7 +13,7 @@ mod machine;
 mod sockets;
 
 use crate::bench::clock::is_common;
-use crate::bench::group;
+use crate::bench::rank;
 use crate::complain::complain;
 use anyhow::{Context, Result, anyhow, ensure};
 use file::Figures;
@@ -36,18 +36,18 @@ const RANKS_MIN: u32 = 3;
 pub fn run(comm: Communicator, rendezvous: &str, path: &Path) -> Result<ExitCode> {
     let ranks = comm.size();
     match hosts(&comm, rendezvous) {
-        Err(error) => return Ok(group::leave(comm, Err(error))),
+        Err(error) => return Ok(rank::leave(comm, Err(error))),
         Ok(hosts) if ranks < RANKS_MIN || hosts != u64::from(ranks) => {
             let error = anyhow!(
                 "a testbed takes at least {RANKS_MIN} ranks, each on a host of its own; here are \
                  {ranks} on {hosts}"
             );
-            return Ok(group::refuse(&comm, &error));
+            return Ok(rank::refuse(&comm, &error));
         }
         Ok(_) => {}
     }
     let outcome = measure(&comm, rendezvous).and_then(|figures| write(&comm, &figures, path));
-    Ok(group::leave(comm, outcome.map(|()| true)))
+    Ok(rank::leave(comm, outcome.map(|()| true)))
 }
 
 fn write(comm: &Communicator, figures: &Figures, path: &Path) -> Result<()> {
@@ -65,8 +65,8 @@ fn write(comm: &Communicator, figures: &Figures, path: &Path) -> Result<()> {
 fn hosts(comm: &Communicator, rendezvous: &str) -> Result<u64> {
     let own = sockets::own_address(rendezvous)?.octets();
     let mut addresses = BTreeSet::new();
-    group::gather(comm, &own, |_, address| addresses.extend([address.to_owned()]))?;
-    group::share_number(comm, addresses.len() as u64)
+    rank::gather(comm, &own, |_, address| addresses.extend([address.to_owned()]))?;
+    rank::share_number(comm, addresses.len() as u64)
 }
 
 fn measure(comm: &Communicator, rendezvous: &str) -> Result<Figures> {

@@ -22,11 +22,11 @@ impl Incoming {
     /// a message.
     pub(super) fn on_heard(&mut self, now: Instant, common: &Common) {
         self.heard_at = now;
-        let turn = match self.takers > RANKS_AT_ONCE {
+        let stagger = match self.takers > RANKS_AT_ONCE {
             true => self.spread(self.arrivals.expects().0, self.takers),
             false => Duration::ZERO,
         };
-        self.arrivals.put_off_repeat(now + self.idle_wait(common) + turn);
+        self.arrivals.put_off_repeat(now + self.idle_wait(common) + stagger);
         self.watch(now, common);
     }
 

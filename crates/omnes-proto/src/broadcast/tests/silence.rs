@@ -29,7 +29,7 @@ fn suspicion(net: &mut Net) -> Option<Suspicion> {
     None
 }
 
-const LONG_LOST: Option<Suspicion> = Some(Suspicion::LongLost(Rank(2)));
+const MTU_BLACK_HOLE: Option<Suspicion> = Some(Suspicion::MtuBlackHole(Rank(2)));
 
 #[test]
 fn long_packets_that_never_arrive_are_noticed_though_short_ones_do() {
@@ -37,7 +37,7 @@ fn long_packets_that_never_arrive_are_noticed_though_short_ones_do() {
         let mut net = net(policy);
         net.broadcast(0, &content(1, 8100));
         let start = net.now;
-        assert_eq!(suspicion(&mut net), LONG_LOST, "{policy}");
+        assert_eq!(suspicion(&mut net), MTU_BLACK_HOLE, "{policy}");
         let time = net.now.since(start);
         assert!((TIMEOUT..TIMEOUT * 3 / 2).contains(&time), "{policy}: {time:?}");
     }
@@ -58,6 +58,6 @@ fn a_silent_rank_that_lives_is_one_that_long_packets_do_not_get_to() {
         }
         let found = std::iter::from_fn(|| suspicion(&mut net)).find(|it| Some(*it) != quiet);
         let silent = Some(Suspicion::Silent(Rank(2)));
-        assert_eq!(found, if lives { LONG_LOST } else { silent });
+        assert_eq!(found, if lives { MTU_BLACK_HOLE } else { silent });
     }
 }

@@ -40,7 +40,7 @@ fn run(
     }
 }
 
-const LONG_LOST: Event = Event::LongLost { rank: PEER };
+const MTU_BLACK_HOLE: Event = Event::MtuBlackHole { rank: PEER };
 
 #[test]
 fn long_packets_that_never_arrive_are_noticed_though_short_ones_do() {
@@ -50,7 +50,7 @@ fn long_packets_that_never_arrive_are_noticed_though_short_ones_do() {
     // The tail has come; the peer reports the gap before it, again and again.
     let noticed = run(&mut channel, |channel, us, _| nack(channel, us + 1, 0, &[TAIL]));
     let (us, event) = noticed.unwrap();
-    assert_eq!(event, LONG_LOST);
+    assert_eq!(event, MTU_BLACK_HOLE);
     assert!((TIMEOUT_US..TIMEOUT_US * 3 / 2).contains(&us), "{us}");
 }
 
@@ -69,7 +69,7 @@ fn a_silent_rank_that_lives_is_one_that_long_packets_do_not_get_to() {
         let found = std::iter::from_fn(|| run(&mut channel, |_, _, _| ()));
         let found = found.map(|(_, event)| event).find(|it| !matches!(it, Event::PeerQuiet { .. }));
         let silent = Event::PeerSilent { rank: PEER };
-        assert_eq!(found, Some(if lives { LONG_LOST } else { silent }));
+        assert_eq!(found, Some(if lives { MTU_BLACK_HOLE } else { silent }));
     }
 }
 
@@ -81,7 +81,7 @@ fn short_packets_that_get_no_answer_say_nothing_of_long_ones() {
     channel.on_sign_of_life(at(1), PEER);
     let found = std::iter::from_fn(|| run(&mut channel, |_, _, _| ())).map(|(_, event)| event);
     let found: Vec<_> = found.take(20).collect();
-    assert!(found.contains(&Event::PeerSilent { rank: PEER }) && !found.contains(&LONG_LOST));
+    assert!(found.contains(&Event::PeerSilent { rank: PEER }) && !found.contains(&MTU_BLACK_HOLE));
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl Honest {
             | ChannelEvent::Sought
             | ChannelEvent::PeerSilent { .. }
             | ChannelEvent::PeerQuiet { .. }
-            | ChannelEvent::LongLost { .. }
+            | ChannelEvent::MtuBlackHole { .. }
             | ChannelEvent::Stable => {}
         }
     }

@@ -30,7 +30,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 /// Packets and events handled in one go, beyond which a machine is taken to be in a loop.
-const TURNS_MAX: u32 = 1_000_000;
+const ROUNDS_MAX: u32 = 1_000_000;
 /// Timers that may be due at one instant.
 const TIMERS_MAX: u32 = 10_000;
 /// Time before a rank that has stopped sending goes on.
@@ -342,10 +342,10 @@ impl Node {
 
     /// Drains the machine after an input and lets the script go on, until both rest.
     pub(crate) fn drain(&mut self, world: &mut World) {
-        for _ in 0..TURNS_MAX {
+        for _ in 0..ROUNDS_MAX {
             self.apply_moves(world);
             if world.draining == Draining::PacketsFirst {
-                self.send_packets(world, TURNS_MAX);
+                self.send_packets(world, ROUNDS_MAX);
             }
             let is_shown = self.look_at_pages(world);
             let is_news = self.take_events(world) || is_shown;
@@ -394,7 +394,7 @@ impl Node {
                 Destination::Rank(_) | Destination::Group => self.put_on_wire(world, sent),
             }
         }
-        if packets_max == TURNS_MAX {
+        if packets_max == ROUNDS_MAX {
             world.check(self.rank, Err("never stops sending".to_owned()));
         }
         packets_max
@@ -470,7 +470,7 @@ impl Node {
             ChannelEvent::Stable => self.stable_at[channel] = Some(world.now),
             ChannelEvent::PeerSilent { rank }
             | ChannelEvent::PeerQuiet { rank }
-            | ChannelEvent::LongLost { rank } => {
+            | ChannelEvent::MtuBlackHole { rank } => {
                 return Err(format!("silence of {rank} gets past the endpoint"));
             }
         }

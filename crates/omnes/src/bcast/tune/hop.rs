@@ -40,7 +40,7 @@ const DESTINATIONS_MAX: u32 = 16;
 /// Rounds of a size at least and at most.
 const ROUNDS: (usize, usize) = (5, 200);
 /// Round trips per round, beside the first, which finds ranks that have just been told of it.
-const TURNS: u32 = 8;
+const ROUND_TRIPS: u32 = 8;
 /// Bytes in a row per round, in at least and at most so many messages.
 const ROW_BYTES: u64 = 512 << 10;
 const ROW_MESSAGES: (u64, u64) = (8, 64);
@@ -194,16 +194,16 @@ impl Star {
         let part = &self.part;
         let trips = self.rounds(|| {
             let (mut sending, mut whole) = (Duration::ZERO, Duration::ZERO);
-            for turn in 0..=TURNS {
+            for trip in 0..=ROUND_TRIPS {
                 let start = Instant::now();
                 part.broadcast(0, memory, CAST)?;
                 let sent = start.elapsed();
                 part.broadcast(1, memory, CAST)?;
-                if turn > 0 {
+                if trip > 0 {
                     (sending, whole) = (sending + sent, whole + start.elapsed());
                 }
             }
-            Ok(Trip { send: sending / TURNS, half: whole / (2 * TURNS) })
+            Ok(Trip { send: sending / ROUND_TRIPS, half: whole / (2 * ROUND_TRIPS) })
         })?;
         let median_of = |pick: fn(&Trip) -> Duration| {
             median(&mut trips.iter().map(pick).collect::<Vec<Duration>>())

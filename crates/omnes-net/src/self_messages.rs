@@ -55,7 +55,7 @@ pub(crate) struct Done {
 
 /// See the module header.
 #[derive(Default)]
-pub(crate) struct OwnMessages {
+pub(crate) struct SelfMessages {
     waiting: VecDeque<Waiting>,
     kept: VecDeque<Kept>,
 }
@@ -66,7 +66,7 @@ fn accepts(pattern: &Pattern, message: &Message) -> bool {
         && pattern.tag.is_none_or(|tag| tag == message.tag)
 }
 
-impl OwnMessages {
+impl SelfMessages {
     /// Sends; the receive that this ends, if one waits. `take_back` takes a twin back from the
     /// network, and is false if a message has come for it there: it waits for none from here then.
     pub(crate) fn send(
