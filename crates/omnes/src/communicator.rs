@@ -343,7 +343,10 @@ impl Communicator {
         }
         if matches!(error, OperationError::PeerLeft { .. } | OperationError::GivenUp { .. }) {
             // Ranks leave and give up when they hear of a failure: that is what must be named.
-            let is_member = |gone: Disruption<'_>| matches!(gone, Disruption::Failed(rank) if self.has_member(rank));
+            let is_member = |gone: Disruption<'_>| match gone {
+                Disruption::Failed(rank) => self.has_member(rank),
+                _ => false,
+            };
             if let Some(
                 failure @ (OperationError::PeerFailed { .. } | OperationError::MtuBlackHole { .. }),
             ) = self.job().engine.failure(is_member)
