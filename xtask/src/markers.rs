@@ -87,9 +87,10 @@ fn collect(workspace: &Workspace) -> (BTreeMap<Requirement, Row>, Vec<String>) {
     for file in sources.filter(|file| !file.path.starts_with(LEFT_OUT)) {
         let is_test = test_judge(file, &compiled);
         let has_literals = ["rs", "c", "h"].iter().any(|end| file.is(end));
-        let text = match has_literals {
-            true => Cow::Owned(without_literals(&file.text)),
-            false => Cow::Borrowed(&file.text),
+        let text = if has_literals {
+            Cow::Owned(without_literals(&file.text))
+        } else {
+            Cow::Borrowed(&file.text)
         };
         for (index, line) in text.lines().enumerate() {
             match requirements(line) {

@@ -53,9 +53,10 @@ pub fn without_literals(text: &str) -> String {
     while at < text.len() {
         let end = literal_end(text, at).max(at + 1);
         let piece = &text.as_bytes()[at..end];
-        match piece.len() == 1 || piece[0] == b'/' {
-            true => out.extend_from_slice(piece),
-            false => out.extend(piece.iter().map(|&byte| if byte == b'\n' { byte } else { b' ' })),
+        if piece.len() == 1 || piece[0] == b'/' {
+            out.extend_from_slice(piece)
+        } else {
+            out.extend(piece.iter().map(|&byte| if byte == b'\n' { byte } else { b' ' }))
         }
         at = end;
     }

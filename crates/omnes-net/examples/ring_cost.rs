@@ -172,10 +172,7 @@ fn measure(name: &str, link: &mut Link, is_streamed: bool) {
             stream = stream.max(throughput(link, bytes, is_streamed));
         }
         let (looking, sleeping) = (looking.as_nanos(), sleeping.as_nanos());
-        let stream = match is_streamed {
-            true => format!("{:.2} GB/s", stream / 1e9),
-            false => "-".to_owned(),
-        };
+        let stream = if is_streamed { format!("{:.2} GB/s", stream / 1e9) } else { "-".to_owned() };
         println!("{name:6} {bytes:7} {looking:10} {sleeping:11} {stream:>12}");
     }
 }

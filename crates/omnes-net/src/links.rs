@@ -139,9 +139,10 @@ impl Links {
     pub(crate) fn ports(&self, size: u32) -> Result<Ports, NetError> {
         let port = |index: usize| Ok(self.sockets[index].local_address()?.port());
         let of_rank = |rank| self.index(Rank(rank)).map_or(Ok(0), port);
-        let ports: std::io::Result<Ports> = match self.is_connected {
-            true => (0..size).map(of_rank).collect::<Result<_, _>>().map(Ports::Each),
-            false => port(0).map(Ports::One),
+        let ports: std::io::Result<Ports> = if self.is_connected {
+            (0..size).map(of_rank).collect::<Result<_, _>>().map(Ports::Each)
+        } else {
+            port(0).map(Ports::One)
         };
         ports.map_err(|source| NetError::System { what: "local port", source })
     }

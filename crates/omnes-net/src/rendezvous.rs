@@ -201,13 +201,14 @@ fn resolve(address: &str) -> std::io::Result<Vec<SocketAddr>> {
 fn hint(given: &str, address: SocketAddr) -> String {
     let host = given.rsplit_once(':').map_or(given, |(host, _)| host);
     let is_meant = host == "localhost" || host.starts_with("127.") || host.starts_with('[');
-    match address.ip().is_loopback() && !is_meant {
-        true => format!(
+    if address.ip().is_loopback() && !is_meant {
+        format!(
             " Only this machine can: '{host}' is {} here. See /etc/hosts, or name this host by its \
-             address: in `omnes run --hosts`, or with a port in OMNES_RENDEZVOUS",
+         address: in `omnes run --hosts`, or with a port in OMNES_RENDEZVOUS",
             address.ip()
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     }
 }
 

@@ -30,9 +30,10 @@ const ADDRESS_WAIT: Duration = Duration::from_secs(3);
 /// Where nobody listens yet, this end may draw the very port that it calls: TCP then connects it to
 /// itself, and rank 0 could not listen any more.
 fn refuse_itself(stream: TcpStream) -> std::io::Result<TcpStream> {
-    match stream.local_addr()? == stream.peer_addr()? {
-        true => Err(ErrorKind::ConnectionRefused.into()),
-        false => Ok(stream),
+    if stream.local_addr()? == stream.peer_addr()? {
+        Err(ErrorKind::ConnectionRefused.into())
+    } else {
+        Ok(stream)
     }
 }
 

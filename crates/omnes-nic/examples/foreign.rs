@@ -77,9 +77,8 @@ fn pin() {
 fn set_attached(hosts: &[Host; 2], kernels: &mut [Kernel; 2], is_attached: bool) {
     for (host, kernel) in hosts.iter().zip(kernels) {
         let interface = host.interface();
-        host.inside(|| match is_attached {
-            true => kernel.attach(interface).unwrap(),
-            false => kernel.detach(interface),
+        host.inside(|| {
+            if is_attached { kernel.attach(interface).unwrap() } else { kernel.detach(interface) }
         });
     }
 }

@@ -168,13 +168,14 @@ fn foreign_packets_go_on_uncounted() {
         ("port", with(UDP + 3, 1)),
         ("TCP", with(PROTOCOL, 6)),
     ];
-    let of_version: Vec<(&str, Vec<u8>)> = match IS_V6 {
-        false => vec![
+    let of_version: Vec<(&str, Vec<u8>)> = if !IS_V6 {
+        vec![
             ("IPv6", with(12, 0x86)),
             ("IP options", with(14, 0x46)),
             ("first fragment", with(20, 0x20)),
-        ],
-        true => vec![("IPv4", with(12, 0x08)), ("fragment", with(PROTOCOL, 44))],
+        ]
+    } else {
+        vec![("IPv4", with(12, 0x08)), ("fragment", with(PROTOCOL, 44))]
     };
     for (what, bytes) in foreign.into_iter().chain(of_version) {
         assert_eq!(rig.comes(&bytes, 0), NEXT, "{what}");
@@ -257,10 +258,7 @@ proptest! {
                     let has_room = queued.len() < QUEUE_ENTRIES as usize;
                     let expected = is_small && !sleeps && drained == passed && has_room;
                     prop_assert_eq!(rig.takes(&packet), expected);
-                    match expected {
-                        true => queued.push_back(packet),
-                        false => passed += 1,
-                    }
+                    if expected { queued.push_back(packet) } else { passed += 1 }
                 }
                 4..6 => prop_assert_eq!(next(&mut rig.queue), queued.pop_front()),
                 6 => {

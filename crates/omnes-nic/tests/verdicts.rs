@@ -147,19 +147,20 @@ fn foreign_packets_go_on_untouched_and_uncounted() {
         ("TCP", with(PROTOCOL, 6)),
         ("truncated", good[..good.len() - 1].to_vec()),
     ];
-    let of_version: Vec<(&str, Vec<u8>)> = match IS_V6 {
-        false => vec![
+    let of_version: Vec<(&str, Vec<u8>)> = if !IS_V6 {
+        vec![
             ("IPv6", with(12, 0x86)),
             ("IP options", with(14, 0x46)),
             ("first fragment", with(20, 0x20)),
             ("later fragment", with(21, 1)),
-        ],
-        true => vec![
+        ]
+    } else {
+        vec![
             ("IPv4", with(12, 0x08)),
             ("another version", with(14, 0x72)),
             ("hop-by-hop options", with(PROTOCOL, 0)),
             ("fragment", with(PROTOCOL, 44)),
-        ],
+        ]
     };
     for (what, bytes) in foreign.into_iter().chain(of_version) {
         for program in ["nic_ingress", "nic_egress"] {

@@ -35,9 +35,10 @@ impl Finding {
     /// Which form `ours` takes follows from [`Tolerance::of`] the target.
     pub fn judged(target: &Target, ours: impl Into<Value>) -> Self {
         let ours = ours.into();
-        let verdict = match Tolerance::of(target).holds(&target.value, &ours) {
-            true => Verdict::Met,
-            false => Verdict::Missed,
+        let verdict = if Tolerance::of(target).holds(&target.value, &ours) {
+            Verdict::Met
+        } else {
+            Verdict::Missed
         };
         Self { ours: Some(ours), verdict, note: String::new() }
     }

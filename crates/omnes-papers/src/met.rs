@@ -45,9 +45,10 @@ impl MetList {
     pub fn renewed(&self, all: &[Judged]) -> Self {
         let mut ids = self.0.clone();
         for one in all {
-            match one.finding.verdict == Verdict::Met {
-                true => ids.insert(one.target.id.clone()),
-                false => ids.remove(&one.target.id),
+            if one.finding.verdict == Verdict::Met {
+                ids.insert(one.target.id.clone())
+            } else {
+                ids.remove(&one.target.id)
             };
         }
         Self(ids)

@@ -259,9 +259,10 @@ impl Nodes {
 impl From<Vec<Vec<Rank>>> for Nodes {
     fn from(nodes: Vec<Vec<Rank>>) -> Self {
         let is_one_each = (0..).zip(&nodes).all(|(node, ranks)| **ranks == [Rank(node)]);
-        match is_one_each {
-            true => Self::one_each(nodes.len() as u32),
-            false => Self(Form::Listed(Arc::new(Listed::new(&nodes)))),
+        if is_one_each {
+            Self::one_each(nodes.len() as u32)
+        } else {
+            Self(Form::Listed(Arc::new(Listed::new(&nodes))))
         }
     }
 }

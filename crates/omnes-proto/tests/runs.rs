@@ -129,10 +129,8 @@ impl Job {
         let mut sent = Vec::new();
         while let Some(transmit) = endpoint.poll_transmit(now, &mut heads[0]) {
             sent.push(Packet::new(from, &transmit, &heads[0]));
-            let more = match self.by_runs {
-                true => endpoint.continue_run(now, &transmit, &mut heads),
-                false => 0,
-            };
+            let more =
+                if self.by_runs { endpoint.continue_run(now, &transmit, &mut heads) } else { 0 };
             self.continued += more as u64;
             for (index, head) in (1..).zip(&heads[1..=more]) {
                 let mut packet = Packet::new(from, &transmit, head);
@@ -152,10 +150,8 @@ impl Job {
             let train = packets[at..].iter().take_while(|packet| packet.continues(first));
             let heads = train.map(|packet| packet.head.as_slice());
             let endpoint = &mut self.ranks[to as usize];
-            let run = match self.by_runs {
-                true => endpoint.handle_run(now, heads, first.bytes()),
-                false => None,
-            };
+            let run =
+                if self.by_runs { endpoint.handle_run(now, heads, first.bytes()) } else { None };
             if let Some(run) = run {
                 let Run { packets, .. } = run;
                 assert!(packets > 1);

@@ -307,10 +307,7 @@ pub(crate) fn operation(py: Python<'_>, name: &str) -> PyResult<ReduceOp> {
 
 /// Memory of a broadcast: only the root's may be read-only.
 pub(crate) fn memory(ranks: &Ranks, buffer: &Bound<'_, PyAny>, root: u32) -> PyResult<Memory> {
-    match ranks.rank() == root {
-        true => Memory::of(buffer),
-        false => Memory::to_write(buffer),
-    }
+    if ranks.rank() == root { Memory::of(buffer) } else { Memory::to_write(buffer) }
 }
 
 /// Lengths of parts in bytes; `argument` is what the caller knows them as.

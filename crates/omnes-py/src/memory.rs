@@ -40,11 +40,9 @@ impl Memory {
         check_values(&format)?;
         let element_bytes = view.getattr("itemsize")?.extract()?;
         let is_one_number = view.getattr("ndim")?.extract::<usize>()? == 0;
-        let bytes = match is_one_number {
-            // Without dimensions it has no shape, which PyO3 insists on.
-            true => view.call_method1("cast", ("B",))?,
-            false => view.into_any(),
-        };
+        // Without dimensions it has no shape, which PyO3 insists on.
+        let bytes =
+            if is_one_number { view.call_method1("cast", ("B",))? } else { view.into_any() };
         let buffer = PyUntypedBuffer::get(&bytes)?;
         if !buffer.is_c_contiguous() {
             let reason = "the buffer's bytes are not one behind the other: copy it, as with \

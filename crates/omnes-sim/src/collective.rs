@@ -22,10 +22,8 @@ pub fn broadcast(
     chunk_bytes: usize,
 ) -> Result<Vec<Script>, TopoError> {
     let chunk_bytes = if chunk_bytes == 0 { content.len().max(1) } else { chunk_bytes };
-    let chunks: Vec<&[u8]> = match content.is_empty() {
-        true => vec![content],
-        false => content.chunks(chunk_bytes).collect(),
-    };
+    let chunks: Vec<&[u8]> =
+        if content.is_empty() { vec![content] } else { content.chunks(chunk_bytes).collect() };
     let script = |rank: u32| {
         let rank = Rank(rank);
         let parent = tree.parent(rank, root, size)?;

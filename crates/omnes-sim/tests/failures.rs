@@ -190,10 +190,8 @@ fn ranks_that_are_stopped_again_and_again_while_idle_are_not_named() {
 fn rank_that_dies_while_all_are_stopped_is_named_within_the_timeout_of_those_who_go_on() {
     let LivenessConfig { timeout, .. } = LivenessConfig::default();
     for is_at_work in [false, true] {
-        let mut cluster = match is_at_work {
-            true => at_work(35),
-            false => Cluster::builder().ranks(4).seed(36).build(),
-        };
+        let mut cluster =
+            if is_at_work { at_work(35) } else { Cluster::builder().ranks(4).seed(36).build() };
         (0..4).for_each(|rank| cluster.suspend(rank, 10 * timeout));
         let resumed = cluster.now() + 10 * timeout;
         cluster.run_for(timeout);

@@ -50,9 +50,10 @@ impl CoRoots {
     pub fn subgroup_of(&self, position: u32) -> u32 {
         let (least, longer) = (self.size / self.count, self.size % self.count);
         let in_longer = longer * (least + 1);
-        match position < in_longer {
-            true => position / (least + 1),
-            false => longer + (position - in_longer) / least,
+        if position < in_longer {
+            position / (least + 1)
+        } else {
+            longer + (position - in_longer) / least
         }
     }
 }

@@ -220,10 +220,7 @@ pub fn completion(size: u32, lambda: Lambda) -> Result<u64, TopoError> {
     let (mut least, mut most) = (0, (others - 1) * UNIT + lambda.time());
     while least < most {
         let middle = least + (most - least) / 2;
-        match reach(middle, lambda) < u64::from(size) {
-            true => least = middle + 1,
-            false => most = middle,
-        }
+        if reach(middle, lambda) < u64::from(size) { least = middle + 1 } else { most = middle }
     }
     Ok(least)
 }

@@ -301,10 +301,7 @@ impl Communicator {
     /// The engine for a new operation. Once this rank has left the job there is none, since nobody
     /// would answer.
     pub(crate) fn engine_to_start(&self) -> Result<&Engine, Error> {
-        match self.job().has_left() {
-            true => Err(Error::Left),
-            false => Ok(&self.job().engine),
-        }
+        if self.job().has_left() { Err(Error::Left) } else { Ok(&self.job().engine) }
     }
 
     pub(crate) fn nodes(&self) -> &Nodes {

@@ -40,9 +40,10 @@ const EVEN_MAX: usize = 2;
 
 /// The equal parts of memory, one per rank.
 pub(crate) fn equal_parts(name: &'static str, bytes: usize, ranks: u32) -> Result<Parts, Error> {
-    match bytes.is_multiple_of(ranks as usize) {
-        true => Ok(Parts::equal(bytes / ranks as usize, ranks)),
-        false => Err(Error::UnequalParts { name, bytes, ranks }),
+    if bytes.is_multiple_of(ranks as usize) {
+        Ok(Parts::equal(bytes / ranks as usize, ranks))
+    } else {
+        Err(Error::UnequalParts { name, bytes, ranks })
     }
 }
 
@@ -121,10 +122,13 @@ impl Communicator {
     ) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Gatherv).with_root(root))?;
-        self.undertake(Collective::Gatherv, || match self.rank() == root {
-            true => self.gatherv_here(own, all, lengths),
-            // SAFETY: nothing is received but at the root.
-            false => unsafe { self.gather_parts(root, Bytes::of(own), |_| nothing()) },
+        self.undertake(Collective::Gatherv, || {
+            if self.rank() == root {
+                self.gatherv_here(own, all, lengths)
+            } else {
+                // SAFETY: nothing is received but at the root.
+                unsafe { self.gather_parts(root, Bytes::of(own), |_| nothing()) }
+            }
         })
     }
 
@@ -203,10 +207,8 @@ impl Communicator {
 
     /// Brings each rank's part of `all` to all.
     pub(crate) fn allgather_parts(&self, all: &mut [u8], parts: &Parts) -> Result<(), Error> {
-        let meeting_bytes_max = match self.waits_for_cores() {
-            true => CROWDED_MEETING_BYTES_MAX,
-            false => MEETING_BYTES_MAX,
-        };
+        let meeting_bytes_max =
+            if self.waits_for_cores() { CROWDED_MEETING_BYTES_MAX } else { MEETING_BYTES_MAX };
         let data = Bytes::of_mut(all);
         if data.length <= meeting_bytes_max || parts.longest() <= PART_BYTES_MAX {
             let part = |rank| data.part(parts.range(rank));
@@ -264,9 +266,12 @@ impl Communicator {
     ) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Scatterv).with_root(root))?;
-        self.undertake(Collective::Scatterv, || match self.rank() == root {
-            true => self.scatter_parts(self.parts_of(all.len(), lengths, own.len()), all, own),
-            false => self.receive_part(root, own),
+        self.undertake(Collective::Scatterv, || {
+            if self.rank() == root {
+                self.scatter_parts(self.parts_of(all.len(), lengths, own.len()), all, own)
+            } else {
+                self.receive_part(root, own)
+            }
         })
     }
 
@@ -373,9 +378,10 @@ impl Communicator {
     ) -> Result<(), Error> {
         // SAFETY: promised by the caller.
         unsafe {
-            match self.has_rows(parts.longest()) {
-                true => self.gather_rows(root, own, parts, part),
-                false => self.gather_parts(root, own, part),
+            if self.has_rows(parts.longest()) {
+                self.gather_rows(root, own, parts, part)
+            } else {
+                self.gather_parts(root, own, part)
             }
         }
     }

@@ -168,9 +168,10 @@ impl Job {
     pub(crate) fn leave(&self) {
         if !self.has_left.swap(true, Ordering::SeqCst) {
             // After a failure there may be nobody left to answer.
-            let limit = match self.engine.failed().is_empty() {
-                true => DRAIN_TIMEOUT,
-                false => DRAIN_TIMEOUT.min(self.config.peer_timeout / 10),
+            let limit = if self.engine.failed().is_empty() {
+                DRAIN_TIMEOUT
+            } else {
+                DRAIN_TIMEOUT.min(self.config.peer_timeout / 10)
             };
             self.engine.drain(limit);
             self.engine.leave();

@@ -206,9 +206,10 @@ impl Communicator {
                 // SAFETY: the room and this rank's own part are in nobody's use, and places of
                 // others only read while parts are reduced.
                 unsafe {
-                    match unit / segments + 1 == reducing {
-                        true => combine.apply(place.as_mut_slice(), room.as_slice()),
-                        false => combine.apply(room.as_mut_slice(), place.as_slice()),
+                    if unit / segments + 1 == reducing {
+                        combine.apply(place.as_mut_slice(), room.as_slice())
+                    } else {
+                        combine.apply(room.as_mut_slice(), place.as_slice())
                     }
                 }
             }

@@ -95,9 +95,12 @@ fn interruptible(ends: &Arc<AtomicBool>) -> impl Fn(&mut Config) + Sync {
         chain(config);
         if config.rank == 1 {
             let ends = ends.clone();
-            let callback = move || match ends.swap(false, Ordering::Relaxed) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            let callback = move || {
+                if ends.swap(false, Ordering::Relaxed) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             };
             config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
         }
@@ -157,10 +160,7 @@ fn nor_does_it_by_an_operation_that_is_tested() {
     root_sends_less(|comm, data| {
         let mut request = comm.bcast_owned(0, std::mem::take(data)).unwrap();
         loop {
-            match request.test()? {
-                true => return Ok(()),
-                false => std::thread::yield_now(),
-            }
+            if request.test()? { return Ok(()) } else { std::thread::yield_now() }
         }
     });
 }

@@ -158,9 +158,12 @@ fn interruptible(
     move |config| {
         if config.rank == 1 {
             let ends = ends.clone();
-            let callback = move || match ends.swap(false, Ordering::Relaxed) {
-                true => ending(),
-                false => ControlFlow::Continue(()),
+            let callback = move || {
+                if ends.swap(false, Ordering::Relaxed) {
+                    ending()
+                } else {
+                    ControlFlow::Continue(())
+                }
             };
             config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
         }

@@ -56,9 +56,12 @@ fn casts(comm: &Communicator) -> u64 {
 
 /// Figures by which `favourite` takes no time, and everything else much.
 fn in_favour_of(favourite: Way) -> Figures {
-    let cost = |way| match way == favourite {
-        true => Cost::default(),
-        false => Cost { level_ns: 1_000_000, level_byte_ps: 1_000, stream_byte_ps: 1_000 },
+    let cost = |way| {
+        if way == favourite {
+            Cost::default()
+        } else {
+            Cost { level_ns: 1_000_000, level_byte_ps: 1_000, stream_byte_ps: 1_000 }
+        }
     };
     let multicast = Some(cost(Way::Multicast));
     let (binomial, chain) = (cost(Way::Binomial), cost(Way::Chain));

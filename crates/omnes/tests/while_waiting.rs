@@ -116,9 +116,10 @@ fn a_callback_ends_the_wait_and_what_was_waited_for_is_given_up() {
                 let ends = ends.clone();
                 config.while_waiting =
                     Some(WhileWaiting::every(Duration::from_millis(1), move || {
-                        match ends.swap(false, Ordering::Relaxed) {
-                            true => ControlFlow::Break(()),
-                            false => ControlFlow::Continue(()),
+                        if ends.swap(false, Ordering::Relaxed) {
+                            ControlFlow::Break(())
+                        } else {
+                            ControlFlow::Continue(())
                         }
                     }));
                 (config.spin, config.give_way) = (Some(stage.0), Some(stage.1));

@@ -207,10 +207,7 @@ impl<'comm> Bench<'comm> {
 
     /// Warms up, and says how many iterations fit into the budget; the same at every rank.
     fn agree_on_iterations(&self, op: Op, paced: &mut Paced<'_>) -> Result<u64> {
-        let budget = match op.is_nonblocking() {
-            true => self.budget / OVERLAPPED_CALLS,
-            false => self.budget,
-        };
+        let budget = if op.is_nonblocking() { self.budget / OVERLAPPED_CALLS } else { self.budget };
         self.comm.barrier()?;
         let start = clock::now_ns();
         paced.iterate()?;

@@ -111,10 +111,8 @@ pub struct Args {
 /// Runs the subcommand in this rank.
 pub fn run(args: Args) -> Result<ExitCode> {
     let comm = rank::join("omnes run -n 8 -- omnes bench bcast")?;
-    let has_multisend = || match args.measure.needs_multisend() {
-        true => stage::check_multisend(&comm),
-        false => Ok(()),
-    };
+    let has_multisend =
+        || if args.measure.needs_multisend() { stage::check_multisend(&comm) } else { Ok(()) };
     if let Err(error) = args.measure.check(comm.size()).and_then(|()| has_multisend()) {
         return Ok(rank::refuse(&comm, &error));
     }

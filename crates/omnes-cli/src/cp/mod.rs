@@ -360,10 +360,10 @@ fn settle(ending: Ending, durability: Durability) -> (Option<Staging>, Option<St
 fn check_not_inside(dest: &Path, source: &Path) -> Result<(), String> {
     // Where a part of the path is not there yet, what is there decides.
     let is_inside = source.canonicalize().is_ok_and(|source| {
-        let above = dest.ancestors().skip(1).map(|path| match path.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => path,
-        });
+        let above = dest
+            .ancestors()
+            .skip(1)
+            .map(|path| if path.as_os_str().is_empty() { Path::new(".") } else { path });
         above.filter_map(|path| path.canonicalize().ok()).any(|path| path.starts_with(&source))
     });
     if is_inside {

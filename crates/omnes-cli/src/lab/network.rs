@@ -45,9 +45,10 @@ const HOST_QUEUE_BYTES: u64 = 16 << 20;
 pub fn address(host: usize, ipv6: bool) -> IpAddr {
     let number = u16::try_from(host + 1).expect("HOSTS_MAX fits");
     let [high, low] = number.to_be_bytes();
-    match ipv6 {
-        true => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number).into(),
-        false => Ipv4Addr::new(10, 77, high, low).into(),
+    if ipv6 {
+        Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number).into()
+    } else {
+        Ipv4Addr::new(10, 77, high, low).into()
     }
 }
 

@@ -59,9 +59,10 @@ fn lines(report: &Report) -> Result<String> {
 }
 
 fn page(is_watching: bool, report: &Report, earlier: &BTreeMap<Key, SlotReport>) -> String {
-    let text = match report.slots.is_empty() {
-        true => nothing(report),
-        false => table(&report.slots, earlier).to_string(),
+    let text = if report.slots.is_empty() {
+        nothing(report)
+    } else {
+        table(&report.slots, earlier).to_string()
     };
     let is_refreshed = is_watching && io::stdout().is_terminal();
     let start = if is_refreshed { CLEAR } else { "" };

@@ -165,10 +165,7 @@ pub fn usual_bcast(nodes: u32) -> Bcast {
 
 /// A barrier with nothing left open, as the library chooses on hosts that wait for it.
 pub fn usual_barrier(kind: BarrierKind, ranks: u32) -> (BarrierForm, Barrier) {
-    let usual = match ranks <= COUNTER_NODES_MAX {
-        true => Barrier::Counter,
-        false => Barrier::Dissemination,
-    };
+    let usual = if ranks <= COUNTER_NODES_MAX { Barrier::Counter } else { Barrier::Dissemination };
     (kind.form.unwrap_or(BarrierForm::User), kind.algorithm.unwrap_or(usual))
 }
 

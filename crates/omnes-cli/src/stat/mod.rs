@@ -171,9 +171,10 @@ fn shown(args: &Args, survey: &Survey, earlier: &Earlier) -> Result<String> {
 fn nothing(args: &Args, survey: &Survey) -> String {
     let of_job = args.job.as_ref().map_or_else(String::new, |job| format!(" of job {job}"));
     let places: Vec<_> = survey.directories.iter().map(|path| path.display().to_string()).collect();
-    let looked = match places.is_empty() {
-        true => "nobody has published here yet".to_owned(),
-        false => format!("looked in {}", places.join(", ")),
+    let looked = if places.is_empty() {
+        "nobody has published here yet".to_owned()
+    } else {
+        format!("looked in {}", places.join(", "))
     };
     format!("no rank{of_job} to be seen ({looked}); ranks publish unless OMNES_LIVE=off")
 }

@@ -66,9 +66,10 @@ pub fn overview(ranks: &[Snapshot], earlier: &Earlier) -> String {
         ]);
     }
     table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-    let rates = match earlier.is_empty() {
-        true => "mean rates since the start of each",
-        false => "rates since the last look",
+    let rates = if earlier.is_empty() {
+        "mean rates since the start of each"
+    } else {
+        "rates since the last look"
     };
     format!("{}; {rates}\n{table}", summary(ranks))
 }

@@ -225,9 +225,10 @@ fn show(format: Format) -> Result<ExitCode> {
 fn clear() -> Result<ExitCode> {
     let cache = cache()?;
     let path = cache.path().display();
-    match cache.clear().with_context(|| format!("cannot remove {path}"))? {
-        true => print::line(format_args!("removed {path}"))?,
-        false => print::line(format_args!("nothing is kept in {path}"))?,
+    if cache.clear().with_context(|| format!("cannot remove {path}"))? {
+        print::line(format_args!("removed {path}"))?
+    } else {
+        print::line(format_args!("nothing is kept in {path}"))?
     };
     Ok(ExitCode::SUCCESS)
 }

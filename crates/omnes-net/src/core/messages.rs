@@ -177,12 +177,11 @@ impl Core {
         match part {
             Part::Send(send) => {
                 self.withdraw(channel, send);
-                let sent = match channel == self.cast_channel() {
-                    true => u64::MAX, // All of it may be wanted again.
-                    false => {
-                        self.endpoint.cut(channel, send);
-                        self.endpoint.channels()[channel].available_bytes(send)
-                    }
+                let sent = if channel == self.cast_channel() {
+                    u64::MAX // All of it may be wanted again.
+                } else {
+                    self.endpoint.cut(channel, send);
+                    self.endpoint.channels()[channel].available_bytes(send)
                 };
                 let to = match spot {
                     Spot::At(rank) => Some(rank),
@@ -227,9 +226,10 @@ impl Core {
     /// A receive has no memory any more, if it had.
     fn uncount(&mut self, channel: usize, sink: Sink) {
         if sink.base.is_some() && sink.capacity >= SCATTER_BYTES {
-            match channel == self.cast_channel() {
-                true => self.large_casts -= 1,
-                false => self.large_receives -= 1,
+            if channel == self.cast_channel() {
+                self.large_casts -= 1
+            } else {
+                self.large_receives -= 1
             }
         }
     }

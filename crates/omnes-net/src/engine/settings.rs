@@ -80,10 +80,10 @@ pub(super) fn broadcast_config(
         receive_truesize_bytes: share,
         initial_credit_bytes: share / 4,
         peer_timeout: config.silence_max(),
-        ack_delay: match met.crowd.is_crowded() {
-            // All receivers owe an answer.
-            true => broadcast.ack_delay,
-            false => met.crowd.hold().min(broadcast.ack_delay),
+        ack_delay: if met.crowd.is_crowded() {
+            broadcast.ack_delay // All receivers owe an answer.
+        } else {
+            met.crowd.hold().min(broadcast.ack_delay)
         },
         timeout_min: met.crowd.patience(),
         ..broadcast.clone()
@@ -94,9 +94,10 @@ pub(super) fn broadcast_config(
 /// Packets that a lane may have in flight. Ranks that take turns on a core pass data on through
 /// its cache, if they pass on little enough at a time.
 fn window_packets(crowd: &Crowd, payload_bytes: u16, crowded_bytes: u32) -> u32 {
-    match crowd.is_crowded() {
-        true => (crowded_bytes / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN),
-        false => WINDOW_PACKETS_MAX,
+    if crowd.is_crowded() {
+        (crowded_bytes / u32::from(payload_bytes)).max(CROWDED_WINDOW_PACKETS_MIN)
+    } else {
+        WINDOW_PACKETS_MAX
     }
 }
 

@@ -39,9 +39,10 @@ impl Segment {
     pub(super) fn adopt(fd: OwnedFd, layout: Layout) -> io::Result<Self> {
         let is_fixed = fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK);
         let bytes = u64::try_from(fstat(&fd)?.st_size).unwrap_or(0);
-        match is_fixed && bytes >= layout.segment_bytes() {
-            true => Ok(Self { fd, layout }),
-            false => Err(io::ErrorKind::InvalidData.into()),
+        if is_fixed && bytes >= layout.segment_bytes() {
+            Ok(Self { fd, layout })
+        } else {
+            Err(io::ErrorKind::InvalidData.into())
         }
     }
 

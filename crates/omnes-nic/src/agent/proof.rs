@@ -89,9 +89,10 @@ pub(super) fn group(
 /// The firmware finds slots by version of IP and port, whatever the address, so a port that two
 /// users have at two addresses would let one have packets of the other.
 fn of_one_user(sockets: &[Entry], peer: Peer) -> Result<(), &'static str> {
-    match sockets.iter().any(|entry| entry.uid != peer.uid) {
-        true => Err("another user has a socket with the same port"),
-        false => Ok(()),
+    if sockets.iter().any(|entry| entry.uid != peer.uid) {
+        Err("another user has a socket with the same port")
+    } else {
+        Ok(())
     }
 }
 

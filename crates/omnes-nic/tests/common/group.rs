@@ -20,9 +20,10 @@ pub fn socket_address(index: usize) -> SocketAddr {
 
 /// The multicast address of the tests' group.
 pub const GROUP: SocketAddr = SocketAddr::new(
-    match IS_V6 {
-        false => IpAddr::V4(Ipv4Addr::new(239, 193, 2, 3)),
-        true => IpAddr::V6(Ipv6Addr::new(0xff15, 0, 0, 0, 0x6f6d, 0x6e65, 0x40c1, 0x0203)),
+    if !IS_V6 {
+        IpAddr::V4(Ipv4Addr::new(239, 193, 2, 3))
+    } else {
+        IpAddr::V6(Ipv6Addr::new(0xff15, 0, 0, 0, 0x6f6d, 0x6e65, 0x40c1, 0x0203))
     },
     20000,
 );
@@ -113,12 +114,11 @@ pub fn leave_checksum_out(socket: &UdpSocket) {
 /// Sets the hops that packets of a socket to groups may take, and that none come back.
 pub fn send_to_groups(socket: &UdpSocket, hops: u8) {
     let hops = hops.into();
-    let (level, options) = match IS_V6 {
-        false => (libc::IPPROTO_IP, [(libc::IP_MULTICAST_LOOP, 0), (libc::IP_MULTICAST_TTL, hops)]),
-        true => {
-            let loops = (libc::IPV6_MULTICAST_LOOP, 0);
-            (libc::IPPROTO_IPV6, [loops, (libc::IPV6_MULTICAST_HOPS, hops)])
-        }
+    let (level, options) = if !IS_V6 {
+        (libc::IPPROTO_IP, [(libc::IP_MULTICAST_LOOP, 0), (libc::IP_MULTICAST_TTL, hops)])
+    } else {
+        let loops = (libc::IPV6_MULTICAST_LOOP, 0);
+        (libc::IPPROTO_IPV6, [loops, (libc::IPV6_MULTICAST_HOPS, hops)])
     };
     for (option, value) in options {
         set_option(socket, level, option, value);

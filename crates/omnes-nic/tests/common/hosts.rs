@@ -110,9 +110,10 @@ fn ip(space: &OwnedFd, lines: &str) {
 
 /// Address of host `index` of a network.
 pub fn address(index: usize) -> IpAddr {
-    match IS_V6 {
-        false => Ipv4Addr::new(10, 79, (index / 250) as u8, (index % 250) as u8 + 1).into(),
-        true => Ipv6Addr::new(0xfd00, 79, 0, 0, 0, 0, 0, index as u16 + 1).into(),
+    if !IS_V6 {
+        Ipv4Addr::new(10, 79, (index / 250) as u8, (index % 250) as u8 + 1).into()
+    } else {
+        Ipv6Addr::new(0xfd00, 79, 0, 0, 0, 0, 0, index as u16 + 1).into()
     }
 }
 

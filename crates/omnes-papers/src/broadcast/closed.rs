@@ -256,10 +256,7 @@ fn best_subgroup(nodes: f64, ratio: f64) -> f64 {
     for _ in 0..200 {
         let third = (high - low) / 3.0;
         let (left, right) = (low + third, high - third);
-        match busy(nodes, left, ratio) < busy(nodes, right, ratio) {
-            true => high = right,
-            false => low = left,
-        }
+        if busy(nodes, left, ratio) < busy(nodes, right, ratio) { high = right } else { low = left }
     }
     (low + high) / 2.0
 }

@@ -73,9 +73,10 @@ pub(super) fn testbed() -> Testbed {
 }
 
 fn network(ranks: u32) -> Network {
-    let network = match ranks <= NODES {
-        true => Network::single_switch(NODES),
-        false => Network::fat_tree(ranks, RADIX),
+    let network = if ranks <= NODES {
+        Network::single_switch(NODES)
+    } else {
+        Network::fat_tree(ranks, RADIX)
     };
     network.expect("these networks exist")
 }

@@ -60,10 +60,7 @@ pub(super) fn first_size(
     }
     while above - below > 4 {
         let middle = (below + above) / 8 * 4;
-        match holds(middle) {
-            true => above = middle,
-            false => below = middle,
-        }
+        if holds(middle) { above = middle } else { below = middle }
     }
     Some(above)
 }

@@ -98,10 +98,8 @@ fn draw_mark(chart: &mut Chart, mark: &Mark, (x, y): (Scale, Scale)) -> Result<(
     chart.draw_series([Circle::new(at, 4, STATED.filled())])?;
     // Towards the middle, so that nothing is cut off.
     let xs = chart.x_range();
-    let (side, shift) = match at.0 > (xs.start + xs.end) / 2.0 {
-        true => (HPos::Right, -8),
-        false => (HPos::Left, 8),
-    };
+    let (side, shift) =
+        if at.0 > (xs.start + xs.end) / 2.0 { (HPos::Right, -8) } else { (HPos::Left, 8) };
     let font = ("sans-serif", 12).into_font().color(&STATED).pos(Pos::new(side, VPos::Bottom));
     let name = Text::new(mark.id.clone(), (shift, -3), font);
     chart.draw_series([EmptyElement::at(at) + name])?;
@@ -112,10 +110,7 @@ fn draw_mark(chart: &mut Chart, mark: &Mark, (x, y): (Scale, Scale)) -> Result<(
 fn corner(figure: &Figure) -> SeriesLabelPosition {
     let ends = figure.series.iter().filter_map(|it| Some((it.points.first()?, it.points.last()?)));
     let falls: f64 = ends.map(|(first, last)| first.1 - last.1).sum();
-    match falls > 0.0 {
-        true => SeriesLabelPosition::UpperRight,
-        false => SeriesLabelPosition::UpperLeft,
-    }
+    if falls > 0.0 { SeriesLabelPosition::UpperRight } else { SeriesLabelPosition::UpperLeft }
 }
 
 /// How many labels an axis has at most; a logarithmic one no more than powers of two.
@@ -153,9 +148,10 @@ fn label(place: f64, scale: Scale) -> String {
     let value = if scale == Scale::Linear { place } else { place.exp2() };
     let digits = if value.abs() >= 100.0 { 0 } else { 2 };
     let text = format!("{value:.digits$}");
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }
 
@@ -164,12 +160,11 @@ fn span(values: &[f64], scale: Scale) -> Range<f64> {
     let places = || values.iter().filter(|value| value.is_finite()).map(|it| place(*it, scale));
     let least = places().fold(f64::INFINITY, f64::min);
     let most = places().fold(f64::NEG_INFINITY, f64::max);
-    match least <= most {
-        true => {
-            let room = ((most - least) * 0.04).max(1e-3);
-            let low = if least == 0.0 { 0.0 } else { least - room };
-            low..most + 2.0 * room
-        }
-        false => 0.0..1.0,
+    if least <= most {
+        let room = ((most - least) * 0.04).max(1e-3);
+        let low = if least == 0.0 { 0.0 } else { least - room };
+        low..most + 2.0 * room
+    } else {
+        0.0..1.0
     }
 }

@@ -121,9 +121,10 @@ fn row(one: &Judged) -> String {
 fn contradictions_section(judged: &[Judged]) -> String {
     let parts: String =
         contradictions::ALL.iter().filter_map(|it| contradiction(it, judged)).collect();
-    match parts.is_empty() {
-        true => String::new(),
-        false => format!("<h2 id=\"contradictions\">Contradictions</h2>\n{parts}"),
+    if parts.is_empty() {
+        String::new()
+    } else {
+        format!("<h2 id=\"contradictions\">Contradictions</h2>\n{parts}")
     }
 }
 

@@ -48,10 +48,8 @@ fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<(Pack
     if is_first != (header.argument == 0) {
         return None;
     }
-    let envelope = match is_first {
-        true => Some(Envelope::parse(head.get(PACKET_OVERHEAD_BYTES..)?)?),
-        false => None,
-    };
+    let envelope =
+        if is_first { Some(Envelope::parse(head.get(PACKET_OVERHEAD_BYTES..)?)?) } else { None };
     let start = PACKET_OVERHEAD_BYTES + if is_first { ENVELOPE_BYTES } else { 0 };
     let bytes = packet_bytes.checked_sub(start)?;
     let Header { seq, argument: index, flags, epoch, .. } = *header;

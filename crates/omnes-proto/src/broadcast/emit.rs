@@ -170,9 +170,10 @@ impl Stream {
         let hears = is_told && std::mem::take(&mut incoming.hears);
         let incoming = self.incoming.as_ref()?;
         // The time of those below is part of a branch's round trip.
-        let held_back = match self.roles.speaks_for_others {
-            true => 0,
-            false => incoming.arrivals.held_back(now).as_micros().min(u128::from(u32::MAX)),
+        let held_back = if self.roles.speaks_for_others {
+            0
+        } else {
+            incoming.arrivals.held_back(now).as_micros().min(u128::from(u32::MAX))
         };
         let credits = incoming.credits(common);
         let mut header = self.header(common, Kind::CastAck);
@@ -370,13 +371,15 @@ impl Stream {
         let index = header.argument.checked_add(1)?;
         let whole = (message.packets - 1).checked_sub(index)?;
         let room = open.checked_sub(sending.next.since(sending.base))?;
-        let unasked = match open < common.config.window_packets {
-            true => asking_interval(open).checked_sub(self.unasked + 1)?,
-            false => u32::MAX,
+        let unasked = if open < common.config.window_packets {
+            asking_interval(open).checked_sub(self.unasked + 1)?
+        } else {
+            u32::MAX
         };
-        let unmended = match has_repairs {
-            true => sending.rest_of_message().checked_sub(BURST_PACKETS - 1)?,
-            false => u32::MAX,
+        let unmended = if has_repairs {
+            sending.rest_of_message().checked_sub(BURST_PACKETS - 1)?
+        } else {
+            u32::MAX
         };
         Some(whole.min(room).min(unasked).min(unmended))
     }

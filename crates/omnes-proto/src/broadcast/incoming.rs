@@ -230,10 +230,7 @@ impl Incoming {
         // Every stream that is under way must get on: what is not needed to get on now leaves a
         // buffer to each.
         let is_needed = posted.is_some() && packet.seq == self.arrivals.expects();
-        let spared = match is_needed && !self.holds_for_others() {
-            true => 0,
-            false => common.active.max(1),
-        };
+        let spared = if is_needed && !self.holds_for_others() { 0 } else { common.active.max(1) };
         let slot = common.slots.take_above(spared)?;
         let stashed = Stashed { packet, slot, is_delivered: posted.is_some() };
         self.stash.insert(self.stashed_from, stashed);

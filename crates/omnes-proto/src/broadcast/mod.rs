@@ -413,9 +413,10 @@ impl Broadcast {
         let mut due = std::mem::take(&mut self.due);
         due.extend(wakes.filter_map(is_due));
         for at in due.drain(..) {
-            match self.streams[at].on_deadline(now, &mut self.common) {
-                true => self.schedule(at),
-                false => self.wakes[at] = self.streams[at].deadline(),
+            if self.streams[at].on_deadline(now, &mut self.common) {
+                self.schedule(at)
+            } else {
+                self.wakes[at] = self.streams[at].deadline()
             }
             self.judge_silence(now, at);
         }

@@ -157,9 +157,10 @@ impl Policy {
 
     /// The default for `nodes` nodes.
     pub fn usual(nodes: u32) -> Self {
-        match nodes <= ROOT_NODES_MAX {
-            true => Self::COMBINED,
-            false => Self { collection: Collection::Tree { radix: USUAL_RADIX }, ..Self::COMBINED },
+        if nodes <= ROOT_NODES_MAX {
+            Self::COMBINED
+        } else {
+            Self { collection: Collection::Tree { radix: USUAL_RADIX }, ..Self::COMBINED }
         }
     }
 

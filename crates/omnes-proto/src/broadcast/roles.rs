@@ -164,9 +164,10 @@ impl<'a> Takers<'a> {
             return Some(0);
         }
         let place = self.nodes.place(rank).filter(|place| self.nodes.is_leader(*place))?;
-        let ahead = match place.node >= self.first {
-            true => place.node - self.first,
-            false => place.node + (self.count() - self.first),
+        let ahead = if place.node >= self.first {
+            place.node - self.first
+        } else {
+            place.node + (self.count() - self.first)
         };
         (ahead > 0).then_some(ahead)
     }

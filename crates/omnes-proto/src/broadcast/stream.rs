@@ -130,10 +130,7 @@ impl Stream {
             self.collector.answers.disarm();
             return;
         }
-        let held_back = match self.has_asked {
-            true => Duration::ZERO,
-            false => common.config.ack_delay,
-        };
+        let held_back = if self.has_asked { Duration::ZERO } else { common.config.ack_delay };
         self.collector.answers.arm(now, Allowance { least: common.config.timeout_min, held_back });
     }
 
@@ -167,9 +164,10 @@ impl Stream {
         is_due |= self.collector.end_hold(now);
         if self.roles.collects() {
             let end = self.end();
-            let is_late = match self.roles.is_repairer {
-                true => self.collector.on_timeout(now, end),
-                false => self.collector.ask_again(now, end),
+            let is_late = if self.roles.is_repairer {
+                self.collector.on_timeout(now, end)
+            } else {
+                self.collector.ask_again(now, end)
             };
             common.counters.timeouts += u64::from(is_late);
             is_due |= is_late;

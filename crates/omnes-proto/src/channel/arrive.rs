@@ -497,9 +497,10 @@ impl Channel {
     fn slots_for(&mut self, from: Rank) -> usize {
         let slots = self.pool.slots();
         let is_full = self.pool.used() >= slots || self.matching.unexpected_count() >= slots;
-        match is_full && (self.peer(from).watch.awaits_message() || self.matching.awaits_any()) {
-            true => slots * POOL_GROWTH,
-            false => slots,
+        if is_full && (self.peer(from).watch.awaits_message() || self.matching.awaits_any()) {
+            slots * POOL_GROWTH
+        } else {
+            slots
         }
     }
 
@@ -589,10 +590,8 @@ fn take_apart(header: &Header, head: &[u8], packet_bytes: usize) -> Option<Numbe
     if is_on_wrong_lane || is_grant && body > 0 {
         return None;
     }
-    let envelope = match is_first {
-        true => Some(Envelope::parse(head.get(PACKET_OVERHEAD_BYTES..)?)?),
-        false => None,
-    };
+    let envelope =
+        if is_first { Some(Envelope::parse(head.get(PACKET_OVERHEAD_BYTES..)?)?) } else { None };
     let envelope_bytes = if is_first { ENVELOPE_BYTES } else { 0 };
     let bytes = body.checked_sub(envelope_bytes)?;
     let source = Source::Packet(PACKET_OVERHEAD_BYTES + envelope_bytes);

@@ -94,9 +94,10 @@ impl Channel {
 
     /// In large jobs each pair asks at a time of its own: many may wait for one.
     fn ask_spread(&self, rank: Rank) -> Duration {
-        match self.size > RANKS_AT_ONCE {
-            true => STAGGER * (self.me.0.wrapping_add(rank.0) % self.size),
-            false => Duration::ZERO,
+        if self.size > RANKS_AT_ONCE {
+            STAGGER * (self.me.0.wrapping_add(rank.0) % self.size)
+        } else {
+            Duration::ZERO
         }
     }
 

@@ -32,9 +32,10 @@ impl Channel {
             self.counters.malformed += 1;
             return None;
         };
-        let fits = match header.flags.has(Flags::CUT) {
-            true => self.cut_bulk(&packet, &part),
-            false => part_bytes == bytes as u64,
+        let fits = if header.flags.has(Flags::CUT) {
+            self.cut_bulk(&packet, &part)
+        } else {
+            part_bytes == bytes as u64
         };
         if !fits || header.kind != Kind::Data {
             self.counters.malformed += 1;

@@ -35,9 +35,10 @@ impl Outgoing {
 
     /// Bytes that have been handed out.
     fn handed_out(&self, ordered_offset: u64, payload: u64) -> u64 {
-        match self.ordered_next < self.ordered_packets {
-            true => ordered_offset,
-            false => self.ordered + u64::from(self.bulk_next) * payload,
+        if self.ordered_next < self.ordered_packets {
+            ordered_offset
+        } else {
+            self.ordered + u64::from(self.bulk_next) * payload
         }
     }
 }

@@ -525,9 +525,10 @@ impl Channel {
             self.matching.receives.remove(id.0 as usize);
             let Matched { from, envelope, is_cut, .. } = matched;
             let Envelope { tag, bytes, .. } = envelope;
-            self.events.push_back(match is_cut {
-                true => Event::Cut { id, from, tag },
-                false => Event::Received { id, from, tag, bytes },
+            self.events.push_back(if is_cut {
+                Event::Cut { id, from, tag }
+            } else {
+                Event::Received { id, from, tag, bytes }
             });
         }
     }

@@ -139,10 +139,13 @@ impl Group {
     ) -> Verdict {
         let epoch = header.seq.0;
         match epoch.wrapping_sub(self.done) {
-            1 => match self.on_joined(now, common, from.seat, words) {
-                true => Verdict::Taken,
-                false => Verdict::Duplicate,
-            },
+            1 => {
+                if self.on_joined(now, common, from.seat, words) {
+                    Verdict::Taken
+                } else {
+                    Verdict::Duplicate
+                }
+            }
             // It knows that the barrier under way here is done, by hearsay.
             2 if self.phase != Phase::Idle => Verdict::Ignored,
             _ if !Seq(self.done).precedes(Seq(epoch)) => Verdict::Duplicate,
@@ -162,10 +165,7 @@ impl Group {
             return Verdict::Taken;
         }
         // A leader that releases this rank from what it has not entered lies.
-        match Seq(self.done).precedes(Seq(epoch)) {
-            true => Verdict::Nonsense,
-            false => Verdict::Duplicate,
-        }
+        if Seq(self.done).precedes(Seq(epoch)) { Verdict::Nonsense } else { Verdict::Duplicate }
     }
 
     fn on_arrival(
@@ -199,19 +199,23 @@ impl Group {
         let (epoch, step) = (asked.seq.0, asked.argument);
         let verdict = match step {
             STEP_JOIN if self.is_led_by(from) => self.repeats_join(epoch),
-            STEP_RELEASE if self.leads_member(from) => match epoch == self.done {
-                true => Verdict::Taken,
-                false => Verdict::Ignored,
-            },
+            STEP_RELEASE if self.leads_member(from) => {
+                if epoch == self.done {
+                    Verdict::Taken
+                } else {
+                    Verdict::Ignored
+                }
+            }
             STEP_JOIN | STEP_RELEASE => Verdict::Nonsense,
             _ if !self.is_other_leader(from) => Verdict::Nonsense,
             _ => self.repeats_step(epoch, step, from),
         };
         if verdict == Verdict::Taken {
             let (to, communicator) = (asked.source, self.communicator);
-            let to = match self.is_nic() && step < STEP_JOIN {
-                true => Destination::Nic { to, communicator },
-                false => Destination::Rank(to),
+            let to = if self.is_nic() && step < STEP_JOIN {
+                Destination::Nic { to, communicator }
+            } else {
+                Destination::Rank(to)
             };
             let step = self.step(common, to, epoch, step);
             common.answer(step);
@@ -233,9 +237,10 @@ impl Group {
 
     fn repeats_join(&self, epoch: u32) -> Verdict {
         // The leader may be behind only if this rank knows by hearsay.
-        match Some(epoch) == self.under_way() || epoch == self.done {
-            true => Verdict::Taken,
-            false => Verdict::Ignored,
+        if Some(epoch) == self.under_way() || epoch == self.done {
+            Verdict::Taken
+        } else {
+            Verdict::Ignored
         }
     }
 
@@ -245,10 +250,7 @@ impl Group {
             Some(network) if !network.is_nic() => network.repeats(epoch, step, from.node),
             // The kernel has no slot for it any more, so that it leaves as it is.
             Some(network) if self.is_closed && epoch == self.done => {
-                match network.sends_to(step, from.node) {
-                    true => Verdict::Taken,
-                    false => Verdict::Nonsense,
-                }
+                if network.sends_to(step, from.node) { Verdict::Taken } else { Verdict::Nonsense }
             }
             // The kernel answers.
             Some(_) => Verdict::Ignored,

@@ -50,9 +50,10 @@ impl Collective {
             Kind::StepAsk => self.common.tell(asked, (done, done), results),
             Kind::StepNack if step == STEP_JOIN => self.common.tell(asked, (done, done), results),
             Kind::StepNack => {
-                let to = match is_nic && step < STEP_JOIN {
-                    true => Destination::Nic { to, communicator },
-                    false => Destination::Rank(to),
+                let to = if is_nic && step < STEP_JOIN {
+                    Destination::Nic { to, communicator }
+                } else {
+                    Destination::Rank(to)
                 };
                 let header = header(self.me, communicator, Kind::Step, done, step);
                 self.common.answer(Outbound::carrying(to, header, results));

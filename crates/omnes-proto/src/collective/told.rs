@@ -24,19 +24,19 @@ impl Told {
 
     /// The member on `seat` has entered `epoch`.
     pub(super) fn set(&mut self, seat: u32, epoch: u32) {
-        match self.led.contains(&seat) {
-            true => self.near[(seat - self.led.start) as usize] = epoch,
-            false => {
-                self.far.insert(seat, epoch);
-            }
+        if self.led.contains(&seat) {
+            self.near[(seat - self.led.start) as usize] = epoch
+        } else {
+            self.far.insert(seat, epoch);
         }
     }
 
     /// What the member on `seat` has entered, if it has said anything.
     pub(super) fn of(&self, seat: u32) -> Option<u32> {
-        match self.led.contains(&seat) {
-            true => Some(self.near[(seat - self.led.start) as usize]),
-            false => self.far.get(&seat).copied(),
+        if self.led.contains(&seat) {
+            Some(self.near[(seat - self.led.start) as usize])
+        } else {
+            self.far.get(&seat).copied()
         }
     }
 }

@@ -106,9 +106,10 @@ impl Waiting {
         }
         self.nack_at = Some(now + self.drawn());
         self.asked_at.get_or_insert(now);
-        let longest = match self.is_closed {
-            true => CLOSED_WAIT_MAX,
-            false => config.nack_after_max * (self.askers / ASKERS_USUAL).max(1),
+        let longest = if self.is_closed {
+            CLOSED_WAIT_MAX
+        } else {
+            config.nack_after_max * (self.askers / ASKERS_USUAL).max(1)
         };
         self.wait = (self.wait * 2).min(longest);
         true

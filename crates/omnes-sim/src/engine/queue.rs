@@ -78,9 +78,10 @@ impl<T> Queue<T> {
 
     /// When the next thing happens.
     pub fn next_at(&self) -> Option<u64> {
-        match self.due.is_empty() {
-            true => self.first().map(|bucket| self.least[bucket]),
-            false => Some(self.last),
+        if self.due.is_empty() {
+            self.first().map(|bucket| self.least[bucket])
+        } else {
+            Some(self.last)
         }
     }
 

@@ -231,9 +231,10 @@ impl Rig {
             }
             let Destination::Rank(to) = transmit.to else { panic!("no channel multicasts") };
             own.overhear(&packet, to);
-            match to.0 < HONEST {
-                true => self.wire.push(to.0, packet),
-                false => self.wire.keep(HONEST - 1, packet),
+            if to.0 < HONEST {
+                self.wire.push(to.0, packet)
+            } else {
+                self.wire.keep(HONEST - 1, packet)
             }
         }
         while let Some(event) = own.endpoint.poll_event(self.now) {

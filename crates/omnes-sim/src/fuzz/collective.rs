@@ -421,9 +421,10 @@ impl Honest {
             let mut groups = members.clone();
             rank.0 != self.rank && groups.any(|group| group.nodes.contains(*rank))
         };
-        must(match missing.iter().all(is_other) {
-            true => Ok(()),
-            false => Err(format!("{missing:?} of {:?}", members.next())),
+        must(if missing.iter().all(is_other) {
+            Ok(())
+        } else {
+            Err(format!("{missing:?} of {:?}", members.next()))
         });
     }
 }

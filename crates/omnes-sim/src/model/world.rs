@@ -210,9 +210,10 @@ impl Model {
                 Node::Switch(SwitchId(switch)) => net.pass_switch(now, switch, link, packet),
                 Node::Host(HostId(host)) => {
                     net.counters.arrived += 1;
-                    match hosts[host as usize].pass_firmware(net, now, packet) {
-                        true => net.take_in(now, host, packet),
-                        false => net.packets.end(packet),
+                    if hosts[host as usize].pass_firmware(net, now, packet) {
+                        net.take_in(now, host, packet)
+                    } else {
+                        net.packets.end(packet)
                     }
                 }
             },

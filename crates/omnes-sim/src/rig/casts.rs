@@ -220,10 +220,7 @@ impl Casts {
         }
         let handed_out = stream.prints.len();
         stream.check_cast(from, u64::from(header.seq.0), print_of(&header, packet))?;
-        match stream.prints.len() > handed_out {
-            true => self.check_window(group, root),
-            false => Ok(()),
-        }
+        if stream.prints.len() > handed_out { self.check_window(group, root) } else { Ok(()) }
     }
 
     /// A rank takes in an authentic packet.
@@ -348,9 +345,10 @@ impl Stream {
             return Err(format!("{from} sends for root {root}"));
         }
         if seq < next {
-            return match self.prints[seq as usize] == print {
-                true => Ok(()),
-                false => Err(format!("{from} sends packet {seq} of root {root} with other data")),
+            return if self.prints[seq as usize] == print {
+                Ok(())
+            } else {
+                Err(format!("{from} sends packet {seq} of root {root} with other data"))
             };
         }
         if from != root || seq > next {
@@ -367,9 +365,10 @@ impl Stream {
     fn check_coded(&self, from: Rank, set: CodedSet) -> Result<(), String> {
         let root = self.cast.root;
         let is_sent = |seq: Seq| (seq.0 as usize) < self.prints.len();
-        match from == root && set.packets().all(is_sent) {
-            true => Ok(()),
-            false => Err(format!("{from} combines {set:?} of root {root}")),
+        if from == root && set.packets().all(is_sent) {
+            Ok(())
+        } else {
+            Err(format!("{from} combines {set:?} of root {root}"))
         }
     }
 

@@ -156,9 +156,10 @@ fn draw_group(random: &mut Random, nodes: &[Vec<Rank>], number: u32) -> GroupCon
         if !chosen.is_empty() {
             let leader = random.below(chosen.len() as u64) as usize;
             chosen.swap(0, leader);
-            let place = match random.chance(500_000) {
-                true => members.len(),
-                false => random.below(members.len() as u64 + 1) as usize,
+            let place = if random.chance(500_000) {
+                members.len()
+            } else {
+                random.below(members.len() as u64 + 1) as usize
             };
             members.insert(place, chosen);
         }

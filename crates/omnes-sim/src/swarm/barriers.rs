@@ -218,9 +218,10 @@ impl Drawing<'_> {
     /// A time when barriers are under way, or any.
     fn at(&mut self, most: Duration) -> Instant {
         let BarrierOptions { begun, spread, lateness, .. } = *self.options;
-        let at = match self.random.chance(600_000) {
-            true => begun + self.within(spread + lateness),
-            false => self.within(most),
+        let at = if self.random.chance(600_000) {
+            begun + self.within(spread + lateness)
+        } else {
+            self.within(most)
         };
         Instant::ZERO + at.min(most)
     }

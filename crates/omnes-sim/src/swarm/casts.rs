@@ -223,9 +223,10 @@ impl Drawing<'_> {
     /// A time when broadcasts are under way, or any.
     fn at(&mut self, most: Duration) -> Instant {
         let CastOptions { begun, spread, .. } = *self.options;
-        let at = match self.random.chance(500_000) {
-            true => begun + self.within(spread + BUSY),
-            false => self.within(most),
+        let at = if self.random.chance(500_000) {
+            begun + self.within(spread + BUSY)
+        } else {
+            self.within(most)
         };
         Instant::ZERO + at.min(most)
     }
@@ -292,9 +293,10 @@ impl Drawing<'_> {
 
     /// Room of a receive for a message of `bytes`.
     fn capacity(&mut self, bytes: u64) -> u64 {
-        match self.random.chance(self.options.misfit_ppm) {
-            true => self.random.within(bytes / 2, bytes * 3 / 2 + 3000),
-            false => bytes,
+        if self.random.chance(self.options.misfit_ppm) {
+            self.random.within(bytes / 2, bytes * 3 / 2 + 3000)
+        } else {
+            bytes
         }
     }
 

@@ -183,9 +183,10 @@ fn draw_message(
             let at = if available == bytes { at + Duration::from_micros(300) } else { at };
             deeds.push((
                 at,
-                match is_cut && available == bytes {
-                    true => Deed::Cut { rank: from, channel, message },
-                    false => Deed::Extend { rank: from, channel, message, available },
+                if is_cut && available == bytes {
+                    Deed::Cut { rank: from, channel, message }
+                } else {
+                    Deed::Extend { rank: from, channel, message, available }
                 },
             ));
         }

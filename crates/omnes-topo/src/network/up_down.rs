@@ -126,10 +126,13 @@ impl<'a> Toward<'a> {
     fn after(&self, phase: usize, link: LinkId) -> Option<usize> {
         match self.rule {
             Rule::Minimal => Some(phase),
-            Rule::Legal(labels) => match labels.is_up(self.network, link) {
-                true => (phase == MAY_GO_UP).then_some(MAY_GO_UP),
-                false => Some(HAS_GONE_DOWN),
-            },
+            Rule::Legal(labels) => {
+                if labels.is_up(self.network, link) {
+                    (phase == MAY_GO_UP).then_some(MAY_GO_UP)
+                } else {
+                    Some(HAS_GONE_DOWN)
+                }
+            }
         }
     }
 

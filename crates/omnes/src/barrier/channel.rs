@@ -29,10 +29,8 @@ impl Communicator {
     fn barrier_step(&self, step: Step, under_way: &mut Vec<Operation>) -> Result<(), Error> {
         let nothing = Bytes::of(&[]);
         let (own, size) = (Rank(self.rank()), self.size());
-        let purpose = match self.job().is_finalizing() {
-            true => Purpose::LastBarrier,
-            false => Purpose::Barrier,
-        };
+        let purpose =
+            if self.job().is_finalizing() { Purpose::LastBarrier } else { Purpose::Barrier };
         let mut started = Ok(());
         for from in step.receive_from.ranks(own, size) {
             // SAFETY: no byte is read or written.

@@ -57,9 +57,10 @@ impl Communicator {
     pub fn barrier_with(&self, kind: impl Into<BarrierKind>) -> Result<(), Error> {
         let kind = kind.into();
         // To wait once more for a barrier is this rank's affair.
-        match self.has_unfinished(kind) {
-            true => self.check_whole()?,
-            false => self.begin(Call::of(Collective::Barrier))?,
+        if self.has_unfinished(kind) {
+            self.check_whole()?;
+        } else {
+            self.begin(Call::of(Collective::Barrier))?;
         }
         self.job().engine.let_others_go_first();
         match self.enter_barrier(kind)? {

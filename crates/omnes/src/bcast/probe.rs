@@ -122,9 +122,10 @@ fn judge(reports: &[Report], nodes: &[Vec<u32>]) -> Verdict {
         Some((deaf, _)) => format!("rank {deaf} hears no multicast of the other ranks"),
         None => format!("rank {rank} hears the multicast of {count} nodes of {others}"),
     };
-    match heard.any(|(_, heard)| heard > 0) {
-        true => Verdict::Patchy(reason),
-        false => Verdict::Silent(reason),
+    if heard.any(|(_, heard)| heard > 0) {
+        Verdict::Patchy(reason)
+    } else {
+        Verdict::Silent(reason)
     }
 }
 

@@ -144,9 +144,10 @@ impl Whereabouts {
     /// True if this rank, of the same node or another, is in the network of rank 0's `address`.
     fn is_near(&self, first: &Self, address: Address) -> bool {
         let own = || self.outward().map(|own| own.address);
-        match is_one_node([first, self]) {
-            true => own().any(|own| own == address.address),
-            false => own().any(|own| own != address.address && address.is_near(own)),
+        if is_one_node([first, self]) {
+            own().any(|own| own == address.address)
+        } else {
+            own().any(|own| own != address.address && address.is_near(own))
         }
     }
 }
@@ -178,9 +179,10 @@ pub(super) fn choose(all: &[Whereabouts]) -> Result<IpAddr, Error> {
     if let Some((rank, one)) = (0..).zip(all).find(|(_, one)| one.outward().next().is_none()) {
         return Err(lacks(
             rank,
-            match one.is_limited {
-                true => "OMNES_INTERFACE leaves it no address under which other nodes reach it",
-                false => "it has no network address under which other nodes could reach it",
+            if one.is_limited {
+                "OMNES_INTERFACE leaves it no address under which other nodes reach it"
+            } else {
+                "it has no network address under which other nodes could reach it"
             },
         ));
     }

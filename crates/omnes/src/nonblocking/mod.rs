@@ -148,9 +148,10 @@ impl Communicator {
         let mut plan = Plan { combine: Some(element.combiner_of(op)?), ..Plan::default() };
         let blocks = Blocks::of(data.length, element.bytes(), self.size());
         let (part, own) = (|rank| data.part(blocks.range(rank)), blocks.range(self.rank()));
-        match self.goes_around(data.length) {
-            true => self.push_ring_of_sums(&mut plan, part),
-            false => self.push_exchange_of_sums(&mut plan, part),
+        if self.goes_around(data.length) {
+            self.push_ring_of_sums(&mut plan, part)
+        } else {
+            self.push_exchange_of_sums(&mut plan, part)
         }
         let (collective, me) = (Collective::ReduceScatter, self.rank());
         // SAFETY: promised by the caller.
@@ -444,10 +445,8 @@ impl Communicator {
                 0 => part(ring.back(1)),
                 _ => room(step - 1, part(ring.back(step + 1)).length),
             };
-            let folds = match step + 1 == hops {
-                true => vec![fold(own, come)],
-                false => vec![fold(come, own)],
-            };
+            let folds =
+                if step + 1 == hops { vec![fold(own, come)] } else { vec![fold(come, own)] };
             let receives = vec![self.transfer(ring.back(1), come)];
             let sends = vec![self.transfer(ring.next(), out)];
             plan.push(Round { sends, receives, folds });

@@ -110,9 +110,10 @@ impl Communicator {
             let range = |rank| blocks.slice(slice, rank);
             // SAFETY: nothing else uses the data.
             unsafe {
-                match goes_around {
-                    true => self.pass_around(data, range, Around::Reduce(combine))?,
-                    false => self.exchange_and_combine(data, range, combine)?,
+                if goes_around {
+                    self.pass_around(data, range, Around::Reduce(combine))?
+                } else {
+                    self.exchange_and_combine(data, range, combine)?
                 }
             }
         }

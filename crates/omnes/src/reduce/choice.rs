@@ -100,10 +100,10 @@ impl Situation {
             return Reduce::Blocks;
         }
         let is_short = self.bytes.saturating_mul(self.nodes as usize) <= FLAT_BYTES_MAX;
-        Reduce::Tree(match is_short {
-            true if self.nodes <= FLAT_NODES_MAX => Tree::Flat,
-            true => Tree::Knomial { radix: WIDE_RADIX },
-            false => Tree::Binomial,
+        Reduce::Tree(match (is_short, self.nodes <= FLAT_NODES_MAX) {
+            (true, true) => Tree::Flat,
+            (true, false) => Tree::Knomial { radix: WIDE_RADIX },
+            (false, _) => Tree::Binomial,
         })
     }
 }

@@ -119,9 +119,10 @@ impl Communicator {
         if algorithm == Reduce::Words {
             let reason = "`words` is for one to four numbers, not for products of floats, needs \
                           barriers by counter or gather-broadcast, and does without encryption";
-            return match self.allreduce_words(data, element, op)? {
-                true => Ok(()),
-                false => Err(Error::Reduction { reason: reason.to_owned() }),
+            return if self.allreduce_words(data, element, op)? {
+                Ok(())
+            } else {
+                Err(Error::Reduction { reason: reason.to_owned() })
             };
         }
         element.with_combine(op, |combine| self.allreduced(data, combine, algorithm))

@@ -130,9 +130,10 @@ fn turned_if_negative(bits: u64) -> u64 {
 fn widened(number: &[u8], is_signed: bool) -> u64 {
     let mut bytes = [0; 8];
     let (length, free) = (number.len(), 64 - 8 * number.len() as u32);
-    match cfg!(target_endian = "big") {
-        true => bytes[8 - length..].copy_from_slice(number),
-        false => bytes[..length].copy_from_slice(number),
+    if cfg!(target_endian = "big") {
+        bytes[8 - length..].copy_from_slice(number)
+    } else {
+        bytes[..length].copy_from_slice(number)
     }
     let word = u64::from_ne_bytes(bytes) << free;
     if is_signed { (word as i64 >> free) as u64 } else { word >> free }
@@ -141,9 +142,10 @@ fn widened(number: &[u8], is_signed: bool) -> u64 {
 /// The low bytes of a word.
 fn narrow(word: u64, number: &mut [u8]) {
     let (bytes, length) = (word.to_ne_bytes(), number.len());
-    number.copy_from_slice(match cfg!(target_endian = "big") {
-        true => &bytes[8 - length..],
-        false => &bytes[..length],
+    number.copy_from_slice(if cfg!(target_endian = "big") {
+        &bytes[8 - length..]
+    } else {
+        &bytes[..length]
     });
 }
 

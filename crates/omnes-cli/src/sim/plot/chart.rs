@@ -94,13 +94,12 @@ fn draw_series(
     let colour = colour(number);
     let places: Vec<Place> =
         series.spots.iter().map(|spot| (x.place(spot.x), y.place(spot.median_us))).collect();
-    match number < COLOURS.len() {
-        true => canvas.line(&places, colour, 2)?,
+    if number < COLOURS.len() {
+        canvas.line(&places, colour, 2)?;
+    } else {
         // Colours come again, and are told apart by dashes.
-        false => {
-            for pair in places.windows(2) {
-                canvas.dashes((pair[0], pair[1]), colour)?;
-            }
+        for pair in places.windows(2) {
+            canvas.dashes((pair[0], pair[1]), colour)?;
         }
     }
     for (spot, place) in series.spots.iter().zip(&places) {

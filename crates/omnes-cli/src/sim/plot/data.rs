@@ -179,9 +179,10 @@ fn full_name(measured: &Measured) -> String {
         Algorithm::Bcast(Bcast::Multicast(_)) => true,
         algorithm => algorithm == Algorithm::Default && point.op.is_broadcast(),
     };
-    match is_policy && point.carrier.0 == Carrier::Multicast {
-        true => format!("multicast ({})", measured.algorithm),
-        false => measured.algorithm.clone(),
+    if is_policy && point.carrier.0 == Carrier::Multicast {
+        format!("multicast ({})", measured.algorithm)
+    } else {
+        measured.algorithm.clone()
     }
 }
 

@@ -39,9 +39,10 @@ pub fn write(
     (table, command): (&str, &str),
 ) -> Result<()> {
     let picture = picture(config, results)?;
-    let text = match path.extension().is_some_and(|end| end == "html") {
-        true => page(&picture, table, command),
-        false => picture,
+    let text = if path.extension().is_some_and(|end| end == "html") {
+        page(&picture, table, command)
+    } else {
+        picture
     };
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

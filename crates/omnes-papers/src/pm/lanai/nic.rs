@@ -186,9 +186,10 @@ impl World {
         let packet = Box::new(Packet { to: to as usize, head, data_bytes });
         nic.send_free -= 1;
         let is_resident = nic.resident.replace(command.buffer) == Some(command.buffer);
-        match is_resident && self.design.sending.buffers() == 1 {
-            true => Work::Again(packet),
-            false => Work::Fetch(packet),
+        if is_resident && self.design.sending.buffers() == 1 {
+            Work::Again(packet)
+        } else {
+            Work::Fetch(packet)
         }
     }
 

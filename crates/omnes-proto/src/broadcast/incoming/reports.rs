@@ -22,9 +22,10 @@ impl Incoming {
     /// a message.
     pub(super) fn on_heard(&mut self, now: Instant, common: &Common) {
         self.heard_at = now;
-        let stagger = match self.takers > RANKS_AT_ONCE {
-            true => self.spread(self.arrivals.expects().0, self.takers),
-            false => Duration::ZERO,
+        let stagger = if self.takers > RANKS_AT_ONCE {
+            self.spread(self.arrivals.expects().0, self.takers)
+        } else {
+            Duration::ZERO
         };
         self.arrivals.put_off_repeat(now + self.idle_wait(common) + stagger);
         self.watch(now, common);
@@ -57,9 +58,10 @@ impl Incoming {
         }
         self.note_awaited(packet.seq.plus(1));
         self.answers = self.answers.wrapping_add(1);
-        match self.is_one_of_many(packet) {
-            true => self.arrivals.answer_at(now, now + self.spread(self.answers, self.peers)),
-            false => self.arrivals.answer(),
+        if self.is_one_of_many(packet) {
+            self.arrivals.answer_at(now, now + self.spread(self.answers, self.peers))
+        } else {
+            self.arrivals.answer()
         }
         true
     }

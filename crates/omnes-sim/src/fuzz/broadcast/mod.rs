@@ -307,9 +307,10 @@ impl Rig {
                 packet.extend_from_slice(&must(memory.gather(segment, &parts)));
             }
             own.overhear(&packet, transmit.to);
-            match transmit.to == Destination::Rank(Rank(2)) {
-                true => self.wire.keep(1 - rank, packet),
-                false => self.wire.push(1 - rank, packet),
+            if transmit.to == Destination::Rank(Rank(2)) {
+                self.wire.keep(1 - rank, packet)
+            } else {
+                self.wire.push(1 - rank, packet)
             }
         }
         let mut done = Vec::new();

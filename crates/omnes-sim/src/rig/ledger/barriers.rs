@@ -79,9 +79,10 @@ impl Ledger {
         groups.entry(communicator).or_insert_with(|| group.clone());
         let progress = progress.entry((communicator, rank)).or_default();
         progress.entered += 1;
-        let numbered = match progress.entered == epoch {
-            true => Ok(()),
-            false => Err(format!("calls barrier {} {epoch}", progress.entered)),
+        let numbered = if progress.entered == epoch {
+            Ok(())
+        } else {
+            Err(format!("calls barrier {} {epoch}", progress.entered))
         };
         let crossing = Crossing { rank, group, epoch: Some(epoch), culprit: None };
         (self.add(Sort::Barrier(crossing)), numbered)

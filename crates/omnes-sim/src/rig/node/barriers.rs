@@ -73,9 +73,10 @@ impl Node {
             self.barriers.nic.open((JOB, &KEY), self.rank, group);
         }
         self.endpoint.collective_mut().open(GroupConfig::clone(group));
-        let is_open = match self.endpoint.collective().is_open(*communicator) {
-            true => Ok(()),
-            false => Err(format!("does not open barriers of {}", communicator.0)),
+        let is_open = if self.endpoint.collective().is_open(*communicator) {
+            Ok(())
+        } else {
+            Err(format!("does not open barriers of {}", communicator.0))
         };
         world.check(self.rank, is_open);
     }

@@ -133,10 +133,7 @@ impl Cost {
             .iter()
             .map(|it| (copies * (it.bytes - PIECE) as f64, it.time_ns as f64 - first, it.time_ns))
             .collect();
-        let stream = match long.is_empty() {
-            true => slope,
-            false => slope_through_origin(&long),
-        };
+        let stream = if long.is_empty() { slope } else { slope_through_origin(&long) };
         let figure = |value: f64| value.round().clamp(0.0, FIGURE_MAX as f64) as u64;
         Some(Self {
             level_ns: figure(level),
@@ -292,10 +289,7 @@ fn first_other(from: u64, end: u64, is_same: impl Fn(u64) -> bool) -> u64 {
     let (mut same, mut other) = (from, end);
     while other - same > 1 {
         let middle = same + (other - same) / 2;
-        match is_same(middle) {
-            true => same = middle,
-            false => other = middle,
-        }
+        if is_same(middle) { same = middle } else { other = middle }
     }
     other
 }

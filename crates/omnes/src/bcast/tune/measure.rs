@@ -103,10 +103,7 @@ pub(super) fn figures(measured: &[Measured], ranks: u32, has_multicast: bool) ->
         let points = measured.iter().filter(|it| it.way == way).map(|it| it.point);
         Cost::fit(way, ranks, &points.collect::<Vec<_>>())
     };
-    let multicast = match has_multicast {
-        true => Some(cost(Way::Multicast)?),
-        false => None,
-    };
+    let multicast = if has_multicast { Some(cost(Way::Multicast)?) } else { None };
     let binomial = cost(Way::Binomial)?;
     let chain = cost(Way::Chain).unwrap_or(binomial);
     Some(Figures { multicast, binomial, chain, lambda_thousandths: None })
