@@ -6,6 +6,7 @@ mod ranks;
 use omnes::{Communicator, Config, Error, MultiSend, Multicast, WhileWaiting};
 use ranks::with_ranks;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -126,6 +127,103 @@ fn who_waits_for_a_rank_that_is_interrupted_hears_of_it() {
                 _ => {}
             }
             next_broadcast_brings_its_own_data(&world, &other, bytes);
+        }
+        world.finalize().unwrap();
+    });
+}
+
+/// The root of broadcasts by multicast waits for room in its window when that wait ends as `ending`
+/// says.
+fn root_is_ended_in_a_full_window(ending: fn() -> ControlFlow<()>) {
+    const ROUNDS: u32 = 1000;
+    let ends = Arc::new(AtomicBool::new(false));
+    let adjust = |config: &mut Config| {
+        config.shared_memory = false;
+        config.bcast = Some("multicast".parse().unwrap());
+        // Fewer than the messages that nobody receives.
+        config.pool_slots = 128;
+        if config.rank == 0 {
+            let ends = ends.clone();
+            let callback = move || {
+                if ends.swap(false, Ordering::Relaxed) {
+                    ending()
+                } else {
+                    ControlFlow::Continue(())
+                }
+            };
+            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
+        }
+    };
+    with_ranks(3, adjust, |world| {
+        let other = world.dup().unwrap();
+        other.bcast(0, &mut [0; 4]).unwrap();
+        world.barrier().unwrap();
+        match world.rank() {
+            0 => ends.store(true, Ordering::Relaxed),
+            // Until the root has been interrupted none of it is received.
+            _ => world.recv(0, 0, &mut []).map(drop).unwrap(),
+        }
+        let mut ended = 0;
+        for value in 0..ROUNDS {
+            let is_root = world.rank() == 0;
+            let mut data = if is_root { value.to_be_bytes() } else { [0xff; 4] };
+            let bcast = AssertUnwindSafe(|| other.bcast(0, &mut data));
+            match catch_unwind(bcast) {
+                Ok(Ok(())) => assert_eq!(u32::from_be_bytes(data), value),
+                _ if is_root => {
+                    ended += 1;
+                    (1..3).for_each(|rank| world.send(rank, 0, &[]).unwrap());
+                }
+                outcome => panic!("{outcome:?}"),
+            }
+        }
+        assert_eq!(ended, u32::from(world.rank() == 0));
+        world.finalize().unwrap();
+    });
+}
+
+#[test]
+fn what_a_root_is_interrupted_at_in_a_full_window_is_not_left_out() {
+    root_is_ended_in_a_full_window(|| ControlFlow::Break(()));
+}
+
+#[test]
+fn nor_is_it_where_its_callback_panics() {
+    root_is_ended_in_a_full_window(|| resume_unwind(Box::new("the callback")));
+}
+
+#[test]
+fn who_is_interrupted_before_a_policy_is_known_to_all_gives_the_communicator_up() {
+    let ends = Arc::new(AtomicBool::new(false));
+    let adjust = |config: &mut Config| {
+        config.shared_memory = false;
+        if config.rank == 0 {
+            let ends = ends.clone();
+            let callback = move || {
+                if ends.swap(false, Ordering::Relaxed) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            };
+            config.while_waiting = Some(WhileWaiting::every(Duration::from_millis(1), callback));
+        }
+    };
+    with_ranks(3, adjust, |world| {
+        let other = world.dup().unwrap();
+        world.barrier().unwrap();
+        match world.rank() {
+            0 => ends.store(true, Ordering::Relaxed),
+            2 => world.recv(0, 0, &mut []).map(drop).unwrap(),
+            _ => {}
+        }
+        let policy = "skewed=5".parse().unwrap();
+        let error = other.bcast_with(0, &mut [0; 8], policy).unwrap_err();
+        if world.rank() == 0 {
+            assert!(matches!(error, Error::Interrupted), "{error}");
+            world.send(2, 0, &[]).unwrap();
+        } else {
+            assert!(matches!(error, Error::CollectiveGivenUp { rank: 0, .. }), "{error}");
         }
         world.finalize().unwrap();
     });

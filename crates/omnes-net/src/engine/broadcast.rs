@@ -5,7 +5,7 @@
 //! ([`disable_multicast`](Engine::disable_multicast)) unless each has heard all others.
 
 use super::Engine;
-use crate::core::{Cast, Core};
+use crate::core::{Cast, Core, WhenFull};
 use crate::multicast::MulticastState;
 use crate::operations::{Disruption, Operation, OperationError, Spot};
 #[cfg(doc)]
@@ -57,7 +57,8 @@ impl Engine {
     /// Starts to broadcast to a group. `None` if the memory may be used again at once: with
     /// [`Hold::Window`], messages of up to 64 KiB are copied while the window has room for them.
     /// Where it has none, [`Cast::when_full`] says whether such a message waits here, and then no
-    /// longer than until a rank for which `concerns` is true has failed or left.
+    /// longer than until a rank for which `concerns` is true has failed or left. It goes out also
+    /// where that wait is interrupted: the others take the next message of this rank for it.
     ///
     /// # Safety
     /// `cast.base` must be valid for reading `cast.bytes` bytes, which must not change, until the
@@ -81,8 +82,11 @@ impl Engine {
         match started {
             Some(started) => started,
             None => {
+                let unsent = Unsent { engine: self, cast };
                 let started = self.wait_until(None, Spot::Anywhere, start);
-                started.unwrap_or(Err(OperationError::Interrupted))
+                let Ok(started) = started else { return Err(OperationError::Interrupted) };
+                std::mem::forget(unsent);
+                started
             }
         }
     }
@@ -107,5 +111,26 @@ impl Engine {
     ) -> Result<Operation, OperationError> {
         // SAFETY: the caller's promise is passed on.
         self.enter(|core| unsafe { core.receive_broadcast(group, root, base, capacity) })
+    }
+}
+
+/// A message that waits for room in the window. Dropped, as when the callback ends the wait or
+/// panics, it goes out from a copy.
+struct Unsent<'a> {
+    engine: &'a Engine,
+    cast: Cast,
+}
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        let cast = Cast { when_full: WhenFull::Lend, ..self.cast };
+        self.engine.enter(|core| {
+            // SAFETY: its memory is valid until `broadcast` returns; releasing copies what is not
+            // sent yet.
+            let started = unsafe { core.try_broadcast(cast, &|_| false) };
+            if let Some(Ok(Some(operation))) = started {
+                core.release(operation);
+            }
+        });
     }
 }

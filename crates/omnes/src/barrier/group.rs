@@ -6,6 +6,7 @@
 
 use super::nic::ONE_NODE;
 use super::{BarrierForm, BarrierKind, NicWanted};
+use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
@@ -283,7 +284,8 @@ impl Communicator {
         }
         let config = self.group_config(id, algorithm, Runner::Nic);
         self.job().engine.open_collective(config, slot.unwrap_or_default());
-        let kept = self.nic_fault(id).and_then(|own| self.kept_from_nic(own));
+        let fault = self.undertake(Collective::Agreement, || self.nic_fault(id));
+        let kept = fault.and_then(|own| self.kept_from_nic(own));
         if !matches!(kept, Ok(None)) {
             self.job().engine.close_collective(id);
         }

@@ -256,10 +256,11 @@ impl Communicator {
         Ok(())
     }
 
-    /// An error on all ranks where slots are insisted on and one of them got none. Collective.
+    /// An error on all ranks where one of them insists on a slot and got none. Collective: who makes
+    /// the copies is each rank's own affair, so all take part that were told a tree.
     pub(crate) fn settle_multisend(&self, opened: Result<(), Error>) -> Result<(), Error> {
-        let is_insisted_on = matches!(self.cloning(), Cloning::Nic | Cloning::Host);
-        if !is_insisted_on || !self.job().has_multisend() || self.nodes().count() < 2 {
+        let may_be_insisted_on = matches!(self.job().config.multisend, MultiSend::Tree(..));
+        if !may_be_insisted_on || !self.job().has_multisend() || self.nodes().count() < 2 {
             return opened;
         }
         let own = opened.err().map(|error| match error {
@@ -384,7 +385,9 @@ mod tests {
     #[test]
     fn ranks_that_have_a_slot_hear_of_those_that_got_none() {
         let insisting = |config: &mut crate::Config| {
-            config.multisend = MultiSend::Tree(Tree::Flat, Cloning::Nic);
+            // Only one of them insists.
+            let cloning = if config.rank == 1 { Cloning::Nic } else { Cloning::Auto };
+            config.multisend = MultiSend::Tree(Tree::Flat, cloning);
         };
         on_two_nodes(insisting, |world| {
             assert!(world.settle_multisend(Ok(())).is_ok());

@@ -4,6 +4,7 @@
 //! Collectives are called in the same order on all ranks, so the groups get the same numbers
 //! everywhere without a word.
 
+use crate::collective::Collective;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::job::Job;
@@ -156,7 +157,7 @@ impl Communicator {
     pub(crate) fn open_together(&self, policy: Policy) -> Result<(), Error> {
         if self.has_multicast() && self.nodes().number(policy).is_none() {
             self.group(policy)?;
-            self.barrier()?;
+            self.undertake(Collective::Agreement, || self.barrier())?;
         }
         Ok(())
     }
