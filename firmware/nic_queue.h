@@ -2,7 +2,7 @@
 /*
  * Small packets, put straight into a queue in the memory of the process that
  * they are for, which finds them by looking, without asking the kernel
- * [PM-R10, R24].
+ * [PM-R10].
  *
  *     wire --> nic_queue_arrived --+--> the queue (small, in its turn)
  *                                  +--> the process's socket (all others)

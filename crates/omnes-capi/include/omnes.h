@@ -294,9 +294,10 @@ int omnes_barrier_within(omnes_comm *comm, uint64_t limit_ms);
  * are the same everywhere, bit for bit, and again in each run with the same
  * ranks, nodes, settings and figures of the network, also floats. Collective:
  * all ranks give the same count, type, of enum omnes_type, and op, of enum
- * omnes_op; where counts differ, one rank at least gets an error, and so gives
- * the operation up; where some are 1 to 4 and others are not the same, all may
- * wait until one leaves. Types and operations are compared with OMNES_COMPARE=on alone.
+ * omnes_op; where counts differ, mostly one rank at least gets an error, and so
+ * gives the operation up; but the count chooses the way, so ranks that take
+ * different ones, as with 1 to 4 elements and more, may all wait until one leaves.
+ * Counts, types and operations are compared with OMNES_COMPARE=on alone.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_REDUCTION for OMNES_AND, OMNES_OR
  * and OMNES_XOR of floats; OMNES_ERROR_TRUNCATED or OMNES_ERROR_DISAGREEMENT if
  * count differs; OMNES_ERROR_PEER_FAILED; OMNES_ERROR_PEER_LEFT.
@@ -373,7 +374,8 @@ int omnes_exscan_by(omnes_comm *comm, void *data, size_t count, size_t bytes_eac
  * omnes_gather brings own of every rank, bytes bytes each, to root, into all,
  * one after the other in order of ranks. all is not looked at on other ranks,
  * and may be NULL there. own and all do not overlap. Collective: all ranks give
- * the same bytes and root.
+ * the same bytes and root; where bytes differs, ranks that take different ways
+ * may all wait until one leaves, but for OMNES_COMPARE=on.
  * Errors: OMNES_ERROR_ARGUMENT; OMNES_ERROR_TRUNCATED or
  * OMNES_ERROR_DISAGREEMENT if bytes differs; OMNES_ERROR_PEER_FAILED;
  * OMNES_ERROR_PEER_LEFT.

@@ -95,6 +95,7 @@ fn next(queue: &mut Queue) -> Option<Vec<u8>> {
     taken
 }
 
+/// [PM-R10]
 #[test]
 fn small_packets_come_into_the_queue_and_others_go_on() {
     let Some(mut rig) = Rig::new() else { return };

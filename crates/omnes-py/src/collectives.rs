@@ -51,8 +51,8 @@ impl Communicator {
     /// product, min, max, or of integers and, or, xor. Elements' type and op are compared between
     /// ranks with OMNES_COMPARE=on alone: else, where they differ, the result means nothing, and
     /// nobody is told. Raises Reduction, Truncated, Disagreement (the lengths differ), PeerFailed,
-    /// PeerLeft; TypeError for other buffers. Where some bring up to four numbers and others
-    /// more or fewer, all may wait until somebody leaves.
+    /// PeerLeft; TypeError for other buffers. Where lengths differ, ranks that take different ways,
+    /// as with up to four numbers and more, may all wait until somebody leaves.
     #[pyo3(signature = (buffer, op = "sum"))]
     fn allreduce(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, op: &str) -> PyResult<()> {
         let (ranks, op) = (self.ranks()?, operation(py, op)?);
@@ -134,7 +134,8 @@ impl Communicator {
     ///
     /// own is as long on all ranks; all is needed by the root alone. Raises Length (all of the root
     /// is not as long as all own together), RankOutOfRange, Truncated, Disagreement, PeerFailed,
-    /// PeerLeft; ValueError if the two overlap.
+    /// PeerLeft; ValueError if the two overlap. Where lengths differ, some are short and others are
+    /// not, all may wait until somebody leaves.
     #[pyo3(signature = (own, all = None, root = 0))]
     fn gather(
         &self,

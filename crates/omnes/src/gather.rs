@@ -73,8 +73,10 @@ impl Communicator {
     /// # Errors
     /// [`Error::RankOutOfRange`], [`Error::Length`] if `all` of the root is not as long as all
     /// together, of which the others hear nothing, [`Error::PeerFailed`], [`Error::PeerLeft`],
-    /// [`Error::CollectiveGivenUp`]. If the lengths of `own` differ, [`Error::Truncated`] or
-    /// [`Error::LengthDiffers`] at one rank at least, which so gives it up.
+    /// [`Error::CollectiveGivenUp`]. If the lengths of `own` differ, mostly [`Error::Truncated`] or
+    /// [`Error::LengthDiffers`] at one rank at least, which so gives it up; but the ways of short
+    /// and long parts differ, so ranks that take different ones may all wait until one leaves. With
+    /// [`Config::compares`](crate::Config::compares) it is [`Error::CallsDiffer`] instead.
     pub fn gather(&self, root: u32, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
         self.check_rank(root)?;
         self.begin(Call::of(Collective::Gather).with_bytes(own.len()).with_root(root))?;
@@ -183,11 +185,9 @@ impl Communicator {
     /// As [`Self::allgather`], of parts of different lengths, also of none: `lengths` has those of
     /// all ranks in bytes, in order of ranks, and is the same on all.
     ///
-    /// # Errors
-    /// As [`Self::allgather`], with [`Error::Lengths`]; [`Error::LengthDiffers`] if `own` is not as
-    /// long as `lengths` says, too, leaves the others waiting. If `lengths` differ,
-    /// [`Error::Truncated`] or [`Error::LengthDiffers`] at one rank at least, which so gives it up,
-    /// or, if they come to as much together, bytes in wrong places.
+    /// # Errors As [`Self::allgather`], with [`Error::Lengths`]; [`Error::LengthDiffers`] if `own`
+    /// is not as long as `lengths` says, too, leaves the others waiting. If `lengths` differ, as
+    /// there, or, if they come to as much together, bytes in wrong places.
     pub fn allgatherv(&self, own: &[u8], all: &mut [u8], lengths: &[usize]) -> Result<(), Error> {
         let parts = self.parts_of(all.len(), lengths, own.len())?;
         all[parts.range(self.rank())].copy_from_slice(own);

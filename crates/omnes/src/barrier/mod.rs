@@ -1,6 +1,6 @@
 //! Barriers: nobody leaves before all have entered.
 //!
-//! Source: the barrier paper [CB-R2–R12]. Three forms of the same algorithms:
+//! Source: the barrier paper [CB-R2–R11]. Three forms of the same algorithms:
 //!
 //! | form | who makes the steps | repair |
 //! |---|---|---|

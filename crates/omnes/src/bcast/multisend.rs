@@ -256,8 +256,8 @@ impl Communicator {
         Ok(())
     }
 
-    /// An error on all ranks where one of them insists on a slot and got none. Collective: who makes
-    /// the copies is each rank's own affair, so all take part that were told a tree.
+    /// An error on all ranks where one of them insists on a slot and got none. Collective: who
+    /// makes the copies is each rank's own affair, so all take part that were told a tree.
     pub(crate) fn settle_multisend(&self, opened: Result<(), Error>) -> Result<(), Error> {
         let may_be_insisted_on = matches!(self.job().config.multisend, MultiSend::Tree(..));
         if !may_be_insisted_on || !self.job().has_multisend() || self.nodes().count() < 2 {

@@ -61,12 +61,12 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Reduction`] for bitwise operations on floats, [`Error::PeerFailed`],
-    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If lengths differ, [`Error::Truncated`]
-    /// or [`Error::LengthDiffers`] at one rank at least, which so gives it up. If some bring up to
-    /// four numbers and others more or fewer, all may wait until one leaves. If some bring one
-    /// number and others enter a barrier, or name other operations or types, all end, and what they
-    /// get means nothing. With [`Config::compares`](crate::Config::compares) all this is
-    /// [`Error::CallsDiffer`] instead.
+    /// [`Error::PeerLeft`], [`Error::CollectiveGivenUp`]. If lengths differ, mostly
+    /// [`Error::Truncated`] or [`Error::LengthDiffers`] at one rank at least, which so gives it up;
+    /// but the length chooses the way, so ranks that take different ones, as with up to four
+    /// numbers and more, may all wait until one leaves. If some bring one number and others enter a
+    /// barrier, or name other operations or types, all end, and what they get means nothing. With
+    /// [`Config::compares`](crate::Config::compares) all this is [`Error::CallsDiffer`] instead.
     pub fn allreduce<T: Element>(&self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_as(bytemuck::cast_slice_mut(data), T::TYPE, op)
     }

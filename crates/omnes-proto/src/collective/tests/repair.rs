@@ -31,7 +31,7 @@ fn nacks(net: &Net) -> Vec<(u32, u32, u32)> {
     nacks.map(|packet| (packet.from(), packet.to, packet.header.argument)).collect()
 }
 
-/// [CB-R6] [CB-R12]
+/// [CB-R6]
 #[test]
 fn who_misses_a_step_asks_the_one_that_owes_it() {
     for runner in both_runners() {
