@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Callable
@@ -30,7 +31,10 @@ def take_environment() -> None:
 
 
 def through(store: Store, rank: int, size: int) -> Callable[[bytes], list[bytes]]:
-    """What gathers equally long bytes of all ranks through the store: rank 0 puts them together."""
+    """What gathers equally long bytes of all ranks through the store: rank 0 puts them together.
+
+    Of each gathering nothing remains in the store, of each group a number per rank.
+    """
     # Groups that follow each other may have the same part of the same store.
     group = store.add(f"omnes/{rank}", 1)
     rounds = itertools.count()
@@ -39,8 +43,19 @@ def through(store: Store, rank: int, size: int) -> Callable[[bytes], list[bytes]
         key = f"omnes/{group}/{next(rounds)}"
         store.set(f"{key}/{rank}", own)
         if rank == 0:
-            store.set(key, b"".join(store.get(f"{key}/{other}") for other in range(size)))
+            rows = [f"{key}/{other}" for other in range(size)]
+            store.set(key, b"".join(map(store.get, rows)))
+            _forget(store, *rows)
         table = store.get(key)
+        if store.add(f"{key}/read", 1) == size:
+            _forget(store, key, f"{key}/read")
         return [table[start : start + len(own)] for start in range(0, len(table), len(own))]
 
     return allgather
+
+
+def _forget(store: Store, *keys: str) -> None:
+    # Not every kind of store can.
+    with contextlib.suppress(RuntimeError):
+        for key in keys:
+            store.delete_key(key)

@@ -291,6 +291,19 @@ def groups(rank, size):
     dist.barrier()
 
 
+def little_remains_of_groups_in_the_store(rank, size):
+    store = dist.distributed_c10d._get_default_store()
+    counts = []
+    for _ in range(2):
+        for _ in range(5):
+            dist.destroy_process_group(dist.new_group())
+        dist.barrier()
+        counts.append(store.num_keys())
+        dist.barrier()
+    # PyTorch's own, beside a number per rank.
+    assert counts[1] - counts[0] <= 5 * (size + 2), counts
+
+
 def barriers(rank, size):
     dist.barrier()
     dist.barrier(async_op=True).wait()
@@ -355,6 +368,7 @@ with warnings.catch_warnings():
         all_to_alls,
         messages,
         groups,
+        little_remains_of_groups_in_the_store,
         barriers,
         functional,
         data_parallel,
