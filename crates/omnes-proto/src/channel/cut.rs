@@ -33,12 +33,12 @@ impl Outgoing {
         }
     }
 
-    /// Bytes that have been handed out.
+    /// Bytes up to the last one that has been handed out; a granted part may be ahead of the ordered
+    /// one.
     fn handed_out(&self, ordered_offset: u64, payload: u64) -> u64 {
-        if self.ordered_next < self.ordered_packets {
-            ordered_offset
-        } else {
-            self.ordered + u64::from(self.bulk_next) * payload
+        match self.bulk_next {
+            0 => ordered_offset.min(self.ordered),
+            next => self.ordered + u64::from(next) * payload,
         }
     }
 }

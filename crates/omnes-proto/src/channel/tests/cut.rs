@@ -80,6 +80,19 @@ fn granted_part_behind_a_cut_waits_until_the_cut_has_arrived() {
     assert_eq!(sent(&mut channel, 40)[0], "data 3 e0 @496+256 bulk");
 }
 
+/// The ordered part may be waiting for the window when the granted one has begun.
+#[test]
+fn what_was_sent_of_a_granted_part_can_be_sent_again_after_a_cut() {
+    let config = ChannelConfig { window_packets: 1, ..config() };
+    let mut channel = Channel::new(ChannelId(0), 0, ME, 3, config.build().unwrap());
+    let id = channel.send(partial(10_000, 1100)).unwrap();
+    assert_eq!(sent(&mut channel, 0), ["data 0 e0 @0+240 ack_now"]);
+    grant(&mut channel, 10, 0, id.0);
+    assert_eq!(sent(&mut channel, 10)[0], "data 0 e0 @496+256 bulk ack_now");
+    channel.cut(id);
+    assert_eq!(channel.available_bytes(id), 496 + 256);
+}
+
 #[test]
 fn message_that_is_granted_after_it_was_cut_ends_at_once() {
     let mut channel = channel();
