@@ -4,7 +4,7 @@ use crate::rig::bounds::Bounds;
 use crate::rig::casts::{CastLimits, Casts};
 use crate::rig::cluster::Cluster;
 use crate::rig::network::{Network, NetworkConfig, NetworkParts, Order};
-use crate::rig::node::{Draining, Looking, Node, Previews};
+use crate::rig::node::{Draining, Looking, Node, Previews, Runs};
 use crate::rig::trace::Trace;
 use omnes_proto::LivenessConfig;
 use omnes_proto::broadcast::{BroadcastConfig, CheckedBroadcast};
@@ -46,6 +46,8 @@ pub struct ClusterConfig {
     pub previews: Previews,
     /// In what order ranks drain their machines.
     pub draining: Draining,
+    /// Whether ranks handle packets that continue one another as one, as socket drivers do.
+    pub runs: Runs,
     /// How long to wait for a run to end.
     pub patience: Duration,
     /// Whether every event is printed.
@@ -75,6 +77,7 @@ impl Default for ClusterConfig {
             packet_time: Duration::ZERO,
             previews: Previews::Unused,
             draining: Draining::PacketsFirst,
+            runs: Runs::Off,
             patience: Duration::from_secs(300),
             trace: Printing::Last,
         }

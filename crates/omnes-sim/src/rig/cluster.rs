@@ -113,9 +113,10 @@ impl Cluster {
     /// Lends the rest of the rig to a rank.
     fn at_node<T>(&mut self, rank: Rank, action: impl FnOnce(&mut Node, &mut World) -> T) -> T {
         let Self { nodes, network, ledger, complaint, config, now, .. } = self;
-        let ClusterConfig { previews, draining, packet_time, .. } = *config;
+        let ClusterConfig { previews, draining, runs, packet_time, .. } = *config;
         let now = *now;
-        let mut world = World { now, network, ledger, complaint, previews, draining, packet_time };
+        let mut world =
+            World { now, network, ledger, complaint, previews, draining, runs, packet_time };
         action(&mut nodes[rank.index()], &mut world)
     }
 

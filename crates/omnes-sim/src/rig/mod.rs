@@ -40,7 +40,7 @@ pub use cluster::{COMMUNICATOR, Cluster, Send};
 pub use ledger::{Operation, State, Stream};
 pub use network::{NetworkConfig, NetworkCounters, Order};
 pub use nic::NicCounters;
-pub use node::{Draining, Looking, Previews};
+pub use node::{Draining, Looking, Previews, Runs};
 pub use payload::content;
 pub use rule::{Guard, Rule, Ways, corrupt, delay, drop, duplicate, partition, reorder};
 pub use stranger::Forgery;

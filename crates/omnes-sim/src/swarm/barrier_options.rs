@@ -4,7 +4,7 @@ use super::cast_options::draw_nodes;
 use super::options::{Faults, draw_draining, draw_network};
 use crate::engine::random::Random;
 use crate::rig::builder::{ClusterConfig, Printing};
-use crate::rig::node::{Looking, Previews};
+use crate::rig::node::{Looking, Previews, Runs};
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::{CollectiveConfig, GroupConfig, Runner};
@@ -142,6 +142,7 @@ fn draw_config(random: &mut Random, (seed, ranks): (u64, u32), trace: Printing) 
         packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
         previews: Previews::Unused,
         draining: draw_draining(random),
+        runs: Runs::Off,
         patience: Duration::from_secs(120),
         trace,
     }

@@ -1,6 +1,6 @@
 //! What one seed of the broadcast swarm stands for.
 
-use super::options::{Faults, draw_draining, draw_network};
+use super::options::{Faults, busy_time, draw_draining, draw_network, draw_runs};
 use crate::engine::random::Random;
 use crate::rig::builder::{ClusterConfig, Printing};
 use crate::rig::node::{Looking, Previews};
@@ -93,12 +93,14 @@ impl CastOptions {
     /// Draws the options of a seed.
     pub fn draw(seed: u64, trace: Printing) -> Self {
         let random = &mut Random::named(seed, "cast options", 0);
+        let runs = draw_runs(seed);
         let nodes = draw_nodes(random);
         let ranks = nodes.iter().map(Vec::len).sum::<usize>() as u32;
         let count = random.pick(&[1, 1, 1, 2, 3, 4]);
         let groups: Vec<GroupConfig> =
             (0..count).map(|number| draw_group(random, &nodes, number)).collect();
         let mut faults = draw_faults(random, ranks);
+        faults.spare(runs, seed);
         let leaver = random
             .chance(250_000)
             .then(|| random.below(u64::from(ranks)) as u32)
@@ -126,9 +128,10 @@ impl CastOptions {
                 looking: Looking::Always,
                 liveness: LivenessConfig::default(),
                 network: draw_network(random),
-                packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
+                packet_time: us(random.pick(&[0, 0, 0, 1, 5])).max(busy_time(runs)),
                 previews: random.pick(&[Previews::Compared, Previews::Unused]),
                 draining: draw_draining(random),
+                runs,
                 patience: Duration::from_secs(120),
                 trace,
             },

@@ -3,7 +3,7 @@
 use crate::engine::random::Random;
 use crate::rig::builder::{ClusterConfig, Printing};
 use crate::rig::network::{NetworkConfig, Order};
-use crate::rig::node::{Draining, Looking, Previews};
+use crate::rig::node::{Draining, Looking, Previews, Runs};
 use omnes_proto::LivenessConfig;
 use omnes_proto::channel::ChannelConfig;
 use omnes_proto::collective::CollectiveConfig;
@@ -28,6 +28,17 @@ pub struct Faults {
     pub crash: Option<(u32, Duration)>,
     /// Packets of strangers.
     pub forgeries: u32,
+}
+
+impl Faults {
+    /// As often where packets go by themselves; rarer in most jobs where they go in runs, which
+    /// every fault ends.
+    pub(super) fn spare(&mut self, runs: Runs, seed: u64) {
+        if runs == Runs::On && Random::named(seed, "faults", 0).chance(750_000) {
+            let shares = [&mut self.loss_ppm, &mut self.duplicate_ppm, &mut self.corrupt_ppm];
+            shares.into_iter().chain([&mut self.reorder_ppm]).for_each(|share| *share /= 50);
+        }
+    }
 }
 
 /// What the ranks do.
@@ -77,10 +88,11 @@ impl Options {
     /// Draws the options of a seed.
     pub fn draw(seed: u64, trace: Printing) -> Self {
         let random = &mut Random::named(seed, "options", 0);
-        let ranks = random.within(2, 12) as u32;
+        let (ranks, runs) = (random.within(2, 12) as u32, draw_runs(seed));
         let work =
             random.pick(&[Work::Mix, Work::Mix, Work::Mix, Work::Barriers, Work::Broadcasts]);
         let mut faults = draw_faults(random, ranks);
+        faults.spare(runs, seed);
         if work != Work::Mix {
             faults.crash = None;
         }
@@ -93,9 +105,10 @@ impl Options {
             looking: Looking::Always,
             liveness: LivenessConfig::default(),
             network: draw_network(random),
-            packet_time: us(random.pick(&[0, 0, 0, 1, 5])),
+            packet_time: us(random.pick(&[0, 0, 0, 1, 5])).max(busy_time(runs)),
             previews: random.pick(&[Previews::Compared, Previews::Unused]),
             draining: draw_draining(random),
+            runs,
             patience: Duration::from_secs(120),
             trace,
         };
@@ -145,6 +158,15 @@ pub(super) fn draw_network(random: &mut Random) -> NetworkConfig {
 pub(super) fn draw_draining(random: &mut Random) -> Draining {
     let a_few = |packets_max| Draining::EventsFirst { packets_max };
     random.pick(&[Draining::PacketsFirst, Draining::PacketsFirst, a_few(1), a_few(45), a_few(1000)])
+}
+
+pub(super) fn draw_runs(seed: u64) -> Runs {
+    Random::named(seed, "runs", 0).pick(&[Runs::Off, Runs::On])
+}
+
+/// Time for a packet in which others come in, so that there are runs.
+pub(super) fn busy_time(runs: Runs) -> Duration {
+    us(if runs == Runs::On { 5 } else { 0 })
 }
 
 fn draw_faults(random: &mut Random, ranks: u32) -> Faults {

@@ -48,6 +48,11 @@ impl CastStream {
         numbered.filter(|(at, _)| is_direct(*at)).map(|(_, rank)| rank).collect()
     }
 
+    /// True if the root ends a message only when all ranks have it.
+    fn is_acknowledged_by_all(&self) -> bool {
+        !matches!(self.group.policy.collection, Collection::CoRoots { .. })
+    }
+
     fn has_member_in(&self, ranks: &BTreeSet<Rank>) -> bool {
         self.group.nodes.ranks().any(|rank| ranks.contains(&rank))
     }
@@ -207,16 +212,40 @@ impl Ledger {
         Ok(())
     }
 
+    /// How many messages of each stream, from the first one on, have ended well at their root, which
+    /// all ranks then have: also where the root has left since.
+    fn kept_casts(&self) -> BTreeMap<(GroupId, Rank), usize> {
+        let mut kept = BTreeMap::new();
+        let mut ended = BTreeSet::new();
+        for (_, cast, state) in self.casts() {
+            let Cast::Send { stream, .. } = cast else { continue };
+            let key = stream.key();
+            let is_done = matches!(state, State::Done(_)) && stream.is_acknowledged_by_all();
+            if is_done && !ended.contains(&key) {
+                *kept.entry(key).or_default() += 1;
+            } else {
+                ended.insert(key);
+            }
+        }
+        kept
+    }
+
     /// Names a broadcast operation that failed although none of the ranks in `failed` is in its
-    /// group, nor its root in `left`.
+    /// group, nor its root in `left` before all had the message.
     pub(crate) fn check_broadcast_failures(
         &self,
         failed: &BTreeSet<Rank>,
         left: &BTreeSet<Rank>,
     ) -> Result<(), String> {
+        let kept = self.kept_casts();
+        let mut numbers: BTreeMap<(GroupId, Rank, Rank), usize> = BTreeMap::new();
         for (_, cast, state) in self.casts() {
             let stream = cast.stream();
-            let may_fail = stream.has_member_in(failed) || left.contains(&stream.root);
+            let (group, root) = stream.key();
+            let number = numbers.entry((group, root, cast.rank())).or_default();
+            let is_kept = kept.get(&stream.key()).is_some_and(|kept| *number < *kept);
+            *number += 1;
+            let may_fail = stream.has_member_in(failed) || left.contains(&root) && !is_kept;
             if matches!(state, State::Failed(_)) && !may_fail {
                 return Err(format!("fails: {}", cast.describe()));
             }
@@ -224,24 +253,30 @@ impl Ledger {
         Ok(())
     }
 
-    /// Describes a message of a living root that a living receiver has not got, in a group that
-    /// no rank of `failed` is in.
+    /// Describes a message that a living receiver has not got, in a group that no rank of `failed`
+    /// is in: of a living root, or one that all ranks had when the root, of `dead`, left.
     pub(crate) fn missing_broadcast(
         &self,
         failed: &BTreeSet<Rank>,
         dead: &BTreeSet<Rank>,
     ) -> Option<String> {
+        let kept = self.kept_casts();
         let mut missing: BTreeMap<(GroupId, Rank, Rank), i64> = BTreeMap::new();
+        let mut numbers: BTreeMap<(GroupId, Rank), usize> = BTreeMap::new();
         for (_, cast, _) in self.casts() {
             let stream = cast.stream();
             let (group, root) = stream.key();
-            if stream.has_member_in(failed) || dead.contains(&root) {
+            if stream.has_member_in(failed) {
                 continue;
             }
             match cast {
                 Cast::Send { .. } => {
+                    let number = numbers.entry((group, root)).or_default();
+                    let is_kept = kept.get(&(group, root)).is_some_and(|kept| *number < *kept);
+                    *number += 1;
                     for rank in stream.receivers() {
-                        *missing.entry((group, root, rank)).or_default() += 1;
+                        let is_due = is_kept || !dead.contains(&root);
+                        *missing.entry((group, root, rank)).or_default() += i64::from(is_due);
                     }
                 }
                 Cast::Receive { rank, got: Some(_), .. } => {
@@ -250,7 +285,11 @@ impl Ledger {
                 Cast::Receive { .. } | Cast::Refused { .. } => {}
             }
         }
-        missing.retain(|(_, _, rank), count| *count != 0 && !dead.contains(rank));
+        // What a root that has left did not see arrive may have arrived all the same.
+        missing.retain(|(_, root, rank), count| {
+            let is_wrong = if dead.contains(root) { *count > 0 } else { *count != 0 };
+            is_wrong && !dead.contains(rank)
+        });
         missing.first_key_value().map(|((group, root, rank), count)| {
             format!("{count} broadcasts of root {root} in {group:?} at rank {rank}")
         })
@@ -322,6 +361,26 @@ mod tests {
         stream.group = Rc::new(group);
         // Down the binomial tree the third gets its copy from the second.
         assert_eq!(stream.direct_receivers(), [Rank(1), Rank(2), Rank(4)]);
+    }
+
+    #[test]
+    fn what_all_had_when_its_root_left_is_neither_missing_nor_fails() {
+        let mut ledger = Ledger::default();
+        let stream = stream(&[&[0], &[1]]);
+        for content in ["a", "b"] {
+            let (send, _) = ledger.add_broadcast(stream.clone(), content.as_bytes().into());
+            let state = if content == "a" { State::Done } else { State::Failed };
+            ledger.settle(send, state(Instant::ZERO));
+        }
+        let (none, left) = (BTreeSet::new(), BTreeSet::from([Rank(0)]));
+        assert!(ledger.missing_broadcast(&none, &left).unwrap().starts_with("1 broadcasts"));
+        let receive = ledger.add_broadcast_receive(Rank(1), stream.clone(), 3);
+        ledger.on_broadcast_received(Instant::ZERO, receive, 1, b"a".to_vec()).unwrap();
+        assert_eq!(ledger.missing_broadcast(&none, &left), None);
+        ledger.add_refused(Instant::ZERO, Rank(1), stream.clone());
+        assert_eq!(ledger.check_broadcast_failures(&none, &left), Ok(()), "the second");
+        ledger.settle(receive, State::Failed(Instant::ZERO));
+        assert!(ledger.check_broadcast_failures(&none, &left).is_err());
     }
 
     #[test]

@@ -6,10 +6,12 @@
 
 mod barriers;
 mod broadcasts;
+mod runs;
 
 pub use barriers::Looking;
 pub(crate) use barriers::script_barriers;
 pub(crate) use broadcasts::script_group;
+pub use runs::Runs;
 
 use crate::rig::ledger::{Ledger, Operation, State, Stream};
 use crate::rig::memory::Memory;
@@ -23,8 +25,9 @@ use omnes_proto::broadcast::{Broadcast, GroupConfig, GroupId};
 use omnes_proto::channel::{Channel, Event as ChannelEvent, Message, Pattern, Reply};
 use omnes_proto::endpoint::{Endpoint, Event};
 use omnes_proto::limits::truesize;
-use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, Placement, Target};
+use omnes_proto::packet::{Destination, HEAD_BYTES_MAX, Head, Placement, Target, Transmit};
 use omnes_wire::{CommunicatorId, Instant, Rank};
+use runs::RUN_PACKETS;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,6 +50,7 @@ pub(crate) struct World<'a> {
     pub(crate) complaint: &'a mut Option<String>,
     pub(crate) previews: Previews,
     pub(crate) draining: Draining,
+    pub(crate) runs: Runs,
     pub(crate) packet_time: Duration,
 }
 
@@ -109,7 +113,8 @@ pub(crate) struct Node {
     pub(crate) departed: BTreeMap<Rank, Instant>,
     pub(crate) excluded_by: BTreeMap<Rank, Instant>,
     pub(crate) stable_at: Vec<Option<Instant>>,
-    head: Head,
+    /// Of the packets that are handed out.
+    heads: Vec<Head>,
 }
 
 impl Node {
@@ -138,7 +143,7 @@ impl Node {
             departed: BTreeMap::new(),
             excluded_by: BTreeMap::new(),
             stable_at: vec![None; channels],
-            head: Head::default(),
+            heads: vec![Head::default(); RUN_PACKETS],
         }
     }
 
@@ -249,11 +254,13 @@ impl Node {
             self.endpoint.on_pause(world.now);
         }
         while self.attentive_at <= world.now {
-            let Some(packet) = self.socket.pop_front() else { break };
-            self.socket_bytes[packet.way as usize] -= truesize(packet.bytes.len() as u32);
-            self.take_in(world, &packet);
+            let taken = self.take_in_run(world).or_else(|| self.take_in_next(world));
+            let Some(packets) = taken else { break };
+            for packet in &packets {
+                self.socket_bytes[packet.way as usize] -= truesize(packet.bytes.len() as u32);
+            }
             if !world.packet_time.is_zero() {
-                self.look_away(world.now, world.packet_time);
+                self.look_away(world.now, world.packet_time * packets.len() as u32);
             }
         }
         if self.attentive_at <= world.now {
@@ -275,6 +282,13 @@ impl Node {
         world.check(self.rank, Err("has a timer that never rests".to_owned()));
     }
 
+    /// Takes in the next packet of the socket.
+    fn take_in_next(&mut self, world: &mut World) -> Option<Vec<InFlight>> {
+        let packet = self.socket.pop_front()?;
+        self.take_in(world, &packet);
+        Some(vec![packet])
+    }
+
     fn take_in(&mut self, world: &mut World, packet: &InFlight) {
         let sender = packet.from.unwrap_or(self.rank);
         world.network.trace.packet(world.now, What::Taken, sender, self.rank, &packet.bytes);
@@ -289,14 +303,8 @@ impl Node {
         }
         let before = self.endpoint.counters().accepted;
         let placement = self.endpoint.handle_packet(world.now, head, packet.bytes.len());
-        let is_accepted = self.endpoint.counters().accepted > before;
-        if is_accepted && (packet.is_corrupt || packet.from.is_none()) {
-            let text = "accepts a packet that no rank has sent so".to_owned();
-            world.check(self.rank, Err(text));
-        }
-        if let (true, Some(from)) = (is_accepted, packet.from) {
-            world.network.bounds.on_taken(from, self.rank, &packet.bytes);
-            world.network.casts.on_taken(from, self.rank, &packet.bytes);
+        if self.endpoint.counters().accepted > before {
+            self.note_accepted(world, packet);
         }
         if let (Some(preview), Some(placement)) = (preview, placement) {
             let Placement { target, offset, bytes, packet_offset, .. } = placement;
@@ -312,6 +320,20 @@ impl Node {
             world.check(self.rank, placed);
         }
         self.drain(world);
+    }
+
+    /// The endpoint takes a packet for one of a rank.
+    fn note_accepted(&mut self, world: &mut World, packet: &InFlight) {
+        match packet.from {
+            Some(from) if !packet.is_corrupt => {
+                world.network.bounds.on_taken(from, self.rank, &packet.bytes);
+                world.network.casts.on_taken(from, self.rank, &packet.bytes);
+            }
+            _ => {
+                let text = "accepts a packet that no rank has sent so".to_owned();
+                world.check(self.rank, Err(text));
+            }
+        }
     }
 
     fn place(&mut self, placement: &Placement, packet: &[u8]) -> Result<(), String> {
@@ -368,36 +390,46 @@ impl Node {
 
     /// Sends at most so many packets; how many.
     fn send_packets(&mut self, world: &mut World, packets_max: u32) -> u32 {
-        for sent in 0..packets_max {
-            let Some(transmit) = self.endpoint.poll_transmit(world.now, &mut self.head) else {
+        let mut sent = 0;
+        while sent < packets_max {
+            let Some(first) = self.endpoint.poll_transmit(world.now, &mut self.heads[0]) else {
                 return sent;
             };
-            let mut bytes = self.head.as_bytes().to_vec();
-            let head_bytes = bytes.len();
-            if let Some(segment) = &transmit.segment {
-                let parts = self.endpoint.coded_parts();
-                match self.memory[transmit.channel].gather(segment, parts) {
-                    Ok(data) => bytes.extend_from_slice(&data),
-                    Err(text) => world.check(self.rank, Err(text)),
-                }
+            let run = self.run_of(world, first, packets_max - sent);
+            for (index, transmit) in run.iter().enumerate() {
+                self.send_packet(world, transmit, index);
             }
-            let (from, to) = (self.rank, transmit.to);
-            let is_bounded = world.network.bounds.on_sent(from, to, &bytes);
-            world.check(from, is_bounded);
-            let is_right = world.network.casts.on_sent(from, to, &bytes);
-            world.check(from, is_right);
-            let sent = Sent { from, to, bytes, head_bytes };
-            match to {
-                Destination::Nic { .. } | Destination::Doorbell { .. } => {
-                    self.send_through_nic(world, &sent);
-                }
-                Destination::Rank(_) | Destination::Group => self.put_on_wire(world, sent),
-            }
+            sent += run.len() as u32;
         }
         if packets_max == ROUNDS_MAX {
             world.check(self.rank, Err("never stops sending".to_owned()));
         }
         packets_max
+    }
+
+    /// Sends a packet whose head is the one of that index.
+    fn send_packet(&mut self, world: &mut World, transmit: &Transmit, index: usize) {
+        let mut bytes = self.heads[index].as_bytes().to_vec();
+        let head_bytes = bytes.len();
+        if let Some(segment) = &transmit.segment {
+            let parts = self.endpoint.coded_parts();
+            match self.memory[transmit.channel].gather(segment, parts) {
+                Ok(data) => bytes.extend_from_slice(&data),
+                Err(text) => world.check(self.rank, Err(text)),
+            }
+        }
+        let (from, to) = (self.rank, transmit.to);
+        let is_bounded = world.network.bounds.on_sent(from, to, &bytes);
+        world.check(from, is_bounded);
+        let is_right = world.network.casts.on_sent(from, to, &bytes);
+        world.check(from, is_right);
+        let sent = Sent { from, to, bytes, head_bytes };
+        match to {
+            Destination::Nic { .. } | Destination::Doorbell { .. } => {
+                self.send_through_nic(world, &sent);
+            }
+            Destination::Rank(_) | Destination::Group => self.put_on_wire(world, sent),
+        }
     }
 
     fn take_events(&mut self, world: &mut World) -> bool {
