@@ -33,8 +33,8 @@ impl Outgoing {
         }
     }
 
-    /// Bytes up to the last one that has been handed out; a granted part may be ahead of the ordered
-    /// one.
+    /// Bytes up to the last one that has been handed out; a granted part may be ahead of the
+    /// ordered one.
     fn handed_out(&self, ordered_offset: u64, payload: u64) -> u64 {
         match self.bulk_next {
             0 => ordered_offset.min(self.ordered),

@@ -212,8 +212,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many messages of each stream, from the first one on, have ended well at their root, which
-    /// all ranks then have: also where the root has left since.
+    /// How many messages of each stream, from the first one on, have ended well at their root,
+    /// which all ranks then have: also where the root has left since.
     fn kept_casts(&self) -> BTreeMap<(GroupId, Rank), usize> {
         let mut kept = BTreeMap::new();
         let mut ended = BTreeSet::new();
