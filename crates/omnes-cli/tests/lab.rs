@@ -207,6 +207,59 @@ fn lab_without_privilege_names_what_is_missing_and_ends_with_77() {
 }
 
 #[test]
+fn a_lab_is_neither_damaged_nor_removed_from_inside_its_hosts() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab::up(2, "");
+    let started = lab.exec(0, &["sh", "-c", "sleep 300 >/dev/null 2>&1 & echo $!"]);
+    // Of a process that has ended and that nobody has looked at there is no such link.
+    let network = PathBuf::from(format!("/proc/{}/ns/net", text(&started.stdout).trim()));
+    let is_alive = || std::fs::read_link(&network).is_ok();
+    assert!(is_alive());
+    let name = &*lab.name;
+    for (words, status) in [
+        (&["list"][..], 0),
+        (&["down", "--name", name], 2),
+        (&["exec", "0", "--name", name, "--", "true"], 2),
+    ] {
+        let done = lab.exec(1, &[&[OMNES, "lab"], words].concat());
+        let told = text(&done.stdout) + &text(&done.stderr);
+        let told: String = told.lines().filter(|line| line.contains(name)).collect();
+        assert_eq!(done.status.code(), Some(status), "{words:?}: {told}");
+        assert!(told.contains("belongs to another mount namespace"), "{words:?}: {told}");
+        assert!(!told.contains("damaged") && is_alive(), "{words:?}: {told}");
+    }
+    assert_eq!(lab.listed()["error"], Value::Null);
+    assert!(lab.run("down", &[]).status.success());
+    assert!(!is_alive());
+}
+
+#[test]
+fn a_lab_of_a_mount_namespace_is_refused_elsewhere_until_that_is_gone() {
+    if !is_root() {
+        return;
+    }
+    let lab = TestLab { name: TestLab::fresh_name() };
+    let script = format!("{OMNES} lab up 1 --name {} && read line", lab.name);
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+    let mut maker = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(maker.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("1 hosts"), "{line}");
+    let way = format!("nsenter --mount=/proc/{}/ns/mnt", maker.id());
+    assert!(lab.listed()["error"].as_str().unwrap().contains(&way), "{}", lab.listed());
+    let refused = lab.run("down", &[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains(&way), "{}", text(&refused.stderr));
+    drop(maker.stdin.take());
+    maker.wait().unwrap();
+    wait_until("it is removed", || lab.run("down", &[]).status.success());
+    assert!(!lab.path("").exists());
+}
+
+#[test]
 fn hosts_answer_each_other_in_both_families_and_to_multicast() {
     if !is_root() {
         return;

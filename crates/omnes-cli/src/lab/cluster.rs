@@ -187,7 +187,7 @@ impl Lab {
     /// Writes the state of a named lab down.
     fn save(&self, wiring: &Wiring) -> Result<()> {
         match &self.name {
-            Some(name) => named::State::of(name, self.size(), wiring).save(),
+            Some(name) => named::State::of(name, &self.spaces, wiring).save(),
             None => Ok(()),
         }
     }

@@ -9,6 +9,10 @@
 //!
 //! `nsenter --net=/run/omnes-lab/NAME/net.0` enters a host with other tools. Removal goes by what
 //! is found there and in the mount table, not by the state, which may be damaged.
+//!
+//! The pins are mounts of one mount namespace, that of `omnes lab up`, while the files are seen in
+//! others too, such as those of the hosts. So a lab is used and removed in its own mount namespace
+//! only, and elsewhere refused, unless that namespace is gone.
 
 use super::cluster::{Hold, Lab, Wiring};
 use super::firmware::{Firmware, FirmwareIds};
@@ -30,6 +34,7 @@ use std::sync::Mutex;
 const ROOT: &str = "/run/omnes-lab";
 const STATE_FILE: &str = "state.json";
 const NAME_BYTES_MAX: usize = 32;
+const OWN_MOUNT_SPACE: &str = "/proc/self/ns/mnt";
 
 /// What is known of a named lab.
 #[derive(Serialize, Deserialize)]
@@ -44,16 +49,44 @@ pub struct State {
     pub firmware: Option<FirmwareIds>,
     /// The process that holds delayed frames, if one was needed.
     pub keeper: Option<Process>,
+    /// Identity of the mount namespace that has the pins.
+    #[serde(default)]
+    mount_space: Option<(u64, u64)>,
+    /// Identities of the hosts' network namespaces.
+    #[serde(default)]
+    networks: Vec<(u64, u64)>,
 }
 
 impl State {
-    pub(super) fn of(name: &str, hosts: usize, wiring: &Wiring) -> Self {
+    /// That of a lab whose pins are in this process's mount namespace.
+    pub(super) fn of(name: &str, spaces: &Spaces, wiring: &Wiring) -> Self {
         let keeper = match wiring.hold {
             Some(Hold::Process(keeper)) => Some(keeper),
             _ => None,
         };
         let firmware = wiring.firmware.as_ref().map(Firmware::ids);
-        Self { name: name.to_owned(), hosts, link: wiring.link.clone(), firmware, keeper }
+        let networks = spaces.hosts.iter().filter_map(|host| identity(&path_of(host.net.as_fd())));
+        Self {
+            name: name.to_owned(),
+            hosts: spaces.hosts.len(),
+            link: wiring.link.clone(),
+            firmware,
+            keeper,
+            mount_space: identity(OWN_MOUNT_SPACE),
+            networks: networks.collect(),
+        }
+    }
+
+    /// Refuses a lab whose pins are in another mount namespace that is still there.
+    fn check_is_here(&self) -> Result<()> {
+        let Some(home) = self.mount_space else { return Ok(()) };
+        if identity(OWN_MOUNT_SPACE) == Some(home) {
+            return Ok(());
+        }
+        if let Some(way) = way_to(home, &self.name) {
+            bail!("lab `{}` belongs to another mount namespace; run this there: {way}", self.name);
+        }
+        Ok(())
     }
 
     /// Reads the state of the lab `name`.
@@ -157,7 +190,9 @@ pub fn up(name: &str, hosts: usize, link: &Link) -> Result<Lab> {
 
 /// Opens the named lab `name`.
 pub(super) fn open(name: &str) -> Result<Lab> {
-    let State { hosts, link, firmware, keeper, .. } = State::load(name)?;
+    let state = State::load(name)?;
+    state.check_is_here()?;
+    let State { hosts, link, firmware, keeper, .. } = state;
     let spaces = open_spaces(name, hosts)?;
     let damaged = || format!("lab `{name}` is damaged; remove it with `{}`", removal(name));
     let firmware = firmware.map(Firmware::open).transpose().with_context(damaged)?;
@@ -209,13 +244,48 @@ fn pin(name: &str, spaces: &Spaces) -> Result<()> {
     Ok(())
 }
 
+/// How to enter the mount namespace `home`, which has the pins of the lab `name`; nothing if it is
+/// gone. The kernel may have given its number to another one since, which has no such pins.
+fn way_to(home: (u64, u64), name: &str) -> Option<String> {
+    let is_in = |pid: i32| identity(&format!("/proc/{pid}/ns/mnt")) == Some(home);
+    let has_pins = |pid: i32| {
+        let root = PathBuf::from(format!("/proc/{pid}/root"));
+        let pin = folder(name).join("net.switch");
+        pin.strip_prefix("/").is_ok_and(|pin| is_namespace(&root.join(pin)))
+    };
+    let inside = process::find(|pid| is_in(pid) && has_pins(pid));
+    if let Some(Process { pid, .. }) = inside.first() {
+        return Some(format!("nsenter --mount=/proc/{pid}/ns/mnt, or outside of all lab hosts"));
+    }
+    // Nothing may run on a host of another lab on which it was made.
+    names().into_iter().find_map(|other| {
+        let state = State::load(&other).ok()?;
+        let is_home = |host: &usize| {
+            let pin = folder(&other).join(format!("mnt.{host}"));
+            identity(&pin.to_string_lossy()) == Some(home)
+        };
+        let host = (0..state.hosts).find(is_home)?;
+        Some(format!("omnes lab exec {host} --name {other} -- ..."))
+    })
+}
+
+fn is_namespace(path: &Path) -> bool {
+    let namespaces = fs::metadata(OWN_MOUNT_SPACE).map(|space| space.dev());
+    let found = fs::metadata(path).map(|found| found.dev());
+    matches!((namespaces, found), (Ok(namespaces), Ok(found)) if namespaces == found)
+}
+
 /// Removes the lab `name`, whatever is left of it; false if there is none. Needs the [`Lock`],
 /// but for [`up`], which has it.
+///
+/// Errors: its pins are in another mount namespace, or processes are left in it.
 pub fn remove(name: &str) -> Result<bool> {
     let folder = folder(name);
     if !folder.exists() {
         return Ok(false);
     }
+    let state = State::load(name).ok();
+    state.as_ref().map_or(Ok(()), State::check_is_here)?;
     let networks: Vec<_> = fs::read_dir(&folder)
         .with_context(|| format!("cannot read {}", folder.display()))?
         .flatten()
@@ -236,7 +306,25 @@ pub fn remove(name: &str) -> Result<bool> {
     }
     fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
     ensure!(ended, "lab `{name}` is removed, but processes in it refuse to end");
+    check_is_empty(name, &state.map_or(Vec::new(), |state| state.networks))?;
     Ok(true)
+}
+
+/// Names processes that are left in the hosts' `networks`, whose pins were gone. They are not
+/// ended: by now the kernel may have given the numbers of these namespaces to others.
+fn check_is_empty(name: &str, networks: &[(u64, u64)]) -> Result<()> {
+    let is_inside = |pid: i32| {
+        identity(&format!("/proc/{pid}/ns/net")).is_some_and(|net| networks.contains(&net))
+    };
+    let left: Vec<String> =
+        process::find(is_inside).iter().map(|process| process.pid.to_string()).collect();
+    ensure!(
+        left.is_empty(),
+        "lab `{name}` is removed, but its pins were gone before, and processes {} seem to run on \
+         its hosts; end them if so",
+        left.join(", ")
+    );
+    Ok(())
 }
 
 /// Mounts at `folder` and below, the last mounted first.
