@@ -1,13 +1,14 @@
 //! Values with units, as typed on the command line and as shown in tables.
 //!
-//! A value whose unit is part of its meaning (a rate, a share) is refused without one. Times may be
-//! bare, for seconds, as other tools have it; they are the library's ([`omnes::duration`]), so that
-//! variables and options are read alike. Byte counts may be bare too; their suffixes are powers of
-//! 1024, as message sizes are. Rates are powers of 1000, as links are.
+//! A value whose unit is part of its meaning (a time, a rate, a share) is refused without one. Byte
+//! counts may be bare; their suffixes are powers of 1024, as message sizes are. Rates are powers of
+//! 1000, as links are. Times and byte counts are the library's ([`omnes::duration`],
+//! [`omnes::bytes`]), so that variables and options are read alike.
 //!
 //! All parsers have the shape that clap's `value_parser` takes: text in, value or a sentence that
 //! names the value, what is wanted and an example.
 
+pub use omnes::bytes::parse as parse_bytes;
 pub use omnes::duration::{parse as parse_duration, shortest as short_time};
 use std::time::Duration;
 
@@ -60,23 +61,6 @@ pub fn parse_share(text: &str) -> Result<f64, String> {
         "" => Err(format!("`{text}` needs a percent sign ({text}%)")),
         _ => Err(format!("`{text}` must be a number and a percent sign (0.1%)")),
     }
-}
-
-/// Bytes from `8`, `64k`, `4m`, `1g` (powers of 1024); `KiB` and `kB` mean the same as `k`.
-pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let (number, unit) = split(text)?;
-    let factor = match unit.as_str() {
-        "" | "b" => 1u64,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
-        _ => return Err(format!("`{text}`: sizes end in k, m, g or nothing (64k)")),
-    };
-    let bytes = number * factor as f64;
-    if bytes.fract() != 0.0 {
-        return Err(format!("`{text}` is no whole number of bytes"));
-    }
-    scaled(text, number, factor as f64)
 }
 
 /// Bytes as people read them: `8 B`, `64 KiB`, `1.5 MiB`; exact whenever shown without a point.
@@ -145,9 +129,6 @@ mod tests {
     fn bare_numbers_are_refused_where_a_unit_is_due() {
         assert!(parse_rate("1000").unwrap_err().contains("1gbit"));
         assert!(parse_share("1").unwrap_err().contains("1%"));
-        assert_eq!(parse_bytes("8"), Ok(8));
-        assert_eq!(parse_bytes("1.5k"), Ok(1536));
-        assert!(parse_bytes("1.5").unwrap_err().contains("no whole number of bytes"));
     }
 
     #[test]
@@ -167,14 +148,6 @@ mod tests {
         assert_eq!(parse_share("100%"), Ok(1.0));
         assert!(parse_share("101%").is_err());
         assert!(parse_share("-1%").is_err());
-    }
-
-    #[test]
-    fn bytes_are_powers_of_1024() {
-        assert_eq!(parse_bytes("64k"), Ok(65_536));
-        assert_eq!(parse_bytes("4m"), Ok(4 << 20));
-        assert_eq!(parse_bytes("1g"), Ok(1 << 30));
-        assert!(parse_bytes("1x").is_err());
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! under mpirun. The nearest to the process is used, as [`Launcher::nearest_first`] orders them.
 
 use crate::ancestors;
+use crate::bytes;
 use crate::config::{Config, MTU_BYTES, POOL_SLOTS, mtu_allowed, pool_slots_allowed};
 use crate::error::Error;
 use crate::launcher::Launcher;
@@ -51,6 +52,23 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         })
     }
 
+    /// A whole number up to `most`.
+    fn number<T>(&self, name: &str, most: T) -> Result<Option<T>, Error>
+    where
+        T: TryFrom<u64> + Display,
+    {
+        self.parsed(name, |text| {
+            let number = text.parse::<u64>().ok().and_then(|number| T::try_from(number).ok());
+            number.ok_or_else(|| format!("must be a whole number from 0 to {most}"))
+        })
+    }
+
+    fn bytes(&self, name: &str) -> Result<Option<u32>, Error> {
+        self.parsed(name, |text| {
+            u32::try_from(bytes::parse(text)?).map_err(|_| format!("must be at most {}", u32::MAX))
+        })
+    }
+
     fn pool_slots(&self) -> Result<Option<u32>, Error> {
         self.parsed("OMNES_POOL_PACKETS", |text| match text.parse() {
             Ok(slots) if POOL_SLOTS.contains(&slots) => Ok(slots),
@@ -59,8 +77,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     }
 
     fn mtu_bytes(&self) -> Result<Option<u32>, Error> {
-        self.parsed("OMNES_MTU", |text| match text.parse() {
-            Ok(bytes) if MTU_BYTES.contains(&bytes) => Ok(bytes),
+        self.parsed("OMNES_MTU", |text| match bytes::parse(text).map(u32::try_from) {
+            Ok(Ok(bytes)) if MTU_BYTES.contains(&bytes) => Ok(bytes),
             _ => Err(format!("must be {}", mtu_allowed())),
         })
     }
@@ -80,8 +98,8 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
     /// The nearest launcher, with rank and size.
     fn launcher(&self) -> Result<(Launcher, u32, u32), Error> {
         for launcher in Launcher::nearest_first(|name| self.text(name)) {
-            let rank = self.value::<u32>(launcher.rank)?;
-            let size = self.value::<u32>(launcher.size)?;
+            let rank = self.number(launcher.rank, u32::MAX)?;
+            let size = self.number(launcher.size, u32::MAX)?;
             match (rank, size) {
                 (Some(rank), Some(size)) if rank < size => return Ok((launcher, rank, size)),
                 (Some(rank), Some(size)) => {
@@ -156,19 +174,33 @@ impl Config {
             name: "OMNES_RENDEZVOUS".to_owned(),
             value: String::new(),
             reason: format!(
-                "{} does not say where rank 0 runs{}: set it to host:port of rank 0's host, with a \
-                 free port, for all ranks",
-                launcher.name,
-                // In a batch script there is a job, and no step that has ranks.
+                "{}set it to host:port of rank 0's host, with a free port, for all ranks",
                 match launcher.name {
-                    "Slurm" => "; if this was not started by srun, do that; else",
-                    _ => "",
+                    // Set by hand: `omnes run` always says where.
+                    "omnes run" => String::new(),
+                    // In a batch script there is a job, and no step that has ranks.
+                    "Slurm" => "Slurm does not say where rank 0 runs; if this was not started by \
+                                srun, do that; else "
+                        .to_owned(),
+                    name => format!("{name} does not say where rank 0 runs: "),
                 }
             ),
         })?;
         let mut config = Self::new(rank, size, rendezvous);
         environment.fill(&mut config)?;
         Ok(config)
+    }
+
+    /// Says whether a rank takes `value` for the variable `name`, one of
+    /// [`VARIABLES`](crate::VARIABLES), whatever the others are; no other variable is refused.
+    ///
+    /// # Errors
+    /// [`Error::Variable`] as [`Config::from_env`] gives it.
+    pub fn check_variable(name: &str, value: &str) -> Result<(), Error> {
+        let environment = Environment(|other: &str| (other == name).then(|| value.to_owned()));
+        environment.number("OMNES_RANK", u32::MAX)?;
+        environment.number("OMNES_SIZE", u32::MAX)?;
+        environment.fill(&mut Self::new(0, 1, String::new()))
     }
 
     /// Settings as the environment has them for ranks that exchange already, which are told apart
@@ -192,7 +224,7 @@ impl Config {
 
 impl<F: Fn(&str) -> Option<String>> Environment<F> {
     fn fill(&self, config: &mut Config) -> Result<(), Error> {
-        config.local_ranks = self.value("OMNES_LOCAL_SIZE")?;
+        config.local_ranks = self.number("OMNES_LOCAL_SIZE", u32::MAX)?;
         let hex = |text: &str| JobKey::from_hex(text).map_err(|error| error.to_string());
         // One that is empty was meant to be one, and protects nobody.
         if let Some(text) = (self.0)("OMNES_JOB_KEY") {
@@ -214,13 +246,14 @@ impl<F: Fn(&str) -> Option<String>> Environment<F> {
         if let Some((group, port)) = self.parsed("OMNES_MULTICAST_GROUP", parse_group)? {
             (config.multicast_group, config.multicast_port) = (Some(group), port);
         }
-        config.multicast_ttl = self.value("OMNES_MULTICAST_TTL")?.unwrap_or(config.multicast_ttl);
+        let ttl = self.number("OMNES_MULTICAST_TTL", u8::MAX)?;
+        config.multicast_ttl = ttl.unwrap_or(config.multicast_ttl);
         let set = |slot: &mut Duration, value: Option<Duration>| *slot = value.unwrap_or(*slot);
         set(&mut config.peer_timeout, self.timeout("OMNES_PEER_TIMEOUT")?);
         set(&mut config.join_timeout, self.timeout("OMNES_JOIN_TIMEOUT")?);
         config.spin = self.duration("OMNES_SPIN")?;
         config.give_way = self.duration("OMNES_GIVE_WAY")?;
-        config.eager_bytes = self.value("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
+        config.eager_bytes = self.bytes("OMNES_EAGER_BYTES")?.unwrap_or(config.eager_bytes);
         config.pool_slots = self.pool_slots()?.unwrap_or(config.pool_slots);
         config.mtu_bytes = self.mtu_bytes()?;
         if let Some((gso, gro)) = self.parsed("OMNES_OFFLOADS", parse_offloads)? {
@@ -338,7 +371,12 @@ mod tests {
         let local = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "2")];
         assert!(config(&local).unwrap().rendezvous.starts_with("127.0.0.1:"));
         let spread = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
-        assert!(config(&spread).unwrap_err().to_string().contains("OMNES_RENDEZVOUS"));
+        let error = config(&spread).unwrap_err().to_string();
+        let expected = "OMNES_RENDEZVOUS is not set: Open MPI does not say where rank 0 runs: ";
+        assert!(error.starts_with(expected), "{error}");
+        let by_hand = [("OMNES_RANK", "0"), ("OMNES_SIZE", "2")];
+        let error = config(&by_hand).unwrap_err().to_string();
+        assert!(error.starts_with("OMNES_RENDEZVOUS is not set: set it to host:port"), "{error}");
     }
 
     #[test]
@@ -447,12 +485,24 @@ mod tests {
             ("OMNES_MULTICAST_GROUP", "10.0.0.1", "10.0.0.1 is no multicast address"),
             ("OMNES_MULTICAST_GROUP", "239.1.1.1:0", "port 0"),
             ("OMNES_MULTICAST_GROUP", "group", "address:port"),
-            ("OMNES_MULTICAST_TTL", "256", "OMNES_MULTICAST_TTL=256"),
+            ("OMNES_MULTICAST_TTL", "256", "=256: must be a whole number from 0 to 255"),
+            ("OMNES_MULTICAST_TTL", "zz", "=zz: must be a whole number from 0 to 255"),
+            ("OMNES_RANK", "x", "=x: must be a whole number"),
+            ("OMNES_EAGER_BYTES", "many", "a number of bytes, or one with k, m or g"),
+            ("OMNES_EAGER_BYTES", "4g", "must be at most 4294967295"),
             ("OMNES_BCAST", "bush", "co-root=4+skewed=8"),
         ] {
-            let error = with(name, value).unwrap_err().to_string();
+            let error = match name {
+                "OMNES_RANK" => config(&[(name, value), base[1]]).unwrap_err().to_string(),
+                _ => with(name, value).unwrap_err().to_string(),
+            };
             assert!(error.contains(words) && error.contains(name), "{error}");
+            let checked = Config::check_variable(name, value).unwrap_err().to_string();
+            assert_eq!(checked, error);
         }
+        assert_eq!(with("OMNES_EAGER_BYTES", "64k").unwrap().eager_bytes, 65_536);
+        assert!(Config::check_variable("OMNES_EAGER_BYTES", "64k").is_ok());
+        assert!(Config::check_variable("HOME", "/").is_ok());
     }
 
     #[test]
@@ -508,6 +558,7 @@ mod tests {
         let with = |value| config(&[base[0], base[1], ("OMNES_MTU", value)]);
         assert_eq!(config(&base).unwrap().mtu_bytes, None);
         assert_eq!(with("576").unwrap().mtu_bytes, Some(576));
+        assert_eq!(with("9k").unwrap().mtu_bytes, Some(9216));
         let error = with("575").unwrap_err().to_string();
         assert_eq!(error, "OMNES_MTU=575: must be from 576 to 65535");
     }

@@ -15,12 +15,12 @@ pub enum Error {
          torchrun, or set OMNES_RANK, OMNES_SIZE and OMNES_RENDEZVOUS"
     )]
     NoLauncher,
-    /// A variable has a value that makes no sense.
-    #[error("{name}={value}: {reason}")]
+    /// A variable has a value that makes no sense, or is not set and must be.
+    #[error("{name}{}: {reason}", shown(.value))]
     Variable {
         /// Its name.
         name: String,
-        /// Its value.
+        /// Its value; empty where it is not set.
         value: String,
         /// What is wrong with it.
         reason: String,
@@ -296,6 +296,11 @@ fn shorter(bytes: u32) -> u32 {
 }
 
 /// Ranks for people: all of a few, the first of many.
+/// A variable's value behind its name.
+fn shown(value: &str) -> String {
+    if value.is_empty() { " is not set".to_owned() } else { format!("={value}") }
+}
+
 fn list(ranks: &[u32]) -> String {
     const SHOWN: usize = 16;
     let shown: Vec<String> = ranks.iter().take(SHOWN).map(|rank| format!("rank {rank}")).collect();

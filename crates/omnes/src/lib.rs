@@ -30,6 +30,7 @@ mod ancestors;
 mod barrier;
 mod bcast;
 mod bottleneck;
+pub mod bytes;
 mod collective;
 mod communicator;
 mod compare;

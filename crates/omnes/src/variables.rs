@@ -82,8 +82,8 @@ pub const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "OMNES_EAGER_BYTES",
-        "bytes up to which a message leaves without asking; 131072 where unset; the same \
-         on all ranks",
+        "bytes up to which a message leaves without asking, such as 64k; 131072 where unset; the \
+         same on all ranks",
     ),
     (
         "OMNES_POOL_PACKETS",
