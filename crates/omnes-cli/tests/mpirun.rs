@@ -182,7 +182,7 @@ fn ranks_that_shells_start_meet() {
 fn doctor_says_what_would_be_started_and_which_settings_are_wrong() {
     let site = Site::new("hydra-4.0.2");
     let mut command = site.omnes(&["doctor", "--mpi", "--json"]);
-    command.env("OMNES_MPI", "barrier").env("OMNES_MPI_RAPORT", "on");
+    command.env("OMNES_MPI", "barrier").env("OMNES_MPI_RAPORT", "on").env("OMNES_BCAST", "foo");
     let (status, output, errors) = finish(&mut command);
     assert_eq!((status, errors), (0, String::new()));
     let report: serde_json::Value = serde_json::from_str(&output).unwrap();
@@ -198,4 +198,5 @@ fn doctor_says_what_would_be_started_and_which_settings_are_wrong() {
     );
     assert!(find("taken from the MPI")["value"].as_str().unwrap().starts_with("barriers, "));
     assert_eq!(find("OMNES_MPI_RAPORT")["verdict"], "limited");
+    assert_eq!(find("OMNES_BCAST")["verdict"], "missing");
 }

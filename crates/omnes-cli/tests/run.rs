@@ -659,7 +659,8 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
         return;
     }
     let mut command = omnes_run(&["-n", "1", "--lab", "--no-prefix", "--", OMNES, "doctor"]);
-    let output = command.args(["--format", "json"]).output().unwrap();
+    command.args(["--format", "json"]).envs([("OMNES_SPIN", "4"), ("OMNES_SPNI", "3")]);
+    let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let findings = report["findings"].as_array().unwrap();
@@ -671,6 +672,11 @@ fn doctor_sees_a_rank_of_a_lab_and_sockets_that_work() {
     assert_eq!(find("IPv4 multicast join, eth0")["verdict"], "ok");
     assert_eq!(find("launcher omnes run")["value"], "OMNES_RANK=0 OMNES_SIZE=1");
     assert_eq!(find("launcher omnes run")["advice"], "used");
+    assert_eq!(find("OMNES_RANK")["verdict"], "ok");
+    assert_eq!(find("OMNES_SPNI")["advice"], "nobody reads a variable of this name");
+    let refused = find("OMNES_SPIN");
+    assert_eq!(refused["verdict"], "missing");
+    assert!(refused["advice"].as_str().unwrap().contains("needs a unit of time"), "{refused}");
 }
 
 #[test]

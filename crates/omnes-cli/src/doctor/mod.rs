@@ -4,7 +4,8 @@
 //! gained. What can be tried is tried, with real sockets over loopback (segmentation offload,
 //! coalescing, multicast, buffer sizes), as settings and versions promise more than containers and
 //! old drivers keep. What cannot be tried without leaving traces is read (capabilities, kernel
-//! version, tools). With `--mpi` it speaks of MPI programs instead.
+//! version, tools). Variables of Omnes that are set are tried by the parser that ranks use. With
+//! `--mpi` it speaks of MPI programs instead.
 //!
 //! Guarantees: nothing is changed; a probe that fails is a finding, not an error, and waits at
 //! most a second, the agent's five; status 0. Cost: some dozen loopback datagrams, one IGMP or MLD
@@ -17,6 +18,7 @@ mod machine;
 mod mpi;
 mod multicast;
 mod nic;
+mod settings;
 mod sockets;
 
 use crate::format::{Format, FormatArgs};
@@ -24,6 +26,7 @@ use crate::help::described;
 use crate::print;
 use anyhow::Result;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -105,8 +108,12 @@ struct Report {
 
 /// Runs the subcommand; the status is 0 whatever is found.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let variable = |name: &str| std::env::var(name).ok();
-    let findings = if args.mpi { mpi::findings(variable) } else { all_findings(variable) };
+    // As ranks read them: what is no text is not unset.
+    let text = |value: OsString| value.to_string_lossy().into_owned();
+    let variable = |name: &str| std::env::var_os(name).map(text);
+    let mut findings = if args.mpi { mpi::findings(variable) } else { all_findings(variable) };
+    let names = std::env::vars_os().map(|(name, _)| text(name));
+    findings.extend(settings::findings(variable, names));
     match args.format.chosen() {
         Format::Json => {
             let report = Report { omnes_version: env!("CARGO_PKG_VERSION"), findings };

@@ -8,7 +8,7 @@ use crate::run::quote;
 use omnes::Interface;
 use omnes_mpi::{Error, Launcher, Library, Mpi, NAMES, Setup, find_program};
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 
 /// Findings about MPI programs; `variable` reads the environment.
 pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
@@ -18,7 +18,6 @@ pub fn findings(variable: impl Fn(&str) -> Option<String>) -> Vec<Finding> {
     findings.extend(Mpi::ALL.map(|mpi| library(mpi, &Library::find(mpi))));
     findings.push(passed(usual));
     findings.push(taken(&variable));
-    findings.extend(settings(&variable, std::env::vars_os().map(|(name, _)| name)));
     findings.push(interfaces(&variable));
     findings
 }
@@ -110,51 +109,6 @@ fn taken(variable: &impl Fn(&str) -> Option<String>) -> Finding {
     Finding::ok(title, format!("{calls}, on communicators of {nodes}"))
 }
 
-/// Each variable of ours that is set, and those among them that nobody reads.
-fn settings(
-    variable: &impl Fn(&str) -> Option<String>,
-    environment: impl Iterator<Item = OsString>,
-) -> Vec<Finding> {
-    let names: BTreeSet<String> = environment
-        .map(|name| name.to_string_lossy().into_owned())
-        .filter(|name| name.starts_with("OMNES_"))
-        .collect();
-    let findings = names.iter().filter_map(|name| Some(setting(name, variable(name)?)));
-    findings.collect()
-}
-
-fn setting(name: &str, value: String) -> Finding {
-    let known = || omnes_mpi::VARIABLES.iter().chain(omnes::VARIABLES);
-    let allowed: &[&str] = match name {
-        "OMNES_MPI" => &[
-            "on",
-            "bcast",
-            "barrier",
-            "allreduce",
-            "reduce",
-            "allgather",
-            "gather",
-            "scatter",
-            "alltoall",
-            "reduce_scatter",
-            "scan",
-            "off",
-        ],
-        "OMNES_MPI_ONE_NODE" | "OMNES_MPI_REPORT" => &["on", "off"],
-        _ => &[],
-    };
-    // The key is a secret.
-    let shown = if name == "OMNES_JOB_KEY" { "(secret)".to_owned() } else { value.clone() };
-    if !allowed.is_empty() && !allowed.contains(&&*value) {
-        let advice = format!("not understood, as if unset; there is {}", allowed.join(", "));
-        return Finding::limited(name, shown, &advice);
-    }
-    match known().find(|(other, _)| *other == name) {
-        Some((_, meaning)) => Finding { advice: (*meaning).to_owned(), ..Finding::ok(name, shown) },
-        None => Finding::limited(name, shown, "nobody reads a variable of this name"),
-    }
-}
-
 /// Addresses at which ranks of several nodes may meet.
 fn interfaces(variable: &impl Fn(&str) -> Option<String>) -> Finding {
     let title = "interfaces for ranks";
@@ -213,20 +167,6 @@ mod tests {
             "short reduce-scatters, on communicators of 2 nodes or more"
         );
         assert_eq!(taken(&read(&[("OMNES_MPI", "off")])).verdict, Verdict::Limited);
-    }
-
-    #[test]
-    fn settings_that_nobody_understands_are_limited_and_the_key_is_hidden() {
-        let verdict = |name, value: &str| setting(name, value.to_owned()).verdict;
-        assert_eq!(verdict("OMNES_MPI", "bcast"), Verdict::Ok);
-        assert_eq!(verdict("OMNES_MPI", "bcasts"), Verdict::Limited);
-        assert_eq!(verdict("OMNES_MPI_REPORT", "1"), Verdict::Limited);
-        assert_eq!(verdict("OMNES_NIC", "user"), Verdict::Ok);
-        assert_eq!(verdict("OMNES_MPI_RAPORT", "on"), Verdict::Limited);
-        assert!(!setting("OMNES_JOB_KEY", "0badc0de".to_owned()).value.contains("0badc0de"));
-        let set = [("OMNES_NIC", "user"), ("HOME", "/")];
-        let names = set.iter().map(|(name, _)| OsString::from(name));
-        assert_eq!(settings(&read(&set), names).len(), 1);
     }
 
     #[test]
