@@ -6,6 +6,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod root;
+
+use root::is_root;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -104,6 +107,24 @@ impl Outcome {
         assert!(of_first.iter().any(|line| line.contains(reason)), "{self:?}");
         assert!(others.is_empty(), "{self:?}");
     }
+}
+
+#[test]
+fn a_file_arrives_on_a_file_system_that_tells_no_size() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    place.write("in", 49);
+    fs::create_dir(place.path("ram")).unwrap();
+    // In a mount namespace of its own, so that nothing is left behind.
+    let script = format!(
+        "mount -t ramfs none ram && {OMNES} run -n {RANKS} -- {OMNES} cp in ram/{{rank}} && cmp in ram/3"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", &script]).current_dir(place.0.path());
+    let outcome = Outcome::of(command.stdin(Stdio::null()).output().unwrap());
+    outcome.assert_done("[0] 4 copies");
 }
 
 #[test]

@@ -177,7 +177,7 @@ impl Staging {
         check_existing(&dest, kind, existing)?;
         let made = MadeDirectories::make(missing)?;
         let free = sys::free_bytes(&parent).map_err(StagingError::io("look at", &parent))?;
-        if free < bytes {
+        if let Some(free) = free.filter(|free| *free < bytes) {
             return Err(StagingError::NoSpace { path: parent, needed: bytes, free });
         }
         let hidden = match kind {

@@ -103,14 +103,15 @@ pub fn is_in_overlay(path: &Path) -> bool {
     statfs(path).is_ok_and(|found| found.f_type == libc::OVERLAYFS_SUPER_MAGIC)
 }
 
-/// Bytes that this user may still write to the file system of `path`.
-pub fn free_bytes(path: &Path) -> io::Result<u64> {
+/// Bytes that this user may still write to the file system of `path`; `None` where it does not
+/// tell, as ramfs and some network file systems, which give their size as 0.
+pub fn free_bytes(path: &Path) -> io::Result<Option<u64>> {
     let path = c_path(path)?;
     // SAFETY: a statvfs is plain numbers, so all zeros are one.
     let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
     // SAFETY: the text ends in a zero, and the kernel writes one statvfs into one that lives here.
     checked(unsafe { libc::statvfs(path.as_ptr(), &raw mut found) })?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    Ok((found.f_blocks > 0).then(|| found.f_bavail.saturating_mul(found.f_frsize)))
 }
 
 /// Writes everything of the file system that `file` lies in to its disk.
