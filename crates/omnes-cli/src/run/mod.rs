@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `placement` | which rank runs where, and where they meet |
+//! | `hosts` | hosts of `--hosts` and `--hostfile` |
 //! | `job` | what every rank is told: environment, key, command |
 //! | `ssh` | the remote command line and its control pipe |
 //! | `start` | which ranks are started next |
@@ -22,6 +23,7 @@
 //!
 //! Under `mpirun`, `srun` or `torchrun` this launcher is not needed: Omnes reads their environment.
 
+mod hosts;
 mod job;
 mod joining;
 mod launch;
@@ -58,7 +60,7 @@ Examples:
   omnes run -n 8 --lab --loss 1% -- omnes bench barrier
   # root: after `omnes lab up 8`
   omnes run -n 16 --lab omnes -- ./solver
-  omnes run -n 6 --hosts a:2,b:2,c:2 -- ./solver  # ssh keys must be in place
+  omnes run --hosts 'node[01-16]:4' -- ./solver  # ssh keys must be in place
   omnes run -n 3 --hosts a,b,c --encrypt -- omnes cp secret /srv/secret
   # writes logs/rank.0.out, logs/rank.0.err, ...
   omnes run -n 8 --output-dir logs -- ./solver
@@ -79,17 +81,18 @@ without root.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Number of ranks, 1 to 4096
-    #[arg(short = 'n', long = "ranks", value_name = "N")]
-    ranks: usize,
+    /// Number of ranks, 1 to 4096 [default with --hosts, --hostfile: one for each slot]
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = parse_ranks)]
+    #[arg(required_unless_present = "remote")]
+    ranks: Option<usize>,
     /// Set a variable for every rank (repeatable)
     #[arg(long, value_name = "NAME=VALUE", value_parser = job::parse_variable)]
     env: Vec<(String, String)>,
     /// Encrypt user data between the ranks' nodes, as OMNES_ENCRYPT=on does
     #[arg(long)]
     encrypt: bool,
-    /// Give standard input to this rank (not with --hosts); the others get end of file at once
-    #[arg(long, value_name = "RANK", conflicts_with = "hosts")]
+    /// Give standard input to this rank (not over ssh); the others get end of file at once
+    #[arg(long, value_name = "RANK", conflicts_with = "remote")]
     stdin: Option<usize>,
     #[command(flatten)]
     output: OutputArgs,
@@ -100,10 +103,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     timeout: Option<Duration>,
     /// Lay out each rank's memory at random; off: all alike, so that ranks which share a core need
-    /// not teach it their branches anew in each turn (not with --hosts) [default: as for the
+    /// not teach it their branches anew in each turn (not over ssh) [default: as for the
     /// launcher itself, but off in labs]
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
-    #[arg(conflicts_with = "hosts")]
+    #[arg(conflicts_with = "remote")]
     aslr: Option<lab::Switch>,
     /// Print what would be run, and run nothing
     #[arg(long)]
@@ -130,9 +133,16 @@ struct OutputArgs {
     output_dir: Option<PathBuf>,
 }
 
+fn parse_ranks(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| match text {
+        "p" => "there is no `-np`; write `-n 2`".to_owned(),
+        _ => "must be a whole number, as in `-n 2`".to_owned(),
+    })
+}
+
 /// Runs the subcommand; the status is that of the job.
 pub fn run(args: Args) -> Result<ExitCode> {
-    let ranks = args.ranks;
+    let ranks = args.ranks.map_or_else(|| args.site.slots(), Ok)?;
     ensure!(
         (1..=RANKS_MAX).contains(&ranks),
         "-n {ranks}: a job has 1 to {RANKS_MAX} ranks; for more use your cluster's launcher"

@@ -5,7 +5,8 @@
 //!
 //! - here: every rank on this machine, rendezvous on the loopback address;
 //! - lab: rank i on host i mod size, rendezvous at the address of rank 0's host;
-//! - ssh: slots in the order they were typed, `a:2,b` gives ranks 0 and 1 to `a`, rank 2 to `b`.
+//! - ssh: slots in the order they were typed, `a:2,b` gives ranks 0 and 1 to `a`, rank 2 to `b`;
+//!   which hosts there are is read by [`super::hosts`].
 //!
 //! "Local" means *shares the cores*: hosts of a lab are one machine, so there every rank is local
 //! to every other, whatever host it has. Waiting strategies depend on that, not on the address.
@@ -14,12 +15,14 @@
 //! released. On ssh hosts it is drawn at random below the range that kernels hand out by
 //! themselves; a clash there shows as an error of rank 0, and a second run draws another one.
 
+use super::hosts::{self, SshHost};
 use super::job::random_bytes;
 use crate::lab::{Lab, LinkOptions};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Most ranks that one launcher starts; above it, a cluster's own launcher is the right tool.
@@ -35,32 +38,27 @@ pub struct SiteArgs {
     /// Run on lab hosts: `ephemeral` (as many hosts as ranks), a number of hosts, or the NAME of a
     /// lab made by `omnes lab up`
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ephemeral")]
-    #[arg(conflicts_with = "hosts")]
+    #[arg(conflicts_with = "remote")]
     lab: Option<String>,
-    /// Run over ssh on these hosts, slots after a colon, such as a,b:2,user@c:4
-    #[arg(long, value_name = "HOST[:SLOTS],...")]
+    /// Run over ssh on these hosts, slots after a colon, such as a,b:2,user@c:4,node[1-4,7],[::1]
+    #[arg(long, value_name = "HOST[:SLOTS],...", group = "remote")]
     hosts: Option<String>,
+    /// Run over ssh on the hosts of this file: on each line HOST, HOST:SLOTS or HOST slots=N; what
+    /// follows # is a comment
+    #[arg(long, value_name = "FILE", group = "remote")]
+    hostfile: Option<PathBuf>,
     /// Command used in place of ssh, split at spaces; it gets the host and one command line
-    #[arg(long, value_name = "COMMAND", requires = "hosts")]
+    #[arg(long, value_name = "COMMAND", requires = "remote")]
     #[arg(
         default_value = "ssh -T -o BatchMode=yes -o ConnectTimeout=15 -o ServerAliveInterval=15"
     )]
     ssh: String,
     /// Use IPv6 addresses on this machine and in labs
-    #[arg(long, conflicts_with = "hosts")]
+    #[arg(long, conflicts_with = "remote")]
     ipv6: bool,
     /// Faults and rate of the links of an ephemeral lab.
     #[command(flatten)]
     link: Option<LinkOptions>,
-}
-
-/// One host of `--hosts`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SshHost {
-    /// Name as given to ssh, possibly `user@host`.
-    pub name: String,
-    /// Ranks it takes, at least 1.
-    pub slots: usize,
 }
 
 /// A lab that is up, or one that is yet to be made.
@@ -126,20 +124,38 @@ impl std::fmt::Display for Host {
 }
 
 impl SiteArgs {
+    /// Slots of all hosts that are reached by ssh; 0 if none is.
+    ///
+    /// Errors: malformed `--hosts` or `--hostfile`.
+    pub fn slots(&self) -> Result<usize> {
+        Ok(self.ssh_hosts()?.map_or(0, |hosts| hosts.iter().map(|host| host.slots).sum()))
+    }
+
+    fn ssh_hosts(&self) -> Result<Option<Vec<SshHost>>> {
+        match (&self.hosts, &self.hostfile) {
+            (Some(list), _) => hosts::parse(list).map(Some),
+            (None, Some(path)) => hosts::read(path).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// Checks the flags for a job of `ranks`; opens a named lab, makes nothing.
     ///
-    /// Errors name the value and the way out: malformed `--hosts`, more ranks than slots, link
-    /// options without an ephemeral lab, a lab that is not up.
+    /// Errors name the value and the way out: malformed `--hosts` or `--hostfile`, more ranks than
+    /// slots, link options without an ephemeral lab, a lab that is not up.
     pub fn resolve(self, ranks: usize) -> Result<Site> {
-        if let Some(list) = &self.hosts {
-            ensure!(self.link.is_none(), "link options such as --loss need --lab, not --hosts");
+        if let Some(hosts) = self.ssh_hosts()? {
+            ensure!(self.link.is_none(), "link options such as --loss need --lab, not ssh");
             let ssh: Vec<String> = self.ssh.split_whitespace().map(str::to_owned).collect();
             ensure!(!ssh.is_empty(), "--ssh is empty: name a command, such as --ssh \"ssh -p 22\"");
-            let hosts = parse_hosts(list)?;
             let slots: usize = hosts.iter().map(|host| host.slots).sum();
+            let source = match (self.hosts, self.hostfile) {
+                (Some(list), _) => format!("--hosts {list}"),
+                (None, file) => format!("--hostfile {}", file.unwrap_or_default().display()),
+            };
             ensure!(
                 ranks <= slots,
-                "-n {ranks}: the hosts of --hosts {list} have room for {slots}; \
+                "-n {ranks}: the hosts of {source} have room for {slots}; \
                  add hosts, or slots as in HOST:{ranks}"
             );
             return Ok(Site::Ssh { ssh, hosts });
@@ -177,49 +193,6 @@ fn resolve_lab(name: &str, ranks: usize, link: Option<LinkOptions>, ipv6: bool) 
     let lab = Lab::open(name)?;
     let (hosts, link) = (lab.size(), LinkOptions::default());
     Ok(Site::Lab(Box::new(LabSite { lab: Some(lab), hosts, link, ipv6 })))
-}
-
-/// Parses `a,b:2,user@[fd00::1]:4`; a name that comes twice gets the slots of both.
-fn parse_hosts(list: &str) -> Result<Vec<SshHost>> {
-    let mut hosts: Vec<SshHost> = Vec::new();
-    for item in list.split(',') {
-        let host = parse_host(item).with_context(|| format!("--hosts {list}"))?;
-        match hosts.iter_mut().find(|known| known.name == host.name) {
-            Some(known) => known.slots += host.slots,
-            None => hosts.push(host),
-        }
-    }
-    Ok(hosts)
-}
-
-fn parse_host(item: &str) -> Result<SshHost> {
-    // `user@` of a name without brackets stays where it is.
-    let (user, host) = item.split_at(item.find("@[").map_or(0, |at| at + 1));
-    let (host, slots) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, "")) => (host, None),
-        Some((host, rest)) => (
-            host,
-            Some(rest.strip_prefix(':').with_context(|| format!("'{item}': want ':' after ']'"))?),
-        ),
-        None => match host.split_once(':') {
-            Some((host, slots)) => (host, Some(slots)),
-            None => (host, None),
-        },
-    };
-    let name = format!("{user}{host}");
-    // A leading dash would reach ssh as an option, such as one that runs a local command.
-    if host.is_empty() || name.starts_with('-') || name.contains(char::is_whitespace) {
-        bail!("'{item}' names no host; give HOST or HOST:SLOTS");
-    }
-    let slots = match slots {
-        None => 1,
-        Some(text) => {
-            text.parse().ok().filter(|slots| (1..=RANKS_MAX).contains(slots)).with_context(
-                || format!("'{item}': slots must be a number from 1 to {RANKS_MAX}"),
-            )?
-        }
-    };
-    Ok(SshHost { name, slots })
 }
 
 impl Site {
@@ -334,7 +307,7 @@ mod tests {
     use super::*;
 
     fn ssh_site(list: &str) -> Site {
-        Site::Ssh { ssh: vec!["ssh".to_owned()], hosts: parse_hosts(list).unwrap() }
+        Site::Ssh { ssh: vec!["ssh".to_owned()], hosts: hosts::parse(list).unwrap() }
     }
 
     fn names(places: &[Place]) -> Vec<String> {
@@ -368,15 +341,6 @@ mod tests {
         let places = Site::Lab(Box::new(site)).places(3);
         assert_eq!(names(&places), ["lab host 0", "lab host 1", "lab host 0"]);
         assert!(places.iter().all(|place| place.local_size == 3));
-    }
-
-    #[test]
-    fn hosts_that_ssh_could_take_for_options_are_refused() {
-        for list in
-            ["-oProxyCommand=x", "a,,b", "", "a:0", "a:x", "a:99999", "[::1]2", "a b", "a@[]"]
-        {
-            assert!(parse_hosts(list).is_err(), "{list}");
-        }
     }
 
     #[test]
