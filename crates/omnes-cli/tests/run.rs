@@ -288,8 +288,47 @@ fn term_reaches_the_ranks_which_end_in_their_own_way() {
     lines.sort_unstable();
     assert_eq!(lines, ["[0] got TERM", "[1] got TERM"]);
     let first = errors.lines().next();
-    let note = "omnes: SIGTERM forwarded; 2 ranks have 5s to end (a second SIGINT kills)";
+    let note = "omnes: SIGTERM forwarded; 2 ranks have 5s to end (a SIGINT kills)";
     assert_eq!(first, Some(note));
+}
+
+#[test]
+fn an_interrupt_after_a_term_kills_ranks_that_heed_neither() {
+    let mut job = Job::shell(&["-n", "1"], 1, "trap '' INT TERM; echo ready; sleep 60");
+    job.signal(libc::SIGTERM);
+    assert!(job.note().ends_with("(a SIGINT kills)\n"));
+    job.signal(libc::SIGINT);
+    assert_eq!(job.note(), "omnes: 1 still running: SIGKILL\n");
+    assert_eq!(job.finish().0, Some(128 + libc::SIGTERM));
+}
+
+#[test]
+fn ranks_fill_the_slots_where_no_number_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts");
+    fs::write(&file, "a slots=2 # two\nnode[08-09]\n").unwrap();
+    let hosts = |option: &str, value: &str| {
+        let plan = finish(&mut omnes_run(&[option, value, "--dry-run", "--", "true"]));
+        assert_eq!((plan.0, &*plan.2), (0, ""), "{plan:?}");
+        let host = |line: &str| line.split(' ').nth(1).unwrap().to_owned();
+        plan.1.lines().filter(|line| line.starts_with('[')).map(host).collect::<Vec<_>>()
+    };
+    let expected = ["a:", "a:", "node08:", "node09:"];
+    assert_eq!(hosts("--hosts", "a:2,node[08-09]"), expected);
+    assert_eq!(hosts("--hostfile", file.to_str().unwrap()), expected);
+    let neither = finish(&mut omnes_run(&["--", "true"]));
+    assert!(neither.0 == 2 && neither.2.contains("--ranks"), "{neither:?}");
+    let (status, _, errors) = finish(&mut omnes_run(&["-np", "2", "--", "true"]));
+    assert!(status == 2 && errors.contains("there is no `-np`; write `-n 2`"), "{errors}");
+}
+
+#[test]
+fn too_few_descriptors_are_told_with_the_limit() {
+    let script = format!("ulimit -n 64; exec {OMNES} run -n 30 -- sleep 0.1");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("ulimit -n"), "{errors}");
 }
 
 #[test]

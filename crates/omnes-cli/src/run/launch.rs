@@ -17,7 +17,7 @@ use super::{signals, ssh};
 use crate::complain::complain;
 use crate::units::short_time;
 use anyhow::{Context, Result};
-use libc::{SIGCONT, SIGTSTP};
+use libc::{SIGCONT, SIGINT, SIGTSTP};
 use std::fs::File;
 use std::io::{ErrorKind, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -175,7 +175,14 @@ fn refuse(program: &str, place: &Place, error: &std::io::Error) -> Result<u8> {
         (_, ErrorKind::PermissionDenied) => "not executable; see its mode with `ls -l`",
         _ => {
             let rank = place.rank;
-            return Err(anyhow::anyhow!("cannot start '{program}' as rank {rank}: {error}"));
+            let way_out = match error.raw_os_error() {
+                Some(libc::EMFILE) => "; allow more open files: ulimit -n",
+                Some(libc::EAGAIN) => "; allow more processes: ulimit -u",
+                _ => "",
+            };
+            return Err(anyhow::anyhow!(
+                "cannot start '{program}' as rank {rank}: {error}{way_out}"
+            ));
         }
     };
     complain(format_args!("cannot start '{program}': {way_out}"));
@@ -318,9 +325,10 @@ impl Watched<'_> {
             Note::Forwarded(signal) => {
                 let live = self.ranks.iter().filter(|process| !process.is_ended()).count();
                 format!(
-                    "{} forwarded; {} to end (a second SIGINT kills)",
+                    "{} forwarded; {} to end ({} SIGINT kills)",
                     signal_name(signal),
-                    given(live, &grace)
+                    given(live, &grace),
+                    if signal == SIGINT { "a second" } else { "a" }
                 )
             }
             Note::TimedOut => {

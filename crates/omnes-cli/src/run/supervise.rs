@@ -5,7 +5,7 @@
 //!  Running ─────────────► others may end ──────────► TERM sent ───────────► KILL sent
 //!     │                                                 ▲                       ▲
 //!     ├── time limit ───────────────────────────────────┘                       │
-//!     └── INT, TERM or HUP: forwarded ──── grace over, or a second INT ─────────┘
+//!     └── INT, TERM or HUP: forwarded ──── grace over, or an INT after it ──────┘
 //! ```
 //!
 //! The time limit holds in each of these states until a KILL is to come.
@@ -81,7 +81,7 @@ pub struct Supervisor {
     /// When others are looked at that may wait for those that have ended.
     look: Option<Instant>,
     has_ended: bool,
-    is_interrupted: bool,
+    is_signalled: bool,
     is_killed: bool,
 }
 
@@ -98,7 +98,7 @@ impl Supervisor {
             limit: timeout.and_then(|timeout| now.checked_add(timeout)),
             look: None,
             has_ended: false,
-            is_interrupted: false,
+            is_signalled: false,
             is_killed: false,
         }
     }
@@ -147,12 +147,11 @@ impl Supervisor {
         self.live = self.live.checked_sub(ranks).expect("ranks that were not started live on");
     }
 
-    /// The launcher got INT, TERM or HUP.
+    /// The launcher got INT, TERM or HUP; an INT that is not the first of them kills.
     pub fn handle_signal(&mut self, now: Instant, signal: i32) -> Order {
-        let is_second_interrupt = signal == libc::SIGINT && self.is_interrupted;
-        self.is_interrupted |= signal == libc::SIGINT;
+        let was_signalled = std::mem::replace(&mut self.is_signalled, true);
         self.cause.get_or_insert(Cause::Signal(signal));
-        if is_second_interrupt {
+        if was_signalled && signal == libc::SIGINT {
             return self.kill();
         }
         // A KILL that is to come already must not be put off by a further signal.
@@ -295,13 +294,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_second_interrupt_kills_at_once() {
-        let (now, mut job) = job(1);
-        assert_eq!(job.handle_signal(now, SIGTERM).signal, Some(SIGTERM));
-        assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGINT));
-        assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGKILL));
-        job.handle_end(now, 0, End::Signalled(SIGKILL));
-        assert_eq!(job.status(), 128 + 15);
+    fn an_interrupt_after_any_other_signal_kills_at_once() {
+        for first in [SIGINT, SIGTERM, libc::SIGHUP] {
+            let (now, mut job) = job(1);
+            assert_eq!(job.handle_signal(now, first).signal, Some(first));
+            assert_eq!(job.handle_signal(now, SIGTERM).signal, Some(SIGTERM));
+            assert_eq!(job.handle_signal(now, SIGINT).signal, Some(SIGKILL));
+            job.handle_end(now, 0, End::Signalled(SIGKILL));
+            assert_eq!(i32::from(job.status()), 128 + first);
+        }
     }
 
     #[test]
