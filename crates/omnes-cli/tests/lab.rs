@@ -191,6 +191,13 @@ fn values_without_a_unit_are_refused_with_the_way_out() {
 }
 
 #[test]
+fn a_change_of_nothing_is_refused() {
+    let done = omnes(&["lab", "set", "--name", &TestLab::fresh_name()]);
+    assert_eq!(done.status.code(), Some(2));
+    assert!(text(&done.stderr).contains("give a link option"), "{}", text(&done.stderr));
+}
+
+#[test]
 fn lab_without_privilege_names_what_is_missing_and_ends_with_77() {
     let mut command = Command::new(OMNES);
     command.args(["lab", "up", "2", "--name", &TestLab::fresh_name()]);

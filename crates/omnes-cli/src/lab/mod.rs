@@ -33,7 +33,7 @@ pub use options::{LinkOptions, Switch};
 use crate::complain::{complain, told};
 use crate::format::FormatArgs;
 use crate::print;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Subcommand;
 use options::Link;
 use std::ffi::OsString;
@@ -125,7 +125,7 @@ enum Verb {
         #[command(flatten)]
         name: Name,
         #[command(flatten)]
-        link: LinkOptions,
+        link: Option<LinkOptions>,
     },
     /// Hold the delayed frames of a named lab
     #[command(hide = true)]
@@ -150,7 +150,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         Verb::Down { name, all } => down(&name.name, all),
         Verb::Exec { host, name, command } => exec(&name.name, host, &command),
         Verb::List { format } => list::show(format.chosen()),
-        Verb::Set { name, link } => Lab::open(&name.name).and_then(|lab| lab.set_faults(&link)),
+        Verb::Set { name, link } => set(&name.name, link.as_ref()),
         Verb::Keep { name } => keeper::serve(&name.name),
         Verb::Hold { hosts, link } => hold(hosts, &link),
     };
@@ -195,6 +195,11 @@ fn down(name: &str, is_all: bool) -> Result<()> {
         }
     }
     outcome
+}
+
+fn set(name: &str, options: Option<&LinkOptions>) -> Result<()> {
+    let options = options.context("nothing to change: give a link option, such as --loss 1%")?;
+    Lab::open(name)?.set_faults(options)
 }
 
 /// The command of `omnes lab exec` could not be started.
