@@ -128,6 +128,19 @@ fn a_file_arrives_on_a_file_system_that_tells_no_size() {
 }
 
 #[test]
+fn a_failure_names_the_host_where_there_are_several() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    place.write("in", 49);
+    let mut command = Command::new(OMNES);
+    command.args(["run", "-n", "2", "--lab", "--", OMNES, "cp", "in", "/proc/1/in"]);
+    let output = command.current_dir(place.0.path()).stdin(Stdio::null()).output().unwrap();
+    Outcome::of(output).assert_refused("omnes: rank 1 (lab-1): ");
+}
+
+#[test]
 fn a_file_arrives_at_every_rank() {
     let place = Place::new();
     let data = place.write("source", (9 << 20) + 5);

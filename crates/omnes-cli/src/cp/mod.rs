@@ -207,7 +207,8 @@ impl Job<'_> {
         let verdict = match (&staging, &source_failure) {
             (_, Some(failure)) | (Err(failure), None) => Verdict::of(Some(failure.clone())),
             (Ok(Some((staging, place))), None) => {
-                Verdict { place: Some(place.clone()), replaced: staging.replaced(), failure: None }
+                let (place, replaced) = (Some(place.clone()), staging.replaced());
+                Verdict { place, replaced, ..Verdict::default() }
             }
             (Ok(None), None) => Verdict::default(),
         };

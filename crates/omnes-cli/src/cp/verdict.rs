@@ -26,6 +26,8 @@ const VERDICT_BYTES: usize = 512;
 const OUTCOME_BYTES: usize = 4096;
 /// Reasons are cut to this, so that verdicts and outcomes fit even if every byte is escaped.
 const REASON_BYTES_MAX: usize = 320;
+/// Names of hosts are cut to this.
+const HOST_BYTES_MAX: usize = 48;
 /// Failures told to everybody; the rest is counted.
 const FAILURES_MAX: usize = 5;
 
@@ -41,6 +43,9 @@ pub struct Verdict {
     /// What the copy replaces, by its identity; nothing if its place is free.
     #[serde(rename = "r", skip_serializing_if = "Option::is_none")]
     pub replaced: Option<String>,
+    /// Name of this rank's host, where the job has several nodes.
+    #[serde(rename = "h", skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
 }
 
 impl Verdict {
@@ -48,13 +53,19 @@ impl Verdict {
     pub fn of(failure: Option<String>) -> Self {
         Self { failure: failure.map(|reason| shortened(&reason)), ..Self::default() }
     }
+
+    /// That of a rank of `comm`.
+    fn of_rank(self, comm: &Communicator) -> Self {
+        let host = (comm.node_count() > 1).then(own_host).filter(|host| !host.is_empty());
+        Self { host, ..self }
+    }
 }
 
 /// What all ranks hear.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Rank and reason of the first failures, by rank.
-    failures: Vec<(u32, String)>,
+    /// Rank, host if it says which, and reason of the first failures, by rank.
+    failures: Vec<(u32, Option<String>, String)>,
     /// Failures that are not among these.
     more: u32,
     /// Ranks that write a copy.
@@ -74,14 +85,17 @@ impl Outcome {
 
     /// A line per failure.
     pub fn lines(&self) -> Vec<String> {
-        let told = self.failures.iter().map(|(rank, reason)| format!("rank {rank}: {reason}"));
+        let told = self.failures.iter().map(|(rank, host, reason)| match host {
+            Some(host) => format!("rank {rank} ({host}): {reason}"),
+            None => format!("rank {rank}: {reason}"),
+        });
         let more = (self.more > 0).then(|| format!("and {} more ranks failed", self.more));
         told.chain(more).collect()
     }
 
-    fn add(&mut self, rank: u32, reason: String) {
+    fn add(&mut self, rank: u32, host: Option<&String>, reason: String) {
         if self.failures.len() < FAILURES_MAX {
-            self.failures.push((rank, reason));
+            self.failures.push((rank, host.cloned(), reason));
         } else {
             self.more += 1;
         }
@@ -89,14 +103,15 @@ impl Outcome {
 
     /// Notes what `rank` says.
     fn hear(&mut self, rank: u32, verdict: Verdict, known: &mut Known<'_>) {
+        let host = verdict.host.as_ref();
         if let Some(reason) = verdict.failure {
-            self.add(rank, reason);
+            self.add(rank, host, reason);
         }
         let is_replaced = |kept: &String| verdict.replaced.as_ref() == Some(kept);
         match known.source.iter().position(is_replaced) {
-            Some(0) => self.add(rank, "would write over the source".to_owned()),
+            Some(0) => self.add(rank, host, "would write over the source".to_owned()),
             Some(_) => {
-                self.add(rank, "would replace a directory that holds the source".to_owned());
+                self.add(rank, host, "would replace a directory that holds the source".to_owned());
             }
             None => {}
         }
@@ -106,7 +121,7 @@ impl Outcome {
             let rank_place = super::names::RANK_PLACE;
             let reason =
                 format!("writes to the same place as rank {other}; put {rank_place} into DEST");
-            self.add(rank, reason);
+            self.add(rank, host, reason);
         }
     }
 }
@@ -130,7 +145,8 @@ pub fn agree(comm: &Communicator, mine: &Verdict) -> Result<Outcome> {
 pub fn agree_beside(comm: &Communicator, mine: &Verdict, source: &[String]) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut known = Known { source, ..Known::default() };
-    rank::gather(comm, &packed::<VERDICT_BYTES>(mine), |rank, theirs| {
+    let mine = mine.clone().of_rank(comm);
+    rank::gather(comm, &packed::<VERDICT_BYTES>(&mine), |rank, theirs| {
         outcome.hear(rank, unpacked(theirs), &mut known);
     })?;
     let shared = rank::share(comm, packed::<OUTCOME_BYTES>(&outcome))?;
@@ -182,6 +198,13 @@ impl Rounds {
         }
         Ok(outcome)
     }
+}
+
+/// The first part of this host's name, at most [`HOST_BYTES_MAX`] bytes as JSON.
+fn own_host() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain = host.chars().filter(|c| !c.is_control()).take_while(|c| *c != '.');
+    first_chars(plain, HOST_BYTES_MAX)
 }
 
 /// JSON, then zeros.
@@ -241,7 +264,8 @@ mod tests {
         {
             let place = Some("0".repeat(64));
             let replaced = Some("0".repeat(super::super::staging::IDENTITY_DIGITS));
-            let verdict = Verdict { place, replaced, ..failing(&reason) };
+            let host = Some("h".repeat(HOST_BYTES_MAX));
+            let verdict = Verdict { place, replaced, host, ..failing(&reason) };
             assert_eq!(unpacked(&packed::<VERDICT_BYTES>(&verdict)), verdict);
             let mut outcome = Outcome::default();
             for rank in 0..2000 {
@@ -272,6 +296,15 @@ mod tests {
         }
         let expected = "rank 2: writes to the same place as rank 1; put {rank} into DEST";
         assert_eq!(outcome.lines(), [expected]);
+    }
+
+    #[test]
+    fn hosts_are_named_where_ranks_tell_theirs() {
+        let mut outcome = Outcome::default();
+        let verdict = Verdict { host: Some("node7".to_owned()), ..failing("disk full") };
+        outcome.hear(1, verdict, &mut Known::default());
+        assert_eq!(outcome.lines(), ["rank 1 (node7): disk full"]);
+        assert!(!own_host().is_empty() && !own_host().contains('.'));
     }
 
     #[test]
