@@ -12,6 +12,7 @@
 //! | `sizeless` | files whose size says nothing, as in `/proc` |
 //! | `staging`, `leftovers`, `sys` | the hidden place of a copy until it is whole |
 //! | `pump` | chunks from rank 0's source to every sink |
+//! | `progress` | how far they are, on standard error |
 //! | `verdict` | agreeing that all copies are good |
 //!
 //! Guarantees: a copy appears whole or not at all, and on all ranks or on none, unless a rank or
@@ -28,6 +29,7 @@ mod frame;
 mod frame_tests;
 mod leftovers;
 mod names;
+mod progress;
 mod pump;
 mod sink;
 #[cfg(test)]
@@ -44,8 +46,8 @@ use crate::bench::rank;
 use crate::print;
 use crate::units::{format_bytes, parse_bytes};
 use anyhow::{Result, bail, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
 use omnes::{Bcast, Communicator};
+use progress::Progress;
 use pump::{Ending, How, Whole};
 use sink::{ReadBack, Sink};
 use staging::{Destination, Durability, Existing, Kind, Staging};
@@ -70,8 +72,9 @@ Rank 0 reads SRC. Every other rank writes DEST; rank 0 writes one too if DEST
 holds {rank}, which stands for the rank's number ({{ for a brace itself). DEST
 is the name of the copy, unless it ends in /: then it is the directory that
 the copy goes into. Missing directories above it are made. A copy appears
-whole or not at all. What is printed are the first 16 digits of blake3 of the
-contents, as b3sum gives it for a file without holes.
+whole or not at all, and on all ranks or on none (unless a rank or its system
+fails in that very moment). What is printed are the first 16 digits of blake3
+of the contents, as b3sum gives it for a file without holes.
 
 Modes (without set-user-ID and set-group-ID), times, symbolic links, empty
 directories and holes are kept; owners, hard links and extended attributes are
@@ -102,7 +105,8 @@ pub struct Args {
     /// Write copies to the disk before they appear
     #[arg(long)]
     sync: bool,
-    /// Show no progress bar; without a terminal there is none anyway
+    /// Show no progress: no bar on a terminal, no line every 10 s elsewhere, as behind the prefix of
+    /// `omnes run`
     #[arg(long)]
     no_progress: bool,
 }
@@ -298,9 +302,9 @@ impl Job<'_> {
         let sink = staging.map(|staging| Sink::new(staging, self.args.read_back()));
         let ending = match (self.comm.rank(), sink) {
             (0, sink) => {
-                let progress = self.progress(opening);
-                let ending = pump::send(self.comm, how, &self.args.source, sink, &progress);
-                progress.finish_and_clear();
+                let mut progress = self.progress(opening);
+                let ending = pump::send(self.comm, how, &self.args.source, sink, &mut progress);
+                progress.end();
                 ending?
             }
             (_, Some(sink)) => pump::receive(self.comm, how, sink)?,
@@ -313,17 +317,15 @@ impl Job<'_> {
         Ok(if outcome.is_good() { Ok(Arrived { copy, whole }) } else { Err(outcome) })
     }
 
-    fn progress(&self, opening: Opening) -> ProgressBar {
-        if self.args.no_progress || !std::io::stderr().is_terminal() {
-            return ProgressBar::hidden();
+    fn progress(&self, opening: Opening) -> Progress {
+        let is_directory = opening.kind == Some(Kind::Directory);
+        match (self.args.no_progress, std::io::stderr().is_terminal()) {
+            (true, _) => Progress::Hidden,
+            (false, true) if is_directory => Progress::bar(source::count_bytes(&self.args.source)),
+            (false, true) => Progress::bar(opening.data_bytes),
+            // Nobody waits for a large tree to be counted.
+            (false, false) => Progress::lines((!is_directory).then_some(opening.data_bytes)),
         }
-        let bytes = match opening.kind {
-            Some(Kind::Directory) => source::count_bytes(&self.args.source),
-            _ => opening.data_bytes,
-        };
-        let style = "{bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
-        let style = ProgressStyle::with_template(style).expect("a constant");
-        ProgressBar::new(bytes).with_style(style)
     }
 
     /// Rank 0 tells why there is no copy, once for all. Gives false.

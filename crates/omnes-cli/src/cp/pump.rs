@@ -13,13 +13,13 @@
 
 use super::checksum::{SUMS_BYTES, Sums};
 use super::frame::{CHUNKS_AHEAD, ChunkHeader, Later, Totals};
+use super::progress::Progress;
 use super::sink::Sink;
 use super::source::{self, Read};
 use super::verdict::Rounds;
 use super::writer::Writer;
 use crate::bench::rank;
 use anyhow::{Context, Result, ensure};
-use indicatif::ProgressBar;
 use omnes::{Bcast, Communicator, OwnedBcast};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -67,7 +67,7 @@ pub fn send(
     how: How,
     path: &Path,
     sink: Option<Sink>,
-    progress: &ProgressBar,
+    progress: &mut Progress,
 ) -> Result<Ending> {
     let (free, buffers) = mpsc::channel();
     for _ in 0..BUFFERS {
@@ -122,7 +122,7 @@ pub fn receive(comm: &Communicator, how: How, sink: Sink) -> Result<Ending> {
         if road.is_empty() {
             break;
         }
-        match road.land(&ProgressBar::hidden())?.later {
+        match road.land(&mut Progress::Hidden)?.later {
             Later::Chunk(bytes) => lengths.push_back(bytes as usize),
             Later::End | Later::Abandoned => {}
         }
@@ -179,11 +179,11 @@ impl<'comm> Road<'comm> {
     }
 
     /// Waits for the oldest chunk and hands it on; what its header says.
-    fn land(&mut self, progress: &ProgressBar) -> Result<ChunkHeader> {
+    fn land(&mut self, progress: &mut Progress) -> Result<ChunkHeader> {
         let oldest = self.under_way.pop_front().context("no chunk is under way")?;
         let chunk = oldest.wait().map_err(omnes::Error::from)?;
         let header = ChunkHeader::parse(&chunk, self.how.chunk_bytes)?;
-        progress.inc(chunk.len() as u64);
+        progress.advance(chunk.len());
         self.outlet.take(chunk);
         let heard = self.rounds.on_chunk(self.comm, || self.outlet.failure())?;
         self.has_failed |= !heard.is_good() || self.outlet.failure().is_some();
