@@ -66,8 +66,9 @@ Examples:
 
 The first asks what a 64 MiB broadcast costs on 512 nodes with 25 Gbit/s
 Ethernet and a loss of 0.01 %: by multicast, by a postal tree made for that
-network, and by a binomial tree. Columns and fields are those of `omnes
-bench`; docs/SIMULATOR.md has them and the columns of traces.";
+network, and by a binomial tree. It takes a minute or two; with `-n 64
+--sizes 4MiB` some seconds. Columns and fields are those of `omnes bench`;
+docs/SIMULATOR.md has them and the columns of traces.";
 
 const BARRIER_EXAMPLES: &str = "\
 Examples:
