@@ -119,7 +119,8 @@ fn a_file_arrives_on_a_file_system_that_tells_no_size() {
     fs::create_dir(place.path("ram")).unwrap();
     // In a mount namespace of its own, so that nothing is left behind.
     let script = format!(
-        "mount -t ramfs none ram && {OMNES} run -n {RANKS} -- {OMNES} cp in ram/{{rank}} && cmp in ram/3"
+        "mount -t ramfs none ram && {OMNES} run -n {RANKS} -- {OMNES} cp in ram/{{rank}} && \
+         cmp in ram/3"
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", &script]).current_dir(place.0.path());

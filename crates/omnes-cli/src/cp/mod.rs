@@ -105,8 +105,8 @@ pub struct Args {
     /// Write copies to the disk before they appear
     #[arg(long)]
     sync: bool,
-    /// Show no progress: no bar on a terminal, no line every 10 s elsewhere, as behind the prefix of
-    /// `omnes run`
+    /// Show no progress: no bar on a terminal; elsewhere, as behind the prefix of `omnes run`, no
+    /// line every 10 s
     #[arg(long)]
     no_progress: bool,
 }
