@@ -45,9 +45,10 @@ bool shim_layout_set(struct shim_layout *layout, int parts)
 	for (int part = 0; part < parts; part++) {
 		MPI_Count count = count_of(layout, part);
 
-		if (count < 0 || count > INT_MAX)
+		if (count < 0)
 			return false;
-		layout->count += count;
+		if (__builtin_add_overflow(layout->count, count, &layout->count))
+			layout->count = INT64_MAX;
 	}
 	return item_set(layout);
 }

@@ -95,11 +95,14 @@
 #pragma weak PMPI_Iallgather_c
 #pragma weak PMPI_Iallreduce_c
 #pragma weak PMPI_Ibcast_c
+#pragma weak PMPI_Irecv_c
 #pragma weak PMPI_Ireduce_c
+#pragma weak PMPI_Isend_c
 #pragma weak PMPI_Reduce_c
 #pragma weak PMPI_Reduce_scatter_block_c
 #pragma weak PMPI_Reduce_scatter_c
 #pragma weak PMPI_Scan_c
+#pragma weak PMPI_Sendrecv_c
 #pragma weak PMPI_Type_get_envelope_c
 #endif
 

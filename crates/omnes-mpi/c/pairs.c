@@ -10,6 +10,15 @@
 
 #include "shim.h"
 
+/* Counts may be no int where the MPI has calls for that; only there they come to us. */
+#if MPI_VERSION >= 4
+typedef MPI_Count carried_count;
+#define CARRIED(call) PMPI_##call##_c
+#else
+typedef int carried_count;
+#define CARRIED(call) PMPI_##call
+#endif
+
 /* Steps under way at once, so that few ranks send to one at a time. */
 enum { STEPS_AT_ONCE = 32 };
 enum { CARRIER_TAG = 0 };
@@ -85,9 +94,9 @@ static int move_own(const struct exchange *exchange)
 		return MPI_SUCCESS;
 	if (sent.is_contiguous && sent.bytes == come.bytes && sent.bytes <= INT_MAX)
 		return shim_data_spread(sent.buffer, &come);
-	return PMPI_Sendrecv(sent.buffer, (int)sent.count, sent.type, rank, CARRIER_TAG,
-			     come.buffer, (int)come.count, come.type, rank, CARRIER_TAG,
-			     exchange->group->carrier, MPI_STATUS_IGNORE);
+	return CARRIED(Sendrecv)(sent.buffer, (carried_count)sent.count, sent.type, rank,
+				 CARRIER_TAG, come.buffer, (carried_count)come.count, come.type,
+				 rank, CARRIER_TAG, exchange->group->carrier, MPI_STATUS_IGNORE);
 }
 
 static int receive_start(struct exchange *exchange, struct message *message, int from)
@@ -98,8 +107,8 @@ static int receive_start(struct exchange *exchange, struct message *message, int
 	if (part.bytes == 0)
 		return MPI_SUCCESS;
 	if (part.bytes > exchange->pairs->message_max) {
-		error = PMPI_Irecv(part.buffer, (int)part.count, part.type, from, CARRIER_TAG,
-				   exchange->group->carrier, &message->carried);
+		error = CARRIED(Irecv)(part.buffer, (carried_count)part.count, part.type, from,
+				       CARRIER_TAG, exchange->group->carrier, &message->carried);
 		message->is_carried = error == MPI_SUCCESS;
 		return error;
 	}
@@ -119,8 +128,8 @@ static int send_start(struct exchange *exchange, struct message *message, int to
 	if (part.bytes == 0)
 		return MPI_SUCCESS;
 	if (part.bytes > exchange->pairs->message_max) {
-		error = PMPI_Isend(part.buffer, (int)part.count, part.type, to, CARRIER_TAG,
-				   exchange->group->carrier, &message->carried);
+		error = CARRIED(Isend)(part.buffer, (carried_count)part.count, part.type, to,
+				       CARRIER_TAG, exchange->group->carrier, &message->carried);
 		message->is_carried = error == MPI_SUCCESS;
 		return error;
 	}

@@ -344,7 +344,7 @@ struct shim_layout {
 	const int *counts, *places;
 	const MPI_Count *large_counts;
 	const MPI_Aint *large_places;
-	MPI_Count count;    /* of all parts */
+	MPI_Count count;    /* of all parts, or INT64_MAX if they are more */
 	size_t item_bytes;  /* without gaps */
 	MPI_Aint extent;    /* from one item to the next */
 	bool is_contiguous; /* items that follow each other */

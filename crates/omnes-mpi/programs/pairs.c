@@ -168,6 +168,24 @@ static void communicators(void)
 		MPI_Comm_free(&comms[(c * 7) % COMMS]);
 }
 
+/* A part that stays in its place may be longer than any memory, and only the root knows of it. */
+static void long_counts(void)
+{
+#if MPI_VERSION >= 4
+	MPI_Count counts[RANKS_MAX];
+	MPI_Aint places[RANKS_MAX];
+
+	for (int i = 0; i < ranks; i++) {
+		counts[i] = i ? 1 : (MPI_Count)3000000000;
+		places[i] = i;
+		sent_memory[i] = number(i, 0);
+	}
+	MPI_Scatterv_c(sent_memory, counts, places, MPI_INT, rank ? got_memory : MPI_IN_PLACE, 1,
+		       MPI_INT, 0, MPI_COMM_WORLD);
+	expect(!rank || got_memory[0] == number(rank, 0), "what goes beside a long part", rank, 0);
+#endif
+}
+
 static void errors(void)
 {
 	int one[RANKS_MAX], places[RANKS_MAX] = { 0 }, number_of_none = -1;
@@ -195,6 +213,7 @@ int main(int argc, char **argv)
 				compare((enum call)which, shift, shift % ranks, in_place);
 	nothing();
 	communicators();
+	long_counts();
 	errors();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
