@@ -30,9 +30,24 @@ static bool item_set(struct shim_layout *layout)
 	/* Nobody looks at no memory, and what is so long is never packed here. */
 	if (layout->count == 0 || size > INT_MAX)
 		return true;
-	if (!shim_data_set(&item, layout->buffer, 1, layout->type))
+	/*
+	 * Places from MPI_BOTTOM on, which is NULL, are addresses, perhaps on this rank alone:
+	 * some memory stands for it.
+	 */
+	if (!shim_data_set(&item, layout->buffer ? layout->buffer : &item, 1, layout->type))
 		return false;
 	layout->is_contiguous = item.is_contiguous;
+	return true;
+}
+
+/* False if a part would lie at NULL. */
+static bool is_memory(const struct shim_layout *layout, int parts)
+{
+	if (layout->buffer || !layout->is_contiguous)
+		return true;
+	for (int part = 0; part < parts; part++)
+		if (count_of(layout, part) > 0 && place_of(layout, part) == 0)
+			return false;
 	return true;
 }
 
@@ -50,7 +65,7 @@ bool shim_layout_set(struct shim_layout *layout, int parts)
 		if (__builtin_add_overflow(layout->count, count, &layout->count))
 			layout->count = INT64_MAX;
 	}
-	return item_set(layout);
+	return item_set(layout) && is_memory(layout, parts);
 }
 
 struct shim_data shim_layout_part(const struct shim_layout *layout, int rank)
@@ -60,7 +75,8 @@ struct shim_data shim_layout_part(const struct shim_layout *layout, int rank)
 	part.count = count_of(layout, rank);
 	if (part.count == 0)
 		return part;
-	part.buffer = (char *)layout->buffer + place_of(layout, rank) * layout->extent;
+	part.buffer = (void *)((uintptr_t)layout->buffer +
+			       (uintptr_t)(place_of(layout, rank) * layout->extent));
 	part.bytes = (size_t)part.count * layout->item_bytes;
 	return part;
 }

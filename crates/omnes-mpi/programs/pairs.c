@@ -3,8 +3,11 @@
  * MPI_Gatherv, MPI_Scatterv and MPI_Alltoallv of parts of all lengths, of none
  * too, at once: numbers lie in memory in many ways, on each rank in another,
  * beside their PMPI_ twins. All memory must agree, also what lies between the
- * numbers. Prints ok, or what is wrong.
+ * numbers. Then what few programs do. Prints ok, or what is wrong.
  */
+#include <stdint.h>
+#include <stdlib.h>
+
 #define PROGRAM "pairs"
 #include "items.h"
 
@@ -14,6 +17,8 @@ enum {
 	NUMBERS_MAX = RANKS_MAX * (COUNT_MAX + 3) * 2, /* with gaps, and others between them */
 	SHIFTS = 40,
 	COMMS = 20,
+	BLOCK = 16384, /* numbers, of as many bytes as keep an address in a block an int */
+	BLOCK_BYTES = BLOCK * 4,
 };
 
 enum call { GATHERV, SCATTERV, ALLTOALLV, CALLS };
@@ -186,6 +191,76 @@ static void long_counts(void)
 #endif
 }
 
+/* Blocks at addresses that are places from MPI_BOTTOM on, where a rank wants that. */
+static int *blocks_make(int is_absolute, void **buffer, int places[])
+{
+	int *memory = aligned_alloc(BLOCK_BYTES, (size_t)ranks * BLOCK_BYTES);
+
+	expect(memory != NULL, "memory", ranks, 0);
+	*buffer = is_absolute ? MPI_BOTTOM : memory;
+	for (int i = 0; i < ranks; i++) {
+		places[i] = i + (is_absolute ? (int)((uintptr_t)memory / BLOCK_BYTES) : 0);
+		memory[i * BLOCK] = number(rank, i);
+	}
+	return memory;
+}
+
+static void absolute_places(MPI_Datatype block, int teller)
+{
+	int ones[RANKS_MAX], from_places[RANKS_MAX], to_places[RANKS_MAX], last = ranks - 1;
+	void *from_buffer, *to_buffer;
+	int *from = blocks_make(rank == teller, &from_buffer, from_places);
+	/* MPICH takes MPI_BOTTOM twice for one memory. */
+	int *to = blocks_make(rank == last - teller && 2 * teller != last, &to_buffer, to_places);
+
+	for (int i = 0; i < ranks; i++)
+		ones[i] = 1;
+	MPI_Scatterv(from_buffer, ones, from_places, block, to, 1, block, teller, MPI_COMM_WORLD);
+	expect(to[0] == number(teller, rank), "a block of a scatterv", teller, 0);
+	MPI_Alltoallv(from_buffer, ones, from_places, block, to_buffer, ones, to_places, block,
+		      MPI_COMM_WORLD);
+	expect(to[last * BLOCK] == number(last, rank), "a block of an alltoallv", teller, 0);
+	MPI_Allgatherv(from, 1, block, to_buffer, ones, to_places, block, MPI_COMM_WORLD);
+	expect(to[last * BLOCK] == number(last, 0), "a block of an allgatherv", teller, 0);
+	free(from), free(to);
+}
+
+/* Addresses that are told as places, on one rank alone. */
+static void addresses(void)
+{
+	MPI_Datatype block;
+
+	MPI_Type_contiguous(BLOCK, MPI_INT, &block);
+	MPI_Type_commit(&block);
+	for (int teller = 0; teller < ranks; teller++)
+		absolute_places(block, teller);
+	MPI_Type_free(&block);
+}
+
+/* The same of short parts, whose addresses are no int. */
+static void long_addresses(void)
+{
+#if MPI_VERSION >= 4
+	MPI_Count counts[RANKS_MAX];
+	MPI_Aint sent[RANKS_MAX], come[RANKS_MAX];
+	char from[RANKS_MAX], to[RANKS_MAX];
+
+	for (int i = 0; i < ranks; i++) {
+		counts[i] = 1;
+		sent[i] = come[i] = i;
+		from[i] = (char)(rank + i);
+		if (rank == 0)
+			MPI_Get_address(&from[i], &sent[i]);
+		if (rank == 1)
+			MPI_Get_address(&to[i], &come[i]);
+	}
+	MPI_Alltoallv_c(rank == 0 ? MPI_BOTTOM : from, counts, sent, MPI_BYTE,
+			rank == 1 ? MPI_BOTTOM : to, counts, come, MPI_BYTE, MPI_COMM_WORLD);
+	for (int i = 0; i < ranks; i++)
+		expect(to[i] == rank + i, "a byte at an address", i, 0);
+#endif
+}
+
 static void errors(void)
 {
 	int one[RANKS_MAX], places[RANKS_MAX] = { 0 }, number_of_none = -1;
@@ -214,6 +289,8 @@ int main(int argc, char **argv)
 	nothing();
 	communicators();
 	long_counts();
+	addresses();
+	long_addresses();
 	errors();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
