@@ -201,7 +201,51 @@ static void exchange_all(struct exchange *exchange, struct step *steps)
 	}
 }
 
-int shim_exchange(struct shim_group *group, const struct shim_pairs *pairs)
+/*
+ * MPI forbids one memory for both sides, but not all MPIs mind, and only one rank may do it:
+ * what is sent is copied then, so that it is what was there before the call.
+ */
+static bool is_one_memory(const struct shim_pairs *pairs)
+{
+	return pairs->sent.rank != SHIM_NO_RANK && pairs->come.rank != SHIM_NO_RANK &&
+	       pairs->sent.parts.buffer && pairs->sent.parts.buffer == pairs->come.parts.buffer;
+}
+
+/* Makes what is sent a row of bytes in memory of its own, which is to be freed. */
+static int sent_copy(struct shim_pairs *pairs, int size, void **memory)
+{
+	size_t bytes = shim_pairs_bytes(pairs);
+	MPI_Count *counts = *memory = malloc((size_t)size * 2 * sizeof(*counts) + bytes);
+	MPI_Aint *places = (MPI_Aint *)(counts + size), place = 0;
+	char *row = (char *)(counts + 2 * size);
+	int error = counts ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+
+	for (int rank = 0; rank < size && error == MPI_SUCCESS; rank++) {
+		struct shim_data part = part_of(&pairs->sent, rank);
+
+		if (!part.is_contiguous && part.bytes > INT_MAX)
+			error = MPI_ERR_BUFFER;
+		else if (part.bytes > 0)
+			error = shim_data_copy(row + place, &part);
+		counts[rank] = (MPI_Count)part.bytes;
+		places[rank] = place;
+		place += (MPI_Aint)part.bytes;
+	}
+	pairs->sent = (struct shim_side){ .rank = SHIM_EACH_RANK };
+	pairs->sent.parts = (struct shim_layout){
+		.buffer = row,
+		.type = MPI_BYTE,
+		.large_counts = counts,
+		.large_places = places,
+		.count = place,
+		.item_bytes = 1,
+		.extent = 1,
+		.is_contiguous = true,
+	};
+	return error;
+}
+
+static int exchange_apart(struct shim_group *group, const struct shim_pairs *pairs)
 {
 	struct exchange exchange = { .group = group, .pairs = pairs, .error = MPI_SUCCESS };
 	struct step *steps = calloc((size_t)group->size, sizeof(*steps));
@@ -215,7 +259,19 @@ int shim_exchange(struct shim_group *group, const struct shim_pairs *pairs)
 		exchange.error = MPI_ERR_NO_MEM;
 	}
 	free(steps);
-	if (exchange.error == MPI_SUCCESS)
-		return MPI_SUCCESS;
-	return shim_raise_mpi(group->mpi, exchange.error);
+	return exchange.error;
+}
+
+int shim_exchange(struct shim_group *group, const struct shim_pairs *pairs)
+{
+	struct shim_pairs apart = *pairs;
+	void *memory = NULL;
+	int error = MPI_SUCCESS;
+
+	if (is_one_memory(pairs))
+		error = sent_copy(&apart, group->size, &memory);
+	if (error == MPI_SUCCESS)
+		error = exchange_apart(group, &apart);
+	free(memory);
+	return error == MPI_SUCCESS ? MPI_SUCCESS : shim_raise_mpi(group->mpi, error);
 }

@@ -45,13 +45,36 @@ static int end_come(struct shim_group *group, struct shim_packed *row, int failu
 	return end_sent(group, row, failure);
 }
 
+static bool overlap(const struct shim_data *a, const struct shim_data *b)
+{
+	uintptr_t a_begin = (uintptr_t)a->buffer, b_begin = (uintptr_t)b->buffer;
+
+	return a_begin < b_begin + b->bytes && b_begin < a_begin + a->bytes;
+}
+
+/*
+ * The caller's own part. MPI forbids that it lies within all without MPI_IN_PLACE, but not all
+ * MPIs mind, and only one rank may do it: it gets a row of its own then, so that what is sent is
+ * what was there before the call.
+ */
+static struct shim_data own_of(const struct shim_parts *parts)
+{
+	struct shim_data own = parts->own;
+
+	if (parts->all.is_contiguous && overlap(&own, &parts->all))
+		own.is_contiguous = false;
+	return own;
+}
+
 /* What the caller sends, apart from all, where it lies at in_place if it lies there. */
 static int sent_make(struct shim_packed *sent, const struct shim_parts *parts,
 		     const char *in_place, size_t length)
 {
+	struct shim_data own = own_of(parts);
+
 	if (parts->is_in_place)
 		return copy_make(sent, in_place, length);
-	return shim_row_make(sent, &parts->own, true);
+	return shim_row_make(sent, &own, true);
 }
 
 static int gather_here(struct shim_group *group, const struct shim_parts *parts)
@@ -87,6 +110,7 @@ int shim_gather(struct shim_group *group, const struct shim_parts *parts, int ro
 static int scatter_from_here(struct shim_group *group, const struct shim_parts *parts)
 {
 	size_t place = (size_t)group->rank * parts->bytes;
+	struct shim_data own_data = own_of(parts);
 	struct shim_packed all, own;
 	int error = shim_row_make(&all, &parts->all, true), failure;
 
@@ -96,7 +120,7 @@ static int scatter_from_here(struct shim_group *group, const struct shim_parts *
 	if (parts->is_in_place)
 		error = copy_make(&own, (char *)all.bytes + place, parts->bytes);
 	else
-		error = shim_row_make(&own, &parts->own, false);
+		error = shim_row_make(&own, &own_data, false);
 	if (error != MPI_SUCCESS)
 		return give_up(group, &all, error);
 	failure = omnes_scatter(group->comm, all.bytes, own.bytes, parts->bytes, group->rank);

@@ -3,7 +3,9 @@
  * MPI_Gatherv, MPI_Scatterv and MPI_Alltoallv of parts of all lengths, of none
  * too, at once: numbers lie in memory in many ways, on each rank in another,
  * beside their PMPI_ twins. All memory must agree, also what lies between the
- * numbers. Then what few programs do. Prints ok, or what is wrong.
+ * numbers. Then what few programs do, with one memory for both sides too, unless
+ * the argument is plain: MPIs refuse that, or do as they like. Prints ok, or what
+ * is wrong.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -261,6 +263,31 @@ static void long_addresses(void)
 #endif
 }
 
+/* What MPI forbids: one memory for both sides. What is sent is what was there before the call. */
+static void one_memory(enum layout layout)
+{
+	int counts[RANKS_MAX], places[RANKS_MAX], root = ranks - 1;
+	struct side side = { .memory = got_memory, .stride = layout < APART ? 1 : 2 };
+
+	side.item = item_make(got_memory, layout, &side.buffer);
+	for (int i = 0; i < ranks; i++) {
+		side.counts[i] = counts[i] = (rank + i) % 2 ? 10 : 5000;
+		side.places[i] = places[i] = i * COUNT_MAX;
+	}
+	side_fill(&side);
+	MPI_Alltoallv(side.buffer, counts, places, side.item, side.buffer, counts, places,
+		      side.item, MPI_COMM_WORLD);
+	for (int i = 0; i < ranks; i++)
+		expect(got_memory[(size_t)places[i] * side.stride] == number(i, rank * COUNT_MAX),
+		       "a number of an alltoallv in one memory", i, layout);
+	side_fill(&side);
+	MPI_Scatterv(side.buffer, counts, places, side.item, side.buffer,
+		     (root + rank) % 2 ? 10 : 5000, side.item, root, MPI_COMM_WORLD);
+	expect(got_memory[0] == number(root, rank * COUNT_MAX),
+	       "a number of a scatterv in one memory", root, layout);
+	item_free(&side.item);
+}
+
 static void errors(void)
 {
 	int one[RANKS_MAX], places[RANKS_MAX] = { 0 }, number_of_none = -1;
@@ -291,6 +318,9 @@ int main(int argc, char **argv)
 	long_counts();
 	addresses();
 	long_addresses();
+	for (int layout = 0; (argc < 2 || strcmp(argv[1], "plain") != 0) && layout < ADDRESS;
+	     layout++)
+		one_memory((enum layout)layout);
 	errors();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)

@@ -2,8 +2,9 @@
 /*
  * MPI_Gather, MPI_Scatter, MPI_Alltoall and MPI_Allgatherv of numbers that lie
  * in memory in many ways, on each rank in another, beside their PMPI_ twins: all
- * memory must agree, also what lies between the numbers. Prints ok, or what is
- * wrong.
+ * memory must agree, also what lies between the numbers. Then calls with one
+ * memory for both sides, unless the argument is plain: MPIs refuse them, or do
+ * as they like. Prints ok, or what is wrong.
  */
 #define PROGRAM "parts"
 #include "places.h"
@@ -127,6 +128,37 @@ static void compare_any_lengths(int most, int shift, int is_in_place)
 	item_free(&got_item), item_free(&wanted_item);
 }
 
+/* A part of each, which tells of its rank and of the part. */
+static void fill(int count)
+{
+	for (int part = 0; part < ranks; part++)
+		for (int i = 0; i < count; i++)
+			got_memory[part * count + i] = number(rank, part * COUNT_MAX + i);
+}
+
+/* What MPI forbids: what is sent is what was there before the call. */
+static void one_memory(int count)
+{
+	int root = ranks - 1, *all = got_memory;
+
+	fill(count);
+	MPI_Gather(rank == root ? all : all + count, count, MPI_INT, all, count, MPI_INT, root,
+		   MPI_COMM_WORLD);
+	for (int part = 0; rank == root && part < ranks; part++)
+		expect(all[part * count] == number(part, part < root ? COUNT_MAX : 0),
+		       "a gather in one memory", count, part);
+	fill(count);
+	MPI_Scatter(all, count, MPI_INT, all, count, MPI_INT, root, MPI_COMM_WORLD);
+	expect(all[count - 1] == number(root, rank * COUNT_MAX + count - 1),
+	       "a scatter in one memory", count, 0);
+	expect(rank < root || all[count] == number(root, COUNT_MAX), "what is sent", count, 0);
+	fill(count);
+	MPI_Alltoall(all, count, MPI_INT, all, count, MPI_INT, MPI_COMM_WORLD);
+	for (int part = 0; part < ranks; part++)
+		expect(all[part * count] == number(part, rank * COUNT_MAX),
+		       "an alltoall in one memory", count, part);
+}
+
 /* What is left to the MPI. */
 static void others(void)
 {
@@ -166,6 +198,8 @@ int main(int argc, char **argv)
 						in_place);
 				compare_any_lengths(counts[c] + RANKS_MAX, shift, in_place);
 			}
+	for (int c = 0; (argc < 2 || strcmp(argv[1], "plain") != 0) && c < 4; c++)
+		one_memory(counts[c]);
 	others();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)

@@ -166,7 +166,7 @@ fn gathers_find_what_the_mpi_finds() {
 fn parts_for_one_rank_or_each_find_what_the_mpi_finds() {
     for site in sites() {
         let program = site.program("parts");
-        Job::plain(&site, 3).succeed(&program, "").line("parts: ok");
+        Job::plain(&site, 3).succeed(&program, "plain").line("parts: ok");
         for ranks in [2, 5] {
             let outcome = Job::spread(&site, ranks).succeed(&program, "");
             outcome.line("parts: ok");
@@ -183,7 +183,7 @@ fn parts_for_one_rank_or_each_find_what_the_mpi_finds() {
 fn parts_of_any_lengths_between_two_ranks_find_what_the_mpi_finds() {
     for site in sites() {
         let program = site.program("pairs");
-        Job::plain(&site, 3).succeed(&program, "").line("pairs: ok");
+        Job::plain(&site, 3).succeed(&program, "plain").line("pairs: ok");
         for (ranks, memory) in [(2, "off"), (5, "off"), (3, "on")] {
             let outcome = Job::spread(&site, ranks).with("OMNES_SHM", memory).succeed(&program, "");
             outcome.line("pairs: ok");
