@@ -141,18 +141,31 @@ static int send_start(struct exchange *exchange, struct message *message, int to
 	return error;
 }
 
+/* Puts what came to where it belongs; the MPI knows how, if it is less than there is room for. */
+static int message_spread(const struct exchange *exchange, const struct message *message)
+{
+	const struct shim_data *data = &message->row.data;
+	int rank = exchange->group->rank;
+
+	if (data->is_contiguous)
+		return MPI_SUCCESS;
+	if (message->status.bytes == data->bytes)
+		return shim_packed_spread(&message->row);
+	return PMPI_Sendrecv(message->row.bytes, (int)message->status.bytes, MPI_BYTE, rank,
+			     CARRIER_TAG, data->buffer, (int)data->count, data->type, rank,
+			     CARRIER_TAG, exchange->group->carrier, MPI_STATUS_IGNORE);
+}
+
 /* Waits for a message of libomnes, if there is one; its memory serves no more. */
-static int message_end(struct message *message, bool comes)
+static int message_end(const struct exchange *exchange, struct message *message, bool comes)
 {
 	bool is_there = message->request;
 	int error = MPI_SUCCESS;
 
 	if (omnes_wait(&message->request) != OMNES_SUCCESS)
 		error = shim_failure_code();
-	else if (is_there && comes && message->status.bytes != message->row.data.bytes)
-		error = MPI_ERR_TRUNCATE;
-	else if (is_there && comes && !message->row.data.is_contiguous)
-		error = shim_packed_spread(&message->row);
+	else if (is_there && comes)
+		error = message_spread(exchange, message);
 	shim_row_free(&message->row);
 	return error;
 }
@@ -191,8 +204,8 @@ static void exchange_all(struct exchange *exchange, struct step *steps)
 		if (now < size)
 			step_start(exchange, &steps[now], now);
 		if (ended >= 1 && ended < size) {
-			note(exchange, message_end(&steps[ended].come, true));
-			note(exchange, message_end(&steps[ended].sent, false));
+			note(exchange, message_end(exchange, &steps[ended].come, true));
+			note(exchange, message_end(exchange, &steps[ended].sent, false));
 		}
 		if (carried >= 1 && carried < size) {
 			note(exchange, carried_end(exchange, &steps[carried].come));

@@ -263,6 +263,48 @@ static void long_addresses(void)
 #endif
 }
 
+/* What MPI forbids and MPIs do: more room than what comes, as in a message. */
+static void more_room(int shift, int count, int room)
+{
+	int counts[RANKS_MAX], places[RANKS_MAX];
+	struct side come = side_make(got_memory, shift);
+
+	for (int i = 0; i < ranks; i++) {
+		counts[i] = count;
+		places[i] = i * COUNT_MAX;
+		sent_memory[places[i] + count - 1] = number(i, count);
+	}
+	memset(got_memory, 0x5a, sizeof(got_memory));
+	MPI_Scatterv(sent_memory, counts, places, MPI_INT, come.buffer, room, come.item, 0,
+		     MPI_COMM_WORLD);
+	expect(got_memory[(size_t)(count - 1) * come.stride] == number(rank, count),
+	       "a number before more room", count, room);
+	expect(got_memory[(size_t)count * come.stride] == 0x5a5a5a5a, "the room behind it", count,
+	       room);
+	item_free(&come.item);
+}
+
+/* The same where the room is one item, of which only a part comes. */
+static void larger_item(void)
+{
+	int counts[RANKS_MAX], places[RANKS_MAX];
+	MPI_Datatype apart;
+
+	for (int i = 0; i < ranks; i++) {
+		counts[i] = 3;
+		places[i] = i;
+		sent_memory[i] = number(i, 0);
+	}
+	MPI_Type_vector(5, 1, 2, MPI_INT, &apart);
+	MPI_Type_commit(&apart);
+	memset(got_memory, 0x5a, sizeof(got_memory));
+	MPI_Scatterv(sent_memory, counts, places, MPI_INT, got_memory, 1, apart, 0,
+		     MPI_COMM_WORLD);
+	expect(got_memory[0] == number(rank, 0) && got_memory[6] == 0x5a5a5a5a,
+	       "a part of an item", 3, 5);
+	MPI_Type_free(&apart);
+}
+
 /* What MPI forbids: one memory for both sides. What is sent is what was there before the call. */
 static void one_memory(enum layout layout)
 {
@@ -318,6 +360,9 @@ int main(int argc, char **argv)
 	long_counts();
 	addresses();
 	long_addresses();
+	for (int shift = 0; shift < LAYOUTS; shift++)
+		more_room(shift, 10, 100), more_room(shift, 5000, 5500);
+	larger_item();
 	for (int layout = 0; (argc < 2 || strcmp(argv[1], "plain") != 0) && layout < ADDRESS;
 	     layout++)
 		one_memory((enum layout)layout);
