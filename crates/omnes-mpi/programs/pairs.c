@@ -332,17 +332,25 @@ static void one_memory(enum layout layout)
 
 static void errors(void)
 {
-	int one[RANKS_MAX], places[RANKS_MAX] = { 0 }, number_of_none = -1;
+	int ones[RANKS_MAX], places[RANKS_MAX] = { 0 }, less_than_none[RANKS_MAX];
 
-	for (int i = 0; i < RANKS_MAX; i++)
-		one[i] = 1;
+	for (int i = 0; i < RANKS_MAX; i++) {
+		ones[i] = 1;
+		less_than_none[i] = -1;
+	}
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	expect(MPI_Gatherv(sent_memory, 1, MPI_INT, got_memory, one, places, MPI_INT, ranks,
+	expect(MPI_Gatherv(sent_memory, 1, MPI_INT, got_memory, ones, places, MPI_INT, ranks,
 			   MPI_COMM_WORLD) != MPI_SUCCESS,
 	       "no such root is no error", ranks, 0);
-	expect(MPI_Scatterv(sent_memory, one, places, MPI_INT, got_memory, number_of_none, MPI_INT,
-			    ranks, MPI_COMM_WORLD) != MPI_SUCCESS,
+	expect(MPI_Scatterv(sent_memory, ones, places, MPI_INT, got_memory, 1, MPI_INT, ranks,
+			    MPI_COMM_WORLD) != MPI_SUCCESS,
+	       "no such root is no error", ranks, 1);
+	expect(MPI_Scatterv(sent_memory, less_than_none, places, MPI_INT, got_memory, -1, MPI_INT,
+			    0, MPI_COMM_WORLD) != MPI_SUCCESS,
 	       "fewer than no numbers are no error", -1, 0);
+	expect(MPI_Alltoallv(sent_memory, less_than_none, places, MPI_INT, got_memory,
+			     less_than_none, places, MPI_INT, MPI_COMM_WORLD) != MPI_SUCCESS,
+	       "fewer than no numbers are no error", -1, 1);
 }
 
 int main(int argc, char **argv)
