@@ -8,6 +8,16 @@
 /* Where a part that is told by itself lies in its memory. */
 static const MPI_Aint BEGINNING;
 
+/* Counts the call whatever becomes of it here, since others may take it under its number. */
+static struct shim_group *group_of(MPI_Comm comm)
+{
+	struct shim_group *group = shim_group_of(comm);
+
+	if (group)
+		group->exchanges++;
+	return group;
+}
+
 /* True if the call is taken. */
 static bool takes(struct shim_group *group, enum shim_kind kind, struct shim_pairs *pairs)
 {
@@ -35,7 +45,7 @@ SHIM_ENTRY int MPI_Scatterv(const void *all, const int counts[], const int place
 			    MPI_Datatype type, void *to, int to_count, MPI_Datatype to_type,
 			    int root, MPI_Comm comm)
 {
-	struct shim_group *group = shim_group_of(comm);
+	struct shim_group *group = group_of(comm);
 	struct shim_pairs pairs = { .sent.parts = { (void *)all, type, counts, places },
 				    .come.parts = { to, to_type, &to_count,
 						    .large_places = &BEGINNING },
@@ -50,7 +60,7 @@ SHIM_ENTRY int MPI_Alltoallv(const void *from, const int from_counts[], const in
 			     MPI_Datatype from_type, void *to, const int counts[],
 			     const int places[], MPI_Datatype type, MPI_Comm comm)
 {
-	struct shim_group *group = shim_group_of(comm);
+	struct shim_group *group = group_of(comm);
 	struct shim_pairs pairs = {
 		.sent = { { (void *)from, from_type, from_counts, from_places }, SHIM_EACH_RANK },
 		.come = { { to, type, counts, places }, SHIM_EACH_RANK },
@@ -68,7 +78,7 @@ SHIM_ENTRY int MPI_Scatterv_c(const void *all, const MPI_Count counts[], const M
 			      MPI_Datatype type, void *to, MPI_Count to_count,
 			      MPI_Datatype to_type, int root, MPI_Comm comm)
 {
-	struct shim_group *group = shim_group_of(comm);
+	struct shim_group *group = group_of(comm);
 	struct shim_pairs pairs = { .sent.parts = { (void *)all, type, .large_counts = counts,
 						    .large_places = places },
 				    .come.parts = { to, to_type, .large_counts = &to_count,
@@ -86,7 +96,7 @@ SHIM_ENTRY int MPI_Alltoallv_c(const void *from, const MPI_Count from_counts[],
 			       const MPI_Count counts[], const MPI_Aint places[],
 			       MPI_Datatype type, MPI_Comm comm)
 {
-	struct shim_group *group = shim_group_of(comm);
+	struct shim_group *group = group_of(comm);
 	struct shim_pairs pairs = {
 		.sent = { { (void *)from, from_type, .large_counts = from_counts,
 			    .large_places = from_places },

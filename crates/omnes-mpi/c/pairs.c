@@ -21,7 +21,8 @@ typedef int carried_count;
 
 /* Steps under way at once, so that few ranks send to one at a time. */
 enum { STEPS_AT_ONCE = 32 };
-enum { CARRIER_TAG = 0 };
+/* MPIs may have no larger tags. */
+enum { TAG_MAX = 32767 };
 
 /* A part on its way: by libomnes, or by the MPI, or none. */
 struct message {
@@ -42,7 +43,7 @@ struct step {
 struct exchange {
 	struct shim_group *group;
 	const struct shim_pairs *pairs;
-	int tag;
+	int tag;   /* of all its messages, by libomnes and by the MPI */
 	int error; /* the first one */
 };
 
@@ -95,8 +96,8 @@ static int move_own(const struct exchange *exchange)
 	if (sent.is_contiguous && sent.bytes == come.bytes && sent.bytes <= INT_MAX)
 		return shim_data_spread(sent.buffer, &come);
 	return CARRIED(Sendrecv)(sent.buffer, (carried_count)sent.count, sent.type, rank,
-				 CARRIER_TAG, come.buffer, (carried_count)come.count, come.type,
-				 rank, CARRIER_TAG, exchange->group->carrier, MPI_STATUS_IGNORE);
+				 exchange->tag, come.buffer, (carried_count)come.count, come.type,
+				 rank, exchange->tag, exchange->group->carrier, MPI_STATUS_IGNORE);
 }
 
 static int receive_start(struct exchange *exchange, struct message *message, int from)
@@ -108,7 +109,7 @@ static int receive_start(struct exchange *exchange, struct message *message, int
 		return MPI_SUCCESS;
 	if (part.bytes > exchange->pairs->message_max) {
 		error = CARRIED(Irecv)(part.buffer, (carried_count)part.count, part.type, from,
-				       CARRIER_TAG, exchange->group->carrier, &message->carried);
+				       exchange->tag, exchange->group->carrier, &message->carried);
 		message->is_carried = error == MPI_SUCCESS;
 		return error;
 	}
@@ -129,7 +130,7 @@ static int send_start(struct exchange *exchange, struct message *message, int to
 		return MPI_SUCCESS;
 	if (part.bytes > exchange->pairs->message_max) {
 		error = CARRIED(Isend)(part.buffer, (carried_count)part.count, part.type, to,
-				       CARRIER_TAG, exchange->group->carrier, &message->carried);
+				       exchange->tag, exchange->group->carrier, &message->carried);
 		message->is_carried = error == MPI_SUCCESS;
 		return error;
 	}
@@ -152,8 +153,8 @@ static int message_spread(const struct exchange *exchange, const struct message 
 	if (message->status.bytes == data->bytes)
 		return shim_packed_spread(&message->row);
 	return PMPI_Sendrecv(message->row.bytes, (int)message->status.bytes, MPI_BYTE, rank,
-			     CARRIER_TAG, data->buffer, (int)data->count, data->type, rank,
-			     CARRIER_TAG, exchange->group->carrier, MPI_STATUS_IGNORE);
+			     exchange->tag, data->buffer, (int)data->count, data->type, rank,
+			     exchange->tag, exchange->group->carrier, MPI_STATUS_IGNORE);
 }
 
 /* Waits for a message of libomnes, if there is one; its memory serves no more. */
@@ -263,8 +264,8 @@ static int exchange_apart(struct shim_group *group, const struct shim_pairs *pai
 	struct exchange exchange = { .group = group, .pairs = pairs, .error = MPI_SUCCESS };
 	struct step *steps = calloc((size_t)group->size, sizeof(*steps));
 
-	/* What an erroneous call has left there is never taken for another one's. */
-	exchange.tag = (int)(group->exchanges++ & INT_MAX);
+	/* What an erroneous call has left there is not taken for that of one soon after it. */
+	exchange.tag = (int)(group->exchanges & TAG_MAX);
 	if (steps) {
 		exchange_all(&exchange, steps);
 		note(&exchange, move_own(&exchange));

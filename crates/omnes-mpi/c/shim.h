@@ -147,7 +147,7 @@ struct shim_group {
 	/* The MPI's, for parts that are too long for that; MPI_COMM_NULL until there are pairs. */
 	MPI_Comm carrier;
 	bool has_tried_carrier;
-	unsigned exchanges; /* of pairs so far, the same on all ranks */
+	unsigned exchanges; /* of pairs so far, passed ones too: the same on all ranks */
 	bool takes[SHIM_KINDS];
 	bool takes_requests;
 	char reason[200]; /* why everything is passed */
