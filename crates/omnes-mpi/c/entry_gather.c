@@ -46,7 +46,7 @@ SHIM_ENTRY int MPI_Iallgather(const void *from, int from_count, MPI_Datatype fro
 	return shim_iallgather(group, &parts, request);
 }
 
-/* The same for parts of any lengths. */
+/* The same for parts of any lengths, whose average counts, rounded up: none would be passed. */
 static bool takes_allgatherv(struct shim_group *group, struct shim_gatherv *gather)
 {
 	if (!group)
@@ -55,7 +55,7 @@ static bool takes_allgatherv(struct shim_group *group, struct shim_gatherv *gath
 	    !shim_gatherv_set(gather, group->rank, group->size) || gather->bytes > BYTES_MAX)
 		return shim_pass(group, SHIM_ALLGATHER);
 	return shim_take(group, SHIM_ALLGATHER, SHIM_BLOCKING,
-			 gather->bytes / (size_t)group->size);
+			 (gather->bytes - 1) / (size_t)group->size + 1);
 }
 
 SHIM_ENTRY int MPI_Allgatherv(const void *from, int from_count, MPI_Datatype from_type, void *all,

@@ -128,6 +128,17 @@ static void compare_any_lengths(int most, int shift, int is_in_place)
 	item_free(&got_item), item_free(&wanted_item);
 }
 
+/* Fewer bytes than ranks, which are some all the same. */
+static void one_byte(void)
+{
+	int counts[RANKS_MAX] = { 1 }, places[RANKS_MAX] = { 0 };
+	char sent = 7, got = 0;
+
+	MPI_Allgatherv(&sent, counts[rank], MPI_BYTE, &got, counts, places, MPI_BYTE,
+		       MPI_COMM_WORLD);
+	expect(got == 7, "an allgatherv of one byte", 1, 0);
+}
+
 /* A part of each, which tells of its rank and of the part. */
 static void fill(int count)
 {
@@ -200,6 +211,7 @@ int main(int argc, char **argv)
 			}
 	for (int c = 0; (argc < 2 || strcmp(argv[1], "plain") != 0) && c < 4; c++)
 		one_memory(counts[c]);
+	one_byte();
 	others();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
