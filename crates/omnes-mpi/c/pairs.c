@@ -43,8 +43,9 @@ struct step {
 struct exchange {
 	struct shim_group *group;
 	const struct shim_pairs *pairs;
-	int tag;   /* of all its messages, by libomnes and by the MPI */
-	int error; /* the first one */
+	int tag;	/* of all its messages, by libomnes and by the MPI */
+	int error;	/* the first one */
+	bool is_broken; /* a rank has failed or left: what is on its way may never come */
 };
 
 static bool side_set(struct shim_side *side, int size)
@@ -84,6 +85,16 @@ static void note(struct exchange *exchange, int error)
 		exchange->error = error;
 }
 
+/* For what a call of libomnes has returned. A message that is too long breaks nothing else. */
+static int error_of(struct exchange *exchange, int failure)
+{
+	if (failure == OMNES_SUCCESS)
+		return MPI_SUCCESS;
+	if (failure != OMNES_ERROR_TRUNCATED)
+		exchange->is_broken = true;
+	return shim_failure_code();
+}
+
 /* What stays here: from the caller's one memory to the other. */
 static int move_own(const struct exchange *exchange)
 {
@@ -114,11 +125,11 @@ static int receive_start(struct exchange *exchange, struct message *message, int
 		return error;
 	}
 	error = shim_row_make(&message->row, &part, false);
-	if (error == MPI_SUCCESS &&
-	    omnes_irecv(exchange->group->comm, from, exchange->tag, message->row.bytes, part.bytes,
-			&message->status, &message->request) != OMNES_SUCCESS)
-		error = shim_failure_code();
-	return error;
+	if (error != MPI_SUCCESS)
+		return error;
+	return error_of(exchange,
+			omnes_irecv(exchange->group->comm, from, exchange->tag, message->row.bytes,
+				    part.bytes, &message->status, &message->request));
 }
 
 static int send_start(struct exchange *exchange, struct message *message, int to)
@@ -135,11 +146,10 @@ static int send_start(struct exchange *exchange, struct message *message, int to
 		return error;
 	}
 	error = shim_row_make(&message->row, &part, true);
-	if (error == MPI_SUCCESS &&
-	    omnes_isend(exchange->group->comm, to, exchange->tag, message->row.bytes, part.bytes,
-			&message->request) != OMNES_SUCCESS)
-		error = shim_failure_code();
-	return error;
+	if (error != MPI_SUCCESS)
+		return error;
+	return error_of(exchange, omnes_isend(exchange->group->comm, to, exchange->tag,
+					      message->row.bytes, part.bytes, &message->request));
 }
 
 /* Puts what came to where it belongs; the MPI knows how, if it is less than there is room for. */
@@ -158,14 +168,12 @@ static int message_spread(const struct exchange *exchange, const struct message 
 }
 
 /* Waits for a message of libomnes, if there is one; its memory serves no more. */
-static int message_end(const struct exchange *exchange, struct message *message, bool comes)
+static int message_end(struct exchange *exchange, struct message *message, bool comes)
 {
 	bool is_there = message->request;
-	int error = MPI_SUCCESS;
+	int error = error_of(exchange, omnes_wait(&message->request));
 
-	if (omnes_wait(&message->request) != OMNES_SUCCESS)
-		error = shim_failure_code();
-	else if (is_there && comes)
+	if (error == MPI_SUCCESS && is_there && comes)
 		error = message_spread(exchange, message);
 	shim_row_free(&message->row);
 	return error;
@@ -176,7 +184,7 @@ static int carried_end(const struct exchange *exchange, struct message *message)
 {
 	if (!message->is_carried)
 		return MPI_SUCCESS;
-	if (exchange->error == MPI_SUCCESS)
+	if (!exchange->is_broken)
 		return PMPI_Wait(&message->carried, MPI_STATUS_IGNORE);
 	/* Whoever it is of or for may be gone. */
 	PMPI_Cancel(&message->carried);

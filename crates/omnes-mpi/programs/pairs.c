@@ -9,6 +9,7 @@
  */
 #include <stdint.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define PROGRAM "pairs"
 #include "items.h"
@@ -21,6 +22,7 @@ enum {
 	COMMS = 20,
 	BLOCK = 16384, /* numbers, of as many bytes as keep an address in a block an int */
 	BLOCK_BYTES = BLOCK * 4,
+	LATE_US = 200000, /* by which a rank comes late */
 };
 
 enum call { GATHERV, SCATTERV, ALLTOALLV, CALLS };
@@ -374,6 +376,32 @@ static void error_of_one(void)
 	expect(got_memory[0] == number(0, rank), "a number after an error of one rank", 0, 0);
 }
 
+/*
+ * More comes to rank 0 than it has room for, which is an error there; what it exchanges with rank
+ * 1, which comes late, gets there all the same.
+ */
+static void too_much(void)
+{
+	int sent[RANKS_MAX] = { 0 }, come[RANKS_MAX] = { 0 }, places[RANKS_MAX] = { 0 };
+	int last = ranks - 1, error;
+
+	if (rank == 0)
+		come[last] = 5000, come[1] = sent[1] = 20000;
+	if (rank == 1)
+		sent[0] = come[0] = 20000;
+	if (rank == last)
+		sent[0] = 20000;
+	places[1] = 20000;
+	sent_memory[0] = sent_memory[20000] = number(rank, 0);
+	if (rank == 1)
+		usleep(LATE_US);
+	error = MPI_Alltoallv(sent_memory, sent, places, MPI_INT, got_memory, come, places,
+			      MPI_INT, MPI_COMM_WORLD);
+	expect((error == MPI_SUCCESS) == (rank > 0), "an error of too much", error, 0);
+	expect(rank != 1 || got_memory[0] == number(0, 0), "what comes from there", 0, 0);
+	expect(rank > 0 || got_memory[20000] == number(1, 0), "what comes there", 0, 0);
+}
+
 int main(int argc, char **argv)
 {
 	int is_plain = argc > 1 && strcmp(argv[1], "plain") == 0;
@@ -399,6 +427,8 @@ int main(int argc, char **argv)
 	errors();
 	if (!is_plain)
 		error_of_one();
+	if (!is_plain && ranks > 2)
+		too_much();
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
 		puts("pairs: ok");
