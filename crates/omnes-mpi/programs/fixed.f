@@ -1,8 +1,8 @@
 C SPDX-License-Identifier: Apache-2.0 OR MIT
-C Broadcasts, barriers, reductions and gathers from Fortran with
-C mpif.h: MPI_BOTTOM, MPI_IN_PLACE, a derived type, and what MPI_WAIT,
-C MPI_TEST and MPI_WAITALL make of the requests. Prints ok, or what is
-C wrong.
+C Broadcasts, barriers, reductions, gathers and what else moves parts,
+C from Fortran with mpif.h: MPI_BOTTOM, MPI_IN_PLACE, a derived type, and
+C what MPI_WAIT, MPI_TEST and MPI_WAITALL make of the requests. Prints
+C ok, or what is wrong.
       program fixed
       implicit none
       include 'mpif.h'
@@ -11,7 +11,7 @@ C wrong.
       external larger_of
       integer statuses(MPI_STATUS_SIZE, 2), status(MPI_STATUS_SIZE)
       integer values(100), spread(200), absolute, vector
-      integer counts(100), places(100)
+      integer counts(100), places(100), got_counts(100)
       complex numbers(2), total(2)
       double precision pair(2), least(2)
       integer (kind=MPI_ADDRESS_KIND) address(1)
@@ -186,6 +186,28 @@ C     Parts at one rank, from one, for each, and of other lengths.
       call MPI_ALLGATHERV(spread, counts(rank + 1), MPI_INTEGER,
      &     values, counts, places, MPI_INTEGER, MPI_COMM_WORLD, error)
       call expect(values(1) .eq. 1, 'MPI_ALLGATHERV')
+C     Of lengths that only two ranks know, also in place.
+      do i = 1, ranks
+         counts(i) = i
+         places(i) = 10 * (i - 1)
+         got_counts(i) = rank + 1
+         spread(places(i) + i) = 1000 * rank + i
+      end do
+      values = -1
+      if (rank .eq. 0) call MPI_SCATTERV(spread, counts, places,
+     &     MPI_INTEGER, MPI_IN_PLACE, 1, MPI_INTEGER, 0,
+     &     MPI_COMM_WORLD, error)
+      if (rank .ne. 0) call MPI_SCATTERV(spread, counts, places,
+     &     MPI_INTEGER, values, rank + 1, MPI_INTEGER, 0,
+     &     MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_SCATTERV')
+      if (rank .ne. 0) call expect(values(rank + 1) .eq. rank + 1 .and.
+     &     values(rank + 2) .eq. -1, 'MPI_SCATTERV')
+      call MPI_ALLTOALLV(spread, counts, places, MPI_INTEGER, values,
+     &     got_counts, places, MPI_INTEGER, MPI_COMM_WORLD, error)
+      call expect(error .eq. MPI_SUCCESS, 'the error of MPI_ALLTOALLV')
+      call expect(values(places(ranks) + rank + 1) .eq.
+     &     1000 * last + rank + 1, 'MPI_ALLTOALLV')
 C     The same nonblocking.
       values(1) = rank
       call MPI_IALLREDUCE(values, spread, 1, MPI_INTEGER, MPI_SUM,

@@ -107,6 +107,7 @@ program modern
   values(rank + 1) = 3 * rank
   call MPI_Allgather(MPI_IN_PLACE, 0, MPI_INTEGER, values, 1, MPI_INTEGER, MPI_COMM_WORLD)
   call expect(all(values(1:ranks) == [(3 * i, i = 0, ranks - 1)]), "MPI_Allgather in place")
+  call move_parts()
   call start_reductions()
   call MPI_Barrier(MPI_COMM_WORLD)
   if (rank == 0) print "(a)", "modern: ok"
@@ -144,6 +145,28 @@ contains
     call MPI_Wait(request, status)
     call expect(all(sums == [ranks * (ranks - 1) / 2, ranks]), "MPI_Iallreduce in place")
     call expect(all(all_of == [(i, i = 0, ranks - 1)]), "MPI_Iallgather in place")
+  end subroutine
+
+  ! Parts of rank + 1 numbers for each rank, of which only two ranks know.
+  subroutine move_parts()
+    integer :: sent(10 * ranks), came(10 * ranks), counts(ranks), places(ranks)
+
+    counts = [(i, i = 1, ranks)]
+    places = [(10 * i, i = 0, ranks - 1)]
+    sent = [(100 * rank + i, i = 1, 10 * ranks)]
+    came = -1
+    if (rank == 0) then
+      call MPI_Scatterv(sent, counts, places, MPI_INTEGER, MPI_IN_PLACE, 1, MPI_INTEGER, 0, &
+        MPI_COMM_WORLD)
+    else
+      call MPI_Scatterv(sent, counts, places, MPI_INTEGER, came, rank + 1, MPI_INTEGER, 0, &
+        MPI_COMM_WORLD, error)
+      call expect(all(came(:rank + 1) == [(10 * rank + i, i = 1, rank + 1)]), "MPI_Scatterv")
+      call expect(came(rank + 2) == -1 .and. error == MPI_SUCCESS, "what is behind it")
+    end if
+    call MPI_Alltoallv(sent, counts, places, MPI_INTEGER, came, [(rank + 1, i = 1, ranks)], &
+      places, MPI_INTEGER, MPI_COMM_WORLD)
+    call expect(came(10 * (ranks - 1) + 1) == 100 * (ranks - 1) + 10 * rank + 1, "MPI_Alltoallv")
   end subroutine
 
   subroutine expect(is_right, what)
