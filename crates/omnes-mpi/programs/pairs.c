@@ -4,8 +4,8 @@
  * too, at once: numbers lie in memory in many ways, on each rank in another,
  * beside their PMPI_ twins. All memory must agree, also what lies between the
  * numbers. Then what few programs do, with one memory for both sides too, unless
- * the argument is plain: MPIs refuse that, or do as they like. Prints ok, or what
- * is wrong.
+ * the argument is plain: MPIs refuse that, or do as they like. With argument many
+ * only an alltoallv, of any number of ranks. Prints ok, or what is wrong.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -402,6 +402,33 @@ static void too_much(void)
 	expect(rank > 0 || got_memory[20000] == number(1, 0), "what comes there", 0, 0);
 }
 
+/* With more ranks than an exchange has steps under way at once: one alltoallv of all lengths. */
+static void many(void)
+{
+	enum { LENGTHS = 4, PART = 1100 };
+	static const int LENGTH[LENGTHS] = { 0, 1, 300, PART };
+	int *counts = calloc(3 * (size_t)ranks, sizeof(*counts)), *places = counts + ranks;
+	int *got_counts = places + ranks;
+	int *from = calloc(2 * (size_t)ranks, PART * sizeof(*from)), *to = from + ranks * PART;
+
+	expect(counts && from, "memory", ranks, 0);
+	for (int other = 0; other < ranks; other++) {
+		counts[other] = LENGTH[(rank + 3 * other) % LENGTHS];
+		got_counts[other] = LENGTH[(other + 3 * rank) % LENGTHS];
+		places[other] = other * PART;
+		for (int i = 0; i < counts[other]; i++)
+			from[places[other] + i] = number(rank, other + i);
+	}
+	MPI_Alltoallv(from, counts, places, MPI_INT, to, got_counts, places, MPI_INT,
+		      MPI_COMM_WORLD);
+	for (int other = 0; other < ranks; other++)
+		for (int i = 0; i < PART; i++)
+			expect(to[places[other] + i] ==
+				       (i < got_counts[other] ? number(other, rank + i) : 0),
+			       "a number among many ranks", other, i);
+	free(counts), free(from);
+}
+
 int main(int argc, char **argv)
 {
 	int is_plain = argc > 1 && strcmp(argv[1], "plain") == 0;
@@ -409,6 +436,12 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	if (argc > 1 && strcmp(argv[1], "many") == 0) {
+		many();
+		if (rank == 0)
+			puts("pairs: ok");
+		return MPI_Finalize();
+	}
 	expect(ranks <= RANKS_MAX, "more ranks than it is for", ranks, 0);
 	for (int shift = 0; shift < SHIFTS; shift++)
 		for (int which = 0; which < CALLS; which++)

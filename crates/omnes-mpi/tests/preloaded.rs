@@ -198,6 +198,16 @@ fn parts_of_any_lengths_between_two_ranks_find_what_the_mpi_finds() {
 }
 
 #[test]
+fn parts_of_more_ranks_than_are_exchanged_with_at_once_find_their_places() {
+    for site in sites() {
+        // Short parts are waited for after 32 steps, long ones after 64.
+        let outcome = Job::spread(&site, 70).succeed(&site.program("pairs"), "many");
+        outcome.line("pairs: ok");
+        assert!(outcome.world().alltoalls.are_taken(), "{outcome:?}");
+    }
+}
+
+#[test]
 fn what_is_started_goes_on_among_whatever_else_is_called() {
     for site in sites() {
         let program = site.program("started");
