@@ -4,7 +4,8 @@
 //! that the timer fits the slowest rank, and in a tree the highest of its branches. The time over
 //! which many ranks spread their answers comes on top. The first answer tells how near the nearest
 //! rank is. Only one question is measured at a time, and none that was asked again: its answer
-//! could be to either packet.
+//! could be to either packet. Nor does an answer count that took longer than any wait for it: its
+//! rank had no room, and nothing was owed meanwhile.
 //!
 //! The wait doubles each time that it ends and nobody has reported, as over channels; where ranks
 //! report but the slowest makes no progress, it doubles after a few waits.
@@ -54,6 +55,8 @@ pub(super) struct AnswerTimer {
     answers_until: Instant,
     /// When the wait for answers is over, if somebody owes one.
     deadline: Option<Instant>,
+    /// How long the last such wait was meant to be.
+    wait: Duration,
     /// Waits that ended since anybody has reported.
     doublings: u32,
     /// Waits that ended since the slowest rank has come on.
@@ -71,6 +74,7 @@ impl AnswerTimer {
             question: None,
             answers_until: Instant::ZERO,
             deadline: None,
+            wait: Duration::ZERO,
             doublings: 0,
             fruitless: 0,
         }
@@ -108,6 +112,10 @@ impl AnswerTimer {
             return;
         };
         let sample = now.since(question.asked_at).saturating_sub(held_back);
+        if sample > self.wait.max(BACKOFF_MAX) {
+            self.question = None;
+            return;
+        }
         if !std::mem::replace(&mut question.has_answer, true) {
             // Forgotten slowly, as paths change.
             let kept = self.fastest.map_or(sample, |fastest| fastest * 17 / 16);
@@ -157,7 +165,8 @@ impl AnswerTimer {
         let doublings = self.doublings.max(without_room).min(BACKOFF_DOUBLINGS_MAX);
         let wait = (usual * (1 << doublings)).min(usual.max(BACKOFF_MAX));
         let last_answer = self.answers_until + estimate.min(TIMEOUT_MAX);
-        self.deadline = Some(last_answer.max(now + wait));
+        let deadline = last_answer.max(now + wait);
+        (self.deadline, self.wait) = (Some(deadline), deadline.since(now));
     }
 
     /// Everything has been answered.
@@ -268,5 +277,17 @@ mod tests {
         fail(&mut timer, at(30));
         timer.on_answer(at(40), Seq(2), Some(Duration::ZERO), Some(Seq(2)));
         assert!(!timer.knows_round_trip());
+    }
+
+    /// It would lead to long waits, in which the next answer comes as late.
+    #[test]
+    fn answer_of_a_rank_that_had_no_room_meanwhile_is_not_measured() {
+        let mut timer = AnswerTimer::new(1);
+        timer.on_asked(at(0), Seq(0));
+        timer.arm(at(0), ALLOWANCE);
+        timer.disarm();
+        timer.on_answer(at(900_000), Seq(1), Some(Duration::ZERO), Some(Seq(1)));
+        assert!(!timer.knows_round_trip());
+        assert_eq!(fail(&mut timer, at(900_000)), LEAST);
     }
 }
