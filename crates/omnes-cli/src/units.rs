@@ -12,6 +12,21 @@ pub use omnes::bytes::parse as parse_bytes;
 pub use omnes::duration::{parse as parse_duration, shortest as short_time};
 use std::time::Duration;
 
+/// A figure in steps of `1 / steps`, as JSON has it.
+pub fn rounded(value: f64, steps: f64) -> f64 {
+    (value * steps).round() / steps
+}
+
+/// Three significant digits below a thousand, whole numbers above.
+pub fn significant(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        _ if value >= 100.0 => format!("{value:.0}"),
+        _ if value >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
 /// Splits `text` into the number at its start and the unit behind it, lower case.
 fn split(text: &str) -> Result<(f64, String), String> {
     let text = text.trim();

@@ -23,9 +23,12 @@ pub(crate) fn stranger_at(stream: &TcpStream) -> Option<u32> {
         return None;
     }
     let user = user_of(theirs, own)?;
-    // SAFETY: plain system call.
-    let me = unsafe { libc::geteuid() };
-    (user != me && user != ROOT).then_some(user)
+    (user != own_user() && user != ROOT).then_some(user)
+}
+
+/// The user that this process runs as, in its own user namespace.
+pub(crate) fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// False if no socket of this host can be at that address; the tables are long on a busy one.

@@ -159,6 +159,10 @@ impl Barrier {
     pub const ALL: [Self; 4] =
         [Self::GatherBroadcast, Self::PairwiseExchange, Self::Dissemination, Self::Counter];
 
+    /// Nodes up to which one of them counts all others where nobody names an algorithm: beyond,
+    /// their reports take longer than the steps of the others.
+    pub const COUNTER_NODES_MAX: u32 = 64;
+
     /// The step table of `rank`, in the order of execution.
     ///
     /// `rank` is in `0..size`, `size` at least 1. The length is [`Barrier::steps`] for every

@@ -295,12 +295,12 @@ fn shorter(bytes: u32) -> u32 {
     if bytes > 1500 { 1500 } else { 1280 }
 }
 
-/// Ranks for people: all of a few, the first of many.
 /// A variable's value behind its name.
 fn shown(value: &str) -> String {
     if value.is_empty() { " is not set".to_owned() } else { format!("={value}") }
 }
 
+/// Ranks for people: all of a few, the first of many.
 fn list(ranks: &[u32]) -> String {
     const SHOWN: usize = 16;
     let shown: Vec<String> = ranks.iter().take(SHOWN).map(|rank| format!("rank {rank}")).collect();

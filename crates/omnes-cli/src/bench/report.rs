@@ -7,6 +7,7 @@ use super::counts::{AtRoot, PerOperation};
 use super::measure::Measured;
 use super::options::{Direction, Op};
 use crate::units::{format_bytes, short_time};
+use crate::units::{rounded, significant};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -134,10 +135,6 @@ impl AtRoot {
     }
 }
 
-fn rounded(value: f64, steps: f64) -> f64 {
-    (value * steps).round() / steps
-}
-
 /// Payload per time, in millions of bytes per second, where messages are sent and have bytes.
 /// For a broadcast it is what each rank receives, not the sum; both directions are added up.
 fn megabytes_per_s(measured: &Measured) -> Option<f64> {
@@ -219,16 +216,6 @@ fn row(line: &Line<'_>) -> [(&'static str, String); 23] {
         ("retransmits", significant(costs.retransmits)),
         ("errors", line.errors.to_string()),
     ]
-}
-
-/// Three significant digits below a thousand, whole numbers above.
-fn significant(value: f64) -> String {
-    match value {
-        0.0 => "0".to_owned(),
-        _ if value >= 100.0 => format!("{value:.0}"),
-        _ if value >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::values::Op;
 use crate::bench::AtRoot;
 use crate::units::format_bytes;
 use crate::units::short_time;
+use crate::units::{rounded, significant};
 use serde::Serialize;
 
 /// One result, as printed.
@@ -120,20 +121,6 @@ fn megabytes_per_s(measured: &Measured) -> Option<f64> {
     let has_rate = point.op == Op::Bandwidth || point.op.is_broadcast() && point.op != Op::Skew;
     let is_rate = has_rate && point.bytes > 0;
     is_rate.then(|| rounded(point.bytes as f64 / measured.summary.median_us, 1e3))
-}
-
-fn rounded(value: f64, steps: f64) -> f64 {
-    (value * steps).round() / steps
-}
-
-/// Three significant digits below a thousand, whole numbers above.
-pub fn significant(value: f64) -> String {
-    match value {
-        0.0 => "0".to_owned(),
-        _ if value >= 100.0 => format!("{value:.0}"),
-        _ if value >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
 }
 
 /// Whether a column may be left out.

@@ -12,9 +12,6 @@ use omnes_topo::{Barrier, TopoError, Tree};
 use std::fmt;
 use std::str::FromStr;
 
-/// Nodes up to which a barrier that is left to the library has one of them count all others.
-const COUNTER_NODES_MAX: u32 = 64;
-
 /// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -165,7 +162,8 @@ pub fn usual_bcast(nodes: u32) -> Bcast {
 
 /// A barrier with nothing left open, as the library chooses on hosts that wait for it.
 pub fn usual_barrier(kind: BarrierKind, ranks: u32) -> (BarrierForm, Barrier) {
-    let usual = if ranks <= COUNTER_NODES_MAX { Barrier::Counter } else { Barrier::Dissemination };
+    let usual =
+        if ranks <= Barrier::COUNTER_NODES_MAX { Barrier::Counter } else { Barrier::Dissemination };
     (kind.form.unwrap_or(BarrierForm::User), kind.algorithm.unwrap_or(usual))
 }
 

@@ -8,6 +8,7 @@
 //! another one meanwhile; links are not followed, and no open waits for a pipe's other end.
 
 use super::LiveError;
+use crate::user::own_user;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -56,10 +57,6 @@ pub(super) struct Directory {
     pub(super) path: PathBuf,
     fd: OwnedFd,
     owner: u32,
-}
-
-pub(super) fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 /// Directories that a rank of this user may use, best first.

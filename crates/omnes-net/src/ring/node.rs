@@ -6,6 +6,7 @@
 //! user counts since ranks hand each other memory.
 
 use crate::boot::boot_id;
+use crate::user::own_user;
 use omnes_wire::JobKey;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -51,11 +52,6 @@ impl Node {
         }
         groups
     }
-}
-
-/// The user that this process runs as, in its own user namespace.
-pub(super) fn own_user() -> u32 {
-    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl Communicator {
         if let Some(algorithm) = self.job().config.barrier {
             return algorithm;
         }
-        match (self.nodes().count() <= COUNTER_NODES_MAX, self.job().engine.is_crowded()) {
+        match (self.nodes().count() <= Barrier::COUNTER_NODES_MAX, self.job().engine.is_crowded()) {
             (true, true) => Barrier::Counter,
             (true, false) if self.is_worth_multicast() => Barrier::Counter,
             _ => Barrier::Dissemination,
@@ -167,6 +167,3 @@ impl Communicator {
         missing.into_iter().map(|rank| self.here(rank.0)).collect()
     }
 }
-
-/// Nodes up to which one of them counts all others.
-const COUNTER_NODES_MAX: u32 = 64;
