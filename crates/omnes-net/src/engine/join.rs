@@ -189,8 +189,10 @@ fn start_progress(
     let shared = Arc::clone(shared);
     let progress = move || shared.run_unattended(request);
     let builder = std::thread::Builder::new().name("omnes-progress".to_owned());
-    without_signals(|| builder.spawn(progress))
-        .map_err(|source| NetError::System { what: "progress thread", source })
+    without_signals(|| builder.spawn(progress)).map_err(|source| NetError::System {
+        what: "progress thread (`ulimit -u` too low?)",
+        source,
+    })
 }
 
 /// Joins the job's group, if this rank can and may; what it could.
