@@ -40,7 +40,8 @@ pub struct SiteArgs {
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "ephemeral")]
     #[arg(conflicts_with = "remote")]
     lab: Option<String>,
-    /// Run over ssh on these hosts, slots after a colon, such as a,b:2,user@c:4,node[1-4,7],[::1]
+    /// Run over ssh on these hosts, slots after a colon, such as a,b:2,user@c:4,node[1-4,7]; IPv6
+    /// addresses stand in brackets
     #[arg(long, value_name = "HOST[:SLOTS],...", group = "remote")]
     hosts: Option<String>,
     /// Run over ssh on the hosts of this file: on each line HOST, HOST:SLOTS or HOST slots=N; what
